@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Monotonic time and CPU time, the only clocks the project reads.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+// Monotonic seconds since an arbitrary start.
+double NowSeconds();
+
+// CPU seconds: used by this process, and by everything on the machine (0 where /proc is absent).
+struct CpuUse {
+  double process_s = 0;
+  double machine_s = 0;
+};
+CpuUse ReadCpuUse();
+
+// Share of the machine's processors that other processes used between two readings, 0..1.
+// Timings taken while it is large are contended and say nothing.
+double OthersShare(const CpuUse& before, const CpuUse& after, double wall_s, int processors);
+
+}  // namespace kvgauge

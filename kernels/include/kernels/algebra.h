@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small dense algebra for methods: similarity, clustering, factorisations, Hadamard.
+// Tensors are f32 and contiguous.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+class AlgebraOps {
+ public:
+  virtual ~AlgebraOps() = default;
+
+  // out[i, j] = cosine of a[i] and b[j]; 0 where either is the zero vector.
+  // a: [m, d]; b: [n, d]; out: [m, n].
+  void CosineSimilarity(const Tensor& a, const Tensor& b, Tensor out);
+
+  // Lloyd's algorithm. x: [n, d]; centroids: [k, d], in: the start, out: the result; assignment:
+  // [n] i32, nearest centroid by squared distance, lowest index among equals. An empty cluster
+  // keeps its centroid.
+  void KMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment);
+
+  // Thin singular value decomposition a = u * diag(s) * vt by one-sided Jacobi, r = min(m, n).
+  // a: [m, n]; u: [m, r]; s: [r] descending; vt: [r, n]. The largest-magnitude entry of each row
+  // of vt is positive, so that signs are reproducible.
+  void Svd(const Tensor& a, Tensor u, Tensor s, Tensor vt);
+  // Thin QR by Householder, m >= n. q: [m, n]; r: [n, n] upper, non-negative diagonal.
+  void Qr(const Tensor& a, Tensor q, Tensor r);
+
+  // Rows times the orthonormal Walsh-Hadamard matrix (its own inverse), in place. x: [m, d],
+  // d a power of two.
+  void Hadamard(Tensor x);
+
+ private:
+  virtual void DoCosineSimilarity(const Tensor& a, const Tensor& b, Tensor out) = 0;
+  virtual void DoKMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment) = 0;
+  virtual void DoSvd(const Tensor& a, Tensor u, Tensor s, Tensor vt) = 0;
+  virtual void DoQr(const Tensor& a, Tensor q, Tensor r) = 0;
+  virtual void DoHadamard(Tensor x) = 0;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops: the one interface between everything above and a device.
+//
+// The operations come in groups, one header each. A group's public calls check shapes and dtypes
+// once for every backend and hand over to the backend's private Do... functions.
+//
+// Rules every backend keeps:
+//  - Results of a row never depend on how many rows, threads or neighbours there are: the order of
+//    every sum is fixed by the shape of one row.
+//  - Arithmetic is f32 at least, whatever the storage type.
+//  - Inputs are never written. An output may not overlap an input unless the call says so.
+//  - No call throws; a broken precondition is KVG_CHECK.
+//
+// Ops objects are not thread-safe; one thread drives one object, which spreads work itself.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/threads.h"
+#include "kernels/algebra.h"
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/packing.h"
+#include "kernels/rows.h"
+#include "kernels/select.h"
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+class MemoryOps {
+ public:
+  virtual ~MemoryOps() = default;
+  // Zero-filled.
+  virtual Buffer Allocate(int64_t size_bytes) = 0;
+  // Between any two of host and this device. Precondition: equal SizeBytes, both contiguous.
+  virtual void Copy(const Tensor& from, Tensor to) = 0;
+  // Waits until everything submitted so far is done.
+  virtual void Synchronize() = 0;
+};
+
+struct Ops {
+  std::string backend;  // "cpu", "reference", "cuda"
+  std::string variant;  // what runs inside, e.g. "avx512_bf16"
+  Device device = Device::kHost;
+
+  std::unique_ptr<MemoryOps> memory;
+  std::unique_ptr<LinearOps> linear;
+  std::unique_ptr<RowOps> rows;
+  std::unique_ptr<SelectOps> select;
+  std::unique_ptr<AlgebraOps> algebra;
+  std::unique_ptr<PackingOps> packing;
+  std::unique_ptr<AttentionOps> attention;
+};
+
+// "cpu", "cpu:ISA", "reference" or "cuda". An unknown or absent backend is an error that says why.
+// "cpu": the environment variable KVGAUGE_ISA (portable, avx2, avx512, avx512_bf16, amx) forces the
+// instruction set; one the machine lacks is an error.
+Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads);
+
+// What the machine offers, for `kvgauge doctor`.
+struct BackendReport {
+  std::string name;
+  bool available = false;
+  std::string detail;  // what was found, or why it is not available
+};
+std::vector<BackendReport> ListBackends();
+// Instruction sets of the cpu backend that this machine can run, best last.
+std::vector<std::string> AvailableIsas();
+
+}  // namespace kvgauge

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations on rows: norms, rotary embedding, activations, softmax, reductions.
+// Unless said otherwise tensors are f32, [m, d], rows may be strided. `out` may be the input.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+enum class RopeLayout {
+  kHalf,         // pairs (i, i + r/2)
+  kInterleaved,  // pairs (2i, 2i + 1)
+};
+enum class RopeDirection { kForward, kInverse };
+enum class Activation { kRelu, kSilu, kGelu /* erf */, kGeluTanh };
+enum class Reduction { kSum, kMean, kMax, kMin, kSumSquares };
+enum class Binary { kAdd, kSubtract, kMultiply };
+
+class RowOps {
+ public:
+  virtual ~RowOps() = default;
+
+  // out = x * rsqrt(mean(x^2) + eps) * (weight_offset + weight). weight: [d] f32.
+  // weight_offset is 0 (Llama) or 1 (Gemma). out may be f32, f16 or bf16.
+  void RmsNorm(const Tensor& x, const Tensor& weight, float weight_offset, float eps, Tensor out);
+  // out = (x - mean) * rsqrt(var + eps) * weight + bias; weight and bias may be empty.
+  void LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps, Tensor out);
+
+  // Angle tables. positions: [m, axes] i32; inverse_frequency: [r/2] f32; axis: [r/2] i32, which
+  // of the positions a frequency turns with, or empty when axes is 1. cos, sin: [m, r/2] f32, each
+  // times `attention_factor`. Angles are position * frequency in f32.
+  void RopeTable(const Tensor& positions, const Tensor& inverse_frequency, const Tensor& axis,
+                 float attention_factor, Tensor cos, Tensor sin);
+  // Rotates the first r = 2 * cos.shape[1] dims of every head in place. x: [m, heads, d], m and
+  // heads may be strided. kInverse undoes kForward (attention_factor 1).
+  void Rope(const Tensor& cos, const Tensor& sin, RopeLayout layout, RopeDirection direction,
+            Tensor x);
+
+  // out = act(x).
+  void Activate(const Tensor& x, Activation act, Tensor out);
+  // x: [m, 2f] = gate | up; out[m, f] = act(gate) * up; out may be f32, f16 or bf16, not x.
+  void GatedActivate(const Tensor& x, Activation act, Tensor out);
+  // out = a (op) b, same shapes; b may be [d], applied to every row.
+  void Combine(const Tensor& a, const Tensor& b, Binary op, Tensor out);
+  // out = scale * x + shift.
+  void Affine(const Tensor& x, float scale, float shift, Tensor out);
+  // out = cap * tanh(x / cap).
+  void SoftCap(const Tensor& x, float cap, Tensor out);
+
+  // Row softmax of scale * x. -inf entries get exactly 0; a row of only -inf becomes all 0.
+  void Softmax(const Tensor& x, float scale, Tensor out);
+  // out: [m]; log(sum(exp(row))).
+  void LogSumExp(const Tensor& x, Tensor out);
+  // out: [m]. A NaN in the row gives NaN for every kind.
+  void ReduceRows(const Tensor& x, Reduction kind, Tensor out);
+  // out: [d]; rows are taken in order.
+  void ReduceColumns(const Tensor& x, Reduction kind, Tensor out);
+  // out: [m] i32, lowest index among equals; NaN never wins unless all are NaN (then 0).
+  void ArgMax(const Tensor& x, Tensor out);
+
+  // Conversion between float dtypes, round to nearest even. Same shape, rows may be strided.
+  void Convert(const Tensor& x, Tensor out);
+
+ private:
+  virtual void DoRmsNorm(const Tensor& x, const Tensor& weight, float weight_offset, float eps,
+                         Tensor out) = 0;
+  virtual void DoLayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                           Tensor out) = 0;
+  virtual void DoRopeTable(const Tensor& positions, const Tensor& inverse_frequency,
+                           const Tensor& axis, float attention_factor, Tensor cos, Tensor sin) = 0;
+  virtual void DoRope(const Tensor& cos, const Tensor& sin, RopeLayout layout,
+                      RopeDirection direction, Tensor x) = 0;
+  virtual void DoActivate(const Tensor& x, Activation act, Tensor out) = 0;
+  virtual void DoGatedActivate(const Tensor& x, Activation act, Tensor out) = 0;
+  virtual void DoCombine(const Tensor& a, const Tensor& b, Binary op, Tensor out) = 0;
+  virtual void DoAffine(const Tensor& x, float scale, float shift, Tensor out) = 0;
+  virtual void DoSoftCap(const Tensor& x, float cap, Tensor out) = 0;
+  virtual void DoSoftmax(const Tensor& x, float scale, Tensor out) = 0;
+  virtual void DoLogSumExp(const Tensor& x, Tensor out) = 0;
+  virtual void DoReduceRows(const Tensor& x, Reduction kind, Tensor out) = 0;
+  virtual void DoReduceColumns(const Tensor& x, Reduction kind, Tensor out) = 0;
+  virtual void DoArgMax(const Tensor& x, Tensor out) = 0;
+  virtual void DoConvert(const Tensor& x, Tensor out) = 0;
+};
+
+}  // namespace kvgauge

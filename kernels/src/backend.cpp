@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <cstring>
+
+#include "core/strings.h"
+#include "cpu/cpu.h"
+#include "kernels/ops.h"
+#include "reference/reference.h"
+#include "src/cuda_backend.h"
+
+namespace kvgauge {
+namespace {
+
+class HostMemory final : public MemoryOps {
+ public:
+  Buffer Allocate(int64_t size_bytes) override { return HostBuffer(size_bytes); }
+  void Copy(const Tensor& from, Tensor to) override {
+    KVG_CHECK(from.device == Device::kHost && to.device == Device::kHost, "not host memory");
+    KVG_CHECK(from.IsContiguous() && to.IsContiguous(), "copy needs contiguous tensors");
+    KVG_CHECK(from.SizeBytes() == to.SizeBytes(), "copy between different sizes");
+    if (from.SizeBytes() > 0)
+      std::memcpy(to.data, from.data, static_cast<size_t>(from.SizeBytes()));
+  }
+  void Synchronize() override {}
+};
+
+std::unique_ptr<Ops> MakeReferenceOps() {
+  auto ops = std::make_unique<Ops>();
+  ops->backend = "reference";
+  ops->variant = "double";
+  ops->memory = std::make_unique<HostMemory>();
+  ops->linear = MakeReferenceLinear();
+  ops->rows = MakeReferenceRows();
+  ops->select = MakeReferenceSelect();
+  ops->algebra = MakeReferenceAlgebra();
+  ops->packing = MakeReferencePacking();
+  ops->attention = MakeReferenceAttention();
+  return ops;
+}
+
+std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
+  auto ops = std::make_unique<Ops>();
+  ops->backend = "cpu";
+  ops->variant = NameOf(isa);
+  ops->memory = std::make_unique<HostMemory>();
+  ops->linear = MakeCpuLinear(isa, threads);
+  ops->rows = MakeCpuRows(isa, threads);
+  ops->select = MakeCpuSelect(isa, threads);
+  ops->algebra = MakeCpuAlgebra(isa, threads);
+  ops->packing = MakeCpuPacking(isa, threads);
+  ops->attention = MakeCpuAttention(isa, threads);
+  return ops;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads) {
+  if (backend == "reference") return MakeReferenceOps();
+  if (backend == "cuda") return MakeCudaOps();
+  if (backend == "cpu" || backend.starts_with("cpu:")) {
+    const char* forced = std::getenv("KVGAUGE_ISA");
+    const bool from_environment = backend == "cpu" && forced != nullptr;
+    const std::string wanted = backend != "cpu" ? backend.substr(4) : forced ? forced : "";
+    Result<Isa> isa = ChooseIsa(wanted);
+    if (!isa.ok()) return from_environment ? isa.error().Wrap("KVGAUGE_ISA") : isa.error();
+    return MakeCpuOps(*isa, threads);
+  }
+  return BadInput(StrCat("unknown backend ", Quoted(backend),
+                         DidYouMean(backend, {"cpu", "cuda", "reference"}),
+                         "; known: cpu, cpu:ISA, cuda, reference"));
+}
+
+std::vector<BackendReport> ListBackends() {
+  return {{"cpu", true, StrCat("instruction sets: ", Join(AvailableIsas(), ", "))},
+          ReportCuda(),
+          {"reference", true, "plain loops, double accumulation, one thread; for tests"}};
+}
+
+std::vector<std::string> AvailableIsas() {
+  std::vector<std::string> names;
+  for (const Isa isa : SupportedIsas()) names.emplace_back(NameOf(isa));
+  return names;
+}
+
+}  // namespace kvgauge

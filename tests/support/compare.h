@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test helpers: seeded inputs with outliers, and comparisons in which a NaN never passes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "core/rng.h"
+
+namespace kvgauge {
+
+// Normal values, a few of them 20 times larger: uniform data would hide scaling faults.
+inline std::vector<float> RandomValues(int64_t count, uint64_t seed, float scale = 1.0f) {
+  Rng rng(seed, 7);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values) {
+    v = scale * static_cast<float>(rng.NextGaussian());
+    if (rng.NextBelow(64) == 0) v *= 20.0f;
+  }
+  return values;
+}
+
+// |got - want| <= bound for every element, in the form that a NaN fails; equal infinities and
+// NaN where NaN is wanted pass.
+inline ::testing::AssertionResult AllWithin(std::span<const float> got, std::span<const float> want,
+                                            double bound) {
+  if (got.size() != want.size()) {
+    return ::testing::AssertionFailure() << got.size() << " values, expected " << want.size();
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    const float g = got[i], w = want[i];
+    const bool same = g == w || (std::isnan(g) && std::isnan(w));
+    if (!same && !(std::abs(double{g} - double{w}) <= bound)) {
+      return ::testing::AssertionFailure()
+             << "element " << i << ": " << g << ", expected " << w << " within " << bound;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// Bit equality; the failure names the first difference.
+inline ::testing::AssertionResult SameBits(std::span<const float> got,
+                                           std::span<const float> want) {
+  if (got.size() != want.size()) {
+    return ::testing::AssertionFailure() << got.size() << " values, expected " << want.size();
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::memcmp(&got[i], &want[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure()
+             << "element " << i << ": " << got[i] << ", expected the bits of " << want[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+inline double Norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float v : values) sum += double{v} * v;
+  return std::sqrt(sum);
+}
+
+}  // namespace kvgauge
