@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelConfig: one point in the space of decoder-only transformers, read from a Hugging Face
+// config.json. Families differ in these fields and in their tensor names, not in code paths.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/json_fwd.h"
+#include "core/result.h"
+#include "kernels/rows.h"
+#include "runner/rope.h"
+
+namespace kvgauge {
+
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2, kOpt, kDeepseekV2 };
+
+std::string_view NameOf(Family family);  // the config's model_type
+
+enum class NormKind {
+  kRms,           // x / rms * w
+  kRmsOffsetOne,  // x / rms * (1 + w), Gemma
+  kLayer,         // LayerNorm with bias
+};
+
+// Multi-head latent attention (DeepSeek-V2).
+struct MlaConfig {
+  int64_t q_lora_rank = 0;  // 0: one full query projection
+  int64_t kv_lora_rank = 0;
+  int64_t nope_dim = 0;  // per head, without rotation
+  int64_t rope_dim = 0;  // rotated, one key part shared by all heads
+};
+
+struct MoeConfig {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t shared_experts = 0;
+  int64_t expert_ffn_size = 0;
+  int64_t first_dense_layers = 0;
+  int64_t groups = 1;  // group_limited_greedy when > 1
+  int64_t top_groups = 1;
+  double scaling = 1.0;      // routed_scaling_factor
+  bool renormalize = false;  // norm_topk_prob
+};
+
+struct LayerConfig {
+  int64_t window = 0;  // sliding window in entries, itself included; 0: full attention
+  bool moe = false;
+};
+
+struct ModelConfig {
+  Family family = Family::kLlama;
+  std::string path;  // the config file, for messages
+
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t embedding_size = 0;  // differs from hidden_size only in OPT with projections
+  int64_t ffn_size = 0;
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t key_dim = 0;    // per head, as attention sees it (MLA: nope + rope)
+  int64_t value_dim = 0;  // per head
+  int64_t max_position = 0;
+  std::vector<LayerConfig> layers;
+
+  NormKind norm = NormKind::kRms;
+  float norm_eps = 1e-5f;
+  bool post_norm = false;  // norm after the residual add (opt-350m)
+  bool final_norm = true;
+  bool sandwich_norms = false;  // Gemma-2: a norm after attention and after the MLP as well
+  bool qk_norm = false;         // RMSNorm over each head of q and k before rotation
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool gated_mlp = true;
+  Activation activation = Activation::kSilu;
+  float attention_scale = 1.0f;
+  float attention_softcap = 0.0f;
+  float logit_softcap = 0.0f;
+  bool scale_embedding = false;  // Gemma: times sqrt(hidden_size), rounded to the model dtype
+  bool tied_head = false;
+  bool learned_positions = false;  // OPT: table row = position + 2
+  std::optional<RopeConfig> rope;
+  std::optional<MlaConfig> mla;
+  std::optional<MoeConfig> moe;
+
+  DType stored_dtype = DType::kF32;  // torch_dtype / dtype
+  int64_t bos_id = -1;               // -1: none
+  int64_t pad_id = -1;
+  std::vector<int64_t> eos_ids;  // generation_config.json wins over config.json
+
+  int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
+  // Bytes one token adds to a plain full cache of this dtype, all layers.
+  int64_t KvBytesPerToken(DType dtype) const;
+};
+
+// Reads `path`: a config.json, or the directory that holds it (then generation_config.json counts
+// too). Keys that change the forward pass and are not understood are errors that name the key.
+Result<ModelConfig> ReadModelConfig(const std::string& path);
+
+// The same from parsed JSON; `origin` begins every message.
+Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin);
+
+}  // namespace kvgauge

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding: every published scaling, as one function from a config to frequencies.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kernels/rows.h"
+
+namespace kvgauge {
+
+enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+
+std::string_view NameOf(RopeKind kind);
+
+struct RopeConfig {
+  RopeKind kind = RopeKind::kDefault;
+  RopeLayout layout = RopeLayout::kHalf;
+  int64_t rotary_dim = 0;  // first dims of the head that are rotated; even
+  double theta = 10000.0;
+  int64_t max_position = 0;  // max_position_embeddings
+  int64_t original_max_position = 0;
+  double factor = 1.0;
+  std::optional<double> attention_factor;
+  // llama3
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  // yarn
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double mscale = 0.0;
+  double mscale_all_dim = 0.0;
+  bool truncate = true;
+  // longrope; rotary_dim / 2 entries each
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+};
+
+struct RopeFrequencies {
+  std::vector<double> inverse;    // [rotary_dim / 2]
+  double attention_factor = 1.0;  // multiplies cos and sin
+};
+
+// `total_length` is the longest sequence that will be run with these frequencies: dynamic and
+// longrope depend on it and are fixed from the planned length before prefill (docs/formats/
+// model-configs.md says how this differs from implementations that switch while generating).
+RopeFrequencies ComputeRope(const RopeConfig& config, int64_t total_length);
+
+// True when ComputeRope gives something else for another length.
+bool RopeDependsOnLength(const RopeConfig& config);
+
+}  // namespace kvgauge

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text to token ids and back, exactly as the checkpoint's own tokenizer does it.
+//
+// A Tokenizer is immutable and safe to share between threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace kvgauge {
+
+struct EncodeOptions {
+  bool add_special = true;    // BOS/EOS as the checkpoint's post-processor adds them
+  bool parse_special = true;  // special tokens written in the text become their ids; data sets
+                              // that must not inject control tokens turn this off
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // `text` must be UTF-8; ill-formed bytes are replaced by U+FFFD first.
+  virtual std::vector<int32_t> Encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const = 0;
+  // Ids out of range decode to nothing. With skip_special, special tokens vanish.
+  virtual std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
+
+  virtual std::string Kind() const = 0;   // "byte-level BPE (tokenizer.json)", ...
+  virtual int64_t VocabSize() const = 0;  // highest id + 1, added tokens included
+  // The token's own spelling (▁ and byte marks kept), for messages and logs.
+  virtual std::string TokenText(int32_t id) const = 0;
+  virtual std::optional<int32_t> IdOf(std::string_view token_text) const = 0;
+  virtual bool IsSpecial(int32_t id) const = 0;
+
+  std::optional<int32_t> bos_id() const { return bos_id_; }
+  const std::string& fingerprint() const { return fingerprint_; }  // SHA-256 of the files
+
+ protected:
+  std::optional<int32_t> bos_id_;
+  std::string fingerprint_;
+};
+
+// Looks for tokenizer.json, then tokenizer.model, then vocab.json + merges.txt. A directory without
+// any of them is an error that names the three.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory);
+bool HasTokenizer(const std::string& directory);
+
+// Decodes a stream of ids. Bytes that could still become part of a character are held back.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+
+  // The text that became certain with this id; may be empty.
+  std::string Push(int32_t id);
+  // What was held back, ill-formed bytes replaced.
+  std::string Finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::vector<int32_t> ids_;
+  size_t emitted_bytes_ = 0;
+};
+
+}  // namespace kvgauge
