@@ -32,12 +32,24 @@ def write_json(path, value, compact=False):
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def _rows(rows):
+    body = ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in rows)
+    return "[\n" + body + "\n]"
+
+
 def write_json_rows(path, rows):
     """A list with one compact row a line: small files whose diffs can be read."""
-    body = ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in rows)
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + body + "\n]\n", encoding="utf-8")
+    path.write_text(_rows(rows) + "\n", encoding="utf-8")
+
+
+def write_json_cases(path, head, rows):
+    """The object `head` with a last key `cases`, one compact row a line."""
+    top = json.dumps(head, ensure_ascii=False, indent=2)[:-2]
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(top + ',\n  "cases": ' + _rows(rows) + "\n}\n", encoding="utf-8")
 
 
 def directory_bytes(path):
