@@ -268,6 +268,8 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   for (int j = to; j < args.last; j += V::kLanes) put(j, V::Set(0.0f));
   state.sum = V::SumLanes(sum);
   state.weighted = V::SumLanes(weighted);
+  // The maximum may have lost a NaN; the sum has not.
+  if (state.sum != state.sum) state.max = state.sum;
   return state;
 }
 
