@@ -26,8 +26,8 @@
 namespace kvgauge {
 namespace {
 
-constexpr int kRepetitions = 7;
-constexpr int kAttempts = 40;
+constexpr int kRepetitions = 5;
+constexpr int kAttempts = 12;
 constexpr double kMostOthers = 0.10;
 
 // Median seconds of each candidate, run in turn.
