@@ -98,7 +98,7 @@ std::string WithCommas(int64_t value) {
   const size_t first = value < 0 ? 1 : 0;
   for (size_t i = digits.size(); i > first + 3;) {
     i -= 3;
-    digits.insert(i, ",");
+    digits.insert(i, 1, ',');
   }
   return digits;
 }

@@ -7,7 +7,11 @@
 // One call serves prefill and decode. The order of every sum is fixed by the entries a row may see:
 // entries are taken in spans of kAttentionSpan counted from entry 0, each span yields a partial
 // softmax state (max, sum, weighted values), and states are merged in ascending order. So a row
-// gets the same bits in a whole prefill, in any chunk of it, alone, or in a batch.
+// gets the same bits in a whole prefill, in any chunk of it, alone, or in a batch. Entries a row
+// does not see add exact zeros; so entries must be finite, or they may reach such rows as NaN.
+//
+// The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
+// weights of the value product may be rounded to a bf16 cache's type, as matrix units need it.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +23,8 @@ namespace kvgauge {
 
 inline constexpr int64_t kKvPageEntries = 64;
 inline constexpr int64_t kAttentionSpan = 512;
+// AttentionItem::first_position: each head's rows end at its own last entry.
+inline constexpr int64_t kEndAligned = INT64_MIN;
 
 // What the pages of one KV head hold.
 struct KvFormat {
@@ -39,8 +45,14 @@ struct KvList {
 struct AttentionItem {
   int64_t first_row = 0;  // rows [first_row, first_row + rows) of q and out
   int64_t rows = 0;
-  int64_t first_position = 0;     // row first_row + i sees entries j <= first_position + i
+  // Row first_row + i sees entries j <= first_position + i. kEndAligned: j <= length - rows + i,
+  // by the length of each head, so that heads may hold different numbers of entries.
+  int64_t first_position = 0;
   std::span<const KvList> heads;  // [kv_heads]
+
+  int64_t FirstPosition(const KvList& head) const {
+    return first_position == kEndAligned ? head.length - rows : first_position;
+  }
 };
 
 struct AttentionShape {
@@ -83,9 +95,9 @@ class AttentionOps {
   virtual int64_t KeyPageBytes(const KvFormat& format) const = 0;
   virtual int64_t ValuePageBytes(const KvFormat& format) const = 0;
 
-  // Stores entries [first_entry, first_entry + n) of every head. keys: [n, kv_heads, key_dim],
-  // values: [n, kv_heads, value_dim], f32, strided over n and heads; rounded to format.dtype.
-  // Pages must exist; KvList::length is not read.
+  // Stores entries [first_entry, first_entry + n) of every head, nothing else. keys: [n, kv_heads,
+  // key_dim], values: [n, kv_heads, value_dim], f32, strided over n and heads; rounded to
+  // format.dtype. Pages must exist; KvList::length is not read.
   void WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                int64_t first_entry, std::span<const KvList> heads);
   // Decodes entries [first_entry, first_entry + n) of one head to f32: keys [n, key_dim], values
@@ -99,15 +111,17 @@ class AttentionOps {
   void Attend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
               Tensor out, const AttentionCapture& capture = {});
 
-  // Attention probabilities of all of one item's rows over every entry it may see:
-  // out: [query_heads, item.rows, entries] f32, entries = first_position + rows; masked 0. For the
-  // last few query rows; memory is the caller's.
+  // Attention probabilities of all of one item's rows over every entry: out [query_heads,
+  // item.rows, columns] f32, innermost contiguous; 0 where a row does not see the entry or the head
+  // does not hold it. columns >= first_position + rows. For the last few query rows; memory is the
+  // caller's. log_sum_exp is what Attend captured for the same rows of q.
   void WindowProbabilities(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                            const Tensor& log_sum_exp, Tensor out);
 
   // Streamed second pass: per-entry reductions of the attention probabilities, without ever
-  // holding them. log_sum_exp is what Attend captured for the same rows. out: [query_heads,
-  // entries] f32; rows are summed in ascending order.
+  // holding them. log_sum_exp as above. out: [query_heads, columns] f32, columns >=
+  // first_position + item.rows; 0 where no row sees the entry. Rows are folded in ascending order,
+  // starting from 0.
   void ReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                      const Tensor& log_sum_exp, const ColumnRequest& request, Tensor out);
 

@@ -15,15 +15,17 @@ enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
 
 std::string_view NameOf(RopeKind kind);
 
+// Fields that a kind does not name are not used by it.
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   RopeLayout layout = RopeLayout::kHalf;
   int64_t rotary_dim = 0;  // first dims of the head that are rotated; even
   double theta = 10000.0;
-  int64_t max_position = 0;  // max_position_embeddings
-  int64_t original_max_position = 0;
+  int64_t max_position = 0;           // max_position_embeddings; dynamic
+  int64_t original_max_position = 0;  // llama3, yarn, longrope
+  // How far the context is stretched. For longrope it only enters the attention factor.
   double factor = 1.0;
-  std::optional<double> attention_factor;
+  std::optional<double> attention_factor;  // yarn, longrope; absent: from factor
   // llama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
@@ -36,6 +38,8 @@ struct RopeConfig {
   // longrope; rotary_dim / 2 entries each
   std::vector<double> short_factor;
   std::vector<double> long_factor;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 struct RopeFrequencies {
@@ -43,6 +47,7 @@ struct RopeFrequencies {
   double attention_factor = 1.0;  // multiplies cos and sin
 };
 
+// Precondition: a config as ParseModelConfig makes it (finite numbers, full factor lists).
 // `total_length` is the longest sequence that will be run with these frequencies: dynamic and
 // longrope depend on it and are fixed from the planned length before prefill (docs/formats/
 // model-configs.md says how this differs from implementations that switch while generating).
@@ -50,5 +55,9 @@ RopeFrequencies ComputeRope(const RopeConfig& config, int64_t total_length);
 
 // True when ComputeRope gives something else for another length.
 bool RopeDependsOnLength(const RopeConfig& config);
+
+// YaRN's magnitude correction, 0.1 * mscale * ln(factor) + 1 for a factor above 1, else 1. Also
+// what DeepSeek multiplies its attention scale with, twice.
+double YarnMagnitude(double factor, double mscale);
 
 }  // namespace kvgauge

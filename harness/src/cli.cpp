@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Argument parsing. The only file that sees CLI11, which is slow to compile.
+#include "harness/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "core/log.h"
+#include "src/commands.h"
+
+namespace kvgauge {
+namespace {
+
+// Runs after parsing, when its command was named.
+using Action = std::function<Status()>;
+
+void AddModelFlags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("model", flags.model,
+                  "checkpoint directory (Hugging Face layout), or a config.json with "
+                  "--weights random:SEED")
+      ->required();
+  command
+      .add_option("--dtype", flags.dtype, "weights and products: auto (as stored), f32, f16, bf16")
+      ->capture_default_str();
+  command
+      .add_option("--weights", flags.weights,
+                  "file, or random:SEED for a model of this shape without weights")
+      ->capture_default_str();
+  command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command.add_option("--threads", flags.threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddJsonFlag(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "machine-readable output");
+}
+
+void AddInspect(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
+  AddModelFlags(*command, options->model);
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunInspect(*options); });
+}
+
+void AddGenerate(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command =
+      app.add_subcommand("generate", "Answer one prompt; text to stdout, measurements to stderr");
+  AddModelFlags(*command, flags->model);
+  command->add_option("--prompt", flags->prompt, "the user's text");
+  command->add_option("--prompt-file", flags->prompt_file, "read the user's text from a file");
+  command->add_option("--ids-file", flags->ids_file, "read token ids from a file: one JSON array");
+  command->add_option("--system", flags->system, "system message, where the template has one");
+  command
+      ->add_option("--template", flags->chat_template,
+                   "chat template: auto (the checkpoint's), none, or a name")
+      ->capture_default_str();
+  command->add_option("--max-new-tokens", flags->max_new_tokens, "limit on the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command->add_option("--temperature", flags->temperature, "0: greedy")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-p", flags->top_p, "nucleus sampling, with a temperature")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", flags->seed, "seed of the sampling")->capture_default_str();
+  command->add_flag("--ignore-stop", flags->ignore_stop, "go on past stop tokens");
+  AddJsonFlag(*command, flags->json);
+  actions.emplace_back(command, [flags] { return RunGenerate(*flags); });
+}
+
+void AddTokens(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto tokenize = std::make_shared<TokenizeOptions>();
+  CLI::App* command = app.add_subcommand("tokenize", "Text to token ids");
+  command->add_option("model", tokenize->model, "checkpoint directory")->required();
+  command->add_option("--text-file", tokenize->text_file, "UTF-8 text, taken whole")->required();
+  command->add_flag("--no-bos", tokenize->no_bos, "add no special tokens around the text");
+  command->add_flag("--no-special", tokenize->no_special,
+                    "special tokens written in the text stay text");
+  AddJsonFlag(*command, tokenize->json);
+  actions.emplace_back(command, [tokenize] { return RunTokenize(*tokenize); });
+
+  auto detokenize = std::make_shared<DetokenizeOptions>();
+  command = app.add_subcommand("detokenize", "Token ids to text");
+  command->add_option("model", detokenize->model, "checkpoint directory")->required();
+  command->add_option("--ids-file", detokenize->ids_file, "one JSON array of ids")->required();
+  command->add_flag("--skip-special", detokenize->skip_special, "leave out special tokens");
+  AddJsonFlag(*command, detokenize->json);
+  actions.emplace_back(command, [detokenize] { return RunDetokenize(*detokenize); });
+}
+
+void AddLogits(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* command =
+      app.add_subcommand("logits", "Logits of every position, as a float32 .npy [tokens, vocab]");
+  AddModelFlags(*command, options->model);
+  command->add_option("--ids-file", options->ids_file, "one JSON array of ids")->required();
+  command->add_option("--out", options->out, "the .npy file to write")->required();
+  command->add_option("--chunk", options->chunk, "rows per forward pass; 0: chosen")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunLogits(*options); });
+}
+
+void AddDoctor(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App* command = app.add_subcommand("doctor", "What this machine offers, and what is missing");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunDoctor(*options); });
+}
+
+void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
+  bench->require_subcommand(1);
+  auto options = std::make_shared<BenchRunnerOptions>();
+  CLI::App* command = bench->add_subcommand(
+      "runner", "Prefill and decode speed of random models; contended repetitions are redone");
+  command->add_option("--model", options->models,
+                      "config.json or directory, repeatable; default: the shipped bench shapes");
+  command->add_option("--dtype", options->dtypes, "weights and cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prefill", options->prefill, "prompt lengths; 0: none")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--depth", options->depths, "cache lengths to decode at; -1: none")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--decode-steps", options->decode_steps, "tokens per decode repetition")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "clean repetitions per cell")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "drop a repetition when other processes used more than this share")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
+}
+
+int ExitCodeOf(const Error& error) {
+  return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
+                                                                            : kExitBadInput;
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, const char* const* argv) {
+  CLI::App app{"kvgauge: what KV-cache compression costs, and what it saves", "kvgauge"};
+  app.set_version_flag("--version", std::string("kvgauge ") + KVG_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(28);
+  std::vector<std::pair<CLI::App*, Action>> actions;
+  AddInspect(app, actions);
+  AddGenerate(app, actions);
+  AddTokens(app, actions);
+  AddLogits(app, actions);
+  AddDoctor(app, actions);
+  AddBench(app, actions);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitOk : kExitBadInput;
+  }
+  for (const auto& [command, action] : actions) {
+    if (!command->parsed()) continue;
+    const Status status = action();
+    if (status.ok()) return kExitOk;
+    Log(LogLevel::kError, status.error().message);
+    return ExitCodeOf(status.error());
+  }
+  return kExitBadInput;
+}
+
+}  // namespace kvgauge

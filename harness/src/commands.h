@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each command takes, and the functions that do them. cli.cpp fills the structs; the command
+// files know nothing of argument parsing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace kvgauge {
+
+// Flags that every command with a model shares.
+struct ModelFlags {
+  std::string model;             // checkpoint directory, or a config.json with random weights
+  std::string dtype = "auto";    // "auto": as stored
+  std::string weights = "file";  // "file" or "random:SEED"
+  std::string backend = "cpu";
+  int threads = 0;  // 0: one per processor
+};
+
+struct InspectOptions {
+  ModelFlags model;
+  bool json = false;
+};
+
+struct GenerateFlags {
+  ModelFlags model;
+  std::string prompt, prompt_file, ids_file;
+  std::string system;
+  std::string chat_template = "auto";
+  int64_t max_new_tokens = 128;
+  double temperature = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+  bool ignore_stop = false;
+  bool json = false;
+};
+
+struct TokenizeOptions {
+  std::string model;
+  std::string text_file;
+  bool no_bos = false;
+  bool no_special = false;
+  bool json = false;
+};
+
+struct DetokenizeOptions {
+  std::string model;
+  std::string ids_file;
+  bool skip_special = false;
+  bool json = false;
+};
+
+struct LogitsOptions {
+  ModelFlags model;
+  std::string ids_file;
+  std::string out;
+  int64_t chunk = 0;
+  bool json = false;
+};
+
+struct DoctorOptions {
+  bool json = false;
+};
+
+struct BenchRunnerOptions {
+  std::vector<std::string> models;  // paths; empty: the shipped bench shapes
+  std::vector<std::string> dtypes = {"bf16", "f16", "f32"};
+  std::vector<int64_t> prefill = {512, 2048, 4096};
+  std::vector<int64_t> depths = {0, 2048, 8192};
+  int64_t decode_steps = 64;
+  int repetitions = 3;
+  double max_others = 0.03;
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
+Status RunInspect(const InspectOptions& options);
+Status RunGenerate(const GenerateFlags& flags);
+Status RunTokenize(const TokenizeOptions& options);
+Status RunDetokenize(const DetokenizeOptions& options);
+Status RunLogits(const LogitsOptions& options);
+Status RunDoctor(const DoctorOptions& options);
+Status RunBenchRunner(const BenchRunnerOptions& options);
+
+}  // namespace kvgauge

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+
+#include "core/clock.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "runner/chat_template.h"
+#include "runner/generate.h"
+#include "runner/tokenizer.h"
+#include "src/model_flags.h"
+#include "src/print.h"
+
+namespace kvgauge {
+namespace {
+
+// What the flags ask for, as token ids.
+Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelConfig& config,
+                                       const Tokenizer* tokenizer) {
+  const int given = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.ids_file.empty();
+  if (given != 1) {
+    return BadInput("generate needs exactly one of --prompt, --prompt-file, --ids-file");
+  }
+  if (!flags.ids_file.empty()) return ReadIdsFile(flags.ids_file, config.vocab_size);
+  if (tokenizer == nullptr) {
+    return BadInput(StrCat(flags.model.model,
+                           ": no tokenizer (tokenizer.json, tokenizer.model or vocab.json); give "
+                           "token ids with --ids-file"));
+  }
+  std::string text = flags.prompt;
+  if (!flags.prompt_file.empty()) {
+    KVG_ASSIGN(text, ReadFile(flags.prompt_file));
+  }
+  KVG_ASSIGN(const ChatTemplate chat, ChatTemplate::Load(flags.model.model, flags.chat_template));
+  std::vector<ChatMessage> messages;
+  if (!flags.system.empty()) messages.push_back({"system", flags.system});
+  messages.push_back({"user", text});
+  KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
+  std::vector<int32_t> ids = tokenizer->Encode(rendered, {.add_special = !chat.includes_bos()});
+  for (const int32_t id : ids) {
+    if (id >= config.vocab_size) {
+      return BadInput(StrCat(flags.model.model, ": the tokenizer gives id ", id,
+                             ", but the model has only ", config.vocab_size,
+                             " embedding rows; tokenizer and weights do not belong together"));
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+Status RunGenerate(const GenerateFlags& flags) {
+  const double start = NowSeconds();
+  KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags.model));
+  Model& model = *loaded.model;
+  const ModelConfig& config = model.config();
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (HasTokenizer(flags.model.model)) {
+    KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
+  }
+  KVG_ASSIGN(const std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get()));
+  const double load_s = NowSeconds() - start;
+  const auto planned = static_cast<int64_t>(ids.size()) + flags.max_new_tokens;
+  if (planned > config.max_position) {
+    LogWarning(StrCat("prompt and answer reach ", planned, " tokens; the model was made for ",
+                      config.max_position));
+  }
+
+  GenerateOptions options;
+  options.max_new_tokens = flags.max_new_tokens;
+  options.sampling = {.temperature = static_cast<float>(flags.temperature),
+                      .top_p = static_cast<float>(flags.top_p),
+                      .seed = flags.seed};
+  if (!flags.ignore_stop) options.stop_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
+  if (tokenizer != nullptr) {
+    options.valid_vocab = std::min(tokenizer->VocabSize(), config.vocab_size);
+  }
+
+  std::unique_ptr<TextStream> stream;
+  if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
+  std::string text;
+  const auto on_token = [&](int32_t id) {
+    const std::string piece = stream ? stream->Push(id) : StrCat(text.empty() ? "" : " ", id);
+    text += piece;
+    if (!flags.json) Print(piece);
+  };
+  KVG_ASSIGN(const GenerateResult result,
+             Generate(model, Prompt::FromTokens(ids), options, on_token));
+  if (stream) {
+    const std::string rest = stream->Finish();
+    text += rest;
+    if (!flags.json) Print(rest);
+  }
+
+  const auto rate = [](int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  const auto prompt_tokens = static_cast<int64_t>(ids.size());
+  const double prefill_rate = rate(prompt_tokens, result.prefill_s);
+  const double decode_rate = rate(result.decode_steps, result.decode_s);
+  if (flags.json) {
+    PrintJson({{"text", text},
+               {"ids", result.ids},
+               {"stopped", result.stopped},
+               {"prompt_tokens", prompt_tokens},
+               {"load_s", load_s},
+               {"prefill_s", result.prefill_s},
+               {"prefill_tokens_per_s", prefill_rate},
+               {"decode_s", result.decode_s},
+               {"decode_tokens_per_s", decode_rate},
+               {"cache_payload_bytes", result.cache_payload_bytes},
+               {"cache_resident_bytes", result.cache_resident_bytes},
+               {"weight_bytes", model.weight_bytes()},
+               {"dtype", NameOf(model.dtype())},
+               {"backend", model.ops().backend},
+               {"variant", model.ops().variant}});
+    return {};
+  }
+  Print("\n");
+  std::fprintf(stderr,
+               "\nprefill  %lld tokens, %.1f tokens/s\n"
+               "decode   %lld steps, %.1f tokens/s%s\n"
+               "cache    %s payload, %s resident (%s)\n"
+               "weights  %s, %s on %s (%s), loaded in %.2f s\n",
+               static_cast<long long>(prompt_tokens), prefill_rate,
+               static_cast<long long>(result.decode_steps), decode_rate,
+               result.stopped ? ", ended by a stop token" : "",
+               HumanBytes(result.cache_payload_bytes).c_str(),
+               HumanBytes(result.cache_resident_bytes).c_str(),
+               std::string(NameOf(model.dtype())).c_str(), HumanBytes(model.weight_bytes()).c_str(),
+               std::string(NameOf(model.dtype())).c_str(), model.ops().backend.c_str(),
+               model.ops().variant.c_str(), load_s);
+  return {};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text for people: aligned tables and key-value blocks on standard output.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json_fwd.h"
+
+namespace kvgauge {
+
+// Writes all of `text` to standard output.
+void Print(const std::string& text);
+void PrintJson(const Json& value);
+
+// "name   value" lines with the values in one column.
+void PrintFacts(const std::vector<std::pair<std::string, std::string>>& facts);
+
+// Rows under a header; numbers (cells that begin with a digit or sign) are set flush right.
+void PrintTable(const std::vector<std::string>& header,
+                const std::vector<std::vector<std::string>>& rows);
+
+// printf-style rounding of one number: Fixed(3.14159, 2) == "3.14".
+std::string Fixed(double value, int digits);
+
+}  // namespace kvgauge

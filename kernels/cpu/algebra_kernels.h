@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels behind AlgebraOps. One table per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+// Rows of the second matrix go into panels of this many, transposed: [d, kPanel].
+inline constexpr int64_t kPanel = 32;
+inline constexpr int64_t kTile = 4;
+
+struct AlgebraKernels {
+  // For `rows` <= kTile rows of a, [rows, d], against a panel; out: [rows, kPanel]. Every element
+  // is one chain over d in order, whatever the tile around it.
+  void (*dot_panel)(const float* a, int64_t rows, int64_t d, const float* panel, float* out);
+  void (*squared_distance_panel)(const float* a, int64_t rows, int64_t d, const float* panel,
+                                 float* out);
+  // x: one row; d a power of two.
+  void (*hadamard)(float* x, int64_t d);
+  // sums += x.
+  void (*add)(const float* x, int64_t n, double* sums);
+
+  double (*dot)(const double* x, const double* y, int64_t n);
+  // y += scale * x.
+  void (*axpy)(double scale, const double* x, int64_t n, double* y);
+  // (x, y) = (c x - s y, s x + c y).
+  void (*rotate)(double c, double s, int64_t n, double* x, double* y);
+};
+
+const AlgebraKernels& PortableAlgebraKernels();
+const AlgebraKernels& Avx2AlgebraKernels();
+const AlgebraKernels& Avx512AlgebraKernels();
+
+}  // namespace kvgauge

@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedule of attention on the cpu: which rows meet which pages, on which thread.
+//
+// The unit of work is a block: the query heads of one KV head times a run of positions, so that a
+// page is read once for all of them. A block walks the spans its rows see; each span gives every
+// row a partial softmax state, and states merge in span order. Blocks that are too long for one
+// thread are cut at span borders: the parts keep all their span states, and the same merges run
+// afterwards, so cutting changes no bit.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "cpu/attention_kernels.h"
+#include "cpu/attention_pages.h"
+#include "cpu/cpu.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int kSpan = static_cast<int>(kAttentionSpan);
+constexpr int kPagesPerSpan = static_cast<int>(kAttentionSpan / kKvPageEntries);
+constexpr int kEntries = static_cast<int>(kKvPageEntries);
+constexpr int kBlockRows = 48;  // scores of a block, 96 KiB, stay in the second-level cache
+// From this many rows on, a 16-bit page that is not multiplied as it is, is expanded once.
+constexpr int kExpandRows = 12;
+constexpr int64_t kColumnRows = 24;         // rows of one tile of the column pass: fits L1
+constexpr int64_t kParallelWrites = 16384;  // values; fewer are written by the calling thread
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+struct Range {
+  int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+// What the rows of one (item, KV head) see.
+struct Sight {
+  int64_t first_position;
+  int64_t window;  // 0: none
+
+  Range Entries(int64_t row) const {
+    const int64_t end = std::max<int64_t>(0, first_position + row + 1);
+    return {window > 0 ? std::max<int64_t>(0, end - window) : 0, end};
+  }
+  // Entries any of rows [begin, end) sees.
+  Range Union(int64_t begin, int64_t end) const {
+    return {Entries(begin).begin, Entries(end - 1).end};
+  }
+  // Rows of [0, rows) that see an entry of [begin, end).
+  Range Rows(int64_t begin, int64_t end, int64_t rows) const {
+    const int64_t from = std::max<int64_t>(0, begin - first_position);
+    const int64_t to = window > 0 ? std::min(rows, end - 1 + window - first_position) : rows;
+    return {from, std::max(from, to)};
+  }
+};
+
+// Scratch of one thread. Pointers into one buffer.
+struct Scratch {
+  char* queries;         // [rows][key_steps] f32 or bf16
+  float* scores;         // [rows][512]
+  uint16_t* weights;     // [rows][512] bf16, when used
+  float* part_values;    // [rows][value_width]
+  float* values;         // [rows][value_width], running
+  float* page;           // one page expanded to f32
+  SoftmaxState* parts;   // [rows]
+  SoftmaxState* states;  // [rows], running
+};
+
+class Arena {
+ public:
+  explicit Arena(char* base) : base_(base) {}
+  template <class T>
+  void Take(T*& pointer, int64_t count) {
+    pointer = reinterpret_cast<T*>(base_ + used_);
+    used_ += (count * int64_t{sizeof(T)} + 63) / 64 * 64;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+struct Block {
+  const AttentionItem* item;
+  const KvList* list;
+  int kv_head;
+  int64_t first, count;  // positions of the item
+  Sight sight;           // of row `first` as row 0
+  Range entries;
+  int64_t first_span, spans;
+  int64_t parts_at = -1;  // where its span states are kept when it is cut
+};
+
+struct Unit {
+  int block;
+  int64_t span_begin, span_end;
+  int64_t cost;
+};
+
+class CpuAttention final : public AttentionOps {
+ public:
+  CpuAttention(const AttentionKernels& kernels, ThreadSettings threads)
+      : kernels_(kernels), threads_(std::max(1, threads.threads)) {}
+
+  int64_t KeyPageBytes(const KvFormat& format) const override {
+    return PageLayout(format).KeyBytes();
+  }
+  int64_t ValuePageBytes(const KvFormat& format) const override {
+    return PageLayout(format).ValueBytes();
+  }
+
+ private:
+  // Shape, layout and what follows from them, for one call.
+  struct Call {
+    const AttentionShape& shape;
+    PageLayout layout;
+    int group;          // query heads per KV head
+    int max_positions;  // of a block
+    int max_rows;
+    bool bf16_rows;  // queries and weights are bf16
+    bool entropy = false;
+
+    Call(const AttentionShape& s, const AttentionKernels& kernels)
+        : shape(s),
+          layout(s.format),
+          group(static_cast<int>(s.query_heads / s.kv_heads)),
+          max_positions(std::max(1, kBlockRows / group)),
+          max_rows(max_positions * group),
+          bf16_rows(s.format.dtype == DType::kBF16 && kernels.bf16_dot) {}
+
+    int QueryBytes() const { return bf16_rows ? 2 : 4; }
+  };
+
+  void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
+                 int64_t first_entry, std::span<const KvList> heads) override;
+  void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
+                Tensor values) override;
+  void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
+                Tensor out, const AttentionCapture& capture) override;
+  void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
+                             const Tensor& q, const Tensor& log_sum_exp, Tensor out) override;
+  void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
+                       const Tensor& log_sum_exp, const ColumnRequest& request,
+                       Tensor out) override;
+  void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a, Tensor lse_a) override;
+
+  Scratch Carve(const Call& call, char* base, int64_t* bytes) const;
+  void Prepare(const Call& call);
+  Scratch ScratchOfThread(const Call& call) const;
+
+  void PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
+                   char* packed) const;
+  void MultiplyPage(const Call& call, const void* panel, const void* next, int steps, int width,
+                    const void* a, int64_t a_stride, int rows, bool accumulate, float* out,
+                    int64_t out_stride, float* expanded) const;
+  void PackBlock(const Call& call, const Block& block, const Tensor& q, char* packed) const;
+  void ScoreSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch) const;
+  void AttendSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch,
+                  SoftmaxState* parts, float* values) const;
+  void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
+              Tensor out, const AttentionCapture& capture) const;
+  void RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q, Tensor out,
+               const AttentionCapture& capture) const;
+  void JoinParts(const Call& call, const Block& block, Tensor out,
+                 const AttentionCapture& capture) const;
+
+  SoftmaxState* PartStates(const Call& call, const Block& block, int64_t span) const {
+    return part_states_.data() + (block.parts_at + span) * call.max_rows;
+  }
+  float* PartValues(const Call& call, const Block& block, int64_t span) const {
+    return part_values_.data() + (block.parts_at + span) * call.max_rows * call.layout.value_width;
+  }
+
+  const AttentionKernels& kernels_;
+  const int threads_;
+  Buffer scratch_;
+  int64_t scratch_bytes_ = 0;  // of one thread
+  mutable std::vector<SoftmaxState> part_states_;
+  mutable std::vector<float> part_values_;
+};
+
+Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const {
+  const PageLayout& layout = call.layout;
+  const int64_t rows = std::max<int64_t>(call.max_rows, kColumnRows);
+  Scratch s;
+  Arena arena(base);
+  arena.Take(s.queries, rows * layout.key_steps * call.QueryBytes());
+  arena.Take(s.scores, rows * kSpan);
+  arena.Take(s.weights, call.bf16_rows ? rows * kSpan : 0);
+  arena.Take(s.part_values, rows * layout.value_width);
+  arena.Take(s.values, rows * layout.value_width);
+  arena.Take(s.page, int64_t{kEntries} * std::max(layout.key_steps, kPanelWidth));
+  arena.Take(s.parts, rows);
+  arena.Take(s.states, rows);
+  *bytes = arena.used();
+  return s;
+}
+
+void CpuAttention::Prepare(const Call& call) {
+  Carve(call, nullptr, &scratch_bytes_);
+  if (scratch_.size_bytes() < scratch_bytes_ * threads_) {
+    scratch_ = HostBuffer(scratch_bytes_ * threads_);
+  }
+}
+
+Scratch CpuAttention::ScratchOfThread(const Call& call) const {
+  int64_t bytes = 0;
+  return Carve(call, static_cast<char*>(scratch_.data()) + scratch_bytes_ * omp_get_thread_num(),
+               &bytes);
+}
+
+void CpuAttention::PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
+                               char* packed) const {
+  const int dim = call.layout.key_dim, steps = call.layout.key_steps;
+  for (int64_t r = 0; r < count; ++r) {
+    const float* in = rows + r * stride;
+    if (call.bf16_rows) {
+      auto* out = reinterpret_cast<uint16_t*>(packed) + r * steps;
+      RoundValues(kernels_, DType::kBF16, in, dim, out);
+      if (steps > dim) out[dim] = 0;
+      continue;
+    }
+    float* out = reinterpret_cast<float*>(packed) + r * steps;
+    switch (call.layout.dtype) {
+      case DType::kF16:
+        kernels_.round_f16(in, dim, out);
+        break;
+      case DType::kBF16:
+        for (int k = 0; k < dim; ++k) out[k] = Bf16ToF32(F32ToBf16(in[k]));
+        break;
+      default:
+        std::memcpy(out, in, sizeof(float) * static_cast<size_t>(dim));
+    }
+    if (steps > dim) out[dim] = 0.0f;
+  }
+}
+
+// One panel times some rows. Panels that are not multiplied in their own type are expanded to f32
+// once when enough rows share the cost; the products are the same either way. `expanded` is the
+// scratch for that, or null when `panel` is not to be expanded.
+void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void* next, int steps,
+                                int width, const void* a, int64_t a_stride, int rows,
+                                bool accumulate, float* out, int64_t out_stride,
+                                float* expanded) const {
+  DType dtype = call.layout.dtype;
+  ProductArgs args = {a, a_stride, rows, panel, next, steps, width, out, out_stride, accumulate};
+  if (expanded != nullptr && dtype != DType::kF32 && !call.bf16_rows && rows >= kExpandRows) {
+    kernels_.expand[static_cast<int>(dtype)](panel, steps, width, expanded);
+    dtype = DType::kF32;
+    args.panel = args.next_panel = expanded;
+  }
+  kernels_.product[static_cast<int>(dtype)](args);
+}
+
+void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor& q,
+                             char* packed) const {
+  const int64_t row_bytes = int64_t{call.layout.key_steps} * call.QueryBytes();
+  for (int64_t i = 0; i < block.count; ++i) {
+    const float* row = q.f32() + (block.item->first_row + block.first + i) * q.stride[0] +
+                       int64_t{block.kv_head} * call.group * q.stride[1];
+    PackQueries(call, row, q.stride[1], call.group, packed + i * call.group * row_bytes);
+  }
+}
+
+// Raw products of a block's rows with the pages of one span that any row sees.
+void CpuAttention::ScoreSpan(const Call& call, const Block& block, int64_t span,
+                             const Scratch& scratch) const {
+  const PageLayout& layout = call.layout;
+  const int64_t page_begin = std::max(span * kPagesPerSpan, block.entries.begin / kEntries);
+  const int64_t page_end =
+      std::min((span + 1) * kPagesPerSpan, (block.entries.end + kEntries - 1) / kEntries);
+  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
+  for (int64_t p = page_begin; p < page_end; ++p) {
+    const Range seeing = block.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
+    const int64_t row = seeing.begin * call.group;
+    const void* next =
+        p + 1 < page_end ? block.list->key_pages[p + 1] : block.list->value_pages[page_begin];
+    MultiplyPage(call, block.list->key_pages[p], next, layout.key_steps, kPanelWidth,
+                 scratch.queries + row * row_bytes, layout.key_steps,
+                 static_cast<int>((seeing.end - seeing.begin) * call.group), false,
+                 scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan,
+                 scratch.page);
+  }
+}
+
+// The partial softmax states of a block's rows over one span.
+void CpuAttention::AttendSpan(const Call& call, const Block& block, int64_t span,
+                              const Scratch& scratch, SoftmaxState* parts, float* values) const {
+  const PageLayout& layout = call.layout;
+  const int64_t span_entry = span * kSpan;
+  const int64_t page_begin = std::max(span * kPagesPerSpan, block.entries.begin / kEntries);
+  const int64_t page_end =
+      std::min((span + 1) * kPagesPerSpan, (block.entries.end + kEntries - 1) / kEntries);
+  ScoreSpan(call, block, span, scratch);
+
+  SoftmaxArgs softmax = {};
+  softmax.first = static_cast<int>(page_begin * kEntries - span_entry);
+  softmax.last = static_cast<int>(page_end * kEntries - span_entry);
+  softmax.scale = call.shape.scale;
+  softmax.softcap = call.shape.softcap;
+  softmax.entropy = call.entropy;
+  for (int64_t i = 0; i < block.count; ++i) {
+    const Range seen = block.sight.Entries(i);
+    const auto column = [&](int64_t entry) {
+      return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
+    };
+    softmax.begin = column(seen.begin);
+    softmax.end = std::max(softmax.begin, column(seen.end));
+    for (int64_t r = i * call.group; r < (i + 1) * call.group; ++r) {
+      softmax.scores = scratch.scores + r * kSpan;
+      softmax.weights = call.bf16_rows ? scratch.weights + r * kSpan : nullptr;
+      parts[r] = kernels_.softmax(softmax);
+    }
+  }
+
+  const int64_t rows = block.count * call.group;
+  std::memset(values, 0, sizeof(float) * static_cast<size_t>(rows * layout.value_width));
+  const int panels = layout.ValuePanels();
+  for (int64_t p = page_begin; p < page_end; ++p) {
+    const Range seeing = block.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
+    const int64_t row = seeing.begin * call.group;
+    const int64_t weight = row * kSpan + p * kEntries - span_entry;
+    const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
+                                   : scratch.scores + weight;
+    const char* page = static_cast<const char*>(block.list->value_pages[p]);
+    // After the last page of a span come the keys of the next one.
+    const void* next_page = p + 1 < page_end ? block.list->value_pages[p + 1]
+                            : (p + 1) * kEntries < block.entries.end ? block.list->key_pages[p + 1]
+                                                                     : page;
+    for (int g = 0; g < panels; ++g) {
+      const char* panel = page + layout.PanelOffset(g);
+      MultiplyPage(call, panel, g + 1 < panels ? page + layout.PanelOffset(g + 1) : next_page,
+                   kEntries, layout.PanelDims(g), a, kSpan,
+                   static_cast<int>((seeing.end - seeing.begin) * call.group), true,
+                   values + row * layout.value_width + g * kPanelWidth, layout.value_width,
+                   scratch.page);
+    }
+  }
+}
+
+void CpuAttention::Finish(const Call& call, const Block& block, const SoftmaxState* states,
+                          const float* values, Tensor out, const AttentionCapture& capture) const {
+  const auto put = [](const Tensor& t, int64_t head, int64_t row, float value) {
+    if (!t.empty()) t.f32()[head * t.stride[0] + row] = value;
+  };
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t row = block.item->first_row + block.first + i;
+    for (int g = 0; g < call.group; ++g) {
+      const int64_t head = int64_t{block.kv_head} * call.group + g;
+      const SoftmaxState& state = states[i * call.group + g];
+      const float* in = values + (i * call.group + g) * call.layout.value_width;
+      float* result = out.f32() + row * out.stride[0] + head * out.stride[1];
+      if (state.max == kNothing) {
+        std::fill_n(result, call.layout.value_dim, 0.0f);
+        put(capture.log_sum_exp, head, row, kNothing);
+        put(capture.entropy, head, row, 0.0f);
+        continue;
+      }
+      // Adding 0 turns -0 into +0: entries a row does not see may decide the sign of a zero sum.
+      const float share = 1.0f / state.sum;
+      for (int c = 0; c < call.layout.value_dim; ++c) result[c] = in[c] * share + 0.0f;
+      const double log_sum = std::log(double{state.sum});
+      put(capture.log_sum_exp, head, row, static_cast<float>(state.max + log_sum));
+      const double entropy = log_sum - double{state.weighted} / state.sum;
+      put(capture.entropy, head, row, static_cast<float>(entropy > 0 ? entropy : entropy * 0));
+    }
+  }
+}
+
+void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q,
+                           Tensor out, const AttentionCapture& capture) const {
+  const Scratch scratch = ScratchOfThread(call);
+  const int64_t rows = block.count * call.group;
+  PackBlock(call, block, q, scratch.queries);
+  if (block.parts_at >= 0) {
+    for (int64_t s = unit.span_begin; s < unit.span_end; ++s) {
+      AttendSpan(call, block, block.first_span + s, scratch, PartStates(call, block, s),
+                 PartValues(call, block, s));
+    }
+    return;
+  }
+  std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  for (int64_t s = 0; s < block.spans; ++s) {
+    AttendSpan(call, block, block.first_span + s, scratch, scratch.parts, scratch.part_values);
+    const int width = call.layout.value_width;
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels_.merge(scratch.states[r], scratch.values + r * width, scratch.parts[r],
+                     scratch.part_values + r * width, width);
+    }
+  }
+  Finish(call, block, scratch.states, scratch.values, out, capture);
+}
+
+void CpuAttention::JoinParts(const Call& call, const Block& block, Tensor out,
+                             const AttentionCapture& capture) const {
+  const int64_t rows = block.count * call.group;
+  const int width = call.layout.value_width;
+  SoftmaxState* states = PartStates(call, block, 0);
+  float* values = PartValues(call, block, 0);
+  for (int64_t s = 1; s < block.spans; ++s) {
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels_.merge(states[r], values + r * width, PartStates(call, block, s)[r],
+                     PartValues(call, block, s) + r * width, width);
+    }
+  }
+  Finish(call, block, states, values, out, capture);
+}
+
+void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
+                            const Tensor& q, Tensor out, const AttentionCapture& capture) {
+  Call call(shape, kernels_);
+  call.entropy = !capture.entropy.empty();
+  Prepare(call);
+
+  std::vector<Block> blocks;
+  int64_t total_cost = 0;
+  const auto cost_of = [&](const Block& b, int64_t spans) {
+    // Reading a page costs about as much as a few rows of arithmetic.
+    return (b.count * call.group + 4) *
+           (spans == b.spans ? b.entries.end - b.entries.begin : spans * kSpan);
+  };
+  for (const AttentionItem& item : items) {
+    for (int h = 0; h < static_cast<int>(shape.kv_heads); ++h) {
+      const KvList& list = item.heads[h];
+      for (int64_t first = 0; first < item.rows; first += call.max_positions) {
+        Block b = {};
+        b.item = &item;
+        b.list = &list;
+        b.kv_head = h;
+        b.first = first;
+        b.count = std::min<int64_t>(call.max_positions, item.rows - first);
+        b.sight = {item.FirstPosition(list) + first, shape.window};
+        b.entries = b.sight.Union(0, b.count);
+        b.first_span = b.entries.begin / kSpan;
+        b.spans = b.entries.empty() ? 0 : (b.entries.end - 1) / kSpan + 1 - b.first_span;
+        total_cost += cost_of(b, b.spans);
+        blocks.push_back(b);
+      }
+    }
+  }
+
+  // A block is cut when it alone would keep a thread busy while the others have finished.
+  const int64_t fair_cost = total_cost / (int64_t{threads_} * 4) + 1;
+  std::vector<Unit> units;
+  int64_t kept_parts = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    Block& b = blocks[i];
+    const int64_t cost = cost_of(b, b.spans);
+    int64_t pieces = threads_ == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
+    if (pieces > 1) {
+      b.parts_at = kept_parts;
+      kept_parts += b.spans;
+    }
+    pieces = std::max<int64_t>(1, pieces);
+    for (int64_t k = 0; k < pieces; ++k) {
+      const int64_t begin = b.spans * k / pieces, end = b.spans * (k + 1) / pieces;
+      units.push_back({static_cast<int>(i), begin, end, cost_of(b, end - begin)});
+    }
+  }
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
+  part_states_.resize(static_cast<size_t>(kept_parts * call.max_rows));
+  part_values_.resize(static_cast<size_t>(kept_parts * call.max_rows * call.layout.value_width));
+
+  const int64_t unit_count = std::ssize(units), block_count = std::ssize(blocks);
+  const int workers = static_cast<int>(std::min<int64_t>(threads_, unit_count));
+#pragma omp parallel num_threads(workers) if (workers > 1)
+  {
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t u = 0; u < unit_count; ++u) {
+      RunUnit(call, blocks[units[u].block], units[u], q, out, capture);
+    }
+    if (kept_parts > 0) {
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t b = 0; b < block_count; ++b) {
+        if (blocks[b].parts_at >= 0) JoinParts(call, blocks[b], out, capture);
+      }
+    }
+  }
+}
+
+void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
+                                         const Tensor& q, const Tensor& log_sum_exp, Tensor out) {
+  const Call call(shape, kernels_);
+  Prepare(call);
+  const int64_t columns = out.shape[2];
+  const int64_t spans = (columns + kSpan - 1) / kSpan;
+  const int64_t runs = (item.rows + call.max_positions - 1) / call.max_positions;
+  const int64_t count = shape.kv_heads * runs * spans;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
+  for (int64_t u = 0; u < count; ++u) {
+    const int64_t span = u % spans;
+    Block block = {};
+    block.item = &item;
+    block.kv_head = static_cast<int>(u / spans / runs);
+    block.list = &item.heads[block.kv_head];
+    block.first = u / spans % runs * call.max_positions;
+    block.count = std::min<int64_t>(call.max_positions, item.rows - block.first);
+    block.sight = {item.FirstPosition(*block.list) + block.first, shape.window};
+    block.entries = block.sight.Union(0, block.count);
+    const bool any = block.entries.begin < (span + 1) * kSpan && block.entries.end > span * kSpan;
+    const Scratch scratch = ScratchOfThread(call);
+    if (any) {
+      PackBlock(call, block, q, scratch.queries);
+      ScoreSpan(call, block, span, scratch);
+    }
+    const int64_t begin = span * kSpan, end = std::min(columns, begin + kSpan);
+    for (int64_t i = 0; i < block.count; ++i) {
+      const Range seen = block.sight.Entries(i);
+      ProbabilityArgs args = {};
+      args.begin = static_cast<int>(std::clamp<int64_t>(seen.begin - begin, 0, end - begin));
+      args.end = static_cast<int>(std::clamp<int64_t>(seen.end - begin, 0, end - begin));
+      args.last = (args.end + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
+      args.first = args.begin / kVectorFloats * kVectorFloats;
+      args.scale = shape.scale;
+      args.softcap = shape.softcap;
+      for (int g = 0; g < call.group; ++g) {
+        const int64_t head = int64_t{block.kv_head} * call.group + g;
+        float* row = out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + begin;
+        if (args.begin >= args.end) {
+          std::fill_n(row, end - begin, 0.0f);
+          continue;
+        }
+        float* scores = scratch.scores + (i * call.group + g) * kSpan;
+        args.scores = args.out = scores;
+        args.log_sum_exp =
+            log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row + block.first + i];
+        kernels_.probabilities(args);
+        std::fill_n(row, args.begin, 0.0f);
+        std::copy(scores + args.begin, scores + args.end, row + args.begin);
+        std::fill(row + args.end, row + (end - begin), 0.0f);
+      }
+    }
+  }
+}
+
+// Key-stationary: a unit owns one page for one query head and streams the rows that see it.
+void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
+                                   const Tensor& q, const Tensor& log_sum_exp,
+                                   const ColumnRequest& request, Tensor out) {
+  const Call call(shape, kernels_);
+  Prepare(call);
+  const PageLayout& layout = call.layout;
+  const int64_t columns = out.shape[1];
+  const int64_t pages = (columns + kEntries - 1) / kEntries;
+  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
+  // The queries of one KV head's group, rounded once: [group][rows].
+  Buffer packed = HostBuffer(std::max<int64_t>(1, call.group * request.rows * row_bytes));
+  char* queries = static_cast<char*>(packed.data());
+  const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
+
+#pragma omp parallel num_threads(threads_)
+  {
+    const Scratch scratch = ScratchOfThread(call);
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const KvList& list = item.heads[h];
+      const Sight sight = {item.FirstPosition(list) + request.first_row, shape.window};
+#pragma omp for schedule(static)
+      for (int64_t r = 0; r < request.rows; ++r) {
+        const float* row = q.f32() + (item.first_row + request.first_row + r) * q.stride[0];
+        for (int g = 0; g < call.group; ++g) {
+          PackQueries(call, row + (h * call.group + g) * q.stride[1], 0, 1,
+                      queries + (g * request.rows + r) * row_bytes);
+        }
+      }
+      // Early pages are seen by most rows, so ascending order is longest first.
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t u = 0; u < pages * call.group; ++u) {
+        const int64_t p = u / call.group, g = u % call.group, head = h * call.group + g;
+        alignas(64) float sums[kEntries] = {};
+        const Range seeing = sight.Rows(p * kEntries, (p + 1) * kEntries, request.rows);
+        const void* panel = nullptr;
+        DType dtype = layout.dtype;
+        if (!seeing.empty()) {
+          panel = list.key_pages[p];
+          if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
+            kernels_.expand[static_cast<int>(dtype)](panel, layout.key_steps, kPanelWidth,
+                                                     scratch.page);
+            panel = scratch.page;
+            dtype = DType::kF32;
+          }
+        }
+        for (int64_t r = seeing.begin; r < seeing.end; r += kColumnRows) {
+          const int count = static_cast<int>(std::min(kColumnRows, seeing.end - r));
+          kernels_.product[static_cast<int>(dtype)](
+              {queries + (g * request.rows + r) * row_bytes, layout.key_steps, count, panel, panel,
+               layout.key_steps, kPanelWidth, scratch.scores, kPanelWidth, false});
+          ColumnRow rows[kColumnRows];
+          for (int i = 0; i < count; ++i) {
+            const Range seen = sight.Entries(r + i);
+            rows[i].log_sum_exp = log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row +
+                                                    request.first_row + r + i];
+            rows[i].weight = weights == nullptr ? 1.0f : weights[r + i];
+            rows[i].begin =
+                static_cast<int>(std::clamp<int64_t>(seen.begin - p * kEntries, 0, kEntries));
+            rows[i].end =
+                static_cast<int>(std::clamp<int64_t>(seen.end - p * kEntries, 0, kEntries));
+          }
+          kernels_.reduce_columns({scratch.scores, rows, count, shape.scale, shape.softcap,
+                                   request.threshold, request.kind, sums});
+        }
+        const int64_t begin = p * kEntries, end = std::min(columns, begin + kEntries);
+        std::copy(sums, sums + (end - begin), out.f32() + head * out.stride[0] + begin);
+      }
+    }
+  }
+}
+
+void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
+                                 Tensor lse_a) {
+  const int64_t dim = out_a.shape[1];
+  for (int64_t i = 0; i < out_a.shape[0]; ++i) {
+    float& a = lse_a.f32()[i * lse_a.stride[0]];
+    const float b = lse_b.f32()[i * lse_b.stride[0]];
+    if (b == kNothing) continue;
+    float* values = out_a.f32() + i * out_a.stride[0];
+    const float* other = out_b.f32() + i * out_b.stride[0];
+    if (a == kNothing) {
+      a = b;
+      std::copy(other, other + dim, values);
+      continue;
+    }
+    const double max = std::max(a, b);
+    const double fall_a = std::exp(a - max), fall_b = std::exp(b - max), sum = fall_a + fall_b;
+    const float share_a = static_cast<float>(fall_a / sum);
+    const float share_b = static_cast<float>(fall_b / sum);
+    for (int64_t c = 0; c < dim; ++c) values[c] = share_a * values[c] + share_b * other[c];
+    a = static_cast<float>(max + std::log(sum));
+  }
+}
+
+void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
+                             int64_t first_entry, std::span<const KvList> heads) {
+  const PageLayout layout(format);
+  const int64_t n = keys.shape[0], kv_heads = std::ssize(heads);
+  const int64_t first_page = first_entry / kEntries;
+  const int64_t pages = (first_entry + n - 1) / kEntries + 1 - first_page;
+  const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
+  const int workers = volume < kParallelWrites ? 1 : threads_;
+#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
+  for (int64_t u = 0; u < pages * kv_heads; ++u) {
+    const int64_t h = u / pages, p = first_page + u % pages;
+    const int64_t from = std::max(first_entry, p * kEntries);
+    const int64_t to = std::min(first_entry + n, (p + 1) * kEntries);
+    const int begin = static_cast<int>(from - p * kEntries);
+    const int end = static_cast<int>(to - p * kEntries);
+    const int64_t row = from - first_entry;
+    WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
+              keys.stride[0], begin, end, heads[h].key_pages[p]);
+    WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
+                values.stride[0], begin, end, heads[h].value_pages[p]);
+  }
+}
+
+void CpuAttention::DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry,
+                            Tensor keys, Tensor values) {
+  const PageLayout layout(format);
+  const int64_t end_entry = first_entry + (keys.empty() ? values : keys).shape[0];
+  for (int64_t from = first_entry; from < end_entry;) {
+    const int64_t p = from / kEntries, to = std::min(end_entry, (p + 1) * kEntries);
+    const int begin = static_cast<int>(from - p * kEntries);
+    const int end = static_cast<int>(to - p * kEntries);
+    const int64_t row = from - first_entry;
+    if (!keys.empty()) {
+      ReadKeys(layout, head.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
+               keys.stride[0]);
+    }
+    if (!values.empty()) {
+      ReadValues(layout, head.value_pages[p], begin, end, values.f32() + row * values.stride[0],
+                 values.stride[0]);
+    }
+    from = to;
+  }
+}
+
+const AttentionKernels& KernelsFor(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::kAvx2:
+      return Avx2AttentionKernels();
+    case Isa::kAvx512:
+      return Avx512AttentionKernels();
+    case Isa::kAvx512Bf16:
+    case Isa::kAmx:
+      return Avx512Bf16AttentionKernels();
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  (void)isa;
+  return PortableAttentionKernels();
+}
+
+}  // namespace
+
+std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
+  return std::make_unique<CpuAttention>(KernelsFor(isa), threads);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention on the cpu needs from an instruction set: a table of functions on raw memory.
+// The schedule (attention.cpp) is compiled once and calls through it; the functions are templates
+// (attention_tiles.h) compiled once per instruction set.
+//
+// A panel is a matrix [steps][width] with width a multiple of 16, the stationary operand of a
+// product. A key page is a panel of 64 entries (width) by key dims (steps); a value page is panels
+// of at most 64 value dims (width) by 64 entries (steps). In bf16 two neighbouring steps are
+// interleaved, [steps / 2][width][2], which is what the bf16 dot product consumes.
+//
+// In every product one output element is ONE sequential f32 chain over the steps, so its bits do
+// not depend on how many rows or columns are computed together.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/attention.h"
+
+namespace kvgauge {
+
+inline constexpr int kPanelWidth = 64;
+inline constexpr int kVectorFloats = 16;  // width granularity of panels; widest vector used
+
+// out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[r][s] * panel[s][c].
+// a is f32, or bf16 when the panel is bf16 and the table's bf16_dot is set.
+struct ProductArgs {
+  const void* a;
+  int64_t a_stride;  // elements between rows
+  int rows;
+  const void* panel;
+  const void* next_panel;  // prefetched meanwhile; `panel` itself when there is none
+  int steps;               // bf16: even
+  int width;
+  float* out;
+  int64_t out_stride;
+  bool accumulate;
+};
+
+// One row of raw products over a span becomes its partial softmax state.
+struct SoftmaxArgs {
+  float* scores;      // [last), products on entry, overwritten
+  uint16_t* weights;  // where exp(score - max) goes as bf16; null: f32, over the scores
+  int first, last;    // columns to write, multiples of 64
+  int begin, end;     // columns the row sees; weights outside are 0
+  float scale, softcap;
+  bool entropy;  // also sum p * (score - max)
+};
+
+// Partial softmax state of one row: weighted values are kept beside it.
+struct SoftmaxState {
+  float max;       // -inf: saw nothing
+  float sum;       // of exp(score - max), before any rounding of the weights
+  float weighted;  // sum of exp(score - max) * (score - max)
+};
+
+// Probabilities of one row from its known log-sum-exp.
+struct ProbabilityArgs {
+  const float* scores;  // raw products
+  float* out;           // columns [first, last)
+  int first, last;      // multiples of 16
+  int begin, end;
+  float scale, softcap, log_sum_exp;
+};
+
+struct ColumnRow {
+  float log_sum_exp, weight;
+  int begin, end;  // columns of the page the row sees
+};
+// Folds rows of raw products [rows][64] of one page into the page's 64 column results.
+struct ColumnArgs {
+  const float* scores;
+  const ColumnRow* rows;
+  int count;
+  float scale, softcap, threshold;
+  ColumnReduction kind;
+  float* columns;
+};
+
+struct AttentionKernels {
+  bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
+  int tile_rows;  // rows one pass over a panel serves
+  // Indexed by DType of the panel: f32, f16, bf16.
+  void (*product[3])(const ProductArgs& args);
+  // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
+  void (*expand[3])(const void* panel, int steps, int width, float* out);
+  SoftmaxState (*softmax)(const SoftmaxArgs& args);
+  // (state, values) and (part, part_values) merge into the former; count is padded to 16.
+  void (*merge)(SoftmaxState& state, float* values, const SoftmaxState& part,
+                const float* part_values, int count);
+  void (*probabilities)(const ProbabilityArgs& args);
+  void (*reduce_columns)(const ColumnArgs& args);
+  // Elementwise over n floats, any n.
+  void (*to_f16)(const float* in, int64_t n, uint16_t* out);
+  void (*round_f16)(const float* in, int64_t n, float* out);
+  void (*exp)(const float* in, int64_t n, float* out);
+  void (*tanh)(const float* in, int64_t n, float* out);
+};
+
+const AttentionKernels& PortableAttentionKernels();
+const AttentionKernels& Avx2AttentionKernels();
+const AttentionKernels& Avx512AttentionKernels();
+const AttentionKernels& Avx512Bf16AttentionKernels();
+
+}  // namespace kvgauge

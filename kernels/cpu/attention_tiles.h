@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of attention_kernels.h as templates over a vector type. Included once per
+// instruction set, by a file compiled for it; calls nothing that is not inlined, so no function
+// compiled for a newer processor can end up in the shared part of the program.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "cpu/attention_kernels.h"
+#include "cpu/vector_math.h"
+
+namespace kvgauge {
+
+// ---- Products. A panel type says how one step of a panel meets one element of a. ----
+
+template <class V>
+struct F32Panel {
+  using A = float;
+  using Element = float;
+  static constexpr int kStepsPerRow = 1;
+  using Columns = typename V::F;
+  [[gnu::always_inline]] static Columns Load(const float* p) { return V::Load(p); }
+  using Scalar = typename V::F;
+  [[gnu::always_inline]] static Scalar LoadScalar(const float* a) { return V::Set(*a); }
+  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
+    return V::Fma(a, b, sum);
+  }
+};
+
+template <class V>
+struct F16Panel : F32Panel<V> {
+  using Element = uint16_t;
+  [[gnu::always_inline]] static typename V::F Load(const uint16_t* p) { return V::LoadF16(p); }
+};
+
+// bf16 pairs, multiplied in f32: first, then second.
+template <class V>
+struct Bf16Panel {
+  using A = float;
+  using Element = uint16_t;
+  static constexpr int kStepsPerRow = 2;
+  struct Columns {
+    typename V::F first, second;
+  };
+  [[gnu::always_inline]] static Columns Load(const uint16_t* p) {
+    return {V::LoadFirst(p), V::LoadSecond(p)};
+  }
+  using Scalar = Columns;
+  [[gnu::always_inline]] static Scalar LoadScalar(const float* a) {
+    return {V::Set(a[0]), V::Set(a[1])};
+  }
+  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
+    return V::Fma(a.second, b.second, V::Fma(a.first, b.first, sum));
+  }
+};
+
+// bf16 pairs on both sides.
+template <class V>
+struct Bf16DotPanel {
+  using A = uint16_t;
+  using Element = uint16_t;
+  static constexpr int kStepsPerRow = 2;
+  using Columns = typename V::Pairs;
+  [[gnu::always_inline]] static Columns Load(const uint16_t* p) { return V::LoadPairs(p); }
+  using Scalar = typename V::Pairs;
+  [[gnu::always_inline]] static Scalar LoadScalar(const uint16_t* a) { return V::SetPairs(a); }
+  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
+    return V::DotPairs(sum, a, b);
+  }
+};
+
+// kRows rows by kVectors vectors of columns, sums held in registers.
+template <class V, class P, int kRows, int kVectors>
+[[gnu::noinline]] void ProductTile(const ProductArgs& args, int row, int column) {
+  using A = typename P::A;
+  using Element = typename P::Element;
+  using F = typename V::F;
+  const A* a = static_cast<const A*>(args.a) + row * args.a_stride;
+  const Element* panel = static_cast<const Element*>(args.panel) + column * P::kStepsPerRow;
+  const auto* next = static_cast<const Element*>(args.next_panel) + column * P::kStepsPerRow;
+  const int64_t panel_stride = int64_t{args.width} * P::kStepsPerRow;
+  float* out = args.out + row * args.out_stride + column;
+
+  F sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] =
+          args.accumulate ? V::Load(out + r * args.out_stride + v * V::kLanes) : V::Set(0.0f);
+    }
+  }
+  for (int s = 0; s < args.steps; s += P::kStepsPerRow) {
+    typename P::Columns b[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      b[v] = P::Load(panel + v * V::kLanes * P::kStepsPerRow);
+    }
+    constexpr int kStripBytes = kVectors * V::kLanes * P::kStepsPerRow * int{sizeof(Element)};
+#pragma GCC unroll 8
+    for (int line = 0; line < kStripBytes; line += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(next) + line);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const typename P::Scalar x = P::LoadScalar(a + r * args.a_stride + s);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = P::Fma(x, b[v], sum[r][v]);
+    }
+    panel += panel_stride;
+    next += panel_stride;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      V::Store(out + r * args.out_stride + v * V::kLanes, sum[r][v]);
+    }
+  }
+}
+
+template <class V, class P, int kVectors>
+void ProductStrip(const ProductArgs& args, int row, int rows, int column) {
+  switch (rows) {
+    case 1:
+      return ProductTile<V, P, 1, kVectors>(args, row, column);
+    case 2:
+      return ProductTile<V, P, 2, kVectors>(args, row, column);
+    default:
+      break;
+  }
+  if constexpr (V::kTileRows >= 6) {
+    switch (rows) {
+      case 3:
+        return ProductTile<V, P, 3, kVectors>(args, row, column);
+      case 4:
+        return ProductTile<V, P, 4, kVectors>(args, row, column);
+      case 5:
+        return ProductTile<V, P, 5, kVectors>(args, row, column);
+      default:
+        return ProductTile<V, P, 6, kVectors>(args, row, column);
+    }
+  }
+}
+
+template <class V, class P>
+void Product(const ProductArgs& args) {
+  // Row tiles of nearly equal height: 8 rows are 4 + 4, not 6 + 2.
+  const int tiles = (args.rows + V::kTileRows - 1) / V::kTileRows;
+  ProductArgs strip = args;
+  int row = 0;
+  for (int t = 0; t < tiles; ++t) {
+    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
+    constexpr int kStrip = V::kTileVectors * V::kLanes;
+    int column = 0;
+    for (; column + kStrip <= args.width; column += kStrip) {
+      ProductStrip<V, P, V::kTileVectors>(strip, row, rows, column);
+    }
+    if constexpr (kStrip > kVectorFloats) {
+      switch ((args.width - column) / kVectorFloats) {
+        case 1:
+          ProductStrip<V, P, 1>(strip, row, rows, column);
+          break;
+        case 2:
+          ProductStrip<V, P, 2>(strip, row, rows, column);
+          break;
+        case 3:
+          ProductStrip<V, P, 3>(strip, row, rows, column);
+          break;
+        default:
+          break;
+      }
+    }
+    strip.next_panel = args.panel;  // asked for once
+    row += rows;
+  }
+}
+
+template <class V>
+void ExpandF16(const void* panel, int steps, int width, float* out) {
+  const auto* in = static_cast<const uint16_t*>(panel);
+  for (int64_t i = 0; i < int64_t{steps} * width; i += V::kLanes) {
+    V::Store(out + i, V::LoadF16(in + i));
+  }
+}
+
+template <class V>
+void ExpandBf16(const void* panel, int steps, int width, float* out) {
+  const auto* in = static_cast<const uint16_t*>(panel);
+  for (int s = 0; s < steps; s += 2) {
+    for (int c = 0; c < width; c += V::kLanes) {
+      V::Store(out + c, V::LoadFirst(in + 2 * c));
+      V::Store(out + width + c, V::LoadSecond(in + 2 * c));
+    }
+    in += 2 * width;
+    out += 2 * width;
+  }
+}
+
+// ---- Scores to probabilities. ----
+
+// The one place that turns a product into a score.
+template <class V, bool kSoftcap>
+struct ScoreRule {
+  typename V::F scale, cap;
+  ScoreRule(float scale_value, float softcap)
+      : scale(V::Set(kSoftcap ? scale_value / softcap : scale_value)), cap(V::Set(softcap)) {}
+  [[gnu::always_inline]] typename V::F operator()(typename V::F product) const {
+    const typename V::F scaled = V::Mul(product, scale);
+    if constexpr (kSoftcap) return V::Mul(cap, Tanh<V>(scaled));
+    return scaled;
+  }
+};
+
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16>
+SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
+  using F = typename V::F;
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  float* scores = args.scores;
+  const int from = args.begin / kVectorFloats * kVectorFloats;
+  const int to = (args.end + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
+  const int inner = (args.begin + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
+  const int inner_end = args.end / kVectorFloats * kVectorFloats;
+
+  F max = V::Set(kNothing);
+  const auto edge = [&](int begin, int end) {
+    for (int j = begin; j < end; j += V::kLanes) {
+      const F s = V::Inside(j, args.begin, args.end, rule(V::Load(scores + j)), V::Set(kNothing));
+      V::Store(scores + j, s);
+      max = V::Max(max, s);
+    }
+  };
+  if (inner <= inner_end) {
+    if (from < inner) edge(from, inner);
+    for (int j = inner; j < inner_end; j += V::kLanes) {
+      const F s = rule(V::Load(scores + j));
+      V::Store(scores + j, s);
+      max = V::Max(max, s);
+    }
+    if (inner_end < to) edge(inner_end, to);
+  } else {
+    edge(from, to);
+  }
+
+  SoftmaxState state = {V::MaxLanes(max), 0.0f, 0.0f};
+  // A row of -inf scores counts as one that sees nothing; exp(-inf - -inf) would be NaN.
+  const F shift = V::Set(state.max == kNothing ? 0.0f : state.max);
+  const auto put = [&](int j, F p) {
+    if constexpr (kBf16) {
+      V::StoreBf16(args.weights + j, p);
+    } else {
+      V::Store(scores + j, p);
+    }
+  };
+  F sum = V::Set(0.0f), weighted = V::Set(0.0f);
+  for (int j = args.first; j < from; j += V::kLanes) put(j, V::Set(0.0f));
+  for (int j = from; j < to; j += V::kLanes) {
+    const F x = V::Sub(V::Load(scores + j), shift);
+    const F p = Exp<V>(x);
+    sum = V::Add(sum, p);
+    // x may be -inf where p is 0.
+    if constexpr (kEntropy) weighted = V::Fma(p, V::Max(V::Set(kExpUnderflow), x), weighted);
+    put(j, p);
+  }
+  for (int j = to; j < args.last; j += V::kLanes) put(j, V::Set(0.0f));
+  state.sum = V::SumLanes(sum);
+  state.weighted = V::SumLanes(weighted);
+  return state;
+}
+
+template <class V, bool kSoftcap, bool kEntropy>
+SoftmaxState SoftmaxByWeights(const SoftmaxArgs& args) {
+  if constexpr (V::kHasBf16Dot) {
+    if (args.weights != nullptr) return SoftmaxRow<V, kSoftcap, kEntropy, true>(args);
+  }
+  return SoftmaxRow<V, kSoftcap, kEntropy, false>(args);
+}
+
+template <class V>
+SoftmaxState Softmax(const SoftmaxArgs& args) {
+  if (args.softcap > 0) {
+    return args.entropy ? SoftmaxByWeights<V, true, true>(args)
+                        : SoftmaxByWeights<V, true, false>(args);
+  }
+  return args.entropy ? SoftmaxByWeights<V, false, true>(args)
+                      : SoftmaxByWeights<V, false, false>(args);
+}
+
+template <class V>
+void Merge(SoftmaxState& state, float* values, const SoftmaxState& part, const float* part_values,
+           int count) {
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  if (part.max == kNothing) return;
+  if (state.max == kNothing) {
+    state = part;
+    std::memcpy(values, part_values, sizeof(float) * static_cast<size_t>(count));
+    return;
+  }
+  const float max = state.max > part.max ? state.max : part.max;
+  const float fall_a = state.max - max, fall_b = part.max - max;
+  float falls[kVectorFloats] = {fall_a, fall_b};
+  for (int i = 0; i < kVectorFloats; i += V::kLanes) {
+    V::Store(falls + i, Exp<V>(V::Load(falls + i)));
+  }
+  const float a = falls[0], b = falls[1];
+  // The shift of the maximum moves every score of a side by the same amount. A fall that makes
+  // the factor 0 may be infinite.
+  const float sum_a = state.sum * a, sum_b = part.sum * b;
+  state.weighted = (state.weighted * a + (a > 0 ? sum_a * fall_a : 0.0f)) +
+                   (part.weighted * b + (b > 0 ? sum_b * fall_b : 0.0f));
+  state.sum = sum_a + sum_b;
+  state.max = max;
+  const typename V::F va = V::Set(a), vb = V::Set(b);
+  for (int c = 0; c < count; c += V::kLanes) {
+    const typename V::F old = V::Mul(V::Load(values + c), va);
+    V::Store(values + c, V::Fma(V::Load(part_values + c), vb, old));
+  }
+}
+
+template <class V, bool kSoftcap>
+void ProbabilitiesOf(const ProbabilityArgs& args) {
+  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const typename V::F lse = V::Set(args.log_sum_exp), zero = V::Set(0.0f);
+  for (int j = args.first; j < args.last; j += V::kLanes) {
+    const typename V::F p = Exp<V>(V::Sub(rule(V::Load(args.scores + j)), lse));
+    V::Store(args.out + j, V::Inside(j, args.begin, args.end, p, zero));
+  }
+}
+
+template <class V>
+void Probabilities(const ProbabilityArgs& args) {
+  args.softcap > 0 ? ProbabilitiesOf<V, true>(args) : ProbabilitiesOf<V, false>(args);
+}
+
+// ---- Column reductions. ----
+
+template <class V>
+struct SumColumns {
+  explicit SumColumns(float) {}
+  [[gnu::always_inline]] typename V::F operator()(typename V::F sum, typename V::F p,
+                                                  typename V::F w) const {
+    return V::Fma(w, p, sum);
+  }
+};
+template <class V>
+struct SumSquareColumns {
+  explicit SumSquareColumns(float) {}
+  [[gnu::always_inline]] typename V::F operator()(typename V::F sum, typename V::F p,
+                                                  typename V::F w) const {
+    return V::Fma(V::Mul(w, p), p, sum);
+  }
+};
+template <class V>
+struct MaxColumns {
+  explicit MaxColumns(float) {}
+  [[gnu::always_inline]] typename V::F operator()(typename V::F max, typename V::F p,
+                                                  typename V::F w) const {
+    return V::Max(max, V::Mul(w, p));
+  }
+};
+template <class V>
+struct CountColumns {
+  typename V::F threshold;
+  explicit CountColumns(float value) : threshold(V::Set(value)) {}
+  [[gnu::always_inline]] typename V::F operator()(typename V::F sum, typename V::F p,
+                                                  typename V::F w) const {
+    return V::Add(sum, V::ZeroWhereLess(p, threshold, w));
+  }
+};
+
+template <class V, class Fold, bool kSoftcap>
+void ReduceColumnsOf(const ColumnArgs& args) {
+  using F = typename V::F;
+  constexpr int kGroup = 2 * kVectorFloats / V::kLanes;  // vectors in flight, to hide latency
+  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const Fold fold(args.threshold);
+  for (int column = 0; column < kPanelWidth; column += kGroup * V::kLanes) {
+    F sum[kGroup];
+#pragma GCC unroll 8
+    for (int v = 0; v < kGroup; ++v) sum[v] = V::Load(args.columns + column + v * V::kLanes);
+    for (int r = 0; r < args.count; ++r) {
+      const ColumnRow& row = args.rows[r];
+      const float* scores = args.scores + int64_t{r} * kPanelWidth + column;
+      const F lse = V::Set(row.log_sum_exp), weight = V::Set(row.weight);
+      F p[kGroup];
+#pragma GCC unroll 8
+      for (int v = 0; v < kGroup; ++v) {
+        p[v] = Exp<V>(V::Sub(rule(V::Load(scores + v * V::kLanes)), lse));
+      }
+      if (row.begin <= column && column + kGroup * V::kLanes <= row.end) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kGroup; ++v) sum[v] = fold(sum[v], p[v], weight);
+      } else {
+#pragma GCC unroll 8
+        for (int v = 0; v < kGroup; ++v) {
+          const int j = column + v * V::kLanes;
+          sum[v] = V::Inside(j, row.begin, row.end, fold(sum[v], p[v], weight), sum[v]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kGroup; ++v) V::Store(args.columns + column + v * V::kLanes, sum[v]);
+  }
+}
+
+template <class V, class Fold>
+void ReduceColumnsBy(const ColumnArgs& args) {
+  args.softcap > 0 ? ReduceColumnsOf<V, Fold, true>(args) : ReduceColumnsOf<V, Fold, false>(args);
+}
+
+template <class V>
+void ReduceColumns(const ColumnArgs& args) {
+  switch (args.kind) {
+    case ColumnReduction::kSum:
+      return ReduceColumnsBy<V, SumColumns<V>>(args);
+    case ColumnReduction::kSumSquares:
+      return ReduceColumnsBy<V, SumSquareColumns<V>>(args);
+    case ColumnReduction::kMax:
+      return ReduceColumnsBy<V, MaxColumns<V>>(args);
+    case ColumnReduction::kCountAbove:
+      return ReduceColumnsBy<V, CountColumns<V>>(args);
+  }
+}
+
+// ---- Elementwise. ----
+
+template <class V, class Function>
+[[gnu::always_inline]] inline void ForVectors(const float* in, int64_t n, Function f) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) f(i, V::Load(in + i), V::kLanes);
+  if (i < n) {
+    float rest[kVectorFloats] = {};
+    std::memcpy(rest, in + i, sizeof(float) * static_cast<size_t>(n - i));
+    f(i, V::Load(rest), static_cast<int>(n - i));
+  }
+}
+
+template <class V>
+void ToF16(const float* in, int64_t n, uint16_t* out) {
+  ForVectors<V>(in, n, [out](int64_t i, typename V::F x, int count) {
+    uint16_t halves[kVectorFloats];
+    V::StoreF16(halves, x);
+    std::memcpy(out + i, halves, sizeof(uint16_t) * static_cast<size_t>(count));
+  });
+}
+
+template <class V>
+inline typename V::F RoundF16(typename V::F x) {
+  uint16_t halves[V::kLanes];
+  V::StoreF16(halves, x);
+  return V::LoadF16(halves);
+}
+
+template <class V, typename V::F (*kFunction)(typename V::F)>
+void Map(const float* in, int64_t n, float* out) {
+  ForVectors<V>(in, n, [out](int64_t i, typename V::F x, int count) {
+    float results[kVectorFloats];
+    V::Store(results, kFunction(x));
+    std::memcpy(out + i, results, sizeof(float) * static_cast<size_t>(count));
+  });
+}
+
+template <class V>
+constexpr AttentionKernels MakeAttentionKernels() {
+  AttentionKernels k = {};
+  k.bf16_dot = V::kHasBf16Dot;
+  k.tile_rows = V::kTileRows;
+  k.product[static_cast<int>(DType::kF32)] = &Product<V, F32Panel<V>>;
+  k.product[static_cast<int>(DType::kF16)] = &Product<V, F16Panel<V>>;
+  if constexpr (V::kHasBf16Dot) {
+    k.product[static_cast<int>(DType::kBF16)] = &Product<V, Bf16DotPanel<V>>;
+  } else {
+    k.product[static_cast<int>(DType::kBF16)] = &Product<V, Bf16Panel<V>>;
+  }
+  k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
+  k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;
+  k.softmax = &Softmax<V>;
+  k.merge = &Merge<V>;
+  k.probabilities = &Probabilities<V>;
+  k.reduce_columns = &ReduceColumns<V>;
+  k.to_f16 = &ToF16<V>;
+  k.round_f16 = &Map<V, &RoundF16<V>>;
+  k.exp = &Map<V, &Exp<V>>;
+  k.tanh = &Map<V, &Tanh<V>>;
+  return k;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/select.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/select_kernels.h"
+#include "cpu/split_work.h"
+
+namespace kvgauge {
+namespace {
+
+const SelectKernels& KernelsOf(Isa isa) {
+  if (isa >= Isa::kAvx512) return Avx512SelectKernels();
+  return isa == Isa::kAvx2 ? Avx2SelectKernels() : PortableSelectKernels();
+}
+
+constexpr double kMove_ns = 0.1;
+constexpr double kSelect_ns = 2;
+
+struct Threshold {
+  uint32_t key = 0;
+  int64_t ties = 0;  // how many of the keys equal to it belong to the largest k
+};
+
+// The k-th largest key by radix: counts by the leading digit, then by the next one among those that
+// share the digit of the k-th, and so on. 1 <= k <= n. `left` is scratch for n keys.
+Threshold FindThreshold(const uint32_t* keys, int64_t n, int64_t k, uint32_t* left) {
+  struct Digit {
+    int shift, bits;
+  };
+  constexpr Digit kDigits[] = {{21, 11}, {10, 11}, {0, 10}};
+  const uint32_t* from = keys;
+  Threshold found;
+  for (const auto [shift, bits] : kDigits) {
+    const uint32_t mask = (1u << bits) - 1;
+    // Two tables: neighbouring keys often share a digit, and a count that was just stored is slow
+    // to read back.
+    uint32_t count[2][2048] = {};
+    int64_t i = 0;
+    for (; i + 2 <= n; i += 2) {
+      ++count[0][from[i] >> shift & mask];
+      ++count[1][from[i + 1] >> shift & mask];
+    }
+    if (i < n) ++count[0][from[i] >> shift & mask];
+    uint32_t digit = mask;
+    for (;; --digit) {
+      const int64_t here = int64_t{count[0][digit]} + count[1][digit];
+      if (k <= here) break;
+      k -= here;
+    }
+    found.key |= digit << shift;
+    int64_t kept = 0;
+    for (i = 0; i < n; ++i) {
+      const uint32_t key = from[i];
+      left[kept] = key;  // reads stay ahead of writes when `from` is `left`
+      kept += (key >> shift & mask) == digit;
+    }
+    from = left;
+    n = kept;
+  }
+  found.ties = k;
+  return found;
+}
+
+class CpuSelect final : public SelectOps {
+ public:
+  CpuSelect(Isa isa, ThreadSettings threads)
+      : k_(KernelsOf(isa)), threads_(threads), scratch_(static_cast<size_t>(threads.threads)) {}
+
+ private:
+  void DoTopK(const Tensor& scores, const Tensor& counts, Tensor out) override {
+    const int64_t n = scores.shape[1], width = out.shape[1];
+    for (int64_t i = 0; i < scores.shape[0]; ++i) {
+      const int64_t count = counts.i32()[i];
+      KVG_CHECK(count >= 0 && count <= n && count <= width, "TopK: count out of range");
+    }
+    const double cost = kSelect_ns * static_cast<double>(n);
+    SplitWorkByWorker(threads_, scores.shape[0], cost, [&](int64_t i, int worker) {
+      const int64_t count = counts.i32()[i];
+      int32_t* to = out.i32() + i * out.stride[0];
+      std::fill(to + count, to + width, -1);
+      if (count == 0) return;
+      if (count == n) return std::iota(to, to + n, 0);
+      uint32_t* keys = Scratch<uint32_t>(worker, 2 * n);
+      k_.order_keys(scores.f32() + i * scores.stride[0], n, keys);
+      const Threshold threshold = FindThreshold(keys, n, count, keys + n);
+      k_.take(keys, n, threshold.key, threshold.ties, to);
+    });
+  }
+
+  void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
+    Move(index, source.shape[0], out, [&](int64_t i, int64_t at) { CopyRow(source, at, out, i); });
+  }
+
+  void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
+    Move(index, out.shape[0], source, [&](int64_t i, int64_t at) { CopyRow(source, i, out, at); });
+  }
+
+  void DoScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight,
+                    Tensor out) override {
+    const int64_t m = source.shape[0], d = source.shape[1];
+    for (int64_t i = 0; i < m; ++i) {
+      KVG_CHECK(index.i32()[i] >= -1 && index.i32()[i] < out.shape[0], "row index out of range");
+    }
+    // Several rows may go to one place, in order; so threads share out columns.
+    constexpr int64_t kColumns = 64;
+    const double cost = kMove_ns * static_cast<double>(m * kColumns);
+    SplitWork(threads_, (d + kColumns - 1) / kColumns, cost, [&](int64_t piece) {
+      const int64_t begin = piece * kColumns, size = std::min(kColumns, d - begin);
+      for (int64_t i = 0; i < m; ++i) {
+        const int64_t at = index.i32()[i];
+        if (at < 0) continue;
+        const float w = weight.empty() ? 1.0f : weight.f32()[i];
+        k_.add_scaled(source.f32() + i * source.stride[0] + begin, w, size,
+                      out.f32() + at * out.stride[0] + begin);
+      }
+    });
+  }
+
+  void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) override {
+    const int64_t n = x.shape[1], reach = kernel / 2;
+    const float padding =
+        mode == Pooling::kAverage ? 0.0f : -std::numeric_limits<float>::infinity();
+    const double cost = kMove_ns * static_cast<double>(n * kernel);
+    SplitWorkByWorker(threads_, x.shape[0], cost, [&](int64_t i, int worker) {
+      float* padded = Scratch<float>(worker, n + 2 * reach);
+      std::fill_n(padded, reach, padding);
+      std::copy_n(x.f32() + i * x.stride[0], n, padded + reach);
+      std::fill_n(padded + reach + n, reach, padding);
+      k_.pool(padded, n, kernel, mode, out.f32() + i * out.stride[0]);
+    });
+  }
+
+  static void CopyRow(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
+    const int64_t size = SizeOf(from.dtype);
+    std::memcpy(to.As<char>() + j * to.stride[0] * size,
+                from.As<char>() + i * from.stride[0] * size,
+                static_cast<size_t>(from.shape[1] * size));
+  }
+
+  // copy(i, index[i]) for every row of `list`.
+  template <class Copy>
+  void Move(const Tensor& index, int64_t limit, const Tensor& list, const Copy& copy) {
+    const int32_t* at = index.i32();
+    for (int64_t i = 0; i < list.shape[0]; ++i) {
+      KVG_CHECK(at[i] >= 0 && at[i] < limit, "row index out of range");
+    }
+    const double row_bytes = static_cast<double>(list.shape[1] * SizeOf(list.dtype));
+    SplitWork(threads_, list.shape[0], 5 + row_bytes * kMove_ns / 4,
+              [&](int64_t i) { copy(i, at[i]); });
+  }
+
+  // At least `count` elements that stay with the worker; contents are left over.
+  template <class T>
+  T* Scratch(int worker, int64_t count) {
+    std::vector<uint32_t>& words = scratch_[static_cast<size_t>(worker)];
+    static_assert(sizeof(T) == sizeof(uint32_t));
+    if (static_cast<int64_t>(words.size()) < count) words.resize(static_cast<size_t>(count));
+    return reinterpret_cast<T*>(words.data());
+  }
+
+  const SelectKernels& k_;
+  const ThreadSettings threads_;
+  std::vector<std::vector<uint32_t>> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<SelectOps> MakeCpuSelect(Isa isa, ThreadSettings threads) {
+  return std::make_unique<CpuSelect>(isa, threads);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spreads independent pieces of work over threads.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/threads.h"
+
+namespace kvgauge {
+
+// Below this many nanoseconds of work waking the other threads costs more than they save.
+inline constexpr double kWorthThreads_ns = 20000;
+
+// body(i, worker) for i in [0, count), each of about `cost_ns`; worker < threads.threads is for
+// scratch memory. One thread runs them in order; with more, each takes one contiguous run.
+template <class Body>
+void SplitWorkByWorker(ThreadSettings threads, int64_t count, double cost_ns, const Body& body) {
+  const bool shared =
+      threads.threads > 1 && count > 1 && static_cast<double>(count) * cost_ns > kWorthThreads_ns;
+  if (!shared) {  // not an if() clause: even a team of one costs more than a small row
+    for (int64_t i = 0; i < count; ++i) body(i, 0);
+    return;
+  }
+  const int team = static_cast<int>(std::min<int64_t>(threads.threads, count));
+#pragma omp parallel num_threads(team)
+  {
+    const int worker = omp_get_thread_num();
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < count; ++i) body(i, worker);
+  }
+}
+
+// The same for work without scratch: body(i).
+template <class Body>
+void SplitWork(ThreadSettings threads, int64_t count, double cost_ns, const Body& body) {
+  SplitWorkByWorker(threads, count, cost_ns, [&body](int64_t i, int) { body(i); });
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of eight floats, AVX2 + FMA + F16C. Only for files compiled for that.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace kvgauge {
+
+struct Avx2Vector {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kTileRows = 6, kTileVectors = 2;  // of a product tile: fits 16 registers
+  static constexpr bool kHasBf16Dot = false;
+
+  static F Set(float x) { return _mm256_set1_ps(x); }
+  static F Load(const float* p) { return _mm256_loadu_ps(p); }
+  static void Store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  static F LoadF16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void StoreF16(uint16_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
+  static F LoadFirst(const uint16_t* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(LoadBits(p), 16));
+  }
+  static F LoadSecond(const uint16_t* p) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(LoadBits(p), _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  // Both return b when either is NaN.
+  static F Max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F Min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F Abs(F a) { return _mm256_andnot_ps(Set(-0.0f), a); }
+  static F CopySign(F size, F sign) { return _mm256_or_ps(size, _mm256_and_ps(Set(-0.0f), sign)); }
+  static F Round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F ScaleByPowerOf2(F a, F n) {
+    const __m256i shift = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shift));
+  }
+  static F ZeroWhereLess(F x, F bound, F a) {
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, bound, _CMP_LT_OQ), a);
+  }
+  static F ChooseWhereLess(F x, F bound, F yes, F no) {
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, bound, _CMP_LT_OQ));
+  }
+  // a in lanes with begin <= first + lane < end, otherwise `outside`.
+  static F Inside(int first, int begin, int end, F a, F outside) {
+    const __m256i lane =
+        _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i inside = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane),
+                                               _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
+    return _mm256_blendv_ps(outside, a, _mm256_castsi256_ps(inside));
+  }
+  static float SumLanes(F a) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+  }
+  static float MaxLanes(F a) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  }
+
+ private:
+  static __m256i LoadBits(const uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of sixteen floats, AVX-512 F BW VL DQ, and the same with the bf16 dot product. Only for
+// files compiled for that.
+#pragma once
+
+// gcc 12 warns about the intrinsics' own "undefined" operands (its bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+namespace kvgauge {
+
+struct Avx512Vector {
+  using F = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr int kTileRows = 6, kTileVectors = 4;  // of a product tile: fits 32 registers
+  static constexpr bool kHasBf16Dot = false;
+
+  static F Set(float x) { return _mm512_set1_ps(x); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static F LoadF16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void StoreF16(uint16_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
+  static F LoadFirst(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+  }
+  static F LoadSecond(const uint16_t* p) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  // Both return b when either is NaN.
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F Abs(F a) { return _mm512_andnot_ps(Set(-0.0f), a); }
+  static F CopySign(F size, F sign) { return _mm512_or_ps(size, _mm512_and_ps(Set(-0.0f), sign)); }
+  static F Round(F a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static F ScaleByPowerOf2(F a, F n) { return _mm512_scalef_ps(a, n); }
+  static F ZeroWhereLess(F x, F bound, F a) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), a);
+  }
+  static F ChooseWhereLess(F x, F bound, F yes, F no) {
+    return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), yes);
+  }
+  // a in lanes with begin <= first + lane < end, otherwise `outside`.
+  static F Inside(int first, int begin, int end, F a, F outside) {
+    const __m512i lane =
+        _mm512_add_epi32(_mm512_set1_epi32(first),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __mmask16 inside = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(begin)) &
+                             _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(end));
+    return _mm512_mask_mov_ps(outside, inside, a);
+  }
+  static float SumLanes(F a) {
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+  }
+  static float MaxLanes(F a) {
+    __m256 y = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  }
+};
+
+#ifdef __AVX512BF16__
+struct Avx512Bf16Vector : Avx512Vector {
+  static constexpr bool kHasBf16Dot = true;
+
+  using Pairs = __m512i;  // one pair of bf16 per 32-bit lane
+  static Pairs LoadPairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+  static Pairs SetPairs(const uint16_t* p) {
+    uint32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(static_cast<int>(pair));
+  }
+  // sum + a.first * b.first + a.second * b.second in each lane. Denormals count as 0.
+  static F DotPairs(F sum, Pairs a, Pairs b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static void StoreBf16(uint16_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
+  }
+};
+#endif
+
+}  // namespace kvgauge

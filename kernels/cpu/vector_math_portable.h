@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of four floats in the compiler's own vector extension: runs on any processor.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+
+namespace kvgauge {
+
+struct PortableVector {
+  using F [[gnu::vector_size(16)]] = float;
+  using I [[gnu::vector_size(16)]] = int32_t;
+  using U [[gnu::vector_size(16)]] = uint32_t;
+  static constexpr int kLanes = 4;
+  static constexpr int kTileRows = 2, kTileVectors = 4;  // of a product tile: fits 16 registers
+  static constexpr bool kHasBf16Dot = false;
+
+  static F Set(float x) { return F{x, x, x, x}; }
+  static F Load(const float* p) {
+    F v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void Store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
+  static F LoadF16(const uint16_t* p) {
+    return F{F16ToF32(p[0]), F16ToF32(p[1]), F16ToF32(p[2]), F16ToF32(p[3])};
+  }
+  static void StoreF16(uint16_t* p, F v) {
+    for (int i = 0; i < kLanes; ++i) p[i] = F32ToF16(v[i]);
+  }
+  // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
+  static F LoadFirst(const uint16_t* p) { return (F)(LoadBits(p) << 16); }
+  static F LoadSecond(const uint16_t* p) { return (F)(LoadBits(p) & 0xffff0000u); }
+
+  static F Add(F a, F b) { return a + b; }
+  static F Sub(F a, F b) { return a - b; }
+  static F Mul(F a, F b) { return a * b; }
+  static F Div(F a, F b) { return a / b; }
+  static F Fma(F a, F b, F c) { return a * b + c; }
+  // Both return b when either is NaN.
+  static F Max(F a, F b) { return a > b ? a : b; }
+  static F Min(F a, F b) { return a < b ? a : b; }
+  static F Abs(F a) { return (F)((U)a & 0x7fffffffu); }
+  static F CopySign(F size, F sign) { return (F)((U)size | ((U)sign & 0x80000000u)); }
+  // Adding 1.5 * 2^23 leaves the rounded integer in the low mantissa bits.
+  static F Round(F a) { return (a + kMagic) - kMagic; }
+  static F ScaleByPowerOf2(F a, F n) { return (F)((U)a + ((U)(n + kMagic) << 23)); }
+  static F ZeroWhereLess(F x, F bound, F a) { return (F)(~(U)(x < bound) & (U)a); }
+  static F ChooseWhereLess(F x, F bound, F yes, F no) { return x < bound ? yes : no; }
+  // a in lanes with begin <= first + lane < end, otherwise `outside`.
+  static F Inside(int first, int begin, int end, F a, F outside) {
+    const I lane = I{first, first + 1, first + 2, first + 3};
+    return ((lane >= begin) & (lane < end)) ? a : outside;
+  }
+  static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+  static float MaxLanes(F a) {
+    const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
+    return x > y ? x : y;
+  }
+
+ private:
+  static constexpr float kMagic = 12582912.0f;
+  static U LoadBits(const uint16_t* p) {
+    U v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+};
+
+}  // namespace kvgauge

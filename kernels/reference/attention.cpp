@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention as its definition reads: every score, then the softmax, then the weighted sum, in
+// double. Pages hold plain rows.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "reference/reference.h"
+
+namespace kvgauge {
+namespace {
+
+void StoreAs(DType dtype, float value, void* base, int64_t index) {
+  switch (dtype) {
+    case DType::kF16:
+      static_cast<uint16_t*>(base)[index] = F32ToF16(value);
+      return;
+    case DType::kBF16:
+      static_cast<uint16_t*>(base)[index] = F32ToBf16(value);
+      return;
+    default:
+      static_cast<float*>(base)[index] = value;
+  }
+}
+
+float LoadAs(DType dtype, const void* base, int64_t index) {
+  switch (dtype) {
+    case DType::kF16:
+      return F16ToF32(static_cast<const uint16_t*>(base)[index]);
+    case DType::kBF16:
+      return Bf16ToF32(static_cast<const uint16_t*>(base)[index]);
+    default:
+      return static_cast<const float*>(base)[index];
+  }
+}
+
+float RoundTo(DType dtype, float value) {
+  if (dtype == DType::kF16) return F16ToF32(F32ToF16(value));
+  if (dtype == DType::kBF16) return Bf16ToF32(F32ToBf16(value));
+  return value;
+}
+
+float At(const Tensor& t, int64_t i, int64_t j) {
+  return t.f32()[i * t.stride[0] + j * t.stride[1]];
+}
+float& At(Tensor& t, int64_t i, int64_t j) { return t.f32()[i * t.stride[0] + j * t.stride[1]]; }
+
+class ReferenceAttention final : public AttentionOps {
+ public:
+  int64_t KeyPageBytes(const KvFormat& format) const override {
+    return kKvPageEntries * format.key_dim * SizeOf(format.dtype);
+  }
+  int64_t ValuePageBytes(const KvFormat& format) const override {
+    return kKvPageEntries * format.value_dim * SizeOf(format.dtype);
+  }
+
+ private:
+  static float Key(const KvFormat& f, const KvList& head, int64_t entry, int64_t dim) {
+    return LoadAs(f.dtype, head.key_pages[entry / kKvPageEntries],
+                  entry % kKvPageEntries * f.key_dim + dim);
+  }
+  static float Value(const KvFormat& f, const KvList& head, int64_t entry, int64_t dim) {
+    return LoadAs(f.dtype, head.value_pages[entry / kKvPageEntries],
+                  entry % kKvPageEntries * f.value_dim + dim);
+  }
+
+  // Scores of one query row over all entries of its head; -inf where it does not see them.
+  static std::vector<double> Scores(const AttentionShape& shape, const AttentionItem& item,
+                                    const Tensor& q, int64_t head, int64_t row) {
+    const KvList& list = item.heads[head / (shape.query_heads / shape.kv_heads)];
+    const int64_t position = item.FirstPosition(list) + row;
+    const float* query = q[item.first_row + row][head].f32();
+    std::vector<double> scores(list.length, -std::numeric_limits<double>::infinity());
+    for (int64_t j = 0; j <= position; ++j) {
+      if (shape.window > 0 && j <= position - shape.window) continue;
+      double dot = 0;
+      for (int64_t k = 0; k < shape.format.key_dim; ++k) {
+        dot += double{RoundTo(shape.format.dtype, query[k])} * Key(shape.format, list, j, k);
+      }
+      const double scaled = dot * shape.scale;
+      scores[j] = shape.softcap > 0 ? shape.softcap * std::tanh(scaled / shape.softcap) : scaled;
+    }
+    return scores;
+  }
+
+  static double LogSumExp(const std::vector<double>& scores) {
+    double max = -std::numeric_limits<double>::infinity();
+    for (const double s : scores) max = std::max(max, s);
+    if (std::isinf(max) && max < 0) return max;
+    double sum = 0;
+    for (const double s : scores) sum += std::exp(s - max);
+    return max + std::log(sum);
+  }
+
+  void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
+                 int64_t first_entry, std::span<const KvList> heads) override {
+    for (int64_t i = 0; i < keys.shape[0]; ++i) {
+      const int64_t page = (first_entry + i) / kKvPageEntries;
+      const int64_t slot = (first_entry + i) % kKvPageEntries;
+      for (size_t h = 0; h < heads.size(); ++h) {
+        for (int64_t k = 0; k < format.key_dim; ++k) {
+          StoreAs(format.dtype, keys[i][h].f32()[k], heads[h].key_pages[page],
+                  slot * format.key_dim + k);
+        }
+        for (int64_t k = 0; k < format.value_dim; ++k) {
+          StoreAs(format.dtype, values[i][h].f32()[k], heads[h].value_pages[page],
+                  slot * format.value_dim + k);
+        }
+      }
+    }
+  }
+
+  void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
+                Tensor values) override {
+    if (!keys.empty()) {
+      for (int64_t i = 0; i < keys.shape[0]; ++i) {
+        for (int64_t k = 0; k < format.key_dim; ++k) {
+          At(keys, i, k) = Key(format, head, first_entry + i, k);
+        }
+      }
+    }
+    if (!values.empty()) {
+      for (int64_t i = 0; i < values.shape[0]; ++i) {
+        for (int64_t k = 0; k < format.value_dim; ++k) {
+          At(values, i, k) = Value(format, head, first_entry + i, k);
+        }
+      }
+    }
+  }
+
+  void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
+                Tensor out, const AttentionCapture& capture) override {
+    const int64_t group = shape.query_heads / shape.kv_heads;
+    for (const AttentionItem& item : items) {
+      for (int64_t h = 0; h < shape.query_heads; ++h) {
+        const KvList& list = item.heads[h / group];
+        for (int64_t i = 0; i < item.rows; ++i) {
+          const int64_t row = item.first_row + i;
+          const std::vector<double> scores = Scores(shape, item, q, h, i);
+          const double lse = LogSumExp(scores);
+          double entropy = 0;
+          std::vector<double> sum(shape.format.value_dim);
+          for (int64_t j = 0; j < list.length; ++j) {
+            if (std::isinf(scores[j])) continue;
+            const double p = std::exp(scores[j] - lse);
+            if (p > 0) entropy -= p * (scores[j] - lse);
+            for (int64_t k = 0; k < shape.format.value_dim; ++k) {
+              sum[k] += p * Value(shape.format, list, j, k);
+            }
+          }
+          std::copy(sum.begin(), sum.end(), out[row][h].f32());
+          Tensor lse_out = capture.log_sum_exp, entropy_out = capture.entropy;
+          if (!lse_out.empty()) At(lse_out, h, row) = static_cast<float>(lse);
+          if (!entropy_out.empty()) At(entropy_out, h, row) = static_cast<float>(entropy);
+        }
+      }
+    }
+  }
+
+  void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
+                             const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
+    for (int64_t h = 0; h < shape.query_heads; ++h) {
+      for (int64_t i = 0; i < item.rows; ++i) {
+        const std::vector<double> scores = Scores(shape, item, q, h, i);
+        const double lse = At(log_sum_exp, h, item.first_row + i);
+        float* probabilities = out[h][i].f32();
+        for (int64_t j = 0; j < out.shape[2]; ++j) {
+          const bool seen = j < std::ssize(scores) && !std::isinf(scores[j]);
+          probabilities[j] = seen ? static_cast<float>(std::exp(scores[j] - lse)) : 0.0f;
+        }
+      }
+    }
+  }
+
+  void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
+                       const Tensor& log_sum_exp, const ColumnRequest& request,
+                       Tensor out) override {
+    for (int64_t h = 0; h < shape.query_heads; ++h) {
+      std::vector<double> columns(out.shape[1]);
+      for (int64_t r = 0; r < request.rows; ++r) {
+        const int64_t i = request.first_row + r;
+        const double w = request.row_weights.empty() ? 1.0 : request.row_weights.f32()[r];
+        const std::vector<double> scores = Scores(shape, item, q, h, i);
+        const double lse = At(log_sum_exp, h, item.first_row + i);
+        for (size_t j = 0; j < scores.size(); ++j) {
+          if (std::isinf(scores[j])) continue;
+          const double p = std::exp(scores[j] - lse);
+          switch (request.kind) {
+            case ColumnReduction::kSum:
+              columns[j] += w * p;
+              break;
+            case ColumnReduction::kSumSquares:
+              columns[j] += w * p * p;
+              break;
+            case ColumnReduction::kMax:
+              columns[j] = std::max(columns[j], w * p);
+              break;
+            case ColumnReduction::kCountAbove:
+              columns[j] += p >= request.threshold ? w : 0.0;
+              break;
+          }
+        }
+      }
+      std::copy(columns.begin(), columns.end(), out[h].f32());
+    }
+  }
+
+  void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
+                     Tensor lse_a) override {
+    for (int64_t i = 0; i < out_a.shape[0]; ++i) {
+      const double a = lse_a[i].f32()[0], b = lse_b[i].f32()[0];
+      if (std::isinf(b) && b < 0) continue;
+      const double max = std::max(a, b);
+      const double wa = std::exp(a - max), wb = std::exp(b - max);
+      for (int64_t k = 0; k < out_a.shape[1]; ++k) {
+        At(out_a, i, k) =
+            static_cast<float>((wa * At(out_a, i, k) + wb * At(out_b, i, k)) / (wa + wb));
+      }
+      lse_a[i].f32()[0] = static_cast<float>(max + std::log(wa + wb));
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionOps> MakeReferenceAttention() {
+  return std::make_unique<ReferenceAttention>();
+}
+
+}  // namespace kvgauge

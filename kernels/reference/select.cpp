@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/select.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "reference/reference.h"
+#include "reference/views.h"
+
+namespace kvgauge {
+namespace {
+
+void CopyRow(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
+  KVG_CHECK(i >= 0 && i < from.shape[0] && j >= 0 && j < to.shape[0], "row index out of range");
+  const int64_t size = SizeOf(from.dtype);
+  std::memcpy(static_cast<char*>(to.data) + j * to.stride[0] * size,
+              static_cast<const char*>(from.data) + i * from.stride[0] * size,
+              static_cast<size_t>(from.shape[1] * size));
+}
+
+class ReferenceSelect final : public SelectOps {
+  void DoTopK(const Tensor& scores, const Tensor& counts, Tensor out) override {
+    const int64_t n = scores.shape[1];
+    std::vector<int32_t> order(static_cast<size_t>(n));
+    for (int64_t i = 0; i < scores.shape[0]; ++i) {
+      const int64_t count = counts.i32()[i];
+      KVG_CHECK(count >= 0 && count <= n && count <= out.shape[1], "TopK: count out of range");
+      std::iota(order.begin(), order.end(), 0);
+      // Stable: equals stay in order of index. NaN is behind everything.
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        const double va = At(scores, i, a), vb = At(scores, i, b);
+        return std::isnan(vb) ? !std::isnan(va) : va > vb;
+      });
+      std::sort(order.begin(), order.begin() + count);
+      int32_t* row = out.i32() + i * out.stride[0];
+      std::copy_n(order.begin(), count, row);
+      std::fill(row + count, row + out.shape[1], -1);
+    }
+  }
+
+  void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
+    for (int64_t i = 0; i < out.shape[0]; ++i) CopyRow(source, index.i32()[i], out, i);
+  }
+
+  void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
+    for (int64_t i = 0; i < source.shape[0]; ++i) CopyRow(source, i, out, index.i32()[i]);
+  }
+
+  void DoScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight,
+                    Tensor out) override {
+    for (int64_t j = 0; j < out.shape[1]; ++j) {
+      std::vector<double> column(static_cast<size_t>(out.shape[0]));
+      for (int64_t i = 0; i < out.shape[0]; ++i) column[i] = At(out, i, j);
+      for (int64_t i = 0; i < source.shape[0]; ++i) {
+        const int32_t to = index.i32()[i];
+        if (to == -1) continue;
+        KVG_CHECK(to >= 0 && to < out.shape[0], "row index out of range");
+        column[to] += (weight.empty() ? 1.0 : weight.f32()[i]) * At(source, i, j);
+      }
+      for (int64_t i = 0; i < out.shape[0]; ++i) Put(out, i, j, column[i]);
+    }
+  }
+
+  void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) override {
+    const int64_t n = x.shape[1], reach = kernel / 2;
+    for (int64_t i = 0; i < x.shape[0]; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, top = -std::numeric_limits<double>::infinity();
+        for (int64_t k = std::max<int64_t>(0, j - reach); k <= std::min(n - 1, j + reach); ++k) {
+          const double v = At(x, i, k);
+          sum += v;
+          if (!std::isnan(top) && !(v <= top)) top = v;  // a NaN gets in and stays
+        }
+        Put(out, i, j, mode == Pooling::kAverage ? sum / static_cast<double>(kernel) : top);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SelectOps> MakeReferenceSelect() { return std::make_unique<ReferenceSelect>(); }
+
+}  // namespace kvgauge

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks every backend relies on, made once here.
+#include "kernels/attention.h"
+
+#include <algorithm>
+
+namespace kvgauge {
+namespace {
+
+void CheckFormat(const KvFormat& format) {
+  KVG_CHECK(IsFloat(format.dtype), "cache dtype is not a float type");
+  KVG_CHECK(format.key_dim > 0 && format.value_dim > 0, "head dims must be positive");
+}
+
+void CheckShape(const AttentionShape& shape) {
+  CheckFormat(shape.format);
+  KVG_CHECK(shape.kv_heads > 0 && shape.query_heads > 0, "no heads");
+  KVG_CHECK(shape.query_heads % shape.kv_heads == 0, "query heads not a multiple of kv heads");
+  KVG_CHECK(shape.softcap >= 0 && shape.window >= 0, "negative softcap or window");
+}
+
+// f32 of the given rank whose innermost dimension is contiguous.
+void CheckF32(const Tensor& t, int rank, const char* what) {
+  KVG_CHECK(t.dtype == DType::kF32 && t.rank == rank, what);
+  KVG_CHECK(t.shape[rank - 1] <= 1 || t.stride[rank - 1] == 1, what);
+}
+
+void CheckRows(const Tensor& t, int64_t heads, int64_t dim, const char* what) {
+  CheckF32(t, 3, what);
+  KVG_CHECK(t.shape[1] == heads && t.shape[2] == dim, what);
+}
+
+void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t total_rows) {
+  KVG_CHECK(item.rows >= 0 && item.first_row >= 0 && item.first_row + item.rows <= total_rows,
+            "item rows outside q");
+  KVG_CHECK(static_cast<int64_t>(item.heads.size()) == shape.kv_heads, "item heads != kv_heads");
+  for (const KvList& head : item.heads) {
+    KVG_CHECK(item.FirstPosition(head) + item.rows <= head.length,
+              "a head holds fewer entries than its rows see");
+  }
+}
+
+void CheckPerRow(const Tensor& t, int64_t heads, int64_t rows, const char* what) {
+  CheckF32(t, 2, what);
+  KVG_CHECK(t.shape[0] == heads && t.shape[1] == rows, what);
+}
+
+void CheckColumns(const AttentionItem& item, int64_t columns) {
+  for (const KvList& head : item.heads) {
+    KVG_CHECK(item.FirstPosition(head) + item.rows <= columns, "out has too few columns");
+  }
+}
+
+}  // namespace
+
+void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
+                           int64_t first_entry, std::span<const KvList> heads) {
+  CheckFormat(format);
+  const int64_t kv_heads = static_cast<int64_t>(heads.size());
+  CheckRows(keys, kv_heads, format.key_dim, "keys must be f32 [n, kv_heads, key_dim]");
+  CheckRows(values, kv_heads, format.value_dim, "values must be f32 [n, kv_heads, value_dim]");
+  KVG_CHECK(keys.shape[0] == values.shape[0], "keys and values of different lengths");
+  KVG_CHECK(first_entry >= 0, "negative entry");
+  if (keys.shape[0] > 0) DoWriteKv(format, keys, values, first_entry, heads);
+}
+
+void AttentionOps::ReadKv(const KvFormat& format, const KvList& head, int64_t first_entry,
+                          Tensor keys, Tensor values) {
+  CheckFormat(format);
+  int64_t n = 0;
+  if (!keys.empty()) {
+    CheckF32(keys, 2, "keys must be f32 [n, key_dim]");
+    KVG_CHECK(keys.shape[1] == format.key_dim, "keys must be f32 [n, key_dim]");
+    n = keys.shape[0];
+  }
+  if (!values.empty()) {
+    CheckF32(values, 2, "values must be f32 [n, value_dim]");
+    KVG_CHECK(values.shape[1] == format.value_dim, "values must be f32 [n, value_dim]");
+    KVG_CHECK(keys.empty() || values.shape[0] == n, "keys and values of different lengths");
+    n = values.shape[0];
+  }
+  KVG_CHECK(first_entry >= 0 && first_entry + n <= head.length, "entries outside the list");
+  if (n > 0) DoReadKv(format, head, first_entry, keys, values);
+}
+
+void AttentionOps::Attend(const AttentionShape& shape, std::span<const AttentionItem> items,
+                          const Tensor& q, Tensor out, const AttentionCapture& capture) {
+  CheckShape(shape);
+  CheckRows(q, shape.query_heads, shape.format.key_dim, "q must be f32 [rows, heads, key_dim]");
+  CheckRows(out, shape.query_heads, shape.format.value_dim,
+            "out must be f32 [rows, heads, value_dim]");
+  KVG_CHECK(out.shape[0] == q.shape[0], "out and q of different lengths");
+  for (const AttentionItem& item : items) CheckItem(shape, item, q.shape[0]);
+  for (const Tensor& t : {capture.log_sum_exp, capture.entropy}) {
+    if (!t.empty()) CheckPerRow(t, shape.query_heads, q.shape[0], "capture is not [heads, rows]");
+  }
+  DoAttend(shape, items, q, out, capture);
+}
+
+void AttentionOps::WindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
+                                       const Tensor& q, const Tensor& log_sum_exp, Tensor out) {
+  CheckShape(shape);
+  CheckRows(q, shape.query_heads, shape.format.key_dim, "q must be f32 [rows, heads, key_dim]");
+  CheckItem(shape, item, q.shape[0]);
+  CheckPerRow(log_sum_exp, shape.query_heads, q.shape[0], "log_sum_exp is not [heads, rows]");
+  CheckF32(out, 3, "out must be f32 [heads, rows, columns]");
+  KVG_CHECK(out.shape[0] == shape.query_heads && out.shape[1] == item.rows,
+            "out must be [heads, rows, columns]");
+  CheckColumns(item, out.shape[2]);
+  if (out.Numel() > 0) DoWindowProbabilities(shape, item, q, log_sum_exp, out);
+}
+
+void AttentionOps::ReduceColumns(const AttentionShape& shape, const AttentionItem& item,
+                                 const Tensor& q, const Tensor& log_sum_exp,
+                                 const ColumnRequest& request, Tensor out) {
+  CheckShape(shape);
+  CheckRows(q, shape.query_heads, shape.format.key_dim, "q must be f32 [rows, heads, key_dim]");
+  CheckItem(shape, item, q.shape[0]);
+  CheckPerRow(log_sum_exp, shape.query_heads, q.shape[0], "log_sum_exp is not [heads, rows]");
+  KVG_CHECK(
+      request.rows >= 0 && request.first_row >= 0 && request.first_row + request.rows <= item.rows,
+      "requested rows outside the item");
+  if (!request.row_weights.empty()) {
+    CheckF32(request.row_weights, 1, "row_weights must be f32 [rows]");
+    KVG_CHECK(request.row_weights.shape[0] == request.rows, "row_weights must be f32 [rows]");
+  }
+  CheckF32(out, 2, "out must be f32 [heads, columns]");
+  KVG_CHECK(out.shape[0] == shape.query_heads, "out must be [heads, columns]");
+  CheckColumns(item, out.shape[1]);
+  if (out.Numel() > 0) DoReduceColumns(shape, item, q, log_sum_exp, request, out);
+}
+
+void AttentionOps::MergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
+                               Tensor lse_a) {
+  CheckF32(out_a, 2, "out must be f32 [n, d]");
+  CheckF32(out_b, 2, "out must be f32 [n, d]");
+  CheckF32(lse_a, 1, "lse must be f32 [n]");
+  CheckF32(lse_b, 1, "lse must be f32 [n]");
+  const int64_t n = out_a.shape[0];
+  KVG_CHECK(out_b.shape[0] == n && lse_a.shape[0] == n && lse_b.shape[0] == n,
+            "states of different lengths");
+  KVG_CHECK(out_a.shape[1] == out_b.shape[1], "states of different widths");
+  if (n > 0) DoMergeStates(out_b, lse_b, out_a, lse_a);
+}
+
+}  // namespace kvgauge

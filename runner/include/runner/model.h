@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder-only transformer: weights of one checkpoint and its forward pass over full caches.
+//
+// Model definitions are data (ModelConfig and a table of tensor names) interpreted by one forward
+// pass. A Model is immutable after Load except for scratch memory, so one thread drives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/ops.h"
+#include "runner/config.h"
+#include "runner/kv_cache.h"
+#include "runner/prompt.h"
+#include "runner/weights.h"
+
+namespace kvgauge {
+
+struct ModelOptions {
+  // What weights are stored as and products are rounded to; unset: what the checkpoint stores.
+  std::optional<DType> dtype;
+  // Set: no weights are read; a model of the config's shape is drawn from this seed.
+  std::optional<uint64_t> random_seed;
+};
+
+// The tensors that a config needs, in the order of the forward pass.
+std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
+
+struct ModelWeights;  // as the forward pass uses them
+struct Scratch;       // its working memory
+
+enum class LogitRows { kNone, kLast, kAll };
+
+// Rows [begin, end) of a prompt, appended to a cache that holds exactly the `begin` rows before.
+struct SequenceStep {
+  KvCache* cache = nullptr;
+  const Prompt* prompt = nullptr;
+  int64_t begin = 0;
+  int64_t end = 0;
+  LogitRows logits = LogitRows::kLast;
+};
+
+class Model {
+ public:
+  // `directory` holds config.json and, unless random, the weights. Missing, unused or misshapen
+  // tensors and non-finite weights are errors that name the tensor.
+  static Result<std::unique_ptr<Model>> Load(const std::string& directory,
+                                             const ModelOptions& options, Ops& ops);
+  ~Model();
+
+  const ModelConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+  int64_t parameter_count() const { return parameter_count_; }
+  int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
+  // Digest of config and weights.
+  const std::string& fingerprint() const { return fingerprint_; }
+  Ops& ops() const { return *ops_; }
+
+  // A cache for a sequence that is planned to reach `planned_length` tokens.
+  KvCache NewCache(int64_t planned_length) const;
+
+  // Runs all steps together: one pass over the weights. Rows of one step attend over their own
+  // cache only. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid
+  // until the next call.
+  Tensor Forward(std::span<const SequenceStep> steps);
+
+  // Longest slice of rows that Forward is best called with.
+  static constexpr int64_t kChunkRows = 512;
+
+ private:
+  Model(ModelConfig config, DType dtype, Ops& ops);
+
+  Status LoadWeights(const WeightSource& source);
+
+  ModelConfig config_;
+  DType dtype_;
+  Ops* ops_;
+  int64_t parameter_count_ = 0;
+  int64_t weight_bytes_ = 0;
+  std::string fingerprint_;
+  std::unique_ptr<ModelWeights> weights_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace kvgauge

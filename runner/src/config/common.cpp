@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/config/common.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/json.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+struct ActivationRow {
+  std::string_view name;
+  Activation activation;
+};
+// gelu_new, gelu_fast and gelu_pytorch_tanh are three spellings of one tanh approximation.
+constexpr ActivationRow kActivations[] = {
+    {"relu", Activation::kRelu},
+    {"silu", Activation::kSilu},
+    {"swish", Activation::kSilu},
+    {"gelu", Activation::kGelu},
+    {"gelu_python", Activation::kGelu},
+    {"gelu_new", Activation::kGeluTanh},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_python_tanh", Activation::kGeluTanh},
+    {"gelu_accurate", Activation::kGeluTanh},
+};
+
+std::vector<std::string> ActivationNames() {
+  std::vector<std::string> names;
+  for (const ActivationRow& row : kActivations) names.emplace_back(row.name);
+  return names;
+}
+
+std::optional<DType> ReadDtypeKey(ConfigReader& reader, std::string_view key) {
+  if (reader.Take(key) == nullptr) return std::nullopt;
+  std::string name = reader.Text(key, "");
+  if (name.starts_with("torch.")) name = name.substr(6);
+  if (name == "float32" || name == "float") return DType::kF32;
+  if (name == "float16" || name == "half") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  reader.Fail(key, "float32, float16 or bfloat16");
+  return std::nullopt;
+}
+
+// A model with another head would load without its head, or with one that is not a vocabulary.
+void ReadArchitectures(ConfigReader& reader) {
+  const std::vector<std::string> names = reader.Texts("architectures");
+  if (names.empty()) return;
+  for (const std::string& name : names) {
+    if (name.ends_with("ForCausalLM")) return;
+  }
+  reader.Fail("architectures", "a model with a language-model head (...ForCausalLM)");
+}
+
+}  // namespace
+
+void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config) {
+  const std::optional<DType> v5 = ReadDtypeKey(reader, "dtype");
+  const std::optional<DType> v4 = ReadDtypeKey(reader, "torch_dtype");
+  if (v5 && v4 && *v5 != *v4) {
+    reader.Fail("torch_dtype", "the same as key 'dtype'; implementations differ in which one wins");
+  }
+  config.stored_dtype = v5 ? *v5 : v4.value_or(DType::kF32);
+  ReadArchitectures(reader);
+
+  reader.Refuse("quantization_config",
+                "quantised checkpoints are not supported; use the float weights");
+  reader.Refuse("cross_attention_hidden_size", "cross attention is not supported");
+  reader.Neutral("is_encoder_decoder", false);
+  reader.Neutral("add_cross_attention", false);
+  reader.Neutral("tie_encoder_decoder", false);
+  if (const Json* pruned = reader.Take("pruned_heads"); pruned != nullptr && !pruned->empty()) {
+    reader.Fail("pruned_heads", "no pruned heads");
+  }
+
+  // Origin and bookkeeping.
+  reader.Ignore({"model_type", "_name_or_path", "name_or_path", "_commit_hash", "auto_map",
+                 "transformers_version", "transformers_weights", "transformers.js_config",
+                 "tokenizer_class", "task_specific_params", "finetuning_task", "id2label",
+                 "label2id", "num_labels", "problem_type", "unsloth_version", "unsloth_fixed",
+                 "is_llama_config"});
+  // How to run, not what to compute.
+  reader.Ignore({"use_cache", "cache_implementation", "return_dict", "use_return_dict",
+                 "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16",
+                 "tf_legacy_loss", "is_decoder", "chunk_size_feed_forward",
+                 "keys_to_ignore_at_inference", "_attn_implementation", "attn_implementation",
+                 "_attn_implementation_autoset", "_attn_implementation_internal",
+                 "_experts_implementation", "_flash_attn_2_enabled", "gradient_checkpointing"});
+  // Training only.
+  reader.Ignore({"initializer_range", "attention_dropout", "hidden_dropout", "dropout"});
+  // Other special tokens, and sampling settings of old files: generation is set by the run.
+  reader.Ignore({"sep_token_id",
+                 "decoder_start_token_id",
+                 "prefix",
+                 "max_length",
+                 "min_length",
+                 "max_new_tokens",
+                 "do_sample",
+                 "early_stopping",
+                 "num_beams",
+                 "num_beam_groups",
+                 "diversity_penalty",
+                 "temperature",
+                 "top_k",
+                 "top_p",
+                 "typical_p",
+                 "min_p",
+                 "repetition_penalty",
+                 "length_penalty",
+                 "no_repeat_ngram_size",
+                 "encoder_no_repeat_ngram_size",
+                 "bad_words_ids",
+                 "num_return_sequences",
+                 "output_scores",
+                 "return_dict_in_generate",
+                 "forced_bos_token_id",
+                 "forced_eos_token_id",
+                 "remove_invalid_values",
+                 "suppress_tokens",
+                 "exponential_decay_length_penalty",
+                 "begin_suppress_tokens"});
+}
+
+void ReadSizes(ConfigReader& reader, std::string_view ffn_key, int64_t default_max_position,
+               ModelConfig& config) {
+  config.vocab_size = reader.Int("vocab_size", std::nullopt, 1, kMostVocab);
+  config.hidden_size = reader.Int("hidden_size", std::nullopt, 1, kMostHidden);
+  config.embedding_size = config.hidden_size;
+  config.ffn_size = reader.Int(ffn_key, std::nullopt, 1, kMostFfn);
+  const int64_t layers = reader.Int("num_hidden_layers", std::nullopt, 1, kMostLayers);
+  config.layers.assign(static_cast<size_t>(layers), LayerConfig{});
+  config.max_position =
+      reader.Int("max_position_embeddings", default_max_position, 1, kMostPosition);
+}
+
+void ReadHeads(ConfigReader& reader, const HeadDefaults& defaults, ModelConfig& config) {
+  config.query_heads = reader.Int("num_attention_heads", std::nullopt, 1, kMostHeads);
+  // Absent takes the class default, null always means one per query head.
+  const bool absent = reader.PresenceOf("num_key_value_heads") == ConfigReader::Presence::kAbsent;
+  const int64_t fallback =
+      absent ? defaults.kv_heads.value_or(config.query_heads) : config.query_heads;
+  config.kv_heads = reader.Int("num_key_value_heads", fallback, 1, kMostHeads);
+  if (config.query_heads % config.kv_heads != 0) {
+    reader.Fail("num_key_value_heads",
+                StrCat("a divisor of num_attention_heads (", config.query_heads,
+                       reader.Has("num_key_value_heads")
+                           ? ")"
+                           : StrCat("); the family's default is ", config.kv_heads)));
+  }
+  int64_t head_dim = defaults.head_dim.value_or(0);
+  if (!reader.Has("head_dim") && head_dim == 0) {
+    if (config.hidden_size % config.query_heads != 0) {
+      reader.Fail("hidden_size", StrCat("a multiple of num_attention_heads (", config.query_heads,
+                                        ") where head_dim is not given"));
+    }
+    head_dim = config.hidden_size / config.query_heads;
+    if (head_dim == 0) head_dim = 1;  // the fault is already kept
+  }
+  head_dim = reader.Int("head_dim", head_dim, 1, kMostHeadDim);
+  config.key_dim = head_dim;
+  config.value_dim = head_dim;
+  config.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+void ReadTokenIds(ConfigReader& reader, const TokenDefaults& defaults, ModelConfig& config) {
+  const auto absent = [&](std::string_view key) {
+    return reader.PresenceOf(key) == ConfigReader::Presence::kAbsent;
+  };
+  const int64_t last = config.vocab_size - 1;
+  // A class default may lie past a small vocabulary; then there is no such token.
+  const auto known = [&](int64_t id) { return id <= last ? id : -1; };
+  // -1 is a common way to write "none".
+  config.bos_id =
+      reader.Int("bos_token_id", absent("bos_token_id") ? known(defaults.bos) : -1, -1, last);
+  // Padding is never fed to the model, and some files name an id past the vocabulary.
+  config.pad_id =
+      reader.Int("pad_token_id", absent("pad_token_id") ? known(defaults.pad) : -1, -1, kMostVocab);
+  config.eos_ids.clear();
+  if (absent("eos_token_id")) {
+    for (const int64_t id : defaults.eos) {
+      if (known(id) >= 0) config.eos_ids.push_back(id);
+    }
+  } else {
+    config.eos_ids = reader.IntOrInts("eos_token_id", 0, last);
+  }
+}
+
+void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config) {
+  config.norm_eps = static_cast<float>(reader.Real("rms_norm_eps", fallback, 1e-30, 0.5));
+}
+
+void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,
+                    ModelConfig& config) {
+  const std::string name = reader.Text(key, fallback);
+  if (const std::optional<Activation> activation = ActivationFromName(name)) {
+    config.activation = *activation;
+    return;
+  }
+  const std::vector<std::string> names = ActivationNames();
+  reader.Fail(key, StrCat("one of ", Join(names, ", "), DidYouMean(name, names)));
+}
+
+std::optional<Activation> ActivationFromName(std::string_view name) {
+  for (const ActivationRow& row : kActivations) {
+    if (row.name == name) return row.activation;
+  }
+  return std::nullopt;
+}
+
+int64_t ReadWindow(ConfigReader& reader, std::string_view key, int64_t fallback) {
+  if (reader.PresenceOf(key) == ConfigReader::Presence::kNull) fallback = 0;
+  if (const Json* value = reader.Take(key); value != nullptr && *value == 0) {
+    reader.Fail(key, "a positive window, or null for full attention");
+    return 0;
+  }
+  return reader.Int(key, fallback, 1, kMostPosition);
+}
+
+std::optional<std::vector<bool>> ReadLayerTypes(ConfigReader& reader, const ModelConfig& config) {
+  if (reader.Take("layer_types") == nullptr) return std::nullopt;
+  std::vector<bool> sliding;
+  for (const std::string& name : reader.Texts("layer_types")) {
+    if (name != "full_attention" && name != "sliding_attention") {
+      reader.Fail("layer_types",
+                  StrCat("only 'full_attention' and 'sliding_attention', not ", Quoted(name)));
+    }
+    sliding.push_back(name == "sliding_attention");
+  }
+  if (sliding.size() != config.layers.size()) {
+    reader.Fail("layer_types",
+                StrCat(config.layers.size(), " entries, one per layer, not ", sliding.size()));
+    sliding.resize(config.layers.size());
+  }
+  return sliding;
+}
+
+void CheckLayerTypes(ConfigReader& reader, const ModelConfig& config) {
+  const std::optional<std::vector<bool>> sliding = ReadLayerTypes(reader, config);
+  if (!sliding) return;
+  for (size_t i = 0; i < sliding->size(); ++i) {
+    if ((*sliding)[i] == (config.layers[i].window > 0)) continue;
+    reader.Fail("layer_types",
+                StrCat("'", config.layers[i].window > 0 ? "sliding" : "full",
+                       "_attention' for layer ", i, ", which is what this family runs"));
+    return;
+  }
+}
+
+void ReadQwenWindows(ConfigReader& reader, ModelConfig& config) {
+  const bool use_window = reader.Bool("use_sliding_window", false);
+  const int64_t given = ReadWindow(reader, "sliding_window", 4096);
+  const int64_t first = reader.Int("max_window_layers", 28, 0, kMostPosition);
+  const int64_t window = use_window ? given : 0;
+  const std::optional<std::vector<bool>> sliding = ReadLayerTypes(reader, config);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool slides = sliding ? (*sliding)[i] : static_cast<int64_t>(i) >= first;
+    if (slides) config.layers[i].window = window;
+    if (slides && sliding && window == 0) {
+      reader.Fail("layer_types",
+                  StrCat("'full_attention' for layer ", i,
+                         ", since use_sliding_window and sliding_window give no window"));
+    }
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts that the config readers of several families share. Each reads its keys into `config` and
+// leaves faults in the reader.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "runner/config.h"
+#include "src/config/config_reader.h"
+
+namespace kvgauge {
+
+// Bounds that no published model comes near; past them a config is damaged or hostile.
+inline constexpr int64_t kMostVocab = int64_t{1} << 24;
+inline constexpr int64_t kMostHidden = int64_t{1} << 17;
+inline constexpr int64_t kMostFfn = int64_t{1} << 20;
+inline constexpr int64_t kMostLayers = int64_t{1} << 12;
+inline constexpr int64_t kMostHeads = int64_t{1} << 12;
+inline constexpr int64_t kMostHeadDim = int64_t{1} << 14;
+inline constexpr int64_t kMostExperts = int64_t{1} << 16;
+inline constexpr int64_t kMostPosition = int64_t{1} << 30;
+
+// Keys every Hugging Face config may carry: dtype, names, and those without effect on logits.
+void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config);
+
+// vocab_size, hidden_size, num_hidden_layers, max_position_embeddings and, where `ffn_key` says,
+// the width of the MLP. Layers start as full attention.
+void ReadSizes(ConfigReader& reader, std::string_view ffn_key, int64_t default_max_position,
+               ModelConfig& config);
+
+// num_attention_heads, num_key_value_heads, head_dim, and the scale 1 / sqrt(head_dim).
+struct HeadDefaults {
+  std::optional<int64_t> kv_heads = std::nullopt;  // absent: as many as query heads
+  std::optional<int64_t> head_dim = std::nullopt;  // absent: hidden_size / num_attention_heads
+};
+void ReadHeads(ConfigReader& reader, const HeadDefaults& defaults, ModelConfig& config);
+
+// What the family's configuration class sets when the key is absent; null always means none.
+struct TokenDefaults {
+  int64_t bos = -1;
+  std::vector<int64_t> eos = {};
+  int64_t pad = -1;
+};
+void ReadTokenIds(ConfigReader& reader, const TokenDefaults& defaults, ModelConfig& config);
+
+void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config);
+void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,
+                    ModelConfig& config);
+
+// The activation a Hugging Face name stands for; none when it is not implemented.
+std::optional<Activation> ActivationFromName(std::string_view name);
+
+// A positive window, 0 when null; `fallback` when absent.
+int64_t ReadWindow(ConfigReader& reader, std::string_view key, int64_t fallback);
+
+// `layer_types` as one flag per layer, true for sliding attention; none when absent.
+std::optional<std::vector<bool>> ReadLayerTypes(ConfigReader& reader, const ModelConfig& config);
+
+// For families whose implementation does not look at layer_types: it must say what the windows
+// already are.
+void CheckLayerTypes(ConfigReader& reader, const ModelConfig& config);
+
+// Window per layer in the way of Qwen2 and Qwen3.
+void ReadQwenWindows(ConfigReader& reader, ModelConfig& config);
+
+struct RopeRules {
+  int64_t head_dim = 0;  // what partial_rotary_factor is a part of
+  RopeLayout layout = RopeLayout::kHalf;
+  bool partial = false;  // the family honours partial_rotary_factor
+  bool phi3 = false;     // default and longrope only; "su" and "yarn" are names for longrope
+};
+// rope_theta with rope_scaling, or rope_parameters. Precondition: max_position is read.
+void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);
+
+}  // namespace kvgauge

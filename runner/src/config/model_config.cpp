@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <iterator>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "runner/config.h"
+#include "src/config/common.h"
+#include "src/config/families.h"
+
+namespace kvgauge {
+namespace {
+
+// Configs are a few KiB; longrope lists and label maps make some larger.
+constexpr int64_t kMostConfigBytes = int64_t{16} << 20;
+
+struct FamilyRow {
+  Family family;
+  std::string_view model_type;
+  void (*read)(ConfigReader& reader, ModelConfig& config);
+};
+
+constexpr FamilyRow kFamilies[] = {
+    {Family::kLlama, "llama", ReadLlama}, {Family::kMistral, "mistral", ReadMistral},
+    {Family::kQwen2, "qwen2", ReadQwen2}, {Family::kQwen3, "qwen3", ReadQwen3},
+    {Family::kPhi3, "phi3", ReadPhi3},    {Family::kGemma2, "gemma2", ReadGemma2},
+    {Family::kOpt, "opt", ReadOpt},       {Family::kDeepseekV2, "deepseek_v2", ReadDeepseekV2},
+};
+
+Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
+  std::vector<std::string> known;
+  for (const FamilyRow& row : kFamilies) known.emplace_back(row.model_type);
+  const std::string supported = StrCat("supported are ", Join(known, ", "));
+  const auto found = json.find("model_type");
+  if (found == json.end() || !found->is_string()) {
+    return BadInput(StrCat(origin, ": key 'model_type' is missing or not a string; ", supported));
+  }
+  const std::string name = found->get<std::string>();
+  for (const FamilyRow& row : kFamilies) {
+    if (row.model_type == name) return row;
+  }
+  return Unsupported(StrCat(origin, ": key 'model_type': ", Quoted(name),
+                            " is not a supported model", DidYouMean(name, known), "; ", supported));
+}
+
+Result<Json> ReadConfigJson(const std::string& path) {
+  KVG_ASSIGN(const std::string text, ReadFile(path, kMostConfigBytes));
+  KVG_ASSIGN(Json json, ParseJson(text, path));
+  if (!json.is_object()) return BadInput(StrCat(path, ": expected a JSON object"));
+  return json;
+}
+
+// Special tokens of generation_config.json win; its sampling settings are the run's business.
+Status ApplyGenerationConfig(const Json& json, const std::string& origin, ModelConfig& config) {
+  ConfigReader reader(json, origin);
+  const int64_t last = config.vocab_size - 1;
+  if (reader.Has("eos_token_id")) config.eos_ids = reader.IntOrInts("eos_token_id", 0, last);
+  config.bos_id = reader.Int("bos_token_id", config.bos_id, -1, last);
+  config.pad_id = reader.Int("pad_token_id", config.pad_id, -1, kMostVocab);
+  if (!reader.ok()) return reader.fault();
+  return {};
+}
+
+}  // namespace
+
+std::string_view NameOf(Family family) {
+  for (const FamilyRow& row : kFamilies) {
+    if (row.family == family) return row.model_type;
+  }
+  CheckFailed(__FILE__, __LINE__, "family", "unknown model family");
+}
+
+int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
+  return layer_count() * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
+}
+
+Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin) {
+  if (!json.is_object()) return BadInput(StrCat(origin, ": expected a JSON object"));
+  KVG_ASSIGN(const FamilyRow row, FindFamily(json, origin));
+  ModelConfig config;
+  config.family = row.family;
+  config.path = origin;
+  ConfigReader reader(json, origin);
+  ReadGeneralKeys(reader, config);
+  row.read(reader, config);
+  KVG_TRY(reader.Finish());
+  return config;
+}
+
+Result<ModelConfig> ReadModelConfig(const std::string& path) {
+  const bool directory = DirectoryExists(path);
+  const std::string file = directory ? path + "/config.json" : path;
+  KVG_ASSIGN(const Json json, ReadConfigJson(file));
+  KVG_ASSIGN(ModelConfig config, ParseModelConfig(json, file));
+  const std::string generation = path + "/generation_config.json";
+  if (directory && FileExists(generation)) {
+    KVG_ASSIGN(const Json settings, ReadConfigJson(generation));
+    KVG_TRY(ApplyGenerationConfig(settings, generation, config));
+  }
+  return config;
+}
+
+}  // namespace kvgauge

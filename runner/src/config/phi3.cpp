@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Phi-3 mini and medium, Phi-3.5-mini, Phi-4, Phi-4-mini. Phi-3-small is another architecture.
+#include "src/config/common.h"
+#include "src/config/families.h"
+
+namespace kvgauge {
+
+void ReadPhi3(ConfigReader& reader, ModelConfig& config) {
+  ReadSizes(reader, "intermediate_size", 4096, config);
+  ReadHeads(reader, {}, config);
+  ReadNormEps(reader, 1e-5, config);
+  ReadActivation(reader, "hidden_act", "silu", config);
+  ReadTokenIds(reader, {.bos = 1, .eos = {32000}, .pad = 32000}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", false);
+  ReadRope(reader, {.head_dim = config.key_dim, .partial = true, .phi3 = true}, config);
+  const int64_t window = ReadWindow(reader, "sliding_window", 0);
+  for (LayerConfig& layer : config.layers) layer.window = window;
+  CheckLayerTypes(reader, config);
+  reader.Neutral("attention_bias", false);
+  reader.Neutral("mlp_bias", false);
+  reader.Neutral("lm_head_bias", false);
+  reader.Neutral("full_attn_mod", int64_t{1});
+  reader.Neutral("interpolate_factor", int64_t{1});
+  reader.Ignore({"resid_pdrop", "embd_pdrop"});
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/config/common.h"
+#include "src/config/families.h"
+
+namespace kvgauge {
+
+void ReadQwen3(ConfigReader& reader, ModelConfig& config) {
+  ReadSizes(reader, "intermediate_size", 32768, config);
+  ReadHeads(reader, {.kv_heads = 32, .head_dim = 128}, config);
+  ReadNormEps(reader, 1e-6, config);
+  ReadActivation(reader, "hidden_act", "silu", config);
+  ReadTokenIds(reader, {}, config);
+  config.tied_head = reader.Bool("tie_word_embeddings", false);
+  config.qk_norm = true;
+  config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
+  reader.Neutral("mlp_bias", false);
+  ReadRope(reader, {.head_dim = config.key_dim}, config);
+  ReadQwenWindows(reader, config);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rope settings: rope_theta and rope_scaling (configs of transformers 4) or one object
+// rope_parameters (5). Both may be there if they say the same.
+#include <string>
+#include <utility>
+
+#include "core/json.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "src/config/common.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr double kDefaultTheta = 10000.0;
+constexpr double kLeastTheta = 2.0;
+constexpr double kMostTheta = 1e15;
+constexpr double kMostFactor = 1e6;
+
+std::optional<RopeKind> KindFromName(std::string_view name) {
+  for (const RopeKind kind : {RopeKind::kDefault, RopeKind::kLinear, RopeKind::kDynamic,
+                              RopeKind::kLlama3, RopeKind::kYarn, RopeKind::kLongrope}) {
+    if (NameOf(kind) == name) return kind;
+  }
+  return std::nullopt;
+}
+
+RopeKind ReadKind(ConfigReader& block, const RopeRules& rules) {
+  const bool both = block.Has("rope_type") && block.Has("type");
+  const std::string old_name = block.Text("type", "default");
+  const std::string name = block.Text("rope_type", old_name);
+  if (both && name != old_name) block.Fail("type", "the same as key 'rope_type'");
+  if (rules.phi3) {
+    if (name == "su" || name == "yarn" || name == "longrope") return RopeKind::kLongrope;
+    if (name != "default") {
+      block.Fail(block.Has("rope_type") ? "rope_type" : "type",
+                 "default or longrope (also written su or yarn) in this family");
+    }
+    return RopeKind::kDefault;
+  }
+  if (const std::optional<RopeKind> kind = KindFromName(name)) return *kind;
+  block.Fail(
+      block.Has("rope_type") ? "rope_type" : "type",
+      StrCat("one of default, linear, dynamic, llama3, yarn, longrope",
+             DidYouMean(name, {"default", "linear", "dynamic", "llama3", "yarn", "longrope"})));
+  return RopeKind::kDefault;
+}
+
+// A number that may stand at the top level or in the block; different values are a fault, since
+// implementations differ in which one wins.
+double ReadTwice(ConfigReader& top, ConfigReader& block, std::string_view key, double fallback,
+                 double least, double most) {
+  const double outer = top.Real(key, fallback, least, most);
+  const double inner = block.Real(key, outer, least, most);
+  if (top.Has(key) && block.Has(key) && inner != outer) {
+    block.Fail(key, StrCat("the same as key '", key, "' at the top level (", outer, ")"));
+  }
+  return inner;
+}
+
+// The trained length: at the top level (Phi-3), in the block, or the length of the model.
+int64_t ReadOriginal(ConfigReader& top, ConfigReader& block, bool required, int64_t fallback) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  // The logarithm of the trained length is divided by: 1 is no length.
+  const int64_t outer = top.Int(kKey, fallback, 2, kMostPosition);
+  if (required && !top.Has(kKey)) return block.Int(kKey, std::nullopt, 2, kMostPosition);
+  const int64_t inner = block.Int(kKey, outer, 2, kMostPosition);
+  if (top.Has(kKey) && block.Has(kKey) && inner != outer) {
+    block.Fail(kKey, StrCat("the same as key '", kKey, "' at the top level (", outer, ")"));
+  }
+  return inner;
+}
+
+std::optional<double> ReadAttentionFactor(ConfigReader& block) {
+  const bool given = block.Has("attention_factor");
+  const double factor = block.Real("attention_factor", 1.0, 1e-6, kMostFactor);
+  return given ? std::optional<double>(factor) : std::nullopt;
+}
+
+std::vector<double> ReadFactorList(ConfigReader& block, std::string_view key, int64_t rotary_dim) {
+  std::vector<double> factors = block.Reals(key, 1e-6, kMostFactor);
+  if (static_cast<int64_t>(factors.size()) != rotary_dim / 2) {
+    block.Fail(key, StrCat("a list of ", rotary_dim / 2, " numbers, one per rotated pair, not ",
+                           factors.size()));
+    factors.assign(static_cast<size_t>(rotary_dim / 2), 1.0);
+  }
+  return factors;
+}
+
+void ReadYarn(ConfigReader& top, ConfigReader& block, RopeConfig& rope) {
+  rope.original_max_position = ReadOriginal(top, block, false, rope.max_position);
+  const double ratio =
+      static_cast<double>(rope.max_position) / static_cast<double>(rope.original_max_position);
+  // null asks for the ratio; a missing key is a mistake.
+  if (block.PresenceOf("factor") == ConfigReader::Presence::kNull) {
+    block.Ignore({"factor"});
+    rope.factor = ratio;
+  } else {
+    rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
+  }
+  rope.attention_factor = ReadAttentionFactor(block);
+  rope.beta_fast = block.Real("beta_fast", 32.0, 1e-6, kMostFactor);
+  rope.beta_slow = block.Real("beta_slow", 1.0, 1e-6, kMostFactor);
+  if (rope.beta_fast < rope.beta_slow) {
+    block.Fail("beta_fast", StrCat("at least beta_slow (", rope.beta_slow, ")"));
+  }
+  rope.mscale = block.Real("mscale", 0.0, 0.0, kMostFactor);
+  rope.mscale_all_dim = block.Real("mscale_all_dim", 0.0, 0.0, kMostFactor);
+  rope.truncate = block.Bool("truncate", true);
+}
+
+void ReadLongrope(ConfigReader& top, ConfigReader& block, const RopeRules& rules,
+                  RopeConfig& rope) {
+  // Phi-3's class says 4096 where the file says nothing.
+  const int64_t unsaid = rules.phi3 ? 4096 : rope.max_position;
+  rope.original_max_position = ReadOriginal(top, block, false, unsaid);
+  const double ratio =
+      static_cast<double>(rope.max_position) / static_cast<double>(rope.original_max_position);
+  rope.attention_factor = ReadAttentionFactor(block);
+  rope.factor = block.Real("factor", ratio, 1e-6, kMostFactor);
+  if (rope.factor != ratio && !rope.attention_factor) {
+    LogWarning(StrCat(top.origin(), ": key '", block.NameOfKey("factor"), "': ", rope.factor,
+                      " differs from max_position_embeddings / original_max_position_embeddings (",
+                      ratio,
+                      "); it is used, as transformers 5 does, where version 4 used the "
+                      "quotient"));
+  }
+  rope.short_factor = ReadFactorList(block, "short_factor", rope.rotary_dim);
+  rope.long_factor = ReadFactorList(block, "long_factor", rope.rotary_dim);
+}
+
+RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object,
+                     const RopeRules& rules, const ModelConfig& config) {
+  ConfigReader block(object, top.origin(), key.empty() ? "" : StrCat(key, "."));
+  RopeConfig rope;
+  rope.layout = rules.layout;
+  rope.max_position = config.max_position;
+  rope.theta = ReadTwice(top, block, "rope_theta", kDefaultTheta, kLeastTheta, kMostTheta);
+
+  const double part = ReadTwice(top, block, "partial_rotary_factor", 1.0, 1e-6, 1.0);
+  if (part != 1.0 && !rules.partial) {
+    (block.Has("partial_rotary_factor") ? block : top)
+        .Fail("partial_rotary_factor", "1: this family rotates whole heads");
+  }
+  rope.rotary_dim = static_cast<int64_t>(static_cast<double>(rules.head_dim) * part);
+  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
+    top.Fail(BadInput(StrCat(top.origin(), ": key 'head_dim': ", rules.head_dim,
+                             " with partial_rotary_factor ", part, " rotates ", rope.rotary_dim,
+                             " dimensions, expected an even number above 0")));
+    rope.rotary_dim = 2;
+  }
+
+  rope.kind = ReadKind(block, rules);
+  switch (rope.kind) {
+    case RopeKind::kDefault:
+      break;
+    case RopeKind::kLinear:
+      rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
+      break;
+    case RopeKind::kDynamic:
+      rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
+      // Written by some files, looked at by no implementation.
+      block.Ignore({"original_max_position_embeddings"});
+      if (rope.rotary_dim < 4) {
+        block.Fail(BadInput(StrCat(top.origin(),
+                                   ": key 'head_dim': dynamic rope needs at least 4 "
+                                   "rotated dimensions, not ",
+                                   rope.rotary_dim)));
+      }
+      break;
+    case RopeKind::kLlama3:
+      rope.original_max_position = ReadOriginal(top, block, true, rope.max_position);
+      rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
+      rope.low_freq_factor = block.Real("low_freq_factor", std::nullopt, 1e-6, kMostFactor);
+      rope.high_freq_factor = block.Real("high_freq_factor", std::nullopt, 1e-6, kMostFactor);
+      if (!(rope.low_freq_factor < rope.high_freq_factor)) {
+        block.Fail("high_freq_factor",
+                   StrCat("more than low_freq_factor (", rope.low_freq_factor, ")"));
+      }
+      break;
+    case RopeKind::kYarn:
+      ReadYarn(top, block, rope);
+      break;
+    case RopeKind::kLongrope:
+      ReadLongrope(top, block, rules, rope);
+      break;
+  }
+  if (Status status = block.Finish(); !status.ok()) top.Fail(status.error());
+  return rope;
+}
+
+// The object under `key`; none when absent, null or empty.
+const Json* TakeBlock(ConfigReader& top, std::string_view key) {
+  const Json* value = top.Take(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) {
+    top.Fail(key, "an object");
+    return nullptr;
+  }
+  if (value->contains("full_attention") || value->contains("sliding_attention")) {
+    top.Fail(Unsupported(StrCat(top.origin(), ": key '", key,
+                                "': one rope per kind of layer is not supported, expected one "
+                                "object with rope_type and rope_theta")));
+    return nullptr;
+  }
+  return value->empty() ? nullptr : value;
+}
+
+}  // namespace
+
+void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config) {
+  const Json* v5 = TakeBlock(reader, "rope_parameters");
+  const Json* v4 = TakeBlock(reader, "rope_scaling");
+  // Only some kinds look at it; at the top level it is legal with every kind.
+  reader.Ignore({"original_max_position_embeddings"});
+  static const Json kNothing = Json::object();
+  if (v5 == nullptr && v4 == nullptr) {
+    config.rope = ReadBlock(reader, "", kNothing, rules, config);
+    return;
+  }
+  config.rope = v5 != nullptr ? ReadBlock(reader, "rope_parameters", *v5, rules, config)
+                              : ReadBlock(reader, "rope_scaling", *v4, rules, config);
+  if (v5 != nullptr && v4 != nullptr &&
+      !(ReadBlock(reader, "rope_scaling", *v4, rules, config) == *config.rope)) {
+    reader.Fail("rope_scaling",
+                "the same settings as in key 'rope_parameters'; implementations differ in which "
+                "one wins");
+  }
+}
+
+}  // namespace kvgauge

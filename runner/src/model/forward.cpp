@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass: one interpreter for every family of ModelConfig.
+//
+// The residual stream is f32 whatever the weights are; products round their input to the weights'
+// dtype. Rows of all steps go through the weights together; attention is per sequence.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/strings.h"
+#include "src/model/scratch.h"
+#include "src/model/weights_set.h"
+
+namespace kvgauge {
+namespace {
+
+int64_t RowCount(std::span<const SequenceStep> steps) {
+  int64_t rows = 0;
+  for (const SequenceStep& step : steps) rows += step.end - step.begin;
+  return rows;
+}
+
+// View of `count` heads of width `dim`, `offset` elements into each row of x [m, width], heads
+// `head_stride` apart.
+Tensor Heads(const Tensor& x, int64_t offset, int64_t count, int64_t dim, int64_t head_stride) {
+  Tensor heads = x;
+  heads.data = static_cast<char*>(x.data) + offset * SizeOf(x.dtype);
+  heads.rank = 3;
+  heads.shape = {x.shape[0], count, dim, 0};
+  heads.stride = {x.stride[0], head_stride, 1, 0};
+  return heads;
+}
+
+// Columns [begin, begin + width) of x [m, n].
+Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
+  Tensor part = x;
+  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
+  part.shape[1] = width;
+  return part;
+}
+
+// One head of a [m, heads, d] view as [m, d].
+Tensor OneHead(const Tensor& heads, int64_t h) {
+  Tensor one = heads;
+  one.data = static_cast<char*>(heads.data) + h * heads.stride[1] * SizeOf(heads.dtype);
+  one.rank = 2;
+  one.shape = {heads.shape[0], heads.shape[2], 0, 0};
+  one.stride = {heads.stride[0], 1, 0, 0};
+  return one;
+}
+
+// The heads of one row as [heads, d].
+Tensor OneRow(const Tensor& heads, int64_t row) {
+  Tensor one = heads[row];
+  return one;
+}
+
+void NormHeads(Ops& ops, const Norm& norm, float offset, float eps, const Tensor& heads) {
+  // Rows and heads do not merge into one stride, so walk the shorter of the two.
+  if (heads.shape[0] < heads.shape[1]) {
+    for (int64_t i = 0; i < heads.shape[0]; ++i) {
+      const Tensor row = OneRow(heads, i);
+      ops.rows->RmsNorm(row, norm.weight, offset, eps, row);
+    }
+  } else {
+    for (int64_t h = 0; h < heads.shape[1]; ++h) {
+      const Tensor head = OneHead(heads, h);
+      ops.rows->RmsNorm(head, norm.weight, offset, eps, head);
+    }
+  }
+}
+
+void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulMode mode, Tensor out) {
+  ops.linear->MatMul(x, *linear.matrix, linear.bias, mode, out);
+}
+
+float RoundTo(DType dtype, float value) {
+  switch (dtype) {
+    case DType::kF16:
+      return F16ToF32(F32ToF16(value));
+    case DType::kBF16:
+      return Bf16ToF32(F32ToBf16(value));
+    default:
+      return value;
+  }
+}
+
+// Latent norms of MLA have their own epsilon, whatever the config says.
+constexpr float kLatentNormEps = 1e-6f;
+
+}  // namespace
+
+// The pass itself, as an object so that its many small parts share what one call knows.
+class ForwardPass {
+ public:
+  ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
+              Scratch& scratch, std::span<const SequenceStep> steps)
+      : config_(config),
+        dtype_(dtype),
+        ops_(ops),
+        weights_(weights),
+        scratch_(scratch),
+        steps_(steps),
+        rows_(RowCount(steps)) {}
+
+  Tensor Run();
+
+ private:
+  Tensor Take(ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
+    return scratch_.Take(ops_, slot, dtype, dims);
+  }
+  float norm_offset() const { return config_.norm == NormKind::kRmsOffsetOne ? 1.0f : 0.0f; }
+
+  void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
+  void Embed(Tensor residual);
+  void LookUp(const Table& table, std::span<const int32_t> ids, float scale, Tensor out);
+  void MakeRopeTables();
+  void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  Tensor PlainAttention(int64_t layer, const Tensor& x);
+  Tensor LatentAttention(int64_t layer, const Tensor& x);
+  Tensor AttendCaches(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values);
+  void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
+                MatMulMode mode);
+  void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  std::vector<std::vector<std::pair<int32_t, float>>> Route(const Tensor& logits) const;
+  void Layer(int64_t layer, Tensor residual);
+  Tensor Logits(const Tensor& residual);
+
+  const ModelConfig& config_;
+  DType dtype_;
+  Ops& ops_;
+  const ModelWeights& weights_;
+  Scratch& scratch_;
+  std::span<const SequenceStep> steps_;
+  int64_t rows_;
+  Tensor cos_, sin_;  // [rows, rotary_dim / 2]
+};
+
+void ForwardPass::ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
+  if (config_.norm == NormKind::kLayer) {
+    ops_.rows->LayerNorm(x, norm.weight, norm.bias, config_.norm_eps, out);
+  } else {
+    ops_.rows->RmsNorm(x, norm.weight, norm_offset(), config_.norm_eps, out);
+  }
+}
+
+void ForwardPass::LookUp(const Table& table, std::span<const int32_t> ids, float scale,
+                         Tensor out) {
+  const Tensor device_ids =
+      Take(ScratchSlot::kIds, DType::kI32, {static_cast<int64_t>(ids.size())});
+  ops_.memory->Copy(View(ids, {static_cast<int64_t>(ids.size())}), device_ids);
+  if (dtype_ == DType::kF32 || table.rows.dtype == dtype_) {
+    ops_.linear->Embed(table.rows, device_ids, scale, out);
+    return;
+  }
+  // A checkpoint run in a narrower dtype than it is stored in: round first, then scale.
+  ops_.linear->Embed(table.rows, device_ids, 1.0f, out);
+  const Tensor narrow = Take(ScratchSlot::kNormed, dtype_, {out.shape[0], out.shape[1]});
+  ops_.rows->Convert(out, narrow);
+  ops_.rows->Convert(narrow, out);
+  if (scale != 1.0f) ops_.rows->Affine(out, scale, 0.0f, out);
+}
+
+void ForwardPass::Embed(Tensor residual) {
+  std::vector<int32_t> ids, positions;
+  std::vector<std::pair<int64_t, Tensor>> ready;  // rows that come as embeddings
+  for (const SequenceStep& step : steps_) {
+    for (int64_t i = step.begin; i < step.end; ++i) {
+      const PromptPosition& position = step.prompt->positions[static_cast<size_t>(i)];
+      if (position.token_id < 0) {
+        const int64_t row = static_cast<int64_t>(ids.size());
+        ready.emplace_back(
+            row, step.prompt->embeddings.Slice(position.embedding_row, position.embedding_row + 1));
+      }
+      KVG_CHECK(position.token_id < config_.vocab_size, "token id past the vocabulary");
+      ids.push_back(std::max(position.token_id, 0));
+      positions.push_back(static_cast<int32_t>(i) + 2);  // OPT's table begins with two pad rows
+    }
+  }
+  const float scale = config_.scale_embedding
+                          ? RoundTo(dtype_, std::sqrt(static_cast<float>(config_.hidden_size)))
+                          : 1.0f;
+  if (weights_.project_in.matrix != nullptr) {
+    const Tensor small = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.embedding_size});
+    LookUp(weights_.embedding, ids, scale, small);
+    ApplyLinear(ops_, small, weights_.project_in, MatMulMode::kSet, residual);
+  } else {
+    LookUp(weights_.embedding, ids, scale, residual);
+  }
+  for (const auto& [row, embedding] : ready) {
+    ops_.memory->Copy(embedding, residual.Slice(row, row + 1));
+  }
+  if (config_.learned_positions) {
+    const Tensor learned = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.hidden_size});
+    LookUp(weights_.positions, positions, 1.0f, learned);
+    ops_.rows->Combine(residual, learned, Binary::kAdd, residual);
+  }
+}
+
+void ForwardPass::MakeRopeTables() {
+  if (!config_.rope) return;
+  const int64_t pairs = config_.rope->rotary_dim / 2;
+  cos_ = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
+  sin_ = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    // Sequences may have planned different lengths, hence frequencies of their own.
+    const RopeFrequencies& frequencies = step.cache->frequencies();
+    const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
+    std::vector<int32_t> positions;
+    for (int64_t i = step.begin; i < step.end; ++i) {
+      positions.push_back(step.prompt->positions[static_cast<size_t>(i)].rope_position[0]);
+    }
+    const int64_t count = step.end - step.begin;
+    const Tensor all = Take(ScratchSlot::kPositions, DType::kI32, {count + pairs});
+    const Tensor device_positions = all.Slice(0, count);
+    Tensor device_inverse = all.Slice(count, count + pairs);
+    device_inverse.dtype = DType::kF32;
+    ops_.memory->Copy(View(positions, {count}), device_positions);
+    ops_.memory->Copy(View(inverse, {pairs}), device_inverse);
+    ops_.rows->RopeTable(device_positions.Reshape({count, 1}), device_inverse, {},
+                         static_cast<float>(frequencies.attention_factor),
+                         cos_.Slice(row, row + count), sin_.Slice(row, row + count));
+    row += count;
+  }
+}
+
+Tensor ForwardPass::AttendCaches(int64_t layer, const Tensor& q, const Tensor& keys,
+                                 const Tensor& values) {
+  std::vector<AttentionItem> items;
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t count = step.end - step.begin;
+    const std::span<const KvList> lists = step.cache->Layer(layer);
+    ops_.attention->WriteKv(step.cache->format(), keys.Slice(row, row + count),
+                            values.Slice(row, row + count), step.begin, lists);
+    items.push_back(
+        {.first_row = row, .rows = count, .first_position = step.begin, .heads = lists});
+    row += count;
+  }
+  const AttentionShape shape = {.format = steps_[0].cache->format(),
+                                .query_heads = config_.query_heads,
+                                .kv_heads = config_.kv_heads,
+                                .scale = config_.attention_scale,
+                                .softcap = config_.attention_softcap,
+                                .window = config_.layers[static_cast<size_t>(layer)].window};
+  const Tensor out =
+      Take(ScratchSlot::kAttended, DType::kF32, {rows_, config_.query_heads, config_.value_dim});
+  ops_.attention->Attend(shape, items, q, out);
+  return out.Reshape({rows_, config_.query_heads * config_.value_dim});
+}
+
+Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
+  const int64_t dk = config_.key_dim, dv = config_.value_dim;
+  const Tensor projected =
+      Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk + kv_heads * (dk + dv)});
+  ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
+  const Tensor q = Heads(projected, 0, heads, dk, dk);
+  const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
+  const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+  if (config_.qk_norm) {
+    NormHeads(ops_, w.q_norm, norm_offset(), config_.norm_eps, q);
+    NormHeads(ops_, w.k_norm, norm_offset(), config_.norm_eps, k);
+  }
+  if (config_.rope) {
+    ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, q);
+    ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, k);
+  }
+  return AttendCaches(layer, q, k, v);
+}
+
+// Latents are expanded to full keys and values, which a plain cache stores.
+Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MlaConfig& mla = *config_.mla;
+  const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
+
+  const Tensor q_all = Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk});
+  if (mla.q_lora_rank > 0) {
+    const Tensor down = Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.q_lora_rank});
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, down);
+    const Tensor normed = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.q_lora_rank});
+    ops_.rows->RmsNorm(down, w.q_latent_norm.weight, 0.0f, kLatentNormEps, normed);
+    ApplyLinear(ops_, normed, w.q_up, MatMulMode::kSet, q_all);
+  } else {
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, q_all);
+  }
+
+  const Tensor down =
+      Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.kv_lora_rank + mla.rope_dim});
+  ApplyLinear(ops_, x, w.kv_down, MatMulMode::kSet, down);
+  const Tensor latent = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.kv_lora_rank});
+  ops_.rows->RmsNorm(Columns(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
+                     kLatentNormEps, latent);
+  const Tensor up = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads * (mla.nope_dim + dv)});
+  ApplyLinear(ops_, latent, w.kv_up, MatMulMode::kSet, up);
+
+  const Tensor q = Heads(q_all, 0, heads, dk, dk);
+  const Tensor q_rope = Heads(q_all, mla.nope_dim, heads, mla.rope_dim, dk);
+  const Tensor k_rope = Heads(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim);
+  ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, q_rope);
+  ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, k_rope);
+
+  const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, heads, dk});
+  const Tensor flat = keys.Reshape({rows_, heads * dk});
+  for (int64_t h = 0; h < heads; ++h) {
+    ops_.rows->Convert(Columns(up, h * (mla.nope_dim + dv), mla.nope_dim),
+                       Columns(flat, h * dk, mla.nope_dim));
+    ops_.rows->Convert(OneHead(k_rope, 0), Columns(flat, h * dk + mla.nope_dim, mla.rope_dim));
+  }
+  const Tensor values = Heads(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
+  return AttendCaches(layer, q, keys, values);
+}
+
+void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
+  const Tensor attended = config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+  ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
+}
+
+void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
+                           MatMulMode mode) {
+  const int64_t rows = x.shape[0];
+  const Tensor up =
+      Take(ScratchSlot::kMlpUp, DType::kF32, {rows, config_.gated_mlp ? 2 * ffn_size : ffn_size});
+  ApplyLinear(ops_, x, mlp.up, MatMulMode::kSet, up);
+  if (config_.gated_mlp) {
+    const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {rows, ffn_size});
+    ops_.rows->GatedActivate(up, config_.activation, activated);
+    ApplyLinear(ops_, activated, mlp.down, mode, out);
+  } else {
+    ops_.rows->Activate(up, config_.activation, up);
+    ApplyLinear(ops_, up, mlp.down, mode, out);
+  }
+}
+
+// For each row its experts in ascending order with their weights.
+std::vector<std::vector<std::pair<int32_t, float>>> ForwardPass::Route(const Tensor& logits) const {
+  const MoeConfig& moe = *config_.moe;
+  const auto experts = static_cast<size_t>(moe.experts);
+  const Buffer memory = HostBuffer(logits.SizeBytes());
+  const Tensor host = memory.As(DType::kF32, {logits.shape[0], logits.shape[1]});
+  ops_.memory->Copy(logits, host);
+  std::vector<std::vector<std::pair<int32_t, float>>> routes(static_cast<size_t>(rows_));
+  std::vector<double> probability(experts);
+  for (int64_t i = 0; i < rows_; ++i) {
+    const float* row = host[i].f32();
+    const double most = *std::max_element(row, row + experts);
+    double total = 0;
+    for (size_t e = 0; e < experts; ++e) total += probability[e] = std::exp(row[e] - most);
+    for (double& p : probability) p /= total;
+
+    std::vector<double> eligible = probability;
+    if (moe.groups > 1) {
+      // Groups are ranked by their best expert; experts of the others score zero.
+      const size_t size = experts / static_cast<size_t>(moe.groups);
+      std::vector<size_t> order(static_cast<size_t>(moe.groups));
+      std::vector<double> best(order.size());
+      for (size_t g = 0; g < order.size(); ++g) {
+        order[g] = g;
+        best[g] = *std::max_element(&probability[g * size], &probability[g * size] + size);
+      }
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return best[a] > best[b]; });
+      for (size_t g = static_cast<size_t>(moe.top_groups); g < order.size(); ++g) {
+        std::fill_n(&eligible[order[g] * size], size, 0.0);
+      }
+    }
+    std::vector<int32_t> order(experts);
+    for (size_t e = 0; e < experts; ++e) order[e] = static_cast<int32_t>(e);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return eligible[a] > eligible[b]; });
+    order.resize(static_cast<size_t>(moe.experts_per_token));
+    std::sort(order.begin(), order.end());
+    double chosen = 0;
+    for (const int32_t e : order) chosen += eligible[e];
+    const double factor =
+        moe.renormalize && moe.experts_per_token > 1 ? 1.0 / (chosen + 1e-20) : moe.scaling;
+    for (const int32_t e : order) {
+      routes[static_cast<size_t>(i)].emplace_back(e, static_cast<float>(eligible[e] * factor));
+    }
+  }
+  return routes;
+}
+
+void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MoeConfig& moe = *config_.moe;
+  const int64_t hidden = config_.hidden_size;
+  KVG_CHECK(mode == MatMulMode::kAdd, "no family norms the output of its experts");
+
+  const Tensor logits = Take(ScratchSlot::kRouterLogits, DType::kF32, {rows_, moe.experts});
+  ApplyLinear(ops_, x, w.router, MatMulMode::kSet, logits);
+  const auto routes = Route(logits);
+
+  // Experts in ascending order, so that a row's sum has one order whatever the company.
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    std::vector<int32_t> rows;
+    std::vector<float> weights;
+    for (int64_t i = 0; i < rows_; ++i) {
+      for (const auto& [expert, weight] : routes[static_cast<size_t>(i)]) {
+        if (expert != e) continue;
+        rows.push_back(static_cast<int32_t>(i));
+        weights.push_back(weight);
+      }
+    }
+    if (rows.empty()) continue;
+    const auto count = static_cast<int64_t>(rows.size());
+    const Tensor index = Take(ScratchSlot::kIds, DType::kI32, {count});
+    const Tensor weight = Take(ScratchSlot::kPositions, DType::kF32, {count});
+    ops_.memory->Copy(View(rows, {count}), index);
+    ops_.memory->Copy(View(weights, {count}), weight);
+    const Tensor input = Take(ScratchSlot::kExpertInput, x.dtype, {count, hidden});
+    const Tensor output = Take(ScratchSlot::kExpertOutput, DType::kF32, {count, hidden});
+    ops_.select->Gather(x, index, input);
+    DenseMlp(w.experts[static_cast<size_t>(e)], moe.expert_ffn_size, input, output,
+             MatMulMode::kSet);
+    ops_.select->ScatterAdd(output, index, weight, out);
+  }
+  if (w.mlp.down.matrix != nullptr) {
+    DenseMlp(w.mlp, moe.shared_experts * moe.expert_ffn_size, x, out, MatMulMode::kAdd);
+  }
+}
+
+void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
+  if (config_.layers[static_cast<size_t>(layer)].moe) {
+    MixtureOfExperts(layer, x, out, mode);
+  } else {
+    DenseMlp(weights_.layers[static_cast<size_t>(layer)].mlp, config_.ffn_size, x, out, mode);
+  }
+}
+
+void ForwardPass::Layer(int64_t layer, Tensor residual) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t hidden = config_.hidden_size;
+  // The router wants its input unrounded; LayerNorm gives f32 anyway.
+  const bool wide = config_.norm == NormKind::kLayer || config_.layers[layer].moe;
+  const Tensor normed = Take(ScratchSlot::kNormed, wide ? DType::kF32 : dtype_, {rows_, hidden});
+
+  const auto branch = [&](const Norm& before, const Norm& after, auto&& compute) {
+    if (!config_.post_norm) ApplyNorm(before, residual, normed);
+    const Tensor& input = config_.post_norm ? residual : normed;
+    if (after.weight.empty()) {
+      compute(input, residual, MatMulMode::kAdd);
+    } else {
+      const Tensor out = Take(ScratchSlot::kBranch, DType::kF32, {rows_, hidden});
+      compute(input, out, MatMulMode::kSet);
+      ApplyNorm(after, out, out);
+      ops_.rows->Combine(residual, out, Binary::kAdd, residual);
+    }
+    if (config_.post_norm) ApplyNorm(before, residual, residual);
+  };
+  branch(w.input_norm, w.attention_norm, [&](const Tensor& x, Tensor out, MatMulMode mode) {
+    AttentionBranch(layer, x, out, mode);
+  });
+  branch(w.mlp_norm, w.mlp_output_norm,
+         [&](const Tensor& x, Tensor out, MatMulMode mode) { MlpBranch(layer, x, out, mode); });
+}
+
+Tensor ForwardPass::Logits(const Tensor& residual) {
+  std::vector<int32_t> wanted;
+  int32_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const auto count = static_cast<int32_t>(step.end - step.begin);
+    if (step.logits == LogitRows::kAll) {
+      for (int32_t i = 0; i < count; ++i) wanted.push_back(row + i);
+    } else if (step.logits == LogitRows::kLast) {
+      wanted.push_back(row + count - 1);
+    }
+    row += count;
+  }
+  if (wanted.empty()) return {};
+  const auto count = static_cast<int64_t>(wanted.size());
+  const int64_t hidden = config_.hidden_size;
+  Tensor rows = residual;
+  if (count != rows_) {
+    const Tensor index = Take(ScratchSlot::kIds, DType::kI32, {count});
+    ops_.memory->Copy(View(wanted, {count}), index);
+    rows = Take(ScratchSlot::kLogitRows, DType::kF32, {count, hidden});
+    ops_.select->Gather(residual, index, rows);
+  }
+  if (config_.final_norm) ApplyNorm(weights_.final_norm, rows, rows);
+  if (weights_.project_out.matrix != nullptr) {
+    const Tensor small = Take(ScratchSlot::kBranch, DType::kF32, {count, config_.embedding_size});
+    ApplyLinear(ops_, rows, weights_.project_out, MatMulMode::kSet, small);
+    rows = small;
+  }
+  const Tensor logits = Take(ScratchSlot::kLogits, DType::kF32, {count, config_.vocab_size});
+  ApplyLinear(ops_, rows, weights_.head, MatMulMode::kSet, logits);
+  if (config_.logit_softcap > 0) ops_.rows->SoftCap(logits, config_.logit_softcap, logits);
+  return logits;
+}
+
+Tensor ForwardPass::Run() {
+  for (const SequenceStep& step : steps_) {
+    KVG_CHECK(step.begin == step.cache->length(), "a step must begin where its cache ends");
+    step.cache->Reserve(step.end);
+    step.cache->SetLength(step.end);
+  }
+  const Tensor residual = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
+  Embed(residual);
+  MakeRopeTables();
+  for (int64_t i = 0; i < config_.layer_count(); ++i) Layer(i, residual);
+  return Logits(residual);
+}
+
+Tensor Model::Forward(std::span<const SequenceStep> steps) {
+  KVG_CHECK(!steps.empty(), "nothing to run");
+  return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scratch memory of the forward pass: named buffers that only ever grow.
+#pragma once
+
+#include <array>
+
+#include "runner/model.h"
+
+namespace kvgauge {
+
+enum class ScratchSlot {
+  kIds,
+  kPositions,
+  kResidual,   // [m, hidden]
+  kNormed,     // [m, hidden], the dtype that products take
+  kProjected,  // q, k, v of all rows, or the MLA factors
+  kLatentQuery,
+  kLatentNormed,
+  kLatentUp,
+  kKeys,      // MLA: expanded keys
+  kAttended,  // [m, heads, value_dim]
+  kBranch,    // output of attention or MLP before it is added
+  kMlpUp,
+  kMlpActivated,
+  kCos,
+  kSin,
+  kRouterInput,  // normed input as f32
+  kRouterLogits,
+  kExpertInput,
+  kExpertOutput,
+  kLogitRows,
+  kLogits,
+  kCount,
+};
+
+struct Scratch {
+  std::array<Buffer, static_cast<size_t>(ScratchSlot::kCount)> buffers;
+
+  // A view of the slot's memory; contents are undefined. Views taken earlier from the same slot
+  // become invalid when it grows.
+  Tensor Take(Ops& ops, ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
+    Buffer& buffer = buffers[static_cast<size_t>(slot)];
+    int64_t bytes = SizeOf(dtype);
+    for (const int64_t d : dims) bytes *= d;
+    if (bytes == 0) bytes = 1;
+    if (buffer.size_bytes() < bytes) buffer = ops.memory->Allocate(bytes);
+    return buffer.As(dtype, dims);
+  }
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model definition as data: which tensors a config needs, under which names, of which shapes.
+// The loader reads exactly these; random weights draw exactly these.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/config.h"
+#include "runner/weights.h"
+
+namespace kvgauge {
+
+// One matrix product's weights: the stored matrices whose rows are stacked, and their biases.
+struct LinearSpec {
+  std::vector<TensorSpec> parts;
+  std::vector<TensorSpec> biases;  // empty, or one for each part
+};
+
+// A norm; an absent one has an empty weight name.
+struct NormSpec {
+  TensorSpec weight;
+  TensorSpec bias;  // LayerNorm only
+};
+
+struct MlpSpec {
+  LinearSpec up;  // gate and up stacked, or fc1
+  LinearSpec down;
+};
+
+struct LayerSpec {
+  NormSpec input_norm;       // before attention (post_norm: after its residual add)
+  NormSpec attention_norm;   // sandwich: on the attention's output
+  NormSpec mlp_norm;         // before the MLP (post_norm: after its residual add)
+  NormSpec mlp_output_norm;  // sandwich: on the MLP's output
+  NormSpec q_norm, k_norm;   // per head
+
+  LinearSpec qkv;  // MLA: the query projection, full or its first factor
+  LinearSpec output;
+
+  // MLA only.
+  NormSpec q_latent_norm;
+  LinearSpec q_up;
+  LinearSpec kv_down;
+  NormSpec kv_latent_norm;
+  LinearSpec kv_up;
+
+  MlpSpec mlp;  // dense, or the shared experts of a MoE layer (may be absent)
+  LinearSpec router;
+  std::vector<MlpSpec> experts;
+};
+
+struct ModelTensors {
+  TensorSpec embedding;
+  TensorSpec positions;  // learned positions
+  LinearSpec project_in, project_out;
+  NormSpec final_norm;
+  LinearSpec head;  // tied: the embedding's name
+  std::vector<LayerSpec> layers;
+};
+
+// `prefix` goes before every name ("" or "model.", for OPT files that lack it).
+ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefix = false);
+
+// Tensors that checkpoints carry and no forward pass reads.
+bool IsIgnorableTensor(const std::string& name);
+
+}  // namespace kvgauge

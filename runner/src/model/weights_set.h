@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of a model as the forward pass uses them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "runner/model.h"
+#include "runner/weights.h"
+
+namespace kvgauge {
+
+struct Linear {
+  std::unique_ptr<PackedMatrix> matrix;  // null: absent
+  Buffer bias_memory;
+  Tensor bias;  // [n] f32 or empty
+};
+
+struct Norm {
+  Buffer memory;
+  Tensor weight;  // [d] f32; empty: absent
+  Tensor bias;    // [d] f32 or empty
+};
+
+// A table whose rows are looked up: kept as stored, a view of the file where possible.
+struct Table {
+  WeightTensor source;
+  Buffer memory;  // a copy, where the file's bytes cannot be used in place
+  Tensor rows;
+};
+
+struct MlpWeights {
+  Linear up, down;
+};
+
+struct LayerWeights {
+  Norm input_norm, attention_norm, mlp_norm, mlp_output_norm, q_norm, k_norm;
+  Linear qkv, output;
+  Norm q_latent_norm, kv_latent_norm;
+  Linear q_up, kv_down, kv_up;
+  MlpWeights mlp;
+  Linear router;
+  std::vector<MlpWeights> experts;
+};
+
+struct ModelWeights {
+  Table embedding, positions;
+  Linear project_in, project_out, head;
+  Norm final_norm;
+  std::vector<LayerWeights> layers;
+};
+
+}  // namespace kvgauge

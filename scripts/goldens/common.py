@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers shared by the golden makers: paths, JSON, seeds, version records."""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def versions(*packages):
+    """Installed versions of the packages that made a fixture."""
+    import importlib.metadata as metadata
+
+    out = {"python": platform.python_version()}
+    for name in packages:
+        out[name] = metadata.version(name)
+    return out
+
+
+def write_json(path, value, compact=False):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if compact
+        else json.dumps(value, ensure_ascii=False, indent=2)
+    )
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _rows(rows):
+    body = ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in rows)
+    return "[\n" + body + "\n]"
+
+
+def write_json_rows(path, rows):
+    """A list with one compact row a line: small files whose diffs can be read."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_rows(rows) + "\n", encoding="utf-8")
+
+
+def write_json_cases(path, head, rows):
+    """The object `head` with a last key `cases`, one compact row a line."""
+    top = json.dumps(head, ensure_ascii=False, indent=2)[:-2]
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(top + ',\n  "cases": ' + _rows(rows) + "\n}\n", encoding="utf-8")
+
+
+def directory_bytes(path):
+    return sum(os.path.getsize(p) for p in pathlib.Path(path).rglob("*") if p.is_file())
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()

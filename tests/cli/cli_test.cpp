@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as its users meet it: a process with arguments, output and an exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+// A directory of this test's own, removed at the end.
+class CliTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_cli_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+  std::string Write(const std::string& name, const std::string& content) const {
+    std::ofstream(Path(name), std::ios::binary) << content;
+    return Path(name);
+  }
+
+  Outcome Run(const std::string& arguments) const {
+    const std::string command = StrCat("'", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
+                                       "' 2>'", Path("err"), "' </dev/null");
+    const int status = std::system(command.c_str());
+    Outcome outcome;
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    outcome.out = *ReadFile(Path("out"));
+    outcome.err = *ReadFile(Path("err"));
+    return outcome;
+  }
+
+  static std::string Model(const std::string& name) {
+    return StrCat(KVG_TEST_DATA, "/golden/models/", name);
+  }
+
+  std::string directory_;
+};
+
+// Approved outputs: scripts/approve rewrites them; the change is reviewed like code.
+void ExpectApproved(const std::string& name, const std::string& got) {
+  const std::string path = StrCat(KVG_TEST_DATA, "/cli/help/", name, ".txt");
+  if (std::getenv("KVG_APPROVE") != nullptr) {
+    std::ofstream(path, std::ios::binary) << got;
+    return;
+  }
+  const Result<std::string> want = ReadFile(path);
+  ASSERT_TRUE(want.ok()) << want.error().message << "; run scripts/approve";
+  EXPECT_EQ(got, *want) << "help of '" << name << "' changed; run scripts/approve if it should";
+}
+
+TEST_F(CliTest, HelpTexts) {
+  for (const char* command : {"", "inspect", "generate", "tokenize", "detokenize", "logits",
+                              "doctor", "bench", "bench runner"}) {
+    const Outcome outcome = Run(StrCat(command, " --help"));
+    EXPECT_EQ(outcome.exit_code, 0);
+    std::string name = *command == 0 ? "kvgauge" : command;
+    for (char& c : name) c = c == ' ' ? '_' : c;
+    ExpectApproved(name, outcome.out);
+  }
+}
+
+TEST_F(CliTest, UsageErrorsExitWithTwo) {
+  EXPECT_EQ(Run("").exit_code, 2);
+  EXPECT_EQ(Run("frobnicate").exit_code, 2);
+  EXPECT_EQ(Run("inspect").exit_code, 2);
+  EXPECT_EQ(Run("generate x --max-new-tokens -3").exit_code, 2);
+  EXPECT_EQ(Run("--version").exit_code, 0);
+}
+
+TEST_F(CliTest, BadInputNamesWhatIsWrong) {
+  const std::string llama = Model("llama3");
+  const auto expect = [&](const std::string& arguments, const std::string& part) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+  };
+  expect(StrCat("inspect ", llama, " --dtype f64"), "--dtype: 'f64' is not known");
+  expect(StrCat("inspect ", llama, " --weights random"), "expected file or random:SEED");
+  expect(StrCat("inspect ", llama, " --weights random:1x"), "expected file or random:SEED");
+  expect(StrCat("inspect ", llama, " --backend cpu:sse9"), "instruction set 'sse9'");
+  expect(StrCat("inspect ", llama, " --backend gpu"), "unknown backend 'gpu'");
+  expect(StrCat("generate ", llama), "exactly one of --prompt");
+  const std::string ids = Write("ids.json", "[1, 2, 99999]");
+  expect(StrCat("generate ", llama, " --ids-file ", ids), "element 2: 99999 is not a token id");
+  const std::string object = Write("object.json", "{\"ids\": [1]}");
+  expect(StrCat("generate ", llama, " --ids-file ", object), "expected one JSON array");
+  const std::string broken = Write("broken.json", "[1, 2");
+  expect(StrCat("generate ", llama, " --ids-file ", broken), "broken.json");
+}
+
+TEST_F(CliTest, MissingFilesAreNamed) {
+  const Outcome outcome = Run("inspect /no/such/model");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("/no/such/model"));
+  const std::string ids = Write("ids.json", "[1]");
+  EXPECT_EQ(Run(StrCat("logits ", Model("llama3"), " --ids-file ", ids,
+                       " --dtype f32 --out /no/such/dir/l.npy"))
+                .exit_code,
+            1);
+}
+
+TEST_F(CliTest, ForcedInstructionSet) {
+  ASSERT_EQ(setenv("KVGAUGE_ISA", "portable", 1), 0);
+  const Outcome good = Run("doctor --json");
+  ASSERT_EQ(setenv("KVGAUGE_ISA", "mmx", 1), 0);
+  const Outcome bad = Run(StrCat("inspect ", Model("llama3")));
+  unsetenv("KVGAUGE_ISA");
+  EXPECT_EQ((*ParseJson(good.out, "doctor"))["isa"], "portable");
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("KVGAUGE_ISA: instruction set 'mmx'"));
+}
+
+TEST_F(CliTest, InspectReportsShapes) {
+  const Outcome outcome = Run(StrCat("inspect --json ", Model("llama3")));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = *ParseJson(outcome.out, "inspect");
+  EXPECT_EQ(json["family"], "llama");
+  EXPECT_EQ(json["kv_bytes_per_token"].get<int64_t>(),
+            json["layers"].get<int64_t>() * json["kv_heads"].get<int64_t>() *
+                (json["key_dim"].get<int64_t>() + json["value_dim"].get<int64_t>()) * 4);
+  EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 64u);
+  EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
+}
+
+TEST_F(CliTest, LogitsWritesNpy) {
+  const std::string ids = Write("ids.json", "[3, 1, 4, 1, 5]");
+  const std::string common =
+      StrCat("logits ", Model("llama3"), " --dtype f32 --ids-file ", ids, " --out ");
+  const Outcome whole = Run(common + Path("a.npy") + " --json");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const Json json = *ParseJson(whole.out, "logits");
+  EXPECT_EQ(json["tokens"], 5);
+  const std::string a = *ReadFile(Path("a.npy"));
+  const std::string header = StrCat("'shape': (5, ", json["vocab"].get<int64_t>(), ")");
+  EXPECT_THAT(a.substr(0, 128), HasSubstr(header));
+  ASSERT_EQ(Run(common + Path("b.npy") + " --chunk 2 --threads 1").exit_code, 0);
+  EXPECT_TRUE(a == *ReadFile(Path("b.npy"))) << "chunks and threads changed the logits";
+}
+
+TEST_F(CliTest, GenerateFromIdsWithoutATokenizer) {
+  const std::string ids = Write("ids.json", "[3, 1, 4, 1, 5]");
+  const std::string common =
+      StrCat("generate ", Model("llama3"), " --max-new-tokens 6 --ignore-stop --ids-file ", ids);
+  const Outcome text = Run(common);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.err, HasSubstr("tokens/s"));
+  EXPECT_THAT(text.err, HasSubstr("payload"));
+  const Json json = *ParseJson(Run(common + " --json").out, "generate");
+  EXPECT_EQ(json["ids"].size(), 6u);
+  EXPECT_GT(json["cache_payload_bytes"].get<int64_t>(), 0);
+  const Json sampled = *ParseJson(Run(common + " --json --temperature 5 --seed 1").out, "generate");
+  const Json again = *ParseJson(Run(common + " --json --temperature 5 --seed 1").out, "generate");
+  const Json other = *ParseJson(Run(common + " --json --temperature 5 --seed 2").out, "generate");
+  EXPECT_EQ(sampled["ids"], again["ids"]);
+  EXPECT_NE(sampled["ids"], other["ids"]);
+  const Outcome no_tokenizer = Run(StrCat("generate ", Model("llama3"), " --prompt hello"));
+  EXPECT_EQ(no_tokenizer.exit_code, 2);
+  EXPECT_THAT(no_tokenizer.err, HasSubstr("no tokenizer"));
+}
+
+TEST_F(CliTest, RandomWeightsNeedOnlyAConfig) {
+  const std::string config = StrCat(Model("llama3"), "/config.json");
+  std::filesystem::copy(config, Path("config.json"));
+  const std::string ids = Write("ids.json", "[1, 2]");
+  const std::string common = StrCat("generate ", directory_, " --max-new-tokens 8 --ignore-stop",
+                                    " --json --ids-file ", ids, " --weights random:");
+  const Json one = *ParseJson(Run(common + "7").out, "generate");
+  const Json two = *ParseJson(Run(common + "7").out, "generate");
+  const Json three = *ParseJson(Run(common + "8").out, "generate");
+  EXPECT_EQ(one["ids"], two["ids"]);
+  EXPECT_NE(one["ids"], three["ids"]);
+  // Without the flag the weights are missed, by name.
+  const Outcome outcome = Run(StrCat("inspect ", directory_));
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace kvgauge

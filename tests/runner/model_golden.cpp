@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logits and greedy text against independent implementations, for every checkpoint under
+// tests/golden/models; each directory's made_by.json says what the oracle was.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runner/generate.h"
+#include "support/compare.h"
+#include "support/fixtures.h"
+
+namespace kvgauge {
+namespace {
+
+struct Loaded {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+};
+
+class ModelGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    directory_ = std::string(KVG_TEST_DATA) + "/golden/models/" + GetParam();
+    Result<std::unique_ptr<WeightSource>> expected =
+        OpenSafetensorsFile(directory_ + "/expected.safetensors");
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    expected_ = std::move(expected).value();
+    ids_ = ReadIds(*expected_, "ids");
+    ASSERT_FALSE(ids_.empty());
+  }
+
+  Loaded Load(const std::string& backend, DType dtype) {
+    Result<std::unique_ptr<Ops>> ops = MakeOps(backend, MakeThreadSettings(2));
+    EXPECT_TRUE(ops.ok()) << ops.error().message;
+    ModelOptions options;
+    options.dtype = dtype;
+    Result<std::unique_ptr<Model>> model = Model::Load(directory_, options, **ops);
+    if (!model.ok()) {
+      ADD_FAILURE() << model.error().message;
+      return {};
+    }
+    return {std::move(ops).value(), std::move(model).value()};
+  }
+
+  // Logits of every prompt row; `planned` 0 plans the prompt alone.
+  std::vector<float> Logits(Model& model, int64_t planned, int64_t chunk) {
+    const Prompt prompt = Prompt::FromTokens(ids_);
+    KvCache cache = model.NewCache(planned > 0 ? planned : prompt.size());
+    std::vector<float> all;
+    const Status status =
+        Prefill(model, prompt, cache, chunk, true, [&](const Tensor& rows) -> Status {
+          all.insert(all.end(), rows.f32(), rows.f32() + rows.Numel());
+          return {};
+        });
+    EXPECT_TRUE(status.ok());
+    return all;
+  }
+
+  static double Range(const std::vector<float>& values) {
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    return double{*high} - double{*low};
+  }
+
+  std::string directory_;
+  std::unique_ptr<WeightSource> expected_;
+  std::vector<int32_t> ids_;
+};
+
+TEST_P(ModelGolden, F32Logits) {
+  const std::vector<float> want = ReadFixture<float>(*expected_, "logits_f32", DType::kF32);
+  for (const char* backend : {"cpu", "reference"}) {
+    const Loaded loaded = Load(backend, DType::kF32);
+    ASSERT_NE(loaded.model, nullptr);
+    const std::vector<float> got = Logits(*loaded.model, 0, Model::kChunkRows);
+    EXPECT_TRUE(AllWithin(got, want, 1e-4 * Range(want))) << backend;
+  }
+}
+
+TEST_P(ModelGolden, ChunksGiveTheSameBits) {
+  const Loaded loaded = Load("cpu", DType::kF32);
+  ASSERT_NE(loaded.model, nullptr);
+  const std::vector<float> whole = Logits(*loaded.model, 0, Model::kChunkRows);
+  for (const int64_t chunk : {1, 7, 32}) {
+    EXPECT_TRUE(SameBits(Logits(*loaded.model, 0, chunk), whole)) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(ModelGolden, GreedyText) {
+  const Loaded loaded = Load("cpu", DType::kF32);
+  ASSERT_NE(loaded.model, nullptr);
+  const bool planned = expected_->Contains("greedy_planned");
+  const std::vector<int32_t> want = ReadIds(*expected_, planned ? "greedy_planned" : "greedy");
+  GenerateOptions options;
+  options.max_new_tokens = static_cast<int64_t>(want.size());
+  const Result<GenerateResult> got =
+      Generate(*loaded.model, Prompt::FromTokens(ids_), options, nullptr);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ids, want);
+}
+
+TEST_P(ModelGolden, PlannedLengthLogits) {
+  if (!expected_->Contains("logits_f32_planned")) return;  // only where frequencies depend on it
+  const Loaded loaded = Load("cpu", DType::kF32);
+  ASSERT_NE(loaded.model, nullptr);
+  const std::vector<float> want = ReadFixture<float>(*expected_, "logits_f32_planned", DType::kF32);
+  const auto planned =
+      static_cast<int64_t>(ids_.size() + ReadIds(*expected_, "greedy_planned").size());
+  EXPECT_TRUE(
+      AllWithin(Logits(*loaded.model, planned, Model::kChunkRows), want, 1e-4 * Range(want)));
+}
+
+// Two bf16 implementations round at different places, and the oracle's own bf16 logits are up to a
+// few percent of the range away from its f32 logits. So hold ours against f32, and the distance
+// between the two bf16 results to what the oracle's own rounding allows.
+TEST_P(ModelGolden, Bf16Logits) {
+  const std::vector<float> f32 = ReadFixture<float>(*expected_, "logits_f32", DType::kF32);
+  const std::vector<float> bf16 = ReadFixture<float>(*expected_, "logits_bf16", DType::kF32);
+  const Loaded loaded = Load("cpu", DType::kBF16);
+  ASSERT_NE(loaded.model, nullptr);
+  const std::vector<float> got = Logits(*loaded.model, 0, Model::kChunkRows);
+  ASSERT_EQ(got.size(), f32.size());
+  double ours = 0, theirs = 0, between = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(got[i]));
+    ours = std::max(ours, std::abs(double{got[i]} - f32[i]));
+    theirs = std::max(theirs, std::abs(double{bf16[i]} - f32[i]));
+    between = std::max(between, std::abs(double{got[i]} - bf16[i]));
+  }
+  const double range = Range(f32);
+  RecordProperty("ours_to_f32", std::to_string(ours / range));
+  RecordProperty("oracle_bf16_to_f32", std::to_string(theirs / range));
+  RecordProperty("ours_to_oracle_bf16", std::to_string(between / range));
+  EXPECT_LE(ours, 2e-2 * range);
+  EXPECT_LE(between, 2e-2 * range + theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ModelGolden,
+                         ::testing::ValuesIn(FixtureDirectories("golden/models")),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace kvgauge
