@@ -14,7 +14,7 @@ namespace kvgauge {
 
 struct AddedToken {
   int32_t id = 0;
-  std::string content;
+  std::string content = {};
   bool special = false;
   bool normalized = true;    // looked for after normalisation, in its own normalised form
   bool single_word = false;  // not where a word character touches it

@@ -17,7 +17,7 @@ constexpr size_t kMaxSteps = 64;
 constexpr int64_t kMaxStrip = 1 << 20;
 constexpr size_t kMaxReplacementBytes = 4096;
 
-constexpr std::string_view kMark = "\u2581";
+constexpr std::string_view kSpaceMark = "\u2581";
 
 Result<std::string> CharacterField(const Json& json, std::string_view key,
                                    const std::string& where) {
@@ -83,7 +83,7 @@ Status Decoder::Add(const Json& json, const std::string& where, int depth) {
     }
     return {};
   }
-  DecoderStep step;
+  DecoderStep step{.kind = DecoderKind::kFuse};
   if (type == "ByteLevel") {
     step.kind = DecoderKind::kByteLevel;
   } else if (type == "ByteFallback") {
@@ -110,7 +110,7 @@ Status Decoder::Add(const Json& json, const std::string& where, int depth) {
     KVG_ASSIGN(step.stop, CountField(json, "stop", where));
   } else if (type == "Metaspace") {
     step.kind = DecoderKind::kMetaspace;
-    step.pattern = kMark;
+    step.pattern = kSpaceMark;
     if (Member(json, "replacement") != nullptr) {
       KVG_ASSIGN(step.pattern, CharacterField(json, "replacement", where));
     }
@@ -155,7 +155,7 @@ Decoder Decoder::ByteLevel() {
 Decoder Decoder::SentencePiece(bool strip_prefix) {
   Decoder decoder;
   decoder.steps_.push_back(
-      {.kind = DecoderKind::kReplace, .pattern = std::string(kMark), .content = " "});
+      {.kind = DecoderKind::kReplace, .pattern = std::string(kSpaceMark), .content = " "});
   decoder.steps_.push_back({.kind = DecoderKind::kPieceBytes});
   decoder.steps_.push_back({.kind = DecoderKind::kFuse});
   if (strip_prefix) {

@@ -45,9 +45,9 @@ enum class DecoderKind { kByteLevel, kReplace, kByteFallback, kPieceBytes, kFuse
 
 struct DecoderStep {
   DecoderKind kind;
-  std::string pattern, content;  // Replace; Strip and Metaspace: the character is `pattern`
-  size_t start = 0, stop = 0;    // Strip: how many at most
-  bool drop_first = false;       // Metaspace: marks of the first token vanish
+  std::string pattern = {}, content = {};  // Replace; Strip and Metaspace: the character is `pattern`
+  size_t start = 0, stop = 0;              // Strip: how many at most
+  bool drop_first = false;                 // Metaspace: marks of the first token vanish
 };
 
 // The recipe of a decode. Immutable and safe to share.

@@ -208,9 +208,8 @@ class MetaspaceStep final : public DecodeStep {
 class JoinStep final : public DecodeStep {
  public:
   void Push(std::string text) override {
-    if (!first_) text.insert(0, " ");
+    next_->Push(first_ ? std::move(text) : StrCat(" ", text));
     first_ = false;
-    next_->Push(std::move(text));
   }
 
  private:

@@ -12,7 +12,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMark = "\u2581";
+constexpr std::string_view kSpaceMark = "\u2581";
 
 // The fields of ModelProto's normalizer_spec that this file needs.
 struct NormalizerFlags {
@@ -28,7 +28,7 @@ class WireReader {
   struct Field {
     uint64_t number = 0;
     uint64_t varint = 0;
-    std::string_view bytes;
+    std::string_view bytes = {};
   };
   // False at the end and at anything ill-formed.
   bool Next(Field& field) {
@@ -189,7 +189,7 @@ Status SentencePieceTokenizer::EncodeText(std::string_view text, bool at_start,
                                           std::vector<int32_t>& out) const {
   std::string prefixed;
   if (prefix_at_start_only_ && at_start) {
-    prefixed = StrCat(kMark, text);
+    prefixed = StrCat(kSpaceMark, text);
     text = prefixed;
   }
   std::vector<int> ids;
