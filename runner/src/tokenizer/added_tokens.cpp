@@ -3,22 +3,31 @@
 
 #include <algorithm>
 
+#include "core/check.h"
+#include "src/tokenizer/regex.h"
 #include "src/tokenizer/unicode.h"
 
 namespace kvgauge {
+
+bool IsWordCharacter(std::string_view character) {
+  if (HasClass(CodePointAt(character, 0).value, kLetter | kMark)) return true;
+  static const Result<Regex> word =
+      Regex::Compile(R"([\p{Alphabetic}\p{Nd}\p{Pc}\x{200c}\x{200d}])", "single_word");
+  KVG_CHECK(word.ok(), "the built-in pattern compiles");
+  std::vector<Span> matches;
+  return word->FindAll(character, matches).ok() && !matches.empty();
+}
+
 namespace {
 
-// What \w is to the library that defined `single_word`.
-bool IsWord(char32_t c) {
-  return HasClass(c, kLetter | kMark) || c == '_' || (c < 0x80 && c >= '0' && c <= '9') ||
-         (c >= 0x80 && HasClass(c, kNumber));
-}
-
 bool WordEndsAt(std::string_view text, size_t end) {
-  return end > 0 && IsWord(CodePointBefore(text, end).value);
+  if (end == 0) return false;
+  const size_t width = CodePointBefore(text, end).width;
+  return IsWordCharacter(text.substr(end - width, width));
 }
 bool WordBeginsAt(std::string_view text, size_t begin) {
-  return begin < text.size() && IsWord(CodePointAt(text, begin).value);
+  if (begin >= text.size()) return false;
+  return IsWordCharacter(text.substr(begin, Utf8Width(text[begin])));
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ struct Segment {
   int32_t id;  // -1: text
 };
 
+// What \w is to the library that defined `single_word`. Precondition: one whole character.
+bool IsWordCharacter(std::string_view character);
+
 // Finds one group of added tokens, leftmost first and the longest of those. Immutable once filled.
 class AddedTokenFinder {
  public:

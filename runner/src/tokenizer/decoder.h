@@ -30,6 +30,7 @@ class DecodeChain {
  public:
   explicit DecodeChain(std::vector<std::unique_ptr<DecodeStep>> steps);
   DecodeChain(DecodeChain&&) = default;
+  DecodeChain& operator=(DecodeChain&&) = default;
 
   // Appends what became certain.
   void Push(std::string_view token, std::string& out);
@@ -56,6 +57,7 @@ class Decoder {
   // `json`: the value of "decoder", null for none: tokens are then joined by spaces.
   static Result<Decoder> Parse(const Json& json, const std::string& where);
   static Decoder ByteLevel();
+  static Decoder Plain() { return {}; }  // the spellings as they are, joined by nothing
   // SentencePiece: marks to spaces, byte tokens together, one leading space off if `strip_prefix`.
   static Decoder SentencePiece(bool strip_prefix);
 

@@ -87,15 +87,51 @@ NormalizerFlags ReadNormalizerFlags(std::string_view model) {
   return flags;
 }
 
+// The runs between special tokens are decoded one by one, each losing its own leading space.
+class RunDetokenizer final : public Detokenizer {
+ public:
+  RunDetokenizer(const Tokenizer& tokenizer, const Decoder& decoder, bool clean_up,
+                 bool skip_special)
+      : tokenizer_(tokenizer),
+        decoder_(decoder),
+        run_(decoder.Start(false)),
+        whole_(Decoder::Plain().Start(clean_up)),
+        skip_special_(skip_special) {}
+
+  void Push(int32_t id, std::string& out) override {
+    const bool special = tokenizer_.IsSpecial(id);
+    if (special && skip_special_) return;
+    std::string text;
+    if (special) {
+      run_.Finish(text);
+      run_ = decoder_.Start(false);
+      text += tokenizer_.TokenText(id);
+    } else {
+      run_.Push(tokenizer_.TokenText(id), text);
+    }
+    if (!text.empty()) whole_.Push(text, out);
+  }
+  void Finish(std::string& out) override {
+    std::string text;
+    run_.Finish(text);
+    if (!text.empty()) whole_.Push(text, out);
+    whole_.Finish(out);
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  const Decoder& decoder_;
+  DecodeChain run_, whole_;
+  bool skip_special_;
+};
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& directory);
 
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options) const override;
-  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const override {
-    return MakeDetokenizer(*this, decoder_.Start(clean_up_), skip_special);
-  }
+  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const override;
   std::string Kind() const override { return "SentencePiece (tokenizer.model)"; }
   int64_t VocabSize() const override { return std::max(vocabulary_.size(), added_.size()); }
   std::string TokenText(int32_t id) const override {
@@ -141,7 +177,6 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   }
   auto made = std::make_unique<SentencePieceTokenizer>();
   const NormalizerFlags flags = ReadNormalizerFlags(model);
-  made->fingerprint_ = "";
   if (!config.legacy && flags.add_dummy_prefix) {
     made->prefix_at_start_only_ = true;
     // A repeated field of a message overrides: normalizer_spec { add_dummy_prefix: false }.
@@ -183,6 +218,10 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
              FingerprintFiles(directory, {"tokenizer.model", "tokenizer_config.json",
                                           "special_tokens_map.json", "added_tokens.json"}));
   return std::unique_ptr<Tokenizer>(std::move(made));
+}
+
+std::unique_ptr<Detokenizer> SentencePieceTokenizer::NewDetokenizer(bool skip_special) const {
+  return std::make_unique<RunDetokenizer>(*this, decoder_, clean_up_, skip_special);
 }
 
 Status SentencePieceTokenizer::EncodeText(std::string_view text, bool at_start,

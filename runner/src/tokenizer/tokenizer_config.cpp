@@ -138,6 +138,9 @@ Result<TokenizerConfig> ReadTokenizerConfig(const std::string& directory) {
   KVG_ASSIGN(config.bos, pick("bos_token"));
   KVG_ASSIGN(config.eos, pick("eos_token"));
   KVG_ASSIGN(config.unk, pick("unk_token"));
+  if (Member(json, "tokenizer_class") != nullptr) {
+    KVG_ASSIGN(config.tokenizer_class, StringField(json, "tokenizer_class", config.path));
+  }
   KVG_ASSIGN(config.add_bos, OptionalBool(json, "add_bos_token", config.path));
   KVG_ASSIGN(config.add_eos, OptionalBool(json, "add_eos_token", config.path));
   KVG_ASSIGN(config.add_prefix_space, OptionalBool(json, "add_prefix_space", config.path));

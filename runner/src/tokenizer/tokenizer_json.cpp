@@ -269,6 +269,14 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& director
   KVG_ASSIGN(parts.decoder, Decoder::Parse(MemberOrNull(root, "decoder"), path + ": decoder"));
   parts.clean_up = config.clean_up;
   const std::optional<int32_t> bos = IdOfToken(config.bos, *parts.vocabulary, parts.added);
+  const std::optional<int32_t> eos = IdOfToken(config.eos, *parts.vocabulary, parts.added);
+  // A template in the file is the last word. Without one, the Llama class writes its own from the
+  // two flags; DeepSeek's checkpoints rely on that.
+  if (parts.prefix.empty() && parts.suffix.empty() &&
+      config.tokenizer_class.starts_with("LlamaTokenizer")) {
+    if (config.add_bos.value_or(true) && bos) parts.prefix.push_back(*bos);
+    if (config.add_eos.value_or(false) && eos) parts.suffix.push_back(*eos);
+  }
   KVG_ASSIGN(std::string fingerprint,
              FingerprintFiles(directory, {"tokenizer.json", "tokenizer_config.json",
                                           "special_tokens_map.json", "added_tokens.json"}));
