@@ -9,13 +9,6 @@
 namespace kvgauge {
 namespace {
 
-// Bytes of a panel that all rows are multiplied by before the next ones are read. This much again
-// is on its way in, so that it should be a quarter of L2: 1 MiB and more on processors with
-// AVX-512. Longer blocks put off the storing and reloading of sums.
-template <class V>
-constexpr int64_t BlockBytes() {
-  return V::kLanes == 16 ? int64_t{256} << 10 : int64_t{64} << 10;
-}
 // How far ahead of a panel that is read once memory is asked for.
 constexpr int64_t kPrefetchBytes = 4096;
 // From here on a 16-bit panel block is widened to f32 once rather than in every register tile.
@@ -86,11 +79,11 @@ void Multiply(const PanelProduct& p) {
   float* const sums = plain ? p.out : p.scratch + kWidenedFloats;
   const int64_t sums_stride = plain ? p.out_stride : kPanelColumns;
   const bool widen = IsWidening<Format>() && p.rows >= WidenRows<V>();
-  const bool once = p.rows <= kPanelTileRows;
+  const bool once = p.rows <= Format::kOnePassRows;
   // A panel that is read once is one block, and what is read next is not far.
-  static_assert(BlockBytes<V>() <= kWidenedFloats * int64_t{sizeof(float)});
+  static_assert(Format::kBlockBytes <= kWidenedFloats * int64_t{sizeof(float)});
   constexpr int64_t kWideStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(float)};
-  const int64_t block = once ? steps : BlockBytes<V>() / (widen ? kWideStepBytes : kStepBytes);
+  const int64_t block = once ? steps : Format::kBlockBytes / (widen ? kWideStepBytes : kStepBytes);
   const int64_t ahead = once ? kPrefetchBytes : block * kStepBytes;
   PanelOperands<Format> q{.a = static_cast<const A*>(p.a),
                           .a_stride = p.a_stride,
