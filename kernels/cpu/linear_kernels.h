@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the matrix products need from an instruction set, as plain functions: the driver in
+// linear.cpp knows no vector type, and the files that do know no threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace kvgauge {
+
+// Some rows times one panel, to the end: out = [out +] alpha * (a * panel) [+ bias].
+struct PanelProduct {
+  const void* a = nullptr;  // float, or uint16_t bf16 where bf16_left says so
+  int64_t a_stride = 0;     // elements
+  int64_t rows = 0;
+  const void* panel = nullptr;
+  int64_t panel_stride = 0;  // elements from step to step
+  int64_t k = 0;
+  float alpha = 1.0f;
+  const float* bias = nullptr;  // [columns] or null
+  bool add = false;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t columns = 0;       // <= kPanelColumns
+  float* scratch = nullptr;  // ScratchFloats(rows)
+};
+
+// Most rows of one PanelProduct. A multiple of every tile height.
+inline constexpr int64_t kProductRows = 384;
+inline constexpr int64_t kProductRowStep = 96;
+
+// Floats of scratch: one panel block widened to f32, and the running sums.
+inline constexpr int64_t kWidenedFloats = int64_t{64} << 10;
+constexpr int64_t ScratchFloats(int64_t rows) { return kWidenedFloats + rows * 64; }
+
+struct LinearKernels {
+  // Indexed by weight dtype: f32, f16, bf16.
+  void (*multiply[3])(const PanelProduct& product);
+  // bf16 weights are multiplied by bf16 left rows, as bits; otherwise by f32 rows of bf16 values.
+  bool bf16_left;
+  // Exact widening, and rounding to nearest even.
+  void (*f16_to_f32)(const uint16_t* from, int64_t count, float* to);
+  void (*bf16_to_f32)(const uint16_t* from, int64_t count, float* to);
+  void (*f32_to_f16)(const float* from, int64_t count, uint16_t* to);
+  void (*f32_to_bf16)(const float* from, int64_t count, uint16_t* to);
+};
+
+const LinearKernels& PortableLinearKernels();
+const LinearKernels& Avx2LinearKernels();
+const LinearKernels& Avx512LinearKernels();
+const LinearKernels& Avx512Bf16LinearKernels();
+const LinearKernels& AmxLinearKernels();
+
+}  // namespace kvgauge

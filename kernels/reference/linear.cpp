@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include "reference/reference.h"
+
+namespace kvgauge {
+namespace {
+
+float Rounded(float value, DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return F16ToF32(F32ToF16(value));
+    case DType::kBF16:
+      return Bf16ToF32(F32ToBf16(value));
+    default:
+      return value;
+  }
+}
+
+// Element i of row `row`, which may start at any byte.
+float At(const Tensor& t, int64_t row, int64_t i) {
+  const int64_t size = SizeOf(t.dtype);
+  const auto* at = static_cast<const char*>(t.data) + (row * t.stride[0] + i) * size;
+  if (t.dtype == DType::kF32) {
+    float value;
+    std::copy_n(at, size, reinterpret_cast<char*>(&value));
+    return value;
+  }
+  uint16_t bits;
+  std::copy_n(at, size, reinterpret_cast<char*>(&bits));
+  return t.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+}
+
+// [n][k], values rounded to the stored dtype but kept as f32.
+class ReferenceMatrix final : public PackedMatrix {
+ public:
+  ReferenceMatrix(int64_t n, int64_t k, DType dtype) : PackedMatrix(n, k, dtype) {
+    values.reserve(static_cast<size_t>(n * k));
+  }
+  int64_t bytes() const override { return static_cast<int64_t>(values.size() * sizeof(float)); }
+
+  std::vector<float> values;
+};
+
+class ReferenceLinear final : public LinearOps {
+ private:
+  std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
+                                       DType store) override {
+    auto packed = std::make_unique<ReferenceMatrix>(n, k, store);
+    for (const Tensor& part : parts) {
+      for (int64_t row = 0; row < part.shape[0]; ++row) {
+        for (int64_t i = 0; i < k; ++i) packed->values.push_back(Rounded(At(part, row, i), store));
+      }
+    }
+    return packed;
+  }
+
+  void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
+                Tensor out) override {
+    const auto* matrix = dynamic_cast<const ReferenceMatrix*>(&w);
+    KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
+    const int64_t k = w.in_features();
+    std::vector<double> left(static_cast<size_t>(k));
+    for (int64_t i = 0; i < x.shape[0]; ++i) {
+      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(At(x, i, p), w.dtype());
+      for (int64_t j = 0; j < w.out_features(); ++j) {
+        const float* row = matrix->values.data() + j * k;
+        double sum = 0;
+        for (int64_t p = 0; p < k; ++p) sum += left[p] * row[p];
+        if (!bias.empty()) sum += bias.f32()[j];
+        float& to = out.f32()[i * out.stride[0] + j];
+        to = static_cast<float>(mode == MatMulMode::kAdd ? to + sum : sum);
+      }
+    }
+  }
+
+  void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    Batched(a, b, alpha, out, b.stride[2], b.stride[1]);
+  }
+  void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    Batched(a, b, alpha, out, b.stride[1], b.stride[2]);
+  }
+
+  static void Batched(const Tensor& a, const Tensor& b, float alpha, const Tensor& out,
+                      int64_t b_k_stride, int64_t b_n_stride) {
+    const int64_t m = a.shape[1], k = a.shape[2], n = out.shape[2];
+    for (int64_t batch = 0; batch < a.shape[0]; ++batch) {
+      const float* left = a[batch].f32();
+      const float* right = b[batch].f32();
+      float* to = out[batch].f32();
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int64_t p = 0; p < k; ++p) {
+            sum += double{left[i * k + p]} * right[p * b_k_stride + j * b_n_stride];
+          }
+          to[i * n + j] = static_cast<float>(alpha * sum);
+        }
+      }
+    }
+  }
+
+  void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
+    for (int64_t i = 0; i < ids.shape[0]; ++i) {
+      const int32_t id = ids.i32()[i];
+      KVG_CHECK(0 <= id && id < table.shape[0], "token id out of range");
+      float* to = out.f32() + i * out.stride[0];
+      for (int64_t j = 0; j < table.shape[1]; ++j) to[j] = scale * At(table, id, j);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<LinearOps> MakeReferenceLinear() { return std::make_unique<ReferenceLinear>(); }
+
+}  // namespace kvgauge

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The panel products themselves: portable code, and the tile geometry over emulated registers, so
+// that it is tested where the hardware has none.
+#include "cpu/panel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/dtype.h"
+#include "core/strings.h"
+#include "cpu/linear_multiply.h"
+#include "cpu/panel_portable.h"
+#include "cpu/panel_tiles.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+// What the instruction manual says the tile registers do, in f32.
+struct EmulatedTiles {
+  struct Tile {
+    char rows[16][64];
+  };
+  static inline thread_local Tile tiles[8];
+
+  class ThreadScope {
+   public:
+    ThreadScope() {
+      // Whatever was there before must not matter.
+      for (Tile& tile : tiles) std::memset(tile.rows, 0x7f, sizeof(tile.rows));
+      ++open;
+    }
+    ~ThreadScope() { --open; }
+    static inline thread_local int open = 0;
+  };
+
+  template <int kTile>
+  static void Zero() {
+    std::memset(tiles[kTile].rows, 0, sizeof(tiles[kTile].rows));
+  }
+  template <int kTile>
+  static void Load(const void* p, int64_t stride_bytes) {
+    for (int r = 0; r < 16; ++r) {
+      std::memcpy(tiles[kTile].rows[r], static_cast<const char*>(p) + r * stride_bytes, 64);
+    }
+  }
+  template <int kTile>
+  static void Store(void* p, int64_t stride_bytes) {
+    for (int r = 0; r < 16; ++r) {
+      std::memcpy(static_cast<char*>(p) + r * stride_bytes, tiles[kTile].rows[r], 64);
+    }
+  }
+  template <int kSum, int kLeft, int kRight>
+  static void Dot() {
+    float sum[16][16];
+    uint16_t left[16][32], right[16][16][2];
+    std::memcpy(sum, tiles[kSum].rows, sizeof(sum));
+    std::memcpy(left, tiles[kLeft].rows, sizeof(left));
+    std::memcpy(right, tiles[kRight].rows, sizeof(right));
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        float even = 0, odd = 0;
+        for (int k = 0; k < 16; ++k) {
+          even += Bf16ToF32(left[m][2 * k]) * Bf16ToF32(right[k][n][0]);
+          odd += Bf16ToF32(left[m][2 * k + 1]) * Bf16ToF32(right[k][n][1]);
+        }
+        sum[m][n] += even + odd;
+      }
+    }
+    std::memcpy(tiles[kSum].rows, sum, sizeof(sum));
+    EXPECT_EQ(ThreadScope::open, 1);
+  }
+};
+
+struct TilePanels {
+  using ThreadScope = EmulatedTiles::ThreadScope;
+  using Vec = PortableVec;
+  using F32 = F32Panel<PortableVec>;
+  using F16 = F16Panel<PortableVec>;
+  using Bf16 = Bf16TilePanel<EmulatedTiles>;
+};
+
+// Operands of one product in every form; `stride` columns of right operand, of which the panel is
+// the first 64.
+struct Problem {
+  Problem(int64_t rows, int64_t k, int64_t stride) : m(rows), steps(k / 2), columns(stride) {
+    x = RandomValues(m * k, 1);
+    w = RandomValues(k * columns, 2);
+    for (float& v : x) bits_x.push_back(F32ToBf16(v));
+    for (float& v : w) v = Bf16ToF32(F32ToBf16(v));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = Bf16ToF32(bits_x[i]);
+    bits_w.resize(w.size());
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t c = 0; c < columns; ++c) {
+        bits_w[static_cast<size_t>((i / 2 * columns + c) * 2 + i % 2)] =
+            F32ToBf16(w[static_cast<size_t>(i * columns + c)]);
+      }
+    }
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < kPanelColumns; ++c) {
+        double sum = 0;
+        for (int64_t i = 0; i < k; ++i) {
+          sum +=
+              double{x[static_cast<size_t>(r * k + i)]} * w[static_cast<size_t>(i * columns + c)];
+        }
+        want.push_back(static_cast<float>(sum));
+      }
+    }
+    bound = Norm(x) * Norm(w) * std::ldexp(static_cast<double>(k + 1), -24);
+  }
+
+  int64_t m, steps, columns;
+  std::vector<float> x, w, want;
+  std::vector<uint16_t> bits_x, bits_w;
+  double bound = 0;
+};
+
+constexpr int64_t kGap = 3;  // between rows of sums: a tile must not write there
+
+std::vector<float> RunTiles(const Problem& problem, int64_t split) {
+  const TilePanels::ThreadScope scope;
+  std::vector<float> acc(static_cast<size_t>(problem.m * (kPanelColumns + kGap)), -7.0f);
+  for (int64_t done = 0; done < problem.steps; done += split) {
+    PanelRows<TilePanels::Bf16>({.a = problem.bits_x.data() + done * 2,
+                                 .a_stride = problem.steps * 2,
+                                 .panel = problem.bits_w.data() + done * problem.columns * 2,
+                                 .panel_stride = problem.columns * 2,
+                                 .steps = std::min(split, problem.steps - done),
+                                 .acc = acc.data(),
+                                 .acc_stride = kPanelColumns + kGap,
+                                 .resume = done > 0,
+                                 .prefetch = problem.bits_w.data()},
+                                problem.m);
+  }
+  std::vector<float> out;
+  for (int64_t r = 0; r < problem.m; ++r) {
+    const float* row = acc.data() + r * (kPanelColumns + kGap);
+    out.insert(out.end(), row, row + kPanelColumns);
+    for (int64_t c = 0; c < kGap; ++c) EXPECT_EQ(row[kPanelColumns + c], -7.0f);
+  }
+  return out;
+}
+
+TEST(Tiles, MatchDoublesAtEveryEdge) {
+  for (const int64_t m : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 70}) {
+    for (const int64_t k : {2, 30, 32, 34, 64, 94}) {
+      const Problem problem(m, k, m % 2 == 0 ? 64 : 128);
+      EXPECT_TRUE(AllWithin(RunTiles(problem, problem.steps), problem.want, problem.bound))
+          << m << " rows, k " << k;
+    }
+  }
+}
+
+TEST(Tiles, RowsAndSplitsChangeNoBit) {
+  const Problem most(70, 110, 64);
+  const std::vector<float> want = RunTiles(most, most.steps);
+  EXPECT_TRUE(SameBits(RunTiles(most, kPanelSplit), want));
+  EXPECT_TRUE(SameBits(RunTiles(most, 2 * kPanelSplit), want));
+  for (const int64_t m : {1, 2, 3, 16, 17, 20, 32, 33, 64}) {
+    const Problem part(m, 110, 64);
+    Problem rows = most;
+    rows.m = m;
+    EXPECT_TRUE(SameBits(RunTiles(rows, rows.steps),
+                         std::span(want).first(static_cast<size_t>(m * kPanelColumns))))
+        << m;
+  }
+}
+
+// The whole kernel over tiles: blocks of k, bias, addition, columns beyond the edge.
+TEST(Tiles, ServeTheLinearKernels) {
+  const LinearKernels& kernels = LinearKernelsOf<TilePanels>();
+  EXPECT_TRUE(kernels.bf16_left);
+  const Problem problem(37, 1100, 64);
+  const auto bias = RandomValues(kPanelColumns, 5), before = RandomValues(37 * 50, 6);
+  std::vector<float> out = before, scratch(static_cast<size_t>(ScratchFloats(37)));
+  kernels.multiply[static_cast<int>(DType::kBF16)]({.a = problem.bits_x.data(),
+                                                    .a_stride = 1100,
+                                                    .rows = 37,
+                                                    .panel = problem.bits_w.data(),
+                                                    .panel_stride = 128,
+                                                    .k = 1100,
+                                                    .bias = bias.data(),
+                                                    .add = true,
+                                                    .out = out.data(),
+                                                    .out_stride = 50,
+                                                    .columns = 50,
+                                                    .scratch = scratch.data()});
+  std::vector<float> want;
+  for (size_t i = 0; i < before.size(); ++i) {
+    want.push_back(before[i] + (problem.want[i / 50 * 64 + i % 50] + bias[i % 50]));
+  }
+  EXPECT_TRUE(AllWithin(out, want, problem.bound));
+  EXPECT_EQ(EmulatedTiles::ThreadScope::open, 0);
+}
+
+TEST(Panel, SplitsAndStridesChangeNoBit) {
+  for (const int64_t m : {1, 4, 6, 7, 13}) {
+    const Problem problem(m, 94, 128);
+    const auto run = [&](int64_t split) {
+      std::vector<float> acc(static_cast<size_t>(m * kPanelColumns));
+      for (int64_t done = 0; done < 94; done += split) {
+        PanelRows<Panels::F32>({.a = problem.x.data() + done,
+                                .a_stride = 94,
+                                .panel = problem.w.data() + done * 128,
+                                .panel_stride = 128,
+                                .steps = std::min<int64_t>(split, 94 - done),
+                                .acc = acc.data(),
+                                .acc_stride = kPanelColumns,
+                                .resume = done > 0},
+                               m);
+      }
+      return acc;
+    };
+    const auto whole = run(94);
+    EXPECT_TRUE(AllWithin(whole, problem.want, problem.bound));
+    EXPECT_TRUE(SameBits(run(1), whole));
+    EXPECT_TRUE(SameBits(run(40), whole));
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
