@@ -150,6 +150,10 @@ class CpuAttention final : public AttentionOps {
                        Tensor out) override;
   void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a, Tensor lse_a) override;
 
+  // Waking a thread must be worth it.
+  int Workers(int64_t multiply_adds) const {
+    return static_cast<int>(std::min<int64_t>(threads_, 1 + multiply_adds / kThreadWork));
+  }
   Scratch Carve(const Call& call, char* base, int64_t* bytes) const;
   void Prepare(const Call& call);
   Scratch ScratchOfThread(const Call& call) const;
@@ -181,6 +185,8 @@ class CpuAttention final : public AttentionOps {
   const int threads_;
   Buffer scratch_;
   int64_t scratch_bytes_ = 0;  // of one thread
+  Buffer packed_queries_;      // of the column pass
+  // Written by the threads of one call, each block's parts by whoever runs them.
   mutable std::vector<SoftmaxState> part_states_;
   mutable std::vector<float> part_values_;
 };
@@ -445,9 +451,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
     }
   }
 
-  // Waking a thread must be worth it.
-  const int64_t work = total_cost * (call.layout.key_steps + call.layout.value_width);
-  const int most_workers = static_cast<int>(std::min<int64_t>(threads_, 1 + work / kThreadWork));
+  const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
   // A block is cut when it alone would keep a thread busy while the others have finished.
   const int64_t fair_cost = total_cost / (int64_t{most_workers} * 4) + 1;
   std::vector<Unit> units;
@@ -496,7 +500,8 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
   const int64_t spans = (columns + kSpan - 1) / kSpan;
   const int64_t runs = (item.rows + call.max_positions - 1) / call.max_positions;
   const int64_t count = shape.kv_heads * runs * spans;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
+  const int workers = Workers(out.Numel() * call.layout.key_steps);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(workers) if (workers > 1)
   for (int64_t u = 0; u < count; ++u) {
     const int64_t span = u % spans;
     Block block = {};
@@ -554,11 +559,13 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
   const int64_t pages = (columns + kEntries - 1) / kEntries;
   const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   // The queries of one KV head's group, rounded once: [group][rows].
-  Buffer packed = HostBuffer(std::max<int64_t>(1, call.group * request.rows * row_bytes));
-  char* queries = static_cast<char*>(packed.data());
+  const int64_t packed_bytes = call.group * request.rows * row_bytes;
+  if (packed_queries_.size_bytes() < packed_bytes) packed_queries_ = HostBuffer(packed_bytes);
+  char* queries = static_cast<char*>(packed_queries_.data());
   const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
 
-#pragma omp parallel num_threads(threads_)
+  const int workers = Workers(out.Numel() * request.rows * layout.key_steps);
+#pragma omp parallel num_threads(workers) if (workers > 1)
   {
     const Scratch scratch = ScratchOfThread(call);
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
