@@ -77,9 +77,9 @@ class CpuAlgebra final : public AlgebraOps {
     const std::vector<float> a_scale = InverseNorms(a), b_scale = InverseNorms(b);
     ForPanels(a, Panels(b), n, k_.dot_panel,
               [&](int64_t i, int64_t first, const float* dots, int64_t count) {
-                for (int64_t j = 0; j < count; ++j) {
-                  out.f32()[i * n + first + j] = dots[j] * a_scale[i] * b_scale[first + j];
-                }
+                float* row = out.As<float>() + i * n + first;
+                const float scale = a_scale[i];
+                for (int64_t j = 0; j < count; ++j) row[j] = dots[j] * scale * b_scale[first + j];
               });
   }
 

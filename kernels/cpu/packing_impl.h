@@ -63,6 +63,11 @@ void PackRow(const uint8_t* codes, int64_t n, uint8_t* packed) {
       StoreAs(packed, __builtin_convertvector(words, typename Narrowed<kBits>::Vector));
     }
   }
+  if constexpr (kBits == 3) {  // four bytes where the next word will overwrite the fourth
+    for (; i + 16 <= n; i += 8, packed += kBits) {
+      StoreAs(packed, static_cast<uint32_t>(Squeeze<kBits>(LoadAs<uint64_t>(codes + i))));
+    }
+  }
   for (; i + 8 <= n; i += 8, packed += kBits) {
     const uint64_t word = Squeeze<kBits>(LoadAs<uint64_t>(codes + i));
     std::memcpy(packed, &word, kBits);
@@ -83,6 +88,11 @@ void UnpackRow(const uint8_t* packed, int64_t n, uint8_t* codes) {
     for (; i + 8 * kWords <= n; i += 8 * kWords, packed += kBits * kWords) {
       const auto narrow = LoadAs<typename Narrowed<kBits>::Vector>(packed);
       StoreAs(codes + i, Spread<kBits>(__builtin_convertvector(narrow, U64)));
+    }
+  }
+  if constexpr (kBits == 3) {  // the fourth byte belongs to the next word
+    for (; i + 16 <= n; i += 8, packed += kBits) {
+      StoreAs(codes + i, Spread<kBits>(LoadAs<uint32_t>(packed) & uint64_t{0xffffff}));
     }
   }
   for (; i + 8 <= n; i += 8, packed += kBits) {
