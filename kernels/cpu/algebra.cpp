@@ -85,11 +85,11 @@ class CpuAlgebra final : public AlgebraOps {
 
   void DoKMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment) override {
     Assign(x, centroids, assignment);
-    const std::vector<int32_t> before(static_cast<size_t>(x.shape[0]), -1);
-    std::vector<int32_t> last = before;
+    std::vector<int32_t> last;
     for (int step = 0; step < iterations; ++step) {
       // Same members, same means: nothing will move again.
-      if (std::equal(last.begin(), last.end(), assignment.i32())) return;
+      const bool settled = !last.empty() && std::equal(last.begin(), last.end(), assignment.i32());
+      if (settled) return;
       last.assign(assignment.i32(), assignment.i32() + x.shape[0]);
       Update(x, assignment, centroids);
       Assign(x, centroids, assignment);
@@ -142,9 +142,8 @@ class CpuAlgebra final : public AlgebraOps {
   void DoQr(const Tensor& a, Tensor q, Tensor r) override { FactorQr(k_, threads_, a, q, r); }
 
   void DoHadamard(Tensor x) override {
-    SplitWork(threads_, x.shape[0], kMove_ns * static_cast<double>(x.shape[1]), [&](int64_t i) {
-      k_.hadamard(x.f32() + i * x.stride[0], x.shape[1]);
-    });
+    SplitWork(threads_, x.shape[0], kMove_ns * static_cast<double>(x.shape[1]),
+              [&](int64_t i) { k_.hadamard(x.f32() + i * x.stride[0], x.shape[1]); });
   }
 
   const AlgebraKernels& k_;

@@ -30,6 +30,7 @@ constexpr int kBlockRows = 48;  // scores of a block, 96 KiB, stay in the second
 constexpr int kExpandRows = 12;
 constexpr int64_t kColumnRows = 24;         // rows of one tile of the column pass: fits L1
 constexpr int64_t kParallelWrites = 16384;  // values; fewer are written by the calling thread
+constexpr int64_t kThreadWork = 1 << 17;    // multiply-adds that outweigh waking one more thread
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Range {
@@ -444,14 +445,17 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
     }
   }
 
+  // Waking a thread must be worth it.
+  const int64_t work = total_cost * (call.layout.key_steps + call.layout.value_width);
+  const int most_workers = static_cast<int>(std::min<int64_t>(threads_, 1 + work / kThreadWork));
   // A block is cut when it alone would keep a thread busy while the others have finished.
-  const int64_t fair_cost = total_cost / (int64_t{threads_} * 4) + 1;
+  const int64_t fair_cost = total_cost / (int64_t{most_workers} * 4) + 1;
   std::vector<Unit> units;
   int64_t kept_parts = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     Block& b = blocks[i];
     const int64_t cost = cost_of(b, b.spans);
-    int64_t pieces = threads_ == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
+    int64_t pieces = most_workers == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
     if (pieces > 1) {
       b.parts_at = kept_parts;
       kept_parts += b.spans;
@@ -468,7 +472,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   part_values_.resize(static_cast<size_t>(kept_parts * call.max_rows * call.layout.value_width));
 
   const int64_t unit_count = std::ssize(units), block_count = std::ssize(blocks);
-  const int workers = static_cast<int>(std::min<int64_t>(threads_, unit_count));
+  const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
 #pragma omp parallel num_threads(workers) if (workers > 1)
   {
 #pragma omp for schedule(dynamic, 1)

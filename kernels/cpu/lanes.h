@@ -81,9 +81,7 @@ KVG_INLINE void Store(float* p, F v, Whole) { StoreAs(p, v); }
 // intrinsics pass for a mistake of ours.
 constexpr __mmask16 kAllLanes = 0xffff;
 KVG_INLINE __mmask16 MaskOf(Part part) { return static_cast<__mmask16>((1u << part.count) - 1); }
-KVG_INLINE F Load(const float* p, Part part) {
-  return (F)_mm512_maskz_loadu_ps(MaskOf(part), p);
-}
+KVG_INLINE F Load(const float* p, Part part) { return (F)_mm512_maskz_loadu_ps(MaskOf(part), p); }
 KVG_INLINE void Store(float* p, F v, Part part) { _mm512_mask_storeu_ps(p, MaskOf(part), v); }
 #else
 KVG_INLINE F Load(const float* p, Part part) {

@@ -24,6 +24,9 @@ constexpr int64_t kProductsPerThread = int64_t{1} << 18;
 // Up to here a product waits for memory, and a thread gets one contiguous run of panels to stream.
 constexpr int64_t kStreamingRows = 16;
 
+// Enough pieces that the slowest thread is not waited for long.
+constexpr int64_t kPiecesPerThread = 4;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const LinearKernels& KernelsOf(Isa isa) {
@@ -95,6 +98,12 @@ class CpuLinear final : public LinearOps {
     return static_cast<int>(std::clamp<int64_t>(std::min(wanted, items), 1, threads_));
   }
 
+  // Rows per product: many, so that a panel is read seldom, but several products per thread.
+  int64_t RowStep(int64_t m, int64_t panels) const {
+    const int64_t rows = m * panels / (kPiecesPerThread * threads_);
+    return std::clamp(rows / kProductRowStep * kProductRowStep, kProductRowStep, kProductRows);
+  }
+
   float* Scratch(int thread) const { return static_cast<float*>(scratch_[thread].data()); }
 
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
@@ -124,19 +133,19 @@ class CpuLinear final : public LinearOps {
     const auto* matrix = dynamic_cast<const CpuMatrix*>(&w);
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
-    const int64_t panels = matrix->panels(), blocks = CeilDiv(m, kProductRows);
-    const int64_t items = panels * blocks;
     const DType store = w.dtype();
+    const int64_t panels = matrix->panels(), step = RowStep(m, panels);
+    const int64_t items = panels * CeilDiv(m, step);
     const LeftRows left = PlanLeft(x, store);
     const bool in_place = left.data == x.data;
     const auto multiply = kernels_.multiply[static_cast<int>(store)];
 
     const auto run = [&](int64_t item, int thread) {
-      const int64_t panel = item % panels, row = item / panels * kProductRows;
+      const int64_t panel = item % panels, row = item / panels * step;
       const int64_t column = panel * kColumns;
       multiply({.a = left.data + row * left.stride * left.element,
                 .a_stride = left.stride,
-                .rows = std::min(kProductRows, m - row),
+                .rows = std::min(step, m - row),
                 .panel = matrix->panel(panel),
                 .panel_stride = store == DType::kBF16 ? 2 * kColumns : kColumns,
                 .k = k,

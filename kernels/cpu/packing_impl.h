@@ -143,8 +143,8 @@ KVG_INLINE void StoreCodes(uint8_t* p, I codes, Part part) {
 }
 KVG_INLINE F CodesAsF(U8 codes) {
 #if defined(__AVX512F__)
-  return (F)_mm512_maskz_cvtepi32_ps(
-      kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, (__m128i)codes));
+  return (F)_mm512_maskz_cvtepi32_ps(kAllLanes,
+                                     _mm512_maskz_cvtepu8_epi32(kAllLanes, (__m128i)codes));
 #else
   return __builtin_convertvector(__builtin_convertvector(codes, I), F);
 #endif

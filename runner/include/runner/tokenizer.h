@@ -22,15 +22,26 @@ struct EncodeOptions {
                               // that must not inject control tokens turn this off
 };
 
+// One running decode. Belongs to one thread; the tokenizer must outlive it.
+class Detokenizer {
+ public:
+  virtual ~Detokenizer() = default;
+  // Appends the text that became certain.
+  virtual void Push(int32_t id, std::string& out) = 0;
+  virtual void Finish(std::string& out) = 0;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `text` must be UTF-8; ill-formed bytes are replaced by U+FFFD first.
-  virtual std::vector<int32_t> Encode(std::string_view text,
-                                      const EncodeOptions& options = {}) const = 0;
+  // `text` must be UTF-8; ill-formed bytes are replaced by U+FFFD first. Fails only when a pattern
+  // of the checkpoint's own files gives up on the text; the message names it.
+  virtual Result<std::vector<int32_t>> Encode(std::string_view text,
+                                              const EncodeOptions& options = {}) const = 0;
   // Ids out of range decode to nothing. With skip_special, special tokens vanish.
-  virtual std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
+  std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const;
+  virtual std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const = 0;
 
   virtual std::string Kind() const = 0;   // "byte-level BPE (tokenizer.json)", ...
   virtual int64_t VocabSize() const = 0;  // highest id + 1, added tokens included
@@ -52,10 +63,13 @@ class Tokenizer {
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory);
 bool HasTokenizer(const std::string& directory);
 
-// Decodes a stream of ids. Bytes that could still become part of a character are held back.
+// Decodes a stream of ids. All Push() results and Finish(), joined, are Decode(ids, skip_special):
+// both run the same steps. What a later id could still change is held back: bytes of an unfinished
+// character, a run of byte tokens, a space that clean-up may take out.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special = true)
+      : detokenizer_(tokenizer.NewDetokenizer(skip_special)) {}
 
   // The text that became certain with this id; may be empty.
   std::string Push(int32_t id);
@@ -63,9 +77,7 @@ class TextStream {
   std::string Finish();
 
  private:
-  const Tokenizer* tokenizer_;
-  std::vector<int32_t> ids_;
-  size_t emitted_bytes_ = 0;
+  std::unique_ptr<Detokenizer> detokenizer_;
 };
 
 }  // namespace kvgauge
