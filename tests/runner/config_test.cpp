@@ -384,6 +384,71 @@ TEST(Config, DeepseekExperts) {
   ExpectRefused(With(grouped, {{"qk_rope_head_dim", 7}}), "head_dim", "even");
 }
 
+// The keys of published files, beyond what the golden models have.
+TEST(Config, PublishedConfigsAreAccepted) {
+  const ModelConfig smollm = Parse(Json::parse(R"({
+      "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576,
+      "initializer_range": 0.041666666666666664, "intermediate_size": 1536,
+      "is_llama_config": true, "max_position_embeddings": 8192, "model_type": "llama",
+      "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false,
+      "rope_scaling": null, "rope_theta": 100000, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": true,
+      "vocab_size": 49152})"));
+  EXPECT_EQ(smollm.key_dim, 64);
+  EXPECT_TRUE(smollm.tied_head);
+  EXPECT_EQ(smollm.rope->theta, 1e5);
+
+  const ModelConfig phi4 = Parse(With(Json::parse(R"({
+      "architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}, "bos_token_id": 199999,
+      "embd_pdrop": 0.0, "eos_token_id": 199999, "full_attn_mod": 1, "hidden_act": "silu",
+      "hidden_size": 3072, "initializer_range": 0.02, "intermediate_size": 8192,
+      "interpolate_factor": 1, "lm_head_bias": false, "max_position_embeddings": 131072,
+      "mlp_bias": false, "model_type": "phi3", "num_attention_heads": 24,
+      "num_hidden_layers": 32, "num_key_value_heads": 8,
+      "original_max_position_embeddings": 4096, "pad_token_id": 199999,
+      "partial_rotary_factor": 0.75, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
+      "rope_theta": 10000.0, "sliding_window": 262144, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.45.0", "use_cache": true,
+      "vocab_size": 200064})"),
+                                      {{"rope_scaling", Longrope(48)}}));
+  EXPECT_EQ(phi4.key_dim, 128);
+  EXPECT_EQ(phi4.rope->rotary_dim, 96);
+
+  const ModelConfig gemma = Parse(Json::parse(R"({
+      "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+      "eos_token_id": [1, 107], "final_logit_softcapping": 30.0, "head_dim": 256,
+      "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+      "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 14336,
+      "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 16,
+      "num_hidden_layers": 42, "num_key_value_heads": 8, "pad_token_id": 0,
+      "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+      "sliding_window": 4096, "sliding_window_size": 4096, "torch_dtype": "bfloat16",
+      "transformers_version": "4.42.4", "use_cache": true, "vocab_size": 256000})"));
+  EXPECT_FLOAT_EQ(gemma.attention_scale, 1.0f / 16.0f);
+  EXPECT_TRUE(gemma.tied_head);
+
+  const ModelConfig qwen = Parse(Json::parse(R"({
+      "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+      "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584,
+      "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 32768,
+      "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+      "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+      "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": true,
+      "use_mrope": false, "use_sliding_window": false, "vocab_size": 152064})"));
+  EXPECT_EQ(qwen.KvBytesPerToken(DType::kBF16), 28 * 4 * 256 * 2);
+}
+
+// A block-diffusion drafter that calls itself qwen3: everything fits, only the keys tell.
+TEST(Config, LookalikesAreRefused) {
+  ExpectRefused(With(Base("qwen3"), {{"is_causal", false}}), "is_causal");
+  ExpectRefused(With(Base("qwen3"), {{"v_head_dim", 16}}), "v_head_dim");
+}
+
 TEST(Config, BothStylesOfRopeAgree) {
   const Json v4 =
       With(Base("qwen2"),
