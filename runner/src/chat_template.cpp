@@ -148,8 +148,8 @@ Result<std::string> RenderMistralV3(const Conversation& c) {
     } else {
       // The system text goes with the last message, where the model reads it best.
       const bool with_system = c.system && i + 1 == c.turns.size();
-      out += StrCat("[INST] ", with_system ? StrCat(*c.system, "\n\n") : "", turn.content,
-                    "[/INST]");
+      out +=
+          StrCat("[INST] ", with_system ? StrCat(*c.system, "\n\n") : "", turn.content, "[/INST]");
     }
   }
   return out;
@@ -186,8 +186,8 @@ Result<std::string> RenderQwen3(const Conversation& c) {
         content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
     if (c.turns[i].role == "user" && !tool_answer) last_query = i;
   }
-  const bool any_query = std::ranges::any_of(
-      c.turns, [](const ChatMessage& turn) { return turn.role == "user"; });
+  const bool any_query =
+      std::ranges::any_of(c.turns, [](const ChatMessage& turn) { return turn.role == "user"; });
   std::string out = ChatMlSystem(c);
   for (size_t i = 0; i < c.turns.size(); ++i) {
     const ChatMessage& turn = c.turns[i];
@@ -206,9 +206,9 @@ Result<std::string> RenderQwen3(const Conversation& c) {
     }
     const bool after_query = any_query && i > last_query;
     if (after_query && (i + 1 == c.turns.size() || !thought.empty())) {
-      out += ChatMlBlock("assistant", StrCat("<think>\n", StripNewlines(thought, true, true),
-                                             "\n</think>\n\n",
-                                             StripNewlines(content, true, false)));
+      out +=
+          ChatMlBlock("assistant", StrCat("<think>\n", StripNewlines(thought, true, true),
+                                          "\n</think>\n\n", StripNewlines(content, true, false)));
     } else {
       out += ChatMlBlock("assistant", content);
     }
@@ -271,9 +271,8 @@ Result<std::string> RenderDeepSeekV2(const Conversation& c) {
 Result<std::string> RenderDeepSeekV3(const Conversation& c) {
   std::string out = StrCat(c.bos, c.system.value_or(""));
   for (const ChatMessage& turn : c.turns) {
-    out += turn.role == "user"
-               ? StrCat("<｜User｜>", turn.content)
-               : StrCat("<｜Assistant｜>", turn.content, "<｜end▁of▁sentence｜>");
+    out += turn.role == "user" ? StrCat("<｜User｜>", turn.content)
+                               : StrCat("<｜Assistant｜>", turn.content, "<｜end▁of▁sentence｜>");
   }
   if (c.generate) out += "<｜Assistant｜>";
   return out;
@@ -452,8 +451,9 @@ Result<std::optional<std::string>> ReadTemplate(const std::string& directory) {
       return std::optional<std::string>(std::move(text));
     }
   }
-  return BadInput(StrCat(path, ": chat_template must be a string or a list with an entry named "
-                               "\"default\""));
+  return BadInput(StrCat(path,
+                         ": chat_template must be a string or a list with an entry named "
+                         "\"default\""));
 }
 
 }  // namespace
@@ -468,8 +468,8 @@ Result<std::string> ChatTemplate::Recognise(std::string_view template_text) {
   const std::string_view name = FamilyOf(template_text);
   if (!name.empty()) return std::string(name);
   return Unsupported(StrCat("no known family's marks in the chat template that begins ",
-                            Quoted(template_text, 80), "; choose --template none|NAME with NAME of ",
-                            Join(Names(), ", ")));
+                            Quoted(template_text, 80),
+                            "; choose --template none|NAME with NAME of ", Join(Names(), ", ")));
 }
 
 Result<ChatTemplate> ChatTemplate::Load(const std::string& directory, const std::string& name) {
@@ -521,8 +521,9 @@ Result<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& message
       conversation.turns.push_back({role, std::move(content)});
     } else {
       return BadInput(StrCat("chat template ", name_, ": message ", i + 1, " has role ",
-                             Quoted(role), "; roles are user and assistant, and system at the "
-                                           "beginning"));
+                             Quoted(role),
+                             "; roles are user and assistant, and system at the "
+                             "beginning"));
     }
   }
   if (conversation.turns.empty()) {

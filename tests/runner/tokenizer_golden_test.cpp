@@ -110,7 +110,8 @@ TEST_P(TokenizerGolden, EncodesAndDecodes) {
     if (item.contains("decoded_clean")) {
       EXPECT_EQ(CleanUpSpaces(decoded), TextOf(item["decoded_clean"]));
     }
-    const std::string skipped = item.contains("decoded_skip") ? TextOf(item["decoded_skip"]) : decoded;
+    const std::string skipped =
+        item.contains("decoded_skip") ? TextOf(item["decoded_skip"]) : decoded;
     EXPECT_EQ(tokenizer_->Decode(IdsOf(item["ids"]), true), Clean(skipped)) << Quoted(text);
     for (const bool skip : {false, true}) {
       EXPECT_EQ(StreamAll(*tokenizer_, want, skip), tokenizer_->Decode(want, skip));
@@ -154,7 +155,8 @@ std::vector<std::string> SplitBy(const Json& steps, const std::string& text) {
     std::vector<Span> spans;
     for (const std::string& piece : pieces) {
       EXPECT_TRUE(splitter->Split(piece, spans).ok());
-      for (const Span& span : spans) next.push_back(piece.substr(span.begin, span.end - span.begin));
+      for (const Span& span : spans)
+        next.push_back(piece.substr(span.begin, span.end - span.begin));
     }
     pieces = std::move(next);
   }
@@ -167,8 +169,7 @@ TEST(SplitGolden, PatternsCutAsTheReferenceDoes) {
   for (const Json& item : golden["cases"]) {
     const Json& pattern = golden["patterns"][item["pattern"].get<std::string>()];
     const Json steps = pattern.is_array() ? pattern : Json::array({pattern});
-    EXPECT_EQ(SplitBy(steps, TextOf(item["input"])),
-              item["pieces"].get<std::vector<std::string>>())
+    EXPECT_EQ(SplitBy(steps, TextOf(item["input"])), item["pieces"].get<std::vector<std::string>>())
         << item;
   }
 }

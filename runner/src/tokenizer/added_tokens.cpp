@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tokenizer/added_tokens.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 #include "src/tokenizer/regex.h"
 #include "src/tokenizer/unicode.h"
@@ -52,7 +50,7 @@ AddedTokenFinder::Match AddedTokenFinder::LongestAt(std::string_view text, size_
 
 void AddedTokenFinder::Cut(std::string_view text, bool take_special,
                            std::vector<Segment>& out) const {
-  size_t done = 0;  // everything before is in a segment
+  size_t done = 0;  // where the text after the last token begins
   for (size_t at = 0; at < text.size();) {
     if (!begins_[static_cast<uint8_t>(text[at])]) {
       ++at;
@@ -84,8 +82,10 @@ void AddedTokenFinder::Cut(std::string_view text, bool take_special,
       }
     }
     if (done < begin) out.push_back({done, begin, -1});
-    out.push_back({std::max(begin, done), std::max(end, done), token.id});
-    done = std::max(done, end);
+    out.push_back({begin, end, token.id});
+    // A token within white space that the one before took along gives back what lies behind it, as
+    // in the library that this follows.
+    done = end;
   }
   if (done < text.size()) out.push_back({done, text.size(), -1});
 }

@@ -85,7 +85,8 @@ class Bpe final : public PieceModel {
 Status Bpe::Build(std::span<const BpeMerge> merges, std::string_view where) {
   const auto id_of = [&](const std::string& part, size_t i) -> Result<int32_t> {
     if (part.empty()) {
-      return BadInput(StrCat(where, ".merges[", i, "]: one side is empty; a merge joins two tokens"));
+      return BadInput(
+          StrCat(where, ".merges[", i, "]: one side is empty; a merge joins two tokens"));
     }
     const std::optional<int32_t> id = vocabulary_.Find(part);
     if (!id) {
@@ -107,8 +108,7 @@ Status Bpe::Build(std::span<const BpeMerge> merges, std::string_view where) {
     ascii_[byte] = vocabulary_.Find(symbol).value_or(-1);
     byte_tokens_[byte] = vocabulary_.Find(FallbackToken(static_cast<uint8_t>(byte))).value_or(-1);
   }
-  if (options_.byte_level && options_.byte_fallback &&
-      std::ranges::count(ascii_, -1) > 0) {
+  if (options_.byte_level && options_.byte_fallback && std::ranges::count(ascii_, -1) > 0) {
     return Unsupported(StrCat(where,
                               ".byte_fallback: true in a byte-level vocabulary without all 256 "
                               "bytes; set it to false or add the bytes"));

@@ -70,8 +70,8 @@ void DecodeChain::Finish(std::string& out) {
 Status Decoder::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
   if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth,
-                              " nested sequences"));
+    return Unsupported(
+        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
   }
   if (type == "Sequence") {
     const Json* list = Member(json, "decoders");
@@ -168,11 +168,12 @@ DecodeChain Decoder::Start(bool clean_up) const {
   std::vector<std::unique_ptr<DecodeStep>> steps;
   bool fused = false;
   for (const DecoderStep& step : steps_) {
-    const bool whole = step.kind == DecoderKind::kReplace || step.kind == DecoderKind::kByteFallback ||
+    const bool whole = step.kind == DecoderKind::kReplace ||
+                       step.kind == DecoderKind::kByteFallback ||
                        step.kind == DecoderKind::kByteLevel;
     // Stretches never part a character, so a pattern of one character needs no gathering.
-    const bool one_character = step.kind == DecoderKind::kReplace &&
-                               Utf8Width(step.pattern[0]) == step.pattern.size();
+    const bool one_character =
+        step.kind == DecoderKind::kReplace && Utf8Width(step.pattern[0]) == step.pattern.size();
     if (fused && whole && !one_character) steps.push_back(MakeGatherStep());
     steps.push_back(MakeDecodeStep(step, fused));
     fused |= step.kind == DecoderKind::kFuse || step.kind == DecoderKind::kByteLevel;

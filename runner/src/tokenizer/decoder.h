@@ -41,14 +41,22 @@ class DecodeChain {
   std::vector<std::unique_ptr<DecodeStep>> steps_;
 };
 
-enum class DecoderKind { kByteLevel, kReplace, kByteFallback, kPieceBytes, kFuse, kStrip,
-                         kMetaspace };
+enum class DecoderKind {
+  kByteLevel,
+  kReplace,
+  kByteFallback,
+  kPieceBytes,
+  kFuse,
+  kStrip,
+  kMetaspace
+};
 
 struct DecoderStep {
   DecoderKind kind;
-  std::string pattern = {}, content = {};  // Replace; Strip and Metaspace: the character is `pattern`
-  size_t start = 0, stop = 0;              // Strip: how many at most
-  bool drop_first = false;                 // Metaspace: marks of the first token vanish
+  std::string pattern = {},
+              content = {};    // Replace; Strip and Metaspace: the character is `pattern`
+  size_t start = 0, stop = 0;  // Strip: how many at most
+  bool drop_first = false;     // Metaspace: marks of the first token vanish
 };
 
 // The recipe of a decode. Immutable and safe to share.

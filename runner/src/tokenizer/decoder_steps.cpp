@@ -138,7 +138,8 @@ class GatherStep final : public DecodeStep {
   std::string all_;
 };
 
-// Takes up to `start` marks off the front and `stop` off the end, of every token or of the one text.
+// Takes up to `start` marks off the front and `stop` off the end, of every token or of the one
+// text.
 class StripStep final : public DecodeStep {
  public:
   StripStep(std::string mark, size_t start, size_t stop, bool fused)
@@ -250,7 +251,7 @@ class CleanUpStep final : public DecodeStep {
 
 std::string CleanUpSpaces(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-      {" .", "."},   {" ?", "?"},     {" !", "!"},   {" ,", ","},   {" ' ", "'"},
+      {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
       {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [pattern, content] : kRules) text = ReplaceAll(text, pattern, content);
   return text;

@@ -150,13 +150,11 @@ size_t NextDeepSeekV3(const Scanner& s, size_t at) {
 
 }  // namespace
 
-std::string_view TextOf(HotPattern pattern) {
-  return kPatternTexts[static_cast<size_t>(pattern)];
-}
+std::string_view TextOf(HotPattern pattern) { return kPatternTexts[static_cast<size_t>(pattern)]; }
 
 std::optional<HotPattern> FindHotPattern(std::string_view pattern) {
-  for (const HotPattern hot : {HotPattern::kGpt2, HotPattern::kLlama3, HotPattern::kQwen2,
-                               HotPattern::kDeepSeekV3}) {
+  for (const HotPattern hot :
+       {HotPattern::kGpt2, HotPattern::kLlama3, HotPattern::kQwen2, HotPattern::kDeepSeekV3}) {
     if (TextOf(hot) == pattern) return hot;
   }
   return std::nullopt;

@@ -64,10 +64,10 @@ class UnicodeForm final : public NormalizerStep {
   Status Stretch(std::string_view text, std::string& out) const {
     if (text.empty()) return {};
     utf8proc_uint8_t* mapped = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(
-        reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-        static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-        static_cast<utf8proc_option_t>(options_));
+    const utf8proc_ssize_t size =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                     static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                     static_cast<utf8proc_option_t>(options_));
     if (size < 0) {
       return ResourceError(StrCat("Unicode normalisation of ", text.size(),
                                   " bytes failed: ", utf8proc_errmsg(size)));
@@ -183,8 +183,8 @@ Result<std::unique_ptr<NormalizerStep>> ParseReplace(const Json& json, const std
 Status Normalizer::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
   if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth,
-                              " nested sequences"));
+    return Unsupported(
+        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
   }
   if (type == "Sequence") {
     const Json* list = Member(json, "normalizers");

@@ -108,8 +108,8 @@ class MetaspaceStep final : public PreTokenizerStep {
           text += c;
         }
       }
-      const bool wanted = scheme_ == PrependScheme::kAlways ||
-                          (scheme_ == PrependScheme::kFirst && piece.at_start);
+      const bool wanted =
+          scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && piece.at_start);
       if (wanted && !text.starts_with(mark_)) text.insert(0, mark_);
       return true;
     });
@@ -183,8 +183,7 @@ Result<std::unique_ptr<PreTokenizerStep>> ParseMetaspace(const Json& json,
 
 }  // namespace
 
-Status PreTokenizer::AddByteLevel(bool add_prefix_space, bool use_regex,
-                                  const std::string& where) {
+Status PreTokenizer::AddByteLevel(bool add_prefix_space, bool use_regex, const std::string& where) {
   if (byte_level_) return Unsupported(StrCat(where, ": a second ByteLevel step"));
   byte_level_ = true;
   if (add_prefix_space) steps_.push_back(std::make_unique<PrefixSpaceStep>());
@@ -199,8 +198,8 @@ Status PreTokenizer::AddByteLevel(bool add_prefix_space, bool use_regex,
 Status PreTokenizer::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
   if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth,
-                              " nested sequences"));
+    return Unsupported(
+        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
   }
   if (type == "Sequence") {
     const Json* list = Member(json, "pretokenizers");
@@ -228,16 +227,16 @@ Status PreTokenizer::Add(const Json& json, const std::string& where, int depth) 
     KVG_TRY(AddByteLevel(prefix, use_regex, where));
   } else if (type == "Digits") {
     KVG_ASSIGN(const bool individual, BoolField(json, "individual_digits", false, where));
-    add_split(Splitter::FromDigits(individual ? SplitBehavior::kIsolated
-                                              : SplitBehavior::kContiguous));
+    add_split(
+        Splitter::FromDigits(individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
   } else if (type == "Punctuation") {
     KVG_ASSIGN(const SplitBehavior behavior, BehaviorField(json, where));
     add_split(Splitter::FromClasses(kOldPunctuation, behavior));
   } else if (type == "WhitespaceSplit") {
     add_split(Splitter::FromClasses(kSpace, SplitBehavior::kRemoved));
   } else if (type == "Whitespace") {
-    KVG_ASSIGN(Splitter splitter, Splitter::FromRegex(kWhitespacePattern, SplitBehavior::kRemoved,
-                                                      true, where));
+    KVG_ASSIGN(Splitter splitter,
+               Splitter::FromRegex(kWhitespacePattern, SplitBehavior::kRemoved, true, where));
     add_split(std::move(splitter));
   } else if (type == "Metaspace") {
     if (byte_level_) return Unsupported(StrCat(where, ": Metaspace after ByteLevel"));

@@ -74,8 +74,9 @@ Result<Regex> Regex::Compile(std::string_view pattern, std::string_view where) {
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   Regex regex;
   regex.where_ = where;
-  regex.code_ = std::shared_ptr<const void>(
-      code, [](const void* p) { pcre2_code_free(const_cast<pcre2_code*>(static_cast<const pcre2_code*>(p))); });
+  regex.code_ = std::shared_ptr<const void>(code, [](const void* p) {
+    pcre2_code_free(const_cast<pcre2_code*>(static_cast<const pcre2_code*>(p)));
+  });
   return regex;
 }
 

@@ -31,14 +31,30 @@ struct LongName {
   std::string_view name, category;
 };
 constexpr LongName kLongNames[] = {
-    {"letter", "L"},           {"uppercaseletter", "Lu"}, {"lowercaseletter", "Ll"},
-    {"titlecaseletter", "Lt"}, {"modifierletter", "Lm"},  {"otherletter", "Lo"},
-    {"mark", "M"},             {"nonspacingmark", "Mn"},  {"spacingmark", "Mc"},
-    {"enclosingmark", "Me"},   {"number", "N"},           {"decimalnumber", "Nd"},
-    {"digit", "Nd"},           {"letternumber", "Nl"},    {"othernumber", "No"},
-    {"punctuation", "P"},      {"punct", "P"},            {"symbol", "S"},
-    {"separator", "Z"},        {"other", "C"},            {"control", "Cc"},
-    {"cntrl", "Cc"},           {"mathsymbol", "Sm"},      {"currencysymbol", "Sc"},
+    {"letter", "L"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"mark", "M"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"number", "N"},
+    {"decimalnumber", "Nd"},
+    {"digit", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"punctuation", "P"},
+    {"punct", "P"},
+    {"symbol", "S"},
+    {"separator", "Z"},
+    {"other", "C"},
+    {"control", "Cc"},
+    {"cntrl", "Cc"},
+    {"mathsymbol", "Sm"},
+    {"currencysymbol", "Sc"},
 };
 constexpr std::string_view kCategories =
     " L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp C Cc "
@@ -96,9 +112,7 @@ class Translator {
     return Unsupported(StrCat(where_, ": the regular expression ", Quoted(in_, 200), " uses ", what,
                               " at byte ", at_, ", which this build cannot run"));
   }
-  char Peek(size_t ahead = 0) const {
-    return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0';
-  }
+  char Peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
   bool Ahead(std::string_view text) const { return in_.substr(at_).starts_with(text); }
 
   // Where the atom that a following quantifier applies to begins in out_.
@@ -260,8 +274,8 @@ class Translator {
 
   Status HexDigits(size_t count) {
     const std::string_view digits = in_.substr(at_ + 2, count);
-    if (digits.size() < count || digits.find_first_not_of("0123456789abcdefABCDEF") !=
-                                     std::string_view::npos) {
+    if (digits.size() < count ||
+        digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
       return Refuse(StrCat("\\u without ", count, " hexadecimal digits"));
     }
     out_ += StrCat("\\x{", digits, "}");
@@ -293,15 +307,14 @@ class Translator {
     } else {
       // Inside a class a negated set cannot be given as items; the few characters that PCRE2's
       // Unicode version lacks then stay in it.
-      const bool plain =
-          !category.empty() ||
-          kBinaryProperties.find(StrCat(" ", squeezed, " ")) != std::string_view::npos;
-      if (squeezed.empty() || squeezed.find_first_not_of("abcdefghijklmnopqrstuvwxyz") !=
-                                  std::string::npos) {
+      const bool plain = !category.empty() || kBinaryProperties.find(StrCat(" ", squeezed, " ")) !=
+                                                  std::string_view::npos;
+      if (squeezed.empty() ||
+          squeezed.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != std::string::npos) {
         if (category.empty()) return Refuse(StrCat("\\p{", name, "}"));
       }
-      out_ += StrCat(negated ? "\\P{" : "\\p{", plain ? "" : "sc:",
-                     category.empty() ? squeezed : category, "}");
+      out_ += StrCat(negated ? "\\P{" : "\\p{",
+                     plain ? "" : "sc:", category.empty() ? squeezed : category, "}");
     }
     at_ = close + 1;
     return {};

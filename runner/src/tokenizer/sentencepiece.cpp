@@ -142,8 +142,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return IdOfToken(text, vocabulary_, added_);
   }
   bool IsSpecial(int32_t id) const override {
-    return added_.IsSpecial(id) ||
-           (id >= 0 && id < vocabulary_.size() && processor_.IsControl(id));
+    return added_.IsSpecial(id) || (id >= 0 && id < vocabulary_.size() && processor_.IsControl(id));
   }
 
  private:
@@ -184,8 +183,8 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   }
   const sentencepiece::util::Status loaded = made->processor_.LoadFromSerializedProto(model);
   if (!loaded.ok()) {
-    return BadInput(StrCat(path, ": the SentencePiece library refuses the model: ",
-                           loaded.ToString()));
+    return BadInput(
+        StrCat(path, ": the SentencePiece library refuses the model: ", loaded.ToString()));
   }
   const int pieces = made->processor_.GetPieceSize();
   for (int id = 0; id < pieces; ++id) {
@@ -211,8 +210,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   const std::optional<int32_t> eos = made->IdOf(config.eos);
   if (config.add_bos.value_or(true) && made->bos_id_) made->prefix_.push_back(*made->bos_id_);
   if (config.add_eos.value_or(false) && eos) made->suffix_.push_back(*eos);
-  made->decoder_ =
-      Decoder::SentencePiece(flags.add_dummy_prefix || flags.remove_extra_whitespaces);
+  made->decoder_ = Decoder::SentencePiece(flags.add_dummy_prefix || flags.remove_extra_whitespaces);
   made->clean_up_ = config.clean_up;
   KVG_ASSIGN(made->fingerprint_,
              FingerprintFiles(directory, {"tokenizer.model", "tokenizer_config.json",

@@ -55,8 +55,7 @@ Status AddConfigTokens(const TokenizerConfig& config, const Vocabulary& vocabula
   }
   for (AddedToken token : config.specials) {
     const std::optional<int32_t> id = vocabulary.Find(token.content);
-    token.id =
-        id ? *id : static_cast<int32_t>(std::max(vocabulary.size(), added.size()));
+    token.id = id ? *id : static_cast<int32_t>(std::max(vocabulary.size(), added.size()));
     KVG_TRY(added.Add(std::move(token), id, expected, StrCat(config.path, ": special tokens")));
   }
   return {};
@@ -84,8 +83,9 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
     return IoError(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
                           vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
-  return IoError(StrCat(directory, ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
-                                   "vocab.json with merges.txt"));
+  return IoError(StrCat(directory,
+                        ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
+                        "vocab.json with merges.txt"));
 }
 
 }  // namespace kvgauge

@@ -145,8 +145,7 @@ Result<TokenizerConfig> ReadTokenizerConfig(const std::string& directory) {
   KVG_ASSIGN(config.add_eos, OptionalBool(json, "add_eos_token", config.path));
   KVG_ASSIGN(config.add_prefix_space, OptionalBool(json, "add_prefix_space", config.path));
   KVG_ASSIGN(config.legacy, BoolField(json, "legacy", true, config.path));
-  KVG_ASSIGN(config.clean_up,
-             BoolField(json, "clean_up_tokenization_spaces", false, config.path));
+  KVG_ASSIGN(config.clean_up, BoolField(json, "clean_up_tokenization_spaces", false, config.path));
   return config;
 }
 

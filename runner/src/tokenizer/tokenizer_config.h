@@ -13,7 +13,7 @@
 namespace kvgauge {
 
 struct TokenizerConfig {
-  std::string path;  // of tokenizer_config.json, for messages
+  std::string path;             // of tokenizer_config.json, for messages
   std::string tokenizer_class;  // "LlamaTokenizerFast", ...; "" when not given
   std::string bos, eos, unk;
   // bos, eos, unk, pad, ... and the additional ones, once each; their ids are not known here.

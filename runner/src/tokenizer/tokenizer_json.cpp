@@ -70,7 +70,8 @@ Status RefuseUnlessEmpty(const Json& model, std::string_view key, const std::str
 }
 
 Status ParseBpe(const Json& model, const std::string& where, PipelineParts& parts) {
-  for (const std::string_view key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+  for (const std::string_view key :
+       {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     KVG_TRY(RefuseUnlessEmpty(model, key, where));
   }
   KVG_ASSIGN(parts.vocabulary, ParseVocabObject(MemberOrNull(model, "vocab"), where + ".vocab"));
@@ -155,7 +156,8 @@ Status ParseAddedTokens(const Json& root, const std::string& path, PipelineParts
     AddedToken token;
     KVG_ASSIGN(token.content, StringField(item, "content", where));
     KVG_ASSIGN(const int64_t id, IntField(item, "id", where));
-    if (id < 0 || id > INT32_MAX) return WrongValue(where, "id", item["id"], "it must be a token id");
+    if (id < 0 || id > INT32_MAX)
+      return WrongValue(where, "id", item["id"], "it must be a token id");
     token.id = static_cast<int32_t>(id);
     KVG_TRY(ReadTokenFlags(item, where, token));
     const std::optional<int32_t> model_id = parts.vocabulary->Find(token.content);
@@ -168,8 +170,8 @@ Status ParseAddedTokens(const Json& root, const std::string& path, PipelineParts
 Result<int32_t> ParseTokenPair(const Json& json, std::string_view key, const std::string& where,
                                const PipelineParts& parts) {
   const Json* pair = Member(json, key);
-  const bool valid = pair != nullptr && pair->is_array() && pair->size() == 2 &&
-                     (*pair)[1].is_number_integer();
+  const bool valid =
+      pair != nullptr && pair->is_array() && pair->size() == 2 && (*pair)[1].is_number_integer();
   const int64_t id = valid ? (*pair)[1].get<int64_t>() : -1;
   const int64_t limit = std::max(parts.vocabulary->size(), parts.added.size());
   if (id < 0 || id >= limit) {
@@ -239,8 +241,8 @@ Status ParsePostProcessor(const Json& json, const std::string& where, int depth,
       return BadInput(StrCat(where, ".processors must be a list of steps"));
     }
     for (size_t i = 0; i < list->size(); ++i) {
-      KVG_TRY(ParsePostProcessor((*list)[i], StrCat(where, ".processors[", i, "]"), depth + 1,
-                                 parts));
+      KVG_TRY(
+          ParsePostProcessor((*list)[i], StrCat(where, ".processors[", i, "]"), depth + 1, parts));
     }
     return {};
   }

@@ -18,7 +18,7 @@ constexpr double kUnknownPenalty = 10.0;
 class Unigram final : public PieceModel {
  public:
   Unigram(const Vocabulary& vocabulary, std::vector<double> scores, const UnigramOptions& options)
-      : scores_(std::move(scores)), options_(options) {
+      : vocabulary_(vocabulary), scores_(std::move(scores)), options_(options) {
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
       if (vocabulary.Has(id) && !vocabulary.TextOf(id).empty()) {
         trie_.Insert(vocabulary.TextOf(id), id);
@@ -37,6 +37,7 @@ class Unigram final : public PieceModel {
  private:
   void EmitUnknown(std::string_view text, std::vector<int32_t>& out) const;
 
+  const Vocabulary& vocabulary_;
   std::vector<double> scores_;
   UnigramOptions options_;
   ByteTrie trie_;
@@ -46,7 +47,10 @@ class Unigram final : public PieceModel {
 
 void Unigram::EmitUnknown(std::string_view text, std::vector<int32_t>& out) const {
   const auto token = [&](char c) { return byte_tokens_[static_cast<uint8_t>(c)]; };
-  if (options_.byte_fallback && std::ranges::all_of(text, [&](char c) { return token(c) >= 0; })) {
+  if (const std::optional<int32_t> id = vocabulary_.Find(text)) {
+    out.push_back(*id);  // the unknown token's own spelling
+  } else if (options_.byte_fallback &&
+             std::ranges::all_of(text, [&](char c) { return token(c) >= 0; })) {
     for (const char c : text) out.push_back(token(c));
   } else if (options_.unk_id >= 0) {
     out.push_back(options_.unk_id);

@@ -48,8 +48,9 @@ Status Vocabulary::CheckId(std::string_view text, int64_t id, size_t expected,
   // Ids index tables; real files leave gaps of a few thousand at most.
   const int64_t limit = 16 * static_cast<int64_t>(expected) + 65536;
   if (id >= 0 && id < limit) return {};
-  return BadInput(StrCat(where, ": token ", Quoted(text), " has id ", id, "; ids of a vocabulary of ",
-                         expected, " tokens lie between 0 and ", limit - 1));
+  return BadInput(StrCat(where, ": token ", Quoted(text), " has id ", id,
+                         "; ids of a vocabulary of ", expected, " tokens lie between 0 and ",
+                         limit - 1));
 }
 
 void Vocabulary::Put(std::string_view text, int32_t id) {
