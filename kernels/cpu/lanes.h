@@ -114,9 +114,18 @@ KVG_INLINE F Fma(F a, F b, F c) {
   return a * b + c;
 #endif
 }
-// When the second is NaN the first is kept.
-KVG_INLINE F Max(F a, F b) { return b > a ? b : a; }
-KVG_INLINE F Min(F a, F b) { return b < a ? b : a; }
+// When either is NaN, b is chosen for being second: Max(v, bound) drops a NaN v, Max(bound, v)
+// keeps it.
+#if defined(__AVX512F__)
+KVG_INLINE F Max(F a, F b) { return (F)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b); }
+KVG_INLINE F Min(F a, F b) { return (F)_mm512_maskz_min_ps(kAllLanes, (__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+KVG_INLINE F Max(F a, F b) { return (F)_mm256_max_ps((__m256)a, (__m256)b); }
+KVG_INLINE F Min(F a, F b) { return (F)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+KVG_INLINE F Max(F a, F b) { return a > b ? a : b; }
+KVG_INLINE F Min(F a, F b) { return a < b ? a : b; }
+#endif
 KVG_INLINE F Abs(F v) { return (F)((U)v & 0x7fffffffu); }
 KVG_INLINE F WithSignOf(F magnitude, F sign) {
   return (F)(((U)magnitude & 0x7fffffffu) | ((U)sign & 0x80000000u));
@@ -174,8 +183,7 @@ KVG_INLINE F Round(F v) { return (v + kRoundMagic) - kRoundMagic; }
 // e^v. Cephes' reduction and polynomial; about 1 ulp. Exactly 0 below about -104, gradual underflow
 // above, inf past the largest float, NaN for NaN.
 KVG_INLINE F Exp(F v) {
-  v = v > 89.0f ? Splat(89.0f) : v;
-  v = v < -105.0f ? Splat(-105.0f) : v;
+  v = Max(Splat(-105.0f), Min(Splat(89.0f), v));
   const F shifted = Fma(v, Splat(1.44269504088896341f), Splat(kRoundMagic));
   const F n = shifted - kRoundMagic;
   // ln 2 in two parts; the first has so few bits that n times it is exact.

@@ -43,16 +43,16 @@ KVG_INLINE float MaxOf(int64_t n, Term term) {
   F a = Splat(-kInfinity), b = a;
   int64_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = Max(a, term(i, Whole{}));
-    b = Max(b, term(i + kLanes, Whole{}));
+    a = Max(term(i, Whole{}), a);
+    b = Max(term(i + kLanes, Whole{}), b);
   }
   if (i + kLanes <= n) {
-    a = Max(a, term(i, Whole{}));
+    a = Max(term(i, Whole{}), a);
     i += kLanes;
   }
   if (i < n) {
     const Part part{static_cast<int>(n - i)};
-    b = Max(b, KeepOr(term(i, part), part, -kInfinity));
+    b = Max(KeepOr(term(i, part), part, -kInfinity), b);
   }
   return MaxLanes(Max(a, b));
 }
@@ -71,7 +71,7 @@ KVG_INLINE void WithType(DType type, Body body) {
 }
 
 struct Relu {
-  KVG_INLINE F operator()(F v) const { return v < 0.0f ? F{} : v; }
+  KVG_INLINE F operator()(F v) const { return Max(F{}, v); }
 };
 struct Silu {
   KVG_INLINE F operator()(F v) const { return v / (Exp(-v) + 1.0f); }
