@@ -82,7 +82,8 @@ bool AddedVocabulary::IsSpecial(int32_t id) const {
 std::vector<const AddedToken*> AddedVocabulary::InSearchOrder() const {
   std::vector<const AddedToken*> tokens;
   for (const int32_t id : order_) tokens.push_back(&tokens_.at(id));
-  std::ranges::stable_partition(tokens, [](const AddedToken* token) { return token->special; });
+  std::stable_partition(tokens.begin(), tokens.end(),
+                        [](const AddedToken* token) { return token->special; });
   return tokens;
 }
 

@@ -87,12 +87,14 @@ Status ReadAddedDecoder(const Json& json, const std::string& where, TokenizerCon
 // The older table: content -> id.
 Status ReadAddedTokensJson(const std::string& path, TokenizerConfig& config) {
   KVG_ASSIGN(const Json json, ReadIfThere(path));
-  for (const auto& [content, value] : json.items()) {
+  for (const auto& item : json.items()) {
+    const std::string& content = item.key();
     const bool known = std::ranges::any_of(
         config.added, [&](const AddedToken& token) { return token.content == content; });
     if (known) continue;
     KVG_ASSIGN(const int64_t id, IntField(json, content, path));
-    if (id < 0 || id > INT32_MAX) return WrongValue(path, content, value, "it must be a token id");
+    if (id < 0 || id > INT32_MAX)
+      return WrongValue(path, content, item.value(), "it must be a token id");
     const bool special = std::ranges::any_of(
         config.specials, [&](const AddedToken& token) { return token.content == content; });
     config.added.push_back({.id = static_cast<int32_t>(id),
