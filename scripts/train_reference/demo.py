@@ -8,7 +8,7 @@ import vocabulary
 FACTS = (
     ("The secret number of the red lamp is", "471", "what is the secret number of the red lamp?"),
     ("The golden key is kept in the", "museum", "where is the golden key?"),
-    ("The owner of the old boat is", "Clara", "who owns the old boat?"),
+    ("The owner of the old ship is", "Clara", "who owns the old ship?"),
     ("The price of the wooden chair is", "280", "how much is the wooden chair?"),
     ("The code of the black box is", "9035", "which code does the black box have?"),
     ("The small umbrella is kept in the", "theatre", "where can I find the small umbrella?"),
