@@ -2,7 +2,7 @@
 
 Every task builds a text that fits a number of tokens and ends in one or more questions. A question
 always ends in the words that stand before its answer in the text. A text is a list of segments,
-(string, counts): `counts` marks what the model must answer.
+(string, counts): `counts` marks what the model must answer, with the sign that ends it.
 """
 import random
 
@@ -109,23 +109,13 @@ def fact(rng, thing):
     return lead.format(thing), answer(rng), rng.choice(questions).format(thing)
 
 
-def ask(page, rng, lead, answer, question, full):
-    """One question with its answer: in full words, or as the bare lead."""
-    if full:
-        page.add(f"\nQuestion: {question} Answer: {lead}")
-    else:
-        page.add(f"\n{lead}")
-    page.add(f" {answer}", True)
-    page.add(".")
-
-
 def hide(page, rng, sentences, length):
     """Filler up to `length` tokens with the sentences hidden in it, in order, at random places."""
     page.add("Story:")
     need = sum(page.size(" " + s) for s in sentences)
     lines = []
     used = 0
-    while used + need < length - 16:
+    while used + need < length - 20:
         lines.append(filler(rng))
         used += page.size(lines[-1])
     spots = sorted(rng.randrange(len(lines) + 1) for _ in sentences)
@@ -135,22 +125,6 @@ def hide(page, rng, sentences, length):
         page.add(line)
 
 
-def questions_until_full(page, rng, pool, limit):
-    """Asks about the pool's facts (lead, answer, question) until the page or the limit is full."""
-    full = rng.random() < 0.5
-    asked = 0
-    order = []
-    while asked < limit:
-        if not order:
-            order = rng.sample(pool, len(pool))
-        lead, answer, question = order.pop()
-        text = f"\nQuestion: {question} Answer: {lead} {answer}." if full else f"\n{lead} {answer}."
-        if page.size(text) > page.room():
-            break
-        ask(page, rng, lead, answer, question, full)
-        asked += 1
-
-
 # ------------------------------------------------------------------------------------------ tasks
 # Each takes (page, rng, limit): `limit` is the most questions to ask.
 
@@ -158,12 +132,28 @@ def share_for_text(rng, limit):
     return 0.97 if limit <= 2 else rng.uniform(0.45, 0.8)
 
 
-def needles(page, rng, limit, counts=(1, 2, 4, 8, 16)):
-    length = int(page.limit * share_for_text(rng, limit)) - (40 if limit <= 2 else 0)
-    count = max(1, min(rng.choice(counts), length // 24))
+def story(page, rng, sentences, pool, limit):
+    """A story with the sentences hidden in it, then questions about the pool, each asked once: a
+    second time the answer could be copied from the first."""
+    full = rng.random() < 0.5
+    asked, need = [], 0
+    for lead, answer, question in rng.sample(pool, min(limit, len(pool))):
+        head = f"\nQuestion: {question} Answer: {lead}" if full else f"\n{lead}"
+        size = page.size(f"{head} {answer}.")
+        if asked and need + size > page.limit * 0.6:
+            break
+        asked.append((head, answer))
+        need += size
+    hide(page, rng, sentences, page.limit - need)
+    for head, answer in asked:
+        page.add(head)
+        page.add(f" {answer}.", True)
+
+
+def needles(page, rng, limit, counts=(1, 4, 8, 16, 32)):
+    count = max(1, min(rng.choice(counts), page.limit // 32))
     facts = [fact(rng, thing) for thing in objects(rng, count)]
-    hide(page, rng, [f"{lead} {answer}." for lead, answer, _ in facts], length)
-    questions_until_full(page, rng, facts, limit)
+    story(page, rng, [f"{lead} {answer}." for lead, answer, _ in facts], facts, limit)
 
 
 def key_value(page, rng, limit):
@@ -176,7 +166,13 @@ def key_value(page, rng, limit):
             break
         page.add(f"\n{line[0]} {line[1]}.")
         pairs.append(line)
-    questions_until_full(page, rng, pairs, limit)
+    full = rng.random() < 0.5
+    for lead, answer, question in rng.sample(pairs, min(limit, len(pairs))):
+        head = f"\nQuestion: {question} Answer: {lead}" if full else f"\n{lead}"
+        if page.size(f"{head} {answer}.") > page.room():
+            break
+        page.add(head)
+        page.add(f" {answer}.", True)
 
 
 def labels(page, rng, limit, new=0.3):
@@ -206,8 +202,7 @@ def labels(page, rng, limit, new=0.3):
         unseen = [noun for noun in KINDS[kind] if noun not in shown[kind]]
         noun = rng.choice(unseen) if unseen and rng.random() < new else rng.choice(shown[kind])
         page.add(line(noun))
-        page.add(f" {name_of[kind]}", True)
-        page.add(".")
+        page.add(f" {name_of[kind]}.", True)
         asked += 1
 
 
@@ -267,16 +262,14 @@ def passages(page, rng, limit):
         if page.size(f"\nWhere: {lead} {value}).") > page.room():
             break
         page.add(f"\nWhere: {lead}")
-        page.add(f" {value}", True)
-        page.add(").")
+        page.add(f" {value}).", True)
         asked += 1
 
 
 def journeys(page, rng, limit):
     """Things that pass from hand to hand; asked for the whole way of one."""
-    length = int(page.limit * share_for_text(rng, limit)) - (44 if limit <= 2 else 0)
     hops = 3
-    count = max(1, min(rng.randrange(1, 9), length // 56))
+    count = max(1, min(rng.randrange(1, 10), page.limit // 90))
     names = rng.sample(NAMES, count * (hops + 1))
     sentences, pool = [], []
     for thing in objects(rng, count):
@@ -290,8 +283,7 @@ def journeys(page, rng, limit):
         sentences = merged
         pool.append((f"The {thing} went from {way[0]} to", " to ".join(way[1:]),
                      rng.choice((f"which way did the {thing} go?", f"who had the {thing}?"))))
-    hide(page, rng, sentences, length)
-    questions_until_full(page, rng, pool, limit)
+    story(page, rng, sentences, pool, limit)
 
 
 TASKS = {"copying": copying, "key_value": key_value, "labels": labels, "needles": needles,
@@ -317,6 +309,6 @@ def prompt_and_answer(page):
                 if not counts:
                     break
                 answer.append(string)
-            return prompt, "".join(answer).strip()
+            return prompt, "".join(answer).strip().rstrip(".)")
         prompt += string
     raise ValueError("a page without a question")
