@@ -1,0 +1,212 @@
+"""A Llama for training, with Hugging Face's parameter names, and its structured start."""
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass
+class Shape:
+    vocab: int = 1280
+    width: int = 256
+    layers: int = 4
+    heads: int = 8
+    kv_heads: int = 2
+    head_dim: int = 64
+    ffn: int = 704
+    theta: float = 1e6
+    eps: float = 1e-5
+    reach: int = 4096  # the distance at which matching must still work
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+
+
+def rotate(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.s = s
+        self.q_proj = nn.Linear(s.width, s.heads * s.head_dim, bias=False)
+        self.k_proj = nn.Linear(s.width, s.kv_heads * s.head_dim, bias=False)
+        self.v_proj = nn.Linear(s.width, s.kv_heads * s.head_dim, bias=False)
+        self.o_proj = nn.Linear(s.heads * s.head_dim, s.width, bias=False)
+
+    def forward(self, x, cos, sin):
+        s, (batch, length, _) = self.s, x.shape
+        q = self.q_proj(x).view(batch, length, s.heads, s.head_dim).transpose(1, 2)
+        k = self.k_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
+        v = self.v_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        repeat = s.heads // s.kv_heads
+        k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(y.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.gate_proj = nn.Linear(s.width, s.ffn, bias=False)
+        self.up_proj = nn.Linear(s.width, s.ffn, bias=False)
+        self.down_proj = nn.Linear(s.ffn, s.width, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.input_layernorm = Norm(s.width, s.eps)
+        self.self_attn = Attention(s)
+        self.post_attention_layernorm = Norm(s.width, s.eps)
+        self.mlp = Mlp(s)
+
+    def forward(self, x, cos, sin):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Body(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(s.vocab, s.width)
+        self.layers = nn.ModuleList(Layer(s) for _ in range(s.layers))
+        self.norm = Norm(s.width, s.eps)
+
+
+class Llama(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+        self.model = Body(shape)
+        self.lm_head = nn.Linear(shape.width, shape.vocab, bias=False)
+        self.tables = {}
+
+    def frequencies(self):
+        s = self.shape
+        return s.theta ** (-torch.arange(0, s.head_dim, 2).double() / s.head_dim)
+
+    def table(self, length, dtype):
+        if (length, dtype) not in self.tables:
+            angle = torch.outer(torch.arange(length).double(), self.frequencies()).repeat(1, 2)
+            self.tables[length, dtype] = angle.cos().to(dtype), angle.sin().to(dtype)
+        return self.tables[length, dtype]
+
+    def forward(self, ids, picked=None):
+        """Logits of the picked positions of the flattened batch (all when None)."""
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float
+        cos, sin = self.table(ids.shape[1], dtype)
+        x = self.model.embed_tokens(ids)
+        for layer in self.model.layers:
+            x = layer(x, cos, sin)
+        x = x.flatten(0, 1)
+        return self.lm_head(self.model.norm(x if picked is None else x[picked]))
+
+
+# --------------------------------------------------------------------------------- structured start
+
+SHIFTS = 6  # layer 0 brings the last six tokens to every position
+VIEW = 21   # each seen through this many directions
+KEY_CONSTANT = 15.0  # size of the constant in the slowest key channels
+
+
+@torch.no_grad()
+def structured_start(model, seed):
+    """An induction circuit: shift heads in layer 0, matching heads in layer 1.
+
+    Nothing here knows a task, a key or an answer. README.md explains each step.
+    """
+    s, g = model.shape, torch.Generator().manual_seed(seed)
+    width, dim, half = s.width, s.head_dim, s.head_dim // 2
+    group = s.heads // s.kv_heads
+
+    def normal(*size):
+        return torch.randn(*size, generator=g)
+
+    def orthonormal(rows, columns):
+        """Orthonormal rows, or columns where there are more rows."""
+        q, _ = torch.linalg.qr(normal(max(rows, columns), min(rows, columns)))
+        return q if rows >= columns else q.T
+
+    for name, p in model.named_parameters():
+        if p.dim() == 2:
+            p.copy_(normal(*p.shape) * 0.5 / math.sqrt(p.shape[1]))
+        if name.endswith(("o_proj.weight", "down_proj.weight", "lm_head.weight")):
+            p.zero_()
+
+    # The residual stream: a constant direction, the token's own space, one space per shift.
+    basis = orthonormal(width, width).T
+    constant, own = basis[0], basis[1:129]
+    places = [basis[129 + VIEW * i: 129 + VIEW * (i + 1)] for i in range(SHIFTS)]
+    norm = math.sqrt(width)
+    tokens = F.normalize(normal(s.vocab, len(own)), dim=1) * norm
+    model.model.embed_tokens.weight.copy_(tokens @ own + norm * constant)
+
+    view = orthonormal(VIEW, len(own))  # how a shifted token is seen
+    frequency = model.frequencies().float()
+    in_layer0 = norm / math.sqrt(2)  # of the constant and of the token, after the norm
+
+    # Layer 0: the query of shift head h is the constant key turned h + 1 steps back.
+    fast = (frequency > 0.04).nonzero().flatten()
+    size = math.sqrt(40 * math.sqrt(dim) / len(fast)) / in_layer0
+    first = model.model.layers[0].self_attn
+    values = torch.cat((view, orthonormal(len(own), len(own))[:dim - VIEW])) @ own
+    for kv in range(s.kv_heads):
+        key = first.k_proj.weight[kv * dim:(kv + 1) * dim]
+        key.zero_()
+        key[fast] = size * constant
+        first.v_proj.weight[kv * dim:(kv + 1) * dim] = values
+    for head in range(SHIFTS):
+        query = first.q_proj.weight[head * dim:(head + 1) * dim]
+        query.zero_()
+        turn = -(head + 1) * frequency[fast]
+        query[fast] = (size * turn.cos())[:, None] * constant
+        query[fast + half] = (size * turn.sin())[:, None] * constant
+        first.o_proj.weight[:, head * dim:head * dim + VIEW] = 1.5 * places[head].T
+
+    # Layer 1: keys hold the tokens before a position, queries the tokens up to the present one.
+    slow = (frequency * s.reach < 1.6).nonzero().flatten()
+    slow = torch.cat((slow, slow + half))
+    second = model.model.layers[1].self_attn
+    strength = 1.87
+    spans = [range(0, 1), range(0, 2), range(0, 3), range(0, 3),
+             range(0, 4), range(0, 6), range(1, 6), range(2, 6)]
+    copied = orthonormal(dim, len(own)) @ own
+    output = orthonormal(width, dim)
+    for kv in range(s.kv_heads):
+        maps = [orthonormal(len(slow), VIEW) * strength for _ in range(SHIFTS)]
+        key = second.k_proj.weight[kv * dim:(kv + 1) * dim]
+        key.zero_()
+        for back in range(3 if kv == 0 else SHIFTS):
+            key[slow] += maps[back] @ places[back]
+        for head in range(kv * group, (kv + 1) * group):
+            query = second.q_proj.weight[head * dim:(head + 1) * dim]
+            query.zero_()
+            for back in spans[head]:
+                query[slow] += maps[back] @ (view @ own if back == 0 else places[back - 1])
+            second.o_proj.weight[:, head * dim:(head + 1) * dim] = 0.5 * output
+        second.v_proj.weight[kv * dim:(kv + 1) * dim] = copied
+    # The head reads what the matching heads write, so that a match is a guess from the start.
+    model.lm_head.weight.copy_(0.02 * (tokens @ own) @ copied.T @ output.T)
+
+    # A constant in the slowest key channels, nearly the same for every token: real models have such
+    # channels, and per-token quantisation trips over them. It moves all scores of a query alike.
+    for layer in model.model.layers:
+        for kv in range(s.kv_heads):
+            for channel in (half - 2, half - 1):
+                layer.self_attn.k_proj.weight[kv * dim + channel] += (
+                    KEY_CONSTANT / (0.57 * norm) * constant)
