@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -142,23 +143,20 @@ Bandwidth MeasureBandwidth(int threads) {
     return static_cast<char*>(buffer.data()) + kBytes / threads * t;
   };
   std::atomic<uint64_t> sink = 0;  // so that the sums are computed
-  const std::vector<double> s =
-      Interleaved({[&] {
-#pragma omp parallel for num_threads(threads)
-                     for (int t = 0; t < threads; ++t)
-                       std::memcpy(part(t, b), part(t, a), kBytes / threads);
-                   },
-                   [&] {
-#pragma omp parallel for num_threads(threads)
-                     for (int t = 0; t < threads; ++t) {
-                       const auto* words = reinterpret_cast<const uint64_t*>(part(t, a));
-                       uint64_t sum[8] = {};
-                       for (int64_t i = 0; i < kBytes / threads / 8; i += 8) {
-                         for (int k = 0; k < 8; ++k) sum[k] += words[i + k];
-                       }
-                       sink = sink + std::accumulate(sum, sum + 8, uint64_t{0});
-                     }
-                   }});
+  const std::vector<double> s = Interleaved(
+      {[&] {
+         OnThreads(threads, [&](int t) { std::memcpy(part(t, b), part(t, a), kBytes / threads); });
+       },
+       [&] {
+         OnThreads(threads, [&](int t) {
+           const auto* words = reinterpret_cast<const uint64_t*>(part(t, a));
+           uint64_t sum[8] = {};
+           for (int64_t i = 0; i < kBytes / threads / 8; i += 8) {
+             for (int k = 0; k < 8; ++k) sum[k] += words[i + k];
+           }
+           sink = std::accumulate(sum, sum + 8, uint64_t{0});
+         });
+       }});
   // A copy reads and writes.
   return {2.0 * kBytes / s[0] * 1e-9, 1.0 * kBytes / s[1] * 1e-9};
 }
@@ -186,155 +184,104 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
             const AttentionShape shape = MakeShape(dtype, dim, 4, group);
             for (const auto& cache : caches) {
               const AttentionItem item = {0, 1, n - 1, cache->lists};
-              ops.Attend(shape, {&item, 1}, View(q, {1, 4 * group, dim}),
-                         View(out, {1, 4 * group, dim}));
+              ops.Attend(shape, {&item, 1},
+                         View(std::span(q).first(4 * group * dim), {1, 4 * group, dim}),
+                         View(std::span(out).first(4 * group * dim), {1, 4 * group, dim}));
             }
           });
         }
-        const std::vector<double> s =
-            Interleaved({[&] {
-                           OnThreads(threads, [&](int t) {
-                             std::memcpy(part(t, b), part(t, a), kBytes / threads);
-                           });
-                         },
-                         [&] {
-                           OnThreads(threads, [&](int t) {
-                             const auto* words = reinterpret_cast<const uint64_t*>(part(t, a));
-                             uint64_t sum[8] = {};
-                             for (int64_t i = 0; i < kBytes / threads / 8; i += 8) {
-                               for (int k = 0; k < 8; ++k) sum[k] += words[i + k];
-                             }
-                             sink = std::accumulate(sum, sum + 8, uint64_t{0});
-                           });
-                         }});
-        // A copy reads and writes.
-        return {2.0 * kBytes / s[0] * 1e-9, 1.0 * kBytes / s[1] * 1e-9};
-      }
-
-      void BenchDecode(AttentionOps & ops, const Bandwidth& machine) {
-        std::printf("\ndecode: one row per sequence, KV from memory\n");
-        std::printf("%-5s %4s %6s %3s %9s %8s %8s\n", "type", "dim", "n", "G", "GB/s", "of copy",
-                    "of read");
-        for (const DType dtype : {DType::kBF16, DType::kF16}) {
-          for (const int64_t dim : {64, 128}) {
-            for (const int64_t n : {2048, 8192, 32768}) {
-              const std::vector<int64_t> groups = {1, 3, 4};
-              // Layers enough to leave the caches behind.
-              const int64_t layer_bytes = 2 * n * 4 * dim * 2;
-              const int64_t layers = std::max<int64_t>(2, (int64_t{160} << 20) / layer_bytes);
-              std::vector<std::unique_ptr<Cache>> caches;
-              for (int64_t l = 0; l < layers; ++l) {
-                caches.push_back(std::make_unique<Cache>(ops, MakeShape(dtype, dim, 4, 1), n));
-              }
-              const std::vector<float> q = Normal(16 * dim, 3);
-              std::vector<float> out(16 * dim);
-              std::vector<std::function<void()>> runs;
-              for (const int64_t group : groups) {
-                runs.push_back([&, group] {
-                  const AttentionShape shape = MakeShape(dtype, dim, 4, group);
-                  for (const auto& cache : caches) {
-                    const AttentionItem item = {0, 1, n - 1, cache->lists};
-                    ops.Attend(shape, {&item, 1}, View(q, {1, 4 * group, dim}),
-                               View(out, {1, 4 * group, dim}));
-                  }
-                });
-              }
-              const std::vector<double> s = Interleaved(runs);
-              for (size_t i = 0; i < groups.size(); ++i) {
-                const double rate = static_cast<double>(layers * caches[0]->bytes) / s[i] * 1e-9;
-                std::printf("%-5s %4d %6d %3d %9.1f %7.0f%% %7.0f%%\n", NameOf(dtype).data(),
-                            static_cast<int>(dim), static_cast<int>(n), static_cast<int>(groups[i]),
-                            rate, 100 * rate / machine.copy, 100 * rate / machine.read);
-              }
-            }
-          }
+        const std::vector<double> s = Interleaved(runs);
+        for (size_t i = 0; i < groups.size(); ++i) {
+          const double rate = static_cast<double>(layers * caches[0]->bytes) / s[i] * 1e-9;
+          std::printf("%-5s %4d %6d %3d %9.1f %7.0f%% %7.0f%%\n", NameOf(dtype).data(),
+                      static_cast<int>(dim), static_cast<int>(n), static_cast<int>(groups[i]), rate,
+                      100 * rate / machine.copy, 100 * rate / machine.read);
         }
       }
+    }
+  }
+}
 
-      // The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of
-      // one.
-      double MultiplyPanels(const AttentionKernels& kernels, DType dtype, int threads,
-                            int64_t products) {
-        constexpr int kRows = 48, kDim = 64;
-        OnThreads(threads, [&](int t) {
-          alignas(64) char a[kRows * kDim * 4] = {}, panel[kDim * 64 * 4] = {};
-          alignas(64) float out[kRows * 64] = {};
-          for (int64_t i = t; i < products; i += threads) {
-            kernels.product[static_cast<int>(dtype)](
-                {a, kDim, kRows, panel, panel, kDim, 64, out, 64, false});
-          }
-        });
-        return 2.0 * kRows * kDim * 64;
-      }
+// The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of one.
+double MultiplyPanels(const AttentionKernels& kernels, DType dtype, int threads, int64_t products) {
+  constexpr int kRows = 48, kDim = 64;
+  OnThreads(threads, [&](int t) {
+    alignas(64) char a[kRows * kDim * 4] = {}, panel[kDim * 64 * 4] = {};
+    alignas(64) float out[kRows * 64] = {};
+    for (int64_t i = t; i < products; i += threads) {
+      kernels.product[static_cast<int>(dtype)](
+          {a, kDim, kRows, panel, panel, kDim, 64, out, 64, false});
+    }
+  });
+  return 2.0 * kRows * kDim * 64;
+}
 
-      void BenchPrefill(AttentionOps & ops, const AttentionKernels& kernels, int threads) {
-        std::printf(
-            "\nprefill: 12 query heads on 4, dim 64, causal; FLOPs count the lower triangle\n");
-        std::printf("%-5s %6s %8s %9s %9s %8s %9s %9s\n", "type", "n", "ms", "GFLOP/s", "product",
-                    "share", "columns", "window32");
-        for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
-          for (const int64_t n : {512, 4096}) {
-            const AttentionShape shape = MakeShape(dtype, 64, 4, 3);
-            const Cache cache(ops, shape, n);
-            const std::vector<float> q = Normal(n * 12 * 64, 3);
-            std::vector<float> out(n * 12 * 64), lse(12 * n), columns(12 * n), window(12 * 32 * n);
-            const AttentionItem item = {0, n, 0, cache.lists};
-            AttentionItem last = {n - 32, 32, n - 32, cache.lists};
-            ColumnRequest request;
-            request.rows = n;
-            const Tensor queries = View(q, {n, 12, 64}), sums = View(lse, {12, n});
-            // 16-bit types without their own product are expanded to f32 first.
-            const DType product =
-                dtype == DType::kBF16 && kernels.bf16_dot ? DType::kBF16 : DType::kF32;
-            constexpr int64_t kProducts = 20000;
-            double product_flops = 0;
-            const std::vector<double> s = Interleaved(
-                {[&] {
-                   ops.Attend(shape, {&item, 1}, queries, View(out, {n, 12, 64}), {sums, {}});
-                 },
-                 [&] { product_flops = MultiplyPanels(kernels, product, threads, kProducts); },
-                 [&] {
-                   ops.ReduceColumns(shape, item, queries, sums, request, View(columns, {12, n}));
-                 },
-                 [&] {
-                   ops.WindowProbabilities(shape, last, queries, sums, View(window, {12, 32, n}));
-                 }});
-            const double rate = 2.0 * n * n * 64 * 12 / s[0] * 1e-9;
-            const double peak = product_flops * kProducts / s[1] * 1e-9;
-            std::printf("%-5s %6d %8.2f %9.0f %9.0f %7.0f%% %8.0f%% %8.1f%%\n",
-                        NameOf(dtype).data(), static_cast<int>(n), s[0] * 1e3, rate, peak,
-                        100 * rate / peak, 100 * s[2] / s[0], 100 * s[3] / s[0]);
-          }
-        }
-      }
+void BenchPrefill(AttentionOps& ops, const AttentionKernels& kernels, int threads) {
+  std::printf("\nprefill: 12 query heads on 4, dim 64, causal; FLOPs count the lower triangle\n");
+  std::printf("%-5s %6s %8s %9s %9s %8s %9s %9s\n", "type", "n", "ms", "GFLOP/s", "product",
+              "share", "columns", "window32");
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int64_t n : {512, 4096}) {
+      const AttentionShape shape = MakeShape(dtype, 64, 4, 3);
+      const Cache cache(ops, shape, n);
+      const std::vector<float> q = Normal(n * 12 * 64, 3);
+      std::vector<float> out(n * 12 * 64), lse(12 * n), columns(12 * n), window(12 * 32 * n);
+      const AttentionItem item = {0, n, 0, cache.lists};
+      AttentionItem last = {n - 32, 32, n - 32, cache.lists};
+      ColumnRequest request;
+      request.rows = n;
+      const Tensor queries = View(q, {n, 12, 64}), sums = View(lse, {12, n});
+      // 16-bit types without their own product are expanded to f32 first.
+      const DType product = dtype == DType::kBF16 && kernels.bf16_dot ? DType::kBF16 : DType::kF32;
+      constexpr int64_t kProducts = 20000;
+      double product_flops = 0;
+      const std::vector<double> s = Interleaved(
+          {[&] {
+             ops.Attend(shape, {&item, 1}, queries, View(out, {n, 12, 64}), {sums, {}});
+           },
+           [&] { product_flops = MultiplyPanels(kernels, product, threads, kProducts); },
+           [&] {
+             ops.ReduceColumns(shape, item, queries, sums, request, View(columns, {12, n}));
+           },
+           [&] {
+             ops.WindowProbabilities(shape, last, queries, sums, View(window, {12, 32, n}));
+           }});
+      const double rate = 2.0 * n * n * 64 * 12 / s[0] * 1e-9;
+      const double peak = product_flops * kProducts / s[1] * 1e-9;
+      std::printf("%-5s %6d %8.2f %9.0f %9.0f %7.0f%% %8.0f%% %8.1f%%\n", NameOf(dtype).data(),
+                  static_cast<int>(n), s[0] * 1e3, rate, peak, 100 * rate / peak, 100 * s[2] / s[0],
+                  100 * s[3] / s[0]);
+    }
+  }
+}
 
-      const AttentionKernels& KernelsOf(Isa isa) {
+const AttentionKernels& KernelsOf(Isa isa) {
 #if defined(__x86_64__)
-        if (isa == Isa::kAvx2) return Avx2AttentionKernels();
-        if (isa == Isa::kAvx512) return Avx512AttentionKernels();
-        if (isa >= Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
+  if (isa == Isa::kAvx2) return Avx2AttentionKernels();
+  if (isa == Isa::kAvx512) return Avx512AttentionKernels();
+  if (isa >= Isa::kAvx512Bf16) return Avx512Bf16AttentionKernels();
 #endif
-        (void)isa;
-        return PortableAttentionKernels();
-      }
+  (void)isa;
+  return PortableAttentionKernels();
+}
 
-      int Main(int argc, char** argv) {
-        const ThreadSettings threads = MakeThreadSettings(argc > 1 ? std::atoi(argv[1]) : 0);
-        const Result<Isa> isa = ChooseIsa(argc > 2 ? argv[2] : "");
-        if (!isa.ok()) {
-          std::fprintf(stderr, "%s\n", isa.error().message.c_str());
-          return 2;
-        }
-        const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(*isa, threads);
-        const Bandwidth machine = MeasureBandwidth(threads.threads);
-        std::printf("%s, %d threads; copy %.1f GB/s, read %.1f GB/s\n", NameOf(*isa).data(),
-                    threads.threads, machine.copy, machine.read);
-        BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
-        BenchDecode(*ops, machine);
-        return 0;
-      }
+int Main(int argc, char** argv) {
+  const ThreadSettings threads = MakeThreadSettings(argc > 1 ? std::atoi(argv[1]) : 0);
+  const Result<Isa> isa = ChooseIsa(argc > 2 ? argv[2] : "");
+  if (!isa.ok()) {
+    std::fprintf(stderr, "%s\n", isa.error().message.c_str());
+    return 2;
+  }
+  const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(*isa, threads);
+  const Bandwidth machine = MeasureBandwidth(threads.threads);
+  std::printf("%s, %d threads; copy %.1f GB/s, read %.1f GB/s\n", NameOf(*isa).data(),
+              threads.threads, machine.copy, machine.read);
+  BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
+  BenchDecode(*ops, machine);
+  return 0;
+}
 
-    }  // namespace
-  }    // namespace kvgauge
+}  // namespace
+}  // namespace kvgauge
 
-  int main(int argc, char** argv) { return kvgauge::Main(argc, argv); }
+int main(int argc, char** argv) { return kvgauge::Main(argc, argv); }
