@@ -74,10 +74,6 @@ void Multiply(const PanelProduct& p) {
   constexpr int64_t kStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(B)};
   const int64_t steps = (p.k + Format::kStepK - 1) / Format::kStepK;
   const bool dense = p.panel_stride == kPanelColumns * Format::kStepK;
-  // Nothing to do but to store: the sums run in the output itself.
-  const bool plain = p.alpha == 1.0f && p.bias == nullptr && !p.add && p.columns == kPanelColumns;
-  float* const sums = plain ? p.out : p.scratch + kWidenedFloats;
-  const int64_t sums_stride = plain ? p.out_stride : kPanelColumns;
   const bool widen = IsWidening<Format>() && p.rows >= WidenRows<V>();
   const bool once = p.rows <= Format::kOnePassRows;
   // A panel that is read once is one block, and what is read next is not far.
@@ -85,6 +81,12 @@ void Multiply(const PanelProduct& p) {
   constexpr int64_t kWideStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(float)};
   const int64_t block = once ? steps : Format::kBlockBytes / (widen ? kWideStepBytes : kStepBytes);
   const int64_t ahead = once ? kPrefetchBytes : block * kStepBytes;
+  // Nothing to do but to store, once: the sums run in the output itself. Not if they were to be
+  // reloaded from there: output rows are often a power of two apart and compete for cache sets.
+  const bool plain = steps <= block && p.alpha == 1.0f && p.bias == nullptr && !p.add &&
+                     p.columns == kPanelColumns;
+  float* const sums = plain ? p.out : p.scratch + kWidenedFloats;
+  const int64_t sums_stride = plain ? p.out_stride : kPanelColumns;
   PanelOperands<Format> q{.a = static_cast<const A*>(p.a),
                           .a_stride = p.a_stride,
                           .panel = static_cast<const B*>(p.panel),

@@ -175,12 +175,17 @@ constexpr int TileVectors(int rows) {
   return vectors;
 }
 
-// kRows rows; kPrefetchLines cache lines of `prefetch` are fetched with every step.
+// kRows rows; with every step, kPrefetchLines cache lines of `prefetch` are fetched.
 template <class Format, int kRows, int kPrefetchLines = 0>
 inline void PanelTile(const PanelOperands<Format>& p) {
   using V = typename Format::Vec;
   constexpr int kVectors = TileVectors<V>(kRows);
   constexpr int kColumns = kVectors * V::kLanes;
+  // Where a tile takes several passes of few columns each, the passes share the fetching: memory
+  // could not keep up with one pass.
+  constexpr int kShare = kPrefetchLines * kColumns / static_cast<int>(kPanelColumns);
+  constexpr int kFetch = kPrefetchLines > 0 && kShare == 0 ? 1 : kShare;
+  [[maybe_unused]] const char* next = static_cast<const char*>(p.prefetch);
   for (int64_t column = 0; column < kPanelColumns; column += kColumns) {
     typename V::F sum[kRows][kVectors];
     float* const acc = p.acc + column;
@@ -191,14 +196,10 @@ inline void PanelTile(const PanelOperands<Format>& p) {
     });
     const typename Format::A* a = p.a;
     const typename Format::B* b = p.panel + column * Format::kStepK;
-    [[maybe_unused]] const char* next = static_cast<const char*>(p.prefetch);
-    const bool fetch = column == 0;
     for (int64_t s = 0; s < p.steps; ++s) {
-      if constexpr (kPrefetchLines > 0) {
-        if (kColumns == kPanelColumns || fetch) {
-          Unroll<kPrefetchLines>([&](auto i) KVG_INLINE { V::Prefetch(next + i * 64); });
-          next += kPrefetchLines * 64;
-        }
+      if constexpr (kFetch > 0) {
+        Unroll<kFetch>([&](auto i) KVG_INLINE { V::Prefetch(next + i * 64); });
+        next += kFetch * 64;
       }
       Format::template Step<kRows, kVectors>(a, p.a_stride, b, sum);
       a += Format::kStepK;
@@ -229,24 +230,27 @@ inline void PanelTileOf(const PanelOperands<Format>& p, int64_t rows) {
   }
 }
 
-// Tiles of equal height: 16 rows as 6 + 5 + 5 rather than 6 + 6 + 4, 7 as 4 + 3. The first tiles
-// fetch what comes next, each its share of the lines of one step.
+// Tiles of equal height: 16 rows as 6 + 5 + 5 rather than 6 + 6 + 4, 7 as 4 + 3. The first tile
+// fetches what comes next, or the first two do half of it each where a tile is one pass.
 template <class Format>
 inline void PanelTiles(PanelOperands<Format> p, int64_t rows) {
+  using V = typename Format::Vec;
   constexpr int kLines =
       static_cast<int>(kPanelColumns * Format::kStepK * int64_t{sizeof(typename Format::B)} / 64);
+  constexpr bool kOnePass = TileVectors<V>(kPanelTileRows) * V::kLanes == kPanelColumns;
   int64_t tiles = (rows + kPanelTileRows - 1) / kPanelTileRows;
-  int64_t fetches = p.prefetch == nullptr ? 0 : tiles == 1 ? 1 : 2;
-  const bool alone = tiles == 1;
+  const bool halves = kOnePass && tiles > 1;
+  int fetches = p.prefetch == nullptr ? 0 : halves ? 2 : 1;
   for (; tiles > 0; --tiles) {
     const int64_t r = (rows + tiles - 1) / tiles;
     if (fetches == 0) {
       PanelTileOf<Format, 0>(p, r);
-    } else if (alone) {
-      PanelTileOf<Format, kLines>(p, r);
-    } else {
+    } else if (halves) {
       PanelTileOf<Format, kLines / 2>(p, r);
       p.prefetch = static_cast<const char*>(p.prefetch) + kLines / 2 * p.steps * 64;
+      --fetches;
+    } else {
+      PanelTileOf<Format, kLines>(p, r);
       --fetches;
     }
     rows -= r;
