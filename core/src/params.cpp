@@ -146,8 +146,8 @@ Result<Params> Params::Parse(const std::vector<ParamSpec>& specs, const Json& gi
   }
   if (given.is_null()) return params;
   for (const auto& [key, value] : given.items()) {
-    const auto spec =
-        std::find_if(specs.begin(), specs.end(), [&](const ParamSpec& s) { return s.name == key; });
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&name = key](const ParamSpec& s) { return s.name == name; });
     if (spec == specs.end()) {
       return BadInput(
           StrCat(owner, ": unknown parameter ", Quoted(key), DidYouMean(key, names),

@@ -38,7 +38,8 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
   if (!flags.system.empty()) messages.push_back({"system", flags.system});
   messages.push_back({"user", text});
   KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
-  std::vector<int32_t> ids = tokenizer->Encode(rendered, {.add_special = !chat.includes_bos()});
+  KVG_ASSIGN(std::vector<int32_t> ids,
+             tokenizer->Encode(rendered, {.add_special = !chat.includes_bos()}));
   for (const int32_t id : ids) {
     if (id >= config.vocab_size) {
       return BadInput(StrCat(flags.model.model, ": the tokenizer gives id ", id,

@@ -17,8 +17,9 @@ namespace kvgauge {
 Status RunTokenize(const TokenizeOptions& options) {
   KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model));
   KVG_ASSIGN(const std::string text, ReadFile(options.text_file));
-  const std::vector<int32_t> ids = tokenizer->Encode(
-      text, {.add_special = !options.no_bos, .parse_special = !options.no_special});
+  KVG_ASSIGN(const std::vector<int32_t> ids,
+             tokenizer->Encode(
+                 text, {.add_special = !options.no_bos, .parse_special = !options.no_special}));
   if (options.json) {
     Print(Json({{"ids", ids}}).dump() + "\n");
     return {};

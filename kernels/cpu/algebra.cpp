@@ -77,19 +77,19 @@ class CpuAlgebra final : public AlgebraOps {
     const std::vector<float> a_scale = InverseNorms(a), b_scale = InverseNorms(b);
     ForPanels(a, Panels(b), n, k_.dot_panel,
               [&](int64_t i, int64_t first, const float* dots, int64_t count) {
-                for (int64_t j = 0; j < count; ++j) {
-                  out.f32()[i * n + first + j] = dots[j] * a_scale[i] * b_scale[first + j];
-                }
+                float* row = out.As<float>() + i * n + first;
+                const float scale = a_scale[i];
+                for (int64_t j = 0; j < count; ++j) row[j] = dots[j] * scale * b_scale[first + j];
               });
   }
 
   void DoKMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment) override {
     Assign(x, centroids, assignment);
-    const std::vector<int32_t> before(static_cast<size_t>(x.shape[0]), -1);
-    std::vector<int32_t> last = before;
+    std::vector<int32_t> last;
     for (int step = 0; step < iterations; ++step) {
       // Same members, same means: nothing will move again.
-      if (std::equal(last.begin(), last.end(), assignment.i32())) return;
+      const bool settled = !last.empty() && std::equal(last.begin(), last.end(), assignment.i32());
+      if (settled) return;
       last.assign(assignment.i32(), assignment.i32() + x.shape[0]);
       Update(x, assignment, centroids);
       Assign(x, centroids, assignment);
@@ -142,9 +142,8 @@ class CpuAlgebra final : public AlgebraOps {
   void DoQr(const Tensor& a, Tensor q, Tensor r) override { FactorQr(k_, threads_, a, q, r); }
 
   void DoHadamard(Tensor x) override {
-    SplitWork(threads_, x.shape[0], kMove_ns * static_cast<double>(x.shape[1]), [&](int64_t i) {
-      k_.hadamard(x.f32() + i * x.stride[0], x.shape[1]);
-    });
+    SplitWork(threads_, x.shape[0], kMove_ns * static_cast<double>(x.shape[1]),
+              [&](int64_t i) { k_.hadamard(x.f32() + i * x.stride[0], x.shape[1]); });
   }
 
   const AlgebraKernels& k_;

@@ -153,19 +153,15 @@ void FactorQr(const AlgebraKernels& k, ThreadSettings threads, const Tensor& a, 
 void FactorSvd(const AlgebraKernels& k, ThreadSettings threads, const Tensor& a, Tensor u, Tensor s,
                Tensor vt) {
   const Factor factor(k, threads);
-  // The tall form; its R is square and small, so that turning columns is cheap: with R^T = W V^T...
-  // a = Q R, and Jacobi on the columns of R gives R = W V^T with W orthogonal columns.
+  // Works on the tall form a = Q R: turning the short columns of R is cheap, and R V = W with
+  // orthogonal columns gives a = (Q W) V^T.
   const bool wide = a.shape[0] < a.shape[1];
   Columns tall = Read(a, wide);
   const int64_t m = tall.rows, r = tall.count;
   Columns basis;
   Columns w(r, r), v = Identity(r, r);
-  if (m > r) {
-    basis = factor.Householder(tall);
-  }
-  for (int64_t j = 0; j < r; ++j) {
-    std::copy_n(tall[j], m > r ? j + 1 : r, w[j]);
-  }
+  if (m > r) basis = factor.Householder(tall);
+  for (int64_t j = 0; j < r; ++j) std::copy_n(tall[j], m > r ? j + 1 : r, w[j]);
   factor.Jacobi(w, v);
 
   std::vector<double> length(static_cast<size_t>(r));

@@ -51,27 +51,13 @@ void Panel(const float* a, int64_t rows, int64_t d, const float* panel, float* o
   }
 }
 
-// Lane i of the result is lane i ^ kDistance of v.
-template <int kDistance>
-KVG_INLINE F Exchange(F v) {
-  I from;
-  for (int i = 0; i < kLanes; ++i) from[i] = i ^ kDistance;
-#if defined(__clang__)
-  F swapped;
-  for (int i = 0; i < kLanes; ++i) swapped[i] = v[from[i]];
-  return swapped;
-#else
-  return __builtin_shuffle(v, from);
-#endif
-}
-
 // One butterfly inside a vector: sums in the lower lane of a pair, differences in the upper.
 template <int kDistance>
 KVG_INLINE F Butterfly(F v) {
   if constexpr (kDistance < kLanes) {
-    I upper;
-    for (int i = 0; i < kLanes; ++i) upper[i] = (i & kDistance) != 0 ? -1 : 0;
-    return Exchange<kDistance>(v) + (upper ? -v : v);
+    F sign;
+    for (int i = 0; i < kLanes; ++i) sign[i] = (i & kDistance) != 0 ? -1.0f : 1.0f;
+    return Fma(v, sign, Exchange<kDistance>(v));
   } else {
     return v;
   }

@@ -1,75 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of attention on the cpu: which rows meet which pages, on which thread.
-//
-// The unit of work is a block: the query heads of one KV head times a run of positions, so that a
-// page is read once for all of them. A block walks the spans its rows see; each span gives every
-// row a partial softmax state, and states merge in span order. Blocks that are too long for one
-// thread are cut at span borders: the parts keep all their span states, and the same merges run
-// afterwards, so cutting changes no bit.
 #include <omp.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
-#include <vector>
 
-#include "cpu/attention_kernels.h"
-#include "cpu/attention_pages.h"
+#include "cpu/attention_schedule.h"
 #include "cpu/cpu.h"
 
 namespace kvgauge {
+namespace attention_schedule {
 namespace {
 
-constexpr int kSpan = static_cast<int>(kAttentionSpan);
-constexpr int kPagesPerSpan = static_cast<int>(kAttentionSpan / kKvPageEntries);
-constexpr int kEntries = static_cast<int>(kKvPageEntries);
-constexpr int kBlockRows = 48;  // scores of a block, 96 KiB, stay in the second-level cache
-// From this many rows on, a 16-bit page that is not multiplied as it is, is expanded once.
-constexpr int kExpandRows = 12;
-constexpr int64_t kColumnRows = 24;         // rows of one tile of the column pass: fits L1
-constexpr int64_t kParallelWrites = 16384;  // values; fewer are written by the calling thread
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
-
-struct Range {
-  int64_t begin = 0, end = 0;
-  bool empty() const { return begin >= end; }
-};
-
-// What the rows of one (item, KV head) see.
-struct Sight {
-  int64_t first_position;
-  int64_t window;  // 0: none
-
-  Range Entries(int64_t row) const {
-    const int64_t end = std::max<int64_t>(0, first_position + row + 1);
-    return {window > 0 ? std::max<int64_t>(0, end - window) : 0, end};
-  }
-  // Entries any of rows [begin, end) sees.
-  Range Union(int64_t begin, int64_t end) const {
-    return {Entries(begin).begin, Entries(end - 1).end};
-  }
-  // Rows of [0, rows) that see an entry of [begin, end).
-  Range Rows(int64_t begin, int64_t end, int64_t rows) const {
-    const int64_t from = std::max<int64_t>(0, begin - first_position);
-    const int64_t to = window > 0 ? std::min(rows, end - 1 + window - first_position) : rows;
-    return {from, std::max(from, to)};
-  }
-};
-
-// Scratch of one thread. Pointers into one buffer.
-struct Scratch {
-  char* queries;         // [rows][key_steps] f32 or bf16
-  float* scores;         // [rows][512]
-  uint16_t* weights;     // [rows][512] bf16, when used
-  float* part_values;    // [rows][value_width]
-  float* values;         // [rows][value_width], running
-  float* page;           // one page expanded to f32
-  SoftmaxState* parts;   // [rows]
-  SoftmaxState* states;  // [rows], running
-};
-
+// Hands out aligned parts of one allocation; from null it only counts.
 class Arena {
  public:
   explicit Arena(char* base) : base_(base) {}
@@ -85,104 +27,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-struct Block {
-  const AttentionItem* item;
-  const KvList* list;
-  int kv_head;
-  int64_t first, count;  // positions of the item
-  Sight sight;           // of row `first` as row 0
-  Range entries;
-  int64_t first_span, spans;
-  int64_t parts_at = -1;  // where its span states are kept when it is cut
-};
-
-struct Unit {
-  int block;
-  int64_t span_begin, span_end;
-  int64_t cost;
-};
-
-class CpuAttention final : public AttentionOps {
- public:
-  CpuAttention(const AttentionKernels& kernels, ThreadSettings threads)
-      : kernels_(kernels), threads_(std::max(1, threads.threads)) {}
-
-  int64_t KeyPageBytes(const KvFormat& format) const override {
-    return PageLayout(format).KeyBytes();
-  }
-  int64_t ValuePageBytes(const KvFormat& format) const override {
-    return PageLayout(format).ValueBytes();
-  }
-
- private:
-  // Shape, layout and what follows from them, for one call.
-  struct Call {
-    const AttentionShape& shape;
-    PageLayout layout;
-    int group;          // query heads per KV head
-    int max_positions;  // of a block
-    int max_rows;
-    bool bf16_rows;  // queries and weights are bf16
-    bool entropy = false;
-
-    Call(const AttentionShape& s, const AttentionKernels& kernels)
-        : shape(s),
-          layout(s.format),
-          group(static_cast<int>(s.query_heads / s.kv_heads)),
-          max_positions(std::max(1, kBlockRows / group)),
-          max_rows(max_positions * group),
-          bf16_rows(s.format.dtype == DType::kBF16 && kernels.bf16_dot) {}
-
-    int QueryBytes() const { return bf16_rows ? 2 : 4; }
-  };
-
-  void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                 int64_t first_entry, std::span<const KvList> heads) override;
-  void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
-                Tensor values) override;
-  void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
-                Tensor out, const AttentionCapture& capture) override;
-  void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
-                             const Tensor& q, const Tensor& log_sum_exp, Tensor out) override;
-  void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
-                       const Tensor& log_sum_exp, const ColumnRequest& request,
-                       Tensor out) override;
-  void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a, Tensor lse_a) override;
-
-  Scratch Carve(const Call& call, char* base, int64_t* bytes) const;
-  void Prepare(const Call& call);
-  Scratch ScratchOfThread(const Call& call) const;
-
-  void PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
-                   char* packed) const;
-  void MultiplyPage(const Call& call, const void* panel, const void* next, int steps, int width,
-                    const void* a, int64_t a_stride, int rows, bool accumulate, float* out,
-                    int64_t out_stride, float* expanded) const;
-  void PackBlock(const Call& call, const Block& block, const Tensor& q, char* packed) const;
-  void ScoreSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch) const;
-  void AttendSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch,
-                  SoftmaxState* parts, float* values) const;
-  void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
-              Tensor out, const AttentionCapture& capture) const;
-  void RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q, Tensor out,
-               const AttentionCapture& capture) const;
-  void JoinParts(const Call& call, const Block& block, Tensor out,
-                 const AttentionCapture& capture) const;
-
-  SoftmaxState* PartStates(const Call& call, const Block& block, int64_t span) const {
-    return part_states_.data() + (block.parts_at + span) * call.max_rows;
-  }
-  float* PartValues(const Call& call, const Block& block, int64_t span) const {
-    return part_values_.data() + (block.parts_at + span) * call.max_rows * call.layout.value_width;
-  }
-
-  const AttentionKernels& kernels_;
-  const int threads_;
-  Buffer scratch_;
-  int64_t scratch_bytes_ = 0;  // of one thread
-  mutable std::vector<SoftmaxState> part_states_;
-  mutable std::vector<float> part_values_;
-};
+}  // namespace
 
 Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const {
   const PageLayout& layout = call.layout;
@@ -444,14 +289,15 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
     }
   }
 
+  const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
   // A block is cut when it alone would keep a thread busy while the others have finished.
-  const int64_t fair_cost = total_cost / (int64_t{threads_} * 4) + 1;
+  const int64_t fair_cost = total_cost / (int64_t{most_workers} * 4) + 1;
   std::vector<Unit> units;
   int64_t kept_parts = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     Block& b = blocks[i];
     const int64_t cost = cost_of(b, b.spans);
-    int64_t pieces = threads_ == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
+    int64_t pieces = most_workers == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
     if (pieces > 1) {
       b.parts_at = kept_parts;
       kept_parts += b.spans;
@@ -468,7 +314,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   part_values_.resize(static_cast<size_t>(kept_parts * call.max_rows * call.layout.value_width));
 
   const int64_t unit_count = std::ssize(units), block_count = std::ssize(blocks);
-  const int workers = static_cast<int>(std::min<int64_t>(threads_, unit_count));
+  const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
 #pragma omp parallel num_threads(workers) if (workers > 1)
   {
 #pragma omp for schedule(dynamic, 1)
@@ -479,133 +325,6 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
 #pragma omp for schedule(dynamic, 1)
       for (int64_t b = 0; b < block_count; ++b) {
         if (blocks[b].parts_at >= 0) JoinParts(call, blocks[b], out, capture);
-      }
-    }
-  }
-}
-
-void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
-                                         const Tensor& q, const Tensor& log_sum_exp, Tensor out) {
-  const Call call(shape, kernels_);
-  Prepare(call);
-  const int64_t columns = out.shape[2];
-  const int64_t spans = (columns + kSpan - 1) / kSpan;
-  const int64_t runs = (item.rows + call.max_positions - 1) / call.max_positions;
-  const int64_t count = shape.kv_heads * runs * spans;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
-  for (int64_t u = 0; u < count; ++u) {
-    const int64_t span = u % spans;
-    Block block = {};
-    block.item = &item;
-    block.kv_head = static_cast<int>(u / spans / runs);
-    block.list = &item.heads[block.kv_head];
-    block.first = u / spans % runs * call.max_positions;
-    block.count = std::min<int64_t>(call.max_positions, item.rows - block.first);
-    block.sight = {item.FirstPosition(*block.list) + block.first, shape.window};
-    block.entries = block.sight.Union(0, block.count);
-    const bool any = block.entries.begin < (span + 1) * kSpan && block.entries.end > span * kSpan;
-    const Scratch scratch = ScratchOfThread(call);
-    if (any) {
-      PackBlock(call, block, q, scratch.queries);
-      ScoreSpan(call, block, span, scratch);
-    }
-    const int64_t begin = span * kSpan, end = std::min(columns, begin + kSpan);
-    for (int64_t i = 0; i < block.count; ++i) {
-      const Range seen = block.sight.Entries(i);
-      ProbabilityArgs args = {};
-      args.begin = static_cast<int>(std::clamp<int64_t>(seen.begin - begin, 0, end - begin));
-      args.end = static_cast<int>(std::clamp<int64_t>(seen.end - begin, 0, end - begin));
-      args.last = (args.end + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
-      args.first = args.begin / kVectorFloats * kVectorFloats;
-      args.scale = shape.scale;
-      args.softcap = shape.softcap;
-      for (int g = 0; g < call.group; ++g) {
-        const int64_t head = int64_t{block.kv_head} * call.group + g;
-        float* row = out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + begin;
-        if (args.begin >= args.end) {
-          std::fill_n(row, end - begin, 0.0f);
-          continue;
-        }
-        float* scores = scratch.scores + (i * call.group + g) * kSpan;
-        args.scores = args.out = scores;
-        args.log_sum_exp =
-            log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row + block.first + i];
-        kernels_.probabilities(args);
-        std::fill_n(row, args.begin, 0.0f);
-        std::copy(scores + args.begin, scores + args.end, row + args.begin);
-        std::fill(row + args.end, row + (end - begin), 0.0f);
-      }
-    }
-  }
-}
-
-// Key-stationary: a unit owns one page for one query head and streams the rows that see it.
-void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
-                                   const Tensor& q, const Tensor& log_sum_exp,
-                                   const ColumnRequest& request, Tensor out) {
-  const Call call(shape, kernels_);
-  Prepare(call);
-  const PageLayout& layout = call.layout;
-  const int64_t columns = out.shape[1];
-  const int64_t pages = (columns + kEntries - 1) / kEntries;
-  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
-  // The queries of one KV head's group, rounded once: [group][rows].
-  Buffer packed = HostBuffer(std::max<int64_t>(1, call.group * request.rows * row_bytes));
-  char* queries = static_cast<char*>(packed.data());
-  const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
-
-#pragma omp parallel num_threads(threads_)
-  {
-    const Scratch scratch = ScratchOfThread(call);
-    for (int64_t h = 0; h < shape.kv_heads; ++h) {
-      const KvList& list = item.heads[h];
-      const Sight sight = {item.FirstPosition(list) + request.first_row, shape.window};
-#pragma omp for schedule(static)
-      for (int64_t r = 0; r < request.rows; ++r) {
-        const float* row = q.f32() + (item.first_row + request.first_row + r) * q.stride[0];
-        for (int g = 0; g < call.group; ++g) {
-          PackQueries(call, row + (h * call.group + g) * q.stride[1], 0, 1,
-                      queries + (g * request.rows + r) * row_bytes);
-        }
-      }
-      // Early pages are seen by most rows, so ascending order is longest first.
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t u = 0; u < pages * call.group; ++u) {
-        const int64_t p = u / call.group, g = u % call.group, head = h * call.group + g;
-        alignas(64) float sums[kEntries] = {};
-        const Range seeing = sight.Rows(p * kEntries, (p + 1) * kEntries, request.rows);
-        const void* panel = nullptr;
-        DType dtype = layout.dtype;
-        if (!seeing.empty()) {
-          panel = list.key_pages[p];
-          if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
-            kernels_.expand[static_cast<int>(dtype)](panel, layout.key_steps, kPanelWidth,
-                                                     scratch.page);
-            panel = scratch.page;
-            dtype = DType::kF32;
-          }
-        }
-        for (int64_t r = seeing.begin; r < seeing.end; r += kColumnRows) {
-          const int count = static_cast<int>(std::min(kColumnRows, seeing.end - r));
-          kernels_.product[static_cast<int>(dtype)](
-              {queries + (g * request.rows + r) * row_bytes, layout.key_steps, count, panel, panel,
-               layout.key_steps, kPanelWidth, scratch.scores, kPanelWidth, false});
-          ColumnRow rows[kColumnRows];
-          for (int i = 0; i < count; ++i) {
-            const Range seen = sight.Entries(r + i);
-            rows[i].log_sum_exp = log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row +
-                                                    request.first_row + r + i];
-            rows[i].weight = weights == nullptr ? 1.0f : weights[r + i];
-            rows[i].begin =
-                static_cast<int>(std::clamp<int64_t>(seen.begin - p * kEntries, 0, kEntries));
-            rows[i].end =
-                static_cast<int>(std::clamp<int64_t>(seen.end - p * kEntries, 0, kEntries));
-          }
-          kernels_.reduce_columns({scratch.scores, rows, count, shape.scale, shape.softcap,
-                                   request.threshold, request.kind, sums});
-        }
-        const int64_t begin = p * kEntries, end = std::min(columns, begin + kEntries);
-        std::copy(sums, sums + (end - begin), out.f32() + head * out.stride[0] + begin);
       }
     }
   }
@@ -678,6 +397,10 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvList& head, int64_t 
   }
 }
 
+}  // namespace attention_schedule
+
+namespace {
+
 const AttentionKernels& KernelsFor(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
@@ -699,7 +422,7 @@ const AttentionKernels& KernelsFor(Isa isa) {
 }  // namespace
 
 std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<CpuAttention>(KernelsFor(isa), threads);
+  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), threads);
 }
 
 }  // namespace kvgauge

@@ -92,6 +92,7 @@ struct AttentionKernels {
   void (*reduce_columns)(const ColumnArgs& args);
   // Elementwise over n floats, any n.
   void (*to_f16)(const float* in, int64_t n, uint16_t* out);
+  void (*to_bf16)(const float* in, int64_t n, uint16_t* out);
   void (*round_f16)(const float* in, int64_t n, float* out);
   void (*exp)(const float* in, int64_t n, float* out);
   void (*tanh)(const float* in, int64_t n, float* out);

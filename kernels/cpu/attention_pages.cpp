@@ -42,8 +42,7 @@ void RoundValues(const AttentionKernels& kernels, DType dtype, const float* in, 
   } else if (dtype == DType::kF16) {
     kernels.to_f16(in, n, static_cast<uint16_t*>(out));
   } else {
-    auto* bits = static_cast<uint16_t*>(out);
-    for (int64_t i = 0; i < n; ++i) bits[i] = F32ToBf16(in[i]);
+    kernels.to_bf16(in, n, static_cast<uint16_t*>(out));
   }
 }
 
@@ -84,8 +83,10 @@ void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, cons
         RoundValues(kernels, layout.dtype, in, dims, panel + e * width * layout.element_bytes);
         continue;
       }
+      uint16_t row[kPanelWidth];
+      kernels.to_bf16(in, dims, row);
       auto* pairs = reinterpret_cast<uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
-      for (int d = 0; d < dims; ++d) pairs[2 * d] = F32ToBf16(in[d]);
+      for (int d = 0; d < dims; ++d) pairs[2 * d] = row[d];
     }
   }
 }

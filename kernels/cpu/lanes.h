@@ -44,7 +44,7 @@ typedef float HalfF __attribute__((vector_size(2 * kLanes)));
 
 #define KVG_INLINE inline __attribute__((always_inline))
 
-KVG_INLINE F Splat(float v) { return F{} + v; }
+KVG_INLINE F Splat(float v) { return v - F{}; }  // v - 0 is v for every v; 0 + v loses -0
 
 template <class T>
 KVG_INLINE T LoadAs(const void* p) {
@@ -81,9 +81,7 @@ KVG_INLINE void Store(float* p, F v, Whole) { StoreAs(p, v); }
 // intrinsics pass for a mistake of ours.
 constexpr __mmask16 kAllLanes = 0xffff;
 KVG_INLINE __mmask16 MaskOf(Part part) { return static_cast<__mmask16>((1u << part.count) - 1); }
-KVG_INLINE F Load(const float* p, Part part) {
-  return (F)_mm512_maskz_loadu_ps(MaskOf(part), p);
-}
+KVG_INLINE F Load(const float* p, Part part) { return (F)_mm512_maskz_loadu_ps(MaskOf(part), p); }
 KVG_INLINE void Store(float* p, F v, Part part) { _mm512_mask_storeu_ps(p, MaskOf(part), v); }
 #else
 KVG_INLINE F Load(const float* p, Part part) {
@@ -116,28 +114,56 @@ KVG_INLINE F Fma(F a, F b, F c) {
   return a * b + c;
 #endif
 }
-// When the second is NaN the first is kept.
-KVG_INLINE F Max(F a, F b) { return b > a ? b : a; }
-KVG_INLINE F Min(F a, F b) { return b < a ? b : a; }
+// When either is NaN, b is chosen for being second: Max(v, bound) drops a NaN v, Max(bound, v)
+// keeps it.
+#if defined(__AVX512F__)
+KVG_INLINE F Max(F a, F b) { return (F)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b); }
+KVG_INLINE F Min(F a, F b) { return (F)_mm512_maskz_min_ps(kAllLanes, (__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+KVG_INLINE F Max(F a, F b) { return (F)_mm256_max_ps((__m256)a, (__m256)b); }
+KVG_INLINE F Min(F a, F b) { return (F)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+KVG_INLINE F Max(F a, F b) { return a > b ? a : b; }
+KVG_INLINE F Min(F a, F b) { return a < b ? a : b; }
+#endif
 KVG_INLINE F Abs(F v) { return (F)((U)v & 0x7fffffffu); }
 KVG_INLINE F WithSignOf(F magnitude, F sign) {
   return (F)(((U)magnitude & 0x7fffffffu) | ((U)sign & 0x80000000u));
 }
 
-KVG_INLINE float SumLanes(F v) {
-  float lanes[kLanes];
-  StoreAs(lanes, v);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
+// Lane i of the result is lane i ^ kDistance of v.
+template <int kDistance>
+KVG_INLINE F Exchange(F v) {
+#define KVG_LANE(i) ((i) ^ kDistance)
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(v, v, KVG_LANE(0), KVG_LANE(1), KVG_LANE(2), KVG_LANE(3),
+                                 KVG_LANE(4), KVG_LANE(5), KVG_LANE(6), KVG_LANE(7), KVG_LANE(8),
+                                 KVG_LANE(9), KVG_LANE(10), KVG_LANE(11), KVG_LANE(12),
+                                 KVG_LANE(13), KVG_LANE(14), KVG_LANE(15));
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(v, v, KVG_LANE(0), KVG_LANE(1), KVG_LANE(2), KVG_LANE(3),
+                                 KVG_LANE(4), KVG_LANE(5), KVG_LANE(6), KVG_LANE(7));
+#else
+  return __builtin_shufflevector(v, v, KVG_LANE(0), KVG_LANE(1), KVG_LANE(2), KVG_LANE(3));
+#endif
+#undef KVG_LANE
 }
+
+// All lanes by halves: a fixed tree.
+template <class Join>
+KVG_INLINE float JoinLanes(F v, Join join) {
+  if constexpr (kLanes > 8) v = join(v, Exchange<8 % kLanes>(v));
+  if constexpr (kLanes > 4) v = join(v, Exchange<4 % kLanes>(v));
+  v = join(v, Exchange<2>(v));
+  v = join(v, Exchange<1>(v));
+  return v[0];
+}
+KVG_INLINE float SumLanes(F v) {
+  return JoinLanes(v, [](F a, F b) { return a + b; });
+}
+// No lane may be NaN.
 KVG_INLINE float MaxLanes(F v) {
-  float lanes[kLanes];
-  StoreAs(lanes, v);
-  float top = lanes[0];
-  for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
-  return top;
+  return JoinLanes(v, [](F a, F b) { return Max(a, b); });
 }
 KVG_INLINE bool AnyLane(I mask) {
 #if defined(__AVX512F__)
@@ -157,8 +183,7 @@ KVG_INLINE F Round(F v) { return (v + kRoundMagic) - kRoundMagic; }
 // e^v. Cephes' reduction and polynomial; about 1 ulp. Exactly 0 below about -104, gradual underflow
 // above, inf past the largest float, NaN for NaN.
 KVG_INLINE F Exp(F v) {
-  v = v > 89.0f ? Splat(89.0f) : v;
-  v = v < -105.0f ? Splat(-105.0f) : v;
+  v = Max(Splat(-105.0f), Min(Splat(89.0f), v));
   const F shifted = Fma(v, Splat(1.44269504088896341f), Splat(kRoundMagic));
   const F n = shifted - kRoundMagic;
   // ln 2 in two parts; the first has so few bits that n times it is exact.
@@ -171,10 +196,14 @@ KVG_INLINE F Exp(F v) {
   p = Fma(p, r, Splat(1.6666665459e-1f));
   p = Fma(p, r, Splat(5.0000001201e-1f));
   p = Fma(p, r * r, r) + 1.0f;
+#if defined(__AVX512F__)
+  return (F)_mm512_maskz_scalef_ps(kAllLanes, (__m512)p, (__m512)n);
+#else
   // 2^n as two factors, each a normal number.
   const I exponent = (I)shifted - (I)Splat(kRoundMagic);
   const I low = exponent >> 1, high = exponent - low;
   return p * (F)((low + 127) << 23) * (F)((high + 127) << 23);
+#endif
 }
 
 // Cephes: a polynomial near 0, where 1 - 2 / (e^2v + 1) would cancel.

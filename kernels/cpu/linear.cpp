@@ -21,8 +21,8 @@ constexpr int64_t kColumns = 64;
 // A second thread must save more time than it costs to wake: this many bytes read, or products.
 constexpr int64_t kBytesPerThread = int64_t{128} << 10;
 constexpr int64_t kProductsPerThread = int64_t{1} << 18;
-// Up to here a product waits for memory, and a thread gets one contiguous run of panels to stream.
-constexpr int64_t kStreamingRows = 16;
+// Enough pieces that the slowest thread is not waited for long.
+constexpr int64_t kPiecesPerThread = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -69,10 +69,46 @@ struct LeftRows {
   int64_t element = 4;  // bytes
 };
 
+// Items 0..n-1, one contiguous run of them per thread: neighbours are neighbours in memory, so that
+// what is fetched ahead is what is needed next. A thread that has finished its own helps others.
+class WorkQueue {
+ public:
+  explicit WorkQueue(int threads) : runs_(static_cast<size_t>(threads)) {}
+
+  void Fill(int64_t items, int threads) {
+    active_ = threads;
+    for (int t = 0; t < threads; ++t) {
+      runs_[t].next.store(items * t / threads, std::memory_order_relaxed);
+      runs_[t].end = items * (t + 1) / threads;
+    }
+  }
+
+  template <class Body>
+  void Drain(int thread, const Body& body) {
+    for (int i = 0; i < active_; ++i) {
+      Run& run = runs_[(thread + i) % active_];
+      for (int64_t item; (item = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) {
+        body(item);
+      }
+    }
+  }
+
+ private:
+  struct alignas(64) Run {  // a cache line each
+    std::atomic<int64_t> next = 0;
+    int64_t end = 0;
+  };
+  std::vector<Run> runs_;
+  int active_ = 0;
+};
+
 class CpuLinear final : public LinearOps {
  public:
   CpuLinear(Isa isa, ThreadSettings threads)
-      : kernels_(KernelsOf(isa)), threads_(threads.threads), scratch_(threads.threads) {
+      : kernels_(KernelsOf(isa)),
+        threads_(threads.threads),
+        scratch_(threads.threads),
+        queue_(threads.threads) {
     for (Buffer& buffer : scratch_) {
       buffer = HostBuffer(ScratchFloats(kProductRows) * int64_t{sizeof(float)});
     }
@@ -93,6 +129,12 @@ class CpuLinear final : public LinearOps {
   int ThreadsFor(int64_t bytes, int64_t products, int64_t items) const {
     const int64_t wanted = std::max(bytes / kBytesPerThread, products / kProductsPerThread);
     return static_cast<int>(std::clamp<int64_t>(std::min(wanted, items), 1, threads_));
+  }
+
+  // Rows per product: many, so that a panel is read seldom, but several products per thread.
+  int64_t RowStep(int64_t m, int64_t panels) const {
+    const int64_t rows = m * panels / (kPiecesPerThread * threads_);
+    return std::clamp(rows / kProductRowStep * kProductRowStep, kProductRowStep, kProductRows);
   }
 
   float* Scratch(int thread) const { return static_cast<float*>(scratch_[thread].data()); }
@@ -124,19 +166,19 @@ class CpuLinear final : public LinearOps {
     const auto* matrix = dynamic_cast<const CpuMatrix*>(&w);
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
-    const int64_t panels = matrix->panels(), blocks = CeilDiv(m, kProductRows);
-    const int64_t items = panels * blocks;
     const DType store = w.dtype();
+    const int64_t panels = matrix->panels(), step = RowStep(m, panels);
+    const int64_t items = panels * CeilDiv(m, step);
     const LeftRows left = PlanLeft(x, store);
     const bool in_place = left.data == x.data;
     const auto multiply = kernels_.multiply[static_cast<int>(store)];
 
     const auto run = [&](int64_t item, int thread) {
-      const int64_t panel = item % panels, row = item / panels * kProductRows;
+      const int64_t panel = item % panels, row = item / panels * step;
       const int64_t column = panel * kColumns;
       multiply({.a = left.data + row * left.stride * left.element,
                 .a_stride = left.stride,
-                .rows = std::min(kProductRows, m - row),
+                .rows = std::min(step, m - row),
                 .panel = matrix->panel(panel),
                 .panel_stride = store == DType::kBF16 ? 2 * kColumns : kColumns,
                 .k = k,
@@ -147,20 +189,14 @@ class CpuLinear final : public LinearOps {
                 .columns = std::min(kColumns, n - column),
                 .scratch = Scratch(thread)});
     };
-    std::atomic<int64_t> next_item = 0;
-    Parallel(ThreadsFor(n * k * SizeOf(store), m * n * k, items), [&](int thread, int threads) {
+    const int threads = ThreadsFor(n * k * SizeOf(store), m * n * k, items);
+    queue_.Fill(items, threads);
+    Parallel(threads, [&](int thread, int team) {
       if (!in_place) {
-        PrepareLeft(x, left, store, m * thread / threads, m * (thread + 1) / threads);
+        PrepareLeft(x, left, store, m * thread / team, m * (thread + 1) / team);
 #pragma omp barrier
       }
-      if (m <= kStreamingRows) {
-        const int64_t end = items * (thread + 1) / threads;
-        for (int64_t i = items * thread / threads; i < end; ++i) run(i, thread);
-      } else {
-        for (int64_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < items;) {
-          run(i, thread);
-        }
-      }
+      queue_.Drain(thread, [&](int64_t item) { run(item, thread); });
     });
   }
 
@@ -245,10 +281,10 @@ class CpuLinear final : public LinearOps {
     const int64_t panel_bytes = std::max<int64_t>(1, k) * kColumns * int64_t{sizeof(float)};
     std::vector<Buffer> rooms(static_cast<size_t>(threads));
     for (Buffer& room : rooms) room = HostBuffer(panel_bytes);
-    std::atomic<int64_t> next_item = 0;
+    queue_.Fill(items, threads);
     Parallel(threads, [&](int thread, int) {
       auto* room = static_cast<float*>(rooms[thread].data());
-      for (int64_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < items;) {
+      queue_.Drain(thread, [&](int64_t i) {
         const int64_t batch = i / panels, column = i % panels * kColumns;
         const int64_t columns = std::min(kColumns, n - column);
         const Right w = right(batch, column, columns, room);
@@ -265,7 +301,7 @@ class CpuLinear final : public LinearOps {
                                 .columns = columns,
                                 .scratch = Scratch(thread)});
         }
-      }
+      });
     });
   }
 
@@ -290,7 +326,8 @@ class CpuLinear final : public LinearOps {
   const LinearKernels& kernels_;
   int threads_;
   std::vector<Buffer> scratch_;  // one per thread
-  Buffer left_;                  // converted left rows of the product under way
+  WorkQueue queue_;
+  Buffer left_;  // converted left rows of the product under way
 };
 
 }  // namespace

@@ -26,12 +26,13 @@ struct PanelProduct {
   float* scratch = nullptr;  // ScratchFloats(rows)
 };
 
-// Rows that one PanelProduct should get: what is reused of the left rows then stays in L2.
-inline constexpr int64_t kProductRows = 192;
+// Most rows of one PanelProduct. A multiple of every tile height.
+inline constexpr int64_t kProductRows = 384;
+inline constexpr int64_t kProductRowStep = 96;
 
-// Floats of scratch: the running sums, and one panel block widened to f32.
-constexpr int64_t WidenedFloats() { return int64_t{512} * 64; }
-constexpr int64_t ScratchFloats(int64_t rows) { return rows * 64 + WidenedFloats(); }
+// Floats of scratch: one panel block widened to f32, and the running sums.
+inline constexpr int64_t kWidenedFloats = int64_t{64} << 10;
+constexpr int64_t ScratchFloats(int64_t rows) { return kWidenedFloats + rows * 64; }
 
 struct LinearKernels {
   // Indexed by weight dtype: f32, f16, bf16.

@@ -9,13 +9,15 @@
 namespace kvgauge {
 namespace {
 
-// Bytes of a panel that are multiplied by all rows before the next ones are read: a share of L2
-// that leaves room for the same amount on its way in.
-constexpr int64_t kBlockBytes = int64_t{64} << 10;
 // How far ahead of a panel that is read once memory is asked for.
 constexpr int64_t kPrefetchBytes = 4096;
 // From here on a 16-bit panel block is widened to f32 once rather than in every register tile.
-constexpr int64_t kWidenRows = 2 * kPanelTileRows + 1;
+// AVX-512 converts at full rate beside the products on some processors, so only where there are
+// enough rows to pay for it on any.
+template <class V>
+constexpr int64_t WidenRows() {
+  return V::kLanes == 16 ? 33 : kPanelTileRows + 1;
+}
 
 template <class Format>
 constexpr bool IsWidening() {
@@ -68,22 +70,28 @@ void Multiply(const PanelProduct& p) {
   [[maybe_unused]] const typename Panels::ThreadScope scope;
   using A = typename Format::A;
   using B = typename Format::B;
+  using V = typename Panels::Vec;
   constexpr int64_t kStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(B)};
   const int64_t steps = (p.k + Format::kStepK - 1) / Format::kStepK;
   const bool dense = p.panel_stride == kPanelColumns * Format::kStepK;
-  float* const sums = p.scratch + WidenedFloats();
-  const bool once = p.rows <= kPanelTileRows;
-  // A panel read once is one block; its next bytes (or the next panel's) are not far.
-  const int64_t block = once ? steps : kBlockBytes / kStepBytes;
-  const int64_t ahead = once ? kPrefetchBytes : kBlockBytes;
-  const bool widen = IsWidening<Format>() && p.rows >= kWidenRows;
+  // Nothing to do but to store: the sums run in the output itself.
+  const bool plain = p.alpha == 1.0f && p.bias == nullptr && !p.add && p.columns == kPanelColumns;
+  float* const sums = plain ? p.out : p.scratch + kWidenedFloats;
+  const int64_t sums_stride = plain ? p.out_stride : kPanelColumns;
+  const bool widen = IsWidening<Format>() && p.rows >= WidenRows<V>();
+  const bool once = p.rows <= Format::kOnePassRows;
+  // A panel that is read once is one block, and what is read next is not far.
+  static_assert(Format::kBlockBytes <= kWidenedFloats * int64_t{sizeof(float)});
+  constexpr int64_t kWideStepBytes = kPanelColumns * Format::kStepK * int64_t{sizeof(float)};
+  const int64_t block = once ? steps : Format::kBlockBytes / (widen ? kWideStepBytes : kStepBytes);
+  const int64_t ahead = once ? kPrefetchBytes : block * kStepBytes;
   PanelOperands<Format> q{.a = static_cast<const A*>(p.a),
                           .a_stride = p.a_stride,
                           .panel = static_cast<const B*>(p.panel),
                           .panel_stride = p.panel_stride,
                           .acc = sums,
-                          .acc_stride = kPanelColumns};
-  for (int64_t done = 0; done < steps || done == 0; done += q.steps) {
+                          .acc_stride = sums_stride};
+  for (int64_t done = 0; done == 0 || done < steps; done += q.steps) {
     q.steps = steps - done < block ? steps - done : block;
     q.resume = done > 0;
     if constexpr (IsWidening<Format>()) {
@@ -96,7 +104,7 @@ void Multiply(const PanelProduct& p) {
                          .panel_stride = kPanelColumns,
                          .steps = q.steps * Format::kStepK,
                          .acc = sums,
-                         .acc_stride = kPanelColumns,
+                         .acc_stride = sums_stride,
                          .resume = q.resume},
                         p.rows);
       }
@@ -109,7 +117,7 @@ void Multiply(const PanelProduct& p) {
     q.panel += q.steps * q.panel_stride;
     if (steps == 0) break;
   }
-  Finish<typename Panels::Vec>(p, sums);
+  if (!plain) Finish<V>(p, sums);
 }
 
 // Conversions of a row: whole vectors in place, the rest through a padded copy, so that every

@@ -26,15 +26,13 @@ class CpuPacking final : public PackingOps {
 
  private:
   void DoPackBits(const Tensor& codes, int bits, Tensor packed) override {
-    Rows(codes, kByte_ns, [&](int64_t i) {
-      k_.pack(Bytes(codes, i), codes.shape[1], bits, Bytes(packed, i));
-    });
+    Rows(codes, kByte_ns,
+         [&](int64_t i) { k_.pack(Bytes(codes, i), codes.shape[1], bits, Bytes(packed, i)); });
   }
 
   void DoUnpackBits(const Tensor& packed, int bits, Tensor codes) override {
-    Rows(codes, kByte_ns, [&](int64_t i) {
-      k_.unpack(Bytes(packed, i), codes.shape[1], bits, Bytes(codes, i));
-    });
+    Rows(codes, kByte_ns,
+         [&](int64_t i) { k_.unpack(Bytes(packed, i), codes.shape[1], bits, Bytes(codes, i)); });
   }
 
   void DoQuantizeGroups(const Tensor& x, int bits, int64_t group, GroupQuantization kind,

@@ -63,6 +63,11 @@ void PackRow(const uint8_t* codes, int64_t n, uint8_t* packed) {
       StoreAs(packed, __builtin_convertvector(words, typename Narrowed<kBits>::Vector));
     }
   }
+  if constexpr (kBits == 3) {  // four bytes where the next word will overwrite the fourth
+    for (; i + 16 <= n; i += 8, packed += kBits) {
+      StoreAs(packed, static_cast<uint32_t>(Squeeze<kBits>(LoadAs<uint64_t>(codes + i))));
+    }
+  }
   for (; i + 8 <= n; i += 8, packed += kBits) {
     const uint64_t word = Squeeze<kBits>(LoadAs<uint64_t>(codes + i));
     std::memcpy(packed, &word, kBits);
@@ -83,6 +88,11 @@ void UnpackRow(const uint8_t* packed, int64_t n, uint8_t* codes) {
     for (; i + 8 * kWords <= n; i += 8 * kWords, packed += kBits * kWords) {
       const auto narrow = LoadAs<typename Narrowed<kBits>::Vector>(packed);
       StoreAs(codes + i, Spread<kBits>(__builtin_convertvector(narrow, U64)));
+    }
+  }
+  if constexpr (kBits == 3) {  // the fourth byte belongs to the next word
+    for (; i + 16 <= n; i += 8, packed += kBits) {
+      StoreAs(codes + i, Spread<kBits>(LoadAs<uint32_t>(packed) & uint64_t{0xffffff}));
     }
   }
   for (; i + 8 <= n; i += 8, packed += kBits) {
@@ -131,6 +141,12 @@ void Unpack(const uint8_t* packed, int64_t n, int bits, uint8_t* codes) {
 KVG_INLINE U8 NarrowCodes(I codes) {
 #if defined(__AVX512F__)
   return (U8)_mm512_maskz_cvtepi32_epi8(kAllLanes, (__m512i)codes);
+#elif defined(__AVX2__)  // gcc 12 takes the generic conversion apart
+  const __m128i low = _mm256_castsi256_si128((__m256i)codes);
+  const __m128i high = _mm256_extracti128_si256((__m256i)codes, 1);
+  const __m128i words = _mm_packus_epi32(low, high);
+  const int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
+  return LoadAs<U8>(&bytes);
 #else
   return __builtin_convertvector(codes, U8);
 #endif
@@ -143,8 +159,12 @@ KVG_INLINE void StoreCodes(uint8_t* p, I codes, Part part) {
 }
 KVG_INLINE F CodesAsF(U8 codes) {
 #if defined(__AVX512F__)
-  return (F)_mm512_maskz_cvtepi32_ps(
-      kAllLanes, _mm512_maskz_cvtepu8_epi32(kAllLanes, (__m128i)codes));
+  return (F)_mm512_maskz_cvtepi32_ps(kAllLanes,
+                                     _mm512_maskz_cvtepu8_epi32(kAllLanes, (__m128i)codes));
+#elif defined(__AVX2__)
+  int64_t bytes;
+  std::memcpy(&bytes, &codes, sizeof bytes);
+  return (F)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes)));
 #else
   return __builtin_convertvector(__builtin_convertvector(codes, I), F);
 #endif
@@ -165,8 +185,8 @@ void Quantize(const float* x, int64_t n, int bits, int64_t group, GroupQuantizat
     F low_lanes = Splat(x[0]), high_lanes = low_lanes;
     ForLanes(group, [&](int64_t i, auto count) {
       const F v = KeepOr(Load(x + i, count), count, x[0]);
-      low_lanes = Min(low_lanes, v);
-      high_lanes = Max(high_lanes, v);
+      low_lanes = Min(v, low_lanes);
+      high_lanes = Max(v, high_lanes);
     });
     const float low = -MaxLanes(-low_lanes), high = MaxLanes(high_lanes);
     const float largest = high > -low ? high : -low;
@@ -179,7 +199,7 @@ void Quantize(const float* x, int64_t n, int bits, int64_t group, GroupQuantizat
     const float divisor = step == 0 ? kHuge : step;
     ForLanes(group, [&](int64_t i, auto count) {
       const F code = Round((Load(x + i, count) - shift) / divisor) + base;
-      const F kept = Min(Splat(top_code), Max(F{}, code));
+      const F kept = Min(Max(code, F{}), Splat(top_code));
       StoreCodes(codes + i, __builtin_convertvector(kept, I), count);
     });
   }

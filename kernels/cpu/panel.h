@@ -72,6 +72,14 @@ template <int N, class F>
   (std::make_integer_sequence<int, N>{});
 }
 
+// Bytes of a panel that all rows are multiplied by before the next ones are read. As much again is
+// on its way in, so that it should be a quarter of L2: 1 MiB and more on processors with AVX-512.
+// Longer blocks put off the storing and reloading of sums.
+template <class V>
+constexpr int64_t VectorBlockBytes() {
+  return V::kLanes == 16 ? int64_t{256} << 10 : int64_t{64} << 10;
+}
+
 // Formats over a vector type V, which a panel_<isa>.h defines:
 //   V::F              a register of V::kLanes floats
 //   V::kRegisters     architectural registers
@@ -80,7 +88,9 @@ template <int N, class F>
 //   StoreF16(p, v) StoreBf16(p, v)   rounded to nearest even; NaN stays NaN
 //   LoadBf16Even(p) LoadBf16Odd(p)   one value of each of kLanes pairs, widened
 //   Prefetch(p)
-//
+// A format says how many rows one pass over the panel serves (kOnePassRows), and how many bytes of
+// it should be multiplied by all rows before going on (kBlockBytes).
+
 // One step of an outer product. The smaller side is held in registers, the larger one streams.
 template <class V, int kRows, int kVectors, class LeftAt, class RightAt>
 [[gnu::always_inline]] inline void OuterStep(LeftAt left, RightAt right,
@@ -108,6 +118,8 @@ struct F32Panel {
   using A = float;
   using B = float;
   static constexpr int kStepK = 1;
+  static constexpr int64_t kOnePassRows = kPanelTileRows;
+  static constexpr int64_t kBlockBytes = VectorBlockBytes<V>();
 
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
@@ -123,6 +135,8 @@ struct F16Panel {
   using A = float;
   using B = uint16_t;
   static constexpr int kStepK = 1;
+  static constexpr int64_t kOnePassRows = kPanelTileRows;
+  static constexpr int64_t kBlockBytes = VectorBlockBytes<V>();
 
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
@@ -139,6 +153,8 @@ struct Bf16WidenPanel {
   using A = float;
   using B = uint16_t;
   static constexpr int kStepK = 2;
+  static constexpr int64_t kOnePassRows = kPanelTileRows;
+  static constexpr int64_t kBlockBytes = VectorBlockBytes<V>();
 
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,

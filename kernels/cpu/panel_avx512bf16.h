@@ -14,6 +14,8 @@ struct Bf16DotPanel {
   using A = uint16_t;
   using B = uint16_t;
   static constexpr int kStepK = 2;
+  static constexpr int64_t kOnePassRows = kPanelTileRows;
+  static constexpr int64_t kBlockBytes = VectorBlockBytes<Avx512Vec>();
 
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,

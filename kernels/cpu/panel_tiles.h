@@ -20,25 +20,33 @@ struct Bf16TilePanel {
   static constexpr int kStepK = 2;
   using Operands = PanelOperands<Bf16TilePanel>;
 
-  static void Rows(Operands p, int64_t rows) {
-    while (rows > 0) {
-      if (rows <= kTileRows) {
-        OneByFour(p, rows);
-        return;
+  // One pass over the panel serves 16 rows, so nothing is gained by keeping it; beyond that, half a
+  // block of 64 KiB stays in L1 while the left rows stream from L2.
+  static constexpr int64_t kOnePassRows = 16;
+  static constexpr int64_t kBlockBytes = int64_t{64} << 10;
+
+  static void Rows(const Operands& p, int64_t rows) {
+    const int64_t paired = (rows + kTileRows - 1) / (2 * kTileRows) * (2 * kTileRows);
+    for (int half = 0; half < 2; ++half) {
+      for (int64_t r = 0; r < paired; r += 2 * kTileRows) {
+        const int64_t second = rows - r - kTileRows;
+        TwoByTwo(From(p, r), second < kTileRows ? second : kTileRows, half);
       }
-      const int64_t second = rows < 2 * kTileRows ? rows - kTileRows : kTileRows;
-      TwoByTwo(p, second, 0);
-      TwoByTwo(p, second, 1);
-      rows -= kTileRows + second;
-      p.a += 2 * kTileRows * p.a_stride;
-      p.acc += 2 * kTileRows * p.acc_stride;
-      p.prefetch = nullptr;
     }
+    if (paired < rows) OneByFour(From(p, paired), rows - paired);
   }
 
  private:
   static constexpr int64_t kTileRows = 16, kTileSteps = kPanelSplit, kTileColumns = 16;
   static constexpr int64_t kTileBytes = 64;  // of one row
+
+  // The rows from `row` on. What is wanted next is fetched along with the first.
+  static Operands From(Operands p, int64_t row) {
+    p.a += row * p.a_stride;
+    p.acc += row * p.acc_stride;
+    if (row > 0) p.prefetch = nullptr;
+    return p;
+  }
 
   // A tile that reaches over the edge is completed with zeros here; a whole one is read in place.
   struct Staged {

@@ -43,16 +43,16 @@ KVG_INLINE float MaxOf(int64_t n, Term term) {
   F a = Splat(-kInfinity), b = a;
   int64_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = Max(a, term(i, Whole{}));
-    b = Max(b, term(i + kLanes, Whole{}));
+    a = Max(term(i, Whole{}), a);
+    b = Max(term(i + kLanes, Whole{}), b);
   }
   if (i + kLanes <= n) {
-    a = Max(a, term(i, Whole{}));
+    a = Max(term(i, Whole{}), a);
     i += kLanes;
   }
   if (i < n) {
     const Part part{static_cast<int>(n - i)};
-    b = Max(b, KeepOr(term(i, part), part, -kInfinity));
+    b = Max(KeepOr(term(i, part), part, -kInfinity), b);
   }
   return MaxLanes(Max(a, b));
 }
@@ -71,7 +71,7 @@ KVG_INLINE void WithType(DType type, Body body) {
 }
 
 struct Relu {
-  KVG_INLINE F operator()(F v) const { return v < 0.0f ? F{} : v; }
+  KVG_INLINE F operator()(F v) const { return Max(F{}, v); }
 };
 struct Silu {
   KVG_INLINE F operator()(F v) const { return v / (Exp(-v) + 1.0f); }
@@ -197,16 +197,6 @@ void RopeTableRow(const int32_t* positions, const float* inverse_frequency, cons
   }
 }
 
-KVG_INLINE F SwapPairs(F v) {
-#if defined(__AVX512F__)
-  return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-#elif defined(__AVX2__)
-  return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
-#else
-  return __builtin_shufflevector(v, v, 1, 0, 3, 2);
-#endif
-}
-
 void RopeRow(const float* cos, const float* sin, int64_t half, RopeLayout layout, bool inverse,
              float* x, int64_t heads, int64_t head_stride) {
   const float turn = inverse ? -1.0f : 1.0f;
@@ -236,7 +226,7 @@ void RopeRow(const float* cos, const float* sin, int64_t half, RopeLayout layout
       float* head = x + h * head_stride + 2 * begin;
       ForLanes(2 * pairs, [&](int64_t i, auto count) {
         const F v = Load(head + i, count), c = Load(twice_cos + i, count);
-        Store(head + i, Fma(v, c, SwapPairs(v) * Load(signed_sin + i, count)), count);
+        Store(head + i, Fma(v, c, Exchange<1>(v) * Load(signed_sin + i, count)), count);
       });
     }
   }
@@ -282,8 +272,9 @@ void AffineRow(const float* x, int64_t n, float scale, float shift, float* out) 
 }
 
 void SoftCapRow(const float* x, int64_t n, float cap, float* out) {
+  const float inverse = 1 / cap;
   ForLanes(n, [&](int64_t i, auto count) {
-    Store(out + i, Tanh(Load(x + i, count) / cap) * cap, count);
+    Store(out + i, Tanh(Load(x + i, count) * inverse) * cap, count);
   });
 }
 
@@ -309,30 +300,38 @@ float LogSumExpRow(const float* x, int64_t n) {
   return static_cast<float>(static_cast<double>(shift) + __builtin_log(sum));
 }
 
-// `better(v, acc)` says where v replaces acc; a NaN always does, and nothing replaces it.
-template <class Better>
-KVG_INLINE float Extreme(const float* x, int64_t n, float start, Better better) {
-  F acc = Splat(start);
-  ForLanes(n, [&](int64_t i, auto count) {
-    const F v = KeepOr(Load(x + i, count), count, start);
-    acc = (better(v, acc) | (v != v)) ? v : acc;
-  });
-  float lanes[kLanes];
-  StoreAs(lanes, acc);
-  float result = lanes[0];
-  for (int i = 1; i < kLanes; ++i) {
-    const bool replace = start < 0 ? lanes[i] > result : lanes[i] < result;
-    if (replace || lanes[i] != lanes[i]) result = lanes[i];
+// Maximum (or minimum) of the row; a NaN gets in and stays.
+template <bool kMax>
+KVG_INLINE float Extreme(const float* x, int64_t n) {
+  const float start = kMax ? -kInfinity : kInfinity;
+  const auto step = [](F acc, F v) {
+    const I better = kMax ? v > acc : v < acc;
+    return (better | (v != v)) ? v : acc;
+  };
+  F a = Splat(start), b = a, c = a, d = a;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    a = step(a, Load(x + i, Whole{}));
+    b = step(b, Load(x + i + kLanes, Whole{}));
+    c = step(c, Load(x + i + 2 * kLanes, Whole{}));
+    d = step(d, Load(x + i + 3 * kLanes, Whole{}));
   }
-  return result;
+  for (; i + kLanes <= n; i += kLanes) a = step(a, Load(x + i, Whole{}));
+  if (i < n) {
+    const Part part{static_cast<int>(n - i)};
+    b = step(b, KeepOr(Load(x + i, part), part, start));
+  }
+  const F all = step(step(a, b), step(c, d));
+  if (AnyLane(all != all)) return __builtin_nanf("");
+  return kMax ? MaxLanes(all) : -MaxLanes(-all);
 }
 
 float ReduceRow(const float* x, int64_t n, Reduction kind) {
   switch (kind) {
     case Reduction::kMax:
-      return Extreme(x, n, -kInfinity, [](F v, F acc) { return v > acc; });
+      return Extreme<true>(x, n);
     case Reduction::kMin:
-      return Extreme(x, n, kInfinity, [](F v, F acc) { return v < acc; });
+      return Extreme<false>(x, n);
     case Reduction::kSumSquares:
       return static_cast<float>(BlockedSum(n, [x](F acc, int64_t i, auto count) {
         const F v = Load(x + i, count);
@@ -379,14 +378,21 @@ void ReduceColumnsBlock(const float* x, int64_t stride, int64_t m, int64_t colum
     }
     return;
   }
-  double sums[kColumnBlock] = {};
+  double sums[kColumnBlock];
+  for (int64_t j = 0; j < columns; ++j) sums[j] = 0;
   if (kind == Reduction::kSumSquares) {
     AddColumns<true>(x, stride, m, columns, sums);
   } else {
     AddColumns<false>(x, stride, m, columns, sums);
   }
-  const double parts = kind == Reduction::kMean ? static_cast<double>(m) : 1.0;
-  for (int64_t j = 0; j < columns; ++j) out[j] = static_cast<float>(sums[j] / parts);
+  if (kind == Reduction::kMean) {
+    for (int64_t j = 0; j < columns; ++j) sums[j] /= static_cast<double>(m);
+  }
+  int64_t j = 0;
+  for (; j + kLanes / 2 <= columns; j += kLanes / 2) {
+    StoreAs(out + j, __builtin_convertvector(LoadAs<D>(sums + j), HalfF));
+  }
+  for (; j < columns; ++j) out[j] = static_cast<float>(sums[j]);
 }
 
 int64_t ArgMaxRow(const float* x, int64_t n) {

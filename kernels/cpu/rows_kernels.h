@@ -38,7 +38,7 @@ struct RowKernels {
   void (*convert)(const void* x, DType type, int64_t n, void* out, DType out_type);
 };
 
-inline constexpr int64_t kColumnBlock = 512;
+inline constexpr int64_t kColumnBlock = 2048;
 
 const RowKernels& PortableRowKernels();
 const RowKernels& Avx2RowKernels();

@@ -108,10 +108,11 @@ class CpuSelect final : public SelectOps {
       KVG_CHECK(index.i32()[i] >= -1 && index.i32()[i] < out.shape[0], "row index out of range");
     }
     // Several rows may go to one place, in order; so threads share out columns.
-    constexpr int64_t kColumns = 64;
-    const double cost = kMove_ns * static_cast<double>(m * kColumns);
-    SplitWork(threads_, (d + kColumns - 1) / kColumns, cost, [&](int64_t piece) {
-      const int64_t begin = piece * kColumns, size = std::min(kColumns, d - begin);
+    const int64_t share = (d + threads_.threads - 1) / threads_.threads;
+    const int64_t columns = std::max<int64_t>(64, (share + 15) / 16 * 16);
+    const double cost = kMove_ns * static_cast<double>(m * columns);
+    SplitWork(threads_, (d + columns - 1) / columns, cost, [&](int64_t piece) {
+      const int64_t begin = piece * columns, size = std::min(columns, d - begin);
       for (int64_t i = 0; i < m; ++i) {
         const int64_t at = index.i32()[i];
         if (at < 0) continue;

@@ -24,6 +24,20 @@ struct Avx2Vector {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
+  // Nearest even, denormals too; NaN becomes quiet.
+  static void StoreBf16(uint16_t* p, F v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i nearest =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    const __m256i kept =
+        _mm256_srli_epi32(_mm256_blendv_epi8(nearest, quiet, _mm256_castps_si256(nan)), 16);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
+  }
   // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
   static F LoadFirst(const uint16_t* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(LoadBits(p), 16));

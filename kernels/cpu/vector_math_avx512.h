@@ -4,11 +4,15 @@
 #pragma once
 
 // gcc 12 warns about the intrinsics' own "undefined" operands (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
 
 #include <cstdint>
 
@@ -29,6 +33,17 @@ struct Avx512Vector {
   static void StoreF16(uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // Nearest even, denormals too; NaN becomes quiet.
+  static void StoreBf16(uint16_t* p, F v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i nearest =
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i kept = _mm512_mask_or_epi32(nearest, nan, bits, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
   }
   // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
   static F LoadFirst(const uint16_t* p) {
@@ -97,7 +112,10 @@ struct Avx512Bf16Vector : Avx512Vector {
   static F DotPairs(F sum, Pairs a, Pairs b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
   }
-  static void StoreBf16(uint16_t* p, F v) {
+  // Keeps the compiler from dropping a load whose only purpose is to have happened.
+  static void Touch(Pairs x) { asm volatile("" : : "v"(x)); }
+  // Rounds as StoreBf16 does where v is 0, normal or NaN; denormals become 0.
+  static void StoreBf16Normal(uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
   }
 };

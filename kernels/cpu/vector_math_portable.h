@@ -30,6 +30,9 @@ struct PortableVector {
   static void StoreF16(uint16_t* p, F v) {
     for (int i = 0; i < kLanes; ++i) p[i] = F32ToF16(v[i]);
   }
+  static void StoreBf16(uint16_t* p, F v) {
+    for (int i = 0; i < kLanes; ++i) p[i] = F32ToBf16(v[i]);
+  }
   // bf16 pairs, one per 32-bit lane: the first (low half) and the second (high half) of each.
   static F LoadFirst(const uint16_t* p) { return (F)(LoadBits(p) << 16); }
   static F LoadSecond(const uint16_t* p) { return (F)(LoadBits(p) & 0xffff0000u); }

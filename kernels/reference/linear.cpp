@@ -61,11 +61,13 @@ class ReferenceLinear final : public LinearOps {
     const auto* matrix = dynamic_cast<const ReferenceMatrix*>(&w);
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t k = w.in_features();
+    std::vector<double> left(static_cast<size_t>(k));
     for (int64_t i = 0; i < x.shape[0]; ++i) {
+      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(At(x, i, p), w.dtype());
       for (int64_t j = 0; j < w.out_features(); ++j) {
         const float* row = matrix->values.data() + j * k;
         double sum = 0;
-        for (int64_t p = 0; p < k; ++p) sum += double{Rounded(At(x, i, p), w.dtype())} * row[p];
+        for (int64_t p = 0; p < k; ++p) sum += left[p] * row[p];
         if (!bias.empty()) sum += bias.f32()[j];
         float& to = out.f32()[i * out.stride[0] + j];
         to = static_cast<float>(mode == MatMulMode::kAdd ? to + sum : sum);

@@ -54,7 +54,8 @@ class ReferencePacking final : public PackingOps {
         for (int64_t j = 0; j < group; ++j) {
           float code = step == 0 ? 0.0f : std::nearbyint((values[j] - shift) / step);
           if (symmetric) code += middle;
-          Bytes(codes, i)[g * group + j] = static_cast<uint8_t>(code > 0 ? std::min(code, top_code) : 0.0f);
+          Bytes(codes, i)[g * group + j] =
+              static_cast<uint8_t>(code > 0 ? std::min(code, top_code) : 0.0f);
         }
       }
     }

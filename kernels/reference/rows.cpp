@@ -26,7 +26,8 @@ double Apply(Activation act, double x) {
       return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case Activation::kGeluTanh: {
       const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-      return 0.5 * x * (1 + std::tanh(inner));
+      // 0.5 (1 + tanh), in the form that does not cancel.
+      return x / (1 + std::exp(-2 * inner));
     }
   }
   return kNan;

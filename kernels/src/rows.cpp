@@ -136,6 +136,7 @@ void RowOps::SoftCap(const Tensor& x, float cap, Tensor out) {
 
 void RowOps::Softmax(const Tensor& x, float scale, Tensor out) {
   CheckElementwise("Softmax", x, out);
+  KVG_OP_CHECK(scale > 0, "Softmax (scale must be positive)", x, out);
   ForFolded("Softmax", x, out,
             [&](const Tensor& from, const Tensor& to) { DoSoftmax(from, scale, to); });
 }

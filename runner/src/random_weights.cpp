@@ -93,10 +93,12 @@ class RandomSource final : public WeightSource {
         Fill(spec, key, count, static_cast<float*>(buffer->data()), [](float v) { return v; });
         break;
       case DType::kBF16:
-        Fill(spec, key, count, static_cast<uint16_t*>(buffer->data()), F32ToBf16);
+        Fill(spec, key, count, static_cast<uint16_t*>(buffer->data()),
+             [](float v) { return F32ToBf16(v); });
         break;
       default:
-        Fill(spec, key, count, static_cast<uint16_t*>(buffer->data()), F32ToF16);
+        Fill(spec, key, count, static_cast<uint16_t*>(buffer->data()),
+             [](float v) { return F32ToF16(v); });
         break;
     }
     return WeightTensor{ContiguousView(buffer->data(), dtype_, spec.shape), buffer};

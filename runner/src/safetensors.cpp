@@ -137,7 +137,7 @@ Result<std::unique_ptr<WeightSource>> OpenSharded(const std::string& directory,
     if (shards.contains(file)) continue;
     Result<Shard> shard = OpenShard(directory + "/" + file);
     if (!shard.ok()) return shard.error().Wrap(index_path);
-    shards.emplace(file, *std::move(shard));
+    shards.emplace(file, std::move(shard).value());
   }
   std::map<std::string, Located> tensors;
   std::vector<std::string> unlisted;

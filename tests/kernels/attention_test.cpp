@@ -12,6 +12,7 @@
 
 #include "cpu/attention_kernels.h"
 #include "cpu/cpu.h"
+#include "cpu/vector_math.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
@@ -231,6 +232,404 @@ TEST(Attention, EveryInstructionSetMatchesTheReference) {
       }
       EXPECT_LE(differing, 1);
     }
+  }
+}
+
+// Attends the rows of a case in chunks; `batched` puts the chunks of one call into one batch, each
+// as its own item, instead of one call per chunk.
+std::vector<float> AttendInChunks(AttentionOps& ops, const Case& c, const Inputs& in, int64_t chunk,
+                                  bool batched, std::vector<float>& lse,
+                                  std::vector<float>& entropy) {
+  const AttentionShape shape = c.Shape();
+  Cache cache(ops, shape.format, c.kv_heads, c.entries());
+  std::vector<float> out;
+  const Tensor result = Make(out, {c.rows, c.query_heads, c.value_dim});
+  const AttentionCapture capture = {Make(lse, {c.query_heads, c.rows}),
+                                    Make(entropy, {c.query_heads, c.rows})};
+  cache.Write(ops, in.K(c).Slice(0, c.past), in.V(c).Slice(0, c.past), 0);
+  std::vector<AttentionItem> items;
+  for (int64_t row = 0; row < c.rows; row += chunk) {
+    const int64_t end = std::min(c.rows, row + chunk);
+    cache.Write(ops, in.K(c).Slice(c.past + row, c.past + end),
+                in.V(c).Slice(c.past + row, c.past + end), c.past + row);
+    items.push_back({row, end - row, c.past + row, cache.lists()});
+    if (!batched) ops.Attend(shape, {&items.back(), 1}, in.Q(c), result, capture);
+  }
+  if (batched) ops.Attend(shape, items, in.Q(c), result, capture);
+  return out;
+}
+
+std::vector<Case> IndependenceCases() {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t group : {1, 3, 4, 7}) {
+      Case c;
+      c.dtype = dtype;
+      c.key_dim = group == 3 ? 64 : 33;
+      c.value_dim = group == 4 ? 80 : 24;
+      c.query_heads = group;
+      c.kv_heads = 1;
+      c.rows = 45;
+      c.past = 490;  // rows cross the end of the first span
+      c.window = group == 4 ? 60 : group == 7 ? 300 : 0;
+      c.softcap = group == 7 ? 5.0f : 0.0f;
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+// A row gets the same bits in a whole prefill, in chunks, in a batch, and on any number of threads.
+TEST(Attention, RowsDoNotDependOnTheirCompany) {
+  for (const Isa isa : SupportedIsas()) {
+    for (const Case& c : IndependenceCases()) {
+      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + c.Name());
+      const Inputs in(c);
+      std::vector<float> lse, entropy;
+      const std::vector<float> whole =
+          AttendInChunks(*MakeCpuAttention(isa, {1}), c, in, c.rows, false, lse, entropy);
+      struct Way {
+        int threads;
+        int64_t chunk;
+        bool batched;
+      };
+      for (const auto& [threads, chunk, batched] :
+           {Way{1, 1, false}, Way{1, 2, true}, Way{2, 3, false}, Way{2, 1, true}, Way{2, 17, false},
+            Way{2, 64, true}, Way{4, 32, false}}) {
+        const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {threads});
+        std::vector<float> chunk_lse, chunk_entropy;
+        EXPECT_TRUE(
+            SameBits(AttendInChunks(*ops, c, in, chunk, batched, chunk_lse, chunk_entropy), whole))
+            << chunk << " rows a chunk, " << threads << " threads, batched " << batched;
+        EXPECT_TRUE(SameBits(chunk_lse, lse));
+        EXPECT_TRUE(SameBits(chunk_entropy, entropy));
+      }
+    }
+  }
+}
+
+// Captures do not depend on threads, and the column pass sees exactly the probabilities that the
+// window pass reports.
+TEST(Attention, CapturesAgreeBitForBit) {
+  for (const Isa isa : SupportedIsas()) {
+    for (const Case& c : IndependenceCases()) {
+      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + c.Name());
+      const Inputs in(c);
+      const Results one = RunAll(*MakeCpuAttention(isa, {1}), c, in);
+      const Results four = RunAll(*MakeCpuAttention(isa, {4}), c, in);
+      EXPECT_TRUE(SameBits(four.window, one.window));
+      for (int i = 0; i < 4; ++i) EXPECT_TRUE(SameBits(four.columns[i], one.columns[i]));
+
+      const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
+      const AttentionShape shape = c.Shape();
+      Cache cache(*ops, shape.format, c.kv_heads, c.entries());
+      cache.Write(*ops, in.K(c), in.V(c), 0);
+      const AttentionItem item = {0, c.rows, c.past, cache.lists()};
+      const Tensor lse = View(one.lse, {c.query_heads, c.rows});
+      std::vector<float> probabilities, sums;
+      ops->WindowProbabilities(shape, item, in.Q(c), lse,
+                               Make(probabilities, {c.query_heads, c.rows, c.entries()}));
+      ColumnRequest request;
+      request.rows = c.rows;
+      ops->ReduceColumns(shape, item, in.Q(c), lse, request,
+                         Make(sums, {c.query_heads, c.entries()}));
+      std::vector<float> want(sums.size());
+      for (int64_t h = 0; h < c.query_heads; ++h) {
+        for (int64_t i = 0; i < c.rows; ++i) {
+          for (int64_t j = 0; j < c.entries(); ++j) {
+            want[h * c.entries() + j] += probabilities[(h * c.rows + i) * c.entries() + j];
+          }
+        }
+      }
+      EXPECT_TRUE(SameBits(sums, want));
+      // Every row's probabilities sum to 1.
+      double total = 0;
+      for (const float s : sums) total += s;
+      EXPECT_NEAR(total, static_cast<double>(c.query_heads * c.rows), 1e-4 * c.rows);
+      for (const float value : one.lse) ASSERT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
+TEST(Attention, ReadingBackIsRounding) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t key_dim : {8, 33, 130}) {
+      Case c;
+      c.dtype = dtype;
+      c.key_dim = key_dim;
+      c.value_dim = key_dim + 2;
+      c.kv_heads = 3;
+      c.rows = 150;
+      Inputs in(c);
+      in.k[5] = 1e-41f;  // denormal in every type but bf16's range
+      in.k[6] = 65520.0f;
+      in.v[7] = -3e-6f;
+      std::vector<Backend> backends = CpuBackends(2);
+      backends.push_back({"reference", MakeReferenceAttention()});
+      for (const Backend& b : backends) {
+        SCOPED_TRACE(b.name + ": " + c.Name());
+        const KvFormat format = c.Shape().format;
+        // Heads outermost in memory: writes take strides.
+        Tensor keys = in.K(c), values = in.V(c);
+        keys.stride = {c.key_dim, c.rows * c.key_dim, 1, 0};
+        values.stride = {c.value_dim, c.rows * c.value_dim, 1, 0};
+        Cache cache(*b.ops, format, c.kv_heads, c.rows);
+        int64_t from = 0;
+        for (const int64_t to : {1, 2, 64, 67, 150}) {
+          cache.Write(*b.ops, keys.Slice(from, to), values.Slice(from, to), from);
+          from = to;
+        }
+        const auto round = [&](float x) {
+          return dtype == DType::kF16    ? F16ToF32(F32ToF16(x))
+                 : dtype == DType::kBF16 ? Bf16ToF32(F32ToBf16(x))
+                                         : x;
+        };
+        for (int64_t h = 0; h < c.kv_heads; ++h) {
+          for (const int64_t first : {0, 63}) {
+            const int64_t n = c.rows - first;
+            std::vector<float> k, v, want_k, want_v;
+            const Tensor none;
+            b.ops->ReadKv(format, cache.lists()[h], first, Make(k, {n, c.key_dim}), none);
+            b.ops->ReadKv(format, cache.lists()[h], first, none, Make(v, {n, c.value_dim}));
+            for (int64_t i = (h * c.rows + first) * c.key_dim; i < (h + 1) * c.rows * c.key_dim;
+                 ++i) {
+              want_k.push_back(round(in.k[i]));
+            }
+            for (int64_t i = (h * c.rows + first) * c.value_dim; i < (h + 1) * c.rows * c.value_dim;
+                 ++i) {
+              want_v.push_back(round(in.v[i]));
+            }
+            EXPECT_TRUE(SameBits(k, want_k));
+            EXPECT_TRUE(SameBits(v, want_v));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, PageBytesAreExact) {
+  for (const Backend& b : CpuBackends(1)) {
+    EXPECT_EQ(b.ops->KeyPageBytes({DType::kBF16, 64, 64}), 64 * 64 * 2);
+    EXPECT_EQ(b.ops->ValuePageBytes({DType::kBF16, 64, 64}), 64 * 64 * 2);
+    EXPECT_EQ(b.ops->KeyPageBytes({DType::kBF16, 33, 24}), 64 * 34 * 2);
+    EXPECT_EQ(b.ops->ValuePageBytes({DType::kF16, 33, 24}), 64 * 32 * 2);
+    EXPECT_EQ(b.ops->KeyPageBytes({DType::kF32, 33, 16}), 64 * 33 * 4);
+    EXPECT_EQ(b.ops->ValuePageBytes({DType::kF32, 33, 16}), 64 * 16 * 4);
+  }
+}
+
+// Heads of different lengths, one of them empty, one with fewer entries than there are rows.
+TEST(Attention, EndAlignedHeadsAreRagged) {
+  Case c;
+  c.query_heads = 6;
+  c.kv_heads = 3;
+  c.rows = 4;
+  c.past = 96;
+  const Inputs in(c);
+  const AttentionShape shape = c.Shape();
+  const int64_t lengths[] = {100, 2, 0};
+  std::vector<Backend> backends = CpuBackends(2);
+  backends.push_back({"reference", MakeReferenceAttention()});
+  for (const Backend& b : backends) {
+    SCOPED_TRACE(b.name);
+    Cache cache(*b.ops, shape.format, c.kv_heads, c.entries());
+    cache.Write(*b.ops, in.K(c), in.V(c), 0);
+    std::vector<float> out, lse, entropy, columns, window;
+    for (int h = 0; h < 3; ++h) cache.SetLength(h, lengths[h]);
+    const AttentionItem item = {0, c.rows, kEndAligned, cache.lists()};
+    const AttentionCapture capture = {Make(lse, {6, 4}), Make(entropy, {6, 4})};
+    const Tensor result = Make(out, {4, 6, 64});
+    b.ops->Attend(shape, {&item, 1}, in.Q(c), result, capture);
+    ColumnRequest request;
+    request.rows = c.rows;
+    b.ops->ReduceColumns(shape, item, in.Q(c), capture.log_sum_exp, request,
+                         Make(columns, {6, 100}));
+    b.ops->WindowProbabilities(shape, item, in.Q(c), capture.log_sum_exp,
+                               Make(window, {6, 4, 100}));
+    for (int64_t h = 0; h < 6; ++h) {
+      double total = 0, window_total = 0;
+      for (int64_t j = 0; j < 100; ++j) total += columns[h * 100 + j];
+      for (int64_t j = 0; j < 400; ++j) window_total += window[h * 400 + j];
+      const int64_t seeing = std::min<int64_t>(c.rows, lengths[h / 2]);
+      EXPECT_NEAR(total, static_cast<double>(seeing), 1e-5);
+      EXPECT_NEAR(window_total, static_cast<double>(seeing), 1e-5);
+      for (int64_t i = 0; i < c.rows; ++i) {
+        const bool sees = c.rows - i <= lengths[h / 2];
+        EXPECT_EQ(std::isfinite(lse[h * 4 + i]), sees);
+        if (sees) continue;
+        EXPECT_EQ(lse[h * 4 + i], -kInfinity);
+        EXPECT_EQ(entropy[h * 4 + i], 0.0f);
+        const float* row = result[i][h].f32();
+        EXPECT_TRUE(SameBits({row, 64}, std::vector<float>(64, 0.0f)));
+      }
+      // The last row of the two-entry head sees both, the one before it only the first.
+      if (h / 2 == 1) {
+        EXPECT_EQ(entropy[h * 4 + 2], 0.0f);
+        EXPECT_TRUE(AllWithin({result[2][h].f32(), 64}, {in.V(c)[0][1].f32(), 64}, 1e-5));
+      }
+    }
+  }
+}
+
+TEST(Attention, NothingToDo) {
+  std::vector<Backend> backends = CpuBackends(2);
+  backends.push_back({"reference", MakeReferenceAttention()});
+  for (const Backend& b : backends) {
+    const Case c;
+    const AttentionShape shape = c.Shape();
+    float unused = 0;
+    const Tensor none(&unused, DType::kF32, {0, c.query_heads, 64});
+    b.ops->Attend(shape, {}, none, none);
+    const std::vector<KvList> lists(2);
+    const AttentionItem item = {0, 0, 0, lists};
+    b.ops->Attend(shape, {&item, 1}, none, none);
+    b.ops->WriteKv(shape.format, Tensor(&unused, DType::kF32, {0, 2, 64}),
+                   Tensor(&unused, DType::kF32, {0, 2, 64}), 0, lists);
+  }
+}
+
+// What a row does not see may hold anything finite: the output keeps its bits.
+TEST(Attention, UnseenEntriesDoNotMatter) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    Case c;
+    c.dtype = dtype;
+    c.rows = 80;
+    Inputs in(c);
+    for (const Backend& b : CpuBackends(1)) {
+      SCOPED_TRACE(b.name + ": " + c.Name());
+      const Results before = RunAll(*b.ops, c, in);
+      const Inputs saved = in;
+      for (size_t i = in.k.size() - 64 * 2 * 10; i < in.k.size(); ++i) in.k[i] = 3e4f;
+      for (size_t i = in.v.size() - 64 * 2 * 10; i < in.v.size(); ++i) in.v[i] = -6e4f;
+      const Results after = RunAll(*b.ops, c, in);
+      const size_t untouched = 70 * 4 * 64;
+      EXPECT_TRUE(SameBits({after.out.data(), untouched}, {before.out.data(), untouched}));
+      in = saved;
+    }
+  }
+}
+
+TEST(Attention, MergedStatesEqualTheUnion) {
+  Case c;
+  c.rows = 5;
+  c.past = 700;
+  const Inputs in(c);
+  const AttentionShape shape = c.Shape();
+  std::vector<Backend> backends = CpuBackends(2);
+  backends.push_back({"reference", MakeReferenceAttention()});
+  for (const Backend& b : backends) {
+    SCOPED_TRACE(b.name);
+    const int64_t n = c.rows * c.query_heads;
+    // Every row over entries [first, last), as one row of [n, 64] and [n].
+    const auto over = [&](int64_t first, int64_t last, std::vector<float>& out,
+                          std::vector<float>& lse) {
+      Cache cache(*b.ops, shape.format, c.kv_heads, last - first);
+      cache.Write(*b.ops, in.K(c).Slice(first, last), in.V(c).Slice(first, last), 0);
+      std::vector<AttentionItem> items;
+      for (int64_t i = 0; i < c.rows; ++i) items.push_back({i, 1, kEndAligned, cache.lists()});
+      std::vector<float> by_head;
+      const AttentionCapture capture = {Make(by_head, {c.query_heads, c.rows}), {}};
+      b.ops->Attend(shape, items, in.Q(c), Make(out, {c.rows, c.query_heads, 64}), capture);
+      for (int64_t i = 0; i < n; ++i) {
+        lse.push_back(by_head[i % c.query_heads * c.rows + i / c.query_heads]);
+      }
+    };
+    std::vector<float> out_a, lse_a, out_b, lse_b, out, lse;
+    over(0, 333, out_a, lse_a);
+    over(333, 705, out_b, lse_b);
+    over(0, 705, out, lse);
+    b.ops->MergeStates(View(out_b, {n, 64}), View(lse_b, {n}), View(out_a, {n, 64}),
+                       View(lse_a, {n}));
+    EXPECT_TRUE(AllWithin(out_a, out, 2e-5));
+    EXPECT_TRUE(AllWithin(lse_a, lse, 1e-5));
+
+    // "Saw nothing" is the neutral element, on either side.
+    std::vector<float> zeros(out.size(), 0.0f), nothing(n, -kInfinity);
+    const std::vector<float> out_before = out_a, lse_before = lse_a;
+    b.ops->MergeStates(View(zeros, {n, 64}), View(nothing, {n}), View(out_a, {n, 64}),
+                       View(lse_a, {n}));
+    EXPECT_TRUE(SameBits(out_a, out_before));
+    b.ops->MergeStates(View(out_a, {n, 64}), View(lse_a, {n}), View(zeros, {n, 64}),
+                       View(nothing, {n}));
+    EXPECT_TRUE(SameBits(zeros, out_before));
+    EXPECT_TRUE(SameBits(nothing, lse_before));
+    b.ops->MergeStates(View(zeros, {n, 64}), View(std::vector<float>(n, -kInfinity), {n}),
+                       View(out_b, {n, 64}), View(lse_b, {n}));
+    for (const float value : out_b) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(Attention, NanReachesTheOutput) {
+  Case c;
+  c.rows = 2;
+  Inputs in(c);
+  in.q[3] = std::numeric_limits<float>::quiet_NaN();  // row 0, head 0
+  for (const Backend& b : CpuBackends(1)) {
+    const Results r = RunAll(*b.ops, c, in);
+    for (int k = 0; k < 64; ++k) EXPECT_TRUE(std::isnan(r.out[k])) << b.name;
+    for (int k = 64; k < 2 * 64; ++k) EXPECT_TRUE(std::isfinite(r.out[k])) << b.name;
+  }
+}
+
+std::vector<std::pair<std::string, const AttentionKernels*>> Kernels() {
+  std::vector<std::pair<std::string, const AttentionKernels*>> kernels = {
+      {"portable", &PortableAttentionKernels()}};
+#if defined(__x86_64__)
+  for (const Isa isa : SupportedIsas()) {
+    if (isa == Isa::kAvx2) kernels.emplace_back("avx2", &Avx2AttentionKernels());
+    if (isa == Isa::kAvx512) kernels.emplace_back("avx512", &Avx512AttentionKernels());
+    if (isa == Isa::kAvx512Bf16) {
+      kernels.emplace_back("avx512_bf16", &Avx512Bf16AttentionKernels());
+    }
+  }
+#endif
+  return kernels;
+}
+
+// Distance in units of the last place of `want`.
+double Ulps(float got, double want) {
+  const float rounded = static_cast<float>(want);
+  const float size = std::max(std::abs(rounded), std::numeric_limits<float>::min());
+  return std::abs(got - want) / (std::nextafter(size, kInfinity) - size);
+}
+
+TEST(VectorMath, ExpAndTanhAreAccurate) {
+  std::vector<float> x, got;
+  for (int i = 0; i < 400000; ++i) x.push_back(-88.0f + static_cast<float>(i) * 4.0001e-4f);
+  for (const float special : {0.0f, -0.0f, -kInfinity, -1e30f, 1e-20f, -1e-6f})
+    x.push_back(special);
+  got.resize(x.size());
+  for (const auto& [name, kernels] : Kernels()) {
+    SCOPED_TRACE(name);
+    kernels->exp(x.data(), std::ssize(x), got.data());
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (x[i] < kExpUnderflow) {
+        ASSERT_EQ(got[i], 0.0f) << x[i];
+      } else {
+        worst = std::max(worst, Ulps(got[i], std::exp(double{x[i]})));
+      }
+    }
+    EXPECT_LT(worst, 2.5);
+    EXPECT_EQ(got[400000], 1.0f);
+
+    std::vector<float> y;
+    for (int i = 0; i < 200000; ++i) y.push_back(-10.0f + static_cast<float>(i) * 1.0001e-4f);
+    for (const float v : {0.0f, 1e-20f, 40.0f, -kInfinity}) y.push_back(v);
+    got.resize(y.size());
+    kernels->tanh(y.data(), std::ssize(y), got.data());
+    worst = 0;
+    for (size_t i = 0; i < y.size(); ++i)
+      worst = std::max(worst, Ulps(got[i], std::tanh(double{y[i]})));
+    EXPECT_LT(worst, 3.0);
+
+    float nan = std::numeric_limits<float>::quiet_NaN();
+    kernels->exp(&nan, 1, got.data());
+    EXPECT_TRUE(std::isnan(got[0]));
+    kernels->tanh(&nan, 1, got.data());
+    EXPECT_TRUE(std::isnan(got[0]));
+    got.resize(x.size());
   }
 }
 

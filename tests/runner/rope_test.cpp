@@ -179,8 +179,8 @@ TEST(Rope, AgreesWithTransformersInEveryGoldenCase) {
     for (const Json& row : golden->at("cases")) {
       SCOPED_TRACE(file.path().filename().string() + ": " + row.at("name").get<std::string>());
       const Json& length = row.at("total_length");
-      const RopeFrequencies rope = ComputeRope(FromGolden(row.at("config")),
-                                               length.is_null() ? 1 : length.get<int64_t>());
+      const RopeFrequencies rope =
+          ComputeRope(FromGolden(row.at("config")), length.is_null() ? 1 : length.get<int64_t>());
       const std::vector<double> want = row.at("inv_freq");
       ASSERT_EQ(rope.inverse.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) ExpectNear(rope.inverse[i], want[i]);

@@ -52,6 +52,7 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
   // Precondition: !ok().
   const Error& error() const { return std::get<1>(state_); }
 

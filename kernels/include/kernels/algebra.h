@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small dense algebra for methods: similarity, clustering, factorisations, Hadamard.
-// Tensors are f32 and contiguous.
+// Tensors are f32 and contiguous; only Hadamard takes strided rows.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ class AlgebraOps {
   // a: [m, d]; b: [n, d]; out: [m, n].
   void CosineSimilarity(const Tensor& a, const Tensor& b, Tensor out);
 
-  // Lloyd's algorithm. x: [n, d]; centroids: [k, d], in: the start, out: the result; assignment:
-  // [n] i32, nearest centroid by squared distance, lowest index among equals. An empty cluster
-  // keeps its centroid.
+  // Lloyd's algorithm: assign, then `iterations` times move each centroid to the mean of its
+  // members and assign again, so that the two results belong together. x: [n, d]; centroids:
+  // [k, d], in: the start, out: the result; assignment: [n] i32, nearest centroid by squared
+  // distance, lowest index among equals. An empty cluster keeps its centroid.
   void KMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment);
 
   // Thin singular value decomposition a = u * diag(s) * vt by one-sided Jacobi, r = min(m, n).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Low-bit integers: packing of n-bit codes and group quantisation.
+// Low-bit integers: packing of n-bit codes and group quantisation. Rows may be strided.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,11 @@ class PackingOps {
 
   // Quantises runs of `group` values along each row; n is a multiple of group. x: [m, n] f32;
   // codes: [m, n] u8; scale, zero: [m, n/group] f32 (zero unused and may be empty for
-  // kSymmetric). Codes round half to even. A constant group gets scale 0 and reproduces its value.
+  // kSymmetric); bits 1 .. 8. Codes round half to even and are clamped to their range. A constant
+  // group (kSymmetric: one of zeros) gets scale 0 and reproduces its value. Values are finite.
+  // Every backend gives the same codes and scales, because each step is one f32 operation, rounded
+  // once: range = max - min, scale = range / top, code = round((x - zero) / scale); and back:
+  // product = scale * code, value = product + zero, not fused.
   void QuantizeGroups(const Tensor& x, int bits, int64_t group, GroupQuantization kind,
                       Tensor codes, Tensor scale, Tensor zero);
   void DequantizeGroups(const Tensor& codes, const Tensor& scale, const Tensor& zero, int bits,

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on rows: norms, rotary embedding, activations, softmax, reductions.
-// Unless said otherwise tensors are f32, [m, d], rows may be strided. `out` may be the input.
+//
+// Unless said otherwise tensors are f32 and [m, d], rows may be strided, `out` may be the input.
+// Calls that map a row to a row (norms, activations, Combine, Affine, SoftCap, Softmax, Convert)
+// take any rank: the leading dimensions are rows. Where these do not fold into one evenly strided
+// run, as heads inside a fused buffer, rank 3 is taken apart into calls of rank 2 (not Combine).
+// Backends only ever see rank 2, and the rank 3 of Rope.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +31,13 @@ class RowOps {
   // weight_offset is 0 (Llama) or 1 (Gemma). out may be f32, f16 or bf16.
   void RmsNorm(const Tensor& x, const Tensor& weight, float weight_offset, float eps, Tensor out);
   // out = (x - mean) * rsqrt(var + eps) * weight + bias; weight and bias may be empty.
+  // out may be f32, f16 or bf16.
   void LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps, Tensor out);
 
   // Angle tables. positions: [m, axes] i32; inverse_frequency: [r/2] f32; axis: [r/2] i32, which
   // of the positions a frequency turns with, or empty when axes is 1. cos, sin: [m, r/2] f32, each
-  // times `attention_factor`. Angles are position * frequency in f32.
+  // times `attention_factor`. Angles are position * frequency in f32; their cosines and sines are
+  // right to the last bit or the one before it, however large.
   void RopeTable(const Tensor& positions, const Tensor& inverse_frequency, const Tensor& axis,
                  float attention_factor, Tensor cos, Tensor sin);
   // Rotates the first r = 2 * cos.shape[1] dims of every head in place. x: [m, heads, d], m and
@@ -49,9 +56,10 @@ class RowOps {
   // out = cap * tanh(x / cap).
   void SoftCap(const Tensor& x, float cap, Tensor out);
 
-  // Row softmax of scale * x. -inf entries get exactly 0; a row of only -inf becomes all 0.
+  // Row softmax of scale * x, scale > 0. -inf entries get exactly 0; a row of only -inf becomes all
+  // 0. A NaN or +inf in the row makes all of it NaN.
   void Softmax(const Tensor& x, float scale, Tensor out);
-  // out: [m]; log(sum(exp(row))).
+  // out: [m]; log(sum(exp(row))). -inf for a row of only -inf, +inf where +inf is in it.
   void LogSumExp(const Tensor& x, Tensor out);
   // out: [m]. A NaN in the row gives NaN for every kind.
   void ReduceRows(const Tensor& x, Reduction kind, Tensor out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing and moving entries: top-k, gather, scatter, pooling.
-// Tensors are f32 and contiguous unless said otherwise.
+// Tensors are f32 unless said otherwise; rows of matrices may be strided. An index or count out of
+// range is a broken precondition; on the host it is checked.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace kvgauge {
 
 enum class Pooling {
   kAverage,  // the zero padding counts, so scores shrink at both ends
-  kMax,      // the padding does not count
+  kMax,      // the padding does not count; a NaN in the window gives NaN
 };
 
 class SelectOps {
@@ -33,7 +34,7 @@ class SelectOps {
   void ScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight, Tensor out);
 
   // One-dimensional pooling along each row, stride 1, padding kernel/2; kernel is odd, so the
-  // length stays. x, out: [rows, n].
+  // length stays. x, out: [rows, n]; out is not x.
   void Pool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out);
 
  private:

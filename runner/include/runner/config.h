@@ -26,7 +26,8 @@ enum class NormKind {
   kLayer,         // LayerNorm with bias
 };
 
-// Multi-head latent attention (DeepSeek-V2).
+// Multi-head latent attention (DeepSeek-V2). The norms of the two latents have eps 1e-6 whatever
+// norm_eps says; the forward pass holds that number.
 struct MlaConfig {
   int64_t q_lora_rank = 0;  // 0: one full query projection
   int64_t kv_lora_rank = 0;
@@ -42,8 +43,8 @@ struct MoeConfig {
   int64_t first_dense_layers = 0;
   int64_t groups = 1;  // group_limited_greedy when > 1
   int64_t top_groups = 1;
-  double scaling = 1.0;      // routed_scaling_factor
-  bool renormalize = false;  // norm_topk_prob
+  double scaling = 1.0;      // routed_scaling_factor; 1 when renormalize
+  bool renormalize = false;  // norm_topk_prob: the chosen weights sum to 1
 };
 
 struct LayerConfig {
@@ -77,7 +78,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool gated_mlp = true;
   Activation activation = Activation::kSilu;
-  float attention_scale = 1.0f;
+  float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
   float logit_softcap = 0.0f;
   bool scale_embedding = false;  // Gemma: times sqrt(hidden_size), rounded to the model dtype

@@ -19,6 +19,7 @@ struct WeightTensor {
   std::shared_ptr<const void> owner;
 };
 
+// Thread-safe: every call is const and may run beside others.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -26,15 +27,21 @@ class WeightSource {
   // Every tensor name, sorted.
   virtual std::vector<std::string> Names() const = 0;
   virtual bool Contains(const std::string& name) const = 0;
-  // An error names the tensor and its file.
+  // An error names the tensor and its file. One value (shape []) is viewed as [1]. Types that
+  // DType lacks (F64, F8_*, BOOL ...) may be in a file, but are kUnsupported here.
   virtual Result<WeightTensor> Get(const std::string& name) const = 0;
   // For messages: the file that holds the tensor, or what makes it.
   virtual std::string OriginOf(const std::string& name) const = 0;
-  // Hex digest over names, dtypes, shapes and content; what a score's signature carries.
+  // Hex SHA-256 over names, dtypes, shapes and content, in name order, so that it is the same for
+  // one file and for any division into shards. What a score's signature carries. Content counts
+  // whole below 1 MiB per tensor; of a larger one its size, its first and last 16 KiB and 32 evenly
+  // spaced samples of 4 KiB. So it tells checkpoints apart, and sees any change that touches a
+  // tensor broadly, as training and merging do; it is no proof against an edit of a few values.
   virtual std::string Fingerprint() const = 0;
 };
 
-// Opens `directory`/model.safetensors, or the shards that model.safetensors.index.json lists.
+// Opens `directory`/model.safetensors, or the shards that model.safetensors.index.json lists; both
+// at once are an error. Tensors that the index does not list are not there, with a warning.
 // Headers are checked whole before anything is read: a header that lies about sizes, overlaps,
 // repeats names or claims more than the file holds is an error, never an allocation.
 Result<std::unique_ptr<WeightSource>> OpenSafetensors(const std::string& directory);
@@ -52,8 +59,10 @@ struct TensorSpec {
   float stddev = 0.02f;
 };
 
-// Seeded weights for shapes without a checkpoint. Each tensor depends on (seed, name, shape) alone
-// and is made when asked for.
+// Seeded weights for shapes without a checkpoint. Element i of a tensor depends on (seed, name, i)
+// alone, before rounding to `dtype` (a float type), and every Get makes the tensor anew. kNormal is
+// a sum of four uniforms with the wanted deviation, never beyond 3.47 of them: good enough to
+// measure speed and memory, and to exercise code. Precondition: names differ, ranks <= kMaxRank.
 std::unique_ptr<WeightSource> MakeRandomWeights(std::vector<TensorSpec> specs, uint64_t seed,
                                                 DType dtype);
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config that is accepted can be computed with, whatever the JSON.
+#include <cmath>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "runner/config.h"
+
+namespace {
+
+void CheckRope(const kvgauge::RopeConfig& rope) {
+  for (const int64_t length : {int64_t{1}, int64_t{4097}, int64_t{1} << 20}) {
+    const kvgauge::RopeFrequencies frequencies = kvgauge::ComputeRope(rope, length);
+    KVG_CHECK(std::isfinite(frequencies.attention_factor) && frequencies.attention_factor > 0,
+              "the attention factor is a positive number");
+    for (const double f : frequencies.inverse) {
+      KVG_CHECK(std::isfinite(f) && f >= 0, "frequencies are numbers from 0");
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  kvgauge::SetLogLevel(kvgauge::LogLevel::kError);
+  const auto json = kvgauge::ParseJson({reinterpret_cast<const char*>(data), size}, "fuzz");
+  if (!json.ok()) return 0;
+  const auto parsed = kvgauge::ParseModelConfig(*json, "fuzz");
+  if (!parsed.ok()) {
+    KVG_CHECK(parsed.error().message.starts_with("fuzz"), "a message without its origin");
+    return 0;
+  }
+  const kvgauge::ModelConfig& config = *parsed;
+  KVG_CHECK(config.layer_count() > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
+                config.ffn_size > 0 && config.embedding_size > 0,
+            "sizes are positive");
+  KVG_CHECK(config.kv_heads > 0 && config.query_heads % config.kv_heads == 0,
+            "query heads fall into groups");
+  KVG_CHECK(config.key_dim > 0 && config.value_dim > 0, "heads have dimensions");
+  KVG_CHECK(config.KvBytesPerToken(kvgauge::DType::kF32) > 0, "bytes per token do not overflow");
+  KVG_CHECK(
+      std::isfinite(config.attention_scale) && config.attention_scale > 0 && config.norm_eps > 0,
+      "scales are positive numbers");
+  for (const kvgauge::LayerConfig& layer : config.layers) {
+    KVG_CHECK(layer.window >= 0 && (!layer.moe || config.moe), "layers are possible");
+  }
+  for (const int64_t id : config.eos_ids) {
+    KVG_CHECK(0 <= id && id < config.vocab_size, "end tokens are in the vocabulary");
+  }
+  if (config.moe) {
+    const kvgauge::MoeConfig& moe = *config.moe;
+    KVG_CHECK(moe.groups > 0 && moe.experts % moe.groups == 0 && moe.top_groups <= moe.groups &&
+                  moe.experts_per_token <= moe.experts / moe.groups * moe.top_groups,
+              "experts can be chosen");
+  }
+  if (config.rope) {
+    KVG_CHECK(config.rope->rotary_dim <= config.key_dim, "no more than the head is rotated");
+    CheckRope(*config.rope);
+  }
+  return 0;
+}

@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op of RowOps is a row of a table: a run, and a bound on its error. The table is held
+// against the twin over shapes and backends, and against itself over row and thread counts.
+#include "kernels/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <numbers>
+
+#include "backends.h"
+#include "reference/reference.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// What bounds are made of.
+struct RowFacts {
+  double adds = 0;     // roundings on the longest path of a sum over the row
+  double largest = 0;  // finite magnitude
+  double magnitude = 0, squares = 0;
+  double deviation = 0;  // sqrt(var + eps)
+};
+
+RowFacts FactsOf(std::span<const float> x) {
+  RowFacts f;
+  double sum = 0, count = static_cast<double>(x.size()), spread = 0;
+  // At least four lanes times four partial sums in blocks of 4096, and the tree.
+  f.adds = std::min(count, 4096.0) / 16 + 8;
+  for (const float v : x) {
+    if (!std::isfinite(v)) continue;
+    f.largest = std::max<double>(f.largest, std::abs(v));
+    f.magnitude += std::abs(v);
+    f.squares += double{v} * v;
+    sum += v;
+  }
+  for (const float v : x) spread += (v - sum / count) * (v - sum / count);
+  f.deviation = std::sqrt(spread / count + 1e-5);
+  return f;
+}
+
+struct OpCase {
+  std::string name;
+  DType out_type;
+  int inputs_per_output;  // input columns per output column; 0: one output per row
+  std::function<void(RowOps&, const Tensor& x, const Tensor& weight, Tensor out)> run;
+  // Allowed error before rounding to the output type; x: the input at the same place.
+  std::function<double(const RowFacts&, double x, double want)> bound;
+};
+
+double Exact(const RowFacts&, double, double) { return 0; }
+double Ulps(double count, double want) { return count * kRound * std::abs(want) + 1e-37; }
+
+double ActivationBound(Activation act, double x, double want) {
+  switch (act) {
+    case Activation::kRelu:
+      return 0;
+    case Activation::kSilu:
+      return Ulps(8, want);
+    case Activation::kGelu:
+      return 4 * kRound * std::abs(x);
+    case Activation::kGeluTanh:  // the exponent is off by a few ulps of itself
+      return Ulps(8 + 8 * std::abs(x) * (1 + 0.045 * x * x), want);
+  }
+  return 0;
+}
+
+Tensor Flat(const Tensor& weight) { return weight.Reshape({weight.shape[1]}); }
+Tensor Column(const Tensor& out) { return out.Reshape({out.shape[0]}); }
+
+std::vector<OpCase> Table() {
+  std::vector<OpCase> table;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const float offset : {0.0f, 1.0f}) {
+      table.push_back(
+          {StrCat("RmsNorm offset ", offset), type, 1,
+           [offset](RowOps& ops, const Tensor& x, const Tensor& w, Tensor out) {
+             ops.RmsNorm(x, Flat(w), offset, 1e-6f, out);
+           },
+           [](const RowFacts& f, double, double want) { return Ulps(f.adds / 2 + 4, want); }});
+    }
+    table.push_back({"LayerNorm", type, 1,
+                     [](RowOps& ops, const Tensor& x, const Tensor& w, Tensor out) {
+                       ops.LayerNorm(x, Flat(w), Flat(w), 1e-5f, out);
+                     },
+                     [](const RowFacts& f, double, double want) {
+                       // The mean is off by its sum's error; weights are below 80.
+                       return Ulps(f.adds + 8, want) +
+                              80 * kRound * (f.adds + 4) * f.largest / f.deviation;
+                     }});
+    table.push_back({"LayerNorm plain", type, 1,
+                     [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                       ops.LayerNorm(x, {}, {}, 1e-5f, out);
+                     },
+                     [](const RowFacts& f, double, double want) {
+                       return Ulps(f.adds + 8, want) +
+                              kRound * (f.adds + 4) * f.largest / f.deviation;
+                     }});
+    for (const Activation act :
+         {Activation::kRelu, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+      table.push_back({StrCat("GatedActivate ", static_cast<int>(act)), type, 2,
+                       [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                         ops.GatedActivate(x, act, out);
+                       },
+                       [act](const RowFacts& f, double x, double want) {
+                         return Ulps(1, want) + (act == Activation::kGelu
+                                                     ? f.largest * 4 * kRound * std::abs(x)
+                                                     : ActivationBound(act, x, want));
+                       }});
+    }
+    table.push_back(
+        {"Convert", type, 1,
+         [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) { ops.Convert(x, out); },
+         Exact});
+  }
+  for (const Activation act :
+       {Activation::kRelu, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+    table.push_back(
+        {StrCat("Activate ", static_cast<int>(act)), DType::kF32, 1,
+         [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+           ops.Activate(x, act, out);
+         },
+         [act](const RowFacts&, double x, double want) { return ActivationBound(act, x, want); }});
+  }
+  for (const Binary op : {Binary::kAdd, Binary::kSubtract, Binary::kMultiply}) {
+    table.push_back({StrCat("Combine row ", static_cast<int>(op)), DType::kF32, 1,
+                     [op](RowOps& ops, const Tensor& x, const Tensor& w, Tensor out) {
+                       ops.Combine(x, Flat(w), op, out);
+                     },
+                     Exact});
+    table.push_back({StrCat("Combine ", static_cast<int>(op)), DType::kF32, 1,
+                     [op](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                       ops.Combine(x, x, op, out);
+                     },
+                     Exact});
+  }
+  table.push_back(
+      {"Affine", DType::kF32, 1,
+       [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+         ops.Affine(x, 0.3f, -1.7f, out);
+       },
+       [](const RowFacts&, double x, double) { return 2 * kRound * (0.3 * std::abs(x) + 1.7); }});
+  table.push_back(
+      {"SoftCap", DType::kF32, 1,
+       [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) { ops.SoftCap(x, 3.0f, out); },
+       [](const RowFacts&, double, double want) { return Ulps(8, want); }});
+  table.push_back(
+      {"Softmax", DType::kF32, 1,
+       [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) { ops.Softmax(x, 0.37f, out); },
+       [](const RowFacts& f, double, double want) {
+         return Ulps(f.adds + 8 + 2 * 0.37 * f.largest, want);
+       }});
+  table.push_back({"LogSumExp", DType::kF32, 0,
+                   [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                     ops.LogSumExp(x, Column(out));
+                   },
+                   [](const RowFacts& f, double, double want) {
+                     return kRound * (f.adds + 8 + std::abs(want));
+                   }});
+  for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax, Reduction::kMin,
+                               Reduction::kSumSquares}) {
+    table.push_back({StrCat("ReduceRows ", static_cast<int>(kind)), DType::kF32, 0,
+                     [kind](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                       ops.ReduceRows(x, kind, Column(out));
+                     },
+                     [kind](const RowFacts& f, double, double want) {
+                       if (kind == Reduction::kSumSquares) return Ulps(f.adds, want);
+                       const bool sum = kind == Reduction::kSum || kind == Reduction::kMean;
+                       return sum ? kRound * (f.adds * f.magnitude + std::abs(want)) : 0.0;
+                     }});
+  }
+  table.push_back(
+      {"ArgMax", DType::kI32, 0,
+       [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) { ops.ArgMax(x, Column(out)); },
+       Exact});
+  return table;
+}
+
+// Error that rounding to the storage type adds when the values before it may differ: one step.
+double StorageStep(DType type, double want) {
+  if (type == DType::kBF16) return std::abs(want) / 128;
+  if (type == DType::kF16) return std::abs(want) / 1024 + 6e-8;
+  return 0;
+}
+
+TEST(RowOps, AgreesWithTwin) {
+  const std::unique_ptr<RowOps> twin = MakeReferenceRows();
+  const auto backends = CpuBackends(MakeCpuRows);
+  const int64_t widths[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 100, 127, 128, 259, 4100};
+  for (const OpCase& op : Table()) {
+    for (const int64_t d : widths) {
+      const int64_t m = 3, per = std::max(op.inputs_per_output, 1);
+      const int64_t out_d = op.inputs_per_output == 0 ? 1 : d;
+      const int64_t pad = op.inputs_per_output == 0 ? 0 : 3;
+      const Matrix x = Matrix::Of(RandomValues(m * d * per, 11 + d), d * per, 5);
+      const Matrix weight = Matrix::Of(RandomValues(d * per, 5), d * per);
+      const Tensor w = op.inputs_per_output == 2 ? Tensor() : weight.view();
+      Matrix want(op.out_type, m, out_d, pad);
+      op.run(*twin, x.view(), w, want.view());
+      const std::vector<float> in = x.values(), expected = want.values();
+      for (const auto& backend : backends) {
+        Matrix got(op.out_type, m, out_d, pad);
+        op.run(*backend.ops, x.view(), w, got.view());
+        ASSERT_TRUE(got.Intact()) << op.name << " d " << d << " on " << backend.name;
+        const std::vector<float> values = got.values();
+        for (int64_t i = 0; i < m; ++i) {
+          const RowFacts facts = FactsOf(std::span(in).subspan(i * d * per, d * per));
+          for (int64_t j = 0; j < out_d; ++j) {
+            const double wanted = expected[i * out_d + j];
+            double bound = op.bound(facts, in[i * d * per + j], wanted);
+            if (bound > 0) bound += StorageStep(op.out_type, wanted);
+            ASSERT_LE(std::abs(values[i * out_d + j] - wanted), bound)
+                << op.name << " " << NameOf(op.out_type) << " d " << d << " at " << i << ", " << j
+                << ": x " << in[i * d * per + j] << ", got " << values[i * out_d + j] << ", want "
+                << wanted << " on " << backend.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The bits of a row are its own: any number of rows and threads, strided or dense, in company or
+// alone. The longer rows are long enough for threads to be woken.
+TEST(RowOps, RowsDoNotDependOnCompany) {
+  const auto table = Table();
+  const auto backends = CpuBackends(MakeCpuRows, {1, 2, 4});
+  for (const int64_t d : {int64_t{37}, int64_t{4099}}) {
+    const bool is_long = d > 100;
+    const std::vector<float> data = RandomValues(64 * d * 2, 3);
+    const Matrix weight = Matrix::Of({data.begin(), data.begin() + d}, d);
+    const Matrix dense[] = {Matrix::Of({data.begin(), data.begin() + 64 * d}, d),
+                            Matrix::Of(data, 2 * d)};
+    const Matrix strided[] = {Matrix::Of({data.begin(), data.begin() + 64 * d}, d, 7),
+                              Matrix::Of(data, 2 * d, 7)};
+    const std::vector<int64_t> counts =
+        is_long ? std::vector<int64_t>{64} : std::vector<int64_t>{1, 2, 3, 17, 64};
+    for (const OpCase& op : table) {
+      const bool wide = op.inputs_per_output == 2, reduces = op.inputs_per_output == 0;
+      const Tensor w = wide ? Tensor() : weight.view();
+      for (const auto& backend : backends) {
+        Matrix alone(op.out_type, 64, reduces ? 1 : d);
+        for (int64_t i = 0; i < 64; ++i) {
+          op.run(*backend.ops, dense[wide].view().Slice(i, i + 1), w, alone.view().Slice(i, i + 1));
+        }
+        for (const int64_t m : counts) {
+          for (const bool padded : {false, true}) {
+            if (is_long && padded) continue;
+            const Tensor x = (padded ? strided : dense)[wide].view().Slice(0, m);
+            Matrix out(op.out_type, m, reduces ? 1 : d, padded && !reduces ? 5 : 0);
+            op.run(*backend.ops, x, w, out.view());
+            ASSERT_EQ(out.FirstDifference(alone), -1)
+                << op.name << " " << NameOf(op.out_type) << ", " << m << " rows of " << d
+                << (padded ? " strided" : "") << " on " << backend.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+class EveryRowBackend : public ::testing::Test {
+ protected:
+  EveryRowBackend() : backends(CpuBackends(MakeCpuRows, {1, 2})) {
+    backends.push_back({"reference", MakeReferenceRows()});
+  }
+  std::vector<Backend<RowOps>> backends;
+};
+
+std::vector<float> Through(const Matrix& x, const std::function<void(Tensor, Tensor)>& op,
+                           int64_t columns, DType type = DType::kF32) {
+  Matrix out(type, x.view().shape[0], columns);
+  op(x.view(), out.view());
+  return out.values();
+}
+
+TEST_F(EveryRowBackend, HandWorked) {
+  for (const auto& [name, ops] : backends) {
+    SCOPED_TRACE(name);
+    const std::vector<float> ones = {1, 1}, half = {0.5f, 2};
+    // mean square 12.5
+    Matrix x = Matrix::Rows({{3, 4}});
+    std::vector<float> out(2);
+    ops->RmsNorm(x.view(), View(half, {2}), 0, 0, View(out, {1, 2}));
+    EXPECT_TRUE(AllWithin(out, std::vector<float>{0.42426407f, 2.2627417f}, 3e-7));
+    ops->RmsNorm(x.view(), View(half, {2}), 1, 0, View(out, {1, 2}));
+    EXPECT_TRUE(AllWithin(out, std::vector<float>{1.2727922f, 3.3941125f}, 5e-7));
+    ops->LayerNorm(x.view(), View(half, {2}), View(ones, {2}), 0, View(out, {1, 2}));
+    EXPECT_TRUE(AllWithin(out, std::vector<float>{0.5f, 3.0f}, 5e-7));
+
+    const auto softmax = [&](const Matrix& in) {
+      return Through(
+          in, [&](Tensor a, Tensor b) { ops->Softmax(a, 1, b); }, 3);
+    };
+    EXPECT_TRUE(AllWithin(softmax(Matrix::Rows({{0, std::numbers::ln2_v<float>, -kInf}})),
+                          std::vector<float>{1.0f / 3, 2.0f / 3, 0}, 1e-7));
+    EXPECT_THAT(softmax(Matrix::Rows({{-kInf, -kInf, -kInf}})), ::testing::Each(0.0f));
+    EXPECT_TRUE(
+        SameBits(softmax(Matrix::Rows({{-kInf, 1000, -kInf}})), std::vector<float>{0, 1, 0}));
+    EXPECT_THAT(softmax(Matrix::Rows({{1, kNan, -kInf}})), ::testing::Each(::testing::IsNan()));
+    EXPECT_THAT(softmax(Matrix::Rows({{-kInf, kNan, -kInf}})), ::testing::Each(::testing::IsNan()));
+    EXPECT_THAT(softmax(Matrix::Rows({{-kInf, kInf, 1}})), ::testing::Each(::testing::IsNan()));
+
+    const auto lse = [&](const Matrix& in) {
+      std::vector<float> result(1);
+      ops->LogSumExp(in.view(), View(result, {1}));
+      return result[0];
+    };
+    EXPECT_NEAR(lse(Matrix::Rows({{0, 0, 0, 0}})), 1.3862944f, 2e-7);
+    EXPECT_EQ(lse(Matrix::Rows({{500}})), 500);
+    EXPECT_EQ(lse(Matrix::Rows({{-kInf, -kInf}})), -kInf);
+    EXPECT_EQ(lse(Matrix::Rows({{-kInf, kInf, 3}})), kInf);
+    EXPECT_TRUE(std::isnan(lse(Matrix::Rows({{1, kNan, kInf}}))));
+
+    Matrix act = Matrix::Rows({{-3, -0.5f, 0, 1, 20}});
+    const auto activate = [&](Activation a) {
+      return Through(
+          act, [&](Tensor from, Tensor to) { ops->Activate(from, a, to); }, 5);
+    };
+    EXPECT_TRUE(AllWithin(activate(Activation::kRelu), std::vector<float>{0, 0, 0, 1, 20}, 0));
+    EXPECT_TRUE(AllWithin(activate(Activation::kSilu),
+                          std::vector<float>{-0.14227762f, -0.18877033f, 0, 0.73105858f, 20},
+                          1e-7));
+    EXPECT_TRUE(AllWithin(activate(Activation::kGelu),
+                          std::vector<float>{-0.0040496940f, -0.15426877f, 0, 0.84134475f, 20},
+                          2e-7));
+    EXPECT_TRUE(AllWithin(activate(Activation::kGeluTanh),
+                          std::vector<float>{-0.0036373920f, -0.15428599f, 0, 0.84119199f, 20},
+                          2e-7));
+
+    Matrix cap = Matrix::Rows({{0, 30, -1e6f, kInf}});
+    EXPECT_TRUE(AllWithin(Through(
+                              cap, [&](Tensor from, Tensor to) { ops->SoftCap(from, 30, to); }, 4),
+                          std::vector<float>{0, 22.847825f, -30, 30}, 4e-6));
+
+    // Columns: 1 + 3, 2 + -4.
+    Matrix columns = Matrix::Rows({{1, 2}, {3, -4}});
+    const auto reduce = [&](Reduction kind) {
+      ops->ReduceColumns(columns.view(), kind, View(out, {2}));
+      return out;
+    };
+    EXPECT_THAT(reduce(Reduction::kSum), ::testing::ElementsAre(4, -2));
+    EXPECT_THAT(reduce(Reduction::kMean), ::testing::ElementsAre(2, -1));
+    EXPECT_THAT(reduce(Reduction::kMax), ::testing::ElementsAre(3, 2));
+    EXPECT_THAT(reduce(Reduction::kMin), ::testing::ElementsAre(1, -4));
+    EXPECT_THAT(reduce(Reduction::kSumSquares), ::testing::ElementsAre(10, 20));
+  }
+}
+
+TEST_F(EveryRowBackend, NanGetsIntoEveryReduction) {
+  for (const auto& [name, ops] : backends) {
+    SCOPED_TRACE(name);
+    for (const int64_t d : {1, 2, 7, 40, 133}) {
+      for (const int64_t at : {int64_t{0}, d / 2, d - 1}) {
+        std::vector<float> row = RandomValues(d, 9);
+        row[at] = kNan;
+        std::vector<float> both = row;
+        both.insert(both.end(), row.begin(), row.end());
+        const Matrix rows = Matrix::Of(both, d), column = Matrix::Of(row, 1);
+        for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax,
+                                     Reduction::kMin, Reduction::kSumSquares}) {
+          std::vector<float> out(2), one(1);
+          ops->ReduceRows(rows.view(), kind, View(out, {2}));
+          EXPECT_THAT(out, ::testing::Each(::testing::IsNan())) << static_cast<int>(kind);
+          ops->ReduceColumns(column.view(), kind, View(one, {1}));
+          EXPECT_THAT(one, ::testing::Each(::testing::IsNan())) << static_cast<int>(kind);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, ArgMaxTiesAndNan) {
+  struct Example {
+    std::vector<float> row;
+    int32_t want;
+  };
+  std::vector<float> late(77, 1.0f);
+  late[70] = late[75] = 2;
+  late[3] = kNan;
+  const Example examples[] = {
+      {{5}, 0},          {{1, 3, 3}, 1},      {{kNan, 2, kNan}, 1}, {{kNan, -kInf}, 1},
+      {{kNan, kNan}, 0}, {{-kInf, -kInf}, 0}, {{0, kInf, kInf}, 1}, {{-0.0f, 0.0f}, 0},
+      {late, 70}};
+  for (const auto& [name, ops] : backends) {
+    for (const Example& e : examples) {
+      std::vector<int32_t> out(1);
+      const Matrix x = Matrix::Of(e.row, static_cast<int64_t>(e.row.size()));
+      ops->ArgMax(x.view(), View(out, {1}));
+      EXPECT_EQ(out[0], e.want) << name << " " << e.row.size();
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, ReduceColumnsAgreesWithTwin) {
+  const std::unique_ptr<RowOps> twin = MakeReferenceRows();
+  for (const int64_t d : {1, 15, 64, 130, 1300}) {
+    for (const int64_t m : {1, 2, 300}) {
+      const Matrix x = Matrix::Of(RandomValues(m * d, 21), d, 3);
+      for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax,
+                                   Reduction::kMin, Reduction::kSumSquares}) {
+        std::vector<float> want(d), got(d);
+        twin->ReduceColumns(x.view(), kind, View(want, {d}));
+        for (const auto& [name, ops] : backends) {
+          ops->ReduceColumns(x.view(), kind, View(got, {d}));
+          // Both add doubles in the order of the rows.
+          EXPECT_TRUE(SameBits(got, want)) << name << " " << m << "x" << d;
+        }
+      }
+    }
+  }
+}
+
+// All 65536 patterns of the 16-bit types survive the way to f32 and back.
+TEST_F(EveryRowBackend, ConvertsEveryHalf) {
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    std::vector<uint16_t> bits(65536), back(65536);
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
+    std::vector<float> wide(65536);
+    for (const auto& [name, ops] : backends) {
+      ops->Convert(Tensor(bits.data(), type, {65536}), View(wide, {65536}));
+      ops->Convert(View(wide, {65536}), Tensor(back.data(), type, {65536}));
+      for (size_t i = 0; i < bits.size(); ++i) {
+        if (std::isnan(wide[i])) {
+          const float again = type == DType::kF16 ? F16ToF32(back[i]) : Bf16ToF32(back[i]);
+          ASSERT_TRUE(std::isnan(again)) << name;
+        } else {
+          ASSERT_EQ(back[i], bits[i]) << name;
+        }
+      }
+    }
+  }
+}
+
+// Values between two halves, at the middle, and past the largest.
+TEST_F(EveryRowBackend, ConvertRoundsToEven) {
+  std::vector<float> values = {65504, 65519.996f, 65520,   1e9f, -1e9f,        5.9604645e-8f,
+                               3e-8f, 2.9e-8f,    3.4e38f, kInf, 3.3961775e38f};
+  for (uint32_t high = 0x3f80; high < 0x3f84; ++high) {
+    for (const uint32_t low : {0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0x8001u}) {
+      values.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  const auto count = static_cast<int64_t>(values.size());
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    std::vector<uint16_t> out(values.size());
+    for (const auto& [name, ops] : backends) {
+      ops->Convert(View(values, {count}), Tensor(out.data(), type, {count}));
+      for (size_t i = 0; i < values.size(); ++i) {
+        EXPECT_EQ(out[i], type == DType::kF16 ? F32ToF16(values[i]) : F32ToBf16(values[i]))
+            << name << " " << values[i];
+      }
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, ExponentialOverItsWholeRange) {
+  // Softmax of (0, -t) and silu see the exponential at every magnitude.
+  std::vector<float> x;
+  for (double t = -200; t <= 200; t += 0.0371) x.push_back(static_cast<float>(t));
+  const auto n = static_cast<int64_t>(x.size());
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out(x.size());
+    ops->Activate(View(x, {1, n}), Activation::kSilu, View(out, {1, n}));
+    for (int64_t i = 0; i < n; ++i) {
+      const double want = x[i] / (1 + std::exp(-double{x[i]}));
+      ASSERT_LE(std::abs(out[i] - want), 4 * kRound * std::abs(want) + 4e-37) << name << x[i];
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      std::vector<float> pair = {0, -std::abs(x[i])};
+      ops->Softmax(View(pair, {1, 2}), 1, View(pair, {1, 2}));
+      const double e = std::exp(-std::abs(double{x[i]})), want = e / (1 + e);
+      ASSERT_LE(std::abs(pair[1] - want), 4 * kRound * want + 3e-45) << name << x[i];
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, RopeTableIsAccurateAtLargePositions) {
+  std::vector<float> frequency(64);
+  for (int i = 0; i < 64; ++i) frequency[i] = static_cast<float>(std::pow(1e4, -i / 64.0));
+  const std::vector<int32_t> positions = {0, 1, 4095, 100000, 1000003, -7, 2000000000};
+  const auto m = static_cast<int64_t>(positions.size());
+  for (const auto& [name, ops] : backends) {
+    Matrix cos(DType::kF32, m, 64, 3), sin(DType::kF32, m, 64, 3);
+    ops->RopeTable(View(positions, {m, 1}), View(frequency, {64}), {}, 1.25f, cos.view(),
+                   sin.view());
+    EXPECT_TRUE(cos.Intact() && sin.Intact());
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < 64; ++j) {
+        const float angle = static_cast<float>(positions[i]) * frequency[j];
+        // Rounded to f32 below 1, then times the factor, rounded again below 2.
+        ASSERT_NEAR(cos.row(i)[j], 1.25 * std::cos(double{angle}), 1.7 * kRound) << name;
+        ASSERT_NEAR(sin.row(i)[j], 1.25 * std::sin(double{angle}), 1.7 * kRound) << name;
+      }
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, RopeTableFollowsAxes) {
+  const std::vector<float> frequency = {1, 0.5f, 0.25f};
+  const std::vector<int32_t> positions = {2, 4, 8, 0, 1, 2}, axis = {2, 0, 1};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> cos(6), sin(6);
+    ops->RopeTable(View(positions, {2, 3}), View(frequency, {3}), View(axis, {3}), 1,
+                   View(cos, {2, 3}), View(sin, {2, 3}));
+    const double angles[] = {8, 1, 1, 2, 0, 0.25};
+    for (int i = 0; i < 6; ++i) EXPECT_NEAR(cos[i], std::cos(angles[i]), 1e-7) << name;
+    for (int i = 0; i < 6; ++i) EXPECT_NEAR(sin[i], std::sin(angles[i]), 1e-7) << name;
+  }
+}
+
+// x: heads of d values, more than are rotated, inside wider rows.
+struct RopeShape {
+  int64_t m, heads, d, half;
+};
+
+TEST_F(EveryRowBackend, RopeAgreesWithTwinAndUndoesItself) {
+  const std::unique_ptr<RowOps> twin = MakeReferenceRows();
+  for (const RopeShape& s : {RopeShape{1, 1, 2, 1},
+                             {3, 2, 8, 4},
+                             {2, 3, 80, 20},
+                             {5, 2, 64, 32},
+                             {2, 1, 30, 15},
+                             {2, 2, 128, 37},
+                             {1, 2, 700, 300},
+                             {64, 8, 128, 64}}) {
+    const int64_t width = (s.heads + 2) * s.d;
+    const std::vector<float> data = RandomValues(s.m * width, 31);
+    std::vector<float> frequency(s.half), cos(s.m * s.half), sin(s.m * s.half);
+    for (int64_t i = 0; i < s.half; ++i) frequency[i] = 1.0f / static_cast<float>(i + 1);
+    std::vector<int32_t> positions(s.m);
+    for (int64_t i = 0; i < s.m; ++i) positions[i] = static_cast<int32_t>(17 * i + 3);
+    const Tensor c = View(cos, {s.m, s.half}), sn = View(sin, {s.m, s.half});
+    twin->RopeTable(View(positions, {s.m, 1}), View(frequency, {s.half}), {}, 1, c, sn);
+    const auto heads = [&](const std::vector<float>& rows) {
+      Tensor x = View(rows, {s.m, s.heads + 2, s.d});
+      x.data = x.f32() + s.d;  // a head before and one behind
+      x.shape[1] = s.heads;
+      return x;
+    };
+    for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+      std::vector<float> want = data;
+      twin->Rope(c, sn, layout, RopeDirection::kForward, heads(want));
+      for (const auto& [name, ops] : backends) {
+        std::vector<float> got = data;
+        ops->Rope(c, sn, layout, RopeDirection::kForward, heads(got));
+        // Each output is a sum of two products.
+        ASSERT_TRUE(AllWithin(got, want, 3 * kRound * 1.5 * 80)) << name;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const int64_t in_head = static_cast<int64_t>(i) % s.d;
+          const int64_t head = static_cast<int64_t>(i) % width / s.d;
+          if (in_head >= 2 * s.half || head == 0 || head > s.heads) {
+            ASSERT_EQ(got[i], data[i]) << name << ": touched what it should not";
+          }
+        }
+        // One row alone gets the same bits.
+        std::vector<float> alone = data;
+        for (int64_t i = 0; i < s.m; ++i) {
+          ops->Rope(c.Slice(i, i + 1), sn.Slice(i, i + 1), layout, RopeDirection::kForward,
+                    heads(alone).Slice(i, i + 1));
+        }
+        ASSERT_TRUE(SameBits(alone, got)) << name;
+        ops->Rope(c, sn, layout, RopeDirection::kInverse, heads(got));
+        ASSERT_TRUE(AllWithin(got, data, 8 * kRound * 1.5 * 80)) << name;
+      }
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, RopeHandWorked) {
+  // A quarter turn of the first pair, a half turn of the second.
+  const std::vector<float> cos = {0, -1}, sin = {1, 0};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> x = {1, 2, 3, 4, 9};
+    ops->Rope(View(cos, {1, 2}), View(sin, {1, 2}), RopeLayout::kHalf, RopeDirection::kForward,
+              View(x, {1, 1, 5}));
+    EXPECT_THAT(x, ::testing::ElementsAre(-3, -2, 1, -4, 9)) << name;
+    x = {1, 2, 3, 4, 9};
+    ops->Rope(View(cos, {1, 2}), View(sin, {1, 2}), RopeLayout::kInterleaved,
+              RopeDirection::kForward, View(x, {1, 1, 5}));
+    EXPECT_THAT(x, ::testing::ElementsAre(-2, 1, -3, -4, 9)) << name;
+  }
+}
+
+// Norms over heads inside a fused buffer: neither dimension folds into the other.
+TEST_F(EveryRowBackend, NormOfStridedHeads) {
+  const std::vector<float> data = RandomValues(6 * 5 * 16, 2), weight = RandomValues(16, 3);
+  for (const int64_t heads : {2, 4}) {
+    Tensor x = View(data, {6, 5, 16});
+    x.shape[1] = heads;
+    for (const auto& [name, ops] : backends) {
+      std::vector<float> got(6 * heads * 16), want(16);
+      ops->RmsNorm(x, View(weight, {16}), 0, 1e-6f, View(got, {6, heads, 16}));
+      for (int64_t i = 0; i < 6; ++i) {
+        for (int64_t h = 0; h < heads; ++h) {
+          ops->RmsNorm(x[i][h], View(weight, {16}), 0, 1e-6f, View(want, {16}));
+          ASSERT_TRUE(SameBits(std::span(got).subspan((i * heads + h) * 16, 16), want)) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, InPlaceEqualsOutOfPlace) {
+  const std::vector<float> data = RandomValues(5 * 67, 8), weight = RandomValues(67, 3);
+  const Tensor w = View(weight, {67});
+  const std::vector<std::function<void(RowOps&, Tensor, Tensor)>> calls = {
+      [&](RowOps& o, Tensor x, Tensor y) { o.RmsNorm(x, w, 1, 1e-6f, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.LayerNorm(x, w, w, 1e-6f, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.Activate(x, Activation::kSilu, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.Combine(x, w, Binary::kAdd, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.Affine(x, 2, 1, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.SoftCap(x, 5, y); },
+      [&](RowOps& o, Tensor x, Tensor y) { o.Softmax(x, 1, y); }};
+  for (const auto& [name, ops] : backends) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      std::vector<float> apart(data.size()), same = data;
+      calls[i](*ops, View(data, {5, 67}), View(apart, {5, 67}));
+      calls[i](*ops, View(same, {5, 67}), View(same, {5, 67}));
+      EXPECT_TRUE(SameBits(same, apart)) << name << " call " << i;
+    }
+  }
+}
+
+TEST_F(EveryRowBackend, NoRowsIsNoWork) {
+  for (const auto& [name, ops] : backends) {
+    const Tensor none(nullptr, DType::kF32, {0, 8});
+    const std::vector<float> weight(8);
+    ops->RmsNorm(none, View(weight, {8}), 0, 1e-6f, none);
+    ops->Softmax(none, 1, none);
+    ops->ArgMax(none, Tensor(nullptr, DType::kI32, {0}));
+  }
+}
+
+TEST(RowOpsDeathTest, MessagesShowTheShapes) {
+  const auto ops = MakeReferenceRows();
+  const std::vector<float> x(6), w(4);
+  EXPECT_DEATH(ops->RmsNorm(View(x, {2, 3}), View(w, {4}), 0, 0, View(x, {2, 3})),
+               "RmsNorm: f32\\[2, 3\\], f32\\[4\\], f32\\[2, 3\\]");
+  EXPECT_DEATH(ops->Softmax(View(x, {2, 3}), 1, View(x, {3, 2})), "f32\\[3, 2\\]");
+}
+
+}  // namespace
+}  // namespace kvgauge

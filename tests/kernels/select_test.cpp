@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/select.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+
+#include "backends.h"
+#include "core/rng.h"
+#include "reference/reference.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class EverySelectBackend : public ::testing::Test {
+ protected:
+  EverySelectBackend()
+      : twin(MakeReferenceSelect()), backends(CpuBackends(MakeCpuSelect, {1, 2, 4})) {
+    backends.push_back({"reference", MakeReferenceSelect()});
+  }
+  std::unique_ptr<SelectOps> twin;
+  std::vector<Backend<SelectOps>> backends;
+};
+
+std::vector<int32_t> TopK(SelectOps& ops, const std::vector<float>& scores,
+                          const std::vector<int32_t>& counts, int64_t width) {
+  const auto rows = static_cast<int64_t>(counts.size());
+  const auto n = static_cast<int64_t>(scores.size()) / rows;
+  std::vector<int32_t> out(rows * width, 77);
+  ops.TopK(View(scores, {rows, n}), View(counts, {rows}), View(out, {rows, width}));
+  return out;
+}
+
+TEST_F(EverySelectBackend, TopKHandWorked) {
+  struct Example {
+    std::vector<float> scores;
+    int32_t count;
+    std::vector<int32_t> want;
+  };
+  const Example examples[] = {
+      {{5}, 1, {0}},
+      {{5}, 0, {}},
+      {{1, 9, 3, 7}, 2, {1, 3}},
+      {{1, 9, 3, 7}, 4, {0, 1, 2, 3}},
+      {{2, 2, 2, 2}, 2, {0, 1}},          // ties: the lower index
+      {{2, 3, 2, 3, 2}, 3, {0, 1, 3}},    // ties at the edge only
+      {{-0.0f, 0.0f, -1}, 1, {0}},        // both zeros are equal
+      {{0.0f, -0.0f, 1}, 2, {0, 2}},      //
+      {{kNan, -kInf, 1}, 2, {1, 2}},      // NaN is behind -inf
+      {{kNan, -kInf, kNan}, 2, {0, 1}},   //
+      {{3, kInf, kNan, kInf}, 1, {1}},    //
+      {{-1, -2, -3, -4}, 2, {0, 1}},      // negatives the right way round
+      {{1e-40f, -1e-40f, 0}, 2, {0, 2}},  // denormals count
+      {{-kNan, kNan, -5}, 1, {2}},        // whatever the sign of the NaN
+  };
+  for (const auto& [name, ops] : backends) {
+    for (const Example& e : examples) {
+      const auto width = static_cast<int64_t>(e.want.size()) + 2;
+      std::vector<int32_t> want = e.want;
+      want.insert(want.end(), 2, -1);
+      EXPECT_EQ(TopK(*ops, e.scores, {e.count}, width), want) << name;
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, TopKAgreesWithTwin) {
+  for (const int64_t n : {1, 2, 15, 16, 17, 100, 1000, 20000}) {
+    const int64_t rows = 7;
+    std::vector<float> plain = RandomValues(rows * n, 41), ties(plain), special(plain);
+    for (float& v : ties) v = std::round(v);
+    for (size_t i = 0; i < special.size(); i += 3) {
+      special[i] = std::array<float, 5>{kNan, kInf, -kInf, 0.0f, -0.0f}[i / 3 % 5];
+    }
+    const auto size = static_cast<int32_t>(n);
+    const std::vector<int32_t> counts = {
+        0, size, 1, size / 2, std::max(size - 1, 0), size / 10, std::min(size, 33)};
+    for (const std::vector<float>& scores : {plain, ties, special}) {
+      const std::vector<int32_t> want = TopK(*twin, scores, counts, n + 1);
+      for (const auto& [name, ops] : backends) {
+        ASSERT_EQ(TopK(*ops, scores, counts, n + 1), want) << name << " n " << n;
+      }
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, TopKOfAMillion) {
+  const int64_t n = 1 << 20;
+  std::vector<float> scores(n);
+  Rng rng(4, 4);
+  for (float& v : scores) v = static_cast<float>(rng.NextBelow(50000));
+  std::vector<int32_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  const int32_t count = 70000;
+  std::nth_element(order.begin(), order.begin() + count, order.end(), [&](int32_t a, int32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  });
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  for (const auto& backend : CpuBackends(MakeCpuSelect)) {
+    EXPECT_EQ(TopK(*backend.ops, scores, {count}, count), order) << backend.name;
+  }
+}
+
+TEST_F(EverySelectBackend, MovesRowsOfAnyType) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kU8, DType::kI32}) {
+    for (const int64_t d : {1, 5, 64, 333}) {
+      const std::vector<int32_t> index = {3, 0, 3, 6};
+      Matrix source(type, 7, d, 2);
+      for (int64_t i = 0; i < 7; ++i) {
+        auto* row = source.row<uint8_t>(0) + i * (d + 2) * SizeOf(type);
+        for (int64_t b = 0; b < d * SizeOf(type); ++b) row[b] = static_cast<uint8_t>(31 * i + b);
+      }
+      for (const auto& [name, ops] : backends) {
+        Matrix got(type, 4, d, 1);
+        ops->Gather(source.view(), View(index, {4}), got.view());
+        EXPECT_TRUE(got.Intact());
+        for (int64_t i = 0; i < 4; ++i) {
+          const Tensor from = source.view()[index[i]], to = got.view()[i];
+          EXPECT_EQ(std::memcmp(from.data, to.data, d * SizeOf(type)), 0) << name;
+        }
+        // Back to where they came from, the others untouched.
+        Matrix back(type, 7, d, 2);
+        const std::vector<int32_t> distinct = {3, 0, 6};
+        ops->Scatter(got.view().Slice(1, 4), View(std::vector<int32_t>{0, 3, 6}, {3}), back.view());
+        for (const int32_t i : distinct) {
+          EXPECT_EQ(std::memcmp(back.view()[i].data, source.view()[i].data, d * SizeOf(type)), 0)
+              << name;
+        }
+        EXPECT_EQ(static_cast<uint8_t*>(back.view()[1].data)[0], 0xa5) << name;
+      }
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, ScatterAddHandWorked) {
+  const std::vector<float> source = {1, 2, 10, 20, 100, 200}, weight = {1, 0.5f, 2};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out = {7, 7, 0, 0};
+    ops->ScatterAdd(View(source, {3, 2}), View(std::vector<int32_t>{1, -1, 1}, {3}),
+                    View(weight, {3}), View(out, {2, 2}));
+    EXPECT_THAT(out, ::testing::ElementsAre(7, 7, 201, 402)) << name;
+    ops->ScatterAdd(View(source, {3, 2}), View(std::vector<int32_t>{0, 0, 1}, {3}), {},
+                    View(out, {2, 2}));
+    EXPECT_THAT(out, ::testing::ElementsAre(18, 29, 301, 602)) << name;
+  }
+}
+
+TEST_F(EverySelectBackend, ScatterAddAgreesWithTwin) {
+  for (const int64_t d : {1, 17, 64, 200, 4100}) {
+    const int64_t m = 40, n = 6;
+    const std::vector<float> source = RandomValues(m * d, 3), weight = RandomValues(m, 4);
+    std::vector<int32_t> index(m);
+    for (int64_t i = 0; i < m; ++i) index[i] = static_cast<int32_t>(i * 5 % 7) - 1;
+    const std::vector<float> start = RandomValues(n * d, 5);
+    std::vector<float> want = start, first;
+    twin->ScatterAdd(View(source, {m, d}), View(index, {m}), View(weight, {m}), View(want, {n, d}));
+    double largest = 0;
+    for (const float v : source) largest = std::max<double>(largest, std::abs(v));
+    for (const auto& [name, ops] : backends) {
+      std::vector<float> got = start;
+      ops->ScatterAdd(View(source, {m, d}), View(index, {m}), View(weight, {m}), View(got, {n, d}));
+      // At most seven terms of |weight * value| in an element, each add and product rounded.
+      EXPECT_TRUE(AllWithin(got, want, 2 * 8 * kRound * 8 * Norm(weight) * largest)) << name;
+      if (name == "reference") continue;
+      // Column by column the same bits: threads cut columns.
+      std::vector<float> again = start;
+      for (int64_t j = 0; j < d; j += 5) {
+        Tensor from = View(source, {m, d}), to = View(again, {n, d});
+        from.data = from.f32() + j;
+        to.data = to.f32() + j;
+        from.shape[1] = to.shape[1] = std::min<int64_t>(5, d - j);
+        ops->ScatterAdd(from, View(index, {m}), View(weight, {m}), to);
+      }
+      EXPECT_TRUE(SameBits(got, again)) << name;
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, PoolHandWorked) {
+  const std::vector<float> x = {3, -6, 9, 0};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out(4);
+    ops->Pool(View(x, {1, 4}), 3, Pooling::kAverage, View(out, {1, 4}));
+    EXPECT_THAT(out, ::testing::ElementsAre(-1, 2, 1, 3)) << name;  // zeros count at the ends
+    ops->Pool(View(x, {1, 4}), 3, Pooling::kMax, View(out, {1, 4}));
+    EXPECT_THAT(out, ::testing::ElementsAre(3, 9, 9, 9)) << name;
+    const std::vector<float> low = {-3, -5};
+    std::vector<float> two(2);
+    ops->Pool(View(low, {1, 2}), 7, Pooling::kMax, View(two, {1, 2}));
+    EXPECT_THAT(two, ::testing::ElementsAre(-3, -3)) << name;  // the padding does not
+    const std::vector<float> with_nan = {1, kNan, 2, 3, 5};
+    std::vector<float> five(5);
+    ops->Pool(View(with_nan, {1, 5}), 3, Pooling::kMax, View(five, {1, 5}));
+    EXPECT_TRUE(AllWithin(five, std::vector<float>{kNan, kNan, kNan, 5, 5}, 0)) << name;
+  }
+}
+
+TEST_F(EverySelectBackend, PoolAgreesWithTwin) {
+  for (const int64_t n : {1, 2, 15, 16, 17, 33, 2500}) {
+    for (const int64_t kernel : {1, 3, 5, 7, 63}) {
+      for (const Pooling mode : {Pooling::kAverage, Pooling::kMax}) {
+        const Matrix x = Matrix::Of(RandomValues(20 * n, 6), n, 3);
+        Matrix want(DType::kF32, 20, n);
+        twin->Pool(x.view(), kernel, mode, want.view());
+        for (const auto& [name, ops] : backends) {
+          Matrix got(DType::kF32, 20, n, 2), alone(DType::kF32, 20, n);
+          ops->Pool(x.view(), kernel, mode, got.view());
+          ASSERT_TRUE(got.Intact()) << name;
+          // A window adds at most `kernel` values below 100 and divides.
+          const double bound = mode == Pooling::kMax ? 0 : kRound * 100 * (kernel + 1.0);
+          ASSERT_TRUE(AllWithin(got.values(), want.values(), bound)) << name << " n " << n;
+          for (int64_t i = 0; i < 20; ++i) {
+            ops->Pool(x.view().Slice(i, i + 1), kernel, mode, alone.view().Slice(i, i + 1));
+          }
+          ASSERT_EQ(got.FirstDifference(alone), -1) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, NothingToDo) {
+  const std::vector<int32_t> none;
+  const Tensor no_index(nullptr, DType::kI32, {0}), no_rows(nullptr, DType::kF32, {0, 4});
+  const std::vector<float> table(8);
+  for (const auto& [name, ops] : backends) {
+    ops->Gather(View(table, {2, 4}), no_index, no_rows);
+    ops->Scatter(no_rows, no_index, View(table, {2, 4}));
+    ops->ScatterAdd(no_rows, no_index, {}, View(table, {2, 4}));
+  }
+}
+
+TEST(SelectOpsDeathTest, WrongIndexAndCount) {
+  const std::vector<float> table(8), row(4);
+  for (const auto& backend : CpuBackends(MakeCpuSelect)) {
+    EXPECT_DEATH(backend.ops->Gather(View(table, {2, 4}), View(std::vector<int32_t>{2}, {1}),
+                                     View(row, {1, 4})),
+                 "row index out of range");
+    std::vector<int32_t> out(9);
+    EXPECT_DEATH(backend.ops->TopK(View(table, {1, 8}), View(std::vector<int32_t>{9}, {1}),
+                                   View(out, {1, 9})),
+                 "count out of range");
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
