@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -18,15 +17,27 @@ namespace kvgauge {
 namespace {
 
 // One directory per process: parallel fuzzers must not share it.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory()
+      : path_((std::filesystem::temp_directory_path() /
+               ("kvg_fuzz_tokenizer_" + std::to_string(::getpid())))
+                  .string()) {
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 const std::string& Directory() {
-  static const std::string path = [] {
-    const auto base = std::filesystem::temp_directory_path() /
-                      ("kvg_fuzz_tokenizer_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(base);
-    std::atexit([] { std::filesystem::remove_all(Directory()); });
-    return base.string();
-  }();
-  return path;
+  static const TemporaryDirectory directory;
+  return directory.path();
 }
 
 void TryText(const Tokenizer& tokenizer, std::string_view text) {

@@ -93,8 +93,9 @@ Status ReadAddedTokensJson(const std::string& path, TokenizerConfig& config) {
         config.added, [&](const AddedToken& token) { return token.content == content; });
     if (known) continue;
     KVG_ASSIGN(const int64_t id, IntField(json, content, path));
-    if (id < 0 || id > INT32_MAX)
+    if (id < 0 || id > INT32_MAX) {
       return WrongValue(path, content, item.value(), "it must be a token id");
+    }
     const bool special = std::ranges::any_of(
         config.specials, [&](const AddedToken& token) { return token.content == content; });
     config.added.push_back({.id = static_cast<int32_t>(id),

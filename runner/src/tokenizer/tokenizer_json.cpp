@@ -24,6 +24,7 @@ Result<std::unique_ptr<Vocabulary>> ParseVocabObject(const Json& vocab, const st
     return BadInput(StrCat(where, " must be an object that gives every token its id"));
   }
   auto vocabulary = std::make_unique<Vocabulary>();
+  vocabulary->Reserve(vocab.size());
   for (const auto& [text, id] : vocab.items()) {
     if (!id.is_number_integer() ||
         (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
@@ -156,8 +157,9 @@ Status ParseAddedTokens(const Json& root, const std::string& path, PipelineParts
     AddedToken token;
     KVG_ASSIGN(token.content, StringField(item, "content", where));
     KVG_ASSIGN(const int64_t id, IntField(item, "id", where));
-    if (id < 0 || id > INT32_MAX)
+    if (id < 0 || id > INT32_MAX) {
       return WrongValue(where, "id", item["id"], "it must be a token id");
+    }
     token.id = static_cast<int32_t>(id);
     KVG_TRY(ReadTokenFlags(item, where, token));
     const std::optional<int32_t> model_id = parts.vocabulary->Find(token.content);

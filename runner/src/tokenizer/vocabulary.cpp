@@ -78,12 +78,10 @@ Status Vocabulary::Add(std::string_view text, int64_t id, size_t expected, std::
   return {};
 }
 
-Status Vocabulary::AddOver(std::string_view text, int64_t id, size_t expected,
-                           std::string_view where) {
-  KVG_TRY(CheckId(text, id, expected, where));
-  ids_.insert_or_assign(std::string(text), static_cast<int32_t>(id));
-  Put(text, static_cast<int32_t>(id));
-  return {};
+void Vocabulary::Reserve(size_t count) {
+  ids_.reserve(count);
+  texts_.reserve(count);
+  present_.reserve(count);
 }
 
 std::optional<int32_t> Vocabulary::Find(std::string_view text) const {

@@ -24,8 +24,8 @@ class Vocabulary {
   // Fails when the id is negative, out of all proportion to the number of tokens, or another
   // token's. The same pair again is fine. `expected`: how many tokens the file holds.
   Status Add(std::string_view text, int64_t id, size_t expected, std::string_view where);
-  // As Add, but a later token takes over the id: added tokens may rename a model's token.
-  Status AddOver(std::string_view text, int64_t id, size_t expected, std::string_view where);
+  // Makes room for so many tokens.
+  void Reserve(size_t count);
 
   std::optional<int32_t> Find(std::string_view text) const;
   // "" for gaps and ids out of range.
