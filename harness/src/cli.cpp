@@ -70,6 +70,8 @@ void AddGenerate(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", flags->seed, "seed of the sampling")->capture_default_str();
+  command->add_option("--stop", flags->stop_texts,
+                      "end the answer before this text, repeatable; \\n stands for a newline");
   command->add_flag("--ignore-stop", flags->ignore_stop, "go on past stop tokens");
   AddJsonFlag(*command, flags->json);
   actions.emplace_back(command, [flags] { return RunGenerate(*flags); });

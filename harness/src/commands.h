@@ -35,6 +35,7 @@ struct GenerateFlags {
   double top_p = 1;
   uint64_t seed = 0;
   bool ignore_stop = false;
+  std::vector<std::string> stop_texts;
   bool json = false;
 };
 

@@ -16,6 +16,55 @@
 namespace kvgauge {
 namespace {
 
+// Cuts a stream of text before the first of several stop texts. Text that could still become one
+// is held back.
+class StopTexts {
+ public:
+  explicit StopTexts(const std::vector<std::string>& texts) {
+    for (std::string text : texts) {
+      for (size_t at = 0; (at = text.find("\\n", at)) != std::string::npos; ++at) {
+        text.replace(at, 2, "\n");
+      }
+      if (!text.empty()) texts_.push_back(std::move(text));
+    }
+  }
+
+  bool found() const { return found_; }
+
+  // The part of the text so far that may be shown.
+  std::string Push(const std::string& piece, bool last) {
+    if (found_) return "";
+    held_ += piece;
+    size_t end = held_.size();
+    for (const std::string& text : texts_) {
+      const size_t at = held_.find(text);
+      if (at != std::string::npos && at <= end) {
+        end = at;
+        found_ = true;
+      }
+    }
+    if (!found_ && !last) {
+      for (const std::string& text : texts_) {
+        // The longest end of what is held that begins the stop text.
+        for (size_t n = std::min(text.size() - 1, held_.size()); n > 0; --n) {
+          if (held_.ends_with(std::string_view(text).substr(0, n))) {
+            end = std::min(end, held_.size() - n);
+            break;
+          }
+        }
+      }
+    }
+    std::string shown = held_.substr(0, end);
+    held_.erase(0, end);
+    return shown;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::string held_;
+  bool found_ = false;
+};
+
 // What the flags ask for, as token ids.
 Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelConfig& config,
                                        const Tokenizer* tokenizer) {
@@ -81,19 +130,22 @@ Status RunGenerate(const GenerateFlags& flags) {
 
   std::unique_ptr<TextStream> stream;
   if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
+  StopTexts stops(flags.stop_texts);
   std::string text;
+  const auto emit = [&](const std::string& piece, bool last) {
+    const std::string shown = stops.Push(piece, last);
+    text += shown;
+    if (!flags.json) Print(shown);
+  };
+  int64_t count = 0;
   const auto on_token = [&](int32_t id) {
-    const std::string piece = stream ? stream->Push(id) : StrCat(text.empty() ? "" : " ", id);
-    text += piece;
-    if (!flags.json) Print(piece);
+    emit(stream ? stream->Push(id) : StrCat(count == 0 ? "" : " ", id), false);
+    ++count;
+    return !stops.found();
   };
   KVG_ASSIGN(const GenerateResult result,
              Generate(model, Prompt::FromTokens(ids), options, on_token));
-  if (stream) {
-    const std::string rest = stream->Finish();
-    text += rest;
-    if (!flags.json) Print(rest);
-  }
+  emit(stream ? stream->Finish() : "", true);
 
   const auto rate = [](int64_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
@@ -120,19 +172,18 @@ Status RunGenerate(const GenerateFlags& flags) {
     return {};
   }
   Print("\n");
-  std::fprintf(stderr,
-               "\nprefill  %lld tokens, %.1f tokens/s\n"
-               "decode   %lld steps, %.1f tokens/s%s\n"
-               "cache    %s payload, %s resident (%s)\n"
-               "weights  %s, %s on %s (%s), loaded in %.2f s\n",
-               static_cast<long long>(prompt_tokens), prefill_rate,
-               static_cast<long long>(result.decode_steps), decode_rate,
-               result.stopped ? ", ended by a stop token" : "",
-               HumanBytes(result.cache_payload_bytes).c_str(),
-               HumanBytes(result.cache_resident_bytes).c_str(),
-               std::string(NameOf(model.dtype())).c_str(), HumanBytes(model.weight_bytes()).c_str(),
-               std::string(NameOf(model.dtype())).c_str(), model.ops().backend.c_str(),
-               model.ops().variant.c_str(), load_s);
+  std::fprintf(
+      stderr,
+      "\nprefill  %lld tokens, %.1f tokens/s\n"
+      "decode   %lld steps, %.1f tokens/s%s\n"
+      "cache    %s payload, %s resident (%s)\n"
+      "weights  %s, %s on %s (%s), loaded in %.2f s\n",
+      static_cast<long long>(prompt_tokens), prefill_rate,
+      static_cast<long long>(result.decode_steps), decode_rate,
+      result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
+      HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
   return {};
 }
 

@@ -23,7 +23,7 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk
 }
 
 Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const GenerateOptions& options,
-                                const std::function<void(int32_t)>& on_token) {
+                                const std::function<bool(int32_t)>& on_token) {
   if (prompt.size() == 0) return BadInput("the prompt has no tokens");
   GenerateResult result;
   KvCache cache = model.NewCache(prompt.size() + options.max_new_tokens);
@@ -53,7 +53,10 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
       break;
     }
     result.ids.push_back(next);
-    if (on_token) on_token(next);
+    if (on_token && !on_token(next)) {
+      result.stopped = true;
+      break;
+    }
     if (static_cast<int64_t>(result.ids.size()) == options.max_new_tokens) break;
     ++rope_position;
     sequence.positions.push_back(

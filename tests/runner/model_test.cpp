@@ -257,12 +257,19 @@ TEST_F(ModelTest, StopIdsEndTheText) {
   ASSERT_TRUE(free.ok());
   options.stop_ids = {100000, free->ids[3]};
   std::vector<int32_t> seen;
-  const Result<GenerateResult> stopped =
-      Generate(**model, prompt, options, [&](int32_t id) { seen.push_back(id); });
+  const Result<GenerateResult> stopped = Generate(**model, prompt, options, [&](int32_t id) {
+    seen.push_back(id);
+    return true;
+  });
   ASSERT_TRUE(stopped.ok());
   EXPECT_TRUE(stopped->stopped);
   EXPECT_EQ(stopped->ids, seen);
   EXPECT_LE(stopped->ids.size(), 3u);
+  const Result<GenerateResult> two =
+      Generate(**model, prompt, options, [&, left = 2](int32_t) mutable { return --left > 0; });
+  ASSERT_TRUE(two.ok());
+  EXPECT_TRUE(two->stopped);
+  EXPECT_EQ(two->ids.size(), 2u);
 }
 
 TEST(Sampler, GreedySamplingAndPadding) {

@@ -22,7 +22,7 @@ struct GenerateOptions {
 
 struct GenerateResult {
   std::vector<int32_t> ids;
-  bool stopped = false;  // by a stop id, not by the limit
+  bool stopped = false;  // by a stop id or the callback, not by the limit
   double prefill_s = 0;
   double decode_s = 0;  // of all steps after the first token
   int64_t decode_steps = 0;
@@ -36,8 +36,8 @@ using LogitsCallback = std::function<Status(const Tensor& rows)>;
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits);
 
-// `on_token` sees every new id at once.
+// `on_token` sees every new id at once and returns whether to go on; null goes on to the limit.
 Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const GenerateOptions& options,
-                                const std::function<void(int32_t)>& on_token);
+                                const std::function<bool(int32_t)>& on_token);
 
 }  // namespace kvgauge
