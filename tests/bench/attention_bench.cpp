@@ -7,6 +7,7 @@
 // Candidates that are compared run interleaved; a repetition during which other processes took more
 // than a tenth of the machine is thrown away, on that ground alone; medians are printed.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,9 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/clock.h"
@@ -120,6 +123,13 @@ AttentionShape MakeShape(DType dtype, int64_t dim, int64_t kv_heads, int64_t gro
   return shape;
 }
 
+void OnThreads(int threads, const std::function<void(int)>& run) {
+  std::vector<std::thread> pool;
+  for (int t = 1; t < threads; ++t) pool.emplace_back(run, t);
+  run(0);
+  for (std::thread& thread : pool) thread.join();
+}
+
 struct Bandwidth {
   double copy = 0, read = 0;  // GB/s
 };
@@ -132,24 +142,21 @@ Bandwidth MeasureBandwidth(int threads) {
   const auto part = [&](int t, const Buffer& buffer) {
     return static_cast<char*>(buffer.data()) + kBytes / threads * t;
   };
-  volatile uint64_t sink = 0;
-  const std::vector<double> s =
-      Interleaved({[&] {
-#pragma omp parallel for num_threads(threads)
-                     for (int t = 0; t < threads; ++t)
-                       std::memcpy(part(t, b), part(t, a), kBytes / threads);
-                   },
-                   [&] {
-#pragma omp parallel for num_threads(threads)
-                     for (int t = 0; t < threads; ++t) {
-                       const auto* words = reinterpret_cast<const uint64_t*>(part(t, a));
-                       uint64_t sum[8] = {};
-                       for (int64_t i = 0; i < kBytes / threads / 8; i += 8) {
-                         for (int k = 0; k < 8; ++k) sum[k] += words[i + k];
-                       }
-                       sink = sink + std::accumulate(sum, sum + 8, uint64_t{0});
-                     }
-                   }});
+  std::atomic<uint64_t> sink = 0;  // so that the sums are computed
+  const std::vector<double> s = Interleaved(
+      {[&] {
+         OnThreads(threads, [&](int t) { std::memcpy(part(t, b), part(t, a), kBytes / threads); });
+       },
+       [&] {
+         OnThreads(threads, [&](int t) {
+           const auto* words = reinterpret_cast<const uint64_t*>(part(t, a));
+           uint64_t sum[8] = {};
+           for (int64_t i = 0; i < kBytes / threads / 8; i += 8) {
+             for (int k = 0; k < 8; ++k) sum[k] += words[i + k];
+           }
+           sink = std::accumulate(sum, sum + 8, uint64_t{0});
+         });
+       }});
   // A copy reads and writes.
   return {2.0 * kBytes / s[0] * 1e-9, 1.0 * kBytes / s[1] * 1e-9};
 }
@@ -177,8 +184,9 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
             const AttentionShape shape = MakeShape(dtype, dim, 4, group);
             for (const auto& cache : caches) {
               const AttentionItem item = {0, 1, n - 1, cache->lists};
-              ops.Attend(shape, {&item, 1}, View(q, {1, 4 * group, dim}),
-                         View(out, {1, 4 * group, dim}));
+              ops.Attend(shape, {&item, 1},
+                         View(std::span(q).first(4 * group * dim), {1, 4 * group, dim}),
+                         View(std::span(out).first(4 * group * dim), {1, 4 * group, dim}));
             }
           });
         }
@@ -194,21 +202,17 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
   }
 }
 
-// The product a prefill is made of, alone and in the first-level cache: FLOP/s of all threads.
-double PanelSeconds(const AttentionKernels& kernels, DType dtype, int threads, int64_t products) {
+// The product a prefill is made of, alone and in the first-level cache. Returns the FLOPs of one.
+double MultiplyPanels(const AttentionKernels& kernels, DType dtype, int threads, int64_t products) {
   constexpr int kRows = 48, kDim = 64;
-#pragma omp parallel num_threads(threads)
-  {
-    alignas(64) static thread_local char a[kRows * kDim * 4], panel[kDim * 64 * 4];
-    alignas(64) static thread_local float out[kRows * 64];
-    std::memset(a, 0, sizeof a);
-    std::memset(panel, 0, sizeof panel);
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < products; ++i) {
+  OnThreads(threads, [&](int t) {
+    alignas(64) char a[kRows * kDim * 4] = {}, panel[kDim * 64 * 4] = {};
+    alignas(64) float out[kRows * 64] = {};
+    for (int64_t i = t; i < products; i += threads) {
       kernels.product[static_cast<int>(dtype)](
           {a, kDim, kRows, panel, panel, kDim, 64, out, 64, false});
     }
-  }
+  });
   return 2.0 * kRows * kDim * 64;
 }
 
@@ -235,7 +239,7 @@ void BenchPrefill(AttentionOps& ops, const AttentionKernels& kernels, int thread
           {[&] {
              ops.Attend(shape, {&item, 1}, queries, View(out, {n, 12, 64}), {sums, {}});
            },
-           [&] { product_flops = PanelSeconds(kernels, product, threads, kProducts); },
+           [&] { product_flops = MultiplyPanels(kernels, product, threads, kProducts); },
            [&] {
              ops.ReduceColumns(shape, item, queries, sums, request, View(columns, {12, n}));
            },
