@@ -177,7 +177,7 @@ constexpr int TileVectors(int rows) {
 
 // kRows rows; with every step, kPrefetchLines cache lines of `prefetch` are fetched.
 template <class Format, int kRows, int kPrefetchLines = 0>
-inline void PanelTile(const PanelOperands<Format>& p) {
+[[gnu::noinline]] void PanelTile(const PanelOperands<Format>& p) {
   using V = typename Format::Vec;
   constexpr int kVectors = TileVectors<V>(kRows);
   constexpr int kColumns = kVectors * V::kLanes;
@@ -230,28 +230,19 @@ inline void PanelTileOf(const PanelOperands<Format>& p, int64_t rows) {
   }
 }
 
-// Tiles of equal height: 16 rows as 6 + 5 + 5 rather than 6 + 6 + 4, 7 as 4 + 3. The first tile
-// fetches what comes next, or the first two do half of it each where a tile is one pass.
+// Tiles of equal height: 16 rows as 6 + 5 + 5 rather than 6 + 6 + 4, 7 as 4 + 3. The first fetches
+// what comes next.
 template <class Format>
 inline void PanelTiles(PanelOperands<Format> p, int64_t rows) {
-  using V = typename Format::Vec;
   constexpr int kLines =
       static_cast<int>(kPanelColumns * Format::kStepK * int64_t{sizeof(typename Format::B)} / 64);
-  constexpr bool kOnePass = TileVectors<V>(kPanelTileRows) * V::kLanes == kPanelColumns;
-  int64_t tiles = (rows + kPanelTileRows - 1) / kPanelTileRows;
-  const bool halves = kOnePass && tiles > 1;
-  int fetches = p.prefetch == nullptr ? 0 : halves ? 2 : 1;
-  for (; tiles > 0; --tiles) {
+  for (int64_t tiles = (rows + kPanelTileRows - 1) / kPanelTileRows; tiles > 0; --tiles) {
     const int64_t r = (rows + tiles - 1) / tiles;
-    if (fetches == 0) {
-      PanelTileOf<Format, 0>(p, r);
-    } else if (halves) {
-      PanelTileOf<Format, kLines / 2>(p, r);
-      p.prefetch = static_cast<const char*>(p.prefetch) + kLines / 2 * p.steps * 64;
-      --fetches;
-    } else {
+    if (p.prefetch != nullptr) {
       PanelTileOf<Format, kLines>(p, r);
-      --fetches;
+      p.prefetch = nullptr;
+    } else {
+      PanelTileOf<Format, 0>(p, r);
     }
     rows -= r;
     p.a += r * p.a_stride;
