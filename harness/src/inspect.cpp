@@ -48,9 +48,18 @@ Json EosJson(const ModelConfig& config) { return Json(config.eos_ids); }
 }  // namespace
 
 Status RunInspect(const InspectOptions& options) {
-  KVG_ASSIGN(const LoadedModel loaded, LoadModel(options.model));
-  const Model& model = *loaded.model;
-  const ModelConfig& config = model.config();
+  KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
+  const DType dtype = model_options.dtype.value_or(config.stored_dtype);
+  // Shapes are read, weights are not: a large checkpoint is inspected at once.
+  std::string fingerprint = "none (random weights)";
+  if (!model_options.random_seed) {
+    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
+    KVG_TRY(CheckWeights(config, *source));
+    KVG_ASSIGN(fingerprint, ModelFingerprint(config, *source));
+  }
+  const int64_t parameters = ParameterCount(config);
+  const int64_t weight_bytes = parameters * SizeOf(dtype);
 
   std::string tokenizer_text = "none";
   int64_t tokenizer_vocab = 0;
@@ -63,7 +72,7 @@ Status RunInspect(const InspectOptions& options) {
     template_text = chat.ok() ? chat->name() : StrCat("not recognised: ", chat.error().message);
   }
 
-  const int64_t kv_bytes = config.KvBytesPerToken(model.dtype());
+  const int64_t kv_bytes = config.KvBytesPerToken(dtype);
   if (options.json) {
     Json tensors = Json::array();
     for (const TensorSpec& spec : ExpectedTensors(config)) {
@@ -71,9 +80,9 @@ Status RunInspect(const InspectOptions& options) {
     }
     PrintJson({{"model", options.model.model},
                {"family", NameOf(config.family)},
-               {"parameters", model.parameter_count()},
-               {"weight_bytes", model.weight_bytes()},
-               {"dtype", NameOf(model.dtype())},
+               {"parameters", parameters},
+               {"weight_bytes", weight_bytes},
+               {"dtype", NameOf(dtype)},
                {"layers", config.layer_count()},
                {"hidden_size", config.hidden_size},
                {"ffn_size", config.ffn_size},
@@ -89,15 +98,15 @@ Status RunInspect(const InspectOptions& options) {
                {"tokenizer", tokenizer_text},
                {"tokenizer_vocab", tokenizer_vocab},
                {"chat_template", template_text},
-               {"fingerprint", model.fingerprint()},
+               {"fingerprint", fingerprint},
                {"tensors", tensors}});
     return {};
   }
   PrintFacts({
       {"model", options.model.model},
       {"family", std::string(NameOf(config.family))},
-      {"parameters", StrCat(WithCommas(model.parameter_count()), " (",
-                            HumanBytes(model.weight_bytes()), " as ", NameOf(model.dtype()), ")")},
+      {"parameters",
+       StrCat(WithCommas(parameters), " (", HumanBytes(weight_bytes), " as ", NameOf(dtype), ")")},
       {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
       {"attention",
        StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
@@ -108,14 +117,14 @@ Status RunInspect(const InspectOptions& options) {
       {"vocabulary", StrCat(WithCommas(config.vocab_size), " rows, head ",
                             config.tied_head ? "tied to the embedding" : "of its own")},
       {"context", StrCat(WithCommas(config.max_position), " positions")},
-      {"KV cache", StrCat(WithCommas(kv_bytes), " bytes per token as ", NameOf(model.dtype()), "; ",
+      {"KV cache", StrCat(WithCommas(kv_bytes), " bytes per token as ", NameOf(dtype), "; ",
                           HumanBytes(kv_bytes * config.max_position), " at full context")},
       {"tokenizer", tokenizer_vocab > 0
                         ? StrCat(tokenizer_text, ", ", WithCommas(tokenizer_vocab), " tokens")
                         : tokenizer_text},
       {"chat template", template_text},
       {"stop ids", EosJson(config).dump()},
-      {"fingerprint", model.fingerprint()},
+      {"fingerprint", fingerprint},
   });
   Print("\n");
   std::vector<std::vector<std::string>> rows;

@@ -102,8 +102,9 @@ TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   expect(StrCat("inspect ", llama, " --dtype f64"), "--dtype: 'f64' is not known");
   expect(StrCat("inspect ", llama, " --weights random"), "expected file or random:SEED");
   expect(StrCat("inspect ", llama, " --weights random:1x"), "expected file or random:SEED");
-  expect(StrCat("inspect ", llama, " --backend cpu:sse9"), "instruction set 'sse9'");
-  expect(StrCat("inspect ", llama, " --backend gpu"), "unknown backend 'gpu'");
+  const std::string one = StrCat(" --ids-file ", Write("one.json", "[1]"));
+  expect(StrCat("generate ", llama, one, " --backend cpu:sse9"), "instruction set 'sse9'");
+  expect(StrCat("generate ", llama, one, " --backend gpu"), "unknown backend 'gpu'");
   expect(StrCat("generate ", llama), "exactly one of --prompt");
   const std::string ids = Write("ids.json", "[1, 2, 99999]");
   expect(StrCat("generate ", llama, " --ids-file ", ids), "element 2: 99999 is not a token id");
@@ -128,7 +129,7 @@ TEST_F(CliTest, ForcedInstructionSet) {
   ASSERT_EQ(setenv("KVGAUGE_ISA", "portable", 1), 0);
   const Outcome good = Run("doctor --json");
   ASSERT_EQ(setenv("KVGAUGE_ISA", "mmx", 1), 0);
-  const Outcome bad = Run(StrCat("inspect ", Model("llama3")));
+  const Outcome bad = Run("doctor");
   unsetenv("KVGAUGE_ISA");
   EXPECT_EQ((*ParseJson(good.out, "doctor"))["isa"], "portable");
   EXPECT_EQ(bad.exit_code, 2);

@@ -28,8 +28,17 @@ struct ModelOptions {
   std::optional<uint64_t> random_seed;
 };
 
-// The tensors that a config needs, in the order of the forward pass.
+// The tensors that a config needs, in the order of the forward pass, and how many numbers they
+// hold.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
+int64_t ParameterCount(const ModelConfig& config);
+
+// Holds names, shapes and types of a checkpoint against its config, without reading the weights:
+// missing, misshapen and unused tensors are errors that name the tensor and its file.
+Status CheckWeights(const ModelConfig& config, const WeightSource& source);
+
+// Digest of config and weights; names a model in a score's signature.
+Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source);
 
 struct ModelWeights;  // as the forward pass uses them
 struct Scratch;       // its working memory
@@ -47,17 +56,16 @@ struct SequenceStep {
 
 class Model {
  public:
-  // `directory` holds config.json and, unless random, the weights. Missing, unused or misshapen
-  // tensors and non-finite weights are errors that name the tensor.
+  // `directory` holds config.json and, unless random, the weights. What CheckWeights refuses and
+  // non-finite weights are errors.
   static Result<std::unique_ptr<Model>> Load(const std::string& directory,
                                              const ModelOptions& options, Ops& ops);
   ~Model();
 
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
-  int64_t parameter_count() const { return parameter_count_; }
+  int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
-  // Digest of config and weights.
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
 
@@ -80,7 +88,6 @@ class Model {
   ModelConfig config_;
   DType dtype_;
   Ops* ops_;
-  int64_t parameter_count_ = 0;
   int64_t weight_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;

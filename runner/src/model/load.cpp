@@ -68,28 +68,12 @@ class Loader {
       : source_(source), dtype_(dtype), ops_(ops) {}
 
   Status Load(const TensorSpec& spec, WeightTensor& out) {
-    if (!source_.Contains(spec.name)) {
-      return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name,
-                             "' is missing; the config needs it with shape ", ShapeText(spec.shape),
-                             DidYouMean(spec.name, source_.Names())));
-    }
     KVG_ASSIGN(out, source_.Get(spec.name));
-    const Tensor& view = out.view;
-    const std::vector<int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
-    if (shape != spec.shape) {
-      return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' has shape ",
-                             ShapeText(shape), ", but the config needs ", ShapeText(spec.shape)));
-    }
-    if (!IsFloat(view.dtype)) {
-      return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name,
-                             "' is stored as ", NameOf(view.dtype), "; expected f32, f16 or bf16"));
-    }
-    if (const int64_t at = FirstNonFinite(view); at >= 0) {
+    if (const int64_t at = FirstNonFinite(out.view); at >= 0) {
       return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' of shape ",
-                             ShapeText(shape), " holds NaN or infinity at element ", at,
+                             ShapeText(spec.shape), " holds NaN or infinity at element ", at,
                              "; weights must be finite"));
     }
-    if (used_.insert(spec.name).second) parameters_ += view.Numel();
     return {};
   }
 
@@ -151,24 +135,6 @@ class Loader {
     return {};
   }
 
-  // Names the tensors that nothing asked for.
-  Status CheckNothingLeft(const std::set<std::string>& allowed) const {
-    std::vector<std::string> left;
-    for (const std::string& name : source_.Names()) {
-      if (!used_.contains(name) && !allowed.contains(name) && !IsIgnorableTensor(name)) {
-        left.push_back(name);
-      }
-    }
-    if (left.empty()) return {};
-    return BadInput(
-        StrCat(source_.OriginOf(left[0]), ": ", left.size(),
-               left.size() == 1 ? " tensor is" : " tensors are",
-               " not used by this config, the first is '", left[0],
-               "'; a model that ignores weights gives wrong logits, so check model_type "
-               "and the config's flags"));
-  }
-
-  int64_t parameters() const { return parameters_; }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -214,8 +180,6 @@ class Loader {
   const WeightSource& source_;
   DType dtype_;
   Ops& ops_;
-  std::set<std::string> used_;
-  int64_t parameters_ = 0;
   int64_t bytes_ = 0;
 };
 
@@ -253,13 +217,71 @@ Result<bool> SameContent(const WeightSource& source, const std::string& a, const
                           static_cast<size_t>(first.view.SizeBytes())) == 0;
 }
 
+ModelTensors TensorsOf(const ModelConfig& config, const WeightSource& source) {
+  // Some OPT files lack the leading "model.".
+  const bool bare = config.family == Family::kOpt && source.Contains("decoder.embed_tokens.weight");
+  return DescribeTensors(config, bare);
+}
+
+Status CheckTensor(const TensorSpec& spec, const WeightSource& source) {
+  if (!source.Contains(spec.name)) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name,
+                           "' is missing; the config needs it with shape ", ShapeText(spec.shape),
+                           DidYouMean(spec.name, source.Names())));
+  }
+  KVG_ASSIGN(const WeightTensor stored, source.Get(spec.name));
+  const Tensor& view = stored.view;
+  const std::vector<int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
+  if (shape != spec.shape) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' has shape ",
+                           ShapeText(shape), ", but the config needs ", ShapeText(spec.shape)));
+  }
+  if (!IsFloat(view.dtype)) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' is stored as ",
+                           NameOf(view.dtype), "; expected f32, f16 or bf16"));
+  }
+  return {};
+}
+
 }  // namespace
 
+Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
+  const ModelTensors tensors = TensorsOf(config, source);
+  std::set<std::string> known;
+  for (const TensorSpec& spec : ListTensors(tensors)) {
+    KVG_TRY(CheckTensor(spec, source));
+    known.insert(spec.name);
+  }
+  const std::string head = "lm_head.weight";
+  if (config.tied_head && source.Contains(head)) {
+    // Tied, yet stored: the embedding wins, as in the reference implementation.
+    KVG_ASSIGN(const bool same, SameContent(source, head, tensors.embedding.name));
+    if (!same) {
+      LogWarning(StrCat(source.OriginOf(head), ": '", head, "' differs from '",
+                        tensors.embedding.name,
+                        "' although the config ties them; the embedding is used for both"));
+    }
+    known.insert(head);
+  }
+  std::vector<std::string> left;
+  for (const std::string& name : source.Names()) {
+    if (!known.contains(name) && !IsIgnorableTensor(name)) left.push_back(name);
+  }
+  if (left.empty()) return {};
+  return BadInput(StrCat(source.OriginOf(left[0]), ": ", left.size(),
+                         left.size() == 1 ? " tensor is" : " tensors are",
+                         " not used by this config, the first is '", left[0],
+                         "'; a model that ignores weights gives wrong logits, so check model_type "
+                         "and the config's flags"));
+}
+
+Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source) {
+  KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
+  return Sha256Hex(CanonicalJson(json) + source.Fingerprint());
+}
+
 Status Model::LoadWeights(const WeightSource& source) {
-  // Some OPT files lack the leading "model.".
-  const bool bare =
-      config_.family == Family::kOpt && source.Contains("decoder.embed_tokens.weight");
-  const ModelTensors tensors = DescribeTensors(config_, bare);
+  const ModelTensors tensors = TensorsOf(config_, source);
   Loader loader(source, dtype_, *ops_);
 
   KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
@@ -273,20 +295,6 @@ Status Model::LoadWeights(const WeightSource& source) {
     KVG_TRY(LoadLayer(tensors.layers[i], loader, weights_->layers[i]));
   }
 
-  std::set<std::string> allowed;
-  const std::string head = "lm_head.weight";
-  if (config_.tied_head && source.Contains(head)) {
-    // Tied, yet stored: the embedding wins, as in the reference implementation.
-    KVG_ASSIGN(const bool same, SameContent(source, head, tensors.embedding.name));
-    if (!same) {
-      LogWarning(StrCat(source.OriginOf(head), ": '", head, "' differs from '",
-                        tensors.embedding.name,
-                        "' although the config ties them; the embedding is used for both"));
-    }
-    allowed.insert(head);
-  }
-  KVG_TRY(loader.CheckNothingLeft(allowed));
-  parameter_count_ = loader.parameters();
   weight_bytes_ = loader.bytes();
   return {};
 }
@@ -309,11 +317,11 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
   } else {
     KVG_ASSIGN(source, OpenSafetensors(directory));
+    KVG_TRY(CheckWeights(config, *source));
   }
   std::unique_ptr<Model> model(new Model(std::move(config), dtype, ops));
   KVG_TRY(model->LoadWeights(*source));
-  KVG_ASSIGN(const Json config_json, ReadJsonFile(model->config_.path));
-  model->fingerprint_ = Sha256Hex(CanonicalJson(config_json) + source->Fingerprint());
+  KVG_ASSIGN(model->fingerprint_, ModelFingerprint(model->config_, *source));
   return model;
 }
 

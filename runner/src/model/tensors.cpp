@@ -180,8 +180,7 @@ ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefi
   return tensors;
 }
 
-std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
-  const ModelTensors tensors = DescribeTensors(config);
+std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
   std::vector<TensorSpec> specs = {tensors.embedding};
   if (!tensors.positions.name.empty()) specs.push_back(tensors.positions);
   Append(tensors.project_in, specs);
@@ -205,8 +204,22 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   }
   Append(tensors.final_norm, specs);
   Append(tensors.project_out, specs);
-  if (!config.tied_head) Append(tensors.head, specs);
+  if (tensors.head.parts[0].name != tensors.embedding.name) Append(tensors.head, specs);
   return specs;
+}
+
+std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
+  return ListTensors(DescribeTensors(config));
+}
+
+int64_t ParameterCount(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    int64_t size = 1;
+    for (const int64_t d : spec.shape) size *= d;
+    count += size;
+  }
+  return count;
 }
 
 bool IsIgnorableTensor(const std::string& name) {

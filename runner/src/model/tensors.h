@@ -62,6 +62,9 @@ struct ModelTensors {
 // `prefix` goes before every name ("" or "model.", for OPT files that lack it).
 ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefix = false);
 
+// Every tensor once, in the order of the forward pass; a tied head is the embedding.
+std::vector<TensorSpec> ListTensors(const ModelTensors& tensors);
+
 // Tensors that checkpoints carry and no forward pass reads.
 bool IsIgnorableTensor(const std::string& name);
 
