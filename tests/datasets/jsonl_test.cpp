@@ -102,8 +102,9 @@ TEST_F(Jsonl, FaultsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":[]}\n"), HasSubstr("x.jsonl:1: field 'a' is empty"));
   EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":null}\n"), HasSubstr("field 'a' is null"));
   EXPECT_THAT(ErrorOf("{\"c\":[1],\"a\":\"x\"}\n"), HasSubstr("field 'c' is an array"));
-  EXPECT_THAT(ErrorOf("{\"cc\":\"1\",\"a\":\"x\"}\n"),
-              AllOf(HasSubstr("x.jsonl:1: field 'c' is missing"), HasSubstr("the record has: a, cc")));
+  EXPECT_THAT(
+      ErrorOf("{\"cc\":\"1\",\"a\":\"x\"}\n"),
+      AllOf(HasSubstr("x.jsonl:1: field 'c' is missing"), HasSubstr("the record has: a, cc")));
   EXPECT_THAT(ErrorOf("{\"c\":\"\\ud800\",\"a\":\"x\"}\n"), HasSubstr("x.jsonl:1: column"));
   source_["id"] = "c";
   EXPECT_THAT(ErrorOf(good + good), HasSubstr("x.jsonl:2: id '1' occurs twice"));
