@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "datasets/metric.h"
 #include "datasets/task.h"
 #include "runner/tokenizer.h"
 #include "src/model_flags.h"
@@ -55,6 +56,9 @@ struct State {
 };
 
 State StateOf(const Task& task, const std::string& data_directory) {
+  if (task.metric != kJudgeMetric && FindMetric(task.metric) == nullptr) {
+    return {"no metric", StrCat(task.metric, " is not in this build")};
+  }
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
   if (!missing.empty()) {
     return {"data missing", StrCat(missing[0], "; ", FetchCommand(missing[0]))};

@@ -28,7 +28,8 @@ struct SampleOptions {
   bool json = false;  // one JSON object per line, texts whole
 };
 
-// Every task with its state: "ready", "data missing" (with file and command), "needs a judge".
+// Every task with its state: "ready", "data missing" (with file and command), "needs a judge", or
+// "no metric" (its metric is not in this build).
 Status RunTasks(const TasksOptions& options);
 // Prints samples as a run would see them.
 Status RunSample(const SampleOptions& options);
