@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sample: one context, one or several questions about it, and the answers that count as right.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json_fwd.h"
+
+namespace kvgauge {
+
+enum class MarkKind { kSystem, kContext, kNeedle, kQuestion, kTurn };
+
+// A byte range of Sample::context (kSystem, kContext, kNeedle) or of one question's text.
+struct Mark {
+  MarkKind kind;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct Question {
+  std::string text = {};           // follows the context directly, or the previous turn's answer
+  std::string answer_prefix = {};  // after the chat template's generation prompt; "" for none
+  std::vector<std::string> answers = {};  // any of them is right, unless the metric says otherwise
+  std::vector<std::string> all_classes = {};  // classification and code tasks: the choices
+  int64_t max_new_tokens = 0;
+};
+
+// How several questions of one sample relate.
+enum class QuestionMode {
+  kSingle,        // one question
+  kMultiTurn,     // each follows the answer before it in one conversation
+  kMultiRequest,  // each is asked of the same context on its own
+};
+
+struct Sample {
+  std::string id;       // stable: the same sample has it in every run
+  std::string hash;     // SHA-256 over what can move a score: context, questions, mode,
+                        // chat_template, language
+  std::string group;    // samples of one context share it; statistics cluster by it
+  std::string context;  // everything before the first question, instructions included
+  std::vector<Question> questions;
+  QuestionMode mode = QuestionMode::kSingle;
+  bool chat_template = true;  // LongBench's few-shot and code tasks go without
+  std::string language = "en";
+  std::vector<Mark> marks;
+  int64_t length = 0;  // as the data set states it (words, characters), or tokens when generated
+  std::vector<std::pair<std::string, std::string>> facts;  // e.g. {"depth", "55"}, in this order
+};
+
+// Fills `hash` from the other fields.
+void FinishSample(Sample& sample);
+
+}  // namespace kvgauge
