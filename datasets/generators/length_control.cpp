@@ -126,13 +126,16 @@ int64_t Filler::CharacterEnd(double tokens, int64_t bytes) const {
 }
 
 Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
-                   const std::function<std::string(int64_t cut)>& build, std::string_view what) {
-  KVG_ASSIGN(const int64_t fixed, counter.Exact(build(0)));
+                   const std::function<std::string(int64_t cut, int64_t spread)>& build,
+                   std::string_view what) {
+  KVG_ASSIGN(const int64_t fixed, counter.Exact(build(0, 0)));
   if (fixed > budget) return TooShort(what, budget, fixed);
-  Fit best{0, fixed};
+  Fit best{0, 0, fixed};
+  int64_t spread = -1;
   const auto attempt = [&](int64_t cut) -> Result<int64_t> {
-    KVG_ASSIGN(const int64_t tokens, counter.Exact(build(cut)));
-    if (tokens <= budget && tokens > best.tokens) best = {cut, tokens};
+    if (spread < 0) spread = cut;
+    KVG_ASSIGN(const int64_t tokens, counter.Exact(build(cut, spread)));
+    if (tokens <= budget && tokens > best.tokens) best = {cut, spread, tokens};
     return tokens;
   };
   const auto done = [&] { return best.tokens >= budget - 1; };
@@ -168,14 +171,14 @@ Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least,
                      std::string_view what) {
   KVG_ASSIGN(const int64_t fixed, counter.Exact(build(least)));
   if (fixed > budget) return TooShort(what, budget, fixed);
-  Fit fits{least, fixed};
-  Fit over{most + 1, 0};  // tokens 0: not measured
+  Fit fits{least, 0, fixed};
+  Fit over{most + 1, 0, 0};  // tokens 0: not measured
   // The slope from a few units, then from the two nearest measurements.
   int64_t units = std::min(most, least + std::max<int64_t>(8, least / 4));
   while (fits.tokens < budget && over.size - fits.size > 1) {
     units = std::clamp(units, fits.size + 1, over.size - 1);
     KVG_ASSIGN(const int64_t tokens, counter.Exact(build(units)));
-    const Fit last{units, tokens};
+    const Fit last{units, 0, tokens};
     const Fit other = tokens <= budget ? fits : (over.tokens > 0 ? over : fits);
     (tokens <= budget ? fits : over) = last;
     const double slope = static_cast<double>(tokens - other.tokens) /

@@ -74,14 +74,18 @@ class Filler {
 
 struct Fit {
   int64_t size = 0;    // bytes of filler, or units
+  int64_t spread = 0;  // FitCut only
   int64_t tokens = 0;  // of the whole text, exact
 };
 
-// The cut of the filler with which `build(cut)`, the whole text, has `budget` tokens or one less.
-// Where no cut gives either (characters of several tokens), the fullest text found that fits. A
+// The cut of the filler with which `build(cut, spread)`, the whole text, has `budget` tokens or one
+// less. What stands inside the filler is placed as in a filler of `spread` bytes, which is the
+// first guess of the cut and stays: a last adjustment moves the end of the text and nothing before
+// it. Where no cut gives either (characters of several tokens), the fullest text found that fits. A
 // budget that the text without filler exceeds is an error; `what` begins it.
 Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
-                   const std::function<std::string(int64_t cut)>& build, std::string_view what);
+                   const std::function<std::string(int64_t cut, int64_t spread)>& build,
+                   std::string_view what);
 
 // As many whole units (lines, words, records) as fit, between `least` and `most`.
 Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least, int64_t most,

@@ -47,11 +47,11 @@ std::string Spaced(const std::string& needle, bool at_start) {
 }
 
 Built Build(const Setup& setup, const Filler& filler, const std::vector<std::string>& needles,
-            double depth, int64_t cut) {
+            double depth, int64_t cut, int64_t spread) {
   Built built;
   built.context = setup.head;
   const size_t haystack_begin = built.context.size();
-  const double tokens = filler.TokensAt(cut);
+  const double tokens = filler.TokensAt(spread);
   const double step = (100 - depth) / static_cast<double>(needles.size());
   int64_t from = 0;
   for (size_t i = 0; i < needles.size(); ++i) {
@@ -102,13 +102,13 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   // Files are read from their beginning first; repeats begin elsewhere.
   const int64_t start = repeat == 0 ? 0 : Between(filler_rng, 0, setup.haystack->sentences() - 1);
   Filler filler = setup.haystack->NewFiller(&setup.counter, filler_rng, start);
-  const auto whole = [&](int64_t cut) {
-    return Build(setup, filler, needles, depth.value, cut).context + question.text +
+  const auto whole = [&](int64_t cut, int64_t spread) {
+    return Build(setup, filler, needles, depth.value, cut, spread).context + question.text +
            question.answer_prefix;
   };
   KVG_ASSIGN(const Fit fit, FitCut(setup.counter, filler, length - setup.reserve, whole,
                                    StrCat(kOwner, ".lengths: ", length)));
-  Built built = Build(setup, filler, needles, depth.value, fit.size);
+  Built built = Build(setup, filler, needles, depth.value, fit.size, fit.spread);
   sample.id = sample.group = StrCat("n", length, "-d", depth.text, "-r", repeat);
   sample.context = std::move(built.context);
   sample.marks = std::move(built.marks);

@@ -43,32 +43,42 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   const Percent* depth =
       setup.depths.empty() ? nullptr : &setup.depths[static_cast<size_t>(cell % depths)];
   const double share = depth == nullptr ? drawn : depth->value / 100;
-  int64_t before = 0;
   Mark needle{};
-  const auto build = [&](int64_t characters) {
-    before = static_cast<int64_t>(static_cast<double>(characters) * share);
+  const auto build = [&](int64_t characters, int64_t before) {
     std::string text = StrCat(kHead, "\n", Grass(before), "\n");
     const std::string line =
         StrCat("The pass key is ", key, ". Remember it. ", key, " is the pass key.");
     needle = MarkAt(MarkKind::kNeedle, text.size(), line.size());
     return text + line + "\n" + Grass(characters - before) + "\n";
   };
-  KVG_ASSIGN(const Fit fit,
-             FitUnits(
-                 setup.counter, length, 0, int64_t{1} << 40,
-                 [&](int64_t characters) { return build(characters) + std::string(kQuestion); },
-                 StrCat(kOwner, ".lengths: ", length)));
+  const auto before = [share](int64_t characters) {
+    return static_cast<int64_t>(static_cast<double>(characters) * share);
+  };
+  const std::string question_text(kQuestion), what = StrCat(kOwner, ".lengths: ", length);
+  // Two cuts moving at once skip counts: the last characters go behind the key.
+  KVG_ASSIGN(const Fit near, FitUnits(
+                                 setup.counter, length, 0, int64_t{1} << 40,
+                                 [&](int64_t characters) {
+                                   return build(characters, before(characters)) + question_text;
+                                 },
+                                 what));
+  const int64_t first = before(near.size);
+  KVG_ASSIGN(
+      const Fit fit,
+      FitUnits(
+          setup.counter, length, near.size, near.size + 4096,
+          [&](int64_t characters) { return build(characters, first) + question_text; }, what));
   Sample sample;
-  sample.context = build(fit.size);
+  sample.context = build(fit.size, first);
   sample.marks = {needle};
   Question question;
-  question.text = kQuestion;
+  question.text = question_text;
   question.answers = {key};
   question.max_new_tokens = setup.new_tokens;
   sample.questions.push_back(std::move(question));
   sample.length = fit.tokens;
   const std::string depth_text =
-      depth != nullptr ? depth->text : std::to_string(fit.size == 0 ? 0 : before * 100 / fit.size);
+      depth != nullptr ? depth->text : std::to_string(fit.size == 0 ? 0 : first * 100 / fit.size);
   sample.id = sample.group =
       StrCat("n", length, depth == nullptr ? "" : "-d" + depth_text, "-", index % setup.samples);
   sample.facts = {{"length", std::to_string(length)}, {"depth", depth_text}};

@@ -116,10 +116,14 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     return Example(setup, rng, lines);
   };
   const int64_t least = setup.hops + 1;
-  KVG_ASSIGN(const Fit fit,
-             FitUnits(setup.ruler.counter, kExampleTokens - setup.ruler.new_tokens, least,
-                      kExampleTokens, example, StrCat(kOwner, ": the solved example")));
-  setup.example_lines = std::max(least, fit.size - fit.size % kExampleStep);
+  const int64_t budget = kExampleTokens - setup.ruler.new_tokens;
+  setup.example_lines = least;
+  KVG_ASSIGN(const int64_t shortest, setup.ruler.counter.Exact(example(least)));
+  if (shortest <= budget) {
+    KVG_ASSIGN(const Fit fit,
+               FitUnits(setup.ruler.counter, budget, least, kExampleTokens, example, kOwner));
+    setup.example_lines = std::max(least, fit.size - fit.size % kExampleStep);
+  }
   const int64_t total = setup.ruler.total();
   return MakeStream(total, options,
                     [setup = std::move(setup)](int64_t index) { return Make(setup, index); });

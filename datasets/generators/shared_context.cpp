@@ -31,12 +31,12 @@ struct Setup {
 };
 
 std::string Build(const std::vector<std::string>& facts, const Filler& filler, int64_t cut,
-                  std::vector<Mark>* marks) {
+                  int64_t spread, std::vector<Mark>* marks) {
   std::string text(kHead);
   int64_t from = 0;
   for (size_t i = 0; i < facts.size(); ++i) {
     const double depth = (static_cast<double>(i) + 0.5) / static_cast<double>(facts.size());
-    const int64_t place = filler.SentenceEnd(filler.TokensAt(cut) * depth, cut);
+    const int64_t place = filler.SentenceEnd(filler.TokensAt(spread) * depth, cut);
     text.append(filler.text(), static_cast<size_t>(from), static_cast<size_t>(place - from));
     from = std::max(from, place);
     if (marks != nullptr) {
@@ -81,12 +81,13 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   }
   Filler filler =
       setup.haystack->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kFiller), 0);
-  KVG_ASSIGN(const Fit fit,
-             FitCut(
-                 setup.counter, filler, length - answers,
-                 [&](int64_t cut) { return Build(facts, filler, cut, nullptr) + tail; },
-                 StrCat(kOwner, ".lengths: ", length)));
-  sample.context = Build(facts, filler, fit.size, &sample.marks);
+  KVG_ASSIGN(const Fit fit, FitCut(
+                                setup.counter, filler, length - answers,
+                                [&](int64_t cut, int64_t spread) {
+                                  return Build(facts, filler, cut, spread, nullptr) + tail;
+                                },
+                                StrCat(kOwner, ".lengths: ", length)));
+  sample.context = Build(facts, filler, fit.size, fit.spread, &sample.marks);
   sample.mode = setup.mode;
   sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);
   sample.length = fit.tokens;
