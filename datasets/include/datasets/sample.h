@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -36,7 +37,8 @@ enum class QuestionMode {
 
 struct Sample {
   std::string id;       // stable: the same sample has it in every run
-  std::string hash;     // SHA-256 over everything below that can move a score
+  std::string hash;     // SHA-256 over what can move a score: context, questions, mode,
+                        // chat_template, language
   std::string group;    // samples of one context share it; statistics cluster by it
   std::string context;  // everything before the first question, instructions included
   std::vector<Question> questions;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -47,16 +48,31 @@ struct SourceSpec {
   std::function<Result<std::unique_ptr<SampleStream>>(const Params& params, const Json& task,
                                                       const TaskOptions& options)>
       open;
-  // Files below the data directory that the task needs; empty for generators.
+  // Files below the data directory that the task needs; empty or unset for generators. The first
+  // part of each path is the name under which scripts/fetch_data knows the set.
   std::function<std::vector<std::string>(const Params& params, const Json& task)> files;
+  // Optional: what the parameters' types cannot say, checked when the task file is read.
+  std::function<Status(const Params& params, const Json& task)> check;
 };
 
 // How a raw prediction becomes what is scored, in this order.
 struct PostProcessing {
+  bool skip_newlines = false;       // drop newlines (only those) at the front
   bool first_line = false;          // keep what stands before the first newline
-  bool strip = false;               // trim white space
+  bool strip = false;               // trim white space; again after cut_at
   std::vector<std::string> cut_at;  // drop everything from the first of these on
+  std::string extract;              // a rule of ExtractionRules(); "" for none
 };
+
+// What ends an answer besides the model's own stop tokens and max_new_tokens.
+struct StopRule {
+  std::vector<std::string> last_token_of;  // the last token of each text, encoded alone, is a stop
+  std::vector<std::string> texts;          // the answer ends before the first of these
+  int64_t min_new_tokens = 0;              // stop tokens are masked until so many were made
+};
+
+// The metric id of tasks that only a person or another model can grade; never registered.
+inline constexpr std::string_view kJudgeMetric = "judge";
 
 struct Task {
   std::string name;
@@ -66,6 +82,7 @@ struct Task {
   std::string citation;
   std::string metric;  // id in datasets/metric.h
   PostProcessing post;
+  StopRule stop;
   int64_t max_new_tokens = 0;
   std::string source;  // SourceSpec::name
   Params source_params;
@@ -74,13 +91,25 @@ struct Task {
 };
 
 // Reads and checks one task file; unknown keys are errors with near-miss suggestions.
+// docs/formats/tasks.md describes the file.
 Result<Task> ReadTask(const std::string& path);
-// Every task below `directory` (configs/tasks), sorted by name.
+// Every *.json below `directory` (configs/tasks), sorted by name. Two tasks of one name are an
+// error.
 Result<std::vector<Task>> ReadTasks(const std::string& directory);
+// The stream ends after options.limit samples and fills every sample's hash.
 Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptions& options);
-// The task's files that are missing below the data directory.
+// The task's files that are missing below the data directory, relative to it.
 std::vector<std::string> MissingFiles(const Task& task, const std::string& data_directory);
+// "scripts/fetch_data longbench": what brings a file that MissingFiles named.
+std::string FetchCommand(const std::string& missing_file);
+
+// Bytes in, bytes out; deterministic. An extraction that finds nothing gives "".
 std::string PostProcess(const PostProcessing& post, const std::string& prediction);
+struct ExtractionRule {
+  std::string name;
+  std::string description;
+};
+std::vector<ExtractionRule> ExtractionRules();  // sorted by name
 
 // The registry: filled before main, read-only afterwards, sorted by name.
 const SourceSpec* FindSource(const std::string& name);

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declarative tasks: a file of JSON objects, templates with their fields, and where the answers
+// stand. docs/formats/tasks.md lists the parameters.
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/prompt.h"
+#include "src/python_text.h"
+#include "src/records.h"
+
+namespace kvgauge {
+namespace {
+
+using Field = PromptTemplate::Field;
+
+// The comma-separated parts of a parameter, without blanks.
+std::vector<std::string> List(const std::string& text) {
+  std::vector<std::string> parts;
+  for (const std::string& part : Split(text, ',')) {
+    if (!Trim(part).empty()) parts.emplace_back(Trim(part));
+  }
+  return parts;
+}
+
+// A scalar as Python prints it, since published prompts and scorers are Python.
+std::optional<std::string> Scalar(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_number()) return value.dump();
+  return std::nullopt;
+}
+
+// A turn's own fields hide those of its record.
+class Scope {
+ public:
+  Scope(const Record& record, const Record* turn) : record_(record), turn_(turn) {}
+
+  Result<const Json*> Value(const Field& field) const {
+    const bool in_turn = turn_ != nullptr && turn_->value.contains(field.name);
+    const Fields fields(in_turn ? *turn_ : record_);
+    KVG_ASSIGN(const Json* value, fields.Get(field.name));
+    if (field.index < 0) return value;
+    if (!value->is_array()) {
+      return fields.Wrong(field.name, StrCat("is ", KindOf(*value), ", expected an array"));
+    }
+    if (static_cast<size_t>(field.index) >= value->size()) {
+      return fields.Wrong(
+          field.name, StrCat("has ", value->size(), " entries, index ", field.index, " is wanted"));
+    }
+    return &(*value)[static_cast<size_t>(field.index)];
+  }
+
+  Result<std::string> Text(const Field& field) const {
+    KVG_ASSIGN(const Json* value, Value(field));
+    if (std::optional<std::string> text = Scalar(*value)) return *std::move(text);
+    return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string or number"));
+  }
+
+  // A scalar, or an array of scalars.
+  Result<std::vector<std::string>> Texts(const Field& field) const {
+    KVG_ASSIGN(const Json* value, Value(field));
+    if (std::optional<std::string> text = Scalar(*value)) return std::vector{*std::move(text)};
+    std::vector<std::string> texts;
+    if (value->is_array()) {
+      for (const Json& entry : *value) {
+        std::optional<std::string> text = Scalar(entry);
+        if (!text) {
+          return Wrong(field, StrCat("holds ", KindOf(entry), ", expected strings or numbers"));
+        }
+        texts.push_back(*std::move(text));
+      }
+      return texts;
+    }
+    return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string, a number or an array"));
+  }
+
+  Error Wrong(const Field& field, std::string_view what) const {
+    return Fields(turn_ != nullptr ? *turn_ : record_).Wrong(field.name, what);
+  }
+
+ private:
+  const Record& record_;
+  const Record* turn_;
+};
+
+// A field reference outside templates, written as in one but without braces.
+Result<Field> ParseReference(const std::string& text, std::string_view owner) {
+  Result<PromptTemplate> parsed = PromptTemplate::Parse("{" + text + "}", owner);
+  if (!parsed.ok()) return parsed.error();
+  return parsed->fields()[0];
+}
+
+struct Layout {
+  PromptTemplate context, question, prefix;
+  std::optional<Field> answers, choices, id, length;
+  std::vector<Field> facts;
+  std::string document, turns, language, extract;
+  std::vector<std::string> classes;
+  int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts
+  QuestionMode turn_mode = QuestionMode::kSingle;
+  bool chat_template = true;
+  Cut cut = Cut::kNone;
+};
+
+Result<Layout> ReadLayout(const Params& params) {
+  Layout layout;
+  KVG_ASSIGN(layout.context, PromptTemplate::Parse(params.Text("context"), ".context"));
+  KVG_ASSIGN(layout.question, PromptTemplate::Parse(params.Text("question"), ".question"));
+  KVG_ASSIGN(layout.prefix, PromptTemplate::Parse(params.Text("answer_prefix"), ".answer_prefix"));
+  for (const auto& [name, field] : {std::pair{"answers", &layout.answers},
+                                    {"choices", &layout.choices},
+                                    {"id", &layout.id},
+                                    {"length", &layout.length}}) {
+    const std::string& text = params.Text(name);
+    if (text.empty()) continue;
+    KVG_ASSIGN(*field, ParseReference(text, StrCat(".", name)));
+  }
+  for (const std::string& fact : List(params.Text("facts"))) {
+    KVG_ASSIGN(Field field, ParseReference(fact, ".facts"));
+    layout.facts.push_back(std::move(field));
+  }
+  layout.document = params.Text("document");
+  layout.turns = params.Text("turns");
+  layout.language = params.Text("language");
+  layout.extract = params.Text("answer_extract");
+  layout.classes = List(params.Text("classes"));
+  layout.chat_template = params.Bool("chat_template");
+  layout.cut = CutFromName(params.Text("truncate"));
+  if (!layout.turns.empty()) {
+    layout.turn_mode = params.Text("mode") == "multi_turn" ? QuestionMode::kMultiTurn
+                                                           : QuestionMode::kMultiRequest;
+  }
+  const std::string& kind = params.Text("answer_kind");
+  if (kind != "text") layout.first_index = kind == "index0" ? 0 : 1;
+  return layout;
+}
+
+Status Check(const Params& params, const Json&) {
+  KVG_ASSIGN(const Layout layout, ReadLayout(params));
+  if (params.Text("file").empty()) return BadInput(".file: missing");
+  if (!layout.answers) return BadInput(".answers: missing; expected the field with the answers");
+  if (params.Text("context").empty() && params.Text("question").empty()) {
+    return BadInput(".context: missing, and so is .question; a prompt needs one of them");
+  }
+  const auto& fields = layout.context.fields();
+  if (!layout.document.empty() && std::none_of(fields.begin(), fields.end(), [&](const Field& f) {
+        return f.name == layout.document;
+      })) {
+    return BadInput(StrCat(".document: ", Quoted(layout.document), " is no field of .context"));
+  }
+  if (layout.first_index >= 0 && !layout.choices && layout.classes.empty()) {
+    return BadInput(".answer_kind: an index needs .choices or .classes");
+  }
+  if (!layout.extract.empty()) {
+    const auto rules = ExtractionRules();
+    if (std::none_of(rules.begin(), rules.end(),
+                     [&](const ExtractionRule& rule) { return rule.name == layout.extract; })) {
+      return BadInput(StrCat(".answer_extract: unknown rule ", Quoted(layout.extract)));
+    }
+  }
+  return {};
+}
+
+class Loader {
+ public:
+  Loader(Layout layout, TaskOptions options, int64_t max_new_tokens)
+      : layout_(std::move(layout)), options_(options), max_new_tokens_(max_new_tokens) {}
+
+  Result<Sample> operator()(const Record& record) const {
+    const Scope scope(record, nullptr);
+    Sample sample;
+    sample.chat_template = layout_.chat_template;
+    sample.language = layout_.language;
+    KVG_ASSIGN(sample.id, Id(record, scope));
+    if (layout_.length) {
+      KVG_ASSIGN(sample.length, Fields(record).Int(layout_.length->name));
+    }
+    const auto lookup = [&](const Field& field) { return scope.Text(field); };
+    KVG_ASSIGN(PromptTemplate::Filled filled, layout_.context.Fill(lookup, layout_.document));
+    Prompt prompt;
+    prompt.text = std::move(filled.text);
+    prompt.question = prompt.text.size();
+    if (!layout_.document.empty()) {
+      prompt.document_begin = filled.field_begin;
+      prompt.document_end = filled.field_end;
+      sample.group = ContextGroup(
+          std::string_view(prompt.text)
+              .substr(prompt.document_begin, prompt.document_end - prompt.document_begin));
+    } else {
+      sample.group = sample.id;
+    }
+
+    KVG_ASSIGN(std::vector<Question> questions, Questions(record));
+    if (!layout_.turns.empty()) sample.mode = layout_.turn_mode;
+    // Several requests share the context, so it is cut alone; otherwise the first question counts.
+    const bool with_question = sample.mode != QuestionMode::kMultiRequest;
+    if (with_question) prompt.text += questions[0].text;
+    KVG_ASSIGN(const int64_t tokens, Truncate(layout_.cut, options_, prompt));
+    Question first = questions[0];
+    PlacePrompt(prompt, sample, first);
+    if (with_question) questions[0] = std::move(first);
+    sample.questions = std::move(questions);
+
+    for (const Field& fact : layout_.facts) {
+      KVG_ASSIGN(std::string text, scope.Text(fact));
+      sample.facts.emplace_back(fact.name, std::move(text));
+    }
+    if (tokens > options_.max_prompt_tokens) sample.facts.emplace_back("cut_from", StrCat(tokens));
+    return sample;
+  }
+
+ private:
+  Result<std::string> Id(const Record& record, const Scope& scope) const {
+    if (layout_.id) return scope.Text(*layout_.id);
+    return "line-" + record.where.substr(record.where.rfind(':') + 1);
+  }
+
+  Result<std::vector<Question>> Questions(const Record& record) const {
+    std::vector<Question> questions;
+    if (layout_.turns.empty()) {
+      KVG_ASSIGN(Question question, One(Scope(record, nullptr)));
+      questions.push_back(std::move(question));
+      return questions;
+    }
+    const Fields fields(record);
+    KVG_ASSIGN(const Json* turns, fields.Get(layout_.turns));
+    if (!turns->is_array() || turns->empty()) {
+      return fields.Wrong(layout_.turns, turns->is_array()
+                                             ? "is empty, expected an array of objects"
+                                             : "is not an array of objects");
+    }
+    for (const Json& value : *turns) {
+      if (!value.is_object()) return fields.Wrong(layout_.turns, "is not an array of objects");
+      const Record turn{value,
+                        StrCat(record.where, " (", layout_.turns, "[", questions.size(), "])")};
+      KVG_ASSIGN(Question question, One(Scope(record, &turn)));
+      questions.push_back(std::move(question));
+    }
+    return questions;
+  }
+
+  Result<Question> One(const Scope& scope) const {
+    const auto lookup = [&](const Field& field) { return scope.Text(field); };
+    Question question;
+    question.max_new_tokens = max_new_tokens_;
+    KVG_ASSIGN(PromptTemplate::Filled text, layout_.question.Fill(lookup, ""));
+    KVG_ASSIGN(PromptTemplate::Filled prefix, layout_.prefix.Fill(lookup, ""));
+    question.text = std::move(text.text);
+    question.answer_prefix = std::move(prefix.text);
+    question.all_classes = layout_.classes;
+    if (layout_.choices) {
+      KVG_ASSIGN(question.all_classes, scope.Texts(*layout_.choices));
+    }
+    if (layout_.first_index >= 0) {
+      KVG_ASSIGN(question.answers, ChosenAnswer(scope, question.all_classes));
+    } else {
+      KVG_ASSIGN(question.answers, scope.Texts(*layout_.answers));
+    }
+    if (!layout_.extract.empty()) {
+      PostProcessing post;
+      post.extract = layout_.extract;
+      for (std::string& answer : question.answers) {
+        answer = PostProcess(post, answer);
+        if (answer.empty()) {
+          return scope.Wrong(*layout_.answers,
+                             StrCat("holds nothing that the rule '", layout_.extract, "' finds"));
+        }
+      }
+    }
+    if (question.answers.empty()) {
+      return scope.Wrong(*layout_.answers, "is empty: no prediction could be right");
+    }
+    return question;
+  }
+
+  Result<std::vector<std::string>> ChosenAnswer(const Scope& scope,
+                                                const std::vector<std::string>& choices) const {
+    KVG_ASSIGN(const Json* value, scope.Value(*layout_.answers));
+    const int64_t index = value->is_number_integer() ? value->get<int64_t>() : -1;
+    const int64_t offset = index - layout_.first_index;
+    if (offset < 0 || offset >= static_cast<int64_t>(choices.size())) {
+      return scope.Wrong(*layout_.answers,
+                         StrCat("is ", value->is_structured() ? "no number" : value->dump(),
+                                ", expected the index of one of ", choices.size(), " choices"));
+    }
+    return std::vector{choices[static_cast<size_t>(offset)]};
+  }
+
+  Layout layout_;
+  TaskOptions options_;
+  int64_t max_new_tokens_;
+};
+
+Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
+                                           const TaskOptions& options) {
+  KVG_ASSIGN(Layout layout, ReadLayout(params));
+  KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
+  const Container container =
+      params.Text("container") == "json_array" ? Container::kJsonArray : Container::kJsonLines;
+  KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
+  Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>());
+  return std::unique_ptr<SampleStream>(
+      std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader)));
+}
+
+ParamSpec Text(std::string name, std::string help) {
+  return ChoiceParam(std::move(name), "", {}, std::move(help));
+}
+
+KVG_REGISTER_SOURCE({
+    .name = "jsonl",
+    .version = 1,
+    .description = "JSON objects of any layout, described by the task file",
+    .generated = false,
+    .params = {Text("file", "file below the data directory"),
+               ChoiceParam("container", "jsonl", {"jsonl", "json_array"},
+                           "how the objects are packed"),
+               Text("context", "template of what stands before the first question"),
+               Text("question", "template of each question"),
+               Text("answer_prefix", "template of what the answer begins with"),
+               Text("document", "the field of the context template that holds the long text"),
+               Text("answers", "field with the answer or an array of accepted answers"),
+               ChoiceParam("answer_kind", "text", {"text", "index0", "index1"},
+                           "indices count the choices from 0 or from 1"),
+               Text("answer_extract", "extraction rule applied to every answer"),
+               Text("choices", "field with the choices of this record"),
+               Text("classes", "the choices of every record, comma-separated"),
+               Text("id", "field with the record's id; the line number when empty"),
+               Text("length", "field with the length that the data set states"),
+               Text("facts", "fields kept for grouping scores, comma-separated"),
+               Text("turns", "field with an array of objects, one per question"),
+               ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
+                           "how the questions of one record relate"),
+               BoolParam("chat_template", true, "wrap the prompt with the model's chat template"),
+               ChoiceParam("language", "en", {}, "of the texts"),
+               ChoiceParam("truncate", "none", CutNames(),
+                           "what to do with prompts beyond the limit")},
+    .open = Open,
+    .files = [](const Params& params,
+                const Json&) { return std::vector<std::string>{params.Text("file")}; },
+    .check = Check,
+});
+
+}  // namespace
+}  // namespace kvgauge

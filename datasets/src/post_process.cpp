@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a raw prediction to what a metric sees.
+#include <algorithm>
+#include <string_view>
+
+#include "datasets/task.h"
+#include "src/python_text.h"
+
+namespace kvgauge {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+std::string Without(std::string_view text, char dropped) {
+  std::string out;
+  for (const char c : text) {
+    if (c != dropped) out += c;
+  }
+  return out;
+}
+
+// The first occurrence of `lead` that a letter A to D follows (and `tail` after it).
+std::string LetterAfter(std::string_view text, std::string_view lead, std::string_view tail) {
+  for (size_t at = text.find(lead); at != std::string_view::npos; at = text.find(lead, at + 1)) {
+    const size_t letter = at + lead.size();
+    if (letter < text.size() && text[letter] >= 'A' && text[letter] <= 'D' &&
+        text.substr(letter + 1).substr(0, tail.size()) == tail) {
+      return std::string(1, text[letter]);
+    }
+  }
+  return "";
+}
+
+std::string LongBenchV2(std::string_view prediction) {
+  const std::string text = Without(prediction, '*');
+  const std::string bracketed = LetterAfter(text, "The correct answer is (", ")");
+  return bracketed.empty() ? LetterAfter(text, "The correct answer is ", "") : bracketed;
+}
+
+std::string FirstDigits(std::string_view text) {
+  const auto begin = std::find_if(text.begin(), text.end(), IsDigit);
+  return std::string(begin, std::find_if_not(begin, text.end(), IsDigit));
+}
+
+// How GSM8K answers are compared: no thousands commas, no currency sign, no final full stop.
+std::string CleanNumber(std::string_view text) {
+  std::string out = Without(Without(text, ','), '$');
+  if (!out.empty() && out.back() == '.') out.pop_back();
+  return out;
+}
+
+bool IsNumberByte(char c) { return IsDigit(c) || c == '.' || c == ','; }
+
+// -?[0-9.,]+ at the start of `text`; "" when absent.
+std::string NumberAt(std::string_view text) {
+  const size_t first = !text.empty() && text[0] == '-' ? 1 : 0;
+  size_t end = first;
+  while (end < text.size() && IsNumberByte(text[end])) ++end;
+  return end == first ? "" : std::string(text.substr(0, end));
+}
+
+// The number after the first `lead` that a number follows.
+std::string NumberAfter(std::string_view text, std::string_view lead) {
+  for (size_t at = text.find(lead); at != std::string_view::npos; at = text.find(lead, at + 1)) {
+    const std::string number = NumberAt(text.substr(at + lead.size()));
+    if (!number.empty()) return CleanNumber(number);
+  }
+  return "";
+}
+
+// "The answer is N." of the chain-of-thought form: one byte that is no newline must follow the
+// number. It may be the number's own last byte, which the pattern then gives back.
+std::string GsmCot(std::string_view text) {
+  constexpr std::string_view kLead = "The answer is ";
+  for (size_t at = text.find(kLead); at != std::string_view::npos; at = text.find(kLead, at + 1)) {
+    std::string number = NumberAt(text.substr(at + kLead.size()));
+    if (number.empty()) continue;
+    const size_t after = at + kLead.size() + number.size();
+    if (after >= text.size() || text[after] == '\n') number.pop_back();
+    if (number.empty() || number == "-") continue;
+    return CleanNumber(number);
+  }
+  return "";
+}
+
+// The last match of (-?[$0-9.,]{2,})|(-?[0-9]+), scanned from the left as a pattern engine does.
+std::string LastNumber(std::string_view text) {
+  std::string last;
+  for (size_t at = 0; at < text.size();) {
+    const size_t sign = text[at] == '-' ? 1 : 0;
+    size_t end = at + sign;
+    while (end < text.size() && (IsNumberByte(text[end]) || text[end] == '$')) ++end;
+    const size_t length = end - at - sign;
+    if (length >= 2 || (length == 1 && IsDigit(text[at + sign]))) {
+      last = text.substr(at, end - at);
+      at = end;
+    } else {
+      ++at;
+    }
+  }
+  return CleanNumber(last);
+}
+
+// A to D with no word byte on either side.
+std::string LoneLetter(std::string_view text) {
+  const auto is_word = [](char c) {
+    return IsDigit(c) || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           static_cast<uint8_t>(c) >= 0x80;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] < 'A' || text[i] > 'D') continue;
+    if (i > 0 && is_word(text[i - 1])) continue;
+    if (i + 1 < text.size() && is_word(text[i + 1])) continue;
+    return std::string(1, text[i]);
+  }
+  return "";
+}
+
+struct Rule {
+  ExtractionRule about;
+  std::string (*apply)(std::string_view);
+};
+
+const std::vector<Rule>& Rules() {
+  static const std::vector<Rule> rules = {
+      {{"first_digits", "the first run of digits"}, FirstDigits},
+      {{"gsm8k_cot", "the number in 'The answer is N.'"}, GsmCot},
+      {{"gsm8k_strict", "the number after '#### '"},
+       [](std::string_view text) { return NumberAfter(text, "#### "); }},
+      {{"last_number", "the last number (GSM8K's flexible rule)"}, LastNumber},
+      {{"lone_letter", "the first letter A to D that stands alone"}, LoneLetter},
+      {{"longbench_v2", "the letter in 'The correct answer is (X)'"}, LongBenchV2},
+  };
+  return rules;
+}
+
+}  // namespace
+
+std::vector<ExtractionRule> ExtractionRules() {
+  std::vector<ExtractionRule> list;
+  for (const Rule& rule : Rules()) list.push_back(rule.about);
+  return list;
+}
+
+std::string PostProcess(const PostProcessing& post, const std::string& prediction) {
+  std::string_view text = prediction;
+  if (post.skip_newlines) {
+    text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
+  }
+  if (post.first_line) text = text.substr(0, text.find('\n'));
+  if (post.strip) text = PythonStrip(text);
+  size_t cut = std::string_view::npos;
+  for (const std::string& mark : post.cut_at) cut = std::min(cut, text.find(mark));
+  text = text.substr(0, cut);
+  if (post.strip) text = PythonStrip(text);
+  for (const Rule& rule : Rules()) {
+    if (rule.about.name == post.extract) return rule.apply(text);
+  }
+  return std::string(text);
+}
+
+}  // namespace kvgauge

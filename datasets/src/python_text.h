@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// String operations of the Python reference code that differ from their obvious C++ twins.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kvgauge {
+
+// str.strip(): all of Unicode's white space, and the separators U+001C to U+001F.
+std::string_view PythonStrip(std::string_view text);
+
+// text.replace(from, to): left to right, what was put in is not read again.
+std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to);
+
+}  // namespace kvgauge

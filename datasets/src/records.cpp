@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/records.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "core/files.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 16;
+
+bool IsBlank(int byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
+
+// "FILE:LINE" of byte `offset` of a record that begins on `line`, and its column (from 1, in
+// bytes).
+std::string Place(const std::string& path, int64_t line, std::string_view text, size_t offset) {
+  size_t start = 0;
+  for (size_t i = 0; i < offset && i < text.size(); ++i) {
+    if (text[i] == '\n') {
+      ++line;
+      start = i + 1;
+    }
+  }
+  return StrCat(path, ":", line, ": column ", offset - start + 1);
+}
+
+// The parser counts bytes from the record's start; people look for a line and a column.
+Error Located(const Error& error, const std::string& path, int64_t line, std::string_view text) {
+  constexpr std::string_view kAt = " at byte ";
+  const std::string prefix = StrCat(path, ":", line, ": ");
+  const size_t at = error.message.find(kAt, prefix.size());
+  if (at == std::string::npos || error.message.compare(0, prefix.size(), prefix) != 0) return error;
+  const char* digits = error.message.data() + at + kAt.size();
+  size_t byte = 0;
+  const auto parsed = std::from_chars(digits, error.message.data() + error.message.size(), byte);
+  if (parsed.ec != std::errc()) return error;
+  const size_t offset = byte == 0 ? 0 : byte - 1;
+  return BadInput(StrCat(Place(path, line, text, offset), ": ",
+                         error.message.substr(prefix.size(), at - prefix.size()), parsed.ptr));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RecordReader>> RecordReader::Open(const std::string& path,
+                                                         Container container,
+                                                         int64_t max_record_bytes) {
+  if (DirectoryExists(path)) return BadInput(StrCat(path, ": is a directory, expected a file"));
+  std::FILE* file = std::fopen(path.c_str(), "rbe");
+  if (file == nullptr) return IoError(StrCat(path, ": cannot open: ", std::strerror(errno)));
+  return std::unique_ptr<RecordReader>(new RecordReader(path, container, max_record_bytes, file));
+}
+
+RecordReader::~RecordReader() { std::fclose(file_); }
+
+int RecordReader::Peek() {
+  if (at_ == filled_) {
+    buffer_.resize(kChunkBytes);
+    at_ = 0;
+    filled_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
+    if (filled_ == 0) return -1;
+  }
+  return static_cast<uint8_t>(buffer_[at_]);
+}
+
+int RecordReader::Get() {
+  const int byte = Peek();
+  if (byte < 0) return byte;
+  ++at_;
+  if (byte == '\n') ++line_;
+  return byte;
+}
+
+int RecordReader::SkipBlanks() {
+  while (IsBlank(Peek())) Get();
+  return Peek();
+}
+
+Error RecordReader::Broken(std::string what) {
+  broken_ = true;
+  if (std::ferror(file_)) return IoError(StrCat(path_, ": cannot read"));
+  return BadInput(StrCat(path_, ":", line_, ": ", what));
+}
+
+Error RecordReader::TooLong(int64_t line) const {
+  return BadInput(StrCat(path_, ":", line, ": the record is longer than ", HumanBytes(max_bytes_),
+                         "; is this the right file?"));
+}
+
+Result<std::optional<Record>> RecordReader::Next() {
+  if (broken_ || closed_) return std::optional<Record>();
+  return container_ == Container::kJsonLines ? NextLine() : NextElement();
+}
+
+Result<std::optional<Record>> RecordReader::NextLine() {
+  if (skip_line_) {
+    while (Peek() >= 0 && Get() != '\n') {
+    }
+    skip_line_ = false;
+  }
+  std::string text;
+  while (SkipBlanks() >= 0) {
+    const int64_t line = line_;
+    ++seen_;
+    while (Peek() >= 0 && Peek() != '\n') {
+      if (static_cast<int64_t>(text.size()) >= max_bytes_) {
+        // The rest is read only when someone asks for another record.
+        skip_line_ = true;
+        return TooLong(line);
+      }
+      text += static_cast<char>(Get());
+    }
+    return Parse(text, line);
+  }
+  if (std::ferror(file_)) return Broken("");
+  closed_ = true;
+  if (seen_ == 0) return BadInput(StrCat(path_, ": holds no records; expected one per line"));
+  return std::optional<Record>();
+}
+
+Result<std::optional<Record>> RecordReader::NextElement() {
+  if (!opened_) {
+    if (SkipBlanks() != '[') return Broken("expected a JSON array of objects");
+    Get();
+    opened_ = true;
+  }
+  int byte = SkipBlanks();
+  if (seen_ > 0 && byte == ',') {
+    Get();
+    byte = SkipBlanks();
+  } else if (byte == ']') {
+    Get();
+    if (SkipBlanks() >= 0) return Broken("text follows the array");
+    closed_ = true;
+    if (seen_ == 0) return BadInput(StrCat(path_, ": the array is empty"));
+    return std::optional<Record>();
+  } else if (seen_ > 0 && byte >= 0) {
+    return Broken("expected ',' or ']' after an element");
+  }
+  if (byte >= 0 && byte != '{') return Broken("expected an object as the array's element");
+
+  // Braces outside strings tell where the object ends; the parser judges the rest.
+  const int64_t line = line_;
+  ++seen_;
+  std::string text;
+  int64_t depth = 0;
+  bool in_string = false, escaped = false;
+  for (byte = Get(); byte >= 0; byte = Get()) {
+    if (static_cast<int64_t>(text.size()) >= max_bytes_) {
+      broken_ = true;
+      return TooLong(line);
+    }
+    text += static_cast<char>(byte);
+    if (in_string) {
+      in_string = escaped || byte != '"';
+      escaped = !escaped && byte == '\\';
+    } else if (byte == '"') {
+      in_string = true;
+    } else if (byte == '{') {
+      ++depth;
+    } else if (byte == '}' && --depth == 0) {
+      return Parse(text, line);
+    }
+  }
+  return Broken("the file ends inside the array; is it cut short?");
+}
+
+Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64_t line) const {
+  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
+    return BadInput(StrCat(Place(path_, line, text, bad), ": not valid UTF-8"));
+  }
+  Record record;
+  record.where = StrCat(path_, ":", line);
+  Result<Json> value = ParseJson(text, record.where);
+  if (!value.ok()) return Located(value.error(), path_, line, text);
+  if (!value->is_object()) {
+    return BadInput(StrCat(record.where, ": ", KindOf(*value), ", expected an object"));
+  }
+  record.value = *std::move(value);
+  return std::optional<Record>(std::move(record));
+}
+
+std::string_view KindOf(const Json& value) {
+  if (value.is_null()) return "null";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_number()) return "a number";
+  if (value.is_string()) return "a string";
+  return value.is_array() ? "an array" : "an object";
+}
+
+Error Fields::Wrong(const std::string& name, std::string_view what) const {
+  return BadInput(StrCat(where(), ": field ", Quoted(name), " ", what));
+}
+
+bool Fields::Has(const std::string& name) const {
+  const auto found = record_.value.find(name);
+  return found != record_.value.end() && !found->is_null();
+}
+
+Result<const Json*> Fields::Get(const std::string& name) const {
+  const auto found = record_.value.find(name);
+  if (found != record_.value.end()) return &*found;
+  std::vector<std::string> known;
+  for (const auto& [key, value] : record_.value.items()) known.push_back(key);
+  return Wrong(
+      name, StrCat("is missing", DidYouMean(name, known), "; the record has: ", Join(known, ", ")));
+}
+
+Result<std::string> Fields::Text(const std::string& name) const {
+  KVG_ASSIGN(const Json* value, Get(name));
+  if (!value->is_string()) {
+    return Wrong(name, StrCat("is ", KindOf(*value), ", expected a string"));
+  }
+  return value->get<std::string>();
+}
+
+Result<int64_t> Fields::Int(const std::string& name) const {
+  KVG_ASSIGN(const Json* value, Get(name));
+  if (!value->is_number_unsigned() || value->get<uint64_t>() > INT64_MAX) {
+    return Wrong(name, StrCat("is ", value->is_number() ? value->dump() : KindOf(*value),
+                              ", expected a whole number >= 0"));
+  }
+  return value->get<int64_t>();
+}
+
+Result<std::vector<std::string>> Fields::Texts(const std::string& name) const {
+  KVG_ASSIGN(const Json* value, Get(name));
+  if (!value->is_array()) {
+    return Wrong(name, StrCat("is ", KindOf(*value), ", expected an array of strings"));
+  }
+  std::vector<std::string> texts;
+  for (const Json& text : *value) {
+    if (!text.is_string()) {
+      return Wrong(name, StrCat("holds ", KindOf(text), " at index ", texts.size(),
+                                ", expected an array of strings"));
+    }
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+Result<std::optional<Sample>> FileStream::Try() {
+  KVG_ASSIGN(const std::optional<Record> record, reader_->Next());
+  if (!record) return std::optional<Sample>();
+  KVG_ASSIGN(Sample sample, build_(*record));
+  if (!ids_.insert(sample.id).second) {
+    return BadInput(StrCat(record->where, ": id ", Quoted(sample.id), " occurs twice"));
+  }
+  return std::optional<Sample>(std::move(sample));
+}
+
+Result<std::optional<Sample>> FileStream::Next() {
+  while (true) {
+    Result<std::optional<Sample>> sample = Try();
+    // Only faults of a record can be left out: a full disk or a cut file cannot.
+    if (sample.ok() || !skip_bad_ || reader_->broken() ||
+        sample.error().code != ErrorCode::kBadInput) {
+      return sample;
+    }
+    ++skipped_;
+  }
+}
+
+Result<std::string> DataFile(const TaskOptions& options, const std::string& relative) {
+  const std::string path = options.data_directory + "/" + relative;
+  if (FileExists(path)) return path;
+  return IoError(StrCat(path, ": not found; get it with: ", FetchCommand(relative)));
+}
+
+std::string ContextGroup(std::string_view context) {
+  return "context-" + Sha256Hex(context).substr(0, 16);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading data files record by record: one JSON object per line, or the objects of one JSON array.
+// Memory is bounded by one record, whatever the file's size.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "core/result.h"
+#include "datasets/task.h"
+
+namespace kvgauge {
+
+// Far above any published record (the longest documents are some 20 MB).
+inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
+
+enum class Container { kJsonLines, kJsonArray };
+
+struct Record {
+  Json value;         // an object
+  std::string where;  // "data/longbench/trec.jsonl:12", for messages
+};
+
+class RecordReader {
+ public:
+  static Result<std::unique_ptr<RecordReader>> Open(const std::string& path, Container container,
+                                                    int64_t max_record_bytes = kMaxRecordBytes);
+  ~RecordReader();
+  RecordReader(const RecordReader&) = delete;
+  RecordReader& operator=(const RecordReader&) = delete;
+
+  // The next record, or nothing at the end. After an error the reader stands behind the faulty
+  // record, unless broken(): then nothing more can be told from this file.
+  Result<std::optional<Record>> Next();
+  bool broken() const { return broken_; }
+
+ private:
+  RecordReader(std::string path, Container container, int64_t max_record_bytes, std::FILE* file)
+      : path_(std::move(path)), container_(container), max_bytes_(max_record_bytes), file_(file) {}
+
+  int Peek();  // the next byte without taking it, or -1
+  int Get();
+  int SkipBlanks();  // Peek() behind white space
+  Error Broken(std::string what);
+  Error TooLong(int64_t line) const;
+  Result<std::optional<Record>> NextLine();
+  Result<std::optional<Record>> NextElement();
+  Result<std::optional<Record>> Parse(const std::string& text, int64_t line) const;
+
+  std::string path_;
+  Container container_;
+  int64_t max_bytes_;
+  std::FILE* file_;
+  std::vector<char> buffer_;
+  size_t at_ = 0, filled_ = 0;
+  int64_t line_ = 1;
+  int64_t seen_ = 0;        // records, faulty ones included
+  bool skip_line_ = false;  // the rest of a refused line is still to come
+  bool opened_ = false;     // the array's bracket was read
+  bool closed_ = false;
+  bool broken_ = false;
+};
+
+// The fields of one record; every message names file, line and field.
+class Fields {
+ public:
+  explicit Fields(const Record& record) : record_(record) {}
+
+  bool Has(const std::string& name) const;  // present and not null
+  Result<const Json*> Get(const std::string& name) const;
+  Result<std::string> Text(const std::string& name) const;
+  Result<int64_t> Int(const std::string& name) const;  // >= 0
+  Result<std::vector<std::string>> Texts(const std::string& name) const;
+  // A fault of one field: "file:line: field 'name' <what>".
+  Error Wrong(const std::string& name, std::string_view what) const;
+
+  const std::string& where() const { return record_.where; }
+
+ private:
+  const Record& record_;
+};
+
+// "a string", "an array", ...
+std::string_view KindOf(const Json& value);
+
+// A stream over one file. `build` makes a sample of a record; a record that fails is an error, or
+// with TaskOptions::skip_bad is counted and left out. Ids must not repeat.
+class FileStream final : public SampleStream {
+ public:
+  using Build = std::function<Result<Sample>(const Record& record)>;
+  FileStream(std::unique_ptr<RecordReader> reader, bool skip_bad, Build build)
+      : reader_(std::move(reader)), skip_bad_(skip_bad), build_(std::move(build)) {}
+
+  Result<std::optional<Sample>> Next() override;
+  int64_t skipped() const override { return skipped_; }
+
+ private:
+  Result<std::optional<Sample>> Try();
+
+  std::unique_ptr<RecordReader> reader_;
+  bool skip_bad_;
+  Build build_;
+  int64_t skipped_ = 0;
+  std::set<std::string> ids_;
+};
+
+// `relative` below the data directory, or an error that says how to get it.
+Result<std::string> DataFile(const TaskOptions& options, const std::string& relative);
+
+// "context-" and 16 hex digits of the text's SHA-256: samples of one text fall into one group.
+std::string ContextGroup(std::string_view context);
+
+}  // namespace kvgauge

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datasets/sample.h"
+
+#include <string_view>
+
+#include "core/sha256.h"
+
+namespace kvgauge {
+namespace {
+
+// Every part goes in with its length, so that no two samples share one byte stream.
+class Hasher {
+ public:
+  void Number(int64_t value) {
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; ++i) {
+      bytes[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
+    }
+    sha_.Update(bytes, sizeof(bytes));
+  }
+  void Text(std::string_view text) {
+    Number(static_cast<int64_t>(text.size()));
+    sha_.Update(text.data(), text.size());
+  }
+  void Texts(const std::vector<std::string>& texts) {
+    Number(static_cast<int64_t>(texts.size()));
+    for (const std::string& text : texts) Text(text);
+  }
+  std::string Finish() { return sha_.Finish(); }
+
+ private:
+  Sha256 sha_;
+};
+
+}  // namespace
+
+void FinishSample(Sample& sample) {
+  Hasher hasher;
+  hasher.Text("kvgauge sample 1");
+  hasher.Text(sample.context);
+  hasher.Number(static_cast<int64_t>(sample.questions.size()));
+  for (const Question& question : sample.questions) {
+    hasher.Text(question.text);
+    hasher.Text(question.answer_prefix);
+    hasher.Texts(question.answers);
+    hasher.Texts(question.all_classes);
+    hasher.Number(question.max_new_tokens);
+  }
+  hasher.Number(static_cast<int64_t>(sample.mode));
+  hasher.Number(sample.chat_template ? 1 : 0);
+  hasher.Text(sample.language);
+  sample.hash = hasher.Finish();
+}
+
+}  // namespace kvgauge

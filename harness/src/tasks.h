@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// tasks, sample: what can be run, and what a model would be asked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+
+namespace kvgauge {
+
+struct TasksOptions {
+  std::string directory;       // of task files; "": the shipped ones
+  std::string data_directory;  // "": KVGAUGE_DATA
+  std::string only;            // tasks whose name begins so; "": all
+  bool json = false;
+};
+
+struct SampleOptions {
+  std::string task;            // a name, or the path of a task file
+  std::string directory;       // as above
+  std::string data_directory;  // as above
+  int64_t count = 1;
+  uint64_t seed = 0;
+  std::string model;              // a directory with a tokenizer; needed by length limits
+  int64_t max_prompt_tokens = 0;  // 0: prompts as they are
+  bool skip_bad = false;
+  bool json = false;  // one JSON object per line, texts whole
+};
+
+// Every task with its state: "ready", "data missing" (with file and command), "needs a judge".
+Status RunTasks(const TasksOptions& options);
+// Prints samples as a run would see them.
+Status RunSample(const SampleOptions& options);
+
+}  // namespace kvgauge

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Task files, post-processing and the hash of a sample.
+#include "datasets/task.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/json.h"
+#include "datasets/metric.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::string kTasks = std::string(KVG_SOURCE_DIR) + "/configs/tasks";
+
+Json GoodTask() {
+  return {{"name", "sample/one"},
+          {"version", 1},
+          {"group", "sample"},
+          {"description", "a task"},
+          {"metric", "qa_f1"},
+          {"max_new_tokens", 8},
+          {"source", {{"name", "jsonl"},
+                      {"file", "sample/one.jsonl"},
+                      {"context", "{text}"},
+                      {"answers", "answer"}}}};
+}
+
+class TaskFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::path(::testing::TempDir()) /
+                 ("task_file_" + std::string(::testing::UnitTest::GetInstance()
+                                                 ->current_test_info()
+                                                 ->name()));
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_ / "sample");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Write(const std::string& name, const std::string& content) {
+    const std::string path = (directory_ / name).string();
+    std::ofstream(path) << content;
+    return path;
+  }
+  std::string ErrorOf(const Json& task) {
+    const Result<Task> read = ReadTask(Write("task.json", task.dump()));
+    return read.ok() ? "" : read.error().message;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(TaskFile, IsReadWhole) {
+  Json json = GoodTask();
+  json["citation"] = "someone, somewhere";
+  json["post"] = {{"skip_newlines", true}, {"first_line", true}, {"cut_at", {"Q:"}}};
+  json["stop"] = {{"last_token_of", {"\n"}}, {"texts", {"Q:"}}, {"min_new_tokens", 1}};
+  const Result<Task> task = ReadTask(Write("task.json", json.dump()));
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  EXPECT_EQ(task->name, "sample/one");
+  EXPECT_EQ(task->version, 1);
+  EXPECT_EQ(task->citation, "someone, somewhere");
+  EXPECT_EQ(task->max_new_tokens, 8);
+  EXPECT_TRUE(task->post.skip_newlines);
+  EXPECT_TRUE(task->post.first_line);
+  EXPECT_FALSE(task->post.strip);
+  EXPECT_THAT(task->post.cut_at, ElementsAre("Q:"));
+  EXPECT_THAT(task->stop.last_token_of, ElementsAre("\n"));
+  EXPECT_THAT(task->stop.texts, ElementsAre("Q:"));
+  EXPECT_EQ(task->stop.min_new_tokens, 1);
+  EXPECT_EQ(task->source, "jsonl");
+  EXPECT_EQ(task->source_params.Text("file"), "sample/one.jsonl");
+  EXPECT_EQ(*task->json, json);
+}
+
+TEST_F(TaskFile, FaultsNameKeyValueAndRemedy) {
+  const auto with = [](const std::string& pointer, const Json& value) {
+    Json json = GoodTask();
+    json[Json::json_pointer(pointer)] = value;
+    return json;
+  };
+  const auto without = [](const std::string& key) {
+    Json json = GoodTask();
+    json.erase(key);
+    return json;
+  };
+  EXPECT_EQ(ErrorOf(GoodTask()), "");
+  EXPECT_THAT(ErrorOf(with("/max_new_token", 3)),
+              AllOf(HasSubstr("task.json: max_new_token: unknown key"),
+                    HasSubstr("did you mean 'max_new_tokens'?")));
+  EXPECT_THAT(ErrorOf(with("/post", {{"fist_line", true}})),
+              AllOf(HasSubstr("post.fist_line"), HasSubstr("'first_line'")));
+  EXPECT_THAT(ErrorOf(with("/post", {{"extract", "longbench2"}})),
+              AllOf(HasSubstr("post.extract"), HasSubstr("'longbench_v2'")));
+  EXPECT_THAT(ErrorOf(with("/stop", {{"text", {"x"}}})),
+              AllOf(HasSubstr("stop.text"), HasSubstr("'texts'")));
+  EXPECT_THAT(ErrorOf(with("/stop", {{"texts", {""}}})), HasSubstr("none of them empty"));
+  EXPECT_THAT(ErrorOf(with("/source/answer", "x")),
+              AllOf(HasSubstr("source: unknown parameter 'answer'"), HasSubstr("'answers'")));
+  EXPECT_THAT(ErrorOf(with("/source/name", "jsonlines")), HasSubstr("unknown source"));
+  EXPECT_THAT(ErrorOf(with("/source/context", "{text")), HasSubstr("source.context: '{text'"));
+  EXPECT_THAT(ErrorOf(with("/source/document", "txt")), HasSubstr("source.document: 'txt'"));
+  EXPECT_THAT(ErrorOf(with("/source/answer_kind", "index0")), HasSubstr("needs .choices"));
+  EXPECT_THAT(ErrorOf(with("/version", 0)), HasSubstr("version: '0'; expected a whole number"));
+  EXPECT_THAT(ErrorOf(with("/version", 1.5)), HasSubstr("version: '1.5'"));
+  EXPECT_THAT(ErrorOf(with("/max_new_tokens", 18446744073709551615ULL)),
+              HasSubstr("max_new_tokens: '18446744073709551615'"));
+  EXPECT_THAT(ErrorOf(with("/name", "Upper Case")), HasSubstr("lower-case"));
+  EXPECT_THAT(ErrorOf(with("/name", 3)), HasSubstr("name: '3'; expected a string"));
+  for (const char* key :
+       {"name", "version", "group", "description", "metric", "max_new_tokens", "source"}) {
+    EXPECT_THAT(ErrorOf(without(key)), HasSubstr(std::string(key) + ": missing")) << key;
+  }
+  EXPECT_THAT(ReadTask(Write("bad.json", "[1]")).error().message, HasSubstr("JSON object"));
+  EXPECT_THAT(ReadTask(Write("bad.json", "{")).error().message, HasSubstr("not valid JSON"));
+  if (!ListMetrics().empty()) {
+    EXPECT_THAT(ErrorOf(with("/metric", "qa_f2")),
+                AllOf(HasSubstr("unknown metric 'qa_f2'"), HasSubstr("qa_f1")));
+    EXPECT_EQ(ErrorOf(with("/metric", std::string(kJudgeMetric))), "");
+  }
+}
+
+TEST_F(TaskFile, NamesAreUniqueInADirectory) {
+  Json json = GoodTask();
+  Write("b.json", json.dump());
+  json["name"] = "another";
+  Write("sample/c.json", json.dump());
+  Write("notes.txt", "not a task");
+  const Result<std::vector<Task>> tasks = ReadTasks(directory_.string());
+  ASSERT_TRUE(tasks.ok()) << tasks.error().message;
+  ASSERT_EQ(tasks->size(), 2u);
+  EXPECT_EQ((*tasks)[0].name, "another");
+  EXPECT_EQ((*tasks)[1].name, "sample/one");
+
+  Write("sample/d.json", GoodTask().dump());
+  EXPECT_THAT(ReadTasks(directory_.string()).error().message,
+              AllOf(HasSubstr("d.json"), HasSubstr("b.json"), HasSubstr("'sample/one'")));
+  EXPECT_THAT(ReadTasks("/nowhere/at/all").error().message, HasSubstr("cannot list"));
+}
+
+TEST_F(TaskFile, MissingDataSaysHowToGetIt) {
+  const Result<Task> task = ReadTask(Write("task.json", GoodTask().dump()));
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  EXPECT_THAT(MissingFiles(*task, directory_.string()), ElementsAre("sample/one.jsonl"));
+  EXPECT_THAT(MissingFiles(*task, ""), ElementsAre("sample/one.jsonl"));
+  TaskOptions options;
+  EXPECT_THAT(OpenTask(*task, options).error().message, HasSubstr("--data DIR"));
+  options.data_directory = directory_.string();
+  EXPECT_THAT(OpenTask(*task, options).error().message,
+              AllOf(HasSubstr("/sample/one.jsonl not found"),
+                    HasSubstr("scripts/fetch_data sample")));
+  Write("sample/one.jsonl", R"({"text": "x", "answer": "y"})");
+  EXPECT_THAT(MissingFiles(*task, directory_.string()), IsEmpty());
+  EXPECT_TRUE(OpenTask(*task, options).ok());
+}
+
+TEST_F(TaskFile, LimitEndsTheStream) {
+  Write("sample/one.jsonl", "{\"text\": \"x\", \"answer\": \"y\"}\n{\"text\": \"x\", "
+                            "\"answer\": \"z\"}\n{\"text\": \"x\", \"answer\": \"y\"}\n");
+  const Result<Task> task = ReadTask(Write("task.json", GoodTask().dump()));
+  ASSERT_TRUE(task.ok());
+  for (const auto& [limit, expected] : {std::pair{-1, 3}, {0, 0}, {2, 2}, {9, 3}}) {
+    TaskOptions options;
+    options.data_directory = directory_.string();
+    options.limit = limit;
+    auto stream = OpenTask(*task, options);
+    ASSERT_TRUE(stream.ok());
+    int count = 0;
+    while (true) {
+      const auto sample = (*stream)->Next();
+      ASSERT_TRUE(sample.ok()) << sample.error().message;
+      if (!*sample) break;
+      EXPECT_EQ((*sample)->hash.size(), 64u);
+      ++count;
+    }
+    EXPECT_EQ(count, expected);
+  }
+}
+
+TEST(ShippedTasks, AreAllValid) {
+  const Result<std::vector<Task>> tasks = ReadTasks(kTasks);
+  ASSERT_TRUE(tasks.ok()) << tasks.error().message;
+  std::vector<std::string> e, v1;
+  for (const Task& task : *tasks) {
+    if (task.group == "longbench") v1.push_back(task.name);
+    if (task.group == "longbench_e") e.push_back(task.name);
+    for (const std::string& file : MissingFiles(task, "")) {
+      EXPECT_NE(file.find('/'), std::string::npos) << task.name;
+    }
+  }
+  EXPECT_EQ(v1.size(), 21u);
+  EXPECT_EQ(e.size(), 13u);
+}
+
+std::string Post(PostProcessing post, const std::string& text) { return PostProcess(post, text); }
+
+TEST(PostProcess, KeepsTheOrder) {
+  EXPECT_EQ(Post({}, " \n a\nb "), " \n a\nb ");
+  // Newlines alone are dropped: a blank before them stays, and its line is then the first.
+  EXPECT_EQ(Post({.skip_newlines = true, .first_line = true}, "\n\n  Date\nType: x"), "  Date");
+  EXPECT_EQ(Post({.skip_newlines = true, .first_line = true}, " \nDate"), " ");
+  EXPECT_EQ(Post({.first_line = true}, "\nDate"), "");
+  EXPECT_EQ(Post({.skip_newlines = true}, "\n\n"), "");
+  EXPECT_EQ(Post({.strip = true, .cut_at = {".", "Q:"}}, " yes Q: no. "), "yes");
+  EXPECT_EQ(Post({.cut_at = {"Q:"}}, "yes Q: no"), "yes ");
+  // Python's white space: ideographic and no-break spaces count, the byte order mark does not.
+  EXPECT_EQ(Post({.strip = true}, "\u3000\u00a0 \x1c\u7b54 \u2003\u0085"), "\u7b54");
+  EXPECT_EQ(Post({.strip = true}, "\ufeffa"), "\ufeffa");
+  EXPECT_EQ(Post({.strip = true}, "\x80\x80"), "\x80\x80");
+  EXPECT_EQ(Post({.strip = true}, ""), "");
+}
+
+TEST(PostProcess, LongBenchV2Letter) {
+  const auto letter = [](const std::string& text) {
+    return Post({.extract = "longbench_v2"}, text);
+  };
+  EXPECT_EQ(letter("**The correct answer is (B)**"), "B");
+  EXPECT_EQ(letter("The correct answer is C because"), "C");
+  EXPECT_EQ(letter("The correct answer is: D"), "");
+  EXPECT_EQ(letter("the correct answer is (A)"), "");
+  EXPECT_EQ(letter("The correct answer is A dog. The correct answer is (B)"), "B");
+  EXPECT_EQ(letter("The correct answer is (E). The correct answer is (C)"), "C");
+  EXPECT_EQ(letter("The correct answer is (A"), "");
+  EXPECT_EQ(letter(""), "");
+}
+
+TEST(PostProcess, Numbers) {
+  const auto by = [](const std::string& rule, const std::string& text) {
+    return Post({.extract = rule}, text);
+  };
+  EXPECT_EQ(by("gsm8k_strict", "She makes 9 * 2 = $18.\n#### 18"), "18");
+  EXPECT_EQ(by("gsm8k_strict", "The answer is $1,234.50."), "");
+  EXPECT_EQ(by("gsm8k_strict", "#### 1,000"), "1000");
+  EXPECT_EQ(by("gsm8k_strict", "#### x #### -3"), "-3");
+  EXPECT_EQ(by("last_number", "She makes 9 * 2 = $18.\n#### 18"), "18");
+  EXPECT_EQ(by("last_number", "The answer is $1,234.50."), "1234.50");
+  EXPECT_EQ(by("last_number", "so 3 + 4 = 7"), "7");
+  EXPECT_EQ(by("last_number", "5 - 8 = -3 - x"), "-3");
+  EXPECT_EQ(by("last_number", "none"), "");
+  EXPECT_EQ(by("gsm8k_cot", "So 2 + 3 = 5. The answer is 5."), "5");
+  EXPECT_EQ(by("gsm8k_cot", "The answer is -1,250. And"), "-1250");
+  // The pattern wants one more byte: without it, the number gives its last one back.
+  EXPECT_EQ(by("gsm8k_cot", "The answer is 42"), "4");
+  EXPECT_EQ(by("gsm8k_cot", "The answer is 4\n"), "");
+  EXPECT_EQ(by("first_digits", "The pass key is 0123. Or 4"), "0123");
+  EXPECT_EQ(by("first_digits", "none"), "");
+  EXPECT_EQ(by("lone_letter", "Best: (C), not A"), "C");
+  EXPECT_EQ(by("lone_letter", "BAD \u00c9A D1 A"), "A");
+}
+
+TEST(SampleHash, SeesWhatMovesAScore) {
+  Sample base;
+  base.id = "a";
+  base.context = "text";
+  base.questions = {{.text = "q", .answers = {"x", "y"}, .max_new_tokens = 3}};
+  FinishSample(base);
+  EXPECT_EQ(base.hash.size(), 64u);
+  const auto changed = [&](auto change) {
+    Sample other = base;
+    change(other);
+    FinishSample(other);
+    return other.hash != base.hash;
+  };
+  EXPECT_TRUE(changed([](Sample& s) { s.context = "texts"; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.questions[0].answers = {"xy"}; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.questions[0].answers = {"xy", ""}; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.questions[0].answer_prefix = "p"; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.questions[0].max_new_tokens = 4; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.questions.push_back({}); }));
+  EXPECT_TRUE(changed([](Sample& s) { s.mode = QuestionMode::kMultiTurn; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.chat_template = false; }));
+  EXPECT_TRUE(changed([](Sample& s) { s.language = "zh"; }));
+  EXPECT_FALSE(changed([](Sample& s) { s.id = "b"; }));
+  EXPECT_FALSE(changed([](Sample& s) { s.group = "b"; }));
+  EXPECT_FALSE(changed([](Sample& s) { s.facts = {{"a", "b"}}; }));
+  EXPECT_FALSE(changed([](Sample& s) { s.length = 7; }));
+}
+
+}  // namespace
+}  // namespace kvgauge
