@@ -175,17 +175,6 @@ std::string FillIn(std::string_view text,
   return out;
 }
 
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from)) {
-    out += text.substr(0, at);
-    out += to;
-    text.remove_prefix(at + from.size());
-  }
-  out += text;
-  return out;
-}
-
 Mark MarkAt(MarkKind kind, size_t begin, size_t size) {
   return {kind, static_cast<int64_t>(begin), static_cast<int64_t>(begin + size)};
 }

@@ -48,7 +48,6 @@ void Shuffle(std::vector<T>& values, Rng& rng) {
 // Every "{name}" by its value. Values are not searched again.
 std::string FillIn(std::string_view text,
                    const std::vector<std::pair<std::string_view, std::string_view>>& values);
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to);
 
 Mark MarkAt(MarkKind kind, size_t begin, size_t size);
 

@@ -122,6 +122,7 @@ KVG_REGISTER_SOURCE({
         },
     .open = Open,
     .files = nullptr,
+    .check = nullptr,
 });
 
 }  // namespace

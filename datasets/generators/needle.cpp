@@ -179,6 +179,7 @@ KVG_REGISTER_SOURCE({
         },
     .open = Open,
     .files = nullptr,  // a directory, which opening looks for itself
+    .check = nullptr,
 });
 
 }  // namespace

@@ -115,6 +115,7 @@ KVG_REGISTER_SOURCE({
         },
     .open = Open,
     .files = nullptr,
+    .check = nullptr,
 });
 
 }  // namespace

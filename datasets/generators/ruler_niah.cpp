@@ -9,6 +9,7 @@
 #include "generators/prose.h"
 #include "generators/ruler.h"
 #include "generators/words.h"
+#include "src/python_text.h"
 
 namespace kvgauge {
 namespace {
@@ -242,6 +243,7 @@ KVG_REGISTER_SOURCE({
     }),
     .open = Open,
     .files = nullptr,  // a directory, which opening looks for itself
+    .check = nullptr,
 });
 
 }  // namespace

@@ -194,6 +194,7 @@ KVG_REGISTER_SOURCE({
     .files = [](const Params& params, const Json&) -> std::vector<std::string> {
       return {FileOf(params)};
     },
+    .check = nullptr,
 });
 
 }  // namespace

@@ -180,6 +180,7 @@ KVG_REGISTER_SOURCE({
     }),
     .open = Open,
     .files = nullptr,
+    .check = nullptr,
 });
 
 }  // namespace

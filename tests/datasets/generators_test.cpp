@@ -431,6 +431,36 @@ TEST(Generators, BadParametersAreNamed) {
               HasSubstr("46656"));
 }
 
+TEST(Generators, TaskFilesGiveSamples) {
+  const std::string root = KVG_SOURCE_DIR "/configs/tasks/";
+  int64_t generated = 0;
+  for (const char* group : {"needle", "ruler", "longeval", "passkey", "key_value", "list_ops",
+                            "passages", "shared_context"}) {
+    const auto tasks = ReadTasks(root + group);
+    ASSERT_TRUE(tasks.ok()) << tasks.error().message;
+    for (const Task& task : tasks.value()) {
+      SCOPED_TRACE(task.name);
+      TaskOptions options;
+      options.codec = &kWords;
+      options.limit = 1;
+      const auto stream = OpenTask(task, options);
+      if (task.source == "ruler_qa" || task.name == "needle/essays") {
+        EXPECT_FALSE(stream.ok());
+        continue;
+      }
+      ASSERT_TRUE(stream.ok()) << stream.error().message;
+      const auto sample = stream.value()->Next();
+      ASSERT_TRUE(sample.ok()) << sample.error().message;
+      ASSERT_TRUE(sample->has_value());
+      EXPECT_EQ((*sample)->hash.size(), 64u);
+      EXPECT_EQ((*sample)->questions[0].max_new_tokens, task.max_new_tokens);
+      EXPECT_THAT((*sample)->questions[0].text, ::testing::Not(HasSubstr("{")));
+      ++generated;
+    }
+  }
+  EXPECT_GE(generated, 20);
+}
+
 // A change of these is a change of every published number: raise the source's version with it.
 TEST(Generators, PinnedBytes) {
   const std::map<std::string, std::string> pinned = {};
