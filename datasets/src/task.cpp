@@ -162,7 +162,8 @@ Status ReadSource(const Json& json, Task& task) {
   KVG_ASSIGN(task.source_params, Params::Parse(spec->params, given, owner));
   if (!spec->check) return {};
   const Status checked = spec->check(task.source_params, *task.json);
-  return checked.ok() ? Status() : Status(checked.error().Wrap(owner));
+  if (checked.ok()) return {};
+  return Error{checked.error().code, owner + checked.error().message};
 }
 
 // Ends after `limit` samples and fills the hashes.

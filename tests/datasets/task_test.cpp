@@ -27,19 +27,19 @@ Json GoodTask() {
           {"description", "a task"},
           {"metric", "qa_f1"},
           {"max_new_tokens", 8},
-          {"source", {{"name", "jsonl"},
-                      {"file", "sample/one.jsonl"},
-                      {"context", "{text}"},
-                      {"answers", "answer"}}}};
+          {"source",
+           {{"name", "jsonl"},
+            {"file", "sample/one.jsonl"},
+            {"context", "{text}"},
+            {"answers", "answer"}}}};
 }
 
 class TaskFile : public ::testing::Test {
  protected:
   void SetUp() override {
     directory_ = std::filesystem::path(::testing::TempDir()) /
-                 ("task_file_" + std::string(::testing::UnitTest::GetInstance()
-                                                 ->current_test_info()
-                                                 ->name()));
+                 ("task_file_" +
+                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_ / "sample");
   }
@@ -154,17 +154,18 @@ TEST_F(TaskFile, MissingDataSaysHowToGetIt) {
   TaskOptions options;
   EXPECT_THAT(OpenTask(*task, options).error().message, HasSubstr("--data DIR"));
   options.data_directory = directory_.string();
-  EXPECT_THAT(OpenTask(*task, options).error().message,
-              AllOf(HasSubstr("/sample/one.jsonl not found"),
-                    HasSubstr("scripts/fetch_data sample")));
+  EXPECT_THAT(
+      OpenTask(*task, options).error().message,
+      AllOf(HasSubstr("/sample/one.jsonl not found"), HasSubstr("scripts/fetch_data sample")));
   Write("sample/one.jsonl", R"({"text": "x", "answer": "y"})");
   EXPECT_THAT(MissingFiles(*task, directory_.string()), IsEmpty());
   EXPECT_TRUE(OpenTask(*task, options).ok());
 }
 
 TEST_F(TaskFile, LimitEndsTheStream) {
-  Write("sample/one.jsonl", "{\"text\": \"x\", \"answer\": \"y\"}\n{\"text\": \"x\", "
-                            "\"answer\": \"z\"}\n{\"text\": \"x\", \"answer\": \"y\"}\n");
+  Write("sample/one.jsonl",
+        "{\"text\": \"x\", \"answer\": \"y\"}\n{\"text\": \"x\", "
+        "\"answer\": \"z\"}\n{\"text\": \"x\", \"answer\": \"y\"}\n");
   const Result<Task> task = ReadTask(Write("task.json", GoodTask().dump()));
   ASSERT_TRUE(task.ok());
   for (const auto& [limit, expected] : {std::pair{-1, 3}, {0, 0}, {2, 2}, {9, 3}}) {

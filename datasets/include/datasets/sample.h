@@ -21,10 +21,10 @@ struct Mark {
 };
 
 struct Question {
-  std::string text;                  // follows the context directly, or the previous turn's answer
-  std::string answer_prefix;         // after the chat template's generation prompt; "" for none
-  std::vector<std::string> answers;  // any of them is right, unless the metric says otherwise
-  std::vector<std::string> all_classes;  // classification and code tasks: the choices
+  std::string text = {};           // follows the context directly, or the previous turn's answer
+  std::string answer_prefix = {};  // after the chat template's generation prompt; "" for none
+  std::vector<std::string> answers = {};  // any of them is right, unless the metric says otherwise
+  std::vector<std::string> all_classes = {};  // classification and code tasks: the choices
   int64_t max_new_tokens = 0;
 };
 

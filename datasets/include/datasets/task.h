@@ -41,34 +41,36 @@ class SampleStream {
 struct SourceSpec {
   std::string name;
   int version = 1;  // raised whenever a sample would change
-  std::string description;
+  std::string description = {};
   bool generated = false;  // needs no data
-  std::vector<ParamSpec> params;
+  std::vector<ParamSpec> params = {};
   // `params` are the task file's "source" entries, checked.
   std::function<Result<std::unique_ptr<SampleStream>>(const Params& params, const Json& task,
                                                       const TaskOptions& options)>
-      open;
+      open = {};
   // Files below the data directory that the task needs; empty or unset for generators. The first
   // part of each path is the name under which scripts/fetch_data knows the set.
-  std::function<std::vector<std::string>(const Params& params, const Json& task)> files;
-  // Optional: what the parameters' types cannot say, checked when the task file is read.
-  std::function<Status(const Params& params, const Json& task)> check;
+  std::function<std::vector<std::string>(const Params& params, const Json& task)> files = {};
+  // Optional: what the parameters' types cannot say, checked when the task file is read. Messages
+  // begin with the parameter: ".prompt: must hold {context}".
+  std::function<Status(const Params& params, const Json& task)> check = {};
 };
 
 // How a raw prediction becomes what is scored, in this order.
 struct PostProcessing {
-  bool skip_newlines = false;       // drop newlines (only those) at the front
-  bool first_line = false;          // keep what stands before the first newline
-  bool strip = false;               // trim white space; again after cut_at
-  std::vector<std::string> cut_at;  // drop everything from the first of these on
-  std::string extract;              // a rule of ExtractionRules(); "" for none
+  bool skip_newlines = false;            // drop newlines (only those) at the front
+  bool first_line = false;               // keep what stands before the first newline
+  bool strip = false;                    // trim white space; again after cut_at
+  std::vector<std::string> cut_at = {};  // drop everything from the first of these on
+  std::string extract = {};              // a rule of ExtractionRules(); "" for none
 };
 
 // What ends an answer besides the model's own stop tokens and max_new_tokens.
 struct StopRule {
-  std::vector<std::string> last_token_of;  // the last token of each text, encoded alone, is a stop
-  std::vector<std::string> texts;          // the answer ends before the first of these
-  int64_t min_new_tokens = 0;              // stop tokens are masked until so many were made
+  // The last token of each text, encoded alone, is a stop token.
+  std::vector<std::string> last_token_of = {};
+  std::vector<std::string> texts = {};  // the answer ends before the first of these
+  int64_t min_new_tokens = 0;           // stop tokens are masked until so many were made
 };
 
 // The metric id of tasks that only a person or another model can grade; never registered.
