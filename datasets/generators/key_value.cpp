@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Key-value retrieval of "Lost in the middle": uuids in one JSON object, one key asked for.
+#include <algorithm>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "generators/generator.h"
+#include "generators/length_control.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kOwner = "key_value";
+constexpr std::string_view kHead =
+    "Extract the value corresponding to the specified key in the JSON object below.\n\n";
+
+struct Setup {
+  std::vector<int64_t> keys, lengths;  // one of them
+  std::vector<Percent> depths;
+  int64_t samples = 0, new_tokens = 0;
+  bool query_first = false;
+  uint64_t seed = 0;
+  TokenCounter counter;
+};
+
+Result<Sample> Make(const Setup& setup, int64_t index) {
+  const auto depths = static_cast<int64_t>(setup.depths.size());
+  const int64_t cell = index / setup.samples;
+  const auto size = static_cast<size_t>(cell / depths);
+  const Percent& depth = setup.depths[static_cast<size_t>(cell % depths)];
+
+  Rng rng = RngFor(setup.seed, index, Draw::kFacts);
+  const std::string key = Uuid(rng), value = Uuid(rng);
+  std::vector<std::string> others;  // records without the white space between them
+  const auto record = [](const std::string& name, const std::string& content) {
+    return StrCat("\"", name, "\": \"", content, "\"");
+  };
+  const auto build = [&](int64_t count) {
+    while (static_cast<int64_t>(others.size()) + 1 < count) {
+      const std::string name = Uuid(rng);
+      others.push_back(record(name, Uuid(rng)));
+    }
+    const auto place = static_cast<int64_t>(static_cast<double>(count - 1) * depth.value / 100);
+    Sample sample;
+    sample.context = kHead;
+    if (setup.query_first) sample.context += StrCat("Key: \"", key, "\"\n\n");
+    sample.context += "JSON data:\n{";
+    for (int64_t i = 0; i < count; ++i) {
+      if (i > 0) sample.context += ",\n ";
+      const auto other = static_cast<size_t>(i < place ? i : i - 1);
+      const std::string line = i == place ? record(key, value) : others[other];
+      if (i == place) {
+        sample.marks.push_back(MarkAt(MarkKind::kNeedle, sample.context.size(), line.size()));
+      }
+      sample.context += line;
+    }
+    sample.context += '}';
+    Question question;
+    question.text = StrCat("\n\nKey: \"", key, "\"\nCorresponding value:");
+    question.answers = {value};
+    question.max_new_tokens = setup.new_tokens;
+    sample.questions.push_back(std::move(question));
+    sample.facts = {{"keys", std::to_string(count)}, {"depth", depth.text}};
+    return sample;
+  };
+  Sample sample;
+  if (setup.lengths.empty()) {
+    sample = build(setup.keys[size]);
+    sample.length = setup.keys[size];
+    sample.id = StrCat("k", setup.keys[size]);
+  } else {
+    const int64_t length = setup.lengths[size];
+    const auto whole = [&](int64_t count) {
+      const Sample text = build(count);
+      return text.context + text.questions[0].text;
+    };
+    KVG_ASSIGN(const Fit fit, FitUnits(setup.counter, length, 1, int64_t{1} << 40, whole,
+                                       StrCat(kOwner, ".lengths: ", length)));
+    sample = build(fit.size);
+    sample.length = fit.tokens;
+    sample.id = StrCat("n", length);
+    sample.facts.insert(sample.facts.begin(), {"length", std::to_string(length)});
+  }
+  sample.id = sample.group = StrCat(sample.id, "-d", depth.text, "-", index % setup.samples);
+  return sample;
+}
+
+Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
+                                           const TaskOptions& options) {
+  Setup setup;
+  if (params.Text("lengths").empty()) {
+    KVG_ASSIGN(setup.keys, ParseInts(params, "keys", kOwner, 1, 10'000'000));
+  } else {
+    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
+  }
+  KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
+  setup.samples = params.Int("samples");
+  setup.query_first = params.Bool("query_first");
+  setup.new_tokens = NewTokens(task, 100);
+  setup.seed = options.seed;
+  const auto cells =
+      static_cast<int64_t>((setup.keys.size() + setup.lengths.size()) * setup.depths.size());
+  const int64_t total = cells * setup.samples;
+  return MakeStream(total, options,
+                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+}
+
+KVG_REGISTER_SOURCE({
+    .name = "key_value",
+    .version = 1,
+    .description = "one value out of a JSON object of uuids",
+    .generated = true,
+    .params =
+        {
+            TextParam("keys", "75,140,300", "records"),
+            TextParam("lengths", "", "tokens instead of records: as many records as fit"),
+            TextParam("depths", "0,25,50,75,100",
+                      "percent of the records before the one asked for"),
+            IntParam("samples", 100, 1, 1'000'000, "per size and depth"),
+            BoolParam("query_first", false, "the key stands before the object too"),
+        },
+    .open = Open,
+    .files = nullptr,
+    .check = nullptr,
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generators/prose.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "core/check.h"
+#include "core/files.h"
+#include "core/strings.h"
+#include "generators/generator.h"
+#include "generators/words.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kWhiteSpace = " \t\r\n\f\v";
+// Changing it changes every sample that holds prose.
+constexpr uint64_t kProseSeed = 0x6b766761756765;
+
+constexpr std::string_view kShapes[] = {
+    "The {adjective} {noun} stood between the {noun2} and the {noun3}.",
+    "{name} {verb} the {adjective} {noun} before the {noun2} was ready.",
+    "Nobody {verb} the {noun}, although {name} had asked about the {adjective} {noun2} twice.",
+    "After the rain, {name} and {name2} {verb} the {noun} behind the {adjective} {noun2}.",
+    "It was said that the {noun} of {name} was more {adjective} than the {noun2}.",
+    "While {name} {verb} the {noun}, the {noun2} grew {adjective}.",
+    "When evening came, the {adjective} {noun} was all that {name} {verb}.",
+    "For many years the {noun} had been {adjective}, and {name} {verb} it with care.",
+    "There was neither {noun} nor {noun2} in the {adjective} house of {name}.",
+    "On the way to the {noun}, {name} {verb} one {adjective} {noun2} and one {noun3}.",
+    "The {noun} and the {noun2} looked {adjective} from where {name} was sitting.",
+    "{name} wrote to {name2} that the {adjective} {noun} should stay with the {noun2}.",
+    "Some people thought the {noun} too {adjective}; {name} {verb} it all the same.",
+    "Every morning {name} {verb} the {noun} and spoke of the {adjective} {noun2}.",
+    "The story of the {adjective} {noun} made {name} laugh, and {name2} {verb} the {noun2}.",
+    "Without the {noun}, the {adjective} {noun2} would have been of little use to {name}.",
+};
+
+}  // namespace
+
+std::string ProseSentence(int64_t id) {
+  KVG_CHECK(id >= 0 && id < kProseSentences, "no such sentence");
+  Rng rng(kProseSeed, static_cast<uint64_t>(id));
+  const std::string_view shape = Pick(rng, kShapes);
+  // Drawn in a fixed order: the order of arguments is not.
+  const std::string_view adjective = Pick(rng, Adjectives()), verb = Pick(rng, Verbs());
+  const auto nouns = DrawDistinct(rng, static_cast<int64_t>(Nouns().size()), 3);
+  const auto names = DrawDistinct(rng, static_cast<int64_t>(People().size()), 2);
+  const auto noun = [&](size_t i) { return Nouns()[static_cast<size_t>(nouns[i])]; };
+  const auto name = [&](size_t i) { return People()[static_cast<size_t>(names[i])]; };
+  return FillIn(shape, {{"adjective", adjective},
+                        {"verb", verb},
+                        {"noun", noun(0)},
+                        {"noun2", noun(1)},
+                        {"noun3", noun(2)},
+                        {"name", name(0)},
+                        {"name2", name(1)}});
+}
+
+std::vector<std::string> SplitSentences(std::string_view text) {
+  std::vector<std::string> sentences;
+  size_t begin = 0;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    const bool ends = text[i] == '.' || text[i] == '!' || text[i] == '?';
+    if (!ends || kWhiteSpace.find(text[i + 1]) == std::string_view::npos) continue;
+    sentences.emplace_back(text.substr(begin, i + 1 - begin));
+    begin = i + 1;
+  }
+  if (begin < text.size()) sentences.emplace_back(text.substr(begin));
+  return sentences;
+}
+
+Result<std::shared_ptr<Haystack>> Haystack::Open(const std::string& directory,
+                                                 std::string_view owner) {
+  auto haystack = std::make_shared<Haystack>();
+  if (directory.empty()) {
+    haystack->pieces_.resize(kProseSentences);
+    return haystack;
+  }
+  haystack->generated_ = false;
+  std::vector<std::string> paths;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry(directory, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (entry->path().extension() == ".txt") paths.push_back(entry->path().string());
+  }
+  if (failed) return IoError(StrCat(owner, ": ", directory, ": ", failed.message()));
+  if (paths.empty()) return BadInput(StrCat(owner, ": no *.txt files in ", directory));
+  std::sort(paths.begin(), paths.end());
+  std::string text;
+  for (const std::string& path : paths) {
+    KVG_ASSIGN(const std::string file, ReadFile(path));
+    text += RepairUtf8(file);
+  }
+  const std::string_view trimmed = Trim(text);
+  if (trimmed.empty()) return BadInput(StrCat(owner, ": the files in ", directory, " are empty"));
+  // The line break stands where the text begins again.
+  for (std::string& sentence : SplitSentences(StrCat("\n", trimmed))) {
+    haystack->pieces_.push_back({std::move(sentence), -1});
+  }
+  return haystack;
+}
+
+Filler Haystack::NewFiller(const TokenCounter* counter, Rng rng, int64_t start) {
+  if (generated_) {
+    return Filler(counter, [this, rng](int64_t) mutable -> Piece& {
+      const auto id = rng.NextBelow(kProseSentences);
+      Piece& piece = pieces_[id];
+      if (piece.text.empty()) piece.text = " " + ProseSentence(static_cast<int64_t>(id));
+      return piece;
+    });
+  }
+  return Filler(counter, [this, start](int64_t j) -> Piece& {
+    return pieces_[static_cast<size_t>(start + j) % pieces_.size()];
+  });
+}
+
+Words SplitWords(std::string_view text) {
+  Words words;
+  size_t at = 0;
+  while (true) {
+    const size_t begin = text.find_first_not_of(kWhiteSpace, at);
+    if (begin == std::string_view::npos) return words;
+    at = std::min(text.find_first_of(kWhiteSpace, begin), text.size());
+    if (!words.text.empty()) words.text += ' ';
+    words.text += text.substr(begin, at - begin);
+    words.ends.push_back(words.text.size());
+  }
+}
+
+}  // namespace kvgauge

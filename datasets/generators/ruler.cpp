@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generators/ruler.h"
+
+#include <iterator>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+
+std::vector<ParamSpec> RulerParams(std::vector<ParamSpec> more) {
+  std::vector<ParamSpec> params = {
+      TextParam("lengths", "4096", "tokens of prompt, answer prefix and answer together"),
+      IntParam("samples", 500, 1, 1'000'000, "per length"),
+      IntParam("reserve_tokens", 0, 0, 100'000, "of each length kept free for the chat template"),
+  };
+  params.insert(params.end(), std::make_move_iterator(more.begin()),
+                std::make_move_iterator(more.end()));
+  return params;
+}
+
+Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, const Json& task,
+                                  const TaskOptions& options, int64_t new_tokens) {
+  RulerSetup setup;
+  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, owner));
+  setup.owner = std::string(owner);
+  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", owner, 1, 100'000'000));
+  setup.samples = params.Int("samples");
+  setup.reserve = params.Int("reserve_tokens");
+  setup.new_tokens = NewTokens(task, new_tokens);
+  setup.seed = options.seed;
+  return setup;
+}
+
+std::string WholeText(const RulerText& text) {
+  return text.context + text.question.text + text.question.answer_prefix;
+}
+
+Sample RulerSample(const RulerSetup& setup, int64_t index, RulerText text, int64_t tokens) {
+  Sample sample;
+  const int64_t length = setup.length_of(index);
+  sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);
+  sample.context = std::move(text.context);
+  sample.marks = std::move(text.marks);
+  text.question.max_new_tokens = setup.new_tokens;
+  sample.questions.push_back(std::move(text.question));
+  sample.length = tokens;
+  sample.facts = {{"length", std::to_string(length)}};
+  return sample;
+}
+
+Result<Sample> FitRulerSample(const RulerSetup& setup, int64_t index, int64_t least, int64_t most,
+                              const std::function<RulerText(int64_t units)>& build) {
+  const std::string what = StrCat(setup.owner, ".lengths: ", setup.length_of(index), " less ",
+                                  setup.new_tokens + setup.reserve, " for the answer and reserve");
+  KVG_ASSIGN(const Fit fit, FitUnits(
+                                setup.counter, setup.budget(index), least, most,
+                                [&](int64_t units) { return WholeText(build(units)); }, what));
+  return RulerSample(setup, index, build(fit.size), fit.tokens);
+}
+
+}  // namespace kvgauge

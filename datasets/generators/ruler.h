@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What RULER's tasks share: the rule for lengths and the shape of a sample.
+//
+// A length counts the prompt with its answer prefix and the new tokens, without BOS;
+// "reserve_tokens" stands for the chat template, which the data do not know.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generators/generator.h"
+#include "generators/length_control.h"
+
+namespace kvgauge {
+
+struct RulerText {
+  std::string context;
+  Question question;
+  std::vector<Mark> marks;
+};
+
+struct RulerSetup {
+  std::string owner;
+  std::vector<int64_t> lengths;
+  int64_t samples = 0;  // per length
+  int64_t reserve = 0;
+  int64_t new_tokens = 0;
+  uint64_t seed = 0;
+  TokenCounter counter;
+
+  int64_t total() const { return samples * static_cast<int64_t>(lengths.size()); }
+  int64_t length_of(int64_t index) const { return lengths[static_cast<size_t>(index / samples)]; }
+  // Tokens the text of sample `index` may have.
+  int64_t budget(int64_t index) const { return length_of(index) - new_tokens - reserve; }
+};
+
+// "lengths", "samples" and "reserve_tokens".
+std::vector<ParamSpec> RulerParams(std::vector<ParamSpec> more);
+Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, const Json& task,
+                                  const TaskOptions& options, int64_t new_tokens);
+
+// The text with as many units as fit.
+Result<Sample> FitRulerSample(const RulerSetup& setup, int64_t index, int64_t least, int64_t most,
+                              const std::function<RulerText(int64_t units)>& build);
+std::string WholeText(const RulerText& text);
+// For texts that were fitted elsewhere; `tokens` is exact.
+Sample RulerSample(const RulerSetup& setup, int64_t index, RulerText text, int64_t tokens);
+
+inline constexpr std::string_view kGrass =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
+
+}  // namespace kvgauge

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// One long context, many questions: facts spread evenly over prose, asked in one conversation or
+// each on its own.
+#include <algorithm>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "generators/generator.h"
+#include "generators/length_control.h"
+#include "generators/prose.h"
+#include "generators/words.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kOwner = "shared_context";
+constexpr std::string_view kHead =
+    "Read the following text. Questions about the numbers in it come afterwards.\n\n";
+constexpr std::string_view kFact = " The locker of the {thing} opens with the number {number}.";
+constexpr std::string_view kQuestion =
+    "\n\nWith which number does the locker of the {thing} open? Answer with the number only.";
+
+struct Setup {
+  std::vector<int64_t> lengths;
+  int64_t samples = 0, questions = 0, new_tokens = 0;
+  QuestionMode mode = QuestionMode::kMultiRequest;
+  uint64_t seed = 0;
+  TokenCounter counter;
+  std::shared_ptr<Haystack> haystack;
+};
+
+std::string Build(const std::vector<std::string>& facts, const Filler& filler, int64_t cut,
+                  int64_t spread, std::vector<Mark>* marks) {
+  std::string text(kHead);
+  int64_t from = 0;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const double depth = (static_cast<double>(i) + 0.5) / static_cast<double>(facts.size());
+    const int64_t place = filler.SentenceEnd(filler.TokensAt(spread) * depth, cut);
+    text.append(filler.text(), static_cast<size_t>(from), static_cast<size_t>(place - from));
+    from = std::max(from, place);
+    if (marks != nullptr) {
+      marks->push_back(MarkAt(MarkKind::kNeedle, text.size(), facts[i].size()));
+    }
+    text += facts[i];
+  }
+  return text.append(filler.text(), static_cast<size_t>(from), static_cast<size_t>(cut - from));
+}
+
+Result<Sample> Make(const Setup& setup, int64_t index) {
+  const int64_t length = setup.lengths[static_cast<size_t>(index / setup.samples)];
+  Rng rng = RngFor(setup.seed, index, Draw::kFacts);
+  Sample sample;
+  std::vector<std::string> facts;
+  std::set<std::string> taken;
+  while (static_cast<int64_t>(facts.size()) < setup.questions) {
+    std::string thing = StrCat(Pick(rng, Adjectives()), " ", Pick(rng, Nouns()));
+    const std::string number = std::to_string(Between(rng, 100000, 999999));
+    if (!taken.insert(thing).second || !taken.insert(number).second) continue;
+    facts.push_back(FillIn(kFact, {{"thing", thing}, {"number", number}}));
+    Question question;
+    question.text = FillIn(kQuestion, {{"thing", thing}});
+    question.answers = {number};
+    question.max_new_tokens = setup.new_tokens;
+    sample.questions.push_back(std::move(question));
+  }
+  // Questions come in another order than their facts.
+  Rng order = RngFor(setup.seed, index, Draw::kQuestion);
+  Shuffle(sample.questions, order);
+
+  // A conversation holds every question and every answer but the last; requests hold one question.
+  std::string tail;
+  int64_t answers = 0;
+  for (const Question& question : sample.questions) {
+    if (setup.mode == QuestionMode::kMultiTurn) {
+      tail += question.text;
+      answers = setup.new_tokens * (setup.questions - 1);
+    } else if (question.text.size() > tail.size()) {
+      tail = question.text;
+    }
+  }
+  Filler filler =
+      setup.haystack->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kFiller), 0);
+  KVG_ASSIGN(const Fit fit, FitCut(
+                                setup.counter, filler, length - answers,
+                                [&](int64_t cut, int64_t spread) {
+                                  return Build(facts, filler, cut, spread, nullptr) + tail;
+                                },
+                                StrCat(kOwner, ".lengths: ", length)));
+  sample.context = Build(facts, filler, fit.size, fit.spread, &sample.marks);
+  sample.mode = setup.mode;
+  sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);
+  sample.length = fit.tokens;
+  sample.facts = {{"length", std::to_string(length)},
+                  {"questions", std::to_string(setup.questions)}};
+  return sample;
+}
+
+Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
+                                           const TaskOptions& options) {
+  Setup setup;
+  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
+  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+  KVG_ASSIGN(setup.haystack, Haystack::Open("", kOwner));
+  setup.samples = params.Int("samples");
+  setup.questions = params.Int("questions");
+  setup.new_tokens = NewTokens(task, 16);
+  if (params.Text("mode") == "multi_turn") setup.mode = QuestionMode::kMultiTurn;
+  setup.seed = options.seed;
+  const int64_t total = setup.samples * static_cast<int64_t>(setup.lengths.size());
+  return MakeStream(total, options,
+                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+}
+
+KVG_REGISTER_SOURCE({
+    .name = "shared_context",
+    .version = 1,
+    .description = "one context of prose and facts, many questions",
+    .generated = true,
+    .params =
+        {
+            TextParam("lengths", "4096",
+                      "tokens of context and longest question, or of the whole conversation"),
+            IntParam("samples", 50, 1, 1'000'000, "contexts per length"),
+            IntParam("questions", 5, 2, 1000, "about each context"),
+            ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
+                        "each on its own, or in one conversation"),
+        },
+    .open = Open,
+    .files = nullptr,
+    .check = nullptr,
+});
+
+}  // namespace
+}  // namespace kvgauge

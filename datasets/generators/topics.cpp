@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// LongEval's topics: conversations about one topic after another; the first is asked for. The
+// record's frame is the published one, the conversations are generated prose.
+#include <algorithm>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "generators/generator.h"
+#include "generators/length_control.h"
+#include "generators/prose.h"
+#include "generators/words.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::string_view kOwner = "topics";
+constexpr std::string_view kHead =
+    "Below is a record of our previous conversation on {count} different topics. You are the "
+    "ASSISTANT, and I am the USER. At the beginning of each topic, the USER will say 'I would like "
+    "to discuss the topic of <TOPIC>'. Memorize each <TOPIC>. At the end of the record, I will ask "
+    "you to retrieve the first topic. Now the record start. ";
+constexpr std::string_view kQuestion =
+    " Now the record ends. What is the first topic(s) we discussed? Only give me the topic name. "
+    "Do "
+    "not summarize yourself.";
+
+struct Setup {
+  std::vector<int64_t> topics, lengths;  // one of them
+  int64_t samples = 0, turns = 0, new_tokens = 0;
+  uint64_t seed = 0;
+  TokenCounter counter;
+};
+
+struct Talk {
+  std::string topic, text;
+};
+
+// "the history of the amber lantern": no topic's name stands in prose.
+Talk DrawTalk(Rng& rng, const std::string& topic, int64_t turns) {
+  Talk talk;
+  talk.topic = topic;
+  const auto sentences = [&] {
+    std::string text;
+    for (int64_t i = Between(rng, 2, 4); i > 0; --i) {
+      text += " " + ProseSentence(Between(rng, 0, kProseSentences - 1));
+    }
+    return text;
+  };
+  talk.text = StrCat(" USER: I would like to discuss the topic of ", topic,
+                     ". ASSISTANT: Gladly. What would you like to know?");
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    talk.text += StrCat(" USER: Tell me more.", " ASSISTANT:", sentences());
+  }
+  return talk;
+}
+
+Result<Sample> Make(const Setup& setup, int64_t index) {
+  static constexpr std::string_view kSubjects[] = {"the history", "the making", "the trade",
+                                                   "the care",    "the price",  "the science"};
+  const auto cell = static_cast<size_t>(index / setup.samples);
+  Rng rng = RngFor(setup.seed, index, Draw::kFacts);
+  const auto nouns = static_cast<int64_t>(Nouns().size());
+  const auto kinds = static_cast<int64_t>(std::size(kSubjects));
+  std::vector<int64_t> order(static_cast<size_t>(nouns * kinds));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  Shuffle(order, rng);
+  std::vector<Talk> talks;
+  const auto build = [&](int64_t count) {
+    while (static_cast<int64_t>(talks.size()) < count) {
+      const int64_t drawn = order[talks.size()];
+      talks.push_back(DrawTalk(
+          rng,
+          StrCat(kSubjects[drawn % kinds], " of the ", Nouns()[static_cast<size_t>(drawn / kinds)]),
+          setup.turns));
+    }
+    std::string text = FillIn(kHead, {{"count", std::to_string(count)}});
+    for (int64_t i = 0; i < count; ++i) text += talks[static_cast<size_t>(i)].text;
+    return text;
+  };
+  Sample sample;
+  int64_t count = 0;
+  if (setup.lengths.empty()) {
+    count = sample.length = setup.topics[cell];
+    sample.id = StrCat("t", count);
+  } else {
+    const int64_t length = setup.lengths[cell];
+    KVG_ASSIGN(const Fit fit, FitUnits(
+                                  setup.counter, length, 1, nouns * kinds,
+                                  [&](int64_t talks_wanted) {
+                                    return build(talks_wanted) + std::string(kQuestion);
+                                  },
+                                  StrCat(kOwner, ".lengths: ", length)));
+    count = fit.size;
+    sample.length = fit.tokens;
+    sample.id = StrCat("n", length);
+    sample.facts = {{"length", std::to_string(length)}};
+  }
+  sample.id = sample.group = StrCat(sample.id, "-", index % setup.samples);
+  sample.context = build(count);
+  sample.marks = {
+      MarkAt(MarkKind::kNeedle, sample.context.find(talks[0].topic + "."), talks[0].topic.size())};
+  Question question;
+  question.text = kQuestion;
+  question.answers = {talks[0].topic};
+  question.max_new_tokens = setup.new_tokens;
+  sample.questions.push_back(std::move(question));
+  sample.facts.emplace_back("topics", std::to_string(count));
+  return sample;
+}
+
+Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
+                                           const TaskOptions& options) {
+  Setup setup;
+  if (params.Text("lengths").empty()) {
+    KVG_ASSIGN(setup.topics, ParseInts(params, "topics", kOwner, 1, 1000));
+  } else {
+    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
+  }
+  setup.samples = params.Int("samples");
+  setup.turns = params.Int("turns");
+  setup.new_tokens = NewTokens(task, 50);
+  setup.seed = options.seed;
+  const auto cells = static_cast<int64_t>(setup.topics.size() + setup.lengths.size());
+  const int64_t total = cells * setup.samples;
+  return MakeStream(total, options,
+                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+}
+
+KVG_REGISTER_SOURCE({
+    .name = "topics",
+    .version = 1,
+    .description = "LongEval topics: the first of many conversations",
+    .generated = true,
+    .params =
+        {
+            TextParam("topics", "5,10,15,20,25", "conversations"),
+            TextParam("lengths", "", "tokens instead of conversations: as many as fit"),
+            IntParam("samples", 50, 1, 1'000'000, "per number of topics or length"),
+            IntParam("turns", 6, 1, 1000, "of each conversation"),
+        },
+    .open = Open,
+    .files = nullptr,
+    .check = nullptr,
+});
+
+}  // namespace
+}  // namespace kvgauge
