@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// BLEU of one sentence, as NLTK and as sacreBLEU have it.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "metrics/text.h"
+
+namespace kvgauge::metrics {
+namespace {
+
+constexpr size_t kOrders = 4;
+
+struct Counts {
+  std::array<int64_t, kOrders> matched = {};
+  std::array<int64_t, kOrders> total = {};  // n-grams of the prediction
+  int64_t predicted = 0;                    // words
+  int64_t closest = 0;                      // of the answer nearest in length, the shorter of two
+};
+
+using Grams = std::map<std::vector<int>, int64_t>;
+
+Grams Count(const std::vector<int>& words, size_t order) {
+  Grams grams;
+  for (size_t i = 0; i + order <= words.size(); ++i) {
+    const auto begin = words.begin() + static_cast<std::ptrdiff_t>(i);
+    ++grams[std::vector<int>(begin, begin + static_cast<std::ptrdiff_t>(order))];
+  }
+  return grams;
+}
+
+template <class Tokenize>
+Counts CountAll(const MetricInput& input, Tokenize tokenize) {
+  Vocabulary vocabulary;
+  const std::vector<int> prediction = vocabulary.Ids(tokenize(Decode(input.prediction)));
+  Counts counts;
+  counts.predicted = static_cast<int64_t>(prediction.size());
+  std::vector<std::vector<int>> answers;
+  int64_t nearest = std::numeric_limits<int64_t>::max();
+  for (const std::string& answer : input.answers) {
+    answers.push_back(vocabulary.Ids(tokenize(Decode(answer))));
+    const auto length = static_cast<int64_t>(answers.back().size());
+    const int64_t away = std::abs(length - counts.predicted);
+    if (away < nearest || (away == nearest && length < counts.closest)) {
+      nearest = away;
+      counts.closest = length;
+    }
+  }
+  for (size_t order = 1; order <= kOrders; ++order) {
+    Grams most;
+    for (const auto& answer : answers) {
+      for (const auto& [gram, times] : Count(answer, order)) {
+        int64_t& held = most[gram];
+        held = std::max(held, times);
+      }
+    }
+    for (const auto& [gram, times] : Count(prediction, order)) {
+      counts.total[order - 1] += times;
+      if (const auto found = most.find(gram); found != most.end()) {
+        counts.matched[order - 1] += std::min(times, found->second);
+      }
+    }
+  }
+  return counts;
+}
+
+double BrevityPenalty(const Counts& counts) {
+  if (counts.predicted >= counts.closest) return 1;
+  if (counts.predicted == 0) return 0;
+  return std::exp(1 - static_cast<double>(counts.closest) / static_cast<double>(counts.predicted));
+}
+
+// An order without a match counts as the smallest positive number, so that the score is a number
+// like 1e-78 where others would say 0.
+Result<double> Nltk(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("bleu needs at least one answer");
+  const Counts counts = CountAll(input, [](const Text& text) { return SplitSpace(text); });
+  if (counts.matched[0] == 0) return 0.0;
+  double sum = 0;
+  for (size_t n = 0; n < kOrders; ++n) {
+    const double precision = static_cast<double>(counts.matched[n]) /
+                             static_cast<double>(std::max<int64_t>(1, counts.total[n]));
+    sum += std::log(precision > 0 ? precision : std::numeric_limits<double>::min()) / kOrders;
+  }
+  return BrevityPenalty(counts) * std::exp(sum);
+}
+
+void ReplaceAll(Text& text, TextView from, TextView to) {
+  for (size_t at = text.find(from); at != Text::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+bool IsAsciiDigit(char32_t c) { return c >= '0' && c <= '9'; }
+bool IsPoint(char32_t c) { return c == '.' || c == ','; }
+
+// mteval-v13a's signs that always stand alone: ASCII punctuation but ' , - .
+bool IsSign(char32_t c) {
+  return c == ' ' || (IsPunctuation(c) && c != '\'' && c != ',' && c != '-' && c != '.');
+}
+
+// Rewrites every non-overlapping pair of neighbours that `matches`, from left to right.
+template <class Matches>
+Text SplitPairs(const Text& text, Matches matches, bool blank_before, bool blank_after) {
+  Text out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i + 1 == text.size() || !matches(text[i], text[i + 1])) {
+      out.push_back(text[i]);
+      continue;
+    }
+    if (blank_before) out.push_back(' ');
+    out.push_back(text[i]);
+    out.push_back(' ');
+    out.push_back(text[++i]);
+    if (blank_after) out.push_back(' ');
+  }
+  return out;
+}
+
+std::vector<Text> Tokens13a(const Text& line) {
+  TextView rest = line;
+  while (!rest.empty() && IsSpace(rest.back())) rest.remove_suffix(1);
+  Text text(rest);
+  ReplaceAll(text, U"<skipped>", U"");
+  ReplaceAll(text, U"-\n", U"");
+  ReplaceAll(text, U"\n", U" ");
+  ReplaceAll(text, U"&quot;", U"\"");
+  ReplaceAll(text, U"&amp;", U"&");
+  ReplaceAll(text, U"&lt;", U"<");
+  ReplaceAll(text, U"&gt;", U">");
+  Text spaced = U" ";
+  for (const char32_t c : text) {
+    if (IsSign(c)) {
+      spaced.append({U' ', c, U' '});
+    } else {
+      spaced.push_back(c);
+    }
+  }
+  spaced += U"   ";  // the closing blank is a sign too
+  spaced = SplitPairs(
+      spaced, [](char32_t a, char32_t b) { return !IsAsciiDigit(a) && IsPoint(b); }, false, true);
+  spaced = SplitPairs(
+      spaced, [](char32_t a, char32_t b) { return IsPoint(a) && !IsAsciiDigit(b); }, true, false);
+  spaced = SplitPairs(
+      spaced, [](char32_t a, char32_t b) { return IsAsciiDigit(a) && b == '-'; }, false, true);
+  return SplitSpace(spaced);
+}
+
+// Each order without a match halves the precision that it is given.
+Result<double> Sacre(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("sacrebleu needs at least one answer");
+  const Counts counts = CountAll(input, Tokens13a);
+  double halves = 1, sum = 0;
+  size_t orders = 0;
+  bool any = false;
+  for (; orders < kOrders && counts.total[orders] > 0; ++orders) {
+    const auto total = static_cast<double>(counts.total[orders]);
+    const auto matched = static_cast<double>(counts.matched[orders]);
+    any = any || matched > 0;
+    if (matched == 0) halves *= 2;
+    sum += std::log(matched > 0 ? matched / total : 1 / (halves * total));
+  }
+  if (!any) return 0.0;
+  return BrevityPenalty(counts) * std::exp(sum / static_cast<double>(orders));
+}
+
+}  // namespace
+
+KVG_REGISTER_METRIC(bleu, {"bleu", 1, "BLEU-4 of words split at white space, not smoothed",
+                           "nltk 3.10.4 sentence_bleu", Nltk});
+KVG_REGISTER_METRIC(sacrebleu, {"sacrebleu", 1, "BLEU of one sentence",
+                                "sacrebleu 2.6.0 sentence_bleu, "
+                                "nrefs:var|case:mixed|eff:yes|tok:13a|smooth:exp|version:2.6.0",
+                                Sacre});
+
+}  // namespace kvgauge::metrics

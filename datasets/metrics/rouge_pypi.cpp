@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// ROUGE as the package `rouge` 1.0.1 has it, which LongBench uses: sets of n-grams, sentences that
+// end at every period, case kept, no stemming.
+#include <utility>
+
+#include "core/strings.h"
+#include "metrics/sequence.h"
+#include "metrics/text.h"
+
+namespace kvgauge::metrics {
+namespace {
+
+using Sentences = std::vector<std::vector<int>>;
+
+// Back-tracking one pair of sentences may take this much memory.
+constexpr int64_t kMostTableBytes = int64_t{2} << 30;
+
+// A piece that is white space alone is a sentence of one empty word, as splitting "" gives "".
+Sentences Read(TextView text, Vocabulary& vocabulary) {
+  Sentences sentences;
+  for (const TextView piece : SplitAt(text, '.')) {
+    if (piece.empty()) continue;
+    std::vector<Text> words = SplitSpace(piece);
+    if (words.empty()) words.emplace_back();
+    sentences.push_back(vocabulary.Ids(words));
+  }
+  return sentences;
+}
+
+std::vector<int> AllWords(const Sentences& sentences) {
+  std::vector<int> words;
+  for (const auto& sentence : sentences) {
+    words.insert(words.end(), sentence.begin(), sentence.end());
+  }
+  return words;
+}
+
+template <class T>
+void MakeSet(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+double FromCounts(size_t common, size_t predicted, size_t wanted) {
+  const auto ratio = [&](size_t of) {
+    return of == 0 ? 0.0 : static_cast<double>(common) / static_cast<double>(of);
+  };
+  const double precision = ratio(predicted), recall = ratio(wanted);
+  return 2.0 * ((precision * recall) / (precision + recall + 1e-8));
+}
+
+template <class T>
+double FromSets(std::vector<T> predicted, std::vector<T> wanted) {
+  MakeSet(predicted);
+  MakeSet(wanted);
+  std::vector<T> common;
+  std::set_intersection(predicted.begin(), predicted.end(), wanted.begin(), wanted.end(),
+                        std::back_inserter(common));
+  return FromCounts(common.size(), predicted.size(), wanted.size());
+}
+
+std::vector<std::pair<int, int>> Pairs(const std::vector<int>& words) {
+  std::vector<std::pair<int, int>> pairs;
+  for (size_t i = 0; i + 1 < words.size(); ++i) pairs.emplace_back(words[i], words[i + 1]);
+  return pairs;
+}
+
+Result<double> Unigrams(const Sentences& predicted, const Sentences& wanted, size_t) {
+  return FromSets(AllWords(predicted), AllWords(wanted));
+}
+
+Result<double> Bigrams(const Sentences& predicted, const Sentences& wanted, size_t) {
+  return FromSets(Pairs(AllWords(predicted)), Pairs(AllWords(wanted)));
+}
+
+// The union, over all pairs of sentences, of the words of one common subsequence.
+Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size_t vocabulary) {
+  std::vector<char> in_union(vocabulary, 0), in_other(vocabulary, 0);
+  size_t united = 0;
+  for (const auto& other : predicted) {
+    for (const int word : other) in_other[static_cast<size_t>(word)] = 1;
+    for (const auto& sentence : wanted) {
+      // Nearly all pairs of a long text have nothing to add.
+      const bool adds = std::any_of(sentence.begin(), sentence.end(), [&](int word) {
+        return in_other[static_cast<size_t>(word)] != 0 && in_union[static_cast<size_t>(word)] == 0;
+      });
+      if (!adds) continue;
+      if (static_cast<int64_t>(sentence.size() * other.size() / 8) > kMostTableBytes) {
+        return ResourceError(StrCat("ROUGE-L: sentences of ", sentence.size(), " and ",
+                                    other.size(), " words without a period are too long to align"));
+      }
+      for (const int at : LcsPositions(sentence, other)) {
+        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(at)])];
+        if (mark == 0) ++united;
+        mark = 1;
+      }
+    }
+    for (const int word : other) in_other[static_cast<size_t>(word)] = 0;
+  }
+  std::vector<int> got = AllWords(predicted), want = AllWords(wanted);
+  MakeSet(got);
+  MakeSet(want);
+  return FromCounts(united, got.size(), want.size());
+}
+
+using Kind = Result<double> (*)(const Sentences& predicted, const Sentences& wanted,
+                                size_t vocabulary);
+
+// Where the package raises, for a text without a sentence, LongBench scores 0.
+std::function<Result<double>(const MetricInput&)> Rouge(Kind kind) {
+  return [kind](const MetricInput& input) -> Result<double> {
+    double best = 0;
+    for (const std::string& answer : input.answers) {
+      Vocabulary vocabulary;
+      const Sentences predicted = Read(Decode(input.prediction), vocabulary);
+      const Sentences wanted = Read(Decode(answer), vocabulary);
+      if (predicted.empty() || wanted.empty()) continue;
+      KVG_ASSIGN(const double score, kind(predicted, wanted, vocabulary.size()));
+      best = std::max(best, score);
+    }
+    return best;
+  };
+}
+
+constexpr const char* kReference = "rouge 1.0.1 as LongBench v1 calls it";
+
+}  // namespace
+
+KVG_REGISTER_METRIC(rouge_1, {"rouge_1", 1, "F of distinct words", kReference, Rouge(Unigrams)});
+KVG_REGISTER_METRIC(rouge_2,
+                    {"rouge_2", 1, "F of distinct pairs of words", kReference, Rouge(Bigrams)});
+KVG_REGISTER_METRIC(rouge_l,
+                    {"rouge_l", 1,
+                     "summary-level ROUGE-L F. Sentences of about 1000 words, which overflow the "
+                     "package's recursion and so score 0 there, get their true value",
+                     kReference, Rouge(Summary)});
+
+}  // namespace kvgauge::metrics

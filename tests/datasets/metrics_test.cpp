@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every metric against the reference packages' scores, which scripts/goldens/make_metrics wrote.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "datasets/metric.h"
+#include "metrics/porter.h"
+#include "metrics/text.h"
+
+namespace kvgauge {
+namespace {
+
+Json Golden(const std::string& name) {
+  Result<Json> json = ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/metrics/", name, ".json"));
+  EXPECT_TRUE(json.ok()) << (json.ok() ? "" : json.error().message);
+  return json.ok() ? *json : Json();
+}
+
+double Score(const std::string& metric, const std::string& prediction,
+             const std::vector<std::string>& answers,
+             const std::vector<std::string>& classes = {}) {
+  const MetricSpec* spec = FindMetric(metric);
+  EXPECT_NE(spec, nullptr) << metric;
+  if (spec == nullptr) return NAN;
+  const Result<double> score = spec->score(
+      {.prediction = prediction, .answers = answers, .all_classes = classes, .language = "en"});
+  EXPECT_TRUE(score.ok()) << (score.ok() ? "" : score.error().message);
+  return score.ok() ? *score : NAN;
+}
+
+std::string ErrorOf(const std::string& metric, const MetricInput& input) {
+  const Result<double> score = FindMetric(metric)->score(input);
+  return score.ok() ? "" : score.error().message;
+}
+
+class MetricGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MetricGolden, EqualsThePackages) {
+  const Json golden = Golden(GetParam());
+  std::map<std::string, int> compared;
+  for (const Json& row : golden["cases"]) {
+    const std::string prediction = row["prediction"];
+    const std::vector<std::string> answers = row["answers"];
+    const std::vector<std::string> classes =
+        row.contains("all_classes") ? row["all_classes"].get<std::vector<std::string>>()
+                                    : std::vector<std::string>();
+    for (const auto& [metric, want] : row["scores"].items()) {
+      const double got = Score(metric, prediction, answers, classes);
+      EXPECT_TRUE(std::abs(got - want.get<double>()) <= 1e-9)
+          << metric << ": " << got << ", expected " << want << "\n  prediction "
+          << Quoted(prediction, 300) << "\n  answer " << Quoted(answers[0], 300);
+      ++compared[metric];
+    }
+  }
+  EXPECT_FALSE(compared.empty());
+  for (const auto& [metric, times] : compared) EXPECT_GE(times, 100) << metric;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
+                         ::testing::Values("text", "code", "retrieval", "classification"),
+                         [](const auto& file) { return std::string(file.param); });
+
+TEST(Text, EveryCodePointIsAsPythonHasIt) {
+  const Json golden = Golden("unicode");
+  std::vector<uint8_t> flags(0x110000, 0);
+  const std::vector<std::string> sets = {"space",
+                                         "digit",
+                                         "word",
+                                         "final_sigma_after",
+                                         "final_sigma_after_a_and",
+                                         "final_sigma_before",
+                                         "unassigned"};
+  for (size_t bit = 0; bit < sets.size(); ++bit) {
+    for (const Json& range : golden[sets[bit]]) {
+      for (uint32_t c = range[0]; c <= range[1].get<uint32_t>(); ++c) {
+        flags[c] = static_cast<uint8_t>(flags[c] | (1u << bit));
+      }
+    }
+  }
+  std::map<uint32_t, std::u32string> lower;
+  for (const auto& [code_point, to] : golden["lower"].items()) {
+    for (const Json& c : to) {
+      lower[static_cast<uint32_t>(std::stoul(code_point))].push_back(c.get<uint32_t>());
+    }
+  }
+  EXPECT_GT(lower.size(), 1300u);
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c <= 0xDFFF) continue;
+    if ((flags[c] >> 6) != 0) continue;  // utf8proc may know a later Unicode
+    const std::u32string one(1, c);
+    const auto has = [&](int bit) { return ((flags[c] >> bit) & 1) != 0; };
+    const auto final_in = [](const std::u32string& text, size_t at) {
+      return metrics::Lower(text)[at] == 0x3C2;
+    };
+    const auto found = lower.find(c);
+    ASSERT_EQ(metrics::Lower(one) == (found == lower.end() ? one : found->second), true)
+        << "lower " << uint32_t{c};
+    ASSERT_EQ(metrics::IsSpace(c), has(0)) << uint32_t{c};
+    ASSERT_EQ(metrics::IsDigit(c), has(1)) << uint32_t{c};
+    ASSERT_EQ(metrics::IsWord(c), has(2)) << uint32_t{c};
+    ASSERT_EQ(metrics::Lower(one + U"\u03A3").back() == 0x3C2, has(3)) << uint32_t{c};
+    ASSERT_EQ(metrics::Lower(U"a" + one + U"\u03A3").back() == 0x3C2, has(4)) << uint32_t{c};
+    ASSERT_EQ(final_in(U"a\u03A3" + one, 1), has(5)) << uint32_t{c};
+  }
+}
+
+TEST(Text, StemsAsNltkDoes) {
+  const Json golden = Golden("porter");
+  EXPECT_GE(golden.size(), 2000u);
+  for (const Json& row : golden) {
+    const std::string word = row[0], stem = row[1];
+    EXPECT_EQ(metrics::PorterStem(metrics::Decode(word)) == metrics::Decode(stem), true)
+        << word << " should become " << stem;
+  }
+}
+
+TEST(Metric, AllHaveGoldens) {
+  std::set<std::string> scored;
+  for (const char* file : {"text", "code", "retrieval", "classification"}) {
+    const Json golden = Golden(file);
+    for (const Json& row : golden["cases"]) {
+      for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
+    }
+  }
+  for (const MetricSpec* metric : ListMetrics()) {
+    EXPECT_TRUE(scored.contains(metric->name)) << metric->name;
+    EXPECT_GE(metric->version, 1);
+    EXPECT_FALSE(metric->reference.empty()) << metric->name;
+  }
+}
+
+TEST(Metric, NoAnswersScoreNothingOrSaySo) {
+  EXPECT_EQ(Score("qa_f1", "x", {}), 0);
+  EXPECT_EQ(Score("rouge_l", "x", {}), 0);
+  EXPECT_THAT(ErrorOf("string_match_all", {}), testing::HasSubstr("at least one answer"));
+  EXPECT_THAT(ErrorOf("classification", {}), testing::HasSubstr("all_classes"));
+  MetricInput unnamed;
+  unnamed.answers = {"7"};
+  EXPECT_THAT(ErrorOf("retrieval", unnamed), testing::HasSubstr("names no paragraph"));
+}
+
+TEST(Metric, IllFormedBytesAreReplacementCharacters) {
+  EXPECT_EQ(Score("accuracy", "a\xE6", {"a\uFFFD"}), 1);
+  for (const MetricSpec* metric : ListMetrics()) {
+    MetricInput input;
+    input.prediction = "Paragraph 1 \xF0\x9F\xFF";
+    input.answers = {"Paragraph 1 \xC0\x80",
+                     "\u6bb5\u843d"
+                     "1 Paragraph 1"};
+    input.all_classes = {"\xFE"};
+    if (metric->name == "retrieval_zh") input.answers.erase(input.answers.begin());
+    const Result<double> score = metric->score(input);
+    ASSERT_TRUE(score.ok()) << metric->name << ": " << score.error().message;
+    EXPECT_GE(*score, 0) << metric->name;
+    EXPECT_LE(*score, 1) << metric->name;
+  }
+}
+
+// A generous bound; the number that counts is taken by hand on an optimised build.
+TEST(Metric, RougeLOfLongTextsIsQuick) {
+  std::string one, many, other, other_many;
+  for (int i = 0; i < 5000; ++i) {
+    one += StrCat("w", (i * 7919) % 997, " ");
+    other += StrCat("w", (i * 104729) % 1009, " ");
+    many += StrCat("w", (i * 7919) % 997, i % 17 == 0 ? ". " : " ");
+    other_many += StrCat("w", (i * 104729) % 1009, i % 19 == 0 ? ". " : " ");
+  }
+  for (const auto& [a, b] : {std::pair(one, other), std::pair(many, other_many)}) {
+    double best_s = 1e9;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto begin = std::chrono::steady_clock::now();
+      Score("rouge_l", a, {b});
+      best_s = std::min(
+          best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    RecordProperty("milliseconds", StrCat(best_s * 1e3));
+    EXPECT_LT(best_s, 2.0);
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
