@@ -7,6 +7,8 @@
 
 #include "core/log.h"
 #include "src/commands.h"
+#include "src/score.h"
+#include "src/tasks.h"
 
 namespace kvgauge {
 namespace {
@@ -111,6 +113,50 @@ void AddLogits(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions
   actions.emplace_back(command, [options] { return RunLogits(*options); });
 }
 
+void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto tasks = std::make_shared<TasksOptions>();
+  CLI::App* command = app.add_subcommand("tasks", "Every task: ready, or what is missing");
+  command->add_option("name", tasks->only, "only tasks whose name begins so");
+  command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
+  command->add_option("--data", tasks->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  AddJsonFlag(*command, tasks->json);
+  actions.emplace_back(command, [tasks] { return RunTasks(*tasks); });
+
+  auto sample = std::make_shared<SampleOptions>();
+  command = app.add_subcommand("sample", "Print samples of a task as a model would be asked");
+  command->add_option("task", sample->task, "a task's name, or the path of a task file")
+      ->required();
+  command->add_option("--n", sample->count, "how many")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", sample->seed, "seed of generated tasks")->capture_default_str();
+  command->add_option("--model", sample->model,
+                      "directory with a tokenizer, for lengths and truncation");
+  command
+      ->add_option("--max-prompt-tokens", sample->max_prompt_tokens,
+                   "truncate prompts in the middle; 0: as they are")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
+  command->add_option("--data", sample->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
+  AddJsonFlag(*command, sample->json);
+  actions.emplace_back(command, [sample] { return RunSample(*sample); });
+
+  auto score = std::make_shared<ScoreOptions>();
+  command = app.add_subcommand("score", "Score a file of predictions with one metric");
+  command->add_option("--metric", score->metric, "metric id")->required();
+  command
+      ->add_option("--pairs", score->pairs,
+                   "JSON lines with prediction, answers, optional all_classes and language")
+      ->required();
+  command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
+  AddJsonFlag(*command, score->json);
+  actions.emplace_back(command, [score] { return RunScore(*score); });
+}
+
 void AddDoctor(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand("doctor", "What this machine offers, and what is missing");
@@ -172,6 +218,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddGenerate(app, actions);
   AddTokens(app, actions);
   AddLogits(app, actions);
+  AddDatasets(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
   try {

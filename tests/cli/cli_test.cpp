@@ -74,7 +74,7 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 
 TEST_F(CliTest, HelpTexts) {
   for (const char* command : {"", "inspect", "generate", "tokenize", "detokenize", "logits",
-                              "doctor", "bench", "bench runner"}) {
+                              "tasks", "sample", "score", "doctor", "bench", "bench runner"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -146,6 +146,27 @@ TEST_F(CliTest, InspectReportsShapes) {
                 (json["key_dim"].get<int64_t>() + json["value_dim"].get<int64_t>()) * 4);
   EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 64u);
   EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
+}
+
+TEST_F(CliTest, ScoresAFileOfPredictions) {
+  const std::string pairs =
+      Write("pairs.jsonl",
+            "{\"prediction\": \"the cat sat\", \"answers\": [\"a cat sat\", \"no\"]}\n"
+            "{\"prediction\": \"nothing\", \"answers\": [\"a dog\"]}\n");
+  const Outcome outcome = Run(StrCat("score --metric qa_f1 --json --pairs ", pairs));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("0.5"));
+  const Outcome unknown = Run(StrCat("score --metric qa_f2 --pairs ", pairs));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
+}
+
+TEST_F(CliTest, ListsTasksAndShowsSamples) {
+  const Outcome tasks = Run("tasks");
+  ASSERT_EQ(tasks.exit_code, 0) << tasks.err;
+  EXPECT_THAT(tasks.out, HasSubstr("ready"));
+  EXPECT_THAT(tasks.out, HasSubstr("data missing"));
+  EXPECT_EQ(Run("sample no_such_task").exit_code, 2);
 }
 
 TEST_F(CliTest, LogitsWritesNpy) {
