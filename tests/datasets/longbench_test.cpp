@@ -2,6 +2,7 @@
 // LongBench v1, -E and v2: prompts, truncation and facts against the reference pipeline's rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -232,14 +233,14 @@ TEST(LongBenchV2, CutsTheMiddle) {
 class BadRows : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(::testing::TempDir()) /
+    directory_ = std::filesystem::path(::testing::TempDir()) / std::to_string(getpid()) /
                  (std::string("bad_rows_") +
                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_ / "longbench");
     std::filesystem::create_directories(directory_ / "longbench_v2");
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void TearDown() override { std::filesystem::remove_all(directory_.parent_path()); }
 
   Result<std::vector<Sample>> Open(const std::string& task, const std::string& file,
                                    const std::string& content) {

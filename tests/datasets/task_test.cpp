@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -37,13 +38,13 @@ Json GoodTask() {
 class TaskFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(::testing::TempDir()) /
+    directory_ = std::filesystem::path(::testing::TempDir()) / std::to_string(getpid()) /
                  ("task_file_" +
                   std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_ / "sample");
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void TearDown() override { std::filesystem::remove_all(directory_.parent_path()); }
 
   std::string Write(const std::string& name, const std::string& content) {
     const std::string path = (directory_ / name).string();
