@@ -234,7 +234,7 @@ KVG_REGISTER_SOURCE({
     .params = RulerParams({
         ChoiceParam("haystack", "essay", {"essay", "noise", "needle"},
                     "what surrounds the needles"),
-        TextParam("essays", "", "directory of *.txt files; empty: generated prose"),
+        TextParam("essays", "", "directory of *.txt files, below the data directory; empty: prose"),
         ChoiceParam("key_type", "words", {"words", "numbers", "uuids"}, "what is asked for"),
         ChoiceParam("value_type", "numbers", {"words", "numbers", "uuids"}, "what is answered"),
         IntParam("keys", 1, 1, 1000, "keys in the text; raised to the queries"),

@@ -463,7 +463,29 @@ TEST(Generators, TaskFilesGiveSamples) {
 
 // A change of these is a change of every published number: raise the source's version with it.
 TEST(Generators, PinnedBytes) {
-  const std::map<std::string, std::string> pinned = {};
+  const std::map<std::string, std::string> pinned = {
+      {"needle", "956bd66dbbbfb5da6b0981034d67fd8aae0e27eb5d117eec90cd42b737cde056"},
+      {"needles", "3e66aa1c8e0fcabfaae714bd482fbfbc3073e3da6c279bf605849896a606a328"},
+      {"niah_single_1", "7b783a6eef76a3555f51c5b82569b12add6f047052fe9a1cf4bd1401e3272297"},
+      {"niah_single_3", "29c37cadf236c0bb0dc8cc8152c5566db55b1d3fa3535cd747348290a1acfdc8"},
+      {"niah_multikey_3", "e9b27bc84fef00e5acf3d40b87c0e3e8b7350d304fa9fdca85c18e92f63f31e2"},
+      {"niah_multivalue", "a7c552b75cb0b09f99c1b0ac448547586f93b8e1c22ea8ed52f5169af955f6eb"},
+      {"niah_multiquery", "80ec986ce70345844c44f3341ce2916424f9575e967ff1e417c5cfd7fd62b2ac"},
+      {"vt", "66d693f3b841d8ce4edac6c82b8d0e76e31c9c7e77ea9b39c991b01318995029"},
+      {"cwe", "7bfe504b5206e733670411835e38e3e2c3a14af462bce4cd3c7c66a3e12c5ea8"},
+      {"fwe", "080635e5d4c4d39bdf1e689150fcef5da3f616c22c7a5bebcc113956c783f854"},
+      {"lines", "027c3ec7b576bf6ad3e0b6398006cd789a8575371021d0c2184916faca644b2e"},
+      {"lines_200", "d0131c2cb036928750bf08b9cdb89dc18b099298f0d1a9911dea681123800b0b"},
+      {"passkey", "5943a0d246552f026ba2ee0a4dd8096c31ca9757373bf292de2a4095c7d42c95"},
+      {"key_value", "1ce12e87362f655a06bba0bffb675ae7ed303ec6400813b97a3b15d955ef1d0a"},
+      {"key_value_75", "8bd449f80057e78640dda940aec9594d0a663eaaa636b70d67de4b9998512470"},
+      {"list_ops", "35d4f666e0521007d8d7b26719bf8656ea8d6574995deadcee0873af830eecae"},
+      {"passages", "79c6a30ae6bbc359763d606242fcb3df793a5a13f513f4b4da037bdc55b339be"},
+      {"passages_count", "a677d694db84afd5852e0e721e43107d2b1509610426310ddb8730202211b2a2"},
+      {"shared", "b3804e87311d8b665feb40d9094f9563cc86020d3d6dec6e01a978a04e4d8627"},
+      {"turns", "d8f2676b484f525331b9ce8e1c68da154ad7ab35285eb614692d8c2fbcf9c0a0"},
+      {"topics", "d6376ee36ab66903e574e46aed2b020c6f0946fad58c7c451e57ab39917a2520"},
+  };
   for (const Case& test : kCases) {
     const auto samples = MustDraw(test.source, Given(test, "9000"), &kMerging, 2, 42);
     const std::string hash = Sha256Hex(Print(samples.at(1)));
