@@ -5,17 +5,23 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "metrics/jieba.h"
 #include "metrics/porter.h"
 #include "metrics/text.h"
 
 namespace kvgauge {
 namespace {
+
+// The table is read once, at the first Chinese score.
+[[maybe_unused]] const int kTables =
+    setenv("KVGAUGE_JIEBA", StrCat(KVG_TEST_DATA, "/golden/metrics/jieba").c_str(), 1);
 
 Json Golden(const std::string& name) {
   Result<Json> json = ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/metrics/", name, ".json"));
@@ -64,7 +70,8 @@ TEST_P(MetricGolden, EqualsThePackages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
-                         ::testing::Values("text", "code", "retrieval", "classification"),
+                         ::testing::Values("text", "code", "retrieval", "classification",
+                                           "chinese"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Text, EveryCodePointIsAsPythonHasIt) {
@@ -111,6 +118,24 @@ TEST(Text, EveryCodePointIsAsPythonHasIt) {
   }
 }
 
+TEST(Jieba, FindsTheSameWords) {
+  const Result<std::shared_ptr<const metrics::Jieba>> jieba = metrics::Jieba::Shared();
+  ASSERT_TRUE(jieba.ok()) << jieba.error().message;
+  const Json golden = Golden("chinese");
+  for (const Json& row : golden["cases"]) {
+    std::vector<std::u32string> want;
+    for (const Json& word : row["tokens"]) {
+      want.push_back(metrics::Decode(word.get<std::string>()));
+    }
+    const std::string text = row["prediction"];
+    EXPECT_TRUE((*jieba)->Cut(metrics::Decode(text)) == want) << text;
+  }
+}
+
+TEST(Jieba, MissingFilesAreErrors) {
+  EXPECT_FALSE(metrics::Jieba::Load(StrCat(KVG_TEST_DATA, "/golden")).ok());
+}
+
 TEST(Text, StemsAsNltkDoes) {
   const Json golden = Golden("porter");
   EXPECT_GE(golden.size(), 2000u);
@@ -123,7 +148,7 @@ TEST(Text, StemsAsNltkDoes) {
 
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
-  for (const char* file : {"text", "code", "retrieval", "classification"}) {
+  for (const char* file : {"text", "code", "retrieval", "classification", "chinese"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
