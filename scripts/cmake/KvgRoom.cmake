@@ -26,6 +26,8 @@ target_compile_options(kvgauge_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virt
                        -Woverloaded-virtual -ffp-contract=off -fno-math-errno)
 # gcc 12 sees impossible overlaps inside std::string (its bug 105651).
 target_compile_options(kvgauge_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+# Brace elision in tables of character arrays is meant.
+target_compile_options(kvgauge_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-missing-braces>)
 if(KVG_WERROR)
   target_compile_options(kvgauge_flags INTERFACE -Werror)
 endif()
