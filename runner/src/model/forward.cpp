@@ -49,27 +49,6 @@ Tensor OneHead(const Tensor& heads, int64_t h) {
   return one;
 }
 
-// The heads of one row as [heads, d].
-Tensor OneRow(const Tensor& heads, int64_t row) {
-  Tensor one = heads[row];
-  return one;
-}
-
-void NormHeads(Ops& ops, const Norm& norm, float offset, float eps, const Tensor& heads) {
-  // Rows and heads do not merge into one stride, so walk the shorter of the two.
-  if (heads.shape[0] < heads.shape[1]) {
-    for (int64_t i = 0; i < heads.shape[0]; ++i) {
-      const Tensor row = OneRow(heads, i);
-      ops.rows->RmsNorm(row, norm.weight, offset, eps, row);
-    }
-  } else {
-    for (int64_t h = 0; h < heads.shape[1]; ++h) {
-      const Tensor head = OneHead(heads, h);
-      ops.rows->RmsNorm(head, norm.weight, offset, eps, head);
-    }
-  }
-}
-
 void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulMode mode, Tensor out) {
   ops.linear->MatMul(x, *linear.matrix, linear.bias, mode, out);
 }
@@ -262,8 +241,8 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
   const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
   if (config_.qk_norm) {
-    NormHeads(ops_, w.q_norm, norm_offset(), config_.norm_eps, q);
-    NormHeads(ops_, w.k_norm, norm_offset(), config_.norm_eps, k);
+    ops_.rows->RmsNorm(q, w.q_norm.weight, norm_offset(), config_.norm_eps, q);
+    ops_.rows->RmsNorm(k, w.k_norm.weight, norm_offset(), config_.norm_eps, k);
   }
   if (config_.rope) {
     ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, q);
