@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the entries of one stream of the cache are coded, and exactly how many bytes that takes.
+//
+// A stream is the keys, or the values, of one owner (usually one KV head), in pages of
+// kKvPageEntries entries. A codec is data: a small set of primitives that published methods compose
+// (n-bit groups along either axis, block formats, float8, codebooks, sparse outliers, a low-rank
+// correction). A page's inner layout belongs to the backend; its size in logical bytes does not.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/dtype.h"
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+enum class KvSide : uint8_t { kKeys, kValues };
+
+enum class KvCodecKind : uint8_t {
+  kFloat,     // f32, f16 or bf16, as KvFormat has them
+  kAffine,    // groups of n-bit codes: value = scale * code + zero (symmetric: no zero)
+  kQ8_0,      // blocks of 32 dims of an entry: f16 scale, 8-bit codes
+  kQ4_0,      // blocks of 32 dims of an entry: f16 scale, 4-bit codes, offset 8
+  kFp8E4M3,   // one byte a number, saturating
+  kCodebook,  // n-bit index into `levels`: value = middle + half_range * levels[code]
+};
+
+// Along what the numbers lie that share one scale.
+enum class CodeAxis : uint8_t {
+  kToken,    // `group` neighbouring dims of one entry
+  kChannel,  // `group` neighbouring entries of one dim
+};
+
+struct KvCodec {
+  KvCodecKind kind = KvCodecKind::kFloat;
+  KvSide side = KvSide::kKeys;
+  int64_t dim = 0;            // numbers of one entry
+  DType dtype = DType::kF16;  // kFloat: what is stored
+
+  int bits = 0;  // kAffine: 1, 2, 3, 4, 8; kCodebook: 1 .. 4
+  CodeAxis axis = CodeAxis::kToken;
+  int64_t group = 0;  // kChannel: 16, 32 or 64; kToken: divides dim
+  bool symmetric = false;
+
+  // kCodebook: [2^bits] f32 ascending within [-1, 1]. kChannel takes the range of a dim from
+  // channel_low, channel_high ([dim] f32, fixed ahead); kToken from the entry itself.
+  Tensor levels, channel_low, channel_high;
+
+  // Side-cars. Both need whole pages: see SealUnit.
+  // kAffine: the largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim
+  // over the page's entries; kToken: of each entry) are kept exactly, as f16, and the code range
+  // is that of the rest. kCodebook with channel ranges: every number outside its range is.
+  double outlier_share = 0.0;
+  // The error that remains is approximated by a product of this rank, f16, one basis for the
+  // entries of one Encode call.
+  int64_t rank = 0;
+
+  bool coded() const { return kind != KvCodecKind::kFloat; }
+  bool has_outliers() const {
+    return outlier_share > 0 || (kind == KvCodecKind::kCodebook && !channel_low.empty());
+  }
+};
+
+// Entries are sealed in multiples of this: 1 where every entry stands alone, `group` where groups
+// run over entries, a whole page where there is a side-car.
+int64_t SealUnit(const KvCodec& codec);
+
+// Bytes by kind. Logical is what a method must hold; resident adds what pages leave unused.
+struct KvBytes {
+  int64_t payload = 0;      // numbers or codes
+  int64_t scales = 0;       // scales and zeros
+  int64_t indices = 0;      // positions, page tables of references, class ids
+  int64_t outliers = 0;     // values and their places
+  int64_t low_rank = 0;     // both factors of corrections
+  int64_t biases = 0;       // log weights, running scores, magnitudes
+  int64_t codebooks = 0;    // constants, once a model
+  int64_t projections = 0;  // constants, once a model
+  int64_t slack = 0;        // allocated and unused
+
+  int64_t logical() const {
+    return payload + scales + indices + outliers + low_rank + biases + codebooks + projections;
+  }
+  int64_t resident() const { return logical() + slack; }
+  KvBytes& operator+=(const KvBytes& other);
+  bool operator==(const KvBytes&) const = default;
+};
+
+// Exact bytes of `entries` sealed entries without outliers, whose number depends on the data.
+KvBytes CodedBytes(const KvCodec& codec, int64_t entries);
+
+// The pages of a coded stream; page p holds entries [64 p, 64 p + 64). Side blocks are null where a
+// codec has none.
+struct KvPages {
+  void* const* codes = nullptr;     // CodecOps::PageBytes each
+  void* const* outliers = nullptr;  // CodecOps::OutlierBytes(count) each, or null where none
+  void* const* latents = nullptr;   // [64, rank] f16
+  void* const* bases = nullptr;     // [rank, dim] f16; pages of one Encode call share one
+};
+
+class CodecOps {
+ public:
+  virtual ~CodecOps() = default;
+
+  // What one block takes in memory, padding included.
+  virtual int64_t PageBytes(const KvCodec& codec) const = 0;
+  virtual int64_t OutlierBytes(int64_t count) const = 0;
+
+  // Called by Encode for each side block it needs, in a fixed order, on the calling thread.
+  enum class Block { kOutliers, kLatents, kBasis };
+  using AllocateBlock = std::function<void*(Block kind, int64_t page, int64_t size_bytes)>;
+
+  // Codes rows [n, dim] f32 (rows may be strided) as entries [first_entry, first_entry + n). Both
+  // are multiples of SealUnit. `pages` are those of the whole stream; their code blocks exist.
+  // Codes and scales are the same on every backend; a constant group reproduces its value.
+  void Encode(const KvCodec& codec, const Tensor& rows, int64_t first_entry, const KvPages& pages,
+              const AllocateBlock& allocate);
+
+  // Decodes entries [first_entry, first_entry + n) to rows [n, dim] f32.
+  void Decode(const KvCodec& codec, const KvPages& pages, int64_t first_entry, Tensor rows);
+
+  // Outliers held by one page, for the accountant; 0 for a null block.
+  virtual int64_t OutlierCount(const void* block) const = 0;
+
+ private:
+  virtual void DoEncode(const KvCodec& codec, const Tensor& rows, int64_t first_entry,
+                        const KvPages& pages, const AllocateBlock& allocate) = 0;
+  virtual void DoDecode(const KvCodec& codec, const KvPages& pages, int64_t first_entry,
+                        Tensor rows) = 0;
+};
+
+}  // namespace kvgauge

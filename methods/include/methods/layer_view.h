@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage sees of one layer of one sequence: read-only signals, computed when first asked for.
+//
+// Entries are in cache order, which is ascending position. KV heads may hold different numbers of
+// entries; a tensor over all heads is [.., width] with width the longest, zero beyond a head's own.
+// Tensors are f32 on the device of `ops`, owned by the view, valid as long as it is. Asking for a
+// signal that no stage of the method declared in its Needs is a broken precondition.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/ops.h"
+#include "methods/model_shape.h"
+
+namespace kvgauge {
+
+class LayerView {
+ public:
+  virtual ~LayerView() = default;
+
+  virtual const ModelShape& shape() const = 0;
+  virtual int64_t layer() const = 0;
+  virtual Ops& ops() const = 0;
+  // Tokens the sequence has seen, evicted ones included: the position of the next token.
+  virtual int64_t tokens() const = 0;
+  virtual std::span<const int64_t> lengths() const = 0;  // [kv_heads] entries held
+  virtual int64_t width() const = 0;                     // the largest of them
+  // For random choices: equal for equal (run seed, sample), whatever else runs.
+  virtual uint64_t seed() const = 0;
+
+  virtual Tensor Positions(int64_t head) = 0;  // [length] i32, original positions
+  virtual Tensor Keys(int64_t head) = 0;       // [length, key_dim], rotated as attention sees them
+  virtual Tensor RawKeys(int64_t head) = 0;    // [length, key_dim], before rotation
+  virtual Tensor Values(int64_t head) = 0;     // [length, value_dim]
+
+  // After prefill only, when all heads hold the whole prompt.
+  // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]
+  // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window.
+  virtual Tensor WindowAttention(int64_t rows) = 0;
+  virtual Tensor WindowQueries(int64_t rows) = 0;
+  virtual Tensor ColumnSums() = 0;     // [query_heads, width]
+  virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
+
+  // After a decode step only: the newest token's attention, its own entry last.
+  virtual Tensor StepAttention() = 0;  // [query_heads, width]
+  virtual Tensor StepQueries() = 0;    // [query_heads, key_dim], rotated
+
+  // Zeroed working memory, valid as long as the view.
+  virtual Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) = 0;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A method: a JSON file that names stages and their parameters, validated and ready to be made once
+// for each sample.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "core/params.h"
+#include "core/result.h"
+#include "methods/registry.h"
+
+namespace kvgauge {
+
+// What a method may use, per KV head on average.
+struct Budget {
+  enum class Kind { kNone, kEntries, kFraction, kBytesPerToken };
+  Kind kind = Kind::kNone;
+  double value = 0.0;
+
+  // "0.2" and "20%" are fractions, "512" entries, "64B" bytes per context token, all layers and
+  // heads together; "none".
+  static Result<Budget> Parse(std::string_view text);
+  std::string ToString() const;
+};
+
+struct StageChoice {
+  const StageSpec* spec = nullptr;
+  Params params;
+};
+
+struct Method {
+  std::string id;
+  std::string title;
+  std::string family;  // selection, budget, merging, quantization, low_rank, retrieval,
+                       // architecture, baseline
+  std::string paper;
+  int version = 1;
+  std::vector<std::string> departures;
+  bool takes_budget = false;
+  bool experimental = false;
+  // Entries that are never given up: the first `sinks`, the last `recent`.
+  int64_t sinks = 0, recent = 0;
+  std::optional<StageChoice> prepare, score, allocate, reduce, store, read, trigger;
+
+  Needs needs() const;
+  // Every stage with its version and every parameter, canonical: part of a cell's key.
+  Json ToJson() const;
+};
+
+// `name`: an id under `directory` (configs/methods), or a path that ends in .json. `overrides`:
+// "stage.param=value", "protect.recent=16".
+Result<Method> LoadMethod(const std::string& name, const std::string& directory,
+                          const std::vector<std::string>& overrides);
+Result<Method> ParseMethod(const Json& json, const std::string& origin);
+// Ids under a directory, sorted.
+Result<std::vector<std::string>> ListMethods(const std::string& directory);
+
+// The stages of one sample.
+struct Pipeline {
+  std::unique_ptr<Prepare> prepare;
+  std::unique_ptr<Scorer> score;
+  std::unique_ptr<Allocator> allocate;
+  std::unique_ptr<Reducer> reduce;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Reader> read;
+  std::unique_ptr<Trigger> trigger;
+};
+Pipeline MakePipeline(const Method& method);
+
+// Refuses what cannot work on this model or within this budget, before anything runs: names the
+// stage, the parameter and what would be right. `prompt_tokens`: the longest prompt planned.
+Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
+                   int64_t prompt_tokens);
+
+// Entries each head may hold on average for a prompt of that length; `length` when the method takes
+// no budget. Precondition: CheckMethod.
+int64_t EntriesPerHead(const Method& method, const ModelShape& shape, const Budget& budget,
+                       int64_t length);
+
+}  // namespace kvgauge

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a method may know about a model: sizes, never names.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/rows.h"
+
+namespace kvgauge {
+
+struct ModelShape {
+  int64_t layers = 0;
+  int64_t hidden_size = 0;
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t rotary_dim = 0;  // 0: the model has no rotary embedding
+  RopeLayout rope_layout = RopeLayout::kHalf;
+  int64_t latent_dim = 0;           // MLA: width of the latent without its rotated part; 0: none
+  std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention
+  DType cache_dtype = DType::kF32;  // of uncompressed entries
+
+  int64_t group() const { return query_heads / kv_heads; }
+  // Bytes one entry of one KV head takes uncompressed.
+  int64_t EntryBytes() const { return (key_dim + value_dim) * SizeOf(cache_dtype); }
+};
+
+}  // namespace kvgauge

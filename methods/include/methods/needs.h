@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage needs captured. The runner captures the union over all methods of a plan and nothing
+// else.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge {
+
+struct Needs {
+  int64_t window = 0;           // queries of the last `window` prompt rows, and their attention
+  bool column_sums = false;     // sum over all prompt rows of each entry's attention
+  bool column_squares = false;  // the same of its square
+  bool raw_keys = false;        // keys before rotation
+  bool step_attention = false;  // the newest query's attention row at every decode step
+  bool step_queries = false;    // its queries
+
+  Needs& operator|=(const Needs& other);
+  bool operator==(const Needs&) const = default;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// All stages of the program. Each registers itself from its own file; read-only once main starts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/params.h"
+#include "methods/stages.h"
+
+namespace kvgauge {
+
+enum class StageKind { kPrepare, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
+
+std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
+
+struct StageSpec {
+  StageKind kind = StageKind::kScore;
+  std::string id;     // the file's stem
+  int version = 1;    // raised whenever its output would move; part of every cell's key
+  std::string paper;  // "arXiv:2404.14469", or empty for a plain building block
+  std::string summary;
+  std::vector<std::string> departures;  // every known one from the reference implementation
+  std::string bytes;                    // formula of what it adds to the cache, or empty
+  std::vector<ParamSpec> params;
+  std::function<std::unique_ptr<Stage>(const Params&)> make;
+};
+
+// A second registration of (kind, id) aborts at the start.
+struct StageRegistrar {
+  explicit StageRegistrar(StageSpec spec);
+};
+
+// Sorted by kind, then id.
+std::vector<const StageSpec*> AllStages();
+// An unknown id is an error that names the near ones.
+Result<const StageSpec*> FindStage(StageKind kind, std::string_view id);
+
+}  // namespace kvgauge
+
+#define KVG_REGISTER_STAGE(...) \
+  static const ::kvgauge::StageRegistrar kvg_stage_registrar_ { __VA_ARGS__ }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// From attention of query heads to one score for each KV head and entry: the reductions that papers
+// differ in, as declared parameters shared by all attention-based scorers.
+#pragma once
+
+#include <vector>
+
+#include "core/params.h"
+#include "kernels/ops.h"
+#include "kernels/select.h"
+
+namespace kvgauge {
+
+struct ScoreReduction {
+  enum class Group { kMean, kMax, kSum };
+  Group group = Group::kMean;  // over the query heads of a KV head
+  int64_t kernel = 1;          // pooling along the entries; 1: none
+  Pooling pooling = Pooling::kAverage;
+  bool pool_first = false;  // before the group is reduced (differs for max pooling only)
+
+  // "group", "kernel", "pool", "order", with these defaults.
+  static std::vector<ParamSpec> Declare(const ScoreReduction& defaults);
+  static ScoreReduction From(const Params& params);
+
+  // rows: [query_heads, n] f32, overwritten; out: [kv_heads, n].
+  void Apply(Ops& ops, Tensor rows, Tensor out) const;
+};
+
+}  // namespace kvgauge

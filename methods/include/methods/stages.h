@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages a method is made of. Stages decide, the runner acts: a stage maps views to a plan; it
+// never holds cache memory, edits the model or knows its neighbours.
+//
+// A stage is const. What must build up over decode steps lives in the tensors the runner hands to
+// it (running scores) or in the State a stage makes; both die with the sample. Randomness comes
+// from LayerView::seed. A stage computes with Ops and never loops over cache entries on the host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/kv_codec.h"
+#include "methods/layer_view.h"
+#include "methods/needs.h"
+
+namespace kvgauge {
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual Needs needs() const { return {}; }
+  // Why this stage cannot work on a model of that shape, if so; names the parameter and what would
+  // be right.
+  virtual Status Check(const ModelShape&) const { return {}; }
+};
+
+// Weights of a model, one matrix at a time, for Prepare.
+class WeightView {
+ public:
+  enum class Matrix { kQuery, kKey, kValue, kOutput };
+
+  virtual ~WeightView() = default;
+  virtual const ModelShape& shape() const = 0;
+  virtual Ops& ops() const = 0;
+  // [out features, in features] f32.
+  virtual Result<Tensor> Read(int64_t layer, Matrix matrix) = 0;
+  // Takes a copy. The shape may change only as SetKvHeads said.
+  virtual Status Write(int64_t layer, Matrix matrix, const Tensor& weights) = 0;
+  // The bias of a projection, [out features] f32; empty where the model has none.
+  virtual Result<Tensor> ReadBias(int64_t layer, Matrix matrix) = 0;
+  virtual Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) = 0;
+  virtual Status SetKvHeads(int64_t kv_heads) = 0;
+  // Orthonormal columns that span what the keys (before rotation) or values of the `heads`
+  // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A store with
+  // `latent` set keeps coordinates in it.
+  virtual Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
+                            const Tensor& basis) = 0;
+};
+
+// Changes the model once, before anything runs. Methods with equal Prepare stages share prefills.
+class Prepare : public Stage {
+ public:
+  virtual Status Transform(WeightView& weights) const = 0;
+};
+
+// Importance of each entry, higher is kept.
+class Scorer : public Stage {
+ public:
+  // out: [kv_heads, width].
+  virtual void Score(LayerView& view, Tensor out) const = 0;
+  // Whether scores change over decode steps. Then they are kept beside the entries (and counted).
+  virtual bool ages() const { return false; }
+  // After a decode step. scores: [kv_heads, width] running values; that of the newest entry is 0.
+  virtual void Age(LayerView& view, Tensor scores) const;
+};
+
+// How many entries each head may hold.
+struct AllocationInput {
+  const ModelShape* shape = nullptr;
+  int64_t length = 0;    // entries every head holds now
+  int64_t per_head = 0;  // what the budget gives each head on average, protected ones included
+  int64_t protected_entries = 0;      // per head; their scores are +inf
+  std::span<const Tensor> scores;     // [layers] of [kv_heads, length]; empty unless needs_scores
+  std::span<LayerView* const> views;  // [layers]
+};
+// entries[layer][kv_head], in [protected_entries, length].
+using Allotment = std::vector<std::vector<int64_t>>;
+
+class Allocator : public Stage {
+ public:
+  virtual bool needs_scores() const { return false; }
+  virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
+};
+
+// new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
+// they were before. All indices are entries before the reduction; every `to` is kept.
+struct MergeList {
+  Tensor from, to;  // [n] i32; -1 in `to`: skipped
+  Tensor weight;    // [n] f32
+  Tensor self;      // [length] f32, or empty: 1
+  bool empty() const { return from.empty(); }
+};
+
+// What becomes of one head's entries. Tensors belong to the view.
+struct HeadPlan {
+  Tensor keep;     // [kept] i32, ascending
+  MergeList keys;  // as stored (rotated, unless the store keeps keys unrotated)
+  MergeList values;
+  Tensor log_weight;  // [kept] f32 added to the scores of kept entries, or empty
+};
+
+struct ReduceInput {
+  Tensor scores;                      // [kv_heads, width]; protected entries +inf
+  std::span<const int64_t> allotted;  // [kv_heads] entries to keep, protected ones included
+  int64_t step = 0;                   // 0: after prefill; otherwise decode steps so far
+};
+
+class Reducer : public Stage {
+ public:
+  struct State {
+    virtual ~State() = default;
+  };
+  // One for each sample and layer, or null.
+  virtual std::unique_ptr<State> Begin() const { return nullptr; }
+  virtual std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input,
+                                       State* state) const = 0;
+};
+
+// Where a key's angle comes from when keys are stored unrotated.
+enum class PositionPolicy {
+  kOriginal,  // the token's own position
+  kSlot,      // its place in the cache: 0, 1, 2, ...
+  kClipped,   // its own, but never further than `position_limit` from the query
+};
+
+// When entries of a stream are sealed in the codec: always the oldest first.
+struct SealRule {
+  int64_t unit = 1;  // so many at a time; a multiple of SealUnit(codec)
+  int64_t keep_recent =
+      0;  // so many newest entries stay as they are (after sealing all full units)
+};
+
+enum class Tier { kDevice, kHost, kDisk };
+
+struct StorePlan {
+  KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
+  SealRule seal_keys, seal_values;
+  int64_t sinks = 0;  // the first entries stay uncoded, in a segment of their own
+  bool raw_keys = false;
+  PositionPolicy position = PositionPolicy::kOriginal;
+  int64_t position_limit = 0;
+  bool latent = false;      // streams hold coordinates in the bases that Prepare wrote
+  bool mla_latent = false;  // the model's own latent cache, attention absorbed
+  // > 0: every second layer from this one on shares the direction of its keys and values with the
+  // layer before, interpolated at `share_weight`; the most distinct entries stay unshared.
+  int64_t share_from_layer = 0;
+  double share_weight = 0.5;
+  double share_retain = 0.0;
+  Tier tier = Tier::kDevice;
+};
+
+class Store : public Stage {
+ public:
+  virtual Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const = 0;
+};
+
+// Chooses at each decode step which entries take part. Nothing is evicted.
+class Reader : public Stage {
+ public:
+  struct State {
+    virtual ~State() = default;
+    // Of the index, for the accountant.
+    virtual int64_t bytes() const = 0;
+  };
+  virtual std::unique_ptr<State> Begin(LayerView& view) const = 0;
+  // Entries of every head from `first` (of the head's own count) on are new.
+  virtual void Append(LayerView& view, std::span<const int64_t> first, State& state) const = 0;
+  // q: [query_heads, key_dim]. words: [query_heads, ceil(width / 64)] i64, zero on entry; bit e of
+  // word p lets the head read entry 64 p + e. Returns false when everything is to be read.
+  virtual bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const = 0;
+};
+
+// When score, allocate and reduce run.
+class Trigger : public Stage {
+ public:
+  virtual bool AfterPrefill() const = 0;
+  // After a decode step: `steps` so far; `longest` head and the `allotted` of its layer.
+  virtual bool AfterStep(int64_t steps, int64_t longest, int64_t allotted) const = 0;
+};
+
+}  // namespace kvgauge
