@@ -94,8 +94,8 @@ class RunnerBench {
     for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
       for (int64_t begin = 0; begin < entries; begin += kKvPageEntries) {
         const int64_t count = std::min(kKvPageEntries, entries - begin);
-        model_.ops().attention->WriteKv(cache.format(), k.Slice(0, count), v.Slice(0, count), begin,
-                                        cache.Layer(layer));
+        model_.ops().attention->WriteKv(cache.format(), k.Slice(0, count), v.Slice(0, count),
+                                        cache.Targets(layer, begin));
       }
     }
   }

@@ -113,19 +113,18 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor&
 }
 
 // Raw products of a block's rows with the pages of one span that any row sees.
-void CpuAttention::ScoreSpan(const Call& call, const Block& block, int64_t span,
+void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                              const Scratch& scratch) const {
   const PageLayout& layout = call.layout;
-  const int64_t page_begin = std::max(span * kPagesPerSpan, block.entries.begin / kEntries);
-  const int64_t page_end =
-      std::min((span + 1) * kPagesPerSpan, (block.entries.end + kEntries - 1) / kEntries);
+  const KvSegment& segment = *piece.segment;
+  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
   const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   for (int64_t p = page_begin; p < page_end; ++p) {
-    const Range seeing = block.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
+    const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
     const void* next =
-        p + 1 < page_end ? block.list->key_pages[p + 1] : block.list->value_pages[page_begin];
-    MultiplyPage(call, block.list->key_pages[p], next, layout.key_steps, kPanelWidth,
+        p + 1 < page_end ? segment.key_pages[p + 1] : segment.value_pages[page_begin];
+    MultiplyPage(call, segment.key_pages[p], next, layout.key_steps, kPanelWidth,
                  scratch.queries + row * row_bytes, layout.key_steps,
                  static_cast<int>((seeing.end - seeing.begin) * call.group), false,
                  scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan,
@@ -134,14 +133,14 @@ void CpuAttention::ScoreSpan(const Call& call, const Block& block, int64_t span,
 }
 
 // The partial softmax states of a block's rows over one span.
-void CpuAttention::AttendSpan(const Call& call, const Block& block, int64_t span,
-                              const Scratch& scratch, SoftmaxState* parts, float* values) const {
+void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece& piece,
+                              int64_t span, const Scratch& scratch, SoftmaxState* parts,
+                              float* values) const {
   const PageLayout& layout = call.layout;
+  const KvSegment& segment = *piece.segment;
   const int64_t span_entry = span * kSpan;
-  const int64_t page_begin = std::max(span * kPagesPerSpan, block.entries.begin / kEntries);
-  const int64_t page_end =
-      std::min((span + 1) * kPagesPerSpan, (block.entries.end + kEntries - 1) / kEntries);
-  ScoreSpan(call, block, span, scratch);
+  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
+  ScoreSpan(call, block, piece, span, scratch);
 
   SoftmaxArgs softmax = {};
   softmax.first = static_cast<int>(page_begin * kEntries - span_entry);
@@ -150,7 +149,7 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, int64_t span
   softmax.softcap = call.shape.softcap;
   softmax.entropy = call.entropy;
   for (int64_t i = 0; i < block.count; ++i) {
-    const Range seen = block.sight.Entries(i);
+    const Range seen = piece.sight.Entries(i);
     const auto column = [&](int64_t entry) {
       return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
     };
@@ -167,15 +166,15 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, int64_t span
   std::memset(values, 0, sizeof(float) * static_cast<size_t>(rows * layout.value_width));
   const int panels = layout.ValuePanels();
   for (int64_t p = page_begin; p < page_end; ++p) {
-    const Range seeing = block.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
+    const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
     const int64_t weight = row * kSpan + p * kEntries - span_entry;
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
                                    : scratch.scores + weight;
-    const char* page = static_cast<const char*>(block.list->value_pages[p]);
+    const char* page = static_cast<const char*>(segment.value_pages[p]);
     // After the last page of a span come the keys of the next one.
-    const void* next_page = p + 1 < page_end ? block.list->value_pages[p + 1]
-                            : (p + 1) * kEntries < block.entries.end ? block.list->key_pages[p + 1]
+    const void* next_page = p + 1 < page_end                         ? segment.value_pages[p + 1]
+                            : (p + 1) * kEntries < piece.entries.end ? segment.key_pages[p + 1]
                                                                      : page;
     for (int g = 0; g < panels; ++g) {
       const char* panel = page + layout.PanelOffset(g);
@@ -221,39 +220,112 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
                            Tensor out, const AttentionCapture& capture) const {
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
+  const bool cut = block.parts_at >= 0;
   PackBlock(call, block, q, scratch.queries);
-  if (block.parts_at >= 0) {
-    for (int64_t s = unit.span_begin; s < unit.span_end; ++s) {
-      AttendSpan(call, block, block.first_span + s, scratch, PartStates(call, block, s),
-                 PartValues(call, block, s));
+  if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  int64_t at = 0;  // of the piece's first span in the block
+  for (int64_t i = 0; i < block.pieces; ++i) {
+    const Piece& piece = pieces_[block.first_piece + i];
+    const int64_t begin = std::max<int64_t>(0, unit.span_begin - at);
+    const int64_t end = std::min(piece.spans, unit.span_end - at);
+    for (int64_t s = begin; s < end; ++s) {
+      AttendSpan(call, block, piece, piece.first_span + s, scratch,
+                 cut ? PartStates(call, block, at + s) : scratch.parts,
+                 cut ? PartValues(call, block, at + s) : scratch.part_values);
+      if (!cut) {
+        MergeRows(call, rows, scratch.parts, scratch.part_values, scratch.states, scratch.values);
+      }
     }
-    return;
+    at += piece.spans;
   }
-  std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
-  for (int64_t s = 0; s < block.spans; ++s) {
-    AttendSpan(call, block, block.first_span + s, scratch, scratch.parts, scratch.part_values);
-    const int width = call.layout.value_width;
-    for (int64_t r = 0; r < rows; ++r) {
-      kernels_.merge(scratch.states[r], scratch.values + r * width, scratch.parts[r],
-                     scratch.part_values + r * width, width);
-    }
+  if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
+}
+
+void CpuAttention::MergeRows(const Call& call, int64_t rows, const SoftmaxState* parts,
+                             const float* part_values, SoftmaxState* states, float* values) const {
+  const int width = call.layout.value_width;
+  for (int64_t r = 0; r < rows; ++r) {
+    kernels_.merge(states[r], values + r * width, parts[r], part_values + r * width, width);
   }
-  Finish(call, block, scratch.states, scratch.values, out, capture);
 }
 
 void CpuAttention::JoinParts(const Call& call, const Block& block, Tensor out,
                              const AttentionCapture& capture) const {
   const int64_t rows = block.count * call.group;
-  const int width = call.layout.value_width;
   SoftmaxState* states = PartStates(call, block, 0);
   float* values = PartValues(call, block, 0);
   for (int64_t s = 1; s < block.spans; ++s) {
-    for (int64_t r = 0; r < rows; ++r) {
-      kernels_.merge(states[r], values + r * width, PartStates(call, block, s)[r],
-                     PartValues(call, block, s) + r * width, width);
-    }
+    MergeRows(call, rows, PartStates(call, block, s), PartValues(call, block, s), states, values);
   }
   Finish(call, block, states, values, out, capture);
+}
+
+Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const KvHead& head,
+                            int64_t index, int64_t first, int64_t count) const {
+  int64_t before = 0;  // entries of the segments before this one
+  for (int64_t s = 0; s < index; ++s) before += head.segments[s].length;
+  const int64_t first_position =
+      item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
+  Piece piece;
+  piece.segment = &head.segments[index];
+  piece.sight = {first_position + first + 1 - before, piece.segment->length, call.shape.window,
+                 piece.segment->positions, item.token_position + first};
+  piece.entries = piece.sight.Union(0, count);
+  if (piece.entries.empty()) return piece;
+  piece.first_span = piece.entries.begin / kSpan;
+  piece.spans = (piece.entries.end - 1) / kSpan + 1 - piece.first_span;
+  return piece;
+}
+
+void CpuAttention::CutIntoBlocks(const Call& call, std::span<const AttentionItem> items) {
+  pieces_.clear();
+  blocks_.clear();
+  for (const AttentionItem& item : items) {
+    for (int h = 0; h < static_cast<int>(call.shape.kv_heads); ++h) {
+      for (int64_t first = 0; first < item.rows; first += call.max_positions) {
+        Block b;
+        b.item = &item;
+        b.kv_head = h;
+        b.first = first;
+        b.count = std::min<int64_t>(call.max_positions, item.rows - first);
+        b.first_piece = std::ssize(pieces_);
+        for (int64_t s = 0; s < item.heads[h].count; ++s) {
+          const Piece piece = PieceOf(call, item, item.heads[h], s, first, b.count);
+          if (piece.entries.empty()) continue;
+          b.entries += piece.entries.end - piece.entries.begin;
+          b.spans += piece.spans;
+          ++b.pieces;
+          pieces_.push_back(piece);
+        }
+        blocks_.push_back(b);
+      }
+    }
+  }
+}
+
+int64_t CpuAttention::CutIntoUnits(const Call& call, int workers) {
+  units_.clear();
+  int64_t total_cost = 0, kept_rows = 0;
+  for (const Block& b : blocks_) total_cost += BlockCost(call, b);
+  // A block is cut when it alone would keep a thread busy while the others have finished.
+  const int64_t fair_cost = total_cost / (int64_t{workers} * 4) + 1;
+  for (int64_t i = 0; i < std::ssize(blocks_); ++i) {
+    Block& b = blocks_[i];
+    const int64_t cost = BlockCost(call, b);
+    int64_t cuts = workers == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
+    if (cuts > 1) {
+      b.parts_at = kept_rows;
+      kept_rows += b.spans * b.count * call.group;
+    }
+    cuts = std::max<int64_t>(1, cuts);
+    for (int64_t k = 0; k < cuts; ++k) {
+      const int64_t begin = b.spans * k / cuts, end = b.spans * (k + 1) / cuts;
+      units_.push_back({i, begin, end, b.spans > 0 ? cost * (end - begin) / b.spans : 0});
+    }
+  }
+  std::stable_sort(units_.begin(), units_.end(),
+                   [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
+  return kept_rows;
 }
 
 void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
@@ -261,70 +333,26 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   Call call(shape, kernels_);
   call.entropy = !capture.entropy.empty();
   Prepare(call);
-
-  std::vector<Block> blocks;
+  CutIntoBlocks(call, items);
   int64_t total_cost = 0;
-  const auto cost_of = [&](const Block& b, int64_t spans) {
-    // Reading a page costs about as much as a few rows of arithmetic.
-    return (b.count * call.group + 4) *
-           (spans == b.spans ? b.entries.end - b.entries.begin : spans * kSpan);
-  };
-  for (const AttentionItem& item : items) {
-    for (int h = 0; h < static_cast<int>(shape.kv_heads); ++h) {
-      const KvList& list = item.heads[h];
-      for (int64_t first = 0; first < item.rows; first += call.max_positions) {
-        Block b = {};
-        b.item = &item;
-        b.list = &list;
-        b.kv_head = h;
-        b.first = first;
-        b.count = std::min<int64_t>(call.max_positions, item.rows - first);
-        b.sight = {item.FirstPosition(list) + first, shape.window};
-        b.entries = b.sight.Union(0, b.count);
-        b.first_span = b.entries.begin / kSpan;
-        b.spans = b.entries.empty() ? 0 : (b.entries.end - 1) / kSpan + 1 - b.first_span;
-        total_cost += cost_of(b, b.spans);
-        blocks.push_back(b);
-      }
-    }
-  }
-
+  for (const Block& b : blocks_) total_cost += BlockCost(call, b);
   const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
-  // A block is cut when it alone would keep a thread busy while the others have finished.
-  const int64_t fair_cost = total_cost / (int64_t{most_workers} * 4) + 1;
-  std::vector<Unit> units;
-  int64_t kept_parts = 0;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    Block& b = blocks[i];
-    const int64_t cost = cost_of(b, b.spans);
-    int64_t pieces = most_workers == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
-    if (pieces > 1) {
-      b.parts_at = kept_parts;
-      kept_parts += b.spans;
-    }
-    pieces = std::max<int64_t>(1, pieces);
-    for (int64_t k = 0; k < pieces; ++k) {
-      const int64_t begin = b.spans * k / pieces, end = b.spans * (k + 1) / pieces;
-      units.push_back({static_cast<int>(i), begin, end, cost_of(b, end - begin)});
-    }
-  }
-  std::stable_sort(units.begin(), units.end(),
-                   [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
-  part_states_.resize(static_cast<size_t>(kept_parts * call.max_rows));
-  part_values_.resize(static_cast<size_t>(kept_parts * call.max_rows * call.layout.value_width));
+  const int64_t kept_rows = CutIntoUnits(call, most_workers);
+  part_states_.resize(static_cast<size_t>(kept_rows));
+  part_values_.resize(static_cast<size_t>(kept_rows * call.layout.value_width));
 
-  const int64_t unit_count = std::ssize(units), block_count = std::ssize(blocks);
+  const int64_t unit_count = std::ssize(units_), block_count = std::ssize(blocks_);
   const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
 #pragma omp parallel num_threads(workers) if (workers > 1)
   {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t u = 0; u < unit_count; ++u) {
-      RunUnit(call, blocks[units[u].block], units[u], q, out, capture);
+      RunUnit(call, blocks_[units_[u].block], units_[u], q, out, capture);
     }
-    if (kept_parts > 0) {
+    if (kept_rows > 0) {
 #pragma omp for schedule(dynamic, 1)
       for (int64_t b = 0; b < block_count; ++b) {
-        if (blocks[b].parts_at >= 0) JoinParts(call, blocks[b], out, capture);
+        if (blocks_[b].parts_at >= 0) JoinParts(call, blocks_[b], out, capture);
       }
     }
   }
@@ -354,18 +382,20 @@ void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tenso
 }
 
 void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                             int64_t first_entry, std::span<const KvList> heads) {
+                             std::span<const KvTarget> heads) {
   const PageLayout layout(format);
   const int64_t n = keys.shape[0], kv_heads = std::ssize(heads);
-  const int64_t first_page = first_entry / kEntries;
-  const int64_t pages = (first_entry + n - 1) / kEntries + 1 - first_page;
+  // Targets may start anywhere in a page, so some meet one page fewer.
+  const int64_t pages = (n + kEntries - 2) / kEntries + 1;
   const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
   const int workers = volume < kParallelWrites ? 1 : threads_;
 #pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
   for (int64_t u = 0; u < pages * kv_heads; ++u) {
-    const int64_t h = u / pages, p = first_page + u % pages;
+    const int64_t h = u / pages, first_entry = heads[h].first_entry;
+    const int64_t p = first_entry / kEntries + u % pages;
     const int64_t from = std::max(first_entry, p * kEntries);
     const int64_t to = std::min(first_entry + n, (p + 1) * kEntries);
+    if (from >= to) continue;
     const int begin = static_cast<int>(from - p * kEntries);
     const int end = static_cast<int>(to - p * kEntries);
     const int64_t row = from - first_entry;
@@ -376,7 +406,7 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
   }
 }
 
-void CpuAttention::DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry,
+void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                             Tensor keys, Tensor values) {
   const PageLayout layout(format);
   const int64_t end_entry = first_entry + (keys.empty() ? values : keys).shape[0];
@@ -386,11 +416,11 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvList& head, int64_t 
     const int end = static_cast<int>(to - p * kEntries);
     const int64_t row = from - first_entry;
     if (!keys.empty()) {
-      ReadKeys(layout, head.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
+      ReadKeys(layout, segment.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
                keys.stride[0]);
     }
     if (!values.empty()) {
-      ReadValues(layout, head.value_pages[p], begin, end, values.f32() + row * values.stride[0],
+      ReadValues(layout, segment.value_pages[p], begin, end, values.f32() + row * values.stride[0],
                  values.stride[0]);
     }
     from = to;

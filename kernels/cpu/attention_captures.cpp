@@ -10,30 +10,52 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
   const Call call(shape, kernels_);
   Prepare(call);
   const int64_t columns = out.shape[2];
-  const int64_t spans = (columns + kSpan - 1) / kSpan;
-  const int64_t runs = (item.rows + call.max_positions - 1) / call.max_positions;
-  const int64_t count = shape.kv_heads * runs * spans;
+  // A unit is one span of one segment, for a run of rows.
+  struct SpanUnit {
+    int kv_head;
+    int64_t segment, first, span, column;
+  };
+  std::vector<SpanUnit> units;
+  for (int h = 0; h < static_cast<int>(shape.kv_heads); ++h) {
+    const KvHead& head = item.heads[h];
+    int64_t column = 0;
+    for (int64_t s = 0; s < head.count; ++s) {
+      for (int64_t first = 0; first < item.rows; first += call.max_positions) {
+        for (int64_t span = 0; span * kSpan < head.segments[s].length; ++span) {
+          units.push_back({h, s, first, span, column + span * kSpan});
+        }
+      }
+      column += head.segments[s].length;
+    }
+    for (int64_t r = 0; r < call.group * item.rows && column < columns; ++r) {
+      std::fill_n(out.f32() + (h * call.group + r / item.rows) * out.stride[0] +
+                      r % item.rows * out.stride[1] + column,
+                  columns - column, 0.0f);
+    }
+  }
+  const int64_t count = std::ssize(units);
   const int workers = Workers(out.Numel() * call.layout.key_steps);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(workers) if (workers > 1)
   for (int64_t u = 0; u < count; ++u) {
-    const int64_t span = u % spans;
-    Block block = {};
+    const SpanUnit& unit = units[u];
+    Block block;
     block.item = &item;
-    block.kv_head = static_cast<int>(u / spans / runs);
-    block.list = &item.heads[block.kv_head];
-    block.first = u / spans % runs * call.max_positions;
+    block.kv_head = unit.kv_head;
+    block.first = unit.first;
     block.count = std::min<int64_t>(call.max_positions, item.rows - block.first);
-    block.sight = {item.FirstPosition(*block.list) + block.first, shape.window};
-    block.entries = block.sight.Union(0, block.count);
-    const bool any = block.entries.begin < (span + 1) * kSpan && block.entries.end > span * kSpan;
+    const Piece piece =
+        PieceOf(call, item, item.heads[unit.kv_head], unit.segment, block.first, block.count);
     const Scratch scratch = ScratchOfThread(call);
-    if (any) {
+    if (piece.entries.begin < (unit.span + 1) * kSpan && piece.entries.end > unit.span * kSpan) {
       PackBlock(call, block, q, scratch.queries);
-      ScoreSpan(call, block, span, scratch);
+      ScoreSpan(call, block, piece, unit.span, scratch);
     }
-    const int64_t begin = span * kSpan, end = std::min(columns, begin + kSpan);
+    const int64_t begin = unit.span * kSpan;
+    const int64_t end =
+        std::min({begin + kSpan, piece.segment->length, begin + columns - unit.column});
+    if (begin >= end) continue;  // columns need not reach entries that no row sees
     for (int64_t i = 0; i < block.count; ++i) {
-      const Range seen = block.sight.Entries(i);
+      const Range seen = piece.sight.Entries(i);
       ProbabilityArgs args = {};
       args.begin = static_cast<int>(std::clamp<int64_t>(seen.begin - begin, 0, end - begin));
       args.end = static_cast<int>(std::clamp<int64_t>(seen.end - begin, 0, end - begin));
@@ -43,7 +65,8 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
       args.softcap = shape.softcap;
       for (int g = 0; g < call.group; ++g) {
         const int64_t head = int64_t{block.kv_head} * call.group + g;
-        float* row = out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + begin;
+        float* row =
+            out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + unit.column;
         if (args.begin >= args.end) {
           std::fill_n(row, end - begin, 0.0f);
           continue;
@@ -69,21 +92,40 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
   Prepare(call);
   const PageLayout& layout = call.layout;
   const int64_t columns = out.shape[1];
-  const int64_t pages = (columns + kEntries - 1) / kEntries;
   const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   // The queries of one KV head's group, rounded once: [group][rows].
   const int64_t packed_bytes = call.group * request.rows * row_bytes;
   if (packed_queries_.size_bytes() < packed_bytes) packed_queries_ = HostBuffer(packed_bytes);
   char* queries = static_cast<char*>(packed_queries_.data());
-  const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
+
+  struct PageUnit {
+    int64_t piece, page, column;
+  };
+  std::vector<PageUnit> units;
+  std::vector<int64_t> first_unit = {0};  // of each KV head
+  pieces_.clear();
+  for (const KvHead& head : item.heads) {
+    int64_t column = 0;
+    for (int64_t s = 0; s < head.count; ++s) {
+      pieces_.push_back(PieceOf(call, item, head, s, request.first_row, request.rows));
+      for (int64_t p = 0; p * kEntries < head.segments[s].length; ++p) {
+        units.push_back({std::ssize(pieces_) - 1, p, column + p * kEntries});
+      }
+      column += head.segments[s].length;
+    }
+    first_unit.push_back(std::ssize(units));
+    const int64_t h = std::ssize(first_unit) - 2;
+    for (int64_t g = 0; g < call.group && column < columns; ++g) {
+      std::fill_n(out.f32() + (h * call.group + g) * out.stride[0] + column, columns - column,
+                  0.0f);
+    }
+  }
 
   const int workers = Workers(out.Numel() * request.rows * layout.key_steps);
 #pragma omp parallel num_threads(workers) if (workers > 1)
   {
     const Scratch scratch = ScratchOfThread(call);
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
-      const KvList& list = item.heads[h];
-      const Sight sight = {item.FirstPosition(list) + request.first_row, shape.window};
 #pragma omp for schedule(static)
       for (int64_t r = 0; r < request.rows; ++r) {
         const float* row = q.f32() + (item.first_row + request.first_row + r) * q.stride[0];
@@ -94,44 +136,56 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
       }
       // Early pages are seen by most rows, so ascending order is longest first.
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t u = 0; u < pages * call.group; ++u) {
-        const int64_t p = u / call.group, g = u % call.group, head = h * call.group + g;
+      for (int64_t u = first_unit[h] * call.group; u < first_unit[h + 1] * call.group; ++u) {
+        const PageUnit& unit = units[u / call.group];
+        const int64_t g = u % call.group, head = h * call.group + g;
+        const Piece& piece = pieces_[unit.piece];
+        const int64_t end = std::min<int64_t>(
+            {kEntries, piece.segment->length - unit.page * kEntries, columns - unit.column});
+        if (end <= 0) continue;  // columns need not reach entries that no row sees
         alignas(64) float sums[kEntries] = {};
-        const Range seeing = sight.Rows(p * kEntries, (p + 1) * kEntries, request.rows);
-        const void* panel = nullptr;
-        DType dtype = layout.dtype;
-        if (!seeing.empty()) {
-          panel = list.key_pages[p];
-          if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
-            kernels_.expand[static_cast<int>(dtype)](panel, layout.key_steps, kPanelWidth,
-                                                     scratch.page);
-            panel = scratch.page;
-            dtype = DType::kF32;
-          }
-        }
-        for (int64_t r = seeing.begin; r < seeing.end; r += kColumnRows) {
-          const int count = static_cast<int>(std::min(kColumnRows, seeing.end - r));
-          kernels_.product[static_cast<int>(dtype)](
-              {queries + (g * request.rows + r) * row_bytes, layout.key_steps, count, panel, panel,
-               layout.key_steps, kPanelWidth, scratch.scores, kPanelWidth, false});
-          ColumnRow rows[kColumnRows];
-          for (int i = 0; i < count; ++i) {
-            const Range seen = sight.Entries(r + i);
-            rows[i].log_sum_exp = log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row +
-                                                    request.first_row + r + i];
-            rows[i].weight = weights == nullptr ? 1.0f : weights[r + i];
-            rows[i].begin =
-                static_cast<int>(std::clamp<int64_t>(seen.begin - p * kEntries, 0, kEntries));
-            rows[i].end =
-                static_cast<int>(std::clamp<int64_t>(seen.end - p * kEntries, 0, kEntries));
-          }
-          kernels_.reduce_columns({scratch.scores, rows, count, shape.scale, shape.softcap,
-                                   request.threshold, request.kind, sums});
-        }
-        const int64_t begin = p * kEntries, end = std::min(columns, begin + kEntries);
-        std::copy(sums, sums + (end - begin), out.f32() + head * out.stride[0] + begin);
+        ReducePage(
+            call, piece, unit.page, scratch, queries + g * request.rows * row_bytes,
+            log_sum_exp.f32() + head * log_sum_exp.stride[0] + item.first_row + request.first_row,
+            request, sums);
+        std::copy(sums, sums + end, out.f32() + head * out.stride[0] + unit.column);
       }
     }
+  }
+}
+
+// One head's rows folded into the 64 sums of one page.
+void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page,
+                              const Scratch& scratch, const char* queries, const float* log_sum_exp,
+                              const ColumnRequest& request, float* sums) const {
+  const PageLayout& layout = call.layout;
+  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
+  const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
+  const int64_t begin = page * kEntries;
+  const Range seeing = piece.sight.Rows(begin, begin + kEntries, request.rows);
+  if (seeing.empty()) return;
+  const void* panel = piece.segment->key_pages[page];
+  DType dtype = layout.dtype;
+  if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
+    kernels_.expand[static_cast<int>(dtype)](panel, layout.key_steps, kPanelWidth, scratch.page);
+    panel = scratch.page;
+    dtype = DType::kF32;
+  }
+  for (int64_t r = seeing.begin; r < seeing.end; r += kColumnRows) {
+    const int count = static_cast<int>(std::min(kColumnRows, seeing.end - r));
+    kernels_.product[static_cast<int>(dtype)]({queries + r * row_bytes, layout.key_steps, count,
+                                               panel, panel, layout.key_steps, kPanelWidth,
+                                               scratch.scores, kPanelWidth, false});
+    ColumnRow rows[kColumnRows];
+    for (int i = 0; i < count; ++i) {
+      const Range seen = piece.sight.Entries(r + i);
+      rows[i].log_sum_exp = log_sum_exp[r + i];
+      rows[i].weight = weights == nullptr ? 1.0f : weights[r + i];
+      rows[i].begin = static_cast<int>(std::clamp<int64_t>(seen.begin - begin, 0, kEntries));
+      rows[i].end = static_cast<int>(std::clamp<int64_t>(seen.end - begin, 0, kEntries));
+    }
+    kernels_.reduce_columns({scratch.scores, rows, count, call.shape.scale, call.shape.softcap,
+                             request.threshold, request.kind, sums});
   }
 }
 

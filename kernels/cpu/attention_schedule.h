@@ -2,10 +2,10 @@
 // The schedule of attention on the cpu: which rows meet which pages, on which thread.
 //
 // The unit of work is a block: the query heads of one KV head times a run of positions, so that a
-// page is read once for all of them. A block walks the spans its rows see; each span gives every
-// row a partial softmax state, and states merge in span order. Blocks that are too long for one
-// thread are cut at span borders: the parts keep all their span states, and the same merges run
-// afterwards, so cutting changes no bit.
+// page is read once for all of them. What a block sees of one segment is a piece. A block walks the
+// spans of its pieces; each span gives every row a partial softmax state, and states merge in the
+// order of pieces and spans. Blocks that are too long for one thread are cut at span borders: the
+// parts keep all their span states, and the same merges run afterwards, so cutting changes no bit.
 #pragma once
 
 #include <algorithm>
@@ -39,23 +39,39 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// What the rows of one (item, KV head) see.
+// What consecutive rows see of one segment; entries are the segment's. Later rows see no less at
+// the end and no more at the beginning.
 struct Sight {
-  int64_t first_position;
-  int64_t window;  // 0: none
+  int64_t first_end = 0;  // row 0 sees entries before this, each later row one more
+  int64_t length = 0;     // of the segment; first_end may lie before or behind it
+  int64_t window = 0;     // 0: none
+  // With positions the window counts them, and row 0 stands at `token_position`.
+  const int32_t* positions = nullptr;
+  int64_t token_position = 0;
 
   Range Entries(int64_t row) const {
-    const int64_t end = std::max<int64_t>(0, first_position + row + 1);
-    return {window > 0 ? std::max<int64_t>(0, end - window) : 0, end};
+    const int64_t end = first_end + row;
+    int64_t begin = 0;
+    if (window > 0 && positions == nullptr) begin = std::max<int64_t>(0, end - window);
+    if (window > 0 && positions != nullptr) {
+      begin = std::upper_bound(positions, positions + length, token_position + row - window) -
+              positions;
+    }
+    return {begin, std::clamp<int64_t>(end, 0, length)};
   }
   // Entries any of rows [begin, end) sees.
   Range Union(int64_t begin, int64_t end) const {
     return {Entries(begin).begin, Entries(end - 1).end};
   }
-  // Rows of [0, rows) that see an entry of [begin, end).
+  // Rows of [0, rows) that see an entry of [begin, end). Precondition: begin < length.
   Range Rows(int64_t begin, int64_t end, int64_t rows) const {
-    const int64_t from = std::max<int64_t>(0, begin - first_position);
-    const int64_t to = window > 0 ? std::min(rows, end - 1 + window - first_position) : rows;
+    const int64_t last = std::min(end, length) - 1;
+    const int64_t from = std::max<int64_t>(0, begin + 1 - first_end);
+    int64_t to = rows;
+    if (window > 0 && positions == nullptr) to = std::min(rows, last + 1 + window - first_end);
+    if (window > 0 && positions != nullptr) {
+      to = std::min(rows, positions[last] + window - token_position);
+    }
     return {from, std::max(from, to)};
   }
 };
@@ -72,20 +88,33 @@ struct Scratch {
   SoftmaxState* states;  // [rows], running
 };
 
+// What the rows of a block see of one segment.
+struct Piece {
+  const KvSegment* segment = nullptr;
+  Sight sight;    // of the block's first row as row 0
+  Range entries;  // any row sees; not empty
+  int64_t first_span = 0, spans = 0;
+
+  int64_t PageBegin(int64_t span) const {
+    return std::max(span * kPagesPerSpan, entries.begin / kEntries);
+  }
+  int64_t PageEnd(int64_t span) const {
+    return std::min((span + 1) * kPagesPerSpan, (entries.end + kEntries - 1) / kEntries);
+  }
+};
+
 struct Block {
-  const AttentionItem* item;
-  const KvList* list;
-  int kv_head;
-  int64_t first, count;  // positions of the item
-  Sight sight;           // of row `first` as row 0
-  Range entries;
-  int64_t first_span, spans;
-  int64_t parts_at = -1;  // where its span states are kept when it is cut
+  const AttentionItem* item = nullptr;
+  int kv_head = 0;
+  int64_t first = 0, count = 0;  // positions of the item
+  int64_t first_piece = 0, pieces = 0;
+  int64_t entries = 0, spans = 0;  // of all pieces
+  int64_t parts_at = -1;           // where its span states are kept when it is cut
 };
 
 struct Unit {
-  int block;
-  int64_t span_begin, span_end;
+  int64_t block;
+  int64_t span_begin, span_end;  // counted over all pieces
   int64_t cost;
 };
 
@@ -124,8 +153,8 @@ class CpuAttention final : public AttentionOps {
   };
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                 int64_t first_entry, std::span<const KvList> heads) override;
-  void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
+                 std::span<const KvTarget> heads) override;
+  void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
                 Tensor values) override;
   void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
                 Tensor out, const AttentionCapture& capture) override;
@@ -140,9 +169,21 @@ class CpuAttention final : public AttentionOps {
   int Workers(int64_t multiply_adds) const {
     return static_cast<int>(std::min<int64_t>(threads_, 1 + multiply_adds / kThreadWork));
   }
+  // Reading a page costs about as much as a few rows of arithmetic.
+  static int64_t BlockCost(const Call& call, const Block& block) {
+    return (block.count * call.group + 4) * block.entries;
+  }
   Scratch Carve(const Call& call, char* base, int64_t* bytes) const;
   void Prepare(const Call& call);
   Scratch ScratchOfThread(const Call& call) const;
+
+  // What rows [first, first + count) of an item see of segment `index` of a head; entries are empty
+  // when that is nothing.
+  Piece PieceOf(const Call& call, const AttentionItem& item, const KvHead& head, int64_t index,
+                int64_t first, int64_t count) const;
+  void CutIntoBlocks(const Call& call, std::span<const AttentionItem> items);
+  // Cuts blocks that would keep one thread busy after the others; returns the states to keep.
+  int64_t CutIntoUnits(const Call& call, int workers);
 
   void PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
                    char* packed) const;
@@ -150,21 +191,28 @@ class CpuAttention final : public AttentionOps {
                     const void* a, int64_t a_stride, int rows, bool accumulate, float* out,
                     int64_t out_stride, float* expanded) const;
   void PackBlock(const Call& call, const Block& block, const Tensor& q, char* packed) const;
-  void ScoreSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch) const;
-  void AttendSpan(const Call& call, const Block& block, int64_t span, const Scratch& scratch,
-                  SoftmaxState* parts, float* values) const;
+  void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
+                 const Scratch& scratch) const;
+  void AttendSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
+                  const Scratch& scratch, SoftmaxState* parts, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
               Tensor out, const AttentionCapture& capture) const;
   void RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q, Tensor out,
                const AttentionCapture& capture) const;
+  void MergeRows(const Call& call, int64_t rows, const SoftmaxState* parts,
+                 const float* part_values, SoftmaxState* states, float* values) const;
+  void ReducePage(const Call& call, const Piece& piece, int64_t page, const Scratch& scratch,
+                  const char* queries, const float* log_sum_exp, const ColumnRequest& request,
+                  float* sums) const;
   void JoinParts(const Call& call, const Block& block, Tensor out,
                  const AttentionCapture& capture) const;
 
   SoftmaxState* PartStates(const Call& call, const Block& block, int64_t span) const {
-    return part_states_.data() + (block.parts_at + span) * call.max_rows;
+    return part_states_.data() + block.parts_at + span * block.count * call.group;
   }
   float* PartValues(const Call& call, const Block& block, int64_t span) const {
-    return part_values_.data() + (block.parts_at + span) * call.max_rows * call.layout.value_width;
+    return part_values_.data() +
+           (block.parts_at + span * block.count * call.group) * call.layout.value_width;
   }
 
   const AttentionKernels& kernels_;
@@ -172,6 +220,10 @@ class CpuAttention final : public AttentionOps {
   Buffer scratch_;
   int64_t scratch_bytes_ = 0;  // of one thread
   Buffer packed_queries_;      // of the column pass
+  // Of one call.
+  std::vector<Piece> pieces_;
+  std::vector<Block> blocks_;
+  std::vector<Unit> units_;
   // Written by the threads of one call, each block's parts by whoever runs them.
   mutable std::vector<SoftmaxState> part_states_;
   mutable std::vector<float> part_values_;

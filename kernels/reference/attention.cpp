@@ -56,30 +56,41 @@ class ReferenceAttention final : public AttentionOps {
   }
 
  private:
-  static float Key(const KvFormat& f, const KvList& head, int64_t entry, int64_t dim) {
-    return LoadAs(f.dtype, head.key_pages[entry / kKvPageEntries],
+  static float Key(const KvFormat& f, const KvSegment& segment, int64_t entry, int64_t dim) {
+    return LoadAs(f.dtype, segment.key_pages[entry / kKvPageEntries],
                   entry % kKvPageEntries * f.key_dim + dim);
   }
-  static float Value(const KvFormat& f, const KvList& head, int64_t entry, int64_t dim) {
-    return LoadAs(f.dtype, head.value_pages[entry / kKvPageEntries],
+  static float Value(const KvFormat& f, const KvSegment& segment, int64_t entry, int64_t dim) {
+    return LoadAs(f.dtype, segment.value_pages[entry / kKvPageEntries],
                   entry % kKvPageEntries * f.value_dim + dim);
   }
 
   // Scores of one query row over all entries of its head; -inf where it does not see them.
   static std::vector<double> Scores(const AttentionShape& shape, const AttentionItem& item,
                                     const Tensor& q, int64_t head, int64_t row) {
-    const KvList& list = item.heads[head / (shape.query_heads / shape.kv_heads)];
-    const int64_t position = item.FirstPosition(list) + row;
+    const KvHead& kv = item.heads[head / (shape.query_heads / shape.kv_heads)];
+    const int64_t length = kv.length();
+    const int64_t index =
+        item.first_position == kEndAligned ? length - item.rows + row : item.first_position + row;
     const float* query = q[item.first_row + row][head].f32();
-    std::vector<double> scores(list.length, -std::numeric_limits<double>::infinity());
-    for (int64_t j = 0; j <= position; ++j) {
-      if (shape.window > 0 && j <= position - shape.window) continue;
-      double dot = 0;
-      for (int64_t k = 0; k < shape.format.key_dim; ++k) {
-        dot += double{RoundTo(shape.format.dtype, query[k])} * Key(shape.format, list, j, k);
+    std::vector<double> scores(length, -std::numeric_limits<double>::infinity());
+    int64_t first = 0;  // of the segment
+    for (int64_t s = 0; s < kv.count; ++s) {
+      const KvSegment& segment = kv.segments[s];
+      for (int64_t e = 0; e < segment.length && first + e <= index; ++e) {
+        const bool placed = segment.positions != nullptr;
+        const int64_t position = placed ? segment.positions[e] : first + e;
+        const int64_t row_position = placed ? item.token_position + row : index;
+        if (shape.window > 0 && position <= row_position - shape.window) continue;
+        double dot = 0;
+        for (int64_t k = 0; k < shape.format.key_dim; ++k) {
+          dot += double{RoundTo(shape.format.dtype, query[k])} * Key(shape.format, segment, e, k);
+        }
+        const double scaled = dot * shape.scale;
+        scores[first + e] =
+            shape.softcap > 0 ? shape.softcap * std::tanh(scaled / shape.softcap) : scaled;
       }
-      const double scaled = dot * shape.scale;
-      scores[j] = shape.softcap > 0 ? shape.softcap * std::tanh(scaled / shape.softcap) : scaled;
+      first += segment.length;
     }
     return scores;
   }
@@ -94,11 +105,11 @@ class ReferenceAttention final : public AttentionOps {
   }
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                 int64_t first_entry, std::span<const KvList> heads) override {
+                 std::span<const KvTarget> heads) override {
     for (int64_t i = 0; i < keys.shape[0]; ++i) {
-      const int64_t page = (first_entry + i) / kKvPageEntries;
-      const int64_t slot = (first_entry + i) % kKvPageEntries;
       for (size_t h = 0; h < heads.size(); ++h) {
+        const int64_t page = (heads[h].first_entry + i) / kKvPageEntries;
+        const int64_t slot = (heads[h].first_entry + i) % kKvPageEntries;
         for (int64_t k = 0; k < format.key_dim; ++k) {
           StoreAs(format.dtype, keys[i][h].f32()[k], heads[h].key_pages[page],
                   slot * format.key_dim + k);
@@ -111,19 +122,19 @@ class ReferenceAttention final : public AttentionOps {
     }
   }
 
-  void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
+  void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
                 Tensor values) override {
     if (!keys.empty()) {
       for (int64_t i = 0; i < keys.shape[0]; ++i) {
         for (int64_t k = 0; k < format.key_dim; ++k) {
-          At(keys, i, k) = Key(format, head, first_entry + i, k);
+          At(keys, i, k) = Key(format, segment, first_entry + i, k);
         }
       }
     }
     if (!values.empty()) {
       for (int64_t i = 0; i < values.shape[0]; ++i) {
         for (int64_t k = 0; k < format.value_dim; ++k) {
-          At(values, i, k) = Value(format, head, first_entry + i, k);
+          At(values, i, k) = Value(format, segment, first_entry + i, k);
         }
       }
     }
@@ -134,19 +145,22 @@ class ReferenceAttention final : public AttentionOps {
     const int64_t group = shape.query_heads / shape.kv_heads;
     for (const AttentionItem& item : items) {
       for (int64_t h = 0; h < shape.query_heads; ++h) {
-        const KvList& list = item.heads[h / group];
+        const KvHead& kv = item.heads[h / group];
         for (int64_t i = 0; i < item.rows; ++i) {
           const int64_t row = item.first_row + i;
           const std::vector<double> scores = Scores(shape, item, q, h, i);
           const double lse = LogSumExp(scores);
           double entropy = 0;
           std::vector<double> sum(shape.format.value_dim);
-          for (int64_t j = 0; j < list.length; ++j) {
-            if (std::isinf(scores[j])) continue;
-            const double p = std::exp(scores[j] - lse);
-            if (p > 0) entropy -= p * (scores[j] - lse);
-            for (int64_t k = 0; k < shape.format.value_dim; ++k) {
-              sum[k] += p * Value(shape.format, list, j, k);
+          int64_t j = 0;
+          for (int64_t s = 0; s < kv.count; ++s) {
+            for (int64_t e = 0; e < kv.segments[s].length; ++e, ++j) {
+              if (std::isinf(scores[j])) continue;
+              const double p = std::exp(scores[j] - lse);
+              if (p > 0) entropy -= p * (scores[j] - lse);
+              for (int64_t k = 0; k < shape.format.value_dim; ++k) {
+                sum[k] += p * Value(shape.format, kv.segments[s], e, k);
+              }
             }
           }
           std::copy(sum.begin(), sum.end(), out[row][h].f32());

@@ -34,8 +34,9 @@ void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t t
   KVG_CHECK(item.rows >= 0 && item.first_row >= 0 && item.first_row + item.rows <= total_rows,
             "item rows outside q");
   KVG_CHECK(static_cast<int64_t>(item.heads.size()) == shape.kv_heads, "item heads != kv_heads");
-  for (const KvList& head : item.heads) {
-    KVG_CHECK(item.FirstPosition(head) + item.rows <= head.length,
+  if (item.first_position == kEndAligned) return;
+  for (const KvHead& head : item.heads) {
+    KVG_CHECK(item.first_position + item.rows <= head.length(),
               "a head holds fewer entries than its rows see");
   }
 }
@@ -46,25 +47,29 @@ void CheckPerRow(const Tensor& t, int64_t heads, int64_t rows, const char* what)
 }
 
 void CheckColumns(const AttentionItem& item, int64_t columns) {
-  for (const KvList& head : item.heads) {
-    KVG_CHECK(item.FirstPosition(head) + item.rows <= columns, "out has too few columns");
+  if (item.first_position != kEndAligned) {
+    KVG_CHECK(item.first_position + item.rows <= columns, "out has too few columns");
+    return;
+  }
+  for (const KvHead& head : item.heads) {
+    KVG_CHECK(head.length() <= columns, "out has too few columns");
   }
 }
 
 }  // namespace
 
 void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                           int64_t first_entry, std::span<const KvList> heads) {
+                           std::span<const KvTarget> heads) {
   CheckFormat(format);
   const int64_t kv_heads = static_cast<int64_t>(heads.size());
   CheckRows(keys, kv_heads, format.key_dim, "keys must be f32 [n, kv_heads, key_dim]");
   CheckRows(values, kv_heads, format.value_dim, "values must be f32 [n, kv_heads, value_dim]");
   KVG_CHECK(keys.shape[0] == values.shape[0], "keys and values of different lengths");
-  KVG_CHECK(first_entry >= 0, "negative entry");
-  if (keys.shape[0] > 0) DoWriteKv(format, keys, values, first_entry, heads);
+  for (const KvTarget& head : heads) KVG_CHECK(head.first_entry >= 0, "negative entry");
+  if (keys.shape[0] > 0) DoWriteKv(format, keys, values, heads);
 }
 
-void AttentionOps::ReadKv(const KvFormat& format, const KvList& head, int64_t first_entry,
+void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                           Tensor keys, Tensor values) {
   CheckFormat(format);
   int64_t n = 0;
@@ -79,8 +84,8 @@ void AttentionOps::ReadKv(const KvFormat& format, const KvList& head, int64_t fi
     KVG_CHECK(keys.empty() || values.shape[0] == n, "keys and values of different lengths");
     n = values.shape[0];
   }
-  KVG_CHECK(first_entry >= 0 && first_entry + n <= head.length, "entries outside the list");
-  if (n > 0) DoReadKv(format, head, first_entry, keys, values);
+  KVG_CHECK(first_entry >= 0 && first_entry + n <= segment.length, "entries outside the segment");
+  if (n > 0) DoReadKv(format, segment, first_entry, keys, values);
 }
 
 void AttentionOps::Attend(const AttentionShape& shape, std::span<const AttentionItem> items,

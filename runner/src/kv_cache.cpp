@@ -14,7 +14,8 @@ KvCache::KvCache(const ModelConfig& config, DType dtype, RopeFrequencies frequen
   for (LayerStore& layer : layers_) {
     layer.key_pages.resize(static_cast<size_t>(config.kv_heads));
     layer.value_pages.resize(static_cast<size_t>(config.kv_heads));
-    layer.lists.resize(static_cast<size_t>(config.kv_heads));
+    layer.segments.resize(static_cast<size_t>(config.kv_heads));
+    for (const KvSegment& segment : layer.segments) layer.heads.push_back({&segment, 1});
   }
 }
 
@@ -26,7 +27,7 @@ void KvCache::Reserve(int64_t entries) {
   const int64_t more = pages - pages_;
   const int64_t key_bytes = ops_->attention->KeyPageBytes(format_);
   const int64_t value_bytes = ops_->attention->ValuePageBytes(format_);
-  const auto heads = static_cast<int64_t>(layers_.empty() ? 0 : layers_[0].lists.size());
+  const auto heads = static_cast<int64_t>(layers_.empty() ? 0 : layers_[0].heads.size());
   for (LayerStore& layer : layers_) {
     // One slab a layer, head by head: what a head reads lies in one piece.
     Buffer slab = ops_->memory->Allocate(heads * more * (key_bytes + value_bytes));
@@ -34,8 +35,8 @@ void KvCache::Reserve(int64_t entries) {
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t p = 0; p < more; ++p, next += key_bytes) layer.key_pages[h].push_back(next);
       for (int64_t p = 0; p < more; ++p, next += value_bytes) layer.value_pages[h].push_back(next);
-      layer.lists[h].key_pages = layer.key_pages[h].data();
-      layer.lists[h].value_pages = layer.value_pages[h].data();
+      layer.segments[h].key_pages = layer.key_pages[h].data();
+      layer.segments[h].value_pages = layer.value_pages[h].data();
     }
     slabs_.push_back(std::move(slab));
   }
@@ -46,13 +47,21 @@ void KvCache::SetLength(int64_t length) {
   KVG_CHECK(length <= pages_ * kKvPageEntries, "cache length past its pages");
   length_ = length;
   for (LayerStore& layer : layers_) {
-    for (KvList& list : layer.lists) list.length = length;
+    for (KvSegment& segment : layer.segments) segment.length = length;
   }
+}
+
+std::vector<KvTarget> KvCache::Targets(int64_t layer, int64_t first_entry) const {
+  std::vector<KvTarget> targets;
+  for (const KvSegment& segment : layers_[layer].segments) {
+    targets.push_back({segment.key_pages, segment.value_pages, first_entry});
+  }
+  return targets;
 }
 
 int64_t KvCache::payload_bytes() const {
   int64_t heads = 0;
-  for (const LayerStore& layer : layers_) heads += static_cast<int64_t>(layer.lists.size());
+  for (const LayerStore& layer : layers_) heads += static_cast<int64_t>(layer.heads.size());
   return heads * length_ * (format_.key_dim + format_.value_dim) * SizeOf(format_.dtype);
 }
 

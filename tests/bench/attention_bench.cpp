@@ -84,33 +84,41 @@ std::vector<float> Normal(int64_t count, uint64_t seed) {
 struct Cache {
   Buffer memory;
   std::vector<std::vector<void*>> key_pages, value_pages;
-  std::vector<KvList> lists;
+  std::vector<KvSegment> segments;
+  std::vector<KvHead> heads;
   int64_t bytes = 0;
 
   Cache(AttentionOps& ops, const AttentionShape& shape, int64_t entries) {
     const KvFormat& f = shape.format;
-    const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries, heads = shape.kv_heads;
+    const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries;
+    const int64_t kv_heads = shape.kv_heads;
     const int64_t key_bytes = ops.KeyPageBytes(f), value_bytes = ops.ValuePageBytes(f);
-    bytes = heads * pages * (key_bytes + value_bytes);
+    bytes = kv_heads * pages * (key_bytes + value_bytes);
     memory = HostBuffer(bytes);
-    key_pages.resize(heads);
-    value_pages.resize(heads);
+    key_pages.resize(kv_heads);
+    value_pages.resize(kv_heads);
     char* next = static_cast<char*>(memory.data());
     // As a growing sequence takes them from a pool: page by page over the heads.
     for (int64_t p = 0; p < pages; ++p) {
-      for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t h = 0; h < kv_heads; ++h) {
         key_pages[h].push_back(next);
         value_pages[h].push_back(next + key_bytes);
         next += key_bytes + value_bytes;
       }
     }
-    for (int64_t h = 0; h < heads; ++h) {
-      lists.push_back({key_pages[h].data(), value_pages[h].data(), entries});
+    std::vector<KvTarget> targets;
+    segments.resize(kv_heads);
+    for (int64_t h = 0; h < kv_heads; ++h) {
+      targets.push_back({key_pages[h].data(), value_pages[h].data(), 0});
+      segments[h].key_pages = key_pages[h].data();
+      segments[h].value_pages = value_pages[h].data();
+      segments[h].length = entries;
+      heads.push_back({&segments[h], 1});
     }
-    const std::vector<float> k = Normal(entries * heads * f.key_dim, 1);
-    const std::vector<float> v = Normal(entries * heads * f.value_dim, 2);
-    ops.WriteKv(f, View(k, {entries, heads, f.key_dim}), View(v, {entries, heads, f.value_dim}), 0,
-                lists);
+    const std::vector<float> k = Normal(entries * kv_heads * f.key_dim, 1);
+    const std::vector<float> v = Normal(entries * kv_heads * f.value_dim, 2);
+    ops.WriteKv(f, View(k, {entries, kv_heads, f.key_dim}),
+                View(v, {entries, kv_heads, f.value_dim}), targets);
   }
 };
 
@@ -183,7 +191,7 @@ void BenchDecode(AttentionOps& ops, const Bandwidth& machine) {
           runs.push_back([&, group] {
             const AttentionShape shape = MakeShape(dtype, dim, 4, group);
             for (const auto& cache : caches) {
-              const AttentionItem item = {0, 1, n - 1, cache->lists};
+              const AttentionItem item = {0, 1, n - 1, n - 1, cache->heads};
               ops.Attend(shape, {&item, 1},
                          View(std::span(q).first(4 * group * dim), {1, 4 * group, dim}),
                          View(std::span(out).first(4 * group * dim), {1, 4 * group, dim}));
@@ -226,8 +234,8 @@ void BenchPrefill(AttentionOps& ops, const AttentionKernels& kernels, int thread
       const Cache cache(ops, shape, n);
       const std::vector<float> q = Normal(n * 12 * 64, 3);
       std::vector<float> out(n * 12 * 64), lse(12 * n), columns(12 * n), window(12 * 32 * n);
-      const AttentionItem item = {0, n, 0, cache.lists};
-      AttentionItem last = {n - 32, 32, n - 32, cache.lists};
+      const AttentionItem item = {0, n, 0, 0, cache.heads};
+      AttentionItem last = {n - 32, 32, n - 32, n - 32, cache.heads};
       ColumnRequest request;
       request.rows = n;
       const Tensor queries = View(q, {n, 12, 64}), sums = View(lse, {12, n});

@@ -49,22 +49,33 @@ class Cache {
         buffers_.push_back(HostBuffer(ops.ValuePageBytes(format)));
         value_pages_[h].push_back(buffers_.back().data());
       }
-      lists_.push_back({key_pages_[h].data(), value_pages_[h].data(), 0});
+    }
+    segments_.resize(heads);
+    for (int64_t h = 0; h < heads; ++h) {
+      segments_[h].key_pages = key_pages_[h].data();
+      segments_[h].value_pages = value_pages_[h].data();
+      heads_.push_back({&segments_[h], 1});
     }
   }
 
   void Write(AttentionOps& ops, const Tensor& keys, const Tensor& values, int64_t first) {
-    ops.WriteKv(format_, keys, values, first, lists_);
-    for (KvList& list : lists_) list.length = std::max(list.length, first + keys.shape[0]);
+    std::vector<KvTarget> targets;
+    for (KvSegment& segment : segments_) {
+      targets.push_back({segment.key_pages, segment.value_pages, first});
+      segment.length = std::max(segment.length, first + keys.shape[0]);
+    }
+    ops.WriteKv(format_, keys, values, targets);
   }
-  void SetLength(int64_t head, int64_t length) { lists_[head].length = length; }
-  std::span<const KvList> lists() const { return lists_; }
+  void SetLength(int64_t head, int64_t length) { segments_[head].length = length; }
+  std::span<const KvHead> heads() const { return heads_; }
+  const KvSegment& segment(int64_t head) const { return segments_[head]; }
 
  private:
   KvFormat format_;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<void*>> key_pages_, value_pages_;
-  std::vector<KvList> lists_;
+  std::vector<KvSegment> segments_;
+  std::vector<KvHead> heads_;
 };
 
 struct Case {
@@ -127,7 +138,7 @@ Results RunAll(AttentionOps& ops, const Case& c, const Inputs& in) {
   const AttentionShape shape = c.Shape();
   Cache cache(ops, shape.format, c.kv_heads, c.entries());
   cache.Write(ops, in.K(c), in.V(c), 0);
-  const AttentionItem item = {0, c.rows, c.past, cache.lists()};
+  const AttentionItem item = {0, c.rows, c.past, c.past, cache.heads()};
   Results r;
   const Tensor lse = Make(r.lse, {c.query_heads, c.rows});
   const AttentionCapture capture = {lse, Make(r.entropy, {c.query_heads, c.rows})};
@@ -252,7 +263,7 @@ std::vector<float> AttendInChunks(AttentionOps& ops, const Case& c, const Inputs
     const int64_t end = std::min(c.rows, row + chunk);
     cache.Write(ops, in.K(c).Slice(c.past + row, c.past + end),
                 in.V(c).Slice(c.past + row, c.past + end), c.past + row);
-    items.push_back({row, end - row, c.past + row, cache.lists()});
+    items.push_back({row, end - row, c.past + row, c.past + row, cache.heads()});
     if (!batched) ops.Attend(shape, {&items.back(), 1}, in.Q(c), result, capture);
   }
   if (batched) ops.Attend(shape, items, in.Q(c), result, capture);
@@ -324,7 +335,7 @@ TEST(Attention, CapturesAgreeBitForBit) {
       const AttentionShape shape = c.Shape();
       Cache cache(*ops, shape.format, c.kv_heads, c.entries());
       cache.Write(*ops, in.K(c), in.V(c), 0);
-      const AttentionItem item = {0, c.rows, c.past, cache.lists()};
+      const AttentionItem item = {0, c.rows, c.past, c.past, cache.heads()};
       const Tensor lse = View(one.lse, {c.query_heads, c.rows});
       std::vector<float> probabilities, sums;
       ops->WindowProbabilities(shape, item, in.Q(c), lse,
@@ -389,8 +400,8 @@ TEST(Attention, ReadingBackIsRounding) {
             const int64_t n = c.rows - first;
             std::vector<float> k, v, want_k, want_v;
             const Tensor none;
-            b.ops->ReadKv(format, cache.lists()[h], first, Make(k, {n, c.key_dim}), none);
-            b.ops->ReadKv(format, cache.lists()[h], first, none, Make(v, {n, c.value_dim}));
+            b.ops->ReadKv(format, cache.segment(h), first, Make(k, {n, c.key_dim}), none);
+            b.ops->ReadKv(format, cache.segment(h), first, none, Make(v, {n, c.value_dim}));
             for (int64_t i = (h * c.rows + first) * c.key_dim; i < (h + 1) * c.rows * c.key_dim;
                  ++i) {
               want_k.push_back(round(in.k[i]));
@@ -437,7 +448,7 @@ TEST(Attention, EndAlignedHeadsAreRagged) {
     cache.Write(*b.ops, in.K(c), in.V(c), 0);
     std::vector<float> out, lse, entropy, columns, window;
     for (int h = 0; h < 3; ++h) cache.SetLength(h, lengths[h]);
-    const AttentionItem item = {0, c.rows, kEndAligned, cache.lists()};
+    const AttentionItem item = {0, c.rows, kEndAligned, 0, cache.heads()};
     const AttentionCapture capture = {Make(lse, {6, 4}), Make(entropy, {6, 4})};
     const Tensor result = Make(out, {4, 6, 64});
     b.ops->Attend(shape, {&item, 1}, in.Q(c), result, capture);
@@ -481,11 +492,12 @@ TEST(Attention, NothingToDo) {
     float unused = 0;
     const Tensor none(&unused, DType::kF32, {0, c.query_heads, 64});
     b.ops->Attend(shape, {}, none, none);
-    const std::vector<KvList> lists(2);
-    const AttentionItem item = {0, 0, 0, lists};
+    const KvSegment empty;
+    const std::vector<KvHead> heads = {{&empty, 1}, {nullptr, 0}};
+    const AttentionItem item = {0, 0, 0, 0, heads};
     b.ops->Attend(shape, {&item, 1}, none, none);
     b.ops->WriteKv(shape.format, Tensor(&unused, DType::kF32, {0, 2, 64}),
-                   Tensor(&unused, DType::kF32, {0, 2, 64}), 0, lists);
+                   Tensor(&unused, DType::kF32, {0, 2, 64}), std::vector<KvTarget>(2));
   }
 }
 
@@ -527,7 +539,7 @@ TEST(Attention, MergedStatesEqualTheUnion) {
       Cache cache(*b.ops, shape.format, c.kv_heads, last - first);
       cache.Write(*b.ops, in.K(c).Slice(first, last), in.V(c).Slice(first, last), 0);
       std::vector<AttentionItem> items;
-      for (int64_t i = 0; i < c.rows; ++i) items.push_back({i, 1, kEndAligned, cache.lists()});
+      for (int64_t i = 0; i < c.rows; ++i) items.push_back({i, 1, kEndAligned, 0, cache.heads()});
       std::vector<float> by_head;
       const AttentionCapture capture = {Make(by_head, {c.query_heads, c.rows}), {}};
       b.ops->Attend(shape, items, in.Q(c), Make(out, {c.rows, c.query_heads, 64}), capture);

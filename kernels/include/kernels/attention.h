@@ -5,10 +5,11 @@
 // belongs to the backend: write with WriteKv, read with ReadKv. The memory comes from the caller.
 //
 // One call serves prefill and decode. The order of every sum is fixed by the entries a row may see:
-// entries are taken in spans of kAttentionSpan counted from entry 0, each span yields a partial
-// softmax state (max, sum, weighted values), and states are merged in ascending order. So a row
-// gets the same bits in a whole prefill, in any chunk of it, alone, or in a batch. Entries a row
-// does not see add exact zeros; so entries must be finite, or they may reach such rows as NaN.
+// each segment's entries are taken in spans of kAttentionSpan counted from its entry 0, each span
+// yields a partial softmax state (max, sum, weighted values), and states are merged in ascending
+// order. So a row gets the same bits in a whole prefill, in any chunk of it, alone, or in a batch.
+// Entries a row does not see add exact zeros; so entries must be finite, or they may reach such
+// rows as NaN.
 //
 // The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
 // weights of the value product may be rounded to a bf16 cache's type, as matrix units need it.
@@ -17,6 +18,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kv_codec.h"
+#include "kernels/rows.h"
 #include "kernels/tensor.h"
 
 namespace kvgauge {
@@ -33,26 +36,81 @@ struct KvFormat {
   int64_t value_dim = 0;
 };
 
-// The entries of one KV head: page p holds entries [64 p, 64 p + 64). Pages of one list are not
-// contiguous with each other. Unwritten entries of the last page must hold zero bytes.
-struct KvList {
+// Entries [0, entries) of a stream in coded pages; its float pages hold the rest.
+struct KvCoded {
+  const KvCodec* codec = nullptr;
+  KvPages pages;
+  int64_t entries = 0;
+};
+
+// A run of entries of one KV head that are stored the same way. Page p of a list holds entries [64
+// p, 64 p + 64); pages are not contiguous with each other. Unwritten entries of the last page must
+// hold zero bytes. Entries that `keys` or `values` hold coded have no float page there (null,
+// unless the page also holds later entries).
+//
+// An entry's score is scale * (q . key) * key_scale, soft-capped, plus bias.
+struct KvSegment {
   void* const* key_pages = nullptr;
   void* const* value_pages = nullptr;
   int64_t length = 0;  // entries
+
+  // Everything below is optional.
+  KvCoded keys, values;
+  const float* bias = nullptr;         // [length]: e.g. the log of how many an entry stands for
+  const float* key_scale = nullptr;    // [length]
+  const float* value_scale = nullptr;  // [length]
+  // Keys are stored before rotation; entry e is turned by row rotation[e] of AttentionShape::rope
+  // when it is read.
+  const int32_t* rotation = nullptr;  // [length]
+  // The stream holds latents: key = key_basis * latent (before rotation), and the weighted values
+  // are value_basis * (weighted latents). [dim, latent dim] f32.
+  Tensor key_basis, value_basis;
+  // The values are the first value_dim numbers of the keys as stored (MLA): no value pages.
+  bool values_in_keys = false;
+  // Which entries take part: for each query head of the group words of 64 entries, bit e of word p
+  // is entry 64 p + e. Null: all. A page that no head reads is not touched.
+  const uint64_t* const* read = nullptr;  // [query_heads / kv_heads]
+  // Position of entry 0.. for sliding windows, ascending; null: entry i of the head is position i.
+  const int32_t* positions = nullptr;  // [length]
+};
+
+// One KV head: its segments in ascending order. Rows of an item are the last entries of the last
+// segment; all other entries come before them.
+struct KvHead {
+  const KvSegment* segments = nullptr;
+  int64_t count = 0;
+
+  int64_t length() const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += segments[i].length;
+    return sum;
+  }
+};
+
+// Angles for keys that are rotated when they are read; column p of each table is position p.
+struct DeferredRope {
+  Tensor cos, sin;  // [pairs, positions] f32: one pair's angles of all positions are contiguous
+  RopeLayout layout = RopeLayout::kHalf;
 };
 
 // Query rows that attend over one sequence's cache.
 struct AttentionItem {
   int64_t first_row = 0;  // rows [first_row, first_row + rows) of q and out
   int64_t rows = 0;
-  // Row first_row + i sees entries j <= first_position + i. kEndAligned: j <= length - rows + i,
-  // by the length of each head, so that heads may hold different numbers of entries.
-  int64_t first_position = 0;
-  std::span<const KvList> heads;  // [kv_heads]
+  // kEndAligned: row i sees the entries before the last rows - 1 - i of its head, so that heads may
+  // hold different numbers of entries. Otherwise row i sees entries j <= first_position + i; then
+  // no head has KvSegment::positions.
+  int64_t first_position = kEndAligned;
+  // Token position of the first row, for sliding windows over segments that have positions.
+  int64_t token_position = 0;
+  std::span<const KvHead> heads;  // [kv_heads]
+};
 
-  int64_t FirstPosition(const KvList& head) const {
-    return first_position == kEndAligned ? head.length - rows : first_position;
-  }
+// Where WriteKv puts entries of one head: entry first_entry of the segment and those after it.
+struct KvTarget {
+  void* const* key_pages = nullptr;
+  void* const* value_pages = nullptr;
+  int64_t first_entry = 0;
 };
 
 struct AttentionShape {
@@ -61,7 +119,9 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   float scale = 1.0f;
   float softcap = 0.0f;  // scores become cap * tanh(score * scale / cap); 0: off
-  int64_t window = 0;    // > 0: row at position p also needs j > p - window; 0: no window
+  // > 0: a row at position p also needs entry position > p - window; 0: none.
+  int64_t window = 0;
+  const DeferredRope* rope = nullptr;  // needed when a segment has a rotation
 };
 
 // Optional results beside the output; empty tensors are not computed.
@@ -95,14 +155,14 @@ class AttentionOps {
   virtual int64_t KeyPageBytes(const KvFormat& format) const = 0;
   virtual int64_t ValuePageBytes(const KvFormat& format) const = 0;
 
-  // Stores entries [first_entry, first_entry + n) of every head, nothing else. keys: [n, kv_heads,
-  // key_dim], values: [n, kv_heads, value_dim], f32, strided over n and heads; rounded to
-  // format.dtype. Pages must exist; KvList::length is not read.
+  // Stores n entries of every head where its target says, nothing else. keys: [n, kv_heads,
+  // key_dim], values: [n, kv_heads, value_dim] (empty when values live in the keys), f32, strided
+  // over n and heads; rounded to format.dtype. Pages must exist.
   void WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-               int64_t first_entry, std::span<const KvList> heads);
-  // Decodes entries [first_entry, first_entry + n) of one head to f32: keys [n, key_dim], values
-  // [n, value_dim]; either may be empty.
-  void ReadKv(const KvFormat& format, const KvList& head, int64_t first_entry, Tensor keys,
+               std::span<const KvTarget> heads);
+  // Float entries [first_entry, first_entry + n) of one head as f32: keys [n, key_dim], values [n,
+  // value_dim], as stored; either may be empty.
+  void ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
               Tensor values);
 
   // q: [total rows, query_heads, key_dim] f32 (rounded to format.dtype before use); out: [total
@@ -118,10 +178,9 @@ class AttentionOps {
   void WindowProbabilities(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                            const Tensor& log_sum_exp, Tensor out);
 
-  // Streamed second pass: per-entry reductions of the attention probabilities, without ever
-  // holding them. log_sum_exp as above. out: [query_heads, columns] f32, columns >=
-  // first_position + item.rows; 0 where no row sees the entry. Rows are folded in ascending order,
-  // starting from 0.
+  // Streamed second pass: per-entry reductions of the attention probabilities, without ever holding
+  // them. log_sum_exp as above. out: [query_heads, columns] f32, columns >= first_position +
+  // item.rows; 0 where no row sees the entry. Rows are folded in ascending order, starting from 0.
   void ReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                      const Tensor& log_sum_exp, const ColumnRequest& request, Tensor out);
 
@@ -131,8 +190,8 @@ class AttentionOps {
 
  private:
   virtual void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                         int64_t first_entry, std::span<const KvList> heads) = 0;
-  virtual void DoReadKv(const KvFormat& format, const KvList& head, int64_t first_entry,
+                         std::span<const KvTarget> heads) = 0;
+  virtual void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                         Tensor keys, Tensor values) = 0;
   virtual void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                         const Tensor& q, Tensor out, const AttentionCapture& capture) = 0;

@@ -29,8 +29,10 @@ class KvCache {
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
   const KvFormat& format() const { return format_; }
   const RopeFrequencies& frequencies() const { return frequencies_; }
-  // The lists of one layer's heads; pages reach to what was reserved, length to SetLength.
-  std::span<const KvList> Layer(int64_t layer) const { return layers_[layer].lists; }
+  // One layer's heads; pages reach to what was reserved, length to SetLength.
+  std::span<const KvHead> Layer(int64_t layer) const { return layers_[layer].heads; }
+  // Where one layer's heads take entry `first_entry` and those after it.
+  std::vector<KvTarget> Targets(int64_t layer, int64_t first_entry) const;
 
   int64_t payload_bytes() const;   // keys and values of the entries held
   int64_t resident_bytes() const;  // what the allocator holds
@@ -38,7 +40,8 @@ class KvCache {
  private:
   struct LayerStore {
     std::vector<std::vector<void*>> key_pages, value_pages;  // [kv_heads][pages]
-    std::vector<KvList> lists;                               // [kv_heads]
+    std::vector<KvSegment> segments;                         // [kv_heads]
+    std::vector<KvHead> heads;                               // [kv_heads], a segment each
   };
 
   KvFormat format_;

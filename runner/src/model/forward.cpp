@@ -211,11 +211,13 @@ Tensor ForwardPass::AttendCaches(int64_t layer, const Tensor& q, const Tensor& k
   int64_t row = 0;
   for (const SequenceStep& step : steps_) {
     const int64_t count = step.end - step.begin;
-    const std::span<const KvList> lists = step.cache->Layer(layer);
     ops_.attention->WriteKv(step.cache->format(), keys.Slice(row, row + count),
-                            values.Slice(row, row + count), step.begin, lists);
-    items.push_back(
-        {.first_row = row, .rows = count, .first_position = step.begin, .heads = lists});
+                            values.Slice(row, row + count), step.cache->Targets(layer, step.begin));
+    items.push_back({.first_row = row,
+                     .rows = count,
+                     .first_position = step.begin,
+                     .token_position = step.begin,
+                     .heads = step.cache->Layer(layer)});
     row += count;
   }
   const AttentionShape shape = {.format = steps_[0].cache->format(),
