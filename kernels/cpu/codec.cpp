@@ -80,8 +80,8 @@ class CpuCodec final : public CodecOps {
       }
       if (!outliers.empty() && !outliers[i].empty()) {
         const auto count = static_cast<int64_t>(outliers[i].size());
-        WriteOutliers(outliers[i], Allocated(allocate, Block::kOutliers, parts[i].page,
-                                             OutlierBytes(count)));
+        WriteOutliers(outliers[i],
+                      Allocated(allocate, Block::kOutliers, parts[i].page, OutlierBytes(count)));
       }
     }
     if (codec.rank > 0) {

@@ -23,8 +23,8 @@ KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& pu
     for (int part = 0; part < kParts; ++part) {
       words[part] = LoadAs<U>(page + block * kCodeBlockBytes + part * 4 * kLanes);
       if constexpr (kBits == 3) {
-        tops[part] = LoadAs<U>(high + block / 2 * kCodeBlockBytes + part * 4 * kLanes) >>
-                     (block % 2 * 8);
+        tops[part] =
+            LoadAs<U>(high + block / 2 * kCodeBlockBytes + part * 4 * kLanes) >> (block % 2 * 8);
       }
     }
     const int count = left < kSlots ? left : kSlots;

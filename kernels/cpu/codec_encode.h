@@ -41,7 +41,8 @@ KVG_INLINE Extremes ExtremesOf(const float* x, int64_t n) {
 
 template <class CodeOf>
 KVG_INLINE void PutCodes(const float* x, int64_t n, uint8_t* codes, CodeOf code_of) {
-  ForLanes(n, [&](int64_t i, auto count) { StoreCodes(codes + i, code_of(Load(x + i, count)), count); });
+  ForLanes(
+      n, [&](int64_t i, auto count) { StoreCodes(codes + i, code_of(Load(x + i, count)), count); });
 }
 
 KVG_INLINE I ToInts(F v) { return __builtin_convertvector(v, I); }

@@ -23,7 +23,7 @@ struct CodecPlan {
   // Codes of 8 bits but kFp8E4M3: code - offset.
   float table[16];
   float offset;
-  float thresholds[16];    // kCodebook: a code is the number of thresholds below the number
+  float thresholds[16];     // kCodebook: a code is the number of thresholds below the number
   const float *low, *high;  // kCodebook, kChannel: [dim]; else null
 };
 

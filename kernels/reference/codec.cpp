@@ -4,8 +4,6 @@
 //
 // A page: the codes as one string of bits, code (entry, dim) at (entry * dim count + dim) * bits,
 // lowest first; then the scales and the zeros, f16, [group][64 entries] or [group][dim].
-#include "kernels/kv_codec.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,6 +13,7 @@
 
 #include "core/rng.h"
 #include "kernels/attention.h"
+#include "kernels/kv_codec.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
@@ -177,8 +176,7 @@ class Page {
         const float d = signed_largest / -8.0f;
         const float inverse = std::abs(d) >= kSmallestNormal ? 1.0f / d : 0.0f;
         g->scale = stored(d);
-        return for_all(
-            [&](float v) { return std::min(15, static_cast<int>(v * inverse + 8.5f)); });
+        return for_all([&](float v) { return std::min(15, static_cast<int>(v * inverse + 8.5f)); });
       }
       case KvCodecKind::kFp8E4M3:
         return for_all([](float v) { return int{ToFloat8(v)}; });
@@ -229,8 +227,7 @@ class Page {
     const int64_t index = ScaleIndex(entry, dim);
     const uint16_t scale = ToF16(g.scale), zero = ToF16(g.zero);
     std::memcpy(data_ + CodeBytes() + 2 * index, &scale, sizeof scale);
-    if (HasZeros())
-      std::memcpy(data_ + CodeBytes() + 2 * (Scales() + index), &zero, sizeof zero);
+    if (HasZeros()) std::memcpy(data_ + CodeBytes() + 2 * (Scales() + index), &zero, sizeof zero);
   }
 
   int CodeAt(int64_t entry, int64_t dim) const {
@@ -364,7 +361,8 @@ class ReferenceCodec final : public CodecOps {
 
   // replaced: what is coded in the place of an outlier.
   template <class NumberAt>
-  static Outliers FindOutliers(const KvCodec& codec, NumberAt x, std::map<int64_t, float>* replaced) {
+  static Outliers FindOutliers(const KvCodec& codec, NumberAt x,
+                               std::map<int64_t, float>* replaced) {
     Outliers outliers;
     if (codec.kind == KvCodecKind::kCodebook) {
       for (int64_t d = 0; d < codec.dim; ++d) {

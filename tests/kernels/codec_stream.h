@@ -32,8 +32,8 @@ class CodecStream {
 
   // rows [n, dim], `padding` floats between rows.
   void Encode(const std::vector<float>& rows, int64_t first_entry = 0, int64_t padding = 0) {
-    Tensor view = View(rows, {static_cast<int64_t>(rows.size()) / (codec_.dim + padding),
-                              codec_.dim + padding});
+    Tensor view = View(
+        rows, {static_cast<int64_t>(rows.size()) / (codec_.dim + padding), codec_.dim + padding});
     view.shape[1] = codec_.dim;
     const int64_t end = (first_entry + view.shape[0] + kKvPageEntries - 1) / kKvPageEntries;
     const auto allocate = [&](CodecOps::Block kind, int64_t page, int64_t size_bytes) {

@@ -26,8 +26,8 @@ class EveryCodecBackend : public ::testing::Test {
 
 // Codecs without side-cars for one dim.
 std::vector<KvCodec> PlainCodecs(int64_t dim) {
-  static const std::vector<float> kLevels[] = {
-      NormalLevels(1), NormalLevels(2), NormalLevels(3), NormalLevels(4)};
+  static const std::vector<float> kLevels[] = {NormalLevels(1), NormalLevels(2), NormalLevels(3),
+                                               NormalLevels(4)};
   std::vector<KvCodec> codecs;
   for (const int bits : {1, 2, 3, 4, 8}) {
     for (const bool symmetric : {false, true}) {
@@ -54,8 +54,8 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
   for (const int bits : {1, 2, 3, 4}) {
     for (const CodeRange range : {CodeRange::kExtremes, CodeRange::kRms}) {
       codecs.push_back(CodebookCodec(bits, range, dim, dim, kLevels[bits - 1]));
-      codecs.push_back(CodebookCodec(bits, range, std::min<int64_t>(dim, 24), dim,
-                                     kLevels[bits - 1]));
+      codecs.push_back(
+          CodebookCodec(bits, range, std::min<int64_t>(dim, 24), dim, kLevels[bits - 1]));
     }
   }
   return codecs;
@@ -131,13 +131,15 @@ TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
       codec.side = side;
       for (size_t i = 0; i < backends.size(); i += 3) {
         SCOPED_TRACE(StrCat(backends[i].name, " ", NameOf(codec)));
-        CodecStream whole(*backends[i].ops, codec, entries), pieces(*backends[i].ops, codec, entries);
+        CodecStream whole(*backends[i].ops, codec, entries),
+            pieces(*backends[i].ops, codec, entries);
         whole.Encode(rows);
         // Backwards in part, so that later entries stand before earlier ones are written.
         std::vector<std::pair<int64_t, int64_t>> runs;
         const int64_t unit = SealUnit(codec);
         for (int64_t e = 0; e < entries;) {
-          const int64_t n = std::min(entries - e, unit * static_cast<int64_t>(1 + rng.NextBelow(9)));
+          const int64_t n =
+              std::min(entries - e, unit * static_cast<int64_t>(1 + rng.NextBelow(9)));
           runs.emplace_back(e, n);
           e += n;
         }
