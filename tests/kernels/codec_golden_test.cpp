@@ -49,7 +49,8 @@ std::vector<float> Values(const std::vector<int>& codes, float scale, float zero
 TEST_F(CodecGolden, AffineRamp) {
   const std::vector<float> x = Ramp(0.5f, -4.0f, 32);
   std::vector<int> two, four;
-  for (const auto& [code, count] : std::vector<std::pair<int, int>>{{0, 6}, {1, 10}, {2, 10}, {3, 6}}) {
+  for (const auto& [code, count] :
+       std::vector<std::pair<int, int>>{{0, 6}, {1, 10}, {2, 10}, {3, 6}}) {
     two.insert(two.end(), count, code);
   }
   // Eight codes a word, first in the lowest bits.
@@ -86,7 +87,8 @@ TEST_F(CodecGolden, LlamaBlocks) {
     x.push_back((static_cast<float>(i) - 15.5f) / 8.0f);
     negated.push_back(-x.back());
     want8.push_back(0.0152587890625f * static_cast<float>(q8[i]));
-    const int code = i < 16 ? q4[i] & 15 : q4[i - 16] >> 4;  // i in the low, i + 16 in the high half
+    const int code =
+        i < 16 ? q4[i] & 15 : q4[i - 16] >> 4;  // i in the low, i + 16 in the high half
     want4.push_back(0.2421875f * static_cast<float>(code - 8));
     want4_negated.push_back(-want4.back());
   }
@@ -203,9 +205,9 @@ TEST_F(CodecGolden, ErrorOnNormalData) {
     int bits;
     int64_t group;
     double error;
-  } affine[] = {{1, 32, 1.40},   {2, 16, .327},   {2, 32, .394},  {2, 64, .449},  {2, 128, .500},
-                {3, 16, .139},   {3, 32, .168},   {3, 64, .191},  {3, 128, .213}, {4, 16, .0653},
-                {4, 32, .0782},  {4, 64, .0897},  {4, 128, .0995}, {8, 32, .0046}, {8, 128, .0059}};
+  } affine[] = {{1, 32, 1.40},  {2, 16, .327},  {2, 32, .394},   {2, 64, .449},  {2, 128, .500},
+                {3, 16, .139},  {3, 32, .168},  {3, 64, .191},   {3, 128, .213}, {4, 16, .0653},
+                {4, 32, .0782}, {4, 64, .0897}, {4, 128, .0995}, {8, 32, .0046}, {8, 128, .0059}};
   for (const auto& a : affine) {
     rows.push_back({AffineCodec(a.bits, CodeAxis::kToken, a.group, kDim), a.error});
     if (a.group > 64) continue;

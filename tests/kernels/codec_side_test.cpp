@@ -153,9 +153,9 @@ TEST_F(CodecSides, FixedRangesKeepWhatIsOutside) {
           const double bound = kept ? std::abs(rows[i]) / 2048 : half_step * 1.0001;
           ASSERT_LE(std::abs(decoded[i] - rows[i]), bound) << i;
         }
-        EXPECT_EQ(ops->OutlierCount(got.pages().outliers[0]) +
-                      ops->OutlierCount(got.pages().outliers[1]),
-                  outside);
+        EXPECT_EQ(
+            ops->OutlierCount(got.pages().outliers[0]) + ops->OutlierCount(got.pages().outliers[1]),
+            outside);
       }
     }
   }
@@ -183,9 +183,9 @@ TEST_F(CodecSides, ErrorFallsWithTheRank) {
         const double error = SquaredError(got, rows);
         EXPECT_LE(error, last);
         last = error;
-        EXPECT_EQ(stream.requested(CodecOps::Block::kLatents) +
-                      stream.requested(CodecOps::Block::kBasis),
-                  CodedBytes(codec, entries).low_rank);
+        EXPECT_EQ(
+            stream.requested(CodecOps::Block::kLatents) + stream.requested(CodecOps::Block::kBasis),
+            CodedBytes(codec, entries).low_rank);
         EXPECT_TRUE(stream.Intact());
         if (rank == dim) {
           EXPECT_LE(std::sqrt(error / static_cast<double>(rows.size())), 0.003);
