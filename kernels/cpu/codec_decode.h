@@ -52,6 +52,22 @@ KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& pu
 // What codes of kBits <= 4 bits stand for; bits above the code are ignored.
 template <int kBits>
 struct TableOf {
+#if defined(__AVX2__)
+  // A group's scale and zero can go into its table: fewer operations than on the numbers, which
+  // are the same.
+  static constexpr bool kCanScale = true;
+  template <class Scales>
+  KVG_INLINE TableOf Scaled(const Scales& scales) const {
+    TableOf t = *this;
+    t.table = scales.Apply(table, 0);
+#if !defined(__AVX512F__)
+    if constexpr (kBits == 4) t.upper = scales.Apply(upper, 0);
+#endif
+    return t;
+  }
+#else
+  static constexpr bool kCanScale = false;
+#endif
   explicit TableOf(const CodecPlan& plan) {
 #if defined(__AVX512F__)
     table = LoadAs<F>(plan.table);
@@ -87,6 +103,7 @@ struct TableOf {
 
 template <>
 struct TableOf<8> {
+  static constexpr bool kCanScale = false;
   explicit TableOf(const CodecPlan& plan) : offset(plan.offset) {}
   KVG_INLINE F operator()(U index) const { return IntsAsF(index & 0xffu) - offset; }
   float offset;
@@ -94,6 +111,7 @@ struct TableOf<8> {
 
 // Sign, 4 bits of exponent with bias 7, 3 bits of mantissa.
 struct Float8 {
+  static constexpr bool kCanScale = false;
   explicit Float8(const CodecPlan&) {}
   KVG_INLINE F operator()(U index) const {
     const U magnitude = index & 0x7fu;
@@ -104,13 +122,15 @@ struct Float8 {
   }
 };
 
-// ---- Where scales come from. Scales::Begin(step, vector) is called for each vector of a step in
-// order, then At(part). ----
+// ---- Where scales come from. Begin(step, vector) is called before Apply(number, part), for the
+// vectors of a step in order. kShared: lanes of a vector share a scale, that of group
+// layout.group lanes; only Begin at the first vector of a group changes it. ----
 
 struct Unscaled {
-  static constexpr bool kScaled = false;
+  static constexpr bool kShared = false;
   Unscaled(const CodecPlan&, const uint8_t*) {}
   KVG_INLINE void Begin(int, int) {}
+  KVG_INLINE F Apply(F number, int) const { return number; }
 };
 
 KVG_INLINE F HalfLanes(const uint16_t* p) { return Widen(LoadAs<U16>(p), DType::kF16); }
@@ -135,7 +155,7 @@ struct Divider {
 };
 
 struct PageScales {
-  static constexpr bool kScaled = true;
+  static constexpr bool kShared = false;
   PageScales(const CodecPlan& plan, const uint8_t* page)
       : layout(plan.layout),
         group_of(layout.group),
@@ -154,22 +174,26 @@ struct LaneScales : PageScales {
   KVG_INLINE void Begin(int step, int vector) {
     at = group_of(step) * layout.scale_stride + vector * kCodeLanes;
   }
-  KVG_INLINE F Scale(int part) const { return HalfLanes(scales + at + part * kLanes); }
-  KVG_INLINE F Zero(int part) const { return HalfLanes(zeros + at + part * kLanes); }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F product = number * HalfLanes(scales + at + part * kLanes);
+    return has_zero ? product + HalfLanes(zeros + at + part * kLanes) : product;
+  }
   int at = 0;
 };
 
-// The lanes of a vector share one: keys along kChannel, values along kToken whose groups are whole
-// vectors.
+// Keys along kChannel, values along kToken whose groups are whole vectors.
 struct StepScales : PageScales {
+  static constexpr bool kShared = true;
   using PageScales::PageScales;
   KVG_INLINE void Begin(int step, int vector) {
     const int at = group_of(vector * kCodeLanes) * layout.scale_stride + step;
     scale = SplatHalf(scales + at);
     if (has_zero) zero = SplatHalf(zeros + at);
   }
-  KVG_INLINE F Scale(int) const { return scale; }
-  KVG_INLINE F Zero(int) const { return zero; }
+  KVG_INLINE F Apply(F number, int) const {
+    const F product = number * scale;
+    return has_zero ? product + zero : product;
+  }
   F scale = {}, zero = {};
 };
 
@@ -185,37 +209,39 @@ struct GatheredScales : PageScales {
       zero[i] = has_zero ? zeros[at] : uint16_t{0};
     }
   }
-  KVG_INLINE F Scale(int part) const { return HalfLanes(scale + part * kLanes); }
-  KVG_INLINE F Zero(int part) const { return HalfLanes(zero + part * kLanes); }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F product = number * HalfLanes(scale + part * kLanes);
+    return has_zero ? product + HalfLanes(zero + part * kLanes) : product;
+  }
   uint16_t scale[kCodeLanes], zero[kCodeLanes];
 };
 
 // Ranges of channels, fixed ahead.
 struct ChannelRanges {
-  static constexpr bool kScaled = true;
+  static constexpr bool kShared = false;
   ChannelRanges(const CodecPlan& plan, const uint8_t*)
       : low(plan.low), high(plan.high), dim(plan.layout.dim) {}
   const float *low, *high;
   const int dim;
-  static constexpr bool has_zero = true;
 };
 
 struct KeyRanges : ChannelRanges {
   using ChannelRanges::ChannelRanges;
   KVG_INLINE void Begin(int step, int) {
-    scale = Splat(0.5f * high[step] - 0.5f * low[step]);
-    zero = Splat(0.5f * low[step] + 0.5f * high[step]);
+    half = Splat(0.5f * high[step] - 0.5f * low[step]);
+    middle = Splat(0.5f * low[step] + 0.5f * high[step]);
   }
-  KVG_INLINE F Scale(int) const { return scale; }
-  KVG_INLINE F Zero(int) const { return zero; }
-  F scale = {}, zero = {};
+  KVG_INLINE F Apply(F number, int) const { return number * half + middle; }
+  F half = {}, middle = {};
 };
 
 struct ValueRanges : ChannelRanges {
   using ChannelRanges::ChannelRanges;
   KVG_INLINE void Begin(int, int vector) { first = vector * kCodeLanes; }
-  KVG_INLINE F Scale(int part) const { return 0.5f * At(high, part) - 0.5f * At(low, part); }
-  KVG_INLINE F Zero(int part) const { return 0.5f * At(low, part) + 0.5f * At(high, part); }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F bottom = 0.5f * At(low, part), top = 0.5f * At(high, part);
+    return number * (top - bottom) + (bottom + top);
+  }
   KVG_INLINE F At(const float* range, int part) const {
     const int lane = first + part * kLanes;
     if (lane + kLanes <= dim) return Load(range + lane, Whole{});
@@ -226,31 +252,56 @@ struct ValueRanges : ChannelRanges {
 
 template <class Table, class Scales>
 struct TileWriter {
+  // Whether numbers come out of tables with the scale of their group in them.
+  static constexpr bool kScaledTables = Scales::kShared && Table::kCanScale;
+
   TileWriter(const CodecPlan& plan, const uint8_t* page, float* out)
       : table(plan),
+        even_table(plan),
+        odd_table(plan),
         scales(plan, page),
         steps(plan.layout.steps),
+        group_vectors(plan.layout.groups == 1 ? plan.layout.vectors
+                                              : plan.layout.group / kCodeLanes),
         row(plan.layout.vectors * kCodeLanes),
         tile(out) {}
   KVG_INLINE void operator()(int pair, int vector, const U* even, const U* odd) {
-    Put(2 * pair, vector, even);
-    if (2 * pair + 1 < steps) Put(2 * pair + 1, vector, odd);
+    const int step = 2 * pair;
+    const bool both = step + 1 < steps;
+    if constexpr (kScaledTables) {
+      if (vector == 0 || --vectors_left == 0) {
+        vectors_left = group_vectors;
+        scales.Begin(step, vector);
+        even_table = table.Scaled(scales);
+        if (both) scales.Begin(step + 1, vector);
+        odd_table = table.Scaled(scales);
+      }
+      Put(even_table, step, vector, even);
+      if (both) Put(odd_table, step + 1, vector, odd);
+    } else {
+      scales.Begin(step, vector);
+      Put(table, step, vector, even);
+      if (!both) return;
+      scales.Begin(step + 1, vector);
+      Put(table, step + 1, vector, odd);
+    }
   }
-  KVG_INLINE void Put(int step, int vector, const U* codes) {
-    scales.Begin(step, vector);
+  KVG_INLINE void Put(const Table& from, int step, int vector, const U* codes) const {
     float* out = tile + int64_t{step} * row + vector * kCodeLanes;
     for (int part = 0; part < kParts; ++part) {
-      F value = table(codes[part]);
-      if constexpr (Scales::kScaled) {
-        value = value * scales.Scale(part);
-        if (scales.has_zero) value = value + scales.Zero(part);
+      const F number = from(codes[part]);
+      if constexpr (kScaledTables) {
+        StoreAs(out + part * kLanes, number);
+      } else {
+        StoreAs(out + part * kLanes, scales.Apply(number, part));
       }
-      StoreAs(out + part * kLanes, value);
     }
   }
   const Table table;
+  Table even_table, odd_table;
   Scales scales;
-  const int steps, row;
+  const int steps, group_vectors, row;
+  int vectors_left = 0;
   float* tile;
 };
 
@@ -294,30 +345,47 @@ void DecodePage(const CodecPlan& plan, const void* codes, float* tile) {
 }
 
 void CorrectTile(const CodecPlan& plan, const void* latents, const void* basis, float* tile) {
+  constexpr int kRanks = 8;  // at a time
   const CodedLayout& layout = plan.layout;
   const auto* a = static_cast<const uint16_t*>(latents);
   const auto* b = static_cast<const uint16_t*>(basis);
   const int rank = plan.rank, dim = layout.dim;
-  for (int r = 0; r < rank; ++r, b += dim) {
-    float column[kCodePageEntries];
-    for (int e = 0; e < kCodePageEntries; ++e) column[e] = F16ToF32(a[e * rank + r]);
+  float columns[kRanks][kCodePageEntries];
+  for (int first = 0; first < rank; first += kRanks) {
+    const int ranks = rank - first < kRanks ? rank - first : kRanks;
+    for (int e = 0; e < kCodePageEntries; ++e) {
+      float lanes[kLanes];
+      for (int r = 0; r < ranks; r += kLanes) {
+        const int count = ranks - r < kLanes ? ranks - r : kLanes;
+        StoreAs(lanes, LoadAny(a, DType::kF16, int64_t{e} * rank + first + r, Part{count}));
+        for (int i = 0; i < count; ++i) columns[r + i][e] = lanes[i];
+      }
+    }
     if (layout.side == KvSide::kKeys) {
       for (int c = 0; c < dim; ++c) {
-        const F x = Splat(F16ToF32(b[c]));
+        F factors[kRanks];
+        for (int r = 0; r < ranks; ++r) factors[r] = SplatHalf(b + int64_t{first + r} * dim + c);
         float* out = tile + int64_t{c} * kCodePageEntries;
         for (int e = 0; e < kCodePageEntries; e += kLanes) {
-          StoreAs(out + e, LoadAs<F>(out + e) + LoadAs<F>(column + e) * x);
+          F value = LoadAs<F>(out + e);
+          for (int r = 0; r < ranks; ++r) value = value + LoadAs<F>(columns[r] + e) * factors[r];
+          StoreAs(out + e, value);
         }
       }
       continue;
     }
-    for (int e = 0; e < kCodePageEntries; ++e) {
-      float* out = tile + int64_t{e} * layout.width;
-      ForLanes(dim, [&](int64_t c, auto count) {
-        const F product = LoadAny(b, DType::kF16, c, count) * column[e];
-        Store(out + c, Load(out + c, count) + product, count);
-      });
-    }
+    ForLanes(dim, [&](int64_t c, auto count) {
+      F factors[kRanks];
+      for (int r = 0; r < ranks; ++r) {
+        factors[r] = LoadAny(b + int64_t{first + r} * dim, DType::kF16, c, count);
+      }
+      for (int e = 0; e < kCodePageEntries; ++e) {
+        float* out = tile + int64_t{e} * layout.width + c;
+        F value = Load(out, count);
+        for (int r = 0; r < ranks; ++r) value = value + factors[r] * columns[r][e];
+        Store(out, value, count);
+      }
+    });
   }
 }
 

@@ -19,8 +19,14 @@ KVG_INLINE float Clamped(float v) {
 }
 KVG_INLINE F Clamped(F v) { return Min(Max(v, Splat(-kLargestF16)), Splat(kLargestF16)); }
 KVG_INLINE float StoreHalf(uint16_t* p, float v) {
+#if defined(__AVX2__)
+  const U16 half = Narrow(Splat(Clamped(v)), DType::kF16);
+  *p = half[0];
+  return Widen(half, DType::kF16)[0];
+#else
   *p = F32ToF16(Clamped(v));
   return F16ToF32(*p);
+#endif
 }
 
 struct Extremes {

@@ -19,44 +19,71 @@ uint32_t Outlier(int64_t place, float value) {
          F32ToF16(std::clamp(value, -kLargestF16, kLargestF16));
 }
 
-// Of one vector x[0], x[stride], ...: place_of(i) is where number i stands in the page.
-template <class PlaceOf>
-void TakeFromVector(float* x, int64_t stride, int64_t n, int64_t per_side, PlaceOf place_of,
-                    Outliers* found) {
-  constexpr int kMostNumbers = 1024;
-  static_assert(kMostNumbers >= kCodePageEntries);
-  // Sorts as (value, index): the order of floats as integers, with one zero.
+constexpr int64_t kMostNumbers = 1024;  // of a vector
+static_assert(kMostNumbers >= kCodePageEntries);
+
+// Marks the per_side smallest and largest of n numbers; of equal ones the first counts as smaller.
+void MarkExtremes(const float* x, int64_t n, int64_t per_side, uint8_t* taken) {
+  constexpr int64_t kFew = 4;
+  if (per_side <= kFew && 2 * per_side <= n) {
+    for (int64_t k = 0; k < per_side; ++k) {
+      int64_t low = -1, high = -1;
+      for (int64_t i = 0; i < n; ++i) {
+        if (taken[i] != 0) continue;
+        if (low < 0 || x[i] < x[low]) low = i;
+        if (high < 0 || x[i] >= x[high]) high = i;
+      }
+      taken[low] = taken[high] = 1;
+    }
+    return;
+  }
+  // (value, index) as one integer: the order of floats is that of their bits, but for the signs.
   uint64_t order[kMostNumbers];
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x[i * stride] + 0.0f);
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i] + 0.0f);  // one zero
     const uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
     order[i] = uint64_t{ascending} << 32 | static_cast<uint64_t>(i);
   }
   const int64_t low = std::min(per_side, n), high = std::max(low, n - per_side);
   std::nth_element(order, order + low, order + n);
   if (high < n) std::nth_element(order + low, order + high, order + n);
-  bool taken[kMostNumbers] = {};
-  const auto take = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto index = static_cast<int64_t>(order[i] & 0xffffffffu);
-      taken[index] = true;
-      found->push_back(Outlier(place_of(index), x[index * stride]));
-    }
-  };
-  take(0, low);
-  take(high, n);
-
-  float chains[16] = {};
   for (int64_t i = 0; i < n; ++i) {
-    if (!taken[i]) chains[i % 16] += x[i * stride];
+    if (i < low || i >= high) taken[order[i] & 0xffffffffu] = 1;
   }
+}
+
+// A vector on its way through TakeFromVector.
+struct VectorScratch {
+  std::vector<float> numbers;
+  std::vector<uint8_t> taken;
+};
+
+// Of one vector x[0], x[stride], ...: place_of(i) is where number i stands in the page.
+template <class PlaceOf>
+void TakeFromVector(float* x, int64_t stride, int64_t n, int64_t per_side, PlaceOf place_of,
+                    VectorScratch& scratch, Outliers* found) {
+  scratch.numbers.resize(static_cast<size_t>(n));
+  scratch.taken.assign(static_cast<size_t>(n), 0);
+  float* numbers = scratch.numbers.data();
+  uint8_t* taken = scratch.taken.data();
+  for (int64_t i = 0; i < n; ++i) numbers[i] = x[i * stride];
+  MarkExtremes(numbers, n, per_side, taken);
+  int64_t rest = n;
+  for (int64_t i = 0; i < n; ++i) {
+    if (taken[i] == 0) continue;
+    found->push_back(Outlier(place_of(i), numbers[i]));
+    numbers[i] = 0.0f;
+    --rest;
+  }
+  // Sixteen interleaved chains, joined by halves.
+  float chains[16] = {};
+  for (int64_t i = 0; i < n; ++i) chains[i % 16] += numbers[i];
   for (int half = 8; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) chains[i] += chains[i + half];
   }
-  const int64_t rest = high - low;
   const float mean = rest > 0 ? chains[0] / static_cast<float>(rest) : 0.0f;
   for (int64_t i = 0; i < n; ++i) {
-    if (taken[i]) x[i * stride] = mean;
+    if (taken[i] != 0) x[i * stride] = mean;
   }
 }
 
@@ -97,13 +124,15 @@ Outliers TakeOutliers(const KvCodec& codec, float* rows) {
     const int64_t vectors = by_token ? kCodePageEntries : dim;
     const auto per_side =
         static_cast<int64_t>(std::floor(codec.outlier_share * static_cast<double>(n) / 2 + 0.5));
+    VectorScratch scratch;
     for (int64_t v = 0; per_side > 0 && v < vectors; ++v) {
       if (by_token) {
         TakeFromVector(
-            rows + v * dim, 1, n, per_side, [&](int64_t i) { return place(v, i); }, &found);
+            rows + v * dim, 1, n, per_side, [&](int64_t i) { return place(v, i); }, scratch,
+            &found);
       } else {
         TakeFromVector(
-            rows + v, dim, n, per_side, [&](int64_t i) { return place(i, v); }, &found);
+            rows + v, dim, n, per_side, [&](int64_t i) { return place(i, v); }, scratch, &found);
       }
     }
   }
