@@ -12,6 +12,43 @@ constexpr int kParts = kCodeLanes / kLanes;  // registers of a vector of 16 lane
 
 // put(pair, vector, even, odd) for every slot of a page, in order; the codes are the low bits of
 // even[part], odd[part], with other codes above them.
+//
+// Four slots at a time, where pairs have a multiple of four: all shifts are constants then.
+template <int kBits, class Put>
+KVG_INLINE void ForQuads(const CodedLayout& layout, const uint8_t* page, Put& put) {
+  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kSlots = 16 / kField;
+  const uint8_t* high = page + layout.high_offset;
+  for (int pair = 0, first = 0; 2 * pair < layout.steps; ++pair) {
+    for (int vector = 0; vector < layout.vectors; vector += 4, first += 4) {
+      const uint8_t* block = page + first / kSlots * kCodeBlockBytes;
+      const uint8_t* top_block = high + first / 16 * kCodeBlockBytes;
+      U words[kParts], tops[kParts];
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        U even[kParts], odd[kParts];
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part) {
+          if (v % kSlots == 0) {
+            words[part] = LoadAs<U>(block + v / kSlots * kCodeBlockBytes + part * 4 * kLanes) >>
+                          (first % kSlots * kField);
+          }
+          even[part] = words[part] >> (v % kSlots * kField);
+          odd[part] = words[part] >> (v % kSlots * kField + 16);
+          if constexpr (kBits == 3) {
+            if (v == 0) tops[part] = LoadAs<U>(top_block + part * 4 * kLanes) >> (first % 16);
+            const U top = v < 2 ? tops[part] << (2 - v) : tops[part] >> (v - 2);
+            even[part] = (even[part] & 3u) | (top & ~3u);
+            odd[part] = (odd[part] & 3u) | (tops[part] >> (14 + v) & ~3u);
+          }
+        }
+        put(pair, vector + v, even, odd);
+      }
+    }
+  }
+}
+
+// Any layout.
 template <int kBits, class Put>
 KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& put) {
   constexpr int kField = kBits == 3 ? 2 : kBits;
@@ -255,7 +292,7 @@ struct TileWriter {
   // Whether numbers come out of tables with the scale of their group in them.
   static constexpr bool kScaledTables = Scales::kShared && Table::kCanScale;
 
-  TileWriter(const CodecPlan& plan, const uint8_t* page, float* out)
+  TileWriter(const CodecPlan& plan, const uint8_t* page, float* to)
       : table(plan),
         even_table(plan),
         odd_table(plan),
@@ -264,10 +301,11 @@ struct TileWriter {
         group_vectors(plan.layout.groups == 1 ? plan.layout.vectors
                                               : plan.layout.group / kCodeLanes),
         row(plan.layout.vectors * kCodeLanes),
-        tile(out) {}
+        tile(to) {}
   KVG_INLINE void operator()(int pair, int vector, const U* even, const U* odd) {
     const int step = 2 * pair;
     const bool both = step + 1 < steps;
+    if (vector == 0) out = tile + int64_t{step} * row;
     if constexpr (kScaledTables) {
       if (vector == 0 || --vectors_left == 0) {
         vectors_left = group_vectors;
@@ -276,24 +314,25 @@ struct TileWriter {
         if (both) scales.Begin(step + 1, vector);
         odd_table = table.Scaled(scales);
       }
-      Put(even_table, step, vector, even);
-      if (both) Put(odd_table, step + 1, vector, odd);
+      Put(even_table, even, out);
+      if (both) Put(odd_table, odd, out + row);
     } else {
       scales.Begin(step, vector);
-      Put(table, step, vector, even);
-      if (!both) return;
-      scales.Begin(step + 1, vector);
-      Put(table, step + 1, vector, odd);
+      Put(table, even, out);
+      if (both) {
+        scales.Begin(step + 1, vector);
+        Put(table, odd, out + row);
+      }
     }
+    out += kCodeLanes;
   }
-  KVG_INLINE void Put(const Table& from, int step, int vector, const U* codes) const {
-    float* out = tile + int64_t{step} * row + vector * kCodeLanes;
+  KVG_INLINE void Put(const Table& from, const U* codes, float* to) const {
     for (int part = 0; part < kParts; ++part) {
       const F number = from(codes[part]);
       if constexpr (kScaledTables) {
-        StoreAs(out + part * kLanes, number);
+        StoreAs(to + part * kLanes, number);
       } else {
-        StoreAs(out + part * kLanes, scales.Apply(number, part));
+        StoreAs(to + part * kLanes, scales.Apply(number, part));
       }
     }
   }
@@ -302,13 +341,18 @@ struct TileWriter {
   Scales scales;
   const int steps, group_vectors, row;
   int vectors_left = 0;
-  float* tile;
+  float *const tile, *out = nullptr;
 };
 
 template <int kBits, class Table, class Scales>
 void DecodeWith(const CodecPlan& plan, const uint8_t* page, float* tile) {
   TileWriter<Table, Scales> write(plan, page, tile);
-  ForSlots<kBits>(plan.layout, page, write);
+  const CodedLayout& layout = plan.layout;
+  if (layout.vectors % 4 == 0 && layout.steps % 2 == 0) {
+    ForQuads<kBits>(layout, page, write);
+  } else {
+    ForSlots<kBits>(layout, page, write);
+  }
 }
 
 template <int kBits>

@@ -110,7 +110,7 @@ Outliers TakeOutliers(const KvCodec& codec, float* rows) {
   Outliers found;
   const int64_t dim = codec.dim;
   const auto place = [](int64_t entry, int64_t c) { return c * kCodePageEntries + entry; };
-  if (codec.kind == KvCodecKind::kCodebook) {
+  if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel) {
     const float *low = codec.channel_low.f32(), *high = codec.channel_high.f32();
     for (int64_t e = 0; e < kCodePageEntries; ++e) {
       for (int64_t c = 0; c < dim; ++c) {

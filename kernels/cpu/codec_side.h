@@ -17,8 +17,8 @@ inline constexpr uint64_t kLowRankSeed = 1;
 // One outlier: its place in the upper half, its f16 value in the lower.
 using Outliers = std::vector<uint32_t>;
 
-// What Encode keeps out of one page. rows: [64, dim] contiguous; kAffine: outliers are replaced by
-// the mean of the rest of their vector. Ascending places.
+// What Encode keeps out of one page, in ascending places. rows: [64, dim] contiguous; outliers by
+// share are replaced by the mean of the rest of their vector.
 Outliers TakeOutliers(const KvCodec& codec, float* rows);
 
 void WriteOutliers(const Outliers& outliers, void* block);

@@ -364,7 +364,7 @@ class ReferenceCodec final : public CodecOps {
   static Outliers FindOutliers(const KvCodec& codec, NumberAt x,
                                std::map<int64_t, float>* replaced) {
     Outliers outliers;
-    if (codec.kind == KvCodecKind::kCodebook) {
+    if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel) {
       for (int64_t d = 0; d < codec.dim; ++d) {
         for (int64_t e = 0; e < kKvPageEntries; ++e) {
           const float v = x(e, d);

@@ -106,8 +106,12 @@ Status CheckCodec(const KvCodec& codec) {
   if (!(codec.outlier_share >= 0 && codec.outlier_share <= 1)) {
     return BadInput(StrCat("outlier_share ", codec.outlier_share, ": must be 0 to 1"));
   }
-  if (codec.outlier_share > 0 && codec.kind != KvCodecKind::kAffine) {
-    return BadInput("outlier_share goes with affine codes only");
+  const bool ranged = codec.kind == KvCodecKind::kAffine ||
+                      (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kToken);
+  if (codec.outlier_share > 0 && !ranged) {
+    return BadInput(
+        StrCat("outlier_share ", codec.outlier_share,
+               ": goes with affine codes and with codebooks whose range comes from the entry"));
   }
   if (codec.has_outliers() && codec.dim > kMostOutlierDims) {
     return BadInput(StrCat("dim ", codec.dim, " with outliers: must be at most ", kMostOutlierDims,

@@ -38,9 +38,12 @@ TEST_F(CodecSides, OutliersAgreeWithTwinToTheBit) {
     std::vector<float> rows = RandomValues(entries * dim, 31 + dim);
     for (int64_t i = 0; i < 64; ++i) rows[i * dim + i % dim] = i % 2 == 0 ? 1.0f : 1e6f;
     for (int64_t i = 0; i < 4 * dim; ++i) rows[100 * dim + i] = static_cast<float>(i % 3);  // ties
-    for (const CodeAxis axis : {CodeAxis::kToken, CodeAxis::kChannel}) {
+    const std::vector<float> levels = NormalLevels(3);
+    for (const KvCodec& plain :
+         {AffineCodec(2, CodeAxis::kToken, dim, dim), AffineCodec(2, CodeAxis::kChannel, 32, dim),
+          CodebookCodec(3, CodeRange::kExtremes, dim, dim, levels)}) {
       for (const double share : {0.005, 0.02, 0.1, 0.5, 1.0}) {
-        KvCodec codec = AffineCodec(2, axis, axis == CodeAxis::kToken ? dim : 32, dim);
+        KvCodec codec = plain;
         codec.outlier_share = share;
         for (const KvCodec& side : BothSides(codec)) {
           CodecStream want(*twin, side, entries);

@@ -259,7 +259,7 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   EXPECT_THAT(message(codec), HasSubstr("outlier_share 1.5"));
   codec = PlainCodec(KvCodecKind::kQ8_0, 64);
   codec.outlier_share = 0.1;
-  EXPECT_THAT(message(codec), HasSubstr("affine"));
+  EXPECT_THAT(message(codec), HasSubstr("outlier_share 0.1: goes with affine"));
   codec = AffineCodec(2, CodeAxis::kToken, 32, 2048);
   codec.outlier_share = 0.1;
   EXPECT_THAT(message(codec), HasSubstr("at most 1024"));

@@ -57,10 +57,10 @@ struct KvCodec {
   CodeRange range = CodeRange::kExtremes;
 
   // Side-cars. Both need whole pages: see SealUnit.
-  // kAffine: the largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim
-  // over the page's entries; kToken: of each entry; rounded half up to a count) are kept exactly,
-  // as f16, and stand in the codes as the mean of the rest. kCodebook with channel ranges: every
-  // number outside its range is kept. Outliers need dim <= 1024.
+  // The largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim over the
+  // page's entries; kToken: of each entry; rounded half up to a count) are kept exactly, as f16,
+  // and stand in the codes as the mean of the rest: kAffine, kCodebook along kToken. kCodebook with
+  // channel ranges: every number outside its range is kept. Outliers need dim <= 1024.
   double outlier_share = 0.0;
   // The error that remains is approximated by a product of this rank, f16, one basis for the
   // entries of one Encode call.
