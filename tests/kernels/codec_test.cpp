@@ -8,6 +8,7 @@
 #include "backends.h"
 #include "codec_stream.h"
 #include "core/rng.h"
+#include "cpu/codec_kernels.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
@@ -61,22 +62,39 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
   return codecs;
 }
 
-// Ordinary rows, and among them constant, zero, tied, tiny and huge ones.
+// Constant, zero, tied, tiny and huge numbers; kinds from 8 on are ordinary.
+float Hard(uint64_t kind, int64_t i, float v) {
+  switch (kind) {
+    case 0:
+      return -3.3f;
+    case 1:
+      return i % 2 == 0 ? 0.0f : -0.0f;
+    case 2:
+      return static_cast<float>(i % 4) - 1.5f;
+    case 3:
+      return v * 1e-7f;
+    case 4:
+      return v * 1e-42f;
+    case 5:
+      return v * 1e5f;
+    case 6:
+      return v * 1e30f;
+    case 7:
+      return i % 3 == 0 ? 2.5f : -2.5f;
+    default:
+      return v;
+  }
+}
+
+// A page of ordinary rows; one in which some dims are hard over all entries; then hard rows.
 std::vector<float> HardRows(int64_t n, int64_t dim, uint64_t seed) {
   std::vector<float> rows = RandomValues(n * dim, seed);
   Rng rng(seed, 3);
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t kind = i < 64 ? 8 : rng.NextBelow(24);
+  for (int64_t i = 64; i < n; ++i) {
+    const uint64_t row_kind = rng.NextBelow(24);
     for (int64_t c = 0; c < dim; ++c) {
       float& v = rows[i * dim + c];
-      if (kind == 0) v = -3.3f;
-      if (kind == 1) v = c % 2 == 0 ? 0.0f : -0.0f;
-      if (kind == 2) v = static_cast<float>(c % 4) - 1.5f;
-      if (kind == 3) v *= 1e-7f;
-      if (kind == 4) v *= 1e-42f;
-      if (kind == 5) v *= 1e5f;
-      if (kind == 6) v *= 1e30f;
-      if (kind == 7) v = c % 3 == 0 ? 2.5f : -2.5f;
+      v = i < 128 ? Hard(static_cast<uint64_t>(c * 5 % 13), i, v) : Hard(row_kind, c, v);
     }
   }
   return rows;
@@ -156,6 +174,51 @@ TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
         ASSERT_TRUE(pieces.Intact());
         const std::vector<float> all = whole.Decode(), some = whole.Decode(37, 99);
         ASSERT_EQ(FirstDifference(some, {all.begin() + 37 * dim, all.begin() + 136 * dim}), -1);
+      }
+    }
+  }
+}
+
+const CodecKernels& KernelsOf(Isa isa) {
+  if (isa >= Isa::kAvx512) return Avx512CodecKernels();
+  return isa == Isa::kAvx2 ? Avx2CodecKernels() : PortableCodecKernels();
+}
+
+// What attention reads: entries are the lanes of a tile of keys, dims those of a tile of values.
+TEST(CodecTiles, HoldWhatDecodeGives) {
+  for (const int64_t dim : {1, 20, 64, 80}) {
+    const std::vector<float> rows = RandomValues(128 * dim, 17);
+    std::vector<KvCodec> codecs = PlainCodecs(dim);
+    codecs.push_back(AffineCodec(3, CodeAxis::kChannel, 64, dim));
+    codecs.back().outlier_share = 0.1;
+    codecs.back().rank = std::min<int64_t>(dim, 11);
+    for (KvCodec codec : codecs) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        codec.side = side;
+        for (const Isa isa : SupportedIsas()) {
+          SCOPED_TRACE(StrCat(NameOf(isa), " ", NameOf(codec)));
+          const std::unique_ptr<CodecOps> ops = MakeCpuCodec(isa, ThreadSettings{1});
+          CodecStream stream(*ops, codec, 128);
+          stream.Encode(rows);
+          const std::vector<float> want = stream.Decode(64, 64);
+          const CodecPlan plan(codec);
+          constexpr float kGuard = -7.0f;
+          std::vector<float> tile(static_cast<size_t>(TileFloats(plan.layout)) + 16, kGuard);
+          DecodeTile(KernelsOf(isa), plan, PageOf(stream.pages(), 1), tile.data());
+          const int64_t width = plan.layout.width;
+          for (int64_t e = 0; e < 64; ++e) {
+            for (int64_t c = 0; c < width; ++c) {
+              if (side == KvSide::kKeys && c >= dim) continue;
+              const float got = tile[side == KvSide::kKeys ? c * 64 + e : e * width + c];
+              if (c < dim) {
+                ASSERT_EQ(got, want[e * dim + c]) << e << " " << c;
+              } else {
+                ASSERT_TRUE(std::isfinite(got)) << e << " " << c;
+              }
+            }
+          }
+          for (size_t i = tile.size() - 16; i < tile.size(); ++i) ASSERT_EQ(tile[i], kGuard);
+        }
       }
     }
   }

@@ -125,7 +125,8 @@ class CodecOps {
 
   // Called by Encode for each side block it needs, on the calling thread: first the basis, for the
   // first page, on behalf of all pages of the call; then page by page latents and, if there are
-  // any, outliers. The memory must stay until the page is dropped or coded again.
+  // any, outliers (clear the entry of a page that is coded again). The memory must stay until the
+  // page is dropped or coded again.
   enum class Block { kOutliers, kLatents, kBasis };
   using AllocateBlock = std::function<void*(Block kind, int64_t page, int64_t size_bytes)>;
 
