@@ -205,17 +205,25 @@ struct PageScales {
   const bool has_zero;
 };
 
-// Every lane has its own: keys along kToken, values along kChannel.
+// Every lane has its own: keys along kToken, values along kChannel. Both steps of a pair have the
+// same where groups are even.
 struct LaneScales : PageScales {
-  using PageScales::PageScales;
+  LaneScales(const CodecPlan& plan, const uint8_t* page)
+      : PageScales(plan, page), paired(plan.layout.group % 2 == 0) {}
   KVG_INLINE void Begin(int step, int vector) {
-    at = group_of(step) * layout.scale_stride + vector * kCodeLanes;
+    if (paired && step % 2 == 1) return;
+    const int64_t at = int64_t{group_of(step)} * layout.scale_stride + vector * kCodeLanes;
+    for (int part = 0; part < kParts; ++part) {
+      scale[part] = HalfLanes(scales + at + part * kLanes);
+      if (has_zero) zero[part] = HalfLanes(zeros + at + part * kLanes);
+    }
   }
   KVG_INLINE F Apply(F number, int part) const {
-    const F product = number * HalfLanes(scales + at + part * kLanes);
-    return has_zero ? product + HalfLanes(zeros + at + part * kLanes) : product;
+    const F product = number * scale[part];
+    return has_zero ? product + zero[part] : product;
   }
-  int at = 0;
+  const bool paired;
+  F scale[kParts] = {}, zero[kParts] = {};
 };
 
 // Keys along kChannel, values along kToken whose groups are whole vectors.
