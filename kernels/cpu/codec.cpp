@@ -130,6 +130,7 @@ class CpuCodec final : public CodecOps {
     const int64_t n = rows.shape[0], dim = plan.layout.dim, rank = plan.rank;
     std::vector<float> error(static_cast<size_t>(n * dim));
     ForPages(plan, parts, kDecode_ns, [&](int64_t i, Scratch& scratch) {
+      scratch.tile.resize(static_cast<size_t>(TileFloats(plan.layout)));
       k_.decode(plan, pages.codes[parts[i].page], scratch.tile.data());
       float* to = error.data() + parts[i].row * dim;
       ReadTile(plan.layout, scratch.tile.data(), 0, kCodePageEntries, to, dim);
@@ -160,6 +161,7 @@ class CpuCodec final : public CodecOps {
     const std::vector<PagePart> parts = PartsOf(first_entry, rows.shape[0]);
     ForPages(plan, parts, kDecode_ns, [&](int64_t i, Scratch& scratch) {
       const PagePart& part = parts[i];
+      scratch.tile.resize(static_cast<size_t>(TileFloats(plan.layout)));
       DecodeTile(k_, plan, PageOf(pages, part.page), scratch.tile.data());
       ReadTile(plan.layout, scratch.tile.data(), part.begin, part.end,
                rows.As<float>() + part.row * rows.stride[0], rows.stride[0]);
@@ -195,11 +197,7 @@ class CpuCodec final : public CodecOps {
     std::vector<Scratch> scratch(static_cast<size_t>(std::max(threads_.threads, 1)));
     const double page_ns = number_ns * kCodePageEntries * plan.layout.dim;
     SplitWorkByWorker(threads_, static_cast<int64_t>(parts.size()), page_ns,
-                      [&](int64_t i, int worker) {
-                        Scratch& mine = scratch[worker];
-                        mine.tile.resize(static_cast<size_t>(TileFloats(plan.layout)));
-                        body(i, mine);
-                      });
+                      [&](int64_t i, int worker) { body(i, scratch[worker]); });
   }
 
   const CodecKernels& k_;

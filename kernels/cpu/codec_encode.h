@@ -277,7 +277,14 @@ void PackFields(const CodeMatrix& m, uint8_t* page) {
   constexpr int kSlots = 16 / kField;
   constexpr uint32_t kMask = (1u << kField) - 1;
   const bool masked = m.mask != CodeMatrix::kAll;
-  for (int first = 0; first < m.slots; first += kSlots, page += kCodeBlockBytes) {
+  // Blocks without a step in range stay as they are.
+  int begin = 0, end = m.slots;
+  if (m.mask == CodeMatrix::kSteps) {
+    begin = m.begin / 2 * m.vectors / kSlots * kSlots;
+    end = (m.end + 1) / 2 * m.vectors;
+    page += int64_t{begin} / kSlots * kCodeBlockBytes;
+  }
+  for (int first = begin; first < end; first += kSlots, page += kCodeBlockBytes) {
     U words[kParts] = {}, kept[kParts] = {};
     for (int part = 0; part < kParts; ++part) {
       int pair = first / m.vectors, vector = first % m.vectors;
@@ -320,6 +327,37 @@ void PackMatrix(const CodecPlan& plan, const CodeMatrix& m, int first_slot, uint
   }
 }
 
+// One entry of keys, field by field.
+template <int kField, int kShift>
+void InsertFields(const CodedLayout& layout, const uint8_t* codes, int entry, uint8_t* page) {
+  constexpr int kSlots = 16 / kField;
+  constexpr uint32_t kMask = (1u << kField) - 1;
+  page += entry % kCodeLanes * 4;
+  for (int dim = 0; dim < layout.dim; ++dim) {
+    const int slot = dim / 2 * (kCodePageEntries / kCodeLanes) + entry / kCodeLanes;
+    uint8_t* at = page + int64_t{slot} / kSlots * kCodeBlockBytes;
+    const int bit = slot % kSlots * kField + dim % 2 * 16;
+    const uint32_t field = (uint32_t{codes[dim]} >> kShift & kMask) << bit;
+    StoreAs(at, (LoadAs<uint32_t>(at) & ~(kMask << bit)) | field);
+  }
+}
+
+void InsertKey(const CodedLayout& layout, const uint8_t* codes, int entry, uint8_t* page) {
+  switch (layout.bits) {
+    case 1:
+      return InsertFields<1, 0>(layout, codes, entry, page);
+    case 2:
+      return InsertFields<2, 0>(layout, codes, entry, page);
+    case 3:
+      InsertFields<2, 0>(layout, codes, entry, page);
+      return InsertFields<1, 2>(layout, codes, entry, page + layout.high_offset);
+    case 4:
+      return InsertFields<4, 0>(layout, codes, entry, page);
+    default:
+      return InsertFields<8, 0>(layout, codes, entry, page);
+  }
+}
+
 void Pack(const CodecPlan& plan, const uint8_t* codes, int begin, int end, void* to) {
   const CodedLayout& layout = plan.layout;
   auto* page = static_cast<uint8_t*>(to);
@@ -329,6 +367,13 @@ void Pack(const CodecPlan& plan, const uint8_t* codes, int begin, int end, void*
                       {codes, layout.width, layout.vectors, layout.slots, begin, end,
                        all ? CodeMatrix::kAll : CodeMatrix::kSteps},
                       0, page);
+  }
+  constexpr int kFewEntries = 4;  // as one token after the other brings
+  if (end - begin <= kFewEntries) {
+    for (int e = begin; e < end; ++e) {
+      InsertKey(layout, codes + int64_t{e} * layout.width, e, page);
+    }
+    return;
   }
   // 16 dims of all entries at a time, turned so that entries are the lanes.
   constexpr int kStripSlots = kCodeLanes / 2 * (kCodePageEntries / kCodeLanes);
