@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "core/strings.h"
+#include "methods/method.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kPositionBytes = 4;
+constexpr int64_t kScoreBytes = 4;
+
+std::string Owner(StageKind kind, const StageChoice& choice) {
+  return StrCat(NameOf(kind), ".", choice.spec->id);
+}
+
+Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, const Stage* stage,
+                  const ModelShape& shape) {
+  if (stage == nullptr) return {};
+  const Status status = stage->Check(shape);
+  if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
+  return {};
+}
+
+// Bytes of `entries` entries of one KV head's keys or values.
+double StreamBytes(const KvCodec& codec, int64_t dim, int64_t entries, const ModelShape& shape) {
+  KVG_CHECK(!codec.coded(), "coded streams");
+  return static_cast<double>(entries * dim * SizeOf(shape.cache_dtype));
+}
+
+// Bytes when every head holds `entries`.
+double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
+  double bytes = 0;
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    KVG_CHECK(plan.ok(), "a store that was not checked");
+    double head = StreamBytes(plan->keys, shape.key_dim, entries, shape) +
+                  StreamBytes(plan->values, shape.value_dim, entries, shape);
+    head += static_cast<double>(entries * kPositionBytes);
+    if (p.score->ages() && p.trigger->in_decode())
+      head += static_cast<double>(entries * kScoreBytes);
+    bytes += static_cast<double>(shape.kv_heads) * head;
+  }
+  return bytes;
+}
+
+// What the budget gives, before anything is protected.
+int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& budget,
+                      int64_t length) {
+  switch (budget.kind) {
+    case Budget::Kind::kNone:
+      return length;
+    case Budget::Kind::kEntries:
+      return budget.value >= static_cast<double>(length) ? length
+                                                         : static_cast<int64_t>(budget.value);
+    case Budget::Kind::kFraction:
+      // 0.1 * 30 is a little more than 3.
+      return std::min(length, static_cast<int64_t>(
+                                  std::floor(budget.value * static_cast<double>(length) + 1e-9)));
+    case Budget::Kind::kBytesPerToken:
+      break;
+  }
+  const double limit = budget.value * static_cast<double>(length);
+  int64_t fits = 0, beyond = length + 1;
+  while (beyond - fits > 1) {
+    const int64_t middle = fits + (beyond - fits) / 2;
+    (BytesOf(p, shape, middle) <= limit ? fits : beyond) = middle;
+  }
+  return fits;
+}
+
+Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  const std::string owner = Owner(StageKind::kStore, *method.store);
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const Result<StorePlan> plan = p.store->Plan(shape, l);
+    if (!plan.ok()) return plan.error().Wrap(owner);
+    if ((plan->raw_keys || plan->position != PositionPolicy::kOriginal) && shape.rotary_dim == 0) {
+      return BadInput(StrCat(owner,
+                             ": keeps keys before rotation, but this model has no rotary "
+                             "embedding; use a store with raw_keys off and position "
+                             "original"));
+    }
+    if (plan->latent && (p.prepare == nullptr || !p.prepare->writes_bases())) {
+      return BadInput(StrCat(owner,
+                             ": keeps latents, but no prepare stage writes the bases they "
+                             "are coordinates in; add one, such as palu"));
+    }
+    if (plan->mla_latent && shape.latent_dim == 0) {
+      return BadInput(StrCat(owner,
+                             ": keeps a model's own latents, and this model has none; use "
+                             "it with multi-head latent attention"));
+    }
+    if (plan->share_from_layer > 0 &&
+        (shape.layers < 2 || plan->share_from_layer >= shape.layers)) {
+      return BadInput(StrCat(owner, ": shares between neighbouring layers from layer ",
+                             plan->share_from_layer, " on, and this model has ", shape.layers));
+    }
+    const bool whole = plan->latent || plan->mla_latent || plan->share_from_layer > 0;
+    if (whole && p.reduce != nullptr) {
+      return BadInput(StrCat(owner, ": its entries belong to several heads or layers, so ",
+                             Owner(StageKind::kReduce, *method.reduce),
+                             " cannot evict for one of them; leave out one of the two"));
+    }
+  }
+  return {};
+}
+
+Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& shape,
+                   const Budget& budget, int64_t prompt_tokens) {
+  const bool given = budget.kind != Budget::Kind::kNone;
+  if (!method.takes_budget) {
+    if (!given) return {};
+    return BadInput(StrCat("it takes no budget, because nothing is evicted; its size follows from ",
+                           Owner(StageKind::kStore, *method.store), ", so give 'none' instead of '",
+                           budget.ToString(), "'"));
+  }
+  if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
+  const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens);
+  const int64_t kept = method.sinks + method.recent;
+  if (entries >= std::max<int64_t>(1, std::min(kept, prompt_tokens))) return {};
+  return BadInput(StrCat("budget ", budget.ToString(), " gives each head ", entries,
+                         " entries of a prompt of ", prompt_tokens, ", but ", method.sinks,
+                         " first and ", method.recent,
+                         " last ones are protected; raise it, or lower protect.sinks and "
+                         "protect.recent"));
+}
+
+ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
+  return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
+}
+
+Status CheckAll(const Method& method, const ModelShape& shape, const Budget& budget,
+                int64_t prompt_tokens) {
+  const Pipeline p = MakePipeline(method);
+  KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
+  const ModelShape after = Prepared(p, shape);
+  KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));
+  KVG_TRY(CheckStage(StageKind::kAllocate, method.allocate, p.allocate.get(), after));
+  KVG_TRY(CheckStage(StageKind::kReduce, method.reduce, p.reduce.get(), after));
+  KVG_TRY(CheckStage(StageKind::kStore, method.store, p.store.get(), after));
+  KVG_TRY(CheckStage(StageKind::kRead, method.read, p.read.get(), after));
+  KVG_TRY(CheckStage(StageKind::kTrigger, method.trigger, p.trigger.get(), after));
+  KVG_TRY(CheckStore(method, p, after));
+  return CheckBudget(method, p, after, budget, prompt_tokens);
+}
+
+}  // namespace
+
+Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
+                   int64_t prompt_tokens) {
+  const Status status = CheckAll(method, shape, budget, prompt_tokens);
+  if (!status.ok()) return status.error().Wrap(StrCat("method ", method.id));
+  return {};
+}
+
+Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
+                       int64_t length) {
+  Allowance allowance;
+  allowance.entries = length;
+  if (!method.takes_budget) return allowance;
+  const Pipeline p = MakePipeline(method);
+  const int64_t given = BudgetEntries(p, Prepared(p, shape), budget, length);
+  const auto share =
+      static_cast<int64_t>(std::floor(method.recent_share * static_cast<double>(given)));
+  const int64_t recent = std::max(method.recent, share);
+  allowance.entries = std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
+  allowance.sinks = std::min(method.sinks, allowance.entries);
+  allowance.recent = std::min(recent, allowance.entries - allowance.sinks);
+  return allowance;
+}
+
+}  // namespace kvgauge
