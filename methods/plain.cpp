@@ -7,6 +7,7 @@
 // clipped, where LM-Infinite clips its first ones and has no others.
 #include "core/strings.h"
 #include "methods/registry.h"
+#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -25,11 +26,7 @@ class Plain final : public Store {
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan;
-    plan.keys.dim = shape.key_dim;
-    plan.keys.dtype = plan.values.dtype = shape.cache_dtype;
-    plan.values.side = KvSide::kValues;
-    plan.values.dim = shape.value_dim;
+    StorePlan plan = UncodedPlan(shape);
     plan.position = position_;
     plan.position_limit = position_limit_;
     plan.raw_keys = position_ != PositionPolicy::kOriginal;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "core/strings.h"
 #include "methods/method.h"
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int64_t kPositionBytes = 4;
 constexpr int64_t kScoreBytes = 4;
+constexpr int64_t kOutlierBytes = 4;
 
 std::string Owner(StageKind kind, const StageChoice& choice) {
   return StrCat(NameOf(kind), ".", choice.spec->id);
@@ -23,10 +25,14 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
   return {};
 }
 
-// Bytes of `entries` entries of one KV head's keys or values.
-double StreamBytes(const KvCodec& codec, int64_t dim, int64_t entries, const ModelShape& shape) {
-  KVG_CHECK(!codec.coded(), "coded streams");
-  return static_cast<double>(entries * dim * SizeOf(shape.cache_dtype));
+// Bytes of `entries` entries of one KV head's keys or values. Outliers are counted as their share.
+double StreamBytes(const KvCodec& codec, const SealRule& seal, int64_t sinks, int64_t entries) {
+  const int64_t body = std::max<int64_t>(0, entries - sinks - seal.keep_recent);
+  const int64_t sealed = codec.coded() ? body / seal.unit * seal.unit : 0;
+  double bytes = static_cast<double>((entries - sealed) * codec.dim * SizeOf(codec.dtype));
+  if (sealed == 0) return bytes;
+  bytes += static_cast<double>(CodedBytes(codec, sealed).logical());
+  return bytes + codec.outlier_share * static_cast<double>(sealed * codec.dim * kOutlierBytes);
 }
 
 // Bytes when every head holds `entries`.
@@ -35,8 +41,8 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape, l);
     KVG_CHECK(plan.ok(), "a store that was not checked");
-    double head = StreamBytes(plan->keys, shape.key_dim, entries, shape) +
-                  StreamBytes(plan->values, shape.value_dim, entries, shape);
+    double head = StreamBytes(plan->keys, plan->seal_keys, plan->sinks, entries) +
+                  StreamBytes(plan->values, plan->seal_values, plan->sinks, entries);
     head += static_cast<double>(entries * kPositionBytes);
     if (p.score->ages() && p.trigger->in_decode())
       head += static_cast<double>(entries * kScoreBytes);
@@ -70,11 +76,36 @@ int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& 
   return fits;
 }
 
+// A codec whose fields fit each other and the rule that seals its pages.
+Status CheckSide(const char* side, KvCodec codec, const SealRule& seal) {
+  if (!codec.coded()) return {};
+  // Ranges that Calibrate will fill in.
+  const std::vector<float> zeros(static_cast<size_t>(codec.dim));
+  if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel &&
+      codec.channel_low.empty()) {
+    codec.channel_low = codec.channel_high = View(zeros, {codec.dim});
+  }
+  const Status status = CheckCodec(codec);
+  if (!status.ok()) return status.error().Wrap(side);
+  const int64_t unit = SealUnit(codec);
+  if (seal.unit >= 1 && seal.unit % unit == 0) return {};
+  return BadInput(StrCat(side, ": coded ", seal.unit,
+                         " entries at a time, which must be a "
+                         "multiple of ",
+                         unit));
+}
+
 Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& shape) {
   const std::string owner = Owner(StageKind::kStore, *method.store);
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape, l);
     if (!plan.ok()) return plan.error().Wrap(owner);
+    for (const auto& [side, codec, seal] :
+         {std::tuple("keys", &plan->keys, &plan->seal_keys),
+          std::tuple("values", &plan->values, &plan->seal_values)}) {
+      const Status status = CheckSide(side, *codec, *seal);
+      if (!status.ok()) return status.error().Wrap(owner);
+    }
     if ((plan->raw_keys || plan->position != PositionPolicy::kOriginal) && shape.rotary_dim == 0) {
       return BadInput(StrCat(owner,
                              ": keeps keys before rotation, but this model has no rotary "
