@@ -67,6 +67,8 @@ int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& 
     case Budget::Kind::kBytesPerToken:
       break;
   }
+  // Bytes fall a little where a unit gets coded, so this may miss a few entries; what it finds
+  // fits.
   const double limit = budget.value * static_cast<double>(length);
   int64_t fits = 0, beyond = length + 1;
   while (beyond - fits > 1) {

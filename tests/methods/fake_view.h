@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/strings.h"
 #include "methods/registry.h"
 #include "support/compare.h"
 

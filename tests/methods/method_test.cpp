@@ -252,6 +252,81 @@ TEST(CheckMethodTest, ModelsThatLackSomething) {
               HasSubstr("position_limit"));
 }
 
+TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  const std::string palu = R"("prepare": {"id": "palu"}, "store": {"id": "low_rank"})";
+  EXPECT_EQ(Refusal(*Parse(File(palu)), shape, "none"), "");
+  EXPECT_THAT(Refusal(*Parse(File(R"("store": {"id": "low_rank"})")), shape, "none"),
+              AllOf(HasSubstr("no prepare stage writes the bases"), HasSubstr("palu")));
+  EXPECT_THAT(Refusal(*Parse(File(palu + R"(, "score": {"id": "random"},
+                                  "reduce": {"id": "top_k"})")),
+                      shape, "0.5"),
+              HasSubstr("reduce.top_k cannot evict"));
+  EXPECT_THAT(Refusal(Loaded("mla_latent"), shape, "none"), HasSubstr("this model has none"));
+  ModelShape mla = shape;
+  mla.latent_dim = 32;
+  EXPECT_EQ(Refusal(Loaded("mla_latent"), mla, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("minicache"), SmallShape(1, 2, 2, 64), "none"),
+              HasSubstr("store.minicache: shares between layers"));
+  EXPECT_THAT(Refusal(Loaded("snapkv_kivi", {"store.id=minicache"}), shape, "0.5"),
+              HasSubstr("cannot evict"));
+  EXPECT_EQ(Refusal(Loaded("snapkv_quest"), shape, "0.5"), "");  // a reader over what is left
+  EXPECT_THAT(Refusal(Loaded("kivi_2bit"), SmallShape(2, 2, 2, 80), "none"),
+              HasSubstr("store.kivi: group 32 must divide the 80 dims"));
+  EXPECT_THAT(Refusal(Loaded("int8", {"store.key_bits=5"}), shape, "none"),
+              HasSubstr("store.affine: keys: bits 5"));
+  EXPECT_THAT(
+      Refusal(Loaded("int8", {"store.key_axis=channel", "store.key_group=48"}), shape, "none"),
+      HasSubstr("group 48"));
+  // Stages after the preparation see what it leaves: two KV heads became one.
+  const Method pooled = Loaded("mean_pool_gqa", {"prepare.heads=2"});
+  EXPECT_EQ(Refusal(pooled, shape, "none"), "");
+  EXPECT_THAT(Refusal(pooled, SmallShape(4, 3, 2, 64), "none"),
+              HasSubstr("prepare.mean_pool_heads: heads 2 must divide"));
+}
+
+// What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
+// one.
+TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
+  const ModelShape shape = SmallShape(8, 2, 4, 64);
+  const Result<std::vector<std::string>> ids = ListMethods(kShipped);
+  for (const std::string& id : *ids) {
+    const Method method = Loaded(id);
+    if (id == "mla_latent") continue;
+    EXPECT_EQ(Refusal(method, shape, method.takes_budget ? "0.5" : "none"), "") << id;
+  }
+}
+
+TEST(NeedsTest, StepSignalsOnlyWhereSomethingUsesThem) {
+  EXPECT_EQ(Loaded("h2o").needs(), (Needs{.column_sums = true, .step_attention = true}));
+  EXPECT_EQ(Loaded("h2o_prompt").needs(), Needs{.column_sums = true});
+  EXPECT_EQ(Loaded("kvquant").needs(), Needs{.raw_keys = true});
+  EXPECT_EQ(Loaded("cam").needs(), (Needs{.window = 1, .step_attention = true}));
+  EXPECT_EQ(Loaded("full").needs(), Needs());
+}
+
+// The largest number of entries whose bytes are within the budget.
+TEST(AllowanceTest, BytesOfCodedEntries) {
+  ModelShape shape = SmallShape(2, 2, 2, 64);
+  shape.cache_dtype = DType::kF16;
+  const Method method = Loaded("snapkv_kivi");
+  const int64_t length = 4000, heads = 4;
+  const auto bytes = [&](int64_t entries) {
+    // 5 bits a number for full units of 128 keys, and for all values but the last 128.
+    const int64_t keys = entries / 128 * 128, values = std::max<int64_t>(0, entries - 128);
+    const int64_t coded = (keys + values) * 64 * 5 / 8;
+    const int64_t plain = (2 * entries - keys - values) * 64 * 2;
+    return heads * (coded + plain + 4 * entries);
+  };
+  for (const char* text : {"50B", "100B", "200B"}) {
+    const Budget budget = *Budget::Parse(text);
+    const int64_t entries = AllowanceFor(method, shape, budget, length).entries;
+    const double limit = budget.value * static_cast<double>(length);
+    EXPECT_LE(static_cast<double>(bytes(entries)), limit) << text;
+    EXPECT_GT(entries, 300);
+  }
+}
+
 TEST(AllowanceTest, EveryKindOfBudget) {
   const ModelShape shape = SmallShape(2, 3, 2, 8);  // an entry of a head: 64 bytes, f32
   const Method method = Loaded("random", {"protect.sinks=4", "protect.recent=8"});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/strings.h"
@@ -115,6 +116,33 @@ TEST(SnapKv, PromptShorterThanItsWindow) {
   FakeView view(SmallShape(), 3);
   const auto scorer = MakeStage<Scorer>(StageKind::kScore, "snapkv");
   for (const float v : ScoreWith(*scorer, view)) EXPECT_GT(v, 1e20f);
+}
+
+TEST(H2oTest, SumsColumnsAndGoesOn) {
+  FakeView view(SmallShape(1, 2, 2, 16), 33);
+  view.Randomize(8);
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "h2o");
+  EXPECT_TRUE(scorer->ages());
+  EXPECT_EQ(scorer->needs(), (Needs{.column_sums = true, .step_attention = true}));
+  std::vector<float> scores = ScoreWith(*scorer, view);
+  std::vector<double> want(66);
+  for (int64_t h = 0; h < 4; ++h) {
+    for (int64_t i = 0; i < 33; ++i) {
+      for (int64_t j = 0; j <= i; ++j) want[h / 2 * 33 + j] += view.At(h, i, j);
+    }
+  }
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(scores[i], want[i], 1e-4);
+  // Two heads of two share 33 rows of 1 each.
+  EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0), 4 * 33, 1e-3);
+
+  view.step = RandomValues(4 * 33, 4);
+  std::vector<float> later = scores;
+  scorer->Age(view, View(later, {2, 33}));
+  for (int64_t i = 0; i < 66; ++i) {
+    const int64_t head = i / 33 * 2, j = i % 33;
+    EXPECT_NEAR(later[i], scores[i] + view.step[head * 33 + j] + view.step[(head + 1) * 33 + j],
+                1e-4);
+  }
 }
 
 TEST(Recency, CountsPositionsOfRaggedHeads) {
