@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/codec_layout.h"
 
+#include "cpu/codec_kernels.h"
 #include "kernels/attention.h"
 
 namespace kvgauge {
@@ -74,6 +75,34 @@ CodedLayout::CodedLayout(const KvCodec& codec)
 
 int64_t CodedLayout::PlaneBytes(int field_bits) const {
   return int64_t{CeilDiv(slots, kCodeLanes / field_bits)} * kCodeBlockBytes;
+}
+
+CodecPlan::CodecPlan(const KvCodec& codec)
+    : layout(codec),
+      kind(codec.kind),
+      symmetric(codec.symmetric),
+      range(codec.range),
+      rank(static_cast<int>(codec.rank)),
+      table{},
+      offset(0),
+      thresholds{},
+      low(nullptr),
+      high(nullptr) {
+  if (kind == KvCodecKind::kQ4_0 || kind == KvCodecKind::kQ8_0 || symmetric) {
+    offset = static_cast<float>(1 << (layout.bits - 1));
+  }
+  const int count = 1 << layout.bits;
+  const bool codebook = kind == KvCodecKind::kCodebook;
+  for (int i = 0; i < 16; ++i) {
+    const int code = i % count;
+    table[i] = codebook ? codec.levels.f32()[code] : static_cast<float>(code) - offset;
+  }
+  if (!codebook) return;
+  for (int i = 0; i + 1 < count; ++i) thresholds[i] = 0.5f * (table[i] + table[i + 1]);
+  if (codec.axis == CodeAxis::kChannel) {
+    low = codec.channel_low.f32();
+    high = codec.channel_high.f32();
+  }
 }
 
 }  // namespace kvgauge

@@ -51,12 +51,12 @@ struct CodedLayout {
   int64_t high_offset;  // bits == 3: bytes before the plane of top bits
 
   CodeAxis axis;
-  int group;               // numbers that share a scale
-  int groups;              // kToken: of one entry; kChannel: of one dim in the page
-  int scale_stride;        // from one group's scales to the next, in elements
-  int64_t scale_offset;    // bytes; 0: no scales in the page
-  int64_t zero_offset;     // bytes; 0: no zeros in the page
-  int64_t bytes;           // of the page
+  int group;             // numbers that share a scale
+  int groups;            // kToken: of one entry; kChannel: of one dim in the page
+  int scale_stride;      // from one group's scales to the next, in elements
+  int64_t scale_offset;  // bytes; 0: no scales in the page
+  int64_t zero_offset;   // bytes; 0: no zeros in the page
+  int64_t bytes;         // of the page
 
   // Bytes of a plane of fields of `field_bits` bits.
   int64_t PlaneBytes(int field_bits) const;

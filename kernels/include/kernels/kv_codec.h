@@ -50,9 +50,9 @@ struct KvCodec {
   int64_t group = 0;       // kChannel: 16, 32 or 64; kToken: at most dim
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
 
-  // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level. kChannel takes the
-  // range of a dim from channel_low, channel_high ([dim] f32, fixed ahead); kToken from the entry
-  // itself. Host memory that outlives the codec.
+  // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level, of two the lower.
+  // kChannel takes the range of a dim from channel_low, channel_high ([dim] f32, fixed ahead);
+  // kToken from the entry itself. Host memory that outlives the codec.
   Tensor levels, channel_low, channel_high;
   CodeRange range = CodeRange::kExtremes;
 
