@@ -32,7 +32,22 @@ class LayerShares final : public Allocator {
 
   Needs needs() const override { return {.column_sums = true}; }
 
+  Status CheckBudget(const AllocationInput& input) const override {
+    const int64_t layers = input.shape->layers;
+    if (input.per_head >= input.length) return {};
+    const int64_t whole = std::min(layers, whole_first_ + whole_last_), shared = layers - whole;
+    const int64_t left = layers * input.per_head - whole * input.length;
+    const int64_t least = shared * std::max<int64_t>(1, input.protected_entries);
+    if (shared > 0 && (compat_ || left >= least)) return {};
+    return BadInput(StrCat(whole, " of ", layers,
+                           " layers stay whole, which leaves the others too little of ",
+                           input.per_head, " entries a head of ", input.length,
+                           "; raise the budget, lower allocate.whole_first and "
+                           "allocate.whole_last, or set allocate.compat"));
+  }
+
   Result<Allotment> Allocate(const AllocationInput& input) const override {
+    KVG_TRY(CheckBudget(input));
     const int64_t layers = input.shape->layers, length = input.length;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
     Allotment allotment(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
@@ -44,7 +59,6 @@ class LayerShares final : public Allocator {
       weights.push_back(std::exp(-Spread(*input.views[l])));
       if (l >= whole_first_ && l < layers - whole_last_) shared.push_back(l);
     }
-    if (shared.empty()) return TooSmall(input, layers);
     std::vector<int64_t> entries;
     if (compat_) {
       double all = 0;
@@ -59,9 +73,6 @@ class LayerShares final : public Allocator {
     } else {
       const auto count = static_cast<int64_t>(shared.size());
       const int64_t left = layers * input.per_head - (layers - count) * length;
-      if (left < count * input.protected_entries || left < count) {
-        return TooSmall(input, layers - count);
-      }
       std::vector<double> open;
       for (const int64_t l : shared) open.push_back(weights[l]);
       entries = Apportion(open, left, input.protected_entries, length);
@@ -73,13 +84,6 @@ class LayerShares final : public Allocator {
   }
 
  private:
-  Error TooSmall(const AllocationInput& input, int64_t whole) const {
-    return BadInput(StrCat("allocate.d2o: ", whole, " of ", input.shape->layers,
-                           " layers stay whole, which leaves the others too little of ",
-                           input.per_head, " entries a head of ", input.length,
-                           "; raise the budget, lower whole_first and whole_last, or set compat"));
-  }
-
   static double Spread(LayerView& view) {
     Ops& ops = view.ops();
     const Tensor sums = view.ColumnSums();

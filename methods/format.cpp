@@ -3,6 +3,8 @@
 //
 // Every entry is coded when it is written, as llama.cpp does. Departures: attention of the prompt
 // reads uncoded entries, where engines read coded ones; float8 has scale 1 (vLLM's default).
+#include <utility>
+
 #include "core/strings.h"
 #include "methods/registry.h"
 #include "methods/uncoded_plan.h"
@@ -45,7 +47,9 @@ class Format final : public Store {
   int64_t sinks_;
 };
 
-const std::vector<std::string> kFormats = {"q8_0", "q4_0", "fp8", "none"};
+ParamSpec FormatParam(std::string name, std::string help) {
+  return ChoiceParam(std::move(name), "q8_0", {"q8_0", "q4_0", "fp8", "none"}, std::move(help));
+}
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
@@ -53,8 +57,7 @@ KVG_REGISTER_STAGE({
     .summary = "formats of inference engines: q8_0, q4_0, float8 e4m3",
     .departures = {"attention of the prompt reads uncoded entries", "float8 has scale 1"},
     .bytes = "of 32 numbers: q8_0 34, q4_0 18, fp8 32",
-    .params = {ChoiceParam("keys", "q8_0", kFormats, "format of keys"),
-               ChoiceParam("values", "q8_0", kFormats, "format of values"),
+    .params = {FormatParam("keys", "format of keys"), FormatParam("values", "format of values"),
                IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")},
     .make = Make<Format>(),
 });

@@ -139,6 +139,17 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
   return {};
 }
 
+// `given` entries a head, but never less than what is protected.
+Allowance Allow(const Method& method, int64_t given, int64_t length) {
+  Allowance allowance;
+  allowance.entries = std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
+  const double share = method.recent_share * static_cast<double>(allowance.entries);
+  const int64_t recent = std::max(method.recent, static_cast<int64_t>(std::floor(share)));
+  allowance.sinks = std::min(method.sinks, allowance.entries);
+  allowance.recent = std::min(recent, allowance.entries - allowance.sinks);
+  return allowance;
+}
+
 Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& shape,
                    const Budget& budget, int64_t prompt_tokens) {
   const bool given = budget.kind != Budget::Kind::kNone;
@@ -151,12 +162,21 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
   const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens);
   const int64_t kept = method.sinks + method.recent;
-  if (entries >= std::max<int64_t>(1, std::min(kept, prompt_tokens))) return {};
-  return BadInput(StrCat("budget ", budget.ToString(), " gives each head ", entries,
-                         " entries of a prompt of ", prompt_tokens, ", but ", method.sinks,
-                         " first and ", method.recent,
-                         " last ones are protected; raise it, or lower protect.sinks and "
-                         "protect.recent"));
+  if (entries < std::max<int64_t>(1, std::min(kept, prompt_tokens))) {
+    return BadInput(StrCat("budget ", budget.ToString(), " gives each head ", entries,
+                           " entries of a prompt of ", prompt_tokens, ", but ", method.sinks,
+                           " first and ", method.recent,
+                           " last ones are protected; raise it, or lower protect.sinks and "
+                           "protect.recent"));
+  }
+  const Allowance allowance = Allow(method, entries, prompt_tokens);
+  const Status status =
+      p.allocate->CheckBudget({.shape = &shape,
+                               .length = prompt_tokens,
+                               .per_head = allowance.entries,
+                               .protected_entries = allowance.sinks + allowance.recent});
+  if (!status.ok()) return status.error().Wrap(Owner(StageKind::kAllocate, *method.allocate));
+  return {};
 }
 
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
@@ -189,18 +209,9 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
 
 Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
                        int64_t length) {
-  Allowance allowance;
-  allowance.entries = length;
-  if (!method.takes_budget) return allowance;
+  if (!method.takes_budget) return {.entries = length};
   const Pipeline p = MakePipeline(method);
-  const int64_t given = BudgetEntries(p, Prepared(p, shape), budget, length);
-  const auto share =
-      static_cast<int64_t>(std::floor(method.recent_share * static_cast<double>(given)));
-  const int64_t recent = std::max(method.recent, share);
-  allowance.entries = std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
-  allowance.sinks = std::min(method.sinks, allowance.entries);
-  allowance.recent = std::min(recent, allowance.entries - allowance.sinks);
-  return allowance;
+  return Allow(method, BudgetEntries(p, Prepared(p, shape), budget, length), length);
 }
 
 }  // namespace kvgauge

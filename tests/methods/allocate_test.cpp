@@ -193,6 +193,7 @@ TEST(D2oAllocatorTest, HandWorked) {
   EXPECT_THAT(refused.error().message, HasSubstr("1 of 2 layers stay whole"));
   EXPECT_THAT(refused.error().message, HasSubstr("whole_first"));
   EXPECT_FALSE(Stage("d2o")->Allocate(input).ok());  // 2 + 1 layers of 2
+  EXPECT_FALSE(Stage("d2o", R"({"compat": true})")->Allocate(input).ok());
   input.per_head = 60;
   EXPECT_THAT(entries(R"({"whole_first": 1, "whole_last": 0})"), ElementsAre(100, 20));
   input.per_head = 100;

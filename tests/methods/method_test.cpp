@@ -285,6 +285,16 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
               HasSubstr("prepare.mean_pool_heads: heads 2 must divide"));
 }
 
+TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  EXPECT_THAT(Refusal(Loaded("d2o"), shape, "0.5"),
+              AllOf(HasSubstr("method d2o: allocate.d2o: 3 of 4 layers stay whole"),
+                    HasSubstr("allocate.whole_first")));
+  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.8"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o", {"allocate.compat=true"}), shape, "0.5"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "2000"), "");  // the prompt fits whole
+}
+
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
 // one.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {

@@ -91,6 +91,8 @@ class Allocator : public Stage {
  public:
   virtual bool needs_scores() const { return false; }
   virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
+  // Why no allotment fits, if so; `input` has neither scores nor views. Asked before anything runs.
+  virtual Status CheckBudget(const AllocationInput&) const { return {}; }
 };
 
 // new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
