@@ -43,7 +43,8 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
     KVG_CHECK(plan.ok(), "a store that was not checked");
     double head = StreamBytes(plan->keys, plan->seal_keys, plan->sinks, entries) +
                   StreamBytes(plan->values, plan->seal_values, plan->sinks, entries);
-    head += static_cast<double>(entries * kPositionBytes);
+    const bool clipped = plan->position == PositionPolicy::kClipped;
+    head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
     if (p.score->ages() && p.trigger->in_decode())
       head += static_cast<double>(entries * kScoreBytes);
     bytes += static_cast<double>(shape.kv_heads) * head;
@@ -113,6 +114,11 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
                              ": keeps keys before rotation, but this model has no rotary "
                              "embedding; use a store with raw_keys off and position "
                              "original"));
+    }
+    if ((plan->raw_keys || plan->latent) && shape.latent_dim > 0) {
+      return BadInput(StrCat(owner,
+                             ": keeps keys before rotation, but latent attention rotates a "
+                             "part of its own; use a store that keeps them rotated"));
     }
     if (plan->latent && (p.prepare == nullptr || !p.prepare->writes_bases())) {
       return BadInput(StrCat(owner,

@@ -266,6 +266,7 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
   ModelShape mla = shape;
   mla.latent_dim = 32;
   EXPECT_EQ(Refusal(Loaded("mla_latent"), mla, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("streaming_llm"), mla, "64"), HasSubstr("latent attention rotates"));
   EXPECT_THAT(Refusal(Loaded("minicache"), SmallShape(1, 2, 2, 64), "none"),
               HasSubstr("store.minicache: shares between layers"));
   EXPECT_THAT(Refusal(Loaded("snapkv_kivi", {"store.id=minicache"}), shape, "0.5"),

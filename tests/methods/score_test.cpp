@@ -145,6 +145,39 @@ TEST(H2oTest, SumsColumnsAndGoesOn) {
   }
 }
 
+TEST(TovaTest, OneRowForAllHeads) {
+  FakeView view(SmallShape(1, 2, 2, 16), 33);
+  view.Randomize(8);
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "tova");
+  const std::vector<float> scores = ScoreWith(*scorer, view);
+  for (int64_t j = 0; j < 33; ++j) {
+    double want = 0;
+    for (int64_t h = 0; h < 4; ++h) want += view.At(h, 32, j) / 4.0;
+    EXPECT_NEAR(scores[j], want, 1e-6);
+    EXPECT_EQ(scores[33 + j], scores[j]);
+  }
+  // A decode step replaces what was there.
+  std::vector<float> later = scores;
+  std::fill(view.step.begin(), view.step.end(), 0.0f);
+  view.step[2 * 33 + 5] = 1;
+  scorer->Age(view, View(later, {2, 33}));
+  for (int64_t i = 0; i < 66; ++i) EXPECT_EQ(later[i], i % 33 == 5 ? 0.25f : 0.0f);
+}
+
+TEST(KeyDiffTest, TheOneThatDiffersComesFirst) {
+  FakeView view(SmallShape(1, 2, 1, 2), 4);
+  view.keys[0] = {1, 0, 5, 0, -3, 0, 2, 0};  // lengths do not matter
+  view.keys[1] = {0, 1, 0, 2, 1, 0, 9, 9};
+  view.SetLength(1, 3);
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "keydiff");
+  const std::vector<float> scores = ScoreWith(*scorer, view);
+  EXPECT_TRUE(AllWithin(std::span(scores).first(4), std::vector<float>{-1, -1, 1, -1}, 1e-6));
+  // The anchor is (1, 2) / 3; what lies beyond a head's length has no part in it.
+  const float twice = 2 / std::sqrt(5.0f), once = 1 / std::sqrt(5.0f);
+  EXPECT_TRUE(
+      AllWithin(std::span(scores).subspan(4, 3), std::vector<float>{-twice, -twice, -once}, 1e-6));
+}
+
 TEST(Recency, CountsPositionsOfRaggedHeads) {
   FakeView view(SmallShape(1, 2), 4);
   view.positions[1] = {0, 1, 9, 0};
