@@ -8,10 +8,9 @@
 // u is the cosine of a key that goes with its nearest key that stays; at first the threshold is the
 // mean u, later alpha * threshold + beta * mean u.
 // Departures of the allocator: the first and last layers, which the reference leaves whole, count
-// in the budget (`compat`: they do not, and shares are rounded down); queries heads are those of
-// the model. Of the reducer: each head holds its own u against the threshold, where the reference
-// averages u over heads that evict different entries; keys and values of all heads of the model's
-// cache are merged, not of its query heads.
+// in the budget (`compat`: they do not, and shares are rounded down). Of the reducer: each head
+// holds its own u against the threshold, where the reference averages u over heads that evict
+// different entries; entries are merged for each KV head, not for each query head.
 #include <algorithm>
 #include <cmath>
 
