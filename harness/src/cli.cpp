@@ -157,6 +157,20 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   actions.emplace_back(command, [score] { return RunScore(*score); });
 }
 
+void AddMethods(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<MethodsOptions>();
+  CLI::App* command =
+      app.add_subcommand("methods", "Every method, or one with its stages and parameters");
+  command->add_option("name", options->name, "a method's id, or the path of a method file");
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter, repeatable: stage.param=value");
+  command->add_flag("--stages", options->stages, "list the stages that method files can name");
+  command->add_option("--methods", options->directory,
+                      "directory of method files; default: shipped");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunMethods(*options); });
+}
+
 void AddDoctor(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand("doctor", "What this machine offers, and what is missing");
@@ -218,6 +232,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddGenerate(app, actions);
   AddTokens(app, actions);
   AddLogits(app, actions);
+  AddMethods(app, actions);
   AddDatasets(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);

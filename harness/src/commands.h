@@ -62,6 +62,14 @@ struct LogitsOptions {
   bool json = false;
 };
 
+struct MethodsOptions {
+  std::string name;       // an id or the path of a method file; "": all
+  std::string directory;  // of method files; "": the shipped ones
+  std::vector<std::string> overrides;
+  bool stages = false;  // every stage instead
+  bool json = false;
+};
+
 struct DoctorOptions {
   bool json = false;
 };
@@ -84,6 +92,7 @@ Status RunGenerate(const GenerateFlags& flags);
 Status RunTokenize(const TokenizeOptions& options);
 Status RunDetokenize(const DetokenizeOptions& options);
 Status RunLogits(const LogitsOptions& options);
+Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);
 

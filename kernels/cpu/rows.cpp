@@ -2,6 +2,9 @@
 // Spreads row kernels over threads.
 #include "kernels/rows.h"
 
+#include <algorithm>
+
+#include "core/rng.h"
 #include "cpu/cpu.h"
 #include "cpu/rows_kernels.h"
 #include "cpu/split_work.h"
@@ -17,6 +20,7 @@ const RowKernels& KernelsOf(Isa isa) {
 // Rough cost of one element, for the choice of whether threads pay; one core.
 constexpr double kMove_ns = 0.1;
 constexpr double kExp_ns = 0.3;
+constexpr double kHash_ns = 20;
 
 float* Row(const Tensor& t, int64_t i) { return t.As<float>() + i * t.stride[0]; }
 void* AnyRow(const Tensor& t, int64_t i) {
@@ -149,8 +153,20 @@ class CpuRows final : public RowOps {
   }
 
   void DoConvert(const Tensor& x, Tensor out) override {
+    if (x.dtype == DType::kI32) {
+      Rows(x, kMove_ns, [&](int64_t i) { std::copy_n(IntRow(x, i), x.shape[1], Row(out, i)); });
+      return;
+    }
     Pieces(x, out, kMove_ns, [&](const void* from, int64_t n, void* to) {
       k_.convert(from, x.dtype, n, to, out.dtype);
+    });
+  }
+
+  void DoUniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out) override {
+    const Rng rng(seed, stream);
+    SplitWork(threads_, counter.shape[0], kHash_ns, [&](int64_t i) {
+      const auto count = static_cast<uint32_t>(counter.i32()[i]);
+      out.f32()[i] = static_cast<float>(rng.At(count)[0] >> 8) * 0x1p-24f;
     });
   }
 

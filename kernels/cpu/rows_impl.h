@@ -73,6 +73,9 @@ KVG_INLINE void WithType(DType type, Body body) {
 struct Relu {
   KVG_INLINE F operator()(F v) const { return Max(F{}, v); }
 };
+struct Exponential {
+  KVG_INLINE F operator()(F v) const { return Exp(v); }
+};
 struct Silu {
   KVG_INLINE F operator()(F v) const { return v / (Exp(-v) + 1.0f); }
 };
@@ -98,6 +101,8 @@ KVG_INLINE void WithActivation(Activation act, Body body) {
       return body(Gelu{});
     case Activation::kGeluTanh:
       return body(GeluTanh{});
+    case Activation::kExp:
+      return body(Exponential{});
   }
 }
 
@@ -262,6 +267,14 @@ void CombineRow(const float* a, const float* b, int64_t n, Binary op, float* out
       return each([](F p, F q) { return p - q; });
     case Binary::kMultiply:
       return each([](F p, F q) { return p * q; });
+    case Binary::kDivide:
+      return each([](F p, F q) { return p / q; });
+    case Binary::kMin:
+      return each([](F p, F q) { return p < q ? p : q; });
+    case Binary::kMax:
+      return each([](F p, F q) { return p > q ? p : q; });
+    case Binary::kLess:
+      return each([](F p, F q) { return p < q ? Splat(1.0f) : F{}; });
   }
 }
 

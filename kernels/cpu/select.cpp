@@ -2,6 +2,7 @@
 #include "kernels/select.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -94,11 +95,18 @@ class CpuSelect final : public SelectOps {
   }
 
   void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
-    Move(index, source.shape[0], out, [&](int64_t i, int64_t at) { CopyRow(source, at, out, i); });
+    Move(index, -1, source.shape[0], out, [&](int64_t i, int64_t at) {
+      if (at < 0) {
+        std::memset(out[i].data, 0, static_cast<size_t>(out.shape[1] * SizeOf(out.dtype)));
+      } else {
+        CopyRow(source, at, out, i);
+      }
+    });
   }
 
   void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
-    Move(index, out.shape[0], source, [&](int64_t i, int64_t at) { CopyRow(source, i, out, at); });
+    Move(index, 0, out.shape[0], source,
+         [&](int64_t i, int64_t at) { CopyRow(source, i, out, at); });
   }
 
   void DoScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight,
@@ -137,6 +145,55 @@ class CpuSelect final : public SelectOps {
     });
   }
 
+  void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) override {
+    const int32_t* begin = sorted.i32();
+    const int32_t* end = begin + sorted.shape[0];
+    SplitWork(threads_, out.shape[1], 20 + static_cast<double>(out.shape[0]), [&](int64_t i) {
+      const int32_t* next = std::upper_bound(begin, end, value.i32()[i]);
+      for (int64_t j = 0; j < out.shape[0]; ++j) {
+        out.i32()[j * out.stride[0] + i] = next < end ? *next++ : -1;
+      }
+    });
+  }
+
+  void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) override {
+    for (int64_t i = 0; i < index.shape[0]; ++i) {
+      for (int64_t k = 0; k < index.shape[1]; ++k) {
+        const int64_t at = index[i].i32()[k];
+        KVG_CHECK(at >= -1 && at * run < n, "MarkRuns: index out of range");
+      }
+    }
+    SplitWork(threads_, index.shape[0], static_cast<double>(index.shape[1] * 4), [&](int64_t i) {
+      auto* row = words[i].As<uint64_t>();
+      const int32_t* at = index[i].i32();
+      for (int64_t k = 0; k < index.shape[1]; ++k) {
+        if (at[k] < 0) continue;
+        const int64_t end = std::min(n, (at[k] + 1) * run);
+        for (int64_t bit = at[k] * run; bit < end;) {
+          const int64_t count = std::min(end - bit, 64 - bit % 64);
+          row[bit / 64] |= (~uint64_t{0} >> (64 - count)) << bit % 64;
+          bit += count;
+        }
+      }
+    });
+  }
+
+  void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {
+    const int64_t n = x.shape[0];
+    const double cost = 2 * kSelect_ns * static_cast<double>(n);
+    SplitWorkByWorker(threads_, x.shape[1], cost, [&](int64_t j, int worker) {
+      float* column = Scratch<float>(worker, n);
+      for (int64_t i = 0; i < n; ++i) column[i] = x.f32()[i * x.stride[0] + j];
+      const auto nth = [&](int64_t place) {
+        std::nth_element(column, column + place, column + n,
+                         [](float a, float b) { return std::isnan(a) ? !std::isnan(b) : a < b; });
+        return column[place];
+      };
+      low.f32()[j] = nth(trim);
+      high.f32()[j] = nth(n - 1 - trim);
+    });
+  }
+
   static void CopyRow(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
     const int64_t size = SizeOf(from.dtype);
     std::memcpy(to.As<char>() + j * to.stride[0] * size,
@@ -146,10 +203,11 @@ class CpuSelect final : public SelectOps {
 
   // copy(i, index[i]) for every row of `list`.
   template <class Copy>
-  void Move(const Tensor& index, int64_t limit, const Tensor& list, const Copy& copy) {
+  void Move(const Tensor& index, int64_t least, int64_t limit, const Tensor& list,
+            const Copy& copy) {
     const int32_t* at = index.i32();
     for (int64_t i = 0; i < list.shape[0]; ++i) {
-      KVG_CHECK(at[i] >= 0 && at[i] < limit, "row index out of range");
+      KVG_CHECK(at[i] >= least && at[i] < limit, "row index out of range");
     }
     const double row_bytes = static_cast<double>(list.shape[1] * SizeOf(list.dtype));
     SplitWork(threads_, list.shape[0], 5 + row_bytes * kMove_ns / 4,

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/rng.h"
 #include "reference/reference.h"
 #include "reference/views.h"
 
@@ -29,6 +30,8 @@ double Apply(Activation act, double x) {
       // 0.5 (1 + tanh), in the form that does not cancel.
       return x / (1 + std::exp(-2 * inner));
     }
+    case Activation::kExp:
+      return std::exp(x);
   }
   return kNan;
 }
@@ -41,6 +44,14 @@ double Apply(Binary op, double a, double b) {
       return a - b;
     case Binary::kMultiply:
       return a * b;
+    case Binary::kDivide:
+      return a / b;
+    case Binary::kMin:
+      return a < b ? a : b;
+    case Binary::kMax:
+      return a > b ? a : b;
+    case Binary::kLess:
+      return a < b ? 1 : 0;
   }
   return kNan;
 }
@@ -211,7 +222,16 @@ class ReferenceRows final : public RowOps {
   }
 
   void DoConvert(const Tensor& x, Tensor out) override {
-    ForEach(out, [&](int64_t i, int64_t j) { return At(x, i, j); });
+    ForEach(out, [&](int64_t i, int64_t j) {
+      return x.dtype == DType::kI32 ? static_cast<double>(x[i].i32()[j]) : At(x, i, j);
+    });
+  }
+
+  void DoUniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out) override {
+    for (int64_t i = 0; i < counter.shape[0]; ++i) {
+      const uint32_t word = Rng(seed, stream).At(static_cast<uint32_t>(counter.i32()[i]))[0];
+      out.f32()[i] = static_cast<float>(std::floor(word / 256.0) / 16777216.0);
+    }
   }
 
   template <class Value>

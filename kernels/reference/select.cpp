@@ -43,7 +43,13 @@ class ReferenceSelect final : public SelectOps {
   }
 
   void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
-    for (int64_t i = 0; i < out.shape[0]; ++i) CopyRow(source, index.i32()[i], out, i);
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      if (index.i32()[i] == -1) {
+        std::memset(out[i].data, 0, static_cast<size_t>(out.shape[1] * SizeOf(out.dtype)));
+      } else {
+        CopyRow(source, index.i32()[i], out, i);
+      }
+    }
   }
 
   void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
@@ -77,6 +83,41 @@ class ReferenceSelect final : public SelectOps {
         }
         Put(out, i, j, mode == Pooling::kAverage ? sum / static_cast<double>(kernel) : top);
       }
+    }
+  }
+
+  void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) override {
+    for (int64_t i = 0; i < out.shape[1]; ++i) {
+      int64_t found = 0;
+      for (int64_t k = 0; k < sorted.shape[0] && found < out.shape[0]; ++k) {
+        if (sorted.i32()[k] > value.i32()[i]) out[found++].i32()[i] = sorted.i32()[k];
+      }
+      for (; found < out.shape[0]; ++found) out[found].i32()[i] = -1;
+    }
+  }
+
+  void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) override {
+    for (int64_t i = 0; i < index.shape[0]; ++i) {
+      auto* row = words[i].As<uint64_t>();
+      for (int64_t k = 0; k < index.shape[1]; ++k) {
+        const int64_t at = index[i].i32()[k];
+        if (at == -1) continue;
+        KVG_CHECK(at >= 0 && at * run < n, "MarkRuns: index out of range");
+        for (int64_t bit = at * run; bit < std::min(n, (at + 1) * run); ++bit) {
+          row[bit / 64] |= uint64_t{1} << bit % 64;
+        }
+      }
+    }
+  }
+
+  void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {
+    std::vector<double> column(static_cast<size_t>(x.shape[0]));
+    for (int64_t j = 0; j < x.shape[1]; ++j) {
+      for (int64_t i = 0; i < x.shape[0]; ++i) column[i] = At(x, i, j);
+      std::sort(column.begin(), column.end(),
+                [](double a, double b) { return std::isnan(a) ? !std::isnan(b) : a < b; });
+      low.f32()[j] = static_cast<float>(column[trim]);
+      high.f32()[j] = static_cast<float>(column[column.size() - 1 - trim]);
     }
   }
 };

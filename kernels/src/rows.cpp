@@ -171,9 +171,19 @@ void RowOps::ArgMax(const Tensor& x, Tensor out) {
 
 void RowOps::Convert(const Tensor& x, Tensor out) {
   constexpr const char* kOp = "Convert";
-  KVG_OP_CHECK(IsFloatRows(x) && IsFloatRows(out), kOp, x, out);
+  const bool from_int = IsRows(x, DType::kI32) && IsRows(out, DType::kF32);
+  KVG_OP_CHECK(from_int || (IsFloatRows(x) && IsFloatRows(out)), kOp, x, out);
   KVG_OP_CHECK(SameShape(x, out) && SameDevice({x, out}), kOp, x, out);
   ForFolded(kOp, x, out, [&](const Tensor& from, const Tensor& to) { DoConvert(from, to); });
+}
+
+void RowOps::Uniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out) {
+  constexpr const char* kOp = "Uniform";
+  KVG_OP_CHECK(counter.rank == 1 && IsVector(counter, DType::kI32, counter.shape[0]), kOp, counter,
+               out);
+  KVG_OP_CHECK(IsVector(out, DType::kF32, counter.shape[0]) && SameDevice({counter, out}), kOp,
+               counter, out);
+  if (out.Numel() > 0) DoUniform(seed, stream, counter, out);
 }
 
 }  // namespace kvgauge

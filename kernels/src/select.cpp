@@ -57,4 +57,34 @@ void SelectOps::Pool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) 
   if (x.Numel() > 0) DoPool(x, kernel, mode, out);
 }
 
+void SelectOps::Following(const Tensor& sorted, const Tensor& value, Tensor out) {
+  constexpr const char* kOp = "Following";
+  KVG_OP_CHECK(sorted.rank == 1 && IsVector(sorted, DType::kI32, sorted.shape[0]), kOp, sorted,
+               value, out);
+  KVG_OP_CHECK(value.rank == 1 && IsVector(value, DType::kI32, value.shape[0]), kOp, sorted, value,
+               out);
+  KVG_OP_CHECK(IsMatrix(out, DType::kI32) && out.shape[1] == value.shape[0], kOp, sorted, value,
+               out);
+  KVG_OP_CHECK(SameDevice({sorted, value, out}), kOp, sorted, value, out);
+  if (out.Numel() > 0) DoFollowing(sorted, value, out);
+}
+
+void SelectOps::MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) {
+  constexpr const char* kOp = "MarkRuns";
+  KVG_OP_CHECK(IsMatrix(index, DType::kI32) && IsMatrix(words, DType::kI64), kOp, index, words);
+  KVG_OP_CHECK(index.shape[0] == words.shape[0] && words.shape[1] == (n + 63) / 64, kOp, index,
+               words);
+  KVG_OP_CHECK(run > 0 && SameDevice({index, words}), kOp, index, words);
+  if (index.Numel() > 0 && n > 0) DoMarkRuns(index, run, n, words);
+}
+
+void SelectOps::ColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) {
+  constexpr const char* kOp = "ColumnRanges";
+  KVG_OP_CHECK(IsMatrix(x, DType::kF32) && trim >= 0 && 2 * trim < x.shape[0], kOp, x, low, high);
+  KVG_OP_CHECK(IsVector(low, DType::kF32, x.shape[1]) && IsVector(high, DType::kF32, x.shape[1]),
+               kOp, x, low, high);
+  KVG_OP_CHECK(SameDevice({x, low, high}), kOp, x, low, high);
+  if (x.Numel() > 0) DoColumnRanges(x, trim, low, high);
+}
+
 }  // namespace kvgauge

@@ -73,8 +73,9 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 }
 
 TEST_F(CliTest, HelpTexts) {
-  for (const char* command : {"", "inspect", "generate", "tokenize", "detokenize", "logits",
-                              "tasks", "sample", "score", "doctor", "bench", "bench runner"}) {
+  for (const char* command :
+       {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
+        "score", "doctor", "bench", "bench runner"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -159,6 +160,41 @@ TEST_F(CliTest, ScoresAFileOfPredictions) {
   const Outcome unknown = Run(StrCat("score --metric qa_f2 --pairs ", pairs));
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
+}
+
+TEST_F(CliTest, MethodsAreListedAndExplained) {
+  const Outcome list = Run("methods");
+  ASSERT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("score.snapkv allocate.uniform reduce.top_k store.plain"));
+  EXPECT_THAT(list.out, HasSubstr("arXiv:2402.02750"));
+
+  const Outcome one = Run("methods adakv --set allocate.alpha=0.5");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("allocate.alpha"));
+  EXPECT_THAT(one.out, HasSubstr("real in [0, 1], default 0.2"));
+  EXPECT_THAT(one.out, HasSubstr("attention of the last 32 rows"));
+  EXPECT_THAT(one.out, HasSubstr("departures from the reference"));
+
+  const Outcome json = Run("methods kivi_2bit --json");
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const Result<Json> parsed = ParseJson(json.out, "methods");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ((*parsed)["stages"][0]["values"]["residual"], 128);
+  EXPECT_EQ((*parsed)["takes_budget"], false);
+
+  const Outcome stages = Run("methods --stages --json");
+  const Result<Json> specs = ParseJson(stages.out, "stages");
+  ASSERT_TRUE(specs.ok()) << specs.error().message;
+  EXPECT_GT(specs->size(), 20u);
+
+  for (const auto& [arguments, part] : std::vector<std::pair<std::string, std::string>>{
+           {"methods snapvk", "did you mean 'snapkv'"},
+           {"methods snapkv --set score.windw=2", "did you mean 'window'"},
+           {"methods --set score.window=2", "needs the name of a method"}}) {
+    const Outcome wrong = Run(arguments);
+    EXPECT_EQ(wrong.exit_code, 2) << arguments;
+    EXPECT_THAT(wrong.err, HasSubstr(part));
+  }
 }
 
 TEST_F(CliTest, ListsTasksAndShowsSamples) {

@@ -65,6 +65,8 @@ double ActivationBound(Activation act, double x, double want) {
       return Ulps(8, want);
     case Activation::kGelu:
       return 4 * kRound * std::abs(x);
+    case Activation::kExp:
+      return Ulps(3, want);
     case Activation::kGeluTanh:  // the exponent is off by a few ulps of itself
       return Ulps(8 + 8 * std::abs(x) * (1 + 0.045 * x * x), want);
   }
@@ -119,8 +121,8 @@ std::vector<OpCase> Table() {
          [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) { ops.Convert(x, out); },
          Exact});
   }
-  for (const Activation act :
-       {Activation::kRelu, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+  for (const Activation act : {Activation::kRelu, Activation::kSilu, Activation::kGelu,
+                               Activation::kGeluTanh, Activation::kExp}) {
     table.push_back(
         {StrCat("Activate ", static_cast<int>(act)), DType::kF32, 1,
          [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
@@ -128,7 +130,8 @@ std::vector<OpCase> Table() {
          },
          [act](const RowFacts&, double x, double want) { return ActivationBound(act, x, want); }});
   }
-  for (const Binary op : {Binary::kAdd, Binary::kSubtract, Binary::kMultiply}) {
+  for (const Binary op : {Binary::kAdd, Binary::kSubtract, Binary::kMultiply, Binary::kDivide,
+                          Binary::kMin, Binary::kMax, Binary::kLess}) {
     table.push_back({StrCat("Combine row ", static_cast<int>(op)), DType::kF32, 1,
                      [op](RowOps& ops, const Tensor& x, const Tensor& w, Tensor out) {
                        ops.Combine(x, Flat(w), op, out);
@@ -334,6 +337,23 @@ TEST_F(EveryRowBackend, HandWorked) {
     EXPECT_TRUE(AllWithin(activate(Activation::kGeluTanh),
                           std::vector<float>{-0.0036373920f, -0.15428599f, 0, 0.84119199f, 20},
                           2e-7));
+    act = Matrix::Rows({{-3, -0.5f, 0, 1, 5}});
+    EXPECT_TRUE(AllWithin(activate(Activation::kExp),
+                          std::vector<float>{0.049787068f, 0.60653066f, 1, 2.7182818f, 148.41316f},
+                          4e-5));
+
+    const Matrix a = Matrix::Rows({{6, -2, kNan, 1}}), b = Matrix::Rows({{4, -8, 3, kNan}});
+    const auto combine = [&](Binary op) {
+      return Through(
+          a, [&](Tensor from, Tensor to) { ops->Combine(from, b.view(), op, to); }, 4);
+    };
+    EXPECT_TRUE(
+        AllWithin(combine(Binary::kDivide), std::vector<float>{1.5f, 0.25f, kNan, kNan}, 0));
+    EXPECT_TRUE(AllWithin(combine(Binary::kMin), std::vector<float>{4, -8, 3, kNan}, 0));
+    EXPECT_TRUE(AllWithin(combine(Binary::kMax), std::vector<float>{6, -2, 3, kNan}, 0));
+    EXPECT_TRUE(AllWithin(combine(Binary::kLess), std::vector<float>{0, 0, 0, 0}, 0));
+    ops->Combine(View(half, {1, 2}), View(ones, {1, 2}), Binary::kLess, View(out, {1, 2}));
+    EXPECT_THAT(out, ::testing::ElementsAre(1, 0));
 
     Matrix cap = Matrix::Rows({{0, 30, -1e6f, kInf}});
     EXPECT_TRUE(AllWithin(Through(
@@ -351,6 +371,37 @@ TEST_F(EveryRowBackend, HandWorked) {
     EXPECT_THAT(reduce(Reduction::kMax), ::testing::ElementsAre(3, 2));
     EXPECT_THAT(reduce(Reduction::kMin), ::testing::ElementsAre(1, -4));
     EXPECT_THAT(reduce(Reduction::kSumSquares), ::testing::ElementsAre(10, 20));
+  }
+}
+
+TEST_F(EveryRowBackend, UniformIsOneFunctionOfItsNumbers) {
+  const int64_t n = 5000;
+  std::vector<int32_t> counter(n);
+  for (int64_t i = 0; i < n; ++i) counter[i] = static_cast<int32_t>(7 * i - 20);
+  std::vector<float> want(n), got(n), other(n);
+  backends.back().ops->Uniform(5, 6, View(counter, {n}), View(want, {n}));
+  EXPECT_EQ(want[3], static_cast<float>(Rng(5, 6).At(1)[0] >> 8) / 16777216.0f);
+  double sum = 0;
+  for (const float v : want) {
+    ASSERT_GE(v, 0);
+    ASSERT_LT(v, 1);
+    sum += v;
+  }
+  EXPECT_NEAR(sum / n, 0.5, 0.02);
+  for (const auto& [name, ops] : backends) {
+    ops->Uniform(5, 6, View(counter, {n}), View(got, {n}));
+    EXPECT_TRUE(SameBits(got, want)) << name;
+    ops->Uniform(5, 7, View(counter, {n}), View(other, {n}));
+    EXPECT_NE(other, want) << name;
+  }
+}
+
+TEST_F(EveryRowBackend, ConvertsPositions) {
+  const std::vector<int32_t> positions = {0, 5, -1, 16777216, 131071, 7, 8, 9, 10, 11};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out(10);
+    ops->Convert(View(positions, {2, 5}), View(out, {2, 5}));
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], positions[i]) << name;
   }
 }
 

@@ -138,6 +138,98 @@ TEST_F(EverySelectBackend, MovesRowsOfAnyType) {
   }
 }
 
+TEST_F(EverySelectBackend, GatherOfNothingIsZero) {
+  const std::vector<float> table = {1, 2, 3, 4};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out(6, 9.0f);
+    ops->Gather(View(table, {2, 2}), View(std::vector<int32_t>{1, -1, 0}, {3}), View(out, {3, 2}));
+    EXPECT_THAT(out, ::testing::ElementsAre(3, 4, 0, 0, 1, 2)) << name;
+  }
+}
+
+TEST_F(EverySelectBackend, FollowingHandWorked) {
+  const std::vector<int32_t> sorted = {0, 3, 4, 9}, value = {-5, 0, 3, 5, 9};
+  for (const auto& [name, ops] : backends) {
+    std::vector<int32_t> out(10, 77);
+    ops->Following(View(sorted, {4}), View(value, {5}), View(out, {2, 5}));
+    EXPECT_THAT(out, ::testing::ElementsAre(0, 3, 4, 9, -1, 3, 4, 9, -1, -1)) << name;
+  }
+}
+
+TEST_F(EverySelectBackend, FollowingAgreesWithTwin) {
+  for (const int64_t size : {1, 2, 50, 700}) {
+    std::vector<int32_t> sorted(size), value(333);
+    for (int64_t i = 0; i < size; ++i) sorted[i] = static_cast<int32_t>(3 * i + i % 3);
+    for (int64_t i = 0; i < 333; ++i) value[i] = static_cast<int32_t>(i * 17 % 2200 - 50);
+    std::vector<int32_t> want(9 * 333), got(9 * 333);
+    twin->Following(View(sorted, {size}), View(value, {333}), View(want, {9, 333}));
+    for (const auto& [name, ops] : backends) {
+      ops->Following(View(sorted, {size}), View(value, {333}), View(got, {9, 333}));
+      EXPECT_EQ(got, want) << name;
+    }
+  }
+}
+
+std::vector<uint64_t> Marks(SelectOps& ops, const std::vector<int32_t>& index, int64_t rows,
+                            int64_t run, int64_t n) {
+  const int64_t count = (n + 63) / 64;
+  std::vector<uint64_t> words(rows * count);
+  ops.MarkRuns(View(index, {rows, static_cast<int64_t>(index.size()) / rows}), run, n,
+               Tensor(words.data(), DType::kI64, {rows, count}));
+  return words;
+}
+
+TEST_F(EverySelectBackend, MarkRunsHandWorked) {
+  for (const auto& [name, ops] : backends) {
+    // Runs of 4: entries 4..7 and 68..69 of 70; the second row marks nothing but entry 0..3.
+    EXPECT_THAT(Marks(*ops, {1, 17, -1, 0}, 2, 4, 70), ::testing::ElementsAre(0xf0, 0x30, 0xf, 0))
+        << name;
+    EXPECT_THAT(Marks(*ops, {1}, 1, 64, 130), ::testing::ElementsAre(0, ~uint64_t{0}, 0)) << name;
+    EXPECT_THAT(Marks(*ops, {0}, 1, 100, 130),
+                ::testing::ElementsAre(~uint64_t{0}, (uint64_t{1} << 36) - 1, 0))
+        << name;
+  }
+}
+
+TEST_F(EverySelectBackend, MarkRunsAgreesWithTwin) {
+  for (const int64_t run : {1, 3, 16, 48, 200}) {
+    for (const int64_t n : {1, 63, 64, 65, 1000}) {
+      const int64_t runs = (n + run - 1) / run;
+      std::vector<int32_t> index;
+      for (int64_t i = 0; i < 4 * 9; ++i)
+        index.push_back(static_cast<int32_t>(i * 31 % (runs + 1)) - 1);
+      const std::vector<uint64_t> want = Marks(*twin, index, 4, run, n);
+      for (const auto& [name, ops] : backends) {
+        EXPECT_EQ(Marks(*ops, index, 4, run, n), want) << name << " run " << run << " n " << n;
+      }
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, ColumnRangesAgreesWithTwin) {
+  for (const int64_t n : {1, 2, 3, 64, 1001}) {
+    for (const int64_t trim : {int64_t{0}, int64_t{1}, n / 3}) {
+      if (2 * trim >= n) continue;
+      const int64_t d = 37;
+      std::vector<float> values = RandomValues(n * d, 8);
+      values[0] = kNan;
+      const Matrix x = Matrix::Of(values, d, 2);
+      std::vector<float> low(d), high(d), want_low(d), want_high(d);
+      twin->ColumnRanges(x.view(), trim, View(want_low, {d}), View(want_high, {d}));
+      if (n == 1001 && trim == 0) {
+        float least = kInf;
+        for (int64_t i = 0; i < n; ++i) least = std::min(least, values[i * d + 5]);
+        EXPECT_EQ(want_low[5], least);
+      }
+      for (const auto& [name, ops] : backends) {
+        ops->ColumnRanges(x.view(), trim, View(low, {d}), View(high, {d}));
+        EXPECT_TRUE(AllWithin(low, want_low, 0)) << name << " n " << n << " trim " << trim;
+        EXPECT_TRUE(AllWithin(high, want_high, 0)) << name << " n " << n << " trim " << trim;
+      }
+    }
+  }
+}
+
 TEST_F(EverySelectBackend, ScatterAddHandWorked) {
   const std::vector<float> source = {1, 2, 10, 20, 100, 200}, weight = {1, 0.5f, 2};
   for (const auto& [name, ops] : backends) {

@@ -19,9 +19,17 @@ enum class RopeLayout {
   kInterleaved,  // pairs (2i, 2i + 1)
 };
 enum class RopeDirection { kForward, kInverse };
-enum class Activation { kRelu, kSilu, kGelu /* erf */, kGeluTanh };
+enum class Activation { kRelu, kSilu, kGelu /* erf */, kGeluTanh, kExp /* x <= 88 */ };
 enum class Reduction { kSum, kMean, kMax, kMin, kSumSquares };
-enum class Binary { kAdd, kSubtract, kMultiply };
+enum class Binary {
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kMin,   // a where a < b, else b; so b where either is NaN
+  kMax,   // a where a > b, else b
+  kLess,  // 1 where a < b, else 0
+};
 
 class RowOps {
  public:
@@ -68,8 +76,13 @@ class RowOps {
   // out: [m] i32, lowest index among equals; NaN never wins unless all are NaN (then 0).
   void ArgMax(const Tensor& x, Tensor out);
 
-  // Conversion between float dtypes, round to nearest even. Same shape, rows may be strided.
+  // Conversion between float dtypes, or from i32 to f32, round to nearest even. Same shape, rows
+  // may be strided.
   void Convert(const Tensor& x, Tensor out);
+
+  // out[i]: uniform in [0, 1), 24 bits, a function of seed, stream and counter[i] alone; the same
+  // bits on every backend. counter: [n] i32; out: [n].
+  void Uniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out);
 
  private:
   virtual void DoRmsNorm(const Tensor& x, const Tensor& weight, float weight_offset, float eps,
@@ -91,6 +104,7 @@ class RowOps {
   virtual void DoReduceColumns(const Tensor& x, Reduction kind, Tensor out) = 0;
   virtual void DoArgMax(const Tensor& x, Tensor out) = 0;
   virtual void DoConvert(const Tensor& x, Tensor out) = 0;
+  virtual void DoUniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out) = 0;
 };
 
 }  // namespace kvgauge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing and moving entries: top-k, gather, scatter, pooling.
+// Choosing and moving entries: top-k, gather, scatter, pooling, what follows, what a channel spans.
 // Tensors are f32 unless said otherwise; rows of matrices may be strided. An index or count out of
 // range is a broken precondition; on the host it is checked.
 #pragma once
@@ -25,7 +25,8 @@ class SelectOps {
   // is filled with -1.
   void TopK(const Tensor& scores, const Tensor& counts, Tensor out);
 
-  // out[i, :] = source[index[i], :]. Any dtype; source: [n, d]; index: [m] i32 in range.
+  // out[i, :] = source[index[i], :]. Any dtype; source: [n, d]; index: [m] i32 in range, or -1: a
+  // row of zeros.
   void Gather(const Tensor& source, const Tensor& index, Tensor out);
   // out[index[i], :] = source[i, :]. Any dtype; indices distinct.
   void Scatter(const Tensor& source, const Tensor& index, Tensor out);
@@ -37,6 +38,19 @@ class SelectOps {
   // length stays. x, out: [rows, n]; out is not x.
   void Pool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out);
 
+  // out[j, i] = the (j+1)-th of the values in `sorted` that are greater than value[i], or -1 where
+  // there are fewer. sorted: [k] i32 ascending; value: [n] i32; out: [count, n] i32.
+  void Following(const Tensor& sorted, const Tensor& value, Tensor out);
+
+  // Sets bits [run * i, run * (i + 1)) below n for every i of a row of `index`; -1 is skipped. Bit
+  // e of word p stands for 64 p + e. index: [rows, k] i32; words: [rows, ceil(n / 64)] i64, other
+  // bits stay.
+  void MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words);
+
+  // The range of each column without its `trim` smallest and `trim` largest values, 2 trim < n.
+  // x: [n, d]; low, high: [d]. NaN counts as the smallest.
+  void ColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high);
+
  private:
   virtual void DoTopK(const Tensor& scores, const Tensor& counts, Tensor out) = 0;
   virtual void DoGather(const Tensor& source, const Tensor& index, Tensor out) = 0;
@@ -44,6 +58,9 @@ class SelectOps {
   virtual void DoScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight,
                             Tensor out) = 0;
   virtual void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) = 0;
+  virtual void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) = 0;
+  virtual void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) = 0;
+  virtual void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) = 0;
 };
 
 }  // namespace kvgauge

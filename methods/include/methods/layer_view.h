@@ -29,10 +29,12 @@ class LayerView {
   // For random choices: equal for equal (run seed, sample), whatever else runs.
   virtual uint64_t seed() const = 0;
 
-  virtual Tensor Positions(int64_t head) = 0;  // [length] i32, original positions
-  virtual Tensor Keys(int64_t head) = 0;       // [length, key_dim], rotated as attention sees them
-  virtual Tensor RawKeys(int64_t head) = 0;    // [length, key_dim], before rotation
-  virtual Tensor Values(int64_t head) = 0;     // [length, value_dim]
+  // Of one head: entries from `first` on, so n = length - first rows.
+  virtual Tensor Positions(int64_t head, int64_t first = 0) = 0;  // [n] i32, original positions
+  // [n, key_dim], rotated as attention sees them
+  virtual Tensor Keys(int64_t head, int64_t first = 0) = 0;
+  virtual Tensor RawKeys(int64_t head, int64_t first = 0) = 0;  // [n, key_dim], before rotation
+  virtual Tensor Values(int64_t head, int64_t first = 0) = 0;   // [n, value_dim]
 
   // After prefill only, when all heads hold the whole prompt.
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]

@@ -43,10 +43,14 @@ struct Method {
   std::vector<std::string> departures;
   bool takes_budget = false;
   bool experimental = false;
-  // Entries that are never given up: the first `sinks`, the last `recent`.
+  // Entries that are never given up: the first `sinks`, the last `recent`, or as many of the last
+  // as make up `recent_share` of a head's entries, where that is more.
   int64_t sinks = 0, recent = 0;
+  double recent_share = 0.0;
+  // `store` is always there; score, allocate, reduce and trigger are, or are not, all together.
   std::optional<StageChoice> prepare, score, allocate, reduce, store, read, trigger;
 
+  // Of all stages. Signals of decode steps only where something uses them there.
   Needs needs() const;
   // Every stage with its version and every parameter, canonical: part of a cell's key.
   Json ToJson() const;
@@ -77,9 +81,14 @@ Pipeline MakePipeline(const Method& method);
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
 
-// Entries each head may hold on average for a prompt of that length; `length` when the method takes
-// no budget. Precondition: CheckMethod.
-int64_t EntriesPerHead(const Method& method, const ModelShape& shape, const Budget& budget,
+// What each head may hold for a prompt of `length`.
+struct Allowance {
+  int64_t entries = 0;            // on average, protected ones included
+  int64_t sinks = 0, recent = 0;  // protected, together at most `entries`
+};
+// All of `length` when the method takes no budget; never less than what is protected. Precondition:
+// CheckMethod.
+Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
                        int64_t length);
 
 }  // namespace kvgauge

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/params.h"
+#include "core/result.h"
 #include "methods/stages.h"
 
 namespace kvgauge {
@@ -18,20 +19,26 @@ std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 
 struct StageSpec {
   StageKind kind = StageKind::kScore;
-  std::string id;     // the file's stem
-  int version = 1;    // raised whenever its output would move; part of every cell's key
-  std::string paper;  // "arXiv:2404.14469", or empty for a plain building block
-  std::string summary;
-  std::vector<std::string> departures;  // every known one from the reference implementation
-  std::string bytes;                    // formula of what it adds to the cache, or empty
-  std::vector<ParamSpec> params;
-  std::function<std::unique_ptr<Stage>(const Params&)> make;
+  std::string id = {};     // the file's stem
+  int version = 1;         // raised whenever its output would move; part of every cell's key
+  std::string paper = {};  // "arXiv:2404.14469", or empty for a plain building block
+  std::string summary = {};
+  std::vector<std::string> departures = {};  // every known one from the reference implementation
+  std::string bytes = {};                    // formula of what it adds to the cache, or empty
+  std::vector<ParamSpec> params = {};
+  std::function<std::unique_ptr<Stage>(const Params&)> make = {};
 };
 
 // A second registration of (kind, id) aborts at the start.
 struct StageRegistrar {
   explicit StageRegistrar(StageSpec spec);
 };
+
+// Makes a stage of type T from its parameters.
+template <class T>
+std::function<std::unique_ptr<Stage>(const Params&)> Make() {
+  return [](const Params& params) { return std::make_unique<T>(params); };
+}
 
 // Sorted by kind, then id.
 std::vector<const StageSpec*> AllStages();
@@ -40,5 +47,6 @@ Result<const StageSpec*> FindStage(StageKind kind, std::string_view id);
 
 }  // namespace kvgauge
 
+// In namespace kvgauge, in an unnamed one.
 #define KVG_REGISTER_STAGE(...) \
-  static const ::kvgauge::StageRegistrar kvg_stage_registrar_ { __VA_ARGS__ }
+  const StageRegistrar KVG_CONCAT_(kvg_stage_registrar_, __LINE__) { __VA_ARGS__ }

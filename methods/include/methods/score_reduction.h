@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "core/params.h"
-#include "kernels/ops.h"
+#include "core/result.h"
 #include "kernels/select.h"
+#include "methods/layer_view.h"
 
 namespace kvgauge {
 
@@ -19,11 +20,13 @@ struct ScoreReduction {
   bool pool_first = false;  // before the group is reduced (differs for max pooling only)
 
   // "group", "kernel", "pool", "order", with these defaults.
-  static std::vector<ParamSpec> Declare(const ScoreReduction& defaults);
+  static std::vector<ParamSpec> Declare(const ScoreReduction& defaults,
+                                        std::vector<ParamSpec> others = {});
   static ScoreReduction From(const Params& params);
 
-  // rows: [query_heads, n] f32, overwritten; out: [kv_heads, n].
-  void Apply(Ops& ops, Tensor rows, Tensor out) const;
+  Status Check() const;
+  // rows: [query_heads, n] f32; out: [kv_heads, n], may be strided. Working memory is the view's.
+  void Apply(LayerView& view, const Tensor& rows, Tensor out) const;
 };
 
 }  // namespace kvgauge

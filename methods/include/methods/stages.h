@@ -55,14 +55,21 @@ class WeightView {
 class Prepare : public Stage {
  public:
   virtual Status Transform(WeightView& weights) const = 0;
+  // Of the model it leaves behind. Precondition: Check.
+  virtual ModelShape ShapeAfter(const ModelShape& shape) const { return shape; }
+  virtual bool writes_bases() const { return false; }
 };
 
 // Importance of each entry, higher is kept.
 class Scorer : public Stage {
  public:
-  // out: [kv_heads, width].
+  // out: [kv_heads, width], zero on entry; finite. Called after prefill; where any_time() also
+  // whenever the trigger acts.
   virtual void Score(LayerView& view, Tensor out) const = 0;
-  // Whether scores change over decode steps. Then they are kept beside the entries (and counted).
+  // Whether Score sees nothing that is known after prefill only.
+  virtual bool any_time() const { return false; }
+  // Whether scores change over decode steps. Then they are kept beside the entries (and counted),
+  // if the trigger acts in decode.
   virtual bool ages() const { return false; }
   // After a decode step. scores: [kv_heads, width] running values; that of the newest entry is 0.
   virtual void Age(LayerView& view, Tensor scores) const;
@@ -73,17 +80,19 @@ struct AllocationInput {
   const ModelShape* shape = nullptr;
   int64_t length = 0;    // entries every head holds now
   int64_t per_head = 0;  // what the budget gives each head on average, protected ones included
-  int64_t protected_entries = 0;      // per head; their scores are +inf
-  std::span<const Tensor> scores;     // [layers] of [kv_heads, length]; empty unless needs_scores
-  std::span<LayerView* const> views;  // [layers]
+  int64_t protected_entries = 0;        // per head; their scores are +inf; at most per_head
+  std::span<const Tensor> scores = {};  // [layers] of [kv_heads, length]; empty unless needs_scores
+  std::span<LayerView* const> views = {};  // [layers]
 };
-// entries[layer][kv_head], in [protected_entries, length].
+// entries[layer][kv_head], each in [protected_entries, length].
 using Allotment = std::vector<std::vector<int64_t>>;
 
 class Allocator : public Stage {
  public:
   virtual bool needs_scores() const { return false; }
   virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
+  // Why no allotment fits, if so; `input` has neither scores nor views. Asked before anything runs.
+  virtual Status CheckBudget(const AllocationInput&) const { return {}; }
 };
 
 // new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
@@ -151,14 +160,21 @@ struct StorePlan {
   double share_weight = 0.5;
   double share_retain = 0.0;
   Tier tier = Tier::kDevice;
+  // Ranges for a key codec whose channels' ranges are fixed ahead: [kv_heads, key_dim] f32, set by
+  // Calibrate; row h is for head h. Of rotated keys, or of raw ones with raw_keys.
+  Tensor key_low, key_high;
 };
 
 class Store : public Stage {
  public:
   virtual Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const = 0;
+  // What a codec needs from the entries themselves. After reducing, before anything is coded; once
+  // for each layer. Tensors belong to the view.
+  virtual void Calibrate(LayerView&, StorePlan&) const {}
 };
 
-// Chooses at each decode step which entries take part. Nothing is evicted.
+// Chooses at each decode step which entries take part. Itself it evicts nothing; where a reducer
+// does, Begin is called again afterwards.
 class Reader : public Stage {
  public:
   struct State {
@@ -178,8 +194,11 @@ class Reader : public Stage {
 class Trigger : public Stage {
  public:
   virtual bool AfterPrefill() const = 0;
-  // After a decode step: `steps` so far; `longest` head and the `allotted` of its layer.
-  virtual bool AfterStep(int64_t steps, int64_t longest, int64_t allotted) const = 0;
+  // After a decode step, layer by layer: `steps` so far; by how much that head of the layer which
+  // exceeds its allotment most does so (negative where all are below).
+  virtual bool AfterStep(int64_t steps, int64_t excess) const = 0;
+  // Whether AfterStep can be true.
+  virtual bool in_decode() const = 0;
 };
 
 }  // namespace kvgauge

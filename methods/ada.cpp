@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads of a layer share its budget by where the layer's best entries are.
+//
+// Paper: Ada-KV, arXiv:2407.11550. Needs the scores. With B entries beside the protected ones in
+// each of H heads, the best H * B of the layer are counted by head; a head gets `alpha` of B and
+// the rest by its count. alpha 1 is uniform, alpha 0 keeps the layer's best entries.
+// Departures: the sum over heads is exactly H * B, where the reference rounds each head by itself
+// (`compat`); its optional weighting of heads by their concentrated mass is left out.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/apportion.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class Ada final : public Allocator {
+ public:
+  explicit Ada(const Params& params)
+      : alpha_(params.Real("alpha")), compat_(params.Bool("compat")) {}
+
+  bool needs_scores() const override { return true; }
+
+  Result<Allotment> Allocate(const AllocationInput& input) const override {
+    const int64_t heads = input.shape->kv_heads, kept = input.protected_entries;
+    const int64_t base = std::min(input.per_head, input.length) - kept;
+    Allotment allotment;
+    for (int64_t l = 0; l < input.shape->layers; ++l) {
+      if (base + kept == input.length) {
+        allotment.emplace_back(static_cast<size_t>(heads), input.length);
+        continue;
+      }
+      std::vector<double> shares;
+      for (const float best : BestByHead(*input.views[l], input.scores[l], base + kept)) {
+        const double own = static_cast<double>(best) - static_cast<double>(kept);
+        shares.push_back(own * (1 - alpha_) + (compat_
+                                                   ? std::floor(static_cast<double>(base) * alpha_)
+                                                   : static_cast<double>(base) * alpha_));
+      }
+      std::vector<int64_t> entries(static_cast<size_t>(heads));
+      if (compat_) {
+        for (int64_t h = 0; h < heads; ++h) {
+          entries[h] = static_cast<int64_t>(std::nearbyint(shares[h]));
+        }
+      } else {
+        entries = Apportion(shares, heads * base, 0, input.length - kept);
+      }
+      for (int64_t& count : entries) count += kept;
+      allotment.push_back(entries);
+    }
+    return allotment;
+  }
+
+ private:
+  // How many of the layer's `per_head` * heads best entries each head holds. Protected ones are
+  // among them, as they score +inf.
+  static std::vector<float> BestByHead(LayerView& view, const Tensor& scores, int64_t per_head) {
+    Ops& ops = view.ops();
+    const int64_t heads = scores.shape[0], length = scores.shape[1], best = heads * per_head;
+    const auto count = static_cast<int32_t>(best);
+    Tensor index = view.Scratch(DType::kI32, {best});
+    ops.select->TopK(scores.Reshape({1, heads * length}), Upload(view, std::span(&count, 1)),
+                     index.Reshape({1, best}));
+    Tensor chosen = view.Scratch(DType::kF32, {heads, length});
+    ops.select->Scatter(AsColumn(Filled(view, best, 1.0f)), index,
+                        chosen.Reshape({heads * length, 1}));
+    Tensor sums = view.Scratch(DType::kF32, {heads});
+    ops.rows->ReduceRows(chosen, Reduction::kSum, sums);
+    return Fetch(ops, sums);
+  }
+
+  double alpha_;
+  bool compat_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kAllocate,
+    .id = "ada",
+    .paper = "arXiv:2407.11550",
+    .summary = "heads share a layer's budget by where its best entries are",
+    .departures = {"the sum over heads is exactly the budget; compat rounds as the reference does",
+                   "heads are not weighted by their concentrated mass"},
+    .params = {RealParam("alpha", 0.2, 0, 1, "share of the budget that every head gets anyway"),
+               BoolParam("compat", false, "round each head by itself, as the reference does")},
+    .make = Make<Ada>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

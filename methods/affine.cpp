@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain n-bit codes, each side as one likes: the baseline under the published quantisers.
+//
+// No paper of its own; 8 bits over a whole entry is the int8 cache of many engines. Needs nothing.
+#include <algorithm>
+
+#include "methods/registry.h"
+#include "methods/uncoded_plan.h"
+
+namespace kvgauge {
+namespace {
+
+class Affine final : public Store {
+ public:
+  explicit Affine(const Params& params) : params_(params) {}
+
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+    StorePlan plan = UncodedPlan(shape);
+    Fill("key_bits", "key_axis", "key_group", plan.keys);
+    Fill("value_bits", "value_axis", "value_group", plan.values);
+    const int64_t recent = params_.Int("keep_recent");
+    plan.seal_keys = SealWhole(plan.keys, recent);
+    plan.seal_values = SealWhole(plan.values, recent);
+    plan.sinks = params_.Int("sinks");
+    return plan;
+  }
+
+ private:
+  void Fill(const char* bits, const char* axis, const char* group, KvCodec& codec) const {
+    if (params_.Int(bits) == 0) return;
+    codec.kind = KvCodecKind::kAffine;
+    codec.bits = static_cast<int>(params_.Int(bits));
+    codec.axis = params_.Text(axis) == "channel" ? CodeAxis::kChannel : CodeAxis::kToken;
+    codec.symmetric = params_.Bool("symmetric");
+    const int64_t whole = codec.axis == CodeAxis::kChannel ? 64 : codec.dim;
+    codec.group = params_.Int(group) == 0 ? whole : params_.Int(group);
+  }
+
+  Params params_;
+};
+
+std::vector<ParamSpec> Specs() {
+  std::vector<ParamSpec> specs;
+  for (const std::string side : {"key", "value"}) {
+    specs.push_back(IntParam(side + "_bits", 8, 0, 8, "1, 2, 3, 4 or 8; 0: uncoded"));
+    specs.push_back(ChoiceParam(side + "_axis", "token", {"token", "channel"},
+                                "groups run over dims of an entry, or over entries of a dim"));
+    specs.push_back(IntParam(side + "_group", 0, 0, 4096,
+                             "numbers that share a scale; 0: a whole entry, or 64 entries"));
+  }
+  specs.push_back(BoolParam("symmetric", false, "no zero points"));
+  specs.push_back(IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"));
+  specs.push_back(IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded"));
+  return specs;
+}
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kStore,
+    .id = "affine",
+    .summary = "plain n-bit codes with scale and zero",
+    .bytes = "for each side: dim * (bits / 8 + 4 / group); 2 / group without zeros",
+    .params = Specs(),
+    .make = Make<Affine>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the highest scores, and adds the value of an entry that goes to those of the entries that
+// follow it, with a probability that grows with its attention.
+//
+// Paper: CaM, ICML 2024 (proceedings.mlr.press/v235/zhang24n.html). Needs the attention of the
+// newest row: the prompt's last one, and each decode step's. With `merge` following kept entries,
+// p = clamp(a / mean of theirs, 0, 1), drawn once for each KV head and entry; each of them gets
+// value / merge. Keys stay. `expectation` uses p itself.
+// Departures: one draw for each KV head, from the mean of its query heads; all entries that a
+// prompt gives up are merged at once; entries really go, where the reference masks them.
+#include <algorithm>
+
+#include "methods/registry.h"
+#include "methods/score_reduction.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Sets the draws apart from those of other stages.
+constexpr uint64_t kStream = 0x63616d;
+
+class Cam final : public Reducer {
+ public:
+  explicit Cam(const Params& params)
+      : merge_(params.Int("merge")), expectation_(params.Bool("expectation")) {}
+
+  Needs needs() const override { return {.window = 1, .step_attention = true}; }
+
+  std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
+    const int64_t heads = view.shape().kv_heads, width = view.width();
+    const Tensor rows = input.step == 0
+                            ? view.WindowAttention(1).Reshape({view.shape().query_heads, width})
+                            : view.StepAttention();
+    Tensor attention = view.Scratch(DType::kF32, {heads, width});
+    ScoreReduction().Apply(view, rows, attention);
+    std::vector<HeadPlan> plans;
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const auto count = static_cast<int32_t>(kept);
+      HeadPlan plan;
+      plan.keep = view.Scratch(DType::kI32, {kept});
+      view.ops().select->TopK(Columns(input.scores.Slice(h, h + 1), 0, length),
+                              Upload(view, std::span(&count, 1)), plan.keep.Reshape({1, kept}));
+      if (kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);
+      plans.push_back(plan);
+    }
+    return plans;
+  }
+
+ private:
+  // attention: [width]
+  MergeList Merge(LayerView& view, int64_t head, const Tensor& keep,
+                  const Tensor& attention) const {
+    Ops& ops = view.ops();
+    const Tensor gone = Complement(view, keep, view.lengths()[head]);
+    const int64_t n = gone.shape[0], all = merge_ * n;
+    const auto as_row = [n](const Tensor& t) { return t.Reshape({1, n}); };
+
+    MergeList list;
+    list.to = view.Scratch(DType::kI32, {all});
+    ops.select->Following(keep, gone, list.to.Reshape({merge_, n}));
+
+    // Mean attention of the entries that follow.
+    Tensor found = view.Scratch(DType::kF32, {merge_, n}), sum = view.Scratch(DType::kF32, {n});
+    Tensor count = view.Scratch(DType::kF32, {n});
+    ops.select->Gather(AsColumn(attention), list.to, found.Reshape({all, 1}));
+    ops.rows->ReduceColumns(found, Reduction::kSum, sum);
+    ops.select->Gather(AsColumn(Filled(view, attention.shape[0], 1.0f)), list.to,
+                       found.Reshape({all, 1}));
+    ops.rows->ReduceColumns(found, Reduction::kSum, count);
+    const Tensor ones = Filled(view, n, 1.0f);
+    ops.rows->Combine(as_row(count), as_row(ones), Binary::kMax, as_row(count));
+    ops.rows->Combine(as_row(sum), as_row(count), Binary::kDivide, as_row(sum));
+    // Without attention anywhere the share is 0, not 0 / 0.
+    ops.rows->Affine(as_row(sum), 1.0f, 1e-30f, as_row(sum));
+
+    Tensor share = view.Scratch(DType::kF32, {n});
+    ops.select->Gather(AsColumn(attention), gone, AsColumn(share));
+    ops.rows->Combine(as_row(share), as_row(sum), Binary::kDivide, as_row(share));
+    ops.rows->Combine(as_row(share), as_row(ones), Binary::kMin, as_row(share));
+    if (!expectation_) Draw(view, head, gone, share);
+    ops.rows->Affine(as_row(share), 1.0f / static_cast<float>(merge_), 0.0f, as_row(share));
+
+    list.from = view.Scratch(DType::kI32, {all});
+    list.weight = view.Scratch(DType::kF32, {all});
+    for (int64_t j = 0; j < merge_; ++j) {
+      ops.memory->Copy(gone, list.from.Slice(j * n, (j + 1) * n));
+      ops.memory->Copy(share, list.weight.Slice(j * n, (j + 1) * n));
+    }
+    return list;
+  }
+
+  // share: 1 with that probability, else 0.
+  static void Draw(LayerView& view, int64_t head, const Tensor& gone, Tensor share) {
+    Ops& ops = view.ops();
+    const int64_t n = gone.shape[0];
+    Tensor positions = view.Scratch(DType::kI32, {n}), draw = view.Scratch(DType::kF32, {n});
+    ops.select->Gather(AsColumn(view.Positions(head)), gone, AsColumn(positions));
+    const int64_t place = view.layer() * view.shape().kv_heads + head;
+    ops.rows->Uniform(view.seed(), kStream << 32 | static_cast<uint64_t>(place), positions, draw);
+    ops.rows->Combine(draw.Reshape({1, n}), share.Reshape({1, n}), Binary::kLess,
+                      share.Reshape({1, n}));
+  }
+
+  int64_t merge_;
+  bool expectation_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kReduce,
+    .id = "cam",
+    .paper = "ICML 2024, proceedings.mlr.press/v235/zhang24n.html",
+    .summary = "top-k, and values that go are added to those that follow, by chance",
+    .departures = {"one draw per KV head, from the mean of its query heads",
+                   "all entries that a prompt gives up are merged at once",
+                   "entries really go; the reference masks them"},
+    .params = {IntParam("merge", 32, 1, 1024, "following entries that share a value"),
+               BoolParam("expectation", false, "weights are the probability itself: no draws")},
+    .make = Make<Cam>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

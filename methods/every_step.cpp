@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the prompt is read, and after every decode step that leaves a head above its allotment.
+// `slack` lets a head grow by so many entries first, so that evictions come in batches.
+#include "methods/registry.h"
+
+namespace kvgauge {
+namespace {
+
+class EveryStep final : public Trigger {
+ public:
+  explicit EveryStep(const Params& params) : slack_(params.Int("slack")) {}
+  bool AfterPrefill() const override { return true; }
+  bool AfterStep(int64_t, int64_t excess) const override { return excess > slack_; }
+  bool in_decode() const override { return true; }
+
+ private:
+  int64_t slack_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kTrigger,
+    .id = "every_step",
+    .summary = "when the prompt is read, and after decode steps that leave a head above its "
+               "allotment",
+    .params = {IntParam("slack", 0, 0, 1 << 20, "entries above the allotment that are let be")},
+    .make = Make<EveryStep>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole numbers from shares, with an exact sum.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvgauge {
+
+// Whole numbers in [least, most], in proportion to `weights` as far as the bounds allow, that sum
+// to `total`. What does not divide goes to the largest remainders, among equals to the first.
+// Preconditions: weights finite and not negative; least * size <= total <= most * size.
+std::vector<int64_t> Apportion(std::span<const double> weights, int64_t total, int64_t least,
+                               int64_t most);
+
+}  // namespace kvgauge

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small steps between host and device that stages share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "methods/layer_view.h"
+
+namespace kvgauge {
+
+// Copies of host values as [n] on the view's device; they live as long as the view.
+Tensor Upload(LayerView& view, std::span<const int32_t> values);
+Tensor Upload(LayerView& view, std::span<const float> values);
+// Waits for a short f32 result. Precondition: contiguous.
+std::vector<float> Fetch(Ops& ops, const Tensor& values);
+
+// Columns [begin, end) of a matrix; rows stay where they are.
+Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end);
+// [n] as [n, 1], for the operations that move rows.
+inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.shape[0], 1}); }
+
+// [n] f32 of equal values.
+Tensor Filled(LayerView& view, int64_t n, float value);
+// The ascending indices of the entries [0, length) that `keep` ([k] i32, ascending) does not name.
+Tensor Complement(LayerView& view, const Tensor& keep, int64_t length);
+
+}  // namespace kvgauge

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pairs of neighbouring layers share the directions of their keys and values; each keeps its norms.
+//
+// Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, every second layer
+// shares with the one before: directions are interpolated on the sphere at `weight`; the `retain`
+// entries that differ most stay apart in both.
+// Departures: entries to retain are chosen by count, as a share; the paper's inequality, read
+// literally, keeps those that differ least.
+#include <algorithm>
+
+#include "core/strings.h"
+#include "methods/registry.h"
+#include "methods/uncoded_plan.h"
+
+namespace kvgauge {
+namespace {
+
+class MiniCache final : public Store {
+ public:
+  explicit MiniCache(const Params& params)
+      : from_(params.Real("from")),
+        weight_(params.Real("weight")),
+        retain_(params.Real("retain")) {}
+
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+    if (shape.layers < 2) return BadInput("shares between layers, and this model has one");
+    StorePlan plan = UncodedPlan(shape);
+    const auto from = static_cast<int64_t>(from_ * static_cast<double>(shape.layers));
+    plan.share_from_layer = std::clamp<int64_t>(from, 1, shape.layers - 1);
+    plan.share_weight = weight_;
+    plan.share_retain = retain_;
+    return plan;
+  }
+
+ private:
+  double from_, weight_, retain_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kStore,
+    .id = "minicache",
+    .paper = "arXiv:2405.14366",
+    .summary = "neighbouring layers share directions of keys and values",
+    .departures = {"a share of the entries, those that differ most, stays apart"},
+    .bytes = "of a pair, entry and head: half of its numbers, 4 norms, and what is retained twice",
+    .params = {RealParam("from", 0.5, 0, 1, "depth where sharing begins, as a share of the layers"),
+               RealParam("weight", 0.6, 0, 1, "of the upper layer's direction"),
+               RealParam("retain", 0.05, 0, 1, "share of entries that stay apart")},
+    .make = Make<MiniCache>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries stay as they are, in the cache's type; what may differ is where a key's angle comes from.
+//
+// `slot` counts positions in the cache (StreamingLLM, arXiv:2309.17453), `clipped` keeps a key's
+// own position, but never further than `position_limit` from the query (LM-Infinite,
+// arXiv:2308.16137). Both keep keys before rotation. Departures of `clipped`: all far entries are
+// clipped, where LM-Infinite clips its first ones and has no others.
+#include "core/strings.h"
+#include "methods/registry.h"
+#include "methods/uncoded_plan.h"
+
+namespace kvgauge {
+namespace {
+
+class Plain final : public Store {
+ public:
+  explicit Plain(const Params& params)
+      : position_(params.Text("position") == "slot"      ? PositionPolicy::kSlot
+                  : params.Text("position") == "clipped" ? PositionPolicy::kClipped
+                                                         : PositionPolicy::kOriginal),
+        position_limit_(params.Int("position_limit")) {}
+
+  Status Check(const ModelShape&) const override {
+    if (position_ != PositionPolicy::kClipped || position_limit_ > 0) return {};
+    return BadInput("position 'clipped' needs a position_limit above 0, such as 2048");
+  }
+
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+    StorePlan plan = UncodedPlan(shape);
+    plan.position = position_;
+    plan.position_limit = position_limit_;
+    plan.raw_keys = position_ != PositionPolicy::kOriginal;
+    return plan;
+  }
+
+ private:
+  PositionPolicy position_;
+  int64_t position_limit_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kStore,
+    .id = "plain",
+    .summary = "entries as they are, in the cache's type",
+    .bytes = "(key_dim + value_dim) * bytes of the cache's type",
+    .params = {ChoiceParam("position", "original", {"original", "slot", "clipped"},
+                           "where a key's angle comes from"),
+               IntParam("position_limit", 0, 0, 1 << 30,
+                        "clipped: the furthest a key can be from the query")},
+    .make = Make<Plain>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

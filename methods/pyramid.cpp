@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lower layers hold more entries than upper ones, on a straight line.
+//
+// Paper: PyramidKV, arXiv:2406.02069. Needs nothing. With B entries beside the protected ones in
+// each head on average, the last layer gets B / beta and the first as much more as the others less.
+// Departures: the sum over layers is exactly the budget. The reference rounds the step between
+// layers down, which spends more: `compat` gives its numbers.
+#include <algorithm>
+
+#include "methods/apportion.h"
+#include "methods/registry.h"
+
+namespace kvgauge {
+namespace {
+
+class Pyramid final : public Allocator {
+ public:
+  explicit Pyramid(const Params& params)
+      : beta_(params.Int("beta")), compat_(params.Bool("compat")) {}
+
+  Result<Allotment> Allocate(const AllocationInput& input) const override {
+    const int64_t layers = input.shape->layers, kept = input.protected_entries;
+    const int64_t base = std::min(input.per_head, input.length) - kept;
+    const int64_t free = input.length - kept;
+    std::vector<int64_t> shares(static_cast<size_t>(layers), base);
+    // Short prompts and single layers have nothing to shift; the reference leaves them level too.
+    if (layers > 1 && base > 0 && input.length >= 2 * base) {
+      shares = compat_ ? Reference(layers, base, free) : Exact(layers, base, free);
+    }
+    Allotment allotment;
+    for (const int64_t share : shares) {
+      allotment.emplace_back(static_cast<size_t>(input.shape->kv_heads), share + kept);
+    }
+    return allotment;
+  }
+
+ private:
+  std::vector<int64_t> Exact(int64_t layers, int64_t base, int64_t free) const {
+    const auto mean = static_cast<double>(base);
+    const double top =
+        std::min(2 * mean - mean / static_cast<double>(beta_), static_cast<double>(free));
+    const double step = 2 * (top - mean) / static_cast<double>(layers - 1);
+    std::vector<double> line;
+    for (int64_t l = 0; l < layers; ++l) line.push_back(top - step * static_cast<double>(l));
+    return Apportion(line, layers * base, 0, free);
+  }
+
+  std::vector<int64_t> Reference(int64_t layers, int64_t base, int64_t free) const {
+    int64_t least = base / beta_, most = 2 * base - least;
+    if (most >= free) {
+      most = free;
+      least = 2 * base - most;
+    }
+    const int64_t step = (most - least) / (layers - 1);
+    std::vector<int64_t> shares;
+    for (int64_t l = 0; l < layers; ++l) shares.push_back(most - l * step);
+    return shares;
+  }
+
+  int64_t beta_;
+  bool compat_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kAllocate,
+    .id = "pyramid",
+    .paper = "arXiv:2406.02069",
+    .summary = "lower layers hold more entries than upper ones",
+    .departures = {"the sum over layers is exactly the budget; compat spends what the reference "
+                   "spends"},
+    .params = {IntParam("beta", 20, 1, 10000, "the last layer gets the mean divided by this"),
+               BoolParam("compat", false, "round as the reference does, which exceeds the budget")},
+    .make = Make<Pyramid>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the pages of entries whose keys could match the query best; nothing is evicted.
+//
+// Paper: Quest, arXiv:2406.10774. Needs the query of each decode step. The index holds the smallest
+// and the largest number of each channel over the rotated keys of a page; a page's score is the
+// largest product that a key within these bounds could have with the query.
+// Departures: pages are chosen for each query head as in the reference's evaluation, or for each KV
+// head (`heads`), by the best of its query heads; the page that is being filled is forced in only
+// with `last_page`, as in the reference's kernels; the index has the cache's type.
+#include <algorithm>
+
+#include "core/strings.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Above any score, and still finite.
+constexpr float kForced = 1e30f;
+
+// Bounds of one head's pages.
+struct PageBounds {
+  int64_t pages = 0, capacity = 0;
+  Buffer low, high;  // [capacity, key_dim] of the cache's type
+};
+
+class Quest final : public Reader {
+ public:
+  explicit Quest(const Params& params)
+      : page_(params.Int("page")),
+        tokens_(params.Int("tokens")),
+        dense_layers_(params.Int("dense_layers")),
+        by_kv_head_(params.Text("heads") == "kv"),
+        last_page_(params.Bool("last_page")) {}
+
+  struct Index final : State {
+    std::vector<PageBounds> heads;
+    int64_t page_bytes = 0;  // of one page: both bounds
+
+    int64_t bytes() const override {
+      int64_t pages = 0;
+      for (const PageBounds& head : heads) pages += head.pages;
+      return pages * page_bytes;
+    }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    const ModelShape& shape = view.shape();
+    auto index = std::make_unique<Index>();
+    if (view.layer() < dense_layers_) return index;
+    index->page_bytes = 2 * shape.key_dim * SizeOf(shape.cache_dtype);
+    index->heads.resize(static_cast<size_t>(shape.kv_heads));
+    Append(view, std::vector<int64_t>(static_cast<size_t>(shape.kv_heads), 0), *index);
+    return index;
+  }
+
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
+    auto& index = static_cast<Index&>(state);
+    for (size_t h = 0; h < index.heads.size(); ++h) {
+      const auto head = static_cast<int64_t>(h);
+      if (first[h] < view.lengths()[h]) Extend(view, head, first[h] / page_, index.heads[h]);
+    }
+  }
+
+  bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const override {
+    const auto& index = static_cast<const Index&>(state);
+    const int64_t most = std::max(kLeastPages, tokens_ / page_);
+    const bool all = std::all_of(index.heads.begin(), index.heads.end(),
+                                 [most](const PageBounds& head) { return head.pages <= most; });
+    if (all) return false;  // also in a dense layer, whose index is empty
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const PageBounds& bounds = index.heads[h];
+      const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
+      if (bounds.pages == 0) continue;
+      const Tensor chosen = Choose(view, bounds, q.Slice(begin, end), std::min(most, bounds.pages));
+      view.ops().select->MarkRuns(chosen, page_, length,
+                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kLeastPages = 3;
+
+  static Tensor Rows(const Buffer& buffer, const ModelShape& shape, int64_t begin, int64_t end) {
+    return buffer
+        .As(shape.cache_dtype,
+            {buffer.size_bytes() / SizeOf(shape.cache_dtype) / shape.key_dim, shape.key_dim})
+        .Slice(begin, end);
+  }
+
+  // Bounds of all pages from `first` on, from the keys.
+  void Extend(LayerView& view, int64_t head, int64_t first, PageBounds& bounds) const {
+    const ModelShape& shape = view.shape();
+    const int64_t length = view.lengths()[head], dim = shape.key_dim;
+    const int64_t pages = (length + page_ - 1) / page_;
+    Grow(view, first, pages, bounds);
+    const Tensor keys = view.Keys(head, first * page_);
+    for (const bool upper : {false, true}) {
+      const Buffer& to = upper ? bounds.high : bounds.low;
+      Tensor limits = view.Scratch(DType::kF32, {pages - first, dim});
+      Bound(view.ops(), keys, upper, limits);
+      view.ops().rows->Convert(limits, Rows(to, shape, first, pages));
+    }
+    bounds.pages = pages;
+  }
+
+  // keys: [n, dim]; limits: [ceil(n / page), dim]
+  void Bound(Ops& ops, const Tensor& keys, bool upper, Tensor limits) const {
+    const int64_t n = keys.shape[0], dim = keys.shape[1], full = n / page_;
+    if (full > 0) {
+      // Row i of every full page.
+      const auto strided = [&](int64_t i) {
+        Tensor rows = keys.Slice(i, n);
+        rows.shape[0] = full;
+        rows.stride[0] = page_ * dim;
+        return rows;
+      };
+      Tensor whole = limits.Slice(0, full);
+      ops.rows->Convert(strided(0), whole);
+      for (int64_t i = 1; i < page_; ++i) {
+        ops.rows->Combine(whole, strided(i), upper ? Binary::kMax : Binary::kMin, whole);
+      }
+    }
+    if (full * page_ == n) return;
+    ops.rows->ReduceColumns(keys.Slice(full * page_, n), upper ? Reduction::kMax : Reduction::kMin,
+                            limits[full]);
+  }
+
+  // Room for `pages`; the first `keep` stay.
+  static void Grow(LayerView& view, int64_t keep, int64_t pages, PageBounds& bounds) {
+    if (pages <= bounds.capacity) return;
+    const ModelShape& shape = view.shape();
+    bounds.capacity = std::max(pages + 16, 2 * bounds.capacity);
+    for (Buffer* buffer : {&bounds.low, &bounds.high}) {
+      Buffer larger =
+          view.ops().memory->Allocate(bounds.capacity * shape.key_dim * SizeOf(shape.cache_dtype));
+      if (keep > 0) {
+        view.ops().memory->Copy(Rows(*buffer, shape, 0, keep), Rows(larger, shape, 0, keep));
+      }
+      *buffer = std::move(larger);
+    }
+  }
+
+  // q: [group, key_dim]. Pages for each of the group: [group, count] i32, rows may be the same.
+  Tensor Choose(LayerView& view, const PageBounds& bounds, const Tensor& q, int64_t count) const {
+    Ops& ops = view.ops();
+    const int64_t group = q.shape[0], dim = q.shape[1], pages = bounds.pages;
+    // A product with a positive number is largest at the upper bound, with a negative at the lower.
+    Tensor scores = view.Scratch(DType::kF32, {group, pages});
+    Tensor part = view.Scratch(DType::kF32, {group, pages});
+    Tensor half = view.Scratch(DType::kF32, {group, dim});
+    Tensor limits = view.Scratch(DType::kF32, {pages, dim});
+    const Tensor zero = view.Scratch(DType::kF32, {dim});
+    for (const bool upper : {false, true}) {
+      ops.rows->Combine(q, zero, upper ? Binary::kMax : Binary::kMin, half);
+      ops.rows->Convert(Rows(upper ? bounds.high : bounds.low, view.shape(), 0, pages), limits);
+      ops.linear->MatMulNT(half.Reshape({1, group, dim}), limits.Reshape({1, pages, dim}), 1.0f,
+                           part.Reshape({1, group, pages}));
+      ops.rows->Combine(scores, part, Binary::kAdd, scores);
+    }
+    if (last_page_) {
+      Tensor last = Columns(scores, pages - 1, pages);
+      ops.rows->Affine(last, 0.0f, kForced, last);
+    }
+    const int64_t rows = by_kv_head_ ? 1 : group;
+    if (by_kv_head_) {
+      Tensor best = view.Scratch(DType::kF32, {pages});
+      ops.rows->ReduceColumns(scores, Reduction::kMax, best);
+      scores = best.Reshape({1, pages});
+    }
+    const std::vector<int32_t> counts(static_cast<size_t>(rows), static_cast<int32_t>(count));
+    Tensor chosen = view.Scratch(DType::kI32, {rows, count});
+    ops.select->TopK(scores, Upload(view, counts), chosen);
+    if (rows < group) {
+      chosen.shape[0] = group;
+      chosen.stride[0] = 0;
+    }
+    return chosen;
+  }
+
+  int64_t page_, tokens_, dense_layers_;
+  bool by_kv_head_, last_page_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "quest",
+    .paper = "arXiv:2406.10774",
+    .summary = "reads the pages whose keys could match the query best",
+    .departures = {"pages per KV head are offered beside those per query head",
+                   "the index has the cache's type"},
+    .bytes = "2 * key_dim / page of the cache's type an entry and head, beside the cache",
+    .params = {IntParam("page", 16, 2, 1024, "entries of a page"),
+               IntParam("tokens", 1024, 1, 1 << 24, "entries that are read, but 3 pages at least"),
+               IntParam("dense_layers", 2, 0, 1000, "first layers that read everything"),
+               ChoiceParam("heads", "query", {"query", "kv"}, "who chooses pages of its own"),
+               BoolParam("last_page", false, "the page being filled is always read")},
+    .make = Make<Quest>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

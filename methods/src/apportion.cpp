@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/apportion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace kvgauge {
+namespace {
+
+// Shares of `total` in [least, most], proportional among those that no bound holds.
+std::vector<double> Bounded(std::span<const double> weights, double total, double least,
+                            double most) {
+  const size_t size = weights.size();
+  std::vector<double> shares(size);
+  std::vector<bool> held(size, false);
+  double left = total;
+  // Each round holds those furthest out on the side that costs more, or is the last one.
+  for (size_t round = 0; round <= size; ++round) {
+    double weight = 0;
+    size_t open = 0;
+    for (size_t i = 0; i < size; ++i) {
+      if (held[i]) continue;
+      weight += weights[i];
+      ++open;
+    }
+    if (open == 0) break;
+    double above = 0, below = 0;
+    for (size_t i = 0; i < size; ++i) {
+      if (held[i]) continue;
+      shares[i] = weight > 0 ? left * weights[i] / weight : left / static_cast<double>(open);
+      above += std::max(0.0, shares[i] - most);
+      below += std::max(0.0, least - shares[i]);
+    }
+    if (above == 0 && below == 0) break;
+    for (size_t i = 0; i < size; ++i) {
+      if (held[i]) continue;
+      const bool hold = above >= below ? shares[i] >= most : shares[i] <= least;
+      if (!hold) continue;
+      shares[i] = above >= below ? most : least;
+      held[i] = true;
+      left -= shares[i];
+    }
+  }
+  return shares;
+}
+
+}  // namespace
+
+std::vector<int64_t> Apportion(std::span<const double> weights, int64_t total, int64_t least,
+                               int64_t most) {
+  const auto size = static_cast<int64_t>(weights.size());
+  KVG_CHECK(least * size <= total && total <= most * size, "a total that no shares can sum to");
+  const std::vector<double> shares = Bounded(weights, static_cast<double>(total),
+                                             static_cast<double>(least), static_cast<double>(most));
+  std::vector<int64_t> whole(weights.size());
+  int64_t left = total;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    // A share that is whole but for rounding counts as whole.
+    whole[i] = std::clamp(static_cast<int64_t>(std::floor(shares[i] + 1e-9)), least, most);
+    left -= whole[i];
+  }
+  std::vector<size_t> order(whole.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto remainder = [&](size_t i) { return shares[i] - static_cast<double>(whole[i]); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return remainder(a) > remainder(b) + 1e-9; });
+  while (left > 0) {
+    for (const size_t i : order) {
+      if (left == 0) break;
+      if (whole[i] == most) continue;
+      ++whole[i];
+      --left;
+    }
+  }
+  return whole;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <initializer_list>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "methods/method.h"
+#include "src/composition.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr StageKind kKinds[] = {StageKind::kPrepare, StageKind::kScore, StageKind::kAllocate,
+                                StageKind::kReduce,  StageKind::kStore, StageKind::kRead,
+                                StageKind::kTrigger};
+const std::vector<std::string> kFamilies = {"baseline",     "selection", "budget",
+                                            "merging",      "retrieval", "quantization",
+                                            "architecture", "low_rank",  "composition"};
+
+const std::vector<ParamSpec>& ProtectSpecs() {
+  static const std::vector<ParamSpec> specs = {
+      IntParam("sinks", 0, 0, 1 << 20, "first entries that are never given up"),
+      IntParam("recent", 0, 0, 1 << 20, "last entries that are never given up"),
+      RealParam("recent_share", 0, 0, 1, "the same as a share of what a head may hold")};
+  return specs;
+}
+
+std::optional<StageChoice>& Slot(Method& method, StageKind kind) {
+  switch (kind) {
+    case StageKind::kPrepare:
+      return method.prepare;
+    case StageKind::kScore:
+      return method.score;
+    case StageKind::kAllocate:
+      return method.allocate;
+    case StageKind::kReduce:
+      return method.reduce;
+    case StageKind::kStore:
+      return method.store;
+    case StageKind::kRead:
+      return method.read;
+    default:
+      return method.trigger;
+  }
+}
+
+Status KnownKeys(const Json& object, const std::vector<std::string>& known,
+                 const std::string& owner) {
+  if (!object.is_object()) return BadInput(StrCat(owner, ": must be a JSON object"));
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return BadInput(StrCat(owner, ": unknown key ", Quoted(key), DidYouMean(key, known),
+                           "; known: ", Join(known, ", ")));
+  }
+  return {};
+}
+
+Result<std::string> Text(const Json& json, const char* key, bool required,
+                         const std::string& origin) {
+  if (!json.contains(key)) {
+    if (required) return BadInput(StrCat(origin, ": \"", key, "\" is missing"));
+    return std::string();
+  }
+  if (!json[key].is_string() || (required && json[key].get<std::string>().empty())) {
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a text, is ", json[key].dump()));
+  }
+  return json[key].get<std::string>();
+}
+
+Result<StageChoice> ParseStage(StageKind kind, const Json& json, const std::string& origin) {
+  const std::string owner = StrCat(origin, ": stages.", NameOf(kind));
+  if (!json.is_object()) {
+    return BadInput(StrCat(owner, ": must be an object such as {\"id\": \"...\"}"));
+  }
+  KVG_ASSIGN(const std::string id, Text(json, "id", true, owner));
+  const Result<const StageSpec*> spec = FindStage(kind, id);
+  if (!spec.ok()) return spec.error().Wrap(owner);
+  StageChoice choice;
+  choice.spec = *spec;
+  Json given = json;
+  given.erase("id");
+  KVG_ASSIGN(choice.params, Params::Parse(choice.spec->params, given,
+                                          StrCat(origin, ": ", NameOf(kind), ".", id)));
+  return choice;
+}
+
+Result<std::string> Choice(const Json& json, const char* key,
+                           const std::vector<std::string>& choices, const std::string& origin) {
+  KVG_ASSIGN(std::string value, Text(json, key, true, origin));
+  if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
+    return BadInput(StrCat(origin, ": \"", key, "\": unknown ", Quoted(value),
+                           DidYouMean(value, choices), "; known: ", Join(choices, ", ")));
+  }
+  return value;
+}
+
+Status ParseHead(const Json& json, const std::string& origin, Method& method) {
+  KVG_ASSIGN(method.id, Text(json, "id", true, origin));
+  KVG_ASSIGN(method.title, Text(json, "title", true, origin));
+  KVG_ASSIGN(method.paper, Text(json, "paper", false, origin));
+  KVG_ASSIGN(method.family, Choice(json, "family", kFamilies, origin));
+  if (json.contains("version")) {
+    const Json& version = json["version"];
+    if (!version.is_number_integer() || version < 1 || version > 1000000) {
+      return BadInput(
+          StrCat(origin, ": \"version\" must be a whole number from 1 on, is ", version.dump()));
+    }
+    method.version = version.get<int>();
+  }
+  if (json.contains("experimental")) {
+    if (!json["experimental"].is_boolean()) {
+      return BadInput(StrCat(origin, ": \"experimental\" must be true or false"));
+    }
+    method.experimental = json["experimental"].get<bool>();
+  }
+  if (json.contains("departures")) {
+    const Json& list = json["departures"];
+    const auto is_text = [](const Json& item) { return item.is_string(); };
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_text)) {
+      return BadInput(StrCat(origin, ": \"departures\" must be a list of texts"));
+    }
+    method.departures = list.get<std::vector<std::string>>();
+  }
+  return {};
+}
+
+// {"id": stage} where a method needs one and names none.
+void FillDefaults(Json& stages) {
+  const auto fill = [&](const char* kind, const char* id) {
+    if (!stages.contains(kind)) stages[kind] = {{"id", id}};
+  };
+  fill("store", "plain");
+  if (!stages.contains("reduce")) return;
+  fill("allocate", "uniform");
+  fill("trigger", "prefill");
+}
+
+// One "stage.param=value" into the JSON of a method.
+Status Override(const std::string& text, Json& method) {
+  const size_t equals = text.find('='), dot = text.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+    return BadInput(
+        StrCat("override ", Quoted(text), ": must be stage.param=value, such as score.window=16"));
+  }
+  const std::string owner = text.substr(0, dot);
+  const std::string name = text.substr(dot + 1, equals - dot - 1), given = text.substr(equals + 1);
+  // Numbers, true and false are JSON; anything else is text.
+  const Result<Json> parsed = ParseJson(given, "override");
+  const Json value = parsed.ok() && !parsed->is_structured() ? *parsed : Json(given);
+  if (owner == "protect") {
+    method["protect"][name] = value;
+    return {};
+  }
+  std::vector<std::string> owners = {"protect"};
+  for (const StageKind kind : kKinds) owners.emplace_back(NameOf(kind));
+  if (std::find(owners.begin() + 1, owners.end(), owner) == owners.end()) {
+    return BadInput(StrCat("override ", Quoted(text), ": unknown stage ", Quoted(owner),
+                           DidYouMean(owner, owners), "; known: ", Join(owners, ", ")));
+  }
+  if (!method.contains("stages")) method["stages"] = Json::object();
+  Json& stages = method["stages"];
+  if (!stages.is_object()) return {};  // parsing says what is wrong
+  if (name == "id") {
+    stages[owner] = {{"id", value}};  // the parameters of another stage mean nothing to it
+    return {};
+  }
+  FillDefaults(stages);
+  if (!stages.contains(owner)) {
+    return BadInput(StrCat("override ", Quoted(text), ": the method has no ", owner,
+                           " stage; name one with ", owner, ".id=..."));
+  }
+  if (stages[owner].is_object()) stages[owner][name] = value;
+  return {};
+}
+
+}  // namespace
+
+Result<Method> ParseMethod(const Json& json, const std::string& origin) {
+  KVG_TRY(KnownKeys(json,
+                    {"id", "title", "family", "paper", "version", "departures", "experimental",
+                     "protect", "stages"},
+                    origin));
+  Method method;
+  KVG_TRY(ParseHead(json, origin, method));
+
+  const Json protect = json.contains("protect") ? json["protect"] : Json::object();
+  KVG_ASSIGN(const Params kept, Params::Parse(ProtectSpecs(), protect, origin + ": protect"));
+  method.sinks = kept.Int("sinks");
+  method.recent = kept.Int("recent");
+  method.recent_share = kept.Real("recent_share");
+
+  Json stages = json.contains("stages") ? json["stages"] : Json::object();
+  std::vector<std::string> kinds;
+  for (const StageKind kind : kKinds) kinds.emplace_back(NameOf(kind));
+  KVG_TRY(KnownKeys(stages, kinds, origin + ": stages"));
+  FillDefaults(stages);
+  for (const StageKind kind : kKinds) {
+    const std::string name(NameOf(kind));
+    if (!stages.contains(name)) continue;
+    KVG_ASSIGN(Slot(method, kind), ParseStage(kind, stages[name], origin));
+  }
+  method.takes_budget = method.reduce.has_value();
+  const Status composed = CheckComposition(method);
+  if (!composed.ok()) return composed.error().Wrap(origin);
+  return method;
+}
+
+Result<Method> LoadMethod(const std::string& name, const std::string& directory,
+                          const std::vector<std::string>& overrides) {
+  std::string path = name;
+  if (!name.ends_with(".json")) {
+    path = StrCat(directory, "/", name, ".json");
+    if (!FileExists(path)) {
+      KVG_ASSIGN(const std::vector<std::string> known, ListMethods(directory));
+      return BadInput(StrCat("unknown method ", Quoted(name), DidYouMean(name, known),
+                             "; known: ", Join(known, ", "), ", or the path of a .json file"));
+    }
+  }
+  KVG_ASSIGN(Json json, ReadJsonFile(path));
+  if (!json.is_object()) return BadInput(StrCat(path, ": must be a JSON object"));
+  for (const std::string& text : overrides) KVG_TRY(Override(text, json));
+  KVG_ASSIGN(Method method, ParseMethod(json, path));
+  const std::string stem = std::filesystem::path(path).stem().string();
+  if (method.id != stem) {
+    return BadInput(StrCat(path, ": \"id\" is ", Quoted(method.id), ", but the file's name says ",
+                           Quoted(stem)));
+  }
+  return method;
+}
+
+Result<std::vector<std::string>> ListMethods(const std::string& directory) {
+  std::vector<std::string> ids;
+  std::error_code error;
+  std::filesystem::directory_iterator files(directory, error);
+  if (error) return IoError(StrCat(directory, ": ", error.message()));
+  for (const auto& file : files) {
+    if (file.path().extension() == ".json") ids.push_back(file.path().stem().string());
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+Json Method::ToJson() const {
+  Json stages = Json::object();
+  Method copy = *this;
+  for (const StageKind kind : kKinds) {
+    const std::optional<StageChoice>& choice = Slot(copy, kind);
+    if (!choice) continue;
+    stages[std::string(NameOf(kind))] = {{"id", choice->spec->id},
+                                         {"version", choice->spec->version},
+                                         {"params", choice->params.ToJson()}};
+  }
+  return {{"id", id},
+          {"version", version},
+          {"protect", {{"sinks", sinks}, {"recent", recent}, {"recent_share", recent_share}}},
+          {"stages", stages}};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "core/strings.h"
+#include "methods/method.h"
+#include "src/composition.h"
+
+namespace kvgauge {
+namespace {
+
+template <class T>
+std::unique_ptr<T> MakeStage(const std::optional<StageChoice>& choice) {
+  if (!choice) return nullptr;
+  std::unique_ptr<Stage> stage = choice->spec->make(choice->params);
+  auto* typed = dynamic_cast<T*>(stage.get());
+  KVG_CHECK(typed != nullptr, StrCat("stage ", choice->spec->id, " is not what it registered as"));
+  stage.release();
+  return std::unique_ptr<T>(typed);
+}
+
+}  // namespace
+
+Needs& Needs::operator|=(const Needs& other) {
+  window = std::max(window, other.window);
+  column_sums |= other.column_sums;
+  column_squares |= other.column_squares;
+  raw_keys |= other.raw_keys;
+  step_attention |= other.step_attention;
+  step_queries |= other.step_queries;
+  return *this;
+}
+
+void Scorer::Age(LayerView&, Tensor) const {}
+
+Pipeline MakePipeline(const Method& method) {
+  return {MakeStage<Prepare>(method.prepare),    MakeStage<Scorer>(method.score),
+          MakeStage<Allocator>(method.allocate), MakeStage<Reducer>(method.reduce),
+          MakeStage<Store>(method.store),        MakeStage<Reader>(method.read),
+          MakeStage<Trigger>(method.trigger)};
+}
+
+Needs Method::needs() const {
+  const Pipeline p = MakePipeline(*this);
+  Needs all;
+  for (const Stage* stage : std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(),
+                                                                p.reduce.get(), p.trigger.get()}) {
+    if (stage != nullptr) all |= stage->needs();
+  }
+  if (p.trigger == nullptr || !p.trigger->in_decode()) {
+    all.step_attention = all.step_queries = false;
+  }
+  for (const Stage* stage :
+       std::initializer_list<const Stage*>{p.prepare.get(), p.store.get(), p.read.get()}) {
+    if (stage != nullptr) all |= stage->needs();
+  }
+  return all;
+}
+
+Status CheckComposition(const Method& method) {
+  if (!method.reduce) {
+    const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
+        {"score", &method.score}, {"allocate", &method.allocate}, {"trigger", &method.trigger}};
+    for (const auto& [kind, choice] : idle) {
+      if (!*choice) continue;
+      return BadInput(StrCat(kind, ".", (*choice)->spec->id,
+                             " has no effect without a reduce stage; add \"reduce\": {\"id\": "
+                             "\"top_k\"}"));
+    }
+    if (method.sinks > 0 || method.recent > 0 || method.recent_share > 0) {
+      return BadInput("protect has no effect without a reduce stage, as nothing is given up");
+    }
+    return {};
+  }
+  if (!method.score) {
+    return BadInput(StrCat("reduce.", method.reduce->spec->id,
+                           " needs scores; add a score stage, such as recency"));
+  }
+  const Pipeline p = MakePipeline(method);
+  if (p.trigger->in_decode() && !p.score->ages() && !p.score->any_time()) {
+    return BadInput(StrCat("trigger.", method.trigger->spec->id, " acts in decode, where score.",
+                           method.score->spec->id,
+                           " knows nothing of new entries; use trigger.prefill, or a score that "
+                           "goes on, such as h2o or recency"));
+  }
+  return {};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/tensors.h"
+
+namespace kvgauge {
+
+Tensor Upload(LayerView& view, std::span<const int32_t> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  Tensor out = view.Scratch(DType::kI32, {n});
+  if (n > 0) view.ops().memory->Copy(View(values, {n}), out);
+  return out;
+}
+
+Tensor Upload(LayerView& view, std::span<const float> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  Tensor out = view.Scratch(DType::kF32, {n});
+  if (n > 0) view.ops().memory->Copy(View(values, {n}), out);
+  return out;
+}
+
+std::vector<float> Fetch(Ops& ops, const Tensor& values) {
+  std::vector<float> out(static_cast<size_t>(values.Numel()));
+  if (out.empty()) return out;
+  const int64_t n = values.Numel();
+  ops.memory->Copy(values.Reshape({n}), View(out, {n}));
+  ops.memory->Synchronize();
+  return out;
+}
+
+Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {
+  KVG_CHECK(matrix.rank == 2 && begin >= 0 && begin <= end && end <= matrix.shape[1],
+            "columns out of range");
+  Tensor out = matrix;
+  out.data = static_cast<char*>(matrix.data) + begin * SizeOf(matrix.dtype);
+  out.shape[1] = end - begin;
+  return out;
+}
+
+Tensor Filled(LayerView& view, int64_t n, float value) {
+  Tensor out = view.Scratch(DType::kF32, {1, n});
+  view.ops().rows->Affine(out, 0.0f, value, out);
+  return out.Reshape({n});
+}
+
+Tensor Complement(LayerView& view, const Tensor& keep, int64_t length) {
+  const int64_t rest = length - keep.shape[0];
+  Tensor free = Filled(view, length, 1.0f);
+  view.ops().select->Scatter(view.Scratch(DType::kF32, {keep.shape[0], 1}), keep, AsColumn(free));
+  Tensor out = view.Scratch(DType::kI32, {rest});
+  if (rest == 0) return out;
+  const auto count = static_cast<int32_t>(rest);
+  view.ops().select->TopK(free.Reshape({1, length}), Upload(view, std::span(&count, 1)),
+                          out.Reshape({1, rest}));
+  return out;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer made in the test: exact f32 keys, values and attention, on the host.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "methods/registry.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+
+inline ModelShape SmallShape(int64_t layers = 1, int64_t kv_heads = 1, int64_t group = 1,
+                             int64_t dim = 4) {
+  ModelShape shape;
+  shape.layers = layers;
+  shape.hidden_size = dim * kv_heads * group;
+  shape.query_heads = kv_heads * group;
+  shape.kv_heads = kv_heads;
+  shape.key_dim = shape.value_dim = shape.rotary_dim = dim;
+  shape.windows.assign(static_cast<size_t>(layers), 0);
+  return shape;
+}
+
+class FakeView final : public LayerView {
+ public:
+  // Every head holds `length` entries at positions 0, 1, ..; everything else is zero until set.
+  FakeView(const ModelShape& shape, int64_t length, int64_t layer = 0, uint64_t seed = 1)
+      : attention(static_cast<size_t>(shape.query_heads * length * length)),
+        step(static_cast<size_t>(shape.query_heads * length)),
+        shape_(shape),
+        layer_(layer),
+        seed_(seed),
+        tokens_(length),
+        lengths_(static_cast<size_t>(shape.kv_heads), length),
+        ops_(std::move(*MakeOps("cpu", ThreadSettings{1}))) {
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      keys.emplace_back(length * shape.key_dim);
+      values.emplace_back(length * shape.value_dim);
+      positions.emplace_back(length);
+      for (int64_t i = 0; i < length; ++i) positions[h][i] = static_cast<int32_t>(i);
+    }
+  }
+
+  // Random keys, values and queries, and the causal attention they give, by plain loops.
+  void Randomize(uint64_t seed) {
+    const int64_t n = width(), d = shape_.key_dim, heads = shape_.query_heads;
+    for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+      keys[h] = RandomValues(n * d, seed + 10 * h, 0.5f);
+      values[h] = RandomValues(n * shape_.value_dim, seed + 10 * h + 1, 0.5f);
+    }
+    queries = RandomValues(n * heads * d, seed + 5, 0.5f);
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < n; ++i) {
+        std::vector<double> row(i + 1);
+        double sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          double dot = 0;
+          for (int64_t c = 0; c < d; ++c) {
+            dot += double{queries[(i * heads + h) * d + c]} * keys[h / shape_.group()][j * d + c];
+          }
+          sum += row[j] = std::exp(dot / std::sqrt(static_cast<double>(d)));
+        }
+        for (int64_t j = 0; j <= i; ++j) At(h, i, j) = static_cast<float>(row[j] / sum);
+      }
+    }
+  }
+
+  // Probability of row i on entry j.
+  float& At(int64_t head, int64_t i, int64_t j) {
+    return attention[(head * width() + i) * width() + j];
+  }
+  // A head that holds fewer entries than the widest, after a reduction.
+  void SetLength(int64_t head, int64_t length) { lengths_[head] = length; }
+
+  const ModelShape& shape() const override { return shape_; }
+  int64_t layer() const override { return layer_; }
+  Ops& ops() const override { return *ops_; }
+  int64_t tokens() const override { return tokens_; }
+  std::span<const int64_t> lengths() const override { return lengths_; }
+  int64_t width() const override { return tokens_; }
+  uint64_t seed() const override { return seed_; }
+
+  Tensor Positions(int64_t head, int64_t first) override {
+    return View(positions[head], {tokens_}).Slice(first, lengths_[head]);
+  }
+  Tensor Keys(int64_t head, int64_t first) override {
+    return View(keys[head], {tokens_, shape_.key_dim}).Slice(first, lengths_[head]);
+  }
+  // The fake does not rotate.
+  Tensor RawKeys(int64_t head, int64_t first) override { return Keys(head, first); }
+  Tensor Values(int64_t head, int64_t first) override {
+    return View(values[head], {tokens_, shape_.value_dim}).Slice(first, lengths_[head]);
+  }
+
+  Tensor WindowAttention(int64_t rows) override {
+    const int64_t n = width(), heads = shape_.query_heads;
+    EXPECT_LE(rows, n);
+    Tensor out = Scratch(DType::kF32, {heads, rows, n});
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = 0; j < n; ++j) out[h][r].f32()[j] = At(h, n - rows + r, j);
+      }
+    }
+    return out;
+  }
+  Tensor WindowQueries(int64_t rows) override {
+    return View(queries, {tokens_, shape_.query_heads, shape_.key_dim})
+        .Slice(tokens_ - rows, tokens_);
+  }
+  Tensor ColumnSums() override { return Columns(false); }
+  Tensor ColumnSquares() override { return Columns(true); }
+  Tensor StepAttention() override { return View(step, {shape_.query_heads, tokens_}); }
+  Tensor StepQueries() override { return WindowQueries(1)[0]; }
+
+  Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override {
+    int64_t count = 1;
+    for (const int64_t dim : dims) count *= dim;
+    // Never null, as an empty tensor is.
+    buffers_.push_back(HostBuffer(std::max<int64_t>(count, 1) * SizeOf(dtype)));
+    return Tensor(buffers_.back().data(), dtype, dims);
+  }
+
+  std::vector<std::vector<float>> keys, values;  // [kv_heads] of [length, dim]
+  std::vector<std::vector<int32_t>> positions;   // [kv_heads] of [length]
+  std::vector<float> queries;                    // [length, query_heads, key_dim]
+  std::vector<float> attention;                  // [query_heads, length, length]
+  std::vector<float> step;                       // [query_heads, length]
+
+ private:
+  Tensor Columns(bool squares) {
+    Tensor out = Scratch(DType::kF32, {shape_.query_heads, tokens_});
+    for (int64_t h = 0; h < shape_.query_heads; ++h) {
+      for (int64_t j = 0; j < tokens_; ++j) {
+        double sum = 0;
+        for (int64_t i = 0; i < tokens_; ++i) {
+          sum += squares ? double{At(h, i, j)} * At(h, i, j) : At(h, i, j);
+        }
+        out[h].f32()[j] = static_cast<float>(sum);
+      }
+    }
+    return out;
+  }
+
+  ModelShape shape_;
+  int64_t layer_;
+  uint64_t seed_;
+  int64_t tokens_;
+  std::vector<int64_t> lengths_;
+  std::unique_ptr<Ops> ops_;
+  std::vector<Buffer> buffers_;
+};
+
+// A stage by its id, parameters as JSON text.
+template <class T>
+std::unique_ptr<T> MakeStage(StageKind kind, const std::string& id,
+                             const std::string& params = "{}") {
+  const StageSpec* spec = *FindStage(kind, id);
+  Result<Params> parsed = Params::Parse(spec->params, *ParseJson(params, "test"), id);
+  EXPECT_TRUE(parsed.ok()) << parsed.error().message;
+  std::unique_ptr<Stage> stage = spec->make(*parsed);
+  return std::unique_ptr<T>(dynamic_cast<T*>(stage.release()));
+}
+
+inline std::vector<float> Floats(const Tensor& t) {
+  std::vector<float> out;
+  const int64_t columns = t.shape[t.rank - 1];
+  for (int64_t i = 0; i < t.Numel(); ++i) {
+    out.push_back(t.f32()[t.rank == 1 ? i : i / columns * t.stride[0] + i % columns]);
+  }
+  return out;
+}
+inline std::vector<int32_t> Ints(const Tensor& t) { return {t.i32(), t.i32() + t.Numel()}; }
+
+}  // namespace kvgauge

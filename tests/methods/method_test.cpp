@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// Method files: what they say, what is refused, and why.
+#include "methods/method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "fake_view.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kShipped = StrCat(KVG_SOURCE_DIR, "/configs/methods");
+
+// A file with these stages; the rest is filled in.
+std::string File(const std::string& stages, const std::string& more = "") {
+  return StrCat(R"({"id": "mine", "title": "Mine", "family": "selection", )", more,
+                R"("stages": {)", stages, "}}");
+}
+Result<Method> Parse(const std::string& text) {
+  return ParseMethod(*ParseJson(text, "test"), "mine.json");
+}
+std::string ErrorOf(const std::string& text) {
+  const Result<Method> method = Parse(text);
+  return method.ok() ? "" : method.error().message;
+}
+
+TEST(Registry, IdsAreTheStemsOfTheFiles) {
+  std::set<std::string> stems, ids;
+  for (const auto& file : std::filesystem::directory_iterator(StrCat(KVG_SOURCE_DIR, "/methods"))) {
+    if (file.path().extension() == ".cpp") stems.insert(file.path().stem().string());
+  }
+  for (const StageSpec* spec : AllStages()) ids.insert(spec->id);
+  EXPECT_GE(ids.size(), 7u);
+  EXPECT_EQ(ids, stems);
+}
+
+TEST(Registry, IsSortedAndEveryStageMakesItself) {
+  std::vector<std::pair<StageKind, std::string>> keys;
+  for (const StageSpec* spec : AllStages()) {
+    keys.emplace_back(spec->kind, spec->id);
+    EXPECT_FALSE(spec->summary.empty()) << spec->id;
+    EXPECT_GE(spec->version, 1) << spec->id;
+    const Result<Params> params = Params::Parse(spec->params, Json(), spec->id);
+    ASSERT_TRUE(params.ok()) << params.error().message;
+    EXPECT_NE(spec->make(*params), nullptr) << spec->id;
+    for (const ParamSpec& param : spec->params) EXPECT_FALSE(param.help.empty()) << param.name;
+  }
+  EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+}
+
+TEST(Registry, UnknownIdNamesTheNearOnes) {
+  const auto found = FindStage(StageKind::kScore, "snapvk");
+  ASSERT_FALSE(found.ok());
+  EXPECT_THAT(found.error().message,
+              AllOf(HasSubstr("unknown score stage 'snapvk'"), HasSubstr("did you mean 'snapkv'")));
+}
+
+TEST(RegistryDeathTest, TwoOfOneName) {
+  EXPECT_DEATH(StageRegistrar(**FindStage(StageKind::kScore, "snapkv")),
+               "registered twice: score.snapkv");
+}
+
+TEST(MethodFiles, EveryShippedOneLoads) {
+  const Result<std::vector<std::string>> ids = ListMethods(kShipped);
+  ASSERT_TRUE(ids.ok()) << ids.error().message;
+  EXPECT_FALSE(ids->empty());
+  EXPECT_TRUE(std::is_sorted(ids->begin(), ids->end()));
+  std::set<std::string> keys;
+  for (const std::string& id : *ids) {
+    const Result<Method> method = LoadMethod(id, kShipped, {});
+    ASSERT_TRUE(method.ok()) << method.error().message;
+    EXPECT_EQ(method->id, id);
+    EXPECT_TRUE(keys.insert(CanonicalJson(method->ToJson())).second) << id;
+  }
+}
+
+TEST(MethodFiles, DefaultsAreFilledIn) {
+  const Result<Method> method =
+      Parse(File(R"("score": {"id": "random"}, "reduce": {"id": "top_k"})"));
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  EXPECT_TRUE(method->takes_budget);
+  EXPECT_EQ(method->allocate->spec->id, "uniform");
+  EXPECT_EQ(method->trigger->spec->id, "prefill");
+  EXPECT_EQ(method->store->spec->id, "plain");
+  const Result<Method> empty = Parse(File(""));
+  ASSERT_TRUE(empty.ok()) << empty.error().message;
+  EXPECT_FALSE(empty->takes_budget);
+  EXPECT_EQ(empty->store->spec->id, "plain");
+  EXPECT_FALSE(empty->trigger.has_value());
+}
+
+TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
+  const std::pair<std::string, std::vector<std::string>> cases[] = {
+      {R"([])", {"mine.json", "must be a JSON object"}},
+      {R"({"title": "x", "family": "selection"})", {"mine.json", "\"id\" is missing"}},
+      {R"({"id": "mine", "title": "x", "family": "selektion"})",
+       {"\"family\"", "did you mean 'selection'"}},
+      {R"({"id": "mine", "title": "x", "family": "selection", "stage": {}})",
+       {"unknown key 'stage'", "did you mean 'stages'"}},
+      {R"({"id": "mine", "title": "x", "family": "selection", "version": 0})",
+       {"\"version\"", "is 0"}},
+      {File(R"("skore": {"id": "random"})"), {"stages: unknown key 'skore'", "'score'"}},
+      {File(R"("score": "random")"), {"stages.score", "must be an object"}},
+      {File(R"("score": {"id": "snapvk"}, "reduce": {"id": "top_k"})"),
+       {"mine.json: stages.score", "'snapvk'", "'snapkv'"}},
+      {File(R"("score": {"id": "snapkv", "windw": 3}, "reduce": {"id": "top_k"})"),
+       {"mine.json: score.snapkv", "'windw'", "did you mean 'window'"}},
+      {File(R"("score": {"id": "snapkv", "window": 0}, "reduce": {"id": "top_k"})"),
+       {"score.snapkv.window: 0 is not valid", "[1, 4096]"}},
+      {File(R"("score": {"id": "snapkv", "group": "median"}, "reduce": {"id": "top_k"})"),
+       {"score.snapkv.group", "\"median\"", "'mean'"}},
+      {File("", R"("protect": {"sinks": -1}, )"), {"protect.sinks: -1 is not valid"}},
+      {File("", R"("departures": "none", )"), {"\"departures\" must be a list"}},
+      // Stages that do not fit each other.
+      {File(R"("score": {"id": "random"})"),
+       {"score.random has no effect without a reduce stage", "top_k"}},
+      {File(R"("trigger": {"id": "prefill"})"), {"trigger.prefill has no effect"}},
+      {File("", R"("protect": {"sinks": 4}, )"), {"protect has no effect"}},
+      {File(R"("reduce": {"id": "top_k"})"), {"reduce.top_k needs scores"}},
+      {File(R"("score": {"id": "snapkv"}, "reduce": {"id": "top_k"},
+               "trigger": {"id": "every_step"})"),
+       {"trigger.every_step acts in decode", "score.snapkv", "trigger.prefill"}},
+  };
+  for (const auto& [text, parts] : cases) {
+    const std::string message = ErrorOf(text);
+    for (const std::string& part : parts) EXPECT_THAT(message, HasSubstr(part)) << text;
+  }
+}
+
+TEST(MethodFiles, OverridesReachEveryParameter) {
+  const Result<Method> method =
+      LoadMethod("snapkv", kShipped,
+                 {"score.window=16", "protect.recent=16", "protect.recent_share=0.25",
+                  "score.pool=max", "store.position=slot"});
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  EXPECT_EQ(method->score->params.Int("window"), 16);
+  EXPECT_EQ(method->score->params.Text("pool"), "max");
+  EXPECT_EQ(method->recent, 16);
+  EXPECT_EQ(method->recent_share, 0.25);
+  EXPECT_EQ(method->store->params.Text("position"), "slot");
+  EXPECT_EQ(method->needs().window, 16);
+
+  const Result<Method> other = LoadMethod("snapkv", kShipped, {"score.id=random"});
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->score->spec->id, "random");
+  EXPECT_EQ(other->needs(), Needs());
+
+  const std::pair<const char*, const char*> wrong[] = {
+      {"score.windw=1", "did you mean 'window'"},
+      {"skore.window=1", "did you mean 'score'"},
+      {"score.window", "must be stage.param=value"},
+      {"score.window=x", "score.snapkv.window: \"x\" is not valid"},
+      {"protect.sink=1", "did you mean 'sinks'"},
+      {"read.page=8", "has no read stage; name one with read.id=..."},
+  };
+  for (const auto& [text, part] : wrong) {
+    const Result<Method> refused = LoadMethod("snapkv", kShipped, {text});
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_THAT(refused.error().message, HasSubstr(part));
+  }
+}
+
+TEST(MethodFiles, UnknownNamesAndForeignNames) {
+  const Result<Method> unknown = LoadMethod("snapk", kShipped, {});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().message, HasSubstr("did you mean 'snapkv'"));
+
+  const std::string path = ::testing::TempDir() + "kvg_other_name.json";
+  std::ofstream(path) << File("");
+  const Result<Method> named = LoadMethod(path, kShipped, {});
+  ASSERT_FALSE(named.ok());
+  EXPECT_THAT(named.error().message, HasSubstr("\"id\" is 'mine', but the file's name says"));
+  std::filesystem::remove(path);
+}
+
+TEST(MethodFiles, CanonicalFormHoldsEveryParameter) {
+  const Result<Method> method = LoadMethod("snapkv", kShipped, {});
+  ASSERT_TRUE(method.ok());
+  const Json json = method->ToJson();
+  EXPECT_EQ(json["stages"]["score"]["params"]["order"], "group_first");
+  EXPECT_EQ(json["stages"]["allocate"]["id"], "uniform");
+  EXPECT_EQ(json["stages"]["reduce"]["version"], 1);
+  EXPECT_EQ(json["protect"]["recent"], 32);
+}
+
+TEST(BudgetText, ReadsEveryKind) {
+  const auto kind = [](const char* text) { return Budget::Parse(text)->kind; };
+  EXPECT_EQ(kind("none"), Budget::Kind::kNone);
+  EXPECT_EQ(kind("0.2"), Budget::Kind::kFraction);
+  EXPECT_EQ(kind("1.0"), Budget::Kind::kFraction);
+  EXPECT_EQ(kind("1"), Budget::Kind::kEntries);
+  EXPECT_EQ(kind("512"), Budget::Kind::kEntries);
+  EXPECT_EQ(kind("64B"), Budget::Kind::kBytesPerToken);
+  EXPECT_EQ(Budget::Parse("20%")->value, 0.2);
+  EXPECT_EQ(Budget::Parse("1.5B")->value, 1.5);
+  for (const char* text : {"none", "0.2", "1.0", "512", "64B", "1.5B"}) {
+    EXPECT_EQ(Budget::Parse(text)->ToString(), text);
+  }
+  for (const char* text : {"", "-1", "0", "0.0", "1.5", "101%", "abc", "B", "5x", "nan", "1e400"}) {
+    const Result<Budget> budget = Budget::Parse(text);
+    ASSERT_FALSE(budget.ok()) << text;
+    EXPECT_THAT(budget.error().message, HasSubstr("20%"));
+  }
+}
+
+Method Loaded(const std::string& id, const std::vector<std::string>& overrides = {}) {
+  const Result<Method> method = LoadMethod(id, kShipped, overrides);
+  EXPECT_TRUE(method.ok()) << method.error().message;
+  return *method;
+}
+std::string Refusal(const Method& method, const ModelShape& shape, const char* budget,
+                    int64_t prompt = 1000) {
+  const Status status = CheckMethod(method, shape, *Budget::Parse(budget), prompt);
+  return status.ok() ? "" : status.error().message;
+}
+
+TEST(CheckMethodTest, Budgets) {
+  const ModelShape shape = SmallShape(2, 2, 2);
+  EXPECT_EQ(Refusal(Loaded("full"), shape, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("full"), shape, "0.2"),
+              AllOf(HasSubstr("method full"), HasSubstr("takes no budget")));
+  EXPECT_THAT(Refusal(Loaded("snapkv"), shape, "none"), HasSubstr("needs a budget"));
+  EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "0.2"), "");
+  EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "32"), "");
+  EXPECT_THAT(Refusal(Loaded("snapkv"), shape, "31"),
+              AllOf(HasSubstr("gives each head 31 entries"), HasSubstr("protect.recent")));
+  EXPECT_THAT(Refusal(Loaded("random", {"protect.sinks=0", "protect.recent=0"}), shape, "0.1B"),
+              HasSubstr("gives each head 0 entries"));
+  // A prompt that fits whole needs no more.
+  EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "31", 20), "");
+}
+
+TEST(CheckMethodTest, ModelsThatLackSomething) {
+  ModelShape shape = SmallShape();
+  EXPECT_EQ(Refusal(Loaded("streaming_llm"), shape, "64"), "");
+  shape.rotary_dim = 0;
+  EXPECT_THAT(Refusal(Loaded("streaming_llm"), shape, "64"),
+              AllOf(HasSubstr("store.plain"), HasSubstr("no rotary")));
+  EXPECT_THAT(Refusal(Loaded("snapkv", {"score.kernel=4"}), shape, "64"),
+              AllOf(HasSubstr("score.snapkv"), HasSubstr("kernel 4 is even")));
+  EXPECT_THAT(Refusal(Loaded("full", {"store.position=clipped"}), SmallShape(), "none"),
+              HasSubstr("position_limit"));
+}
+
+TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  const std::string palu = R"("prepare": {"id": "palu"}, "store": {"id": "low_rank"})";
+  EXPECT_EQ(Refusal(*Parse(File(palu)), shape, "none"), "");
+  EXPECT_THAT(Refusal(*Parse(File(R"("store": {"id": "low_rank"})")), shape, "none"),
+              AllOf(HasSubstr("no prepare stage writes the bases"), HasSubstr("palu")));
+  EXPECT_THAT(Refusal(*Parse(File(palu + R"(, "score": {"id": "random"},
+                                  "reduce": {"id": "top_k"})")),
+                      shape, "0.5"),
+              HasSubstr("reduce.top_k cannot evict"));
+  EXPECT_THAT(Refusal(Loaded("mla_latent"), shape, "none"), HasSubstr("this model has none"));
+  ModelShape mla = shape;
+  mla.latent_dim = 32;
+  EXPECT_EQ(Refusal(Loaded("mla_latent"), mla, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("streaming_llm"), mla, "64"), HasSubstr("latent attention rotates"));
+  EXPECT_THAT(Refusal(Loaded("minicache"), SmallShape(1, 2, 2, 64), "none"),
+              HasSubstr("store.minicache: shares between layers"));
+  EXPECT_THAT(Refusal(Loaded("snapkv_kivi", {"store.id=minicache"}), shape, "0.5"),
+              HasSubstr("cannot evict"));
+  EXPECT_EQ(Refusal(Loaded("snapkv_quest"), shape, "0.5"), "");  // a reader over what is left
+  EXPECT_THAT(Refusal(Loaded("kivi_2bit"), SmallShape(2, 2, 2, 80), "none"),
+              HasSubstr("store.kivi: group 32 must divide the 80 dims"));
+  EXPECT_THAT(Refusal(Loaded("int8", {"store.key_bits=5"}), shape, "none"),
+              HasSubstr("store.affine: keys: bits 5"));
+  EXPECT_THAT(
+      Refusal(Loaded("int8", {"store.key_axis=channel", "store.key_group=48"}), shape, "none"),
+      HasSubstr("group 48"));
+  // Stages after the preparation see what it leaves: two KV heads became one.
+  const Method pooled = Loaded("mean_pool_gqa", {"prepare.heads=2"});
+  EXPECT_EQ(Refusal(pooled, shape, "none"), "");
+  EXPECT_THAT(Refusal(pooled, SmallShape(4, 3, 2, 64), "none"),
+              HasSubstr("prepare.mean_pool_heads: heads 2 must divide"));
+}
+
+TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  EXPECT_THAT(Refusal(Loaded("d2o"), shape, "0.5"),
+              AllOf(HasSubstr("method d2o: allocate.d2o: 3 of 4 layers stay whole"),
+                    HasSubstr("allocate.whole_first")));
+  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.8"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o", {"allocate.compat=true"}), shape, "0.5"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "2000"), "");  // the prompt fits whole
+}
+
+// What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
+// one.
+TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
+  const ModelShape shape = SmallShape(8, 2, 4, 64);
+  const Result<std::vector<std::string>> ids = ListMethods(kShipped);
+  for (const std::string& id : *ids) {
+    const Method method = Loaded(id);
+    if (id == "mla_latent") continue;
+    EXPECT_EQ(Refusal(method, shape, method.takes_budget ? "0.5" : "none"), "") << id;
+  }
+}
+
+TEST(NeedsTest, StepSignalsOnlyWhereSomethingUsesThem) {
+  EXPECT_EQ(Loaded("h2o").needs(), (Needs{.column_sums = true, .step_attention = true}));
+  EXPECT_EQ(Loaded("h2o_prompt").needs(), Needs{.column_sums = true});
+  EXPECT_EQ(Loaded("kvquant").needs(), Needs{.raw_keys = true});
+  EXPECT_EQ(Loaded("cam").needs(), (Needs{.window = 1, .step_attention = true}));
+  EXPECT_EQ(Loaded("full").needs(), Needs());
+}
+
+// The largest number of entries whose bytes are within the budget.
+TEST(AllowanceTest, BytesOfCodedEntries) {
+  ModelShape shape = SmallShape(2, 2, 2, 64);
+  shape.cache_dtype = DType::kF16;
+  const Method method = Loaded("snapkv_kivi");
+  const int64_t length = 4000, heads = 4;
+  const auto bytes = [&](int64_t entries) {
+    // 5 bits a number for full units of 128 keys, and for all values but the last 128.
+    const int64_t keys = entries / 128 * 128, values = std::max<int64_t>(0, entries - 128);
+    const int64_t coded = (keys + values) * 64 * 5 / 8;
+    const int64_t plain = (2 * entries - keys - values) * 64 * 2;
+    return heads * (coded + plain + 4 * entries);
+  };
+  for (const char* text : {"50B", "100B", "200B"}) {
+    const Budget budget = *Budget::Parse(text);
+    const int64_t entries = AllowanceFor(method, shape, budget, length).entries;
+    const double limit = budget.value * static_cast<double>(length);
+    EXPECT_LE(static_cast<double>(bytes(entries)), limit) << text;
+    EXPECT_GT(entries, 300);
+  }
+}
+
+TEST(AllowanceTest, EveryKindOfBudget) {
+  const ModelShape shape = SmallShape(2, 3, 2, 8);  // an entry of a head: 64 bytes, f32
+  const Method method = Loaded("random", {"protect.sinks=4", "protect.recent=8"});
+  const auto entries = [&](const char* budget, int64_t length) {
+    return AllowanceFor(method, shape, *Budget::Parse(budget), length).entries;
+  };
+  EXPECT_EQ(entries("0.2", 100), 20);
+  EXPECT_EQ(entries("0.1", 130), 13);
+  EXPECT_EQ(entries("50", 100), 50);
+  EXPECT_EQ(entries("50", 30), 30);
+  EXPECT_EQ(entries("0.01", 100), 12);  // never below what is protected
+  EXPECT_EQ(entries("0.01", 5), 5);
+  // 6 heads of 68 bytes an entry (4 for its position): 204 bytes a token are half.
+  EXPECT_EQ(entries("204B", 100), 50);
+  EXPECT_EQ(entries("203.9B", 100), 49);
+  EXPECT_EQ(entries("1000B", 100), 100);
+  EXPECT_EQ(AllowanceFor(Loaded("full"), shape, {}, 77).entries, 77);
+
+  const Method shared =
+      Loaded("random", {"protect.sinks=4", "protect.recent=0", "protect.recent_share=0.5"});
+  const Allowance half = AllowanceFor(shared, shape, *Budget::Parse("20"), 100);
+  EXPECT_EQ(half.sinks, 4);
+  EXPECT_EQ(half.recent, 10);
+  const Allowance tight = AllowanceFor(shared, shape, *Budget::Parse("5"), 100);
+  EXPECT_EQ(tight.recent, 1);  // what the sinks leave
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that change weights, on matrices made in the test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "fake_view.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Basis {
+  int64_t first_head, heads, rank;
+  std::vector<float> values;
+};
+
+class FakeWeights final : public WeightView {
+ public:
+  FakeWeights(const ModelShape& shape, bool with_bias)
+      : shape_(shape), ops_(std::move(*MakeOps("cpu", ThreadSettings{1}))) {
+    for (int64_t l = 0; l < shape.layers; ++l) {
+      for (const Matrix m : {Matrix::kKey, Matrix::kValue}) {
+        const auto seed = static_cast<uint64_t>(10 * l + (m == Matrix::kKey ? 1 : 2));
+        const int64_t rows = shape.kv_heads * shape.key_dim;
+        weights[{l, m}] = RandomValues(rows * shape.hidden_size, seed);
+        if (with_bias) biases[{l, m}] = RandomValues(rows, seed + 5);
+      }
+    }
+  }
+
+  const ModelShape& shape() const override { return shape_; }
+  Ops& ops() const override { return *ops_; }
+  Result<Tensor> Read(int64_t layer, Matrix matrix) override {
+    const std::vector<float>& w = weights.at({layer, matrix});
+    return View(w, {static_cast<int64_t>(w.size()) / shape_.hidden_size, shape_.hidden_size});
+  }
+  Status Write(int64_t layer, Matrix matrix, const Tensor& t) override {
+    EXPECT_EQ(t.shape[0], heads_ * shape_.key_dim);
+    written[{layer, matrix}] = Floats(t);
+    return {};
+  }
+  Result<Tensor> ReadBias(int64_t layer, Matrix matrix) override {
+    const auto found = biases.find({layer, matrix});
+    if (found == biases.end()) return Tensor();
+    return View(found->second, {static_cast<int64_t>(found->second.size())});
+  }
+  Status WriteBias(int64_t layer, Matrix matrix, const Tensor& t) override {
+    EXPECT_EQ(t.shape[0], heads_ * shape_.key_dim);
+    written_biases[{layer, matrix}] = Floats(t);
+    return {};
+  }
+  Status SetKvHeads(int64_t kv_heads) override {
+    heads_ = kv_heads;
+    return {};
+  }
+  Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
+                    const Tensor& basis) override {
+    bases[{layer, side}].push_back({first_head, heads, basis.shape[1], Floats(basis)});
+    return {};
+  }
+
+  int64_t heads() const { return heads_; }
+
+  using Key = std::pair<int64_t, Matrix>;
+  std::map<Key, std::vector<float>> weights, biases, written, written_biases;
+  std::map<std::pair<int64_t, KvSide>, std::vector<Basis>> bases;
+
+ private:
+  ModelShape shape_;
+  std::unique_ptr<Ops> ops_;
+  int64_t heads_ = shape_.kv_heads;
+};
+
+constexpr auto kKey = WeightView::Matrix::kKey;
+constexpr auto kValue = WeightView::Matrix::kValue;
+
+std::unique_ptr<Prepare> Stage(const std::string& id, const std::string& params = "{}") {
+  return MakeStage<Prepare>(StageKind::kPrepare, id, params);
+}
+
+ModelShape Wide(int64_t kv_heads, int64_t hidden) {
+  ModelShape shape = SmallShape(2, kv_heads, 2, 4);
+  shape.hidden_size = hidden;
+  return shape;
+}
+
+TEST(MeanPoolHeadsTest, MeansOfNeighbours) {
+  const ModelShape shape = Wide(4, 6);
+  FakeWeights weights(shape, true);
+  const auto stage = Stage("mean_pool_heads", R"({"heads": 2})");
+  EXPECT_EQ(stage->ShapeAfter(shape).kv_heads, 2);
+  ASSERT_TRUE(stage->Transform(weights).ok());
+  EXPECT_EQ(weights.heads(), 2);
+  for (const auto& [key, got] : weights.written) {
+    const std::vector<float>& w = weights.weights.at(key);
+    const std::vector<float>& b = weights.biases.at(key);
+    ASSERT_EQ(got.size(), 2u * 4 * 6);
+    for (int64_t g = 0; g < 2; ++g) {
+      for (int64_t i = 0; i < 4; ++i) {
+        const int64_t upper = g * 8 + i, lower = upper + 4;
+        EXPECT_NEAR(weights.written_biases.at(key)[g * 4 + i], (b[upper] + b[lower]) / 2, 1e-6);
+        for (int64_t j = 0; j < 6; ++j) {
+          EXPECT_NEAR(got[(g * 4 + i) * 6 + j], (w[upper * 6 + j] + w[lower * 6 + j]) / 2, 1e-6);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(weights.written.size(), 4u);
+}
+
+TEST(MeanPoolHeadsTest, AllHeadsAndHeadsThatDoNotDivide) {
+  const ModelShape shape = Wide(4, 6);
+  FakeWeights weights(shape, false);
+  ASSERT_TRUE(Stage("mean_pool_heads")->Transform(weights).ok());
+  EXPECT_EQ(weights.heads(), 1);
+  EXPECT_TRUE(weights.written_biases.empty());
+  const auto three = Stage("mean_pool_heads", R"({"heads": 3})");
+  ASSERT_FALSE(three->Check(shape).ok());
+  EXPECT_THAT(three->Check(shape).error().message, HasSubstr("must divide the model's 4"));
+}
+
+// [weights | bias] of one group as rows of doubles.
+std::vector<std::vector<double>> Stack(const std::vector<float>& w, const std::vector<float>* bias,
+                                       int64_t begin, int64_t rows, int64_t inputs) {
+  std::vector<std::vector<double>> out;
+  for (int64_t i = begin; i < begin + rows; ++i) {
+    out.emplace_back(w.begin() + i * inputs, w.begin() + (i + 1) * inputs);
+    if (bias != nullptr) out.back().push_back((*bias)[i]);
+  }
+  return out;
+}
+
+TEST(PaluTest, BasesAreOrthonormalAndHoldTheWeights) {
+  for (const bool with_bias : {false, true}) {
+    for (const int64_t hidden : {24, 6}) {  // a group of 8 rows may have more rows than inputs
+      const ModelShape shape = Wide(4, hidden);
+      FakeWeights weights(shape, with_bias);
+      const auto stage = Stage("palu", R"({"group": 2, "multiple": 1, "key_ratio": 0.5,
+                                           "value_ratio": 0.25})");
+      EXPECT_TRUE(stage->writes_bases());
+      ASSERT_TRUE(stage->Transform(weights).ok());
+      for (const auto& [place, bases] : weights.bases) {
+        ASSERT_EQ(bases.size(), 2u);
+        const auto matrix = place.second == KvSide::kKeys ? kKey : kValue;
+        const WeightView::Matrix m = matrix;
+        const std::vector<float>* before =
+            with_bias ? &weights.biases.at({place.first, m}) : nullptr;
+        const std::vector<float>* after =
+            with_bias ? &weights.written_biases.at({place.first, m}) : nullptr;
+        for (int64_t g = 0; g < 2; ++g) {
+          const Basis& basis = bases[g];
+          EXPECT_EQ(basis.first_head, 2 * g);
+          EXPECT_EQ(basis.heads, 2);
+          EXPECT_EQ(basis.rank, place.second == KvSide::kKeys ? 4 : 2);
+          const auto at = [&](int64_t row, int64_t r) {
+            return double{basis.values[row * basis.rank + r]};
+          };
+          for (int64_t r = 0; r < basis.rank; ++r) {
+            for (int64_t s = 0; s < basis.rank; ++s) {
+              double dot = 0;
+              for (int64_t row = 0; row < 8; ++row) dot += at(row, r) * at(row, s);
+              EXPECT_NEAR(dot, r == s, 1e-5);
+            }
+          }
+          // What is written is what the basis holds of what was read.
+          const auto was = Stack(weights.weights.at({place.first, m}), before, 8 * g, 8, hidden);
+          const auto is = Stack(weights.written.at({place.first, m}), after, 8 * g, 8, hidden);
+          double norm = 0, worst = 0;
+          for (size_t j = 0; j < was[0].size(); ++j) {
+            for (int64_t row = 0; row < 8; ++row) {
+              double projected = 0;
+              for (int64_t r = 0; r < basis.rank; ++r) {
+                double inner = 0;
+                for (int64_t k = 0; k < 8; ++k) inner += at(k, r) * was[k][j];
+                projected += at(row, r) * inner;
+              }
+              worst = std::max(worst, std::abs(projected - is[row][j]));
+              norm = std::max(norm, std::abs(was[row][j]));
+            }
+          }
+          EXPECT_LT(worst, 1e-5 * (norm + 1));
+        }
+      }
+    }
+  }
+}
+
+TEST(PaluTest, BestOfItsRankAndExactWhenWhole) {
+  const ModelShape shape = Wide(2, 24);
+  const auto loss = [&](const char* params) {
+    FakeWeights weights(shape, false);
+    EXPECT_TRUE(Stage("palu", params)->Transform(weights).ok());
+    double sum = 0;
+    for (const auto& [key, got] : weights.written) {
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double off = double{got[i]} - weights.weights.at(key)[i];
+        sum += off * off;
+      }
+    }
+    return sum;
+  };
+  EXPECT_LT(loss(R"({"key_ratio": 1, "value_ratio": 1, "multiple": 1})"), 1e-6);
+  const double half = loss(R"({"multiple": 1})");
+  // The energy that the singular values beyond the fourth hold, by the library's own reference.
+  double discarded = 0;
+  FakeWeights weights(shape, false);
+  const auto reference = std::move(*MakeOps("reference", ThreadSettings{1}));
+  for (const auto& [key, w] : weights.weights) {
+    std::vector<float> u(64), s(8), vt(8 * 24);
+    reference->algebra->Svd(View(w, {8, 24}), View(u, {8, 8}), View(s, {8}), View(vt, {8, 24}));
+    for (int i = 4; i < 8; ++i) discarded += double{s[i]} * s[i];
+  }
+  EXPECT_NEAR(half, discarded, 1e-3 * discarded);
+  EXPECT_GT(loss(R"({"multiple": 1, "key_ratio": 0.25})"), half);
+}
+
+TEST(PaluTest, ModelsItCannotServe) {
+  ModelShape shape = Wide(6, 12);
+  EXPECT_THAT(Stage("palu")->Check(shape).error().message, HasSubstr("group 4 must divide"));
+  EXPECT_TRUE(Stage("palu", R"({"group": 0})")->Check(shape).ok());
+  EXPECT_TRUE(Stage("palu")->Check(Wide(2, 12)).ok());  // all of them are fewer
+  shape.key_norm = true;
+  EXPECT_THAT(Stage("palu")->Check(shape).error().message, HasSubstr("normed"));
+  shape.latent_dim = 8;
+  EXPECT_FALSE(Stage("palu")->Check(shape).ok());
+  EXPECT_FALSE(Stage("mean_pool_heads")->Check(shape).ok());
+}
+
+}  // namespace
+}  // namespace kvgauge

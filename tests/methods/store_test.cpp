@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stores plan, and what a plan comes to in bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fake_view.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+StorePlan PlanOf(const std::string& id, const std::string& params, const ModelShape& shape,
+                 int64_t layer = 0) {
+  const auto stage = MakeStage<Store>(StageKind::kStore, id, params);
+  EXPECT_TRUE(stage->Check(shape).ok()) << stage->Check(shape).error().message;
+  const Result<StorePlan> plan = stage->Plan(shape, layer);
+  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  return *plan;
+}
+std::string RefusalOf(const std::string& id, const std::string& params, const ModelShape& shape) {
+  const Status status = MakeStage<Store>(StageKind::kStore, id, params)->Check(shape);
+  return status.ok() ? "" : status.error().message;
+}
+
+ModelShape HalfShape(int64_t dim = 64) {
+  ModelShape shape = SmallShape(4, 2, 2, dim);
+  shape.cache_dtype = DType::kF16;
+  return shape;
+}
+
+TEST(PlainTest, PositionsDecideWhichKeysAreKept) {
+  EXPECT_FALSE(PlanOf("plain", "{}", HalfShape()).raw_keys);
+  const StorePlan slot = PlanOf("plain", R"({"position": "slot"})", HalfShape());
+  EXPECT_TRUE(slot.raw_keys);
+  EXPECT_EQ(slot.position, PositionPolicy::kSlot);
+  EXPECT_EQ(slot.keys.dim, 64);
+  EXPECT_EQ(slot.values.side, KvSide::kValues);
+  EXPECT_EQ(slot.keys.dtype, DType::kF16);
+}
+
+// 3.0 bits a number at 2 bits with groups of 32.
+TEST(KiviTest, LayoutAndBytes) {
+  const StorePlan plan = PlanOf("kivi", "{}", HalfShape());
+  EXPECT_EQ(plan.keys.axis, CodeAxis::kChannel);
+  EXPECT_EQ(plan.values.axis, CodeAxis::kToken);
+  EXPECT_EQ(plan.seal_keys.unit, 128);
+  EXPECT_EQ(plan.seal_keys.keep_recent, 0);
+  EXPECT_EQ(plan.seal_values.unit, 1);
+  EXPECT_EQ(plan.seal_values.keep_recent, 128);
+  for (const KvCodec& codec : {plan.keys, plan.values}) {
+    EXPECT_EQ(CodedBytes(codec, 256).logical() * 8, 256 * 64 * 3);
+  }
+  EXPECT_THAT(RefusalOf("kivi", R"({"residual": 48})", HalfShape()),
+              HasSubstr("residual 48 must be a multiple of group 32"));
+  EXPECT_THAT(RefusalOf("kivi", "{}", HalfShape(80)), HasSubstr("must divide the 80 dims"));
+}
+
+TEST(AffineTest, SidesAreIndependent) {
+  const StorePlan plan = PlanOf(
+      "affine", R"({"key_bits": 4, "key_axis": "channel", "value_bits": 0, "keep_recent": 5})",
+      HalfShape());
+  EXPECT_EQ(plan.keys.group, 64);
+  EXPECT_EQ(plan.seal_keys.unit, 64);
+  EXPECT_EQ(plan.seal_keys.keep_recent, 5);
+  EXPECT_FALSE(plan.values.coded());
+  EXPECT_EQ(CodedBytes(PlanOf("affine", "{}", HalfShape()).keys, 1).logical(), 64 + 4);
+}
+
+TEST(FormatTest, BytesOfEngines) {
+  const auto bytes = [](const char* format) {
+    const StorePlan plan = PlanOf("format", StrCat(R"({"keys": ")", format, "\"}"), HalfShape());
+    return CodedBytes(plan.keys, 1).logical();
+  };
+  EXPECT_EQ(bytes("q8_0"), 2 * 34);
+  EXPECT_EQ(bytes("q4_0"), 2 * 18);
+  EXPECT_EQ(bytes("fp8"), 64);
+  EXPECT_EQ(bytes("none"), 128);
+  EXPECT_THAT(RefusalOf("format", R"({"keys": "fp8", "values": "q4_0"})", HalfShape(80)),
+              HasSubstr("values 'q4_0' has blocks of 32 dims, and an entry has 80"));
+  EXPECT_EQ(RefusalOf("format", R"({"keys": "fp8", "values": "fp8"})", HalfShape(80)), "");
+}
+
+TEST(GearTest, WholePagesWithSideCars) {
+  const StorePlan plan = PlanOf("gear", "{}", HalfShape());
+  EXPECT_EQ(plan.seal_keys.unit % SealUnit(plan.keys), 0);
+  EXPECT_EQ(plan.seal_values.unit % SealUnit(plan.values), 0);
+  EXPECT_EQ(plan.keys.rank, 4);
+  EXPECT_THAT(RefusalOf("gear", R"({"chunk": 100})", HalfShape()), HasSubstr("multiple of 64"));
+  EXPECT_THAT(RefusalOf("gear", R"({"rank": 20})", HalfShape(16)), HasSubstr("above the 16 dims"));
+  EXPECT_EQ(PlanOf("gear", "{}", HalfShape(32)).values.group, 32);
+}
+
+TEST(KvQuantTest, RangesLeaveOutTheTails) {
+  const int64_t n = 405, dim = 64;
+  FakeView view(HalfShape(), n);
+  for (int64_t h = 0; h < 2; ++h) view.keys[h] = RandomValues(n * dim, 60 + h);
+  const auto stage = MakeStage<Store>(StageKind::kStore, "kvquant", R"({"outliers": 0.02})");
+  EXPECT_TRUE(stage->needs().raw_keys);
+  StorePlan plan = *stage->Plan(HalfShape(), 0);
+  EXPECT_TRUE(plan.raw_keys);
+  stage->Calibrate(view, plan);
+  for (const int64_t h : {0, 1}) {
+    for (const int64_t c : {0, 17, 63}) {
+      // Without the 5 first entries, 1 % of 400 on either side.
+      std::vector<float> column;
+      for (int64_t i = 5; i < n; ++i) column.push_back(view.keys[h][i * dim + c]);
+      std::sort(column.begin(), column.end());
+      EXPECT_EQ(plan.key_low[h].f32()[c], column[4]);
+      EXPECT_EQ(plan.key_high[h].f32()[c], column[395]);
+    }
+  }
+  FakeView few(HalfShape(), 3);
+  stage->Calibrate(few, plan);  // shorter than what stays uncoded
+  EXPECT_EQ(plan.key_low[0].f32()[0], 0);
+}
+
+TEST(KvQuantTest, LevelsAreSymmetricAndAscending) {
+  for (const int bits : {1, 2, 3, 4}) {
+    KvCodec codec = PlanOf("kvquant", StrCat(R"({"bits": )", bits, "}"), HalfShape()).values;
+    EXPECT_TRUE(CheckCodec(codec).ok()) << CheckCodec(codec).error().message;
+    const std::vector<float> levels = Floats(codec.levels);
+    for (size_t i = 0; i < levels.size(); ++i) {
+      EXPECT_EQ(levels[i], -levels[levels.size() - 1 - i]);
+    }
+  }
+}
+
+TEST(MiniCacheTest, SharesFromTheMiddle) {
+  const StorePlan plan = PlanOf("minicache", "{}", HalfShape());
+  EXPECT_EQ(plan.share_from_layer, 2);
+  EXPECT_EQ(plan.share_weight, 0.6);
+  EXPECT_EQ(PlanOf("minicache", R"({"from": 0})", HalfShape()).share_from_layer, 1);
+  EXPECT_EQ(PlanOf("minicache", R"({"from": 1})", HalfShape()).share_from_layer, 3);
+  EXPECT_FALSE(MakeStage<Store>(StageKind::kStore, "minicache")->Plan(SmallShape(), 0).ok());
+}
+
+TEST(LatentStores, SayWhatTheyKeep) {
+  EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).latent);
+  EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).raw_keys);
+  EXPECT_TRUE(PlanOf("mla_latent", "{}", HalfShape()).mla_latent);
+}
+
+}  // namespace
+}  // namespace kvgauge
