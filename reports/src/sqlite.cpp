@@ -42,8 +42,9 @@ Error Database::Failure(int code) const {
     case SQLITE_AUTH:
       return IoError(say("cannot be written, expected a file and directory with write permission"));
     case SQLITE_CANTOPEN:
-      return IoError(say("cannot be opened, expected a readable file in a directory where SQLite "
-                         "may keep its -wal and -shm files"));
+      return IoError(
+          say("cannot be opened, expected a readable file in a directory where SQLite "
+              "may keep its -wal and -shm files"));
     case SQLITE_NOMEM:
       return ResourceError(say("out of memory"));
     case SQLITE_TOOBIG:
@@ -109,7 +110,8 @@ void Statement::Reset() {
 void Statement::BindOne(int index, std::string_view value) {
   // A null pointer would bind NULL, not the empty text.
   const char* data = value.empty() ? "" : value.data();
-  const int code = sqlite3_bind_text64(get(), index, data, value.size(), SQLITE_STATIC, SQLITE_UTF8);
+  const int code =
+      sqlite3_bind_text64(get(), index, data, value.size(), SQLITE_STATIC, SQLITE_UTF8);
   KVG_CHECK(code == SQLITE_OK || code == SQLITE_TOOBIG, "a parameter that the statement has");
 }
 

@@ -58,7 +58,8 @@ Result<MergeReport> ResultStore::Merge(ResultStore& source) {
     while (true) {
       KVG_ASSIGN(const bool more, list->Step());
       if (!more) break;
-      KVG_ASSIGN(std::optional<SampleRow> sample, source.impl_->ReadSample(stored.id, list->Text(0)));
+      KVG_ASSIGN(std::optional<SampleRow> sample,
+                 source.impl_->ReadSample(stored.id, list->Text(0)));
       sample->cell = *cell;
       sample->run = run_ids[sample->run];
       const Result<WriteOutcome> outcome = impl_->PutSample(*sample);

@@ -69,8 +69,8 @@ Result<int64_t> IdentifyVersion(Database& db) {
                               "; use a newer kvgauge. Nothing was changed"));
   }
   if (version < 1) {
-    return BadInput(StrCat(db.name(), ": has schema version ", version, ", expected 1 to ",
-                           kSchemaVersion));
+    return BadInput(
+        StrCat(db.name(), ": has schema version ", version, ", expected 1 to ", kSchemaVersion));
   }
   return version;
 }

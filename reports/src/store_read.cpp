@@ -24,8 +24,7 @@ Result<Enum> ParseName(const std::string& path, const std::string& name,
 }
 
 Result<SampleStatus> ParseStatus(const std::string& path, const std::string& name) {
-  return ParseName(path, name,
-                   {SampleStatus::kOk, SampleStatus::kFailed, SampleStatus::kSkipped});
+  return ParseName(path, name, {SampleStatus::kOk, SampleStatus::kFailed, SampleStatus::kSkipped});
 }
 
 Result<EngagementMark> ParseEngagement(const std::string& path, const std::string& name) {
@@ -58,8 +57,8 @@ LatencyRow ReadLatencyRow(const Statement& row) {
   l.isolated = row.Int(1) != 0;
   l.context_tokens = row.Int(2);
   l.repetition = row.Int(3);
-  double* const seconds[] = {&l.prefill_s,  &l.score_s,    &l.select_s,   &l.compact_s,
-                             &l.quantise_s, &l.attend_s,   &l.other_s,    &l.ttft_s,
+  double* const seconds[] = {&l.prefill_s,  &l.score_s,    &l.select_s,  &l.compact_s,
+                             &l.quantise_s, &l.attend_s,   &l.other_s,   &l.ttft_s,
                              &l.tpot_p50_s, &l.tpot_p90_s, &l.tpot_p99_s};
   int column = 4;
   for (double* value : seconds) *value = row.Real(column++);
@@ -134,9 +133,10 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     answer.stopped = a->Int(4) != 0;
     row.answers.push_back(std::move(answer));
   }
-  KVG_ASSIGN(auto l, Cached("SELECT layer, head, entries_before, entries_after, bits, merged, reads,"
-                            " attention_error FROM layer_stat WHERE sample_id = ?"
-                            " ORDER BY layer, head"));
+  KVG_ASSIGN(auto l,
+             Cached("SELECT layer, head, entries_before, entries_after, bits, merged, reads,"
+                    " attention_error FROM layer_stat WHERE sample_id = ?"
+                    " ORDER BY layer, head"));
   l->Bind(id);
   while (true) {
     KVG_ASSIGN(const bool more, l->Step());
@@ -160,14 +160,14 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     KVG_ASSIGN(const bool more, m->Step());
     if (!more) break;
     MemoryRow memory;
-    KVG_ASSIGN(memory.moment, ParseName(path, m->Text(0),
-                                        {MemoryMoment::kCompressed, MemoryMoment::kFinal}));
+    KVG_ASSIGN(memory.moment,
+               ParseName(path, m->Text(0), {MemoryMoment::kCompressed, MemoryMoment::kFinal}));
     int64_t* const bytes[] = {
-        &memory.nominal_bytes,  &memory.full_bytes,     &memory.payload_bytes,
-        &memory.scales_bytes,   &memory.indices_bytes,  &memory.outliers_bytes,
-        &memory.low_rank_bytes, &memory.biases_bytes,   &memory.codebooks_bytes,
-        &memory.projections_bytes, &memory.reader_bytes, &memory.slack_bytes,
-        &memory.resident_bytes, &memory.peak_bytes};
+        &memory.nominal_bytes,     &memory.full_bytes,    &memory.payload_bytes,
+        &memory.scales_bytes,      &memory.indices_bytes, &memory.outliers_bytes,
+        &memory.low_rank_bytes,    &memory.biases_bytes,  &memory.codebooks_bytes,
+        &memory.projections_bytes, &memory.reader_bytes,  &memory.slack_bytes,
+        &memory.resident_bytes,    &memory.peak_bytes};
     int column = 1;
     for (int64_t* value : bytes) *value = m->Int(column++);
     row.memory.push_back(memory);
@@ -199,9 +199,10 @@ Result<std::vector<std::string>> ResultStore::Pending(int64_t cell,
 }
 
 Result<std::vector<StoredRun>> ResultStore::Runs() {
-  KVG_ASSIGN(auto r, impl_->Cached("SELECT run.id, run.key, machine.facts, command, config, version,"
-                                   " revision, started_at, finished_at FROM run"
-                                   " JOIN machine ON machine.id = machine_id ORDER BY run.id"));
+  KVG_ASSIGN(auto r,
+             impl_->Cached("SELECT run.id, run.key, machine.facts, command, config, version,"
+                           " revision, started_at, finished_at FROM run"
+                           " JOIN machine ON machine.id = machine_id ORDER BY run.id"));
   std::vector<StoredRun> runs;
   while (true) {
     KVG_ASSIGN(const bool more, r->Step());

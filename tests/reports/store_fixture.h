@@ -18,8 +18,12 @@ namespace kvgauge {
 // A directory that goes with the test.
 class ScratchDirectory {
  public:
-  ScratchDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvgauge_XXXXXX").string();
+  // `parent`: where it should be, if that exists.
+  explicit ScratchDirectory(const std::string& parent = "") {
+    const std::string where = std::filesystem::is_directory(parent)
+                                  ? parent
+                                  : std::filesystem::temp_directory_path().string();
+    std::string pattern = StrCat(where, "/kvgauge_XXXXXX");
     path_ = mkdtemp(pattern.data());
   }
   ~ScratchDirectory() {
@@ -88,11 +92,19 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
                        .tokens_out = 5,
                        .stopped = true});
   for (int64_t layer = 0; layer < 2; ++layer) {
-    s.layers.push_back({.layer = layer, .head = LayerStatRow::kWholeLayer, .bits = 16.0,
-                        .merged = c, .reads = {}, .attention_error = 0.5});
+    s.layers.push_back({.layer = layer,
+                        .head = LayerStatRow::kWholeLayer,
+                        .bits = 16.0,
+                        .merged = c,
+                        .reads = {},
+                        .attention_error = 0.5});
     for (int64_t head = 0; head < 2; ++head) {
-      s.layers.push_back({.layer = layer, .head = head, .entries_before = 1000 + i,
-                          .entries_after = 100 * c + head, .bits = {}, .merged = {}});
+      s.layers.push_back({.layer = layer,
+                          .head = head,
+                          .entries_before = 1000 + i,
+                          .entries_after = 100 * c + head,
+                          .bits = {},
+                          .merged = {}});
     }
   }
   MemoryRow memory;

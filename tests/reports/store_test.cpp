@@ -184,7 +184,8 @@ TEST(Store, RefusesWhatCannotBeTrue) {
 TEST(Store, TextsComeBackWellFormed) {
   const ScratchDirectory scratch;
   const auto store = MustOpen(scratch.File("r.db"));
-  SampleRow s = TestSample(Must(store->AddCell(TestCell(1))), Must(store->AddRun(TestRun("r"))), 1, 0);
+  SampleRow s =
+      TestSample(Must(store->AddCell(TestCell(1))), Must(store->AddRun(TestRun("r"))), 1, 0);
   s.answers[0].prediction = std::string("a\0b\xff\xc3\xa9", 6);
   Must(store->Write(s));
   EXPECT_EQ(Must(store->Read(s.cell, s.sample_id))->answers[0].prediction,

@@ -93,9 +93,9 @@ struct LayerStatRow {
   int64_t layer = 0;
   int64_t head = 0;
   std::optional<int64_t> entries_before = {}, entries_after = {};
-  std::optional<double> bits = {};  // of one stored number, payload only
-  std::optional<int64_t> merged = {};  // entries folded into others
-  std::optional<double> reads = {};  // entries attended over in a decode step, mean
+  std::optional<double> bits = {};             // of one stored number, payload only
+  std::optional<int64_t> merged = {};          // entries folded into others
+  std::optional<double> reads = {};            // entries attended over in a decode step, mean
   std::optional<double> attention_error = {};  // relative, against the full cache
 
   bool operator==(const LayerStatRow&) const = default;
@@ -122,17 +122,17 @@ struct MemoryRow {
 
 // Where time went, in seconds. Never a result column.
 struct LatencyRow {
-  std::string run_key;         // filled when read
-  bool isolated = true;        // measured alone; false: shared with the samples run beside it
+  std::string run_key;   // filled when read
+  bool isolated = true;  // measured alone; false: shared with the samples run beside it
   int64_t context_tokens = 0;
-  int64_t repetition = 0;      // of a run; neighbours of one number were measured interleaved
+  int64_t repetition = 0;  // of a run; neighbours of one number were measured interleaved
   double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
          other_s = 0;
-  double ttft_s = 0;           // time to first token
+  double ttft_s = 0;                                      // time to first token
   double tpot_p50_s = 0, tpot_p90_s = 0, tpot_p99_s = 0;  // time per output token
   int64_t steps = 0;
   int64_t resident_bytes = 0, peak_bytes = 0;
-  double others_share = 0;     // of the machine's processors, used by other programs meanwhile
+  double others_share = 0;  // of the machine's processors, used by other programs meanwhile
 };
 
 struct SampleRow {

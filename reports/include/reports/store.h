@@ -69,7 +69,7 @@ struct LeaderboardRow {
 };
 
 struct MergeReport {
-  int64_t cells = 0;  // of the source
+  int64_t cells = 0;                          // of the source
   int64_t added = 0, kept = 0, replaced = 0;  // samples
 };
 
@@ -105,7 +105,7 @@ class ResultStore {
 
   Result<std::vector<StoredRun>> Runs();  // in the order they came in
   Result<std::vector<EventRow>> Events(int64_t run);
-  Result<std::vector<StoredCell>> Cells();  // by model, task, method, budget, seed
+  Result<std::vector<StoredCell>> Cells();             // by model, task, method, budget, seed
   Result<std::vector<ScoreRow>> Scores(int64_t cell);  // by position
   // `run` of what is read is an id of this file.
   Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
