@@ -31,8 +31,8 @@ double BetaFraction(double x, double a, double b) {
     }
     if (std::abs(change - 1.0) < 1e-15) break;
   }
-  const double log_front = std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
-                           a * std::log(x) + b * std::log1p(-x);
+  const double log_front =
+      std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x);
   return std::exp(log_front) * product / a;
 }
 

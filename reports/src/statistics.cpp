@@ -284,8 +284,7 @@ Result<Estimate> AreaOverLogBytes(std::span<const BudgetPoint> points,
     const double right = ((from + to) / 2 - a) / (b - a);  // weight of b at the middle
     const double share = (to - from) / width;
     for (size_t k = 0; k < heights.size(); ++k) {
-      heights[k] +=
-          share * ((1 - right) * order[i]->scores[k] + right * order[i + 1]->scores[k]);
+      heights[k] += share * ((1 - right) * order[i]->scores[k] + right * order[i + 1]->scores[k]);
     }
   }
   return MeanInterval(heights, clusters, options);

@@ -47,8 +47,8 @@ Evidence ComparePaired(std::span<const double> baseline, std::span<const double>
   evidence.detectable = MinimumDetectableEffect(estimate, options.reach, alpha);
   evidence.samples = estimate.samples;
   evidence.clusters = estimate.clusters;
-  const bool binary = std::ranges::all_of(baseline, IsZeroOrOne) &&
-                      std::ranges::all_of(candidate, IsZeroOrOne);
+  const bool binary =
+      std::ranges::all_of(baseline, IsZeroOrOne) && std::ranges::all_of(candidate, IsZeroOrOne);
   if (binary && estimate.clusters == estimate.samples) {
     evidence.p = McNemarExact(won, lost);
     evidence.test = "exact McNemar";

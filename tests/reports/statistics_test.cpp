@@ -82,25 +82,27 @@ TEST(Statistics, HolmByHand) {
 
 TEST(Statistics, WelchByHand) {
   // Variances 2 and 2 of two values each: standard error sqrt(2), two degrees of freedom.
-  const TwoSampleResult r =
-      WelchTest(std::vector<double>{0, 2}, std::vector<double>{3, 5}, 0.95);
+  const TwoSampleResult r = WelchTest(std::vector<double>{0, 2}, std::vector<double>{3, 5}, 0.95);
   EXPECT_EQ(r.difference, 3.0);
   EXPECT_NEAR(r.standard_error, std::sqrt(2.0), 1e-15);
   const double t = 3 / std::sqrt(2.0);
   EXPECT_NEAR(r.p, 1 - t / std::sqrt(2 + t * t), 1e-12);
   EXPECT_NEAR(r.interval.high - 3, 4.302652729911275 * std::sqrt(2.0), 1e-9);
   EXPECT_EQ(WelchTest(std::vector<double>{1}, std::vector<double>{2, 3}).p, 1.0);
-  EXPECT_TRUE(std::isinf(WelchTest(std::vector<double>{1}, std::vector<double>{2, 3}).interval.high));
+  EXPECT_TRUE(
+      std::isinf(WelchTest(std::vector<double>{1}, std::vector<double>{2, 3}).interval.high));
   EXPECT_EQ(WelchTest(std::vector<double>{1, 1}, std::vector<double>{2, 2}).p, 0.0);
 }
 
 TEST(Statistics, ClusterNumbersFollowTheGroups) {
-  EXPECT_THAT(ClusterNumbers(std::vector<std::string>{"b", "a", "b", "c"}), ElementsAre(0, 1, 0, 2));
+  EXPECT_THAT(ClusterNumbers(std::vector<std::string>{"b", "a", "b", "c"}),
+              ElementsAre(0, 1, 0, 2));
 }
 
 TEST(Statistics, StandardErrorByHand) {
   // Sums 1 and 2 of two values each around the mean 0.75: residuals -0.5 and 0.5.
-  const Estimate e = MeanInterval(std::vector<double>{1, 0, 1, 1}, std::vector<int64_t>{4, 4, 9, 9});
+  const Estimate e =
+      MeanInterval(std::vector<double>{1, 0, 1, 1}, std::vector<int64_t>{4, 4, 9, 9});
   EXPECT_EQ(e.value, 0.75);
   EXPECT_EQ(e.samples, 4);
   EXPECT_EQ(e.clusters, 2);
@@ -111,7 +113,8 @@ TEST(Statistics, StandardErrorByHand) {
 }
 
 TEST(Statistics, IntervalsSayWhatIsKnown) {
-  EXPECT_TRUE(std::isinf(MeanInterval(std::vector<double>{1}, std::vector<int64_t>{0}).interval.low));
+  EXPECT_TRUE(
+      std::isinf(MeanInterval(std::vector<double>{1}, std::vector<int64_t>{0}).interval.low));
   const std::vector<double> equal(100, 0.0);
   const Interval bare = MeanInterval(equal, Singles(100)).interval;
   EXPECT_EQ(bare.low, 0.0);
@@ -223,8 +226,7 @@ TEST(StatisticsSimulation, TwoPointsOfFourHundredAreFound) {
     const Evidence e = CompareFlips(400, churn, 8 + churn);
     EXPECT_EQ(e.value, -0.02);
     EXPECT_EQ(e.test, "exact McNemar");
-    EXPECT_EQ(Decide(e, e.p, {.margin = 0.01}),
-              churn <= 2 ? Verdict::kWorse : Verdict::kUndecided)
+    EXPECT_EQ(Decide(e, e.p, {.margin = 0.01}), churn <= 2 ? Verdict::kWorse : Verdict::kUndecided)
         << churn;
   }
   std::vector<double> grid(6, 1.0);
@@ -270,8 +272,7 @@ TEST(StatisticsSimulation, EqualsAreRarelyWorse) {
         b.push_back(rng.NextBelow(10) == 0 ? (rng.NextBelow(2) == 0 ? 0.0 : 1.0) : a.back());
         clusters.push_back(group % 2 == 0 ? i : i / 4);
       }
-      all.push_back(
-          ComparePaired(a, b, clusters, 0.05, {.resamples = 400, .seed = 1, .reach = 1}));
+      all.push_back(ComparePaired(a, b, clusters, 0.05, {.resamples = 400, .seed = 1, .reach = 1}));
       p_values.push_back(all.back().p);
     }
     const std::vector<double> adjusted = HolmAdjust(p_values);

@@ -51,7 +51,8 @@ Estimate MeanInterval(std::span<const double> values, std::span<const int64_t> c
 double McNemarExact(int64_t won, int64_t lost);
 
 // Paired permutation test of mean difference 0, two-sided: the signs of whole clusters are flipped.
-// All flips are enumerated up to 20 clusters that differ, beyond that `options.resamples` are drawn.
+// All flips are enumerated up to 20 clusters that differ, beyond that `options.resamples` are
+// drawn.
 double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters,
                     const ResamplingOptions& options = {});
 
@@ -91,9 +92,9 @@ std::string_view NameOf(Verdict verdict);
 // Candidate minus baseline, signed so that positive is better.
 struct Evidence {
   double value = 0;
-  Interval interval;     // at 1 - alpha
-  Interval equivalence;  // at 1 - 2 alpha: two one-sided tests (TOST) at alpha
-  double p = 1;          // of no difference, two-sided, before correction for multiplicity
+  Interval interval;      // at 1 - alpha
+  Interval equivalence;   // at 1 - 2 alpha: two one-sided tests (TOST) at alpha
+  double p = 1;           // of no difference, two-sided, before correction for multiplicity
   double detectable = 0;  // minimum detectable effect at 80% power
   int64_t samples = 0;
   int64_t clusters = 0;
