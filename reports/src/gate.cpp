@@ -95,7 +95,7 @@ struct Pair {
 // Samples of both by seed and id, in the baseline's order.
 struct Pairs {
   std::vector<Pair> pairs;
-  int64_t missing = 0;  // of the baseline's, in the candidate
+  int64_t missing = 0;    // of the baseline's, in the candidate
   std::string differing;  // a sample of other content under the same id; "" for none
 };
 

@@ -17,7 +17,8 @@ Setter Number(double* target, double low, double high) {
       *target = value.get<double>();
       return {};
     }
-    return BadInput(StrCat(where, ": ", value.dump(), ", expected a number from ", low, " to ", high));
+    return BadInput(
+        StrCat(where, ": ", value.dump(), ", expected a number from ", low, " to ", high));
   };
 }
 

@@ -61,7 +61,8 @@ std::string Summary(const GateReport& report) {
        {Verdict::kWorse, Verdict::kUndecided, Verdict::kBetter, Verdict::kSame}) {
     parts.push_back(StrCat(report.Count(verdict), " ", NameOf(verdict)));
   }
-  if (report.NotComparable() > 0) parts.push_back(StrCat(report.NotComparable(), " not comparable"));
+  if (report.NotComparable() > 0)
+    parts.push_back(StrCat(report.NotComparable(), " not comparable"));
   return Join(parts, ", ");
 }
 
@@ -129,17 +130,16 @@ std::string GateMarkdown(const GateReport& report) {
 
 std::string GateJUnit(const GateReport& report) {
   std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-  out += StrCat("<testsuites>\n<testsuite name=\"kvgauge gate\" tests=\"", report.lines.size(),
-                "\" failures=\"", report.Count(Verdict::kWorse), "\" errors=\"",
-                report.NotComparable(), "\" skipped=\"", report.Count(Verdict::kUndecided),
-                "\">\n");
+  out +=
+      StrCat("<testsuites>\n<testsuite name=\"kvgauge gate\" tests=\"", report.lines.size(),
+             "\" failures=\"", report.Count(Verdict::kWorse), "\" errors=\"",
+             report.NotComparable(), "\" skipped=\"", report.Count(Verdict::kUndecided), "\">\n");
   for (const GateLine& line : report.lines) {
     out += StrCat("<testcase classname=\"", NameOf(line.metric), "\" name=\"",
                   Xml(StrCat(line.group, ": ", line.quantity)), "\">");
-    const std::string message =
-        Xml(StrCat(Word(line), ": ", Value(line, line.baseline), " to ",
-                   Value(line, line.candidate), ", change ", ChangeText(line),
-                   line.reason.empty() ? "" : "; ", line.reason));
+    const std::string message = Xml(
+        StrCat(Word(line), ": ", Value(line, line.baseline), " to ", Value(line, line.candidate),
+               ", change ", ChangeText(line), line.reason.empty() ? "" : "; ", line.reason));
     if (!line.comparable) {
       out += StrCat("<error message=\"", message, "\"/>");
     } else if (line.verdict == Verdict::kWorse) {

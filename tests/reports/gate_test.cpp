@@ -248,7 +248,8 @@ TEST(Gate, ContendedTimesSayNothing) {
   const ScratchDirectory scratch("/dev/shm");
   GateStore a(scratch, "a.db"), b(scratch, "b.db");
   a.Times(a.Cell(0), 10, [](int i) { return 0.02 + 0.0001 * i; });
-  b.Times(b.Cell(0), 10, [](int i) { return 0.04 + 0.0001 * i; }, 0.5);
+  b.Times(
+      b.Cell(0), 10, [](int i) { return 0.04 + 0.0001 * i; }, 0.5);
   const GateReport report = Must(CompareStores(a.get(), b.get(), {}));
   EXPECT_EQ(report.lines[0].verdict, Verdict::kUndecided);
   EXPECT_EQ(report.lines[0].reason, "10 repetitions left out, other programs ran beside them");
