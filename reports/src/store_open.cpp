@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <cctype>
 #include <filesystem>
 
 #include "core/files.h"
@@ -14,10 +15,17 @@ namespace {
 constexpr int kBusyTimeoutMs = 5000;
 constexpr int kMaxValueBytes = 256 << 20;
 
+// The file behind links, which is what SQLite names its neighbour files after.
+std::string RealPath(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path : real.string();
+}
+
 std::string FileUri(const std::string& path, std::string_view query) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string uri = "file:";
-  for (const unsigned char c : std::filesystem::absolute(path).string()) {
+  for (const unsigned char c : path) {
     if (std::isalnum(c) || c == '/' || c == '.' || c == '-' || c == '_') {
       uri.push_back(static_cast<char>(c));
     } else {
@@ -30,7 +38,7 @@ std::string FileUri(const std::string& path, std::string_view query) {
 // Reading needs SQLite's neighbour files, which a read-only directory cannot take. Without a log
 // beside it the file is complete, and nobody can be writing.
 bool ReadAsImmutable(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   const auto log_bytes = std::filesystem::file_size(path + "-wal", ignored);
   return access(parent.c_str(), W_OK) != 0 && (ignored || log_bytes == 0);
@@ -101,18 +109,22 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
   if (mode != StoreMode::kCreate && !FileExists(path)) {
     return IoError(StrCat(path, ": no such file, expected a result store that `kvgauge run` made"));
   }
+  const std::string real = RealPath(path);
   std::unique_ptr<WriterLock> lock;
   int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
   std::string_view query;
   if (mode == StoreMode::kReadOnly) {
-    if (ReadAsImmutable(path)) query = "?immutable=1";
+    if (ReadAsImmutable(real)) query = "?immutable=1";
   } else {
-    KVG_ASSIGN(lock, WriterLock::Take(path));
+    KVG_ASSIGN(lock, WriterLock::Take(path, real));
     flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI |
             (mode == StoreMode::kCreate ? SQLITE_OPEN_CREATE : 0);
   }
-  KVG_ASSIGN(Database db, Database::Open(FileUri(path, query), flags, path));
+  KVG_ASSIGN(Database db, Database::Open(FileUri(real, query), flags, path));
   KVG_TRY(Configure(db));
+  if (lock && sqlite3_db_readonly(db.get(), "main") != 0) {
+    return IoError(StrCat(path, ": cannot be written, expected a file with write permission"));
+  }
   KVG_ASSIGN(const int64_t version, IdentifyVersion(db));
   if (version == 0 && mode != StoreMode::kCreate) {
     return BadInput(StrCat(path, ": is empty, expected a result store that `kvgauge run` made"));

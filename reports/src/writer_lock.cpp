@@ -23,8 +23,9 @@ std::string HolderOf(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<WriterLock>> WriterLock::Take(const std::string& path) {
-  const std::string lock_path = StrCat(path, ".lock");
+Result<std::unique_ptr<WriterLock>> WriterLock::Take(const std::string& path,
+                                                     const std::string& real_path) {
+  const std::string lock_path = StrCat(real_path, ".lock");
   while (true) {
     const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {

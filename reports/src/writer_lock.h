@@ -12,8 +12,10 @@ namespace kvgauge {
 
 class WriterLock {
  public:
-  // Locks `path`.lock; `path` itself is not touched. Does not wait.
-  static Result<std::unique_ptr<WriterLock>> Take(const std::string& path);
+  // Locks `real_path`.lock; the file itself is not touched. Does not wait. `path` is what messages
+  // call it.
+  static Result<std::unique_ptr<WriterLock>> Take(const std::string& path,
+                                                  const std::string& real_path);
   ~WriterLock();
   WriterLock(const WriterLock&) = delete;
   WriterLock& operator=(const WriterLock&) = delete;

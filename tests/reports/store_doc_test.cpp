@@ -56,17 +56,16 @@ TEST_F(StoreDoc, QueriesRun) {
 }
 
 TEST_F(StoreDoc, NamesEveryColumn) {
-  const auto columns =
-      Query("SELECT m.name, p.name FROM sqlite_schema m, pragma_table_xinfo(m.name) p"
-            " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'");
+  const auto columns = Query(
+      "SELECT m.name, p.name FROM sqlite_schema m, pragma_table_xinfo(m.name) p"
+      " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'");
   ASSERT_GT(columns.size(), 100u);
   for (const auto& column : columns) {
     // A table's section begins with its name at the start of a line, and ends with its table.
     const size_t section = text_.find(StrCat("\n`", column[0], "`"));
     ASSERT_NE(section, std::string::npos) << "table " << column[0];
     const size_t table = text_.find("\n|", section), end = text_.find("\n\n", table);
-    EXPECT_NE(text_.substr(table, end - table).find(StrCat("`", column[1], "`")),
-              std::string::npos)
+    EXPECT_NE(text_.substr(table, end - table).find(StrCat("`", column[1], "`")), std::string::npos)
         << column[0] << "." << column[1];
   }
 }

@@ -164,7 +164,13 @@ TEST(StoreFaults, TwoWriters) {
                 return other.ok() ? "opened" : other.error().message;
               }),
               HasSubstr("writes to it"));
+  const std::string link = scratch.File("link.db");
+  std::filesystem::create_symlink(path, link);
+  const auto linked = ResultStore::Open(link, StoreMode::kCreate);
+  ASSERT_FALSE(linked.ok());
+  EXPECT_THAT(linked.error().message, AllOf(StartsWith(link), HasSubstr("writes to it")));
   Fill(*first, "r1", 1, 0, 5);
+  EXPECT_EQ(Must(MustOpen(link, StoreMode::kReadOnly)->Scores(1)).size(), 5u);
   first.reset();
   EXPECT_EQ(InChild([&] {
               auto other = ResultStore::Open(path, StoreMode::kReadWrite);
@@ -223,7 +229,13 @@ TEST(StoreFaults, ReadOnlyDirectory) {
               return store.ok() ? Must((*store)->ResultDigest()) : store.error().message;
             }),
             digest);
-  chmod(scratch.path().c_str(), 0755);
+  // A protected file in a directory that takes files.
+  ASSERT_EQ(chmod(scratch.path().c_str(), 0777), 0);
+  EXPECT_THAT(as_user([&] {
+                auto store = ResultStore::Open(path, StoreMode::kReadWrite);
+                return store.ok() ? "opened" : store.error().message;
+              }),
+              AllOf(StartsWith(path), HasSubstr("cannot be written")));
 }
 
 // Writes until the disk refuses. Then: a clear error, a usable store, every sample whole.

@@ -282,6 +282,18 @@ TEST(Store, ScoresAreInOrderOfThePlan) {
   EXPECT_NE(rows[0].answers_key, rows[1].answers_key);
 }
 
+TEST(Store, AnyFileName) {
+  const ScratchDirectory scratch;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  for (const std::string name : {"plain", "a b?mode=ro#%41.db", "\xc3\xa4.db"}) {
+    Fill(*MustOpen(name), "r1", 1, 0, 1);
+    EXPECT_TRUE(std::filesystem::exists(scratch.File(name))) << name;
+    EXPECT_EQ(Must(MustOpen(name, StoreMode::kReadOnly)->Scores(1)).size(), 1u) << name;
+  }
+  std::filesystem::current_path(before);
+}
+
 TEST(Store, DigestIgnoresTheOrderOfRecording) {
   const ScratchDirectory scratch;
   const auto a = MustOpen(scratch.File("a.db")), b = MustOpen(scratch.File("b.db"));
