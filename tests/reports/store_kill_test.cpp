@@ -61,8 +61,8 @@ void ExpectSameAsUninterrupted(const ScratchDirectory& scratch, const std::strin
   }
 }
 
-// 100 deaths inside a write of the log, the file or its shared memory, from the first byte of the
-// file on.
+// 100 deaths inside a write to the file or its log, part of which is done, from the first byte of
+// the file on.
 TEST(StoreKill, AtAnyWrite) {
   const ScratchDirectory scratch("/dev/shm");
   const std::string path = scratch.File("r.db");
