@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate: a baseline store against a candidate store, a verdict for each group of cells and each
+// of accuracy, bytes and latency. Pure: reads both stores, writes nothing.
+//
+// A group is model, task, method, variant, budget and compress_at, over all seeds; versions of
+// methods and programs may differ, signatures may not. Samples are paired by seed and id.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "core/result.h"
+#include "reports/statistics.h"
+#include "reports/store.h"
+
+namespace kvgauge {
+
+struct GateMargins {
+  double alpha = 0.05;
+  // A group or sample that the candidate lacks makes the comparison impossible; false: it is left
+  // out.
+  bool complete = true;
+  uint64_t seed = 0;
+  int64_t resamples = 10000;
+  struct Limits {
+    double margin = 0;
+    double tolerance = 0;
+  };
+  Limits accuracy = {0.01, 0.0};  // in units of the score
+  Limits bytes = {0.005, 0.0};    // relative
+  Limits latency = {0.05, 0.02};  // relative
+  // Repetitions during which other programs had more of the machine than this say nothing.
+  double max_others_share = 0.2;
+};
+// An unknown key, a wrong type or a number out of range is an error that names it.
+Result<GateMargins> ParseGateMargins(const Json& json, const std::string& origin);
+Result<GateMargins> ReadGateMargins(const std::string& path);
+
+enum class GateMetric { kAccuracy, kBytes, kLatency };
+std::string_view NameOf(GateMetric metric);
+
+struct GateLine {
+  GateMetric metric = GateMetric::kAccuracy;
+  std::string group;     // "ref-gqa, needle/single, snapkv, 20%, prompt"
+  std::string quantity;  // "score", "logical bytes", "ttft at 4096 tokens"
+  Verdict verdict = Verdict::kUndecided;
+  bool comparable = true;
+  std::string reason;  // why, where the numbers alone do not say
+  // Means of score, bytes, or seconds (times over the full cache's, where that was interleaved).
+  double baseline = 0, candidate = 0;
+  // Of the score, or of minus the logarithm of bytes or time: positive is better.
+  Evidence evidence;
+  double p_adjusted = 1;  // Holm, over the lines of one metric
+  double margin = 0;
+};
+
+struct GateReport {
+  std::vector<GateLine> lines;  // by metric, then in the order of the baseline's cells
+  double alpha = 0.05;
+
+  int64_t Count(Verdict verdict) const;  // of what is comparable
+  int64_t NotComparable() const;
+  // 0 pass, 1 something is worse, 2 something cannot be compared, 3 undecided and `strict`.
+  int ExitCode(bool strict) const;
+};
+
+Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
+                                 const GateMargins& margins);
+
+std::string GateMarkdown(const GateReport& report);
+// A test case for each line: WORSE is a failure, not comparable an error, UNDECIDED a skip.
+std::string GateJUnit(const GateReport& report);
+
+}  // namespace kvgauge

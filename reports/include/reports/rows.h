@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a result store: plain values, as they are written and as they are read back.
+//
+// docs/formats/store.md says what each column means. Texts named `spec`, `facts`, `config`,
+// `identity` and `signature` are canonical JSON (core/json.h). Words stored in files: do not change
+// the spelling of an enumerator's name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvgauge {
+
+struct MachineRow {
+  std::string facts;
+};
+
+struct RunRow {
+  std::string key;  // unique among all runs anywhere, chosen by the caller
+  MachineRow machine;
+  std::string command;
+  std::string config;
+  std::string version;   // of the program
+  std::string revision;  // of its source
+  std::string started_at;
+  std::string finished_at;  // "": interrupted, or still running
+};
+
+struct ModelRow {
+  std::string fingerprint;  // of config and weights
+  std::string name;
+  std::string facts;
+};
+
+struct MethodRow {
+  std::string name;
+  std::string variant;  // what differs from the method's file: "score.window=16"; "" for nothing
+  std::string title;
+  std::string family;
+  int64_t version = 1;
+  std::string spec;
+  bool full_cache = false;  // the reference that others are paired with
+};
+
+struct TaskRow {
+  std::string name;
+  int64_t version = 1;
+  std::string spec;
+};
+
+// One point of the plan: model x task x method x budget x seed.
+struct CellRow {
+  std::string identity;   // everything that can move a number; its SHA-256 is the cell's key
+  std::string signature;  // everything besides method, budget and seed that can move a score
+  ModelRow model;
+  MethodRow method;
+  TaskRow task;
+  std::string budget = "none";       // "20%", "512", "64B", "none"
+  std::string budget_kind = "none";  // none, entries, fraction, bytes_per_token
+  double budget_value = 0;
+  std::string compress_at = "prompt";  // prompt, context, turn
+  int64_t seed = 0;
+
+  std::string Key() const;
+};
+
+enum class SampleStatus { kOk, kFailed, kSkipped };
+// What the method did to the sample. kNone: the sample did not get that far.
+enum class EngagementMark { kNone, kEngaged, kNotEngaged, kIdentity };
+enum class MemoryMoment { kCompressed, kFinal };
+
+std::string_view NameOf(SampleStatus status);
+std::string_view NameOf(EngagementMark mark);
+std::string_view NameOf(MemoryMoment moment);
+
+struct AnswerRow {
+  std::string prediction;
+  std::vector<std::string> references;
+  std::optional<double> score;  // nothing where only a judge can score
+  int64_t tokens_out = 0;
+  bool stopped = false;  // by itself, not by the limit
+
+  bool operator==(const AnswerRow&) const = default;
+};
+
+// What one layer and KV head kept. Values that nobody measured are left out.
+struct LayerStatRow {
+  static constexpr int64_t kWholeLayer = -1;  // as `head`: known of the layer, not of its heads
+
+  int64_t layer = 0;
+  int64_t head = 0;
+  std::optional<int64_t> entries_before = {}, entries_after = {};
+  std::optional<double> bits = {};             // of one stored number, payload only
+  std::optional<int64_t> merged = {};          // entries folded into others
+  std::optional<double> reads = {};            // entries attended over in a decode step, mean
+  std::optional<double> attention_error = {};  // relative, against the full cache
+
+  bool operator==(const LayerStatRow&) const = default;
+};
+
+// Bytes of one sequence as if it were alone.
+struct MemoryRow {
+  MemoryMoment moment = MemoryMoment::kCompressed;
+  int64_t nominal_bytes = 0;  // what the budget promises
+  int64_t full_bytes = 0;     // the same tokens uncompressed
+  int64_t payload_bytes = 0, scales_bytes = 0, indices_bytes = 0, outliers_bytes = 0,
+          low_rank_bytes = 0, biases_bytes = 0, codebooks_bytes = 0, projections_bytes = 0,
+          reader_bytes = 0, slack_bytes = 0;
+  int64_t resident_bytes = 0;  // what the allocator holds
+  int64_t peak_bytes = 0;      // while compressing; not a result column: it depends on company
+
+  int64_t logical_bytes() const {
+    return payload_bytes + scales_bytes + indices_bytes + outliers_bytes + low_rank_bytes +
+           biases_bytes + codebooks_bytes + projections_bytes + reader_bytes;
+  }
+  bool operator==(const MemoryRow&) const = default;
+  bool SameResult(const MemoryRow& other) const;
+};
+
+// Where time went, in seconds. Never a result column.
+struct LatencyRow {
+  std::string run_key;   // filled when read
+  bool isolated = true;  // measured alone; false: shared with the samples run beside it
+  int64_t context_tokens = 0;
+  int64_t repetition = 0;  // of a run; neighbours of one number were measured interleaved
+  double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
+         other_s = 0;
+  double ttft_s = 0;                                      // time to first token
+  double tpot_p50_s = 0, tpot_p90_s = 0, tpot_p99_s = 0;  // time per output token
+  int64_t steps = 0;
+  int64_t resident_bytes = 0, peak_bytes = 0;
+  double others_share = 0;  // of the machine's processors, used by other programs meanwhile
+};
+
+struct SampleRow {
+  int64_t cell = 0;  // as AddCell gave it
+  int64_t run = 0;   // as AddRun gave it
+  std::string sample_id;
+  std::string hash;      // of the sample's content
+  std::string group;     // samples of one context share it; statistics cluster by it
+  int64_t position = 0;  // in the plan; readers go by it
+  SampleStatus status = SampleStatus::kOk;
+  std::string reason;  // of a status that is not ok
+  std::optional<double> score;
+  int64_t tokens_in = 0, tokens_out = 0;
+  EngagementMark engagement = EngagementMark::kNone;
+  std::string engagement_reason;
+  int64_t compressions = 0;
+  std::optional<double> kl_divergence, top1_agreement;  // teacher-forced, against the full cache
+  std::vector<AnswerRow> answers;                       // one a turn
+  std::vector<LayerStatRow> layers;
+  std::vector<MemoryRow> memory;
+  std::optional<LatencyRow> latency;
+
+  // Equal in every result column: what a second run of the same sample must reproduce.
+  bool SameResult(const SampleRow& other) const;
+};
+
+struct EventRow {
+  std::string at;
+  std::string kind;  // started, resumed, interrupted, failed, finished, note
+  std::string message;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result store: one SQLite file that holds what was run and what came of it.
+//
+// Recording is append-only. A sample with everything that belongs to it is one transaction: killed
+// at any moment, the file holds it whole or not at all. One process writes at a time, any number
+// read meanwhile. docs/formats/store.md describes the tables for people with `sqlite3`.
+//
+// Every error names the file and leaves all that was recorded as it was. After a failed write the
+// store can be used on, e.g. when the disk has room again. An object is for one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "reports/rows.h"
+
+namespace kvgauge {
+
+enum class StoreMode {
+  kReadOnly,   // an older schema is read through an upgraded temporary copy; the file is untouched
+  kReadWrite,  // the file must exist; an older schema is upgraded in place
+  kCreate,     // as kReadWrite, and makes the file where there is none
+};
+
+// What becomes of a sample that is recorded already.
+enum class WriteOutcome {
+  kNew,
+  kKept,      // equal in every result column, or the new one is no success: the old record stays
+  kReplaced,  // the old record was no success and the new one is
+};
+
+struct StoredRun {
+  int64_t id = 0;
+  RunRow run;
+};
+
+struct StoredCell {
+  int64_t id = 0;
+  std::string signature_key;  // SHA-256 of the signature
+  CellRow cell;
+};
+
+// What statistics need of a sample.
+struct ScoreRow {
+  std::string sample_id;
+  std::string group;
+  std::string hash;
+  SampleStatus status = SampleStatus::kOk;
+  EngagementMark engagement = EngagementMark::kNone;
+  std::optional<double> score;
+  int64_t tokens_in = 0;
+  std::optional<int64_t> logical_bytes, full_bytes;  // after compression
+  std::string answers_key;                           // SHA-256 over the predictions of all turns
+};
+
+struct LeaderboardRow {
+  std::string model, task, method, variant, family, budget, compress_at, signature;
+  int64_t seeds = 0, samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0;
+  std::optional<double> mean_score;
+  std::optional<double> byte_ratio;       // logical over full cache
+  std::optional<double> bytes_per_token;  // logical, per token of the prompt
+  std::optional<int64_t> rank;            // within model, task, compress_at and signature; nothing
+                                          // where a sample was not engaged
+};
+
+struct MergeReport {
+  int64_t cells = 0;                          // of the source
+  int64_t added = 0, kept = 0, replaced = 0;  // samples
+};
+
+class ResultStore {
+ public:
+  // Opening for writing checks the whole file (SQLite's quick_check); opening for reading does not,
+  // and damage is reported when it is met.
+  static Result<std::unique_ptr<ResultStore>> Open(const std::string& path, StoreMode mode);
+  ~ResultStore();
+  ResultStore(const ResultStore&) = delete;
+  ResultStore& operator=(const ResultStore&) = delete;
+
+  // Ids are of this file and never go elsewhere. The same row again gives the same id.
+  Result<int64_t> AddRun(const RunRow& run);
+  Status FinishRun(int64_t run, const std::string& finished_at);
+  Status AddEvent(int64_t run, const EventRow& event);
+  // Refuses a cell whose key is recorded under another signature.
+  Result<int64_t> AddCell(const CellRow& cell);
+
+  // The ids, in the given order, that are not recorded; with `retry` also those that failed or were
+  // skipped.
+  Result<std::vector<std::string>> Pending(int64_t cell, std::span<const std::string> sample_ids,
+                                           bool retry = false);
+  // One transaction. Refuses a success that differs from the recorded success in a result column,
+  // and numbers that are not finite. Texts are stored as well-formed UTF-8.
+  Result<WriteOutcome> Write(const SampleRow& sample);
+  // Isolated repetitions of a cell, one transaction; those of the same run, length and number stay.
+  Status WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows);
+
+  // Takes over everything of `source` that is not here, in one transaction: runs, cells, samples by
+  // the rule of Write, latencies, events. Again: changes nothing. A conflict is refused as a whole.
+  Result<MergeReport> Merge(ResultStore& source);
+
+  Result<std::vector<StoredRun>> Runs();  // in the order they came in
+  Result<std::vector<EventRow>> Events(int64_t run);
+  Result<std::vector<StoredCell>> Cells();             // by model, task, method, budget, seed
+  Result<std::vector<ScoreRow>> Scores(int64_t cell);  // by position
+  // `run` of what is read is an id of this file.
+  Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
+  Result<std::vector<LatencyRow>> Latency(int64_t cell);  // isolated, by run, length, repetition
+  Result<std::vector<LeaderboardRow>> Leaderboard();
+
+  // SHA-256 over every result column: equal for equal results, however they came in. Times, runs,
+  // machines, events and peaks are not results.
+  Result<std::string> ResultDigest();
+  // Reads every page and every reference.
+  Status Check();
+  const std::string& path() const;
+
+ private:
+  class Impl;
+  explicit ResultStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "core/strings.h"
+#include "reports/gate.h"
+
+namespace kvgauge {
+namespace {
+
+std::string Format(const char* format, double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// In the unit a reader expects: points of the score, percent of bytes and time (more is worse).
+std::string Change(const GateLine& line, double value) {
+  if (line.metric == GateMetric::kAccuracy) return Format("%+.2f", 100 * value);
+  return Format("%+.2f%%", 100 * std::expm1(-value));
+}
+
+std::string ChangeText(const GateLine& line) {
+  if (line.evidence.samples == 0) return "-";
+  const Interval& i = line.evidence.interval;
+  const bool turned = line.metric != GateMetric::kAccuracy;
+  const double low = turned ? i.high : i.low, high = turned ? i.low : i.high;
+  if (std::isinf(low) || std::isinf(high)) return Change(line, line.evidence.value);
+  return StrCat(Change(line, line.evidence.value), " [", Change(line, low), ", ",
+                Change(line, high), "]");
+}
+
+std::string Value(const GateLine& line, double value) {
+  if (line.evidence.samples == 0) return "-";
+  if (line.metric == GateMetric::kAccuracy) return Format("%.2f", 100 * value);
+  if (line.metric == GateMetric::kBytes) {
+    return HumanBytes(static_cast<int64_t>(std::llround(value)));
+  }
+  return Format("%.4g", value);
+}
+
+std::string Word(const GateLine& line) {
+  return line.comparable ? std::string(NameOf(line.verdict)) : "NOT COMPARABLE";
+}
+
+std::string Detail(const GateLine& line) {
+  std::vector<std::string> parts;
+  if (!line.reason.empty()) parts.push_back(line.reason);
+  if (line.verdict == Verdict::kUndecided && std::isfinite(line.evidence.detectable) &&
+      line.evidence.samples > 0) {
+    parts.push_back(StrCat("detectable: ", Format("%.2f", 100 * line.evidence.detectable),
+                           line.metric == GateMetric::kAccuracy ? " points" : "%"));
+  }
+  return Join(parts, "; ");
+}
+
+std::string Summary(const GateReport& report) {
+  std::vector<std::string> parts;
+  for (const Verdict verdict :
+       {Verdict::kWorse, Verdict::kUndecided, Verdict::kBetter, Verdict::kSame}) {
+    parts.push_back(StrCat(report.Count(verdict), " ", NameOf(verdict)));
+  }
+  if (report.NotComparable() > 0)
+    parts.push_back(StrCat(report.NotComparable(), " not comparable"));
+  return Join(parts, ", ");
+}
+
+std::string MarkdownCell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c == '\n' ? ' ' : c;
+  }
+  return escaped;
+}
+
+std::string Xml(const std::string& text) {
+  std::string escaped;
+  for (const char c : RepairUtf8(text)) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        // XML has no way to write most control characters.
+        escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string GateMarkdown(const GateReport& report) {
+  std::string out = StrCat("## Gate: ", Summary(report), "\n\n");
+  out += "| verdict | metric | group | baseline | candidate | change | p | margin | n | note |\n";
+  out += "|---|---|---|---:|---:|---:|---:|---:|---:|---|\n";
+  for (const GateLine& line : report.lines) {
+    const bool score = line.metric == GateMetric::kAccuracy;
+    const std::vector<std::string> cells = {
+        Word(line),
+        line.quantity,
+        line.group,
+        Value(line, line.baseline),
+        Value(line, line.candidate),
+        ChangeText(line),
+        line.evidence.samples == 0 ? "-" : Format("%.2g", line.p_adjusted),
+        Format(score ? "%.2f" : "%.2f%%", 100 * line.margin),
+        StrCat(line.evidence.samples),
+        Detail(line)};
+    out += "|";
+    for (const std::string& cell : cells) out += StrCat(" ", MarkdownCell(cell), " |");
+    out += "\n";
+  }
+  out += StrCat("\nScores are in points (of 100); changes carry their ",
+                Format("%g", 100 * (1 - report.alpha)),
+                "% interval; p is corrected over the lines of a metric.\n");
+  return out;
+}
+
+std::string GateJUnit(const GateReport& report) {
+  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+  out +=
+      StrCat("<testsuites>\n<testsuite name=\"kvgauge gate\" tests=\"", report.lines.size(),
+             "\" failures=\"", report.Count(Verdict::kWorse), "\" errors=\"",
+             report.NotComparable(), "\" skipped=\"", report.Count(Verdict::kUndecided), "\">\n");
+  for (const GateLine& line : report.lines) {
+    out += StrCat("<testcase classname=\"", NameOf(line.metric), "\" name=\"",
+                  Xml(StrCat(line.group, ": ", line.quantity)), "\">");
+    const std::string message = Xml(
+        StrCat(Word(line), ": ", Value(line, line.baseline), " to ", Value(line, line.candidate),
+               ", change ", ChangeText(line), line.reason.empty() ? "" : "; ", line.reason));
+    if (!line.comparable) {
+      out += StrCat("<error message=\"", message, "\"/>");
+    } else if (line.verdict == Verdict::kWorse) {
+      out += StrCat("<failure message=\"", message, "\"/>");
+    } else if (line.verdict == Verdict::kUndecided) {
+      out += StrCat("<skipped message=\"", message, "\"/>");
+    } else {
+      out += StrCat("<system-out>", message, "</system-out>");
+    }
+    out += "</testcase>\n";
+  }
+  return out + "</testsuite>\n</testsuites>\n";
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of ResultStore share.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "reports/store.h"
+#include "src/sqlite.h"
+#include "src/writer_lock.h"
+
+namespace kvgauge {
+
+class ResultStore::Impl {
+ public:
+  Impl(std::string file, std::unique_ptr<WriterLock> held, Database database)
+      : path(std::move(file)), lock(std::move(held)), db(std::move(database)) {}
+
+  // A prepared statement, rewound when the borrower is done. One borrower at a time for one text.
+  class Borrowed {
+   public:
+    explicit Borrowed(Statement* statement) : statement_(statement) {}
+    Borrowed(Borrowed&& other) noexcept : statement_(std::exchange(other.statement_, nullptr)) {}
+    Borrowed& operator=(Borrowed&&) = delete;
+    ~Borrowed() {
+      if (statement_) statement_->Reset();
+    }
+    Statement& operator*() const { return *statement_; }
+    Statement* operator->() const { return statement_; }
+
+   private:
+    Statement* statement_;
+  };
+  // `sql` is a constant: statements are kept by its address.
+  Result<Borrowed> Cached(const char* sql);
+
+  Status Writable() const;
+  // Inside the caller's transaction.
+  Result<int64_t> PutRun(const RunRow& run);
+  Result<int64_t> PutCell(const CellRow& cell);
+  Result<WriteOutcome> PutSample(const SampleRow& sample);
+  Status PutLatency(int64_t cell, int64_t run, std::optional<int64_t> sample,
+                    const LatencyRow& row);
+  Result<std::optional<SampleRow>> ReadSample(int64_t cell, const std::string& sample_id);
+
+  std::string path;
+  std::unique_ptr<WriterLock> lock;  // null: read-only
+  Database db;
+  std::map<const char*, Statement> statements;
+};
+
+}  // namespace kvgauge

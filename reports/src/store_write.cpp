@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/json.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+#include "src/store_impl.h"
+
+namespace kvgauge {
+namespace {
+
+// The id that `select` finds for `key`, or nothing.
+template <class Impl, class... Keys>
+Result<std::optional<int64_t>> Find(Impl& impl, const char* select, const Keys&... keys) {
+  KVG_ASSIGN(auto statement, impl.Cached(select));
+  statement->Bind(keys...);
+  KVG_ASSIGN(const bool row, statement->Step());
+  return row ? std::optional<int64_t>(statement->Int(0)) : std::nullopt;
+}
+
+// Runs a statement to its end; gives the id of the row it inserted, if it did.
+template <class Impl, class... Values>
+Result<int64_t> Execute(Impl& impl, const char* sql, const Values&... values) {
+  KVG_ASSIGN(auto statement, impl.Cached(sql));
+  statement->Bind(values...);
+  KVG_TRY(statement->Run());
+  return sqlite3_last_insert_rowid(impl.db.get());
+}
+
+// What is stored and compared: well-formed texts, children in the order they are read back.
+SampleRow Normalised(const SampleRow& sample) {
+  SampleRow row = sample;
+  row.reason = RepairUtf8(row.reason);
+  row.engagement_reason = RepairUtf8(row.engagement_reason);
+  for (AnswerRow& answer : row.answers) {
+    answer.prediction = RepairUtf8(answer.prediction);
+    for (std::string& reference : answer.references) reference = RepairUtf8(reference);
+  }
+  std::ranges::sort(row.layers, {},
+                    [](const LayerStatRow& r) { return std::pair(r.layer, r.head); });
+  std::ranges::sort(row.memory, {}, &MemoryRow::moment);
+  return row;
+}
+
+bool Finite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
+
+Status CheckSample(const std::string& path, const SampleRow& row) {
+  const auto refuse = [&](const auto&... what) {
+    return BadInput(StrCat(path, ": sample ", Quoted(row.sample_id), ": ", what...));
+  };
+  if ((row.status == SampleStatus::kOk) != row.reason.empty()) {
+    return refuse("status ", NameOf(row.status), " with reason ", Quoted(row.reason),
+                  ", expected a reason for what is not ok and none for what is");
+  }
+  if (row.score && row.status != SampleStatus::kOk) {
+    return refuse("status ", NameOf(row.status), " with a score, expected none");
+  }
+  bool finite = Finite(row.score) && Finite(row.kl_divergence) && Finite(row.top1_agreement);
+  for (const AnswerRow& answer : row.answers) finite = finite && Finite(answer.score);
+  for (const LayerStatRow& l : row.layers) {
+    finite = finite && Finite(l.bits) && Finite(l.reads) && Finite(l.attention_error);
+  }
+  if (!finite) return refuse("a score or measure is not a finite number");
+  return {};
+}
+
+std::string ReferencesJson(const std::vector<std::string>& references) {
+  return CanonicalJson(Json(references));
+}
+
+}  // namespace
+
+Result<int64_t> ResultStore::Impl::PutRun(const RunRow& run) {
+  KVG_ASSIGN(auto known, Cached("SELECT id, command, config, finished_at FROM run WHERE key = ?"));
+  known->Bind(run.key);
+  KVG_ASSIGN(const bool exists, known->Step());
+  if (exists) {
+    const int64_t id = known->Int(0);
+    if (known->Text(1) != run.command || known->Text(2) != run.config) {
+      return BadInput(StrCat(path, ": run ", Quoted(run.key), " is recorded with command ",
+                             Quoted(known->Text(1)), ", expected ", Quoted(run.command),
+                             " and the same configuration; keys of runs must be unique"));
+    }
+    if (known->IsNull(3) && !run.finished_at.empty()) {
+      KVG_TRY(Execute(*this, "UPDATE run SET finished_at = ? WHERE id = ?", run.finished_at, id));
+    }
+    return id;
+  }
+  const std::string machine_key = Sha256Hex(run.machine.facts);
+  KVG_ASSIGN(std::optional<int64_t> machine,
+             Find(*this, "SELECT id FROM machine WHERE key = ?", machine_key));
+  if (!machine) {
+    KVG_ASSIGN(machine, Execute(*this, "INSERT INTO machine (key, facts) VALUES (?, ?)",
+                                machine_key, run.machine.facts));
+  }
+  const std::optional<std::string> finished =
+      run.finished_at.empty() ? std::nullopt : std::optional(run.finished_at);
+  return Execute(*this,
+                 "INSERT INTO run (key, machine_id, command, config, version, revision, started_at,"
+                 " finished_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 run.key, *machine, run.command, run.config, run.version, run.revision,
+                 run.started_at, finished);
+}
+
+Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
+  const std::string key = cell.Key();
+  const std::string signature_key = Sha256Hex(cell.signature);
+  {
+    KVG_ASSIGN(auto known, Cached("SELECT cell.id, signature.key, signature.protocol FROM cell"
+                                  " JOIN signature ON signature.id = cell.signature_id"
+                                  " WHERE cell.key = ?"));
+    known->Bind(key);
+    KVG_ASSIGN(const bool exists, known->Step());
+    if (exists) {
+      if (known->Text(1) == signature_key) return known->Int(0);
+      return BadInput(StrCat(path, ": cell ", key.substr(0, 12), " (", cell.model.name, ", ",
+                             cell.task.name, ", ", cell.method.name, ", ", cell.budget,
+                             ") is recorded under signature ", Quoted(known->Text(2), 400),
+                             ", expected ", Quoted(cell.signature, 400),
+                             "; scores of different signatures cannot be joined"));
+    }
+  }
+  KVG_ASSIGN(std::optional<int64_t> signature,
+             Find(*this, "SELECT id FROM signature WHERE key = ?", signature_key));
+  if (!signature) {
+    KVG_ASSIGN(signature, Execute(*this, "INSERT INTO signature (key, protocol) VALUES (?, ?)",
+                                  signature_key, cell.signature));
+  }
+  const ModelRow& m = cell.model;
+  KVG_ASSIGN(std::optional<int64_t> model,
+             Find(*this, "SELECT id FROM model WHERE fingerprint = ? AND name = ?", m.fingerprint,
+                  m.name));
+  if (!model) {
+    KVG_ASSIGN(model,
+               Execute(*this, "INSERT INTO model (fingerprint, name, facts) VALUES (?, ?, ?)",
+                       m.fingerprint, m.name, m.facts));
+  }
+  const MethodRow& h = cell.method;
+  const std::string method_key = Sha256Hex(StrCat(h.name, "\n", h.variant, "\n", h.spec));
+  KVG_ASSIGN(std::optional<int64_t> method,
+             Find(*this, "SELECT id FROM method WHERE key = ?", method_key));
+  if (!method) {
+    KVG_ASSIGN(
+        method,
+        Execute(*this,
+                "INSERT INTO method (key, name, variant, title, family, version, spec,"
+                " full_cache) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                method_key, h.name, h.variant, h.title, h.family, h.version, h.spec, h.full_cache));
+  }
+  const TaskRow& t = cell.task;
+  const std::string task_key = Sha256Hex(StrCat(t.name, "\n", t.spec));
+  KVG_ASSIGN(std::optional<int64_t> task,
+             Find(*this, "SELECT id FROM task WHERE key = ?", task_key));
+  if (!task) {
+    KVG_ASSIGN(task,
+               Execute(*this, "INSERT INTO task (key, name, version, spec) VALUES (?, ?, ?, ?)",
+                       task_key, t.name, t.version, t.spec));
+  }
+  return Execute(*this,
+                 "INSERT INTO cell (key, identity, signature_id, model_id, method_id, task_id,"
+                 " budget, budget_kind, budget_value, compress_at, seed)"
+                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 key, cell.identity, *signature, *model, *method, *task, cell.budget,
+                 cell.budget_kind, cell.budget_value, cell.compress_at, cell.seed);
+}
+
+Status ResultStore::Impl::PutLatency(int64_t cell, int64_t run, std::optional<int64_t> sample,
+                                     const LatencyRow& r) {
+  KVG_TRY(
+      Execute(*this,
+              "INSERT INTO latency (cell_id, run_id, sample_id, isolated,"
+              " context_tokens, repetition, prefill_s, score_s, select_s, compact_s, quantise_s,"
+              " attend_s, other_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
+              " resident_bytes, peak_bytes, others_share)"
+              " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+              " ON CONFLICT DO NOTHING",
+              cell, run, sample, !sample, r.context_tokens, r.repetition, r.prefill_s, r.score_s,
+              r.select_s, r.compact_s, r.quantise_s, r.attend_s, r.other_s, r.ttft_s, r.tpot_p50_s,
+              r.tpot_p90_s, r.tpot_p99_s, r.steps, r.resident_bytes, r.peak_bytes, r.others_share));
+  return {};
+}
+
+Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
+  KVG_TRY(CheckSample(path, sample));
+  const SampleRow row = Normalised(sample);
+  KVG_ASSIGN(const std::optional<SampleRow> old, ReadSample(row.cell, row.sample_id));
+  if (old) {
+    if (row.status != SampleStatus::kOk || old->SameResult(row)) return WriteOutcome::kKept;
+    if (old->status == SampleStatus::kOk) {
+      return BadInput(StrCat(
+          path, ": cell ", row.cell, ", sample ", Quoted(row.sample_id),
+          ": is recorded with another result (score ", old->score ? StrCat(*old->score) : "none",
+          ", now ", row.score ? StrCat(*row.score) : "none",
+          "); the same cell must give the same result. Record it in another file"));
+    }
+    KVG_TRY(Execute(*this, "DELETE FROM sample WHERE cell_id = ? AND sample_key = ?", row.cell,
+                    row.sample_id));
+  }
+  std::optional<int64_t> logical_bytes, full_bytes;
+  for (const MemoryRow& m : row.memory) {
+    if (m.moment != MemoryMoment::kCompressed) continue;
+    logical_bytes = m.logical_bytes();
+    full_bytes = m.full_bytes;
+  }
+  KVG_ASSIGN(const int64_t id,
+             Execute(*this,
+                     "INSERT INTO sample (cell_id, run_id, sample_key, hash, group_key, position,"
+                     " status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
+                     " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     row.cell, row.run, row.sample_id, row.hash, row.group, row.position,
+                     NameOf(row.status), row.reason, row.score, row.tokens_in, row.tokens_out,
+                     NameOf(row.engagement), row.engagement_reason, row.compressions, logical_bytes,
+                     full_bytes, row.kl_divergence, row.top1_agreement));
+  int64_t turn = 0;
+  for (const AnswerRow& a : row.answers) {
+    KVG_TRY(Execute(*this,
+                    "INSERT INTO answer (sample_id, turn, prediction, answers, score, tokens_out,"
+                    " stopped) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    id, turn++, a.prediction, ReferencesJson(a.references), a.score, a.tokens_out,
+                    a.stopped));
+  }
+  for (const LayerStatRow& l : row.layers) {
+    KVG_TRY(Execute(*this,
+                    "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after,"
+                    " bits, merged, reads, attention_error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    id, l.layer, l.head, l.entries_before, l.entries_after, l.bits, l.merged,
+                    l.reads, l.attention_error));
+  }
+  for (const MemoryRow& m : row.memory) {
+    KVG_TRY(Execute(
+        *this,
+        "INSERT INTO memory (sample_id, moment, nominal_bytes, full_bytes, payload_bytes,"
+        " scales_bytes, indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
+        " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes, resident_bytes,"
+        " peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        id, NameOf(m.moment), m.nominal_bytes, m.full_bytes, m.payload_bytes, m.scales_bytes,
+        m.indices_bytes, m.outliers_bytes, m.low_rank_bytes, m.biases_bytes, m.codebooks_bytes,
+        m.projections_bytes, m.reader_bytes, m.slack_bytes, m.resident_bytes, m.peak_bytes));
+  }
+  if (row.latency) KVG_TRY(PutLatency(row.cell, row.run, id, *row.latency));
+  return old ? WriteOutcome::kReplaced : WriteOutcome::kNew;
+}
+
+Result<int64_t> ResultStore::AddRun(const RunRow& run) {
+  KVG_TRY(impl_->Writable());
+  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
+  KVG_ASSIGN(const int64_t id, impl_->PutRun(run));
+  KVG_TRY(transaction.Commit());
+  return id;
+}
+
+Status ResultStore::FinishRun(int64_t run, const std::string& finished_at) {
+  KVG_TRY(impl_->Writable());
+  KVG_TRY(Execute(*impl_, "UPDATE run SET finished_at = ? WHERE id = ?", finished_at, run));
+  return {};
+}
+
+Status ResultStore::AddEvent(int64_t run, const EventRow& event) {
+  KVG_TRY(impl_->Writable());
+  KVG_TRY(Execute(*impl_,
+                  "INSERT INTO event (run_id, ordinal, at, kind, message)"
+                  " SELECT ?1, coalesce(max(ordinal) + 1, 0), ?2, ?3, ?4 FROM event"
+                  " WHERE run_id = ?1",
+                  run, event.at, event.kind, RepairUtf8(event.message)));
+  return {};
+}
+
+Result<int64_t> ResultStore::AddCell(const CellRow& cell) {
+  KVG_TRY(impl_->Writable());
+  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
+  KVG_ASSIGN(const int64_t id, impl_->PutCell(cell));
+  KVG_TRY(transaction.Commit());
+  return id;
+}
+
+Result<WriteOutcome> ResultStore::Write(const SampleRow& sample) {
+  KVG_TRY(impl_->Writable());
+  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
+  KVG_ASSIGN(const WriteOutcome outcome, impl_->PutSample(sample));
+  KVG_TRY(transaction.Commit());
+  return outcome;
+}
+
+Status ResultStore::WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows) {
+  KVG_TRY(impl_->Writable());
+  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
+  for (const LatencyRow& row : rows) KVG_TRY(impl_->PutLatency(cell, run, std::nullopt, row));
+  return transaction.Commit();
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows for store tests: sample i of cell c is a function of (c, i) alone.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/strings.h"
+#include "reports/store.h"
+
+namespace kvgauge {
+
+// A directory that goes with the test.
+class ScratchDirectory {
+ public:
+  // `parent`: where it should be, if that exists.
+  explicit ScratchDirectory(const std::string& parent = "") {
+    const std::string where = std::filesystem::is_directory(parent)
+                                  ? parent
+                                  : std::filesystem::temp_directory_path().string();
+    std::string pattern = StrCat(where, "/kvgauge_XXXXXX");
+    path_ = mkdtemp(pattern.data());
+  }
+  ~ScratchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  std::string File(const std::string& name) const { return StrCat(path_, "/", name); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline RunRow TestRun(const std::string& key) {
+  return {.key = key,
+          .machine = {R"({"cores":2})"},
+          .command = "kvgauge run quickstart.json",
+          .config = R"({"seeds":[0]})",
+          .version = "0.1.0",
+          .revision = "abc",
+          .started_at = "2026-01-02T03:04:05Z",
+          .finished_at = ""};
+}
+
+inline CellRow TestCell(int64_t c) {
+  CellRow cell;
+  cell.identity = StrCat(R"({"budget":)", c, "}");
+  cell.signature = R"({"template":1})";
+  cell.model = {"f00d", "ref-gqa", "{}"};
+  cell.method = {.name = c == 0 ? "full" : "snapkv",
+                 .variant = "",
+                 .title = "T",
+                 .family = c == 0 ? "baseline" : "selection",
+                 .version = 1,
+                 .spec = "{}",
+                 .full_cache = c == 0};
+  cell.task = {"needle/single", 1, "{}"};
+  if (c > 0) {
+    cell.budget = StrCat(c * 10, "%");
+    cell.budget_kind = "fraction";
+    cell.budget_value = static_cast<double>(c) / 10;
+  }
+  return cell;
+}
+
+inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t i) {
+  SampleRow s;
+  s.cell = cell_id;
+  s.run = run_id;
+  s.sample_id = StrCat("needle-", i);
+  s.hash = StrCat("h", i);
+  s.group = StrCat("g", i / 2);
+  s.position = i;
+  s.score = (i * 7 + c) % 4 == 0 ? 0.0 : 1.0;
+  s.tokens_in = 1000 + i;
+  s.tokens_out = 5;
+  s.engagement = c == 0 ? EngagementMark::kIdentity : EngagementMark::kEngaged;
+  s.compressions = c == 0 ? 0 : 1;
+  s.kl_divergence = 0.01 * static_cast<double>(c);
+  s.answers.push_back({.prediction = StrCat("The number is ", i, "."),
+                       .references = {StrCat(i), "a \"quoted\" one"},
+                       .score = s.score,
+                       .tokens_out = 5,
+                       .stopped = true});
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    s.layers.push_back({.layer = layer,
+                        .head = LayerStatRow::kWholeLayer,
+                        .bits = 16.0,
+                        .merged = c,
+                        .reads = {},
+                        .attention_error = 0.5});
+    for (int64_t head = 0; head < 2; ++head) {
+      s.layers.push_back({.layer = layer,
+                          .head = head,
+                          .entries_before = 1000 + i,
+                          .entries_after = 100 * c + head,
+                          .bits = {},
+                          .merged = {}});
+    }
+  }
+  MemoryRow memory;
+  memory.nominal_bytes = 1000;
+  memory.full_bytes = 8000;
+  memory.payload_bytes = c == 0 ? 8000 : 800 * c;
+  memory.scales_bytes = 7;
+  memory.slack_bytes = 64;
+  memory.resident_bytes = memory.logical_bytes() + 64;
+  memory.peak_bytes = 9000;
+  s.memory.push_back(memory);
+  memory.moment = MemoryMoment::kFinal;
+  memory.payload_bytes += 50;
+  s.memory.push_back(memory);
+  LatencyRow latency;
+  latency.isolated = false;
+  latency.context_tokens = s.tokens_in;
+  latency.prefill_s = 0.25;
+  s.latency = latency;
+  return s;
+}
+
+inline std::unique_ptr<ResultStore> MustOpen(const std::string& path,
+                                             StoreMode mode = StoreMode::kCreate) {
+  auto store = ResultStore::Open(path, mode);
+  if (!store.ok()) {
+    ADD_FAILURE() << store.error().message;
+    return nullptr;
+  }
+  return std::move(store).value();
+}
+
+template <class T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.error().message;
+    return T{};
+  }
+  return std::move(result).value();
+}
+
+inline void MustOk(const Status& status) {
+  if (!status.ok()) ADD_FAILURE() << status.error().message;
+}
+
+// A store with samples [first, last) of each cell [0, cells).
+inline void Fill(ResultStore& store, const std::string& run_key, int64_t cells, int64_t first,
+                 int64_t last) {
+  const int64_t run = Must(store.AddRun(TestRun(run_key)));
+  for (int64_t c = 0; c < cells; ++c) {
+    const int64_t cell = Must(store.AddCell(TestCell(c)));
+    for (int64_t i = first; i < last; ++i) Must(store.Write(TestSample(cell, run, c, i)));
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of every released schema open, hold what they held, and have the tables of a new file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include "core/files.h"
+#include "reports/store_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void MakeVersion(int version, const std::string& path) {
+  const std::string sql =
+      Must(ReadFile(StrCat(KVG_TEST_DATA, "/reports/data/store_v", version, ".sql")));
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+      << sqlite3_errmsg(db);
+  sqlite3_close(db);
+}
+
+std::string Query(const std::string& path, const char* sql) {
+  sqlite3* db = nullptr;
+  EXPECT_EQ(sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY, nullptr), SQLITE_OK);
+  std::string text;
+  const auto append = [](void* out, int count, char** values, char**) {
+    for (int i = 0; i < count; ++i) {
+      *static_cast<std::string*>(out) += StrCat(values[i] ? values[i] : "NULL", "|");
+    }
+    return 0;
+  };
+  EXPECT_EQ(sqlite3_exec(db, sql, append, &text, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+  sqlite3_close(db);
+  return text;
+}
+
+void ExpectContentOfVersion1(ResultStore& store) {
+  const std::vector<StoredCell> cells = Must(store.Cells());
+  ASSERT_EQ(cells.size(), 1u);
+  EXPECT_EQ(cells[0].cell.method.name, "snapkv");
+  const SampleRow s = *Must(store.Read(cells[0].id, "s0"));
+  EXPECT_EQ(s.score, 0.5);
+  EXPECT_EQ(s.answers[0].prediction, "It is 7.");
+  EXPECT_THAT(s.answers[0].references, ElementsAre("7"));
+  ASSERT_EQ(s.layers.size(), 2u);
+  EXPECT_EQ(s.layers[0].reads, 180.5);
+  EXPECT_EQ(s.layers[1].entries_after, 199);
+  EXPECT_FALSE(s.layers[1].bits);
+  EXPECT_FALSE(s.layers[0].attention_error);
+  EXPECT_FALSE(s.kl_divergence);
+  EXPECT_EQ(s.memory[0].logical_bytes(), 1600);
+  EXPECT_EQ(s.memory[0].peak_bytes, 9000);
+  EXPECT_EQ(Must(store.Read(cells[0].id, "s1"))->reason, "out of memory");
+  EXPECT_EQ(Must(store.Latency(cells[0].id))[0].tpot_p99_s, 0.03);
+  EXPECT_EQ(Must(store.Events(1))[0].message, "one cell");
+  EXPECT_EQ(Must(store.Runs())[0].run.machine.facts, R"({"cores":2})");
+  const std::vector<LeaderboardRow> board = Must(store.Leaderboard());
+  ASSERT_EQ(board.size(), 1u);
+  EXPECT_EQ(board[0].byte_ratio, 0.2);
+  EXPECT_EQ(board[0].failed, 1);
+  MustOk(store.Check());
+}
+
+TEST(StoreMigrate, Version1IsUpgradedWhenWritten) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("r.db"), fresh = scratch.File("fresh.db");
+  MakeVersion(1, path);
+  {
+    const auto store = MustOpen(path, StoreMode::kReadWrite);
+    ExpectContentOfVersion1(*store);
+    SampleRow sample = TestSample(1, 1, 1, 5);
+    EXPECT_EQ(Must(store->Write(sample)), WriteOutcome::kNew);
+    EXPECT_TRUE(Must(store->Read(1, "needle-5"))->SameResult(sample));
+  }
+  MustOpen(fresh).reset();
+  constexpr char kSchema[] = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name";
+  EXPECT_EQ(Query(path, kSchema), Query(fresh, kSchema));
+  EXPECT_EQ(Query(path, "PRAGMA user_version"), Query(fresh, "PRAGMA user_version"));
+  ASSERT_TRUE(MustOpen(path, StoreMode::kReadWrite) != nullptr) << "a second opening";
+}
+
+TEST(StoreMigrate, Version1IsReadWithoutTouchingIt) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("r.db");
+  MakeVersion(1, path);
+  const std::string before = Must(ReadFile(path));
+  {
+    const auto store = MustOpen(path, StoreMode::kReadOnly);
+    ExpectContentOfVersion1(*store);
+    EXPECT_FALSE(store->AddRun(TestRun("x")).ok());
+    const auto target = MustOpen(scratch.File("t.db"));
+    EXPECT_EQ(Must(target->Merge(*store)).added, 2);
+    EXPECT_EQ(Must(target->ResultDigest()), Must(store->ResultDigest()));
+  }
+  EXPECT_EQ(Must(ReadFile(path)), before);
+  EXPECT_EQ(Query(path, "PRAGMA user_version"), "1|");
+}
+
+// An upgrade that cannot be finished leaves the old file.
+TEST(StoreMigrate, AFailedUpgradeChangesNothing) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("r.db");
+  MakeVersion(1, path);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  // The upgrade adds this column to layer_stat, after those of sample.
+  ASSERT_EQ(sqlite3_exec(db, "ALTER TABLE layer_stat ADD COLUMN attention_error REAL", nullptr,
+                         nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  const auto store = ResultStore::Open(path, StoreMode::kReadWrite);
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(store.error().message, HasSubstr(path));
+  EXPECT_EQ(Query(path, "PRAGMA user_version"), "1|");
+  EXPECT_EQ(Query(path, "SELECT count(*) FROM pragma_table_info('sample')"), "17|");
+  EXPECT_EQ(Query(path, "SELECT count(*) FROM sample"), "2|");
+}
+
+}  // namespace
+}  // namespace kvgauge
