@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a raw prediction to what a metric sees.
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 #include "datasets/task.h"
@@ -140,6 +143,27 @@ std::vector<ExtractionRule> ExtractionRules() {
   std::vector<ExtractionRule> list;
   for (const Rule& rule : Rules()) list.push_back(rule.about);
   return list;
+}
+
+std::string CutAtStop(const StopRule& stop, const std::string& prediction) {
+  size_t end = std::string::npos;
+  for (const std::string& text : stop.texts) end = std::min(end, prediction.find(text));
+  return prediction.substr(0, end);
+}
+
+double Reported(const Reporting& report, double score) {
+  const double scaled = report.scale * score;
+  if (report.digits < 0) return scaled;
+  // Decimal rounding of the exact binary value, as Python's round(): printf does the same.
+  std::array<char, 400> text = {};
+  std::snprintf(text.data(), text.size(), "%.*f", report.digits, scaled);
+  return std::strtod(text.data(), nullptr);
+}
+
+// The reference scorer's buckets: words for English and code, characters for Chinese.
+std::string_view LengthBucket(int64_t length) {
+  if (length < 4000) return "0-4k";
+  return length < 8000 ? "4-8k" : "8k+";
 }
 
 std::string PostProcess(const PostProcessing& post, const std::string& prediction) {

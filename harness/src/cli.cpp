@@ -146,12 +146,20 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   actions.emplace_back(command, [sample] { return RunSample(*sample); });
 
   auto score = std::make_shared<ScoreOptions>();
-  command = app.add_subcommand("score", "Score a file of predictions with one metric");
-  command->add_option("--metric", score->metric, "metric id")->required();
+  command = app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
+  CLI::Option* metric = command->add_option("--metric", score->metric, "metric id");
+  command
+      ->add_option("--task", score->task,
+                   "a task's name or file: its metric, stop texts, post-processing and rounding")
+      ->excludes(metric);
+  command->add_option("--tasks", score->task_directory,
+                      "directory of task files; default: shipped");
   command
       ->add_option("--pairs", score->pairs,
                    "JSON lines with prediction, answers, optional all_classes and language")
       ->required();
+  command->add_option("--by", score->by,
+                      "a key of the lines, repeatable: a score for each of its values");
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   actions.emplace_back(command, [score] { return RunScore(*score); });

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "datasets/task.h"
 
 namespace kvgauge {
 
@@ -27,6 +28,9 @@ struct SampleOptions {
   bool skip_bad = false;
   bool json = false;  // one JSON object per line, texts whole
 };
+
+// The task of this name in `directory` ("": the shipped ones), or of this file.
+Result<Task> FindTask(const std::string& name_or_path, const std::string& directory);
 
 // Every task with its state: "ready", "data missing" (with file and command), "needs a judge", or
 // "no metric" (its metric is not in this build).

@@ -161,6 +161,28 @@ TEST_F(CliTest, ScoresAFileOfPredictions) {
   EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
 }
 
+TEST_F(CliTest, ScoresAsATaskDoes) {
+  const std::string pairs = Write(
+      "pairs.jsonl",
+      R"({"pred": "\nred\nQ: x", "answers": ["red"], "all_classes": ["red", "blue"], "length": 10})"
+      "\n"
+      R"({"pred": "red or blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 9000})"
+      "\n"
+      R"({"pred": "blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 11})");
+  const Outcome plain = Run(StrCat("score --task longbench/trec --json --pairs ", pairs));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const Json json = *ParseJson(plain.out, "score");
+  EXPECT_EQ(json["metric"], "classification");
+  EXPECT_EQ(json["mean"], 0.5);
+  EXPECT_EQ(json["reported"], 50.0);
+  const Outcome table = Run(StrCat("score --task longbench_e/trec --pairs ", pairs));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("longbench_e/trec v1"));
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("length_bucket +8k\\+ +1 +50.00"));
+  EXPECT_EQ(Run(StrCat("score --pairs ", pairs)).exit_code, 2);
+  EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
+}
+
 TEST_F(CliTest, ListsTasksAndShowsSamples) {
   const Outcome tasks = Run("tasks");
   ASSERT_EQ(tasks.exit_code, 0) << tasks.err;
