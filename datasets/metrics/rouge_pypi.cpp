@@ -90,8 +90,8 @@ Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size
         return ResourceError(StrCat("ROUGE-L: sentences of ", sentence.size(), " and ",
                                     other.size(), " words without a period are too long to align"));
       }
-      for (const int at : LcsPositions(sentence, other)) {
-        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(at)])];
+      for (const LcsMatch& match : LcsMatches(sentence, other)) {
+        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(match.x)])];
         if (mark == 0) ++united;
         mark = 1;
       }

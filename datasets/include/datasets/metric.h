@@ -14,9 +14,9 @@
 namespace kvgauge {
 
 struct MetricInput {
-  std::string prediction;
-  std::vector<std::string> answers;
-  std::vector<std::string> all_classes;
+  std::string prediction = {};
+  std::vector<std::string> answers = {};
+  std::vector<std::string> all_classes = {};
   std::string language = "en";
 };
 
