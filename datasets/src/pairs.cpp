@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/lines.h"
 
 namespace kvgauge {
 namespace {
@@ -89,63 +90,12 @@ Result<std::vector<std::string>> TextsAt(const Json& object, const char* key,
   return texts;
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-// Lines of a file; one that is too long is read past, not held.
-class LineReader {
- public:
-  explicit LineReader(std::FILE* file) : file_(file), buffer_(size_t{1} << 16) {}
-
-  // False at the end of the file.
-  bool Next(std::string& line, bool& too_long) {
-    line.clear();
-    too_long = false;
-    bool any = false;
-    while (true) {
-      if (at_ == end_) {
-        at_ = 0;
-        end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
-        if (end_ == 0) return any;
-      }
-      any = true;
-      const char* begin = buffer_.data() + at_;
-      const auto* newline = static_cast<const char*>(std::memchr(begin, '\n', end_ - at_));
-      const size_t size = newline != nullptr ? static_cast<size_t>(newline - begin) : end_ - at_;
-      if (line.size() + size > static_cast<size_t>(kMaxPairBytes)) {
-        too_long = true;
-        line.clear();
-      }
-      if (!too_long) line.append(begin, size);
-      at_ += size + (newline != nullptr ? 1 : 0);
-      if (newline != nullptr) return true;
-    }
-  }
-
- private:
-  std::FILE* file_;
-  std::vector<char> buffer_;
-  size_t at_ = 0, end_ = 0;
-};
-
 // The first of `names` that the object has; "" for none.
 const char* FirstOf(const Json& object, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (object.contains(name)) return name;
   }
   return "";
-}
-
-Result<Json> ParseObject(const std::string& text, const std::string& origin) {
-  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
-    return BadInput(StrCat(origin, ": not UTF-8 at column ", ColumnOf(text, bad)));
-  }
-  Result<Json> parsed = ParseJson(text, origin);
-  if (!parsed.ok()) return BadInput(InColumns(parsed.error().message, text));
-  if (parsed->is_object()) return parsed;
-  return BadInput(StrCat(origin, ": must be an object with \"prediction\" and \"answers\", not ",
-                         parsed->type_name()));
 }
 
 Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
@@ -187,8 +137,19 @@ Result<std::string> GroupOf(const Json& object, const std::string& key, const st
 
 }  // namespace
 
+Result<Json> ParsePairObject(const std::string& text, const std::string& origin) {
+  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
+    return BadInput(StrCat(origin, ": not UTF-8 at column ", ColumnOf(text, bad)));
+  }
+  Result<Json> parsed = ParseJson(text, origin);
+  if (!parsed.ok()) return BadInput(InColumns(parsed.error().message, text));
+  if (parsed->is_object()) return parsed;
+  return BadInput(StrCat(origin, ": must be an object with \"prediction\" and \"answers\", not ",
+                         parsed->type_name()));
+}
+
 Result<MetricInput> ParsePair(const std::string& text, const std::string& origin) {
-  KVG_ASSIGN(const Json object, ParseObject(text, origin));
+  KVG_ASSIGN(const Json object, ParsePairObject(text, origin));
   return InputOf(object, origin);
 }
 
@@ -205,7 +166,7 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     if (too_long) {
       return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
     }
-    KVG_ASSIGN(const Json object, ParseObject(line, origin));
+    KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
     KVG_ASSIGN(MetricInput input, InputOf(object, origin));
     if (options.task != nullptr) {
       input.prediction =

@@ -135,7 +135,9 @@ Status ReadReport(const Json& json, const std::string& path, Reporting& report) 
 
 Status CheckMetric(const Task& task) {
   const std::vector<const MetricSpec*> metrics = ListMetrics();
-  if (metrics.empty() || task.metric == kJudgeMetric) return {};
+  if (metrics.empty() || task.metric == kJudgeMetric || task.metric == kExecutionMetric) {
+    return {};
+  }
   std::vector<std::string> names;
   for (const MetricSpec* metric : metrics) names.push_back(metric->name);
   if (FindMetric(task.metric) != nullptr) return {};

@@ -160,6 +160,16 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
       ->required();
   command->add_option("--by", score->by,
                       "a key of the lines, repeatable: a score for each of its values");
+  command->add_option(
+      "--execute", score->execute,
+      "for pass_at_k: the interpreter that runs the predictions; none, none is run");
+  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   actions.emplace_back(command, [score] { return RunScore(*score); });

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/strings.h"
+#include "datasets/execution.h"
 #include "datasets/pairs.h"
 #include "src/print.h"
 #include "src/tasks.h"
@@ -89,6 +90,50 @@ void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
   PrintFacts(facts);
 }
 
+// Answers that are programs. `metric_flag` is what asked for it, for the message.
+Status RunPrograms(const ScoreOptions& options, const std::string& metric_flag) {
+  ExecutionOptions execution;
+  for (const std::string& word : Split(options.execute, ' ')) {
+    if (!word.empty()) execution.command.push_back(word);
+  }
+  if (execution.command.empty()) {
+    return BadInput(StrCat(metric_flag, " runs the model's text as a program, and nothing is run ",
+                           "unasked: name the interpreter with --execute, e.g. --execute python3"));
+  }
+  execution.limits.wall_s = options.timeout_s;
+  execution.ks = options.ks;
+  execution.skip_bad = options.skip_bad;
+  KVG_ASSIGN(const ExecutionScores result, ScoreByExecution(options.pairs, execution));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (!result.isolated) {
+    LogWarning("this kernel gave no namespaces: the programs had the user's network and files");
+  }
+  if (options.json) {
+    Json rows = Json::array(), pass = Json::array();
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]}, {"passed", static_cast<bool>(result.passed[i])}});
+    }
+    for (const ExecutionScores::PassAt& at : result.pass) {
+      pass.push_back({{"k", at.k}, {"score", at.score}, {"problems", at.problems}});
+    }
+    PrintJson({{"metric", kExecutionMetric},
+               {"pass_at", pass},
+               {"isolated", result.isolated},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return {};
+  }
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const ExecutionScores::PassAt& at : result.pass) {
+    facts.emplace_back(StrCat("pass@", at.k),
+                       StrCat(Fixed(at.score, 6), " over ", at.problems, " problems"));
+  }
+  facts.emplace_back("programs", StrCat(result.lines.size()));
+  facts.emplace_back("skipped", StrCat(result.bad_lines.size()));
+  PrintFacts(facts);
+  return {};
+}
+
 }  // namespace
 
 Status RunScore(const ScoreOptions& options) {
@@ -113,6 +158,9 @@ Status RunScore(const ScoreOptions& options) {
     }
   }
   pairs.skip_bad = options.skip_bad;
+  if (name == kExecutionMetric) {
+    return RunPrograms(options, task ? StrCat("task ", Quoted(task->name)) : "--metric pass_at_k");
+  }
   KVG_ASSIGN(const MetricSpec* metric, MetricFor(name));
   KVG_ASSIGN(const PairScores result, ScorePairs(*metric, options.pairs, pairs));
   for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));

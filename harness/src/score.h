@@ -2,6 +2,7 @@
 // The command `score`: a metric, or a task's whole scoring, over a file of predictions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct ScoreOptions {
   std::string task_directory;   // "": the shipped ones
   std::string pairs;            // JSON lines; datasets/pairs.h says what they hold
   std::vector<std::string> by;  // keys to group by, besides those of the task
+  // For pass_at_k only: the interpreter with its flags. Empty: nothing is ever run.
+  std::string execute;
+  std::vector<int64_t> ks = {1};
+  double timeout_s = 10;
   bool skip_bad = false;
   bool json = false;
 };

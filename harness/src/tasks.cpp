@@ -55,7 +55,8 @@ struct State {
 };
 
 State StateOf(const Task& task, const std::string& data_directory) {
-  if (task.metric != kJudgeMetric && FindMetric(task.metric) == nullptr) {
+  const bool plain = task.metric != kJudgeMetric && task.metric != kExecutionMetric;
+  if (plain && FindMetric(task.metric) == nullptr) {
     return {"no metric", StrCat(task.metric, " is not in this build")};
   }
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
@@ -63,6 +64,9 @@ State StateOf(const Task& task, const std::string& data_directory) {
     return {"data missing", StrCat(missing[0], "; ", FetchCommand(missing[0]))};
   }
   if (task.metric == kJudgeMetric) return {"needs a judge", "answers are kept, not scored"};
+  if (task.metric == kExecutionMetric) {
+    return {"needs execution", "answers are programs; 'kvgauge score --execute' runs them"};
+  }
   return {"ready", ""};
 }
 

@@ -32,7 +32,8 @@ struct SampleOptions {
 // The task of this name in `directory` ("": the shipped ones), or of this file.
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory);
 
-// Every task with its state: "ready", "data missing" (with file and command), "needs a judge", or
+// Every task with its state: "ready", "data missing" (with file and command), "needs a judge",
+// "needs execution", or
 // "no metric" (its metric is not in this build).
 Status RunTasks(const TasksOptions& options);
 // Prints samples as a run would see them.

@@ -183,6 +183,17 @@ TEST_F(CliTest, ScoresAsATaskDoes) {
   EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
 }
 
+TEST_F(CliTest, RunsPredictionsOnlyWhenAsked) {
+  const std::string pairs =
+      Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
+  const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
+  EXPECT_EQ(unasked.exit_code, 2);
+  EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
+  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
+  ASSERT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
+}
+
 TEST_F(CliTest, ListsTasksAndShowsSamples) {
   const Outcome tasks = Run("tasks");
   ASSERT_EQ(tasks.exit_code, 0) << tasks.err;

@@ -82,6 +82,9 @@ struct Reporting {
 
 // The metric id of tasks that only a person or another model can grade; never registered.
 inline constexpr std::string_view kJudgeMetric = "judge";
+// The metric id of tasks whose answers are programs that must be run (datasets/execution.h); never
+// registered either.
+inline constexpr std::string_view kExecutionMetric = "pass_at_k";
 
 struct Task {
   std::string name;
