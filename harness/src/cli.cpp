@@ -170,6 +170,10 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--judge", score->judge_url,
+                      "for judge: http address of an OpenAI-compatible endpoint; its key is in "
+                      "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
+  command->add_option("--judge-model", score->judge_model, "for judge: the model's name there");
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   actions.emplace_back(command, [score] { return RunScore(*score); });

@@ -2,6 +2,7 @@
 #include "src/score.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
+#include "datasets/judge.h"
 #include "datasets/pairs.h"
 #include "src/print.h"
 #include "src/tasks.h"
@@ -90,14 +92,14 @@ void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
   PrintFacts(facts);
 }
 
-// Answers that are programs. `metric_flag` is what asked for it, for the message.
-Status RunPrograms(const ScoreOptions& options, const std::string& metric_flag) {
+// Answers that are programs. `what` asked for it, for the message.
+Status RunPrograms(const ScoreOptions& options, const std::string& what) {
   ExecutionOptions execution;
   for (const std::string& word : Split(options.execute, ' ')) {
     if (!word.empty()) execution.command.push_back(word);
   }
   if (execution.command.empty()) {
-    return BadInput(StrCat(metric_flag, " runs the model's text as a program, and nothing is run ",
+    return BadInput(StrCat(what, " runs the model's text as a program, and nothing is run ",
                            "unasked: name the interpreter with --execute, e.g. --execute python3"));
   }
   execution.limits.wall_s = options.timeout_s;
@@ -134,6 +136,47 @@ Status RunPrograms(const ScoreOptions& options, const std::string& metric_flag) 
   return {};
 }
 
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Answers that another model grades. `what` needs it, for the message.
+Status RunJudge(const ScoreOptions& options, const std::string& what) {
+  JudgeEndpoint judge;
+  judge.url = options.judge_url.empty() ? FromEnvironment("KVGAUGE_JUDGE_URL") : options.judge_url;
+  judge.key = FromEnvironment("KVGAUGE_JUDGE_KEY");
+  judge.model = options.judge_model;
+  if (judge.url.empty() || judge.key.empty() || judge.model.empty()) {
+    return BadInput(StrCat(what, " needs a judge: --judge URL (or KVGAUGE_JUDGE_URL) of an ",
+                           "OpenAI-compatible endpoint, --judge-model NAME, and its key in ",
+                           "KVGAUGE_JUDGE_KEY; without all three nothing is sent"));
+  }
+  KVG_ASSIGN(const JudgedPairs result, JudgePairs(options.pairs, judge, options.skip_bad));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (options.json) {
+    Json rows = Json::array();
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]},
+                      {"reference", result.grades[i].reference},
+                      {"model", result.grades[i].model}});
+    }
+    PrintJson({{"metric", kJudgeMetric},
+               {"judge_model", judge.model},
+               {"relative_score", result.relative_score},
+               {"unparsed", result.unparsed},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return {};
+  }
+  PrintFacts({{"relative score", Fixed(100 * result.relative_score, 1)},
+              {"judge", judge.model},
+              {"judged", StrCat(result.lines.size())},
+              {"unparsed", StrCat(result.unparsed)},
+              {"skipped", StrCat(result.bad_lines.size())}});
+  return {};
+}
+
 }  // namespace
 
 Status RunScore(const ScoreOptions& options) {
@@ -146,9 +189,6 @@ Status RunScore(const ScoreOptions& options) {
   if (!options.task.empty()) {
     KVG_ASSIGN(task, FindTask(options.task, options.task_directory));
     name = task->metric;
-    if (name == kJudgeMetric) {
-      return BadInput(StrCat("task ", Quoted(task->name), " needs a judge; it has no metric"));
-    }
     pairs.task = &*task;
     pairs.by = task->report.by;
   }
@@ -158,9 +198,10 @@ Status RunScore(const ScoreOptions& options) {
     }
   }
   pairs.skip_bad = options.skip_bad;
-  if (name == kExecutionMetric) {
-    return RunPrograms(options, task ? StrCat("task ", Quoted(task->name)) : "--metric pass_at_k");
-  }
+  const std::string what =
+      task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
+  if (name == kExecutionMetric) return RunPrograms(options, what);
+  if (name == kJudgeMetric) return RunJudge(options, what);
   KVG_ASSIGN(const MetricSpec* metric, MetricFor(name));
   KVG_ASSIGN(const PairScores result, ScorePairs(*metric, options.pairs, pairs));
   for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));

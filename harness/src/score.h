@@ -22,6 +22,9 @@ struct ScoreOptions {
   std::string execute;
   std::vector<int64_t> ks = {1};
   double timeout_s = 10;
+  // For judge only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes does not show.
+  std::string judge_url;  // "": KVGAUGE_JUDGE_URL
+  std::string judge_model;
   bool skip_bad = false;
   bool json = false;
 };

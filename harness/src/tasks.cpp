@@ -63,7 +63,8 @@ State StateOf(const Task& task, const std::string& data_directory) {
   if (!missing.empty()) {
     return {"data missing", StrCat(missing[0], "; ", FetchCommand(missing[0]))};
   }
-  if (task.metric == kJudgeMetric) return {"needs a judge", "answers are kept, not scored"};
+  if (task.metric == kJudgeMetric)
+    return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
   if (task.metric == kExecutionMetric) {
     return {"needs execution", "answers are programs; 'kvgauge score --execute' runs them"};
   }

@@ -183,6 +183,21 @@ TEST_F(CliTest, ScoresAsATaskDoes) {
   EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
 }
 
+TEST_F(CliTest, AJudgeIsNeverAskedUnasked) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["y"]})");
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  const Outcome keyless = Run(
+      StrCat("score --metric judge --judge http://127.0.0.1:1 --judge-model m --pairs ", pairs));
+  EXPECT_EQ(keyless.exit_code, 2);
+  EXPECT_THAT(keyless.err, HasSubstr("nothing is sent"));
+  setenv("KVGAUGE_JUDGE_KEY", "k", 1);
+  const Outcome secure =
+      Run(StrCat("score --metric judge --judge https://127.0.0.1 --judge-model m --pairs ", pairs));
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  EXPECT_NE(secure.exit_code, 0);
+  EXPECT_THAT(secure.err, HasSubstr("TLS"));
+}
+
 TEST_F(CliTest, RunsPredictionsOnlyWhenAsked) {
   const std::string pairs =
       Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
