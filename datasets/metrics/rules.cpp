@@ -189,6 +189,28 @@ double ContainsAnyCase(TextView prediction, TextView answer) {
   return Lower(prediction).find(Lower(answer)) != Text::npos ? 1 : 0;
 }
 
+double EqualAnyCase(TextView prediction, TextView answer) {
+  const Text got = Lower(prediction), want = Lower(answer);
+  return Strip(got) == Strip(want) ? 1 : 0;
+}
+
+// BAMBOO: full stops at the ends do not count either.
+double EqualBamboo(TextView prediction, TextView answer) {
+  const auto bare = [](TextView text) {
+    text = Strip(text);
+    while (!text.empty() && text.front() == '.') text.remove_prefix(1);
+    while (!text.empty() && text.back() == '.') text.remove_suffix(1);
+    return Lower(text);
+  };
+  return bare(prediction) == bare(answer) ? 1 : 0;
+}
+
+// The first character decides, in either case.
+double FirstLetter(TextView prediction, TextView answer) {
+  const Text got = Upper(Strip(prediction)), want = Upper(Strip(answer));
+  return !got.empty() && !want.empty() && got[0] == want[0] ? 1 : 0;
+}
+
 Result<double> VariableShare(const MetricInput& input) {
   if (input.answers.empty()) return BadInput("scbench_variables needs at least one answer");
   const Text prediction = Lower(Decode(input.prediction));
@@ -263,6 +285,14 @@ KVG_REGISTER_METRIC(contains, {"contains", 1, "an answer stands in the predictio
 KVG_REGISTER_METRIC(contains_any_case,
                     {"contains_any_case", 1, "an answer stands in the prediction, in any case",
                      kSCBench, BestOf(ContainsAnyCase)});
+KVG_REGISTER_METRIC(equal_any_case,
+                    {"equal_any_case", 1, "equal but for case and white space at the ends",
+                     "M4LE exact_match, commit 47c2af9", BestOf(EqualAnyCase)});
+KVG_REGISTER_METRIC(equal_bamboo,
+                    {"equal_bamboo", 1, "equal but for case, and blanks and full stops at the ends",
+                     "BAMBOO evaluate.py, commit f230f20", BestOf(EqualBamboo)});
+KVG_REGISTER_METRIC(first_letter, {"first_letter", 1, "the first letters are equal, in any case",
+                                   "BAMBOO evaluate.py, commit f230f20", BestOf(FirstLetter)});
 KVG_REGISTER_METRIC(scbench_variables,
                     {"scbench_variables", 1,
                      "share of the answers found, rounded to two places before it is averaged",
