@@ -135,7 +135,8 @@ Status ReadReport(const Json& json, const std::string& path, Reporting& report) 
 
 Status CheckMetric(const Task& task) {
   const std::vector<const MetricSpec*> metrics = ListMetrics();
-  if (metrics.empty() || task.metric == kJudgeMetric || task.metric == kExecutionMetric) {
+  if (metrics.empty() || task.metric == kJudgeMetric || task.metric == kExecutionMetric ||
+      task.metric == kPerplexityMetric) {
     return {};
   }
   std::vector<std::string> names;

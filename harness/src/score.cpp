@@ -202,6 +202,9 @@ Status RunScore(const ScoreOptions& options) {
       task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
   if (name == kExecutionMetric) return RunPrograms(options, what);
   if (name == kJudgeMetric) return RunJudge(options, what);
+  if (name == kPerplexityMetric) {
+    return BadInput(StrCat(what, " takes a model's perplexity; no file of predictions holds that"));
+  }
   KVG_ASSIGN(const MetricSpec* metric, MetricFor(name));
   KVG_ASSIGN(const PairScores result, ScorePairs(*metric, options.pairs, pairs));
   for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));

@@ -55,7 +55,8 @@ struct State {
 };
 
 State StateOf(const Task& task, const std::string& data_directory) {
-  const bool plain = task.metric != kJudgeMetric && task.metric != kExecutionMetric;
+  const bool plain = task.metric != kJudgeMetric && task.metric != kExecutionMetric &&
+                     task.metric != kPerplexityMetric;
   if (plain && FindMetric(task.metric) == nullptr) {
     return {"no metric", StrCat(task.metric, " is not in this build")};
   }

@@ -70,9 +70,9 @@ TEST_F(Formats, InfiniteBench) {
   EXPECT_THAT(choice.questions[0].answers, ElementsAre("Bo", "B"));
   EXPECT_EQ(Score(choice, " B"), 1);
   EXPECT_EQ(Score(choice, "A"), 0);
-  const auto stranger =
-      Open("infinitebench/longbook_choice_eng",
-           R"({"id": 3, "context": "", "input": "", "answer": ["X"], "options": ["Al", "Bo", "Cy", "Di"]})");
+  const auto stranger = Open(
+      "infinitebench/longbook_choice_eng",
+      R"({"id": 3, "context": "", "input": "", "answer": ["X"], "options": ["Al", "Bo", "Cy", "Di"]})");
   EXPECT_THAT(stranger.error().message, HasSubstr("field 'answer' is not one of the choices"));
 
   const Sample run = One(
@@ -217,6 +217,37 @@ TEST_F(Formats, M4le) {
   EXPECT_EQ(sample.length, 11);
   EXPECT_EQ(Score(sample, "it was bo. Or Al"), 1);
   EXPECT_EQ(Score(sample, "Al. Bo"), 0);
+}
+
+TEST_F(Formats, RunningText) {
+  const Sample wiki = One("perplexity/wikitext2_2048", " \n = Title = \n \n Text . \n");
+  EXPECT_EQ(wiki.context, "\n\n = Title = \n\n\n\n\n Text . \n");
+  EXPECT_TRUE(wiki.questions.empty());
+  EXPECT_EQ(wiki.facts.at(0).second, "blocks");
+  EXPECT_EQ(wiki.facts.at(1).second, "2048");
+  EXPECT_THAT(Open("perplexity/wikitext2_2048", "a\xff").error().message,
+              HasSubstr("not UTF-8 at byte 2"));
+  const Sample book = One("perplexity/pg19_streaming", "One.\n");
+  EXPECT_EQ(book.context, "One.\n");
+  EXPECT_EQ(book.facts.at(3).second, "65536");
+
+  const std::string path = (directory_ / "books.json").string();
+  std::ofstream(path) << R"({"name": "b", "version": 1, "group": "g", "description": "d",
+                             "metric": "perplexity", "max_new_tokens": 1,
+                             "source": {"name": "running_text", "file": "b/b.jsonl",
+                                        "container": "jsonl"}})";
+  const Result<Task> task = ReadTask(path);
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  std::filesystem::create_directories(directory_ / "b");
+  TaskOptions options;
+  options.data_directory = directory_.string();
+  std::ofstream(directory_ / "b/b.jsonl") << "{\"text\": \"One.\"}\n{\"text\": \"Two.\"}\n";
+  const auto books = ReadAll(*task, options);
+  ASSERT_TRUE(books.ok()) << books.error().message;
+  EXPECT_EQ(books->at(1).context, "Two.");
+  EXPECT_EQ(books->at(1).id, "line-2");
+  std::ofstream(directory_ / "b/b.jsonl") << "{\"text\": \"\"}\n";
+  EXPECT_THAT(ReadAll(*task, options).error().message, HasSubstr("field 'text' is empty"));
 }
 
 TEST_F(Formats, Gsm8kCountsTheLastNumber) {

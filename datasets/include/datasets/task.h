@@ -85,6 +85,8 @@ inline constexpr std::string_view kJudgeMetric = "judge";
 // The metric id of tasks whose answers are programs that must be run (datasets/execution.h); never
 // registered either.
 inline constexpr std::string_view kExecutionMetric = "pass_at_k";
+// The metric id of tasks that take the model's perplexity of a text; there is no answer to score.
+inline constexpr std::string_view kPerplexityMetric = "perplexity";
 
 struct Task {
   std::string name;
