@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LongEval's topics: conversations about one topic after another; the first is asked for. The
+// LongEval's topics: conversations about one topic after another; the first is asked for,
+// or the second or third (TopicRet). The
 // record's frame is the published one, the conversations are generated prose.
 #include <algorithm>
 
@@ -18,15 +19,18 @@ constexpr std::string_view kHead =
     "Below is a record of our previous conversation on {count} different topics. You are the "
     "ASSISTANT, and I am the USER. At the beginning of each topic, the USER will say 'I would like "
     "to discuss the topic of <TOPIC>'. Memorize each <TOPIC>. At the end of the record, I will ask "
-    "you to retrieve the first topic. Now the record start. ";
+    "you to retrieve the {ordinal} topic. Now the record start. ";
 constexpr std::string_view kQuestion =
-    " Now the record ends. What is the first topic(s) we discussed? Only give me the topic name. "
+    " Now the record ends. What is the {ordinal} topic(s) we discussed? Only give me the topic "
+    "name. "
     "Do "
     "not summarize yourself.";
 
 struct Setup {
   std::vector<int64_t> topics, lengths;  // one of them
   int64_t samples = 0, turns = 0, new_tokens = 0;
+  int64_t asked = 1;  // counted from 1
+  std::string ordinal;
   uint64_t seed = 0;
   TokenCounter counter;
 };
@@ -73,10 +77,12 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
           StrCat(kSubjects[drawn % kinds], " of the ", Nouns()[static_cast<size_t>(drawn / kinds)]),
           setup.turns));
     }
-    std::string text = FillIn(kHead, {{"count", std::to_string(count)}});
+    std::string text =
+        FillIn(kHead, {{"count", std::to_string(count)}, {"ordinal", setup.ordinal}});
     for (int64_t i = 0; i < count; ++i) text += talks[static_cast<size_t>(i)].text;
     return text;
   };
+  const std::string asking = FillIn(kQuestion, {{"ordinal", setup.ordinal}});
   Sample sample;
   int64_t count = 0;
   if (setup.lengths.empty()) {
@@ -84,12 +90,11 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     sample.id = StrCat("t", count);
   } else {
     const int64_t length = setup.lengths[cell];
-    KVG_ASSIGN(const Fit fit, FitUnits(
-                                  setup.counter, length, 1, nouns * kinds,
-                                  [&](int64_t talks_wanted) {
-                                    return build(talks_wanted) + std::string(kQuestion);
-                                  },
-                                  StrCat(kOwner, ".lengths: ", length)));
+    KVG_ASSIGN(const Fit fit,
+               FitUnits(
+                   setup.counter, length, setup.asked, nouns * kinds,
+                   [&](int64_t talks_wanted) { return build(talks_wanted) + asking; },
+                   StrCat(kOwner, ".lengths: ", length)));
     count = fit.size;
     sample.length = fit.tokens;
     sample.id = StrCat("n", length);
@@ -97,11 +102,11 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   }
   sample.id = sample.group = StrCat(sample.id, "-", index % setup.samples);
   sample.context = build(count);
-  sample.marks = {
-      MarkAt(MarkKind::kNeedle, sample.context.find(talks[0].topic + "."), talks[0].topic.size())};
+  const std::string& topic = talks[static_cast<size_t>(setup.asked - 1)].topic;
+  sample.marks = {MarkAt(MarkKind::kNeedle, sample.context.find(topic + "."), topic.size())};
   Question question;
-  question.text = kQuestion;
-  question.answers = {talks[0].topic};
+  question.text = asking;
+  question.answers = {topic};
   question.max_new_tokens = setup.new_tokens;
   sample.questions.push_back(std::move(question));
   sample.facts.emplace_back("topics", std::to_string(count));
@@ -111,8 +116,10 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
+  setup.ordinal = params.Text("asked");
+  setup.asked = setup.ordinal == "first" ? 1 : setup.ordinal == "second" ? 2 : 3;
   if (params.Text("lengths").empty()) {
-    KVG_ASSIGN(setup.topics, ParseInts(params, "topics", kOwner, 1, 1000));
+    KVG_ASSIGN(setup.topics, ParseInts(params, "topics", kOwner, setup.asked, 1000));
   } else {
     KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
     KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
@@ -130,13 +137,14 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 KVG_REGISTER_SOURCE({
     .name = "topics",
     .version = 1,
-    .description = "LongEval topics: the first of many conversations",
+    .description = "LongEval topics: the first, second or third of many conversations",
     .generated = true,
     .params =
         {
             TextParam("topics", "5,10,15,20,25", "conversations"),
             TextParam("lengths", "", "tokens instead of conversations: as many as fit"),
             IntParam("samples", 50, 1, 1'000'000, "per number of topics or length"),
+            ChoiceParam("asked", "first", {"first", "second", "third"}, "the topic's place"),
             IntParam("turns", 6, 1, 1000, "of each conversation"),
         },
     .open = Open,

@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/prompt.h"
+#include "src/python_literal.h"
 #include "src/python_text.h"
 #include "src/records.h"
 
@@ -56,8 +57,16 @@ class Scope {
 
   Result<std::string> Text(const Field& field) const {
     KVG_ASSIGN(const Json* value, Value(field));
-    if (std::optional<std::string> text = Scalar(*value)) return *std::move(text);
-    return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string or number"));
+    std::optional<std::string> text = Scalar(*value);
+    if (!text) {
+      return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string or number"));
+    }
+    if (field.rule.empty()) return *std::move(text);
+    PostProcessing post;
+    post.extract = field.rule;
+    std::string found = PostProcess(post, *text);
+    if (!found.empty()) return found;
+    return Wrong(field, StrCat("holds nothing that the rule '", field.rule, "' finds"));
   }
 
   // A scalar, or an array of scalars.
@@ -94,13 +103,24 @@ Result<Field> ParseReference(const std::string& text, std::string_view owner) {
   return parsed->fields()[0];
 }
 
+// Bytes of the first `characters` characters, at most all.
+size_t BytesOf(std::string_view text, int64_t characters) {
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if ((static_cast<uint8_t>(text[at]) & 0xc0) != 0x80 && characters-- == 0) break;
+  }
+  return at;
+}
+
 struct Layout {
   PromptTemplate context, question, prefix;
   std::optional<Field> answers, choices, id, length;
   std::vector<Field> facts;
-  std::string document, turns, language, extract;
+  std::string document, turns, turn_answers, split_at, separator, language, extract;
+  std::vector<std::string> literals;
   std::vector<std::string> classes;
   int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts
+  bool text_and_letter = false;
   QuestionMode turn_mode = QuestionMode::kSingle;
   bool chat_template = true;
   Cut cut = Cut::kNone;
@@ -125,6 +145,10 @@ Result<Layout> ReadLayout(const Params& params) {
   }
   layout.document = params.Text("document");
   layout.turns = params.Text("turns");
+  layout.turn_answers = params.Text("turn_answers");
+  layout.split_at = params.Text("split_at");
+  layout.separator = params.Text("separator");
+  layout.literals = List(params.Text("python_literals"));
   layout.language = params.Text("language");
   layout.extract = params.Text("answer_extract");
   layout.classes = List(params.Text("classes"));
@@ -135,7 +159,8 @@ Result<Layout> ReadLayout(const Params& params) {
                                                            : QuestionMode::kMultiRequest;
   }
   const std::string& kind = params.Text("answer_kind");
-  if (kind != "text") layout.first_index = kind == "index0" ? 0 : 1;
+  layout.text_and_letter = kind == "text_and_letter";
+  if (kind == "index0" || kind == "index1") layout.first_index = kind == "index0" ? 0 : 1;
   return layout;
 }
 
@@ -151,6 +176,16 @@ Status Check(const Params& params, const Json&) {
         return f.name == layout.document;
       })) {
     return BadInput(StrCat(".document: ", Quoted(layout.document), " is no field of .context"));
+  }
+  if (!layout.turn_answers.empty() && layout.turns.empty()) {
+    return BadInput(".turn_answers: needs .turns, the field with the questions");
+  }
+  if (!layout.split_at.empty() &&
+      (layout.document.empty() || !params.Text("question").empty() || !layout.turns.empty())) {
+    return BadInput(".split_at: needs .document, and no .question and no .turns");
+  }
+  if (layout.text_and_letter && !layout.choices && layout.classes.empty()) {
+    return BadInput(".answer_kind: a letter needs .choices or .classes");
   }
   if (layout.first_index >= 0 && !layout.choices && layout.classes.empty()) {
     return BadInput(".answer_kind: an index needs .choices or .classes");
@@ -170,7 +205,20 @@ class Loader {
   Loader(Layout layout, TaskOptions options, int64_t max_new_tokens)
       : layout_(std::move(layout)), options_(options), max_new_tokens_(max_new_tokens) {}
 
-  Result<Sample> operator()(const Record& record) const {
+  Result<Sample> operator()(const Record& given) const {
+    if (layout_.literals.empty()) return Build(given);
+    Record record = given;
+    for (const std::string& name : layout_.literals) {
+      KVG_ASSIGN(const std::string text, Fields(record).Text(name));
+      Result<Json> value = ParsePythonLiteral(text);
+      if (!value.ok()) return Fields(record).Wrong(name, StrCat("is ", value.error().message));
+      record.value[name] = *std::move(value);
+    }
+    return Build(record);
+  }
+
+ private:
+  Result<Sample> Build(const Record& record) const {
     const Scope scope(record, nullptr);
     Sample sample;
     sample.chat_template = layout_.chat_template;
@@ -194,11 +242,23 @@ class Loader {
       sample.group = sample.id;
     }
 
+    if (!layout_.split_at.empty()) {
+      KVG_ASSIGN(const int64_t characters, Fields(record).Int(layout_.split_at));
+      prompt.question =
+          prompt.document_begin +
+          BytesOf(std::string_view(prompt.text)
+                      .substr(prompt.document_begin, prompt.document_end - prompt.document_begin),
+                  characters);
+      prompt.document_end = prompt.question;
+    }
+    if (!layout_.separator.empty()) {
+      KVG_ASSIGN(prompt.separator, Fields(record).Text(layout_.separator));
+    }
     KVG_ASSIGN(std::vector<Question> questions, Questions(record));
     if (!layout_.turns.empty()) sample.mode = layout_.turn_mode;
     // Several requests share the context, so it is cut alone; otherwise the first question counts.
     const bool with_question = sample.mode != QuestionMode::kMultiRequest;
-    if (with_question) prompt.text += questions[0].text;
+    if (with_question && layout_.split_at.empty()) prompt.text += questions[0].text;
     KVG_ASSIGN(const int64_t tokens, Truncate(layout_.cut, options_, prompt));
     Question first = questions[0];
     PlacePrompt(prompt, sample, first);
@@ -213,7 +273,6 @@ class Loader {
     return sample;
   }
 
- private:
   Result<std::string> Id(const Record& record, const Scope& scope) const {
     if (layout_.id) return scope.Text(*layout_.id);
     return "line-" + record.where.substr(record.where.rfind(':') + 1);
@@ -233,10 +292,38 @@ class Loader {
                                              ? "is empty, expected an array of objects"
                                              : "is not an array of objects");
     }
+    if (!layout_.turn_answers.empty()) return ParallelQuestions(record, *turns);
     for (const Json& value : *turns) {
       if (!value.is_object()) return fields.Wrong(layout_.turns, "is not an array of objects");
       const Record turn{value,
                         StrCat(record.where, " (", layout_.turns, "[", questions.size(), "])")};
+      KVG_ASSIGN(Question question, One(Scope(record, &turn)));
+      questions.push_back(std::move(question));
+    }
+    return questions;
+  }
+
+  // Two arrays side by side: {turn} is the question, and the answers are those of the other array.
+  Result<std::vector<Question>> ParallelQuestions(const Record& record, const Json& turns) const {
+    const Fields fields(record);
+    KVG_ASSIGN(const Json* answers, fields.Get(layout_.turn_answers));
+    if (!answers->is_array() || answers->size() != turns.size()) {
+      return fields.Wrong(layout_.turn_answers,
+                          StrCat("is no array of ", turns.size(), " answers, as many as '",
+                                 layout_.turns, "' has"));
+    }
+    std::vector<Question> questions;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      Json fields_of_turn = {{"turn", turns[i]}, {"turn_answer", (*answers)[i]}};
+      if ((*answers)[i].is_string()) {
+        int64_t words = 0;
+        for (const std::string& word : Split((*answers)[i].get<std::string>(), ' ')) {
+          words += Trim(word).empty() ? 0 : 1;
+        }
+        fields_of_turn["turn_answer_words"] = words;
+      }
+      const Record turn{std::move(fields_of_turn),
+                        StrCat(record.where, " (", layout_.turns, "[", i, "])")};
       KVG_ASSIGN(Question question, One(Scope(record, &turn)));
       questions.push_back(std::move(question));
     }
@@ -259,6 +346,16 @@ class Loader {
       KVG_ASSIGN(question.answers, ChosenAnswer(scope, question.all_classes));
     } else {
       KVG_ASSIGN(question.answers, scope.Texts(*layout_.answers));
+    }
+    if (layout_.text_and_letter) {
+      const auto& choices = question.all_classes;
+      const auto found = question.answers.size() != 1
+                             ? choices.end()
+                             : std::find(choices.begin(), choices.end(), question.answers[0]);
+      if (found == choices.end()) {
+        return scope.Wrong(*layout_.answers, "is not one of the choices");
+      }
+      question.answers.emplace_back(1, static_cast<char>('A' + (found - choices.begin())));
     }
     if (!layout_.extract.empty()) {
       PostProcessing post;
@@ -302,6 +399,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   const Container container =
       params.Text("container") == "json_array" ? Container::kJsonArray : Container::kJsonLines;
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
+  reader->set_lenient(params.Bool("lenient"));
   Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>());
   return std::unique_ptr<SampleStream>(
       std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader)));
@@ -324,8 +422,8 @@ KVG_REGISTER_SOURCE({
                Text("answer_prefix", "template of what the answer begins with"),
                Text("document", "the field of the context template that holds the long text"),
                Text("answers", "field with the answer or an array of accepted answers"),
-               ChoiceParam("answer_kind", "text", {"text", "index0", "index1"},
-                           "indices count the choices from 0 or from 1"),
+               ChoiceParam("answer_kind", "text", {"text", "index0", "index1", "text_and_letter"},
+                           "indices count the choices from 0 or 1; or the choice and its letter"),
                Text("answer_extract", "extraction rule applied to every answer"),
                Text("choices", "field with the choices of this record"),
                Text("classes", "the choices of every record, comma-separated"),
@@ -333,6 +431,11 @@ KVG_REGISTER_SOURCE({
                Text("length", "field with the length that the data set states"),
                Text("facts", "fields kept for grouping scores, comma-separated"),
                Text("turns", "field with an array of objects, one per question"),
+               Text("turn_answers", "field with the answers, when turns are texts"),
+               Text("split_at", "field with the character of the document where the question is"),
+               Text("separator", "field with what stands where the context was cut"),
+               Text("python_literals", "fields that hold Python literals, comma-separated"),
+               BoolParam("lenient", false, "allow control characters within strings"),
                ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
                            "how the questions of one record relate"),
                BoolParam("chat_template", true, "wrap the prompt with the model's chat template"),

@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::string_view kDocument = "context";
 
-// The reference scorer's buckets: words for English and code, characters for Chinese.
-std::string_view LengthBucket(int64_t length) {
-  if (length < 4000) return "0-4k";
-  return length < 8000 ? "4-8k" : "8k+";
-}
-
 struct Loader {
   PromptTemplate prompt;
   TaskOptions options;

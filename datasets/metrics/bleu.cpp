@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BLEU of one sentence, as NLTK and as sacreBLEU have it.
+// BLEU of one sentence and of a set of them, as NLTK and as sacreBLEU have it.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -73,9 +73,7 @@ double BrevityPenalty(const Counts& counts) {
 
 // An order without a match counts as the smallest positive number, so that the score is a number
 // like 1e-78 where others would say 0.
-Result<double> Nltk(const MetricInput& input) {
-  if (input.answers.empty()) return BadInput("bleu needs at least one answer");
-  const Counts counts = CountAll(input, [](const Text& text) { return SplitSpace(text); });
+double NltkScore(const Counts& counts) {
   if (counts.matched[0] == 0) return 0.0;
   double sum = 0;
   for (size_t n = 0; n < kOrders; ++n) {
@@ -84,6 +82,11 @@ Result<double> Nltk(const MetricInput& input) {
     sum += std::log(precision > 0 ? precision : std::numeric_limits<double>::min()) / kOrders;
   }
   return BrevityPenalty(counts) * std::exp(sum);
+}
+
+Result<double> Nltk(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("bleu needs at least one answer");
+  return NltkScore(CountAll(input, [](const Text& text) { return SplitSpace(text); }));
 }
 
 void ReplaceAll(Text& text, TextView from, TextView to) {
@@ -148,9 +151,7 @@ std::vector<Text> Tokens13a(const Text& line) {
 }
 
 // Each order without a match halves the precision that it is given.
-Result<double> Sacre(const MetricInput& input) {
-  if (input.answers.empty()) return BadInput("sacrebleu needs at least one answer");
-  const Counts counts = CountAll(input, Tokens13a);
+double SacreScore(const Counts& counts) {
   double halves = 1, sum = 0;
   size_t orders = 0;
   bool any = false;
@@ -165,6 +166,52 @@ Result<double> Sacre(const MetricInput& input) {
   return BrevityPenalty(counts) * std::exp(sum / static_cast<double>(orders));
 }
 
+Result<double> Sacre(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("sacrebleu needs at least one answer");
+  return SacreScore(CountAll(input, Tokens13a));
+}
+
+// Sums over a set: matches and n-grams per order, words, and words of the nearest answers.
+std::vector<double> AsSums(const Counts& counts, int64_t least_total) {
+  std::vector<double> sums;
+  for (const int64_t matched : counts.matched) sums.push_back(static_cast<double>(matched));
+  for (const int64_t total : counts.total) {
+    sums.push_back(static_cast<double>(std::max(least_total, total)));
+  }
+  sums.push_back(static_cast<double>(counts.predicted));
+  sums.push_back(static_cast<double>(counts.closest));
+  return sums;
+}
+
+Counts FromSums(const std::vector<double>& sums) {
+  Counts counts;
+  for (size_t n = 0; n < kOrders; ++n) {
+    counts.matched[n] = static_cast<int64_t>(sums[n]);
+    counts.total[n] = static_cast<int64_t>(sums[kOrders + n]);
+  }
+  counts.predicted = static_cast<int64_t>(sums[2 * kOrders]);
+  counts.closest = static_cast<int64_t>(sums[2 * kOrders + 1]);
+  return counts;
+}
+
+// A sentence without n-grams counts one here.
+Result<std::vector<double>> NltkParts(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("bleu needs at least one answer");
+  return AsSums(CountAll(input, [](const Text& text) { return SplitSpace(text); }), 1);
+}
+
+double NltkCorpus(const std::vector<double>& sums) { return NltkScore(FromSums(sums)); }
+
+Result<std::vector<double>> SacreParts(const MetricInput& input) {
+  if (input.answers.empty()) return BadInput("sacrebleu needs at least one answer");
+  return AsSums(CountAll(input, Tokens13a), 0);
+}
+
+double SacreCorpus(const std::vector<double>& sums) {
+  const Counts counts = FromSums(sums);
+  return counts.total.back() > 0 ? SacreScore(counts) : 0.0;
+}
+
 }  // namespace
 
 KVG_REGISTER_METRIC(bleu, {"bleu", 1, "BLEU-4 of words split at white space, not smoothed",
@@ -173,5 +220,13 @@ KVG_REGISTER_METRIC(sacrebleu, {"sacrebleu", 1, "BLEU of one sentence",
                                 "sacrebleu 2.6.0 sentence_bleu, "
                                 "nrefs:var|case:mixed|eff:yes|tok:13a|smooth:exp|version:2.6.0",
                                 Sacre});
+KVG_REGISTER_METRIC(bleu_corpus, {"bleu_corpus", 1, "BLEU-4 of a set, not smoothed",
+                                  "nltk 3.10.4 corpus_bleu, words split at white space", Nltk,
+                                  NltkParts, NltkCorpus});
+KVG_REGISTER_METRIC(sacrebleu_corpus,
+                    {"sacrebleu_corpus", 1, "BLEU of a set; a sentence has sacrebleu's own score",
+                     "sacrebleu 2.6.0 corpus_bleu, "
+                     "nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+                     Sacre, SacreParts, SacreCorpus});
 
 }  // namespace kvgauge::metrics

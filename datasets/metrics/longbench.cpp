@@ -64,6 +64,18 @@ Result<double> QaF1Chinese(const MetricInput& input) {
   return best;
 }
 
+// InfiniteBench's Chinese F1 counts characters, and needs no dictionary.
+double QaF1Characters(TextView prediction, TextView answer) {
+  const auto characters = [](TextView text) {
+    std::vector<Text> kept;
+    for (const char32_t c : Lower(text)) {
+      if (!IsPunctuation(c) && !IsChinesePunctuation(c) && !IsSpace(c)) kept.emplace_back(1, c);
+    }
+    return kept;
+  };
+  return TokenF1(characters(prediction), characters(answer));
+}
+
 // The share of the numbers in the prediction that are `number`, compared as text.
 double NumberShare(TextView prediction, TextView number) {
   const std::vector<TextView> runs = DigitRuns(prediction);
@@ -147,6 +159,9 @@ KVG_REGISTER_METRIC(qa_f1,
 KVG_REGISTER_METRIC(qa_f1_zh,
                     {"qa_f1_zh", 1, "token F1 of Chinese words",
                      "LongBench v1 metrics.py, commit 2e00731, with jieba 0.42.1", QaF1Chinese});
+KVG_REGISTER_METRIC(qa_f1_zh_characters,
+                    {"qa_f1_zh_characters", 1, "character F1 without punctuation",
+                     "InfiniteBench compute_scores.py, commit 88b3daa", BestOf(QaF1Characters)});
 KVG_REGISTER_METRIC(count, {"count", 1, "share of the numbers in the prediction that are right",
                             kReference, BestOf(NumberShare)});
 KVG_REGISTER_METRIC(retrieval,

@@ -42,6 +42,10 @@ void MakeSet(std::vector<T>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
+double Recall(size_t common, size_t wanted) {
+  return wanted == 0 ? 0.0 : static_cast<double>(common) / static_cast<double>(wanted);
+}
+
 double FromCounts(size_t common, size_t predicted, size_t wanted) {
   const auto ratio = [&](size_t of) {
     return of == 0 ? 0.0 : static_cast<double>(common) / static_cast<double>(of);
@@ -74,8 +78,12 @@ Result<double> Bigrams(const Sentences& predicted, const Sentences& wanted, size
   return FromSets(Pairs(AllWords(predicted)), Pairs(AllWords(wanted)));
 }
 
+struct Union {
+  size_t words = 0, predicted = 0, wanted = 0;  // distinct
+};
+
 // The union, over all pairs of sentences, of the words of one common subsequence.
-Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size_t vocabulary) {
+Result<Union> Unite(const Sentences& predicted, const Sentences& wanted, size_t vocabulary) {
   std::vector<char> in_union(vocabulary, 0), in_other(vocabulary, 0);
   size_t united = 0;
   for (const auto& other : predicted) {
@@ -90,8 +98,8 @@ Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size
         return ResourceError(StrCat("ROUGE-L: sentences of ", sentence.size(), " and ",
                                     other.size(), " words without a period are too long to align"));
       }
-      for (const int at : LcsPositions(sentence, other)) {
-        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(at)])];
+      for (const LcsMatch& match : LcsMatches(sentence, other)) {
+        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(match.x)])];
         if (mark == 0) ++united;
         mark = 1;
       }
@@ -101,7 +109,27 @@ Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size
   std::vector<int> got = AllWords(predicted), want = AllWords(wanted);
   MakeSet(got);
   MakeSet(want);
-  return FromCounts(united, got.size(), want.size());
+  return Union{united, got.size(), want.size()};
+}
+
+Result<double> Summary(const Sentences& predicted, const Sentences& wanted, size_t vocabulary) {
+  KVG_ASSIGN(const Union united, Unite(predicted, wanted, vocabulary));
+  return FromCounts(united.words, united.predicted, united.wanted);
+}
+
+Result<double> SummaryRecall(const Sentences& predicted, const Sentences& wanted,
+                             size_t vocabulary) {
+  KVG_ASSIGN(const Union united, Unite(predicted, wanted, vocabulary));
+  return Recall(united.words, united.wanted);
+}
+
+Result<double> UnigramRecall(const Sentences& predicted, const Sentences& wanted, size_t) {
+  std::vector<int> got = AllWords(predicted), want = AllWords(wanted), common;
+  MakeSet(got);
+  MakeSet(want);
+  std::set_intersection(got.begin(), got.end(), want.begin(), want.end(),
+                        std::back_inserter(common));
+  return Recall(common.size(), want.size());
 }
 
 using Kind = Result<double> (*)(const Sentences& predicted, const Sentences& wanted,
@@ -153,5 +181,10 @@ KVG_REGISTER_METRIC(rouge_l,
                      "summary-level ROUGE-L F. Sentences of about 1000 words, which overflow the "
                      "package's recursion and so score 0 there, get their true value",
                      kReference, Rouge(Summary)});
+KVG_REGISTER_METRIC(rouge_1_recall, {"rouge_1_recall", 1, "recall of distinct words",
+                                     "rouge 1.0.1 as LooGLE calls it", Rouge(UnigramRecall)});
+KVG_REGISTER_METRIC(rouge_l_recall,
+                    {"rouge_l_recall", 1, "summary-level ROUGE-L recall",
+                     "rouge 1.0.1 as LooGLE and M4LE call it", Rouge(SummaryRecall)});
 
 }  // namespace kvgauge::metrics

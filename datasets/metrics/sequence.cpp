@@ -144,7 +144,7 @@ int64_t LcsLength(const std::vector<int>& x, const std::vector<int>& y) {
   return CountSteps(row.data(), y.size());
 }
 
-std::vector<int> LcsPositions(const std::vector<int>& x, const std::vector<int>& y) {
+std::vector<LcsMatch> LcsMatches(const std::vector<int>& x, const std::vector<int>& y) {
   if (x.empty() || y.empty()) return {};
   LcsRows rows(y);
   const size_t words = rows.words();
@@ -152,7 +152,7 @@ std::vector<int> LcsPositions(const std::vector<int>& x, const std::vector<int>&
   const auto row = [&](size_t i) { return table.data() + i * words; };
   for (size_t i = 0; i < x.size(); ++i) rows.Step(row(i), x[i], row(i + 1));
 
-  std::vector<int> positions;
+  std::vector<LcsMatch> matches;
   size_t i = x.size(), j = y.size();
   int64_t here = CountSteps(row(i), j);       // T[i][j]
   int64_t above = CountSteps(row(i - 1), j);  // T[i - 1][j]
@@ -160,7 +160,7 @@ std::vector<int> LcsPositions(const std::vector<int>& x, const std::vector<int>&
     const int64_t left = here - (StepsAt(row(i), j - 1) ? 1 : 0);
     const int64_t above_left = above - (StepsAt(row(i - 1), j - 1) ? 1 : 0);
     if (x[i - 1] == y[j - 1]) {
-      positions.push_back(static_cast<int>(i - 1));
+      matches.push_back({static_cast<int>(i - 1), static_cast<int>(j - 1)});
       --i;
       --j;
       here = above_left;
@@ -175,7 +175,7 @@ std::vector<int> LcsPositions(const std::vector<int>& x, const std::vector<int>&
       above = above_left;
     }
   }
-  return positions;
+  return matches;
 }
 
 int64_t EditDistance(TextView a, TextView b) {

@@ -58,6 +58,12 @@ bool IsArticle(TextView word) { return word == U"a" || word == U"an" || word == 
 
 }  // namespace
 
+std::string Encode(TextView text) {
+  std::string utf8;
+  for (const char32_t c : text) AppendUtf8(utf8, c);
+  return utf8;
+}
+
 Text Decode(std::string_view utf8) {
   std::string repaired;
   if (FindInvalidUtf8(utf8) != std::string_view::npos) {

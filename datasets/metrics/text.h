@@ -20,6 +20,7 @@ using TextView = std::u32string_view;
 
 // Ill-formed bytes become U+FFFD: a model may stop in the middle of a character.
 Text Decode(std::string_view utf8);
+std::string Encode(TextView text);
 
 bool IsSpace(char32_t c);        // str.isspace(), \s
 bool IsDigit(char32_t c);        // str.isdecimal(), \d

@@ -6,11 +6,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "core/check.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/lines.h"
 
 namespace kvgauge {
 namespace {
@@ -44,6 +49,29 @@ Result<std::string> TextAt(const Json& object, const char* key, const std::strin
   return value.get<std::string>();
 }
 
+// Texts, and numbers and truth values as Python prints them.
+std::optional<std::string> Scalar(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_number()) return value.dump();
+  return std::nullopt;
+}
+
+Result<std::vector<std::string>> ScalarsAt(const Json& object, const char* key,
+                                           const std::string& origin) {
+  const Json& value = object[key];
+  if (std::optional<std::string> text = Scalar(value)) return std::vector{*std::move(text)};
+  std::vector<std::string> texts;
+  for (const Json& item : value.is_array() ? value : Json::array({nullptr})) {
+    std::optional<std::string> text = Scalar(item);
+    if (!text) {
+      return BadInput(StrCat(origin, ": \"", key, "\" must be a text, a number or a list of them"));
+    }
+    texts.push_back(*std::move(text));
+  }
+  return texts;
+}
+
 Result<std::vector<std::string>> TextsAt(const Json& object, const char* key,
                                          const std::string& origin) {
   const Json& value = object[key];
@@ -62,69 +90,31 @@ Result<std::vector<std::string>> TextsAt(const Json& object, const char* key,
   return texts;
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-// Lines of a file; one that is too long is read past, not held.
-class LineReader {
- public:
-  explicit LineReader(std::FILE* file) : file_(file), buffer_(size_t{1} << 16) {}
-
-  // False at the end of the file.
-  bool Next(std::string& line, bool& too_long) {
-    line.clear();
-    too_long = false;
-    bool any = false;
-    while (true) {
-      if (at_ == end_) {
-        at_ = 0;
-        end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
-        if (end_ == 0) return any;
-      }
-      any = true;
-      const char* begin = buffer_.data() + at_;
-      const auto* newline = static_cast<const char*>(std::memchr(begin, '\n', end_ - at_));
-      const size_t size = newline != nullptr ? static_cast<size_t>(newline - begin) : end_ - at_;
-      if (line.size() + size > static_cast<size_t>(kMaxPairBytes)) {
-        too_long = true;
-        line.clear();
-      }
-      if (!too_long) line.append(begin, size);
-      at_ += size + (newline != nullptr ? 1 : 0);
-      if (newline != nullptr) return true;
-    }
+// The first of `names` that the object has; "" for none.
+const char* FirstOf(const Json& object, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (object.contains(name)) return name;
   }
+  return "";
+}
 
- private:
-  std::FILE* file_;
-  std::vector<char> buffer_;
-  size_t at_ = 0, end_ = 0;
-};
-
-}  // namespace
-
-Result<MetricInput> ParsePair(const std::string& text, const std::string& origin) {
-  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
-    return BadInput(StrCat(origin, ": not UTF-8 at column ", ColumnOf(text, bad)));
-  }
-  Result<Json> parsed = ParseJson(text, origin);
-  if (!parsed.ok()) return BadInput(InColumns(parsed.error().message, text));
-  const Json& object = *parsed;
-  if (!object.is_object()) {
-    return BadInput(StrCat(origin, ": must be an object with \"prediction\" and \"answers\", not ",
-                           object.type_name()));
-  }
+Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
   std::vector<std::string> keys;
   for (const auto& entry : object.items()) keys.push_back(entry.key());
-  for (const char* key : {"prediction", "answers"}) {
-    if (!object.contains(key)) {
+  const std::string prediction = FirstOf(object, {"prediction", "pred"});
+  const std::string answers = FirstOf(object, {"answers", "ground_truth", "label"});
+  for (const auto& [key, found] : {std::pair{"prediction", prediction}, {"answers", answers}}) {
+    if (found.empty()) {
       return BadInput(StrCat(origin, ": \"", key, "\" is missing", DidYouMean(key, keys)));
     }
   }
   MetricInput input;
-  KVG_ASSIGN(input.prediction, TextAt(object, "prediction", origin));
-  KVG_ASSIGN(input.answers, TextsAt(object, "answers", origin));
+  KVG_ASSIGN(input.prediction, TextAt(object, prediction.c_str(), origin));
+  if (answers == "answers") {
+    KVG_ASSIGN(input.answers, TextsAt(object, "answers", origin));
+  } else {
+    KVG_ASSIGN(input.answers, ScalarsAt(object, answers.c_str(), origin));
+  }
   if (object.contains("all_classes") && !object["all_classes"].is_null()) {
     KVG_ASSIGN(input.all_classes, TextsAt(object, "all_classes", origin));
   }
@@ -134,17 +124,66 @@ Result<MetricInput> ParsePair(const std::string& text, const std::string& origin
   return input;
 }
 
-Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path, bool skip_bad) {
+Result<std::string> GroupOf(const Json& object, const std::string& key, const std::string& origin) {
+  if (object.contains(key)) {
+    if (std::optional<std::string> value = Scalar(object[key])) return *std::move(value);
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a text or a number to group by"));
+  }
+  if (key == "length_bucket" && object.contains("length") && object["length"].is_number_integer()) {
+    return std::string(LengthBucket(object["length"].get<int64_t>()));
+  }
+  return BadInput(StrCat(origin, ": \"", key, "\" is missing; scores are grouped by it"));
+}
+
+}  // namespace
+
+Result<Json> ParsePairObject(const std::string& text, const std::string& origin) {
+  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
+    return BadInput(StrCat(origin, ": not UTF-8 at column ", ColumnOf(text, bad)));
+  }
+  Result<Json> parsed = ParseJson(text, origin);
+  if (!parsed.ok()) return BadInput(InColumns(parsed.error().message, text));
+  if (parsed->is_object()) return parsed;
+  return BadInput(StrCat(origin, ": must be an object with \"prediction\" and \"answers\", not ",
+                         parsed->type_name()));
+}
+
+Result<MetricInput> ParsePair(const std::string& text, const std::string& origin) {
+  KVG_ASSIGN(const Json object, ParsePairObject(text, origin));
+  return InputOf(object, origin);
+}
+
+Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
+                              const PairOptions& options) {
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  SetScore all(metric);
+  std::vector<std::map<std::string, SetScore>> groups(options.by.size());
+
+  // Nothing is added to any set before all of the line is known to be good.
   const auto score_line = [&](const std::string& line, bool too_long,
                               const std::string& origin) -> Result<double> {
     if (too_long) {
       return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
     }
-    KVG_ASSIGN(const MetricInput input, ParsePair(line, origin));
-    Result<double> score = metric.score(input);
+    KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
+    KVG_ASSIGN(MetricInput input, InputOf(object, origin));
+    if (options.task != nullptr) {
+      input.prediction =
+          PostProcess(options.task->post, CutAtStop(options.task->stop, input.prediction));
+    }
+    std::vector<std::string> values;
+    for (const std::string& key : options.by) {
+      KVG_ASSIGN(std::string value, GroupOf(object, key, origin));
+      values.push_back(std::move(value));
+    }
+    Result<double> score = all.Add(input);
     if (!score.ok()) return score.error().Wrap(origin);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const Result<double> again =
+          groups[i].try_emplace(values[i], metric).first->second.Add(input);
+      KVG_CHECK(again.ok(), "a metric is a function");
+    }
     return score;
   };
 
@@ -158,8 +197,7 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     if (score.ok()) {
       out.scores.push_back(*score);
       out.lines.push_back(number);
-      out.mean += *score;
-    } else if (skip_bad) {
+    } else if (options.skip_bad) {
       out.bad_lines.push_back(score.error().message);
     } else {
       return score.error();
@@ -170,8 +208,23 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     return BadInput(StrCat(path, ": no pair to score", out.bad_lines.empty() ? "" : "; first: ",
                            out.bad_lines.empty() ? "" : out.bad_lines.front()));
   }
-  out.mean /= static_cast<double>(out.scores.size());
+  out.mean = all.Value();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const auto& [value, group] : groups[i]) {
+      out.groups.push_back({options.by[i], value, group.count(), group.Value()});
+    }
+  }
   return out;
+}
+
+double MeanOfGroups(const PairScores& scores, const std::string& key) {
+  double sum = 0, count = 0;
+  for (const GroupScore& group : scores.groups) {
+    if (group.key != key) continue;
+    sum += group.score;
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
 }
 
 }  // namespace kvgauge

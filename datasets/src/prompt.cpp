@@ -16,8 +16,17 @@ bool IsNameByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// "name" or "name[3]".
+// "name", "name[3]" or either with "|rule".
 bool ParseField(std::string_view text, PromptTemplate::Field& field) {
+  if (const size_t bar = text.find('|'); bar != std::string_view::npos) {
+    field.rule = text.substr(bar + 1);
+    const std::vector<ExtractionRule> rules = ExtractionRules();
+    if (std::none_of(rules.begin(), rules.end(),
+                     [&](const ExtractionRule& rule) { return rule.name == field.rule; })) {
+      return false;
+    }
+    text = text.substr(0, bar);
+  }
   const size_t open = text.find('[');
   field.name = text.substr(0, open);
   if (open != std::string_view::npos) {
@@ -52,9 +61,10 @@ Result<PromptTemplate> PromptTemplate::Parse(std::string_view text, std::string_
       Field field;
       if (close == std::string_view::npos ||
           !ParseField(text.substr(i + 1, close - i - 1), field)) {
-        return BadInput(StrCat(owner, ": ", Quoted(text.substr(i, 20)),
-                               " is not a field; write {name} or {name[0]}, and {{ or }} for a "
-                               "brace"));
+        return BadInput(
+            StrCat(owner, ": ", Quoted(text.substr(i, 20)),
+                   " is not a field; write {name}, {name[0]} or {name|rule}, and {{ or }} for a "
+                   "brace"));
       }
       made.texts_.push_back(std::exchange(plain, ""));
       made.fields_.push_back(std::move(field));
@@ -79,14 +89,38 @@ Result<PromptTemplate::Filled> PromptTemplate::Fill(const Lookup& lookup,
   return filled;
 }
 
-std::vector<std::string> CutNames() { return {"none", "middle", "middle_joined"}; }
+std::vector<std::string> CutNames() { return {"none", "middle", "middle_joined", "head"}; }
 
 Cut CutFromName(std::string_view name) {
   if (name == "middle") return Cut::kMiddle;
   if (name == "middle_joined") return Cut::kMiddleJoined;
+  if (name == "head") return Cut::kHead;
   KVG_CHECK(name == "none", StrCat("not a truncation: ", name));
   return Cut::kNone;
 }
+
+namespace {
+
+Result<int64_t> CutHead(const TaskOptions& options, int64_t count, Prompt& prompt) {
+  const std::string tail = prompt.separator + prompt.text.substr(prompt.question);
+  KVG_ASSIGN(const std::vector<int32_t> tail_ids, options.codec->Encode(tail, false));
+  KVG_ASSIGN(const std::vector<int32_t> ids,
+             options.codec->Encode(prompt.text.substr(0, prompt.question), true));
+  const int64_t room = options.max_prompt_tokens - static_cast<int64_t>(tail_ids.size());
+  if (room < 1) {
+    return BadInput(
+        StrCat("the prompt limit must be above the ", tail_ids.size(), " tokens of the question"));
+  }
+  const auto kept = std::min(ids.size(), static_cast<size_t>(room));
+  prompt.text = options.codec->Decode(std::span<const int32_t>(ids).first(kept), true);
+  prompt.document_begin = std::min(prompt.document_begin, prompt.text.size());
+  prompt.document_end = std::min(prompt.document_end, prompt.text.size());
+  prompt.question = prompt.text.size() + prompt.separator.size();
+  prompt.text += tail;
+  return count;
+}
+
+}  // namespace
 
 Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
   const int64_t limit = options.max_prompt_tokens;
@@ -98,6 +132,7 @@ Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
   if (count <= limit) return count;
 
   const std::span<const int32_t> all(ids);
+  if (cut == Cut::kHead) return CutHead(options, count, prompt);
   const auto half = static_cast<size_t>(limit / 2);
   const std::string question = prompt.text.substr(prompt.question);
   const size_t behind_document = prompt.question - prompt.document_end;

@@ -14,7 +14,8 @@
 namespace kvgauge {
 
 // A template with the fields of Python's str.format as the published prompts use them: {name},
-// {name[0]}, and {{ and }} for braces. Filled in one pass: braces in values stay text.
+// {name[0]}, and {{ and }} for braces. {name|rule} is what an extraction rule finds in the field.
+// Filled in one pass: braces in values stay text.
 class PromptTemplate {
  public:
   // `owner` begins messages, e.g. "trec.json: source.prompt".
@@ -22,7 +23,8 @@ class PromptTemplate {
 
   struct Field {
     std::string name;
-    int index = -1;  // of {name[index]}; -1: none
+    int index = -1;         // of {name[index]}; -1: none
+    std::string rule = {};  // of {name|rule}; "": none
   };
   const std::vector<Field>& fields() const { return fields_; }
 
@@ -46,6 +48,7 @@ struct Prompt {
   size_t question = 0;        // [0, question) is the context, the rest the question
   size_t document_begin = 0;  // the long text within the context
   size_t document_end = 0;
+  std::string separator = {};  // goes between a shortened context and the question (kHead)
 };
 
 enum class Cut {
@@ -55,8 +58,10 @@ enum class Cut {
   // Keep L/2 tokens of the front and L - L/2 of the end; both are decoded together, so a character
   // can close over the seam.
   kMiddleJoined,
+  // Keep the context's front, then the separator and all of the question.
+  kHead,
 };
-std::vector<std::string> CutNames();  // "none", "middle", "middle_joined"
+std::vector<std::string> CutNames();  // "none", "middle", "middle_joined", "head"
 Cut CutFromName(std::string_view name);
 
 // Shortens the prompt to options.max_prompt_tokens, special tokens counted. Returns the number of

@@ -169,13 +169,36 @@ Result<std::optional<Record>> RecordReader::NextElement() {
   return Broken("the file ends inside the array; is it cut short?");
 }
 
+namespace {
+
+std::string EscapeControls(const std::string& text) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false, escaped = false;
+  for (const char c : text) {
+    if (in_string && static_cast<unsigned char>(c) < 0x20) {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      out.append("\\u00").append(1, kHex[static_cast<size_t>(c) / 16]);
+      out.append(1, kHex[static_cast<size_t>(c) % 16]);
+      escaped = false;
+      continue;
+    }
+    if (c == '"' && !escaped) in_string = !in_string;
+    escaped = in_string && c == '\\' && !escaped;
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64_t line) const {
   if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
     return BadInput(StrCat(Place(path_, line, text, bad), ": not valid UTF-8"));
   }
   Record record;
   record.where = StrCat(path_, ":", line);
-  Result<Json> value = ParseJson(text, record.where);
+  Result<Json> value = ParseJson(lenient_ ? EscapeControls(text) : text, record.where);
   if (!value.ok()) return Located(value.error(), path_, line, text);
   if (!value->is_object()) {
     return BadInput(StrCat(record.where, ": ", KindOf(*value), ", expected an object"));

@@ -41,6 +41,8 @@ class RecordReader {
   // record, unless broken(): then nothing more can be told from this file.
   Result<std::optional<Record>> Next();
   bool broken() const { return broken_; }
+  // Takes control characters within strings for themselves, which JSON forbids.
+  void set_lenient(bool lenient) { lenient_ = lenient; }
 
  private:
   RecordReader(std::string path, Container container, int64_t max_record_bytes, std::FILE* file)
@@ -67,6 +69,7 @@ class RecordReader {
   bool opened_ = false;     // the array's bracket was read
   bool closed_ = false;
   bool broken_ = false;
+  bool lenient_ = false;
 };
 
 // The fields of one record; every message names file, line and field.

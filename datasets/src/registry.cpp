@@ -44,7 +44,10 @@ void Register(std::map<std::string, Spec>& specs, Spec spec) {
 }  // namespace
 
 SourceRegistrar::SourceRegistrar(SourceSpec spec) { Register(Sources(), std::move(spec)); }
-MetricRegistrar::MetricRegistrar(MetricSpec spec) { Register(Metrics(), std::move(spec)); }
+MetricRegistrar::MetricRegistrar(MetricSpec spec) {
+  KVG_CHECK(static_cast<bool>(spec.parts) == static_cast<bool>(spec.combine), spec.name);
+  Register(Metrics(), std::move(spec));
+}
 
 const SourceSpec* FindSource(const std::string& name) { return Find(Sources(), name); }
 const MetricSpec* FindMetric(const std::string& name) { return Find(Metrics(), name); }

@@ -2,7 +2,6 @@
 #include "datasets/task.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,10 +15,6 @@ namespace kvgauge {
 namespace {
 
 constexpr int64_t kMaxNewTokens = 1000000;
-
-// Published metrics over Chinese words. Their segmenter needs a dictionary that does not ship;
-// until something registers them, their tasks can be listed and sampled, but not scored.
-constexpr std::array<std::string_view, 2> kSegmenterMetrics = {"qa_f1_zh", "rouge_l_zh"};
 
 // One JSON object of a task file. Every key must be asked for; Finish() reports the others.
 class Reader {
@@ -127,16 +122,26 @@ Status ReadStop(const Json& json, const std::string& path, StopRule& stop) {
   return reader.Finish();
 }
 
+Status ReadReport(const Json& json, const std::string& path, Reporting& report) {
+  Reader reader(json, path + ": report.");
+  int64_t scale = 1, digits = -1;
+  KVG_TRY(reader.Int("scale", 1, 100, scale));
+  KVG_TRY(reader.Int("digits", 0, 15, digits));
+  KVG_TRY(reader.Texts("by", report.by));
+  report.scale = static_cast<double>(scale);
+  report.digits = static_cast<int>(digits);
+  return reader.Finish();
+}
+
 Status CheckMetric(const Task& task) {
   const std::vector<const MetricSpec*> metrics = ListMetrics();
-  if (metrics.empty() || task.metric == kJudgeMetric) return {};
-  std::vector<std::string> names;
-  for (const MetricSpec* metric : metrics) names.push_back(metric->name);
-  if (FindMetric(task.metric) != nullptr ||
-      std::find(kSegmenterMetrics.begin(), kSegmenterMetrics.end(), task.metric) !=
-          kSegmenterMetrics.end()) {
+  if (metrics.empty() || task.metric == kJudgeMetric || task.metric == kExecutionMetric ||
+      task.metric == kPerplexityMetric) {
     return {};
   }
+  std::vector<std::string> names;
+  for (const MetricSpec* metric : metrics) names.push_back(metric->name);
+  if (FindMetric(task.metric) != nullptr) return {};
   return BadInput(StrCat(task.path, ": metric: unknown metric ", Quoted(task.metric),
                          DidYouMean(task.metric, names), "; known: ", Join(names, ", ")));
 }
@@ -206,7 +211,7 @@ Result<Task> ReadTask(const std::string& path) {
 
   Reader reader(*task.json, path + ": ");
   int64_t version = 0;
-  const Json *post = nullptr, *stop = nullptr, *source = nullptr;
+  const Json *post = nullptr, *stop = nullptr, *report = nullptr, *source = nullptr;
   KVG_TRY(reader.Text("name", task.name, true));
   KVG_TRY(reader.Int("version", 1, 1000000, version, true));
   KVG_TRY(reader.Text("group", task.group, true));
@@ -216,6 +221,7 @@ Result<Task> ReadTask(const std::string& path) {
   KVG_TRY(reader.Int("max_new_tokens", 1, kMaxNewTokens, task.max_new_tokens, true));
   KVG_TRY(reader.Object("post", post));
   KVG_TRY(reader.Object("stop", stop));
+  KVG_TRY(reader.Object("report", report));
   KVG_TRY(reader.Object("source", source, true));
   KVG_TRY(reader.Finish());
   task.version = static_cast<int>(version);
@@ -224,6 +230,7 @@ Result<Task> ReadTask(const std::string& path) {
   }
   if (post != nullptr) KVG_TRY(ReadPost(*post, path, task.post));
   if (stop != nullptr) KVG_TRY(ReadStop(*stop, path, task.stop));
+  if (report != nullptr) KVG_TRY(ReadReport(*report, path, task.report));
   KVG_TRY(CheckMetric(task));
   KVG_TRY(ReadSource(*source, task));
   return task;

@@ -146,12 +146,34 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   actions.emplace_back(command, [sample] { return RunSample(*sample); });
 
   auto score = std::make_shared<ScoreOptions>();
-  command = app.add_subcommand("score", "Score a file of predictions with one metric");
-  command->add_option("--metric", score->metric, "metric id")->required();
+  command = app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
+  CLI::Option* metric = command->add_option("--metric", score->metric, "metric id");
+  command
+      ->add_option("--task", score->task,
+                   "a task's name or file: its metric, stop texts, post-processing and rounding")
+      ->excludes(metric);
+  command->add_option("--tasks", score->task_directory,
+                      "directory of task files; default: shipped");
   command
       ->add_option("--pairs", score->pairs,
                    "JSON lines with prediction, answers, optional all_classes and language")
       ->required();
+  command->add_option("--by", score->by,
+                      "a key of the lines, repeatable: a score for each of its values");
+  command->add_option(
+      "--execute", score->execute,
+      "for pass_at_k: the interpreter that runs the predictions; none, none is run");
+  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--judge", score->judge_url,
+                      "for judge: http address of an OpenAI-compatible endpoint; its key is in "
+                      "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
+  command->add_option("--judge-model", score->judge_model, "for judge: the model's name there");
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   actions.emplace_back(command, [score] { return RunScore(*score); });

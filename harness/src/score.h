@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `score`: a metric over a file of predictions.
+// The command `score`: a metric, or a task's whole scoring, over a file of predictions.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 
 namespace kvgauge {
 
 struct ScoreOptions {
+  // One of the two.
   std::string metric;
-  std::string pairs;  // JSON lines; datasets/pairs.h says what they hold
+  std::string task;  // a name, or the path of a task file
+
+  std::string task_directory;   // "": the shipped ones
+  std::string pairs;            // JSON lines; datasets/pairs.h says what they hold
+  std::vector<std::string> by;  // keys to group by, besides those of the task
+  // For pass_at_k only: the interpreter with its flags. Empty: nothing is ever run.
+  std::string execute;
+  std::vector<int64_t> ks = {1};
+  double timeout_s = 10;
+  // For judge only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes does not show.
+  std::string judge_url;  // "": KVGAUGE_JUDGE_URL
+  std::string judge_model;
   bool skip_bad = false;
   bool json = false;
 };

@@ -11,7 +11,6 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
-#include "datasets/task.h"
 #include "runner/tokenizer.h"
 #include "src/model_flags.h"
 #include "src/print.h"
@@ -56,28 +55,21 @@ struct State {
 };
 
 State StateOf(const Task& task, const std::string& data_directory) {
-  if (task.metric != kJudgeMetric && FindMetric(task.metric) == nullptr) {
+  const bool plain = task.metric != kJudgeMetric && task.metric != kExecutionMetric &&
+                     task.metric != kPerplexityMetric;
+  if (plain && FindMetric(task.metric) == nullptr) {
     return {"no metric", StrCat(task.metric, " is not in this build")};
   }
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
   if (!missing.empty()) {
     return {"data missing", StrCat(missing[0], "; ", FetchCommand(missing[0]))};
   }
-  if (task.metric == kJudgeMetric) return {"needs a judge", "answers are kept, not scored"};
-  return {"ready", ""};
-}
-
-Result<Task> TaskFor(const SampleOptions& options) {
-  if (FileExists(options.task)) return ReadTask(options.task);
-  KVG_ASSIGN(const std::string directory, TaskDirectory(options.directory));
-  KVG_ASSIGN(std::vector<Task> tasks, ReadTasks(directory));
-  std::vector<std::string> names;
-  for (Task& task : tasks) {
-    if (task.name == options.task) return std::move(task);
-    names.push_back(task.name);
+  if (task.metric == kJudgeMetric)
+    return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
+  if (task.metric == kExecutionMetric) {
+    return {"needs execution", "answers are programs; 'kvgauge score --execute' runs them"};
   }
-  return BadInput(StrCat("unknown task ", Quoted(options.task), DidYouMean(options.task, names),
-                         "; 'kvgauge tasks' lists them, and a path to a task file will do"));
+  return {"ready", ""};
 }
 
 std::string Ends(const std::string& text) {
@@ -150,6 +142,19 @@ void PrintSample(const Sample& sample) {
 
 }  // namespace
 
+Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
+  if (FileExists(name_or_path)) return ReadTask(name_or_path);
+  KVG_ASSIGN(const std::string read, TaskDirectory(directory));
+  KVG_ASSIGN(std::vector<Task> tasks, ReadTasks(read));
+  std::vector<std::string> names;
+  for (Task& task : tasks) {
+    if (task.name == name_or_path) return std::move(task);
+    names.push_back(task.name);
+  }
+  return BadInput(StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
+                         "; 'kvgauge tasks' lists them, and a path to a task file will do"));
+}
+
 Status RunTasks(const TasksOptions& options) {
   KVG_ASSIGN(const std::string directory, TaskDirectory(options.directory));
   KVG_ASSIGN(const std::vector<Task> tasks, ReadTasks(directory));
@@ -187,7 +192,7 @@ Status RunTasks(const TasksOptions& options) {
 
 Status RunSample(const SampleOptions& options) {
   if (options.count < 1) return BadInput("the number of samples must be at least 1");
-  KVG_ASSIGN(const Task task, TaskFor(options));
+  KVG_ASSIGN(const Task task, FindTask(options.task, options.directory));
   TaskOptions opened;
   opened.data_directory = DataDirectory(options.data_directory);
   opened.seed = options.seed;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "datasets/task.h"
 
 namespace kvgauge {
 
@@ -28,7 +29,11 @@ struct SampleOptions {
   bool json = false;  // one JSON object per line, texts whole
 };
 
-// Every task with its state: "ready", "data missing" (with file and command), "needs a judge", or
+// The task of this name in `directory` ("": the shipped ones), or of this file.
+Result<Task> FindTask(const std::string& name_or_path, const std::string& directory);
+
+// Every task with its state: "ready", "data missing" (with file and command), "needs a judge",
+// "needs execution", or
 // "no metric" (its metric is not in this build).
 Status RunTasks(const TasksOptions& options);
 // Prints samples as a run would see them.

@@ -197,6 +197,54 @@ TEST_F(CliTest, MethodsAreListedAndExplained) {
   }
 }
 
+TEST_F(CliTest, ScoresAsATaskDoes) {
+  const std::string pairs = Write(
+      "pairs.jsonl",
+      R"({"pred": "\nred\nQ: x", "answers": ["red"], "all_classes": ["red", "blue"], "length": 10})"
+      "\n"
+      R"({"pred": "red or blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 9000})"
+      "\n"
+      R"({"pred": "blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 11})");
+  const Outcome plain = Run(StrCat("score --task longbench/trec --json --pairs ", pairs));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const Json json = *ParseJson(plain.out, "score");
+  EXPECT_EQ(json["metric"], "classification");
+  EXPECT_EQ(json["mean"], 0.5);
+  EXPECT_EQ(json["reported"], 50.0);
+  const Outcome table = Run(StrCat("score --task longbench_e/trec --pairs ", pairs));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("longbench_e/trec v1"));
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("length_bucket +8k\\+ +1 +50.00"));
+  EXPECT_EQ(Run(StrCat("score --pairs ", pairs)).exit_code, 2);
+  EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
+}
+
+TEST_F(CliTest, AJudgeIsNeverAskedUnasked) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["y"]})");
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  const Outcome keyless = Run(
+      StrCat("score --metric judge --judge http://127.0.0.1:1 --judge-model m --pairs ", pairs));
+  EXPECT_EQ(keyless.exit_code, 2);
+  EXPECT_THAT(keyless.err, HasSubstr("nothing is sent"));
+  setenv("KVGAUGE_JUDGE_KEY", "k", 1);
+  const Outcome secure =
+      Run(StrCat("score --metric judge --judge https://127.0.0.1 --judge-model m --pairs ", pairs));
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  EXPECT_NE(secure.exit_code, 0);
+  EXPECT_THAT(secure.err, HasSubstr("TLS"));
+}
+
+TEST_F(CliTest, RunsPredictionsOnlyWhenAsked) {
+  const std::string pairs =
+      Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
+  const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
+  EXPECT_EQ(unasked.exit_code, 2);
+  EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
+  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
+  ASSERT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
+}
+
 TEST_F(CliTest, ListsTasksAndShowsSamples) {
   const Outcome tasks = Run("tasks");
   ASSERT_EQ(tasks.exit_code, 0) << tasks.err;

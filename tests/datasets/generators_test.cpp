@@ -165,6 +165,9 @@ const Case kCases[] = {
     {"shared", "shared_context", R"({"lengths": "{N}"})"},
     {"turns", "shared_context", R"({"lengths": "{N}", "mode": "multi_turn"})"},
     {"topics", "topics", R"({"topics": "5"})", false},
+    {"topics_third", "topics", R"({"topics": "5", "asked": "third"})", false},
+    {"topics_second", "topics", R"({"lengths": "{N}", "asked": "second"})"},
+    {"stream", "stream_lines", R"({"queries": 12})", false},
 };
 
 Json Given(const Case& test, const std::string& length) {
@@ -233,7 +236,14 @@ TEST(Generators, AnswersStandInTheContext) {
         EXPECT_GT(question.max_new_tokens, 0);
         for (const std::string& answer : question.answers) {
           const int64_t count = Count(context, answer);
-          if (source == "passkey") {
+          if (source == "stream_lines") {
+            std::string before = context;
+            for (const Question& other : sample.questions) {
+              before += other.text;
+              if (&other == &question) break;
+            }
+            EXPECT_GE(Count(before, "<" + answer + ">"), 1);
+          } else if (source == "passkey") {
             EXPECT_EQ(Count(context, " " + answer + "."), 1);
           } else if (source == "lines") {
             EXPECT_EQ(Count(sample.context, "<" + answer + ">"), 1) << answer;
@@ -461,6 +471,37 @@ TEST(Generators, TaskFilesGiveSamples) {
   EXPECT_GE(generated, 20);
 }
 
+TEST(Generators, StreamsAskForLinesBehindThem) {
+  const auto samples =
+      MustDraw("stream_lines", *ParseJson(R"({"distances": "20", "queries": 3})", ""), &kWords, 1);
+  const Sample& sample = samples.at(0);
+  EXPECT_EQ(sample.mode, QuestionMode::kMultiTurn);
+  EXPECT_EQ(Count(sample.context, "\nline "), 20);
+  ASSERT_EQ(sample.questions.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const Question& question = sample.questions[i];
+    EXPECT_EQ(Count(question.text, "REGISTER_CONTENT is <"), 10);
+    // After 30 lines the tenth, after 40 the twentieth.
+    const std::string asked = StrCat("line ", 10 * (i + 1));
+    EXPECT_THAT(question.text, HasSubstr(StrCat("in ", asked, "?")));
+    const std::string whole = sample.context + sample.questions[0].text + sample.questions[1].text;
+    EXPECT_THAT(whole, HasSubstr(StrCat("\n", asked, ": REGISTER_CONTENT is <",
+                                        question.answers.at(0), ">")));
+  }
+}
+
+TEST(Generators, TopicsBehindTheFirst) {
+  const Json given = *ParseJson(R"({"topics": "5", "asked": "third"})", "");
+  const Sample sample = MustDraw("topics", given, &kWords, 1).at(0);
+  EXPECT_THAT(sample.context, HasSubstr("retrieve the third topic."));
+  EXPECT_THAT(sample.questions[0].text, HasSubstr("What is the third topic(s)"));
+  size_t at = 0;
+  for (int i = 0; i < 3; ++i) at = sample.context.find("discuss the topic of the ", at + 1);
+  EXPECT_EQ(sample.context.find(sample.questions[0].answers[0], at),
+            at + std::string("discuss the topic of ").size());
+  EXPECT_THAT(ErrorOf("topics", {{"topics", "2"}, {"asked", "third"}}), HasSubstr("topics"));
+}
+
 // A change of these is a change of every published number: raise the source's version with it.
 TEST(Generators, PinnedBytes) {
   const std::map<std::string, std::string> pinned = {
@@ -484,6 +525,9 @@ TEST(Generators, PinnedBytes) {
       {"passages_count", "a677d694db84afd5852e0e721e43107d2b1509610426310ddb8730202211b2a2"},
       {"shared", "b3804e87311d8b665feb40d9094f9563cc86020d3d6dec6e01a978a04e4d8627"},
       {"turns", "d8f2676b484f525331b9ce8e1c68da154ad7ab35285eb614692d8c2fbcf9c0a0"},
+      {"topics_third", "2ed13b34745c719de50b2ae4fa2bccb9e56ca5712e7a879d2be9cd3e574ae385"},
+      {"topics_second", "005df5943815ba3ae922c4da4aa10234e031f2734d639b31b2284b17583289ae"},
+      {"stream", "5b12784c452177ed01ff0037803755774f7f65d014a449b2524296a24c3a47ea"},
       {"topics", "d6376ee36ab66903e574e46aed2b020c6f0946fad58c7c451e57ab39917a2520"},
   };
   for (const Case& test : kCases) {

@@ -2,19 +2,24 @@
 // Every metric against the reference packages' scores, which scripts/goldens/make_metrics wrote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "datasets/aggregate.h"
 #include "datasets/metric.h"
 #include "metrics/jieba.h"
 #include "metrics/porter.h"
 #include "metrics/text.h"
+#include "metrics/wordnet.h"
 
 namespace kvgauge {
 namespace {
@@ -46,11 +51,10 @@ std::string ErrorOf(const std::string& metric, const MetricInput& input) {
   return score.ok() ? "" : score.error().message;
 }
 
-class MetricGolden : public ::testing::TestWithParam<const char*> {};
+[[maybe_unused]] const int kSynonyms =
+    setenv("KVGAUGE_WORDNET", StrCat(KVG_TEST_DATA, "/golden/metrics/wordnet").c_str(), 1);
 
-TEST_P(MetricGolden, EqualsThePackages) {
-  const Json golden = Golden(GetParam());
-  std::map<std::string, int> compared;
+void ExpectScores(const Json& golden, std::map<std::string, int>& compared) {
   for (const Json& row : golden["cases"]) {
     const std::string prediction = row["prediction"];
     const std::vector<std::string> answers = row["answers"];
@@ -65,14 +69,138 @@ TEST_P(MetricGolden, EqualsThePackages) {
       ++compared[metric];
     }
   }
+}
+
+class MetricGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MetricGolden, EqualsThePackages) {
+  std::map<std::string, int> compared;
+  ExpectScores(Golden(GetParam()), compared);
   EXPECT_FALSE(compared.empty());
   for (const auto& [metric, times] : compared) EXPECT_GE(times, 100) << metric;
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
-                         ::testing::Values("text", "code", "retrieval", "classification",
-                                           "chinese"),
+                         ::testing::Values("text", "code", "retrieval", "classification", "chinese",
+                                           "wordnet"),
                          [](const auto& file) { return std::string(file.param); });
+
+TEST(Metric, HandWorkedCases) {
+  std::map<std::string, int> compared;
+  ExpectScores(Golden("hand"), compared);
+  for (const auto& [metric, times] : compared) EXPECT_GE(times, 2) << metric;
+}
+
+TEST(Metric, SetsOfSamplesEqualThePackages) {
+  int compared = 0;
+  const Json golden = Golden("corpus");
+  for (const Json& row : golden["cases"]) {
+    for (const auto& [metric, want] : row["scores"].items()) {
+      SetScore set(*FindMetric(metric));
+      for (const Json& pair : row["pairs"]) {
+        const Result<double> score =
+            set.Add({.prediction = pair["prediction"], .answers = pair["answers"]});
+        ASSERT_TRUE(score.ok()) << score.error().message;
+      }
+      EXPECT_TRUE(std::abs(set.Value() - want.get<double>()) <= 1e-9)
+          << metric << ": " << set.Value() << ", expected " << want << "\n  " << row["pairs"];
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 300);
+}
+
+// Two right yeses, one wrong yes, one missed, one right no.
+TEST(Metric, YesNoOverASet) {
+  for (const auto& [metric, want] : {std::pair{"yes_no_precision", 2.0 / 3},
+                                     {"yes_no_recall", 2.0 / 3},
+                                     {"yes_no_f1", 2.0 / 3}}) {
+    SetScore set(*FindMetric(metric));
+    EXPECT_EQ(set.Value(), 0);
+    for (const auto& [prediction, answer] :
+         {std::pair{"Yes.", "True"}, {"yes", "yes"}, {"Yes", "no"}, {"No.", "1"}, {"no", "0"}}) {
+      ASSERT_TRUE(set.Add({.prediction = prediction, .answers = {answer}}).ok());
+    }
+    EXPECT_FALSE(set.Add({.prediction = "yes", .answers = {"maybe"}}).ok());
+    EXPECT_EQ(set.count(), 5);
+    EXPECT_NEAR(set.Value(), want, 1e-12) << metric;
+  }
+  SetScore precision(*FindMetric("yes_no_precision")), recall(*FindMetric("yes_no_recall"));
+  for (SetScore* set : {&precision, &recall}) {
+    ASSERT_TRUE(set->Add({.prediction = "yes", .answers = {"yes"}}).ok());
+    ASSERT_TRUE(set->Add({.prediction = "yes", .answers = {"no"}}).ok());
+  }
+  EXPECT_EQ(precision.Value(), 0.5);
+  EXPECT_EQ(recall.Value(), 1);
+}
+
+TEST(Aggregate, AveragesWithNamesOfTheirOwn) {
+  EXPECT_NEAR(MacroAverage({{50, 100}, {10, 10}}), 0.75, 1e-12);
+  EXPECT_NEAR(MicroAverage({{50, 100}, {10, 10}}), 60.0 / 110, 1e-12);
+  EXPECT_NEAR(MacroAverage({{300, 539},
+                            {200, 355},
+                            {180, 352},
+                            {90, 206},
+                            {120, 259},
+                            {100, 200},
+                            {160, 264},
+                            {0, 0}}),
+              0.519658, 1e-6);
+  EXPECT_EQ(MacroAverage({}), 0);
+  EXPECT_EQ(MicroAverage({}), 0);
+  EXPECT_EQ(GenerationAverage({{3, 4}, {5, 5}}, {{2, 3}}), 6.75);
+  EXPECT_EQ(GenerationAverage({{1, 1}}, {{5, 5}}), 6);
+  EXPECT_NEAR(RelativeScore({{8, 4}, {10, 9}}), 13.0 / 18, 1e-12);
+  EXPECT_NEAR(RelativeScore({{8, 6}, {-1, -1}}), 5.0 / 7, 1e-12);
+  EXPECT_EQ(RelativeScore({}), 0);
+  EXPECT_NEAR(PassAtK(10, 3, 1), 0.3, 1e-12);
+  EXPECT_NEAR(PassAtK(10, 3, 5), 0.916666667, 1e-9);
+  EXPECT_EQ(PassAtK(5, 0, 2), 0);
+  EXPECT_NEAR(PassAtK(200, 13, 100), 0.999919497, 1e-9);
+  EXPECT_EQ(PassAtK(1, 1, 1), 1);
+}
+
+TEST(WordNet, MissingOrFaultyFilesAreErrors) {
+  const Result<std::shared_ptr<const metrics::WordNet>> missing =
+      metrics::WordNet::Load(StrCat(KVG_TEST_DATA, "/golden"));
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, testing::HasSubstr("golden/data.noun"));
+}
+
+// A ring of parents, an offset beyond the file, one in the middle of a line.
+TEST(WordNet, FaultyPointersLeadNowhere) {
+  const std::string folder = StrCat(testing::TempDir(), "faulty_wordnet_", getpid());
+  std::filesystem::create_directories(folder);
+  const std::string first = "00000000 00 n 01 ring 0 001 @ 00000054 n 0000 | in a circle  ";
+  const std::string second = "00000054 00 n 01 circle 0 002 @ 00000000 n 0000 @ 99999999 n 0000 | ";
+  ASSERT_LT(first.find('|'), 54u);
+  const auto write = [&](const std::string& name, const std::string& content) {
+    std::ofstream(StrCat(folder, "/", name), std::ios::binary) << content;
+  };
+  for (const char* part : {"noun", "verb", "adj", "adv"}) {
+    for (const char* name : {"data.", "index."}) write(StrCat(name, part), "  1 nothing\n");
+    write(StrCat(part, ".exc"), "");
+  }
+  write("data.noun", StrCat(first.substr(0, 53), "\n", second, "\n"));
+  write(
+      "index.noun",
+      "ring n 1 1 @ 1 0 00000000\ncircle n 1 1 @ 1 0 00000054\nlost n 2 0 2 0 77777777 00000003\n");
+  const auto net = metrics::WordNet::Load(folder);
+  ASSERT_TRUE(net.ok()) << net.error().message;
+  const auto ring = (*net)->Synsets("rings"), circle = (*net)->Synsets("circle");
+  ASSERT_EQ(ring.size(), 1u);
+  ASSERT_EQ(circle.size(), 1u);
+  EXPECT_TRUE((*net)->Similarity(ring[0], circle[0]).has_value());
+  const auto lost = (*net)->Synsets("lost");
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_TRUE((*net)->Words(lost[0]).empty());
+  EXPECT_FALSE((*net)->Similarity(lost[0], ring[0]).has_value());
+  write("index.noun", "ring n x\n");
+  const auto bad = metrics::WordNet::Load(folder);
+  ASSERT_FALSE(bad.ok());
+  EXPECT_THAT(bad.error().message, testing::HasSubstr("index.noun:1: not a line"));
+  std::filesystem::remove_all(folder);
+}
 
 TEST(Text, EveryCodePointIsAsPythonHasIt) {
   const Json golden = Golden("unicode");
@@ -148,7 +276,8 @@ TEST(Text, StemsAsNltkDoes) {
 
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
-  for (const char* file : {"text", "code", "retrieval", "classification", "chinese"}) {
+  for (const char* file :
+       {"text", "code", "retrieval", "classification", "chinese", "wordnet", "corpus", "hand"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
@@ -181,6 +310,7 @@ TEST(Metric, IllFormedBytesAreReplacementCharacters) {
                      "1 Paragraph 1"};
     input.all_classes = {"\xFE"};
     if (metric->name == "retrieval_zh") input.answers.erase(input.answers.begin());
+    if (metric->name.starts_with("yes_no")) input.answers = {"yes"};
     const Result<double> score = metric->score(input);
     ASSERT_TRUE(score.ok()) << metric->name << ": " << score.error().message;
     EXPECT_GE(*score, 0) << metric->name;

@@ -26,7 +26,7 @@ class Pairs : public ::testing::Test {
   Result<PairScores> Score(const std::string& content, bool skip_bad = false,
                            const char* metric = "qa_f1") {
     std::ofstream(path_, std::ios::binary) << content;
-    return ScorePairs(*FindMetric(metric), path_, skip_bad);
+    return ScorePairs(*FindMetric(metric), path_, {.skip_bad = skip_bad});
   }
   std::string ErrorOf(const std::string& content, const char* metric = "qa_f1") {
     const Result<PairScores> result = Score(content, false, metric);
@@ -66,7 +66,7 @@ TEST_F(Pairs, ErrorsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf("[1]"), HasSubstr("must be an object"));
   EXPECT_THAT(ErrorOf(kGood, "classification"), HasSubstr(":1: classification needs all_classes"));
   EXPECT_THAT(ErrorOf("\n \n"), HasSubstr("no pair to score"));
-  const Result<PairScores> missing = ScorePairs(*FindMetric("qa_f1"), path_ + ".none", false);
+  const Result<PairScores> missing = ScorePairs(*FindMetric("qa_f1"), path_ + ".none", {});
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ErrorCode::kIo);
 }
@@ -77,6 +77,70 @@ TEST_F(Pairs, BadLinesCanBeSkipped) {
   EXPECT_THAT(result->scores, ElementsAre(1));
   EXPECT_THAT(result->bad_lines, SizeIs(2));
   EXPECT_FALSE(Score("{\n", true).ok());
+}
+
+TEST_F(Pairs, ATaskBringsItsStopAndItsPostProcessing) {
+  Task task;
+  task.stop.texts = {"Q:"};
+  task.post.skip_newlines = task.post.first_line = true;
+  std::ofstream(path_) << R"({"prediction": "\nred Q: blue", "answers": ["red"]})"
+                       << "\n"
+                       << R"({"prediction": "red\nblue", "answers": ["red"]})"
+                       << "\n";
+  const Result<PairScores> raw = ScorePairs(*FindMetric("accuracy"), path_, {});
+  ASSERT_TRUE(raw.ok()) << raw.error().message;
+  EXPECT_EQ(raw->mean, 0);
+  const Result<PairScores> result = ScorePairs(*FindMetric("accuracy"), path_, {.task = &task});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->mean, 1);
+}
+
+TEST_F(Pairs, PublishedNamesWillDo) {
+  const Result<PairScores> result = Score(R"({"pred": "7", "ground_truth": 7})"
+                                          "\n"
+                                          R"({"pred": "7", "label": ["six", 7]})",
+                                          false, "accuracy");
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_THAT(result->scores, ElementsAre(1, 1));
+  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7]]})"),
+              HasSubstr("\"label\" must be a text, a number or a list of them"));
+}
+
+TEST_F(Pairs, GroupsHaveTheirOwnScores) {
+  std::ofstream(path_) << R"({"prediction": "a", "answers": ["a"], "length": 3999, "k": "x"})"
+                       << "\n"
+                       << R"({"prediction": "b", "answers": ["a"], "length": 100, "k": "x"})"
+                       << "\n"
+                       << R"({"prediction": "a", "answers": ["a"], "length": 8000, "k": 2})";
+  const Result<PairScores> result =
+      ScorePairs(*FindMetric("accuracy"), path_, {.by = {"length_bucket", "k"}});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  std::vector<std::string> shown;
+  for (const GroupScore& group : result->groups) {
+    shown.push_back(StrCat(group.key, "=", group.value, " ", group.count, " ", group.score));
+  }
+  EXPECT_THAT(shown, ElementsAre("length_bucket=0-4k 2 0.5", "length_bucket=8k+ 1 1", "k=2 1 1",
+                                 "k=x 2 0.5"));
+  EXPECT_EQ(MeanOfGroups(*result, "k"), 0.75);
+  EXPECT_EQ(MeanOfGroups(*result, "none"), 0);
+  const Result<PairScores> missing =
+      ScorePairs(*FindMetric("accuracy"), path_, {.by = {"subject"}});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr(":1: \"subject\" is missing"));
+}
+
+TEST(Reporting, RoundsAsPythonDoes) {
+  const auto reported = [](double score, int digits) {
+    return Reported({.scale = 1, .digits = digits, .by = {}}, score);
+  };
+  EXPECT_EQ(reported(0.125, 2), 0.12);
+  EXPECT_EQ(reported(2.675, 2), 2.67);
+  EXPECT_EQ(reported(0.5, 0), 0);
+  EXPECT_EQ(reported(1.0 / 3, -1), 1.0 / 3);
+  EXPECT_EQ(Reported({.scale = 100, .digits = 2, .by = {}}, 5.0 / 6), 83.33);
+  EXPECT_EQ(LengthBucket(3999), "0-4k");
+  EXPECT_EQ(LengthBucket(4000), "4-8k");
+  EXPECT_EQ(LengthBucket(8000), "8k+");
 }
 
 TEST_F(Pairs, ALineTooLongIsNotHeld) {

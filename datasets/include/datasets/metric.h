@@ -3,6 +3,7 @@
 // its quirks included. Every metric has an id, a version and a golden file made by that package.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,9 +14,9 @@
 namespace kvgauge {
 
 struct MetricInput {
-  std::string prediction;
-  std::vector<std::string> answers;
-  std::vector<std::string> all_classes;
+  std::string prediction = {};
+  std::vector<std::string> answers = {};
+  std::vector<std::string> all_classes = {};
   std::string language = "en";
 };
 
@@ -27,6 +28,28 @@ struct MetricSpec {
   // Files it needs (WordNet, a dictionary) are looked for in its own documented places; their
   // absence is an error that says how to get them.
   std::function<Result<double>(const MetricInput& input)> score;
+  // Only where the score of a set is not the mean of its samples' scores (corpus BLEU): what one
+  // sample adds to a sum of vectors, all of one size, and the score of that sum. Both or neither.
+  std::function<Result<std::vector<double>>(const MetricInput& input)> parts = {};
+  std::function<double(const std::vector<double>& sums)> combine = {};
+};
+
+// The score of a set of samples: the mean, or what the metric makes of the sums. Sums are taken in
+// the order of Add, so the same order gives the same bits.
+class SetScore {
+ public:
+  explicit SetScore(const MetricSpec& metric) : metric_(&metric) {}
+
+  // The sample's own score. After an error the set is as it was before.
+  Result<double> Add(const MetricInput& input);
+  int64_t count() const { return count_; }
+  double Value() const;  // 0 for an empty set
+
+ private:
+  const MetricSpec* metric_;
+  int64_t count_ = 0;
+  double sum_ = 0;
+  std::vector<double> sums_;
 };
 
 // Stateless and safe to call from several threads.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scoring a file of predictions: one JSON object a line with `prediction` (text), `answers` (a list
-// of texts), and optionally `all_classes` (a list of texts or null) and `language`. Other keys are
-// left alone, blank lines too.
+// of texts), and optionally `all_classes` (a list of texts or null) and `language`. Published files
+// have other names for the first two: `pred` will do, and so will `ground_truth` or `label`, a list
+// or one text or number. Other keys are left alone, blank lines too.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +11,41 @@
 
 #include "core/result.h"
 #include "datasets/metric.h"
+#include "datasets/task.h"
 
 namespace kvgauge {
 
 inline constexpr int64_t kMaxPairBytes = int64_t{64} << 20;  // of one line
 
+struct PairOptions {
+  const Task* task = nullptr;        // its stop texts and post-processing come before the metric
+  bool skip_bad = false;             // leave out lines that cannot be read or scored
+  std::vector<std::string> by = {};  // keys of the objects, each of whose values gets a score. A
+                                     // "length_bucket" that is not there is that of "length"
+};
+
+struct GroupScore {
+  std::string key, value;
+  int64_t count = 0;
+  double score = 0;
+};
+
 struct PairScores {
   std::vector<double> scores;
   std::vector<int64_t> lines;          // of each score, from 1
   std::vector<std::string> bad_lines;  // messages, when they are skipped
-  double mean = 0;                     // over `scores`
+  double mean = 0;                     // of the set, as the metric defines it
+  std::vector<GroupScore> groups;      // in the order of `by`, then of the values
 };
+
+// The mean over the groups of one key, each counted once (MLVU's M-Avg); 0 without groups.
+double MeanOfGroups(const PairScores& scores, const std::string& key);
 
 // One line. `origin` ("file:line") begins the messages; columns count characters from 1.
 Result<MetricInput> ParsePair(const std::string& text, const std::string& origin);
 
-// Reads line by line and never holds more than one. A line that cannot be read or scored is an
-// error, or with `skip_bad` left out of the mean. No line left to score is an error.
-Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path, bool skip_bad);
+// Reads line by line and never holds more than one. No line left to score is an error.
+Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
+                              const PairOptions& options);
 
 }  // namespace kvgauge

@@ -73,8 +73,20 @@ struct StopRule {
   int64_t min_new_tokens = 0;           // stop tokens are masked until so many were made
 };
 
+// How the task's authors print its scores.
+struct Reporting {
+  double scale = 1;             // 100 for percentages
+  int digits = -1;              // decimals that are kept, as Python's round does; -1: all
+  std::vector<std::string> by;  // keys whose values get a score each, e.g. "length_bucket"
+};
+
 // The metric id of tasks that only a person or another model can grade; never registered.
 inline constexpr std::string_view kJudgeMetric = "judge";
+// The metric id of tasks whose answers are programs that must be run (datasets/execution.h); never
+// registered either.
+inline constexpr std::string_view kExecutionMetric = "pass_at_k";
+// The metric id of tasks that take the model's perplexity of a text; there is no answer to score.
+inline constexpr std::string_view kPerplexityMetric = "perplexity";
 
 struct Task {
   std::string name;
@@ -85,6 +97,7 @@ struct Task {
   std::string metric;  // id in datasets/metric.h
   PostProcessing post;
   StopRule stop;
+  Reporting report;
   int64_t max_new_tokens = 0;
   std::string source;  // SourceSpec::name
   Params source_params;
@@ -104,6 +117,13 @@ Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptio
 std::vector<std::string> MissingFiles(const Task& task, const std::string& data_directory);
 // "scripts/fetch_data longbench": what brings a file that MissingFiles named.
 std::string FetchCommand(const std::string& missing_file);
+
+// What is left before the first of stop.texts. Stop tokens are the decoder's business.
+std::string CutAtStop(const StopRule& stop, const std::string& prediction);
+// score * scale, rounded as `report` says.
+double Reported(const Reporting& report, double score);
+// LongBench-E's buckets of Sample::length: "0-4k", "4-8k", "8k+".
+std::string_view LengthBucket(int64_t length);
 
 // Bytes in, bytes out; deterministic. An extraction that finds nothing gives "".
 std::string PostProcess(const PostProcessing& post, const std::string& prediction);

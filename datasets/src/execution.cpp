@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datasets/execution.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "datasets/aggregate.h"
+#include "src/lines.h"
+
+namespace kvgauge {
+namespace {
+
+Result<std::string> OptionalText(const Json& object, const char* key, const std::string& origin) {
+  if (!object.contains(key)) return std::string();
+  if (object[key].is_string()) return object[key].get<std::string>();
+  if (object[key].is_number_integer()) return object[key].dump();
+  return BadInput(StrCat(origin, ": \"", key, "\" must be a text"));
+}
+
+struct Program {
+  std::string problem;
+  std::string text;
+};
+
+Result<Program> ProgramOf(const std::string& line, const std::string& origin) {
+  KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
+  KVG_ASSIGN(const MetricInput input, ParsePair(line, origin));
+  if (input.answers.size() != 1) {
+    return BadInput(StrCat(origin, ": \"answers\" must hold one text, the test that is run"));
+  }
+  Program program;
+  KVG_ASSIGN(program.problem, OptionalText(object, "id", origin));
+  KVG_ASSIGN(program.text, OptionalText(object, "prompt", origin));
+  KVG_ASSIGN(const std::string entry, OptionalText(object, "entry_point", origin));
+  program.text.append(input.prediction).append("\n").append(input.answers[0]).append("\n");
+  if (!entry.empty()) program.text.append("check(").append(entry).append(")\n");
+  return program;
+}
+
+}  // namespace
+
+Result<ExecutionScores> ScoreByExecution(const std::string& path, const ExecutionOptions& options) {
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
+  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  ExecutionScores out;
+  out.isolated = true;
+  struct Count {
+    int64_t samples = 0, passed = 0;
+  };
+  std::map<std::string, Count> problems;
+  LineReader reader(file.get());
+  std::string line;
+  bool too_long = false;
+  for (int64_t number = 1; reader.Next(line, too_long); ++number) {
+    if (!too_long && Trim(line).empty()) continue;
+    const std::string origin = StrCat(path, ":", number);
+    Result<Program> program =
+        too_long ? BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)))
+                 : ProgramOf(line, origin);
+    if (!program.ok()) {
+      if (!options.skip_bad) return program.error();
+      out.bad_lines.push_back(program.error().message);
+      continue;
+    }
+    KVG_ASSIGN(const SandboxRun run, RunSandboxed(options.command, program->text, options.limits));
+    out.isolated = out.isolated && run.isolated;
+    out.lines.push_back(number);
+    out.passed.push_back(run.exit_code == 0);
+    Count& count = problems[program->problem.empty() ? StrCat("line ", number) : program->problem];
+    ++count.samples;
+    if (run.exit_code == 0) ++count.passed;
+  }
+  if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  if (out.lines.empty()) return BadInput(StrCat(path, ": no program to run"));
+  for (const int64_t k : options.ks) {
+    ExecutionScores::PassAt pass;
+    pass.k = k;
+    for (const auto& [name, count] : problems) {
+      if (count.samples < k) continue;
+      pass.score += PassAtK(count.samples, count.passed, k);
+      ++pass.problems;
+    }
+    if (pass.problems == 0) {
+      return BadInput(StrCat(path, ": no problem has ", k, " samples, as pass@", k, " needs"));
+    }
+    pass.score /= static_cast<double>(pass.problems);
+    out.pass.push_back(pass);
+  }
+  return out;
+}
+
+}  // namespace kvgauge

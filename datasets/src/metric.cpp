@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datasets/metric.h"
+
+namespace kvgauge {
+
+Result<double> SetScore::Add(const MetricInput& input) {
+  KVG_ASSIGN(const double score, metric_->score(input));
+  if (metric_->parts) {
+    KVG_ASSIGN(const std::vector<double> parts, metric_->parts(input));
+    sums_.resize(parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) sums_[i] += parts[i];
+  }
+  sum_ += score;
+  ++count_;
+  return score;
+}
+
+double SetScore::Value() const {
+  if (count_ == 0) return 0;
+  return metric_->combine ? metric_->combine(sums_) : sum_ / static_cast<double>(count_);
+}
+
+}  // namespace kvgauge

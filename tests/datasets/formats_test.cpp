@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shipped task files on records made by hand in the published formats.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/json.h"
+#include "datasets/metric.h"
+#include "datasets/stream.h"
+#include "datasets/task.h"
+#include "src/python_literal.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Formats : public ::testing::Test {
+ protected:
+  Formats()
+      : directory_(std::filesystem::path(::testing::TempDir()) /
+                   StrCat("formats_", getpid(), "_",
+                          ::testing::UnitTest::GetInstance()->current_test_info()->name())) {}
+  ~Formats() override { std::filesystem::remove_all(directory_); }
+
+  // The samples of a shipped task whose one file holds `content`.
+  Result<std::vector<Sample>> Open(const std::string& name, const std::string& content,
+                                   TaskOptions options = {}) {
+    const Result<Task> task = ReadTask(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", name, ".json"));
+    if (!task.ok()) return task.error();
+    task_ = *task;
+    const std::filesystem::path path = directory_ / task->source_params.Text("file");
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << content;
+    options.data_directory = directory_.string();
+    return ReadAll(*task, options);
+  }
+  Sample One(const std::string& name, const std::string& content, TaskOptions options = {}) {
+    const Result<std::vector<Sample>> samples = Open(name, content, options);
+    EXPECT_TRUE(samples.ok()) << (samples.ok() ? "" : samples.error().message);
+    return samples.ok() && !samples->empty() ? samples->at(0) : Sample();
+  }
+  // What the task makes of an output to the first question.
+  double Score(const Sample& sample, const std::string& output) const {
+    const MetricSpec* metric = FindMetric(task_.metric);
+    EXPECT_NE(metric, nullptr) << task_.metric;
+    const Result<double> score =
+        metric->score({.prediction = PostProcess(task_.post, CutAtStop(task_.stop, output)),
+                       .answers = sample.questions.at(0).answers});
+    EXPECT_TRUE(score.ok()) << (score.ok() ? "" : score.error().message);
+    return score.ok() ? *score : -1;
+  }
+
+  std::filesystem::path directory_;
+  Task task_;
+};
+
+TEST_F(Formats, InfiniteBench) {
+  const Sample choice = One(
+      "infinitebench/longbook_choice_eng",
+      R"({"id": 3, "context": "Book.", "input": "Who?", "answer": ["Bo"], "options": ["Al", "Bo", "Cy", "Di"]})");
+  EXPECT_EQ(
+      WholePrompt(choice),
+      "Read the book and answer the question.\n\nBook.\n\nQuestion: Who?\nA. Al\nB. Bo\nC. Cy\n"
+      "D. Di\n\nThe letter of the correct answer is");
+  EXPECT_THAT(choice.questions[0].answers, ElementsAre("Bo", "B"));
+  EXPECT_EQ(Score(choice, " B"), 1);
+  EXPECT_EQ(Score(choice, "A"), 0);
+  const auto stranger = Open(
+      "infinitebench/longbook_choice_eng",
+      R"({"id": 3, "context": "", "input": "", "answer": ["X"], "options": ["Al", "Bo", "Cy", "Di"]})");
+  EXPECT_THAT(stranger.error().message, HasSubstr("field 'answer' is not one of the choices"));
+
+  const Sample run = One(
+      "infinitebench/code_run",
+      R"({"id": 0, "context": "def func_7(x):", "input": "Give me func_7(-12) please", "answer": 5, "options": []})");
+  EXPECT_THAT(run.context, HasSubstr("a function called func_7 in"));
+  EXPECT_TRUE(run.questions[0].text.ends_with("The value of func_7(-12) is"));
+  EXPECT_EQ(Score(run, " 5."), 1);
+
+  const Sample find = One(
+      "infinitebench/math_find",
+      R"({"id": 0, "context": "[1, 2]", "input": "The largest number of the list is:", "answer": 2, "options": []})");
+  EXPECT_EQ(
+      WholePrompt(find),
+      "What is the largest number in the following list?\n\n[1, 2]\n\nThe largest number of the "
+      "list is:");
+  const Sample calc =
+      One("infinitebench/math_calc",
+          R"({"id": 0, "context": "1 + 3", "input": "", "answer": [1, 4], "options": []})");
+  EXPECT_EQ(Score(calc, "[1, 5]"), 0.5);
+}
+
+TEST_F(Formats, SCBench) {
+  const std::string record =
+      R"({"id": 1, "context": "Book.", "multi_turns": [)"
+      R"({"input": "Who?", "answer": "Bo", "options": ["Al", "Bo", "Cy", "Di"]},)"
+      R"({"input": "Why?", "answer": "c", "options": ["a", "b", "c", "d"]}]})";
+  const Sample talk = One("scbench/choice_eng_multi_turn", record);
+  EXPECT_EQ(talk.mode, QuestionMode::kMultiTurn);
+  EXPECT_EQ(talk.context, "Read the book and answer the question.\n\nBook.\n\n");
+  EXPECT_TRUE(talk.questions.at(1).text.starts_with("Question: Why?\nA. a\nB. b"));
+  EXPECT_THAT(talk.questions.at(1).answers, ElementsAre("c", "C"));
+  const Sample requests = One("scbench/choice_eng_multi_request", record);
+  EXPECT_EQ(requests.mode, QuestionMode::kMultiRequest);
+  EXPECT_EQ(requests.questions.size(), 2u);
+  const Sample variables = One(
+      "scbench/vt_multi_request",
+      R"({"id": 1, "context": "x", "multi_turns": [{"input": "q", "answer": ["AB", "CD", "EF"]}]})");
+  EXPECT_EQ(Score(variables, "ab"), 0.33);
+}
+
+TEST_F(Formats, LEval) {
+  const std::string record =
+      R"({"input": "Doc.", "instructions": ["Q1?", "Q2?"], "outputs": ["B. two", "AC"], "source": "s", "evaluation": "exam"})";
+  const Sample exam = One("leval/coursera", record);
+  EXPECT_EQ(exam.context, "Document is as follows. Doc.");
+  EXPECT_EQ(exam.mode, QuestionMode::kMultiRequest);
+  ASSERT_EQ(exam.questions.size(), 2u);
+  EXPECT_TRUE(exam.questions[0].text.starts_with(" \nQuestion: Q1?.  Please directly"));
+  EXPECT_EQ(exam.questions[0].answer_prefix, "\nAnswer:");
+  EXPECT_THAT(exam.questions[0].answers, ElementsAre("B"));
+  EXPECT_THAT(exam.questions[1].answers, ElementsAre("AC"));
+  EXPECT_EQ(Score(exam, "B) since"), 1);
+  const Sample open = One("leval/financial_qa", record);
+  EXPECT_TRUE(open.questions[0].text.ends_with("Answer this question with 2 words."));
+  EXPECT_THAT(
+      Open("leval/coursera", R"({"input": "D", "instructions": ["Q1?", "Q2?"], "outputs": ["A"]})")
+          .error()
+          .message,
+      HasSubstr("field 'outputs' is no array of 2 answers"));
+
+  const ByteCodec codec;
+  TaskOptions options;
+  options.codec = &codec;
+  options.max_prompt_tokens = 12;
+  EXPECT_EQ(One("leval/financial_qa", record, options).context, "Document is");
+}
+
+TEST_F(Formats, Bamboo) {
+  const Sample order = One("bamboo/showssort_4k",
+                           R"({"content": ["e", "a", "d", "b", "c"], "answer": [1, 3, 4, 2, 0]})");
+  EXPECT_THAT(WholePrompt(order),
+              HasSubstr("Chapters:\n[0] e\n[1] a\n[2] d\n[3] b\n[4] c\n\nGive"));
+  EXPECT_EQ(Score(order, "[1] > [3] > [4] > [2] > [0]"), 1);
+  EXPECT_EQ(Score(order, "[0] > [3] > [4] > [2] > [1]"), 0.3);
+  const Sample paper =
+      One("bamboo/paperqa_4k",
+          "{\"question\": \"a\tb\", \"evidence\": \"\", \"options\": [\"A. 1\", \"B. "
+          "2\", \"C. 3\", \"D. 4\"], \"answer\": \"B\", \"content\": \"x\x01y\\\\\"}");
+  EXPECT_THAT(WholePrompt(paper), HasSubstr("```x\x01y\\```"));
+  EXPECT_THAT(WholePrompt(paper), HasSubstr("Question: a\tb\nOptions: A. 1\nB. 2"));
+  EXPECT_EQ(Score(paper, " b. It is"), 1);
+  const Sample claim = One("bamboo/senhallu_4k",
+                           R"({"title": "", "content": "c", "hypothesis": "h", "answer": false})");
+  EXPECT_EQ(Score(claim, "No."), 1);
+  const Sample name = One("bamboo/showspred_16k", R"({"content": "c", "answer": "Ann"})");
+  EXPECT_EQ(Score(name, " ann.\nBecause"), 1);
+}
+
+TEST_F(Formats, Loogle) {
+  const Sample sample = One(
+      "loogle/shortdep_qa",
+      R"({"input": "Text.", "title": "T", "output": "None", "qa_pairs": "[{'Q': 'Who\\'s \"it\"?', 'A': \"Bob's\", 'S': ['x', None], 'type': 1}, {'Q': 'When?', 'A': '1', 'S': (), 'type': 2.5}]"})");
+  EXPECT_EQ(sample.context, "Please answer the question based on the long texts below. \nText.");
+  ASSERT_EQ(sample.questions.size(), 2u);
+  EXPECT_EQ(sample.questions[0].text, "\nQuestion: Who's \"it\"?\nAnswer: ");
+  EXPECT_EQ(Score(sample, "it is Bob's dog"), 1);
+  EXPECT_THAT(
+      Open("loogle/shortdep_qa", R"({"input": "x", "qa_pairs": "[{'Q': f()}]"})").error().message,
+      HasSubstr("field 'qa_pairs' is not a Python literal at byte 8: expected a value"));
+}
+
+TEST(PythonLiteral, IsReadButNeverEvaluated) {
+  const auto dump = [](std::string_view text) {
+    const Result<Json> value = ParsePythonLiteral(text);
+    return value.ok() ? value->dump() : "";
+  };
+  EXPECT_EQ(dump(R"( [1, -2.5, True, False, None, ] )"), "[1,-2.5,true,false,null]");
+  EXPECT_EQ(dump(R"({'a': ('b', "c\n\t\x41\u00e9\q"), "d": {}})"),
+            "{\"a\":[\"b\",\"c\\n\\tA\u00e9\\\\q\"],\"d\":{}}");
+  for (const char* bad : {"", "[", "'a", "{'a' 1}", "{1: 2}", "[1 2]", "x", "1 2", "'\\x4'",
+                          "'\\u12'", "__import__('os')", "[1]+[2]"}) {
+    EXPECT_EQ(dump(bad), "") << bad;
+  }
+  EXPECT_EQ(dump(std::string(100, '[')), "");
+}
+
+TEST_F(Formats, ZeroScrolls) {
+  const std::string record =
+      R"({"id": "a", "pid": "a_0", "input": "Read.\n\nText é:\nlong long text\n\nQuestion:\nWho?\n\nAnswer:\n", "output": "(B) Bo", "document_start_index": 7, "document_end_index": 29, "query_start_index": 31, "query_end_index": 55, "truncation_seperator": "... [cut]\n\n"})";
+  const Sample whole = One("zero_scrolls/quality", record);
+  EXPECT_EQ(whole.context, "Read.\n\nText é:\nlong long text\n\n");
+  EXPECT_EQ(whole.questions[0].text, "Question:\nWho?\n\nAnswer:\n");
+  EXPECT_EQ(Score(whole, "It is (B)."), 1);
+  const ByteCodec codec;
+  TaskOptions options;
+  options.codec = &codec;
+  options.max_prompt_tokens = 48;
+  const Sample cut = One("zero_scrolls/quality", record, options);
+  EXPECT_EQ(WholePrompt(cut), "Read.\n\nText ... [cut]\n\nQuestion:\nWho?\n\nAnswer:\n");
+  EXPECT_EQ(cut.questions[0].text, "Question:\nWho?\n\nAnswer:\n");
+  options.max_prompt_tokens = 20;
+  EXPECT_THAT(Open("zero_scrolls/quality", record, options).error().message,
+              HasSubstr("must be above the 35 tokens of the question"));
+}
+
+TEST_F(Formats, M4le) {
+  const Sample sample = One(
+      "m4le/duorc",
+      R"({"instruction": "Answer.", "input": "Text. Q?", "answers": ["Bo"], "input_length": 9, "total_length": 11, "length_bucket": 1000})");
+  EXPECT_EQ(WholePrompt(sample), "Answer.\nText. Q?");
+  EXPECT_EQ(sample.length, 11);
+  EXPECT_EQ(Score(sample, "it was bo. Or Al"), 1);
+  EXPECT_EQ(Score(sample, "Al. Bo"), 0);
+}
+
+TEST_F(Formats, RunningText) {
+  const Sample wiki = One("perplexity/wikitext2_2048", " \n = Title = \n \n Text . \n");
+  EXPECT_EQ(wiki.context, "\n\n = Title = \n\n\n\n\n Text . \n");
+  EXPECT_TRUE(wiki.questions.empty());
+  EXPECT_EQ(wiki.facts.at(0).second, "blocks");
+  EXPECT_EQ(wiki.facts.at(1).second, "2048");
+  EXPECT_THAT(Open("perplexity/wikitext2_2048", "a\xff").error().message,
+              HasSubstr("not UTF-8 at byte 2"));
+  const Sample book = One("perplexity/pg19_streaming", "One.\n");
+  EXPECT_EQ(book.context, "One.\n");
+  EXPECT_EQ(book.facts.at(3).second, "65536");
+
+  const std::string path = (directory_ / "books.json").string();
+  std::ofstream(path) << R"({"name": "b", "version": 1, "group": "g", "description": "d",
+                             "metric": "perplexity", "max_new_tokens": 1,
+                             "source": {"name": "running_text", "file": "b/b.jsonl",
+                                        "container": "jsonl"}})";
+  const Result<Task> task = ReadTask(path);
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  std::filesystem::create_directories(directory_ / "b");
+  TaskOptions options;
+  options.data_directory = directory_.string();
+  std::ofstream(directory_ / "b/b.jsonl") << "{\"text\": \"One.\"}\n{\"text\": \"Two.\"}\n";
+  const auto books = ReadAll(*task, options);
+  ASSERT_TRUE(books.ok()) << books.error().message;
+  EXPECT_EQ(books->at(1).context, "Two.");
+  EXPECT_EQ(books->at(1).id, "line-2");
+  std::ofstream(directory_ / "b/b.jsonl") << "{\"text\": \"\"}\n";
+  EXPECT_THAT(ReadAll(*task, options).error().message, HasSubstr("field 'text' is empty"));
+}
+
+TEST_F(Formats, Gsm8kCountsTheLastNumber) {
+  const Sample sample =
+      One("gsm8k_cot_flexible", R"({"question": "Q?", "answer": "so\n#### 1,200"})");
+  EXPECT_EQ(Score(sample, "It costs 3 + $1,200.\n\nQ: next 5"), 1);
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The judge's client against a server in this process.
+#include "datasets/judge.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/http.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Answers each connection with the next of its replies, whole or as two pieces; the last reply goes
+// on for ever.
+class Server {
+ public:
+  explicit Server(std::vector<std::string> replies) : replies_(std::move(replies)) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_, generic, sizeof(address)), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(getsockname(listener_, generic, &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~Server() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  std::string Url() const { return StrCat("http://127.0.0.1:", port_, "/v1/"); }
+  std::vector<std::string> Requests() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return requests_;
+  }
+
+ private:
+  void Serve() {
+    for (size_t at = 0;; ++at) {
+      const int peer = accept(listener_, nullptr, nullptr);
+      if (peer < 0) return;
+      std::string request;
+      std::array<char, 4096> buffer;
+      while (!Whole(request)) {
+        const ssize_t got = recv(peer, buffer.data(), buffer.size(), 0);
+        if (got <= 0) break;
+        request.append(buffer.data(), static_cast<size_t>(got));
+      }
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        requests_.push_back(request);
+      }
+      const std::string& reply = replies_[std::min(at, replies_.size() - 1)];
+      const size_t half = reply.size() / 2;
+      send(peer, reply.data(), half, MSG_NOSIGNAL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      send(peer, reply.data() + half, reply.size() - half, MSG_NOSIGNAL);
+      close(peer);
+    }
+  }
+  static bool Whole(const std::string& request) {
+    const size_t head = request.find("\r\n\r\n"), length = request.find("Content-Length: ");
+    if (head == std::string::npos || length == std::string::npos) return false;
+    return request.size() >= head + 4 + std::stoul(request.substr(length + 16));
+  }
+
+  std::vector<std::string> replies_;
+  int listener_ = -1;
+  int port_ = 0;
+  std::mutex mutex_;
+  std::vector<std::string> requests_;
+  std::thread thread_;
+};
+
+std::string Reply(const std::string& content) {
+  const std::string body =
+      Json({{"choices", Json::array({{{"message", {{"content", content}}}}})}}).dump();
+  return StrCat("HTTP/1.1 200 OK\r\ncontent-length: ", body.size(), "\r\n\r\n", body);
+}
+
+JudgeEndpoint Endpoint(const std::string& url) {
+  return {.url = url, .key = "secret", .model = "grader", .timeout_s = 5};
+}
+
+TEST(Judge, AsksAsOthersDo) {
+  Server server({Reply("9 7\nBecause.")});
+  const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "Grade \"this\" \u00e9\n");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(*reply, "9 7\nBecause.");
+  ASSERT_EQ(server.Requests().size(), 1u);
+  const std::string request = server.Requests()[0];
+  EXPECT_TRUE(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+  EXPECT_THAT(request, HasSubstr("\r\nAuthorization: Bearer secret\r\n"));
+  const Json body = *ParseJson(request.substr(request.find("\r\n\r\n") + 4), "body");
+  EXPECT_EQ(body["model"], "grader");
+  EXPECT_EQ(body["messages"][0]["content"], "Grade \"this\" \u00e9\n");
+  EXPECT_EQ(body["temperature"], 0);
+}
+
+TEST(Judge, WithoutAddressOrKeyNothingIsSent) {
+  Server server({Reply("9 7")});
+  JudgeEndpoint endpoint = Endpoint(server.Url());
+  endpoint.key = "";
+  EXPECT_THAT(AskJudge(endpoint, "x").error().message, HasSubstr("nothing was sent"));
+  EXPECT_THAT(AskJudge(Endpoint(""), "x").error().message, HasSubstr("nothing was sent"));
+  endpoint.key = "two\r\nlines";
+  EXPECT_THAT(AskJudge(endpoint, "x").error().message, HasSubstr("line break"));
+  EXPECT_THAT(server.Requests(), IsEmpty());
+}
+
+TEST(Judge, FaultsAreNamed) {
+  const auto fault = [](const std::string& reply) {
+    Server server({reply});
+    const Result<std::string> answer = AskJudge(Endpoint(server.Url()), "x");
+    return answer.ok() ? "" : answer.error().message;
+  };
+  EXPECT_THAT(fault("HTTP/1.1 429 Too Many\r\nContent-Length: 4\r\n\r\nslow"),
+              HasSubstr("status 429: 'slow'"));
+  EXPECT_THAT(fault("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"), HasSubstr("cut short"));
+  EXPECT_THAT(fault("HTTP/1.1 200 OK\r\n\r\n{}"), HasSubstr("no choices[0].message.content"));
+  EXPECT_THAT(fault("HTTP/1.1 200 OK\r\n\r\n{"), HasSubstr("the judge's answer"));
+  EXPECT_THAT(fault("hello"), HasSubstr("not an HTTP answer"));
+  EXPECT_THAT(fault(""), HasSubstr("not an HTTP answer"));
+  EXPECT_THAT(AskJudge(Endpoint("http://127.0.0.1:1"), "x").error().message,
+              HasSubstr("127.0.0.1:1"));
+  EXPECT_THAT(AskJudge(Endpoint("https://example.org/v1"), "x").error().message,
+              HasSubstr("https needs a TLS library"));
+}
+
+TEST(Judge, ASilentServerIsLeft) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener, generic, sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(listener, generic, &size), 0);
+  JudgeEndpoint endpoint = Endpoint(StrCat("http://127.0.0.1:", ntohs(address.sin_port)));
+  endpoint.timeout_s = 0.2;
+  EXPECT_THAT(AskJudge(endpoint, "x").error().message, HasSubstr("no answer in 0.2 s"));
+  close(listener);
+}
+
+TEST(Judge, ParsesUrls) {
+  const auto shown = [](const std::string& text) {
+    const Result<HttpUrl> url = ParseHttpUrl(text);
+    return url.ok() ? StrCat(url->host, "|", url->port, "|", url->path) : "";
+  };
+  EXPECT_EQ(shown("http://a"), "a|80|/");
+  EXPECT_EQ(shown("http://a:8/b/c"), "a|8|/b/c");
+  EXPECT_EQ(shown("http://[::1]:9/"), "::1|9|/");
+  EXPECT_EQ(shown("http://[::1]"), "::1|80|/");
+  for (const char* bad :
+       {"", "a", "ftp://a", "http://", "http://:80", "http://a:", "http://a:0", "http://a:65536",
+        "http://a:8x", "http://u@a", "http://[::1", "http://a b", "http://[::1]x"}) {
+    EXPECT_EQ(shown(bad), "") << bad;
+  }
+}
+
+TEST(Judge, ReadsChunks) {
+  const auto body = [](const std::string& chunks) {
+    const Result<HttpResponse> response =
+        ParseHttpResponse(StrCat("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", chunks));
+    return response.ok() ? response->body : "bad";
+  };
+  EXPECT_EQ(body("3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n"), "abc0123456789");
+  EXPECT_EQ(body("3\r\nab"), "bad");
+  EXPECT_EQ(body("x\r\nab"), "bad");
+  EXPECT_EQ(body("ffffffffffffffff\r\nab"), "bad");
+  EXPECT_EQ(body("3\r\nabc\r\n"), "bad");
+  EXPECT_FALSE(ParseHttpResponse("HTTP/1.1 2x0 OK\r\n\r\n").ok());
+  EXPECT_FALSE(ParseHttpResponse("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").ok());
+}
+
+TEST(Judge, Grades) {
+  const auto grade = [](const std::string& reply) {
+    const RelativeGrade got = ParseRelativeGrade(reply);
+    return std::pair(got.reference, got.model);
+  };
+  EXPECT_EQ(grade("8 4\nwhy"), std::pair(8.0, 4.0));
+  EXPECT_EQ(grade("8,4.5"), std::pair(8.0, 4.5));
+  EXPECT_EQ(grade("8 4 2"), std::pair(-1.0, -1.0));
+  EXPECT_EQ(grade("Grades: 8 4"), std::pair(-1.0, -1.0));
+  EXPECT_EQ(grade("8 nan"), std::pair(-1.0, -1.0));
+  EXPECT_EQ(grade("8 40"), std::pair(-1.0, -1.0));
+  EXPECT_EQ(grade(""), std::pair(-1.0, -1.0));
+}
+
+TEST(Judge, ScoresAFile) {
+  Server server({Reply("8 6"), Reply("I cannot say")});
+  const std::string path = StrCat(::testing::TempDir(), "judged_", getpid(), ".jsonl");
+  std::ofstream(path) << R"({"prediction": "p1", "answers": ["r1"], "question": "q1"})"
+                      << "\n\n"
+                      << R"({"prediction": "p2", "answers": ["r2"]})"
+                      << "\n"
+                      << R"({"prediction": "p3", "answers": []})"
+                      << "\n";
+  EXPECT_THAT(JudgePairs(path, Endpoint("http://127.0.0.1:1"), true).error().message,
+              HasSubstr(":1: 127.0.0.1:1"));
+  const Result<JudgedPairs> judged = JudgePairs(path, Endpoint(server.Url()), true);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(judged.ok()) << judged.error().message;
+  EXPECT_THAT(judged->lines, ElementsAre(1, 3));
+  EXPECT_EQ(judged->unparsed, 1);
+  EXPECT_EQ(judged->bad_lines.size(), 1u);
+  EXPECT_NEAR(judged->relative_score, 5.0 / 7, 1e-12);
+  const std::vector<std::string> requests = server.Requests();
+  ASSERT_EQ(requests.size(), 2u);
+  for (const char* part : {"q1", "r1", "p1"}) EXPECT_THAT(requests[0], HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace kvgauge
