@@ -37,11 +37,20 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.queries, rows * layout.key_steps * call.QueryBytes());
   arena.Take(s.scores, rows * kSpan);
   arena.Take(s.weights, call.bf16_rows ? rows * kSpan : 0);
-  arena.Take(s.part_values, rows * layout.value_width);
-  arena.Take(s.values, rows * layout.value_width);
+  arena.Take(s.part_values, rows * call.value_stride);
+  arena.Take(s.values, rows * call.value_stride);
   arena.Take(s.page, int64_t{kEntries} * std::max(layout.key_steps, kPanelWidth));
   arena.Take(s.parts, rows);
   arena.Take(s.states, rows);
+  arena.Take(s.exact_queries, call.exact_rows ? rows * layout.key_steps : 0);
+  arena.Take(s.latent_queries, rows * call.latent_queries);
+  arena.Take(s.basis, call.basis);
+  arena.Take(s.stored_tile, kEntries * call.stored_dim);
+  arena.Take(s.key_tile, call.key_tile);
+  arena.Take(s.value_tile, call.value_tile);
+  arena.Take(s.latent_values, call.latent_values ? rows * call.value_stride : 0);
+  arena.Take(s.latent_states, call.latent_values ? rows : 0);
+  arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
   *bytes = arena.used();
   return s;
 }
@@ -60,11 +69,11 @@ Scratch CpuAttention::ScratchOfThread(const Call& call) const {
 }
 
 void CpuAttention::PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
-                               char* packed) const {
+                               bool bf16, char* packed) const {
   const int dim = call.layout.key_dim, steps = call.layout.key_steps;
   for (int64_t r = 0; r < count; ++r) {
     const float* in = rows + r * stride;
-    if (call.bf16_rows) {
+    if (bf16) {
       auto* out = reinterpret_cast<uint16_t*>(packed) + r * steps;
       RoundValues(kernels_, DType::kBF16, in, dim, out);
       if (steps > dim) out[dim] = 0;
@@ -103,44 +112,54 @@ void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void*
 }
 
 void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor& q,
-                             char* packed) const {
+                             const Scratch& scratch) const {
   const int64_t row_bytes = int64_t{call.layout.key_steps} * call.QueryBytes();
   for (int64_t i = 0; i < block.count; ++i) {
     const float* row = q.f32() + (block.item->first_row + block.first + i) * q.stride[0] +
                        int64_t{block.kv_head} * call.group * q.stride[1];
-    PackQueries(call, row, q.stride[1], call.group, packed + i * call.group * row_bytes);
+    PackQueries(call, row, q.stride[1], call.group, call.bf16_rows,
+                scratch.queries + i * call.group * row_bytes);
+    if (!call.exact_rows) continue;
+    PackQueries(
+        call, row, q.stride[1], call.group, false,
+        reinterpret_cast<char*>(scratch.exact_queries + i * call.group * call.layout.key_steps));
   }
 }
 
-// Raw products of a block's rows with the pages of one span that any row sees.
+// Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                             const Scratch& scratch) const {
-  const PageLayout& layout = call.layout;
+                             const Rows& queries, const Scratch& scratch) const {
   const KvSegment& segment = *piece.segment;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   for (int64_t p = page_begin; p < page_end; ++p) {
+    if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const void* next =
-        p + 1 < page_end ? segment.key_pages[p + 1] : segment.value_pages[page_begin];
-    MultiplyPage(call, segment.key_pages[p], next, layout.key_steps, kPanelWidth,
-                 scratch.queries + row * row_bytes, layout.key_steps,
-                 static_cast<int>((seeing.end - seeing.begin) * call.group), false,
-                 scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan,
-                 scratch.page);
+    const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
+    const char* a = queries.data + row * queries.row_bytes;
+    float* scores = scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries;
+    if (piece.keys == PageSource::kPlain) {
+      const void* next = p + 1 < page_end                     ? segment.key_pages[p + 1]
+                         : piece.values == PageSource::kPlain ? segment.value_pages[page_begin]
+                                                              : nullptr;
+      MultiplyPage(call, segment.key_pages[p], next, piece.stored.key_steps, kPanelWidth, a,
+                   queries.stride, rows, false, scores, kSpan, scratch.page);
+    } else {
+      const float* tile = KeyTile(call, piece, p, scratch);
+      const int steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
+      kernels_.product[static_cast<int>(DType::kF32)](
+          {a, queries.stride, rows, tile, tile, steps, kPanelWidth, scores, kSpan, false});
+    }
   }
 }
 
 // The partial softmax states of a block's rows over one span.
 void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece& piece,
-                              int64_t span, const Scratch& scratch, SoftmaxState* parts,
-                              float* values) const {
-  const PageLayout& layout = call.layout;
-  const KvSegment& segment = *piece.segment;
+                              int64_t span, const Rows& queries, const Scratch& scratch,
+                              SoftmaxState* parts, float* values) const {
   const int64_t span_entry = span * kSpan;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  ScoreSpan(call, block, piece, span, scratch);
+  ScoreSpan(call, block, piece, span, queries, scratch);
 
   SoftmaxArgs softmax = {};
   softmax.first = static_cast<int>(page_begin * kEntries - span_entry);
@@ -148,40 +167,64 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
   softmax.scale = call.shape.scale;
   softmax.softcap = call.shape.softcap;
   softmax.entropy = call.entropy;
-  for (int64_t i = 0; i < block.count; ++i) {
-    const Range seen = piece.sight.Entries(i);
-    const auto column = [&](int64_t entry) {
-      return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
-    };
-    softmax.begin = column(seen.begin);
-    softmax.end = std::max(softmax.begin, column(seen.end));
-    for (int64_t r = i * call.group; r < (i + 1) * call.group; ++r) {
+  const bool bf16 = call.bf16_rows && piece.values == PageSource::kPlain;
+  for (int g = 0; g < call.group; ++g) {
+    softmax.extras = ExtrasOf(piece, span_entry, kSpan, g, scratch, &softmax.value_scale);
+    for (int64_t i = 0; i < block.count; ++i) {
+      const Range seen = piece.sight.Entries(i);
+      const auto column = [&](int64_t entry) {
+        return static_cast<int>(
+            std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
+      };
+      softmax.begin = column(seen.begin);
+      softmax.end = std::max(softmax.begin, column(seen.end));
+      const int64_t r = i * call.group + g;
       softmax.scores = scratch.scores + r * kSpan;
-      softmax.weights = call.bf16_rows ? scratch.weights + r * kSpan : nullptr;
+      softmax.weights = bf16 ? scratch.weights + r * kSpan : nullptr;
       parts[r] = kernels_.softmax(softmax);
     }
   }
+  WeighSpan(call, block, piece, span, scratch, values);
+}
 
-  const int64_t rows = block.count * call.group;
-  std::memset(values, 0, sizeof(float) * static_cast<size_t>(rows * layout.value_width));
-  const int panels = layout.ValuePanels();
+// The values of one span, weighted by what the softmax left.
+void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
+                             const Scratch& scratch, float* values) const {
+  const PageLayout& stored = piece.stored;
+  const KvSegment& segment = *piece.segment;
+  const bool plain = piece.values == PageSource::kPlain;
+  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
+  const int64_t out_stride = call.value_stride;
+  std::memset(values, 0,
+              sizeof(float) * static_cast<size_t>(block.count * call.group * out_stride));
   for (int64_t p = page_begin; p < page_end; ++p) {
+    if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const int64_t weight = row * kSpan + p * kEntries - span_entry;
+    const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
+    const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
+    float* out = values + row * out_stride;
+    if (!plain) {
+      const float* tile = ValueTile(call, piece, p, scratch);
+      kernels_.product[static_cast<int>(DType::kF32)]({scratch.scores + weight, kSpan, rows, tile,
+                                                       tile, kEntries, stored.value_width, out,
+                                                       out_stride, true});
+      continue;
+    }
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
                                    : scratch.scores + weight;
     const char* page = static_cast<const char*>(segment.value_pages[p]);
     // After the last page of a span come the keys of the next one.
-    const void* next_page = p + 1 < page_end                         ? segment.value_pages[p + 1]
-                            : (p + 1) * kEntries < piece.entries.end ? segment.key_pages[p + 1]
-                                                                     : page;
+    const void* next_page =
+        p + 1 < page_end ? segment.value_pages[p + 1]
+        : piece.keys == PageSource::kPlain && (p + 1) * kEntries < piece.entries.end
+            ? segment.key_pages[p + 1]
+            : page;
+    const int panels = stored.ValuePanels();
     for (int g = 0; g < panels; ++g) {
-      const char* panel = page + layout.PanelOffset(g);
-      MultiplyPage(call, panel, g + 1 < panels ? page + layout.PanelOffset(g + 1) : next_page,
-                   kEntries, layout.PanelDims(g), a, kSpan,
-                   static_cast<int>((seeing.end - seeing.begin) * call.group), true,
-                   values + row * layout.value_width + g * kPanelWidth, layout.value_width,
+      MultiplyPage(call, page + stored.PanelOffset(g),
+                   g + 1 < panels ? page + stored.PanelOffset(g + 1) : next_page, kEntries,
+                   stored.PanelDims(g), a, kSpan, rows, true, out + g * kPanelWidth, out_stride,
                    scratch.page);
     }
   }
@@ -197,7 +240,7 @@ void CpuAttention::Finish(const Call& call, const Block& block, const SoftmaxSta
     for (int g = 0; g < call.group; ++g) {
       const int64_t head = int64_t{block.kv_head} * call.group + g;
       const SoftmaxState& state = states[i * call.group + g];
-      const float* in = values + (i * call.group + g) * call.layout.value_width;
+      const float* in = values + (i * call.group + g) * call.value_stride;
       float* result = out.f32() + row * out.stride[0] + head * out.stride[1];
       if (state.max == kNothing) {
         std::fill_n(result, call.layout.value_dim, 0.0f);
@@ -221,19 +264,20 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0;
-  PackBlock(call, block, q, scratch.queries);
+  PackBlock(call, block, q, scratch);
   if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
   int64_t at = 0;  // of the piece's first span in the block
   for (int64_t i = 0; i < block.pieces; ++i) {
     const Piece& piece = pieces_[block.first_piece + i];
     const int64_t begin = std::max<int64_t>(0, unit.span_begin - at);
     const int64_t end = std::min(piece.spans, unit.span_end - at);
-    for (int64_t s = begin; s < end; ++s) {
-      AttendSpan(call, block, piece, piece.first_span + s, scratch,
-                 cut ? PartStates(call, block, at + s) : scratch.parts,
-                 cut ? PartValues(call, block, at + s) : scratch.part_values);
-      if (!cut) {
-        MergeRows(call, rows, scratch.parts, scratch.part_values, scratch.states, scratch.values);
+    if (begin < end) {
+      const Rows queries = RowsFor(call, piece, scratch, rows);
+      for (int64_t s = begin; s < end; ++s) {
+        AttendSpan(call, block, piece, piece.first_span + s, queries, scratch,
+                   cut ? PartStates(call, block, at + s) : scratch.parts,
+                   cut ? PartValues(call, block, at + s) : scratch.part_values);
+        if (!cut) FoldSpan(call, piece, s, rows, scratch.parts, scratch.part_values, scratch);
       }
     }
     at += piece.spans;
@@ -241,23 +285,46 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
 }
 
-void CpuAttention::MergeRows(const Call& call, int64_t rows, const SoftmaxState* parts,
+void CpuAttention::MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
                              const float* part_values, SoftmaxState* states, float* values) const {
-  const int width = call.layout.value_width;
+  const int64_t stride = call.value_stride;
   for (int64_t r = 0; r < rows; ++r) {
-    kernels_.merge(states[r], values + r * width, parts[r], part_values + r * width, width);
+    kernels_.merge(states[r], values + r * stride, parts[r], part_values + r * stride, width);
   }
+}
+
+// The parts of one span join the running states; latents do when their segment is complete.
+void CpuAttention::FoldSpan(const Call& call, const Piece& piece, int64_t span, int64_t rows,
+                            const SoftmaxState* parts, const float* part_values,
+                            const Scratch& scratch) const {
+  const int width = call.layout.value_width;
+  if (!piece.LatentValues()) {
+    MergeRows(call, rows, width, parts, part_values, scratch.states, scratch.values);
+    return;
+  }
+  if (span == 0) std::fill_n(scratch.latent_states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  MergeRows(call, rows, piece.stored.value_width, parts, part_values, scratch.latent_states,
+            scratch.latent_values);
+  if (span + 1 < piece.spans) return;
+  ExpandValues(call, piece, rows, scratch, scratch.part_values);
+  MergeRows(call, rows, width, scratch.latent_states, scratch.part_values, scratch.states,
+            scratch.values);
 }
 
 void CpuAttention::JoinParts(const Call& call, const Block& block, Tensor out,
                              const AttentionCapture& capture) const {
+  const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
-  SoftmaxState* states = PartStates(call, block, 0);
-  float* values = PartValues(call, block, 0);
-  for (int64_t s = 1; s < block.spans; ++s) {
-    MergeRows(call, rows, PartStates(call, block, s), PartValues(call, block, s), states, values);
+  std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  int64_t at = 0;
+  for (int64_t i = 0; i < block.pieces; ++i) {
+    const Piece& piece = pieces_[block.first_piece + i];
+    for (int64_t s = 0; s < piece.spans; ++s, ++at) {
+      FoldSpan(call, piece, s, rows, PartStates(call, block, at), PartValues(call, block, at),
+               scratch);
+    }
   }
-  Finish(call, block, states, values, out, capture);
+  Finish(call, block, scratch.states, scratch.values, out, capture);
 }
 
 Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const KvHead& head,
@@ -266,8 +333,7 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
   for (int64_t s = 0; s < index; ++s) before += head.segments[s].length;
   const int64_t first_position =
       item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
-  Piece piece;
-  piece.segment = &head.segments[index];
+  Piece piece = call.MakePiece(head.segments[index]);
   piece.sight = {first_position + first + 1 - before, piece.segment->length, call.shape.window,
                  piece.segment->positions, item.token_position + first};
   piece.entries = piece.sight.Union(0, count);
@@ -292,7 +358,9 @@ void CpuAttention::CutIntoBlocks(const Call& call, std::span<const AttentionItem
         for (int64_t s = 0; s < item.heads[h].count; ++s) {
           const Piece piece = PieceOf(call, item, item.heads[h], s, first, b.count);
           if (piece.entries.empty()) continue;
-          b.entries += piece.entries.end - piece.entries.begin;
+          for (int64_t p = piece.entries.begin / kEntries; p * kEntries < piece.entries.end; ++p) {
+            b.entries += PageIsRead(call, piece, p) ? kEntries : 0;
+          }
           b.spans += piece.spans;
           ++b.pieces;
           pieces_.push_back(piece);
@@ -330,7 +398,7 @@ int64_t CpuAttention::CutIntoUnits(const Call& call, int workers) {
 
 void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                             const Tensor& q, Tensor out, const AttentionCapture& capture) {
-  Call call(shape, kernels_);
+  Call call(shape, kernels_, items);
   call.entropy = !capture.entropy.empty();
   Prepare(call);
   CutIntoBlocks(call, items);
@@ -339,7 +407,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
   const int64_t kept_rows = CutIntoUnits(call, most_workers);
   part_states_.resize(static_cast<size_t>(kept_rows));
-  part_values_.resize(static_cast<size_t>(kept_rows * call.layout.value_width));
+  part_values_.resize(static_cast<size_t>(kept_rows * call.value_stride));
 
   const int64_t unit_count = std::ssize(units_), block_count = std::ssize(blocks_);
   const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
@@ -401,6 +469,7 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
     const int64_t row = from - first_entry;
     WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
               keys.stride[0], begin, end, heads[h].key_pages[p]);
+    if (values.empty()) continue;
     WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
                 values.stride[0], begin, end, heads[h].value_pages[p]);
   }

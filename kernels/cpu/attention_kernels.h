@@ -37,6 +37,16 @@ struct ProductArgs {
   bool accumulate;
 };
 
+// What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays
+// reach to the next multiple of 16 columns.
+struct ScoreExtras {
+  const float* key_scale;
+  const float* bias;
+  const uint64_t* read;  // bit c of word c / 64: column c takes part
+
+  bool any() const { return key_scale != nullptr || bias != nullptr || read != nullptr; }
+};
+
 // One row of raw products over a span becomes its partial softmax state.
 struct SoftmaxArgs {
   float* scores;      // [last), products on entry, overwritten
@@ -45,6 +55,8 @@ struct SoftmaxArgs {
   int begin, end;     // columns the row sees; weights outside are 0
   float scale, softcap;
   bool entropy;  // also sum p * (score - max)
+  ScoreExtras extras;
+  const float* value_scale;  // null, or what the weights are multiplied by
 };
 
 // Partial softmax state of one row: weighted values are kept beside it.
@@ -61,6 +73,7 @@ struct ProbabilityArgs {
   int first, last;      // multiples of 16
   int begin, end;
   float scale, softcap, log_sum_exp;
+  ScoreExtras extras;
 };
 
 struct ColumnRow {
@@ -75,6 +88,7 @@ struct ColumnArgs {
   float scale, softcap, threshold;
   ColumnReduction kind;
   float* columns;
+  ScoreExtras extras;
 };
 
 struct AttentionKernels {
@@ -90,6 +104,8 @@ struct AttentionKernels {
                 const float* part_values, int count);
   void (*probabilities)(const ProbabilityArgs& args);
   void (*reduce_columns)(const ColumnArgs& args);
+  // Two rows of 64: (x, y) = (x cos - y sin, y cos + x sin).
+  void (*rotate)(float* x, float* y, const float* cos, const float* sin);
   // Elementwise over n floats, any n.
   void (*to_f16)(const float* in, int64_t n, uint16_t* out);
   void (*to_bf16)(const float* in, int64_t n, uint16_t* out);

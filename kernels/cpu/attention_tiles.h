@@ -227,24 +227,46 @@ void ExpandBf16(const void* panel, int steps, int width, float* out) {
 
 // ---- Scores to probabilities. ----
 
-// The one place that turns a product into a score.
-template <class V, bool kSoftcap>
+// The one place that turns the product of column j into a score. kExtras: there are some.
+template <class V, bool kSoftcap, bool kExtras>
 struct ScoreRule {
-  typename V::F scale, cap;
-  ScoreRule(float scale_value, float softcap)
-      : scale(V::Set(kSoftcap ? scale_value / softcap : scale_value)), cap(V::Set(softcap)) {}
-  [[gnu::always_inline]] typename V::F operator()(typename V::F product) const {
-    const typename V::F scaled = V::Mul(product, scale);
-    if constexpr (kSoftcap) return V::Mul(cap, Tanh<V>(scaled));
-    return scaled;
+  using F = typename V::F;
+  F scale, cap;
+  ScoreExtras extras;
+  template <class Args>
+  explicit ScoreRule(const Args& args)
+      : scale(V::Set(kSoftcap ? args.scale / args.softcap : args.scale)),
+        cap(V::Set(args.softcap)),
+        extras(args.extras) {}
+  [[gnu::always_inline]] F operator()(F score, int j) const {
+    if constexpr (kExtras) {
+      if (extras.key_scale != nullptr) score = V::Mul(score, V::Load(extras.key_scale + j));
+    }
+    score = V::Mul(score, scale);
+    if constexpr (kSoftcap) score = V::Mul(cap, Tanh<V>(score));
+    if constexpr (kExtras) {
+      if (extras.bias != nullptr) score = V::Add(score, V::Load(extras.bias + j));
+      score = Read(j, score, V::Set(-std::numeric_limits<float>::infinity()));
+    }
+    return score;
+  }
+  // `value` in columns that take part.
+  [[gnu::always_inline]] F Read(int j, F value, F otherwise) const {
+    if constexpr (kExtras) {
+      if (extras.read != nullptr) {
+        const uint64_t word = extras.read[j / kPanelWidth] >> (j % kPanelWidth);
+        return V::WhereBits(static_cast<uint32_t>(word), value, otherwise);
+      }
+    }
+    return value;
   }
 };
 
-template <class V, bool kSoftcap, bool kEntropy, bool kBf16>
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras>
 SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   using F = typename V::F;
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   float* scores = args.scores;
   const int from = args.begin / kVectorFloats * kVectorFloats;
   const int to = (args.end + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
@@ -254,7 +276,8 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   F max = V::Set(kNothing);
   const auto edge = [&](int begin, int end) {
     for (int j = begin; j < end; j += V::kLanes) {
-      const F s = V::Inside(j, args.begin, args.end, rule(V::Load(scores + j)), V::Set(kNothing));
+      const F s =
+          V::Inside(j, args.begin, args.end, rule(V::Load(scores + j), j), V::Set(kNothing));
       V::Store(scores + j, s);
       max = V::Max(max, s);
     }
@@ -262,7 +285,7 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   if (inner <= inner_end) {
     if (from < inner) edge(from, inner);
     for (int j = inner; j < inner_end; j += V::kLanes) {
-      const F s = rule(V::Load(scores + j));
+      const F s = rule(V::Load(scores + j), j);
       V::Store(scores + j, s);
       max = V::Max(max, s);
     }
@@ -275,6 +298,11 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   // A row of -inf scores counts as one that sees nothing; exp(-inf - -inf) would be NaN.
   const F shift = V::Set(state.max == kNothing ? 0.0f : state.max);
   const auto put = [&](int j, F p) {
+    if constexpr (kExtras) {
+      if (args.value_scale != nullptr && j >= from && j < to) {
+        p = V::Mul(p, V::Load(args.value_scale + j));
+      }
+    }
     if constexpr (kBf16) {
       V::StoreBf16Normal(args.weights + j, p);
     } else {
@@ -299,12 +327,19 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   return state;
 }
 
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16>
+SoftmaxState SoftmaxByExtras(const SoftmaxArgs& args) {
+  const bool extras = args.extras.any() || args.value_scale != nullptr;
+  return extras ? SoftmaxRow<V, kSoftcap, kEntropy, kBf16, true>(args)
+                : SoftmaxRow<V, kSoftcap, kEntropy, kBf16, false>(args);
+}
+
 template <class V, bool kSoftcap, bool kEntropy>
 SoftmaxState SoftmaxByWeights(const SoftmaxArgs& args) {
   if constexpr (V::kHasBf16Dot) {
-    if (args.weights != nullptr) return SoftmaxRow<V, kSoftcap, kEntropy, true>(args);
+    if (args.weights != nullptr) return SoftmaxByExtras<V, kSoftcap, kEntropy, true>(args);
   }
-  return SoftmaxRow<V, kSoftcap, kEntropy, false>(args);
+  return SoftmaxByExtras<V, kSoftcap, kEntropy, false>(args);
 }
 
 template <class V>
@@ -348,19 +383,24 @@ void Merge(SoftmaxState& state, float* values, const SoftmaxState& part, const f
   }
 }
 
-template <class V, bool kSoftcap>
+template <class V, bool kSoftcap, bool kExtras>
 void ProbabilitiesOf(const ProbabilityArgs& args) {
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   const typename V::F lse = V::Set(args.log_sum_exp), zero = V::Set(0.0f);
   for (int j = args.first; j < args.last; j += V::kLanes) {
-    const typename V::F p = Exp<V>(V::Sub(rule(V::Load(args.scores + j)), lse));
+    const typename V::F p = Exp<V>(V::Sub(rule(V::Load(args.scores + j), j), lse));
     V::Store(args.out + j, V::Inside(j, args.begin, args.end, p, zero));
   }
 }
 
 template <class V>
 void Probabilities(const ProbabilityArgs& args) {
-  args.softcap > 0 ? ProbabilitiesOf<V, true>(args) : ProbabilitiesOf<V, false>(args);
+  if (args.extras.any()) {
+    args.softcap > 0 ? ProbabilitiesOf<V, true, true>(args) : ProbabilitiesOf<V, false, true>(args);
+  } else {
+    args.softcap > 0 ? ProbabilitiesOf<V, true, false>(args)
+                     : ProbabilitiesOf<V, false, false>(args);
+  }
 }
 
 // ---- Column reductions. ----
@@ -399,11 +439,11 @@ struct CountColumns {
   }
 };
 
-template <class V, class Fold, bool kSoftcap>
+template <class V, class Fold, bool kSoftcap, bool kExtras>
 void ReduceColumnsOf(const ColumnArgs& args) {
   using F = typename V::F;
   constexpr int kGroup = 2 * kVectorFloats / V::kLanes;  // vectors in flight, to hide latency
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   const Fold fold(args.threshold);
   for (int column = 0; column < kPanelWidth; column += kGroup * V::kLanes) {
     F sum[kGroup];
@@ -416,16 +456,20 @@ void ReduceColumnsOf(const ColumnArgs& args) {
       F p[kGroup];
 #pragma GCC unroll 8
       for (int v = 0; v < kGroup; ++v) {
-        p[v] = Exp<V>(V::Sub(rule(V::Load(scores + v * V::kLanes)), lse));
+        const int j = column + v * V::kLanes;
+        p[v] = Exp<V>(V::Sub(rule(V::Load(scores + v * V::kLanes), j), lse));
       }
       if (row.begin <= column && column + kGroup * V::kLanes <= row.end) {
 #pragma GCC unroll 8
-        for (int v = 0; v < kGroup; ++v) sum[v] = fold(sum[v], p[v], weight);
+        for (int v = 0; v < kGroup; ++v) {
+          sum[v] = rule.Read(column + v * V::kLanes, fold(sum[v], p[v], weight), sum[v]);
+        }
       } else {
 #pragma GCC unroll 8
         for (int v = 0; v < kGroup; ++v) {
           const int j = column + v * V::kLanes;
-          sum[v] = V::Inside(j, row.begin, row.end, fold(sum[v], p[v], weight), sum[v]);
+          const F folded = rule.Read(j, fold(sum[v], p[v], weight), sum[v]);
+          sum[v] = V::Inside(j, row.begin, row.end, folded, sum[v]);
         }
       }
     }
@@ -436,7 +480,13 @@ void ReduceColumnsOf(const ColumnArgs& args) {
 
 template <class V, class Fold>
 void ReduceColumnsBy(const ColumnArgs& args) {
-  args.softcap > 0 ? ReduceColumnsOf<V, Fold, true>(args) : ReduceColumnsOf<V, Fold, false>(args);
+  if (args.extras.any()) {
+    args.softcap > 0 ? ReduceColumnsOf<V, Fold, true, true>(args)
+                     : ReduceColumnsOf<V, Fold, false, true>(args);
+  } else {
+    args.softcap > 0 ? ReduceColumnsOf<V, Fold, true, false>(args)
+                     : ReduceColumnsOf<V, Fold, false, false>(args);
+  }
 }
 
 template <class V>
@@ -450,6 +500,18 @@ void ReduceColumns(const ColumnArgs& args) {
       return ReduceColumnsBy<V, MaxColumns<V>>(args);
     case ColumnReduction::kCountAbove:
       return ReduceColumnsBy<V, CountColumns<V>>(args);
+  }
+}
+
+// ---- Rotation. ----
+
+template <class V>
+void Rotate(float* x, float* y, const float* cos, const float* sin) {
+  for (int e = 0; e < kPanelWidth; e += V::kLanes) {
+    const typename V::F a = V::Load(x + e), b = V::Load(y + e);
+    const typename V::F c = V::Load(cos + e), s = V::Load(sin + e);
+    V::Store(x + e, V::Sub(V::Mul(a, c), V::Mul(b, s)));
+    V::Store(y + e, V::Fma(b, c, V::Mul(a, s)));
   }
 }
 
@@ -530,6 +592,7 @@ constexpr AttentionKernels MakeAttentionKernels() {
   k.merge = &Merge<V>;
   k.probabilities = &Probabilities<V>;
   k.reduce_columns = &ReduceColumns<V>;
+  k.rotate = &Rotate<V>;
   k.to_f16 = &ToF16<V>;
   k.to_bf16 = &ToBf16<V>;
   k.round_f16 = &Map<V, &RoundF16<V>>;

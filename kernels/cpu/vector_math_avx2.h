@@ -76,6 +76,12 @@ struct Avx2Vector {
                                                _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
     return _mm256_blendv_ps(outside, a, _mm256_castsi256_ps(inside));
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    const __m256i place = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), place);
+    return _mm256_blendv_ps(outside, a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, place)));
+  }
   static float SumLanes(F a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -83,6 +83,10 @@ struct Avx512Vector {
                              _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(end));
     return _mm512_mask_mov_ps(outside, inside, a);
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    return _mm512_mask_mov_ps(outside, static_cast<__mmask16>(bits), a);
+  }
   static float SumLanes(F a) {
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));

@@ -57,6 +57,11 @@ struct PortableVector {
     const I lane = I{first, first + 1, first + 2, first + 3};
     return ((lane >= begin) & (lane < end)) ? a : outside;
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    const U place = {1, 2, 4, 8};
+    return (place & bits) == place ? a : outside;
+  }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float MaxLanes(F a) {
     const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];

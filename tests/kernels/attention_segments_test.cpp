@@ -26,10 +26,70 @@ std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   return segments;
 }
 
+// Scenes in which segments have options; the last segment, which rows belong to, too.
+std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
+  std::vector<Scene> scenes;
+  Scene base;
+  base.dtype = dtype;
+  base.rows = rows;
+  const auto add = [&](Scene scene, const std::string& name, auto change) {
+    scene.name = name;
+    scene.heads = {Lengths({70, 530, 90}), Lengths({64, 0, 75})};
+    for (auto& head : scene.heads) {
+      for (SegmentSpec& s : head) change(s, &s == &head.back());
+    }
+    scenes.push_back(scene);
+  };
+  add(base, "bias", [](SegmentSpec& s, bool last) { s.bias = !last; });
+  add(base, "scales", [](SegmentSpec& s, bool) { s.key_scale = s.value_scale = true; });
+  Scene capped = base;
+  capped.softcap = 4.0f;
+  capped.window = 60;
+  capped.key_dim = 35;
+  capped.value_dim = 24;
+  capped.group = 3;
+  add(capped, "bias and scales under softcap and window",
+      [](SegmentSpec& s, bool) { s.bias = s.key_scale = s.value_scale = true; });
+  add(capped, "positions", [](SegmentSpec& s, bool) { s.positions = true; });
+  add(base, "masks", [](SegmentSpec& s, bool last) { s.mask = last ? Mask::kNone : Mask::kSome; });
+  add(capped, "masks everywhere with bias", [](SegmentSpec& s, bool) {
+    s.mask = Mask::kSome;
+    s.bias = true;
+  });
+  Scene turned = base;
+  turned.rope_pairs = 32;
+  add(turned, "turned", [](SegmentSpec& s, bool) { s.turned = Turned::kStraight; });
+  turned.rope = RopeLayout::kInterleaved;
+  turned.rope_pairs = 9;
+  turned.key_dim = 33;
+  turned.group = 1;
+  add(turned, "turned in part by scattered positions",
+      [](SegmentSpec& s, bool last) { s.turned = last ? Turned::kNo : Turned::kScattered; });
+  add(base, "latent keys", [](SegmentSpec& s, bool last) { s.key_rank = last ? 0 : 24; });
+  add(base, "latents", [](SegmentSpec& s, bool) {
+    s.key_rank = 13;
+    s.value_rank = 80;
+    s.value_scale = true;
+  });
+  turned.group = 3;
+  add(turned, "latents, turned, masked", [](SegmentSpec& s, bool last) {
+    s.key_rank = 40;
+    s.value_rank = last ? 0 : 17;
+    s.turned = Turned::kStraight;
+    s.mask = last ? Mask::kNone : Mask::kSome;
+  });
+  Scene shared = base;
+  shared.key_dim = 88;
+  shared.value_dim = 70;
+  shared.group = 5;
+  add(shared, "values in keys", [](SegmentSpec& s, bool) { s.values_in_keys = true; });
+  return scenes;
+}
+
 std::vector<Scene> Scenes() {
   std::vector<Scene> scenes;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const int64_t rows : {1, 7, 70}) {
+    for (const int64_t rows : {1, 7, 40}) {
       Scene s;
       s.dtype = dtype;
       s.rows = rows;
@@ -44,6 +104,7 @@ std::vector<Scene> Scenes() {
       s.window = 90;
       s.heads = {Lengths({65, 130, 100}), Lengths({70}), Lengths({64, 6, 70})};
       scenes.push_back(s);
+      for (const Scene& scene : OptionScenes(dtype, rows)) scenes.push_back(scene);
     }
   }
   return scenes;
@@ -111,7 +172,7 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
       SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
       const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
       const SceneCache cache(*ops, scene);
-      const AttentionShape shape = scene.Shape();
+      const AttentionShape& shape = cache.shape();
       const int64_t heads = scene.query_heads();
       const std::vector<float> queries = scene.Queries();
       const Tensor q = View(queries, {scene.rows, heads, scene.key_dim});
@@ -132,7 +193,7 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
           AttentionItem item;
           item.first_row = row;
           item.rows = end - row;
-          item.token_position = row;
+          item.token_position = cache.token_position(scene.rows) + row;
           item.heads = shorter;
           ops->Attend(shape, {&item, 1}, q, result, {lse_out, {}});
         }
@@ -144,6 +205,32 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
         std::vector<float> lse;
         EXPECT_TRUE(SameBits(attend(chunk, lse), whole)) << chunk << " rows a call";
         EXPECT_TRUE(SameBits(lse, whole_lse));
+      }
+    }
+  }
+}
+
+// Options that say nothing change no bit.
+TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t rows : {1, 5, 70}) {
+      Scene scene;
+      scene.dtype = dtype;
+      scene.rows = rows;
+      scene.heads = {Lengths({600, 90}), Lengths({75})};
+      Scene masked = scene, placed = scene;
+      for (auto& head : masked.heads) {
+        for (SegmentSpec& s : head) s.mask = Mask::kOnes;
+      }
+      for (auto& head : placed.heads) {
+        for (SegmentSpec& s : head) s.positions = true;
+      }
+      for (const Isa isa : SupportedIsas()) {
+        SCOPED_TRACE(NameOf(isa));
+        const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
+        const SceneResults want = RunScene(*ops, scene);
+        ExpectSame(RunScene(*ops, masked), want);
+        ExpectSame(RunScene(*ops, placed), want);
       }
     }
   }

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments that are not multiplied as they are stored: their pages are rebuilt in scratch as f32
+// panels, which the ordinary products take.
+#include <cstring>
+
+#include "cpu/attention_schedule.h"
+
+namespace kvgauge::attention_schedule {
+namespace {
+
+int64_t PadFloats(int64_t count) {
+  return (count + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
+}
+
+void Prefetch(const void* page, int64_t bytes) {
+  for (int64_t i = 0; page != nullptr && i < bytes; i += 64) {
+    __builtin_prefetch(static_cast<const char*>(page) + i, 0, 2);
+  }
+}
+
+}  // namespace
+
+Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
+  KvFormat format = shape.format;
+  if (!segment.key_basis.empty()) format.key_dim = segment.key_basis.shape[1];
+  if (!segment.value_basis.empty()) format.value_dim = segment.value_basis.shape[1];
+  Piece piece{PageLayout(format)};
+  piece.segment = &segment;
+  piece.absorbed = !segment.key_basis.empty() && segment.rotation == nullptr;
+  if (segment.rotation != nullptr || (piece.absorbed && bf16_rows)) piece.keys = PageSource::kTile;
+  if (segment.values_in_keys) piece.values = PageSource::kTile;
+  return piece;
+}
+
+void CpuAttention::Call::Survey(const KvSegment& segment) {
+  const Piece piece = MakePiece(segment);
+  const auto raise = [](auto& value, auto least) { value = std::max(value, least); };
+  raise(value_stride, piece.stored.value_width);
+  if (piece.keys == PageSource::kTile || segment.values_in_keys) {
+    raise(stored_dim, int64_t{piece.stored.key_steps});
+  }
+  if (piece.keys == PageSource::kTile) {
+    raise(key_tile, int64_t{kEntries} * layout.key_dim);
+  }
+  if (piece.values == PageSource::kTile) {
+    raise(value_tile, int64_t{kEntries} * piece.stored.value_width);
+  }
+  exact_rows |= bf16_rows && (piece.keys == PageSource::kTile || piece.absorbed);
+  if (piece.absorbed) {
+    raise(latent_queries, PadFloats(piece.stored.key_dim));
+    raise(basis, layout.key_dim * PadFloats(piece.stored.key_dim));
+  }
+  if (piece.LatentValues()) {
+    latent_values = true;
+    raise(basis, int64_t{piece.stored.value_dim} * layout.value_width);
+  }
+  extras |=
+      segment.bias != nullptr || segment.key_scale != nullptr || segment.value_scale != nullptr;
+}
+
+bool CpuAttention::PageIsRead(const Call& call, const Piece& piece, int64_t page) {
+  if (piece.segment->read == nullptr) return true;
+  for (int g = 0; g < call.group; ++g) {
+    if (piece.segment->read[g][page] != 0) return true;
+  }
+  return false;
+}
+
+// The queries that `rows` packed rows of a block meet the keys of a piece with.
+CpuAttention::Rows CpuAttention::RowsFor(const Call& call, const Piece& piece,
+                                         const Scratch& scratch, int64_t rows) const {
+  const int64_t steps = call.layout.key_steps;
+  const float* exact =
+      call.bf16_rows ? scratch.exact_queries : reinterpret_cast<const float*>(scratch.queries);
+  if (piece.absorbed) {
+    Absorb(call, piece, exact, rows, scratch);
+    const int64_t width = PadFloats(piece.stored.key_dim);
+    return {reinterpret_cast<const char*>(scratch.latent_queries), width,
+            width * int64_t{sizeof(float)}};
+  }
+  if (piece.keys == PageSource::kTile) {
+    return {reinterpret_cast<const char*>(exact), steps, steps * int64_t{sizeof(float)}};
+  }
+  return {scratch.queries, steps, steps * call.QueryBytes()};
+}
+
+// Keys that are not rotated are never rebuilt: q . (B l) = (B^T q) . l.
+void CpuAttention::Absorb(const Call& call, const Piece& piece, const float* queries, int64_t rows,
+                          const Scratch& scratch) const {
+  const Tensor& basis = piece.segment->key_basis;
+  const int dim = call.layout.key_dim, latent = piece.stored.key_dim;
+  const int width = static_cast<int>(PadFloats(latent));
+  for (int k = 0; k < dim; ++k) {
+    float* row = scratch.basis + int64_t{k} * width;
+    std::copy_n(basis.f32() + k * basis.stride[0], latent, row);
+    std::fill(row + latent, row + width, 0.0f);
+  }
+  kernels_.product[static_cast<int>(DType::kF32)](
+      {queries, call.layout.key_steps, static_cast<int>(rows), scratch.basis, scratch.basis, dim,
+       width, scratch.latent_queries, width, false});
+}
+
+// What entries [first, first + count) of a segment bring to the scores of one head of the group.
+// Arrays that end within them are completed in scratch.
+ScoreExtras CpuAttention::ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
+                                   const Scratch& scratch, const float** value_scale) const {
+  const KvSegment& segment = *piece.segment;
+  const int64_t held = std::min(count, segment.length - first);
+  int used = 0;
+  const auto reach = [&](const float* values) -> const float* {
+    if (values == nullptr || held == count) return values == nullptr ? nullptr : values + first;
+    float* padded = scratch.extras + kSpan * used++;
+    std::copy_n(values + first, held, padded);
+    std::fill(padded + held, padded + PadFloats(held), 0.0f);
+    return padded;
+  };
+  ScoreExtras extras = {};
+  extras.key_scale = reach(segment.key_scale);
+  extras.bias = reach(segment.bias);
+  if (value_scale != nullptr) *value_scale = reach(segment.value_scale);
+  if (segment.read != nullptr) extras.read = segment.read[group_head] + first / kEntries;
+  return extras;
+}
+
+void CpuAttention::ExpandPage(const Call& call, const void* page, int steps, int width,
+                              float* out) const {
+  if (call.layout.dtype == DType::kF32) {
+    std::memcpy(out, page, sizeof(float) * static_cast<size_t>(int64_t{steps} * width));
+  } else {
+    kernels_.expand[static_cast<int>(call.layout.dtype)](page, steps, width, out);
+  }
+}
+
+// Keys as stored: [stored key dim][64].
+const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int64_t page,
+                                      const Scratch& scratch) const {
+  const void* data = piece.segment->key_pages[page];
+  if (call.layout.dtype == DType::kF32) return static_cast<const float*>(data);
+  ExpandPage(call, data, piece.stored.key_steps, kPanelWidth, scratch.stored_tile);
+  return scratch.stored_tile;
+}
+
+// Keys as queries meet them: [key_dim][64], or [stored key dim][64] for absorbed queries.
+const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
+                                   const Scratch& scratch) const {
+  if ((page + 1) * kEntries < piece.entries.end) {
+    Prefetch(piece.segment->key_pages[page + 1], piece.stored.KeyBytes());
+  }
+  const float* stored = StoredKeys(call, piece, page, scratch);
+  if (piece.absorbed) return stored;
+  const Tensor& basis = piece.segment->key_basis;
+  const int dim = call.layout.key_dim;
+  if (basis.empty()) {
+    std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
+  } else {
+    kernels_.product[static_cast<int>(DType::kF32)]({basis.f32(), basis.stride[0], dim, stored,
+                                                     stored, piece.stored.key_dim, kPanelWidth,
+                                                     scratch.key_tile, kPanelWidth, false});
+  }
+  RotateTile(call, piece, page, scratch.key_tile);
+  return scratch.key_tile;
+}
+
+void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page,
+                              float* tile) const {
+  const DeferredRope& rope = *call.shape.rope;
+  const int32_t* at = piece.segment->rotation + page * kEntries;
+  const int64_t held = std::min<int64_t>(kEntries, piece.segment->length - page * kEntries);
+  const int64_t pairs = rope.cos.shape[0], positions = rope.cos.shape[1];
+  bool straight = at[0] + kEntries <= positions;
+  for (int64_t e = 1; e < held; ++e) straight = straight && at[e] == at[0] + e;
+  for (int64_t k = 0; k < pairs; ++k) {
+    const bool half = rope.layout == RopeLayout::kHalf;
+    float* x = tile + (half ? k : 2 * k) * kPanelWidth;
+    float* y = tile + (half ? k + pairs : 2 * k + 1) * kPanelWidth;
+    const float* cos = rope.cos.f32() + k * rope.cos.stride[0];
+    const float* sin = rope.sin.f32() + k * rope.sin.stride[0];
+    if (straight) {
+      kernels_.rotate(x, y, cos + at[0], sin + at[0]);
+      continue;
+    }
+    alignas(64) float page_cos[kEntries] = {}, page_sin[kEntries] = {};
+    for (int64_t e = 0; e < held; ++e) {
+      page_cos[e] = cos[at[e]];
+      page_sin[e] = sin[at[e]];
+    }
+    kernels_.rotate(x, y, page_cos, page_sin);
+  }
+}
+
+// Values as stored: [64][stored value width].
+const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64_t page,
+                                     const Scratch& scratch) const {
+  const int width = piece.stored.value_width, dim = piece.stored.value_dim;
+  const float* keys = StoredKeys(call, piece, page, scratch);
+  constexpr int kSide = 16;  // turned square by square, so that both sides stay in the cache
+  for (int d = 0; d < width; d += kSide) {
+    for (int e = 0; e < kEntries; e += kSide) {
+      for (int i = 0; i < kSide; ++i) {
+        float* out = scratch.value_tile + int64_t{e + i} * width + d;
+        for (int k = 0; k < kSide; ++k) {
+          out[k] = d + k < dim ? keys[int64_t{d + k} * kPanelWidth + e + i] : 0.0f;
+        }
+      }
+    }
+  }
+  return scratch.value_tile;
+}
+
+// Weighted latents become weighted values.
+void CpuAttention::ExpandValues(const Call& call, const Piece& piece, int64_t rows,
+                                const Scratch& scratch, float* values) const {
+  const Tensor& basis = piece.segment->value_basis;
+  const int width = call.layout.value_width, dim = call.layout.value_dim;
+  const int latent = piece.stored.value_dim;
+  for (int l = 0; l < latent; ++l) {
+    float* row = scratch.basis + int64_t{l} * width;
+    for (int d = 0; d < dim; ++d) row[d] = basis.f32()[d * basis.stride[0] + l];
+    std::fill(row + dim, row + width, 0.0f);
+  }
+  kernels_.product[static_cast<int>(DType::kF32)](
+      {scratch.latent_values, call.value_stride, static_cast<int>(rows), scratch.basis,
+       scratch.basis, latent, width, values, call.value_stride, false});
+}
+
+}  // namespace kvgauge::attention_schedule
