@@ -34,6 +34,7 @@ std::unique_ptr<Ops> MakeReferenceOps() {
   ops->select = MakeReferenceSelect();
   ops->algebra = MakeReferenceAlgebra();
   ops->packing = MakeReferencePacking();
+  ops->codecs = MakeReferenceCodec();
   ops->attention = MakeReferenceAttention();
   return ops;
 }
@@ -48,6 +49,7 @@ std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
   ops->select = MakeCpuSelect(isa, threads);
   ops->algebra = MakeCpuAlgebra(isa, threads);
   ops->packing = MakeCpuPacking(isa, threads);
+  ops->codecs = MakeCpuCodec(isa, threads);
   ops->attention = MakeCpuAttention(isa, threads);
   return ops;
 }

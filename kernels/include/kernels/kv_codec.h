@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "core/dtype.h"
+#include "core/result.h"
 #include "kernels/tensor.h"
 
 namespace kvgauge {
@@ -23,13 +24,19 @@ enum class KvCodecKind : uint8_t {
   kQ8_0,      // blocks of 32 dims of an entry: f16 scale, 8-bit codes
   kQ4_0,      // blocks of 32 dims of an entry: f16 scale, 4-bit codes, offset 8
   kFp8E4M3,   // one byte a number, saturating
-  kCodebook,  // n-bit index into `levels`: value = middle + half_range * levels[code]
+  kCodebook,  // n-bit index into `levels`: value = half_range * levels[code] + middle
 };
 
 // Along what the numbers lie that share one scale.
 enum class CodeAxis : uint8_t {
-  kToken,    // `group` neighbouring dims of one entry
+  kToken,    // `group` neighbouring dims of one entry; the last group may be shorter
   kChannel,  // `group` neighbouring entries of one dim
+};
+
+// What half_range and middle of a kCodebook group are (kToken).
+enum class CodeRange : uint8_t {
+  kExtremes,  // of the smallest and largest number; both are stored
+  kRms,       // the root of the mean square, and 0, which is not stored; levels of unit variance
 };
 
 struct KvCodec {
@@ -40,17 +47,20 @@ struct KvCodec {
 
   int bits = 0;  // kAffine: 1, 2, 3, 4, 8; kCodebook: 1 .. 4
   CodeAxis axis = CodeAxis::kToken;
-  int64_t group = 0;  // kChannel: 16, 32 or 64; kToken: divides dim
-  bool symmetric = false;
+  int64_t group = 0;       // kChannel: 16, 32 or 64; kToken: at most dim
+  bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
 
-  // kCodebook: [2^bits] f32 ascending within [-1, 1]. kChannel takes the range of a dim from
-  // channel_low, channel_high ([dim] f32, fixed ahead); kToken from the entry itself.
+  // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level. kChannel takes the
+  // range of a dim from channel_low, channel_high ([dim] f32, fixed ahead); kToken from the entry
+  // itself. Host memory that outlives the codec.
   Tensor levels, channel_low, channel_high;
+  CodeRange range = CodeRange::kExtremes;
 
   // Side-cars. Both need whole pages: see SealUnit.
   // kAffine: the largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim
-  // over the page's entries; kToken: of each entry) are kept exactly, as f16, and the code range
-  // is that of the rest. kCodebook with channel ranges: every number outside its range is.
+  // over the page's entries; kToken: of each entry; rounded half up to a count) are kept exactly,
+  // as f16, and stand in the codes as the mean of the rest. kCodebook with channel ranges: every
+  // number outside its range is kept. Outliers need dim <= 1024.
   double outlier_share = 0.0;
   // The error that remains is approximated by a product of this rank, f16, one basis for the
   // entries of one Encode call.
@@ -58,9 +68,12 @@ struct KvCodec {
 
   bool coded() const { return kind != KvCodecKind::kFloat; }
   bool has_outliers() const {
-    return outlier_share > 0 || (kind == KvCodecKind::kCodebook && !channel_low.empty());
+    return outlier_share > 0 || (kind == KvCodecKind::kCodebook && axis == CodeAxis::kChannel);
   }
 };
+
+// Whether the fields fit together; an error names the field, its value and what would be right.
+Status CheckCodec(const KvCodec& codec);
 
 // Entries are sealed in multiples of this: 1 where every entry stands alone, `group` where groups
 // run over entries, a whole page where there is a side-car.
@@ -86,13 +99,14 @@ struct KvBytes {
   bool operator==(const KvBytes&) const = default;
 };
 
-// Exact bytes of `entries` sealed entries without outliers, whose number depends on the data.
+// Exact bytes of `entries` entries sealed by one Encode call (a multiple of SealUnit), without
+// outliers, whose number depends on the data: CodecOps::OutlierBytes.
 KvBytes CodedBytes(const KvCodec& codec, int64_t entries);
 
 // The pages of a coded stream; page p holds entries [64 p, 64 p + 64). Side blocks are null where a
 // codec has none.
 struct KvPages {
-  void* const* codes = nullptr;     // CodecOps::PageBytes each
+  void* const* codes = nullptr;     // CodecOps::PageBytes each, zero before the first Encode
   void* const* outliers = nullptr;  // CodecOps::OutlierBytes(count) each, or null where none
   void* const* latents = nullptr;   // [64, rank] f16
   void* const* bases = nullptr;     // [rank, dim] f16; pages of one Encode call share one
@@ -102,21 +116,32 @@ class CodecOps {
  public:
   virtual ~CodecOps() = default;
 
-  // What one block takes in memory, padding included.
+  // What one block takes in memory, padding included. Nothing is padded where dim is a multiple of
+  // 16: then PageBytes is payload + scales of CodedBytes(codec, 64).
   virtual int64_t PageBytes(const KvCodec& codec) const = 0;
-  virtual int64_t OutlierBytes(int64_t count) const = 0;
+  // A count (u32), then for each outlier its place in the page, dim * 64 + entry (u16), ascending,
+  // and its value (f16).
+  int64_t OutlierBytes(int64_t count) const { return 4 + 4 * count; }
 
-  // Called by Encode for each side block it needs, in a fixed order, on the calling thread.
+  // Called by Encode for each side block it needs, on the calling thread: first the basis, for the
+  // first page, on behalf of all pages of the call; then page by page latents and, if there are
+  // any, outliers. The memory must stay until the page is dropped or coded again.
   enum class Block { kOutliers, kLatents, kBasis };
   using AllocateBlock = std::function<void*(Block kind, int64_t page, int64_t size_bytes)>;
 
-  // Codes rows [n, dim] f32 (rows may be strided) as entries [first_entry, first_entry + n). Both
-  // are multiples of SealUnit. `pages` are those of the whole stream; their code blocks exist.
-  // Codes and scales are the same on every backend; a constant group reproduces its value.
+  // Codes rows [n, dim] f32, finite (rows may be strided), as entries [first_entry, first_entry +
+  // n). Both are multiples of SealUnit. `pages` are those of the whole stream; their code blocks
+  // exist; side blocks come from `allocate`. Other entries of the pages stay as they are.
+  //
+  // Codes, scales and outliers are the same on every backend, for each step is one f32 operation,
+  // rounded once. Scales and zeros are rounded to f16 (and clamped to its range) before codes are
+  // computed with them; codes round half to even, those of kQ8_0 and kQ4_0 as llama.cpp does. A
+  // constant group reproduces its value as f16 has it. The correction is the same up to rounding.
   void Encode(const KvCodec& codec, const Tensor& rows, int64_t first_entry, const KvPages& pages,
-              const AllocateBlock& allocate);
+              const AllocateBlock& allocate = nullptr);
 
-  // Decodes entries [first_entry, first_entry + n) to rows [n, dim] f32.
+  // Decodes entries [first_entry, first_entry + n) to rows [n, dim] f32. A number is scale * code
+  // (+ zero), not fused; plus its correction; or the outlier that is kept for it.
   void Decode(const KvCodec& codec, const KvPages& pages, int64_t first_entry, Tensor rows);
 
   // Outliers held by one page, for the accountant; 0 for a null block.

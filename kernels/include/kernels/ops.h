@@ -22,6 +22,7 @@
 #include "core/threads.h"
 #include "kernels/algebra.h"
 #include "kernels/attention.h"
+#include "kernels/kv_codec.h"
 #include "kernels/linear.h"
 #include "kernels/packing.h"
 #include "kernels/rows.h"
@@ -52,6 +53,7 @@ struct Ops {
   std::unique_ptr<SelectOps> select;
   std::unique_ptr<AlgebraOps> algebra;
   std::unique_ptr<PackingOps> packing;
+  std::unique_ptr<CodecOps> codecs;
   std::unique_ptr<AttentionOps> attention;
 };
 

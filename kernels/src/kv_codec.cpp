@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/kv_codec.h"
+
+#include <cmath>
+
+#include "core/strings.h"
+#include "kernels/attention.h"
+#include "src/op_checks.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kF16Bytes = 2;
+constexpr int64_t kBlock = 32;  // dims of a block of kQ8_0 and kQ4_0
+constexpr int64_t kMostOutlierDims = 1024;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool IsHostVector(const Tensor& t, int64_t size) {
+  return !t.empty() && t.device == Device::kHost && IsVector(t, DType::kF32, size);
+}
+
+Status CheckGroup(const KvCodec& codec) {
+  const int64_t group = codec.group;
+  if (codec.axis == CodeAxis::kToken && (group < 1 || group > codec.dim)) {
+    return BadInput(
+        StrCat("group ", group, ": must be 1 to ", codec.dim, ", the dims of an entry"));
+  }
+  if (codec.axis == CodeAxis::kChannel && group != 16 && group != 32 && group != 64) {
+    return BadInput(StrCat("group ", group, " over entries: must be 16, 32 or 64"));
+  }
+  return {};
+}
+
+Status CheckAffine(const KvCodec& codec) {
+  const int bits = codec.bits;
+  if (!((bits >= 1 && bits <= 4) || bits == 8)) {
+    return BadInput(StrCat("bits ", bits, ": must be 1, 2, 3, 4 or 8"));
+  }
+  if (codec.symmetric && bits < 2) return BadInput("symmetric codes need 2 bits at least, not 1");
+  return CheckGroup(codec);
+}
+
+Status CheckCodebook(const KvCodec& codec) {
+  if (codec.bits < 1 || codec.bits > 4) {
+    return BadInput(StrCat("bits ", codec.bits, " of a codebook: must be 1 to 4"));
+  }
+  const int64_t count = int64_t{1} << codec.bits;
+  if (!IsHostVector(codec.levels, count)) {
+    return BadInput(StrCat("levels ", codec.levels.DebugString(), ": must be f32[", count, "]"));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const float* level = codec.levels.f32() + i;
+    if (!std::isfinite(*level) || (i > 0 && !(level[-1] < *level))) {
+      return BadInput(StrCat("level ", i, " is ", *level, ": levels must ascend"));
+    }
+  }
+  if (codec.axis == CodeAxis::kToken) return CheckGroup(codec);
+  if (codec.range != CodeRange::kExtremes) {
+    return BadInput("channel ranges are extremes; rms goes with groups along an entry");
+  }
+  for (const Tensor* t : {&codec.channel_low, &codec.channel_high}) {
+    if (!IsHostVector(*t, codec.dim)) {
+      return BadInput(StrCat("channel range ", t->DebugString(), ": must be f32[", codec.dim, "]"));
+    }
+  }
+  for (int64_t c = 0; c < codec.dim; ++c) {
+    const float low = codec.channel_low.f32()[c], high = codec.channel_high.f32()[c];
+    if (!(std::isfinite(low) && std::isfinite(high) && low <= high)) {
+      return BadInput(StrCat("range of channel ", c, " is ", low, " to ", high,
+                             ": both must be finite and the first not above the second"));
+    }
+  }
+  return {};
+}
+
+// How many groups of scales `entries` entries have, and what one takes.
+int64_t Groups(const KvCodec& codec, int64_t entries, int64_t group) {
+  return codec.axis == CodeAxis::kToken ? entries * CeilDiv(codec.dim, group)
+                                        : CeilDiv(entries, group) * codec.dim;
+}
+
+void CheckCall(const char* op, const KvCodec& codec, const Tensor& rows, int64_t first_entry,
+               const KvPages& pages) {
+  const Status status = CheckCodec(codec);
+  KVG_CHECK(status.ok(), StrCat(op, ": ", status.error().message));
+  KVG_CHECK(codec.coded(), StrCat(op, ": float pages are attention's to read and write"));
+  KVG_OP_CHECK(IsMatrix(rows, DType::kF32) && rows.shape[1] == codec.dim, op, rows);
+  KVG_CHECK(first_entry >= 0, StrCat(op, ": first entry ", first_entry));
+  const int64_t end_page = CeilDiv(first_entry + rows.shape[0], kKvPageEntries);
+  for (int64_t p = first_entry / kKvPageEntries; rows.shape[0] > 0 && p < end_page; ++p) {
+    KVG_CHECK(pages.codes != nullptr && pages.codes[p] != nullptr,
+              StrCat(op, ": page ", p, " has no codes"));
+  }
+}
+
+}  // namespace
+
+Status CheckCodec(const KvCodec& codec) {
+  if (codec.dim < 1) return BadInput(StrCat("dim ", codec.dim, ": must be positive"));
+  if (codec.kind == KvCodecKind::kFloat && !IsFloat(codec.dtype)) {
+    return BadInput(StrCat("dtype ", NameOf(codec.dtype), ": must be f32, f16 or bf16"));
+  }
+  if (codec.kind == KvCodecKind::kAffine) KVG_TRY(CheckAffine(codec));
+  if (codec.kind == KvCodecKind::kCodebook) KVG_TRY(CheckCodebook(codec));
+  if (!(codec.outlier_share >= 0 && codec.outlier_share <= 1)) {
+    return BadInput(StrCat("outlier_share ", codec.outlier_share, ": must be 0 to 1"));
+  }
+  if (codec.outlier_share > 0 && codec.kind != KvCodecKind::kAffine) {
+    return BadInput("outlier_share goes with affine codes only");
+  }
+  if (codec.has_outliers() && codec.dim > kMostOutlierDims) {
+    return BadInput(StrCat("dim ", codec.dim, " with outliers: must be at most ", kMostOutlierDims,
+                           ", so that a place in a page has 16 bits"));
+  }
+  if (codec.rank < 0 || codec.rank > codec.dim || (codec.rank > 0 && !codec.coded())) {
+    return BadInput(StrCat("rank ", codec.rank, ": must be 0 to ", codec.coded() ? codec.dim : 0));
+  }
+  return {};
+}
+
+int64_t SealUnit(const KvCodec& codec) {
+  if (codec.has_outliers() || codec.rank > 0) return kKvPageEntries;
+  const bool over_entries = codec.kind == KvCodecKind::kAffine && codec.axis == CodeAxis::kChannel;
+  return over_entries ? codec.group : 1;
+}
+
+KvBytes& KvBytes::operator+=(const KvBytes& other) {
+  payload += other.payload;
+  scales += other.scales;
+  indices += other.indices;
+  outliers += other.outliers;
+  low_rank += other.low_rank;
+  biases += other.biases;
+  codebooks += other.codebooks;
+  projections += other.projections;
+  slack += other.slack;
+  return *this;
+}
+
+KvBytes CodedBytes(const KvCodec& codec, int64_t entries) {
+  const int64_t numbers = entries * codec.dim;
+  KvBytes bytes;
+  switch (codec.kind) {
+    case KvCodecKind::kFloat:
+      bytes.payload = numbers * SizeOf(codec.dtype);
+      break;
+    case KvCodecKind::kAffine:
+      bytes.payload = CeilDiv(numbers * codec.bits, 8);
+      bytes.scales =
+          Groups(codec, entries, codec.group) * (codec.symmetric ? kF16Bytes : 2 * kF16Bytes);
+      break;
+    case KvCodecKind::kQ8_0:
+    case KvCodecKind::kQ4_0:
+      bytes.payload = codec.kind == KvCodecKind::kQ8_0 ? numbers : CeilDiv(numbers, 2);
+      bytes.scales = entries * CeilDiv(codec.dim, kBlock) * kF16Bytes;
+      break;
+    case KvCodecKind::kFp8E4M3:
+      bytes.payload = numbers;
+      break;
+    case KvCodecKind::kCodebook:
+      bytes.payload = CeilDiv(numbers * codec.bits, 8);
+      if (codec.axis == CodeAxis::kToken) {
+        bytes.scales = Groups(codec, entries, codec.group) *
+                       (codec.range == CodeRange::kRms ? kF16Bytes : 2 * kF16Bytes);
+      }
+      break;
+  }
+  if (entries > 0) bytes.low_rank = (entries + codec.dim) * codec.rank * kF16Bytes;
+  return bytes;
+}
+
+void CodecOps::Encode(const KvCodec& codec, const Tensor& rows, int64_t first_entry,
+                      const KvPages& pages, const AllocateBlock& allocate) {
+  CheckCall("Encode", codec, rows, first_entry, pages);
+  const int64_t unit = SealUnit(codec);
+  KVG_CHECK(first_entry % unit == 0 && rows.shape[0] % unit == 0,
+            StrCat("Encode: entries from ", first_entry, ", ", rows.shape[0],
+                   " of them: must be multiples of ", unit));
+  KVG_CHECK(allocate || (codec.rank == 0 && !codec.has_outliers()),
+            "Encode: side blocks need memory");
+  if (rows.shape[0] > 0) DoEncode(codec, rows, first_entry, pages, allocate);
+}
+
+void CodecOps::Decode(const KvCodec& codec, const KvPages& pages, int64_t first_entry,
+                      Tensor rows) {
+  CheckCall("Decode", codec, rows, first_entry, pages);
+  KVG_CHECK(codec.rank == 0 || (pages.latents != nullptr && pages.bases != nullptr),
+            "Decode: the correction is missing");
+  KVG_CHECK(!codec.has_outliers() || pages.outliers != nullptr,
+            "Decode: the list of outlier blocks is missing");
+  if (rows.shape[0] > 0) DoDecode(codec, pages, first_entry, rows);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every codec on every backend: the same codes, the bytes declared, nothing else touched.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backends.h"
+#include "codec_stream.h"
+#include "core/rng.h"
+#include "reference/reference.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EveryCodecBackend : public ::testing::Test {
+ protected:
+  EveryCodecBackend()
+      : twin(MakeReferenceCodec()), backends(CpuBackends(MakeCpuCodec, {1, 2, 4})) {}
+  std::unique_ptr<CodecOps> twin;
+  std::vector<Backend<CodecOps>> backends;
+};
+
+// Codecs without side-cars for one dim.
+std::vector<KvCodec> PlainCodecs(int64_t dim) {
+  static const std::vector<float> kLevels[] = {
+      NormalLevels(1), NormalLevels(2), NormalLevels(3), NormalLevels(4)};
+  std::vector<KvCodec> codecs;
+  for (const int bits : {1, 2, 3, 4, 8}) {
+    for (const bool symmetric : {false, true}) {
+      if (symmetric && bits == 1) continue;
+      std::vector<KvCodec> some = {AffineCodec(bits, CodeAxis::kToken, dim, dim),
+                                   AffineCodec(bits, CodeAxis::kToken, 32, dim),
+                                   AffineCodec(bits, CodeAxis::kChannel, 32, dim)};
+      if (bits == 2) {
+        some.push_back(AffineCodec(bits, CodeAxis::kToken, 10, dim));
+        some.push_back(AffineCodec(bits, CodeAxis::kToken, 1, dim));
+        some.push_back(AffineCodec(bits, CodeAxis::kChannel, 16, dim));
+        some.push_back(AffineCodec(bits, CodeAxis::kChannel, 64, dim));
+      }
+      for (KvCodec& codec : some) {
+        codec.symmetric = symmetric;
+        if (codec.axis == CodeAxis::kToken) codec.group = std::min(codec.group, dim);
+        codecs.push_back(codec);
+      }
+    }
+  }
+  for (const KvCodecKind kind : {KvCodecKind::kQ8_0, KvCodecKind::kQ4_0, KvCodecKind::kFp8E4M3}) {
+    codecs.push_back(PlainCodec(kind, dim));
+  }
+  for (const int bits : {1, 2, 3, 4}) {
+    for (const CodeRange range : {CodeRange::kExtremes, CodeRange::kRms}) {
+      codecs.push_back(CodebookCodec(bits, range, dim, dim, kLevels[bits - 1]));
+      codecs.push_back(CodebookCodec(bits, range, std::min<int64_t>(dim, 24), dim,
+                                     kLevels[bits - 1]));
+    }
+  }
+  return codecs;
+}
+
+// Ordinary rows, and among them constant, zero, tied, tiny and huge ones.
+std::vector<float> HardRows(int64_t n, int64_t dim, uint64_t seed) {
+  std::vector<float> rows = RandomValues(n * dim, seed);
+  Rng rng(seed, 3);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t kind = i < 64 ? 8 : rng.NextBelow(24);
+    for (int64_t c = 0; c < dim; ++c) {
+      float& v = rows[i * dim + c];
+      if (kind == 0) v = -3.3f;
+      if (kind == 1) v = c % 2 == 0 ? 0.0f : -0.0f;
+      if (kind == 2) v = static_cast<float>(c % 4) - 1.5f;
+      if (kind == 3) v *= 1e-7f;
+      if (kind == 4) v *= 1e-42f;
+      if (kind == 5) v *= 1e5f;
+      if (kind == 6) v *= 1e30f;
+      if (kind == 7) v = c % 3 == 0 ? 2.5f : -2.5f;
+    }
+  }
+  return rows;
+}
+
+// Bits, not values: -0 is not 0 here.
+int64_t FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof a[i]) != 0) return static_cast<int64_t>(i);
+  }
+  return a.size() == b.size() ? -1 : static_cast<int64_t>(a.size());
+}
+
+TEST_F(EveryCodecBackend, AgreesWithTwinToTheBit) {
+  for (const int64_t dim : {1, 7, 32, 64, 80, 128}) {
+    const std::vector<float> rows = HardRows(192, dim, 11 + dim);
+    for (KvCodec codec : PlainCodecs(dim)) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        codec.side = side;
+        ASSERT_TRUE(CheckCodec(codec).ok()) << CheckCodec(codec).error().message;
+        const int64_t entries = SealUnit(codec) == 1 ? 165 : 192;
+        const std::vector<float> these(rows.begin(), rows.begin() + entries * dim);
+        CodecStream want(*twin, codec, entries);
+        want.Encode(these);
+        const std::vector<float> wanted = want.Decode();
+        std::vector<std::vector<uint8_t>> memory;
+        for (const auto& [name, ops] : backends) {
+          SCOPED_TRACE(StrCat(name, " ", NameOf(codec)));
+          CodecStream got(*ops, codec, entries);
+          got.Encode(these);
+          const std::vector<float> decoded = got.Decode();
+          const int64_t at = FirstDifference(decoded, wanted);
+          ASSERT_EQ(at, -1) << "entry " << at / dim << " dim " << at % dim << ": " << decoded[at]
+                            << ", expected " << wanted[at] << " for " << these[at];
+          ASSERT_TRUE(got.Intact());
+          for (int64_t p = 0; p < 3; ++p) {  // all instruction sets share one layout
+            if (memory.size() < 3) memory.push_back(got.PageMemory(p));
+            ASSERT_EQ(got.PageMemory(p), memory[p]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
+  const int64_t dim = 80, entries = 192;
+  const std::vector<float> rows = HardRows(entries, dim, 5);
+  Rng rng(3, 3);
+  for (KvCodec codec : PlainCodecs(dim)) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      codec.side = side;
+      for (size_t i = 0; i < backends.size(); i += 3) {
+        SCOPED_TRACE(StrCat(backends[i].name, " ", NameOf(codec)));
+        CodecStream whole(*backends[i].ops, codec, entries), pieces(*backends[i].ops, codec, entries);
+        whole.Encode(rows);
+        // Backwards in part, so that later entries stand before earlier ones are written.
+        std::vector<std::pair<int64_t, int64_t>> runs;
+        const int64_t unit = SealUnit(codec);
+        for (int64_t e = 0; e < entries;) {
+          const int64_t n = std::min(entries - e, unit * static_cast<int64_t>(1 + rng.NextBelow(9)));
+          runs.emplace_back(e, n);
+          e += n;
+        }
+        std::reverse(runs.begin() + static_cast<int64_t>(runs.size()) / 2, runs.end());
+        for (const auto& [first, n] : runs) {
+          std::vector<float> padded;
+          for (int64_t e = first; e < first + n; ++e) {
+            padded.insert(padded.end(), rows.begin() + e * dim, rows.begin() + (e + 1) * dim);
+            padded.insert(padded.end(), 3, 1e9f);
+          }
+          pieces.Encode(padded, first, 3);
+        }
+        for (int64_t p = 0; p < 3; ++p) ASSERT_EQ(pieces.PageMemory(p), whole.PageMemory(p));
+        ASSERT_TRUE(pieces.Intact());
+        const std::vector<float> all = whole.Decode(), some = whole.Decode(37, 99);
+        ASSERT_EQ(FirstDifference(some, {all.begin() + 37 * dim, all.begin() + 136 * dim}), -1);
+      }
+    }
+  }
+}
+
+TEST_F(EveryCodecBackend, UnwrittenEntriesDecodeToZero) {
+  for (KvCodec codec : PlainCodecs(32)) {
+    if (SealUnit(codec) != 1) continue;
+    for (const auto& [name, ops] : backends) {
+      CodecStream stream(*ops, codec, 64);
+      stream.Encode(RandomValues(32, 1), 5);
+      const std::vector<float> rows = stream.Decode();
+      for (int64_t i = 0; i < 64 * 32; ++i) {
+        const bool written = i / 32 == 5;
+        ASSERT_TRUE(written || rows[i] == 0.0f) << name << " " << NameOf(codec);
+      }
+    }
+  }
+}
+
+TEST_F(EveryCodecBackend, DeclaredBytesAreAllocated) {
+  backends.push_back({"reference", MakeReferenceCodec()});
+  for (const int64_t dim : {16, 32, 48, 64, 80, 96, 128, 576}) {
+    for (KvCodec codec : PlainCodecs(dim)) {
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        codec.side = side;
+        const KvBytes bytes = CodedBytes(codec, 64);
+        for (const auto& [name, ops] : backends) {
+          EXPECT_EQ(ops->PageBytes(codec), bytes.payload + bytes.scales)
+              << name << " " << NameOf(codec);
+        }
+      }
+    }
+  }
+  // Dims that are no multiple of 16: keys to a full block of dims, values and scales to 16.
+  KvCodec odd = AffineCodec(2, CodeAxis::kChannel, 64, 33);
+  EXPECT_EQ(backends[0].ops->PageBytes(odd), 36 * 64 / 4 + 48 * 4);
+  odd.side = KvSide::kValues;
+  EXPECT_EQ(backends[0].ops->PageBytes(odd), 48 * 64 / 4 + 48 * 4);
+}
+
+TEST(KvCodecBytes, HandWorked) {
+  // 2 bits and, for each 32 numbers, 4 bytes: 3 bits a number.
+  KvBytes kivi = CodedBytes(AffineCodec(2, CodeAxis::kChannel, 32, 128), 128);
+  EXPECT_EQ(kivi.payload, 128 * 128 / 4);
+  EXPECT_EQ(kivi.scales, 4 * 128 * 4);
+  EXPECT_EQ(kivi.logical() * 8, 128 * 128 * 3);
+  EXPECT_EQ(CodedBytes(AffineCodec(3, CodeAxis::kToken, 64, 64), 8).payload, 8 * 64 * 3 / 8);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ8_0, 128), 10).logical(), 10 * 4 * 34);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ4_0, 128), 10).logical(), 10 * 4 * 18);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kFp8E4M3, 80), 3).logical(), 240);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kFloat, 80), 3).logical(), 480);
+  const std::vector<float> levels = NormalLevels(3);
+  EXPECT_EQ(CodedBytes(CodebookCodec(3, CodeRange::kRms, 128, 128, levels), 2).logical(),
+            2 * (48 + 2));
+  KvCodec gear = AffineCodec(2, CodeAxis::kToken, 64, 128);
+  gear.rank = 4;
+  EXPECT_EQ(CodedBytes(gear, 64).low_rank, (64 + 128) * 4 * 2);
+  EXPECT_EQ(CodedBytes(gear, 0), KvBytes());
+
+  KvBytes sum = kivi;
+  sum += CodedBytes(gear, 64);
+  sum.slack = 100;
+  EXPECT_EQ(sum.payload, 4096 + 2048);
+  EXPECT_EQ(sum.resident(), sum.logical() + 100);
+}
+
+TEST(KvCodecSeals, UnitIsWhatSharesSomething) {
+  EXPECT_EQ(SealUnit(PlainCodec(KvCodecKind::kQ8_0, 64)), 1);
+  EXPECT_EQ(SealUnit(AffineCodec(2, CodeAxis::kToken, 32, 64)), 1);
+  EXPECT_EQ(SealUnit(AffineCodec(2, CodeAxis::kChannel, 32, 64)), 32);
+  KvCodec codec = AffineCodec(2, CodeAxis::kToken, 32, 64);
+  codec.rank = 1;
+  EXPECT_EQ(SealUnit(codec), 64);
+  codec.rank = 0;
+  codec.outlier_share = 0.01;
+  EXPECT_EQ(SealUnit(codec), 64);
+}
+
+TEST(KvCodecChecks, NameWhatIsWrong) {
+  const auto message = [](const KvCodec& codec) {
+    const Status status = CheckCodec(codec);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  const KvCodec good = AffineCodec(2, CodeAxis::kToken, 32, 64);
+  EXPECT_EQ(message(good), "");
+  KvCodec codec = good;
+  codec.bits = 5;
+  EXPECT_THAT(message(codec), HasSubstr("bits 5: must be 1, 2, 3, 4 or 8"));
+  codec = good;
+  codec.group = 65;
+  EXPECT_THAT(message(codec), HasSubstr("group 65: must be 1 to 64"));
+  codec.axis = CodeAxis::kChannel;
+  EXPECT_THAT(message(codec), HasSubstr("must be 16, 32 or 64"));
+  codec = good;
+  codec.bits = 1;
+  codec.symmetric = true;
+  EXPECT_THAT(message(codec), HasSubstr("2 bits"));
+  codec = good;
+  codec.outlier_share = 1.5;
+  EXPECT_THAT(message(codec), HasSubstr("outlier_share 1.5"));
+  codec = PlainCodec(KvCodecKind::kQ8_0, 64);
+  codec.outlier_share = 0.1;
+  EXPECT_THAT(message(codec), HasSubstr("affine"));
+  codec = AffineCodec(2, CodeAxis::kToken, 32, 2048);
+  codec.outlier_share = 0.1;
+  EXPECT_THAT(message(codec), HasSubstr("at most 1024"));
+  codec = good;
+  codec.rank = 65;
+  EXPECT_THAT(message(codec), HasSubstr("rank 65: must be 0 to 64"));
+  codec = good;
+  codec.dim = 0;
+  EXPECT_THAT(message(codec), HasSubstr("dim 0"));
+  const std::vector<float> levels = {-1, 0, 0, 1}, low = {-1, 1}, high = {1, 0};
+  codec = CodebookCodec(2, CodeRange::kExtremes, 2, 2, levels);
+  EXPECT_THAT(message(codec), HasSubstr("level 2 is 0: levels must ascend"));
+  codec.bits = 1;
+  EXPECT_THAT(message(codec), HasSubstr("must be f32[2]"));
+  codec.levels = View(low, {2});
+  codec.axis = CodeAxis::kChannel;
+  EXPECT_THAT(message(codec), HasSubstr("must be f32[2]"));
+  codec.channel_low = View(low, {2});
+  codec.channel_high = View(high, {2});
+  EXPECT_THAT(message(codec), HasSubstr("range of channel 1 is 1 to 0"));
+  codec = PlainCodec(KvCodecKind::kFloat, 64);
+  codec.dtype = DType::kI8;
+  EXPECT_THAT(message(codec), HasSubstr("dtype i8"));
+}
+
+using CodecDeathTest = EveryCodecBackend;
+
+TEST_F(CodecDeathTest, RefusesWhatIsNoSealUnit) {
+  const KvCodec codec = AffineCodec(2, CodeAxis::kChannel, 32, 64);
+  CodecStream stream(*twin, codec, 64);
+  EXPECT_DEATH(stream.Encode(RandomValues(16 * 64, 1)), "multiples of 32");
+  EXPECT_DEATH(stream.Encode(RandomValues(32 * 64, 1), 16), "multiples of 32");
+}
+
+}  // namespace
+}  // namespace kvgauge
