@@ -45,7 +45,8 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.exact_queries, call.exact_rows ? rows * layout.key_steps : 0);
   arena.Take(s.latent_queries, rows * call.latent_queries);
   arena.Take(s.basis, call.basis);
-  arena.Take(s.stored_tile, kEntries * call.stored_dim);
+  arena.Take(s.stored_tile, call.stored_tile);
+  arena.Take(s.tail_tile, call.tail_tile);
   arena.Take(s.key_tile, call.key_tile);
   arena.Take(s.value_tile, call.value_tile);
   arena.Take(s.latent_values, call.latent_values ? rows * call.value_stride : 0);
@@ -141,7 +142,7 @@ void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& 
     if (piece.keys == PageSource::kPlain) {
       const void* next = p + 1 < page_end                     ? segment.key_pages[p + 1]
                          : piece.values == PageSource::kPlain ? segment.value_pages[page_begin]
-                                                              : nullptr;
+                                                              : segment.key_pages[p];
       MultiplyPage(call, segment.key_pages[p], next, piece.stored.key_steps, kPanelWidth, a,
                    queries.stride, rows, false, scores, kSpan, scratch.page);
     } else {
@@ -500,6 +501,15 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
 
 namespace {
 
+const CodecKernels& CodecKernelsFor(Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512) return Avx512CodecKernels();
+  if (isa == Isa::kAvx2) return Avx2CodecKernels();
+#endif
+  (void)isa;
+  return PortableCodecKernels();
+}
+
 const AttentionKernels& KernelsFor(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
@@ -521,7 +531,8 @@ const AttentionKernels& KernelsFor(Isa isa) {
 }  // namespace
 
 std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), threads);
+  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), CodecKernelsFor(isa),
+                                                            threads);
 }
 
 }  // namespace kvgauge

@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "core/threads.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_pages.h"
+#include "cpu/codec_kernels.h"
 #include "kernels/attention.h"
 #include "kernels/tensor.h"
 
@@ -92,6 +94,7 @@ struct Scratch {
   float* latent_queries;  // [rows][stored key dim padded to 16]
   float* basis;           // a basis as a panel
   float* stored_tile;     // [stored key dim][64]
+  float* tail_tile;       // the float part of a page that is coded in part
   float* key_tile;        // [key_dim][64]
   float* value_tile;      // [64][stored value width]
   float* latent_values;   // [rows][value_stride], running over one segment
@@ -111,8 +114,10 @@ struct Piece {
   PageLayout stored;  // as format, with latent dims where there are latents
   PageSource keys = PageSource::kPlain, values = PageSource::kPlain;
   bool absorbed = false;  // the key basis goes into the queries
-  Sight sight;            // of the block's first row as row 0
-  Range entries;          // any row sees; not empty
+  // Of coded streams; null where there are none.
+  const CodecPlan *key_plan = nullptr, *value_plan = nullptr;
+  Sight sight;    // of the block's first row as row 0
+  Range entries;  // any row sees; not empty
   int64_t first_span = 0, spans = 0;
 
   explicit Piece(const PageLayout& layout) : stored(layout) {}
@@ -142,8 +147,9 @@ struct Unit {
 
 class CpuAttention final : public AttentionOps {
  public:
-  CpuAttention(const AttentionKernels& kernels, ThreadSettings threads)
-      : kernels_(kernels), threads_(std::max(1, threads.threads)) {}
+  CpuAttention(const AttentionKernels& kernels, const CodecKernels& codec_kernels,
+               ThreadSettings threads)
+      : kernels_(kernels), codec_kernels_(codec_kernels), threads_(std::max(1, threads.threads)) {}
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return PageLayout(format).KeyBytes();
@@ -170,10 +176,11 @@ class CpuAttention final : public AttentionOps {
     bool entropy = false;
 
     // Over all segments of the call.
-    int value_stride;        // of accumulated values: the widest
-    int64_t stored_dim = 0;  // the most numbers of a stored key that has a tile
-    int64_t key_tile = 0, value_tile = 0, latent_queries = 0, basis = 0;  // floats of scratch
+    int value_stride;  // of accumulated values: the widest
+    int64_t stored_tile = 0, tail_tile = 0, key_tile = 0, value_tile = 0;  // floats of scratch
+    int64_t latent_queries = 0, basis = 0;
     bool exact_rows = false, latent_values = false, extras = false;
+    std::vector<std::pair<const KvCodec*, std::unique_ptr<CodecPlan>>> plans;
 
     Call(const AttentionShape& s, const AttentionKernels& kernels,
          std::span<const AttentionItem> items)
@@ -191,6 +198,8 @@ class CpuAttention final : public AttentionOps {
       }
     }
     void Survey(const KvSegment& segment);
+    const CodecPlan* PlanOf(const KvCoded& stream) const;
+    void AddPlan(const KvCoded& stream);
     // A piece without its rows: how its pages are multiplied.
     Piece MakePiece(const KvSegment& segment) const;
 
@@ -264,6 +273,9 @@ class CpuAttention final : public AttentionOps {
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
                        const Scratch& scratch) const;
   void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;
+  void TurnKeys(const Piece& piece, const float* keys, float* tile) const;
+  void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
+                    const Scratch& scratch) const;
   const float* ValueTile(const Call& call, const Piece& piece, int64_t page,
                          const Scratch& scratch) const;
   void ExpandValues(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch,
@@ -286,6 +298,7 @@ class CpuAttention final : public AttentionOps {
   }
 
   const AttentionKernels& kernels_;
+  const CodecKernels& codec_kernels_;
   const int threads_;
   Buffer scratch_;
   int64_t scratch_bytes_ = 0;  // of one thread

@@ -27,18 +27,39 @@ Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   Piece piece{PageLayout(format)};
   piece.segment = &segment;
   piece.absorbed = !segment.key_basis.empty() && segment.rotation == nullptr;
-  if (segment.rotation != nullptr || (piece.absorbed && bf16_rows)) piece.keys = PageSource::kTile;
-  if (segment.values_in_keys) piece.values = PageSource::kTile;
+  piece.key_plan = PlanOf(segment.keys);
+  piece.value_plan = PlanOf(segment.values);
+  if (segment.rotation != nullptr || (piece.absorbed && bf16_rows) || piece.key_plan != nullptr) {
+    piece.keys = PageSource::kTile;
+  }
+  if (segment.values_in_keys || piece.value_plan != nullptr) piece.values = PageSource::kTile;
   return piece;
 }
 
+const CodecPlan* CpuAttention::Call::PlanOf(const KvCoded& stream) const {
+  if (stream.entries == 0) return nullptr;
+  for (const auto& [codec, plan] : plans) {
+    if (codec == stream.codec) return plan.get();
+  }
+  return nullptr;
+}
+
+void CpuAttention::Call::AddPlan(const KvCoded& stream) {
+  if (stream.entries == 0 || PlanOf(stream) != nullptr) return;
+  plans.emplace_back(stream.codec, std::make_unique<CodecPlan>(*stream.codec));
+}
+
 void CpuAttention::Call::Survey(const KvSegment& segment) {
+  AddPlan(segment.keys);
+  AddPlan(segment.values);
   const Piece piece = MakePiece(segment);
   const auto raise = [](auto& value, auto least) { value = std::max(value, least); };
   raise(value_stride, piece.stored.value_width);
   if (piece.keys == PageSource::kTile || segment.values_in_keys) {
-    raise(stored_dim, int64_t{piece.stored.key_steps});
+    raise(stored_tile, int64_t{kEntries} * piece.stored.key_steps);
   }
+  if (piece.key_plan != nullptr) raise(tail_tile, int64_t{kEntries} * piece.stored.key_steps);
+  if (piece.value_plan != nullptr) raise(tail_tile, int64_t{kEntries} * kPanelWidth);
   if (piece.keys == PageSource::kTile) {
     raise(key_tile, int64_t{kEntries} * layout.key_dim);
   }
@@ -134,9 +155,27 @@ void CpuAttention::ExpandPage(const Call& call, const void* page, int steps, int
 // Keys as stored: [stored key dim][64].
 const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int64_t page,
                                       const Scratch& scratch) const {
-  const void* data = piece.segment->key_pages[page];
-  if (call.layout.dtype == DType::kF32) return static_cast<const float*>(data);
-  ExpandPage(call, data, piece.stored.key_steps, kPanelWidth, scratch.stored_tile);
+  const KvSegment& segment = *piece.segment;
+  const int64_t coded = piece.key_plan == nullptr ? 0 : segment.keys.entries - page * kEntries;
+  const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
+  const int steps = piece.stored.key_steps;
+  if (coded <= 0) {
+    if (call.layout.dtype == DType::kF32) {
+      return static_cast<const float*>(segment.key_pages[page]);
+    }
+    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.stored_tile);
+    return scratch.stored_tile;
+  }
+  DecodeTile(codec_kernels_, *piece.key_plan, PageOf(segment.keys.pages, page),
+             scratch.stored_tile);
+  if (coded < held) {
+    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.tail_tile);
+    for (int k = 0; k < piece.stored.key_dim; ++k) {
+      std::copy(scratch.tail_tile + k * kPanelWidth + coded,
+                scratch.tail_tile + (k + 1) * kPanelWidth,
+                scratch.stored_tile + k * kPanelWidth + coded);
+    }
+  }
   return scratch.stored_tile;
 }
 
@@ -144,12 +183,18 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
 const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
                                    const Scratch& scratch) const {
   if ((page + 1) * kEntries < piece.entries.end) {
-    Prefetch(piece.segment->key_pages[page + 1], piece.stored.KeyBytes());
+    const KvSegment& segment = *piece.segment;
+    if ((page + 1) * kEntries < segment.keys.entries) {
+      Prefetch(segment.keys.pages.codes[page + 1], piece.key_plan->layout.bytes);
+    } else {
+      Prefetch(segment.key_pages[page + 1], piece.stored.KeyBytes());
+    }
   }
   const float* stored = StoredKeys(call, piece, page, scratch);
   if (piece.absorbed) return stored;
   const Tensor& basis = piece.segment->key_basis;
   const int dim = call.layout.key_dim;
+  if (piece.segment->rotation == nullptr) return stored;
   if (basis.empty()) {
     std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
   } else {
@@ -188,21 +233,56 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
   }
 }
 
-// Values as stored: [64][stored value width].
-const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64_t page,
-                                     const Scratch& scratch) const {
+// Values that are the first numbers of stored keys.
+void CpuAttention::TurnKeys(const Piece& piece, const float* keys, float* tile) const {
   const int width = piece.stored.value_width, dim = piece.stored.value_dim;
-  const float* keys = StoredKeys(call, piece, page, scratch);
-  constexpr int kSide = 16;  // turned square by square, so that both sides stay in the cache
+  constexpr int kSide = 16;  // square by square, so that both sides stay in the cache
   for (int d = 0; d < width; d += kSide) {
     for (int e = 0; e < kEntries; e += kSide) {
       for (int i = 0; i < kSide; ++i) {
-        float* out = scratch.value_tile + int64_t{e + i} * width + d;
+        float* out = tile + int64_t{e + i} * width + d;
         for (int k = 0; k < kSide; ++k) {
           out[k] = d + k < dim ? keys[int64_t{d + k} * kPanelWidth + e + i] : 0.0f;
         }
       }
     }
+  }
+}
+
+// Entries [begin, 64) of a float page into the value tile.
+void CpuAttention::StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
+                                const Scratch& scratch) const {
+  const PageLayout& stored = piece.stored;
+  const auto* data = static_cast<const char*>(piece.segment->value_pages[page]);
+  for (int g = 0; g < stored.ValuePanels(); ++g) {
+    const int width = stored.PanelDims(g);
+    ExpandPage(call, data + stored.PanelOffset(g), kEntries, width, scratch.tail_tile);
+    for (int e = begin; e < kEntries; ++e) {
+      std::copy_n(scratch.tail_tile + e * width, width,
+                  scratch.value_tile + int64_t{e} * stored.value_width + g * kPanelWidth);
+    }
+  }
+}
+
+// Values as stored: [64][stored value width].
+const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64_t page,
+                                     const Scratch& scratch) const {
+  const KvSegment& segment = *piece.segment;
+  if (segment.values_in_keys) {
+    TurnKeys(piece, StoredKeys(call, piece, page, scratch), scratch.value_tile);
+    return scratch.value_tile;
+  }
+  const int64_t coded = segment.values.entries - page * kEntries;
+  const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
+  if (coded > kEntries && (page + 1) * kEntries < piece.entries.end) {
+    Prefetch(segment.values.pages.codes[page + 1], piece.value_plan->layout.bytes);
+  }
+  if (coded > 0) {
+    DecodeTile(codec_kernels_, *piece.value_plan, PageOf(segment.values.pages, page),
+               scratch.value_tile);
+  }
+  if (coded < held) {
+    StoredValues(call, piece, page, static_cast<int>(std::max<int64_t>(0, coded)), scratch);
   }
   return scratch.value_tile;
 }

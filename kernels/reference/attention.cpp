@@ -97,6 +97,14 @@ class ReferenceAttention final : public AttentionOps {
                0;
   }
 
+  static std::vector<float> Decoded(const KvCoded& stream) {
+    if (stream.entries == 0) return {};
+    std::vector<float> rows(stream.entries * stream.codec->dim);
+    MakeReferenceCodec()->Decode(*stream.codec, stream.pages, 0,
+                                 View(rows, {stream.entries, stream.codec->dim}));
+    return rows;
+  }
+
   static Entries EntriesOf(const AttentionShape& shape, const KvHead& head) {
     const int64_t group = shape.query_heads / shape.kv_heads;
     Entries all;
@@ -105,6 +113,7 @@ class ReferenceAttention final : public AttentionOps {
       KvFormat stored = shape.format;
       if (!segment.key_basis.empty()) stored.key_dim = segment.key_basis.shape[1];
       if (!segment.value_basis.empty()) stored.value_dim = segment.value_basis.shape[1];
+      const std::vector<float> keys = Decoded(segment.keys), values = Decoded(segment.values);
       for (int64_t e = 0; e < segment.length; ++e) {
         std::vector<double> key(shape.format.key_dim), value(shape.format.value_dim);
         bool read = false;  // pages that nobody reads may be absent
@@ -112,9 +121,14 @@ class ReferenceAttention final : public AttentionOps {
         if (read) {
           key.resize(stored.key_dim);
           value.resize(stored.value_dim);
-          for (int64_t k = 0; k < stored.key_dim; ++k) key[k] = Key(stored, segment, e, k);
+          for (int64_t k = 0; k < stored.key_dim; ++k) {
+            key[k] = e < segment.keys.entries ? keys[e * stored.key_dim + k]
+                                              : Key(stored, segment, e, k);
+          }
           for (int64_t k = 0; k < stored.value_dim; ++k) {
-            value[k] = segment.values_in_keys ? key[k] : Value(stored, segment, e, k);
+            value[k] = segment.values_in_keys       ? key[k]
+                       : e < segment.values.entries ? values[e * stored.value_dim + k]
+                                                    : Value(stored, segment, e, k);
           }
           if (!segment.key_basis.empty()) key = Expand(segment.key_basis, key);
           if (!segment.value_basis.empty()) value = Expand(segment.value_basis, value);

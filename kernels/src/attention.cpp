@@ -30,6 +30,14 @@ void CheckRows(const Tensor& t, int64_t heads, int64_t dim, const char* what) {
   KVG_CHECK(t.shape[1] == heads && t.shape[2] == dim, what);
 }
 
+void CheckCoded(const KvCoded& stream, KvSide side, int64_t dim, int64_t length) {
+  KVG_CHECK(stream.entries >= 0 && stream.entries <= length, "more coded entries than entries");
+  if (stream.entries == 0) return;
+  KVG_CHECK(stream.codec != nullptr && stream.codec->coded(), "coded entries without a codec");
+  KVG_CHECK(stream.codec->side == side, "a codec of the other side");
+  KVG_CHECK(stream.codec->dim == dim, "a codec of another dim");
+}
+
 void CheckSegment(const AttentionShape& shape, const KvSegment& segment) {
   const KvFormat& format = shape.format;
   KVG_CHECK(segment.length >= 0, "negative length");
@@ -47,6 +55,8 @@ void CheckSegment(const AttentionShape& shape, const KvSegment& segment) {
   }
   KVG_CHECK(!segment.values_in_keys || stored_value_dim <= stored_key_dim,
             "values in keys that are shorter");
+  CheckCoded(segment.keys, KvSide::kKeys, stored_key_dim, segment.length);
+  CheckCoded(segment.values, KvSide::kValues, stored_value_dim, segment.length);
   if (segment.rotation == nullptr) return;
   KVG_CHECK(shape.rope != nullptr, "a segment is rotated when read, but there is no table");
   CheckF32(shape.rope->cos, 2, "rope tables must be f32 [pairs, positions]");

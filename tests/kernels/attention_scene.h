@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/rng.h"
 #include "kernels/attention.h"
+#include "kernels/codec_stream.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -25,6 +28,9 @@ struct SegmentSpec {
   bool positions = false;
   int64_t key_rank = 0, value_rank = 0;  // > 0: latents
   bool values_in_keys = false;
+  // The first entries of a stream are coded.
+  std::optional<KvCodec> key_codec, value_codec;
+  int64_t keys_coded = 0, values_coded = 0;
 };
 
 struct Scene {
@@ -71,8 +77,9 @@ class SceneCache {
  public:
   static constexpr int64_t kPositions = 3000;
 
-  SceneCache(AttentionOps& ops, const Scene& scene)
-      : shape_(scene.Shape()),
+  SceneCache(AttentionOps& ops, CodecOps& codecs, const Scene& scene)
+      : codecs_(codecs),
+        shape_(scene.Shape()),
         cos_(scene.rope_pairs * kPositions),
         sin_(scene.rope_pairs * kPositions) {
     for (size_t i = 0; i < cos_.size(); ++i) {
@@ -118,13 +125,28 @@ class SceneCache {
     }
     const std::vector<float> keys = RandomValues(n * format.key_dim, seed, 0.7f);
     const std::vector<float> values = RandomValues(n * format.value_dim, seed + 1);
+    const Tensor key_rows = View(keys, {n, 1, format.key_dim});
     const Tensor value_rows = View(values, {n, 1, format.value_dim});
-    segment.key_pages = Pages(n, ops.KeyPageBytes(format));
     segment.values_in_keys = spec.values_in_keys;
-    if (!spec.values_in_keys) segment.value_pages = Pages(n, ops.ValuePageBytes(format));
-    const KvTarget target = {segment.key_pages, segment.value_pages, 0};
-    ops.WriteKv(format, View(keys, {n, 1, format.key_dim}),
-                spec.values_in_keys ? Tensor() : value_rows, {&target, 1});
+    segment.keys = Code(spec.key_codec, keys, spec.keys_coded);
+    segment.values = Code(spec.value_codec, values, spec.values_coded);
+    segment.key_pages = Pages(spec.keys_coded, n, ops.KeyPageBytes(format));
+    if (!spec.values_in_keys) {
+      segment.value_pages = Pages(spec.values_coded, n, ops.ValuePageBytes(format));
+    }
+    // Both sides are written from where the later of them begins; the rest of the other one alone.
+    std::vector<void*> spare(static_cast<size_t>(n / kKvPageEntries + 1));
+    Buffer page = HostBuffer(std::max(ops.KeyPageBytes(format), ops.ValuePageBytes(format)));
+    std::fill(spare.begin(), spare.end(), page.data());
+    const KvTarget key_target = {segment.key_pages, spare.data(), spec.keys_coded};
+    const KvTarget value_target = {spare.data(), segment.value_pages, spec.values_coded};
+    ops.WriteKv(format, key_rows.Slice(spec.keys_coded, n),
+                spec.values_in_keys ? Tensor() : value_rows.Slice(spec.keys_coded, n),
+                {&key_target, 1});
+    if (!spec.values_in_keys) {
+      ops.WriteKv(format, key_rows.Slice(spec.values_coded, n),
+                  value_rows.Slice(spec.values_coded, n), {&value_target, 1});
+    }
 
     if (spec.bias) segment.bias = Floats(n, seed + 2);
     if (spec.key_scale) segment.key_scale = Floats(n, seed + 3);
@@ -193,9 +215,22 @@ class SceneCache {
     return values.data();
   }
 
-  void* const* Pages(int64_t entries, int64_t page_bytes) {
+  KvCoded Code(const std::optional<KvCodec>& codec, const std::vector<float>& rows,
+               int64_t entries) {
+    if (entries == 0) return {};
+    streams_.push_back(std::make_unique<CodecStream>(codecs_, *codec, entries));
+    streams_.back()->Encode({rows.begin(), rows.begin() + entries * codec->dim});
+    return {&*codec, streams_.back()->pages(), entries};
+  }
+
+  // Float pages of entries [coded, entries); those before are null.
+  void* const* Pages(int64_t coded, int64_t entries, int64_t page_bytes) {
     std::vector<void*> pages;
     for (int64_t p = 0; p * kKvPageEntries < entries; ++p) {
+      if (coded >= std::min(entries, (p + 1) * kKvPageEntries)) {
+        pages.push_back(nullptr);
+        continue;
+      }
       buffers_.push_back(HostBuffer(page_bytes));
       pages.push_back(buffers_.back().data());
     }
@@ -203,12 +238,14 @@ class SceneCache {
     return pages_.back().data();
   }
 
+  CodecOps& codecs_;
   AttentionShape shape_;
   std::vector<float> cos_, sin_;
   DeferredRope rope_;
   int64_t next_position_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<void*>> pages_;
+  std::vector<std::unique_ptr<CodecStream>> streams_;
   std::vector<std::vector<float>> floats_;
   std::vector<std::vector<int32_t>> integers_;
   std::vector<std::vector<uint64_t>> words_;
@@ -229,8 +266,8 @@ inline Tensor MakeFilled(std::vector<float>& memory, std::initializer_list<int64
 }
 
 // Every operation over all rows.
-inline SceneResults RunScene(AttentionOps& ops, const Scene& scene) {
-  const SceneCache cache(ops, scene);
+inline SceneResults RunScene(AttentionOps& ops, CodecOps& codecs, const Scene& scene) {
+  const SceneCache cache(ops, codecs, scene);
   const AttentionShape& shape = cache.shape();
   const int64_t heads = scene.query_heads(), rows = scene.rows, columns = scene.columns() + 3;
   const std::vector<float> queries = scene.Queries();
