@@ -39,7 +39,7 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.weights, call.bf16_rows ? rows * kSpan : 0);
   arena.Take(s.part_values, rows * call.value_stride);
   arena.Take(s.values, rows * call.value_stride);
-  arena.Take(s.page, int64_t{kEntries} * std::max(layout.key_steps, kPanelWidth));
+  arena.Take(s.page, kEntries * call.page_steps);
   arena.Take(s.parts, rows);
   arena.Take(s.states, rows);
   arena.Take(s.exact_queries, call.exact_rows ? rows * layout.key_steps : 0);
@@ -52,6 +52,8 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.latent_values, call.latent_values ? rows * call.value_stride : 0);
   arena.Take(s.latent_states, call.latent_values ? rows : 0);
   arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
+  arena.Take(s.folded, rows * call.folded);
+  arena.Take(s.constants, rows * call.fold_groups);
   *bytes = arena.used();
   return s;
 }
@@ -103,6 +105,7 @@ void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void*
                                 bool accumulate, float* out, int64_t out_stride,
                                 float* expanded) const {
   DType dtype = call.layout.dtype;
+  if (next == nullptr) next = panel;
   ProductArgs args = {a, a_stride, rows, panel, next, steps, width, out, out_stride, accumulate};
   if (expanded != nullptr && dtype != DType::kF32 && !call.bf16_rows && rows >= kExpandRows) {
     kernels_.expand[static_cast<int>(dtype)](panel, steps, width, expanded);
@@ -129,38 +132,27 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor&
 
 // Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                             const Rows& queries, const Scratch& scratch) const {
+                             const Scratch& scratch) const {
   const KvSegment& segment = *piece.segment;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
   for (int64_t p = page_begin; p < page_end; ++p) {
     if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
-    const char* a = queries.data + row * queries.row_bytes;
-    float* scores = scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries;
-    if (piece.keys == PageSource::kPlain) {
-      const void* next = p + 1 < page_end                     ? segment.key_pages[p + 1]
-                         : piece.values == PageSource::kPlain ? segment.value_pages[page_begin]
-                                                              : segment.key_pages[p];
-      MultiplyPage(call, segment.key_pages[p], next, piece.stored.key_steps, kPanelWidth, a,
-                   queries.stride, rows, false, scores, kSpan, scratch.page);
-    } else {
-      const float* tile = KeyTile(call, piece, p, scratch);
-      const int steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
-      kernels_.product[static_cast<int>(DType::kF32)](
-          {a, queries.stride, rows, tile, tile, steps, kPanelWidth, scores, kSpan, false});
-    }
+    const void* next = p + 1 < page_end ? PageAt(segment.key_pages, p + 1)
+                                        : PageAt(segment.value_pages, page_begin);
+    ScorePage(call, piece, p, next, row, static_cast<int>((seeing.end - seeing.begin) * call.group),
+              scratch, scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan);
   }
 }
 
 // The partial softmax states of a block's rows over one span.
 void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece& piece,
-                              int64_t span, const Rows& queries, const Scratch& scratch,
-                              SoftmaxState* parts, float* values) const {
+                              int64_t span, const Scratch& scratch, SoftmaxState* parts,
+                              float* values) const {
   const int64_t span_entry = span * kSpan;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  ScoreSpan(call, block, piece, span, queries, scratch);
+  ScoreSpan(call, block, piece, span, scratch);
 
   SoftmaxArgs softmax = {};
   softmax.first = static_cast<int>(page_begin * kEntries - span_entry);
@@ -205,6 +197,12 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
     const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
     float* out = values + row * out_stride;
+    if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
+      PrefetchCodes(segment.values, *piece.value_plan, p + 1);
+      MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], scratch.scores + weight,
+                    kSpan, rows, true, out, out_stride, scratch);
+      continue;
+    }
     if (!plain) {
       const float* tile = ValueTile(call, piece, p, scratch);
       kernels_.product[static_cast<int>(DType::kF32)]({scratch.scores + weight, kSpan, rows, tile,
@@ -216,11 +214,10 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
                                    : scratch.scores + weight;
     const char* page = static_cast<const char*>(segment.value_pages[p]);
     // After the last page of a span come the keys of the next one.
-    const void* next_page =
-        p + 1 < page_end ? segment.value_pages[p + 1]
-        : piece.keys == PageSource::kPlain && (p + 1) * kEntries < piece.entries.end
-            ? segment.key_pages[p + 1]
-            : page;
+    const void* next_page = p + 1 < page_end ? segment.value_pages[p + 1]
+                            : (p + 1) * kEntries < piece.entries.end
+                                ? PageAt(segment.key_pages, p + 1)
+                                : nullptr;
     const int panels = stored.ValuePanels();
     for (int g = 0; g < panels; ++g) {
       MultiplyPage(call, page + stored.PanelOffset(g),
@@ -273,9 +270,9 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
     const int64_t begin = std::max<int64_t>(0, unit.span_begin - at);
     const int64_t end = std::min(piece.spans, unit.span_end - at);
     if (begin < end) {
-      const Rows queries = RowsFor(call, piece, scratch, rows);
+      if (piece.absorbed) Absorb(call, piece, rows, scratch);
       for (int64_t s = begin; s < end; ++s) {
-        AttendSpan(call, block, piece, piece.first_span + s, queries, scratch,
+        AttendSpan(call, block, piece, piece.first_span + s, scratch,
                    cut ? PartStates(call, block, at + s) : scratch.parts,
                    cut ? PartValues(call, block, at + s) : scratch.part_values);
         if (!cut) FoldSpan(call, piece, s, rows, scratch.parts, scratch.part_values, scratch);

@@ -48,8 +48,8 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
     const Scratch scratch = ScratchOfThread(call);
     if (piece.entries.begin < (unit.span + 1) * kSpan && piece.entries.end > unit.span * kSpan) {
       PackBlock(call, block, q, scratch);
-      const Rows queries = RowsFor(call, piece, scratch, block.count * call.group);
-      ScoreSpan(call, block, piece, unit.span, queries, scratch);
+      if (piece.absorbed) Absorb(call, piece, block.count * call.group, scratch);
+      ScoreSpan(call, block, piece, unit.span, scratch);
     }
     const int64_t begin = unit.span * kSpan;
     const int64_t end =
@@ -179,21 +179,6 @@ void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page
   const int64_t begin = page * kEntries;
   const Range seeing = piece.sight.Rows(begin, begin + kEntries, request.rows);
   if (seeing.empty() || !PageIsRead(call, piece, page)) return;
-  const void* panel;
-  DType dtype = DType::kF32;
-  int steps = piece.stored.key_steps;
-  if (piece.keys == PageSource::kTile) {
-    panel = KeyTile(call, piece, page, scratch);
-    steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
-  } else {
-    panel = piece.segment->key_pages[page];
-    dtype = call.layout.dtype;
-    if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
-      kernels_.expand[static_cast<int>(dtype)](panel, steps, kPanelWidth, scratch.page);
-      panel = scratch.page;
-      dtype = DType::kF32;
-    }
-  }
   ColumnArgs args = {};
   args.scores = scratch.scores;
   args.scale = call.shape.scale;
@@ -207,10 +192,8 @@ void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page
     Scratch from_row = scratch;
     from_row.queries += r * call.layout.key_steps * call.QueryBytes();
     if (call.exact_rows) from_row.exact_queries += r * call.layout.key_steps;
-    const Rows queries = RowsFor(call, piece, from_row, count);
-    kernels_.product[static_cast<int>(dtype)]({queries.data, queries.stride, count, panel, panel,
-                                               steps, kPanelWidth, scratch.scores, kPanelWidth,
-                                               false});
+    if (piece.absorbed) Absorb(call, piece, count, from_row);
+    ScorePage(call, piece, page, nullptr, 0, count, from_row, scratch.scores, kPanelWidth);
     ColumnRow rows[kColumnRows];
     args.rows = rows;
     args.count = count;

@@ -91,6 +91,40 @@ struct ColumnArgs {
   ScoreExtras extras;
 };
 
+// Rows times one group's scales: folded[r][c] = a[r][c] * scale[c] as f32 or bf16; constants[r] =
+// sum over c of a[r][c] * (zero[c] + middle * scale[c]).
+struct FoldArgs {
+  const uint16_t* scales;  // f16, [steps]
+  const uint16_t* zeros;   // or null
+  int steps;               // multiple of 16
+  float middle;
+  const float* a;
+  int64_t a_stride;
+  int rows;
+  void* folded;
+  int64_t folded_stride;
+  float* constants;
+};
+
+// out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[c / 16][r][s] * table[code[s][c]] +
+// constants[c / 16][r], for four vectors of 16 columns of a page of codes.
+struct CodedProductArgs {
+  const void* codes;           // of 2 or 4 bits, or the low 2 of 3
+  const void* top_codes;       // of 3 bits: the top ones
+  int pairs;                   // of steps
+  int vectors;                 // of a step, a multiple of 4
+  int first_vector;            // a multiple of 4
+  const float* table;          // [16], repeated
+  const uint16_t* bf16_table;  // [32], repeated
+  const void* a[4];            // rows are f32 or bf16
+  int64_t a_stride;
+  int rows;
+  const float* constants[4];
+  float* out;
+  int64_t out_stride;
+  bool accumulate;
+};
+
 struct AttentionKernels {
   bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
   int tile_rows;  // rows one pass over a panel serves
@@ -98,6 +132,9 @@ struct AttentionKernels {
   void (*product[3])(const ProductArgs& args);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
+  // First index: rows folded to f32, to bf16 (with bf16_dot). Second: bits - 2.
+  void (*fold[2])(const FoldArgs& args);
+  void (*coded_product[2][3])(const CodedProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);
   // (state, values) and (part, part_values) merge into the former; count is padded to 16.
   void (*merge)(SoftmaxState& state, float* values, const SoftmaxState& part,

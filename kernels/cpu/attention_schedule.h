@@ -36,6 +36,11 @@ inline constexpr int64_t kThreadWork = 1
                                        << 17;  // multiply-adds that outweigh waking one more thread
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
+// Of a list that is absent where all its pages are coded.
+inline const void* PageAt(void* const* pages, int64_t page) {
+  return pages == nullptr ? nullptr : pages[page];
+}
+
 struct Range {
   int64_t begin = 0, end = 0;
   bool empty() const { return begin >= end; }
@@ -99,13 +104,29 @@ struct Scratch {
   float* value_tile;      // [64][stored value width]
   float* latent_values;   // [rows][value_stride], running over one segment
   SoftmaxState* latent_states;
-  float* extras;  // [3][512]
+  float* extras;     // [3][512]
+  float* folded;     // rows times the scales of a coded page: [groups][rows][steps] f32 or bf16
+  float* constants;  // [groups][rows]
 };
 
 // How the pages of one side of a segment are multiplied.
 enum class PageSource {
   kPlain,  // as they are stored
   kTile,   // rebuilt as f32 in scratch
+  kCodes,  // coded pages from their codes; of a coded stream's others, float ones plain, if these
+           // are keys, and the rest rebuilt
+};
+
+// A codec in use.
+struct StreamPlan {
+  explicit StreamPlan(const KvCodec& codec);
+
+  CodecPlan codec;
+  bool fused;  // pages are multiplied from their codes
+  // What codes stand for around the middle of their range, and how far that is from the codec's 0.
+  float middle;
+  alignas(64) float table[16];
+  alignas(64) uint16_t bf16_table[32];
 };
 
 // What the rows of a block see of one segment.
@@ -113,9 +134,10 @@ struct Piece {
   const KvSegment* segment = nullptr;
   PageLayout stored;  // as format, with latent dims where there are latents
   PageSource keys = PageSource::kPlain, values = PageSource::kPlain;
-  bool absorbed = false;  // the key basis goes into the queries
+  bool absorbed = false;   // the key basis goes into the queries
+  bool tail_tile = false;  // float pages of coded keys are rebuilt, too
   // Of coded streams; null where there are none.
-  const CodecPlan *key_plan = nullptr, *value_plan = nullptr;
+  const StreamPlan *key_plan = nullptr, *value_plan = nullptr;
   Sight sight;    // of the block's first row as row 0
   Range entries;  // any row sees; not empty
   int64_t first_span = 0, spans = 0;
@@ -178,9 +200,11 @@ class CpuAttention final : public AttentionOps {
     // Over all segments of the call.
     int value_stride;  // of accumulated values: the widest
     int64_t stored_tile = 0, tail_tile = 0, key_tile = 0, value_tile = 0;  // floats of scratch
+    int64_t page_steps = kPanelWidth;  // the most steps of a page's panel
     int64_t latent_queries = 0, basis = 0;
+    int64_t folded = 0, fold_groups = 0;  // of one row
     bool exact_rows = false, latent_values = false, extras = false;
-    std::vector<std::pair<const KvCodec*, std::unique_ptr<CodecPlan>>> plans;
+    std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;
 
     Call(const AttentionShape& s, const AttentionKernels& kernels,
          std::span<const AttentionItem> items)
@@ -198,7 +222,7 @@ class CpuAttention final : public AttentionOps {
       }
     }
     void Survey(const KvSegment& segment);
-    const CodecPlan* PlanOf(const KvCoded& stream) const;
+    const StreamPlan* PlanOf(const KvCoded& stream) const;
     void AddPlan(const KvCoded& stream);
     // A piece without its rows: how its pages are multiplied.
     Piece MakePiece(const KvSegment& segment) const;
@@ -247,10 +271,12 @@ class CpuAttention final : public AttentionOps {
   void PackBlock(const Call& call, const Block& block, const Tensor& q,
                  const Scratch& scratch) const;
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                 const Rows& queries, const Scratch& scratch) const;
+                 const Scratch& scratch) const;
+  // Raw products of rows with the keys of one page; rows begin at scratch's.
+  void ScorePage(const Call& call, const Piece& piece, int64_t page, const void* next, int64_t row,
+                 int rows, const Scratch& scratch, float* scores, int64_t stride) const;
   void AttendSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
-                  const Rows& queries, const Scratch& scratch, SoftmaxState* parts,
-                  float* values) const;
+                  const Scratch& scratch, SoftmaxState* parts, float* values) const;
   void WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                  const Scratch& scratch, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
@@ -262,11 +288,17 @@ class CpuAttention final : public AttentionOps {
 
   // Where segments are not multiplied as they are stored (attention_source.cpp).
   static bool PageIsRead(const Call& call, const Piece& piece, int64_t page);
-  Rows RowsFor(const Call& call, const Piece& piece, const Scratch& scratch, int64_t rows) const;
+  // The queries that keys of a page from `source` are multiplied with.
+  Rows RowsFor(const Call& call, const Piece& piece, PageSource source,
+               const Scratch& scratch) const;
   ScoreExtras ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
                        const Scratch& scratch, const float** value_scale) const;
-  void Absorb(const Call& call, const Piece& piece, const float* queries, int64_t rows,
-              const Scratch& scratch) const;
+  PageSource KeySource(const Piece& piece, int64_t page) const;
+  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const float* a,
+                     int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
+                     const Scratch& scratch) const;
+  static void PrefetchCodes(const KvCoded& stream, const StreamPlan& plan, int64_t page);
+  void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
   const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,
                           const Scratch& scratch) const;

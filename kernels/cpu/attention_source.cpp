@@ -20,6 +20,30 @@ void Prefetch(const void* page, int64_t bytes) {
 
 }  // namespace
 
+StreamPlan::StreamPlan(const KvCodec& kv_codec) : codec(kv_codec), fused(false), middle(0) {
+  const CodedLayout& layout = codec.layout;
+  // Scales must be one to a step, which folds them into rows, and groups whole strips or whole
+  // vectors, so that a vector of columns has one group. (Along the entries for keys, along the dims
+  // for values.)
+  const bool along =
+      layout.axis == (layout.side == KvSide::kKeys ? CodeAxis::kChannel : CodeAxis::kToken);
+  fused = codec.kind == KvCodecKind::kAffine && along && layout.bits >= 2 && layout.bits <= 4 &&
+          layout.steps % kCodeLanes == 0 && layout.vectors % 4 == 0 &&
+          (layout.group % kCodeLanes == 0 || layout.groups == 1) && !kv_codec.has_outliers() &&
+          kv_codec.rank == 0;
+  const int count = 1 << layout.bits;
+  const float half = 0.5f * static_cast<float>(count - 1);
+  middle = half - codec.offset;
+  for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i % count) - half;
+  for (int i = 0; i < 32; ++i) bf16_table[i] = F32ToBf16(table[i % 16]);
+}
+
+void CpuAttention::PrefetchCodes(const KvCoded& stream, const StreamPlan& plan, int64_t page) {
+  if ((page + 1) * kEntries <= stream.entries) {
+    Prefetch(stream.pages.codes[page], plan.codec.layout.bytes);
+  }
+}
+
 Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   KvFormat format = shape.format;
   if (!segment.key_basis.empty()) format.key_dim = segment.key_basis.shape[1];
@@ -29,14 +53,24 @@ Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
   piece.absorbed = !segment.key_basis.empty() && segment.rotation == nullptr;
   piece.key_plan = PlanOf(segment.keys);
   piece.value_plan = PlanOf(segment.values);
-  if (segment.rotation != nullptr || (piece.absorbed && bf16_rows) || piece.key_plan != nullptr) {
+  // Queries that absorbed a basis are f32, so float pages are multiplied as such, too.
+  piece.tail_tile = piece.absorbed && bf16_rows;
+  if (segment.rotation != nullptr) {
+    piece.keys = PageSource::kTile;
+  } else if (piece.key_plan != nullptr) {
+    piece.keys = piece.key_plan->fused ? PageSource::kCodes : PageSource::kTile;
+  } else if (piece.tail_tile) {
     piece.keys = PageSource::kTile;
   }
-  if (segment.values_in_keys || piece.value_plan != nullptr) piece.values = PageSource::kTile;
+  if (segment.values_in_keys) {
+    piece.values = PageSource::kTile;
+  } else if (piece.value_plan != nullptr) {
+    piece.values = piece.value_plan->fused ? PageSource::kCodes : PageSource::kTile;
+  }
   return piece;
 }
 
-const CodecPlan* CpuAttention::Call::PlanOf(const KvCoded& stream) const {
+const StreamPlan* CpuAttention::Call::PlanOf(const KvCoded& stream) const {
   if (stream.entries == 0) return nullptr;
   for (const auto& [codec, plan] : plans) {
     if (codec == stream.codec) return plan.get();
@@ -46,7 +80,7 @@ const CodecPlan* CpuAttention::Call::PlanOf(const KvCoded& stream) const {
 
 void CpuAttention::Call::AddPlan(const KvCoded& stream) {
   if (stream.entries == 0 || PlanOf(stream) != nullptr) return;
-  plans.emplace_back(stream.codec, std::make_unique<CodecPlan>(*stream.codec));
+  plans.emplace_back(stream.codec, std::make_unique<StreamPlan>(*stream.codec));
 }
 
 void CpuAttention::Call::Survey(const KvSegment& segment) {
@@ -55,22 +89,30 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
   const Piece piece = MakePiece(segment);
   const auto raise = [](auto& value, auto least) { value = std::max(value, least); };
   raise(value_stride, piece.stored.value_width);
-  if (piece.keys == PageSource::kTile || segment.values_in_keys) {
+  raise(page_steps, int64_t{piece.stored.key_steps});
+  if (piece.keys != PageSource::kPlain || segment.values_in_keys) {
     raise(stored_tile, int64_t{kEntries} * piece.stored.key_steps);
   }
   if (piece.key_plan != nullptr) raise(tail_tile, int64_t{kEntries} * piece.stored.key_steps);
   if (piece.value_plan != nullptr) raise(tail_tile, int64_t{kEntries} * kPanelWidth);
-  if (piece.keys == PageSource::kTile) {
+  if (piece.keys != PageSource::kPlain) {
     raise(key_tile, int64_t{kEntries} * layout.key_dim);
   }
-  if (piece.values == PageSource::kTile) {
+  if (piece.values != PageSource::kPlain) {
     raise(value_tile, int64_t{kEntries} * piece.stored.value_width);
   }
-  exact_rows |= bf16_rows && (piece.keys == PageSource::kTile || piece.absorbed);
+  exact_rows |= bf16_rows && (piece.keys != PageSource::kPlain || piece.absorbed);
   if (piece.absorbed) {
     raise(latent_queries, PadFloats(piece.stored.key_dim));
     raise(basis, layout.key_dim * PadFloats(piece.stored.key_dim));
   }
+  const auto raise_fold = [&](const StreamPlan* plan) {
+    if (plan == nullptr || !plan->fused) return;
+    raise(folded, int64_t{plan->codec.layout.groups} * plan->codec.layout.steps);
+    raise(fold_groups, int64_t{plan->codec.layout.groups});
+  };
+  raise_fold(piece.key_plan);
+  raise_fold(piece.value_plan);
   if (piece.LatentValues()) {
     latent_values = true;
     raise(basis, int64_t{piece.stored.value_dim} * layout.value_width);
@@ -87,27 +129,94 @@ bool CpuAttention::PageIsRead(const Call& call, const Piece& piece, int64_t page
   return false;
 }
 
-// The queries that `rows` packed rows of a block meet the keys of a piece with.
-CpuAttention::Rows CpuAttention::RowsFor(const Call& call, const Piece& piece,
-                                         const Scratch& scratch, int64_t rows) const {
-  const int64_t steps = call.layout.key_steps;
-  const float* exact =
-      call.bf16_rows ? scratch.exact_queries : reinterpret_cast<const float*>(scratch.queries);
+CpuAttention::Rows CpuAttention::RowsFor(const Call& call, const Piece& piece, PageSource source,
+                                         const Scratch& scratch) const {
+  const int64_t steps = call.layout.key_steps, float_bytes = sizeof(float);
   if (piece.absorbed) {
-    Absorb(call, piece, exact, rows, scratch);
     const int64_t width = PadFloats(piece.stored.key_dim);
-    return {reinterpret_cast<const char*>(scratch.latent_queries), width,
-            width * int64_t{sizeof(float)}};
+    return {reinterpret_cast<const char*>(scratch.latent_queries), width, width * float_bytes};
   }
-  if (piece.keys == PageSource::kTile) {
-    return {reinterpret_cast<const char*>(exact), steps, steps * int64_t{sizeof(float)}};
+  if (source == PageSource::kPlain || !call.bf16_rows) {
+    return {scratch.queries, steps, steps * call.QueryBytes()};
   }
-  return {scratch.queries, steps, steps * call.QueryBytes()};
+  return {reinterpret_cast<const char*>(scratch.exact_queries), steps, steps * float_bytes};
+}
+
+PageSource CpuAttention::KeySource(const Piece& piece, int64_t page) const {
+  if (piece.keys != PageSource::kCodes) return piece.keys;
+  const int64_t coded = piece.segment->keys.entries;
+  if ((page + 1) * kEntries <= coded) return PageSource::kCodes;
+  return page * kEntries < coded || piece.tail_tile ? PageSource::kTile : PageSource::kPlain;
+}
+
+void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page, const void* next,
+                             int64_t row, int rows, const Scratch& scratch, float* scores,
+                             int64_t stride) const {
+  const KvSegment& segment = *piece.segment;
+  const PageSource source = KeySource(piece, page);
+  const Rows queries = RowsFor(call, piece, source, scratch);
+  const char* a = queries.data + row * queries.row_bytes;
+  if (source == PageSource::kPlain) {
+    MultiplyPage(call, segment.key_pages[page], next, piece.stored.key_steps, kPanelWidth, a,
+                 queries.stride, rows, false, scores, stride, scratch.page);
+  } else if (source == PageSource::kCodes) {
+    PrefetchCodes(segment.keys, *piece.key_plan, page + 1);
+    MultiplyCodes(call, *piece.key_plan, segment.keys.pages.codes[page],
+                  reinterpret_cast<const float*>(a), queries.stride, rows, false, scores, stride,
+                  scratch);
+  } else {
+    const float* tile = KeyTile(call, piece, page, scratch);
+    const int steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
+    kernels_.product[static_cast<int>(DType::kF32)](
+        {a, queries.stride, rows, tile, tile, steps, kPanelWidth, scores, stride, false});
+  }
+}
+
+// Rows times a page of codes. Each group's scales go into the rows, its zeros into a constant.
+void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page,
+                                 const float* a, int64_t a_stride, int rows, bool accumulate,
+                                 float* out, int64_t out_stride, const Scratch& scratch) const {
+  const CodedLayout& layout = plan.codec.layout;
+  const auto* bytes = static_cast<const char*>(page);
+  const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
+  const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
+  const int bf16 = call.bf16_rows ? 1 : 0;
+  const int64_t group_bytes = int64_t{rows} * layout.steps * (call.bf16_rows ? 2 : 4);
+  auto* folded = reinterpret_cast<char*>(scratch.folded);
+  for (int g = 0; g < layout.groups; ++g) {
+    kernels_.fold[bf16]({scales + g * layout.scale_stride,
+                         layout.zero_offset == 0 ? nullptr : zeros + g * layout.scale_stride,
+                         layout.steps, plan.middle, a, a_stride, rows, folded + g * group_bytes,
+                         layout.steps, scratch.constants + g * rows});
+  }
+  CodedProductArgs args = {};
+  args.codes = page;
+  args.top_codes = bytes + layout.high_offset;
+  args.pairs = layout.steps / 2;
+  args.vectors = layout.vectors;
+  args.table = plan.table;
+  args.bf16_table = plan.bf16_table;
+  args.a_stride = layout.steps;
+  args.rows = rows;
+  args.out_stride = out_stride;
+  args.accumulate = accumulate;
+  for (int first = 0; first < layout.vectors; first += 4) {
+    args.first_vector = first;
+    for (int v = 0; v < 4; ++v) {
+      const int g = (first + v) * kCodeLanes / layout.group;
+      args.a[v] = folded + g * group_bytes;
+      args.constants[v] = scratch.constants + g * rows;
+    }
+    args.out = out + first * kCodeLanes;
+    kernels_.coded_product[bf16][layout.bits - 2](args);
+  }
 }
 
 // Keys that are not rotated are never rebuilt: q . (B l) = (B^T q) . l.
-void CpuAttention::Absorb(const Call& call, const Piece& piece, const float* queries, int64_t rows,
+void CpuAttention::Absorb(const Call& call, const Piece& piece, int64_t rows,
                           const Scratch& scratch) const {
+  const float* queries =
+      call.bf16_rows ? scratch.exact_queries : reinterpret_cast<const float*>(scratch.queries);
   const Tensor& basis = piece.segment->key_basis;
   const int dim = call.layout.key_dim, latent = piece.stored.key_dim;
   const int width = static_cast<int>(PadFloats(latent));
@@ -166,7 +275,7 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
     ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.stored_tile);
     return scratch.stored_tile;
   }
-  DecodeTile(codec_kernels_, *piece.key_plan, PageOf(segment.keys.pages, page),
+  DecodeTile(codec_kernels_, piece.key_plan->codec, PageOf(segment.keys.pages, page),
              scratch.stored_tile);
   if (coded < held) {
     ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.tail_tile);
@@ -185,9 +294,9 @@ const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t
   if ((page + 1) * kEntries < piece.entries.end) {
     const KvSegment& segment = *piece.segment;
     if ((page + 1) * kEntries < segment.keys.entries) {
-      Prefetch(segment.keys.pages.codes[page + 1], piece.key_plan->layout.bytes);
+      Prefetch(segment.keys.pages.codes[page + 1], piece.key_plan->codec.layout.bytes);
     } else {
-      Prefetch(segment.key_pages[page + 1], piece.stored.KeyBytes());
+      Prefetch(PageAt(segment.key_pages, page + 1), piece.stored.KeyBytes());
     }
   }
   const float* stored = StoredKeys(call, piece, page, scratch);
@@ -275,10 +384,10 @@ const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64
   const int64_t coded = segment.values.entries - page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
   if (coded > kEntries && (page + 1) * kEntries < piece.entries.end) {
-    Prefetch(segment.values.pages.codes[page + 1], piece.value_plan->layout.bytes);
+    Prefetch(segment.values.pages.codes[page + 1], piece.value_plan->codec.layout.bytes);
   }
   if (coded > 0) {
-    DecodeTile(codec_kernels_, *piece.value_plan, PageOf(segment.values.pages, page),
+    DecodeTile(codec_kernels_, piece.value_plan->codec, PageOf(segment.values.pages, page),
                scratch.value_tile);
   }
   if (coded < held) {

@@ -229,19 +229,28 @@ std::vector<Scene> Scenes() {
 // Scores err by the rounding of their dot products, and an error of a score is a relative error of
 // its probability.
 constexpr double kScoreBound = 4e-4;
+// Queries are rounded to bf16 after the scales of codes are folded in: probabilities that are not
+// near 0 or 1 are off by a few percent where scores reach 60, and a score by 2^-8 of itself at
+// most.
+constexpr double kCodedBf16Bound = 1e-2;
 
 void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults& want) {
+  const bool coded = std::any_of(scene.heads[0].begin(), scene.heads[0].end(),
+                                 [](const SegmentSpec& s) { return s.key_codec.has_value(); });
+  const double bound = coded && scene.dtype == DType::kBF16 ? kCodedBf16Bound : kScoreBound;
   float largest = 0;
   for (const float v : want.out) largest = std::max(largest, std::abs(v));
   // bf16 weights: each is off by 2^-9 of itself at most, and they sum to 1; outliers of single
   // values are 20 times larger than what they average to.
   const double weight = scene.dtype == DType::kBF16 ? 20.0 / 512 : 0;
-  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * kScoreBound)));
-  EXPECT_TRUE(AllWithin(got.lse, want.lse, 2 * kScoreBound));
-  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * kScoreBound));
-  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * kScoreBound));
+  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * bound)));
+  double highest = 0;
+  for (const float v : want.lse) highest = std::max(highest, std::abs(double{v}));
+  EXPECT_TRUE(AllWithin(got.lse, want.lse, bound == kScoreBound ? 2 * bound : highest / 256));
+  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * bound));
+  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * bound));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * kScoreBound)) << "reduction " << i;
+    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * bound)) << "reduction " << i;
   }
   // A probability on the threshold may fall on either side.
   int64_t differing = 0;
