@@ -5,10 +5,8 @@
 #include <cstring>
 
 #include "cpu/attention_schedule.h"
-#include "cpu/cpu.h"
 
-namespace kvgauge {
-namespace attention_schedule {
+namespace kvgauge::attention_schedule {
 namespace {
 
 // Hands out aligned parts of one allocation; from null it only counts.
@@ -133,14 +131,13 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor&
 // Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                              const Scratch& scratch) const {
-  const KvSegment& segment = *piece.segment;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
   for (int64_t p = page_begin; p < page_end; ++p) {
     if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const void* next = p + 1 < page_end ? PageAt(segment.key_pages, p + 1)
-                                        : PageAt(segment.value_pages, page_begin);
+    const Next next =
+        p + 1 < page_end ? NextKeys(call, piece, p + 1) : NextValues(call, piece, page_begin);
     ScorePage(call, piece, p, next, row, static_cast<int>((seeing.end - seeing.begin) * call.group),
               scratch, scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan);
   }
@@ -197,13 +194,20 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
     const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
     float* out = values + row * out_stride;
+    // After the last page of a span come the keys of the next one.
+    Next next;
+    if (p + 1 < page_end) {
+      next = NextValues(call, piece, p + 1);
+    } else if ((p + 1) * kEntries < piece.entries.end) {
+      next = NextKeys(call, piece, p + 1);
+    }
     if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
-      PrefetchCodes(segment.values, *piece.value_plan, p + 1);
-      MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], scratch.scores + weight,
-                    kSpan, rows, true, out, out_stride, scratch);
+      MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
+                    scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);
       continue;
     }
     if (!plain) {
+      Fetch(next);
       const float* tile = ValueTile(call, piece, p, scratch);
       kernels_.product[static_cast<int>(DType::kF32)]({scratch.scores + weight, kSpan, rows, tile,
                                                        tile, kEntries, stored.value_width, out,
@@ -213,15 +217,11 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
                                    : scratch.scores + weight;
     const char* page = static_cast<const char*>(segment.value_pages[p]);
-    // After the last page of a span come the keys of the next one.
-    const void* next_page = p + 1 < page_end ? segment.value_pages[p + 1]
-                            : (p + 1) * kEntries < piece.entries.end
-                                ? PageAt(segment.key_pages, p + 1)
-                                : nullptr;
+
     const int panels = stored.ValuePanels();
     for (int g = 0; g < panels; ++g) {
       MultiplyPage(call, page + stored.PanelOffset(g),
-                   g + 1 < panels ? page + stored.PanelOffset(g + 1) : next_page, kEntries,
+                   g + 1 < panels ? page + stored.PanelOffset(g + 1) : next.data, kEntries,
                    stored.PanelDims(g), a, kSpan, rows, true, out + g * kPanelWidth, out_stride,
                    scratch.page);
     }
@@ -424,112 +424,4 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   }
 }
 
-void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                                 Tensor lse_a) {
-  const int64_t dim = out_a.shape[1];
-  for (int64_t i = 0; i < out_a.shape[0]; ++i) {
-    float& a = lse_a.f32()[i * lse_a.stride[0]];
-    const float b = lse_b.f32()[i * lse_b.stride[0]];
-    if (b == kNothing) continue;
-    float* values = out_a.f32() + i * out_a.stride[0];
-    const float* other = out_b.f32() + i * out_b.stride[0];
-    if (a == kNothing) {
-      a = b;
-      std::copy(other, other + dim, values);
-      continue;
-    }
-    const double max = std::max(a, b);
-    const double fall_a = std::exp(a - max), fall_b = std::exp(b - max), sum = fall_a + fall_b;
-    const float share_a = static_cast<float>(fall_a / sum);
-    const float share_b = static_cast<float>(fall_b / sum);
-    for (int64_t c = 0; c < dim; ++c) values[c] = share_a * values[c] + share_b * other[c];
-    a = static_cast<float>(max + std::log(sum));
-  }
-}
-
-void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                             std::span<const KvTarget> heads) {
-  const PageLayout layout(format);
-  const int64_t n = keys.shape[0], kv_heads = std::ssize(heads);
-  // Targets may start anywhere in a page, so some meet one page fewer.
-  const int64_t pages = (n + kEntries - 2) / kEntries + 1;
-  const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
-  const int workers = volume < kParallelWrites ? 1 : threads_;
-#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
-  for (int64_t u = 0; u < pages * kv_heads; ++u) {
-    const int64_t h = u / pages, first_entry = heads[h].first_entry;
-    const int64_t p = first_entry / kEntries + u % pages;
-    const int64_t from = std::max(first_entry, p * kEntries);
-    const int64_t to = std::min(first_entry + n, (p + 1) * kEntries);
-    if (from >= to) continue;
-    const int begin = static_cast<int>(from - p * kEntries);
-    const int end = static_cast<int>(to - p * kEntries);
-    const int64_t row = from - first_entry;
-    WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
-              keys.stride[0], begin, end, heads[h].key_pages[p]);
-    if (values.empty()) continue;
-    WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
-                values.stride[0], begin, end, heads[h].value_pages[p]);
-  }
-}
-
-void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
-                            Tensor keys, Tensor values) {
-  const PageLayout layout(format);
-  const int64_t end_entry = first_entry + (keys.empty() ? values : keys).shape[0];
-  for (int64_t from = first_entry; from < end_entry;) {
-    const int64_t p = from / kEntries, to = std::min(end_entry, (p + 1) * kEntries);
-    const int begin = static_cast<int>(from - p * kEntries);
-    const int end = static_cast<int>(to - p * kEntries);
-    const int64_t row = from - first_entry;
-    if (!keys.empty()) {
-      ReadKeys(layout, segment.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
-               keys.stride[0]);
-    }
-    if (!values.empty()) {
-      ReadValues(layout, segment.value_pages[p], begin, end, values.f32() + row * values.stride[0],
-                 values.stride[0]);
-    }
-    from = to;
-  }
-}
-
-}  // namespace attention_schedule
-
-namespace {
-
-const CodecKernels& CodecKernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return Avx512CodecKernels();
-  if (isa == Isa::kAvx2) return Avx2CodecKernels();
-#endif
-  (void)isa;
-  return PortableCodecKernels();
-}
-
-const AttentionKernels& KernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  switch (isa) {
-    case Isa::kAvx2:
-      return Avx2AttentionKernels();
-    case Isa::kAvx512:
-      return Avx512AttentionKernels();
-    case Isa::kAvx512Bf16:
-    case Isa::kAmx:
-      return Avx512Bf16AttentionKernels();
-    case Isa::kPortable:
-      break;
-  }
-#endif
-  (void)isa;
-  return PortableAttentionKernels();
-}
-
-}  // namespace
-
-std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), CodecKernelsFor(isa),
-                                                            threads);
-}
-
-}  // namespace kvgauge
+}  // namespace kvgauge::attention_schedule

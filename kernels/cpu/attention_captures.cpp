@@ -193,7 +193,7 @@ void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page
     from_row.queries += r * call.layout.key_steps * call.QueryBytes();
     if (call.exact_rows) from_row.exact_queries += r * call.layout.key_steps;
     if (piece.absorbed) Absorb(call, piece, count, from_row);
-    ScorePage(call, piece, page, nullptr, 0, count, from_row, scratch.scores, kPanelWidth);
+    ScorePage(call, piece, page, {}, 0, count, from_row, scratch.scores, kPanelWidth);
     ColumnRow rows[kColumnRows];
     args.rows = rows;
     args.count = count;

@@ -120,6 +120,8 @@ struct CodedProductArgs {
   int64_t a_stride;
   int rows;
   const float* constants[4];
+  const char* next;  // what is wanted next, prefetched meanwhile; or null
+  int64_t next_bytes;
   float* out;
   int64_t out_stride;
   bool accumulate;

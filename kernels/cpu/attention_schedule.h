@@ -36,11 +36,6 @@ inline constexpr int64_t kThreadWork = 1
                                        << 17;  // multiply-adds that outweigh waking one more thread
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Of a list that is absent where all its pages are coded.
-inline const void* PageAt(void* const* pages, int64_t page) {
-  return pages == nullptr ? nullptr : pages[page];
-}
-
 struct Range {
   int64_t begin = 0, end = 0;
   bool empty() const { return begin >= end; }
@@ -270,10 +265,18 @@ class CpuAttention final : public AttentionOps {
                     int64_t out_stride, float* expanded) const;
   void PackBlock(const Call& call, const Block& block, const Tensor& q,
                  const Scratch& scratch) const;
+  // What is multiplied after a page, for it to be fetched meanwhile: null where that is not known.
+  struct Next {
+    const void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  static void Fetch(const Next& next);
+  static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
+  static Next NextValues(const Call& call, const Piece& piece, int64_t page);
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                  const Scratch& scratch) const;
   // Raw products of rows with the keys of one page; rows begin at scratch's.
-  void ScorePage(const Call& call, const Piece& piece, int64_t page, const void* next, int64_t row,
+  void ScorePage(const Call& call, const Piece& piece, int64_t page, const Next& next, int64_t row,
                  int rows, const Scratch& scratch, float* scores, int64_t stride) const;
   void AttendSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                   const Scratch& scratch, SoftmaxState* parts, float* values) const;
@@ -294,10 +297,10 @@ class CpuAttention final : public AttentionOps {
   ScoreExtras ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
                        const Scratch& scratch, const float** value_scale) const;
   PageSource KeySource(const Piece& piece, int64_t page) const;
-  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const float* a,
-                     int64_t a_stride, int rows, bool accumulate, float* out, int64_t out_stride,
-                     const Scratch& scratch) const;
-  static void PrefetchCodes(const KvCoded& stream, const StreamPlan& plan, int64_t page);
+  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& next,
+                     const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
+                     int64_t out_stride, const Scratch& scratch) const;
+
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
   const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,

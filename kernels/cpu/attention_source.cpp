@@ -12,12 +12,6 @@ int64_t PadFloats(int64_t count) {
   return (count + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
 }
 
-void Prefetch(const void* page, int64_t bytes) {
-  for (int64_t i = 0; page != nullptr && i < bytes; i += 64) {
-    __builtin_prefetch(static_cast<const char*>(page) + i, 0, 2);
-  }
-}
-
 }  // namespace
 
 StreamPlan::StreamPlan(const KvCodec& kv_codec) : codec(kv_codec), fused(false), middle(0) {
@@ -38,10 +32,28 @@ StreamPlan::StreamPlan(const KvCodec& kv_codec) : codec(kv_codec), fused(false),
   for (int i = 0; i < 32; ++i) bf16_table[i] = F32ToBf16(table[i % 16]);
 }
 
-void CpuAttention::PrefetchCodes(const KvCoded& stream, const StreamPlan& plan, int64_t page) {
-  if ((page + 1) * kEntries <= stream.entries) {
-    Prefetch(stream.pages.codes[page], plan.codec.layout.bytes);
+void CpuAttention::Fetch(const Next& next) {
+  for (int64_t i = 0; i < next.bytes; i += 64) {
+    __builtin_prefetch(static_cast<const char*>(next.data) + i, 0, 2);
   }
+}
+
+CpuAttention::Next CpuAttention::NextKeys(const Call& call, const Piece& piece, int64_t page) {
+  const KvSegment& segment = *piece.segment;
+  if (!PageIsRead(call, piece, page)) return {};
+  if (page * kEntries < segment.keys.entries) {
+    return {segment.keys.pages.codes[page], piece.key_plan->codec.layout.bytes};
+  }
+  return {segment.key_pages[page], piece.stored.KeyBytes()};
+}
+
+CpuAttention::Next CpuAttention::NextValues(const Call& call, const Piece& piece, int64_t page) {
+  const KvSegment& segment = *piece.segment;
+  if (segment.values_in_keys || !PageIsRead(call, piece, page)) return {};
+  if (page * kEntries < segment.values.entries) {
+    return {segment.values.pages.codes[page], piece.value_plan->codec.layout.bytes};
+  }
+  return {segment.value_pages[page], piece.stored.ValueBytes()};
 }
 
 Piece CpuAttention::Call::MakePiece(const KvSegment& segment) const {
@@ -149,7 +161,7 @@ PageSource CpuAttention::KeySource(const Piece& piece, int64_t page) const {
   return page * kEntries < coded || piece.tail_tile ? PageSource::kTile : PageSource::kPlain;
 }
 
-void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page, const void* next,
+void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page, const Next& next,
                              int64_t row, int rows, const Scratch& scratch, float* scores,
                              int64_t stride) const {
   const KvSegment& segment = *piece.segment;
@@ -157,14 +169,14 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
   const Rows queries = RowsFor(call, piece, source, scratch);
   const char* a = queries.data + row * queries.row_bytes;
   if (source == PageSource::kPlain) {
-    MultiplyPage(call, segment.key_pages[page], next, piece.stored.key_steps, kPanelWidth, a,
+    MultiplyPage(call, segment.key_pages[page], next.data, piece.stored.key_steps, kPanelWidth, a,
                  queries.stride, rows, false, scores, stride, scratch.page);
   } else if (source == PageSource::kCodes) {
-    PrefetchCodes(segment.keys, *piece.key_plan, page + 1);
-    MultiplyCodes(call, *piece.key_plan, segment.keys.pages.codes[page],
+    MultiplyCodes(call, *piece.key_plan, segment.keys.pages.codes[page], next,
                   reinterpret_cast<const float*>(a), queries.stride, rows, false, scores, stride,
                   scratch);
   } else {
+    Fetch(next);
     const float* tile = KeyTile(call, piece, page, scratch);
     const int steps = piece.absorbed ? piece.stored.key_dim : call.layout.key_dim;
     kernels_.product[static_cast<int>(DType::kF32)](
@@ -174,8 +186,9 @@ void CpuAttention::ScorePage(const Call& call, const Piece& piece, int64_t page,
 
 // Rows times a page of codes. Each group's scales go into the rows, its zeros into a constant.
 void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page,
-                                 const float* a, int64_t a_stride, int rows, bool accumulate,
-                                 float* out, int64_t out_stride, const Scratch& scratch) const {
+                                 const Next& next, const float* a, int64_t a_stride, int rows,
+                                 bool accumulate, float* out, int64_t out_stride,
+                                 const Scratch& scratch) const {
   const CodedLayout& layout = plan.codec.layout;
   const auto* bytes = static_cast<const char*>(page);
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
@@ -202,6 +215,11 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
   args.accumulate = accumulate;
   for (int first = 0; first < layout.vectors; first += 4) {
     args.first_vector = first;
+    // Each strip fetches its share of what comes next.
+    const int64_t begin = next.bytes * first / layout.vectors / 64 * 64;
+    const int64_t end = next.bytes * (first + 4) / layout.vectors / 64 * 64;
+    args.next = static_cast<const char*>(next.data) + begin;
+    args.next_bytes = end - begin;
     for (int v = 0; v < 4; ++v) {
       const int g = (first + v) * kCodeLanes / layout.group;
       args.a[v] = folded + g * group_bytes;
@@ -291,14 +309,6 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
 // Keys as queries meet them: [key_dim][64], or [stored key dim][64] for absorbed queries.
 const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
                                    const Scratch& scratch) const {
-  if ((page + 1) * kEntries < piece.entries.end) {
-    const KvSegment& segment = *piece.segment;
-    if ((page + 1) * kEntries < segment.keys.entries) {
-      Prefetch(segment.keys.pages.codes[page + 1], piece.key_plan->codec.layout.bytes);
-    } else {
-      Prefetch(PageAt(segment.key_pages, page + 1), piece.stored.KeyBytes());
-    }
-  }
   const float* stored = StoredKeys(call, piece, page, scratch);
   if (piece.absorbed) return stored;
   const Tensor& basis = piece.segment->key_basis;
@@ -383,9 +393,7 @@ const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64
   }
   const int64_t coded = segment.values.entries - page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
-  if (coded > kEntries && (page + 1) * kEntries < piece.entries.end) {
-    Prefetch(segment.values.pages.codes[page + 1], piece.value_plan->codec.layout.bytes);
-  }
+
   if (coded > 0) {
     DecodeTile(codec_kernels_, piece.value_plan->codec, PageOf(segment.values.pages, page),
                scratch.value_tile);

@@ -17,6 +17,16 @@
 
 namespace kvgauge {
 
+// RandomValues, drawn once: the generator takes longer than what is tested with its numbers.
+inline std::vector<float> SceneValues(int64_t count, uint64_t seed, float scale = 1.0f) {
+  static const std::vector<float> pool = RandomValues(1 << 17, 5);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * pool[(i + seed * 7919 + i / pool.size()) % pool.size()];
+  }
+  return values;
+}
+
 enum class Turned { kNo, kStraight, kScattered };
 enum class Mask { kNone, kOnes, kSome };
 
@@ -44,6 +54,7 @@ struct Scene {
   RopeLayout rope = RopeLayout::kHalf;
   int64_t rope_pairs = 0;
   std::vector<std::vector<SegmentSpec>> heads;
+  float query_size = 0.7f;
   uint64_t seed = 1;
 
   int64_t kv_heads() const { return std::ssize(heads); }
@@ -68,7 +79,7 @@ struct Scene {
     return shape;
   }
   std::vector<float> Queries() const {
-    return RandomValues(rows * query_heads() * key_dim, seed, 0.7f);
+    return SceneValues(rows * query_heads() * key_dim, seed, query_size);
   }
 };
 
@@ -123,8 +134,8 @@ class SceneCache {
       segment.value_basis = Basis(format.value_dim, spec.value_rank, seed + 6);
       format.value_dim = spec.value_rank;
     }
-    const std::vector<float> keys = RandomValues(n * format.key_dim, seed, 0.7f);
-    const std::vector<float> values = RandomValues(n * format.value_dim, seed + 1);
+    const std::vector<float> keys = SceneValues(n * format.key_dim, seed, 0.7f);
+    const std::vector<float> values = SceneValues(n * format.value_dim, seed + 1);
     const Tensor key_rows = View(keys, {n, 1, format.key_dim});
     const Tensor value_rows = View(values, {n, 1, format.value_dim});
     segment.values_in_keys = spec.values_in_keys;
@@ -203,7 +214,7 @@ class SceneCache {
   }
 
   Tensor Basis(int64_t dim, int64_t rank, uint64_t seed) {
-    floats_.push_back(RandomValues(dim * rank, seed, 1.0f / std::sqrt(static_cast<float>(rank))));
+    floats_.push_back(SceneValues(dim * rank, seed, 1.0f / std::sqrt(static_cast<float>(rank))));
     return View(floats_.back(), {dim, rank});
   }
   const float* Floats(int64_t count, uint64_t seed) {
@@ -281,7 +292,7 @@ inline SceneResults RunScene(AttentionOps& ops, CodecOps& codecs, const Scene& s
   ops.Attend(shape, {&item, 1}, q, MakeFilled(r.out, {rows, heads, scene.value_dim}),
              {lse, MakeFilled(r.entropy, {heads, rows})});
   ops.WindowProbabilities(shape, item, q, lse, MakeFilled(r.window, {heads, rows, columns}));
-  const std::vector<float> weights = RandomValues(rows, scene.seed + 3);
+  const std::vector<float> weights = SceneValues(rows, scene.seed + 3);
   constexpr ColumnReduction kKinds[] = {ColumnReduction::kSum, ColumnReduction::kSumSquares,
                                         ColumnReduction::kMax, ColumnReduction::kCountAbove};
   for (int i = 0; i < 4; ++i) {
