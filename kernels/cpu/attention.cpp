@@ -209,9 +209,14 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     if (!plain) {
       Fetch(next);
       const float* tile = ValueTile(call, piece, p, scratch);
-      kernels_.product[static_cast<int>(DType::kF32)]({scratch.scores + weight, kSpan, rows, tile,
-                                                       tile, kEntries, stored.value_width, out,
-                                                       out_stride, true});
+      const int panels = segment.values_in_keys ? stored.ValuePanels() : 1;
+      for (int g = 0; g < panels; ++g) {
+        const float* panel = tile + g * kPanelWidth * kEntries;
+        kernels_.product[static_cast<int>(DType::kF32)](
+            {scratch.scores + weight, kSpan, rows, panel, panel, kEntries,
+             panels > 1 ? stored.PanelDims(g) : stored.value_width, out + g * kPanelWidth,
+             out_stride, true});
+      }
       continue;
     }
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)

@@ -308,7 +308,7 @@ class CpuAttention final : public AttentionOps {
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
                        const Scratch& scratch) const;
   void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;
-  void TurnKeys(const Piece& piece, const float* keys, float* tile) const;
+  static void TurnKeys(const float* keys, int dims, int width, float* panel);
   void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
                     const Scratch& scratch) const;
   const float* ValueTile(const Call& call, const Piece& piece, int64_t page,

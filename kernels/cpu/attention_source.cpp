@@ -352,18 +352,36 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
   }
 }
 
-// Values that are the first numbers of stored keys.
-void CpuAttention::TurnKeys(const Piece& piece, const float* keys, float* tile) const {
-  const int width = piece.stored.value_width, dim = piece.stored.value_dim;
-  constexpr int kSide = 16;  // square by square, so that both sides stay in the cache
-  for (int d = 0; d < width; d += kSide) {
-    for (int e = 0; e < kEntries; e += kSide) {
-      for (int i = 0; i < kSide; ++i) {
-        float* out = tile + int64_t{e + i} * width + d;
-        for (int k = 0; k < kSide; ++k) {
-          out[k] = d + k < dim ? keys[int64_t{d + k} * kPanelWidth + e + i] : 0.0f;
-        }
-      }
+// The first `dims` numbers of keys [dims][64] become a panel [64][width], in squares of four.
+void CpuAttention::TurnKeys(const float* keys, int dims, int width, float* panel) {
+  using Four [[gnu::vector_size(16)]] = float;
+  int d = 0;
+  for (; d + 4 <= dims; d += 4) {
+    const float* in = keys + d * kPanelWidth;
+    float* out = panel + d;
+    for (int e = 0; e < kEntries; e += 4, in += 4, out += 4 * width) {
+      Four a, b, c, f;
+      std::memcpy(&a, in, sizeof a);
+      std::memcpy(&b, in + kPanelWidth, sizeof b);
+      std::memcpy(&c, in + 2 * kPanelWidth, sizeof c);
+      std::memcpy(&f, in + 3 * kPanelWidth, sizeof f);
+      const Four low_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+      const Four high_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      const Four low_cf = __builtin_shufflevector(c, f, 0, 4, 1, 5);
+      const Four high_cf = __builtin_shufflevector(c, f, 2, 6, 3, 7);
+      a = __builtin_shufflevector(low_ab, low_cf, 0, 1, 4, 5);
+      b = __builtin_shufflevector(low_ab, low_cf, 2, 3, 6, 7);
+      c = __builtin_shufflevector(high_ab, high_cf, 0, 1, 4, 5);
+      f = __builtin_shufflevector(high_ab, high_cf, 2, 3, 6, 7);
+      std::memcpy(out, &a, sizeof a);
+      std::memcpy(out + width, &b, sizeof b);
+      std::memcpy(out + 2 * width, &c, sizeof c);
+      std::memcpy(out + 3 * width, &f, sizeof f);
+    }
+  }
+  for (; d < width; ++d) {
+    for (int e = 0; e < kEntries; ++e) {
+      panel[e * width + d] = d < dims ? keys[d * kPanelWidth + e] : 0.0f;
     }
   }
 }
@@ -383,12 +401,18 @@ void CpuAttention::StoredValues(const Call& call, const Piece& piece, int64_t pa
   }
 }
 
-// Values as stored: [64][stored value width].
+// Values as stored: [64][stored value width], or, where they live in the keys, panels of it.
 const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64_t page,
                                      const Scratch& scratch) const {
   const KvSegment& segment = *piece.segment;
   if (segment.values_in_keys) {
-    TurnKeys(piece, StoredKeys(call, piece, page, scratch), scratch.value_tile);
+    // In panels: rows of a whole entry would all fall into the same few sets of the cache.
+    const float* keys = StoredKeys(call, piece, page, scratch);
+    for (int g = 0; g < piece.stored.ValuePanels(); ++g) {
+      const int64_t at = int64_t{g} * kPanelWidth * kEntries;
+      TurnKeys(keys + at, std::min(kPanelWidth, piece.stored.value_dim - g * kPanelWidth),
+               piece.stored.PanelDims(g), scratch.value_tile + at);
+    }
     return scratch.value_tile;
   }
   const int64_t coded = segment.values.entries - page * kEntries;
