@@ -136,8 +136,8 @@ void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& 
     if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const Next next =
-        p + 1 < page_end ? NextKeys(call, piece, p + 1) : NextValues(call, piece, page_begin);
+    const int64_t ahead = piece.keys == PageSource::kCodes ? kCodesAhead : 1;
+    const Next next = NextOf(call, piece, span, p - page_begin + ahead);
     ScorePage(call, piece, p, next, row, static_cast<int>((seeing.end - seeing.begin) * call.group),
               scratch, scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan);
   }
@@ -194,13 +194,8 @@ void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& 
     const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
     const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
     float* out = values + row * out_stride;
-    // After the last page of a span come the keys of the next one.
-    Next next;
-    if (p + 1 < page_end) {
-      next = NextValues(call, piece, p + 1);
-    } else if ((p + 1) * kEntries < piece.entries.end) {
-      next = NextKeys(call, piece, p + 1);
-    }
+    const int64_t ahead = piece.values == PageSource::kCodes ? kCodesAhead : 1;
+    const Next next = NextOf(call, piece, span, page_end - page_begin + p - page_begin + ahead);
     if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
       MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
                     scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);

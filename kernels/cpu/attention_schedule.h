@@ -34,6 +34,8 @@ inline constexpr int64_t kParallelWrites =
     16384;  // values; fewer are written by the calling thread
 inline constexpr int64_t kThreadWork = 1
                                        << 17;  // multiply-adds that outweigh waking one more thread
+// Pages of codes are fetched so many pages ahead: one takes less time than memory takes to answer.
+inline constexpr int64_t kCodesAhead = 2;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Range {
@@ -271,6 +273,8 @@ class CpuAttention final : public AttentionOps {
     int64_t bytes = 0;
   };
   static void Fetch(const Next& next);
+  // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
+  static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
   static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
   static Next NextValues(const Call& call, const Piece& piece, int64_t page);
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,

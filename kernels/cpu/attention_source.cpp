@@ -38,6 +38,15 @@ void CpuAttention::Fetch(const Next& next) {
   }
 }
 
+CpuAttention::Next CpuAttention::NextOf(const Call& call, const Piece& piece, int64_t span,
+                                        int64_t index) {
+  const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
+  if (index < pages) return NextKeys(call, piece, begin + index);
+  if (index < 2 * pages) return NextValues(call, piece, begin + index - pages);
+  const int64_t page = begin + index - pages;
+  return page * kEntries < piece.entries.end ? NextKeys(call, piece, page) : Next{};
+}
+
 CpuAttention::Next CpuAttention::NextKeys(const Call& call, const Piece& piece, int64_t page) {
   const KvSegment& segment = *piece.segment;
   if (!PageIsRead(call, piece, page)) return {};
