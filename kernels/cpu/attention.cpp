@@ -5,10 +5,8 @@
 #include <cstring>
 
 #include "cpu/attention_schedule.h"
-#include "cpu/cpu.h"
 
-namespace kvgauge {
-namespace attention_schedule {
+namespace kvgauge::attention_schedule {
 namespace {
 
 // Hands out aligned parts of one allocation; from null it only counts.
@@ -37,11 +35,23 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.queries, rows * layout.key_steps * call.QueryBytes());
   arena.Take(s.scores, rows * kSpan);
   arena.Take(s.weights, call.bf16_rows ? rows * kSpan : 0);
-  arena.Take(s.part_values, rows * layout.value_width);
-  arena.Take(s.values, rows * layout.value_width);
-  arena.Take(s.page, int64_t{kEntries} * std::max(layout.key_steps, kPanelWidth));
+  arena.Take(s.part_values, rows * call.value_stride);
+  arena.Take(s.values, rows * call.value_stride);
+  arena.Take(s.page, kEntries * call.page_steps);
   arena.Take(s.parts, rows);
   arena.Take(s.states, rows);
+  arena.Take(s.exact_queries, call.exact_rows ? rows * layout.key_steps : 0);
+  arena.Take(s.latent_queries, rows * call.latent_queries);
+  arena.Take(s.basis, call.basis);
+  arena.Take(s.stored_tile, call.stored_tile);
+  arena.Take(s.tail_tile, call.tail_tile);
+  arena.Take(s.key_tile, call.key_tile);
+  arena.Take(s.value_tile, call.value_tile);
+  arena.Take(s.latent_values, call.latent_values ? rows * call.value_stride : 0);
+  arena.Take(s.latent_states, call.latent_values ? rows : 0);
+  arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
+  arena.Take(s.folded, rows * call.folded);
+  arena.Take(s.constants, rows * call.fold_groups);
   *bytes = arena.used();
   return s;
 }
@@ -60,11 +70,11 @@ Scratch CpuAttention::ScratchOfThread(const Call& call) const {
 }
 
 void CpuAttention::PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
-                               char* packed) const {
+                               bool bf16, char* packed) const {
   const int dim = call.layout.key_dim, steps = call.layout.key_steps;
   for (int64_t r = 0; r < count; ++r) {
     const float* in = rows + r * stride;
-    if (call.bf16_rows) {
+    if (bf16) {
       auto* out = reinterpret_cast<uint16_t*>(packed) + r * steps;
       RoundValues(kernels_, DType::kBF16, in, dim, out);
       if (steps > dim) out[dim] = 0;
@@ -93,6 +103,7 @@ void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void*
                                 bool accumulate, float* out, int64_t out_stride,
                                 float* expanded) const {
   DType dtype = call.layout.dtype;
+  if (next == nullptr) next = panel;
   ProductArgs args = {a, a_stride, rows, panel, next, steps, width, out, out_stride, accumulate};
   if (expanded != nullptr && dtype != DType::kF32 && !call.bf16_rows && rows >= kExpandRows) {
     kernels_.expand[static_cast<int>(dtype)](panel, steps, width, expanded);
@@ -103,32 +114,32 @@ void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void*
 }
 
 void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor& q,
-                             char* packed) const {
+                             const Scratch& scratch) const {
   const int64_t row_bytes = int64_t{call.layout.key_steps} * call.QueryBytes();
   for (int64_t i = 0; i < block.count; ++i) {
     const float* row = q.f32() + (block.item->first_row + block.first + i) * q.stride[0] +
                        int64_t{block.kv_head} * call.group * q.stride[1];
-    PackQueries(call, row, q.stride[1], call.group, packed + i * call.group * row_bytes);
+    PackQueries(call, row, q.stride[1], call.group, call.bf16_rows,
+                scratch.queries + i * call.group * row_bytes);
+    if (!call.exact_rows) continue;
+    PackQueries(
+        call, row, q.stride[1], call.group, false,
+        reinterpret_cast<char*>(scratch.exact_queries + i * call.group * call.layout.key_steps));
   }
 }
 
-// Raw products of a block's rows with the pages of one span that any row sees.
+// Raw products of a block's rows with the pages of one span that any row sees and reads.
 void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                              const Scratch& scratch) const {
-  const PageLayout& layout = call.layout;
-  const KvSegment& segment = *piece.segment;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
-  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   for (int64_t p = page_begin; p < page_end; ++p) {
+    if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const void* next =
-        p + 1 < page_end ? segment.key_pages[p + 1] : segment.value_pages[page_begin];
-    MultiplyPage(call, segment.key_pages[p], next, layout.key_steps, kPanelWidth,
-                 scratch.queries + row * row_bytes, layout.key_steps,
-                 static_cast<int>((seeing.end - seeing.begin) * call.group), false,
-                 scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan,
-                 scratch.page);
+    const int64_t ahead = piece.keys == PageSource::kCodes ? kCodesAhead : 1;
+    const Next next = NextOf(call, piece, span, p - page_begin + ahead);
+    ScorePage(call, piece, p, next, row, static_cast<int>((seeing.end - seeing.begin) * call.group),
+              scratch, scratch.scores + row * kSpan + (p - span * kPagesPerSpan) * kEntries, kSpan);
   }
 }
 
@@ -136,8 +147,6 @@ void CpuAttention::ScoreSpan(const Call& call, const Block& block, const Piece& 
 void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece& piece,
                               int64_t span, const Scratch& scratch, SoftmaxState* parts,
                               float* values) const {
-  const PageLayout& layout = call.layout;
-  const KvSegment& segment = *piece.segment;
   const int64_t span_entry = span * kSpan;
   const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
   ScoreSpan(call, block, piece, span, scratch);
@@ -148,40 +157,72 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
   softmax.scale = call.shape.scale;
   softmax.softcap = call.shape.softcap;
   softmax.entropy = call.entropy;
-  for (int64_t i = 0; i < block.count; ++i) {
-    const Range seen = piece.sight.Entries(i);
-    const auto column = [&](int64_t entry) {
-      return static_cast<int>(std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
-    };
-    softmax.begin = column(seen.begin);
-    softmax.end = std::max(softmax.begin, column(seen.end));
-    for (int64_t r = i * call.group; r < (i + 1) * call.group; ++r) {
+  const bool bf16 = call.bf16_rows && piece.values == PageSource::kPlain;
+  for (int g = 0; g < call.group; ++g) {
+    softmax.extras = ExtrasOf(piece, span_entry, kSpan, g, scratch, &softmax.value_scale);
+    for (int64_t i = 0; i < block.count; ++i) {
+      const Range seen = piece.sight.Entries(i);
+      const auto column = [&](int64_t entry) {
+        return static_cast<int>(
+            std::clamp<int64_t>(entry - span_entry, softmax.first, softmax.last));
+      };
+      softmax.begin = column(seen.begin);
+      softmax.end = std::max(softmax.begin, column(seen.end));
+      const int64_t r = i * call.group + g;
       softmax.scores = scratch.scores + r * kSpan;
-      softmax.weights = call.bf16_rows ? scratch.weights + r * kSpan : nullptr;
+      softmax.weights = bf16 ? scratch.weights + r * kSpan : nullptr;
       parts[r] = kernels_.softmax(softmax);
     }
   }
+  WeighSpan(call, block, piece, span, scratch, values);
+}
 
-  const int64_t rows = block.count * call.group;
-  std::memset(values, 0, sizeof(float) * static_cast<size_t>(rows * layout.value_width));
-  const int panels = layout.ValuePanels();
+// The values of one span, weighted by what the softmax left.
+void CpuAttention::WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
+                             const Scratch& scratch, float* values) const {
+  const PageLayout& stored = piece.stored;
+  const KvSegment& segment = *piece.segment;
+  const bool plain = piece.values == PageSource::kPlain;
+  const int64_t page_begin = piece.PageBegin(span), page_end = piece.PageEnd(span);
+  const int64_t out_stride = call.value_stride;
+  std::memset(values, 0,
+              sizeof(float) * static_cast<size_t>(block.count * call.group * out_stride));
   for (int64_t p = page_begin; p < page_end; ++p) {
+    if (!PageIsRead(call, piece, p)) continue;
     const Range seeing = piece.sight.Rows(p * kEntries, (p + 1) * kEntries, block.count);
     const int64_t row = seeing.begin * call.group;
-    const int64_t weight = row * kSpan + p * kEntries - span_entry;
+    const int rows = static_cast<int>((seeing.end - seeing.begin) * call.group);
+    const int64_t weight = row * kSpan + p * kEntries - span * kSpan;
+    float* out = values + row * out_stride;
+    const int64_t ahead = piece.values == PageSource::kCodes ? kCodesAhead : 1;
+    const Next next = NextOf(call, piece, span, page_end - page_begin + p - page_begin + ahead);
+    if (piece.values == PageSource::kCodes && (p + 1) * kEntries <= segment.values.entries) {
+      MultiplyCodes(call, *piece.value_plan, segment.values.pages.codes[p], next,
+                    scratch.scores + weight, kSpan, rows, true, out, out_stride, scratch);
+      continue;
+    }
+    if (!plain) {
+      Fetch(next);
+      const float* tile = ValueTile(call, piece, p, scratch);
+      const int panels = segment.values_in_keys ? stored.ValuePanels() : 1;
+      for (int g = 0; g < panels; ++g) {
+        const float* panel = tile + g * kPanelWidth * kEntries;
+        kernels_.product[static_cast<int>(DType::kF32)](
+            {scratch.scores + weight, kSpan, rows, panel, panel, kEntries,
+             panels > 1 ? stored.PanelDims(g) : stored.value_width, out + g * kPanelWidth,
+             out_stride, true});
+      }
+      continue;
+    }
     const void* a = call.bf16_rows ? static_cast<const void*>(scratch.weights + weight)
                                    : scratch.scores + weight;
     const char* page = static_cast<const char*>(segment.value_pages[p]);
-    // After the last page of a span come the keys of the next one.
-    const void* next_page = p + 1 < page_end                         ? segment.value_pages[p + 1]
-                            : (p + 1) * kEntries < piece.entries.end ? segment.key_pages[p + 1]
-                                                                     : page;
+
+    const int panels = stored.ValuePanels();
     for (int g = 0; g < panels; ++g) {
-      const char* panel = page + layout.PanelOffset(g);
-      MultiplyPage(call, panel, g + 1 < panels ? page + layout.PanelOffset(g + 1) : next_page,
-                   kEntries, layout.PanelDims(g), a, kSpan,
-                   static_cast<int>((seeing.end - seeing.begin) * call.group), true,
-                   values + row * layout.value_width + g * kPanelWidth, layout.value_width,
+      MultiplyPage(call, page + stored.PanelOffset(g),
+                   g + 1 < panels ? page + stored.PanelOffset(g + 1) : next.data, kEntries,
+                   stored.PanelDims(g), a, kSpan, rows, true, out + g * kPanelWidth, out_stride,
                    scratch.page);
     }
   }
@@ -197,7 +238,7 @@ void CpuAttention::Finish(const Call& call, const Block& block, const SoftmaxSta
     for (int g = 0; g < call.group; ++g) {
       const int64_t head = int64_t{block.kv_head} * call.group + g;
       const SoftmaxState& state = states[i * call.group + g];
-      const float* in = values + (i * call.group + g) * call.layout.value_width;
+      const float* in = values + (i * call.group + g) * call.value_stride;
       float* result = out.f32() + row * out.stride[0] + head * out.stride[1];
       if (state.max == kNothing) {
         std::fill_n(result, call.layout.value_dim, 0.0f);
@@ -221,19 +262,20 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0;
-  PackBlock(call, block, q, scratch.queries);
+  PackBlock(call, block, q, scratch);
   if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
   int64_t at = 0;  // of the piece's first span in the block
   for (int64_t i = 0; i < block.pieces; ++i) {
     const Piece& piece = pieces_[block.first_piece + i];
     const int64_t begin = std::max<int64_t>(0, unit.span_begin - at);
     const int64_t end = std::min(piece.spans, unit.span_end - at);
-    for (int64_t s = begin; s < end; ++s) {
-      AttendSpan(call, block, piece, piece.first_span + s, scratch,
-                 cut ? PartStates(call, block, at + s) : scratch.parts,
-                 cut ? PartValues(call, block, at + s) : scratch.part_values);
-      if (!cut) {
-        MergeRows(call, rows, scratch.parts, scratch.part_values, scratch.states, scratch.values);
+    if (begin < end) {
+      if (piece.absorbed) Absorb(call, piece, rows, scratch);
+      for (int64_t s = begin; s < end; ++s) {
+        AttendSpan(call, block, piece, piece.first_span + s, scratch,
+                   cut ? PartStates(call, block, at + s) : scratch.parts,
+                   cut ? PartValues(call, block, at + s) : scratch.part_values);
+        if (!cut) FoldSpan(call, piece, s, rows, scratch.parts, scratch.part_values, scratch);
       }
     }
     at += piece.spans;
@@ -241,23 +283,46 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
 }
 
-void CpuAttention::MergeRows(const Call& call, int64_t rows, const SoftmaxState* parts,
+void CpuAttention::MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
                              const float* part_values, SoftmaxState* states, float* values) const {
-  const int width = call.layout.value_width;
+  const int64_t stride = call.value_stride;
   for (int64_t r = 0; r < rows; ++r) {
-    kernels_.merge(states[r], values + r * width, parts[r], part_values + r * width, width);
+    kernels_.merge(states[r], values + r * stride, parts[r], part_values + r * stride, width);
   }
+}
+
+// The parts of one span join the running states; latents do when their segment is complete.
+void CpuAttention::FoldSpan(const Call& call, const Piece& piece, int64_t span, int64_t rows,
+                            const SoftmaxState* parts, const float* part_values,
+                            const Scratch& scratch) const {
+  const int width = call.layout.value_width;
+  if (!piece.LatentValues()) {
+    MergeRows(call, rows, width, parts, part_values, scratch.states, scratch.values);
+    return;
+  }
+  if (span == 0) std::fill_n(scratch.latent_states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  MergeRows(call, rows, piece.stored.value_width, parts, part_values, scratch.latent_states,
+            scratch.latent_values);
+  if (span + 1 < piece.spans) return;
+  ExpandValues(call, piece, rows, scratch, scratch.part_values);
+  MergeRows(call, rows, width, scratch.latent_states, scratch.part_values, scratch.states,
+            scratch.values);
 }
 
 void CpuAttention::JoinParts(const Call& call, const Block& block, Tensor out,
                              const AttentionCapture& capture) const {
+  const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
-  SoftmaxState* states = PartStates(call, block, 0);
-  float* values = PartValues(call, block, 0);
-  for (int64_t s = 1; s < block.spans; ++s) {
-    MergeRows(call, rows, PartStates(call, block, s), PartValues(call, block, s), states, values);
+  std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
+  int64_t at = 0;
+  for (int64_t i = 0; i < block.pieces; ++i) {
+    const Piece& piece = pieces_[block.first_piece + i];
+    for (int64_t s = 0; s < piece.spans; ++s, ++at) {
+      FoldSpan(call, piece, s, rows, PartStates(call, block, at), PartValues(call, block, at),
+               scratch);
+    }
   }
-  Finish(call, block, states, values, out, capture);
+  Finish(call, block, scratch.states, scratch.values, out, capture);
 }
 
 Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const KvHead& head,
@@ -266,8 +331,7 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
   for (int64_t s = 0; s < index; ++s) before += head.segments[s].length;
   const int64_t first_position =
       item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
-  Piece piece;
-  piece.segment = &head.segments[index];
+  Piece piece = call.MakePiece(head.segments[index]);
   piece.sight = {first_position + first + 1 - before, piece.segment->length, call.shape.window,
                  piece.segment->positions, item.token_position + first};
   piece.entries = piece.sight.Union(0, count);
@@ -292,7 +356,9 @@ void CpuAttention::CutIntoBlocks(const Call& call, std::span<const AttentionItem
         for (int64_t s = 0; s < item.heads[h].count; ++s) {
           const Piece piece = PieceOf(call, item, item.heads[h], s, first, b.count);
           if (piece.entries.empty()) continue;
-          b.entries += piece.entries.end - piece.entries.begin;
+          for (int64_t p = piece.entries.begin / kEntries; p * kEntries < piece.entries.end; ++p) {
+            b.entries += PageIsRead(call, piece, p) ? kEntries : 0;
+          }
           b.spans += piece.spans;
           ++b.pieces;
           pieces_.push_back(piece);
@@ -330,7 +396,7 @@ int64_t CpuAttention::CutIntoUnits(const Call& call, int workers) {
 
 void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                             const Tensor& q, Tensor out, const AttentionCapture& capture) {
-  Call call(shape, kernels_);
+  Call call(shape, kernels_, items);
   call.entropy = !capture.entropy.empty();
   Prepare(call);
   CutIntoBlocks(call, items);
@@ -339,7 +405,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
   const int64_t kept_rows = CutIntoUnits(call, most_workers);
   part_states_.resize(static_cast<size_t>(kept_rows));
-  part_values_.resize(static_cast<size_t>(kept_rows * call.layout.value_width));
+  part_values_.resize(static_cast<size_t>(kept_rows * call.value_stride));
 
   const int64_t unit_count = std::ssize(units_), block_count = std::ssize(blocks_);
   const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
@@ -358,101 +424,4 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   }
 }
 
-void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                                 Tensor lse_a) {
-  const int64_t dim = out_a.shape[1];
-  for (int64_t i = 0; i < out_a.shape[0]; ++i) {
-    float& a = lse_a.f32()[i * lse_a.stride[0]];
-    const float b = lse_b.f32()[i * lse_b.stride[0]];
-    if (b == kNothing) continue;
-    float* values = out_a.f32() + i * out_a.stride[0];
-    const float* other = out_b.f32() + i * out_b.stride[0];
-    if (a == kNothing) {
-      a = b;
-      std::copy(other, other + dim, values);
-      continue;
-    }
-    const double max = std::max(a, b);
-    const double fall_a = std::exp(a - max), fall_b = std::exp(b - max), sum = fall_a + fall_b;
-    const float share_a = static_cast<float>(fall_a / sum);
-    const float share_b = static_cast<float>(fall_b / sum);
-    for (int64_t c = 0; c < dim; ++c) values[c] = share_a * values[c] + share_b * other[c];
-    a = static_cast<float>(max + std::log(sum));
-  }
-}
-
-void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
-                             std::span<const KvTarget> heads) {
-  const PageLayout layout(format);
-  const int64_t n = keys.shape[0], kv_heads = std::ssize(heads);
-  // Targets may start anywhere in a page, so some meet one page fewer.
-  const int64_t pages = (n + kEntries - 2) / kEntries + 1;
-  const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
-  const int workers = volume < kParallelWrites ? 1 : threads_;
-#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
-  for (int64_t u = 0; u < pages * kv_heads; ++u) {
-    const int64_t h = u / pages, first_entry = heads[h].first_entry;
-    const int64_t p = first_entry / kEntries + u % pages;
-    const int64_t from = std::max(first_entry, p * kEntries);
-    const int64_t to = std::min(first_entry + n, (p + 1) * kEntries);
-    if (from >= to) continue;
-    const int begin = static_cast<int>(from - p * kEntries);
-    const int end = static_cast<int>(to - p * kEntries);
-    const int64_t row = from - first_entry;
-    WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
-              keys.stride[0], begin, end, heads[h].key_pages[p]);
-    WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
-                values.stride[0], begin, end, heads[h].value_pages[p]);
-  }
-}
-
-void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
-                            Tensor keys, Tensor values) {
-  const PageLayout layout(format);
-  const int64_t end_entry = first_entry + (keys.empty() ? values : keys).shape[0];
-  for (int64_t from = first_entry; from < end_entry;) {
-    const int64_t p = from / kEntries, to = std::min(end_entry, (p + 1) * kEntries);
-    const int begin = static_cast<int>(from - p * kEntries);
-    const int end = static_cast<int>(to - p * kEntries);
-    const int64_t row = from - first_entry;
-    if (!keys.empty()) {
-      ReadKeys(layout, segment.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
-               keys.stride[0]);
-    }
-    if (!values.empty()) {
-      ReadValues(layout, segment.value_pages[p], begin, end, values.f32() + row * values.stride[0],
-                 values.stride[0]);
-    }
-    from = to;
-  }
-}
-
-}  // namespace attention_schedule
-
-namespace {
-
-const AttentionKernels& KernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  switch (isa) {
-    case Isa::kAvx2:
-      return Avx2AttentionKernels();
-    case Isa::kAvx512:
-      return Avx512AttentionKernels();
-    case Isa::kAvx512Bf16:
-    case Isa::kAmx:
-      return Avx512Bf16AttentionKernels();
-    case Isa::kPortable:
-      break;
-  }
-#endif
-  (void)isa;
-  return PortableAttentionKernels();
-}
-
-}  // namespace
-
-std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), threads);
-}
-
-}  // namespace kvgauge
+}  // namespace kvgauge::attention_schedule

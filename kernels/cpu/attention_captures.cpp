@@ -7,7 +7,7 @@ namespace kvgauge::attention_schedule {
 
 void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                                          const Tensor& q, const Tensor& log_sum_exp, Tensor out) {
-  const Call call(shape, kernels_);
+  const Call call(shape, kernels_, {&item, 1});
   Prepare(call);
   const int64_t columns = out.shape[2];
   // A unit is one span of one segment, for a run of rows.
@@ -47,7 +47,8 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
         PieceOf(call, item, item.heads[unit.kv_head], unit.segment, block.first, block.count);
     const Scratch scratch = ScratchOfThread(call);
     if (piece.entries.begin < (unit.span + 1) * kSpan && piece.entries.end > unit.span * kSpan) {
-      PackBlock(call, block, q, scratch.queries);
+      PackBlock(call, block, q, scratch);
+      if (piece.absorbed) Absorb(call, piece, block.count * call.group, scratch);
       ScoreSpan(call, block, piece, unit.span, scratch);
     }
     const int64_t begin = unit.span * kSpan;
@@ -65,16 +66,18 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
       args.softcap = shape.softcap;
       for (int g = 0; g < call.group; ++g) {
         const int64_t head = int64_t{block.kv_head} * call.group + g;
+        const float lse =
+            log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row + block.first + i];
         float* row =
             out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + unit.column;
-        if (args.begin >= args.end) {
+        if (args.begin >= args.end || lse == kNothing) {
           std::fill_n(row, end - begin, 0.0f);
           continue;
         }
         float* scores = scratch.scores + (i * call.group + g) * kSpan;
         args.scores = args.out = scores;
-        args.log_sum_exp =
-            log_sum_exp.f32()[head * log_sum_exp.stride[0] + item.first_row + block.first + i];
+        args.log_sum_exp = lse;
+        args.extras = ExtrasOf(piece, begin, kSpan, g, scratch, nullptr);
         kernels_.probabilities(args);
         std::fill_n(row, args.begin, 0.0f);
         std::copy(scores + args.begin, scores + args.end, row + args.begin);
@@ -88,15 +91,21 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
 void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
                                    const Tensor& q, const Tensor& log_sum_exp,
                                    const ColumnRequest& request, Tensor out) {
-  const Call call(shape, kernels_);
+  const Call call(shape, kernels_, {&item, 1});
   Prepare(call);
   const PageLayout& layout = call.layout;
   const int64_t columns = out.shape[1];
   const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
-  // The queries of one KV head's group, rounded once: [group][rows].
+  // The queries of one KV head's group, rounded once: [group][rows]; bf16 ones also as f32, where
+  // segments need them.
   const int64_t packed_bytes = call.group * request.rows * row_bytes;
-  if (packed_queries_.size_bytes() < packed_bytes) packed_queries_ = HostBuffer(packed_bytes);
+  const int64_t exact_bytes = call.exact_rows ? 2 * packed_bytes : 0;
+  if (packed_queries_.size_bytes() < packed_bytes + exact_bytes) {
+    packed_queries_ = HostBuffer(packed_bytes + exact_bytes);
+  }
   char* queries = static_cast<char*>(packed_queries_.data());
+  char* exact = queries + packed_bytes;
+  const int64_t exact_row_bytes = layout.key_steps * int64_t{sizeof(float)};
 
   struct PageUnit {
     int64_t piece, page, column;
@@ -130,8 +139,10 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
       for (int64_t r = 0; r < request.rows; ++r) {
         const float* row = q.f32() + (item.first_row + request.first_row + r) * q.stride[0];
         for (int g = 0; g < call.group; ++g) {
-          PackQueries(call, row + (h * call.group + g) * q.stride[1], 0, 1,
-                      queries + (g * request.rows + r) * row_bytes);
+          const float* in = row + (h * call.group + g) * q.stride[1];
+          const int64_t at = g * request.rows + r;
+          PackQueries(call, in, 0, 1, call.bf16_rows, queries + at * row_bytes);
+          if (call.exact_rows) PackQueries(call, in, 0, 1, false, exact + at * exact_row_bytes);
         }
       }
       // Early pages are seen by most rows, so ascending order is longest first.
@@ -144,8 +155,14 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
             {kEntries, piece.segment->length - unit.page * kEntries, columns - unit.column});
         if (end <= 0) continue;  // columns need not reach entries that no row sees
         alignas(64) float sums[kEntries] = {};
+        Scratch of_head = scratch;
+        of_head.queries = queries + g * request.rows * row_bytes;
+        if (call.exact_rows) {
+          of_head.exact_queries =
+              reinterpret_cast<float*>(exact + g * request.rows * exact_row_bytes);
+        }
         ReducePage(
-            call, piece, unit.page, scratch, queries + g * request.rows * row_bytes,
+            call, piece, unit.page, static_cast<int>(g), of_head,
             log_sum_exp.f32() + head * log_sum_exp.stride[0] + item.first_row + request.first_row,
             request, sums);
         std::copy(sums, sums + end, out.f32() + head * out.stride[0] + unit.column);
@@ -155,37 +172,40 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
 }
 
 // One head's rows folded into the 64 sums of one page.
-void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page,
-                              const Scratch& scratch, const char* queries, const float* log_sum_exp,
+void CpuAttention::ReducePage(const Call& call, const Piece& piece, int64_t page, int group_head,
+                              const Scratch& scratch, const float* log_sum_exp,
                               const ColumnRequest& request, float* sums) const {
-  const PageLayout& layout = call.layout;
-  const int64_t row_bytes = int64_t{layout.key_steps} * call.QueryBytes();
   const float* weights = request.row_weights.empty() ? nullptr : request.row_weights.f32();
   const int64_t begin = page * kEntries;
   const Range seeing = piece.sight.Rows(begin, begin + kEntries, request.rows);
-  if (seeing.empty()) return;
-  const void* panel = piece.segment->key_pages[page];
-  DType dtype = layout.dtype;
-  if (dtype != DType::kF32 && !call.bf16_rows && seeing.end - seeing.begin >= kExpandRows) {
-    kernels_.expand[static_cast<int>(dtype)](panel, layout.key_steps, kPanelWidth, scratch.page);
-    panel = scratch.page;
-    dtype = DType::kF32;
-  }
+  if (seeing.empty() || !PageIsRead(call, piece, page)) return;
+  ColumnArgs args = {};
+  args.scores = scratch.scores;
+  args.scale = call.shape.scale;
+  args.softcap = call.shape.softcap;
+  args.threshold = request.threshold;
+  args.kind = request.kind;
+  args.columns = sums;
+  args.extras = ExtrasOf(piece, begin, kEntries, group_head, scratch, nullptr);
   for (int64_t r = seeing.begin; r < seeing.end; r += kColumnRows) {
     const int count = static_cast<int>(std::min(kColumnRows, seeing.end - r));
-    kernels_.product[static_cast<int>(dtype)]({queries + r * row_bytes, layout.key_steps, count,
-                                               panel, panel, layout.key_steps, kPanelWidth,
-                                               scratch.scores, kPanelWidth, false});
+    Scratch from_row = scratch;
+    from_row.queries += r * call.layout.key_steps * call.QueryBytes();
+    if (call.exact_rows) from_row.exact_queries += r * call.layout.key_steps;
+    if (piece.absorbed) Absorb(call, piece, count, from_row);
+    ScorePage(call, piece, page, {}, 0, count, from_row, scratch.scores, kPanelWidth);
     ColumnRow rows[kColumnRows];
+    args.rows = rows;
+    args.count = count;
     for (int i = 0; i < count; ++i) {
       const Range seen = piece.sight.Entries(r + i);
       rows[i].log_sum_exp = log_sum_exp[r + i];
       rows[i].weight = weights == nullptr ? 1.0f : weights[r + i];
       rows[i].begin = static_cast<int>(std::clamp<int64_t>(seen.begin - begin, 0, kEntries));
       rows[i].end = static_cast<int>(std::clamp<int64_t>(seen.end - begin, 0, kEntries));
+      if (rows[i].log_sum_exp == kNothing) rows[i].begin = rows[i].end = 0;
     }
-    kernels_.reduce_columns({scratch.scores, rows, count, call.shape.scale, call.shape.softcap,
-                             request.threshold, request.kind, sums});
+    kernels_.reduce_columns(args);
   }
 }
 

@@ -37,6 +37,16 @@ struct ProductArgs {
   bool accumulate;
 };
 
+// What a segment adds to the scores of one row; null: nothing. Index 0 belongs to column 0; arrays
+// reach to the next multiple of 16 columns.
+struct ScoreExtras {
+  const float* key_scale;
+  const float* bias;
+  const uint64_t* read;  // bit c of word c / 64: column c takes part
+
+  bool any() const { return key_scale != nullptr || bias != nullptr || read != nullptr; }
+};
+
 // One row of raw products over a span becomes its partial softmax state.
 struct SoftmaxArgs {
   float* scores;      // [last), products on entry, overwritten
@@ -45,6 +55,8 @@ struct SoftmaxArgs {
   int begin, end;     // columns the row sees; weights outside are 0
   float scale, softcap;
   bool entropy;  // also sum p * (score - max)
+  ScoreExtras extras;
+  const float* value_scale;  // null, or what the weights are multiplied by
 };
 
 // Partial softmax state of one row: weighted values are kept beside it.
@@ -61,6 +73,7 @@ struct ProbabilityArgs {
   int first, last;      // multiples of 16
   int begin, end;
   float scale, softcap, log_sum_exp;
+  ScoreExtras extras;
 };
 
 struct ColumnRow {
@@ -75,6 +88,43 @@ struct ColumnArgs {
   float scale, softcap, threshold;
   ColumnReduction kind;
   float* columns;
+  ScoreExtras extras;
+};
+
+// Rows times one group's scales: folded[r][c] = a[r][c] * scale[c] as f32 or bf16; constants[r] =
+// sum over c of a[r][c] * (zero[c] + middle * scale[c]).
+struct FoldArgs {
+  const uint16_t* scales;  // f16, [steps]
+  const uint16_t* zeros;   // or null
+  int steps;               // multiple of 16
+  float middle;
+  const float* a;
+  int64_t a_stride;
+  int rows;
+  void* folded;
+  int64_t folded_stride;
+  float* constants;
+};
+
+// out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[c / 16][r][s] * table[code[s][c]] +
+// constants[c / 16][r], for four vectors of 16 columns of a page of codes.
+struct CodedProductArgs {
+  const void* codes;           // of 2 or 4 bits, or the low 2 of 3
+  const void* top_codes;       // of 3 bits: the top ones
+  int pairs;                   // of steps
+  int vectors;                 // of a step, a multiple of 4
+  int first_vector;            // a multiple of 4
+  const float* table;          // [16], repeated
+  const uint16_t* bf16_table;  // [32], repeated
+  const void* a[4];            // rows are f32 or bf16
+  int64_t a_stride;
+  int rows;
+  const float* constants[4];
+  const char* next;  // what is wanted next, prefetched meanwhile; or null
+  int64_t next_bytes;
+  float* out;
+  int64_t out_stride;
+  bool accumulate;
 };
 
 struct AttentionKernels {
@@ -84,12 +134,17 @@ struct AttentionKernels {
   void (*product[3])(const ProductArgs& args);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
+  // First index: rows folded to f32, to bf16 (with bf16_dot). Second: bits - 2.
+  void (*fold[2])(const FoldArgs& args);
+  void (*coded_product[2][3])(const CodedProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);
   // (state, values) and (part, part_values) merge into the former; count is padded to 16.
   void (*merge)(SoftmaxState& state, float* values, const SoftmaxState& part,
                 const float* part_values, int count);
   void (*probabilities)(const ProbabilityArgs& args);
   void (*reduce_columns)(const ColumnArgs& args);
+  // Two rows of 64: (x, y) = (x cos - y sin, y cos + x sin).
+  void (*rotate)(float* x, float* y, const float* cos, const float* sin);
   // Elementwise over n floats, any n.
   void (*to_f16)(const float* in, int64_t n, uint16_t* out);
   void (*to_bf16)(const float* in, int64_t n, uint16_t* out);

@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "core/threads.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_pages.h"
+#include "cpu/codec_kernels.h"
 #include "kernels/attention.h"
 #include "kernels/tensor.h"
 
@@ -32,6 +34,8 @@ inline constexpr int64_t kParallelWrites =
     16384;  // values; fewer are written by the calling thread
 inline constexpr int64_t kThreadWork = 1
                                        << 17;  // multiply-adds that outweigh waking one more thread
+// Pages of codes are fetched so many pages ahead: one takes less time than memory takes to answer.
+inline constexpr int64_t kCodesAhead = 2;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Range {
@@ -81,20 +85,62 @@ struct Scratch {
   char* queries;         // [rows][key_steps] f32 or bf16
   float* scores;         // [rows][512]
   uint16_t* weights;     // [rows][512] bf16, when used
-  float* part_values;    // [rows][value_width]
-  float* values;         // [rows][value_width], running
+  float* part_values;    // [rows][value_stride]
+  float* values;         // [rows][value_stride], running
   float* page;           // one page expanded to f32
   SoftmaxState* parts;   // [rows]
   SoftmaxState* states;  // [rows], running
+
+  // Where segments need it.
+  float* exact_queries;   // [rows][key_steps] f32, when `queries` is bf16
+  float* latent_queries;  // [rows][stored key dim padded to 16]
+  float* basis;           // a basis as a panel
+  float* stored_tile;     // [stored key dim][64]
+  float* tail_tile;       // the float part of a page that is coded in part
+  float* key_tile;        // [key_dim][64]
+  float* value_tile;      // [64][stored value width]
+  float* latent_values;   // [rows][value_stride], running over one segment
+  SoftmaxState* latent_states;
+  float* extras;     // [3][512]
+  float* folded;     // rows times the scales of a coded page: [groups][rows][steps] f32 or bf16
+  float* constants;  // [groups][rows]
+};
+
+// How the pages of one side of a segment are multiplied.
+enum class PageSource {
+  kPlain,  // as they are stored
+  kTile,   // rebuilt as f32 in scratch
+  kCodes,  // coded pages from their codes; of a coded stream's others, float ones plain, if these
+           // are keys, and the rest rebuilt
+};
+
+// A codec in use.
+struct StreamPlan {
+  explicit StreamPlan(const KvCodec& codec);
+
+  CodecPlan codec;
+  bool fused;  // pages are multiplied from their codes
+  // What codes stand for around the middle of their range, and how far that is from the codec's 0.
+  float middle;
+  alignas(64) float table[16];
+  alignas(64) uint16_t bf16_table[32];
 };
 
 // What the rows of a block see of one segment.
 struct Piece {
   const KvSegment* segment = nullptr;
+  PageLayout stored;  // as format, with latent dims where there are latents
+  PageSource keys = PageSource::kPlain, values = PageSource::kPlain;
+  bool absorbed = false;   // the key basis goes into the queries
+  bool tail_tile = false;  // float pages of coded keys are rebuilt, too
+  // Of coded streams; null where there are none.
+  const StreamPlan *key_plan = nullptr, *value_plan = nullptr;
   Sight sight;    // of the block's first row as row 0
   Range entries;  // any row sees; not empty
   int64_t first_span = 0, spans = 0;
 
+  explicit Piece(const PageLayout& layout) : stored(layout) {}
+  bool LatentValues() const { return !segment->value_basis.empty(); }
   int64_t PageBegin(int64_t span) const {
     return std::max(span * kPagesPerSpan, entries.begin / kEntries);
   }
@@ -120,8 +166,9 @@ struct Unit {
 
 class CpuAttention final : public AttentionOps {
  public:
-  CpuAttention(const AttentionKernels& kernels, ThreadSettings threads)
-      : kernels_(kernels), threads_(std::max(1, threads.threads)) {}
+  CpuAttention(const AttentionKernels& kernels, const CodecKernels& codec_kernels,
+               ThreadSettings threads)
+      : kernels_(kernels), codec_kernels_(codec_kernels), threads_(std::max(1, threads.threads)) {}
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return PageLayout(format).KeyBytes();
@@ -131,6 +178,12 @@ class CpuAttention final : public AttentionOps {
   }
 
  private:
+  // Rows of queries as a product takes them.
+  struct Rows {
+    const char* data;
+    int64_t stride, row_bytes;
+  };
+
   // Shape, layout and what follows from them, for one call.
   struct Call {
     const AttentionShape& shape;
@@ -141,13 +194,35 @@ class CpuAttention final : public AttentionOps {
     bool bf16_rows;  // queries and weights are bf16
     bool entropy = false;
 
-    Call(const AttentionShape& s, const AttentionKernels& kernels)
+    // Over all segments of the call.
+    int value_stride;  // of accumulated values: the widest
+    int64_t stored_tile = 0, tail_tile = 0, key_tile = 0, value_tile = 0;  // floats of scratch
+    int64_t page_steps = kPanelWidth;  // the most steps of a page's panel
+    int64_t latent_queries = 0, basis = 0;
+    int64_t folded = 0, fold_groups = 0;  // of one row
+    bool exact_rows = false, latent_values = false, extras = false;
+    std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;
+
+    Call(const AttentionShape& s, const AttentionKernels& kernels,
+         std::span<const AttentionItem> items)
         : shape(s),
           layout(s.format),
           group(static_cast<int>(s.query_heads / s.kv_heads)),
           max_positions(std::max(1, kBlockRows / group)),
           max_rows(max_positions * group),
-          bf16_rows(s.format.dtype == DType::kBF16 && kernels.bf16_dot) {}
+          bf16_rows(s.format.dtype == DType::kBF16 && kernels.bf16_dot),
+          value_stride(layout.value_width) {
+      for (const AttentionItem& item : items) {
+        for (const KvHead& head : item.heads) {
+          for (int64_t i = 0; i < head.count; ++i) Survey(head.segments[i]);
+        }
+      }
+    }
+    void Survey(const KvSegment& segment);
+    const StreamPlan* PlanOf(const KvCoded& stream) const;
+    void AddPlan(const KvCoded& stream);
+    // A piece without its rows: how its pages are multiplied.
+    Piece MakePiece(const KvSegment& segment) const;
 
     int QueryBytes() const { return bf16_rows ? 2 : 4; }
   };
@@ -185,24 +260,70 @@ class CpuAttention final : public AttentionOps {
   // Cuts blocks that would keep one thread busy after the others; returns the states to keep.
   int64_t CutIntoUnits(const Call& call, int workers);
 
-  void PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
+  void PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count, bool bf16,
                    char* packed) const;
   void MultiplyPage(const Call& call, const void* panel, const void* next, int steps, int width,
                     const void* a, int64_t a_stride, int rows, bool accumulate, float* out,
                     int64_t out_stride, float* expanded) const;
-  void PackBlock(const Call& call, const Block& block, const Tensor& q, char* packed) const;
+  void PackBlock(const Call& call, const Block& block, const Tensor& q,
+                 const Scratch& scratch) const;
+  // What is multiplied after a page, for it to be fetched meanwhile: null where that is not known.
+  struct Next {
+    const void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  static void Fetch(const Next& next);
+  // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
+  static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
+  static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
+  static Next NextValues(const Call& call, const Piece& piece, int64_t page);
   void ScoreSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                  const Scratch& scratch) const;
+  // Raw products of rows with the keys of one page; rows begin at scratch's.
+  void ScorePage(const Call& call, const Piece& piece, int64_t page, const Next& next, int64_t row,
+                 int rows, const Scratch& scratch, float* scores, int64_t stride) const;
   void AttendSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
                   const Scratch& scratch, SoftmaxState* parts, float* values) const;
+  void WeighSpan(const Call& call, const Block& block, const Piece& piece, int64_t span,
+                 const Scratch& scratch, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
               Tensor out, const AttentionCapture& capture) const;
   void RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q, Tensor out,
                const AttentionCapture& capture) const;
-  void MergeRows(const Call& call, int64_t rows, const SoftmaxState* parts,
+  void MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
                  const float* part_values, SoftmaxState* states, float* values) const;
-  void ReducePage(const Call& call, const Piece& piece, int64_t page, const Scratch& scratch,
-                  const char* queries, const float* log_sum_exp, const ColumnRequest& request,
+
+  // Where segments are not multiplied as they are stored (attention_source.cpp).
+  static bool PageIsRead(const Call& call, const Piece& piece, int64_t page);
+  // The queries that keys of a page from `source` are multiplied with.
+  Rows RowsFor(const Call& call, const Piece& piece, PageSource source,
+               const Scratch& scratch) const;
+  ScoreExtras ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
+                       const Scratch& scratch, const float** value_scale) const;
+  PageSource KeySource(const Piece& piece, int64_t page) const;
+  void MultiplyCodes(const Call& call, const StreamPlan& plan, const void* page, const Next& next,
+                     const float* a, int64_t a_stride, int rows, bool accumulate, float* out,
+                     int64_t out_stride, const Scratch& scratch) const;
+
+  void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
+  void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
+  const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,
+                          const Scratch& scratch) const;
+  const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
+                       const Scratch& scratch) const;
+  void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;
+  static void TurnKeys(const float* keys, int dims, int width, float* panel);
+  void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
+                    const Scratch& scratch) const;
+  const float* ValueTile(const Call& call, const Piece& piece, int64_t page,
+                         const Scratch& scratch) const;
+  void ExpandValues(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch,
+                    float* values) const;
+  void FoldSpan(const Call& call, const Piece& piece, int64_t span, int64_t rows,
+                const SoftmaxState* parts, const float* part_values, const Scratch& scratch) const;
+
+  void ReducePage(const Call& call, const Piece& piece, int64_t page, int group_head,
+                  const Scratch& scratch, const float* log_sum_exp, const ColumnRequest& request,
                   float* sums) const;
   void JoinParts(const Call& call, const Block& block, Tensor out,
                  const AttentionCapture& capture) const;
@@ -212,10 +333,11 @@ class CpuAttention final : public AttentionOps {
   }
   float* PartValues(const Call& call, const Block& block, int64_t span) const {
     return part_values_.data() +
-           (block.parts_at + span * block.count * call.group) * call.layout.value_width;
+           (block.parts_at + span * block.count * call.group) * call.value_stride;
   }
 
   const AttentionKernels& kernels_;
+  const CodecKernels& codec_kernels_;
   const int threads_;
   Buffer scratch_;
   int64_t scratch_bytes_ = 0;  // of one thread

@@ -8,243 +8,55 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/attention_codes.h"
 #include "cpu/attention_kernels.h"
+#include "cpu/attention_products.h"
 #include "cpu/vector_math.h"
 
 namespace kvgauge {
 
-// ---- Products. A panel type says how one step of a panel meets one element of a. ----
-
-template <class V>
-struct F32Panel {
-  using A = float;
-  using Element = float;
-  static constexpr int kStepsPerRow = 1;
-  static constexpr bool kReread = false;
-  using Columns = typename V::F;
-  [[gnu::always_inline]] static Columns Load(const float* p) { return V::Load(p); }
-  using Scalar = typename V::F;
-  [[gnu::always_inline]] static Scalar LoadScalar(const float* a) { return V::Set(*a); }
-  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
-    return V::Fma(a, b, sum);
-  }
-};
-
-template <class V>
-struct F16Panel : F32Panel<V> {
-  using Element = uint16_t;
-  [[gnu::always_inline]] static typename V::F Load(const uint16_t* p) { return V::LoadF16(p); }
-};
-
-// bf16 pairs, multiplied in f32: first, then second.
-template <class V>
-struct Bf16Panel {
-  using A = float;
-  using Element = uint16_t;
-  static constexpr int kStepsPerRow = 2;
-  static constexpr bool kReread = false;
-  struct Columns {
-    typename V::F first, second;
-  };
-  [[gnu::always_inline]] static Columns Load(const uint16_t* p) {
-    return {V::LoadFirst(p), V::LoadSecond(p)};
-  }
-  using Scalar = Columns;
-  [[gnu::always_inline]] static Scalar LoadScalar(const float* a) {
-    return {V::Set(a[0]), V::Set(a[1])};
-  }
-  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
-    return V::Fma(a.second, b.second, V::Fma(a.first, b.first, sum));
-  }
-};
-
-// bf16 pairs on both sides.
-template <class V>
-struct Bf16DotPanel {
-  using A = uint16_t;
-  using Element = uint16_t;
-  static constexpr int kStepsPerRow = 2;
-  static constexpr bool kReread = true;
-  using Columns = typename V::Pairs;
-  [[gnu::always_inline]] static Columns Load(const uint16_t* p) { return V::LoadPairs(p); }
-  using Scalar = typename V::Pairs;
-  [[gnu::always_inline]] static Scalar LoadScalar(const uint16_t* a) { return V::SetPairs(a); }
-  [[gnu::always_inline]] static typename V::F Fma(Scalar a, Columns b, typename V::F sum) {
-    return V::DotPairs(sum, a, b);
-  }
-};
-
-// kRows rows by kVectors vectors of columns, sums held in registers.
-//
-// Few rows make a loop that waits for memory. There the bf16 dot form reads each line again for
-// every row (twice for one row), from the first-level cache: its loop is so short that otherwise
-// the processor runs many steps ahead, and their prefetches take the miss buffers that the loads
-// need. Measured on Zen 4 at 32k entries: 15 -> 21 GB/s with 1 row, 18 -> 24 GB/s with 4.
-template <class V, class P, int kRows, int kVectors>
-[[gnu::noinline]] void ProductTile(const ProductArgs& args, int row, int column) {
-  using A = typename P::A;
-  using Element = typename P::Element;
-  using F = typename V::F;
-  const A* a = static_cast<const A*>(args.a) + row * args.a_stride;
-  const Element* panel = static_cast<const Element*>(args.panel) + column * P::kStepsPerRow;
-  const auto* next = static_cast<const Element*>(args.next_panel) + column * P::kStepsPerRow;
-  const int64_t panel_stride = int64_t{args.width} * P::kStepsPerRow;
-  float* out = args.out + row * args.out_stride + column;
-
-  constexpr bool kReread = P::kReread && kRows < V::kTileRows;
-  F sum[kRows][kVectors];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] =
-          args.accumulate ? V::Load(out + r * args.out_stride + v * V::kLanes) : V::Set(0.0f);
-    }
-  }
-  for (int s = 0; s < args.steps; s += P::kStepsPerRow) {
-    typename P::Columns b[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < (kReread ? 0 : kVectors); ++v) {
-      b[v] = P::Load(panel + v * V::kLanes * P::kStepsPerRow);
-    }
-    // Into the second level only: the first has too few outstanding misses to cover memory latency
-    // (measured: half the bandwidth).
-    constexpr int kStripBytes = kVectors * V::kLanes * P::kStepsPerRow * int{sizeof(Element)};
-#pragma GCC unroll 8
-    for (int line = 0; line < kStripBytes; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(next) + line, 0, 2);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const typename P::Scalar x = P::LoadScalar(a + r * args.a_stride + s);
-      if constexpr (kReread) {
-        if constexpr (kRows == 1) {
-#pragma GCC unroll 8
-          for (int v = 0; v < kVectors; ++v) {
-            V::Touch(P::Load(panel + v * V::kLanes * P::kStepsPerRow));
-          }
-        }
-        asm volatile("" : "+r"(panel));
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) {
-          const auto* p = panel + v * V::kLanes * P::kStepsPerRow;
-          sum[r][v] = P::Fma(x, P::Load(p), sum[r][v]);
-        }
-      } else {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = P::Fma(x, b[v], sum[r][v]);
-      }
-    }
-    panel += panel_stride;
-    next += panel_stride;
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      V::Store(out + r * args.out_stride + v * V::kLanes, sum[r][v]);
-    }
-  }
-}
-
-template <class V, class P, int kVectors>
-void ProductStrip(const ProductArgs& args, int row, int rows, int column) {
-  switch (rows) {
-    case 1:
-      return ProductTile<V, P, 1, kVectors>(args, row, column);
-    case 2:
-      return ProductTile<V, P, 2, kVectors>(args, row, column);
-    default:
-      break;
-  }
-  if constexpr (V::kTileRows >= 6) {
-    switch (rows) {
-      case 3:
-        return ProductTile<V, P, 3, kVectors>(args, row, column);
-      case 4:
-        return ProductTile<V, P, 4, kVectors>(args, row, column);
-      case 5:
-        return ProductTile<V, P, 5, kVectors>(args, row, column);
-      default:
-        return ProductTile<V, P, 6, kVectors>(args, row, column);
-    }
-  }
-}
-
-template <class V, class P>
-void Product(const ProductArgs& args) {
-  // Row tiles of nearly equal height: 8 rows are 4 + 4, not 6 + 2.
-  const int tiles = (args.rows + V::kTileRows - 1) / V::kTileRows;
-  ProductArgs strip = args;
-  int row = 0;
-  for (int t = 0; t < tiles; ++t) {
-    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
-    constexpr int kStrip = V::kTileVectors * V::kLanes;
-    int column = 0;
-    for (; column + kStrip <= args.width; column += kStrip) {
-      ProductStrip<V, P, V::kTileVectors>(strip, row, rows, column);
-    }
-    if constexpr (kStrip > kVectorFloats) {
-      switch ((args.width - column) / kVectorFloats) {
-        case 1:
-          ProductStrip<V, P, 1>(strip, row, rows, column);
-          break;
-        case 2:
-          ProductStrip<V, P, 2>(strip, row, rows, column);
-          break;
-        case 3:
-          ProductStrip<V, P, 3>(strip, row, rows, column);
-          break;
-        default:
-          break;
-      }
-    }
-    strip.next_panel = args.panel;  // asked for once
-    row += rows;
-  }
-}
-
-template <class V>
-void ExpandF16(const void* panel, int steps, int width, float* out) {
-  const auto* in = static_cast<const uint16_t*>(panel);
-  for (int64_t i = 0; i < int64_t{steps} * width; i += V::kLanes) {
-    V::Store(out + i, V::LoadF16(in + i));
-  }
-}
-
-template <class V>
-void ExpandBf16(const void* panel, int steps, int width, float* out) {
-  const auto* in = static_cast<const uint16_t*>(panel);
-  for (int s = 0; s < steps; s += 2) {
-    for (int c = 0; c < width; c += V::kLanes) {
-      V::Store(out + c, V::LoadFirst(in + 2 * c));
-      V::Store(out + width + c, V::LoadSecond(in + 2 * c));
-    }
-    in += 2 * width;
-    out += 2 * width;
-  }
-}
-
 // ---- Scores to probabilities. ----
 
-// The one place that turns a product into a score.
-template <class V, bool kSoftcap>
+// The one place that turns the product of column j into a score. kExtras: there are some.
+template <class V, bool kSoftcap, bool kExtras>
 struct ScoreRule {
-  typename V::F scale, cap;
-  ScoreRule(float scale_value, float softcap)
-      : scale(V::Set(kSoftcap ? scale_value / softcap : scale_value)), cap(V::Set(softcap)) {}
-  [[gnu::always_inline]] typename V::F operator()(typename V::F product) const {
-    const typename V::F scaled = V::Mul(product, scale);
-    if constexpr (kSoftcap) return V::Mul(cap, Tanh<V>(scaled));
-    return scaled;
+  using F = typename V::F;
+  F scale, cap;
+  ScoreExtras extras;
+  template <class Args>
+  explicit ScoreRule(const Args& args)
+      : scale(V::Set(kSoftcap ? args.scale / args.softcap : args.scale)),
+        cap(V::Set(args.softcap)),
+        extras(args.extras) {}
+  [[gnu::always_inline]] F operator()(F score, int j) const {
+    if constexpr (kExtras) {
+      if (extras.key_scale != nullptr) score = V::Mul(score, V::Load(extras.key_scale + j));
+    }
+    score = V::Mul(score, scale);
+    if constexpr (kSoftcap) score = V::Mul(cap, Tanh<V>(score));
+    if constexpr (kExtras) {
+      if (extras.bias != nullptr) score = V::Add(score, V::Load(extras.bias + j));
+      score = Read(j, score, V::Set(-std::numeric_limits<float>::infinity()));
+    }
+    return score;
+  }
+  // `value` in columns that take part.
+  [[gnu::always_inline]] F Read(int j, F value, F otherwise) const {
+    if constexpr (kExtras) {
+      if (extras.read != nullptr) {
+        const uint64_t word = extras.read[j / kPanelWidth] >> (j % kPanelWidth);
+        return V::WhereBits(static_cast<uint32_t>(word), value, otherwise);
+      }
+    }
+    return value;
   }
 };
 
-template <class V, bool kSoftcap, bool kEntropy, bool kBf16>
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras>
 SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   using F = typename V::F;
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   float* scores = args.scores;
   const int from = args.begin / kVectorFloats * kVectorFloats;
   const int to = (args.end + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
@@ -254,7 +66,8 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   F max = V::Set(kNothing);
   const auto edge = [&](int begin, int end) {
     for (int j = begin; j < end; j += V::kLanes) {
-      const F s = V::Inside(j, args.begin, args.end, rule(V::Load(scores + j)), V::Set(kNothing));
+      const F s =
+          V::Inside(j, args.begin, args.end, rule(V::Load(scores + j), j), V::Set(kNothing));
       V::Store(scores + j, s);
       max = V::Max(max, s);
     }
@@ -262,7 +75,7 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   if (inner <= inner_end) {
     if (from < inner) edge(from, inner);
     for (int j = inner; j < inner_end; j += V::kLanes) {
-      const F s = rule(V::Load(scores + j));
+      const F s = rule(V::Load(scores + j), j);
       V::Store(scores + j, s);
       max = V::Max(max, s);
     }
@@ -275,6 +88,11 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   // A row of -inf scores counts as one that sees nothing; exp(-inf - -inf) would be NaN.
   const F shift = V::Set(state.max == kNothing ? 0.0f : state.max);
   const auto put = [&](int j, F p) {
+    if constexpr (kExtras) {
+      if (args.value_scale != nullptr && j >= from && j < to) {
+        p = V::Mul(p, V::Load(args.value_scale + j));
+      }
+    }
     if constexpr (kBf16) {
       V::StoreBf16Normal(args.weights + j, p);
     } else {
@@ -299,12 +117,19 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   return state;
 }
 
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16>
+SoftmaxState SoftmaxByExtras(const SoftmaxArgs& args) {
+  const bool extras = args.extras.any() || args.value_scale != nullptr;
+  return extras ? SoftmaxRow<V, kSoftcap, kEntropy, kBf16, true>(args)
+                : SoftmaxRow<V, kSoftcap, kEntropy, kBf16, false>(args);
+}
+
 template <class V, bool kSoftcap, bool kEntropy>
 SoftmaxState SoftmaxByWeights(const SoftmaxArgs& args) {
   if constexpr (V::kHasBf16Dot) {
-    if (args.weights != nullptr) return SoftmaxRow<V, kSoftcap, kEntropy, true>(args);
+    if (args.weights != nullptr) return SoftmaxByExtras<V, kSoftcap, kEntropy, true>(args);
   }
-  return SoftmaxRow<V, kSoftcap, kEntropy, false>(args);
+  return SoftmaxByExtras<V, kSoftcap, kEntropy, false>(args);
 }
 
 template <class V>
@@ -348,19 +173,24 @@ void Merge(SoftmaxState& state, float* values, const SoftmaxState& part, const f
   }
 }
 
-template <class V, bool kSoftcap>
+template <class V, bool kSoftcap, bool kExtras>
 void ProbabilitiesOf(const ProbabilityArgs& args) {
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   const typename V::F lse = V::Set(args.log_sum_exp), zero = V::Set(0.0f);
   for (int j = args.first; j < args.last; j += V::kLanes) {
-    const typename V::F p = Exp<V>(V::Sub(rule(V::Load(args.scores + j)), lse));
+    const typename V::F p = Exp<V>(V::Sub(rule(V::Load(args.scores + j), j), lse));
     V::Store(args.out + j, V::Inside(j, args.begin, args.end, p, zero));
   }
 }
 
 template <class V>
 void Probabilities(const ProbabilityArgs& args) {
-  args.softcap > 0 ? ProbabilitiesOf<V, true>(args) : ProbabilitiesOf<V, false>(args);
+  if (args.extras.any()) {
+    args.softcap > 0 ? ProbabilitiesOf<V, true, true>(args) : ProbabilitiesOf<V, false, true>(args);
+  } else {
+    args.softcap > 0 ? ProbabilitiesOf<V, true, false>(args)
+                     : ProbabilitiesOf<V, false, false>(args);
+  }
 }
 
 // ---- Column reductions. ----
@@ -399,11 +229,11 @@ struct CountColumns {
   }
 };
 
-template <class V, class Fold, bool kSoftcap>
+template <class V, class Fold, bool kSoftcap, bool kExtras>
 void ReduceColumnsOf(const ColumnArgs& args) {
   using F = typename V::F;
   constexpr int kGroup = 2 * kVectorFloats / V::kLanes;  // vectors in flight, to hide latency
-  const ScoreRule<V, kSoftcap> rule(args.scale, args.softcap);
+  const ScoreRule<V, kSoftcap, kExtras> rule(args);
   const Fold fold(args.threshold);
   for (int column = 0; column < kPanelWidth; column += kGroup * V::kLanes) {
     F sum[kGroup];
@@ -416,16 +246,20 @@ void ReduceColumnsOf(const ColumnArgs& args) {
       F p[kGroup];
 #pragma GCC unroll 8
       for (int v = 0; v < kGroup; ++v) {
-        p[v] = Exp<V>(V::Sub(rule(V::Load(scores + v * V::kLanes)), lse));
+        const int j = column + v * V::kLanes;
+        p[v] = Exp<V>(V::Sub(rule(V::Load(scores + v * V::kLanes), j), lse));
       }
       if (row.begin <= column && column + kGroup * V::kLanes <= row.end) {
 #pragma GCC unroll 8
-        for (int v = 0; v < kGroup; ++v) sum[v] = fold(sum[v], p[v], weight);
+        for (int v = 0; v < kGroup; ++v) {
+          sum[v] = rule.Read(column + v * V::kLanes, fold(sum[v], p[v], weight), sum[v]);
+        }
       } else {
 #pragma GCC unroll 8
         for (int v = 0; v < kGroup; ++v) {
           const int j = column + v * V::kLanes;
-          sum[v] = V::Inside(j, row.begin, row.end, fold(sum[v], p[v], weight), sum[v]);
+          const F folded = rule.Read(j, fold(sum[v], p[v], weight), sum[v]);
+          sum[v] = V::Inside(j, row.begin, row.end, folded, sum[v]);
         }
       }
     }
@@ -436,7 +270,13 @@ void ReduceColumnsOf(const ColumnArgs& args) {
 
 template <class V, class Fold>
 void ReduceColumnsBy(const ColumnArgs& args) {
-  args.softcap > 0 ? ReduceColumnsOf<V, Fold, true>(args) : ReduceColumnsOf<V, Fold, false>(args);
+  if (args.extras.any()) {
+    args.softcap > 0 ? ReduceColumnsOf<V, Fold, true, true>(args)
+                     : ReduceColumnsOf<V, Fold, false, true>(args);
+  } else {
+    args.softcap > 0 ? ReduceColumnsOf<V, Fold, true, false>(args)
+                     : ReduceColumnsOf<V, Fold, false, false>(args);
+  }
 }
 
 template <class V>
@@ -450,6 +290,18 @@ void ReduceColumns(const ColumnArgs& args) {
       return ReduceColumnsBy<V, MaxColumns<V>>(args);
     case ColumnReduction::kCountAbove:
       return ReduceColumnsBy<V, CountColumns<V>>(args);
+  }
+}
+
+// ---- Rotation. ----
+
+template <class V>
+void Rotate(float* x, float* y, const float* cos, const float* sin) {
+  for (int e = 0; e < kPanelWidth; e += V::kLanes) {
+    const typename V::F a = V::Load(x + e), b = V::Load(y + e);
+    const typename V::F c = V::Load(cos + e), s = V::Load(sin + e);
+    V::Store(x + e, V::Sub(V::Mul(a, c), V::Mul(b, s)));
+    V::Store(y + e, V::Fma(b, c, V::Mul(a, s)));
   }
 }
 
@@ -526,10 +378,21 @@ constexpr AttentionKernels MakeAttentionKernels() {
   }
   k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
   k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;
+  k.fold[0] = &Fold<V, float>;
+  k.coded_product[0][0] = &CodedProduct<V, 2, false>;
+  k.coded_product[0][1] = &CodedProduct<V, 3, false>;
+  k.coded_product[0][2] = &CodedProduct<V, 4, false>;
+  if constexpr (V::kHasBf16Dot) {
+    k.fold[1] = &Fold<V, uint16_t>;
+    k.coded_product[1][0] = &CodedProduct<V, 2, true>;
+    k.coded_product[1][1] = &CodedProduct<V, 3, true>;
+    k.coded_product[1][2] = &CodedProduct<V, 4, true>;
+  }
   k.softmax = &Softmax<V>;
   k.merge = &Merge<V>;
   k.probabilities = &Probabilities<V>;
   k.reduce_columns = &ReduceColumns<V>;
+  k.rotate = &Rotate<V>;
   k.to_f16 = &ToF16<V>;
   k.to_bf16 = &ToBf16<V>;
   k.round_f16 = &Map<V, &RoundF16<V>>;

@@ -76,6 +76,30 @@ struct Avx2Vector {
                                                _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
     return _mm256_blendv_ps(outside, a, _mm256_castsi256_ps(inside));
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    const __m256i place = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), place);
+    return _mm256_blendv_ps(outside, a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, place)));
+  }
+  // Tables of 16 floats, looked up by the low bits of a lane; tables of fewer numbers are repeated.
+  using U [[gnu::vector_size(32)]] = uint32_t;
+  struct Table {
+    F low, high;
+  };
+  static U LoadU(const void* p) {
+    return (U)_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static Table LoadTable(const float* p) { return {Load(p), Load(p + kLanes)}; }
+  template <int kBits>
+  static F Lookup(const Table& table, U index) {
+    const F low = _mm256_permutevar8x32_ps(table.low, (__m256i)index);
+    if constexpr (kBits < 4) return low;
+    const F high = _mm256_permutevar8x32_ps(table.high, (__m256i)index);
+    return _mm256_blendv_ps(low, high, (F)(index << 28));
+  }
+  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   static float SumLanes(F a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

@@ -83,6 +83,24 @@ struct Avx512Vector {
                              _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(end));
     return _mm512_mask_mov_ps(outside, inside, a);
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    return _mm512_mask_mov_ps(outside, static_cast<__mmask16>(bits), a);
+  }
+  // Tables of 16 floats, looked up by the low bits of a lane; tables of fewer numbers are repeated.
+  using U [[gnu::vector_size(64)]] = uint32_t;
+  using Table = F;
+  static U LoadU(const void* p) { return (U)_mm512_loadu_si512(p); }
+  static Table LoadTable(const float* p) { return Load(p); }
+  template <int kBits>
+  static F Lookup(const Table& table, U index) {
+    return _mm512_permutexvar_ps((__m512i)index, table);
+  }
+  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  static U JoinLow2(U low, U high) {
+    return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
+                                        0xca);
+  }
   static float SumLanes(F a) {
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
@@ -111,6 +129,10 @@ struct Avx512Bf16Vector : Avx512Vector {
   // sum + a.first * b.first + a.second * b.second in each lane. Denormals count as 0.
   static F DotPairs(F sum, Pairs a, Pairs b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  // A table of 32 bf16 numbers, looked up by the low 5 bits of each half of a lane.
+  static Pairs LookupPairs(Pairs table, U index) {
+    return _mm512_permutexvar_epi16((__m512i)index, table);
   }
   // Keeps the compiler from dropping a load whose only purpose is to have happened.
   static void Touch(Pairs x) { asm volatile("" : : "v"(x)); }

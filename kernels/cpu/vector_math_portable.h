@@ -57,6 +57,26 @@ struct PortableVector {
     const I lane = I{first, first + 1, first + 2, first + 3};
     return ((lane >= begin) & (lane < end)) ? a : outside;
   }
+  // a in lanes whose bit is set, otherwise `outside`.
+  static F WhereBits(uint32_t bits, F a, F outside) {
+    const U place = {1, 2, 4, 8};
+    return (place & bits) == place ? a : outside;
+  }
+  // Tables of 16 floats, looked up by the low bits of a lane; tables of fewer numbers are repeated.
+  using Table = const float*;
+  static U LoadU(const void* p) {
+    U v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static Table LoadTable(const float* p) { return p; }
+  template <int kBits>
+  static F Lookup(const Table& table, U index) {
+    return F{table[index[0] & 15u], table[index[1] & 15u], table[index[2] & 15u],
+             table[index[3] & 15u]};
+  }
+  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float MaxLanes(F a) {
     const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];

@@ -46,6 +46,32 @@ float At(const Tensor& t, int64_t i, int64_t j) {
 }
 float& At(Tensor& t, int64_t i, int64_t j) { return t.f32()[i * t.stride[0] + j * t.stride[1]]; }
 
+// Every entry of one KV head as queries meet it, in the order of the segments.
+struct Entries {
+  std::vector<std::vector<double>> keys, values;
+};
+
+void Rotate(const DeferredRope& rope, int64_t position, std::vector<double>& key) {
+  const int64_t pairs = rope.cos.shape[0];
+  for (int64_t k = 0; k < pairs; ++k) {
+    const bool half = rope.layout == RopeLayout::kHalf;
+    double& x = key[half ? k : 2 * k];
+    double& y = key[half ? k + pairs : 2 * k + 1];
+    const double cos = At(rope.cos, k, position), sin = At(rope.sin, k, position);
+    const double turned = x * cos - y * sin;
+    y = y * cos + x * sin;
+    x = turned;
+  }
+}
+
+std::vector<double> Expand(const Tensor& basis, const std::vector<double>& latent) {
+  std::vector<double> out(basis.shape[0]);
+  for (int64_t i = 0; i < basis.shape[0]; ++i) {
+    for (int64_t l = 0; l < basis.shape[1]; ++l) out[i] += double{At(basis, i, l)} * latent[l];
+  }
+  return out;
+}
+
 class ReferenceAttention final : public AttentionOps {
  public:
   int64_t KeyPageBytes(const KvFormat& format) const override {
@@ -65,10 +91,65 @@ class ReferenceAttention final : public AttentionOps {
                   entry % kKvPageEntries * f.value_dim + dim);
   }
 
+  static bool Reads(const KvSegment& segment, int64_t group_head, int64_t entry) {
+    return segment.read == nullptr ||
+           ((segment.read[group_head][entry / kKvPageEntries] >> (entry % kKvPageEntries)) & 1) !=
+               0;
+  }
+
+  static std::vector<float> Decoded(const KvCoded& stream) {
+    if (stream.entries == 0) return {};
+    std::vector<float> rows(stream.entries * stream.codec->dim);
+    MakeReferenceCodec()->Decode(*stream.codec, stream.pages, 0,
+                                 View(rows, {stream.entries, stream.codec->dim}));
+    return rows;
+  }
+
+  static Entries EntriesOf(const AttentionShape& shape, const KvHead& head) {
+    const int64_t group = shape.query_heads / shape.kv_heads;
+    Entries all;
+    for (int64_t s = 0; s < head.count; ++s) {
+      const KvSegment& segment = head.segments[s];
+      KvFormat stored = shape.format;
+      if (!segment.key_basis.empty()) stored.key_dim = segment.key_basis.shape[1];
+      if (!segment.value_basis.empty()) stored.value_dim = segment.value_basis.shape[1];
+      const std::vector<float> keys = Decoded(segment.keys), values = Decoded(segment.values);
+      for (int64_t e = 0; e < segment.length; ++e) {
+        std::vector<double> key(shape.format.key_dim), value(shape.format.value_dim);
+        bool read = false;  // pages that nobody reads may be absent
+        for (int64_t g = 0; g < group; ++g) read = read || Reads(segment, g, e);
+        if (read) {
+          key.resize(stored.key_dim);
+          value.resize(stored.value_dim);
+          for (int64_t k = 0; k < stored.key_dim; ++k) {
+            key[k] = e < segment.keys.entries ? keys[e * stored.key_dim + k]
+                                              : Key(stored, segment, e, k);
+          }
+          for (int64_t k = 0; k < stored.value_dim; ++k) {
+            value[k] = segment.values_in_keys       ? key[k]
+                       : e < segment.values.entries ? values[e * stored.value_dim + k]
+                                                    : Value(stored, segment, e, k);
+          }
+          if (!segment.key_basis.empty()) key = Expand(segment.key_basis, key);
+          if (!segment.value_basis.empty()) value = Expand(segment.value_basis, value);
+          if (segment.rotation != nullptr) Rotate(*shape.rope, segment.rotation[e], key);
+          if (segment.value_scale != nullptr) {
+            for (double& v : value) v *= segment.value_scale[e];
+          }
+        }
+        all.keys.push_back(std::move(key));
+        all.values.push_back(std::move(value));
+      }
+    }
+    return all;
+  }
+
   // Scores of one query row over all entries of its head; -inf where it does not see them.
   static std::vector<double> Scores(const AttentionShape& shape, const AttentionItem& item,
-                                    const Tensor& q, int64_t head, int64_t row) {
-    const KvHead& kv = item.heads[head / (shape.query_heads / shape.kv_heads)];
+                                    const Entries& entries, const Tensor& q, int64_t head,
+                                    int64_t row) {
+    const int64_t group = shape.query_heads / shape.kv_heads;
+    const KvHead& kv = item.heads[head / group];
     const int64_t length = kv.length();
     const int64_t index =
         item.first_position == kEndAligned ? length - item.rows + row : item.first_position + row;
@@ -82,13 +163,16 @@ class ReferenceAttention final : public AttentionOps {
         const int64_t position = placed ? segment.positions[e] : first + e;
         const int64_t row_position = placed ? item.token_position + row : index;
         if (shape.window > 0 && position <= row_position - shape.window) continue;
+        if (!Reads(segment, head % group, e)) continue;
         double dot = 0;
         for (int64_t k = 0; k < shape.format.key_dim; ++k) {
-          dot += double{RoundTo(shape.format.dtype, query[k])} * Key(shape.format, segment, e, k);
+          dot += double{RoundTo(shape.format.dtype, query[k])} * entries.keys[first + e][k];
         }
-        const double scaled = dot * shape.scale;
-        scores[first + e] =
-            shape.softcap > 0 ? shape.softcap * std::tanh(scaled / shape.softcap) : scaled;
+        double score = dot * shape.scale;
+        if (segment.key_scale != nullptr) score *= segment.key_scale[e];
+        if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
+        if (segment.bias != nullptr) score += segment.bias[e];
+        scores[first + e] = score;
       }
       first += segment.length;
     }
@@ -114,6 +198,7 @@ class ReferenceAttention final : public AttentionOps {
           StoreAs(format.dtype, keys[i][h].f32()[k], heads[h].key_pages[page],
                   slot * format.key_dim + k);
         }
+        if (values.empty()) continue;
         for (int64_t k = 0; k < format.value_dim; ++k) {
           StoreAs(format.dtype, values[i][h].f32()[k], heads[h].value_pages[page],
                   slot * format.value_dim + k);
@@ -144,23 +229,21 @@ class ReferenceAttention final : public AttentionOps {
                 Tensor out, const AttentionCapture& capture) override {
     const int64_t group = shape.query_heads / shape.kv_heads;
     for (const AttentionItem& item : items) {
+      Entries entries;
       for (int64_t h = 0; h < shape.query_heads; ++h) {
-        const KvHead& kv = item.heads[h / group];
+        if (h % group == 0) entries = EntriesOf(shape, item.heads[h / group]);
         for (int64_t i = 0; i < item.rows; ++i) {
           const int64_t row = item.first_row + i;
-          const std::vector<double> scores = Scores(shape, item, q, h, i);
+          const std::vector<double> scores = Scores(shape, item, entries, q, h, i);
           const double lse = LogSumExp(scores);
           double entropy = 0;
           std::vector<double> sum(shape.format.value_dim);
-          int64_t j = 0;
-          for (int64_t s = 0; s < kv.count; ++s) {
-            for (int64_t e = 0; e < kv.segments[s].length; ++e, ++j) {
-              if (std::isinf(scores[j])) continue;
-              const double p = std::exp(scores[j] - lse);
-              if (p > 0) entropy -= p * (scores[j] - lse);
-              for (int64_t k = 0; k < shape.format.value_dim; ++k) {
-                sum[k] += p * Value(shape.format, kv.segments[s], e, k);
-              }
+          for (size_t j = 0; j < scores.size(); ++j) {
+            if (std::isinf(scores[j])) continue;
+            const double p = std::exp(scores[j] - lse);
+            if (p > 0) entropy -= p * (scores[j] - lse);
+            for (int64_t k = 0; k < shape.format.value_dim; ++k) {
+              sum[k] += p * entries.values[j][k];
             }
           }
           std::copy(sum.begin(), sum.end(), out[row][h].f32());
@@ -174,9 +257,12 @@ class ReferenceAttention final : public AttentionOps {
 
   void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                              const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
+    const int64_t group = shape.query_heads / shape.kv_heads;
+    Entries entries;
     for (int64_t h = 0; h < shape.query_heads; ++h) {
+      if (h % group == 0) entries = EntriesOf(shape, item.heads[h / group]);
       for (int64_t i = 0; i < item.rows; ++i) {
-        const std::vector<double> scores = Scores(shape, item, q, h, i);
+        const std::vector<double> scores = Scores(shape, item, entries, q, h, i);
         const double lse = At(log_sum_exp, h, item.first_row + i);
         float* probabilities = out[h][i].f32();
         for (int64_t j = 0; j < out.shape[2]; ++j) {
@@ -190,12 +276,15 @@ class ReferenceAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                        const Tensor& log_sum_exp, const ColumnRequest& request,
                        Tensor out) override {
+    const int64_t group = shape.query_heads / shape.kv_heads;
+    Entries entries;
     for (int64_t h = 0; h < shape.query_heads; ++h) {
+      if (h % group == 0) entries = EntriesOf(shape, item.heads[h / group]);
       std::vector<double> columns(out.shape[1]);
       for (int64_t r = 0; r < request.rows; ++r) {
         const int64_t i = request.first_row + r;
         const double w = request.row_weights.empty() ? 1.0 : request.row_weights.f32()[r];
-        const std::vector<double> scores = Scores(shape, item, q, h, i);
+        const std::vector<double> scores = Scores(shape, item, entries, q, h, i);
         const double lse = At(log_sum_exp, h, item.first_row + i);
         for (size_t j = 0; j < scores.size(); ++j) {
           if (std::isinf(scores[j])) continue;

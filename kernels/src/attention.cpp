@@ -30,12 +30,52 @@ void CheckRows(const Tensor& t, int64_t heads, int64_t dim, const char* what) {
   KVG_CHECK(t.shape[1] == heads && t.shape[2] == dim, what);
 }
 
+void CheckCoded(const KvCoded& stream, KvSide side, int64_t dim, int64_t length) {
+  KVG_CHECK(stream.entries >= 0 && stream.entries <= length, "more coded entries than entries");
+  if (stream.entries == 0) return;
+  KVG_CHECK(stream.codec != nullptr && stream.codec->coded(), "coded entries without a codec");
+  KVG_CHECK(stream.codec->side == side, "a codec of the other side");
+  KVG_CHECK(stream.codec->dim == dim, "a codec of another dim");
+}
+
+void CheckSegment(const AttentionShape& shape, const KvSegment& segment) {
+  const KvFormat& format = shape.format;
+  KVG_CHECK(segment.length >= 0, "negative length");
+  int64_t stored_key_dim = format.key_dim, stored_value_dim = format.value_dim;
+  if (!segment.key_basis.empty()) {
+    CheckF32(segment.key_basis, 2, "key_basis must be f32 [key_dim, latent dim]");
+    KVG_CHECK(segment.key_basis.shape[0] == format.key_dim, "key_basis is not [key_dim, latent]");
+    stored_key_dim = segment.key_basis.shape[1];
+  }
+  if (!segment.value_basis.empty()) {
+    CheckF32(segment.value_basis, 2, "value_basis must be f32 [value_dim, latent dim]");
+    KVG_CHECK(segment.value_basis.shape[0] == format.value_dim,
+              "value_basis is not [value_dim, latent]");
+    stored_value_dim = segment.value_basis.shape[1];
+  }
+  KVG_CHECK(!segment.values_in_keys || stored_value_dim <= stored_key_dim,
+            "values in keys that are shorter");
+  CheckCoded(segment.keys, KvSide::kKeys, stored_key_dim, segment.length);
+  CheckCoded(segment.values, KvSide::kValues, stored_value_dim, segment.length);
+  if (segment.rotation == nullptr) return;
+  KVG_CHECK(shape.rope != nullptr, "a segment is rotated when read, but there is no table");
+  CheckF32(shape.rope->cos, 2, "rope tables must be f32 [pairs, positions]");
+  CheckF32(shape.rope->sin, 2, "rope tables must be f32 [pairs, positions]");
+  KVG_CHECK(shape.rope->cos.shape == shape.rope->sin.shape, "rope tables of different shapes");
+  KVG_CHECK(2 * shape.rope->cos.shape[0] <= format.key_dim, "more rotated dims than key_dim");
+}
+
 void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t total_rows) {
   KVG_CHECK(item.rows >= 0 && item.first_row >= 0 && item.first_row + item.rows <= total_rows,
             "item rows outside q");
   KVG_CHECK(static_cast<int64_t>(item.heads.size()) == shape.kv_heads, "item heads != kv_heads");
-  if (item.first_position == kEndAligned) return;
   for (const KvHead& head : item.heads) {
+    for (int64_t s = 0; s < head.count; ++s) {
+      CheckSegment(shape, head.segments[s]);
+      KVG_CHECK(item.first_position == kEndAligned || head.segments[s].positions == nullptr,
+                "positions go with rows that are aligned at the end");
+    }
+    if (item.first_position == kEndAligned) continue;
     KVG_CHECK(item.first_position + item.rows <= head.length(),
               "a head holds fewer entries than its rows see");
   }
@@ -63,8 +103,10 @@ void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Ten
   CheckFormat(format);
   const int64_t kv_heads = static_cast<int64_t>(heads.size());
   CheckRows(keys, kv_heads, format.key_dim, "keys must be f32 [n, kv_heads, key_dim]");
-  CheckRows(values, kv_heads, format.value_dim, "values must be f32 [n, kv_heads, value_dim]");
-  KVG_CHECK(keys.shape[0] == values.shape[0], "keys and values of different lengths");
+  if (!values.empty()) {
+    CheckRows(values, kv_heads, format.value_dim, "values must be f32 [n, kv_heads, value_dim]");
+    KVG_CHECK(keys.shape[0] == values.shape[0], "keys and values of different lengths");
+  }
   for (const KvTarget& head : heads) KVG_CHECK(head.first_entry >= 0, "negative entry");
   if (keys.shape[0] > 0) DoWriteKv(format, keys, values, heads);
 }

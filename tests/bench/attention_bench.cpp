@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention against what the machine can do: decode beside the measured copy and read bandwidth,
-// prefill beside the panel product that it is made of, captures beside the prefill they follow.
+// prefill beside the panel product that it is made of, captures beside the prefill they follow,
+// coded segments beside float ones.
 //
-//   attention_bench [threads [isa]]
+//   attention_bench [threads [isa [prefill | decode | coded | ragged]]]
 //
 // Candidates that are compared run interleaved; a repetition during which other processes took more
 // than a tenth of the machine is thrown away, on that ground alone; medians are printed.
@@ -25,6 +26,7 @@
 #include "core/threads.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/cpu.h"
+#include "reference/reference.h"
 
 namespace kvgauge {
 namespace {
@@ -119,6 +121,47 @@ struct Cache {
     const std::vector<float> v = Normal(entries * kv_heads * f.value_dim, 2);
     ops.WriteKv(f, View(k, {entries, kv_heads, f.key_dim}),
                 View(v, {entries, kv_heads, f.value_dim}), targets);
+  }
+};
+
+// Heads whose entries are all coded.
+struct CodedCache {
+  KvCodec keys, values;
+  std::vector<Buffer> memory;
+  std::vector<std::vector<void*>> key_pages, value_pages;
+  std::vector<KvSegment> segments;
+  std::vector<KvHead> heads;
+  int64_t bytes = 0;
+
+  CodedCache(CodecOps& codecs, const AttentionShape& shape, int bits, int64_t entries) {
+    keys.kind = values.kind = KvCodecKind::kAffine;
+    keys.bits = values.bits = bits;
+    keys.group = values.group = 64;
+    keys.dim = shape.format.key_dim;
+    values.dim = shape.format.value_dim;
+    keys.axis = CodeAxis::kChannel;
+    values.side = KvSide::kValues;
+    segments.resize(shape.kv_heads);
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      segments[h].length = entries;
+      segments[h].keys = Encode(codecs, keys, entries, key_pages.emplace_back(), 1);
+      segments[h].values = Encode(codecs, values, entries, value_pages.emplace_back(), 2);
+      heads.push_back({&segments[h], 1});
+    }
+  }
+
+ private:
+  KvCoded Encode(CodecOps& codecs, const KvCodec& codec, int64_t entries, std::vector<void*>& pages,
+                 uint64_t seed) {
+    const int64_t page_bytes = codecs.PageBytes(codec), count = entries / kKvPageEntries;
+    memory.push_back(HostBuffer(count * page_bytes));
+    bytes += count * page_bytes;
+    for (int64_t p = 0; p < count; ++p) {
+      pages.push_back(static_cast<char*>(memory.back().data()) + p * page_bytes);
+    }
+    const std::vector<float> rows = Normal(entries * codec.dim, seed);
+    codecs.Encode(codec, View(rows, {entries, codec.dim}), 0, {pages.data()});
+    return {&codec, {pages.data()}, entries};
   }
 };
 
@@ -263,6 +306,112 @@ void BenchPrefill(AttentionOps& ops, const AttentionKernels& kernels, int thread
   }
 }
 
+// The largest difference to the reference over a short cache.
+double CodedError(AttentionOps& ops, CodecOps& codecs, const AttentionShape& shape, int bits) {
+  constexpr int64_t kEntries = 640;
+  const int64_t heads = shape.query_heads, dim = shape.format.key_dim;
+  const std::vector<float> q = Normal(heads * dim, 3);
+  std::vector<float> results[2];
+  const auto run = [&](AttentionOps& attention, CodecOps& codec, std::vector<float>& out) {
+    const CodedCache cache(codec, shape, bits, kEntries);
+    AttentionItem item;
+    item.rows = 1;
+    item.heads = cache.heads;
+    out.resize(heads * dim);
+    attention.Attend(shape, {&item, 1}, View(q, {1, heads, dim}), View(out, {1, heads, dim}));
+  };
+  run(ops, codecs, results[0]);
+  run(*MakeReferenceAttention(), *MakeReferenceCodec(), results[1]);
+  double worst = 0;
+  for (int64_t i = 0; i < heads * dim; ++i) {
+    const double error = std::abs(double{results[0][i]} - results[1][i]);
+    if (!(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+void BenchCoded(AttentionOps& ops, CodecOps& codecs, const Bandwidth& machine) {
+  constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4;
+  std::printf(
+      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; ideal: f16's time "
+      "times bytes\n");
+  std::printf("%-5s %3s %5s %9s %9s %8s %9s %9s %8s\n", "type", "G", "bits", "us/layer", "GB/s",
+              "of copy", "speed-up", "of ideal", "error");
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    std::vector<std::unique_ptr<Cache>> plain;
+    for (int l = 0; l < 3; ++l) {
+      plain.push_back(std::make_unique<Cache>(ops, MakeShape(dtype, kDim, kHeads, 1), kEntries));
+    }
+    const std::vector<int> widths = {4, 3, 2};
+    std::vector<std::vector<std::unique_ptr<CodedCache>>> coded(widths.size());
+    for (size_t i = 0; i < widths.size(); ++i) {
+      for (int l = 0; l < 8; ++l) {
+        coded[i].push_back(std::make_unique<CodedCache>(codecs, MakeShape(dtype, kDim, kHeads, 1),
+                                                        widths[i], kEntries));
+      }
+    }
+    for (const int64_t group : {1, 2, 4}) {
+      const AttentionShape shape = MakeShape(dtype, kDim, kHeads, group);
+      const std::vector<float> q = Normal(kHeads * group * kDim, 3);
+      std::vector<float> out(kHeads * group * kDim);
+      const auto attend = [&](std::span<const KvHead> heads) {
+        AttentionItem item;
+        item.rows = 1;
+        item.heads = heads;
+        ops.Attend(shape, {&item, 1}, View(q, {1, kHeads * group, kDim}),
+                   View(out, {1, kHeads * group, kDim}));
+      };
+      std::vector<std::function<void()>> runs = {[&] {
+        for (const auto& cache : plain) attend(cache->heads);
+      }};
+      for (size_t i = 0; i < widths.size(); ++i) {
+        runs.push_back([&, i] {
+          for (const auto& cache : coded[i]) attend(cache->heads);
+        });
+      }
+      const std::vector<double> s = Interleaved(runs);
+      const double plain_s = s[0] / static_cast<double>(plain.size());
+      for (size_t i = 0; i < runs.size(); ++i) {
+        const double bytes = static_cast<double>(i == 0 ? plain[0]->bytes : coded[i - 1][0]->bytes);
+        const double layer_s = i == 0 ? plain_s : s[i] / static_cast<double>(coded[i - 1].size());
+        const double ideal_s = plain_s * bytes / static_cast<double>(plain[0]->bytes);
+        const double error = i == 0 ? 0.0 : CodedError(ops, codecs, shape, widths[i - 1]);
+        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f %8.0f%% %8.1e\n", NameOf(dtype).data(),
+                    static_cast<int>(group), i == 0 ? 16 : widths[i - 1], layer_s * 1e6,
+                    bytes / layer_s * 1e-9, 100 * bytes / layer_s * 1e-9 / machine.copy,
+                    plain_s / layer_s, 100 * ideal_s / layer_s, error);
+      }
+    }
+  }
+}
+
+// Heads of very different lengths against heads of one length, with as many entries in all.
+void BenchRagged(AttentionOps& ops) {
+  std::printf(
+      "\nragged heads: f16, dim 128, 8 heads of 4096 entries, or one of 8 with ten times what "
+      "the others have\n");
+  constexpr int64_t kHeads = 8, kShort = 4096 * 8 / 17 / 64 * 64, kLong = 10 * kShort;
+  const AttentionShape shape = MakeShape(DType::kF16, 128, kHeads, 4);
+  std::vector<std::unique_ptr<Cache>> caches;
+  for (int l = 0; l < 4; ++l) caches.push_back(std::make_unique<Cache>(ops, shape, kLong));
+  const std::vector<float> q = Normal(kHeads * 4 * 128, 3);
+  std::vector<float> out(q.size());
+  const auto attend = [&](int64_t first, int64_t others) {
+    for (const auto& cache : caches) {
+      for (int64_t h = 0; h < kHeads; ++h) cache->segments[h].length = h == 3 ? first : others;
+      AttentionItem item;
+      item.rows = 1;
+      item.heads = cache->heads;
+      ops.Attend(shape, {&item, 1}, View(q, {1, kHeads * 4, 128}), View(out, {1, kHeads * 4, 128}));
+    }
+  };
+  constexpr int64_t kEven = (kLong + 7 * kShort) / 8;
+  const std::vector<double> s =
+      Interleaved({[&] { attend(kEven, kEven); }, [&] { attend(kLong, kShort); }});
+  std::printf("even %.0f us, ragged %.0f us, %.1f%% more\n", s[0] * 1e6 / 4, s[1] * 1e6 / 4,
+              100 * (s[1] / s[0] - 1));
+}
+
 const AttentionKernels& KernelsOf(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return Avx2AttentionKernels();
@@ -284,8 +433,13 @@ int Main(int argc, char** argv) {
   const Bandwidth machine = MeasureBandwidth(threads.threads);
   std::printf("%s, %d threads; copy %.1f GB/s, read %.1f GB/s\n", NameOf(*isa).data(),
               threads.threads, machine.copy, machine.read);
-  BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
-  BenchDecode(*ops, machine);
+  const std::string section = argc > 3 ? argv[3] : "";
+  const auto wanted = [&](const char* name) { return section.empty() || section == name; };
+  const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(*isa, threads);
+  if (wanted("prefill")) BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
+  if (wanted("decode")) BenchDecode(*ops, machine);
+  if (wanted("coded")) BenchCoded(*ops, *codecs, machine);
+  if (wanted("ragged")) BenchRagged(*ops);
   return 0;
 }
 

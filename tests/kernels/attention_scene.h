@@ -5,16 +5,42 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/rng.h"
 #include "kernels/attention.h"
+#include "kernels/codec_stream.h"
 #include "support/compare.h"
 
 namespace kvgauge {
 
+// RandomValues, drawn once: the generator takes longer than what is tested with its numbers.
+inline std::vector<float> SceneValues(int64_t count, uint64_t seed, float scale = 1.0f) {
+  static const std::vector<float> pool = RandomValues(1 << 17, 5);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * pool[(i + seed * 7919 + i / pool.size()) % pool.size()];
+  }
+  return values;
+}
+
+enum class Turned { kNo, kStraight, kScattered };
+enum class Mask { kNone, kOnes, kSome };
+
 struct SegmentSpec {
   int64_t length = 0;
+  bool bias = false, key_scale = false, value_scale = false;
+  Turned turned = Turned::kNo;
+  Mask mask = Mask::kNone;
+  bool positions = false;
+  int64_t key_rank = 0, value_rank = 0;  // > 0: latents
+  bool values_in_keys = false;
+  // The first entries of a stream are coded.
+  std::optional<KvCodec> key_codec, value_codec;
+  int64_t keys_coded = 0, values_coded = 0;
 };
 
 struct Scene {
@@ -25,7 +51,10 @@ struct Scene {
   int64_t rows = 1;
   float softcap = 0;
   int64_t window = 0;
+  RopeLayout rope = RopeLayout::kHalf;
+  int64_t rope_pairs = 0;
   std::vector<std::vector<SegmentSpec>> heads;
+  float query_size = 0.7f;
   uint64_t seed = 1;
 
   int64_t kv_heads() const { return std::ssize(heads); }
@@ -50,14 +79,29 @@ struct Scene {
     return shape;
   }
   std::vector<float> Queries() const {
-    return RandomValues(rows * query_heads() * key_dim, seed, 0.7f);
+    return SceneValues(rows * query_heads() * key_dim, seed, query_size);
   }
 };
 
 // The memory of a scene, laid out by one backend.
 class SceneCache {
  public:
-  SceneCache(AttentionOps& ops, const Scene& scene) {
+  static constexpr int64_t kPositions = 3000;
+
+  SceneCache(AttentionOps& ops, CodecOps& codecs, const Scene& scene)
+      : codecs_(codecs),
+        shape_(scene.Shape()),
+        cos_(scene.rope_pairs * kPositions),
+        sin_(scene.rope_pairs * kPositions) {
+    for (size_t i = 0; i < cos_.size(); ++i) {
+      const double angle =
+          static_cast<double>(i % kPositions) / std::pow(1.5, static_cast<double>(i / kPositions));
+      cos_[i] = static_cast<float>(std::cos(angle));
+      sin_[i] = static_cast<float>(std::sin(angle));
+    }
+    rope_ = {View(cos_, {scene.rope_pairs, kPositions}), View(sin_, {scene.rope_pairs, kPositions}),
+             scene.rope};
+    shape_.rope = &rope_;
     segments_.resize(scene.heads.size());
     for (size_t h = 0; h < scene.heads.size(); ++h) {
       for (size_t s = 0; s < scene.heads[h].size(); ++s) {
@@ -69,27 +113,135 @@ class SceneCache {
     }
   }
 
+  SceneCache(const SceneCache&) = delete;
+
   std::span<const KvHead> heads() const { return heads_; }
+  const AttentionShape& shape() const { return shape_; }
+  // Of the first of the rows that end where positions end.
+  int64_t token_position(int64_t rows) const { return next_position_ - rows; }
 
  private:
   void AddSegment(AttentionOps& ops, const Scene& scene, size_t head, const SegmentSpec& spec,
                   uint64_t seed) {
     KvSegment segment;
-    segment.length = spec.length;
-    const KvFormat format = scene.Shape().format;
-    segment.key_pages = Pages(spec.length, ops.KeyPageBytes(format));
-    segment.value_pages = Pages(spec.length, ops.ValuePageBytes(format));
-    const KvTarget target = {segment.key_pages, segment.value_pages, 0};
-    const std::vector<float> keys = RandomValues(spec.length * format.key_dim, seed, 0.7f);
-    const std::vector<float> values = RandomValues(spec.length * format.value_dim, seed + 1);
-    ops.WriteKv(format, View(keys, {spec.length, 1, format.key_dim}),
-                View(values, {spec.length, 1, format.value_dim}), {&target, 1});
+    const int64_t n = segment.length = spec.length;
+    KvFormat format = scene.Shape().format;
+    if (spec.key_rank > 0) {
+      segment.key_basis = Basis(format.key_dim, spec.key_rank, seed + 5);
+      format.key_dim = spec.key_rank;
+    }
+    if (spec.value_rank > 0) {
+      segment.value_basis = Basis(format.value_dim, spec.value_rank, seed + 6);
+      format.value_dim = spec.value_rank;
+    }
+    const std::vector<float> keys = SceneValues(n * format.key_dim, seed, 0.7f);
+    const std::vector<float> values = SceneValues(n * format.value_dim, seed + 1);
+    const Tensor key_rows = View(keys, {n, 1, format.key_dim});
+    const Tensor value_rows = View(values, {n, 1, format.value_dim});
+    segment.values_in_keys = spec.values_in_keys;
+    segment.keys = Code(spec.key_codec, keys, spec.keys_coded);
+    segment.values = Code(spec.value_codec, values, spec.values_coded);
+    segment.key_pages = Pages(spec.keys_coded, n, ops.KeyPageBytes(format));
+    if (!spec.values_in_keys) {
+      segment.value_pages = Pages(spec.values_coded, n, ops.ValuePageBytes(format));
+    }
+    // Both sides are written from where the later of them begins; the rest of the other one alone.
+    std::vector<void*> spare(static_cast<size_t>(n / kKvPageEntries + 1));
+    Buffer page = HostBuffer(std::max(ops.KeyPageBytes(format), ops.ValuePageBytes(format)));
+    std::fill(spare.begin(), spare.end(), page.data());
+    const KvTarget key_target = {segment.key_pages, spare.data(), spec.keys_coded};
+    const KvTarget value_target = {spare.data(), segment.value_pages, spec.values_coded};
+    ops.WriteKv(format, key_rows.Slice(spec.keys_coded, n),
+                spec.values_in_keys ? Tensor() : value_rows.Slice(spec.keys_coded, n),
+                {&key_target, 1});
+    if (!spec.values_in_keys) {
+      ops.WriteKv(format, key_rows.Slice(spec.values_coded, n),
+                  value_rows.Slice(spec.values_coded, n), {&value_target, 1});
+    }
+
+    if (spec.bias) segment.bias = Floats(n, seed + 2);
+    if (spec.key_scale) segment.key_scale = Floats(n, seed + 3);
+    if (spec.value_scale) segment.value_scale = Floats(n, seed + 4);
+    Rng rng(seed, 9);
+    if (spec.turned != Turned::kNo) {
+      std::vector<int32_t>& at = integers_.emplace_back();
+      for (int64_t e = 0; e < n; ++e) {
+        at.push_back(static_cast<int32_t>(spec.turned == Turned::kStraight
+                                              ? kPositions - n + e
+                                              : static_cast<int64_t>(rng.NextBelow(kPositions))));
+      }
+      segment.rotation = at.data();
+    }
+    if (spec.positions) {
+      std::vector<int32_t>& at = integers_.emplace_back();
+      for (int64_t e = 0; e < n; ++e) {
+        // The rows are neighbours; what comes before them has gaps.
+        const bool row =
+            e >= n - scene.rows && segments_[head].size() + 1 == scene.heads[head].size();
+        next_position_ += row ? 1 : 1 + static_cast<int64_t>(rng.NextBelow(4));
+        at.push_back(static_cast<int32_t>(next_position_));
+      }
+      ++next_position_;
+      segment.positions = at.data();
+    }
+    if (spec.mask != Mask::kNone) AddMask(scene, spec, segment, rng);
     segments_[head].push_back(segment);
   }
 
-  void* const* Pages(int64_t entries, int64_t page_bytes) {
+  // Of each page every head reads some entries, or one head, or none; pages that none reads are
+  // taken away.
+  void AddMask(const Scene& scene, const SegmentSpec& spec, KvSegment& segment, Rng& rng) {
+    const int64_t pages = (spec.length + kKvPageEntries - 1) / kKvPageEntries;
+    std::vector<const uint64_t*> heads;
+    for (int64_t g = 0; g < scene.group; ++g) {
+      words_.emplace_back(pages, ~uint64_t{0});
+      heads.push_back(words_.back().data());
+    }
+    for (int64_t p = 0; spec.mask == Mask::kSome && p < pages; ++p) {
+      const uint64_t kind = rng.NextBelow(4);
+      for (int64_t g = 0; g < scene.group; ++g) {
+        uint64_t& word = words_[words_.size() - scene.group + g][p];
+        if (kind == 0 || (kind == 1 && g > 0)) word = 0;
+        if (kind > 1) word = rng.NextBelow(~uint64_t{0}) & rng.NextBelow(~uint64_t{0});
+      }
+      if (kind == 0) {
+        const_cast<void**>(segment.key_pages)[p] = nullptr;
+        if (segment.value_pages != nullptr) const_cast<void**>(segment.value_pages)[p] = nullptr;
+      }
+    }
+    masks_.push_back(std::move(heads));
+    segment.read = masks_.back().data();
+  }
+
+  Tensor Basis(int64_t dim, int64_t rank, uint64_t seed) {
+    floats_.push_back(SceneValues(dim * rank, seed, 1.0f / std::sqrt(static_cast<float>(rank))));
+    return View(floats_.back(), {dim, rank});
+  }
+  const float* Floats(int64_t count, uint64_t seed) {
+    std::vector<float>& values = floats_.emplace_back();
+    Rng rng(seed, 8);
+    for (int64_t i = 0; i < count; ++i) {
+      values.push_back(0.3f + static_cast<float>(rng.NextBelow(1000)) / 900.0f);
+    }
+    return values.data();
+  }
+
+  KvCoded Code(const std::optional<KvCodec>& codec, const std::vector<float>& rows,
+               int64_t entries) {
+    if (entries == 0) return {};
+    streams_.push_back(std::make_unique<CodecStream>(codecs_, *codec, entries));
+    streams_.back()->Encode({rows.begin(), rows.begin() + entries * codec->dim});
+    return {&*codec, streams_.back()->pages(), entries};
+  }
+
+  // Float pages of entries [coded, entries); those before are null.
+  void* const* Pages(int64_t coded, int64_t entries, int64_t page_bytes) {
     std::vector<void*> pages;
     for (int64_t p = 0; p * kKvPageEntries < entries; ++p) {
+      if (coded >= std::min(entries, (p + 1) * kKvPageEntries)) {
+        pages.push_back(nullptr);
+        continue;
+      }
       buffers_.push_back(HostBuffer(page_bytes));
       pages.push_back(buffers_.back().data());
     }
@@ -97,8 +249,18 @@ class SceneCache {
     return pages_.back().data();
   }
 
+  CodecOps& codecs_;
+  AttentionShape shape_;
+  std::vector<float> cos_, sin_;
+  DeferredRope rope_;
+  int64_t next_position_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<void*>> pages_;
+  std::vector<std::unique_ptr<CodecStream>> streams_;
+  std::vector<std::vector<float>> floats_;
+  std::vector<std::vector<int32_t>> integers_;
+  std::vector<std::vector<uint64_t>> words_;
+  std::vector<std::vector<const uint64_t*>> masks_;
   std::vector<std::vector<KvSegment>> segments_;
   std::vector<KvHead> heads_;
 };
@@ -115,21 +277,22 @@ inline Tensor MakeFilled(std::vector<float>& memory, std::initializer_list<int64
 }
 
 // Every operation over all rows.
-inline SceneResults RunScene(AttentionOps& ops, const Scene& scene) {
-  const SceneCache cache(ops, scene);
-  const AttentionShape shape = scene.Shape();
+inline SceneResults RunScene(AttentionOps& ops, CodecOps& codecs, const Scene& scene) {
+  const SceneCache cache(ops, codecs, scene);
+  const AttentionShape& shape = cache.shape();
   const int64_t heads = scene.query_heads(), rows = scene.rows, columns = scene.columns() + 3;
   const std::vector<float> queries = scene.Queries();
   const Tensor q = View(queries, {rows, heads, scene.key_dim});
   SceneResults r;
   AttentionItem item;
   item.rows = rows;
+  item.token_position = cache.token_position(rows);
   item.heads = cache.heads();
   const Tensor lse = MakeFilled(r.lse, {heads, rows});
   ops.Attend(shape, {&item, 1}, q, MakeFilled(r.out, {rows, heads, scene.value_dim}),
              {lse, MakeFilled(r.entropy, {heads, rows})});
   ops.WindowProbabilities(shape, item, q, lse, MakeFilled(r.window, {heads, rows, columns}));
-  const std::vector<float> weights = RandomValues(rows, scene.seed + 3);
+  const std::vector<float> weights = SceneValues(rows, scene.seed + 3);
   constexpr ColumnReduction kKinds[] = {ColumnReduction::kSum, ColumnReduction::kSumSquares,
                                         ColumnReduction::kMax, ColumnReduction::kCountAbove};
   for (int i = 0; i < 4; ++i) {

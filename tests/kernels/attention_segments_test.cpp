@@ -11,11 +11,20 @@
 #include "cpu/cpu.h"
 #include "kernels/attention.h"
 #include "kernels/attention_scene.h"
+#include "kernels/codec_stream.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
 namespace kvgauge {
 namespace {
+
+// Scores err by the rounding of their dot products, and an error of a score is a relative error of
+// its probability.
+constexpr double kScoreBound = 4e-4;
+// Queries are rounded to bf16 after the scales of codes are folded in, which moves a score by 2^-9
+// of its largest terms: these scenes keep scores small.
+constexpr double kCodedBf16Bound = 1e-2;
+constexpr float kCodedBf16Queries = 0.05f;
 
 std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   std::vector<SegmentSpec> segments;
@@ -26,10 +35,180 @@ std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   return segments;
 }
 
+SceneResults RunOn(Isa isa, int threads, const Scene& scene) {
+  return RunScene(*MakeCpuAttention(isa, {threads}), *MakeCpuCodec(isa, {1}), scene);
+}
+
+// Segments that hold coded entries before float ones, by the seal unit of each codec.
+void Code(SegmentSpec& s, int64_t rows, KvCodec keys, KvCodec values, int64_t key_dim,
+          int64_t value_dim) {
+  keys.side = KvSide::kKeys;
+  keys.dim = key_dim;
+  values.side = KvSide::kValues;
+  values.dim = value_dim;
+  const auto sealed = [](const KvCodec& codec, int64_t entries) {
+    return std::max<int64_t>(0, entries) / SealUnit(codec) * SealUnit(codec);
+  };
+  s.keys_coded = sealed(keys, s.length - rows - 3);
+  s.values_coded = sealed(values, s.length - rows - 20);
+  s.key_codec = keys;
+  s.value_codec = values;
+}
+
+std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
+  static const std::vector<float> levels = NormalLevels(3);
+  constexpr CodeAxis kToken = CodeAxis::kToken, kChannel = CodeAxis::kChannel;
+  struct Pair {
+    const char* name;
+    KvCodec keys, values;
+  };
+  std::vector<Pair> pairs;
+  for (const int bits : {1, 2, 3, 4, 8}) {
+    for (const int64_t group : {16, 32, 64}) {
+      if (bits != 2 && group == 16) continue;
+      pairs.push_back({"affine channel/token", AffineCodec(bits, kChannel, group, 0),
+                       AffineCodec(bits, kToken, group, 0)});
+    }
+  }
+  pairs.push_back(
+      {"affine token/channel", AffineCodec(4, kToken, 32, 0), AffineCodec(2, kChannel, 32, 0)});
+  pairs.push_back(
+      {"q8_0/q4_0", PlainCodec(KvCodecKind::kQ8_0, 0), PlainCodec(KvCodecKind::kQ4_0, 0)});
+  pairs.push_back(
+      {"fp8", PlainCodec(KvCodecKind::kFp8E4M3, 0), PlainCodec(KvCodecKind::kFp8E4M3, 0)});
+  const KvCodec book = CodebookCodec(3, CodeRange::kRms, 64, 0, levels);
+  pairs.push_back({"codebook", book, book});
+  Pair side = {"side-cars", AffineCodec(2, kChannel, 64, 0), AffineCodec(2, kToken, 64, 0)};
+  side.keys.symmetric = side.values.symmetric = true;
+  pairs.push_back({"symmetric", side.keys, side.values});
+  side.keys.outlier_share = side.values.outlier_share = 0.04;
+  side.keys.rank = side.values.rank = 2;
+  pairs.push_back(side);
+
+  std::vector<Scene> scenes;
+  for (const Pair& pair : pairs) {
+    Scene s;
+    s.name = pair.name + std::string(" ") + std::to_string(pair.keys.bits) + " bits, group " +
+             std::to_string(pair.keys.group);
+    s.dtype = dtype;
+    s.rows = rows;
+    if (dtype == DType::kBF16) s.query_size = kCodedBf16Queries;
+    s.value_dim = 128;
+    s.group = 2 + std::ssize(scenes) % 2 * 3;
+    s.heads = {Lengths({5, 600, 90}), Lengths({64, 65})};
+    for (auto& head : s.heads) {
+      Code(head[0], rows, pair.keys, pair.values, s.key_dim, s.value_dim);
+      Code(head[1], rows, pair.keys, pair.values, s.key_dim, s.value_dim);
+    }
+    scenes.push_back(s);
+  }
+  // Odd dims; rotation; latents; a mask.
+  Scene s = scenes[2];
+  s.name = "coded, odd dims, masked, scaled";
+  s.key_dim = 48;
+  s.value_dim = 80;
+  for (auto& head : s.heads) {
+    for (SegmentSpec& segment : head) {
+      Code(segment, rows, AffineCodec(4, kChannel, 32, 0), AffineCodec(4, kToken, 16, 0), 48, 80);
+      segment.bias = segment.key_scale = segment.value_scale = true;
+    }
+  }
+  scenes.push_back(s);
+  s.name = "coded, turned";
+  s.rope_pairs = 20;
+  for (auto& head : s.heads) {
+    for (SegmentSpec& segment : head) segment.turned = Turned::kStraight;
+  }
+  scenes.push_back(s);
+  s.name = "coded latents";
+  s.rope_pairs = 0;
+  for (auto& head : s.heads) {
+    for (SegmentSpec& segment : head) {
+      segment.turned = Turned::kNo;
+      segment.key_rank = 32;
+      segment.value_rank = 64;
+      Code(segment, rows, AffineCodec(4, kChannel, 64, 0), AffineCodec(4, kToken, 32, 0), 32, 64);
+    }
+  }
+  scenes.push_back(s);
+  s.name = "coded keys that hold the values";
+  s.key_dim = 80;
+  s.value_dim = 64;
+  for (auto& head : s.heads) {
+    for (SegmentSpec& segment : head) {
+      Code(segment, rows, PlainCodec(KvCodecKind::kQ8_0, 0), KvCodec(), 80, 64);
+      segment.key_rank = segment.value_rank = segment.values_coded = 0;
+      segment.values_in_keys = true;
+    }
+  }
+  scenes.push_back(s);
+  return scenes;
+}
+
+// Scenes in which segments have options; the last segment, which rows belong to, too.
+std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
+  std::vector<Scene> scenes;
+  Scene base;
+  base.dtype = dtype;
+  base.rows = rows;
+  const auto add = [&](Scene scene, const std::string& name, auto change) {
+    scene.name = name;
+    scene.heads = {Lengths({70, 530, 90}), Lengths({64, 0, 75})};
+    for (auto& head : scene.heads) {
+      for (SegmentSpec& s : head) change(s, &s == &head.back());
+    }
+    scenes.push_back(scene);
+  };
+  add(base, "bias", [](SegmentSpec& s, bool last) { s.bias = !last; });
+  add(base, "scales", [](SegmentSpec& s, bool) { s.key_scale = s.value_scale = true; });
+  Scene capped = base;
+  capped.softcap = 4.0f;
+  capped.window = 60;
+  capped.key_dim = 35;
+  capped.value_dim = 24;
+  capped.group = 3;
+  add(capped, "bias and scales under softcap and window",
+      [](SegmentSpec& s, bool) { s.bias = s.key_scale = s.value_scale = true; });
+  add(capped, "positions", [](SegmentSpec& s, bool) { s.positions = true; });
+  add(base, "masks", [](SegmentSpec& s, bool last) { s.mask = last ? Mask::kNone : Mask::kSome; });
+  add(capped, "masks everywhere with bias", [](SegmentSpec& s, bool) {
+    s.mask = Mask::kSome;
+    s.bias = true;
+  });
+  Scene turned = base;
+  turned.rope_pairs = 32;
+  add(turned, "turned", [](SegmentSpec& s, bool) { s.turned = Turned::kStraight; });
+  turned.rope = RopeLayout::kInterleaved;
+  turned.rope_pairs = 9;
+  turned.key_dim = 33;
+  turned.group = 1;
+  add(turned, "turned in part by scattered positions",
+      [](SegmentSpec& s, bool last) { s.turned = last ? Turned::kNo : Turned::kScattered; });
+  add(base, "latent keys", [](SegmentSpec& s, bool last) { s.key_rank = last ? 0 : 24; });
+  add(base, "latents", [](SegmentSpec& s, bool) {
+    s.key_rank = 13;
+    s.value_rank = 80;
+    s.value_scale = true;
+  });
+  turned.group = 3;
+  add(turned, "latents, turned, masked", [](SegmentSpec& s, bool last) {
+    s.key_rank = 40;
+    s.value_rank = last ? 0 : 17;
+    s.turned = Turned::kStraight;
+    s.mask = last ? Mask::kNone : Mask::kSome;
+  });
+  Scene shared = base;
+  shared.key_dim = 88;
+  shared.value_dim = 70;
+  shared.group = 5;
+  add(shared, "values in keys", [](SegmentSpec& s, bool) { s.values_in_keys = true; });
+  return scenes;
+}
+
 std::vector<Scene> Scenes() {
   std::vector<Scene> scenes;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const int64_t rows : {1, 7, 70}) {
+    for (const int64_t rows : {1, 7, 40}) {
       Scene s;
       s.dtype = dtype;
       s.rows = rows;
@@ -44,27 +223,33 @@ std::vector<Scene> Scenes() {
       s.window = 90;
       s.heads = {Lengths({65, 130, 100}), Lengths({70}), Lengths({64, 6, 70})};
       scenes.push_back(s);
+      // Not every option at every number of rows: a dtype meets each number somewhere.
+      if (rows == (dtype == DType::kF32 ? 7 : 40) || (dtype == DType::kBF16 && rows == 1)) {
+        for (const Scene& scene : OptionScenes(dtype, rows)) scenes.push_back(scene);
+      }
+      if (rows == (dtype == DType::kBF16 ? 7 : 1)) {
+        for (const Scene& scene : CodedScenes(dtype, rows)) scenes.push_back(scene);
+      }
     }
   }
   return scenes;
 }
 
-// Scores err by the rounding of their dot products, and an error of a score is a relative error of
-// its probability.
-constexpr double kScoreBound = 4e-4;
-
 void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults& want) {
+  const bool coded = std::any_of(scene.heads[0].begin(), scene.heads[0].end(),
+                                 [](const SegmentSpec& s) { return s.key_codec.has_value(); });
+  const double bound = coded && scene.dtype == DType::kBF16 ? kCodedBf16Bound : kScoreBound;
   float largest = 0;
   for (const float v : want.out) largest = std::max(largest, std::abs(v));
   // bf16 weights: each is off by 2^-9 of itself at most, and they sum to 1; outliers of single
   // values are 20 times larger than what they average to.
   const double weight = scene.dtype == DType::kBF16 ? 20.0 / 512 : 0;
-  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * kScoreBound)));
-  EXPECT_TRUE(AllWithin(got.lse, want.lse, 2 * kScoreBound));
-  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * kScoreBound));
-  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * kScoreBound));
+  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * bound)));
+  EXPECT_TRUE(AllWithin(got.lse, want.lse, 2 * bound));
+  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * bound));
+  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * bound));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * kScoreBound)) << "reduction " << i;
+    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * bound)) << "reduction " << i;
   }
   // A probability on the threshold may fall on either side.
   int64_t differing = 0;
@@ -77,11 +262,11 @@ void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults
 TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
   for (const Scene& scene : Scenes()) {
-    const SceneResults want = RunScene(*reference, scene);
+    const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
     for (const Isa isa : SupportedIsas()) {
       SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name + ", " +
                    std::string(NameOf(scene.dtype)) + ", rows " + std::to_string(scene.rows));
-      ExpectClose(scene, RunScene(*MakeCpuAttention(isa, {2}), scene), want);
+      ExpectClose(scene, RunOn(isa, 2, scene), want);
     }
   }
 }
@@ -98,8 +283,7 @@ TEST(AttentionSegments, ThreadsChangeNoBit) {
   for (const Scene& scene : Scenes()) {
     for (const Isa isa : SupportedIsas()) {
       SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
-      const SceneResults one = RunScene(*MakeCpuAttention(isa, {1}), scene);
-      ExpectSame(RunScene(*MakeCpuAttention(isa, {3}), scene), one);
+      ExpectSame(RunOn(isa, 3, scene), RunOn(isa, 1, scene));
     }
   }
 }
@@ -110,8 +294,9 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
     for (const Isa isa : SupportedIsas()) {
       SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
       const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
-      const SceneCache cache(*ops, scene);
-      const AttentionShape shape = scene.Shape();
+      const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(isa, {1});
+      const SceneCache cache(*ops, *codecs, scene);
+      const AttentionShape& shape = cache.shape();
       const int64_t heads = scene.query_heads();
       const std::vector<float> queries = scene.Queries();
       const Tensor q = View(queries, {scene.rows, heads, scene.key_dim});
@@ -132,7 +317,7 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
           AttentionItem item;
           item.first_row = row;
           item.rows = end - row;
-          item.token_position = row;
+          item.token_position = cache.token_position(scene.rows) + row;
           item.heads = shorter;
           ops->Attend(shape, {&item, 1}, q, result, {lse_out, {}});
         }
@@ -144,6 +329,31 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
         std::vector<float> lse;
         EXPECT_TRUE(SameBits(attend(chunk, lse), whole)) << chunk << " rows a call";
         EXPECT_TRUE(SameBits(lse, whole_lse));
+      }
+    }
+  }
+}
+
+// Options that say nothing change no bit.
+TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t rows : {1, 5, 70}) {
+      Scene scene;
+      scene.dtype = dtype;
+      scene.rows = rows;
+      scene.heads = {Lengths({600, 90}), Lengths({75})};
+      Scene masked = scene, placed = scene;
+      for (auto& head : masked.heads) {
+        for (SegmentSpec& s : head) s.mask = Mask::kOnes;
+      }
+      for (auto& head : placed.heads) {
+        for (SegmentSpec& s : head) s.positions = true;
+      }
+      for (const Isa isa : SupportedIsas()) {
+        SCOPED_TRACE(NameOf(isa));
+        const SceneResults want = RunOn(isa, 2, scene);
+        ExpectSame(RunOn(isa, 2, masked), want);
+        ExpectSame(RunOn(isa, 2, placed), want);
       }
     }
   }

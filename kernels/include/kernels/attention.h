@@ -12,7 +12,8 @@
 // rows as NaN.
 //
 // The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
-// weights of the value product may be rounded to a bf16 cache's type, as matrix units need it.
+// weights of the value product may be rounded to a bf16 cache's type, as matrix units need it; so
+// may queries and weights after the scales of codes are folded into them.
 #pragma once
 
 #include <cstdint>
