@@ -34,7 +34,6 @@ class RunnerBench {
   Measurement Prefill(int64_t tokens) {
     return Measure(StrCat("pp", tokens), tokens, [&](Timer& timer) {
       KvCache cache = model_.NewCache(tokens);
-      cache.Reserve(tokens);
       const Prompt prompt = RandomPrompt(tokens);
       timer.Start();
       Feed(prompt, cache, Model::kChunkRows);
@@ -46,11 +45,10 @@ class RunnerBench {
   Measurement Decode(int64_t depth) {
     const int64_t steps = options_.decode_steps;
     KvCache cache = model_.NewCache(depth + steps);
-    cache.Reserve(depth + steps);
     FillRandom(cache, depth);
     const Prompt prompt = RandomPrompt(depth + steps);
     return Measure(StrCat("tg", steps, " d", depth), steps, [&](Timer& timer) {
-      cache.SetLength(depth);
+      KVG_CHECK(cache.Truncate(depth).ok(), "dropping entries takes no memory");
       timer.Start();
       Feed(prompt, cache, 1);
       timer.Stop();
@@ -91,11 +89,11 @@ class RunnerBench {
     for (float& v : values) v = static_cast<float>(rng.NextGaussian());
     const Tensor k = View(keys, {kKvPageEntries, config.kv_heads, config.key_dim});
     const Tensor v = View(values, {kKvPageEntries, config.kv_heads, config.value_dim});
-    for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
-      for (int64_t begin = 0; begin < entries; begin += kKvPageEntries) {
-        const int64_t count = std::min(kKvPageEntries, entries - begin);
-        model_.ops().attention->WriteKv(cache.format(), k.Slice(0, count), v.Slice(0, count),
-                                        cache.Targets(layer, begin));
+    for (int64_t begin = 0; begin < entries; begin += kKvPageEntries) {
+      const int64_t count = std::min(kKvPageEntries, entries - begin);
+      KVG_CHECK(cache.Append(count).ok(), "the model's own pools know no limit");
+      for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+        cache.Write(layer, k.Slice(0, count), v.Slice(0, count));
       }
     }
   }

@@ -35,7 +35,7 @@ void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tenso
 void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                              std::span<const KvTarget> heads) {
   const PageLayout layout(format);
-  const int64_t n = keys.shape[0], kv_heads = std::ssize(heads);
+  const int64_t n = (keys.empty() ? values : keys).shape[0], kv_heads = std::ssize(heads);
   // Targets may start anywhere in a page, so some meet one page fewer.
   const int64_t pages = (n + kEntries - 2) / kEntries + 1;
   const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
@@ -50,11 +50,14 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
     const int begin = static_cast<int>(from - p * kEntries);
     const int end = static_cast<int>(to - p * kEntries);
     const int64_t row = from - first_entry;
-    WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
-              keys.stride[0], begin, end, heads[h].key_pages[p]);
-    if (values.empty()) continue;
-    WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
-                values.stride[0], begin, end, heads[h].value_pages[p]);
+    if (!keys.empty()) {
+      WriteKeys(kernels_, layout, keys.f32() + row * keys.stride[0] + h * keys.stride[1],
+                keys.stride[0], begin, end, heads[h].key_pages[p]);
+    }
+    if (!values.empty()) {
+      WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
+                  values.stride[0], begin, end, heads[h].value_pages[p]);
+    }
   }
 }
 

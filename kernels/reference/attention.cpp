@@ -190,16 +190,15 @@ class ReferenceAttention final : public AttentionOps {
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                  std::span<const KvTarget> heads) override {
-    for (int64_t i = 0; i < keys.shape[0]; ++i) {
+    for (int64_t i = 0; i < (keys.empty() ? values : keys).shape[0]; ++i) {
       for (size_t h = 0; h < heads.size(); ++h) {
         const int64_t page = (heads[h].first_entry + i) / kKvPageEntries;
         const int64_t slot = (heads[h].first_entry + i) % kKvPageEntries;
-        for (int64_t k = 0; k < format.key_dim; ++k) {
+        for (int64_t k = 0; !keys.empty() && k < format.key_dim; ++k) {
           StoreAs(format.dtype, keys[i][h].f32()[k], heads[h].key_pages[page],
                   slot * format.key_dim + k);
         }
-        if (values.empty()) continue;
-        for (int64_t k = 0; k < format.value_dim; ++k) {
+        for (int64_t k = 0; !values.empty() && k < format.value_dim; ++k) {
           StoreAs(format.dtype, values[i][h].f32()[k], heads[h].value_pages[page],
                   slot * format.value_dim + k);
         }

@@ -102,13 +102,16 @@ void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Ten
                            std::span<const KvTarget> heads) {
   CheckFormat(format);
   const int64_t kv_heads = static_cast<int64_t>(heads.size());
-  CheckRows(keys, kv_heads, format.key_dim, "keys must be f32 [n, kv_heads, key_dim]");
+  if (!keys.empty()) {
+    CheckRows(keys, kv_heads, format.key_dim, "keys must be f32 [n, kv_heads, key_dim]");
+  }
   if (!values.empty()) {
     CheckRows(values, kv_heads, format.value_dim, "values must be f32 [n, kv_heads, value_dim]");
-    KVG_CHECK(keys.shape[0] == values.shape[0], "keys and values of different lengths");
   }
+  KVG_CHECK(keys.empty() || values.empty() || keys.shape[0] == values.shape[0],
+            "keys and values of different lengths");
   for (const KvTarget& head : heads) KVG_CHECK(head.first_entry >= 0, "negative entry");
-  if (keys.shape[0] > 0) DoWriteKv(format, keys, values, heads);
+  if ((keys.empty() ? values : keys).shape[0] > 0) DoWriteKv(format, keys, values, heads);
 }
 
 void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,

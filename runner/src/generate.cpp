@@ -10,13 +10,14 @@ namespace kvgauge {
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits) {
   KVG_CHECK(chunk_rows > 0, "chunk must hold a row");
-  cache.Reserve(prompt.size());
-  for (int64_t begin = cache.length(); begin < prompt.size(); begin += chunk_rows) {
+  for (int64_t begin = cache.tokens(); begin < prompt.size(); begin += chunk_rows) {
     const int64_t end = std::min(begin + chunk_rows, prompt.size());
     const bool last = end == prompt.size();
     const LogitRows rows = want_all ? LogitRows::kAll : last ? LogitRows::kLast : LogitRows::kNone;
     const SequenceStep step{&cache, &prompt, begin, end, rows};
+    KVG_TRY(cache.Append(end - begin));
     const Tensor logits = model.Forward({&step, 1});
+    KVG_TRY(cache.Seal());
     if (rows != LogitRows::kNone) KVG_TRY(on_logits(logits));
   }
   return {};
@@ -27,7 +28,6 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
   if (prompt.size() == 0) return BadInput("the prompt has no tokens");
   GenerateResult result;
   KvCache cache = model.NewCache(prompt.size() + options.max_new_tokens);
-  cache.Reserve(prompt.size() + options.max_new_tokens);
   Sampler sampler(options.sampling, 0, options.valid_vocab);
 
   int32_t next = -1;
@@ -65,8 +65,9 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
     ++result.decode_steps;
   }
   result.decode_s = NowSeconds() - prefilled;
-  result.cache_payload_bytes = cache.payload_bytes();
-  result.cache_resident_bytes = cache.resident_bytes();
+  const KvBytes bytes = cache.Bytes();
+  result.cache_payload_bytes = bytes.payload;
+  result.cache_resident_bytes = bytes.resident();
   return result;
 }
 

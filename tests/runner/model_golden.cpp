@@ -134,6 +134,91 @@ TEST_P(ModelGolden, Bf16Logits) {
   EXPECT_LE(between, 2e-2 * range + theirs);
 }
 
+// Attention over latents against attention over the keys and values they stand for.
+TEST_P(ModelGolden, LatentCachesGiveTheSameLogits) {
+  if (!GetParam().starts_with("deepseek")) return;
+  const std::vector<float> want = ReadFixture<float>(*expected_, "logits_f32", DType::kF32);
+  const Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(2));
+  ASSERT_TRUE(ops.ok());
+  ModelOptions options;
+  options.dtype = DType::kF32;
+  options.mla_latent = true;
+  Result<std::unique_ptr<Model>> loaded = Model::Load(directory_, options, **ops);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  Model& model = **loaded;
+  const ModelConfig& config = model.config();
+  const Prompt prompt = Prompt::FromTokens(ids_);
+  CachePools pools(**ops);
+  for (const int64_t chunk : {Model::kChunkRows, int64_t{7}}) {
+    KvCache cache = model.NewCache(prompt.size(), pools, true);
+    std::vector<float> got;
+    const Status status =
+        Prefill(model, prompt, cache, chunk, true, [&](const Tensor& rows) -> Status {
+          got.insert(got.end(), rows.f32(), rows.f32() + rows.Numel());
+          return {};
+        });
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_TRUE(AllWithin(got, want, 1e-4 * Range(want))) << "chunks of " << chunk;
+    EXPECT_EQ(cache.Bytes().payload, prompt.size() * config.layer_count() * 4 *
+                                         (config.mla->kv_lora_rank + config.mla->rope_dim));
+  }
+  // One batch of both kinds: each gets the bits it gets alone.
+  KvCache expanded = model.NewCache(prompt.size(), pools);
+  KvCache latent = model.NewCache(prompt.size(), pools, true);
+  std::vector<std::vector<float>> alone;
+  std::vector<SequenceStep> steps;
+  for (KvCache* cache : {&expanded, &latent}) {
+    KvCache own = cache->Fork();
+    ASSERT_TRUE(own.Append(prompt.size()).ok());
+    const SequenceStep step{&own, &prompt, 0, prompt.size()};
+    const Tensor logits = model.Forward({&step, 1});
+    alone.emplace_back(logits.f32(), logits.f32() + logits.Numel());
+    ASSERT_TRUE(cache->Append(prompt.size()).ok());
+    steps.push_back({cache, &prompt, 0, prompt.size()});
+  }
+  const Tensor both = model.Forward(steps);
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(SameBits({both[i].f32(), alone[static_cast<size_t>(i)].size()},
+                         alone[static_cast<size_t>(i)]));
+  }
+}
+
+// Reads every projection and writes it back.
+class Rewrite final : public Prepare {
+ public:
+  Status Transform(WeightView& weights) const override {
+    using Matrix = WeightView::Matrix;
+    for (int64_t layer = 0; layer < weights.shape().layers; ++layer) {
+      for (const Matrix matrix : {Matrix::kQuery, Matrix::kKey, Matrix::kValue, Matrix::kOutput}) {
+        KVG_ASSIGN(const Tensor read, weights.Read(layer, matrix));
+        KVG_TRY(weights.Write(layer, matrix, read));
+        KVG_ASSIGN(const Tensor bias, weights.ReadBias(layer, matrix));
+        if (!bias.empty()) KVG_TRY(weights.WriteBias(layer, matrix, bias));
+      }
+    }
+    return {};
+  }
+};
+
+TEST_P(ModelGolden, WeightsWrittenBackAreTheSameModel) {
+  const Loaded plain = Load("cpu", DType::kF32);
+  ASSERT_NE(plain.model, nullptr);
+  const Rewrite rewrite;
+  ModelOptions options;
+  options.dtype = DType::kF32;
+  options.prepare = &rewrite;
+  const Result<std::unique_ptr<Model>> again = Model::Load(directory_, options, *plain.ops);
+  if (plain.model->config().mla) {
+    ASSERT_FALSE(again.ok());
+    EXPECT_NE(again.error().message.find("go through latents"), std::string::npos);
+    return;
+  }
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(
+      SameBits(Logits(**again, 0, Model::kChunkRows), Logits(*plain.model, 0, Model::kChunkRows)));
+  EXPECT_EQ((*again)->fingerprint(), plain.model->fingerprint());
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ModelGolden,
                          ::testing::ValuesIn(FixtureDirectories("golden/models")),
                          [](const auto& checkpoint) { return checkpoint.param; });

@@ -167,6 +167,7 @@ TEST_F(ModelTest, SequencesInABatchGetTheBitsTheyGetAlone) {
     for (const Prompt& prompt : prompts) {
       KvCache cache = model.NewCache(prompt.size());
       const SequenceStep step{&cache, &prompt, 0, prompt.size(), LogitRows::kLast};
+      ASSERT_TRUE(cache.Append(prompt.size()).ok());
       const Tensor logits = model.Forward({&step, 1});
       alone.emplace_back(logits.f32(), logits.f32() + logits.Numel());
     }
@@ -174,6 +175,7 @@ TEST_F(ModelTest, SequencesInABatchGetTheBitsTheyGetAlone) {
     for (const Prompt& prompt : prompts) caches.push_back(model.NewCache(prompt.size()));
     std::vector<SequenceStep> steps;
     for (size_t i = 0; i < prompts.size(); ++i) {
+      ASSERT_TRUE(caches[i].Append(prompts[i].size()).ok());
       steps.push_back({&caches[i], &prompts[i], 0, prompts[i].size(), LogitRows::kLast});
     }
     const Tensor logits = model.Forward(steps);
@@ -195,6 +197,7 @@ TEST_F(ModelTest, ThreadsDoNotChangeBits) {
     ASSERT_TRUE(model.ok());
     KvCache cache = (*model)->NewCache(prompt.size());
     const SequenceStep step{&cache, &prompt, 0, prompt.size(), LogitRows::kAll};
+    ASSERT_TRUE(cache.Append(prompt.size()).ok());
     const Tensor logits = (*model)->Forward({&step, 1});
     const std::vector<float> got(logits.f32(), logits.f32() + logits.Numel());
     if (first.empty()) first = got;
@@ -224,6 +227,7 @@ TEST_F(ModelTest, EmbeddingsCanStandForTokens) {
   for (const Prompt* prompt : {&tokens, &mixed}) {
     KvCache cache = (*model)->NewCache(12);
     const SequenceStep step{&cache, prompt, 0, 12, LogitRows::kLast};
+    ASSERT_TRUE(cache.Append(12).ok());
     const Tensor logits = (*model)->Forward({&step, 1});
     results.emplace_back(logits.f32(), logits.f32() + logits.Numel());
   }

@@ -157,8 +157,8 @@ class AttentionOps {
   virtual int64_t ValuePageBytes(const KvFormat& format) const = 0;
 
   // Stores n entries of every head where its target says, nothing else. keys: [n, kv_heads,
-  // key_dim], values: [n, kv_heads, value_dim] (empty when values live in the keys), f32, strided
-  // over n and heads; rounded to format.dtype. Pages must exist.
+  // key_dim], values: [n, kv_heads, value_dim], f32, strided over n and heads; rounded to
+  // format.dtype; either may be empty. Pages must exist.
   void WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                std::span<const KvTarget> heads);
   // Float entries [first_entry, first_entry + n) of one head as f32: keys [n, key_dim], values [n,

@@ -30,7 +30,7 @@ struct GenerateResult {
   int64_t cache_resident_bytes = 0;
 };
 
-// Appends prompt rows [cache.length(), prompt.size()) in chunks. `want_all` calls `on_logits` with
+// Appends prompt rows [cache.tokens(), prompt.size()) in chunks. `want_all` calls `on_logits` with
 // the logits of every row in order, otherwise only with the last row's.
 using LogitsCallback = std::function<Status(const Tensor& rows)>;
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,

@@ -1,56 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain full cache of one sequence: every entry, stored per layer and KV head in pages.
+// The cache of one sequence: for each layer and KV head a short list of segments, ragged, in blocks
+// of a pool. Plans of methods are executed here.
 //
-// Owns its memory and grows by whole pages. Entry i of every head is token i. Not thread-safe; one
-// sequence has one cache.
+// Entries of a head are in ascending order of position. A copy (Fork) shares blocks; whoever writes
+// a block that others hold takes a copy of it first, so forks never see each other. One thread.
+//
+// One step: Append(rows), then the forward pass writes and attends layer by layer, then Seal().
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/stages.h"
+#include "runner/block_pool.h"
 #include "runner/config.h"
+#include "runner/kv_basis.h"
 
 namespace kvgauge {
 
+class CacheLayer;
+struct LayerSetup;
+class RopeTables;
+struct RopeTablesHolder;
+
+struct KvCacheOptions {
+  DType dtype = DType::kF32;  // f32, f16 or bf16
+  int64_t planned_length = 0;
+  RopeFrequencies frequencies;  // those of the planned length (ComputeRope)
+  // MLA: entries are the model's latents with the rotated part behind them, one KV head.
+  bool mla_latent = false;
+  const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
+};
+
 class KvCache {
  public:
-  // `dtype`: f32, f16 or bf16. `frequencies` are those of the planned length (ComputeRope).
-  KvCache(const ModelConfig& config, DType dtype, RopeFrequencies frequencies, Ops& ops);
-  KvCache(KvCache&&) = default;
+  // The pools outlive the cache.
+  KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools);
+  KvCache(KvCache&&) noexcept;
+  KvCache& operator=(KvCache&&) noexcept;
+  ~KvCache();
+  KvCache Fork() const;
 
-  // Makes pages for entries [0, entries), so that later appends do not allocate.
-  void Reserve(int64_t entries);
-  // Announces that entries [0, length) are written.
-  void SetLength(int64_t length);
-
-  int64_t length() const { return length_; }
+  int64_t tokens() const { return tokens_; }  // seen, evicted ones included: the next position
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
-  const KvFormat& format() const { return format_; }
-  const RopeFrequencies& frequencies() const { return frequencies_; }
-  // One layer's heads; pages reach to what was reserved, length to SetLength.
-  std::span<const KvHead> Layer(int64_t layer) const { return layers_[layer].heads; }
-  // Where one layer's heads take entry `first_entry` and those after it.
-  std::vector<KvTarget> Targets(int64_t layer, int64_t first_entry) const;
+  int64_t kv_heads() const;
+  int64_t length(int64_t layer, int64_t head) const;  // entries held
+  bool mla_latent() const;
+  const KvFormat& format() const;  // as attention takes it
+  const RopeFrequencies& frequencies() const;
+  Ops& ops() const { return *ops_; }
 
-  int64_t payload_bytes() const;   // keys and values of the entries held
-  int64_t resident_bytes() const;  // what the allocator holds
+  // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
+  // on; clears SetRead. A full pool is a kResource error that leaves what is held as it was.
+  Status Append(int64_t rows);
+  // The entries that Append counted in last, as f32: keys [rows, kv_heads, key_dim], before
+  // rotation where raw_keys says so; values [rows, kv_heads, value_dim], empty for mla_latent. Both
+  // may be strided over rows and heads.
+  void Write(int64_t layer, const Tensor& keys, const Tensor& values);
+  bool raw_keys(int64_t layer) const;
+  // Whether queries turn by their place in the cache, as slot_of tells, not by their position.
+  bool slot_positions(int64_t layer) const;
+  // The first entry that Append counted in last.
+  int64_t slot_of(int64_t layer, int64_t head) const;
+  // For AttentionShape::rope; null where keys are stored rotated.
+  const DeferredRope* rope(int64_t layer) const;
+  // For AttentionItem::heads, with kEndAligned. Valid until the cache changes.
+  std::span<const KvHead> Layer(int64_t layer) const;
+  // Which entries the next Attend of this layer reads, over all of a head's entries in order:
+  // words [query_heads, ceil(longest head / 64)] i64; empty: all. Until the next Append.
+  void SetRead(int64_t layer, const Tensor& words);
+
+  // What is due by the rules of Store, in every layer; call it after the forward pass. After an
+  // error the cache holds the same entries, some of them unsealed.
+  Status Seal();
+
+  // Executes a plan for each head of a layer: what is not kept is given up, its blocks go back.
+  // An error leaves the layer as it was.
+  Status Reduce(int64_t layer, std::span<const HeadPlan> plan);
+  // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
+  // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
+  // Layers that share do so with what both hold now, once the upper one is stored; later entries
+  // are not shared, and none can be dropped. Then retained entries come first among a head's.
+  Status Store(int64_t layer, const StorePlan& plan);
+  // Running scores beside the entries, counted as biases: they follow their entries, new entries
+  // have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest with 0.
+  Status KeepScores(int64_t layer, const Tensor& scores);
+  bool keeps_scores(int64_t layer) const;
+  void ReadScores(int64_t layer, Tensor scores) const;
+
+  // Entries [first, first + n) of a head as contiguous f32 [n, dim]: keys as attention sees them.
+  void ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
+  // Keys before rotation. Where they are stored rotated they are turned back, so they carry the
+  // rounding of the cache's dtype. Not for models with latent attention.
+  void ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
+  void ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
+  std::vector<int32_t> Positions(int64_t layer, int64_t head) const;
+  std::vector<float> LogWeights(int64_t layer, int64_t head) const;  // 0 where nothing is kept
+
+  // Of this sequence as if it were alone: blocks that forks share count in full.
+  KvBytes Bytes() const;
+  KvBytes Bytes(int64_t layer) const;
+
+  // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens().
+  Status Truncate(int64_t tokens);
+
+  // Everything, where all layers are plain (nothing was stored by a plan), bit for bit. The bytes
+  // may come from anywhere; they fill an empty cache of the same shape and dtype, or are refused.
+  Result<std::string> Serialize() const;
+  Status Deserialize(std::string_view bytes);
 
  private:
-  struct LayerStore {
-    std::vector<std::vector<void*>> key_pages, value_pages;  // [kv_heads][pages]
-    std::vector<KvSegment> segments;                         // [kv_heads]
-    std::vector<KvHead> heads;                               // [kv_heads], a segment each
-  };
+  KvCache(const KvCache& other);
 
-  KvFormat format_;
-  RopeFrequencies frequencies_;
+  Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
+  // Tables that reach `positions`, for layers with raw keys.
+  void NeedRope(int64_t positions);
+
+  std::shared_ptr<const LayerSetup> setup_;
   Ops* ops_;
-  std::vector<LayerStore> layers_;
-  std::vector<Buffer> slabs_;
-  int64_t length_ = 0;
-  int64_t pages_ = 0;  // per head
+  int64_t planned_length_;
+  std::shared_ptr<RopeTablesHolder> tables_;  // shared by forks
+  std::shared_ptr<const RopeTables> rope_;
+  std::vector<std::unique_ptr<CacheLayer>> layers_;
+  int64_t tokens_ = 0;
 };
 
 }  // namespace kvgauge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder-only transformer: weights of one checkpoint and its forward pass over full caches.
+// A decoder-only transformer: weights of one checkpoint and its forward pass.
 //
 // Model definitions are data (ModelConfig and a table of tensor names) interpreted by one forward
 // pass. A Model is immutable after Load except for scratch memory, so one thread drives it.
@@ -14,8 +14,11 @@
 
 #include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/model_shape.h"
+#include "methods/stages.h"
 #include "runner/config.h"
 #include "runner/kv_cache.h"
+#include "runner/layer_hook.h"
 #include "runner/prompt.h"
 #include "runner/weights.h"
 
@@ -26,6 +29,11 @@ struct ModelOptions {
   std::optional<DType> dtype;
   // Set: no weights are read; a model of the config's shape is drawn from this seed.
   std::optional<uint64_t> random_seed;
+  // MLA: also hold the up projections as attention over latents needs them, for caches that keep
+  // latents.
+  bool mla_latent = false;
+  // Changes the weights before they are packed. The fingerprint stays the checkpoint's.
+  const Prepare* prepare = nullptr;
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they
@@ -40,18 +48,23 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source);
 // Digest of config and weights; names a model in a score's signature.
 Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source);
 
+// What methods may know of a model with a cache of that type.
+ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype);
+
 struct ModelWeights;  // as the forward pass uses them
 struct Scratch;       // its working memory
 
 enum class LogitRows { kNone, kLast, kAll };
 
-// Rows [begin, end) of a prompt, appended to a cache that holds exactly the `begin` rows before.
+// Rows [begin, end) of a prompt. The cache has seen the `begin` rows before and made room for
+// these: cache->Append(end - begin), whose error is this sequence's alone.
 struct SequenceStep {
   KvCache* cache = nullptr;
   const Prompt* prompt = nullptr;
   int64_t begin = 0;
   int64_t end = 0;
   LogitRows logits = LogitRows::kLast;
+  LayerHook* hook = nullptr;
 };
 
 class Model {
@@ -63,14 +76,19 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const { return config_; }
+  // What methods may know of it.
+  ModelShape shape() const { return ShapeOf(config_, dtype_); }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
 
-  // A cache for a sequence that is planned to reach `planned_length` tokens.
-  KvCache NewCache(int64_t planned_length) const;
+  // A cache for a sequence that is planned to reach `planned_length` tokens. Without `pools` it
+  // lies in the model's own, which know no limit.
+  KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
+  // `mla_latent` needs a model that was loaded for it.
+  KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
   // Runs all steps together: one pass over the weights. Rows of one step attend over their own
   // cache only. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid
@@ -81,17 +99,20 @@ class Model {
   static constexpr int64_t kChunkRows = 512;
 
  private:
-  Model(ModelConfig config, DType dtype, Ops& ops);
+  Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops);
 
   Status LoadWeights(const WeightSource& source);
 
   ModelConfig config_;
   DType dtype_;
+  bool mla_latent_;
   Ops* ops_;
+  KvBases bases_;
   int64_t weight_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<CachePools> pools_;
 };
 
 }  // namespace kvgauge

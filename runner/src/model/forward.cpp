@@ -8,50 +8,10 @@
 #include <vector>
 
 #include "core/strings.h"
-#include "src/model/scratch.h"
-#include "src/model/weights_set.h"
+#include "src/model/forward_pass.h"
 
 namespace kvgauge {
 namespace {
-
-int64_t RowCount(std::span<const SequenceStep> steps) {
-  int64_t rows = 0;
-  for (const SequenceStep& step : steps) rows += step.end - step.begin;
-  return rows;
-}
-
-// View of `count` heads of width `dim`, `offset` elements into each row of x [m, width], heads
-// `head_stride` apart.
-Tensor Heads(const Tensor& x, int64_t offset, int64_t count, int64_t dim, int64_t head_stride) {
-  Tensor heads = x;
-  heads.data = static_cast<char*>(x.data) + offset * SizeOf(x.dtype);
-  heads.rank = 3;
-  heads.shape = {x.shape[0], count, dim, 0};
-  heads.stride = {x.stride[0], head_stride, 1, 0};
-  return heads;
-}
-
-// Columns [begin, begin + width) of x [m, n].
-Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
-  Tensor part = x;
-  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
-  part.shape[1] = width;
-  return part;
-}
-
-// One head of a [m, heads, d] view as [m, d].
-Tensor OneHead(const Tensor& heads, int64_t h) {
-  Tensor one = heads;
-  one.data = static_cast<char*>(heads.data) + h * heads.stride[1] * SizeOf(heads.dtype);
-  one.rank = 2;
-  one.shape = {heads.shape[0], heads.shape[2], 0, 0};
-  one.stride = {heads.stride[0], 1, 0, 0};
-  return one;
-}
-
-void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulMode mode, Tensor out) {
-  ops.linear->MatMul(x, *linear.matrix, linear.bias, mode, out);
-}
 
 float RoundTo(DType dtype, float value) {
   switch (dtype) {
@@ -64,57 +24,7 @@ float RoundTo(DType dtype, float value) {
   }
 }
 
-// Latent norms of MLA have their own epsilon, whatever the config says.
-constexpr float kLatentNormEps = 1e-6f;
-
 }  // namespace
-
-// The pass itself, as an object so that its many small parts share what one call knows.
-class ForwardPass {
- public:
-  ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
-              Scratch& scratch, std::span<const SequenceStep> steps)
-      : config_(config),
-        dtype_(dtype),
-        ops_(ops),
-        weights_(weights),
-        scratch_(scratch),
-        steps_(steps),
-        rows_(RowCount(steps)) {}
-
-  Tensor Run();
-
- private:
-  Tensor Take(ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
-    return scratch_.Take(ops_, slot, dtype, dims);
-  }
-  float norm_offset() const { return config_.norm == NormKind::kRmsOffsetOne ? 1.0f : 0.0f; }
-
-  void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
-  void Embed(Tensor residual);
-  void LookUp(const Table& table, std::span<const int32_t> ids, float scale, Tensor out);
-  void MakeRopeTables();
-  void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
-  Tensor PlainAttention(int64_t layer, const Tensor& x);
-  Tensor LatentAttention(int64_t layer, const Tensor& x);
-  Tensor AttendCaches(int64_t layer, const Tensor& q, const Tensor& keys, const Tensor& values);
-  void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
-  void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
-                MatMulMode mode);
-  void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
-  std::vector<std::vector<std::pair<int32_t, float>>> Route(const Tensor& logits) const;
-  void Layer(int64_t layer, Tensor residual);
-  Tensor Logits(const Tensor& residual);
-
-  const ModelConfig& config_;
-  DType dtype_;
-  Ops& ops_;
-  const ModelWeights& weights_;
-  Scratch& scratch_;
-  std::span<const SequenceStep> steps_;
-  int64_t rows_;
-  Tensor cos_, sin_;  // [rows, rotary_dim / 2]
-};
 
 void ForwardPass::ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
   if (config_.norm == NormKind::kLayer) {
@@ -203,102 +113,6 @@ void ForwardPass::MakeRopeTables() {
                          cos_.Slice(row, row + count), sin_.Slice(row, row + count));
     row += count;
   }
-}
-
-Tensor ForwardPass::AttendCaches(int64_t layer, const Tensor& q, const Tensor& keys,
-                                 const Tensor& values) {
-  std::vector<AttentionItem> items;
-  int64_t row = 0;
-  for (const SequenceStep& step : steps_) {
-    const int64_t count = step.end - step.begin;
-    ops_.attention->WriteKv(step.cache->format(), keys.Slice(row, row + count),
-                            values.Slice(row, row + count), step.cache->Targets(layer, step.begin));
-    items.push_back({.first_row = row,
-                     .rows = count,
-                     .first_position = step.begin,
-                     .token_position = step.begin,
-                     .heads = step.cache->Layer(layer)});
-    row += count;
-  }
-  const AttentionShape shape = {.format = steps_[0].cache->format(),
-                                .query_heads = config_.query_heads,
-                                .kv_heads = config_.kv_heads,
-                                .scale = config_.attention_scale,
-                                .softcap = config_.attention_softcap,
-                                .window = config_.layers[static_cast<size_t>(layer)].window};
-  const Tensor out =
-      Take(ScratchSlot::kAttended, DType::kF32, {rows_, config_.query_heads, config_.value_dim});
-  ops_.attention->Attend(shape, items, q, out);
-  return out.Reshape({rows_, config_.query_heads * config_.value_dim});
-}
-
-Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
-  const int64_t dk = config_.key_dim, dv = config_.value_dim;
-  const Tensor projected =
-      Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk + kv_heads * (dk + dv)});
-  ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
-  const Tensor q = Heads(projected, 0, heads, dk, dk);
-  const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
-  const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
-  if (config_.qk_norm) {
-    ops_.rows->RmsNorm(q, w.q_norm.weight, norm_offset(), config_.norm_eps, q);
-    ops_.rows->RmsNorm(k, w.k_norm.weight, norm_offset(), config_.norm_eps, k);
-  }
-  if (config_.rope) {
-    ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, q);
-    ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, k);
-  }
-  return AttendCaches(layer, q, k, v);
-}
-
-// Latents are expanded to full keys and values, which a plain cache stores.
-Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const MlaConfig& mla = *config_.mla;
-  const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
-
-  const Tensor q_all = Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk});
-  if (mla.q_lora_rank > 0) {
-    const Tensor down = Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.q_lora_rank});
-    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, down);
-    const Tensor normed = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.q_lora_rank});
-    ops_.rows->RmsNorm(down, w.q_latent_norm.weight, 0.0f, kLatentNormEps, normed);
-    ApplyLinear(ops_, normed, w.q_up, MatMulMode::kSet, q_all);
-  } else {
-    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, q_all);
-  }
-
-  const Tensor down =
-      Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.kv_lora_rank + mla.rope_dim});
-  ApplyLinear(ops_, x, w.kv_down, MatMulMode::kSet, down);
-  const Tensor latent = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.kv_lora_rank});
-  ops_.rows->RmsNorm(Columns(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
-                     kLatentNormEps, latent);
-  const Tensor up = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads * (mla.nope_dim + dv)});
-  ApplyLinear(ops_, latent, w.kv_up, MatMulMode::kSet, up);
-
-  const Tensor q = Heads(q_all, 0, heads, dk, dk);
-  const Tensor q_rope = Heads(q_all, mla.nope_dim, heads, mla.rope_dim, dk);
-  const Tensor k_rope = Heads(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim);
-  ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, q_rope);
-  ops_.rows->Rope(cos_, sin_, config_.rope->layout, RopeDirection::kForward, k_rope);
-
-  const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, heads, dk});
-  const Tensor flat = keys.Reshape({rows_, heads * dk});
-  for (int64_t h = 0; h < heads; ++h) {
-    ops_.rows->Convert(Columns(up, h * (mla.nope_dim + dv), mla.nope_dim),
-                       Columns(flat, h * dk, mla.nope_dim));
-    ops_.rows->Convert(OneHead(k_rope, 0), Columns(flat, h * dk + mla.nope_dim, mla.rope_dim));
-  }
-  const Tensor values = Heads(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
-  return AttendCaches(layer, q, keys, values);
-}
-
-void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
-  const Tensor attended = config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
-  ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
 }
 
 void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
@@ -476,9 +290,8 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
 
 Tensor ForwardPass::Run() {
   for (const SequenceStep& step : steps_) {
-    KVG_CHECK(step.begin == step.cache->length(), "a step must begin where its cache ends");
-    step.cache->Reserve(step.end);
-    step.cache->SetLength(step.end);
+    KVG_CHECK(step.begin < step.end && step.end == step.cache->tokens(),
+              "a step's rows are those its cache made room for last");
   }
   const Tensor residual = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   Embed(residual);

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/model/prepare.h"
 #include "src/model/scratch.h"
 #include "src/model/tensors.h"
 #include "src/model/weights_set.h"
@@ -132,6 +133,33 @@ class Loader {
       out.source = {};
     }
     bytes_ += view.SizeBytes();
+    return {};
+  }
+
+  // The up projection of MLA, head by head: its key part transposed, its value part as it is.
+  Status LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
+                      LayerWeights& out) {
+    WeightTensor stored;
+    KVG_TRY(Load(up, stored));
+    const int64_t rank = mla.kv_lora_rank, height = mla.nope_dim + value_dim;
+    std::vector<float> keys(static_cast<size_t>(rank * mla.nope_dim));
+    for (int64_t h = 0; h < up.shape[0] / height; ++h) {
+      for (int64_t i = 0; i < mla.nope_dim; ++i) {
+        const Buffer row = HostBuffer(rank * SizeOf(stored.view.dtype));
+        const Tensor aligned = row.As(stored.view.dtype, {rank});
+        const Tensor from = stored.view[h * height + i];
+        __builtin_memcpy(aligned.data, from.data, static_cast<size_t>(from.SizeBytes()));
+        for (int64_t r = 0; r < rank; ++r) {
+          keys[static_cast<size_t>(r * mla.nope_dim + i)] = ReadElement(aligned, r);
+        }
+      }
+      const Tensor key_part = View(keys, {rank, mla.nope_dim});
+      const Tensor value_part = stored.view.Slice(h * height + mla.nope_dim, (h + 1) * height);
+      out.absorbed_keys.emplace_back().matrix = ops_.linear->Pack({&key_part, 1}, dtype_);
+      out.absorbed_values.emplace_back().matrix = ops_.linear->Pack({&value_part, 1}, dtype_);
+      bytes_ += out.absorbed_keys.back().matrix->bytes();
+      bytes_ += out.absorbed_values.back().matrix->bytes();
+    }
     return {};
   }
 
@@ -275,6 +303,24 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
                          "and the config's flags"));
 }
 
+ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype) {
+  ModelShape shape;
+  shape.layers = config.layer_count();
+  shape.hidden_size = config.hidden_size;
+  shape.query_heads = config.query_heads;
+  shape.kv_heads = config.kv_heads;
+  shape.key_dim = config.key_dim;
+  shape.value_dim = config.value_dim;
+  if (config.rope) {
+    shape.rotary_dim = config.rope->rotary_dim;
+    shape.rope_layout = config.rope->layout;
+  }
+  if (config.mla) shape.latent_dim = config.mla->kv_lora_rank;
+  for (const LayerConfig& layer : config.layers) shape.windows.push_back(layer.window);
+  shape.cache_dtype = cache_dtype;
+  return shape;
+}
+
 Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source) {
   KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
   return Sha256Hex(CanonicalJson(json) + source.Fingerprint());
@@ -293,18 +339,24 @@ Status Model::LoadWeights(const WeightSource& source) {
   weights_->layers.resize(tensors.layers.size());
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     KVG_TRY(LoadLayer(tensors.layers[i], loader, weights_->layers[i]));
+    if (mla_latent_) {
+      KVG_TRY(loader.LoadAbsorbed(tensors.layers[i].kv_up.parts[0], *config_.mla, config_.value_dim,
+                                  weights_->layers[i]));
+    }
   }
 
   weight_bytes_ = loader.bytes();
   return {};
 }
 
-Model::Model(ModelConfig config, DType dtype, Ops& ops)
+Model::Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops)
     : config_(std::move(config)),
       dtype_(dtype),
+      mla_latent_(mla_latent),
       ops_(&ops),
       weights_(std::make_unique<ModelWeights>()),
-      scratch_(std::make_unique<Scratch>()) {}
+      scratch_(std::make_unique<Scratch>()),
+      pools_(std::make_unique<CachePools>(ops)) {}
 
 Model::~Model() = default;
 
@@ -312,6 +364,10 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
                                            const ModelOptions& options, Ops& ops) {
   KVG_ASSIGN(ModelConfig config, ReadModelConfig(directory));
   const DType dtype = options.dtype.value_or(config.stored_dtype);
+  if (options.mla_latent && !config.mla) {
+    return Unsupported(StrCat(config.path, ": ", NameOf(config.family),
+                              " has no latent attention, so its cache cannot keep latents"));
+  }
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
@@ -319,16 +375,32 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_ASSIGN(source, OpenSafetensors(directory));
     KVG_TRY(CheckWeights(config, *source));
   }
-  std::unique_ptr<Model> model(new Model(std::move(config), dtype, ops));
-  KVG_TRY(model->LoadWeights(*source));
-  KVG_ASSIGN(model->fingerprint_, ModelFingerprint(model->config_, *source));
+  KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
+  std::unique_ptr<Model> model;
+  if (options.prepare != nullptr) {
+    PreparedWeights prepared(config, dtype, TensorsOf(config, *source), *source, ops);
+    KVG_TRY(options.prepare->Transform(prepared));
+    KVG_TRY(prepared.Finish());
+    model.reset(new Model(prepared.config(), dtype, options.mla_latent, ops));
+    model->bases_ = prepared.TakeBases();
+    KVG_TRY(model->LoadWeights(prepared));
+  } else {
+    model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
+    KVG_TRY(model->LoadWeights(*source));
+  }
+  model->fingerprint_ = std::move(fingerprint);
   return model;
 }
 
-KvCache Model::NewCache(int64_t planned_length) const {
-  RopeFrequencies frequencies;
-  if (config_.rope) frequencies = ComputeRope(*config_.rope, planned_length);
-  return KvCache(config_, dtype_, std::move(frequencies), *ops_);
+KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_latent) const {
+  KVG_CHECK(!mla_latent || mla_latent_, "the model was not loaded for latents");
+  KvCacheOptions options;
+  options.dtype = dtype_;
+  options.planned_length = planned_length;
+  if (config_.rope) options.frequencies = ComputeRope(*config_.rope, planned_length);
+  options.mla_latent = mla_latent;
+  options.bases = &bases_;
+  return KvCache(config_, options, pools);
 }
 
 }  // namespace kvgauge

@@ -19,7 +19,9 @@ enum class ScratchSlot {
   kLatentUp,
   kKeys,      // MLA: expanded keys
   kAttended,  // [m, heads, value_dim]
-  kBranch,    // output of attention or MLP before it is added
+  kLogSumExp,
+  kAbsorbedQuery,  // MLA: queries over latents
+  kBranch,         // output of attention or MLP before it is added
   kMlpUp,
   kMlpActivated,
   kCos,

@@ -39,6 +39,8 @@ struct LayerWeights {
   Linear qkv, output;
   Norm q_latent_norm, kv_latent_norm;
   Linear q_up, kv_down, kv_up;
+  // [heads], for attention over latents: queries to latents, latents to values.
+  std::vector<Linear> absorbed_keys, absorbed_values;
   MlpWeights mlp;
   Linear router;
   std::vector<MlpWeights> experts;

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of one tier, in reference-counted blocks cut from slabs by size class.
+//
+// Blocks of a class come from slabs of that class; an empty slab returns to the system. A slab is
+// small against what its class already uses, so that resident bytes stay near the used ones. Use,
+// residence and peak are facts of this allocator. Tables lie beside the memory, never in it: the
+// host may be unable to read a device's. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/ops.h"
+#include "methods/stages.h"
+
+namespace kvgauge {
+
+std::string_view NameOf(Tier tier);
+
+class BlockPool {
+ public:
+  // limit_bytes bounds what is resident; 0: nothing does. Slabs are memory of `ops` (kDevice), of
+  // the host (kHost), or a file under `directory` that is unlinked at once and mapped (kDisk).
+  BlockPool(Tier tier, Ops& ops, int64_t limit_bytes = 0, std::string directory = {});
+  // Precondition: every block was released.
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // Zero-filled, 64-byte aligned, one reference; null when the limit or the machine has no more.
+  void* Allocate(int64_t size_bytes);
+  // Null is nothing to both.
+  void Retain(void* block);
+  void Release(void* block);
+  bool Shared(const void* block) const;         // more than one reference
+  int64_t BlockBytes(const void* block) const;  // as rounded to its class
+  // What Allocate rounds a size to: a multiple of 64 within 1/32 of it.
+  static int64_t ClassBytes(int64_t size_bytes);
+
+  Tier tier() const { return tier_; }
+  Ops& ops() const { return *ops_; }
+  // A view of a block's memory.
+  Tensor Bytes(void* block, int64_t size_bytes) const;
+
+  int64_t used_bytes() const { return used_bytes_; }          // blocks handed out
+  int64_t resident_bytes() const { return resident_bytes_; }  // slabs held
+  int64_t peak_bytes() const { return peak_bytes_; }          // most ever resident
+  int64_t limit_bytes() const { return limit_bytes_; }
+  // What a refused request of `size_bytes` is answered with: names what was asked and what is free.
+  Error Refusal(int64_t size_bytes) const;
+
+ private:
+  struct Slab {
+    Buffer memory;
+    int64_t block_bytes = 0;
+    std::vector<int32_t> references;  // [blocks], 0: free
+    std::vector<uint64_t> free;       // bit set: free
+    std::vector<bool> dirty;          // was handed out before
+    int64_t used = 0;
+    int64_t number = 0;  // in order of creation
+    int64_t blocks() const { return static_cast<int64_t>(references.size()); }
+  };
+  struct SizeClass {
+    int64_t used_bytes = 0;
+    std::map<int64_t, Slab*> open;  // with free blocks, oldest first
+  };
+
+  Slab* AddSlab(int64_t block_bytes);
+  Buffer MapMemory(int64_t size_bytes) const;
+  Buffer MapFile(int64_t size_bytes) const;
+  void Clear(void* block, int64_t size_bytes);
+  // The slab that holds the block, and which of its blocks it is.
+  Slab& Find(const void* block, int64_t* index) const;
+
+  Tier tier_;
+  Ops* ops_;
+  int64_t limit_bytes_;
+  std::string directory_;
+  int64_t used_bytes_ = 0, resident_bytes_ = 0, peak_bytes_ = 0;
+  int64_t slab_count_ = 0;
+  std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
+  std::map<int64_t, SizeClass> classes_;
+  mutable Slab* last_found_ = nullptr;
+  Buffer zeros_;  // what a device block is cleared with
+};
+
+// One pool for each tier.
+class CachePools {
+ public:
+  struct Limits {
+    int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;
+    std::string directory;  // of the disk tier; empty: the system's temporary one
+  };
+  explicit CachePools(Ops& ops) : CachePools(ops, Limits()) {}
+  CachePools(Ops& ops, const Limits& limits)
+      : pools_{BlockPool(Tier::kDevice, ops, limits.device_bytes),
+               BlockPool(Tier::kHost, ops, limits.host_bytes),
+               BlockPool(Tier::kDisk, ops, limits.disk_bytes, limits.directory)} {}
+
+  BlockPool& of(Tier tier) { return pools_[static_cast<size_t>(tier)]; }
+
+ private:
+  std::array<BlockPool, 3> pools_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may look at a sequence's attention while the model runs: captures, readers, observers.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+namespace kvgauge {
+
+// Called for one sequence of a Forward call, layer by layer, in order. Views are valid during the
+// call only; rows may be strided. A hook may change what heads read (KvCache::SetRead), else
+// nothing.
+class LayerHook {
+ public:
+  virtual ~LayerHook() = default;
+  // Whether AfterAttend wants log-sum-exps.
+  virtual bool wants_log_sum_exp() const { return false; }
+  // The new entries are written, attention has not run. q: [rows, query_heads, key_dim], rotated.
+  virtual void BeforeAttend(int64_t layer, const Tensor& q) = 0;
+  // out: [rows, query_heads, value_dim]; log_sum_exp: [query_heads, rows] or empty.
+  virtual void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                           const Tensor& out) = 0;
+};
+
+}  // namespace kvgauge

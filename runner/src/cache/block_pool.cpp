@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/block_pool.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+// A new slab is this fraction of what its class uses, within these bounds.
+constexpr int64_t kSlabFraction = 32;
+constexpr int64_t kMaxSlabBytes = int64_t{2} << 20;
+// Below this a system call, or a device's own granularity, would cost more than the memory.
+constexpr int64_t kMinHostSlabBytes = int64_t{4} << 10;
+constexpr int64_t kMinFileSlabBytes = int64_t{256} << 10;
+constexpr int64_t kMinDeviceSlabBytes = int64_t{2} << 20;
+
+int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+void FreeHeap(void* data, int64_t) { std::free(data); }
+void FreeMapped(void* data, int64_t size_bytes) { munmap(data, static_cast<size_t>(size_bytes)); }
+
+}  // namespace
+
+std::string_view NameOf(Tier tier) {
+  switch (tier) {
+    case Tier::kDevice:
+      return "device";
+    case Tier::kHost:
+      return "host";
+    case Tier::kDisk:
+      return "disk";
+  }
+  CheckFailed(__FILE__, __LINE__, "tier", "unknown tier");
+}
+
+BlockPool::BlockPool(Tier tier, Ops& ops, int64_t limit_bytes, std::string directory)
+    : tier_(tier), ops_(&ops), limit_bytes_(limit_bytes), directory_(std::move(directory)) {
+  KVG_CHECK(limit_bytes >= 0, "negative limit");
+}
+
+BlockPool::~BlockPool() { KVG_CHECK(used_bytes_ == 0, "a block outlives its pool"); }
+
+int64_t BlockPool::ClassBytes(int64_t size_bytes) {
+  const int64_t size = std::max(RoundUp(size_bytes, kAlignment), kAlignment);
+  const auto top = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size)));
+  return RoundUp(size, std::max(top / 32, kAlignment));
+}
+
+Tensor BlockPool::Bytes(void* block, int64_t size_bytes) const {
+  const Device device = tier_ == Tier::kDevice ? ops_->device : Device::kHost;
+  return Tensor(block, DType::kU8, {size_bytes}, device);
+}
+
+void* BlockPool::Allocate(int64_t size_bytes) {
+  KVG_CHECK(size_bytes > 0, "a block holds something");
+  const int64_t block_bytes = ClassBytes(size_bytes);
+  SizeClass& size_class = classes_[block_bytes];
+  Slab* slab = size_class.open.empty() ? AddSlab(block_bytes) : size_class.open.begin()->second;
+  if (slab == nullptr) return nullptr;
+  size_t word = 0;
+  while (slab->free[word] == 0) ++word;
+  const int64_t index = static_cast<int64_t>(word) * 64 + std::countr_zero(slab->free[word]);
+  slab->free[word] &= slab->free[word] - 1;
+  slab->references[static_cast<size_t>(index)] = 1;
+  if (++slab->used == slab->blocks()) size_class.open.erase(slab->number);
+  size_class.used_bytes += block_bytes;
+  used_bytes_ += block_bytes;
+  void* block = static_cast<char*>(slab->memory.data()) + index * block_bytes;
+  if (slab->dirty[static_cast<size_t>(index)]) Clear(block, block_bytes);
+  slab->dirty[static_cast<size_t>(index)] = true;
+  return block;
+}
+
+BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
+  SizeClass& size_class = classes_[block_bytes];
+  const bool foreign = tier_ == Tier::kDevice && ops_->device != Device::kHost;
+  const int64_t least = foreign                ? kMinDeviceSlabBytes
+                        : tier_ == Tier::kDisk ? kMinFileSlabBytes
+                                               : kMinHostSlabBytes;
+  const int64_t wanted =
+      std::clamp(size_class.used_bytes / kSlabFraction, least, std::max(least, kMaxSlabBytes));
+  int64_t blocks = std::max<int64_t>(wanted / block_bytes, 1);
+  if (limit_bytes_ > 0) blocks = std::min(blocks, (limit_bytes_ - resident_bytes_) / block_bytes);
+  if (blocks < 1) return nullptr;
+  const int64_t size_bytes = blocks * block_bytes;
+  Buffer memory = foreign                ? ops_->memory->Allocate(size_bytes)
+                  : tier_ == Tier::kDisk ? MapFile(size_bytes)
+                                         : MapMemory(size_bytes);
+  if (memory.data() == nullptr) return nullptr;
+
+  auto slab = std::make_unique<Slab>();
+  slab->memory = std::move(memory);
+  slab->block_bytes = block_bytes;
+  slab->references.resize(static_cast<size_t>(blocks));
+  slab->dirty.resize(static_cast<size_t>(blocks));
+  slab->free.assign(static_cast<size_t>((blocks + 63) / 64), ~uint64_t{0});
+  if (blocks % 64 != 0) slab->free.back() = (uint64_t{1} << (blocks % 64)) - 1;
+  slab->number = slab_count_++;
+  resident_bytes_ += size_bytes;
+  peak_bytes_ = std::max(peak_bytes_, resident_bytes_);
+  Slab* added = slab.get();
+  size_class.open.emplace(slab->number, added);
+  slabs_.emplace(reinterpret_cast<uintptr_t>(slab->memory.data()), std::move(slab));
+  return added;
+}
+
+Buffer BlockPool::MapMemory(int64_t size_bytes) const {
+  // Small slabs would waste the rest of a page.
+  if (size_bytes < kMaxSlabBytes) {
+    void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(size_bytes));
+    if (data == nullptr) return {};
+    std::memset(data, 0, static_cast<size_t>(size_bytes));
+    return {data, size_bytes, Device::kHost, FreeHeap};
+  }
+  void* data = mmap(nullptr, static_cast<size_t>(size_bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return {};
+  madvise(data, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
+  return {data, size_bytes, Device::kHost, FreeMapped};
+}
+
+Buffer BlockPool::MapFile(int64_t size_bytes) const {
+  std::error_code failed;
+  std::string pattern = directory_;
+  if (pattern.empty()) pattern = std::filesystem::temp_directory_path(failed).string();
+  pattern += "/kvgauge_cache_XXXXXX";
+  const int file = mkstemp(pattern.data());
+  if (file < 0) return {};
+  unlink(pattern.c_str());
+  // A sparse file would promise room that a full disk does not have.
+  void* data = MAP_FAILED;
+  if (posix_fallocate(file, 0, size_bytes) == 0) {
+    data =
+        mmap(nullptr, static_cast<size_t>(size_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  if (data == MAP_FAILED) return {};
+  return {data, size_bytes, Device::kHost, FreeMapped};
+}
+
+void BlockPool::Clear(void* block, int64_t size_bytes) {
+  if (tier_ != Tier::kDevice || ops_->device == Device::kHost) {
+    std::memset(block, 0, static_cast<size_t>(size_bytes));
+    return;
+  }
+  if (zeros_.size_bytes() < size_bytes) zeros_ = ops_->memory->Allocate(size_bytes);
+  ops_->memory->Copy(zeros_.As(DType::kU8, {size_bytes}), Bytes(block, size_bytes));
+}
+
+BlockPool::Slab& BlockPool::Find(const void* block, int64_t* index) const {
+  const auto address = reinterpret_cast<uintptr_t>(block);
+  const auto offset = [&](const Slab& slab) {
+    return static_cast<int64_t>(address - reinterpret_cast<uintptr_t>(slab.memory.data()));
+  };
+  const auto holds = [&](const Slab& slab) {
+    return address >= reinterpret_cast<uintptr_t>(slab.memory.data()) &&
+           offset(slab) < slab.blocks() * slab.block_bytes;
+  };
+  // Neighbours are mostly asked for one after the other.
+  if (last_found_ == nullptr || !holds(*last_found_)) {
+    auto after = slabs_.upper_bound(address);
+    KVG_CHECK(after != slabs_.begin(), "not a block of this pool");
+    last_found_ = std::prev(after)->second.get();
+  }
+  Slab& slab = *last_found_;
+  KVG_CHECK(holds(slab) && offset(slab) % slab.block_bytes == 0, "not a block of this pool");
+  *index = offset(slab) / slab.block_bytes;
+  KVG_CHECK(slab.references[static_cast<size_t>(*index)] > 0, "the block was released");
+  return slab;
+}
+
+void BlockPool::Retain(void* block) {
+  if (block == nullptr) return;
+  int64_t index = 0;
+  Slab& slab = Find(block, &index);
+  ++slab.references[static_cast<size_t>(index)];
+}
+
+void BlockPool::Release(void* block) {
+  if (block == nullptr) return;
+  int64_t index = 0;
+  Slab& slab = Find(block, &index);
+  if (--slab.references[static_cast<size_t>(index)] > 0) return;
+  slab.free[static_cast<size_t>(index / 64)] |= uint64_t{1} << (index % 64);
+  SizeClass& size_class = classes_[slab.block_bytes];
+  size_class.open.emplace(slab.number, &slab);
+  size_class.used_bytes -= slab.block_bytes;
+  used_bytes_ -= slab.block_bytes;
+  if (--slab.used > 0) return;
+  size_class.open.erase(slab.number);
+  resident_bytes_ -= slab.blocks() * slab.block_bytes;
+  last_found_ = nullptr;
+  slabs_.erase(reinterpret_cast<uintptr_t>(slab.memory.data()));
+}
+
+bool BlockPool::Shared(const void* block) const {
+  int64_t index = 0;
+  return Find(block, &index).references[static_cast<size_t>(index)] > 1;
+}
+
+int64_t BlockPool::BlockBytes(const void* block) const {
+  int64_t index = 0;
+  return Find(block, &index).block_bytes;
+}
+
+Error BlockPool::Refusal(int64_t size_bytes) const {
+  const std::string place = StrCat(NameOf(tier_), " memory for the cache");
+  const int64_t asked = ClassBytes(size_bytes);
+  if (limit_bytes_ > 0) {
+    return ResourceError(StrCat(place, ": ", HumanBytes(asked), " more were asked for, ",
+                                HumanBytes(limit_bytes_ - resident_bytes_), " of the limit of ",
+                                HumanBytes(limit_bytes_), " are free (", HumanBytes(used_bytes_),
+                                " in use); raise the limit or run fewer sequences at a time"));
+  }
+  return ResourceError(StrCat(place, ": the system refused ", HumanBytes(asked), " more, ",
+                              HumanBytes(resident_bytes_), " are held",
+                              tier_ == Tier::kDisk && !directory_.empty() ? " under " : "",
+                              tier_ == Tier::kDisk ? directory_ : ""));
+}
+
+}  // namespace kvgauge

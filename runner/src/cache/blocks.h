@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cache holds of a pool: lists of blocks and arrays of entries. Copies share blocks; whoever
+// writes asks for its own first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "runner/block_pool.h"
+
+namespace kvgauge {
+
+// Blocks in the order of pages; null where a page needs none. Holds one reference to each.
+class BlockList {
+ public:
+  explicit BlockList(BlockPool& pool) : pool_(&pool) {}
+  BlockList(const BlockList& other) : pool_(other.pool_), blocks_(other.blocks_) {
+    for (void* block : blocks_) pool_->Retain(block);
+  }
+  BlockList(BlockList&& other) noexcept
+      : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})) {}
+  BlockList& operator=(BlockList other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(blocks_, other.blocks_);
+    return *this;
+  }
+  ~BlockList() {
+    for (void* block : blocks_) pool_->Release(block);
+  }
+
+  int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+  void* const* data() const { return blocks_.data(); }
+  void* operator[](int64_t i) const { return blocks_[static_cast<size_t>(i)]; }
+
+  Status Push(int64_t size_bytes) {
+    void* block = pool_->Allocate(size_bytes);
+    if (block == nullptr) return pool_->Refusal(size_bytes);
+    blocks_.push_back(block);
+    return {};
+  }
+  void PushNull() { blocks_.push_back(nullptr); }
+  // A new block at i, where there was none.
+  Status Put(int64_t i, int64_t size_bytes) {
+    void* block = pool_->Allocate(size_bytes);
+    if (block == nullptr) return pool_->Refusal(size_bytes);
+    pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], block));
+    return {};
+  }
+  // One more reference to a block of the same pool.
+  void PushShared(void* block) {
+    pool_->Retain(block);
+    blocks_.push_back(block);
+  }
+  // Makes block i this list's alone.
+  Status Own(int64_t i);
+  // Puts `block` at i, with one more reference, and releases what was there.
+  void SetShared(int64_t i, void* block) {
+    pool_->Retain(block);
+    pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], block));
+  }
+  void Drop(int64_t i) { SetShared(i, nullptr); }
+  void Truncate(int64_t size) {
+    while (this->size() > size) {
+      pool_->Release(blocks_.back());
+      blocks_.pop_back();
+    }
+  }
+  // As allocated; a block that lies at several places counts once where those are neighbours.
+  int64_t allocated_bytes() const;
+
+ private:
+  BlockPool* pool_;
+  std::vector<void*> blocks_;
+};
+
+// One 4-byte number for each entry (f32 or i32), contiguous.
+class EntryArray {
+ public:
+  EntryArray(BlockPool& pool, DType dtype) : memory_(pool), pool_(&pool), dtype_(dtype) {}
+
+  bool empty() const { return size_ == 0; }
+  int64_t size() const { return size_; }
+  Tensor view() const;
+  template <class T>
+  const T* data() const {
+    return size_ == 0 ? nullptr : static_cast<const T*>(memory_[0]);
+  }
+
+  // Room for `size` numbers, in memory that is not shared; what is held stays.
+  Status Reserve(int64_t size);
+  // Precondition: room was made for all of them.
+  void Append(std::span<const int32_t> numbers) { AppendBits(numbers.data(), std::ssize(numbers)); }
+  void Append(std::span<const float> numbers) { AppendBits(numbers.data(), std::ssize(numbers)); }
+  Status Assign(std::span<const int32_t> numbers) {
+    return AssignBits(numbers.data(), std::ssize(numbers));
+  }
+  Status Assign(std::span<const float> numbers) {
+    return AssignBits(numbers.data(), std::ssize(numbers));
+  }
+  void Truncate(int64_t size) { size_ = std::min(size_, size); }
+  template <class T>
+  std::vector<T> ToHost() const {
+    std::vector<T> numbers(static_cast<size_t>(size_));
+    if (size_ > 0) Fetch(numbers.data());
+    return numbers;
+  }
+
+  int64_t bytes() const { return 4 * size_; }
+  int64_t allocated_bytes() const { return memory_.allocated_bytes(); }
+
+ private:
+  void AppendBits(const void* numbers, int64_t count);
+  Status AssignBits(const void* numbers, int64_t count);
+  void Fetch(void* out) const;
+
+  BlockList memory_;  // none or one
+  BlockPool* pool_;
+  DType dtype_;
+  int64_t size_ = 0;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// One layer of a sequence's cache. A copy shares blocks.
+//
+// A layer has parts, runs of entries that all heads store alike, in ascending order; new entries go
+// to the last. Within a part each owner of keys, and of values, has a stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "methods/stages.h"
+#include "runner/kv_basis.h"
+#include "runner/rope.h"
+#include "src/cache/stream.h"
+
+namespace kvgauge {
+
+// What all layers of a cache have in common.
+struct LayerSetup {
+  KvFormat format;
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  bool mla = false;             // keys turn in their last dims: they are always stored rotated
+  bool values_in_keys = false;  // MLA: one stream of latents and rotated parts
+  RopeLayout rope_layout = RopeLayout::kHalf;
+  RopeFrequencies frequencies;
+  CachePools* pools = nullptr;
+};
+
+class CacheLayer {
+ public:
+  // `bases` of this layer, for plans with `latent`; they outlive the layer.
+  CacheLayer(std::shared_ptr<const LayerSetup> setup, std::span<const KvBasis* const> bases);
+  CacheLayer(const CacheLayer& other);
+  CacheLayer& operator=(const CacheLayer&) = delete;
+
+  int64_t length(int64_t head) const { return heads_[head].length; }
+  int64_t width() const;
+  std::span<const KvHead> views() const { return views_; }
+
+  // Room for `rows` more entries from position `first_position` on; nothing is counted in yet. On
+  // an error: Trim.
+  Status Grow(int64_t rows, int64_t first_position);
+  void Trim();
+  void Count(int64_t rows, int64_t first_position);
+  void Write(const Tensor& keys, const Tensor& values);
+  void SetRead(const Tensor& words);  // copies
+
+  // After an error of one of these the layer is not to be used: they work on a copy.
+  Status Reduce(std::span<const HeadPlan> plan);
+  Status Store(const StorePlan& plan);
+  Status Seal();
+  // Both plain, the upper next to the lower, holding the same entries.
+  static Status Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& plan);
+  const StorePlan& plan() const { return plan_; }
+  int64_t last_rows() const { return last_rows_; }
+  // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store
+  // where keys are raw.
+  void SetEveryPosition(const int32_t* positions) { every_position_ = positions; }
+
+  // Entries at positions from `tokens` on go.
+  Status Truncate(int64_t tokens);
+  Status KeepScores(const Tensor& scores);
+  bool keeps_scores() const { return keeps_scores_; }
+  void ReadScores(Tensor scores) const;
+
+  // Latents rebuilt, keys not turned. rows: [n, dim] contiguous.
+  void Read(KvSide side, int64_t head, int64_t first, Tensor rows) const;
+  // Whether what Read gives of keys was rotated.
+  bool rotated_keys() const { return !plan_.raw_keys; }
+  // Which position each entry's key turns by, where keys are raw.
+  std::vector<int32_t> Rotations(int64_t head) const;
+  std::vector<int32_t> Positions(int64_t head) const;
+  std::vector<float> LogWeights(int64_t head) const;
+  KvBytes Bytes() const;
+
+  // Plain layers only. Deserialize fills an empty one from the front of `in`.
+  Status Serialize(std::string& out) const;
+  Status Deserialize(std::string_view& in, int64_t tokens);
+
+ private:
+  struct Part {
+    std::vector<Stream> keys, values;  // [owners]; no values where they are in the keys
+  };
+  struct Head {
+    explicit Head(BlockPool& pool);
+
+    int64_t length = 0;
+    bool has_positions = false;           // otherwise entry i is position i
+    EntryArray positions;                 // i32
+    EntryArray log_weights;               // f32, or empty: 0
+    EntryArray scores;                    // f32, when the layer keeps them
+    EntryArray rotations;                 // i32, where keys turn by clipped positions
+    EntryArray key_scales, value_scales;  // f32, of the part that is shared with another layer
+  };
+  // Of three parts the second holds directions that two layers share. They count with the owner.
+  enum class Sharing { kNone, kOwner, kBorrower };
+  // What one head keeps, on the host.
+  using Kept = std::vector<int32_t>;
+
+  Ops& ops() const { return pool_->ops(); }
+  const std::vector<Stream>& StreamsOf(const Part& part, KvSide side) const {
+    return side == KvSide::kKeys ? part.keys : part.values;
+  }
+  const std::vector<Tensor>& BasesOf(KvSide side) const {
+    return side == KvSide::kKeys ? key_bases_ : value_bases_;
+  }
+  int64_t OwnerOf(KvSide side, int64_t head) const;
+  // Of a head's keys or values as the model has them.
+  int64_t HeadDim(KvSide side) const {
+    return side == KvSide::kKeys ? setup_->format.key_dim : setup_->format.value_dim;
+  }
+  // One head's part of its owner's basis, [dim, rank]; empty where there is none.
+  Tensor BasisOf(KvSide side, int64_t head) const;
+  // An empty stream for each owner, coded and placed as the plan says or plainly.
+  Part NewPart(bool as_planned) const;
+  // Rows [n, heads, dim] of an owner's heads as its stream has them, [n, stream dim]; `memory` may
+  // hold them.
+  Tensor Projected(KvSide side, int64_t owner, const Tensor& rows, Buffer* memory) const;
+  // Entries of an owner's stream, as stored.
+  void ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const;
+  std::vector<float> HostRows(KvSide side, int64_t head) const;
+  Status AppendHost(Stream& stream, const std::vector<float>& rows) const;
+  // Directions among entries [first, first + n) of a head become what they stand for.
+  void ScaleShared(KvSide side, int64_t head, int64_t first, Tensor rows) const;
+  Status CheckPlan(const StorePlan& plan) const;
+  // Copies a plan's tensors to the host, where codecs want them, for as long as they are used.
+  void OwnTables();
+  // Of an owner's stream: a head may have ranges of its own.
+  KvCodec CodecOf(KvSide side, int64_t owner) const;
+  // Stores plain entries anew: turned back, or as latents.
+  Status Represent();
+  // Sinks into a part of their own; all after them are stored as planned.
+  Status Split();
+  bool Clips() const { return plan_.raw_keys && plan_.position == PositionPolicy::kClipped; }
+  Status AssignRotations();
+  const int32_t* RotationsFrom(const Head& head, int64_t first) const;
+  Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
+  // The kept entries [kept, dim] after the merge, in `memory`; empty when nothing is merged.
+  Tensor Merged(KvSide side, int64_t head, const HeadPlan& plan, const MergeList& merge,
+                Buffer* memory) const;
+  Result<Head> GatheredHead(int64_t head, const Kept& kept, const Tensor& log_weight) const;
+  Status Rebuild(std::span<const Kept> kept, std::span<const HeadPlan> plan);
+  void Publish();
+
+  std::shared_ptr<const LayerSetup> setup_;
+  BlockPool* pool_;
+  std::vector<Tensor> given_key_bases_, given_value_bases_;  // what Prepare wrote
+  std::vector<Tensor> key_bases_, value_bases_;              // [owners] in use, or empty
+  StorePlan plan_;                                           // its tensors lie in tables_
+  std::shared_ptr<const std::vector<std::vector<float>>> tables_;
+  Sharing sharing_ = Sharing::kNone;
+  bool split_ = false;  // the plan's codecs and tiers are at work in the last part
+  const int32_t* every_position_ = nullptr;
+  int64_t tokens_ = 0;
+  std::vector<Part> parts_;
+  std::vector<Head> heads_;
+  bool keeps_scores_ = false;
+  int64_t last_rows_ = 0;  // counted in by the last Count
+
+  // What attention sees.
+  std::vector<KvSegment> segments_;  // [kv_heads][parts]
+  std::vector<KvHead> views_;        // [kv_heads]
+  Buffer read_memory_;
+  std::vector<const uint64_t*> read_words_;  // [kv_heads][parts][group]
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two layers that share the directions of their keys and values (MiniCache, arXiv:2405.14366).
+//
+// Of each entry both layers keep one direction, between theirs on the sphere, and a magnitude each.
+// Entries whose directions differ most stay as they are, in a part of their own before the others;
+// what comes later is not shared.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/strings.h"
+#include "src/cache/cache_layer.h"
+
+namespace kvgauge {
+namespace {
+
+// Below this the arc between two directions is as good as straight.
+constexpr double kStraightSine = 1e-4;
+
+double Dot(const float* a, const float* b, int64_t dim) {
+  double sum = 0;
+  for (int64_t d = 0; d < dim; ++d) sum += double{a[d]} * b[d];
+  return sum;
+}
+
+// One side of one head in both layers, on the host.
+struct Pair {
+  int64_t dim = 0;
+  std::vector<float> lower, upper;                    // [n, dim]
+  std::vector<double> lower_norm, upper_norm, angle;  // [n]
+
+  void Measure() {
+    const int64_t n = std::ssize(lower) / dim;
+    for (int64_t i = 0; i < n; ++i) {
+      const float *a = &lower[static_cast<size_t>(i * dim)],
+                  *b = &upper[static_cast<size_t>(i * dim)];
+      lower_norm.push_back(std::sqrt(Dot(a, a, dim)));
+      upper_norm.push_back(std::sqrt(Dot(b, b, dim)));
+      const double norms = lower_norm.back() * upper_norm.back();
+      const double cosine = norms > 0 ? Dot(a, b, dim) / norms : 1.0;
+      angle.push_back(std::acos(std::clamp(cosine, -1.0, 1.0)));
+    }
+  }
+
+  // The direction at `weight` of the way from the lower layer's to the upper's.
+  void Direction(int64_t i, double weight, float* out) const {
+    const auto at = static_cast<size_t>(i);
+    const double sine = std::sin(angle[at]);
+    const bool straight = sine < kStraightSine;
+    const double a = straight ? 1 - weight : std::sin((1 - weight) * angle[at]) / sine;
+    const double b = straight ? weight : std::sin(weight * angle[at]) / sine;
+    const double from_a = lower_norm[at] > 0 ? a / lower_norm[at] : 0;
+    const double from_b = upper_norm[at] > 0 ? b / upper_norm[at] : 0;
+    std::vector<double> sum(static_cast<size_t>(dim));
+    double squares = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      double& s = sum[static_cast<size_t>(d)];
+      s = from_a * lower[at * static_cast<size_t>(dim) + static_cast<size_t>(d)] +
+          from_b * upper[at * static_cast<size_t>(dim) + static_cast<size_t>(d)];
+      squares += s * s;
+    }
+    const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      out[d] = static_cast<float>(scale * sum[static_cast<size_t>(d)]);
+    }
+  }
+};
+
+std::vector<float> Rows(const std::vector<float>& all, int64_t dim,
+                        std::span<const int32_t> picked) {
+  std::vector<float> rows;
+  for (const int32_t i : picked) {
+    const float* row = &all[static_cast<size_t>(i * dim)];
+    rows.insert(rows.end(), row, row + dim);
+  }
+  return rows;
+}
+
+std::vector<int32_t> Pick(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
+  std::vector<int32_t> numbers;
+  for (const int32_t i : picked) numbers.push_back(all[static_cast<size_t>(i)]);
+  return numbers;
+}
+
+std::vector<float> Narrow(const std::vector<double>& all, std::span<const int32_t> picked) {
+  std::vector<float> numbers;
+  for (const int32_t i : picked) numbers.push_back(static_cast<float>(all[static_cast<size_t>(i)]));
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<float> CacheLayer::HostRows(KvSide side, int64_t head) const {
+  const int64_t n = length(head), dim = HeadDim(side);
+  std::vector<float> host(static_cast<size_t>(n * dim));
+  if (n == 0) return host;
+  const Buffer memory = ops().memory->Allocate(n * dim * 4);
+  const Tensor rows = memory.As(DType::kF32, {n, dim});
+  Read(side, head, 0, rows);
+  ops().memory->Copy(rows, View(host, {n, dim}));
+  return host;
+}
+
+Status CacheLayer::AppendHost(Stream& stream, const std::vector<float>& rows) const {
+  const int64_t dim = stream.spec().dim, n = std::ssize(rows) / dim;
+  if (n == 0) return {};
+  const Buffer memory = ops().memory->Allocate(n * dim * 4);
+  const Tensor device = memory.As(DType::kF32, {n, dim});
+  ops().memory->Copy(View(rows, {n, dim}), device);
+  return stream.Append(device);
+}
+
+Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& plan) {
+  const auto plain = [](const CacheLayer& layer) {
+    return layer.parts_.size() == 1 && !layer.split_ && !layer.plan_.raw_keys &&
+           layer.key_bases_.empty() && layer.value_bases_.empty() && !layer.setup_->values_in_keys;
+  };
+  if (!plain(lower) || !plain(upper) || plan.keys.coded() || plan.values.coded()) {
+    return Unsupported(
+        "share_from_layer: only rotated, uncoded keys and values on the device can "
+        "be shared");
+  }
+  if (!(plan.share_weight >= 0 && plan.share_weight <= 1) ||
+      !(plan.share_retain >= 0 && plan.share_retain <= 1)) {
+    return BadInput(StrCat("share_weight ", plan.share_weight, ", share_retain ", plan.share_retain,
+                           ": both must be 0 to 1"));
+  }
+  const CacheLayer old_lower(lower), old_upper(upper);
+  for (CacheLayer* layer : {&lower, &upper}) {
+    layer->parts_.clear();
+    for (int part = 0; part < 3; ++part) layer->parts_.push_back(layer->NewPart(false));
+  }
+  for (int64_t h = 0; h < lower.setup_->kv_heads; ++h) {
+    const auto at = static_cast<size_t>(h);
+    const std::vector<int32_t> positions = old_lower.Positions(h);
+    if (positions != old_upper.Positions(h)) {
+      return Unsupported(
+          StrCat("share_from_layer: KV head ", h, " holds other entries in the layer before"));
+    }
+    std::array<Pair, 2> pairs;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      Pair& pair = pairs[static_cast<size_t>(side)];
+      pair.dim = lower.HeadDim(side);
+      pair.lower = old_lower.HostRows(side, h);
+      pair.upper = old_upper.HostRows(side, h);
+      pair.Measure();
+    }
+    // An entry is one key and one value: it stays when the two together differ most.
+    const int64_t n = std::ssize(positions);
+    std::vector<int32_t> order(static_cast<size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    const auto distance = [&](int32_t i) {
+      return pairs[0].angle[static_cast<size_t>(i)] + pairs[1].angle[static_cast<size_t>(i)];
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return distance(a) > distance(b); });
+    const auto retained = static_cast<int64_t>(plan.share_retain * static_cast<double>(n) + 0.5);
+    std::sort(order.begin(), order.begin() + retained);
+    std::sort(order.begin() + retained, order.end());
+    const auto kept = std::span<const int32_t>(order).first(static_cast<size_t>(retained));
+    const auto shared = std::span<const int32_t>(order).subspan(static_cast<size_t>(retained));
+    for (CacheLayer* layer : {&lower, &upper}) {
+      KVG_ASSIGN(Head head, layer->GatheredHead(h, order, {}));
+      head.has_positions = layer->heads_[at].has_positions || retained > 0;
+      if (head.has_positions) KVG_TRY(head.positions.Assign(Pick(positions, order)));
+      layer->heads_[at] = std::move(head);
+    }
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const Pair& pair = pairs[static_cast<size_t>(side)];
+      std::vector<float> directions(shared.size() * static_cast<size_t>(pair.dim));
+      for (size_t i = 0; i < shared.size(); ++i) {
+        pair.Direction(shared[i], plan.share_weight,
+                       &directions[i * static_cast<size_t>(pair.dim)]);
+      }
+      const auto stream = [&](CacheLayer& layer, size_t part) -> Stream& {
+        return side == KvSide::kKeys ? layer.parts_[part].keys[at] : layer.parts_[part].values[at];
+      };
+      KVG_TRY(lower.AppendHost(stream(lower, 0), Rows(pair.lower, pair.dim, kept)));
+      KVG_TRY(upper.AppendHost(stream(upper, 0), Rows(pair.upper, pair.dim, kept)));
+      KVG_TRY(lower.AppendHost(stream(lower, 1), directions));
+      stream(upper, 1) = stream(lower, 1);
+      for (CacheLayer* layer : {&lower, &upper}) {
+        Head& head = layer->heads_[at];
+        EntryArray& scales = side == KvSide::kKeys ? head.key_scales : head.value_scales;
+        KVG_TRY(scales.Assign(Narrow(layer == &lower ? pair.lower_norm : pair.upper_norm, shared)));
+      }
+    }
+  }
+  for (CacheLayer* layer : {&lower, &upper}) {
+    layer->sharing_ = layer == &lower ? Sharing::kOwner : Sharing::kBorrower;
+    layer->read_words_.clear();
+    layer->last_rows_ = 0;
+    layer->Publish();
+  }
+  return {};
+}
+
+void CacheLayer::ScaleShared(KvSide side, int64_t head, int64_t first, Tensor rows) const {
+  const int64_t begin = StreamsOf(parts_[0], side)[static_cast<size_t>(head)].length();
+  const int64_t end = begin + StreamsOf(parts_[1], side)[static_cast<size_t>(head)].length();
+  const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
+  if (from >= to) return;
+  const Head& one = heads_[static_cast<size_t>(head)];
+  const Tensor scales = (side == KvSide::kKeys ? one.key_scales : one.value_scales).view();
+  const int64_t n = to - from, dim = rows.shape[1];
+  std::vector<int32_t> every(static_cast<size_t>(n));
+  std::iota(every.begin(), every.end(), 0);
+  const Buffer memory = ops().memory->Allocate(n * (dim + 1) * 4);
+  const Tensor all = memory.As(DType::kF32, {n * (dim + 1)});
+  const Tensor directions = all.Slice(0, n * dim).Reshape({n, dim});
+  Tensor index = all.Slice(n * dim, n * (dim + 1));
+  index.dtype = DType::kI32;
+  ops().memory->Copy(View(every, {n}), index);
+  const Tensor part = rows.Slice(from - first, to - first);
+  ops().memory->Copy(part, directions);
+  ops().rows->Affine(part, 0.0f, 0.0f, part);
+  ops().select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a layer's entries are stored otherwise than plainly: unrotated, as latents, coded, elsewhere.
+#include <algorithm>
+#include <numeric>
+
+#include "core/strings.h"
+#include "src/cache/cache_layer.h"
+#include "src/cache/rope_tables.h"
+
+namespace kvgauge {
+namespace {
+
+// Columns [begin, begin + width) of x [m, n].
+Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
+  Tensor part = x;
+  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
+  part.shape[1] = width;
+  return part;
+}
+
+// Head h of x [n, heads, dim] as [n, dim].
+Tensor HeadOf(const Tensor& x, int64_t h) {
+  Tensor one = x;
+  one.data = static_cast<char*>(x.data) + h * x.stride[1] * SizeOf(x.dtype);
+  one.rank = 2;
+  one.shape = {x.shape[0], x.shape[2], 0, 0};
+  one.stride = {x.stride[0], 1, 0, 0};
+  return one;
+}
+
+Status CheckSide(const char* name, KvCodec codec, const SealRule& rule, int64_t dim) {
+  codec.dim = dim;
+  if (!codec.coded()) return {};
+  const Status status = CheckCodec(codec);
+  if (!status.ok()) return status.error().Wrap(StrCat("codec of ", name));
+  if (rule.unit < 1 || rule.unit % SealUnit(codec) != 0 || rule.keep_recent < 0) {
+    return BadInput(StrCat("seal rule of ", name, ": ", rule.unit, " entries at a time, ",
+                           rule.keep_recent, " kept; the codec seals multiples of ",
+                           SealUnit(codec)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Tensor CacheLayer::BasisOf(KvSide side, int64_t head) const {
+  const std::vector<Tensor>& bases = BasesOf(side);
+  if (bases.empty()) return {};
+  const int64_t group = setup_->kv_heads / std::ssize(bases), dim = HeadDim(side);
+  const Tensor& basis = bases[static_cast<size_t>(head / group)];
+  return basis.Slice(head % group * dim, (head % group + 1) * dim);
+}
+
+Tensor CacheLayer::Projected(KvSide side, int64_t owner, const Tensor& rows, Buffer* memory) const {
+  const std::vector<Tensor>& bases = BasesOf(side);
+  if (bases.empty()) return HeadOf(rows, 0);
+  const Tensor& basis = bases[static_cast<size_t>(owner)];
+  const int64_t n = rows.shape[0], heads = rows.shape[1], dim = rows.shape[2];
+  const int64_t width = heads * dim, rank = basis.shape[1];
+  *memory = ops().memory->Allocate(n * (width + rank) * 4);
+  const Tensor all = memory->As(DType::kF32, {n * (width + rank)});
+  const Tensor full = all.Slice(0, n * width).Reshape({n, width});
+  const Tensor latent = all.Slice(n * width, n * (width + rank)).Reshape({n, rank});
+  for (int64_t h = 0; h < heads; ++h) {
+    ops().rows->Convert(HeadOf(rows, h), Columns(full, h * dim, dim));
+  }
+  ops().linear->MatMulNN(full.Reshape({1, n, width}), basis.Reshape({1, width, rank}), 1.0f,
+                         latent.Reshape({1, n, rank}));
+  return latent;
+}
+
+void CacheLayer::ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const {
+  int64_t begin = 0, done = 0;
+  for (const Part& part : parts_) {
+    const Stream& stream = StreamsOf(part, side)[static_cast<size_t>(owner)];
+    const int64_t from = first + done - begin;
+    const int64_t count = std::min(rows.shape[0] - done, stream.length() - from);
+    if (count > 0) {
+      stream.Read(from, rows.Slice(done, done + count));
+      done += count;
+    }
+    begin += stream.length();
+  }
+}
+
+void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) const {
+  const int64_t n = rows.shape[0], dim = HeadDim(side);
+  KVG_CHECK(first >= 0 && first + n <= length(head), "entries outside the head");
+  KVG_CHECK(rows.shape[1] == dim && rows.IsContiguous(), "rows must be contiguous [n, dim]");
+  if (n == 0) return;
+  if (side == KvSide::kValues && setup_->values_in_keys) {
+    const int64_t width = HeadDim(KvSide::kKeys);
+    const Buffer memory = ops().memory->Allocate(n * width * 4);
+    ReadStream(KvSide::kKeys, 0, first, memory.As(DType::kF32, {n, width}));
+    ops().rows->Convert(Columns(memory.As(DType::kF32, {n, width}), 0, dim), rows);
+    return;
+  }
+  const Tensor basis = BasisOf(side, head);
+  if (basis.empty()) {
+    ReadStream(side, OwnerOf(side, head), first, rows);
+    if (sharing_ != Sharing::kNone) ScaleShared(side, head, first, rows);
+    return;
+  }
+  const int64_t rank = basis.shape[1];
+  const Buffer memory = ops().memory->Allocate(n * rank * 4);
+  const Tensor latent = memory.As(DType::kF32, {n, rank});
+  ReadStream(side, OwnerOf(side, head), first, latent);
+  ops().linear->MatMulNT(latent.Reshape({1, n, rank}), basis.Reshape({1, dim, rank}), 1.0f,
+                         rows.Reshape({1, n, dim}));
+}
+
+std::vector<int32_t> CacheLayer::Rotations(int64_t head) const {
+  std::vector<int32_t> rotations;
+  if (plan_.position == PositionPolicy::kSlot) {
+    rotations.resize(static_cast<size_t>(length(head)));
+    std::iota(rotations.begin(), rotations.end(), 0);
+    return rotations;
+  }
+  rotations = Positions(head);
+  if (plan_.position == PositionPolicy::kClipped) {
+    const auto nearest = static_cast<int32_t>(tokens_ - 1 - plan_.position_limit);
+    for (int32_t& position : rotations) position = std::max(position, nearest);
+  }
+  return rotations;
+}
+
+Status CacheLayer::AssignRotations() {
+  if (!Clips()) return {};
+  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+    KVG_TRY(heads_[static_cast<size_t>(h)].rotations.Assign(Rotations(h)));
+  }
+  return {};
+}
+
+const int32_t* CacheLayer::RotationsFrom(const Head& head, int64_t first) const {
+  if (Clips()) return head.rotations.data<int32_t>() + first;
+  if (plan_.position == PositionPolicy::kOriginal && head.has_positions) {
+    return head.positions.data<int32_t>() + first;
+  }
+  KVG_CHECK(every_position_ != nullptr, "raw keys turn by no positions");
+  return every_position_ + first;
+}
+
+Status CacheLayer::CheckPlan(const StorePlan& plan) const {
+  if (plan.mla_latent != setup_->values_in_keys) {
+    return Unsupported(setup_->values_in_keys
+                           ? "the cache holds the model's own latents; a store must say mla_latent"
+                           : "mla_latent: the cache was filled with expanded keys; it must be made "
+                             "for latents before the prefill");
+  }
+  if (setup_->mla && (plan.raw_keys || plan.latent)) {
+    return Unsupported("raw_keys, latent: the model's own latent attention keeps its keys rotated");
+  }
+  if (setup_->values_in_keys && plan.values.coded()) {
+    return Unsupported(
+        "mla_latent goes with a codec for the keys alone: values are read from the same latents");
+  }
+  if (plan.tier != Tier::kDevice && ops().device != Device::kHost) {
+    return Unsupported(StrCat("tier ", NameOf(plan.tier),
+                              ": attention of this device reads its "
+                              "own memory only"));
+  }
+  if (plan.sinks < 0 || plan.position_limit < 0) {
+    return BadInput(StrCat("sinks ", plan.sinks, ", position_limit ", plan.position_limit,
+                           ": neither may be negative"));
+  }
+  if (plan.latent && given_key_bases_.empty() && given_value_bases_.empty()) {
+    return BadInput("latent: no basis was written for this layer; a prepare stage must do that");
+  }
+  for (const std::vector<Tensor>* bases : {&given_key_bases_, &given_value_bases_}) {
+    const bool keys = bases == &given_key_bases_;
+    KvCodec codec = keys ? plan.keys : plan.values;
+    if (keys && !plan.key_low.empty()) {
+      // Of the first head for all: their shape is what is checked.
+      KVG_CHECK(plan.key_low.rank == 2 && plan.key_low.shape[0] == setup_->kv_heads &&
+                    plan.key_high.rank == 2 && plan.key_high.shape[0] == setup_->kv_heads,
+                "key ranges must be f32 [kv_heads, key_dim]");
+      if (plan.latent && !bases->empty()) {
+        return Unsupported("key ranges are of channels; latents of groups of heads have none");
+      }
+      codec.channel_low = plan.key_low[0];
+      codec.channel_high = plan.key_high[0];
+    }
+    const SealRule& rule = keys ? plan.seal_keys : plan.seal_values;
+    const char* name = keys ? "keys" : "values";
+    if (plan.latent && !bases->empty()) {
+      for (const Tensor& basis : *bases) KVG_TRY(CheckSide(name, codec, rule, basis.shape[1]));
+    } else {
+      KVG_TRY(CheckSide(name, codec, rule, HeadDim(keys ? KvSide::kKeys : KvSide::kValues)));
+    }
+  }
+  return {};
+}
+
+void CacheLayer::OwnTables() {
+  auto tables = std::make_shared<std::vector<std::vector<float>>>();
+  for (Tensor* table :
+       {&plan_.keys.levels, &plan_.keys.channel_low, &plan_.keys.channel_high, &plan_.values.levels,
+        &plan_.values.channel_low, &plan_.values.channel_high, &plan_.key_low, &plan_.key_high}) {
+    if (table->empty()) continue;
+    std::vector<float>& copy = tables->emplace_back(static_cast<size_t>(table->Numel()));
+    Tensor host = *table;
+    host.data = copy.data();
+    host.device = Device::kHost;
+    ops().memory->Copy(*table, host);
+    *table = host;
+  }
+  tables_ = std::move(tables);
+}
+
+KvCodec CacheLayer::CodecOf(KvSide side, int64_t owner) const {
+  if (side == KvSide::kValues) return plan_.values;
+  KvCodec codec = plan_.keys;
+  if (!plan_.key_low.empty()) {
+    codec.channel_low = plan_.key_low[owner];
+    codec.channel_high = plan_.key_high[owner];
+  }
+  return codec;
+}
+
+Status CacheLayer::Store(const StorePlan& plan) {
+  if (split_ || sharing_ != Sharing::kNone || tables_ != nullptr || !key_bases_.empty() ||
+      !value_bases_.empty()) {
+    return Unsupported("the layer is stored by another plan already");
+  }
+  plan_ = plan;
+  OwnTables();
+  KVG_TRY(CheckPlan(plan_));
+  if (plan.latent) {
+    key_bases_ = given_key_bases_;
+    value_bases_ = given_value_bases_;
+    // A basis spans keys before rotation.
+    plan_.raw_keys = plan_.raw_keys || !key_bases_.empty();
+  }
+  if (setup_->frequencies.inverse.empty()) plan_.raw_keys = false;  // nothing ever turns
+  KVG_TRY(Represent());
+  KVG_TRY(AssignRotations());
+  return Seal();
+}
+
+Status CacheLayer::Represent() {
+  Part before = std::move(parts_[0]);
+  parts_[0] = NewPart(false);
+  const auto represent = [&](KvSide side, bool turn) -> Status {
+    std::vector<Stream>& from = side == KvSide::kKeys ? before.keys : before.values;
+    std::vector<Stream>& to = side == KvSide::kKeys ? parts_[0].keys : parts_[0].values;
+    if (!turn && BasesOf(side).empty()) {
+      to = std::move(from);
+      return {};
+    }
+    const int64_t dim = HeadDim(side), group = setup_->kv_heads / std::ssize(to);
+    for (int64_t o = 0; o < std::ssize(to); ++o) {
+      const int64_t n = length(o * group);
+      if (n == 0) continue;
+      const Buffer memory = ops().memory->Allocate(n * group * dim * 4);
+      // [heads, n, dim]: each head is read whole.
+      const Tensor heads = memory.As(DType::kF32, {group, n, dim});
+      for (int64_t g = 0; g < group; ++g) {
+        const int64_t h = o * group + g;
+        if (length(h) != n) {
+          return Unsupported(StrCat("KV heads ", h - g, " and ", h, " hold ", n, " and ", length(h),
+                                    " entries, so they cannot share latents"));
+        }
+        from[static_cast<size_t>(h)].Read(0, heads[g]);
+        if (turn) {
+          RotateRows(ops(), setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
+                     Positions(h), heads[g]);
+        }
+      }
+      Tensor rows = heads;
+      rows.shape = {n, group, dim, 0};
+      rows.stride = {dim, n * dim, 1, 0};
+      Buffer projected;
+      KVG_TRY(to[static_cast<size_t>(o)].Append(Projected(side, o, rows, &projected)));
+    }
+    return {};
+  };
+  KVG_TRY(represent(KvSide::kKeys, plan_.raw_keys));
+  return setup_->values_in_keys ? Status() : represent(KvSide::kValues, false);
+}
+
+Status CacheLayer::Split() {
+  Part sinks = NewPart(false), body = NewPart(true);
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    const std::vector<Stream>& from = StreamsOf(parts_[0], side);
+    for (size_t o = 0; o < from.size(); ++o) {
+      const int64_t n = from[o].length(), first = std::min(n, plan_.sinks);
+      const int64_t dim = from[o].spec().dim;
+      if (n == 0) continue;
+      const Buffer memory = ops().memory->Allocate(n * dim * 4);
+      const Tensor rows = memory.As(DType::kF32, {n, dim});
+      from[o].Read(0, rows);
+      Stream& head = side == KvSide::kKeys ? sinks.keys[o] : sinks.values[o];
+      Stream& rest = side == KvSide::kKeys ? body.keys[o] : body.values[o];
+      if (first > 0) KVG_TRY(head.Append(rows.Slice(0, first)));
+      if (first < n) KVG_TRY(rest.Append(rows.Slice(first, n)));
+    }
+  }
+  parts_.clear();
+  if (plan_.sinks > 0) parts_.push_back(std::move(sinks));
+  parts_.push_back(std::move(body));
+  split_ = true;
+  return {};
+}
+
+Status CacheLayer::Seal() {
+  const bool planned = plan_.keys.coded() || plan_.values.coded() || plan_.tier != Tier::kDevice;
+  if (planned && !split_ && width() > plan_.sinks) KVG_TRY(Split());
+  if (split_) {
+    for (Stream& stream : parts_.back().keys) KVG_TRY(stream.Seal());
+    for (Stream& stream : parts_.back().values) KVG_TRY(stream.Seal());
+  }
+  read_words_.clear();
+  Publish();
+  return {};
+}
+
+}  // namespace kvgauge

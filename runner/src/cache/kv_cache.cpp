@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/kv_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/strings.h"
+#include "src/cache/cache_layer.h"
+#include "src/cache/rope_tables.h"
+
+namespace kvgauge {
+KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
+    : ops_(&pools.of(Tier::kDevice).ops()),
+      planned_length_(options.planned_length),
+      tables_(std::make_shared<RopeTablesHolder>()) {
+  auto setup = std::make_shared<LayerSetup>();
+  setup->format = {
+      .dtype = options.dtype, .key_dim = config.key_dim, .value_dim = config.value_dim};
+  setup->query_heads = config.query_heads;
+  setup->kv_heads = config.kv_heads;
+  setup->mla = config.mla.has_value();
+  if (options.mla_latent) {
+    KVG_CHECK(config.mla.has_value(), "only MLA models have latents");
+    setup->format.key_dim = config.mla->kv_lora_rank + config.mla->rope_dim;
+    setup->format.value_dim = config.mla->kv_lora_rank;
+    setup->kv_heads = 1;
+    setup->values_in_keys = true;
+  }
+  if (config.rope) setup->rope_layout = config.rope->layout;
+  setup->frequencies = options.frequencies;
+  setup->pools = &pools;
+  setup_ = setup;
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    std::vector<const KvBasis*> bases;
+    if (options.bases != nullptr) {
+      for (const KvBasis& basis : *options.bases) {
+        if (basis.layer == i) bases.push_back(&basis);
+      }
+    }
+    layers_.push_back(std::make_unique<CacheLayer>(setup_, bases));
+  }
+}
+
+KvCache::KvCache(const KvCache& other)
+    : setup_(other.setup_),
+      ops_(other.ops_),
+      planned_length_(other.planned_length_),
+      tables_(other.tables_),
+      rope_(other.rope_),
+      tokens_(other.tokens_) {
+  for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
+}
+
+KvCache::KvCache(KvCache&&) noexcept = default;
+KvCache& KvCache::operator=(KvCache&&) noexcept = default;
+KvCache::~KvCache() = default;
+KvCache KvCache::Fork() const { return KvCache(*this); }
+
+int64_t KvCache::length(int64_t layer, int64_t head) const { return layers_[layer]->length(head); }
+
+int64_t KvCache::kv_heads() const { return setup_->kv_heads; }
+bool KvCache::mla_latent() const { return setup_->values_in_keys; }
+const KvFormat& KvCache::format() const { return setup_->format; }
+const RopeFrequencies& KvCache::frequencies() const { return setup_->frequencies; }
+
+bool KvCache::raw_keys(int64_t layer) const { return layers_[layer]->plan().raw_keys; }
+
+bool KvCache::slot_positions(int64_t layer) const {
+  return raw_keys(layer) && layers_[layer]->plan().position == PositionPolicy::kSlot;
+}
+
+int64_t KvCache::slot_of(int64_t layer, int64_t head) const {
+  return length(layer, head) - layers_[layer]->last_rows();
+}
+
+const DeferredRope* KvCache::rope(int64_t layer) const {
+  return raw_keys(layer) ? &rope_->rope() : nullptr;
+}
+
+void KvCache::NeedRope(int64_t positions) {
+  if (rope_ == nullptr || rope_->capacity() < positions) {
+    std::shared_ptr<const RopeTables>& newest = tables_->newest;
+    if (newest == nullptr || newest->capacity() < positions) {
+      const int64_t capacity =
+          positions <= planned_length_ ? planned_length_ : positions + positions / 2;
+      newest =
+          std::make_shared<RopeTables>(*ops_, setup_->frequencies, setup_->rope_layout, capacity);
+    }
+    rope_ = newest;
+  }
+  for (const auto& layer : layers_) layer->SetEveryPosition(rope_->every_position());
+}
+
+Status KvCache::Append(int64_t rows) {
+  KVG_CHECK(rows > 0, "nothing to append");
+  for (int64_t i = 0; i < layer_count(); ++i) {
+    if (!raw_keys(i)) continue;
+    NeedRope(tokens_ + rows);
+    break;
+  }
+  for (const auto& layer : layers_) {
+    const Status status = layer->Grow(rows, tokens_);
+    if (status.ok()) continue;
+    for (const auto& grown : layers_) grown->Trim();
+    return status;
+  }
+  for (const auto& layer : layers_) layer->Count(rows, tokens_);
+  tokens_ += rows;
+  return {};
+}
+
+void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
+  layers_[layer]->Write(keys, values);
+}
+
+std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }
+
+void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetRead(words); }
+
+Status KvCache::Seal() {
+  for (const auto& layer : layers_) KVG_TRY(layer->Seal());
+  return {};
+}
+
+// Changes are made to a copy, so that an error leaves the layer as it was.
+Status KvCache::Change(int64_t layer, const std::function<Status(CacheLayer&)>& change) {
+  auto copy = std::make_unique<CacheLayer>(*layers_[layer]);
+  const Status status = change(*copy);
+  if (!status.ok()) return status.error().Wrap(StrCat("layer ", layer));
+  layers_[layer] = std::move(copy);
+  return {};
+}
+
+Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
+  return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
+}
+
+Status KvCache::Store(int64_t layer, const StorePlan& plan) {
+  if ((plan.raw_keys || plan.latent) && !setup_->frequencies.inverse.empty())
+    NeedRope(std::max<int64_t>(tokens_, 1));
+  const int64_t first = plan.share_from_layer;
+  if (first <= 0 || layer < first || (layer - first) % 2 != 0) {
+    return Change(layer, [&](CacheLayer& copy) { return copy.Store(plan); });
+  }
+  auto lower = std::make_unique<CacheLayer>(*layers_[layer - 1]);
+  const Status status =
+      Change(layer, [&](CacheLayer& upper) { return CacheLayer::Share(*lower, upper, plan); });
+  if (status.ok()) layers_[layer - 1] = std::move(lower);
+  return status;
+}
+
+Status KvCache::KeepScores(int64_t layer, const Tensor& scores) {
+  return layers_[layer]->KeepScores(scores);
+}
+
+bool KvCache::keeps_scores(int64_t layer) const { return layers_[layer]->keeps_scores(); }
+
+void KvCache::ReadScores(int64_t layer, Tensor scores) const { layers_[layer]->ReadScores(scores); }
+
+void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
+  layers_[layer]->Read(KvSide::kKeys, head, first, rows);
+  if (!raw_keys(layer)) return;
+  const std::vector<int32_t> positions = layers_[layer]->Rotations(head);
+  RotateRows(
+      *ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kForward,
+      std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(rows.shape[0])),
+      rows);
+}
+
+void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
+  KVG_CHECK(!setup_->mla, "keys of latent attention turn in their last dims only");
+  layers_[layer]->Read(KvSide::kKeys, head, first, rows);
+  if (raw_keys(layer)) return;
+  const std::vector<int32_t> positions = Positions(layer, head);
+  RotateRows(
+      *ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
+      std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(rows.shape[0])),
+      rows);
+}
+
+void KvCache::ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
+  layers_[layer]->Read(KvSide::kValues, head, first, rows);
+}
+
+std::vector<int32_t> KvCache::Positions(int64_t layer, int64_t head) const {
+  return layers_[layer]->Positions(head);
+}
+
+std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {
+  return layers_[layer]->LogWeights(head);
+}
+
+KvBytes KvCache::Bytes(int64_t layer) const { return layers_[layer]->Bytes(); }
+
+KvBytes KvCache::Bytes() const {
+  KvBytes bytes;
+  for (const auto& layer : layers_) bytes += layer->Bytes();
+  return bytes;
+}
+
+Status KvCache::Truncate(int64_t tokens) {
+  KVG_CHECK(tokens >= 0 && tokens <= tokens_, "more tokens than were seen");
+  std::vector<std::unique_ptr<CacheLayer>> cut;
+  for (const auto& layer : layers_) {
+    cut.push_back(std::make_unique<CacheLayer>(*layer));
+    KVG_TRY(cut.back()->Truncate(tokens));
+  }
+  layers_ = std::move(cut);
+  tokens_ = tokens;
+  return {};
+}
+
+}  // namespace kvgauge

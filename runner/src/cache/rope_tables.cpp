@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/cache/rope_tables.h"
+
+#include <numeric>
+#include <vector>
+
+namespace kvgauge {
+namespace {
+
+// Tables [positions, pairs] of cosines, then of sines, times `factor`.
+Tensor MakeTables(Ops& ops, const RopeFrequencies& frequencies, double factor,
+                  std::span<const int32_t> positions, Buffer* memory) {
+  const auto n = std::ssize(positions), pairs = std::ssize(frequencies.inverse);
+  *memory = ops.memory->Allocate((n + pairs + 2 * n * pairs) * 4);
+  const Tensor all = memory->As(DType::kF32, {n + pairs + 2 * n * pairs});
+  Tensor device_positions = all.Slice(0, n);
+  device_positions.dtype = DType::kI32;
+  const Tensor inverse = all.Slice(n, n + pairs);
+  const Tensor tables = all.Slice(n + pairs, all.shape[0]).Reshape({2, n, pairs});
+  const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
+  ops.memory->Copy(View(positions, {n}), device_positions);
+  ops.memory->Copy(View(narrow, {pairs}), inverse);
+  ops.rows->RopeTable(device_positions.Reshape({n, 1}), inverse, {}, static_cast<float>(factor),
+                      tables[0], tables[1]);
+  return tables;
+}
+
+}  // namespace
+
+void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+                RopeDirection direction, std::span<const int32_t> positions, Tensor rows) {
+  if (frequencies.inverse.empty() || positions.empty()) return;
+  Buffer memory;
+  const double factor = direction == RopeDirection::kForward ? frequencies.attention_factor
+                                                             : 1.0 / frequencies.attention_factor;
+  const Tensor tables = MakeTables(ops, frequencies, factor, positions, &memory);
+  Tensor heads = rows;
+  heads.rank = 3;
+  heads.shape = {rows.shape[0], 1, rows.shape[1], 0};
+  heads.stride = {rows.stride[0], rows.shape[1], 1, 0};
+  ops.rows->Rope(tables[0], tables[1], layout, direction, heads);
+}
+
+RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+                       int64_t capacity)
+    : capacity_(capacity) {
+  std::vector<int32_t> positions(static_cast<size_t>(capacity));
+  std::iota(positions.begin(), positions.end(), 0);
+  every_ = ops.memory->Allocate(capacity * 4);
+  ops.memory->Copy(View(positions, {capacity}), every_.As(DType::kI32, {capacity}));
+  const auto pairs = std::ssize(frequencies.inverse);
+  Buffer rows_memory;
+  const Tensor tables =
+      MakeTables(ops, frequencies, frequencies.attention_factor, positions, &rows_memory);
+  std::vector<float> rows(static_cast<size_t>(2 * capacity * pairs)), columns(rows.size());
+  ops.memory->Copy(tables, View(rows, {2, capacity, pairs}));
+  for (int64_t t = 0; t < 2; ++t) {
+    for (int64_t i = 0; i < capacity; ++i) {
+      for (int64_t p = 0; p < pairs; ++p) {
+        columns[static_cast<size_t>((t * pairs + p) * capacity + i)] =
+            rows[static_cast<size_t>((t * capacity + i) * pairs + p)];
+      }
+    }
+  }
+  memory_ = ops.memory->Allocate(2 * pairs * capacity * 4);
+  const Tensor both = memory_.As(DType::kF32, {2, pairs, capacity});
+  ops.memory->Copy(View(columns, {2, pairs, capacity}), both);
+  rope_ = {.cos = both[0], .sin = both[1], .layout = layout};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotation of cached keys: at once, or when attention reads them.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/ops.h"
+#include "runner/rope.h"
+
+namespace kvgauge {
+
+// Turns rows [n, d] f32 of entries at these positions in place; kInverse undoes kForward.
+void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+                RopeDirection direction, std::span<const int32_t> positions, Tensor rows);
+
+// Angles of positions [0, capacity). Immutable, shared by forks.
+class RopeTables {
+ public:
+  RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout, int64_t capacity);
+
+  int64_t capacity() const { return capacity_; }
+  const DeferredRope& rope() const { return rope_; }
+  const int32_t* every_position() const { return static_cast<const int32_t*>(every_.data()); }
+
+ private:
+  int64_t capacity_;
+  Buffer memory_, every_;
+  DeferredRope rope_;
+};
+
+// The newest tables any fork made.
+struct RopeTablesHolder {
+  std::shared_ptr<const RopeTables> newest;
+};
+
+}  // namespace kvgauge

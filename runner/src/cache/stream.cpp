@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/cache/stream.h"
+
+#include <algorithm>
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kPage = kKvPageEntries;
+
+int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
+
+}  // namespace
+
+Stream::Stream(const StreamSpec& spec, BlockPool& pool)
+    : spec_(spec),
+      pool_(&pool),
+      ops_(&pool.ops()),
+      pages_(pool),
+      codes_(pool),
+      outliers_(pool),
+      latents_(pool),
+      bases_(pool) {
+  spec_.codec.dim = spec_.dim;
+  spec_.codec.side = spec_.side;
+}
+
+KvFormat Stream::Format() const {
+  const bool keys = spec_.side == KvSide::kKeys;
+  return {.dtype = spec_.dtype, .key_dim = keys ? spec_.dim : 1, .value_dim = keys ? 1 : spec_.dim};
+}
+
+int64_t Stream::PageBytes() const {
+  return spec_.side == KvSide::kKeys ? ops_->attention->KeyPageBytes(Format())
+                                     : ops_->attention->ValuePageBytes(Format());
+}
+
+KvPages Stream::Pages() const {
+  return {.codes = codes_.data(),
+          .outliers = outliers_.data(),
+          .latents = latents_.data(),
+          .bases = bases_.data()};
+}
+
+KvCoded Stream::coded_pages() const {
+  if (coded_ == 0) return {};
+  return {.codec = &spec_.codec, .pages = Pages(), .entries = coded_};
+}
+
+Status Stream::Grow(int64_t rows) {
+  const int64_t part_filled = length_ % kPage == 0 ? -1 : length_ / kPage;
+  if (rows > 0 && part_filled >= 0 && part_filled < pages_.size()) {
+    KVG_TRY(pages_.Own(part_filled));
+  }
+  while (pages_.size() < PagesOf(length_ + rows)) KVG_TRY(pages_.Push(PageBytes()));
+  return {};
+}
+
+void Stream::Trim() { pages_.Truncate(PagesOf(length_)); }
+
+void Stream::Write(const Tensor& rows, int64_t first) {
+  const bool keys = spec_.side == KvSide::kKeys;
+  Tensor one_head = rows;
+  one_head.rank = 3;
+  one_head.shape = {rows.shape[0], 1, spec_.dim, 0};
+  one_head.stride = {rows.stride[0], spec_.dim, 1, 0};
+  const KvTarget target = {.key_pages = keys ? pages_.data() : nullptr,
+                           .value_pages = keys ? nullptr : pages_.data(),
+                           .first_entry = first};
+  ops_->attention->WriteKv(Format(), keys ? one_head : Tensor(), keys ? Tensor() : one_head,
+                           {&target, 1});
+}
+
+void Stream::Read(int64_t first, Tensor rows) const {
+  const int64_t end = first + rows.shape[0];
+  KVG_CHECK(first >= 0 && end <= length_, "entries outside the stream");
+  const int64_t split = std::clamp(coded_, first, end) - first;
+  if (split > 0) ops_->codecs->Decode(spec_.codec, Pages(), first, rows.Slice(0, split));
+  if (split == rows.shape[0]) return;
+  const Tensor floats = rows.Slice(split, rows.shape[0]);
+  const bool keys = spec_.side == KvSide::kKeys;
+  KvSegment segment;
+  segment.length = length_;
+  (keys ? segment.key_pages : segment.value_pages) = pages_.data();
+  ops_->attention->ReadKv(Format(), segment, first + split, keys ? floats : Tensor(),
+                          keys ? Tensor() : floats);
+}
+
+Status Stream::Encode(const Tensor& rows, int64_t first) {
+  const KvCodec& codec = spec_.codec;
+  const int64_t end = first + rows.shape[0];
+  Status failed;
+  if (first % kPage != 0) KVG_TRY(codes_.Own(first / kPage));
+  while (failed.ok() && codes_.size() < PagesOf(end)) {
+    failed = codes_.Push(ops_->codecs->PageBytes(codec));
+  }
+  std::vector<Buffer> spare;  // the codec cannot stop halfway
+  if (failed.ok()) {
+    while (codec.has_outliers() && outliers_.size() < PagesOf(end)) outliers_.PushNull();
+    while (codec.rank > 0 && latents_.size() < PagesOf(end)) latents_.PushNull();
+    while (codec.rank > 0 && bases_.size() < PagesOf(end)) bases_.PushNull();
+    ops_->codecs->Encode(codec, rows, first, Pages(),
+                         [&](CodecOps::Block kind, int64_t page, int64_t size_bytes) -> void* {
+                           BlockList& list = kind == CodecOps::Block::kOutliers  ? outliers_
+                                             : kind == CodecOps::Block::kLatents ? latents_
+                                                                                 : bases_;
+                           const Status status = list.Put(page, size_bytes);
+                           if (!status.ok()) {
+                             failed = status;
+                             spare.push_back(ops_->memory->Allocate(size_bytes));
+                             return spare.back().data();
+                           }
+                           if (kind == CodecOps::Block::kBasis) {
+                             for (int64_t p = page + 1; p < PagesOf(end); ++p)
+                               bases_.SetShared(p, list[page]);
+                           }
+                           return list[page];
+                         });
+  }
+  if (failed.ok()) return {};
+  for (BlockList* list : {&codes_, &outliers_, &latents_, &bases_}) {
+    list->Truncate(std::min(list->size(), PagesOf(first)));
+  }
+  return failed;
+}
+
+Status Stream::Seal() {
+  const int64_t unit = spec_.rule.unit;
+  const int64_t due = (length_ - coded_ - spec_.rule.keep_recent) / unit * unit;
+  if (!spec_.codec.coded() || due <= 0) return {};
+  const Buffer memory = ops_->memory->Allocate(due * spec_.dim * 4);
+  const Tensor rows = memory.As(DType::kF32, {due, spec_.dim});
+  Read(coded_, rows);
+  KVG_TRY(Encode(rows, coded_));
+  for (int64_t p = coded_ / kPage; p < (coded_ + due) / kPage; ++p) pages_.Drop(p);
+  coded_ += due;
+  return {};
+}
+
+Status Stream::Extend(const Tensor& rows, int64_t coded) {
+  const int64_t n = rows.shape[0], codes = std::max<int64_t>(coded - length_, 0);
+  if (codes > 0) {
+    KVG_TRY(Encode(rows.Slice(0, codes), length_));
+    length_ += codes;
+    coded_ = length_;
+    while (pages_.size() < coded_ / kPage) pages_.PushNull();
+  }
+  if (codes == n) return {};
+  KVG_TRY(Grow(n - codes));
+  Write(rows.Slice(codes, n), length_);
+  Count(n - codes);
+  return {};
+}
+
+Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& rows) const {
+  const int64_t count = std::ssize(kept);
+  int64_t same = 0;  // leading entries that keep place and content
+  while (rows.empty() && same < count && kept[static_cast<size_t>(same)] == same) ++same;
+  if (same == length_) return *this;
+  same = same / kPage * kPage;
+  const int64_t unit = spec_.codec.coded() ? SealUnit(spec_.codec) : 1;
+  const auto first_float = std::lower_bound(kept.begin(), kept.end(), coded_);
+  const int64_t coded = (first_float - kept.begin()) / unit * unit;
+
+  Stream fresh(spec_, *pool_);
+  fresh.length_ = same;
+  fresh.coded_ = std::min(same, coded);
+  for (int64_t p = 0; p < same / kPage; ++p) fresh.pages_.PushShared(pages_[p]);
+  const auto share = [&](const BlockList& from, BlockList& to) {
+    for (int64_t p = 0; p < std::min(PagesOf(fresh.coded_), from.size()); ++p) {
+      to.PushShared(from[p]);
+    }
+  };
+  share(codes_, fresh.codes_);
+  share(outliers_, fresh.outliers_);
+  share(latents_, fresh.latents_);
+  share(bases_, fresh.bases_);
+  const int64_t moved = count - same;
+  if (moved == 0) return fresh;
+  if (!rows.empty()) {
+    KVG_TRY(fresh.Extend(rows, coded));
+    return fresh;
+  }
+  const int64_t before_rows = length_ - same;
+  const Buffer memory = ops_->memory->Allocate((before_rows + moved) * spec_.dim * 4);
+  const Tensor both = memory.As(DType::kF32, {before_rows + moved, spec_.dim});
+  const Tensor before = both.Slice(0, before_rows);
+  const Tensor after = both.Slice(before_rows, before_rows + moved);
+  Read(same, before);
+  std::vector<int32_t> from(kept.begin() + same, kept.end());
+  for (int32_t& index : from) index -= static_cast<int32_t>(same);
+  const Buffer index_memory = ops_->memory->Allocate(moved * 4);
+  const Tensor index = index_memory.As(DType::kI32, {moved});
+  ops_->memory->Copy(View(from, {moved}), index);
+  ops_->select->Gather(before, index, after);
+  KVG_TRY(fresh.Extend(after, coded));
+  return fresh;
+}
+
+Status Stream::Append(const Tensor& rows) { return Extend(rows, 0); }
+
+void Stream::AddBytes(KvBytes& bytes) const {
+  KvCodec plain = spec_.codec;
+  plain.rank = 0;
+  KvBytes mine;
+  if (coded_ > 0) mine = CodedBytes(plain, coded_);
+  mine.payload += (length_ - coded_) * spec_.dim * SizeOf(spec_.dtype);
+  for (int64_t p = 0; p < outliers_.size(); ++p) {
+    if (outliers_[p] == nullptr) continue;
+    mine.outliers += ops_->codecs->OutlierBytes(ops_->codecs->OutlierCount(outliers_[p]));
+  }
+  const int64_t rank_bytes = spec_.codec.rank * SizeOf(DType::kF16);
+  if (rank_bytes > 0) mine.low_rank += coded_ * rank_bytes;
+  for (int64_t p = 0; p < bases_.size(); ++p) {
+    if (p == 0 || bases_[p] != bases_[p - 1]) mine.low_rank += spec_.dim * rank_bytes;
+  }
+  int64_t allocated = 0;
+  for (const BlockList* list : {&pages_, &codes_, &outliers_, &latents_, &bases_}) {
+    allocated += list->allocated_bytes();
+  }
+  mine.slack = allocated - mine.logical();
+  bytes += mine;
+}
+
+}  // namespace kvgauge

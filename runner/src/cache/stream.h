@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys, or the values, of one owner: the oldest entries coded, the rest float. An owner is a KV
+// head, or a group of heads that share latents. A copy shares blocks until one of them is written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "methods/stages.h"
+#include "src/cache/blocks.h"
+
+namespace kvgauge {
+
+struct StreamSpec {
+  KvSide side = KvSide::kKeys;
+  DType dtype = DType::kF32;  // of float entries
+  int64_t dim = 0;
+  KvCodec codec;  // kFloat: nothing is ever coded
+  SealRule rule;
+};
+
+class Stream {
+ public:
+  Stream(const StreamSpec& spec, BlockPool& pool);
+
+  const StreamSpec& spec() const { return spec_; }
+  int64_t length() const { return length_; }
+  int64_t coded() const { return coded_; }
+  KvCoded coded_pages() const;
+  void* const* float_pages() const { return pages_.data(); }
+
+  // Makes pages for `rows` more entries, of this stream alone. On an error: Trim.
+  Status Grow(int64_t rows);
+  void Trim();                                   // gives back what Grow made and nobody counted in
+  void Count(int64_t rows) { length_ += rows; }  // they are, or will be, written
+  // Float rows [n, dim] as entries from `first` on, which Grow made room for.
+  void Write(const Tensor& rows, int64_t first);
+  // Entries [first, first + n) as f32 [n, dim].
+  void Read(int64_t first, Tensor rows) const;
+  // Codes what the rule says is due. After an error the stream holds the same entries.
+  Status Seal();
+  // A stream of `kept` of this one's entries, in that order. Pages up to the first entry that goes
+  // stay as they are; of the rest, float entries keep their bits, coded ones are decoded and coded
+  // again, and those that no longer fill a unit become float. `rows` [kept, dim] f32, if any, are
+  // what the kept entries are from now on.
+  Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
+  // Adds rows [n, dim] as float entries.
+  Status Append(const Tensor& rows);
+  // Adds what this stream holds to the bins; slack is what its blocks have beyond that.
+  void AddBytes(KvBytes& bytes) const;
+
+ private:
+  KvFormat Format() const;  // of this side; the other side has one dim
+  int64_t PageBytes() const;
+  KvPages Pages() const;
+  Status Encode(const Tensor& rows, int64_t first);
+  // Appends rows [n, dim]: entries before `coded` coded, the others float.
+  Status Extend(const Tensor& rows, int64_t coded);
+
+  StreamSpec spec_;
+  BlockPool* pool_;
+  Ops* ops_;
+  BlockList pages_;  // float; null where all of a page is coded
+  BlockList codes_, outliers_, latents_, bases_;
+  int64_t length_ = 0;
+  int64_t coded_ = 0;
+};
+
+}  // namespace kvgauge

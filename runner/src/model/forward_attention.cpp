@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in the forward pass: what is written to the caches, how queries turn, who attends.
+#include <algorithm>
+#include <numeric>
+
+#include "src/model/forward_pass.h"
+
+namespace kvgauge {
+namespace {
+
+// View of `count` heads of width `dim`, `offset` elements into each row of x [m, width], heads
+// `head_stride` apart.
+Tensor Heads(const Tensor& x, int64_t offset, int64_t count, int64_t dim, int64_t head_stride) {
+  Tensor heads = x;
+  heads.data = static_cast<char*>(x.data) + offset * SizeOf(x.dtype);
+  heads.rank = 3;
+  heads.shape = {x.shape[0], count, dim, 0};
+  heads.stride = {x.stride[0], head_stride, 1, 0};
+  return heads;
+}
+
+// Columns [begin, begin + width) of x [m, n].
+Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
+  Tensor part = x;
+  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
+  part.shape[1] = width;
+  return part;
+}
+
+// Heads [first, first + count) of a [m, heads, d] view.
+Tensor SomeHeads(const Tensor& heads, int64_t first, int64_t count) {
+  Tensor some = heads;
+  some.data = static_cast<char*>(heads.data) + first * heads.stride[1] * SizeOf(heads.dtype);
+  some.shape[1] = count;
+  return some;
+}
+
+// One head of a [m, heads, d] view as [m, d].
+Tensor OneHead(const Tensor& heads, int64_t h) {
+  Tensor one = heads;
+  one.data = static_cast<char*>(heads.data) + h * heads.stride[1] * SizeOf(heads.dtype);
+  one.rank = 2;
+  one.shape = {heads.shape[0], heads.shape[2], 0, 0};
+  one.stride = {heads.stride[0], 1, 0, 0};
+  return one;
+}
+
+// Latent norms of MLA have their own epsilon, whatever the config says.
+constexpr float kLatentNormEps = 1e-6f;
+
+}  // namespace
+
+void ForwardPass::RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q) {
+  const int64_t count = step.end - step.begin, pairs = cos_.shape[1];
+  const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
+  const RopeFrequencies& frequencies = step.cache->frequencies();
+  const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
+  slot_memory_ = ops_.memory->Allocate((count + pairs + 2 * count * pairs) * 4);
+  const Tensor all = slot_memory_.As(DType::kF32, {count + pairs + 2 * count * pairs});
+  Tensor positions = all.Slice(0, count);
+  positions.dtype = DType::kI32;
+  const Tensor device_inverse = all.Slice(count, count + pairs);
+  const Tensor tables = all.Slice(count + pairs, all.shape[0]).Reshape({2, count, pairs});
+  ops_.memory->Copy(View(inverse, {pairs}), device_inverse);
+  std::vector<int32_t> slots(static_cast<size_t>(count));
+  for (int64_t h = 0; h < kv_heads; ++h) {
+    // Heads may hold different numbers of entries; mostly they do not.
+    const auto first = static_cast<int32_t>(step.cache->slot_of(layer, h));
+    if (h == 0 || first != slots[0]) {
+      std::iota(slots.begin(), slots.end(), first);
+      ops_.memory->Copy(View(slots, {count}), positions);
+      ops_.rows->RopeTable(positions.Reshape({count, 1}), device_inverse, {},
+                           static_cast<float>(frequencies.attention_factor), tables[0], tables[1]);
+    }
+    ops_.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kForward,
+                    SomeHeads(q, h * group, group));
+  }
+}
+
+void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
+  if (!config_.rope) return;
+  const auto rope = [&](int64_t begin, int64_t end, const Tensor& x) {
+    ops_.rows->Rope(cos_.Slice(begin, end), sin_.Slice(begin, end), config_.rope->layout,
+                    RopeDirection::kForward, x.Slice(begin, end));
+  };
+  const bool plain = std::none_of(steps_.begin(), steps_.end(), [&](const SequenceStep& step) {
+    return step.cache->raw_keys(layer);
+  });
+  if (plain) {
+    rope(0, rows_, q);
+    rope(0, rows_, keys);
+    return;
+  }
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t end = row + step.end - step.begin;
+    if (step.cache->slot_positions(layer)) {
+      RotateBySlot(step, layer, q.Slice(row, end));
+    } else {
+      rope(row, end, q);
+    }
+    if (!step.cache->raw_keys(layer)) rope(row, end, keys);
+    row = end;
+  }
+}
+
+void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
+                               const Tensor& values, Tensor out) {
+  std::vector<AttentionItem> items(steps_.size());
+  std::vector<size_t> waiting;
+  bool wants_log_sum_exp = false;
+  int64_t row = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const SequenceStep& step = steps_[i];
+    const int64_t begin = row;
+    row += step.end - step.begin;
+    if (step.cache->mla_latent() != latents) continue;
+    step.cache->Write(layer, keys.Slice(begin, row), latents ? Tensor() : values.Slice(begin, row));
+    if (step.hook != nullptr) {
+      step.hook->BeforeAttend(layer, q.Slice(begin, row));
+      wants_log_sum_exp = wants_log_sum_exp || step.hook->wants_log_sum_exp();
+    }
+    items[i] = {.first_row = begin,
+                .rows = row - begin,
+                .token_position = step.begin,
+                .heads = step.cache->Layer(layer)};
+    waiting.push_back(i);
+  }
+  AttentionCapture capture;
+  if (wants_log_sum_exp) {
+    capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
+  }
+  const std::vector<size_t> attending = waiting;
+  while (!waiting.empty()) {
+    // One call for all whose keys turn by the same tables.
+    const KvCache& first = *steps_[waiting[0]].cache;
+    const DeferredRope* rope = first.rope(layer);
+    std::vector<AttentionItem> together;
+    std::erase_if(waiting, [&](size_t i) {
+      if (steps_[i].cache->rope(layer) != rope) return false;
+      together.push_back(items[i]);
+      return true;
+    });
+    const AttentionShape shape = {.format = first.format(),
+                                  .query_heads = config_.query_heads,
+                                  .kv_heads = first.kv_heads(),
+                                  .scale = config_.attention_scale,
+                                  .softcap = config_.attention_softcap,
+                                  .window = config_.layers[static_cast<size_t>(layer)].window,
+                                  .rope = rope};
+    ops_.attention->Attend(shape, together, q, out, capture);
+  }
+  for (const size_t i : attending) {
+    LayerHook* hook = steps_[i].hook;
+    if (hook == nullptr) continue;
+    const int64_t begin = items[i].first_row, end = begin + items[i].rows;
+    Tensor log_sum_exp;
+    if (hook->wants_log_sum_exp()) log_sum_exp = Columns(capture.log_sum_exp, begin, end - begin);
+    hook->AfterAttend(layer, q.Slice(begin, end), log_sum_exp, out.Slice(begin, end));
+  }
+}
+
+Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
+  const int64_t dk = config_.key_dim, dv = config_.value_dim;
+  const Tensor projected =
+      Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk + kv_heads * (dk + dv)});
+  ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, projected);
+  const Tensor q = Heads(projected, 0, heads, dk, dk);
+  const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
+  const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
+  if (config_.qk_norm) {
+    ops_.rows->RmsNorm(q, w.q_norm.weight, norm_offset(), config_.norm_eps, q);
+    ops_.rows->RmsNorm(k, w.k_norm.weight, norm_offset(), config_.norm_eps, k);
+  }
+  Rotate(layer, q, k);
+  const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
+  AttendCaches(layer, false, q, k, v, out);
+  return out.Reshape({rows_, heads * dv});
+}
+
+Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MlaConfig& mla = *config_.mla;
+  const int64_t heads = config_.query_heads, dk = config_.key_dim;
+
+  const Tensor q_all = Take(ScratchSlot::kProjected, DType::kF32, {rows_, heads * dk});
+  if (mla.q_lora_rank > 0) {
+    const Tensor down = Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.q_lora_rank});
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, down);
+    const Tensor normed = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.q_lora_rank});
+    ops_.rows->RmsNorm(down, w.q_latent_norm.weight, 0.0f, kLatentNormEps, normed);
+    ApplyLinear(ops_, normed, w.q_up, MatMulMode::kSet, q_all);
+  } else {
+    ApplyLinear(ops_, x, w.qkv, MatMulMode::kSet, q_all);
+  }
+
+  const Tensor down =
+      Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.kv_lora_rank + mla.rope_dim});
+  ApplyLinear(ops_, x, w.kv_down, MatMulMode::kSet, down);
+  const Tensor latent = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.kv_lora_rank});
+  ops_.rows->RmsNorm(Columns(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
+                     kLatentNormEps, latent);
+  Rotate(layer, Heads(q_all, mla.nope_dim, heads, mla.rope_dim, dk),
+         Heads(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim));
+
+  const auto expands = [](const SequenceStep& step) { return !step.cache->mla_latent(); };
+  const Tensor attended =
+      std::any_of(steps_.begin(), steps_.end(), expands)
+          ? ExpandedAttention(layer, q_all, down, latent)
+          : Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads * config_.value_dim});
+  if (!std::all_of(steps_.begin(), steps_.end(), expands)) {
+    AbsorbedAttention(layer, q_all, down, latent, attended);
+  }
+  return attended;
+}
+
+// Latents are expanded to full keys and values, which a plain cache stores.
+Tensor ForwardPass::ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
+                                      const Tensor& latent) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MlaConfig& mla = *config_.mla;
+  const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
+  const Tensor up = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads * (mla.nope_dim + dv)});
+  ApplyLinear(ops_, latent, w.kv_up, MatMulMode::kSet, up);
+  const Tensor k_rope = Columns(down, mla.kv_lora_rank, mla.rope_dim);
+  const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, heads, dk});
+  const Tensor flat = keys.Reshape({rows_, heads * dk});
+  for (int64_t h = 0; h < heads; ++h) {
+    ops_.rows->Convert(Columns(up, h * (mla.nope_dim + dv), mla.nope_dim),
+                       Columns(flat, h * dk, mla.nope_dim));
+    ops_.rows->Convert(k_rope, Columns(flat, h * dk + mla.nope_dim, mla.rope_dim));
+  }
+  const Tensor values = Heads(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
+  const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
+  AttendCaches(layer, false, Heads(q_all, 0, heads, dk, dk), keys, values, out);
+  return out.Reshape({rows_, heads * dv});
+}
+
+// Attention over the latents themselves: the up projection of keys moves to the queries, that of
+// values to the result. Fills the rows of steps whose caches hold latents.
+void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
+                                    const Tensor& latent, Tensor attended) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const MlaConfig& mla = *config_.mla;
+  const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
+  const int64_t rank = mla.kv_lora_rank, width = rank + mla.rope_dim;
+  const Tensor q = Take(ScratchSlot::kAbsorbedQuery, DType::kF32, {rows_, heads * width});
+  for (int64_t h = 0; h < heads; ++h) {
+    ApplyLinear(ops_, Columns(q_all, h * dk, mla.nope_dim), w.absorbed_keys[static_cast<size_t>(h)],
+                MatMulMode::kSet, Columns(q, h * width, rank));
+    ops_.rows->Convert(Columns(q_all, h * dk + mla.nope_dim, mla.rope_dim),
+                       Columns(q, h * width + rank, mla.rope_dim));
+  }
+  const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, width});
+  ops_.rows->Convert(latent, Columns(keys, 0, rank));
+  ops_.rows->Convert(Columns(down, rank, mla.rope_dim), Columns(keys, rank, mla.rope_dim));
+  const Tensor out = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads, rank});
+  AttendCaches(layer, true, q.Reshape({rows_, heads, width}), keys.Reshape({rows_, 1, width}), {},
+               out);
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    const int64_t begin = row;
+    row += step.end - step.begin;
+    if (!step.cache->mla_latent()) continue;
+    for (int64_t h = 0; h < heads; ++h) {
+      ApplyLinear(ops_, OneHead(out, h).Slice(begin, row),
+                  w.absorbed_values[static_cast<size_t>(h)], MatMulMode::kSet,
+                  Columns(attended, h * dv, dv).Slice(begin, row));
+    }
+  }
+}
+
+void ForwardPass::AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
+  const Tensor attended = config_.mla ? LatentAttention(layer, x) : PlainAttention(layer, x);
+  ApplyLinear(ops_, attended, weights_.layers[static_cast<size_t>(layer)].output, mode, out);
+}
+
+}  // namespace kvgauge

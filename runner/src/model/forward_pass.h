@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of Model::Forward. forward.cpp has the body of a layer, forward_attention.cpp its
+// attention.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "src/model/scratch.h"
+#include "src/model/weights_set.h"
+
+namespace kvgauge {
+
+inline int64_t RowCount(std::span<const SequenceStep> steps) {
+  int64_t rows = 0;
+  for (const SequenceStep& step : steps) rows += step.end - step.begin;
+  return rows;
+}
+
+inline void ApplyLinear(Ops& ops, const Tensor& x, const Linear& linear, MatMulMode mode,
+                        Tensor out) {
+  ops.linear->MatMul(x, *linear.matrix, linear.bias, mode, out);
+}
+
+// The pass itself, as an object so that its many small parts share what one call knows.
+class ForwardPass {
+ public:
+  ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
+              Scratch& scratch, std::span<const SequenceStep> steps)
+      : config_(config),
+        dtype_(dtype),
+        ops_(ops),
+        weights_(weights),
+        scratch_(scratch),
+        steps_(steps),
+        rows_(RowCount(steps)) {}
+
+  Tensor Run();
+
+ private:
+  Tensor Take(ScratchSlot slot, DType dtype, std::initializer_list<int64_t> dims) {
+    return scratch_.Take(ops_, slot, dtype, dims);
+  }
+  float norm_offset() const { return config_.norm == NormKind::kRmsOffsetOne ? 1.0f : 0.0f; }
+
+  void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
+  void Embed(Tensor residual);
+  void LookUp(const Table& table, std::span<const int32_t> ids, float scale, Tensor out);
+  void MakeRopeTables();
+  void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  Tensor PlainAttention(int64_t layer, const Tensor& x);
+  Tensor LatentAttention(int64_t layer, const Tensor& x);
+  Tensor ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
+                           const Tensor& latent);
+  void AbsorbedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
+                         const Tensor& latent, Tensor attended);
+  // Turns queries, and the keys of steps whose caches keep them turned.
+  void Rotate(int64_t layer, const Tensor& q, const Tensor& keys);
+  void RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q);
+  // Writes and attends for the steps whose caches hold MLA latents, or for the others.
+  void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
+                    const Tensor& values, Tensor out);
+  void MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
+                MatMulMode mode);
+  void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  std::vector<std::vector<std::pair<int32_t, float>>> Route(const Tensor& logits) const;
+  void Layer(int64_t layer, Tensor residual);
+  Tensor Logits(const Tensor& residual);
+
+  const ModelConfig& config_;
+  DType dtype_;
+  Ops& ops_;
+  const ModelWeights& weights_;
+  Scratch& scratch_;
+  std::span<const SequenceStep> steps_;
+  int64_t rows_;
+  Tensor cos_, sin_;  // [rows, rotary_dim / 2]
+  Buffer slot_memory_;
+};
+
+}  // namespace kvgauge

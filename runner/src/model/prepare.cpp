@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/prepare.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr std::array kMatrices = {WeightView::Matrix::kQuery, WeightView::Matrix::kKey,
+                                  WeightView::Matrix::kValue, WeightView::Matrix::kOutput};
+
+// Rows [begin, begin + rows) of a stored tensor of any float type and alignment, as f32.
+void AppendRows(Ops& ops, const Tensor& stored, int64_t begin, int64_t rows,
+                std::vector<float>& out) {
+  const int64_t width = stored.rank == 1 ? 1 : stored.shape[1], count = rows * width;
+  const Buffer memory = HostBuffer(count * SizeOf(stored.dtype));
+  const Tensor aligned = memory.As(stored.dtype, {1, count});
+  __builtin_memcpy(aligned.data,
+                   static_cast<const char*>(stored.data) + begin * width * SizeOf(stored.dtype),
+                   static_cast<size_t>(count * SizeOf(stored.dtype)));
+  const size_t at = out.size();
+  out.resize(at + static_cast<size_t>(count));
+  const Buffer device = ops.memory->Allocate(count * (SizeOf(stored.dtype) + 4));
+  const Tensor wide = device.As(DType::kF32, {1, count});
+  Tensor raw(static_cast<char*>(device.data()) + count * 4, stored.dtype, {1, count}, wide.device);
+  ops.memory->Copy(aligned, raw);
+  ops.rows->Convert(raw, wide);
+  ops.memory->Copy(wide, View({out.data() + at, static_cast<size_t>(count)}, {1, count}));
+}
+
+}  // namespace
+
+PreparedWeights::PreparedWeights(const ModelConfig& config, DType dtype, ModelTensors tensors,
+                                 const WeightSource& source, Ops& ops)
+    : before_(config),
+      config_(config),
+      tensors_(std::move(tensors)),
+      source_(&source),
+      ops_(&ops),
+      shape_(ShapeOf(config, dtype)) {}
+
+Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix matrix) const {
+  KVG_CHECK(layer >= 0 && layer < before_.layer_count(), "no such layer");
+  if (before_.mla) {
+    return Unsupported(StrCat(before_.path, ": the projections of ", NameOf(before_.family),
+                              " go through latents; stages that change them need separate query, "
+                              "key and value projections"));
+  }
+  const LayerSpec& spec = tensors_.layers[static_cast<size_t>(layer)];
+  Place place;
+  if (matrix == Matrix::kOutput) {
+    place.weight = spec.output.parts[0];
+    if (!spec.output.biases.empty()) place.bias = spec.output.biases[0];
+    place.rows = place.weight.shape[0];
+    return place;
+  }
+  const std::array<int64_t, 3> rows = {before_.query_heads * before_.key_dim,
+                                       before_.kv_heads * before_.key_dim,
+                                       before_.kv_heads * before_.value_dim};
+  const auto index = static_cast<size_t>(matrix);
+  const bool fused = spec.qkv.parts.size() == 1;
+  place.weight = spec.qkv.parts[fused ? 0 : index];
+  if (!spec.qkv.biases.empty()) place.bias = spec.qkv.biases[fused ? 0 : index];
+  for (size_t i = 0; fused && i < index; ++i) place.begin += rows[i];
+  place.rows = rows[index];
+  return place;
+}
+
+int64_t PreparedWeights::RowsAfter(Matrix matrix) const {
+  switch (matrix) {
+    case Matrix::kQuery:
+      return config_.query_heads * config_.key_dim;
+    case Matrix::kKey:
+      return config_.kv_heads * config_.key_dim;
+    case Matrix::kValue:
+      return config_.kv_heads * config_.value_dim;
+    case Matrix::kOutput:
+      return config_.hidden_size;
+  }
+  CheckFailed(__FILE__, __LINE__, "matrix", "unknown matrix");
+}
+
+Result<Tensor> PreparedWeights::ReadRows(int64_t layer, const TensorSpec& spec,
+                                         const Place& place) {
+  if (layer != read_layer_) read_.clear();
+  read_layer_ = layer;
+  KVG_ASSIGN(const WeightTensor stored, source_->Get(spec.name));
+  std::vector<float> values;
+  AppendRows(*ops_, stored.view, place.begin, place.rows, values);
+  const auto count = std::ssize(values);
+  read_.push_back(ops_->memory->Allocate(count * 4));
+  const Tensor flat = read_.back().As(DType::kF32, {count});
+  ops_->memory->Copy(View(values, {count}), flat);
+  return stored.view.rank == 1 ? flat : flat.Reshape({place.rows, count / place.rows});
+}
+
+Result<Tensor> PreparedWeights::Read(int64_t layer, Matrix matrix) {
+  KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  return ReadRows(layer, place.weight, place);
+}
+
+Result<Tensor> PreparedWeights::ReadBias(int64_t layer, Matrix matrix) {
+  KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  if (place.bias.name.empty()) return Tensor();
+  return ReadRows(layer, place.bias, place);
+}
+
+Status PreparedWeights::Keep(const Key& key, const Tensor& values) {
+  std::vector<float>& copy = written_[key];
+  copy.resize(static_cast<size_t>(values.Numel()));
+  const Tensor host = View(copy, {values.Numel()});
+  ops_->memory->Copy(values.Reshape({values.Numel()}), host);
+  return {};
+}
+
+Status PreparedWeights::Write(int64_t layer, Matrix matrix, const Tensor& weights) {
+  KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  KVG_CHECK(weights.dtype == DType::kF32 && weights.rank == 2 && weights.IsContiguous() &&
+                weights.shape[0] == RowsAfter(matrix) && weights.shape[1] == place.weight.shape[1],
+            "weights must be f32 [out features, in features]");
+  return Keep({layer, matrix, false}, weights);
+}
+
+Status PreparedWeights::WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) {
+  KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+  if (place.bias.name.empty()) {
+    return Unsupported(StrCat(source_->OriginOf(place.weight.name), ": '", place.weight.name,
+                              "' has no bias, and the model adds none"));
+  }
+  KVG_CHECK(bias.dtype == DType::kF32 && bias.rank == 1 && bias.shape[0] == RowsAfter(matrix),
+            "a bias must be f32 [out features]");
+  return Keep({layer, matrix, true}, bias);
+}
+
+Status PreparedWeights::SetKvHeads(int64_t kv_heads) {
+  if (kv_heads < 1 || config_.query_heads % kv_heads != 0) {
+    return BadInput(
+        StrCat(kv_heads, " KV heads: must divide the ", config_.query_heads, " query heads"));
+  }
+  config_.kv_heads = shape_.kv_heads = kv_heads;
+  return {};
+}
+
+Status PreparedWeights::WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
+                                   const Tensor& basis) {
+  const int64_t dim = side == KvSide::kKeys ? config_.key_dim : config_.value_dim;
+  KVG_CHECK(basis.dtype == DType::kF32 && basis.rank == 2 && basis.IsContiguous() &&
+                basis.shape[0] == heads * dim && basis.shape[1] <= heads * dim,
+            "a basis must be f32 [heads * dim, rank]");
+  if (heads < 1 || config_.kv_heads % heads != 0 || first_head % heads != 0 ||
+      first_head + heads > config_.kv_heads) {
+    return BadInput(StrCat("a basis for KV heads ", first_head, " to ", first_head + heads - 1,
+                           " of ", config_.kv_heads, ": groups must divide the heads evenly"));
+  }
+  KvBasis& kept = bases_.emplace_back();
+  kept.layer = layer;
+  kept.side = side;
+  kept.first_head = first_head;
+  kept.heads = heads;
+  kept.memory = ops_->memory->Allocate(basis.SizeBytes());
+  kept.basis = kept.memory.As(DType::kF32, {basis.shape[0], basis.shape[1]});
+  ops_->memory->Copy(basis, kept.basis);
+  return {};
+}
+
+Status PreparedWeights::Finish() {
+  std::sort(bases_.begin(), bases_.end(), [](const KvBasis& a, const KvBasis& b) {
+    return std::tie(a.layer, a.side, a.first_head) < std::tie(b.layer, b.side, b.first_head);
+  });
+  int64_t next_head = 0;
+  for (size_t i = 0; i < bases_.size(); ++i) {
+    const KvBasis& basis = bases_[i];
+    const bool same =
+        i > 0 && bases_[i - 1].layer == basis.layer && bases_[i - 1].side == basis.side;
+    const bool more = i + 1 < bases_.size() && bases_[i + 1].layer == basis.layer &&
+                      bases_[i + 1].side == basis.side;
+    if (!same) next_head = 0;
+    const bool fits = basis.first_head == next_head &&
+                      (!same || bases_[i - 1].heads == basis.heads) &&
+                      (more || basis.first_head + basis.heads == config_.kv_heads);
+    if (!fits) {
+      return BadInput(StrCat(
+          "layer ", basis.layer, ": bases of ", basis.side == KvSide::kKeys ? "keys" : "values",
+          " must cover all KV heads once, in groups of one size; see head ", basis.first_head));
+    }
+    next_head += basis.heads;
+  }
+  for (int64_t layer = 0; layer < before_.layer_count(); ++layer) {
+    // Stored tensors anew, in the order of their rows: a fused one has several matrices.
+    for (const bool bias : {false, true}) {
+      std::map<std::string, bool> touched;
+      for (const Matrix matrix : kMatrices) {
+        if (before_.mla) break;
+        KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+        const TensorSpec& spec = bias ? place.bias : place.weight;
+        if (spec.name.empty()) continue;
+        const bool resized = RowsAfter(matrix) != place.rows;
+        const bool written = written_.contains({layer, matrix, bias});
+        if (resized && !written) {
+          return BadInput(StrCat("layer ", layer, ": '", spec.name, "' was not written for ",
+                                 config_.kv_heads, " KV heads"));
+        }
+        touched[spec.name] = touched[spec.name] || written;
+      }
+      for (const Matrix matrix : kMatrices) {
+        if (before_.mla) break;
+        KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+        const TensorSpec& spec = bias ? place.bias : place.weight;
+        if (spec.name.empty() || !touched[spec.name]) continue;
+        auto& [values, shape] = changed_[spec.name];
+        const auto found = written_.find({layer, matrix, bias});
+        if (found != written_.end()) {
+          values.insert(values.end(), found->second.begin(), found->second.end());
+          written_.erase(found);
+        } else {
+          KVG_ASSIGN(const WeightTensor stored, source_->Get(spec.name));
+          AppendRows(*ops_, stored.view, place.begin, place.rows, values);
+        }
+        shape = spec.shape;
+        shape[0] = std::ssize(values) / (bias ? 1 : spec.shape[1]);
+      }
+    }
+  }
+  read_.clear();
+  return {};
+}
+
+Result<WeightTensor> PreparedWeights::Get(const std::string& name) const {
+  const auto found = changed_.find(name);
+  if (found == changed_.end()) return source_->Get(name);
+  const auto& [values, shape] = found->second;
+  WeightTensor tensor;
+  tensor.view = shape.size() == 1 ? View(values, {shape[0]}) : View(values, {shape[0], shape[1]});
+  return tensor;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights between a checkpoint and the model, where a Prepare stage may change them.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "methods/stages.h"
+#include "runner/kv_basis.h"
+#include "runner/model.h"
+#include "src/model/tensors.h"
+
+namespace kvgauge {
+
+// Transform, then Finish; from then on a source of the changed weights for the changed config.
+class PreparedWeights final : public WeightView, public WeightSource {
+ public:
+  // `source` outlives this and has passed CheckWeights.
+  PreparedWeights(const ModelConfig& config, DType dtype, ModelTensors tensors,
+                  const WeightSource& source, Ops& ops);
+
+  const ModelShape& shape() const override { return shape_; }
+  Ops& ops() const override { return *ops_; }
+  // Valid until weights of another layer are read.
+  Result<Tensor> Read(int64_t layer, Matrix matrix) override;
+  Status Write(int64_t layer, Matrix matrix, const Tensor& weights) override;
+  Result<Tensor> ReadBias(int64_t layer, Matrix matrix) override;
+  Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) override;
+  Status SetKvHeads(int64_t kv_heads) override;
+  Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
+                    const Tensor& basis) override;
+
+  Status Finish();
+  const ModelConfig& config() const { return config_; }
+  KvBases TakeBases() { return std::move(bases_); }
+
+  std::vector<std::string> Names() const override { return source_->Names(); }
+  bool Contains(const std::string& name) const override { return source_->Contains(name); }
+  Result<WeightTensor> Get(const std::string& name) const override;
+  std::string OriginOf(const std::string& name) const override { return source_->OriginOf(name); }
+  std::string Fingerprint() const override { return source_->Fingerprint(); }
+
+ private:
+  // Where a matrix lies in the checkpoint: rows [begin, begin + rows) of a stored one.
+  struct Place {
+    TensorSpec weight;
+    TensorSpec bias;  // no name: none
+    int64_t begin = 0;
+    int64_t rows = 0;
+  };
+  struct Key {
+    int64_t layer;
+    Matrix matrix;
+    bool bias;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  Result<Place> PlaceOf(int64_t layer, Matrix matrix) const;
+  int64_t RowsAfter(Matrix matrix) const;
+  Result<Tensor> ReadRows(int64_t layer, const TensorSpec& spec, const Place& place);
+  Status Keep(const Key& key, const Tensor& values);
+
+  ModelConfig before_, config_;
+  ModelTensors tensors_;
+  const WeightSource* source_;
+  Ops* ops_;
+  ModelShape shape_;
+  std::map<Key, std::vector<float>> written_;
+  std::map<std::string, std::pair<std::vector<float>, std::vector<int64_t>>> changed_;
+  KvBases bases_;
+  int64_t read_layer_ = -1;
+  std::vector<Buffer> read_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that are stored otherwise: coded, unrotated, as latents, on other tiers.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+
+#include "runner/cache_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+KvCodec Affine(int bits, CodeAxis axis, int64_t group) {
+  KvCodec codec;
+  codec.kind = KvCodecKind::kAffine;
+  codec.bits = bits;
+  codec.axis = axis;
+  codec.group = group;
+  return codec;
+}
+
+StorePlan Kivi(int bits = 2) {
+  StorePlan plan;
+  plan.keys = Affine(bits, CodeAxis::kChannel, 32);
+  plan.values = Affine(bits, CodeAxis::kToken, 32);
+  plan.seal_keys = {.unit = 128, .keep_recent = 0};
+  plan.seal_values = {.unit = 1, .keep_recent = 128};
+  return plan;
+}
+
+Status StoreAll(KvCache& cache, const StorePlan& plan) {
+  for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+    KVG_TRY(cache.Store(layer, plan));
+  }
+  return {};
+}
+
+class StoreTest : public CacheTest {
+ protected:
+  // Attention over the entries as they are read back, all of them plain floats.
+  std::vector<float> AttendDecoded(const KvCache& cache, int64_t layer, std::vector<float> q) {
+    if (cache.format().dtype == DType::kF16) {  // as queries are rounded
+      for (float& x : q) x = F16ToF32(F32ToF16(x));
+    }
+    std::vector<float> out(static_cast<size_t>(kQueryHeads * kDim));
+    for (int64_t g = 0; g < kQueryHeads; ++g) {
+      const int64_t h = g / (kQueryHeads / kHeads), n = cache.length(layer, h);
+      const std::vector<float> keys = Keys(cache, layer, h), values = Values(cache, layer, h);
+      const std::vector<float> weights = cache.LogWeights(layer, h);
+      std::vector<double> score(static_cast<size_t>(n));
+      double most = -1e30, total = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        double dot = 0;
+        for (int64_t d = 0; d < kDim; ++d) {
+          dot += double{q[static_cast<size_t>(g * kDim + d)]} *
+                 keys[static_cast<size_t>(i * kDim + d)];
+        }
+        score[static_cast<size_t>(i)] = 0.2 * dot + weights[static_cast<size_t>(i)];
+        most = std::max(most, score[static_cast<size_t>(i)]);
+      }
+      for (double& s : score) total += s = std::exp(s - most);
+      for (int64_t d = 0; d < kDim; ++d) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          sum += score[static_cast<size_t>(i)] / total * values[static_cast<size_t>(i * kDim + d)];
+        }
+        out[static_cast<size_t>(g * kDim + d)] = static_cast<float>(sum);
+      }
+    }
+    return out;
+  }
+
+  void ExpectAttendsAsRead(const KvCache& cache, int64_t layer, double bound = 2e-4) {
+    const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+    EXPECT_TRUE(AllWithin(Attend(cache, layer, q), AttendDecoded(cache, layer, q), bound));
+  }
+
+  void ExpectDeclaredIsAllocated(CachePools& pools, const KvCache& cache) {
+    int64_t used = 0;
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      used += pools.of(tier).used_bytes();
+    }
+    KvBytes bytes = cache.Bytes();
+    EXPECT_GE(bytes.slack, 0);
+    EXPECT_EQ(bytes.resident() - bytes.projections - bytes.codebooks, used);
+  }
+};
+
+TEST_F(StoreTest, KiviSealsKeysByBlocksAndValuesBehindAWindow) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools, DType::kF16);
+  ASSERT_TRUE(Feed(cache, 300).ok());
+  ASSERT_TRUE(StoreAll(cache, Kivi()).ok());
+  const auto expect_coded = [&](int64_t keys, int64_t values, int64_t length) {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      for (const KvHead& head : cache.Layer(layer)) {
+        ASSERT_EQ(head.count, 1);
+        EXPECT_EQ(head.segments[0].length, length);
+        EXPECT_EQ(head.segments[0].keys.entries, keys);
+        EXPECT_EQ(head.segments[0].values.entries, values);
+      }
+    }
+    KvBytes want;
+    want += CodedBytes(cache.Layer(0)[0].segments[0].keys.codec[0], keys);
+    want += CodedBytes(cache.Layer(0)[0].segments[0].values.codec[0], values);
+    want.payload += (2 * length - keys - values) * kDim * 2;
+    const KvBytes bytes = cache.Bytes();
+    EXPECT_EQ(bytes.payload, want.payload * kLayers * kHeads);
+    EXPECT_EQ(bytes.scales, want.scales * kLayers * kHeads);
+    ExpectDeclaredIsAllocated(pools, cache);
+  };
+  expect_coded(256, 172, 300);
+  ExpectAttendsAsRead(cache, 1);
+  for (int i = 0; i < 84; ++i) {
+    ASSERT_TRUE(Feed(cache, 1).ok());
+    ASSERT_TRUE(cache.Seal().ok());
+  }
+  expect_coded(384, 256, 384);
+  ExpectAttendsAsRead(cache, 0);
+  ASSERT_TRUE(Feed(cache, 1).ok());
+  ExpectAttendsAsRead(cache, 0);
+}
+
+// Sealed as it comes or at once, fed by rows or in chunks: the same codes.
+TEST_F(StoreTest, SealingStepByStepGivesTheSameCodes) {
+  CachePools pools(*ops_);
+  KvCache late = NewCache(pools), early = NewCache(pools);
+  StorePlan plan = Kivi(4);
+  plan.sinks = 5;
+  ASSERT_TRUE(StoreAll(early, plan).ok());
+  ASSERT_TRUE(Feed(late, 301).ok());
+  for (const int64_t rows : {3, 1, 1, 60, 200, 1, 35}) {
+    ASSERT_TRUE(Feed(early, rows).ok());
+    ASSERT_TRUE(early.Seal().ok());
+  }
+  ASSERT_TRUE(StoreAll(late, plan).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    for (int64_t h = 0; h < kHeads; ++h) {
+      EXPECT_TRUE(SameBits(Keys(early, layer, h), Keys(late, layer, h)));
+      EXPECT_TRUE(SameBits(Values(early, layer, h), Values(late, layer, h)));
+    }
+    ASSERT_EQ(early.Layer(layer)[0].count, 2);
+    EXPECT_EQ(early.Layer(layer)[0].segments[0].length, 5);
+  }
+  EXPECT_EQ(early.Bytes(), late.Bytes());
+  // Sinks are exact.
+  const std::vector<float> raw = Rows(0, 0, 5, 1), keys = Keys(late, 0, 0);
+  EXPECT_EQ(keys[4 * kDim], raw[4 * kHeads * kDim]);
+  ExpectAttendsAsRead(late, 1);
+}
+
+TEST_F(StoreTest, IdentityStoreChangesNoBit) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools, DType::kBF16);
+  ASSERT_TRUE(Feed(cache, 150).ok());
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3);
+  const std::vector<float> want = Attend(cache, 0, q);
+  const KvBytes bytes = cache.Bytes();
+  ASSERT_TRUE(StoreAll(cache, StorePlan()).ok());
+  EXPECT_EQ(cache.Bytes(), bytes);
+  EXPECT_TRUE(SameBits(Attend(cache, 0, q), want));
+}
+
+TEST_F(StoreTest, CodecsOfEveryKind) {
+  std::vector<float> levels = {-1, -0.5f, 0.25f, 1}, low(kDim, -2), high(kDim, 2);
+  KvCodec codebook;
+  codebook.kind = KvCodecKind::kCodebook;
+  codebook.bits = 2;
+  codebook.axis = CodeAxis::kChannel;
+  codebook.levels = View(levels, {4});
+  codebook.channel_low = View(low, {kDim});
+  codebook.channel_high = View(high, {kDim});
+  KvCodec q8;
+  q8.kind = KvCodecKind::kQ8_0;
+  KvCodec fp8;
+  fp8.kind = KvCodecKind::kFp8E4M3;
+  KvCodec gear = Affine(2, CodeAxis::kChannel, 64);
+  gear.outlier_share = 0.05;
+  gear.rank = 2;
+  for (const KvCodec& codec : {codebook, q8, fp8, gear}) {
+    CachePools pools(*ops_);
+    KvCache cache = NewCache(pools, DType::kF16);
+    ASSERT_TRUE(Feed(cache, 200).ok());
+    StorePlan plan;
+    plan.keys = plan.values = codec;
+    const int64_t unit = SealUnit(codec);
+    plan.seal_keys = plan.seal_values = {.unit = unit, .keep_recent = 7};
+    plan.sinks = 3;
+    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    const int64_t coded = (200 - 3 - 7) / unit * unit;
+    EXPECT_EQ(cache.Layer(0)[1].segments[1].keys.entries, coded);
+    ExpectAttendsAsRead(cache, 0);
+    ExpectDeclaredIsAllocated(pools, cache);
+    const KvBytes bytes = cache.Bytes();
+    EXPECT_EQ(bytes.outliers > 0, codec.has_outliers());
+    const int64_t streams = kLayers * kHeads * 2;
+    EXPECT_EQ(bytes.low_rank, streams * (coded + kDim) * codec.rank * 2);
+    EXPECT_EQ(bytes.codebooks, codec.levels.empty() ? 0 : kLayers * 2 * 4 * (4 + 2 * kDim));
+    // More, then evict: the rest attends as it is read.
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(Feed(cache, 50).ok());
+      ASSERT_TRUE(cache.Seal().ok());
+    }
+    ExpectAttendsAsRead(cache, 1);
+    ExpectDeclaredIsAllocated(pools, cache);
+    KvCache fork = cache.Fork();
+    std::vector<int32_t> kept;
+    for (int32_t i = 0; i < 350; ++i) {
+      if (i < 70 || i % 3 != 0) kept.push_back(i);
+    }
+    const std::vector<float> before = Picked(Keys(fork, 1, 0), kept);
+    const std::vector<HeadPlan> heads = {Keep(kept), Keep(kept)};
+    ASSERT_TRUE(fork.Reduce(1, heads).ok());
+    ExpectAttendsAsRead(fork, 1);
+    // The first sealed page was not touched.
+    std::vector<float> after = Keys(fork, 1, 0), first = before;
+    first.resize(67 * kDim);
+    after.resize(67 * kDim);
+    EXPECT_TRUE(SameBits(after, first));
+    ASSERT_TRUE(cache.Truncate(130).ok());
+    EXPECT_EQ(cache.length(0, 0), 130);
+    ExpectAttendsAsRead(cache, 0);
+    cache = fork.Fork();
+    fork = NewCache(pools);
+    ExpectDeclaredIsAllocated(pools, cache);
+  }
+}
+
+// Ranges found in the keys themselves, for each head and channel; the plan's memory may go.
+TEST_F(StoreTest, KeyRangesOfEachHead) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, 128).ok());
+  const std::vector<float> want = Keys(cache, 0, 1);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    std::vector<float> levels(16), low(kHeads * kDim, 1e9f), high(kHeads * kDim, -1e9f);
+    for (int i = 0; i < 16; ++i)
+      levels[static_cast<size_t>(i)] = -1 + 2 * static_cast<float>(i) / 15;
+    for (int64_t h = 0; h < kHeads; ++h) {
+      const std::vector<float> keys = Keys(cache, layer, h);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const size_t c = static_cast<size_t>(h * kDim) + i % kDim;
+        low[c] = std::min(low[c], keys[i]);
+        high[c] = std::max(high[c], keys[i]);
+      }
+    }
+    StorePlan plan;
+    plan.keys.kind = KvCodecKind::kCodebook;
+    plan.keys.bits = 4;
+    plan.keys.axis = CodeAxis::kChannel;
+    plan.keys.levels = View(levels, {16});
+    plan.key_low = View(low, {kHeads, kDim});
+    plan.key_high = View(high, {kHeads, kDim});
+    plan.seal_keys = {.unit = 64, .keep_recent = 0};
+    ASSERT_TRUE(cache.Store(layer, plan).ok());
+  }
+  const std::vector<float> got = Keys(cache, 0, 1);
+  // Half a step of each channel's own range.
+  for (int64_t d = 0; d < kDim; ++d) {
+    float least = 1e9f, most = -1e9f;
+    for (size_t i = static_cast<size_t>(d); i < want.size(); i += kDim) {
+      least = std::min(least, want[i]);
+      most = std::max(most, want[i]);
+    }
+    for (size_t i = static_cast<size_t>(d); i < want.size(); i += kDim) {
+      ASSERT_NEAR(got[i], want[i], (most - least) / 30 * 1.01);
+    }
+  }
+  ExpectAttendsAsRead(cache, 0);
+  EXPECT_EQ(cache.Bytes(0).scales, 2 * kHeads * kDim * 4);
+  EXPECT_EQ(cache.Bytes(0).codebooks, 16 * 4);
+}
+
+TEST_F(StoreTest, SealedForksDoNotSeeEachOther) {
+  CachePools pools(*ops_);
+  StorePlan plan;
+  plan.keys = plan.values = Affine(4, CodeAxis::kToken, 32);
+  KvCache root = NewCache(pools);
+  ASSERT_TRUE(Feed(root, 100).ok());
+  ASSERT_TRUE(StoreAll(root, plan).ok());
+  const std::vector<float> keys = Keys(root, 0, 1);
+  KvCache fork = root.Fork();
+  ASSERT_TRUE(Feed(fork, 9, 5).ok());
+  ASSERT_TRUE(fork.Seal().ok());
+  ASSERT_TRUE(Feed(root, 3, 6).ok());
+  ASSERT_TRUE(root.Seal().ok());
+  for (const KvCache* cache : {&root, &fork}) {
+    std::vector<float> got = Keys(*cache, 0, 1);
+    got.resize(keys.size());
+    EXPECT_TRUE(SameBits(got, keys));
+  }
+  EXPECT_FALSE(SameBits(Keys(root, 0, 1), Keys(fork, 0, 1)));
+}
+
+// The same keys, rotated when they are written or when they are read.
+TEST_F(StoreTest, RawKeysAttendAsRotatedOnes) {
+  CachePools pools(*ops_);
+  KvCache turned = NewCache(pools);
+  ASSERT_TRUE(Feed(turned, 130).ok());
+  KvCache raw = turned.Fork();
+  StorePlan plan;
+  plan.raw_keys = true;
+  ASSERT_TRUE(StoreAll(raw, plan).ok());
+  EXPECT_TRUE(raw.raw_keys(0));
+  ASSERT_NE(raw.rope(0), nullptr);
+  EXPECT_EQ(turned.rope(0), nullptr);
+  EXPECT_EQ(raw.Bytes(), turned.Bytes());
+  EXPECT_TRUE(AllWithin(Keys(raw, 0, 1), Keys(turned, 0, 1), 1e-4));
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+  EXPECT_TRUE(AllWithin(Attend(raw, 0, q), Attend(turned, 0, q), 1e-4));
+  std::vector<float> a(130 * kDim), b(130 * kDim);
+  raw.ReadRawKeys(0, 1, 0, View(a, {130, kDim}));
+  turned.ReadRawKeys(0, 1, 0, View(b, {130, kDim}));
+  EXPECT_TRUE(SameBits(a, b));
+
+  // Kept entries still turn by where they came from.
+  std::vector<int32_t> odd;
+  for (int32_t i = 1; i < 130; i += 2) odd.push_back(i);
+  const std::vector<HeadPlan> heads = {Keep(odd), Keep(odd)};
+  ASSERT_TRUE(raw.Reduce(0, heads).ok());
+  ASSERT_TRUE(turned.Reduce(0, heads).ok());
+  EXPECT_TRUE(AllWithin(Attend(raw, 0, q), Attend(turned, 0, q), 1e-4));
+  EXPECT_EQ(raw.Bytes(0), turned.Bytes(0));
+  ExpectAttendsAsRead(raw, 0);
+}
+
+TEST_F(StoreTest, SlotAndClippedPositions) {
+  const RopeFrequencies frequencies = Options().frequencies;
+  for (const PositionPolicy policy : {PositionPolicy::kSlot, PositionPolicy::kClipped}) {
+    CachePools pools(*ops_);
+    KvCache cache = NewCache(pools);
+    StorePlan plan;
+    plan.raw_keys = true;
+    plan.position = policy;
+    plan.position_limit = 40;
+    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    ASSERT_TRUE(Feed(cache, 100).ok());
+    std::vector<int32_t> kept;
+    for (int32_t i = 0; i < 100; ++i) {
+      if (i < 4 || i > 50) kept.push_back(i);
+    }
+    const std::vector<HeadPlan> heads = {Keep(kept), Keep(kept)};
+    ASSERT_TRUE(cache.Reduce(0, heads).ok());
+    ASSERT_TRUE(Feed(cache, 1).ok());
+    const int64_t n = cache.length(0, 1);
+    ASSERT_EQ(n, 54);
+    EXPECT_EQ(cache.slot_positions(0), policy == PositionPolicy::kSlot);
+    EXPECT_EQ(cache.slot_of(0, 1), 53);
+    std::vector<float> raw(static_cast<size_t>(n * kDim));
+    cache.ReadRawKeys(0, 1, 0, View(raw, {n, kDim}));
+    const std::vector<int32_t> positions = cache.Positions(0, 1);
+    EXPECT_EQ(positions[53], 100);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t turn = policy == PositionPolicy::kSlot
+                               ? i
+                               : std::max<int64_t>(positions[static_cast<size_t>(i)], 60);
+      float* x = &raw[static_cast<size_t>(i * kDim)];
+      for (int64_t p = 0; p < kDim / 2; ++p) {
+        const double angle =
+            static_cast<double>(turn) * frequencies.inverse[static_cast<size_t>(p)];
+        const double a = x[p], b = x[p + kDim / 2];
+        x[p] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+        x[p + kDim / 2] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+      }
+    }
+    EXPECT_TRUE(AllWithin(Keys(cache, 0, 1), raw, 1e-4));
+    ExpectAttendsAsRead(cache, 0);
+    // Clipped angles follow the query, so each entry has its own and they are counted.
+    EXPECT_EQ(cache.Bytes(0).indices, kHeads * n * (policy == PositionPolicy::kClipped ? 8 : 4));
+    ExpectDeclaredIsAllocated(pools, cache);
+  }
+}
+
+TEST_F(StoreTest, RawKeysCoded) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  StorePlan plan = Kivi(4);
+  plan.raw_keys = true;
+  plan.sinks = 4;
+  ASSERT_TRUE(Feed(cache, 300).ok());
+  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  EXPECT_EQ(cache.Layer(0)[0].segments[1].keys.entries, 256);
+  ExpectAttendsAsRead(cache, 0);
+}
+
+// Orthonormal columns from a rotation of the axes by QR of random numbers.
+KvBasis MakeBasis(Ops& ops, int64_t layer, KvSide side, int64_t first_head, int64_t heads,
+                  int64_t dim, int64_t rank) {
+  KvBasis basis;
+  basis.layer = layer;
+  basis.side = side;
+  basis.first_head = first_head;
+  basis.heads = heads;
+  const std::vector<float> random =
+      RandomValues(heads * dim * rank, static_cast<uint64_t>(77 + first_head + 10 * layer));
+  basis.memory = ops.memory->Allocate((heads * dim + rank) * rank * 4);
+  const Tensor both = basis.memory.As(DType::kF32, {heads * dim + rank, rank});
+  basis.basis = both.Slice(0, heads * dim);
+  ops.algebra->Qr(View(random, {heads * dim, rank}), basis.basis,
+                  both.Slice(heads * dim, heads * dim + rank));
+  return basis;
+}
+
+TEST_F(StoreTest, LatentsOfFullRankAreExactAndSharedOnesCountOnce) {
+  CachePools pools(*ops_);
+  KvBases bases;
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    for (int64_t h = 0; h < kHeads; ++h) {
+      bases.push_back(MakeBasis(*ops_, layer, KvSide::kKeys, h, 1, kDim, kDim));
+    }
+    // Values of both heads in one stream.
+    bases.push_back(MakeBasis(*ops_, layer, KvSide::kValues, 0, 2, kDim, 2 * kDim));
+  }
+  KvCacheOptions options = Options();
+  options.bases = &bases;
+  KvCache plain(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
+  ASSERT_TRUE(Feed(plain, 90).ok());
+  KvCache latent = plain.Fork();
+  StorePlan plan;
+  plan.latent = true;
+  ASSERT_TRUE(StoreAll(latent, plan).ok());
+  EXPECT_TRUE(latent.raw_keys(1));
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+  EXPECT_TRUE(AllWithin(Keys(latent, 1, 1), Keys(plain, 1, 1), 1e-3));
+  EXPECT_TRUE(AllWithin(Values(latent, 1, 1), Values(plain, 1, 1), 1e-3));
+  EXPECT_TRUE(AllWithin(Attend(latent, 1, q), Attend(plain, 1, q), 1e-3));
+  // What is written later goes the same way; raw keys this time.
+  ASSERT_TRUE(Feed(latent, 3).ok());
+  ASSERT_TRUE(latent.Seal().ok());
+  ExpectAttendsAsRead(latent, 0, 1e-3);
+  KvBytes bytes = latent.Bytes();
+  EXPECT_EQ(bytes.payload, 93 * kLayers * (2 * kDim + 2 * kDim) * 4);
+  EXPECT_EQ(bytes.projections, kLayers * 4 * (2 * kDim * kDim + 4 * kDim * kDim));
+  // Heads that share a stream keep the same entries, or the plan is refused.
+  const std::vector<int32_t> one = {1, 5, 70}, two = {1, 6, 70};
+  std::vector<HeadPlan> heads = {Keep(one), Keep(two)};
+  EXPECT_THAT(latent.Reduce(1, heads).error().message, HasSubstr("it shares latents with head 0"));
+  heads[1] = Keep(one);
+  const std::vector<float> want = Picked(Keys(latent, 1, 1), one);
+  ASSERT_TRUE(latent.Reduce(1, heads).ok());
+  EXPECT_TRUE(SameBits(Keys(latent, 1, 1), want));
+  ExpectAttendsAsRead(latent, 1, 1e-3);
+}
+
+TEST_F(StoreTest, CodedLatents) {
+  CachePools pools(*ops_);
+  KvBases bases;
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    bases.push_back(MakeBasis(*ops_, layer, KvSide::kKeys, 0, 2, kDim, 32));
+    for (int64_t h = 0; h < kHeads; ++h) {
+      bases.push_back(MakeBasis(*ops_, layer, KvSide::kValues, h, 1, kDim, 16));
+    }
+  }
+  KvCacheOptions options = Options(DType::kF16);
+  options.bases = &bases;
+  KvCache cache(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
+  ASSERT_TRUE(Feed(cache, 150).ok());
+  StorePlan plan;
+  plan.latent = true;
+  plan.keys = Affine(4, CodeAxis::kToken, 16);
+  plan.values = Affine(3, CodeAxis::kToken, 16);
+  plan.sinks = 2;
+  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  ASSERT_TRUE(Feed(cache, 5).ok());
+  ASSERT_TRUE(cache.Seal().ok());
+  ExpectAttendsAsRead(cache, 0, 2e-3);
+  ExpectDeclaredIsAllocated(pools, cache);
+}
+
+TEST_F(StoreTest, OtherTiersHoldTheBody) {
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    CachePools::Limits limits;
+    limits.directory = ::testing::TempDir();
+    CachePools pools(*ops_, limits);
+    KvCache cache = NewCache(pools);
+    ASSERT_TRUE(Feed(cache, 100).ok());
+    const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+    const std::vector<float> want = Attend(cache, 0, q);
+    StorePlan plan;
+    plan.tier = tier;
+    plan.sinks = 64;
+    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    EXPECT_EQ(pools.of(Tier::kDevice).used_bytes(), kLayers * kHeads * PageBytes(DType::kF32));
+    EXPECT_EQ(pools.of(tier).used_bytes(), kLayers * kHeads * PageBytes(DType::kF32));
+    EXPECT_TRUE(AllWithin(Attend(cache, 0, q), want, 1e-5));
+    ASSERT_TRUE(Feed(cache, 40).ok());
+    EXPECT_EQ(pools.of(tier).used_bytes(), 2 * kLayers * kHeads * PageBytes(DType::kF32));
+    ExpectDeclaredIsAllocated(pools, cache);
+  }
+}
+
+// Words count over all entries of a head, whatever parts they lie in.
+TEST_F(StoreTest, ReadingSomeEntriesOfParts) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, 200).ok());
+  KvCache parts = cache.Fork();
+  StorePlan plan;
+  plan.sinks = 37;
+  plan.tier = Tier::kHost;
+  ASSERT_TRUE(StoreAll(parts, plan).ok());
+  std::vector<int64_t> words(static_cast<size_t>(kQueryHeads * 4));
+  Rng rng(3, 0);
+  for (int64_t g = 0; g < kQueryHeads; ++g) {
+    for (int64_t i = 0; i < 200; ++i) {
+      if (rng.NextBelow(3) == 0)
+        words[static_cast<size_t>(g * 4 + i / 64)] |= int64_t{1} << (i % 64);
+    }
+  }
+  const Tensor read(words.data(), DType::kI64, {kQueryHeads, 4});
+  cache.SetRead(0, read);
+  parts.SetRead(0, read);
+  const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+  const std::vector<float> some = Attend(parts, 0, q);
+  EXPECT_TRUE(AllWithin(some, Attend(cache, 0, q), 1e-5));
+  parts.SetRead(0, {});
+  EXPECT_FALSE(AllWithin(Attend(parts, 0, q), some, 1e-4));
+}
+
+// Directions (1, 0) and (0, 1) at 0.6 of the arc: (0.587785, 0.809017).
+TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(cache.Append(100).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    std::vector<float> rows(100 * kHeads * kDim);
+    for (int64_t i = 0; i < 100; ++i) {
+      for (int64_t h = 0; h < kHeads; ++h) {
+        float* x = &rows[static_cast<size_t>((i * kHeads + h) * kDim)];
+        // Both layers agree, but for entry 7; entry 50 of head 1 points apart altogether.
+        const bool turned = layer == 1 && i == 7, apart = layer == 1 && i == 50 && h == 1;
+        x[turned ? 1 : 0] = static_cast<float>(apart ? -2 : layer == 0 ? 1 + 0.5 * i : 3.0);
+      }
+    }
+    cache.Write(layer, View(rows, {100, kHeads, kDim}), View(rows, {100, kHeads, kDim}));
+  }
+  const KvCache before = cache.Fork();
+  StorePlan plan;
+  plan.share_from_layer = 1;
+  plan.share_weight = 0.6;
+  plan.share_retain = 0.0;
+  KvCache none = cache.Fork();
+  ASSERT_TRUE(StoreAll(none, plan).ok());
+  const auto at = [](const std::vector<float>& rows, int64_t i, int64_t d) {
+    return rows[static_cast<size_t>(i * kDim + d)];
+  };
+  std::vector<float> lower = Keys(none, 0, 0), upper = Values(none, 1, 0);
+  EXPECT_NEAR(at(lower, 7, 0), 4.5 * 0.587785, 1e-5);
+  EXPECT_NEAR(at(lower, 7, 1), 4.5 * 0.809017, 1e-5);
+  EXPECT_NEAR(at(upper, 7, 0), 3 * 0.587785, 1e-5);
+  EXPECT_NEAR(at(lower, 99, 0), 50.5, 1e-5);
+  EXPECT_NEAR(at(upper, 99, 0), 3, 1e-5);
+  // Half the payload, four magnitudes an entry and head.
+  EXPECT_EQ(none.Bytes().payload, before.Bytes().payload / 2);
+  EXPECT_EQ(none.Bytes().biases, 100 * kHeads * 4 * 4);
+  EXPECT_EQ(none.Bytes().indices, 0);
+
+  // Two of a hundred stay as they were, in both layers.
+  plan.share_retain = 0.02;
+  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  const std::vector<int32_t> positions = cache.Positions(1, 1);
+  EXPECT_EQ(positions[0], 7);
+  EXPECT_EQ(positions[1], 50);
+  EXPECT_EQ(positions[2], 0);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    const std::vector<float> now = Keys(cache, layer, 1), then = Keys(before, layer, 1);
+    EXPECT_TRUE(SameBits(std::span<const float>(now).first(2 * kDim),
+                         Picked(then, {positions[0], positions[1]})));
+    EXPECT_TRUE(AllWithin(now, Picked(then, positions), 1e-4));
+  }
+  EXPECT_EQ(cache.Bytes().payload, kHeads * 2 * kDim * 4 * (98 + 2 * 2));
+  const int64_t held = before.Bytes().resident() + none.Bytes().resident();
+  EXPECT_EQ(cache.Bytes().resident() + held, pools.of(Tier::kDevice).used_bytes());
+  ASSERT_TRUE(Feed(cache, 2).ok());
+  for (int64_t layer = 0; layer < kLayers; ++layer) ExpectAttendsAsRead(cache, layer);
+  const std::vector<int32_t> few = {1, 2};
+  const std::vector<HeadPlan> heads = {Keep(few), Keep(few)};
+  EXPECT_THAT(cache.Reduce(0, heads).error().message, HasSubstr("shared with another layer"));
+}
+
+TEST_F(StoreTest, PlansThatDoNotFitAreNamed) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, 10).ok());
+  const auto message = [&](const std::function<void(StorePlan&)>& spoil) {
+    StorePlan plan = Kivi();
+    spoil(plan);
+    const Status status = cache.Store(1, plan);
+    return status.ok() ? "stored" : status.error().message;
+  };
+  EXPECT_THAT(message([](StorePlan& p) { p.keys.bits = 5; }),
+              HasSubstr("layer 1: codec of keys: bits 5"));
+  EXPECT_THAT(message([](StorePlan& p) { p.seal_keys.unit = 48; }),
+              HasSubstr("seal rule of keys: 48 entries at a time, 0 kept; the codec seals "
+                        "multiples of 32"));
+  EXPECT_THAT(message([](StorePlan& p) { p.latent = true; }), HasSubstr("no basis was written"));
+  EXPECT_THAT(message([](StorePlan& p) { p.mla_latent = true; }), HasSubstr("mla_latent"));
+  EXPECT_THAT(message([](StorePlan& p) { p.sinks = -1; }), HasSubstr("sinks -1"));
+  EXPECT_EQ(message([](StorePlan&) {}), "stored");
+}
+
+}  // namespace
+}  // namespace kvgauge
