@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pass over a sequence leaves behind for methods, and nothing that none of them asked for.
+//
+// A capture belongs to one sequence and one thread; it copies what it keeps. Its tensors live on
+// the device of the model and are valid as long as it is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "methods/model_shape.h"
+#include "methods/needs.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+// How the rows of one layer attend over a cache.
+AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
+
+// Captures of one prefill: the queries of its last rows, and what its rows gave to each entry.
+// Column sums are folded chunk by chunk as the rows come, so equal chunks give equal bits.
+class PrefillCapture final : public LayerHook {
+ public:
+  // For a prefill of `rows` rows into `cache`, which holds what came before. The cache must
+  // outlive the prefill, not the capture.
+  PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
+                 Ops& ops);
+
+  bool wants_log_sum_exp() const override;
+  void BeforeAttend(int64_t, const Tensor&) override {}
+  void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                   const Tensor& out) override;
+
+  // Last query rows held, min(declared window, prefilled rows).
+  int64_t window() const { return window_; }
+  // The last `rows` of them: [rows, query_heads, key_dim], rotated. Precondition: rows <= window().
+  Tensor WindowQueries(int64_t layer, int64_t rows) const;
+  Tensor WindowLogSumExp(int64_t layer) const;  // [query_heads, window()]
+  // [query_heads, width of the layer]. Precondition: declared.
+  Tensor ColumnSums(int64_t layer) const;
+  Tensor ColumnSquares(int64_t layer) const;
+
+  int64_t bytes() const;
+  // What a capture of `rows` rows into an empty cache takes, scratch included.
+  static int64_t PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows);
+
+ private:
+  void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  void FoldColumns(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  void Fold(ColumnReduction kind, const AttentionShape& shape, const AttentionItem& item,
+            const Tensor& q, const Tensor& log_sum_exp, Tensor sums);
+
+  const ModelConfig& config_;
+  const KvCache& cache_;
+  Ops& ops_;
+  Needs needs_;
+  int64_t last_token_ = 0;  // the prefill ends before this position
+  int64_t window_ = 0;
+  std::vector<Buffer> queries_;         // [layers] of [window, query_heads * key_dim]
+  std::vector<Buffer> log_sums_;        // [layers] of [query_heads, window]
+  std::vector<int64_t> widths_;         // [layers] when the prefill has ended
+  std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
+  Buffer part_;                         // one chunk's contribution
+};
+
+// The newest row's queries and attention, replaced at every decode step.
+class StepCapture {
+ public:
+  StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops);
+
+  bool wanted() const { return needs_.step_attention || needs_.step_queries; }
+  bool wants_log_sum_exp() const { return needs_.step_attention; }
+  // q: [1, query_heads, key_dim]; log_sum_exp: [query_heads, 1] or empty.
+  void Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+
+  Tensor Queries(int64_t layer) const;    // [query_heads, key_dim]
+  Tensor LogSumExp(int64_t layer) const;  // [query_heads, 1]
+
+ private:
+  const ModelConfig& config_;
+  Ops& ops_;
+  Needs needs_;
+  Buffer queries_;   // [layers, query_heads, key_dim]
+  Buffer log_sums_;  // [layers, query_heads]
+};
+
+}  // namespace kvgauge

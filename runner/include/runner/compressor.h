@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executes a method on the cache of one sequence: the stages decide, this acts, and what was done
+// is on record.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "methods/method.h"
+#include "runner/capture.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+// Where the time of one sequence went, in seconds. `prefill` and `score` of a prompt may be shared
+// by several rows; each row carries what it would have cost alone.
+struct PhaseSeconds {
+  double prefill = 0;
+  double score = 0;     // importance, its ageing, a reader's choice
+  double select = 0;    // allotments and plans
+  double compact = 0;   // plans executed
+  double quantise = 0;  // stored anew, sealed
+  double attend = 0;    // of decode steps; shared by the whole pool when there is company
+  double other = 0;     // of decode steps
+
+  PhaseSeconds& operator+=(const PhaseSeconds& more);
+};
+
+enum class Engagement {
+  kEngaged,     // the method changed what is held or read
+  kNotEngaged,  // it should have and did not: not to be ranked
+  kIdentity,    // there was nothing for it to do: the full cache
+};
+std::string_view NameOf(Engagement engagement);
+
+// What a method did to one sequence.
+struct CompressionRecord {
+  Engagement engagement = Engagement::kNotEngaged;
+  std::string reason;         // why not, or which stage did nothing
+  int64_t prompt_tokens = 0;  // seen when it was last compressed
+  std::vector<std::vector<int64_t>> entries_before, entries_after;  // [layers][kv_heads]
+  std::vector<int64_t> merged;  // [layers] entries folded into others, over all compressions
+  // [layers] of the numbers in the cache after compression: payload bits each.
+  std::vector<double> bits;
+  int64_t compressions = 0;  // reductions after prefill, after turns and while decoding
+  // Entries a head attended over, mean over decode steps, layers and query heads; and the share of
+  // those it held. Zero without steps.
+  double reads_per_step = 0;
+  double read_share = 0;
+  int64_t steps = 0;
+  int64_t nominal_bytes = 0;  // what the budget, or the codec's name, promises
+  int64_t full_bytes = 0;     // uncompressed entries of as many tokens
+  KvBytes bytes;              // after compression; logical() and resident()
+  KvBytes final_bytes;        // as things stand now
+  int64_t reader_bytes = 0;   // of the reader's index
+  PhaseSeconds seconds;
+
+  Json ToJson() const;
+};
+
+// The snapshot of a finished prefill, from which any number of rows start.
+struct PromptState {
+  const KvCache* cache = nullptr;
+  const PrefillCapture* capture = nullptr;
+  uint64_t seed = 0;  // of this sample
+};
+
+// The scores of one prompt: rows that differ in what follows scoring share them. Layers are taken
+// one by one, so that scorers share what they look at and no more than one layer of it is held.
+class PromptScores {
+ public:
+  static PromptScores Compute(const Model& model, const PromptState& state,
+                              std::span<const Method* const> methods);
+
+  // [layers] of [kv_heads, width]. An error of the scorer is that of every row that uses it.
+  Result<std::span<const Tensor>> Of(const Method& method) const;
+  double seconds(const Method& method) const;
+  int64_t bytes() const;
+
+ private:
+  struct Scored {
+    Status status;
+    std::vector<Buffer> memory;
+    std::vector<Tensor> layers;
+    double seconds = 0;
+  };
+  std::map<std::string, Scored> scored_;  // by score stage
+};
+
+// One method on one sequence, from compression to the last decode step. Not thread-safe. Stages
+// are made here and die with it, so nothing goes from one sample to the next.
+class Compressor {
+ public:
+  // Precondition: CheckMethod holds. The model and the method outlive the compressor.
+  Compressor(const Model& model, const Method& method, const Budget& budget);
+  ~Compressor();
+
+  // Compresses `cache`: a fork of the state's cache, or the state's cache itself. The first call
+  // starts the sequence; later ones compress again after a turn. `scores` may be null.
+  Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
+
+  // Goes on from where `other` stands, on a fork of its cache; same model, method and budget.
+  // False when a stage holds what cannot be copied: then compress anew.
+  bool ContinueFrom(const Compressor& other, KvCache& cache);
+
+  // To be given to every decode step, a pass that appends one row.
+  LayerHook* hook();
+  // After such a pass.
+  Status AfterStep();
+  // After a pass without the hook: rows of a question.
+  Status AfterRows();
+
+  // As things stand now.
+  CompressionRecord Record() const;
+  PhaseSeconds& seconds();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Whether the method's entries are the model's own latents: the cache is made for them before the
+// prefill, by a model that was loaded for them.
+bool KeepsModelLatents(const Method& method, const ModelShape& shape);
+// Bytes of `tokens` uncompressed entries, all layers and heads.
+int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens);
+// What a budget asks of a prompt of that length; of methods without one what their codecs promise.
+int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget& budget,
+                     int64_t tokens);
+
+}  // namespace kvgauge

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/view.h"
+
+#include <algorithm>
+
+namespace kvgauge {
+
+CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
+  for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
+    lengths_.push_back(source.cache->length(layer, head));
+    width_ = std::max(width_, lengths_.back());
+  }
+}
+
+Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
+  int64_t bytes = SizeOf(dtype);
+  for (const int64_t d : dims) bytes *= d;
+  memory_.push_back(source_.ops->memory->Allocate(std::max<int64_t>(bytes, 1)));
+  return memory_.back().As(dtype, dims);
+}
+
+int64_t CacheView::Count(int64_t head, int64_t first) const {
+  const int64_t count = lengths_[static_cast<size_t>(head)] - first;
+  KVG_CHECK(first >= 0 && count >= 0, "entries that the head does not hold");
+  return count;
+}
+
+Tensor CacheView::Positions(int64_t head, int64_t first) {
+  Tensor& part = positions_[{head, first}];
+  if (part.empty()) {
+    const int64_t count = Count(head, first);
+    part = Scratch(DType::kI32, {count});
+    const std::vector<int32_t> all = source_.cache->Positions(layer_, head);
+    const std::span<const int32_t> wanted(all.data() + first, static_cast<size_t>(count));
+    if (count > 0) source_.ops->memory->Copy(View(wanted, {count}), part);
+  }
+  return part;
+}
+
+Tensor CacheView::Keys(int64_t head, int64_t first) {
+  Tensor& part = keys_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    source_.cache->ReadKeys(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::RawKeys(int64_t head, int64_t first) {
+  Tensor& part = raw_keys_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    source_.cache->ReadRawKeys(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::Values(int64_t head, int64_t first) {
+  Tensor& part = values_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().value_dim});
+    source_.cache->ReadValues(layer_, head, first, part);
+  }
+  return part;
+}
+
+const PrefillCapture& CacheView::prefill() const {
+  KVG_CHECK(source_.prefill != nullptr, "signals of the prefill are there after it only");
+  return *source_.prefill;
+}
+
+const StepCapture& CacheView::step() const {
+  KVG_CHECK(source_.step != nullptr, "signals of a step are there after one only");
+  return *source_.step;
+}
+
+// Of the newest rows of the sequence over all entries: [query_heads, rows, width].
+Tensor CacheView::Probabilities(const Tensor& q, const Tensor& log_sum_exp) {
+  const int64_t rows = q.shape[0];
+  const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
+  const AttentionItem item = {.first_row = 0,
+                              .rows = rows,
+                              .token_position = tokens() - rows,
+                              .heads = source_.cache->Layer(layer_)};
+  source_.ops->attention->WindowProbabilities(
+      LayerAttention(*source_.config, *source_.cache, layer_), item, q, log_sum_exp, out);
+  return out;
+}
+
+Tensor CacheView::WindowQueries(int64_t rows) {
+  return prefill().WindowQueries(layer_, std::min(rows, prefill().window()));
+}
+
+Tensor CacheView::WindowAttention(int64_t rows) {
+  rows = std::min(rows, prefill().window());  // a short prompt has no more
+  Tensor& attention = window_attention_[rows];
+  if (attention.empty()) {
+    const Tensor all = prefill().WindowLogSumExp(layer_);
+    const int64_t heads = source_.shape->query_heads;
+    const Tensor log_sum_exp = Scratch(DType::kF32, {heads, rows});
+    Tensor last = all;
+    last.data = all.f32() + (all.shape[1] - rows);
+    last.shape[1] = rows;
+    source_.ops->rows->Convert(last, log_sum_exp);
+    attention = Probabilities(prefill().WindowQueries(layer_, rows), log_sum_exp);
+  }
+  return attention;
+}
+
+Tensor CacheView::ColumnSums() { return prefill().ColumnSums(layer_); }
+
+Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
+
+Tensor CacheView::StepQueries() { return step().Queries(layer_); }
+
+Tensor CacheView::StepAttention() {
+  if (step_attention_.empty()) {
+    const Tensor queries = step().Queries(layer_);
+    const Tensor row = queries.Reshape({1, queries.shape[0], queries.shape[1]});
+    step_attention_ =
+        Probabilities(row, step().LogSumExp(layer_)).Reshape({source_.shape->query_heads, width_});
+  }
+  return step_attention_;
+}
+
+}  // namespace kvgauge

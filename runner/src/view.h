@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// LayerView over a cache and what was captured of it. Signals are computed once, when first asked
+// for, and live as long as the view; the cache may not change meanwhile.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "methods/layer_view.h"
+#include "runner/capture.h"
+
+namespace kvgauge {
+
+// What the views of one sequence are made from. Pointers outlive every view.
+struct ViewSource {
+  const ModelConfig* config = nullptr;
+  const ModelShape* shape = nullptr;
+  Ops* ops = nullptr;
+  const KvCache* cache = nullptr;
+  const PrefillCapture* prefill = nullptr;  // null once a step was decoded
+  const StepCapture* step = nullptr;        // null before
+  uint64_t seed = 0;
+};
+
+class CacheView final : public LayerView {
+ public:
+  CacheView(const ViewSource& source, int64_t layer);
+
+  const ModelShape& shape() const override { return *source_.shape; }
+  int64_t layer() const override { return layer_; }
+  Ops& ops() const override { return *source_.ops; }
+  int64_t tokens() const override { return source_.cache->tokens(); }
+  std::span<const int64_t> lengths() const override { return lengths_; }
+  int64_t width() const override { return width_; }
+  uint64_t seed() const override { return source_.seed; }
+
+  Tensor Positions(int64_t head, int64_t first) override;
+  Tensor Keys(int64_t head, int64_t first) override;
+  Tensor RawKeys(int64_t head, int64_t first) override;
+  Tensor Values(int64_t head, int64_t first) override;
+  Tensor WindowAttention(int64_t rows) override;
+  Tensor WindowQueries(int64_t rows) override;
+  Tensor ColumnSums() override;
+  Tensor ColumnSquares() override;
+  Tensor StepAttention() override;
+  Tensor StepQueries() override;
+  Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
+
+ private:
+  int64_t Count(int64_t head, int64_t first) const;
+  Tensor Probabilities(const Tensor& q, const Tensor& log_sum_exp);
+  const PrefillCapture& prefill() const;
+  const StepCapture& step() const;
+
+  ViewSource source_;
+  int64_t layer_;
+  std::vector<int64_t> lengths_;
+  int64_t width_ = 0;
+  std::deque<Buffer> memory_;
+  using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
+  Parts positions_, keys_, raw_keys_, values_;
+  std::map<int64_t, Tensor> window_attention_;  // by rows
+  Tensor step_attention_;
+};
+
+}  // namespace kvgauge
