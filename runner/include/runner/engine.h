@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lockstep engine: prefill a sample once, run every row (method x budget) on it together.
+//
+// Each sample is prefilled once per model, with the captures that any row needs, into a full
+// snapshot. Every row forks it, compresses its fork and decodes in one pool with the others: one
+// pass over the weights per step for the whole pool, attention per row over its own cache. Rows
+// leave when they are done and those of the next sample join, whose prefill ran beside.
+//
+// A row's tokens and logits are bit-identical to running it alone, whatever the company, the size
+// of the pool and the number of threads. One thread drives an Engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "methods/method.h"
+#include "runner/compressor.h"
+#include "runner/model.h"
+#include "runner/sampler.h"
+
+namespace kvgauge {
+
+// When a row compresses.
+enum class CompressAt {
+  kPrompt,   // context and question seen; each further turn is a prompt of its own
+  kContext,  // the context seen; questions are prefilled against what is left
+  kTurn,     // the prompt of every turn seen, all of one conversation: again after each
+};
+std::string_view NameOf(CompressAt at);
+Result<CompressAt> ParseCompressAt(std::string_view text);
+
+struct EngineTurn {
+  std::vector<int32_t> ids = {};  // the question
+  int64_t max_new_tokens = 0;
+  // kContext: goes on after the answer before it, rather than from the context alone. kTurn always
+  // does.
+  bool continues = false;
+};
+
+struct EngineSample {
+  std::string id = {};  // in messages; with the run's seed, the source of random choices
+  std::vector<int32_t> context = {};
+  std::vector<EngineTurn> turns = {};  // at least one
+  std::vector<int32_t> stop_ids = {};
+};
+
+struct EngineRow {
+  const Method* method = nullptr;
+  Budget budget = {};
+  // As the method's prepare stage made it, and loaded for latents where its store keeps the model's
+  // own. Rows of one model share its prefills, but for those with latents, which have theirs.
+  Model* model = nullptr;
+};
+
+// A row against the full cache of its own model, on that cache's own continuation of the first
+// turn.
+struct Fidelity {
+  int64_t steps = 0;
+  double kl_divergence = 0;             // of the row from the full cache, nats, mean over steps
+  double top1_agreement = 0;            // share of steps
+  std::vector<double> attention_error;  // [layers] |row - full| / |full|, mean over steps
+};
+
+struct TurnResult {
+  std::vector<int32_t> ids;  // without the stop
+  bool stopped = false;      // by a stop id, not by the limit
+};
+
+// A cell: one row on one sample.
+struct CellResult {
+  int64_t sample = 0, row = 0;
+  Status status;  // an error is a result: the stage or the allocation that failed
+  std::vector<TurnResult> turns;
+  CompressionRecord record;
+  std::optional<Fidelity> fidelity;
+};
+
+// A token that a row has just chosen: `answer` ends with it.
+struct EngineToken {
+  int64_t sample = 0, row = 0, turn = 0;
+  std::span<const int32_t> answer;
+};
+
+struct EngineOptions {
+  CompressAt compress_at = CompressAt::kPrompt;
+  uint64_t seed = 0;
+  SamplingOptions sampling = {};
+  int64_t valid_vocab = 0;       // as Sampler takes it
+  int64_t max_pool_rows = 64;    // sequences that decode together
+  int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
+  int64_t fidelity_steps = 0;    // 0: no teacher-forced pass
+  // Sees every token at once; false ends the turn, as a stop.
+  std::function<bool(const EngineToken&)> on_token = {};
+  // Sees what the cache of a cell holds when it ends without an error.
+  std::function<void(const CellResult&, const KvCache&)> inspect = {};
+};
+
+// What a run will hold at its worst.
+struct MemoryPlan {
+  int64_t weight_bytes = 0;
+  int64_t working_bytes = 0;      // of the forward pass, logits included
+  int64_t snapshot_bytes = 0;     // the longest sample's, captures included
+  int64_t row_bytes = 0;          // the largest row's own cache
+  int64_t pool_rows = 0;          // how many fit together
+  int64_t cache_limit_bytes = 0;  // what the pool of caches may hold; 0: no limit
+  int64_t total_bytes() const {
+    return weight_bytes + working_bytes + snapshot_bytes + pool_rows * row_bytes;
+  }
+};
+
+class Engine {
+ public:
+  // Called once for every cell, as it ends. An error ends the run.
+  using OnResult = std::function<Status(CellResult)>;
+
+  Engine(std::vector<EngineRow> rows, const EngineOptions& options);
+
+  // Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time.
+  Result<MemoryPlan> PlanMemory(std::span<const EngineSample> samples) const;
+
+  // Precondition: CheckMethod holds for every row. A refused plan or an error of `on_result` is the
+  // error of the run; what fails inside a cell is that cell's result.
+  Status Run(std::span<const EngineSample> samples, const OnResult& on_result);
+
+ private:
+  std::vector<EngineRow> rows_;
+  EngineOptions options_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/engine.h"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/rng.h"
+#include "core/strings.h"
+#include "src/compressor_parts.h"
+#include "src/engine_parts.h"
+
+namespace kvgauge {
+namespace {
+
+CachePools::Limits Limits(int64_t device_bytes) {
+  CachePools::Limits limits;
+  limits.device_bytes = device_bytes;
+  return limits;
+}
+
+bool Contains(std::span<const int32_t> ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+std::string_view NameOf(CompressAt at) {
+  switch (at) {
+    case CompressAt::kPrompt:
+      return "prompt";
+    case CompressAt::kContext:
+      return "context";
+    case CompressAt::kTurn:
+      return "turn";
+  }
+  return "";
+}
+
+Result<CompressAt> ParseCompressAt(std::string_view text) {
+  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
+    if (text == NameOf(at)) return at;
+  }
+  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
+}
+
+uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
+  uint64_t stream = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : sample_id) stream = (stream ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return Rng(run_seed, stream).NextU64();
+}
+
+void AppendToken(Prompt& prompt, int32_t id) {
+  const auto position = static_cast<int32_t>(prompt.size());
+  prompt.positions.push_back({.token_id = id, .rope_position = {position, position, position}});
+}
+
+std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row) {
+  std::vector<float> host(static_cast<size_t>(rows.shape[1]));
+  ops.memory->Copy(rows[row], View(host, {rows.shape[1]}));
+  return host;
+}
+
+// One call of Run.
+class EngineRun {
+ public:
+  EngineRun(std::span<const EngineRow> rows, const EngineOptions& options,
+            std::span<const EngineSample> samples, const MemoryPlan& plan,
+            const Engine::OnResult& on_result)
+      : rows_(rows),
+        options_(options),
+        samples_(samples),
+        pool_rows_(plan.pool_rows),
+        on_result_(on_result),
+        pools_(rows[0].model->ops(), Limits(plan.cache_limit_bytes)) {}
+
+  Status Run();
+
+ private:
+  struct Cell {
+    CellResult result;
+    int64_t turns_left = 0;
+  };
+  // One sequence of the pool: a row on one prompt (kPrompt) or on all turns of a sample.
+  struct Lane {
+    int64_t row = 0;
+    std::shared_ptr<Snapshot> snapshot;
+    int64_t turn = 0;
+    Prompt prompt;  // what the cache has seen, and what it is to see next
+    std::unique_ptr<KvCache> cache;
+    std::unique_ptr<Compressor> compressor;
+    // kContext with several questions: the compressed context.
+    std::unique_ptr<KvCache> base_cache;
+    std::unique_ptr<Compressor> base;
+    std::unique_ptr<PrefillCapture> capture;  // kTurn: of the turn's prompt
+    bool asking = false;                      // rows of a question are still to be fed
+    std::optional<Sampler> sampler;
+    TurnResult answer;
+    bool done = false;
+  };
+  // Rows that share prefills: those of one model with the same kind of cache.
+  struct Group {
+    Model* model = nullptr;
+    bool latents = false;
+    std::vector<int64_t> rows = {};
+    Needs needs = {};
+  };
+  struct Job {  // a prefill to come
+    int64_t sample, turn;
+    const Group* group;
+  };
+
+  void PlanJobs();
+  int64_t PlannedLength(int64_t sample, int64_t turn) const;
+  Status StartPrefill();
+  Status FinishPrefill(const Tensor& logits, int64_t row);
+  void MeasureSnapshot();
+  Status Admit();
+  Status StartLane(int64_t row);
+  Status ForkAndCompress(Lane& lane);
+  Status Pass(Model& model);
+  Status Advance(Lane& lane, const Tensor& logits, int64_t logit_row);
+  Status TakeToken(Lane& lane, std::span<const float> logits);
+  Status EndTurn(Lane& lane, bool stopped);
+  Status AskNext(Lane& lane);
+  Status EndCell(int64_t sample, int64_t row);
+  Status FailLane(Lane& lane, const Status& status);
+
+  const EngineSample& SampleOf(const Lane& lane) const {
+    return samples_[static_cast<size_t>(lane.snapshot->sample)];
+  }
+  const EngineTurn& TurnOf(const Lane& lane) const {
+    return SampleOf(lane).turns[static_cast<size_t>(lane.turn)];
+  }
+  Cell& CellOf(int64_t sample, int64_t row) { return cells_[{sample, row}]; }
+
+  std::span<const EngineRow> rows_;
+  const EngineOptions& options_;
+  std::span<const EngineSample> samples_;
+  int64_t pool_rows_;
+  const Engine::OnResult& on_result_;
+  CachePools pools_;
+
+  std::vector<Group> groups_;   // in the order of the rows
+  std::vector<Model*> models_;  // likewise
+  std::deque<Job> jobs_;
+  std::shared_ptr<Snapshot> prefilling_;
+  std::shared_ptr<Snapshot> ready_;
+  std::list<Lane> lanes_;
+  std::map<std::pair<int64_t, int64_t>, Cell> cells_;  // unfinished, by (sample, row)
+};
+
+void EngineRun::PlanJobs() {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const EngineRow& row = rows_[i];
+    const bool latents = KeepsModelLatents(*row.method, row.model->shape());
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.model == row.model && g.latents == latents;
+    });
+    if (group == groups_.end()) {
+      groups_.push_back({.model = row.model, .latents = latents});
+      group = groups_.end() - 1;
+    }
+    group->rows.push_back(static_cast<int64_t>(i));
+    group->needs |= row.method->needs();
+    if (std::find(models_.begin(), models_.end(), row.model) == models_.end()) {
+      models_.push_back(row.model);
+    }
+  }
+  for (size_t sample = 0; sample < samples_.size(); ++sample) {
+    const bool split = options_.compress_at == CompressAt::kPrompt;
+    const size_t turns = split ? samples_[sample].turns.size() : 1;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(row));
+      cell.result.sample = static_cast<int64_t>(sample);
+      cell.result.row = static_cast<int64_t>(row);
+      cell.result.turns.resize(samples_[sample].turns.size());
+      cell.turns_left = static_cast<int64_t>(turns);
+    }
+    for (size_t turn = 0; turn < turns; ++turn) {
+      for (const Group& group : groups_) {
+        jobs_.push_back({static_cast<int64_t>(sample), static_cast<int64_t>(turn), &group});
+      }
+    }
+  }
+}
+
+// Of the sequence that job (sample, turn) begins, answers included. The same for every row, as
+// some rotary scalings depend on it.
+int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
+  const EngineSample& s = samples_[static_cast<size_t>(sample)];
+  auto length = static_cast<int64_t>(s.context.size());
+  const auto size = [](const EngineTurn& t) {
+    return static_cast<int64_t>(t.ids.size()) + t.max_new_tokens;
+  };
+  if (options_.compress_at == CompressAt::kPrompt) {
+    return length + size(s.turns[static_cast<size_t>(turn)]);
+  }
+  for (const EngineTurn& t : s.turns) length += size(t);
+  return length;
+}
+
+Status EngineRun::StartPrefill() {
+  if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
+  const Job job = jobs_.front();
+  jobs_.pop_front();
+  const EngineSample& sample = samples_[static_cast<size_t>(job.sample)];
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->sample = job.sample;
+  snapshot->turn = job.turn;
+  snapshot->model = job.group->model;
+  snapshot->seed = SampleSeed(options_.seed, sample.id);
+  std::vector<int32_t> ids = sample.context;
+  if (options_.compress_at != CompressAt::kContext) {
+    const std::vector<int32_t>& question = sample.turns[static_cast<size_t>(job.turn)].ids;
+    ids.insert(ids.end(), question.begin(), question.end());
+  }
+  snapshot->prompt = Prompt::FromTokens(ids);
+  snapshot->waiting.assign(job.group->rows.begin(), job.group->rows.end());
+  prefilling_ = std::move(snapshot);
+  const Status begun = Guarded([&]() -> Status {
+    Snapshot& s = *prefilling_;
+    s.cache = std::make_unique<KvCache>(
+        s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
+    s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache, job.group->needs,
+                                                 s.prompt.size(), s.model->ops());
+    return {};
+  });
+  if (begun.ok()) return {};
+  // Without a prefill every row of the sample fails, and the run goes on.
+  const std::shared_ptr<Snapshot> failed = std::move(prefilling_);
+  for (const int64_t row : failed->waiting) {
+    CellOf(job.sample, row).result.status = begun;
+    KVG_TRY(EndCell(job.sample, row));
+  }
+  return {};
+}
+
+Status EngineRun::FinishPrefill(const Tensor& logits, int64_t row) {
+  ready_ = std::move(prefilling_);
+  Snapshot& snapshot = *ready_;
+  snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
+  std::vector<const Method*> methods;
+  for (const int64_t waiting : snapshot.waiting) {
+    methods.push_back(rows_[static_cast<size_t>(waiting)].method);
+  }
+  snapshot.scores = PromptScores::Compute(*snapshot.model, snapshot.state(), methods);
+  if (options_.fidelity_steps > 0 && snapshot.turn == 0) MeasureSnapshot();
+  return {};
+}
+
+void EngineRun::MeasureSnapshot() {
+  const Snapshot& snapshot = *ready_;
+  const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
+  const EngineTurn& turn = sample.turns[0];
+  std::span<const int32_t> question;
+  if (options_.compress_at == CompressAt::kContext) question = turn.ids;
+  // The full cache rides with every batch.
+  const auto batch = static_cast<size_t>(std::max<int64_t>(pool_rows_ - 1, 1));
+  for (size_t begin = 0; begin < snapshot.waiting.size(); begin += batch) {
+    const size_t end = std::min(begin + batch, snapshot.waiting.size());
+    std::vector<FidelityJob> jobs;
+    for (size_t i = begin; i < end; ++i) {
+      jobs.push_back({.row = &rows_[static_cast<size_t>(snapshot.waiting[i])]});
+    }
+    MeasureFidelity(snapshot, question, sample.stop_ids,
+                    std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,
+                    jobs);
+    for (size_t i = begin; i < end; ++i) {
+      CellResult& result = CellOf(snapshot.sample, snapshot.waiting[i]).result;
+      if (jobs[i - begin].status.ok()) result.fidelity = std::move(jobs[i - begin].result);
+    }
+  }
+}
+
+Status EngineRun::Admit() {
+  if (ready_ == nullptr) return {};
+  while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_) {
+    const int64_t row = ready_->waiting.front();
+    ready_->waiting.pop_front();
+    KVG_TRY(StartLane(row));
+    lanes_.remove_if([](const Lane& lane) { return lane.done; });
+  }
+  if (!ready_->waiting.empty()) return {};
+  // Lanes that come back to the context may have to compress it anew.
+  if (options_.compress_at != CompressAt::kContext) {
+    ready_->cache.reset();
+    ready_->capture.reset();
+    ready_->scores.reset();
+  }
+  ready_.reset();
+  return {};
+}
+
+Status EngineRun::ForkAndCompress(Lane& lane) {
+  Snapshot& snapshot = *lane.snapshot;
+  const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+  return Guarded([&]() -> Status {
+    lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
+    lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+    lane.compressor->seconds().prefill = snapshot.prefill_s;
+    return lane.compressor->Compress(snapshot.state(), &*snapshot.scores, *lane.cache);
+  });
+}
+
+Status EngineRun::StartLane(int64_t row) {
+  lanes_.emplace_back();
+  Lane& lane = lanes_.back();
+  lane.row = row;
+  lane.snapshot = ready_;
+  lane.turn = ready_->turn;
+  lane.prompt = ready_->prompt;
+  // The stream is the sample's: rows draw alike.
+  lane.sampler.emplace(options_.sampling, ready_->seed, options_.valid_vocab);
+  const Status compressed = ForkAndCompress(lane);
+  if (!compressed.ok()) return FailLane(lane, compressed);
+  if (options_.compress_at != CompressAt::kContext) return TakeToken(lane, ready_->logits);
+
+  const std::vector<EngineTurn>& turns = SampleOf(lane).turns;
+  const bool returns = std::any_of(turns.begin() + 1, turns.end(),
+                                   [](const EngineTurn& turn) { return !turn.continues; });
+  if (returns) {
+    lane.base_cache = std::move(lane.cache);
+    lane.base = std::move(lane.compressor);
+    lane.turn = -1;
+    return AskNext(lane);
+  }
+  for (const int32_t id : TurnOf(lane).ids) AppendToken(lane.prompt, id);
+  lane.asking = true;
+  return {};
+}
+
+// Puts the next question behind the answer, or behind the context alone.
+Status EngineRun::AskNext(Lane& lane) {
+  ++lane.turn;
+  const EngineTurn& turn = TurnOf(lane);
+  if (lane.base != nullptr && (lane.turn == 0 || !turn.continues)) {
+    const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+    lane.prompt.positions.resize(static_cast<size_t>(lane.snapshot->prompt.size()));
+    lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
+    lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+    if (!lane.compressor->ContinueFrom(*lane.base, *lane.cache)) {
+      const Status compressed = ForkAndCompress(lane);
+      if (!compressed.ok()) return FailLane(lane, compressed);
+    }
+  }
+  for (const int32_t id : turn.ids) AppendToken(lane.prompt, id);
+  lane.asking = true;
+  if (options_.compress_at == CompressAt::kTurn) {
+    const Model& model = *lane.snapshot->model;
+    lane.capture = std::make_unique<PrefillCapture>(
+        model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
+        lane.prompt.size() - lane.cache->tokens(), model.ops());
+  }
+  return {};
+}
+
+Status EngineRun::TakeToken(Lane& lane, std::span<const float> logits) {
+  const int32_t id = lane.sampler->Next(logits);
+  if (Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
+  lane.answer.ids.push_back(id);
+  AppendToken(lane.prompt, id);
+  const bool go_on = !options_.on_token || options_.on_token({lane.snapshot->sample, lane.row,
+                                                              lane.turn, lane.answer.ids});
+  if (!go_on) return EndTurn(lane, true);
+  if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).max_new_tokens) return {};
+  return EndTurn(lane, false);
+}
+
+Status EngineRun::EndTurn(Lane& lane, bool stopped) {
+  lane.answer.stopped = stopped;
+  Cell& cell = CellOf(lane.snapshot->sample, lane.row);
+  cell.result.turns[static_cast<size_t>(lane.turn)] = std::exchange(lane.answer, {});
+  const bool last = options_.compress_at == CompressAt::kPrompt ||
+                    lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
+  if (!last) return AskNext(lane);
+  cell.result.record = lane.compressor->Record();
+  if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+  lane.done = true;
+  return EndCell(lane.snapshot->sample, lane.row);
+}
+
+Status EngineRun::EndCell(int64_t sample, int64_t row) {
+  Cell& cell = CellOf(sample, row);
+  if (--cell.turns_left > 0) return {};
+  CellResult result = std::move(cell.result);
+  cells_.erase({sample, row});
+  return on_result_(std::move(result));
+}
+
+Status EngineRun::FailLane(Lane& lane, const Status& status) {
+  lane.done = true;
+  CellResult& result = CellOf(lane.snapshot->sample, lane.row).result;
+  if (result.status.ok()) result.status = status;
+  return EndCell(lane.snapshot->sample, lane.row);
+}
+
+Status EngineRun::Advance(Lane& lane, const Tensor& logits, int64_t logit_row) {
+  const Model& model = *lane.snapshot->model;
+  Status after;
+  if (!lane.asking) {
+    after = lane.compressor->AfterStep();
+  } else {
+    after = lane.compressor->AfterRows();
+    if (after.ok() && lane.cache->tokens() < lane.prompt.size()) return {};
+    lane.asking = false;
+    if (after.ok() && lane.capture != nullptr) {
+      after = Guarded([&]() -> Status {
+        return lane.compressor->Compress(
+            {lane.cache.get(), lane.capture.get(), lane.snapshot->seed}, nullptr, *lane.cache);
+      });
+      lane.capture.reset();
+    }
+  }
+  if (!after.ok()) return FailLane(lane, after);
+  return TakeToken(lane, HostRow(model.ops(), logits, logit_row));
+}
+
+// One pass over the weights of `model`: every lane's newest token, what fits of the questions, and
+// a chunk of the prefill. Chunks are cut alike whatever the company.
+Status EngineRun::Pass(Model& model) {
+  std::vector<SequenceStep> steps;
+  std::vector<Lane*> stepped;  // null: the prefill
+  int64_t chunked = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.snapshot->model != &model || lane.done) continue;
+    const int64_t begin = lane.cache->tokens();
+    const int64_t end = std::min(begin + Model::kChunkRows, lane.prompt.size());
+    if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
+    const Status room = lane.cache->Append(end - begin);
+    if (!room.ok()) {
+      KVG_TRY(FailLane(lane, room));
+      continue;
+    }
+    LayerHook* hook = lane.asking ? lane.capture.get() : lane.compressor->hook();
+    chunked += lane.asking ? end - begin : 0;
+    steps.push_back({.cache = lane.cache.get(),
+                     .prompt = &lane.prompt,
+                     .begin = begin,
+                     .end = end,
+                     .logits = end == lane.prompt.size() ? LogitRows::kLast : LogitRows::kNone,
+                     .hook = hook});
+    stepped.push_back(&lane);
+  }
+  if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
+    Snapshot& snapshot = *prefilling_;
+    const int64_t begin = snapshot.cache->tokens();
+    const int64_t end = std::min(begin + Model::kChunkRows, snapshot.prompt.size());
+    const Status room = snapshot.cache->Append(end - begin);
+    if (!room.ok()) {
+      const std::shared_ptr<Snapshot> failed = std::move(prefilling_);
+      for (const int64_t row : failed->waiting) {
+        CellOf(failed->sample, row).result.status = room;
+        KVG_TRY(EndCell(failed->sample, row));
+      }
+    } else {
+      steps.push_back(
+          {.cache = snapshot.cache.get(),
+           .prompt = &snapshot.prompt,
+           .begin = begin,
+           .end = end,
+           .logits = end == snapshot.prompt.size() ? LogitRows::kLast : LogitRows::kNone,
+           .hook = snapshot.capture.get()});
+      stepped.push_back(nullptr);
+    }
+  }
+  if (steps.empty()) return {};
+  const auto hooked_s = [](const Lane& lane) {
+    return lane.compressor->seconds().attend + lane.compressor->seconds().score;
+  };
+  std::vector<double> before_s;
+  for (const Lane* lane : stepped) before_s.push_back(lane != nullptr ? hooked_s(*lane) : 0);
+  const double start_s = NowSeconds();
+  const Tensor logits = model.Forward(steps);
+  model.ops().memory->Synchronize();
+  const double pass_s = NowSeconds() - start_s;
+  int64_t logit_row = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const int64_t row = logit_row;
+    logit_row += steps[i].logits == LogitRows::kLast;
+    if (stepped[i] != nullptr) {
+      stepped[i]->compressor->seconds().other += pass_s - (hooked_s(*stepped[i]) - before_s[i]);
+      KVG_TRY(Advance(*stepped[i], logits, row));
+      continue;
+    }
+    prefilling_->prefill_s += pass_s;
+    if (steps[i].logits == LogitRows::kLast) KVG_TRY(FinishPrefill(logits, row));
+  }
+  lanes_.remove_if([](const Lane& lane) { return lane.done; });
+  return {};
+}
+
+Status EngineRun::Run() {
+  PlanJobs();
+  while (true) {
+    KVG_TRY(Admit());
+    KVG_TRY(StartPrefill());
+    if (lanes_.empty() && prefilling_ == nullptr) {
+      if (ready_ == nullptr && jobs_.empty()) return {};
+      continue;
+    }
+    for (Model* model : models_) KVG_TRY(Pass(*model));
+  }
+}
+
+Engine::Engine(std::vector<EngineRow> rows, const EngineOptions& options)
+    : rows_(std::move(rows)), options_(options) {
+  KVG_CHECK(!rows_.empty(), "an engine without rows");
+}
+
+Status Engine::Run(std::span<const EngineSample> samples, const OnResult& on_result) {
+  KVG_ASSIGN(const MemoryPlan plan, PlanMemory(samples));
+  return EngineRun(rows_, options_, samples, plan, on_result).Run();
+}
+
+}  // namespace kvgauge

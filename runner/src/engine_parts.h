@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine's two passes, free-running and teacher-forced, share.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/engine.h"
+
+namespace kvgauge {
+
+// A finished prefill and the rows that still have to start from it.
+struct Snapshot {
+  int64_t sample = 0;
+  int64_t turn = 0;  // kPrompt: the turn whose prompt this is
+  Model* model = nullptr;
+  Prompt prompt;
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<PrefillCapture> capture;
+  std::vector<float> logits;  // of the last row
+  double prefill_s = 0;
+  uint64_t seed = 0;
+  std::optional<PromptScores> scores;
+  std::deque<int64_t> waiting;  // rows
+
+  PromptState state() const { return {cache.get(), capture.get(), seed}; }
+};
+
+uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
+
+// Appends a text position.
+void AppendToken(Prompt& prompt, int32_t id);
+
+// One row of a device tensor [rows, n] on the host.
+std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row);
+
+// The teacher-forced pass of some rows on one snapshot: each row's fork is fed what the full cache
+// answers to itself. `question` is fed first (kContext), then up to options.fidelity_steps tokens.
+// A row that fails gets its error.
+struct FidelityJob {
+  const EngineRow* row = nullptr;
+  Status status = {};
+  Fidelity result = {};
+};
+void MeasureFidelity(const Snapshot& snapshot, std::span<const int32_t> question,
+                     std::span<const int32_t> stop_ids, int64_t steps, int64_t valid_vocab,
+                     std::span<FidelityJob> jobs);
+
+}  // namespace kvgauge

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run will hold, before it starts; and samples that cannot be run at all.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/engine_parts.h"
+
+namespace kvgauge {
+namespace {
+
+int64_t WholePages(int64_t entries) {
+  return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+}
+
+// Of the forward pass for so many rows, the logits of `logit_rows` of them included.
+int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
+  const int64_t projected =
+      config.query_heads * config.key_dim + config.kv_heads * (config.key_dim + config.value_dim);
+  const int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  const int64_t row =
+      3 * config.hidden_size + projected + config.query_heads * config.value_dim + ffn;
+  return 4 * (rows * row + logit_rows * config.vocab_size);
+}
+
+struct SampleLength {
+  int64_t prefill = 0;  // longest prompt that is prefilled in one piece
+  int64_t total = 0;    // longest sequence, answers included
+};
+
+SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
+  const auto context = static_cast<int64_t>(sample.context.size());
+  SampleLength length = {.prefill = context, .total = context};
+  for (const EngineTurn& turn : sample.turns) {
+    const auto question = static_cast<int64_t>(turn.ids.size());
+    if (at == CompressAt::kPrompt) {
+      length.prefill = std::max(length.prefill, context + question);
+      length.total = std::max(length.total, context + question + turn.max_new_tokens);
+    } else {
+      length.total += question + turn.max_new_tokens;
+    }
+  }
+  if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
+  return length;
+}
+
+Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size) {
+  if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
+  for (size_t i = 0; i < sample.turns.size(); ++i) {
+    const EngineTurn& turn = sample.turns[i];
+    if (turn.max_new_tokens <= 0) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
+                             turn.max_new_tokens, "; right is 1 or more"));
+    }
+    const bool prompts = at == CompressAt::kPrompt || (at == CompressAt::kTurn && i == 0);
+    if (turn.ids.empty() && (!prompts || sample.context.empty())) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
+    }
+    for (const int32_t id : turn.ids) {
+      if (id < 0 || id >= vocab_size) {
+        return BadInput(
+            StrCat("sample ", sample.id, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
+      }
+    }
+  }
+  if (at == CompressAt::kContext && sample.context.empty()) {
+    return BadInput(
+        StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
+  }
+  for (const int32_t id : sample.context) {
+    if (id < 0 || id >= vocab_size) {
+      return BadInput(
+          StrCat("sample ", sample.id, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
+  MemoryPlan plan;
+  plan.pool_rows = options_.max_pool_rows;
+  std::set<const Model*> models;
+  for (const EngineRow& row : rows_) {
+    if (models.insert(row.model).second) plan.weight_bytes += row.model->weight_bytes();
+    for (const EngineSample& sample : samples) {
+      KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size));
+    }
+  }
+  for (const Model* model : models) {
+    const ModelShape shape = model->shape();
+    Needs needs;
+    std::set<std::string> scorers;
+    for (const EngineRow& row : rows_) {
+      if (row.model != model) continue;
+      needs |= row.method->needs();
+      if (row.method->score) scorers.insert(row.method->score->params.ToJson().dump());
+    }
+    plan.working_bytes =
+        std::max(plan.working_bytes,
+                 WorkingBytes(model->config(), Model::kChunkRows + options_.max_pool_rows,
+                              1 + options_.max_pool_rows));
+    for (const EngineSample& sample : samples) {
+      const SampleLength length = LengthOf(sample, options_.compress_at);
+      const int64_t scores =
+          static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
+      plan.snapshot_bytes = std::max(
+          plan.snapshot_bytes,
+          FullCacheBytes(shape, WholePages(length.prefill)) +
+              PrefillCapture::PlannedBytes(model->config(), needs, length.prefill) + scores);
+      for (const EngineRow& row : rows_) {
+        if (row.model != model) continue;
+        const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
+        const int64_t held = kept + length.total - length.prefill;
+        // Each head's last page is part filled; a context that is returned to is held as well.
+        const int64_t copies = options_.compress_at == CompressAt::kContext ? 2 : 1;
+        plan.row_bytes = std::max(
+            plan.row_bytes, copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries));
+      }
+    }
+  }
+  if (options_.max_memory_bytes == 0 || plan.row_bytes == 0) return plan;
+  const int64_t left =
+      options_.max_memory_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
+  plan.pool_rows = std::min(plan.pool_rows, std::max<int64_t>(left, 0) / plan.row_bytes);
+  if (plan.pool_rows == 0) {
+    return ResourceError(StrCat(
+        "the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes), " (weights ",
+        HumanBytes(plan.weight_bytes), ", working memory ", HumanBytes(plan.working_bytes),
+        ", the longest prompt ", HumanBytes(plan.snapshot_bytes), ", one row ",
+        HumanBytes(plan.row_bytes), "); --max-memory is ", HumanBytes(options_.max_memory_bytes)));
+  }
+  plan.cache_limit_bytes = options_.max_memory_bytes - plan.weight_bytes - plan.working_bytes;
+  return plan;
+}
+
+}  // namespace kvgauge

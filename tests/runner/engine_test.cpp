@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lockstep engine, and what it is made of: captures, the executor, the fidelity pass.
+#include "runner/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "core/json.h"
+#include "support/compare.h"
+#include "support/tiny_models.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+Method Shipped(const std::string& id, const std::vector<std::string>& overrides = {}) {
+  const Result<Method> method =
+      LoadMethod(id, std::string(KVG_SOURCE_DIR) + "/configs/methods", overrides);
+  EXPECT_TRUE(method.ok()) << method.error().message;
+  return *method;
+}
+
+Budget Fraction(double value) { return {Budget::Kind::kFraction, value}; }
+
+using Cells = std::map<std::pair<int64_t, int64_t>, CellResult>;
+
+Cells RunEngine(const std::vector<EngineRow>& rows, const EngineOptions& options,
+                const std::vector<EngineSample>& samples) {
+  Cells cells;
+  Engine engine(rows, options);
+  const Status status = engine.Run(samples, [&](CellResult result) -> Status {
+    const std::pair<int64_t, int64_t> at(result.sample, result.row);
+    EXPECT_FALSE(cells.contains(at)) << "a cell came twice";
+    cells[at] = std::move(result);
+    return {};
+  });
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(cells.size(), samples.size() * rows.size());
+  return cells;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() : tiny_(MakeTinyModel("gqa", 2)), model_(*tiny_.model) {}
+
+  EngineSample Sample(int64_t prompt, uint64_t seed, int64_t new_tokens = 6) const {
+    return {.id = StrCat("s", seed),
+            .turns = {{.ids = RandomIds(prompt, seed), .max_new_tokens = new_tokens}}};
+  }
+  EngineRow Row(const Method& method, double share) {
+    return {.method = &method, .budget = Fraction(share), .model = &model_};
+  }
+
+  TinyModel tiny_;
+  Model& model_;
+  const Method full_ = Shipped("full");
+  const Method snapkv_ = Shipped("snapkv", {"score.window=8", "protect.recent=8"});
+  const Method random_ = Shipped("random", {"protect.recent=4"});
+  const Method streaming_ = Shipped("streaming_llm");
+};
+
+TEST_F(EngineTest, RowsAnswerAloneAsInCompany) {
+  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(random_, 0.5),
+                                       Row(streaming_, 0.2), Row(snapkv_, 0.6)};
+  const std::vector<EngineSample> samples = {Sample(600, 1), Sample(70, 2, 3), Sample(1, 3),
+                                             Sample(130, 4, 9)};
+  const Cells together = RunEngine(rows, {}, samples);
+  for (const int64_t pool_rows : {1, 2, 7}) {
+    const Cells cells = RunEngine(rows, {.max_pool_rows = pool_rows}, samples);
+    for (const auto& [at, cell] : cells) {
+      EXPECT_EQ(cell.turns[0].ids, together.at(at).turns[0].ids);
+      EXPECT_EQ(cell.record.entries_after, together.at(at).record.entries_after);
+    }
+  }
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (size_t s = 0; s < samples.size(); ++s) {
+      const Cells alone = RunEngine({rows[row]}, {}, {samples[s]});
+      const CellResult& cell = together.at({s, row});
+      EXPECT_TRUE(cell.status.ok());
+      EXPECT_EQ(alone.at({0, 0}).turns[0].ids, cell.turns[0].ids) << "row " << row << " on " << s;
+      EXPECT_EQ(std::ssize(cell.turns[0].ids), samples[s].turns[0].max_new_tokens);
+    }
+  }
+}
+
+TEST_F(EngineTest, ForksShareThePromptButNotTheAnswer) {
+  // The full row decodes from the very blocks that the others fork from.
+  const Cells cells =
+      RunEngine({Row(full_, 1), Row(full_, 1), Row(snapkv_, 0.25)}, {}, {Sample(200, 9, 12)});
+  const Cells alone = RunEngine({Row(full_, 1)}, {}, {Sample(200, 9, 12)});
+  EXPECT_EQ(cells.at({0, 0}).turns[0].ids, alone.at({0, 0}).turns[0].ids);
+  EXPECT_EQ(cells.at({0, 1}).turns[0].ids, alone.at({0, 0}).turns[0].ids);
+}
+
+TEST_F(EngineTest, RecordsWhatWasDone) {
+  const Cells cells =
+      RunEngine({Row(full_, 1), Row(snapkv_, 0.25), Row(snapkv_, 1)}, {}, {Sample(256, 1)});
+  const CompressionRecord& full = cells.at({0, 0}).record;
+  EXPECT_EQ(full.engagement, Engagement::kIdentity);
+  EXPECT_EQ(full.bytes.payload, full.full_bytes);
+  EXPECT_EQ(full.nominal_bytes, full.full_bytes);
+  const CompressionRecord& snapkv = cells.at({0, 1}).record;
+  EXPECT_EQ(snapkv.engagement, Engagement::kEngaged);
+  EXPECT_EQ(snapkv.prompt_tokens, 256);
+  EXPECT_EQ(snapkv.compressions, 1);
+  EXPECT_EQ(snapkv.steps, 5);
+  for (const auto& layer : snapkv.entries_before) EXPECT_THAT(layer, ::testing::Each(256));
+  for (const auto& layer : snapkv.entries_after) EXPECT_THAT(layer, ::testing::Each(64));
+  EXPECT_EQ(snapkv.nominal_bytes, full.full_bytes / 4);
+  EXPECT_EQ(snapkv.bytes.payload, full.full_bytes / 4);
+  EXPECT_LT(snapkv.bytes.resident(), full.bytes.resident());
+  EXPECT_EQ(snapkv.bits, std::vector<double>({32, 32}));
+  // 64 kept and the answer so far: 65 .. 69 over five steps.
+  EXPECT_DOUBLE_EQ(snapkv.reads_per_step, 67);
+  EXPECT_DOUBLE_EQ(snapkv.read_share, 1);
+  EXPECT_EQ(cells.at({0, 2}).record.engagement, Engagement::kIdentity);
+}
+
+TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
+  // Sums over all rows, streamed in chunks, are those of all rows' attention.
+  const int64_t prompt_tokens = 530;
+  const Prompt prompt = Prompt::FromTokens(RandomIds(prompt_tokens, 4));
+  const Needs needs = {.window = prompt_tokens, .column_sums = true, .column_squares = true};
+  KvCache cache = model_.NewCache(prompt_tokens);
+  PrefillCapture capture(model_.config(), cache, needs, prompt_tokens, model_.ops());
+  for (int64_t begin = 0; begin < prompt_tokens; begin += Model::kChunkRows) {
+    const int64_t end = std::min(begin + Model::kChunkRows, prompt_tokens);
+    ASSERT_TRUE(cache.Append(end - begin).ok());
+    const SequenceStep step = {.cache = &cache,
+                               .prompt = &prompt,
+                               .begin = begin,
+                               .end = end,
+                               .logits = LogitRows::kNone,
+                               .hook = &capture};
+    model_.Forward({&step, 1});
+  }
+  const int64_t heads = model_.config().query_heads;
+  for (int64_t layer = 0; layer < model_.config().layer_count(); ++layer) {
+    std::vector<float> all(static_cast<size_t>(heads * prompt_tokens * prompt_tokens));
+    const AttentionItem item = {.rows = prompt_tokens, .heads = cache.Layer(layer)};
+    model_.ops().attention->WindowProbabilities(LayerAttention(model_.config(), cache, layer), item,
+                                                capture.WindowQueries(layer, prompt_tokens),
+                                                capture.WindowLogSumExp(layer),
+                                                View(all, {heads, prompt_tokens, prompt_tokens}));
+    std::vector<float> sums(static_cast<size_t>(heads * prompt_tokens)), squares(sums.size());
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t i = 0; i < prompt_tokens; ++i) {
+        double row = 0;
+        for (int64_t j = 0; j < prompt_tokens; ++j) {
+          const float p = all[static_cast<size_t>((h * prompt_tokens + i) * prompt_tokens + j)];
+          if (j > i) {
+            ASSERT_EQ(p, 0.0f);
+          }
+          row += p;
+          sums[static_cast<size_t>(h * prompt_tokens + j)] += p;
+          squares[static_cast<size_t>(h * prompt_tokens + j)] += p * p;
+        }
+        ASSERT_NEAR(row, 1, 1e-4);
+      }
+    }
+    const Tensor got = capture.ColumnSums(layer), got2 = capture.ColumnSquares(layer);
+    EXPECT_TRUE(AllWithin({got.f32(), sums.size()}, sums, 1e-3));
+    EXPECT_TRUE(AllWithin({got2.f32(), squares.size()}, squares, 1e-3));
+  }
+}
+
+TEST_F(EngineTest, FullCacheIsFaithfulToItself) {
+  const Cells cells = RunEngine({Row(full_, 1), Row(snapkv_, 0.2), Row(snapkv_, 1)},
+                                {.fidelity_steps = 5}, {Sample(300, 3, 8)});
+  for (const int64_t row : {0, 2}) {
+    const Fidelity& same = *cells.at({0, row}).fidelity;
+    EXPECT_EQ(same.steps, 5);
+    EXPECT_EQ(same.kl_divergence, 0);
+    EXPECT_EQ(same.top1_agreement, 1);
+    EXPECT_THAT(same.attention_error, ::testing::ElementsAre(0, 0));
+  }
+  const Fidelity& less = *cells.at({0, 1}).fidelity;
+  EXPECT_GT(less.kl_divergence, 0);
+  EXPECT_THAT(less.attention_error, ::testing::Each(::testing::Gt(0)));
+  // It says nothing of the free-running answers.
+  EXPECT_EQ(std::ssize(cells.at({0, 1}).turns[0].ids), 8);
+}
+
+class TurnsTest : public EngineTest {
+ protected:
+  EngineSample Conversation(bool continues) const {
+    EngineSample sample = {.id = "talk", .context = RandomIds(180, 21)};
+    for (const uint64_t seed : {31, 32, 33}) {
+      sample.turns.push_back(
+          {.ids = RandomIds(7, seed), .max_new_tokens = 4, .continues = continues && seed > 31});
+    }
+    return sample;
+  }
+};
+
+TEST_F(TurnsTest, QuestionsComeAfterCompression) {
+  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(streaming_, 0.3)};
+  const EngineOptions options = {.compress_at = CompressAt::kContext};
+  const Cells requests = RunEngine(rows, options, {Conversation(false)});
+  const Cells talk = RunEngine(rows, options, {Conversation(true)});
+  for (int64_t row = 0; row < 3; ++row) {
+    const CellResult& cell = requests.at({0, row});
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    // Each question is answered as if it were the only one.
+    for (size_t turn = 0; turn < 3; ++turn) {
+      EngineSample one = Conversation(false);
+      one.turns = {one.turns[turn]};
+      const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, options, {one});
+      EXPECT_EQ(cell.turns[turn].ids, alone.at({0, 0}).turns[0].ids) << "row " << row;
+    }
+    EXPECT_EQ(talk.at({0, row}).turns[0].ids, cell.turns[0].ids);
+  }
+  EXPECT_NE(talk.at({0, 0}).turns[1].ids, requests.at({0, 0}).turns[1].ids);
+  // The context was compressed, the questions were not: 180 seen, a 0.3 of them kept.
+  const CompressionRecord& record = requests.at({0, 1}).record;
+  EXPECT_EQ(record.prompt_tokens, 180);
+  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(54));
+}
+
+TEST_F(TurnsTest, FullCacheDoesNotCareWhereItIsCompressed) {
+  const EngineSample sample = Conversation(false);
+  const Cells prompt = RunEngine({Row(full_, 1)}, {}, {sample});
+  const Cells context = RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kContext}, {sample});
+  for (size_t turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(prompt.at({0, 0}).turns[turn].ids, context.at({0, 0}).turns[turn].ids);
+  }
+  const Cells talk =
+      RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kContext}, {Conversation(true)});
+  const Cells turns =
+      RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kTurn}, {Conversation(true)});
+  for (size_t turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(talk.at({0, 0}).turns[turn].ids, turns.at({0, 0}).turns[turn].ids);
+  }
+}
+
+TEST_F(TurnsTest, TurnsAreCompressedAgain) {
+  const std::vector<EngineRow> rows = {Row(snapkv_, 0.3), Row(full_, 1)};
+  const EngineOptions options = {.compress_at = CompressAt::kTurn};
+  const Cells cells = RunEngine(rows, options, {Conversation(true)});
+  const CompressionRecord& record = cells.at({0, 0}).record;
+  EXPECT_EQ(record.compressions, 3);
+  // 180 + three questions of 7 and two answers of 4 seen at the last.
+  EXPECT_EQ(record.prompt_tokens, 209);
+  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(62));
+  const Cells alone = RunEngine({rows[0]}, options, {Conversation(true)});
+  for (size_t turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(cells.at({0, 0}).turns[turn].ids, alone.at({0, 0}).turns[turn].ids);
+  }
+}
+
+TEST_F(EngineTest, StopsEndAnAnswer) {
+  EngineSample sample = Sample(90, 5, 10);
+  const std::vector<int32_t> ids = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;
+  ASSERT_EQ(ids.size(), 10u);
+  sample.stop_ids = {ids[4]};
+  const auto first = std::find(ids.begin(), ids.end(), ids[4]) - ids.begin();
+  const TurnResult stopped = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0];
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_EQ(stopped.ids, std::vector<int32_t>(ids.begin(), ids.begin() + first));
+  // The caller may stop as well; what it saw is in the answer.
+  sample.stop_ids = {};
+  EngineOptions options;
+  options.on_token = [](const EngineToken& token) { return token.answer.size() < 3; };
+  const TurnResult cut = RunEngine({Row(full_, 1)}, options, {sample}).at({0, 0}).turns[0];
+  EXPECT_TRUE(cut.stopped);
+  EXPECT_EQ(cut.ids, std::vector<int32_t>(ids.begin(), ids.begin() + 3));
+}
+
+TEST_F(EngineTest, RefusesWhatCannotFit) {
+  const std::vector<EngineSample> samples = {Sample(400, 1)};
+  Engine engine({Row(full_, 1), Row(snapkv_, 0.5)}, {.max_memory_bytes = 1 << 20});
+  const Status refused = engine.Run(samples, [](CellResult) { return Status(); });
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResource);
+  EXPECT_THAT(refused.error().message, HasSubstr("--max-memory is 1.0 MiB"));
+
+  const Result<MemoryPlan> free = Engine({Row(full_, 1)}, {}).PlanMemory(samples);
+  ASSERT_TRUE(free.ok());
+  EXPECT_EQ(free->pool_rows, 64);
+  // Just enough for one row at a time: slower, the same answers.
+  const int64_t tight = free->total_bytes() - 63 * free->row_bytes;
+  const std::vector<EngineRow> rows = {Row(full_, 1), Row(full_, 1)};
+  const Cells cells = RunEngine(rows, {.max_memory_bytes = tight}, samples);
+  EXPECT_EQ(cells.at({0, 0}).turns[0].ids, RunEngine(rows, {}, samples).at({0, 1}).turns[0].ids);
+}
+
+TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
+  const auto message = [&](const EngineSample& sample, CompressAt at) {
+    Engine engine({Row(full_, 1)}, {.compress_at = at});
+    const Status status = engine.Run({&sample, 1}, [](CellResult) { return Status(); });
+    EXPECT_FALSE(status.ok());
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_THAT(message({.id = "a"}, CompressAt::kPrompt), HasSubstr("sample a: no turns"));
+  EXPECT_THAT(message(Sample(5, 1, 0), CompressAt::kPrompt), HasSubstr("max_new_tokens"));
+  EXPECT_THAT(message(Sample(5, 1), CompressAt::kContext), HasSubstr("needs a context"));
+  EngineSample far = Sample(5, 1);
+  far.turns[0].ids[2] = 101;
+  EXPECT_THAT(message(far, CompressAt::kPrompt), HasSubstr("token id 101; right is 0 .. 100"));
+}
+
+TEST_F(EngineTest, AnErrorOfTheCallerEndsTheRun) {
+  Engine engine({Row(full_, 1)}, {});
+  const std::vector<EngineSample> samples = {Sample(20, 1), Sample(20, 2)};
+  int calls = 0;
+  const Status status = engine.Run(samples, [&](CellResult) -> Status {
+    ++calls;
+    return IoError("disk full");
+  });
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EngineTest, SampledRowsDrawAlike) {
+  const EngineOptions options = {.seed = 3, .sampling = {.temperature = 5.0f, .seed = 3}};
+  const std::vector<EngineSample> samples = {Sample(60, 1), Sample(60, 2)};
+  const Cells cells = RunEngine({Row(full_, 1), Row(full_, 1)}, options, samples);
+  EXPECT_EQ(cells.at({0, 0}).turns[0].ids, cells.at({0, 1}).turns[0].ids);
+  EXPECT_EQ(cells.at({1, 0}).turns[0].ids,
+            RunEngine({Row(full_, 1)}, options, {samples[1]}).at({0, 0}).turns[0].ids);
+}
+
+TEST(CompressAt, Parses) {
+  EXPECT_EQ(*ParseCompressAt("context"), CompressAt::kContext);
+  const Result<CompressAt> unknown = ParseCompressAt("never");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().message, HasSubstr("prompt, context, turn"));
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiny models with seeded random weights, one of each kind of attention.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "core/rng.h"
+#include "core/strings.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+struct TinyModel {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+};
+
+inline std::string TinyLlama(int query_heads, int kv_heads) {
+  return StrCat(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": )",
+                query_heads, R"(, "num_key_value_heads": )", kv_heads, R"(,
+    "head_dim": 32, "vocab_size": 101, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05,
+    "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float32",
+    "rope_theta": 10000.0, "rope_scaling": null, "bos_token_id": 1, "eos_token_id": 2})");
+}
+
+// Config of "mha", "gqa", "mqa" or "mla".
+inline std::string TinyConfig(const std::string& kind) {
+  if (kind == "mha") return TinyLlama(4, 4);
+  if (kind == "gqa") return TinyLlama(6, 2);
+  if (kind == "mqa") return TinyLlama(4, 1);
+  return R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 32, "vocab_size": 101,
+    "max_position_embeddings": 2048, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+    "attention_bias": false, "attention_dropout": 0.0, "tie_word_embeddings": false,
+    "torch_dtype": "float32", "rope_theta": 10000.0, "rope_scaling": null,
+    "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "first_k_dense_replace": 1, "moe_layer_freq": 1, "n_group": 1,
+    "topk_group": 1, "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": false,
+    "routed_scaling_factor": 1.0, "aux_loss_alpha": 0.001, "seq_aux": true, "ep_size": 1,
+    "pretraining_tp": 1,
+    "bos_token_id": 1, "eos_token_id": 2})";
+}
+
+inline ModelShape TinyShape(const std::string& kind) {
+  const Result<ModelConfig> config = ParseModelConfig(*ParseJson(TinyConfig(kind), kind), kind);
+  EXPECT_TRUE(config.ok());
+  return ShapeOf(*config, DType::kF32);
+}
+
+inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1,
+                               ModelOptions options = {}) {
+  std::string directory = ::testing::TempDir() + "kvg_tiny_XXXXXX";
+  EXPECT_NE(mkdtemp(directory.data()), nullptr);
+  std::ofstream(directory + "/config.json") << TinyConfig(kind);
+  TinyModel tiny;
+  Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(threads));
+  EXPECT_TRUE(ops.ok());
+  tiny.ops = std::move(ops).value();
+  options.random_seed = 5;
+  Result<std::unique_ptr<Model>> model = Model::Load(directory, options, *tiny.ops);
+  std::filesystem::remove_all(directory);
+  if (!model.ok()) {
+    ADD_FAILURE() << kind << ": " << model.error().message;
+    std::abort();
+  }
+  tiny.model = std::move(model).value();
+  return tiny;
+}
+
+inline std::vector<int32_t> RandomIds(int64_t count, uint64_t seed, int64_t vocab_size = 101) {
+  Rng rng(seed, 3);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) {
+    id = static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(vocab_size)));
+  }
+  return ids;
+}
+
+}  // namespace kvgauge
