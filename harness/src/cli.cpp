@@ -36,6 +36,17 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
       ->check(CLI::NonNegativeNumber);
 }
 
+void AddMethodFlags(CLI::App& command, MethodFlags& flags) {
+  command.add_option("--method", flags.method, "a KV method's id, or the path of its file");
+  command
+      .add_option("--budget", flags.budget,
+                  "what it may keep: 0.2 or 20%, 512 (entries a head), 64B (bytes per context "
+                  "token), none")
+      ->capture_default_str();
+  command.add_option("--set", flags.overrides,
+                     "another value for a parameter, repeatable: stage.param=value");
+}
+
 void AddJsonFlag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "machine-readable output");
 }
@@ -75,8 +86,26 @@ void AddGenerate(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   command->add_option("--stop", flags->stop_texts,
                       "end the answer before this text, repeatable; \\n stands for a newline");
   command->add_flag("--ignore-stop", flags->ignore_stop, "go on past stop tokens");
+  AddMethodFlags(*command, flags->method);
   AddJsonFlag(*command, flags->json);
   actions.emplace_back(command, [flags] { return RunGenerate(*flags); });
+}
+
+void AddProbe(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<ProbeOptions>();
+  CLI::App* command = app.add_subcommand(
+      "probe", "What a method leaves in the cache: positions, keys, values as safetensors");
+  AddModelFlags(*command, options->model);
+  command->add_option("--ids-file", options->ids_file, "one JSON array of token ids")->required();
+  AddMethodFlags(*command, options->method);
+  command->get_option("--method")->required();
+  command->add_option("--steps", options->steps, "tokens to decode greedily before looking")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "seed of random choices")->capture_default_str();
+  command->add_option("--out", options->out, "the .safetensors file to write")->required();
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunProbe(*options); });
 }
 
 void AddTokens(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
@@ -200,6 +229,45 @@ void AddDoctor(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions
   actions.emplace_back(command, [options] { return RunDoctor(*options); });
 }
 
+void AddBenchLockstep(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<BenchLockstepOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "lockstep", "Many method rows at once against one full row, and against one at a time");
+  command->add_option("--model", options->model,
+                      "config.json or directory; default: the shipped bench shape");
+  command->add_option("--dtype", options->dtype, "weights and cache")->capture_default_str();
+  command->add_option("--methods", options->methods, "method ids; default: eight cheap selectors")
+      ->delimiter(',');
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--rows", options->rows, "how many rows to run together")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--prompt-tokens", options->prompt_tokens, "length of each sample")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--new-tokens", options->new_tokens, "length of each answer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--samples", options->samples, "how many samples")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_flag("!--no-alone", options->alone,
+                    "leave out the same rows one at a time, and the check that they agree");
+  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchLockstep(*options); });
+}
+
 void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
   bench->require_subcommand(1);
@@ -235,6 +303,7 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
       ->check(CLI::NonNegativeNumber);
   AddJsonFlag(*command, options->json);
   actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
+  AddBenchLockstep(*bench, actions);
 }
 
 int ExitCodeOf(const Error& error) {
@@ -252,6 +321,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   std::vector<std::pair<CLI::App*, Action>> actions;
   AddInspect(app, actions);
   AddGenerate(app, actions);
+  AddProbe(app, actions);
   AddTokens(app, actions);
   AddLogits(app, actions);
   AddMethods(app, actions);

@@ -20,6 +20,13 @@ struct ModelFlags {
   int threads = 0;  // 0: one per processor
 };
 
+// Flags that every command with a method shares.
+struct MethodFlags {
+  std::string method = {};  // id or path; empty: none
+  std::string budget = "none";
+  std::vector<std::string> overrides = {};  // stage.param=value
+};
+
 struct InspectOptions {
   ModelFlags model;
   bool json = false;
@@ -27,6 +34,7 @@ struct InspectOptions {
 
 struct GenerateFlags {
   ModelFlags model;
+  MethodFlags method;
   std::string prompt, prompt_file, ids_file;
   std::string system;
   std::string chat_template = "auto";
@@ -87,6 +95,32 @@ struct BenchRunnerOptions {
   bool json = false;
 };
 
+struct ProbeOptions {
+  ModelFlags model;
+  MethodFlags method;
+  std::string ids_file;
+  std::string out;
+  int64_t steps = 0;
+  uint64_t seed = 0;
+  bool json = false;
+};
+
+struct BenchLockstepOptions {
+  std::string model;  // path; empty: the shipped bench shape
+  std::string dtype = "bf16";
+  std::vector<std::string> methods;  // empty: kLockstepMethods
+  std::vector<std::string> budgets = {"5%", "10%", "20%", "40%"};
+  std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64};
+  int64_t prompt_tokens = 4096;
+  int64_t new_tokens = 64;
+  int64_t samples = 1;
+  int repetitions = 3;
+  bool alone = true;
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
 Status RunInspect(const InspectOptions& options);
 Status RunGenerate(const GenerateFlags& flags);
 Status RunTokenize(const TokenizeOptions& options);
@@ -94,6 +128,8 @@ Status RunDetokenize(const DetokenizeOptions& options);
 Status RunLogits(const LogitsOptions& options);
 Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
+Status RunProbe(const ProbeOptions& options);
+Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);
 
 }  // namespace kvgauge

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <iterator>
+#include <optional>
 
 #include "core/clock.h"
 #include "core/files.h"
@@ -8,8 +11,10 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "runner/chat_template.h"
+#include "runner/engine.h"
 #include "runner/generate.h"
 #include "runner/tokenizer.h"
+#include "src/method_flags.h"
 #include "src/model_flags.h"
 #include "src/print.h"
 
@@ -99,18 +104,47 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
   return ids;
 }
 
+// The same with a method: one sample, one row.
+Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
+                                const std::vector<int32_t>& ids, const GenerateOptions& options,
+                                const std::function<bool(int32_t)>& on_token) {
+  const EngineOptions engine_options = {
+      .seed = options.sampling.seed,
+      .sampling = options.sampling,
+      .valid_vocab = options.valid_vocab,
+      .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); }};
+  const EngineSample sample = {.id = "prompt",
+                               .turns = {{.ids = ids, .max_new_tokens = options.max_new_tokens}},
+                               .stop_ids = options.stop_ids};
+  Engine engine({{.method = &chosen.method, .budget = chosen.budget, .model = &model}},
+                engine_options);
+  CellResult cell;
+  KVG_TRY(engine.Run({&sample, 1}, [&](CellResult result) {
+    cell = std::move(result);
+    return cell.status;
+  }));
+  return cell;
+}
+
 }  // namespace
 
 Status RunGenerate(const GenerateFlags& flags) {
   const double start = NowSeconds();
-  KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags.model));
-  Model& model = *loaded.model;
-  const ModelConfig& config = model.config();
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model.model));
   std::unique_ptr<Tokenizer> tokenizer;
   if (HasTokenizer(flags.model.model)) {
     KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
   }
   KVG_ASSIGN(const std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get()));
+  LoadedModel loaded;
+  std::optional<ChosenMethod> chosen;
+  if (flags.method.method.empty()) {
+    KVG_ASSIGN(loaded, LoadModel(flags.model));
+  } else {
+    KVG_ASSIGN(chosen, ChooseMethod(flags.method));
+    KVG_ASSIGN(loaded, LoadModelFor(*chosen, flags.model, std::ssize(ids)));
+  }
+  Model& model = *loaded.model;
   const double load_s = NowSeconds() - start;
   const auto planned = static_cast<int64_t>(ids.size()) + flags.max_new_tokens;
   if (planned > config.max_position) {
@@ -143,8 +177,24 @@ Status RunGenerate(const GenerateFlags& flags) {
     ++count;
     return !stops.found();
   };
-  KVG_ASSIGN(const GenerateResult result,
-             Generate(model, Prompt::FromTokens(ids), options, on_token));
+  GenerateResult result;
+  std::optional<CellResult> cell;
+  if (!chosen) {
+    KVG_ASSIGN(result, Generate(model, Prompt::FromTokens(ids), options, on_token));
+  } else {
+    double first_s = 0;
+    KVG_ASSIGN(cell, GenerateWith(*chosen, model, ids, options, [&](int32_t id) {
+                 if (first_s == 0) first_s = NowSeconds();
+                 return on_token(id);
+               }));
+    result = {.ids = cell->turns[0].ids,
+              .stopped = cell->turns[0].stopped,
+              .prefill_s = cell->record.seconds.prefill,
+              .decode_s = first_s == 0 ? 0 : NowSeconds() - first_s,
+              .decode_steps = cell->record.steps,
+              .cache_payload_bytes = cell->record.final_bytes.payload,
+              .cache_resident_bytes = cell->record.final_bytes.resident()};
+  }
   emit(stream ? stream->Finish() : "", true);
 
   const auto rate = [](int64_t tokens, double seconds) {
@@ -154,7 +204,14 @@ Status RunGenerate(const GenerateFlags& flags) {
   const double prefill_rate = rate(prompt_tokens, result.prefill_s);
   const double decode_rate = rate(result.decode_steps, result.decode_s);
   if (flags.json) {
+    Json method = nullptr;
+    if (cell) {
+      method = {{"method", chosen->method.ToJson()},
+                {"budget", chosen->budget.ToString()},
+                {"record", cell->record.ToJson()}};
+    }
     PrintJson({{"text", text},
+               {"method", method},
                {"ids", result.ids},
                {"stopped", result.stopped},
                {"prompt_tokens", prompt_tokens},
@@ -184,6 +241,7 @@ Status RunGenerate(const GenerateFlags& flags) {
       HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
       HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
       model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
+  if (cell) std::fputs(DescribeRecord(*chosen, cell->record).c_str(), stderr);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -75,7 +76,7 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 TEST_F(CliTest, HelpTexts) {
   for (const char* command :
        {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
-        "score", "doctor", "bench", "bench runner"}) {
+        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -287,6 +288,73 @@ TEST_F(CliTest, GenerateFromIdsWithoutATokenizer) {
   const Outcome no_tokenizer = Run(StrCat("generate ", Model("llama3"), " --prompt hello"));
   EXPECT_EQ(no_tokenizer.exit_code, 2);
   EXPECT_THAT(no_tokenizer.err, HasSubstr("no tokenizer"));
+}
+
+TEST_F(CliTest, GenerateWithAMethod) {
+  std::vector<int> numbers;
+  for (int i = 0; i < 120; ++i) numbers.push_back(3 + i * 7 % 50);
+  const std::string ids = Write("ids.json", Json(numbers).dump());
+  const std::string common =
+      StrCat("generate ", Model("llama3"), " --max-new-tokens 6 --ignore-stop --ids-file ", ids);
+  const std::string method = " --method snapkv --budget 50% --set score.window=8";
+  const Outcome text = Run(common + method);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.err, HasSubstr("snapkv"));
+  EXPECT_THAT(text.err, HasSubstr("engaged"));
+  EXPECT_THAT(text.err, HasSubstr("60 of 120 a head"));
+  const Json json = *ParseJson(Run(common + method + " --json").out, "generate");
+  const Json& record = json["method"]["record"];
+  EXPECT_EQ(record["engagement"], "engaged");
+  EXPECT_EQ(record["nominal_bytes"].get<int64_t>() * 2, record["full_bytes"].get<int64_t>());
+  EXPECT_EQ(record["entries_after"][0][0], 60);
+  // The full cache by way of the engine answers as it does without.
+  const Json plain = *ParseJson(Run(common + " --json").out, "generate");
+  const Json full = *ParseJson(Run(common + " --method full --json").out, "generate");
+  EXPECT_EQ(plain["ids"], full["ids"]);
+  EXPECT_EQ(plain["method"], nullptr);
+
+  const Outcome unknown = Run(common + " --method snapkw");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("snapkv"));
+  const Outcome no_budget = Run(common + " --method snapkv --budget lots");
+  EXPECT_EQ(no_budget.exit_code, 2);
+  EXPECT_THAT(no_budget.err, HasSubstr("lots"));
+}
+
+TEST_F(CliTest, ProbeWritesWhatIsHeld) {
+  std::vector<int> numbers;
+  for (int i = 0; i < 100; ++i) numbers.push_back(3 + i * 7 % 50);
+  const std::string ids = Write("ids.json", Json(numbers).dump());
+  const std::string common = StrCat("probe ", Model("llama3"), " --ids-file ", ids,
+                                    " --method random --budget 0.4 --set protect.recent=4 --out ");
+  const Outcome outcome = Run(common + Path("a.safetensors"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("40 of 100 a head"));
+  const std::string file = *ReadFile(Path("a.safetensors"));
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  const Json header = *ParseJson(file.substr(8, length), "header");
+  EXPECT_EQ(header["kept.0.0"]["shape"], Json({40}));
+  EXPECT_EQ(header["kept.0.0"]["dtype"], "I64");
+  EXPECT_EQ(header["k.0.0"]["shape"][0], 40);
+  EXPECT_EQ(header["v.1.1"]["dtype"], "F32");
+  EXPECT_EQ(header["__metadata__"]["prompt_tokens"], "100");
+  const Json record = *ParseJson(header["__metadata__"]["record"].get<std::string>(), "record");
+  EXPECT_EQ(record["entries_after"][1][0], 40);
+  // Ascending original positions; the last ones are protected.
+  const size_t begin = 8 + length + header["kept.0.0"]["data_offsets"][0].get<size_t>();
+  std::vector<int64_t> kept(40);
+  std::memcpy(kept.data(), file.data() + begin, kept.size() * sizeof(int64_t));
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end()));
+  EXPECT_EQ(kept[36], 96);
+  EXPECT_EQ(kept[39], 99);
+  // With steps, the answer's entries follow.
+  ASSERT_EQ(Run(common + Path("b.safetensors") + " --steps 3").exit_code, 0);
+  const std::string longer = *ReadFile(Path("b.safetensors"));
+  std::memcpy(&length, longer.data(), sizeof(length));
+  const Json after = *ParseJson(longer.substr(8, length), "header");
+  EXPECT_EQ(after["kept.0.0"]["shape"], Json({43}));
+  EXPECT_EQ(ParseJson(after["__metadata__"]["decoded"].get<std::string>(), "ids")->size(), 3u);
 }
 
 TEST_F(CliTest, RandomWeightsNeedOnlyAConfig) {
