@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every shipped method must keep, whatever it does. The list is the directory of method files:
+// a new method is in the suite as soon as its file exists.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <stdexcept>
+
+#include "conformance/scene.h"
+#include "core/json.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+class Conformance : public ::testing::TestWithParam<std::string> {};
+
+// Whether entries stay as they are: uncoded, at their own positions.
+bool IsPlain(const Method& method, const ModelShape& shape) {
+  const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
+  return plan.ok() && method.store->spec->id == "plain" &&
+         plan->position == PositionPolicy::kOriginal && !plan->raw_keys;
+}
+
+// At full budget a method that stores plainly is the full cache, bit for bit: logits and attention.
+TEST_P(Conformance, FullBudgetIsTheFullCache) {
+  for (const auto& subject : Subjects(GetParam())) {
+    if (!IsPlain(subject->method, subject->shape())) return;
+    EngineRow row = subject->row();
+    if (subject->method.takes_budget) row.budget = {Budget::Kind::kFraction, 1.0};
+    if (!CheckMethod(subject->method, subject->shape(), row.budget, kPromptTokens).ok()) {
+      continue;
+    }
+    if (!subject->method.takes_budget && subject->method.score) continue;
+    if (subject->method.read) continue;  // no budget bounds what is read
+    const Outcomes outcomes = RunRows({row}, {Sample(kPromptTokens, 1)}, {.fidelity_steps = 5});
+    const CellResult& cell = outcomes.at({0, 0}).cell;
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    ASSERT_TRUE(cell.fidelity.has_value());
+    EXPECT_EQ(cell.fidelity->kl_divergence, 0);
+    EXPECT_EQ(cell.fidelity->top1_agreement, 1);
+    for (const double error : cell.fidelity->attention_error) EXPECT_EQ(error, 0);
+    EXPECT_EQ(cell.record.engagement, Engagement::kIdentity);
+  }
+}
+
+// What a method keeps is within its budget, and less than all: it did something.
+TEST_P(Conformance, KeepsWithinItsBudget) {
+  for (const auto& subject : Subjects(GetParam())) {
+    const Outcomes outcomes = RunRows({subject->row()}, {Sample(kPromptTokens, 2)});
+    const CellResult& cell = outcomes.at({0, 0}).cell;
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    const CompressionRecord& record = cell.record;
+    const ModelShape shape = subject->shape();
+    const int64_t per_head =
+        AllowanceFor(subject->method, shape, subject->budget, kPromptTokens).entries;
+    int64_t held = 0;
+    for (const auto& layer : record.entries_after) {
+      for (const int64_t entries : layer) {
+        EXPECT_GE(entries, 0);
+        EXPECT_LE(entries, kPromptTokens);
+        held += entries;
+      }
+    }
+    EXPECT_EQ(std::ssize(record.entries_after), shape.layers);
+    EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
+    const bool has_stages =
+        subject->method.score || subject->method.read || !IsPlain(subject->method, shape);
+    if (has_stages) {
+      EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
+    } else if (!subject->method.prepare) {
+      EXPECT_EQ(record.engagement, Engagement::kIdentity);
+    }
+  }
+}
+
+// A run repeated, a sample after another, and any company give the same bytes.
+TEST_P(Conformance, SameBytesAgainAfterOthersAndInCompany) {
+  const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv");
+  for (const auto& subject : Subjects(GetParam())) {
+    Model& model = subject->model();
+    const EngineSample a = Sample(kPromptTokens, 3), b = Sample(130, 4);
+    const Outcomes alone = RunRows({subject->row()}, {a});
+    ExpectSame(RunRows({subject->row()}, {a}).at({0, 0}), alone.at({0, 0}));
+    const Outcomes aba = RunRows({subject->row()}, {a, b, a}, {.max_pool_rows = 1});
+    ExpectSame(aba.at({0, 0}), alone.at({0, 0}));
+    ExpectSame(aba.at({2, 0}), alone.at({0, 0}));
+    const std::vector<EngineRow> company = {{&full, {}, &model},
+                                            subject->row(),
+                                            {&snapkv, {Budget::Kind::kFraction, 0.4}, &model},
+                                            subject->row()};
+    const Outcomes together = RunRows(company, {b, a}, {.max_pool_rows = 3});
+    ExpectSame(together.at({1, 1}), alone.at({0, 0}));
+    ExpectSame(together.at({1, 3}), alone.at({0, 0}));
+    ExpectSame(together.at({0, 1}), aba.at({1, 0}));
+  }
+}
+
+TEST_P(Conformance, ThreadsChangeNothing) {
+  const auto one = Subjects(GetParam(), kPromptTokens, 1);
+  for (const int threads : {2, 4}) {
+    const auto many = Subjects(GetParam(), kPromptTokens, threads);
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      const std::vector<EngineSample> samples = {Sample(kPromptTokens, 5)};
+      ExpectSame(RunRows({many[i]->row()}, samples).at({0, 0}),
+                 RunRows({one[i]->row()}, samples).at({0, 0}));
+    }
+  }
+}
+
+// Prompts around the window, the pages and the residuals, and of one token.
+TEST_P(Conformance, OddLengths) {
+  std::set<int64_t> lengths = {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+  const int64_t window = LoadShipped(GetParam()).needs().window;
+  for (const int64_t length : {window - 1, window, window + 1}) {
+    if (length > 0) lengths.insert(length);
+  }
+  std::vector<EngineSample> samples;
+  for (const int64_t length : lengths) {
+    samples.push_back(Sample(length, static_cast<uint64_t>(100 + length), 3));
+  }
+  for (const auto& subject : Subjects(GetParam())) {
+    const Outcomes outcomes = RunRows({subject->row()}, samples);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const CellResult& cell = outcomes.at({static_cast<int64_t>(i), 0}).cell;
+      const auto length = std::ssize(samples[i].turns[0].ids);
+      ASSERT_TRUE(cell.status.ok()) << length << ": " << cell.status.error().message;
+      EXPECT_EQ(cell.turns[0].ids.size(), 3u) << length;
+      for (const auto& layer : cell.record.entries_after) {
+        for (const int64_t entries : layer) EXPECT_LE(entries, length);
+      }
+    }
+  }
+}
+
+// A prefill as the engine does it.
+struct Prefilled {
+  CachePools pools;
+  Prompt prompt;
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<PrefillCapture> capture;
+
+  Prefilled(const Subject& subject, const std::vector<int32_t>& ids)
+      : pools(subject.model().ops()), prompt(Prompt::FromTokens(ids)) {
+    Model& model = subject.model();
+    const bool latents = KeepsModelLatents(subject.method, subject.shape());
+    cache = std::make_unique<KvCache>(model.NewCache(prompt.size() + 16, pools, latents));
+    capture = std::make_unique<PrefillCapture>(model.config(), *cache, subject.method.needs(),
+                                               prompt.size(), model.ops());
+    Feed(model, *cache, prompt, capture.get());
+  }
+  PromptState state() const { return {cache.get(), capture.get(), 11}; }
+  int64_t used_bytes() {
+    int64_t bytes = 0;
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      bytes += pools.of(tier).used_bytes();
+    }
+    return bytes;
+  }
+
+  static std::vector<float> Feed(Model& model, KvCache& fed, const Prompt& rows, LayerHook* hook) {
+    const SequenceStep step = {.cache = &fed,
+                               .prompt = &rows,
+                               .begin = fed.tokens(),
+                               .end = rows.size(),
+                               .logits = LogitRows::kLast,
+                               .hook = hook};
+    const Status room = fed.Append(step.end - step.begin);
+    EXPECT_TRUE(room.ok());
+    const Tensor logits = model.Forward({&step, 1});
+    const Tensor last = logits[0];
+    return {last.f32(), last.f32() + last.shape[0]};
+  }
+};
+
+// Declared bytes are what the allocator handed out, to the byte; and they went down.
+TEST_P(Conformance, DeclaredBytesAreAllocated) {
+  for (const auto& subject : Subjects(GetParam())) {
+    Prefilled prefilled(*subject, RandomIds(kPromptTokens, 6));
+    const int64_t full_bytes = prefilled.used_bytes();
+    EXPECT_EQ(prefilled.cache->Bytes().resident(), full_bytes);
+    Compressor compressor(subject->model(), subject->method, subject->budget);
+    const Status status = compressor.Compress(prefilled.state(), nullptr, *prefilled.cache);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    const KvBytes bytes = prefilled.cache->Bytes();
+    // Constants belong to the model; ranges found in the sequence lie beside the pool.
+    const ModelShape shape = subject->shape();
+    const Result<StorePlan> plan = MakePipeline(subject->method).store->Plan(shape, 0);
+    ASSERT_TRUE(plan.ok());
+    const bool has_ranges =
+        plan->keys.kind == KvCodecKind::kCodebook && plan->keys.axis == CodeAxis::kChannel;
+    const int64_t range_bytes =
+        has_ranges ? shape.layers * shape.kv_heads * shape.key_dim * 2 * 4 : 0;
+    EXPECT_EQ(bytes.resident() - bytes.codebooks - bytes.projections - range_bytes,
+              prefilled.used_bytes());
+    const CompressionRecord record = compressor.Record();
+    EXPECT_EQ(record.bytes, bytes);
+    EXPECT_GE(bytes.resident(), bytes.logical());
+    if (subject->method.takes_budget && subject->method.score) {
+      EXPECT_LT(prefilled.used_bytes(), full_bytes);
+    }
+    prefilled.cache.reset();
+    EXPECT_EQ(prefilled.used_bytes(), 0);
+  }
+}
+
+// Lets every head read its kept entries and what came after them.
+class Mask final : public LayerHook {
+ public:
+  Mask(KvCache& cache, const KvCache& evicted, const ModelShape& shape)
+      : cache_(cache), shape_(shape), seen_(cache.tokens()) {
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      for (int64_t head = 0; head < shape.kv_heads; ++head) {
+        kept_.push_back(evicted.Positions(layer, head));
+      }
+    }
+  }
+  void BeforeAttend(int64_t layer, const Tensor&) override {
+    const int64_t words = (cache_.tokens() + 63) / 64;
+    std::vector<int64_t> bits(static_cast<size_t>(shape_.query_heads * words));
+    for (int64_t h = 0; h < shape_.query_heads; ++h) {
+      const auto set = [&](int64_t entry) {
+        bits[static_cast<size_t>(h * words + entry / 64)] |=
+            static_cast<int64_t>(uint64_t{1} << (entry % 64));
+      };
+      const int64_t head = h / shape_.group();
+      for (const int32_t entry : kept_[static_cast<size_t>(layer * shape_.kv_heads + head)]) {
+        set(entry);
+      }
+      for (int64_t entry = seen_; entry < cache_.tokens(); ++entry) set(entry);
+    }
+    cache_.SetRead(layer, Tensor(bits.data(), DType::kI64, {shape_.query_heads, words}));
+  }
+  void AfterAttend(int64_t, const Tensor&, const Tensor&, const Tensor&) override {}
+
+ private:
+  KvCache& cache_;
+  const ModelShape shape_;
+  int64_t seen_;
+  std::vector<std::vector<int32_t>> kept_;  // [layers * kv_heads]
+};
+
+// Entries given up and entries masked give the same logits.
+TEST_P(Conformance, EvictingIsMasking) {
+  for (const auto& subject : Subjects(GetParam())) {
+    const Method& method = subject->method;
+    Model& model = subject->model();
+    const ModelShape shape = subject->shape();
+    // Only what is evicted and nothing else: entries keep their bits, places and weights.
+    if (!method.score || !IsPlain(method, shape)) return;
+    Prefilled prefilled(*subject, RandomIds(kPromptTokens, 7));
+    KvCache evicted = prefilled.cache->Fork();
+    Compressor compressor(model, method, subject->budget);
+    const Status status = compressor.Compress(prefilled.state(), nullptr, evicted);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    const CompressionRecord record = compressor.Record();
+    bool weighted = std::any_of(record.merged.begin(), record.merged.end(),
+                                [](int64_t merged) { return merged > 0; });
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      for (int64_t head = 0; head < shape.kv_heads; ++head) {
+        for (const float w : evicted.LogWeights(layer, head)) weighted |= w != 0;
+      }
+    }
+    if (weighted) return;
+    KvCache masked = prefilled.cache->Fork();
+    Mask mask(masked, evicted, shape);
+    Prompt prompt = prefilled.prompt;
+    for (int32_t step = 0; step < 4; ++step) {
+      const auto at = static_cast<int32_t>(prompt.size());
+      prompt.positions.push_back({.token_id = 17 + 5 * step, .rope_position = {at, at, at}});
+      const std::vector<float> want = Prefilled::Feed(model, masked, prompt, &mask);
+      const std::vector<float> got = Prefilled::Feed(model, evicted, prompt, nullptr);
+      EXPECT_TRUE(AllWithin(got, want, 1e-4)) << "step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Conformance, ::testing::ValuesIn(AllMethods()),
+                         [](const auto& method) {
+                           std::string name = method.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+// A scorer that throws on prompts of one length.
+class Thrower final : public Scorer {
+ public:
+  explicit Thrower(const Params& params) : tokens_(params.Int("tokens")) {}
+  void Score(LayerView& view, Tensor out) const override {
+    if (view.tokens() == tokens_) throw std::runtime_error("a stage that throws");
+    for (int64_t head = 0; head < out.shape[0]; ++head) {
+      view.ops().memory->Copy(Row(out.shape[1]), out[head]);
+    }
+  }
+
+ private:
+  static Tensor Row(int64_t width) {
+    static std::vector<float> row(4096, 1.0f);
+    return View(std::span<const float>(row).first(static_cast<size_t>(width)), {width});
+  }
+  int64_t tokens_;
+};
+
+const StageRegistrar kThrower(StageSpec{
+    .kind = StageKind::kScore,
+    .id = "test_thrower",
+    .version = 1,
+    .paper = "",
+    .summary = "throws on prompts of one length",
+    .departures = {},
+    .bytes = "",
+    .params = {IntParam("tokens", 150, 1, 100000, "the length that throws")},
+    .make = Make<Thrower>()});
+
+// An error is the result of its cell; neighbours and the next sample never notice.
+TEST(ConformanceErrors, StayInTheirCell) {
+  const Json json = {
+      {"id", "thrower"},
+      {"title", "throws"},
+      {"family", "baseline"},
+      {"version", 1},
+      {"stages", {{"score", {{"id", "test_thrower"}}}, {"reduce", {{"id", "top_k"}}}}}};
+  const Result<Method> thrower = ParseMethod(json, "test");
+  ASSERT_TRUE(thrower.ok()) << thrower.error().message;
+  const Method snapkv = LoadShipped("snapkv");
+  const TinyModel tiny = MakeTinyModel("gqa");
+  const Budget half = {Budget::Kind::kFraction, 0.5};
+  const EngineRow good = {&snapkv, half, tiny.model.get()};
+  const EngineRow bad = {&*thrower, half, tiny.model.get()};
+  const std::vector<EngineSample> samples = {Sample(150, 8), Sample(140, 9)};
+  const Outcomes outcomes = RunRows({good, bad, good}, samples);
+  const Outcomes alone = RunRows({good}, samples);
+  EXPECT_FALSE(outcomes.at({0, 1}).cell.status.ok());
+  EXPECT_NE(outcomes.at({0, 1}).cell.status.error().message.find("a stage that throws"),
+            std::string::npos);
+  for (const int64_t sample : {0, 1}) {
+    for (const int64_t row : {0, 2}) {
+      ExpectSame(outcomes.at({sample, row}), alone.at({sample, 0}));
+    }
+  }
+  ExpectSame(outcomes.at({1, 1}), RunRows({bad}, {samples[1]}).at({0, 0}));
+}
+
+TEST(ConformanceList, IsNotEmpty) {
+  const std::vector<std::string> methods = AllMethods();
+  for (const char* id : {"full", "snapkv", "streaming_llm", "random"}) {
+    EXPECT_NE(std::find(methods.begin(), methods.end(), id), methods.end()) << id;
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge

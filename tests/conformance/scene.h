@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the conformance tests share: every shipped method, tiny models of each kind of attention,
+// and cells with a digest of what their caches hold.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/sha256.h"
+#include "methods/method.h"
+#include "runner/engine.h"
+#include "support/tiny_models.h"
+
+namespace kvgauge {
+
+inline const char* const kKinds[] = {"mha", "gqa", "mqa", "mla"};
+inline constexpr int64_t kPromptTokens = 200;
+
+inline std::string MethodsDirectory() { return std::string(KVG_SOURCE_DIR) + "/configs/methods"; }
+
+inline std::vector<std::string> AllMethods() {
+  const Result<std::vector<std::string>> ids = ListMethods(MethodsDirectory());
+  return ids.ok() ? *ids : std::vector<std::string>();
+}
+
+inline Method LoadShipped(const std::string& id) {
+  std::vector<std::string> overrides;
+  // The models have two layers: none can stay whole at half the entries, or be read whole.
+  if (id == "d2o") overrides = {"allocate.whole_first=0", "allocate.whole_last=0"};
+  if (id.ends_with("quest")) overrides = {"read.tokens=64", "read.dense_layers=0"};
+  Result<Method> method = LoadMethod(id, MethodsDirectory(), overrides);
+  if (!method.ok()) {
+    ADD_FAILURE() << method.error().message;
+    std::abort();
+  }
+  return std::move(method).value();
+}
+
+// A budget under which the method has to give up something.
+inline Budget HalfBudget(const Method& method) {
+  return method.takes_budget ? Budget{Budget::Kind::kFraction, 0.5} : Budget{};
+}
+
+// A method on a model; null with the reason where it cannot work.
+struct Subject {
+  TinyModel tiny;
+  Method method;
+  Budget budget;
+
+  Model& model() const { return *tiny.model; }
+  ModelShape shape() const { return tiny.model->shape(); }
+  EngineRow row() const { return {&method, budget, tiny.model.get()}; }
+};
+
+// On every kind of model on which the method is legal with a prompt of that length; a refusal must
+// say why. Methods that prepare weights run on the weights as they are prepared.
+inline std::vector<std::unique_ptr<Subject>> Subjects(const std::string& id,
+                                                      int64_t prompt_tokens = kPromptTokens,
+                                                      int threads = 1) {
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const char* kind : kKinds) {
+    auto subject = std::make_unique<Subject>();
+    subject->method = LoadShipped(id);
+    subject->budget = HalfBudget(subject->method);
+    const ModelShape shape = TinyShape(kind);
+    const Status legal = CheckMethod(subject->method, shape, subject->budget, prompt_tokens);
+    if (legal.ok()) {
+      const Pipeline pipeline = MakePipeline(subject->method);
+      ModelOptions options;
+      options.prepare = pipeline.prepare.get();
+      options.mla_latent = KeepsModelLatents(subject->method, shape);
+      subject->tiny = MakeTinyModel(kind, threads, options);
+      subjects.push_back(std::move(subject));
+    } else {
+      EXPECT_GT(legal.error().message.size(), 20u) << kind << ": a refusal without a reason";
+    }
+  }
+  EXPECT_FALSE(subjects.empty()) << id << " is legal on no model";
+  return subjects;
+}
+
+inline EngineSample Sample(int64_t prompt, uint64_t seed, int64_t new_tokens = 5) {
+  EngineSample sample;
+  sample.id = StrCat("sample ", seed);
+  sample.turns.push_back({.ids = RandomIds(prompt, seed), .max_new_tokens = new_tokens});
+  return sample;
+}
+
+// Everything a cache holds, as attention sees it.
+inline std::string Digest(const KvCache& cache) {
+  Sha256 hash;
+  std::vector<float> rows;
+  for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+      const std::vector<int32_t> positions = cache.Positions(layer, head);
+      const std::vector<float> weights = cache.LogWeights(layer, head);
+      hash.Update(positions.data(), positions.size() * sizeof(int32_t));
+      hash.Update(weights.data(), weights.size() * sizeof(float));
+      const auto length = static_cast<int64_t>(positions.size());
+      for (const bool keys : {true, false}) {
+        const int64_t dim = keys ? cache.format().key_dim : cache.format().value_dim;
+        rows.assign(static_cast<size_t>(length * dim), 0.0f);
+        if (length == 0) continue;
+        if (keys) {
+          cache.ReadKeys(layer, head, 0, View(rows, {length, dim}));
+        } else {
+          cache.ReadValues(layer, head, 0, View(rows, {length, dim}));
+        }
+        hash.Update(rows.data(), rows.size() * sizeof(float));
+      }
+    }
+  }
+  return hash.Finish();
+}
+
+struct Outcome {
+  CellResult cell;
+  std::string digest;  // of the cache when the cell ended
+};
+using Outcomes = std::map<std::pair<int64_t, int64_t>, Outcome>;  // by (sample, row)
+
+inline Outcomes RunRows(const std::vector<EngineRow>& rows,
+                        const std::vector<EngineSample>& samples, EngineOptions options = {}) {
+  Outcomes outcomes;
+  options.inspect = [&](const CellResult& cell, const KvCache& cache) {
+    outcomes[{cell.sample, cell.row}].digest = Digest(cache);
+  };
+  Engine engine(rows, options);
+  const Status status = engine.Run(samples, [&](CellResult cell) -> Status {
+    const std::pair<int64_t, int64_t> at(cell.sample, cell.row);
+    outcomes[at].cell = std::move(cell);
+    return {};
+  });
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  return outcomes;
+}
+
+inline void ExpectSame(const Outcome& got, const Outcome& want) {
+  ASSERT_TRUE(got.cell.status.ok()) << got.cell.status.error().message;
+  ASSERT_TRUE(want.cell.status.ok()) << want.cell.status.error().message;
+  for (size_t turn = 0; turn < want.cell.turns.size(); ++turn) {
+    EXPECT_EQ(got.cell.turns[turn].ids, want.cell.turns[turn].ids);
+  }
+  EXPECT_EQ(got.digest, want.digest);
+  EXPECT_EQ(got.cell.record.entries_after, want.cell.record.entries_after);
+  EXPECT_EQ(got.cell.record.bytes, want.cell.record.bytes);
+  EXPECT_EQ(got.cell.record.reads_per_step, want.cell.record.reads_per_step);
+}
+
+}  // namespace kvgauge
