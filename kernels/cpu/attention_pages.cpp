@@ -24,6 +24,17 @@ float Decode(DType dtype, const void* base, int64_t index) {
   return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
 }
 
+// From this many entries of a page on, the page is widened whole.
+constexpr int kWholePage = 8;
+
+// A panel [steps][width] as f32: itself, or widened into `strip`.
+const float* Widened(const AttentionKernels& kernels, DType dtype, const void* panel, int steps,
+                     int width, float* strip) {
+  if (dtype == DType::kF32) return static_cast<const float*>(panel);
+  kernels.expand[static_cast<int>(dtype)](panel, steps, width, strip);
+  return strip;
+}
+
 // The strip [entries][64] of rounded keys becomes columns of the panel. T is one element, or a
 // bf16 pair.
 template <class T>
@@ -91,24 +102,83 @@ void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, cons
   }
 }
 
-void ReadKeys(const PageLayout& layout, const void* page, int begin, int end, float* keys,
-              int64_t stride) {
-  for (int e = begin; e < end; ++e) {
-    for (int d = 0; d < layout.key_dim; ++d) {
-      keys[(e - begin) * stride + d] = Decode(layout.dtype, page, KeyIndex(layout.dtype, e, d));
+void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+              int begin, int end, float* keys, int64_t stride) {
+  if (end - begin < kWholePage) {
+    for (int e = begin; e < end; ++e) {
+      for (int d = 0; d < layout.key_dim; ++d) {
+        keys[(e - begin) * stride + d] = Decode(layout.dtype, page, KeyIndex(layout.dtype, e, d));
+      }
+    }
+    return;
+  }
+  alignas(64) float strip[kStrip * kPanelWidth];
+  for (int dim = 0; dim < layout.key_dim; dim += kStrip) {
+    const int steps = std::min(kStrip, layout.key_steps - dim);
+    const int dims = std::min(kStrip, layout.key_dim - dim);
+    const char* panel =
+        static_cast<const char*>(page) + int64_t{dim} * kPanelWidth * layout.element_bytes;
+    const float* wide = Widened(kernels, layout.dtype, panel, steps, kPanelWidth, strip);
+    for (int e = begin; e < end; ++e) {
+      float* row = keys + (e - begin) * stride + dim;
+      for (int d = 0; d < dims; ++d) row[d] = wide[d * kPanelWidth + e];
     }
   }
 }
 
-void ReadValues(const PageLayout& layout, const void* page, int begin, int end, float* values,
-                int64_t stride) {
-  for (int e = begin; e < end; ++e) {
-    for (int d = 0; d < layout.value_dim; ++d) {
-      const int g = d / kPanelWidth;
-      const int64_t index = ValueIndex(layout.dtype, e, d % kPanelWidth, layout.PanelDims(g));
-      values[(e - begin) * stride + d] =
-          Decode(layout.dtype, static_cast<const char*>(page) + layout.PanelOffset(g), index);
+void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+                int begin, int end, float* values, int64_t stride) {
+  alignas(64) float strip[kKvPageEntries * kPanelWidth];
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    const int width = layout.PanelDims(g), dim = g * kPanelWidth;
+    const int dims = std::min(width, layout.value_dim - dim);
+    const char* panel = static_cast<const char*>(page) + layout.PanelOffset(g);
+    if (end - begin < kWholePage) {
+      for (int e = begin; e < end; ++e) {
+        for (int d = 0; d < dims; ++d) {
+          values[(e - begin) * stride + dim + d] =
+              Decode(layout.dtype, panel, ValueIndex(layout.dtype, e, d, width));
+        }
+      }
+      continue;
     }
+    const float* wide =
+        Widened(kernels, layout.dtype, panel, static_cast<int>(kKvPageEntries), width, strip);
+    for (int e = begin; e < end; ++e) {
+      std::copy_n(wide + e * width, dims, values + (e - begin) * stride + dim);
+    }
+  }
+}
+
+void CopyKey(const PageLayout& layout, const void* source, int from, void* target, int to) {
+  // A bf16 pair of dims moves as one 32-bit number.
+  const int steps = layout.dtype == DType::kBF16 ? layout.key_steps / 2 : layout.key_steps;
+  const auto copy = [&](auto unit) {
+    using Unit = decltype(unit);
+    const Unit* in = static_cast<const Unit*>(source) + from;
+    Unit* out = static_cast<Unit*>(target) + to;
+    for (int s = 0; s < steps; ++s) out[s * kPanelWidth] = in[s * kPanelWidth];
+  };
+  if (layout.dtype == DType::kF16) {
+    copy(uint16_t{});
+  } else {
+    copy(uint32_t{});
+  }
+}
+
+void CopyValue(const PageLayout& layout, const void* source, int from, void* target, int to) {
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    const int width = layout.PanelDims(g);
+    const char* in = static_cast<const char*>(source) + layout.PanelOffset(g);
+    char* out = static_cast<char*>(target) + layout.PanelOffset(g);
+    if (layout.dtype != DType::kBF16) {
+      const int bytes = width * layout.element_bytes;
+      std::memcpy(out + to * bytes, in + from * bytes, static_cast<size_t>(bytes));
+      continue;
+    }
+    const auto* in_pairs = reinterpret_cast<const uint16_t*>(in) + from / 2 * width * 2 + from % 2;
+    auto* out_pairs = reinterpret_cast<uint16_t*>(out) + to / 2 * width * 2 + to % 2;
+    for (int d = 0; d < width; ++d) out_pairs[2 * d] = in_pairs[2 * d];
   }
 }
 

@@ -44,9 +44,13 @@ void WriteKeys(const AttentionKernels& kernels, const PageLayout& layout, const 
                int64_t stride, int begin, int end, void* page);
 void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, const float* values,
                  int64_t stride, int begin, int end, void* page);
-void ReadKeys(const PageLayout& layout, const void* page, int begin, int end, float* keys,
-              int64_t stride);
-void ReadValues(const PageLayout& layout, const void* page, int begin, int end, float* values,
-                int64_t stride);
+void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+              int begin, int end, float* keys, int64_t stride);
+void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+                int begin, int end, float* values, int64_t stride);
+
+// Entry `from` of one page becomes entry `to` of another.
+void CopyKey(const PageLayout& layout, const void* source, int from, void* target, int to);
+void CopyValue(const PageLayout& layout, const void* source, int from, void* target, int to);
 
 }  // namespace kvgauge

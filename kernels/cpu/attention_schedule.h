@@ -229,6 +229,8 @@ class CpuAttention final : public AttentionOps {
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                  std::span<const KvTarget> heads) override;
+  void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                const KvTarget& to) override;
   void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
                 Tensor values) override;
   void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,

@@ -61,24 +61,50 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
   }
 }
 
+void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                            const KvTarget& to) {
+  const PageLayout layout(format);
+  const int64_t n = index.shape[0], first_page = to.first_entry / kEntries;
+  const int64_t pages = (to.first_entry + n - 1) / kEntries + 1 - first_page;
+  const int workers = n * (format.key_dim + format.value_dim) < kParallelWrites ? 1 : threads_;
+#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
+  for (int64_t p = first_page; p < first_page + pages; ++p) {
+    const int64_t begin = std::max(to.first_entry, p * kEntries);
+    const int64_t end = std::min(to.first_entry + n, (p + 1) * kEntries);
+    for (int64_t entry = begin; entry < end; ++entry) {
+      const int32_t source = index.i32()[entry - to.first_entry];
+      const int slot = static_cast<int>(source % kEntries);
+      const int target = static_cast<int>(entry % kEntries);
+      if (to.key_pages != nullptr) {
+        CopyKey(layout, from.key_pages[source / kEntries], slot, to.key_pages[p], target);
+      }
+      if (to.value_pages != nullptr) {
+        CopyValue(layout, from.value_pages[source / kEntries], slot, to.value_pages[p], target);
+      }
+    }
+  }
+}
+
 void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                             Tensor keys, Tensor values) {
   const PageLayout layout(format);
-  const int64_t end_entry = first_entry + (keys.empty() ? values : keys).shape[0];
-  for (int64_t from = first_entry; from < end_entry;) {
-    const int64_t p = from / kEntries, to = std::min(end_entry, (p + 1) * kEntries);
+  const int64_t n = (keys.empty() ? values : keys).shape[0], first_page = first_entry / kEntries;
+  const int64_t end_page = (first_entry + n - 1) / kEntries + 1;
+  const int workers = n * (format.key_dim + format.value_dim) < kParallelWrites ? 1 : threads_;
+#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
+  for (int64_t p = first_page; p < end_page; ++p) {
+    const int64_t from = std::max(first_entry, p * kEntries);
+    const int64_t to = std::min(first_entry + n, (p + 1) * kEntries), row = from - first_entry;
     const int begin = static_cast<int>(from - p * kEntries);
     const int end = static_cast<int>(to - p * kEntries);
-    const int64_t row = from - first_entry;
     if (!keys.empty()) {
-      ReadKeys(layout, segment.key_pages[p], begin, end, keys.f32() + row * keys.stride[0],
-               keys.stride[0]);
+      ReadKeys(kernels_, layout, segment.key_pages[p], begin, end,
+               keys.f32() + row * keys.stride[0], keys.stride[0]);
     }
     if (!values.empty()) {
-      ReadValues(layout, segment.value_pages[p], begin, end, values.f32() + row * values.stride[0],
-                 values.stride[0]);
+      ReadValues(kernels_, layout, segment.value_pages[p], begin, end,
+                 values.f32() + row * values.stride[0], values.stride[0]);
     }
-    from = to;
   }
 }
 

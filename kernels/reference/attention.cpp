@@ -3,6 +3,7 @@
 // double. Pages hold plain rows.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -222,6 +223,22 @@ class ReferenceAttention final : public AttentionOps {
         }
       }
     }
+  }
+
+  void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                const KvTarget& to) override {
+    const auto copy = [&](void* const* source, void* const* target, int64_t dim) {
+      if (target == nullptr) return;
+      const int64_t bytes = dim * SizeOf(format.dtype);
+      for (int64_t i = 0; i < index.shape[0]; ++i) {
+        const int64_t in = index.i32()[i], out = to.first_entry + i;
+        std::memcpy(static_cast<char*>(target[out / kKvPageEntries]) + out % kKvPageEntries * bytes,
+                    static_cast<char*>(source[in / kKvPageEntries]) + in % kKvPageEntries * bytes,
+                    static_cast<size_t>(bytes));
+      }
+    };
+    copy(from.key_pages, to.key_pages, format.key_dim);
+    copy(from.value_pages, to.value_pages, format.value_dim);
   }
 
   void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,

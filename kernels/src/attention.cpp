@@ -133,6 +133,20 @@ void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int6
   if (n > 0) DoReadKv(format, segment, first_entry, keys, values);
 }
 
+void AttentionOps::CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                          const KvTarget& to) {
+  CheckFormat(format);
+  KVG_CHECK(index.dtype == DType::kI32 && index.rank == 1 && index.IsContiguous(),
+            "index must be i32 [n]");
+  KVG_CHECK(to.first_entry >= 0, "negative entry");
+  if (index.device == Device::kHost) {
+    for (int64_t i = 0; i < index.shape[0]; ++i) {
+      KVG_CHECK(index.i32()[i] >= 0 && index.i32()[i] < from.length, "entries outside the segment");
+    }
+  }
+  if (index.shape[0] > 0) DoCopyKv(format, from, index, to);
+}
+
 void AttentionOps::Attend(const AttentionShape& shape, std::span<const AttentionItem> items,
                           const Tensor& q, Tensor out, const AttentionCapture& capture) {
   CheckShape(shape);

@@ -11,6 +11,8 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+# Under a sanitizer more optimisation costs more time to compile than it saves in tests.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1")
 
 find_program(KVG_CCACHE ccache)
 if(KVG_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -165,6 +165,11 @@ class AttentionOps {
   // value_dim], as stored; either may be empty.
   void ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
               Tensor values);
+  // Copies float entries of one head bit for bit: entry index[i] of `from` becomes entry
+  // to.first_entry + i. index: [n] i32 in range. A side without pages in `to` is left alone; the
+  // pages of both differ.
+  void CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+              const KvTarget& to);
 
   // q: [total rows, query_heads, key_dim] f32 (rounded to format.dtype before use); out: [total
   // rows, query_heads, value_dim] f32. Both may be strided over rows. Every item's heads hold at
@@ -194,6 +199,8 @@ class AttentionOps {
                          std::span<const KvTarget> heads) = 0;
   virtual void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                         Tensor keys, Tensor values) = 0;
+  virtual void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                        const KvTarget& to) = 0;
   virtual void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                         const Tensor& q, Tensor out, const AttentionCapture& capture) = 0;
   virtual void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,

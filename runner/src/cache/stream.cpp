@@ -181,16 +181,30 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
     KVG_TRY(fresh.Extend(rows, coded));
     return fresh;
   }
+  std::vector<int32_t> from(kept.begin() + same, kept.end());
+  const Buffer index_memory = ops_->memory->Allocate(moved * 4);
+  const Tensor index = index_memory.As(DType::kI32, {moved});
+  if (coded <= same && from.front() >= coded_) {  // floats stay floats
+    KVG_TRY(fresh.Grow(moved));
+    ops_->memory->Copy(View(from, {moved}), index);
+    const bool keys = spec_.side == KvSide::kKeys;
+    KvSegment segment;
+    segment.length = length_;
+    (keys ? segment.key_pages : segment.value_pages) = pages_.data();
+    ops_->attention->CopyKv(Format(), segment, index,
+                            {.key_pages = keys ? fresh.pages_.data() : nullptr,
+                             .value_pages = keys ? nullptr : fresh.pages_.data(),
+                             .first_entry = same});
+    fresh.Count(moved);
+    return fresh;
+  }
   const int64_t before_rows = length_ - same;
   const Buffer memory = ops_->memory->Allocate((before_rows + moved) * spec_.dim * 4);
   const Tensor both = memory.As(DType::kF32, {before_rows + moved, spec_.dim});
   const Tensor before = both.Slice(0, before_rows);
   const Tensor after = both.Slice(before_rows, before_rows + moved);
   Read(same, before);
-  std::vector<int32_t> from(kept.begin() + same, kept.end());
-  for (int32_t& index : from) index -= static_cast<int32_t>(same);
-  const Buffer index_memory = ops_->memory->Allocate(moved * 4);
-  const Tensor index = index_memory.As(DType::kI32, {moved});
+  for (int32_t& entry : from) entry -= static_cast<int32_t>(same);
   ops_->memory->Copy(View(from, {moved}), index);
   ops_->select->Gather(before, index, after);
   KVG_TRY(fresh.Extend(after, coded));
