@@ -16,7 +16,10 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1")
 
 find_program(KVG_CCACHE ccache)
 if(KVG_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVG_CCACHE})
+  # What ccache asks for before it trusts precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${KVG_CCACHE})
 endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
@@ -25,7 +28,7 @@ add_library(kvgauge_flags INTERFACE)
 # No contraction: a row must get the same bits in a vector body and in its scalar tail.
 # Kernels that want fused multiply-adds write them.
 target_compile_options(kvgauge_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
-                       -Woverloaded-virtual -ffp-contract=off -fno-math-errno)
+                       -Woverloaded-virtual -ffp-contract=off -fno-math-errno ${OpenMP_CXX_FLAGS})
 # gcc 12 sees impossible overlaps inside std::string (its bug 105651).
 target_compile_options(kvgauge_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 # Brace elision in tables of character arrays is meant.
@@ -38,6 +41,33 @@ if(KVG_SANITIZE)
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(kvgauge_flags INTERFACE -fsanitize=${KVG_SANITIZE})
 endif()
+
+# Most of the time to compile a file goes into the same few headers, so they are compiled once. That
+# does not excuse a file from including what it uses: KVG_PCH=OFF builds without.
+option(KVG_PCH "Precompile the standard and JSON headers" ON)
+if(KVG_PCH)
+  find_package(nlohmann_json 3.11 REQUIRED)
+  set(kvg_pch_headers <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional>
+      <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>
+      <nlohmann/json.hpp>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(kvgauge_flags INTERFACE -fpch-preprocess)
+  else()
+    target_compile_options(kvgauge_flags INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+  # Owners of the compiled headers; a target reuses those of an owner with the same flags.
+  function(kvg_pch_owner name)
+    add_library(${name} OBJECT ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/pch.cpp)
+    target_link_libraries(${name} PRIVATE kvgauge_flags nlohmann_json::nlohmann_json ${ARGN})
+  endfunction()
+  kvg_pch_owner(kvgauge_pch)
+  target_precompile_headers(kvgauge_pch PRIVATE ${kvg_pch_headers})
+endif()
+function(kvg_use_pch target owner)
+  if(KVG_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+endfunction()
 
 # kvg_room(<name> [SOURCES ...] [PUBLIC targets ...] [PRIVATE targets ...])
 function(kvg_room name)

@@ -15,7 +15,7 @@ std::string Shown(const Json* value) {
   if (value == nullptr) return "absent";
   // Long values would bury the message.
   const std::string text = CanonicalJson(*value);
-  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+  return text.size() <= 80 ? text : StrCat(text.substr(0, 77), "...");
 }
 
 std::string Range(int64_t least, int64_t most) {
