@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Argument parsing. The only file that sees CLI11, which is slow to compile.
+// Argument parsing. Beside cli_results.cpp the only file that sees CLI11, which is slow to compile.
 #include "harness/cli.h"
 
 #include <CLI/CLI.hpp>
 #include <functional>
 
 #include "core/log.h"
+#include "src/cli_results.h"
 #include "src/commands.h"
 #include "src/score.h"
 #include "src/tasks.h"
@@ -328,6 +329,8 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddDatasets(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
+  int exit_code = kExitOk;
+  AddResultCommands(app, actions, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -337,7 +340,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
     const Status status = action();
-    if (status.ok()) return kExitOk;
+    if (status.ok()) return exit_code;
     Log(LogLevel::kError, status.error().message);
     return ExitCodeOf(status.error());
   }

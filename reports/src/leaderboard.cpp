@@ -91,6 +91,7 @@ LeaderboardLine Describe(const DraftLine& draft) {
   MergeBytes(draft, line.bytes);
   line.kl_divergence = MergeTally(draft, &TaskLine::kl_divergence);
   line.top1_agreement = MergeTally(draft, &TaskLine::top1_agreement);
+  line.read_share = MergeTally(draft, &TaskLine::read_share);
   return line;
 }
 
@@ -191,6 +192,12 @@ double PairedP(const Draft& draft, const DraftLine& line, const MeanColumn& diff
   return SignFlipTest(terms, numbers);
 }
 
+// Scores from 0 to 1 have means from 0 to 1.
+void Clamp(Interval& interval, double low, double high) {
+  if (std::isinf(interval.low) || std::isinf(interval.high)) return;
+  interval = {std::max(interval.low, low), std::min(interval.high, high)};
+}
+
 void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
   LeaderboardTable& table = draft.table;
   const double reach = AllBetweenZeroAndOne(draft) ? 1.0 : 0.0;
@@ -219,13 +226,17 @@ void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
                                                                     .reach = reach});
   for (size_t i = 0; i < table.lines.size(); ++i) {
     LeaderboardLine& line = table.lines[i];
-    if (score_of[i] != kNoLine) line.score = results[score_of[i]].estimate;
+    if (score_of[i] != kNoLine) {
+      line.score = results[score_of[i]].estimate;
+      if (reach > 0) Clamp(line.score.interval, 0, 1);
+    }
     if (delta_of[i] == kNoLine) continue;
     const ColumnResult& result = results[delta_of[i]];
     Evidence& e = line.versus_full.emplace();
     e.value = result.estimate.value;
     e.interval = result.estimate.interval;
     e.equivalence = result.equivalence;
+    if (reach > 0) Clamp(e.interval, -1, 1);
     e.detectable = MinimumDetectableEffect(result.estimate, reach, options.alpha);
     e.samples = result.estimate.samples;
     e.clusters = result.estimate.clusters;
