@@ -11,31 +11,15 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
-#include "runner/tokenizer.h"
 #include "src/model_flags.h"
 #include "src/print.h"
+#include "src/tokenizer_codec.h"
 
 namespace kvgauge {
 namespace {
 
 // A text longer than this is shown by its ends; JSON output has all of it.
 constexpr size_t kShownBytes = 1200;
-
-// Data sets see a tokenizer through this: what stands in a document is never a control token.
-class TokenizerCodec final : public TextCodec {
- public:
-  explicit TokenizerCodec(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  Result<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const override {
-    return tokenizer_.Encode(text, {.add_special = add_special, .parse_special = false});
-  }
-  std::string Decode(std::span<const int32_t> ids, bool skip_special) const override {
-    return tokenizer_.Decode(ids, skip_special);
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-};
 
 Result<std::string> TaskDirectory(const std::string& given) {
   if (!given.empty()) return given;
