@@ -240,6 +240,15 @@ Result<Task> ParseTask(Json json, const std::string& path) {
   return task;
 }
 
+Result<Task> WithSourceParams(const Task& task, const Json& values) {
+  Json json = *task.json;
+  for (const auto& [name, value] : values.items()) json["source"][name] = value;
+  Task changed = task;
+  changed.json = std::make_shared<const Json>(std::move(json));
+  KVG_TRY(ReadSource((*changed.json)["source"], changed));
+  return changed;
+}
+
 Result<std::vector<Task>> ReadTasks(const std::string& directory) {
   namespace fs = std::filesystem;
   std::error_code error;

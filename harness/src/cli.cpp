@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "src/commands.h"
+#include "src/data_command.h"
 #include "src/run_command.h"
 #include "src/score.h"
 #include "src/tasks.h"
@@ -228,6 +229,42 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   actions.emplace_back(command, [score] { return RunScore(*score); });
 }
 
+void AddData(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  CLI::App* data = app.add_subcommand("data", "Texts with questions and answers");
+  data->require_subcommand(1);
+  auto options = std::make_shared<DataGenerateOptions>();
+  CLI::App* command = data->add_subcommand(
+      "generate", "Write texts of closed-English tasks as JSON lines, to train on or to look at");
+  command
+      ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
+      ->required();
+  command->add_option("--split", options->split, "train or eval; they share no thing and no seed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"train", "eval"}));
+  command->add_option("--lengths", options->lengths,
+                      "tokens of a text, e.g. 128,256, in turn; default: the task's");
+  command->add_option("--model", options->model,
+                      "directory with a tokenizer; without one words, digits and signs count");
+  command->add_option("--questions", options->questions, "most of a text; 0: drawn for each")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--texts", options->texts, "end after so many; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "end after so many tokens; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--first", options->first, "index of the first text")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "of the texts")->capture_default_str();
+  command->add_option("--out", options->out, "file to write; -: standard output")
+      ->capture_default_str();
+  command->add_option("--tasks", options->task_directory,
+                      "directory of task files; default: shipped");
+  actions.emplace_back(command, [options] { return RunDataGenerate(*options); });
+}
+
 void AddMethods(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   auto options = std::make_shared<MethodsOptions>();
   CLI::App* command =
@@ -391,6 +428,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddLogits(app, actions);
   AddMethods(app, actions);
   AddDatasets(app, actions);
+  AddData(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
   try {

@@ -11,7 +11,6 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
-#include "runner/tokenizer.h"
 #include "src/model_flags.h"
 #include "src/print.h"
 #include "src/tokenizer_codec.h"

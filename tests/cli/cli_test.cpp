@@ -76,13 +76,57 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 TEST_F(CliTest, HelpTexts) {
   for (const char* command :
        {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
-        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "plan", "run"}) {
+        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "data",
+        "data generate", "plan", "run"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
     for (char& c : name) c = c == ' ' ? '_' : c;
     ExpectApproved(name, outcome.out);
   }
+}
+
+TEST_F(CliTest, DataGenerateWritesTheSameTextsEachTime) {
+  const std::string root = KVG_TEST_DATA "/../configs/tasks/reference/";
+  const std::string common = StrCat("data generate --task '", root, "pairs.json' --task '", root,
+                                    "tracing.json' --lengths 128,256 --seed 3 --model '",
+                                    Model("../../../models/ref-gqa"), "' ");
+  const Outcome all = Run(common + "--texts 8");
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_EQ(all.out, Run(common + "--texts 8").out);
+  EXPECT_NE(all.out, Run(common + "--texts 8 --split eval").out);
+  // The tail alone is the tail.
+  const Outcome tail = Run(common + "--texts 3 --first 5");
+  ASSERT_EQ(tail.exit_code, 0) << tail.err;
+  ASSERT_LT(tail.out.size(), all.out.size());
+  EXPECT_TRUE(all.out.ends_with(tail.out));
+  int texts = 0;
+  for (const std::string& line : Split(all.out, '\n')) {
+    if (line.empty()) continue;
+    const Json text = *ParseJson(line, "text");
+    EXPECT_EQ(text["task"], texts++ % 2 == 0 ? "reference/pairs" : "reference/tracing");
+    const auto ids = text["ids"].get<std::vector<int>>();
+    ASSERT_EQ(text["answers"].size(), text["id_answers"].size());
+    EXPECT_LE(ids.size() + 1 + text["answers"].size(), 256u);
+    // The bytes and the ids of an answer are the same text.
+    for (size_t i = 0; i < text["answers"].size(); ++i) {
+      const auto begin = text["answers"][i][0].get<size_t>();
+      const auto end = text["answers"][i][1].get<size_t>();
+      const std::string answer = text["text"].get<std::string>().substr(begin, end - begin);
+      const auto from = text["id_answers"][i][0].get<std::ptrdiff_t>();
+      const auto to = text["id_answers"][i][1].get<std::ptrdiff_t>();
+      const Json some = std::vector<int>(ids.begin() + from, ids.begin() + to);
+      const Outcome words = Run(StrCat("detokenize '", Model("../../../models/ref-gqa"),
+                                       "' --json --ids-file '", Write("ids", some.dump()), "'"));
+      ASSERT_EQ(words.exit_code, 0) << words.err;
+      EXPECT_EQ(Trim((*ParseJson(words.out, "text"))["text"].get<std::string>()), Trim(answer));
+    }
+  }
+  EXPECT_EQ(texts, 8);
+  const Outcome other = Run("data generate --texts 1 --task '" + root + "../gsm8k_cot.json'");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("closed_english"));
+  EXPECT_THAT(Run(common + "--out x.jsonl").err, HasSubstr("--texts or --tokens"));
 }
 
 TEST_F(CliTest, UsageErrorsExitWithTwo) {

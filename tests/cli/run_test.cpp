@@ -373,7 +373,10 @@ TEST_F(RunTest, ASecondCtrlCLeavesAtOnce) {
   text.replace(text.find("\"max_new_tokens\": 6"), 19, "\"max_new_tokens\": 3000");
   Write("mine.json", text);
   const pid_t child = Start({"run", Path("mine.json"), "--db", Path("r.db"), "--limit", "2"});
-  const auto started = [&] { return ReadFile(Path("err"))->find("[1/") != std::string::npos; };
+  const auto started = [&] {
+    const Result<std::string> said = ReadFile(Path("err"));
+    return said.ok() && said->find("[1/") != std::string::npos;
+  };
   while (!started()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   kill(child, SIGINT);
