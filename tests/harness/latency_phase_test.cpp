@@ -67,7 +67,7 @@ class LatencyTest : public ::testing::Test {
 
 TEST_F(LatencyTest, AnswersAreThoseOfTheEngine) {
   Add("h2o", "25%");
-  Add("d2o", "25%");
+  Add("tova", "25%");
   Add("snapkv_kivi", "25%");
   for (const LatencyLine& line : lines_) {
     SCOPED_TRACE(line.name);
