@@ -268,6 +268,41 @@ void AddBenchLockstep(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>
   actions.emplace_back(command, [options] { return RunBenchLockstep(*options); });
 }
 
+void AddBenchLatency(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<BenchLatencyOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time and memory of methods, each alone and beside the full cache");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids, beside the full cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command->add_option("--contexts", options->contexts, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--decode-steps", options->decode_steps, "tokens after the first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of every row at every length")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "redo, then leave out what ran beside other programs with more than this share "
+                   "of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--pin", options->pin_threads, "bind every thread to a processor of its own");
+  command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchLatency(*options); });
+}
+
 void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
   bench->require_subcommand(1);
@@ -304,6 +339,7 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddJsonFlag(*command, options->json);
   actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, actions);
+  AddBenchLatency(*bench, actions);
 }
 
 int ExitCodeOf(const Error& error) {

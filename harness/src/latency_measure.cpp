@@ -176,8 +176,8 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<in
   row.compact_s = seconds.compact;
   row.quantise_s = seconds.quantise;
   row.attend_s = seconds.attend;
-  row.other_s = std::max(0.0, wall_s - (row.prefill_s + row.score_s + row.select_s +
-                                        row.compact_s + row.quantise_s + row.attend_s));
+  row.other_s = std::max(0.0, wall_s - (row.prefill_s + row.score_s + row.select_s + row.compact_s +
+                                        row.quantise_s + row.attend_s));
   if (!steps_s.empty()) {
     std::sort(steps_s.begin(), steps_s.end());
     row.tpot_p50_s = Percentile(steps_s, 0.5);

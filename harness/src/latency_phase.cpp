@@ -209,9 +209,8 @@ class Phase {
     std::optional<LatencyRow> best;
     for (int64_t attempt = 0; attempt <= options_.most_retries; ++attempt) {
       if (pins_) pins_->Pin();
-      KVG_ASSIGN(
-          const LatencyMeasurement measured,
-          MeasureAlone(lines_[line], prompt, options_.decode_steps, processors_));
+      KVG_ASSIGN(const LatencyMeasurement measured,
+                 MeasureAlone(lines_[line], prompt, options_.decode_steps, processors_));
       if (!best || measured.row.others_share < best->others_share) best = measured.row;
       if (best->others_share <= options_.max_others_share) return *best;
     }
@@ -307,9 +306,7 @@ Result<LatencyOutcome> RecordLatency(const std::vector<LatencyLine>& lines,
   }
   return MeasureLatency(
       lines, prompt, options, hooks,
-      [&](size_t line, int64_t context) -> Result<LatencyRecorded> {
-        return there[line][context];
-      },
+      [&](size_t line, int64_t context) -> Result<LatencyRecorded> { return there[line][context]; },
       [&](const LatencyRound& round) -> Status {
         for (size_t i = 0; i < round.lines.size(); ++i) {
           KVG_TRY(store.WriteLatency(lines[round.lines[i]].cell, run, {&round.rows[i], 1}));

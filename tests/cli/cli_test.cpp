@@ -76,7 +76,7 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 TEST_F(CliTest, HelpTexts) {
   for (const char* command :
        {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
-        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep"}) {
+        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "bench latency"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -355,6 +355,35 @@ TEST_F(CliTest, ProbeWritesWhatIsHeld) {
   const Json after = *ParseJson(longer.substr(8, length), "header");
   EXPECT_EQ(after["kept.0.0"]["shape"], Json({43}));
   EXPECT_EQ(ParseJson(after["__metadata__"]["decoded"].get<std::string>(), "ids")->size(), 3u);
+}
+
+TEST_F(CliTest, BenchLatencyComparesWithTheFullCache) {
+  const std::string command =
+      StrCat("bench latency ", KVG_SOURCE_DIR,
+             "/models/ref-gqa/config.json --weights random:1 --methods snapkv,kivi_4bit "
+             "--budgets 20%,40% --contexts 256 --decode-steps 4 --repetitions 2 --max-others 1 ");
+  const Outcome table = Run(command);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("x full"));
+  EXPECT_THAT(table.out, HasSubstr("quantise"));
+  EXPECT_THAT(table.err, HasSubstr("(8 of 8)"));
+
+  const Outcome outcome = Run(command + "--pin --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_TRUE(json["settings"]["pin_threads"].get<bool>());
+  EXPECT_GT(json["machine"]["processors"], 0);
+  ASSERT_EQ(json["cells"].size(), 4u);
+  for (const Json& cell : json["cells"]) {
+    EXPECT_EQ(cell["repetitions"].size(), 2u);
+    EXPECT_GT(cell["ttft_s"], 0);
+    if (cell["full_cache"].get<bool>()) continue;
+    EXPECT_LT(cell["resident_times_full"]["value"], 1) << cell["method"];
+    EXPECT_EQ(cell["ttft_times_full"]["pairs"], 2);
+  }
+  const Outcome wrong = Run("bench latency models/ref-gqa --budgets 20% --methods snapvk");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'snapkv'"));
 }
 
 TEST_F(CliTest, RandomWeightsNeedOnlyAConfig) {

@@ -103,8 +103,8 @@ TEST_F(LatencyTest, TimesAndBytesHangTogether) {
     EXPECT_TRUE(r.isolated);
     EXPECT_EQ(r.context_tokens, 640);
     EXPECT_EQ(r.steps, 9);
-    const double parts_s = r.prefill_s + r.score_s + r.select_s + r.compact_s + r.quantise_s +
-                           r.attend_s + r.other_s;
+    const double parts_s =
+        r.prefill_s + r.score_s + r.select_s + r.compact_s + r.quantise_s + r.attend_s + r.other_s;
     EXPECT_GT(r.prefill_s, 0);
     EXPECT_LT(r.prefill_s, r.ttft_s);
     EXPECT_GE(parts_s, r.ttft_s + 4 * r.tpot_p50_s);  // the upper half of the steps
@@ -228,8 +228,7 @@ TEST_F(LatencyTest, GoesOnWhereItWasStopped) {
   LatencyHooks hooks;
   hooks.cancelled = [&] { return ++asked > 9; };  // four to warm up, then in the second round
   const int64_t first = begin_run("first");
-  Result<LatencyOutcome> outcome =
-      RecordLatency(lines_, Prompts(), options, hooks, *store, first);
+  Result<LatencyOutcome> outcome = RecordLatency(lines_, Prompts(), options, hooks, *store, first);
   ASSERT_TRUE(outcome.ok()) << outcome.error().message;
   EXPECT_TRUE(outcome->cancelled);
   EXPECT_EQ(outcome->measured, 4);
