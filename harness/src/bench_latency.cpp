@@ -157,8 +157,8 @@ Json RatioJson(const Estimate& ratio) {
 
 using TimeField = std::pair<const char*, double LatencyRow::*>;
 constexpr TimeField kPhases[] = {
-    {"prefill", &LatencyRow::prefill_s}, {"score", &LatencyRow::score_s},
-    {"select", &LatencyRow::select_s},   {"compact", &LatencyRow::compact_s},
+    {"prefill", &LatencyRow::prefill_s},   {"score", &LatencyRow::score_s},
+    {"select", &LatencyRow::select_s},     {"compact", &LatencyRow::compact_s},
     {"quantise", &LatencyRow::quantise_s}, {"attend", &LatencyRow::attend_s},
     {"other", &LatencyRow::other_s}};
 constexpr TimeField kTimes[] = {{"ttft_s", &LatencyRow::ttft_s},
@@ -260,14 +260,14 @@ class LatencyBench {
       const auto ratio = [&](auto field) {
         return line == 0 ? std::string("1") : RatioText(summary.Ratio(field));
       };
-      cells.insert(cells.end(),
-                   {Milliseconds(summary.Median(&LatencyRow::ttft_s)), ratio(&LatencyRow::ttft_s),
-                    Milliseconds(summary.Median(&LatencyRow::tpot_p50_s)),
-                    ratio(&LatencyRow::tpot_p50_s),
-                    Milliseconds(summary.Median(&LatencyRow::tpot_p90_s)),
-                    Milliseconds(summary.Median(&LatencyRow::tpot_p99_s)),
-                    HumanBytes(std::llround(summary.Median(&LatencyRow::resident_bytes))),
-                    HumanBytes(std::llround(summary.Median(&LatencyRow::peak_bytes))), clean});
+      cells.insert(
+          cells.end(),
+          {Milliseconds(summary.Median(&LatencyRow::ttft_s)), ratio(&LatencyRow::ttft_s),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p50_s)), ratio(&LatencyRow::tpot_p50_s),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p90_s)),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p99_s)),
+           HumanBytes(std::llround(summary.Median(&LatencyRow::resident_bytes))),
+           HumanBytes(std::llround(summary.Median(&LatencyRow::peak_bytes))), clean});
       table.push_back(std::move(cells));
       for (const auto& phase : kPhases) phases.push_back(Milliseconds(summary.Mean(phase.second)));
       parts.push_back(std::move(phases));
@@ -293,12 +293,9 @@ class LatencyBench {
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
       const Summary summary(cell, options_.max_others);
-      Json json = {{"context_tokens", tokens},
-                   {"method", rows_[line].id()},
-                   {"budget", rows_[line].budget},
-                   {"full_cache", line == 0},
-                   {"clean", summary.clean()},
-                   {"repetitions", Json::array()}};
+      Json json = {{"context_tokens", tokens},     {"method", rows_[line].id()},
+                   {"budget", rows_[line].budget}, {"full_cache", line == 0},
+                   {"clean", summary.clean()},     {"repetitions", Json::array()}};
       for (const LatencyRow& row : cell.rows) json["repetitions"].push_back(RowJson(row));
       for (const auto& [name, field] : kTimes) json[name] = summary.Median(field);
       for (const auto& [name, field] : kPhases) json[StrCat(name, "_s")] = summary.Mean(field);

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "src/commands.h"
 #include "src/score.h"
+#include "src/submit_command.h"
 #include "src/tasks.h"
 
 namespace kvgauge {
@@ -342,6 +343,31 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddBenchLatency(*bench, actions);
 }
 
+void AddSubmit(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunSubmit(*options); });
+}
+
 int ExitCodeOf(const Error& error) {
   return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
                                                                             : kExitBadInput;
@@ -364,6 +390,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddDatasets(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
+  AddSubmit(app, actions);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

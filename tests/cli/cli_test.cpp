@@ -74,9 +74,9 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 }
 
 TEST_F(CliTest, HelpTexts) {
-  for (const char* command :
-       {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
-        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "bench latency"}) {
+  for (const char* command : {"", "inspect", "generate", "tokenize", "detokenize", "logits",
+                              "methods", "tasks", "sample", "score", "doctor", "probe", "bench",
+                              "bench runner", "bench lockstep", "bench latency", "submit"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -384,6 +384,64 @@ TEST_F(CliTest, BenchLatencyComparesWithTheFullCache) {
   const Outcome wrong = Run("bench latency models/ref-gqa --budgets 20% --methods snapvk");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("did you mean 'snapkv'"));
+}
+
+TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
+  const std::string config = Write("my run.json", "{}");
+  const std::string flags =
+      StrCat("submit --slurm '", config, "' --shards 3 --db '", Path("out dir/all.db"), "' ");
+  const std::string shards = Path("out dir/all.db.shards");
+  Outcome outcome = Run(flags + "--dry-run --json -- --limit 5");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(Json::parse(outcome.out)["array_job"].is_null());
+  EXPECT_THAT(*ReadFile(shards + "/shard.sh"), HasSubstr("--limit 5"));
+  EXPECT_TRUE(DirectoryExists(shards + "/log"));
+
+  // An sbatch that numbers jobs and remembers how it was called.
+  const auto run_with_sbatch = [&](const std::string& body, const std::string& arguments) {
+    std::filesystem::create_directories(Path("bin"));
+    const std::string sbatch = Write("bin/sbatch", "#!/bin/sh\n" + body);
+    std::filesystem::permissions(sbatch, std::filesystem::perms::owner_all);
+    const std::string before = std::getenv("PATH");
+    setenv("PATH", StrCat(Path("bin"), ":", before).c_str(), 1);
+    Outcome ran = Run(arguments);
+    setenv("PATH", before.c_str(), 1);
+    return ran;
+  };
+  const std::string counting = StrCat("printf '%s\\n' \"$*\" >>'", Path("calls"),
+                                      "'\necho \"$(wc -l <'", Path("calls"), "');cluster\"\n");
+  outcome = run_with_sbatch(counting, flags);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(*ReadFile(Path("calls")),
+            StrCat("--parsable ", shards, "/shard.sh\n--parsable --dependency=afterok:1 ", shards,
+                   "/merge.sh\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("scancel 1 2"));
+  EXPECT_THAT(outcome.out, HasSubstr("squeue -j 1,2"));
+
+  outcome = run_with_sbatch("exit 3\n", flags);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("exit code 3"));
+  outcome = run_with_sbatch("case \"$*\" in *depend*) exit 1;; esac; echo 8\n", flags);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("scancel 8"));
+
+  Write("out dir/all.db.shards/shard-1-of-3.db", "");
+  outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db '",
+                       Path("out dir/all.db"), "'"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("earlier division"));
+  outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db /proc/x.db"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("/proc/x.db.shards"));
+  outcome = Run(StrCat("submit '", config, "' --shards 4 --dry-run --db x.db"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--slurm"));
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", Path("nowhere").c_str(), 1);
+  outcome = Run(flags);
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("sbatch is not on PATH"));
 }
 
 TEST_F(CliTest, RandomWeightsNeedOnlyAConfig) {
