@@ -12,6 +12,7 @@
 #include "src/data_command.h"
 #include "src/run_command.h"
 #include "src/score.h"
+#include "src/submit_command.h"
 #include "src/tasks.h"
 
 namespace kvgauge {
@@ -325,6 +326,41 @@ void AddBenchLockstep(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>
   actions.emplace_back(command, [options] { return RunBenchLockstep(*options); });
 }
 
+void AddBenchLatency(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<BenchLatencyOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time and memory of methods, each alone and beside the full cache");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids, beside the full cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command->add_option("--contexts", options->contexts, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--decode-steps", options->decode_steps, "tokens after the first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of every row at every length")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "redo, then leave out what ran beside other programs with more than this share "
+                   "of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--pin", options->pin_threads, "bind every thread to a processor of its own");
+  command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchLatency(*options); });
+}
+
 void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
   bench->require_subcommand(1);
@@ -361,6 +397,32 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddJsonFlag(*command, options->json);
   actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, actions);
+  AddBenchLatency(*bench, actions);
+}
+
+void AddSubmit(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunSubmit(*options); });
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {
@@ -431,6 +493,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddData(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
+  AddSubmit(app, actions);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
