@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Argument parsing. The only file that sees CLI11, which is slow to compile.
+// Argument parsing. Beside cli_results.cpp the only file that sees CLI11, which is slow to compile.
 #include "harness/cli.h"
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <type_traits>
 
 #include "core/log.h"
 #include "core/strings.h"
+#include "src/cli_results.h"
 #include "src/commands.h"
 #include "src/data_command.h"
 #include "src/run_command.h"
@@ -18,25 +18,8 @@
 namespace kvgauge {
 namespace {
 
-// Runs after parsing, when its command was named, and gives the exit code.
-class Action {
- public:
-  // A function that gives a Status, or the exit code.
-  template <class Function>
-  Action(Function function)
-      : run_([function = std::move(function)]() -> Result<int> {
-          if constexpr (std::is_same_v<decltype(function()), Status>) {
-            KVG_TRY(function());
-            return kExitOk;
-          } else {
-            return function();
-          }
-        }) {}
-  Result<int> operator()() const { return run_(); }
-
- private:
-  std::function<Result<int>()> run_;
-};
+// Runs after parsing, when its command was named.
+using Action = std::function<Status()>;
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command
@@ -449,7 +432,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
 }
 
 void AddRun(CLI::App& app, const std::string& typed,
-            std::vector<std::pair<CLI::App*, Action>>& actions) {
+            std::vector<std::pair<CLI::App*, Action>>& actions, int& exit_code) {
   auto planned = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand(
       "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
@@ -464,7 +447,10 @@ void AddRun(CLI::App& app, const std::string& typed,
   AddRunFlags(*command, *options);
   command->add_flag("--dry-run", options->dry_run, "show the plan instead");
   command->add_flag("--quiet", options->quiet, "no progress");
-  actions.emplace_back(command, [options] { return RunRunCommand(*options); });
+  actions.emplace_back(command, [options, &exit_code]() -> Status {
+    KVG_ASSIGN(exit_code, RunRunCommand(*options));
+    return {};
+  });
 }
 
 int ExitCodeOf(const Error& error) {
@@ -480,9 +466,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
   std::vector<std::pair<CLI::App*, Action>> actions;
+  int exit_code = kExitOk;  // of what went well
   std::vector<std::string> typed = {"kvgauge"};
   typed.insert(typed.end(), argv + 1, argv + argc);
-  AddRun(app, Join(typed, " "), actions);
+  AddRun(app, Join(typed, " "), actions, exit_code);
   AddInspect(app, actions);
   AddGenerate(app, actions);
   AddProbe(app, actions);
@@ -494,6 +481,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddDoctor(app, actions);
   AddBench(app, actions);
   AddSubmit(app, actions);
+  AddResultCommands(app, actions, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -502,10 +490,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   }
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
-    const Result<int> code = action();
-    if (code.ok()) return *code;
-    Log(LogLevel::kError, code.error().message);
-    return ExitCodeOf(code.error());
+    const Status status = action();
+    if (status.ok()) return exit_code;
+    Log(LogLevel::kError, status.error().message);
+    return ExitCodeOf(status.error());
   }
   return kExitBadInput;
 }
