@@ -104,30 +104,28 @@ Status RunSubmit(const SubmitOptions& options) {
   KVG_TRY(WriteScripts(job));
   const std::string shard_script = StrCat(job.directory, "/shard.sh");
   const std::string merge_script = StrCat(job.directory, "/merge.sh");
-  Json json = {{"directory", job.directory},
-               {"scripts", {shard_script, merge_script}},
-               {"database", job.database},
-               {"shards", job.shards},
-               {"array_job", nullptr},
-               {"merge_job", nullptr}};
+  Json json = {{"directory", job.directory}, {"scripts", {shard_script, merge_script}},
+               {"database", job.database},   {"shards", job.shards},
+               {"array_job", nullptr},       {"merge_job", nullptr}};
   if (options.dry_run) {
     if (options.json) {
       PrintJson(json);
       return {};
     }
-    PrintFacts({{"shards", StrCat("sbatch --parsable ", ShellWord(shard_script))},
-                {"merge", StrCat("sbatch --dependency=afterok:ARRAY_JOB ",
-                                 ShellWord(merge_script))},
-                {"database", StrCat(job.database, ", when the merge is done")}});
+    PrintFacts(
+        {{"shards", StrCat("sbatch --parsable ", ShellWord(shard_script))},
+         {"merge", StrCat("sbatch --dependency=afterok:ARRAY_JOB ", ShellWord(merge_script))},
+         {"database", StrCat(job.database, ", when the merge is done")}});
     return {};
   }
   KVG_ASSIGN(const std::string array, Submit({}, shard_script));
   const Result<std::string> merge = Submit({StrCat("--dependency=afterok:", array)}, merge_script);
   if (!merge.ok()) {
     return merge.error().Wrap(
-        StrCat("the shards are queued as job ", array, ", but the merge is not (stop them with "
-               "'scancel ", array, "', or submit it by hand with --dependency=afterok:", array,
-               ")"));
+        StrCat("the shards are queued as job ", array,
+               ", but the merge is not (stop them with "
+               "'scancel ",
+               array, "', or submit it by hand with --dependency=afterok:", array, ")"));
   }
   json["array_job"] = array;
   json["merge_job"] = *merge;
