@@ -204,6 +204,10 @@ class BoundedStream final : public SampleStream {
 
 Result<Task> ReadTask(const std::string& path) {
   KVG_ASSIGN(Json json, ReadJsonFile(path));
+  return ParseTask(std::move(json), path);
+}
+
+Result<Task> ParseTask(Json json, const std::string& path) {
   if (!json.is_object()) return BadInput(StrCat(path, ": expected a JSON object"));
   Task task;
   task.path = path;

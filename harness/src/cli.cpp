@@ -4,18 +4,38 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <type_traits>
 
 #include "core/log.h"
+#include "core/strings.h"
 #include "src/commands.h"
 #include "src/data_command.h"
+#include "src/run_command.h"
 #include "src/score.h"
 #include "src/tasks.h"
 
 namespace kvgauge {
 namespace {
 
-// Runs after parsing, when its command was named.
-using Action = std::function<Status()>;
+// Runs after parsing, when its command was named, and gives the exit code.
+class Action {
+ public:
+  // A function that gives a Status, or the exit code.
+  template <class Function>
+  Action(Function function)
+      : run_([function = std::move(function)]() -> Result<int> {
+          if constexpr (std::is_same_v<decltype(function()), Status>) {
+            KVG_TRY(function());
+            return kExitOk;
+          } else {
+            return function();
+          }
+        }) {}
+  Result<int> operator()() const { return run_(); }
+
+ private:
+  std::function<Result<int>()> run_;
+};
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command
@@ -343,6 +363,48 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddBenchLockstep(*bench, actions);
 }
 
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  command.add_option("config", options.config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command.add_option("--db", options.database, "the result store; default: results/NAME.db");
+  command.add_option("--limit", options.limit, "the first so many samples of each task at most")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
+  command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable");
+  command.add_option("--shard", options.shard,
+                     "one part of the samples, for several machines: 1/4 is the first of four");
+  command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
+  command.add_option("--data", options.data_directory,
+                     "directory of published files; default: KVGAUGE_DATA");
+  command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
+  command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
+  command.add_option("--threads", options.threads, "threads; 0: one per processor")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--unscored", options.unscored,
+                   "keep answers that only a judge, or running them, can score");
+  command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
+  AddJsonFlag(command, options.json);
+}
+
+void AddRun(CLI::App& app, const std::string& typed,
+            std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto planned = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
+  AddRunFlags(*command, *planned);
+  actions.emplace_back(command, [planned] { return RunPlanCommand(*planned); });
+
+  auto options = std::make_shared<RunOptions>();
+  options->command = typed;
+  options->version = KVG_VERSION;
+  command = app.add_subcommand(
+      "run", "Run a configuration; the same command again goes on where it stopped");
+  AddRunFlags(*command, *options);
+  command->add_flag("--dry-run", options->dry_run, "show the plan instead");
+  command->add_flag("--quiet", options->quiet, "no progress");
+  actions.emplace_back(command, [options] { return RunRunCommand(*options); });
+}
+
 int ExitCodeOf(const Error& error) {
   return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
                                                                             : kExitBadInput;
@@ -356,6 +418,9 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
   std::vector<std::pair<CLI::App*, Action>> actions;
+  std::vector<std::string> typed = {"kvgauge"};
+  typed.insert(typed.end(), argv + 1, argv + argc);
+  AddRun(app, Join(typed, " "), actions);
   AddInspect(app, actions);
   AddGenerate(app, actions);
   AddProbe(app, actions);
@@ -374,10 +439,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   }
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
-    const Status status = action();
-    if (status.ok()) return kExitOk;
-    Log(LogLevel::kError, status.error().message);
-    return ExitCodeOf(status.error());
+    const Result<int> code = action();
+    if (code.ok()) return *code;
+    Log(LogLevel::kError, code.error().message);
+    return ExitCodeOf(code.error());
   }
   return kExitBadInput;
 }

@@ -29,11 +29,6 @@ Result<std::string> TaskDirectory(const std::string& given) {
   return path.substr(0, path.size() - kKnown.size());
 }
 
-std::string DataDirectory(const std::string& given) {
-  const char* fallback = std::getenv("KVGAUGE_DATA");
-  return given.empty() && fallback != nullptr ? fallback : given;
-}
-
 struct State {
   std::string name, detail;
 };
@@ -125,6 +120,11 @@ void PrintSample(const Sample& sample) {
 }
 
 }  // namespace
+
+std::string DataDirectory(const std::string& given) {
+  const char* fallback = std::getenv("KVGAUGE_DATA");
+  return given.empty() && fallback != nullptr ? fallback : given;
+}
 
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
   if (FileExists(name_or_path)) return ReadTask(name_or_path);

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Monotonic time and CPU time, the only clocks the project reads.
+// Monotonic time, CPU time and the date, the only clocks the project reads.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace kvgauge {
 
 // Monotonic seconds since an arbitrary start.
 double NowSeconds();
+// CPU seconds of the calling thread.
+double ThreadCpuSeconds();
+// The date, for records: "2026-01-02T03:04:05Z". Nothing is computed from it.
+std::string UtcNow();
 
 // CPU seconds: used by this process, and by everything on the machine (0 where /proc is absent).
 struct CpuUse {

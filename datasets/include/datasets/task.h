@@ -110,6 +110,8 @@ struct Task {
 Result<Task> ReadTask(const std::string& path);
 // The task with other values for some of its source's parameters (a JSON object), checked.
 Result<Task> WithSourceParams(const Task& task, const Json& values);
+// The same from a value; `origin` is the file it stands for.
+Result<Task> ParseTask(Json json, const std::string& origin);
 // Every *.json below `directory` (configs/tasks), sorted by name. Two tasks of one name are an
 // error.
 Result<std::vector<Task>> ReadTasks(const std::string& directory);
