@@ -282,13 +282,15 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const
   if (merge.empty() && merge.self.empty()) return {};
   const int64_t n = length(head), kept = plan.keep.empty() ? 0 : plan.keep.shape[0];
   const int64_t moved = merge.empty() ? 0 : merge.from.shape[0];
+  // An entry may go to many others: a stretch of the list at a time, in its order.
+  constexpr int64_t kMostGiven = 1024;
+  const int64_t room = std::min(moved, kMostGiven);
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
-  *memory = ops().memory->Allocate((2 * n + moved + kept) * dim * 4);
-  const Tensor all = memory->As(DType::kF32, {2 * n + moved + kept, dim});
+  *memory = ops().memory->Allocate((2 * n + room + kept) * dim * 4);
+  const Tensor all = memory->As(DType::kF32, {2 * n + room + kept, dim});
   const Tensor before = all.Slice(0, n), after = all.Slice(n, 2 * n);
-  const Tensor given = all.Slice(2 * n, 2 * n + moved),
-               out = all.Slice(2 * n + moved, all.shape[0]);
+  const Tensor out = all.Slice(2 * n + room, all.shape[0]);
   ReadStream(side, owner, 0, before);
   if (merge.self.empty()) {
     ops().memory->Copy(before, after);
@@ -299,9 +301,12 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const
     ops().memory->Copy(View(every, {n}), index.As(DType::kI32, {n}));
     ops().select->ScatterAdd(before, index.As(DType::kI32, {n}), merge.self, after);
   }
-  if (moved > 0) {
-    ops().select->Gather(before, merge.from, given);
-    ops().select->ScatterAdd(given, merge.to, merge.weight, after);
+  for (int64_t begin = 0; begin < moved; begin += room) {
+    const int64_t end = std::min(begin + room, moved);
+    const Tensor given = all.Slice(2 * n, 2 * n + end - begin);
+    ops().select->Gather(before, merge.from.Slice(begin, end), given);
+    ops().select->ScatterAdd(given, merge.to.Slice(begin, end), merge.weight.Slice(begin, end),
+                             after);
   }
   if (kept > 0) ops().select->Gather(after, plan.keep, out);
   return out;
