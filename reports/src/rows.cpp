@@ -59,7 +59,9 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          score == other.score && tokens_in == other.tokens_in && tokens_out == other.tokens_out &&
          engagement == other.engagement && engagement_reason == other.engagement_reason &&
          compressions == other.compressions && kl_divergence == other.kl_divergence &&
-         top1_agreement == other.top1_agreement && answers == other.answers &&
+         top1_agreement == other.top1_agreement && facts == other.facts &&
+         answer_depth == other.answer_depth && reads_per_step == other.reads_per_step &&
+         read_share == other.read_share && parts == other.parts && answers == other.answers &&
          layers == other.layers;
 }
 

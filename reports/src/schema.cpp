@@ -182,6 +182,23 @@ ALTER TABLE sample ADD COLUMN kl_divergence REAL;
 ALTER TABLE sample ADD COLUMN top1_agreement REAL;
 ALTER TABLE layer_stat ADD COLUMN attention_error REAL;
 )sql",
+    // 2 -> 3: what was asked, where its answer stood, and what of it was kept.
+    R"sql(
+CREATE TABLE question (
+  id INTEGER PRIMARY KEY,
+  key TEXT NOT NULL UNIQUE,
+  text TEXT NOT NULL,
+  excerpt TEXT NOT NULL
+) STRICT;
+ALTER TABLE answer ADD COLUMN question_id INTEGER REFERENCES question;
+ALTER TABLE sample ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE sample ADD COLUMN answer_depth REAL;
+ALTER TABLE sample ADD COLUMN reads_per_step REAL;
+ALTER TABLE sample ADD COLUMN read_share REAL;
+ALTER TABLE sample ADD COLUMN parts TEXT;
+ALTER TABLE layer_stat ADD COLUMN kept_by_depth TEXT;
+ALTER TABLE layer_stat ADD COLUMN answer_kept REAL;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -233,16 +250,18 @@ SELECT model.name AS model, task.name AS task, method.name AS method, method.var
        s.tokens_in AS tokens_in, s.tokens_out AS tokens_out, s.engagement AS engagement,
        s.engagement_reason AS engagement_reason, s.logical_bytes AS logical_bytes,
        s.full_bytes AS full_bytes, s.kl_divergence AS kl_divergence,
-       s.top1_agreement AS top1_agreement, answer.turn AS turn, answer.prediction AS prediction,
-       answer.answers AS answers, answer.score AS turn_score, c.key AS cell_key,
-       signature.key AS signature
+       s.top1_agreement AS top1_agreement, s.facts AS facts, s.answer_depth AS answer_depth,
+       answer.turn AS turn, question.text AS question, question.excerpt AS excerpt,
+       answer.prediction AS prediction, answer.answers AS answers, answer.score AS turn_score,
+       c.key AS cell_key, signature.key AS signature
 FROM sample s
 JOIN cell c ON c.id = s.cell_id
 JOIN model ON model.id = c.model_id
 JOIN method ON method.id = c.method_id
 JOIN task ON task.id = c.task_id
 JOIN signature ON signature.id = c.signature_id
-LEFT JOIN answer ON answer.sample_id = s.id;
+LEFT JOIN answer ON answer.sample_id = s.id
+LEFT JOIN question ON question.id = answer.question_id;
 )sql";
 
 // Names, types and constraints of all columns of all tables, one line each.
@@ -290,14 +309,17 @@ std::span<const char* const> ResultQueries() {
       " JOIN method h ON h.id = c.method_id JOIN task t ON t.id = c.task_id ORDER BY c.key",
       "SELECT c.key, s.sample_key, s.hash, s.group_key, s.position, s.status, s.reason, s.score,"
       " s.tokens_in, s.tokens_out, s.engagement, s.engagement_reason, s.compressions,"
-      " s.logical_bytes, s.full_bytes, s.kl_divergence, s.top1_agreement"
+      " s.logical_bytes, s.full_bytes, s.kl_divergence, s.top1_agreement,"
+      " s.facts, s.answer_depth, s.reads_per_step, s.read_share, s.parts"
       " FROM sample s JOIN cell c ON c.id = s.cell_id ORDER BY c.key, s.sample_key",
       "SELECT c.key, s.sample_key, a.turn, a.prediction, a.answers, a.score, a.tokens_out,"
-      " a.stopped FROM answer a JOIN sample s ON s.id = a.sample_id JOIN cell c ON c.id = s.cell_id"
+      " a.stopped, q.text, q.excerpt FROM answer a JOIN sample s ON s.id = a.sample_id"
+      " JOIN cell c ON c.id = s.cell_id LEFT JOIN question q ON q.id = a.question_id"
       " ORDER BY c.key, s.sample_key, a.turn",
       "SELECT c.key, s.sample_key, l.layer, l.head, l.entries_before, l.entries_after, l.bits,"
-      " l.merged, l.reads, l.attention_error FROM layer_stat l JOIN sample s ON s.id = l.sample_id"
-      " JOIN cell c ON c.id = s.cell_id ORDER BY c.key, s.sample_key, l.layer, l.head",
+      " l.merged, l.reads, l.attention_error, l.kept_by_depth, l.answer_kept FROM layer_stat l"
+      " JOIN sample s ON s.id = l.sample_id JOIN cell c ON c.id = s.cell_id ORDER BY c.key, "
+      "s.sample_key, l.layer, l.head",
       "SELECT c.key, s.sample_key, y.moment, y.nominal_bytes, y.full_bytes, y.payload_bytes,"
       " y.scales_bytes, y.indices_bytes, y.outliers_bytes, y.low_rank_bytes, y.biases_bytes,"
       " y.codebooks_bytes, y.projections_bytes, y.reader_bytes, y.slack_bytes, y.resident_bytes"

@@ -45,6 +45,19 @@ Result<std::vector<std::string>> ParseReferences(const std::string& path, const 
   return references;
 }
 
+Result<std::vector<double>> ParseNumbers(const std::string& path, const std::string& text) {
+  if (text.empty()) return std::vector<double>();
+  KVG_ASSIGN(const Json json, ParseJson(text, StrCat(path, ": numbers")));
+  std::vector<double> numbers;
+  for (const Json& item : json) {
+    if (!json.is_array() || !item.is_number()) {
+      return BadInput(StrCat(path, ": holds ", Quoted(text), ", expected a list of numbers"));
+    }
+    numbers.push_back(item.get<double>());
+  }
+  return numbers;
+}
+
 constexpr char kLatencyColumns[] =
     "SELECT run.key, isolated, context_tokens, repetition, prefill_s, score_s, select_s, compact_s,"
     " quantise_s, attend_s, other_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
@@ -96,7 +109,8 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
   {
     KVG_ASSIGN(auto s, Cached("SELECT id, run_id, hash, group_key, position, status, reason, score,"
                               " tokens_in, tokens_out, engagement, engagement_reason, compressions,"
-                              " kl_divergence, top1_agreement FROM sample"
+                              " kl_divergence, top1_agreement, facts, answer_depth, reads_per_step,"
+                              " read_share, parts FROM sample"
                               " WHERE cell_id = ? AND sample_key = ?"));
     s->Bind(cell, sample_id);
     KVG_ASSIGN(const bool found, s->Step());
@@ -118,8 +132,14 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     row.compressions = s->Int(12);
     row.kl_divergence = s->MaybeReal(13);
     row.top1_agreement = s->MaybeReal(14);
+    row.facts = s->Text(15);
+    row.answer_depth = s->MaybeReal(16);
+    row.reads_per_step = s->MaybeReal(17);
+    row.read_share = s->MaybeReal(18);
+    KVG_ASSIGN(row.parts, ParseNumbers(path, s->Text(19)));
   }
-  KVG_ASSIGN(auto a, Cached("SELECT prediction, answers, score, tokens_out, stopped FROM answer"
+  KVG_ASSIGN(auto a, Cached("SELECT prediction, answers, score, tokens_out, stopped, text, excerpt"
+                            " FROM answer LEFT JOIN question ON question.id = question_id"
                             " WHERE sample_id = ? ORDER BY turn"));
   a->Bind(id);
   while (true) {
@@ -131,16 +151,20 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     answer.score = a->MaybeReal(2);
     answer.tokens_out = a->Int(3);
     answer.stopped = a->Int(4) != 0;
+    answer.question = a->Text(5);
+    answer.excerpt = a->Text(6);
     row.answers.push_back(std::move(answer));
   }
   KVG_ASSIGN(auto l,
              Cached("SELECT layer, head, entries_before, entries_after, bits, merged, reads,"
-                    " attention_error FROM layer_stat WHERE sample_id = ?"
+                    " attention_error, kept_by_depth, answer_kept FROM layer_stat"
+                    " WHERE sample_id = ?"
                     " ORDER BY layer, head"));
   l->Bind(id);
   while (true) {
     KVG_ASSIGN(const bool more, l->Step());
     if (!more) break;
+    KVG_ASSIGN(std::vector<double> kept_by_depth, ParseNumbers(path, l->Text(8)));
     row.layers.push_back({.layer = l->Int(0),
                           .head = l->Int(1),
                           .entries_before = l->MaybeInt(2),
@@ -148,7 +172,9 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
                           .bits = l->MaybeReal(4),
                           .merged = l->MaybeInt(5),
                           .reads = l->MaybeReal(6),
-                          .attention_error = l->MaybeReal(7)});
+                          .attention_error = l->MaybeReal(7),
+                          .kept_by_depth = std::move(kept_by_depth),
+                          .answer_kept = l->MaybeReal(9)});
   }
   KVG_ASSIGN(auto m, Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
                             " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"

@@ -35,6 +35,8 @@ SampleRow Normalised(const SampleRow& sample) {
   row.reason = RepairUtf8(row.reason);
   row.engagement_reason = RepairUtf8(row.engagement_reason);
   for (AnswerRow& answer : row.answers) {
+    answer.question = RepairUtf8(answer.question);
+    answer.excerpt = RepairUtf8(answer.excerpt);
     answer.prediction = RepairUtf8(answer.prediction);
     for (std::string& reference : answer.references) reference = RepairUtf8(reference);
   }
@@ -45,6 +47,9 @@ SampleRow Normalised(const SampleRow& sample) {
 }
 
 bool Finite(const std::optional<double>& value) { return !value || std::isfinite(*value); }
+bool Finite(const std::vector<double>& values) {
+  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+}
 
 Status CheckSample(const std::string& path, const SampleRow& row) {
   const auto refuse = [&](const auto&... what) {
@@ -57,10 +62,13 @@ Status CheckSample(const std::string& path, const SampleRow& row) {
   if (row.score && row.status != SampleStatus::kOk) {
     return refuse("status ", NameOf(row.status), " with a score, expected none");
   }
-  bool finite = Finite(row.score) && Finite(row.kl_divergence) && Finite(row.top1_agreement);
+  bool finite = Finite(row.score) && Finite(row.kl_divergence) && Finite(row.top1_agreement) &&
+                Finite(row.answer_depth) && Finite(row.reads_per_step) && Finite(row.read_share) &&
+                Finite(row.parts);
   for (const AnswerRow& answer : row.answers) finite = finite && Finite(answer.score);
   for (const LayerStatRow& l : row.layers) {
-    finite = finite && Finite(l.bits) && Finite(l.reads) && Finite(l.attention_error);
+    finite = finite && Finite(l.bits) && Finite(l.reads) && Finite(l.attention_error) &&
+             Finite(l.kept_by_depth) && Finite(l.answer_kept);
   }
   if (!finite) return refuse("a score or measure is not a finite number");
   return {};
@@ -68,6 +76,26 @@ Status CheckSample(const std::string& path, const SampleRow& row) {
 
 std::string ReferencesJson(const std::vector<std::string>& references) {
   return CanonicalJson(Json(references));
+}
+
+// Nothing for no numbers.
+std::optional<std::string> NumbersJson(const std::vector<double>& numbers) {
+  if (numbers.empty()) return std::nullopt;
+  return CanonicalJson(Json(numbers));
+}
+
+// A question and its excerpt are held once, however many cells answer it; nothing for neither.
+template <class Impl>
+Result<std::optional<int64_t>> PutQuestion(Impl& impl, const AnswerRow& answer) {
+  if (answer.question.empty() && answer.excerpt.empty()) return std::optional<int64_t>();
+  const std::string key =
+      Sha256Hex(StrCat(answer.question.size(), ":", answer.question, answer.excerpt));
+  KVG_ASSIGN(std::optional<int64_t> id, Find(impl, "SELECT id FROM question WHERE key = ?", key));
+  if (!id) {
+    KVG_ASSIGN(id, Execute(impl, "INSERT INTO question (key, text, excerpt) VALUES (?, ?, ?)", key,
+                           answer.question, answer.excerpt));
+  }
+  return id;
 }
 
 }  // namespace
@@ -208,26 +236,31 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
              Execute(*this,
                      "INSERT INTO sample (cell_id, run_id, sample_key, hash, group_key, position,"
                      " status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
-                     " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement)"
-                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement,"
+                     " facts, answer_depth, reads_per_step, read_share, parts)"
+                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
+                     " ?)",
                      row.cell, row.run, row.sample_id, row.hash, row.group, row.position,
                      NameOf(row.status), row.reason, row.score, row.tokens_in, row.tokens_out,
                      NameOf(row.engagement), row.engagement_reason, row.compressions, logical_bytes,
-                     full_bytes, row.kl_divergence, row.top1_agreement));
+                     full_bytes, row.kl_divergence, row.top1_agreement, row.facts, row.answer_depth,
+                     row.reads_per_step, row.read_share, NumbersJson(row.parts)));
   int64_t turn = 0;
   for (const AnswerRow& a : row.answers) {
+    KVG_ASSIGN(const std::optional<int64_t> question, PutQuestion(*this, a));
     KVG_TRY(Execute(*this,
                     "INSERT INTO answer (sample_id, turn, prediction, answers, score, tokens_out,"
-                    " stopped) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    " stopped, question_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     id, turn++, a.prediction, ReferencesJson(a.references), a.score, a.tokens_out,
-                    a.stopped));
+                    a.stopped, question));
   }
   for (const LayerStatRow& l : row.layers) {
     KVG_TRY(Execute(*this,
                     "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after,"
-                    " bits, merged, reads, attention_error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    " bits, merged, reads, attention_error, kept_by_depth, answer_kept)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     id, l.layer, l.head, l.entries_before, l.entries_after, l.bits, l.merged,
-                    l.reads, l.attention_error));
+                    l.reads, l.attention_error, NumbersJson(l.kept_by_depth), l.answer_kept));
   }
   for (const MemoryRow& m : row.memory) {
     KVG_TRY(Execute(

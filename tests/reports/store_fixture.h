@@ -86,7 +86,14 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
   s.engagement = c == 0 ? EngagementMark::kIdentity : EngagementMark::kEngaged;
   s.compressions = c == 0 ? 0 : 1;
   s.kl_divergence = 0.01 * static_cast<double>(c);
-  s.answers.push_back({.prediction = StrCat("The number is ", i, "."),
+  s.facts = StrCat(R"({"depth":")", i * 10 % 100, R"(","length":"4096"})");
+  s.answer_depth = static_cast<double>(i * 10 % 100) / 100;
+  s.reads_per_step = 100.5;
+  s.read_share = 0.5;
+  s.parts = {1.0, 0.125 * static_cast<double>(i)};
+  s.answers.push_back({.question = StrCat("What is number ", i, "?"),
+                       .excerpt = StrCat("... number ", i, " is ", i, " ..."),
+                       .prediction = StrCat("The number is ", i, "."),
                        .references = {StrCat(i), "a \"quoted\" one"},
                        .score = s.score,
                        .tokens_out = 5,
@@ -97,7 +104,9 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
                         .bits = 16.0,
                         .merged = c,
                         .reads = {},
-                        .attention_error = 0.5});
+                        .attention_error = 0.5,
+                        .kept_by_depth = {1.0, 0.125, 0.0},
+                        .answer_kept = 0.25});
     for (int64_t head = 0; head < 2; ++head) {
       s.layers.push_back({.layer = layer,
                           .head = head,

@@ -38,7 +38,7 @@ std::string Query(const std::string& path, const char* sql) {
   return text;
 }
 
-void ExpectContentOfVersion1(ResultStore& store) {
+void ExpectContent(ResultStore& store, int version) {
   const std::vector<StoredCell> cells = Must(store.Cells());
   ASSERT_EQ(cells.size(), 1u);
   EXPECT_EQ(cells[0].cell.method.name, "snapkv");
@@ -50,8 +50,13 @@ void ExpectContentOfVersion1(ResultStore& store) {
   EXPECT_EQ(s.layers[0].reads, 180.5);
   EXPECT_EQ(s.layers[1].entries_after, 199);
   EXPECT_FALSE(s.layers[1].bits);
-  EXPECT_FALSE(s.layers[0].attention_error);
-  EXPECT_FALSE(s.kl_divergence);
+  EXPECT_EQ(s.layers[0].attention_error, version == 1 ? std::nullopt : std::optional(0.125));
+  EXPECT_EQ(s.kl_divergence, version == 1 ? std::nullopt : std::optional(0.25));
+  EXPECT_EQ(s.facts, "{}");
+  EXPECT_FALSE(s.answer_depth);
+  EXPECT_TRUE(s.parts.empty());
+  EXPECT_EQ(s.answers[0].question, "");
+  EXPECT_TRUE(s.layers[0].kept_by_depth.empty());
   EXPECT_EQ(s.memory[0].logical_bytes(), 1600);
   EXPECT_EQ(s.memory[0].peak_bytes, 9000);
   EXPECT_EQ(Must(store.Read(cells[0].id, "s1"))->reason, "out of memory");
@@ -65,13 +70,16 @@ void ExpectContentOfVersion1(ResultStore& store) {
   MustOk(store.Check());
 }
 
-TEST(StoreMigrate, Version1IsUpgradedWhenWritten) {
+class StoreMigrateFrom : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Released, StoreMigrateFrom, ::testing::Values(1, 2));
+
+TEST_P(StoreMigrateFrom, IsUpgradedWhenWritten) {
   const ScratchDirectory scratch;
   const std::string path = scratch.File("r.db"), fresh = scratch.File("fresh.db");
-  MakeVersion(1, path);
+  MakeVersion(GetParam(), path);
   {
     const auto store = MustOpen(path, StoreMode::kReadWrite);
-    ExpectContentOfVersion1(*store);
+    ExpectContent(*store, GetParam());
     SampleRow sample = TestSample(1, 1, 1, 5);
     EXPECT_EQ(Must(store->Write(sample)), WriteOutcome::kNew);
     EXPECT_TRUE(Must(store->Read(1, "needle-5"))->SameResult(sample));
@@ -83,21 +91,21 @@ TEST(StoreMigrate, Version1IsUpgradedWhenWritten) {
   ASSERT_TRUE(MustOpen(path, StoreMode::kReadWrite) != nullptr) << "a second opening";
 }
 
-TEST(StoreMigrate, Version1IsReadWithoutTouchingIt) {
+TEST_P(StoreMigrateFrom, IsReadWithoutTouchingIt) {
   const ScratchDirectory scratch;
   const std::string path = scratch.File("r.db");
-  MakeVersion(1, path);
+  MakeVersion(GetParam(), path);
   const std::string before = Must(ReadFile(path));
   {
     const auto store = MustOpen(path, StoreMode::kReadOnly);
-    ExpectContentOfVersion1(*store);
+    ExpectContent(*store, GetParam());
     EXPECT_FALSE(store->AddRun(TestRun("x")).ok());
     const auto target = MustOpen(scratch.File("t.db"));
     EXPECT_EQ(Must(target->Merge(*store)).added, 2);
     EXPECT_EQ(Must(target->ResultDigest()), Must(store->ResultDigest()));
   }
   EXPECT_EQ(Must(ReadFile(path)), before);
-  EXPECT_EQ(Query(path, "PRAGMA user_version"), "1|");
+  EXPECT_EQ(Query(path, "PRAGMA user_version"), StrCat(GetParam(), "|"));
 }
 
 // An upgrade that cannot be finished leaves the old file.

@@ -77,6 +77,8 @@ std::string_view NameOf(EngagementMark mark);
 std::string_view NameOf(MemoryMoment moment);
 
 struct AnswerRow {
+  std::string question = {};  // what was asked; the whole prompt is made again from the task
+  std::string excerpt = {};   // of the context, around the place where the answer stands
   std::string prediction;
   std::vector<std::string> references;
   std::optional<double> score;  // nothing where only a judge can score
@@ -89,6 +91,7 @@ struct AnswerRow {
 // What one layer and KV head kept. Values that nobody measured are left out.
 struct LayerStatRow {
   static constexpr int64_t kWholeLayer = -1;  // as `head`: known of the layer, not of its heads
+  static constexpr int64_t kDepths = 32;      // equal parts of a context
 
   int64_t layer = 0;
   int64_t head = 0;
@@ -97,6 +100,10 @@ struct LayerStatRow {
   std::optional<int64_t> merged = {};          // entries folded into others
   std::optional<double> reads = {};            // entries attended over in a decode step, mean
   std::optional<double> attention_error = {};  // relative, against the full cache
+  // Of the whole layer, means over its KV heads. Share of the context's entries held, for each of
+  // kDepths parts; empty: not known. Merged entries stand where the first of them stood.
+  std::vector<double> kept_by_depth = {};
+  std::optional<double> answer_kept = {};  // share of the answer's tokens in the context
 
   bool operator==(const LayerStatRow&) const = default;
 };
@@ -150,7 +157,12 @@ struct SampleRow {
   std::string engagement_reason;
   int64_t compressions = 0;
   std::optional<double> kl_divergence, top1_agreement;  // teacher-forced, against the full cache
-  std::vector<AnswerRow> answers;                       // one a turn
+  std::string facts = "{}";            // what the data set says of the sample, an object of texts
+  std::optional<double> answer_depth;  // where its answer stands in the context, from 0 to 1
+  std::optional<double> reads_per_step, read_share;  // entries attended over, of those held
+  // Where the score of a set is no mean: what this sample adds to its sums (MetricSpec::parts).
+  std::vector<double> parts;
+  std::vector<AnswerRow> answers;  // one a turn
   std::vector<LayerStatRow> layers;
   std::vector<MemoryRow> memory;
   std::optional<LatencyRow> latency;
