@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/utsname.h>
-#include <unistd.h>
-
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "core/json.h"
@@ -11,29 +7,12 @@
 #include "core/threads.h"
 #include "kernels/ops.h"
 #include "src/commands.h"
+#include "src/machine_facts.h"
 #include "src/print.h"
 
 namespace kvgauge {
-namespace {
-
-std::string ProcessorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return std::string(Trim(line.substr(line.find(':') + 1)));
-  }
-  return "unknown";
-}
-
-std::string SystemName() {
-  utsname name;
-  if (uname(&name) != 0) return "unknown";
-  return StrCat(name.sysname, " ", name.release, " ", name.machine);
-}
-
-}  // namespace
-
 Status RunDoctor(const DoctorOptions& options) {
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+  const int64_t memory = MemoryBytes();
   const char* forced = std::getenv("KVGAUGE_ISA");
   const Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(0));
   const std::string chosen = ops.ok() ? (*ops)->variant : ops.error().message;

@@ -129,11 +129,14 @@ bool Statement::IsNull(int column) const {
 int64_t Statement::Int(int column) const { return sqlite3_column_int64(get(), column); }
 double Statement::Real(int column) const { return sqlite3_column_double(get(), column); }
 
-std::string Statement::Text(int column) const {
+std::string_view Statement::View(int column) const {
   const unsigned char* text = sqlite3_column_text(get(), column);
   const int size = sqlite3_column_bytes(get(), column);
-  return text ? std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(size)) : "";
+  if (!text) return "";
+  return {reinterpret_cast<const char*>(text), static_cast<size_t>(size)};
 }
+
+std::string Statement::Text(int column) const { return std::string(View(column)); }
 
 std::optional<int64_t> Statement::MaybeInt(int column) const {
   if (IsNull(column)) return std::nullopt;

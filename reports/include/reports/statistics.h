@@ -51,10 +51,9 @@ Estimate MeanInterval(std::span<const double> values, std::span<const int64_t> c
 double McNemarExact(int64_t won, int64_t lost);
 
 // Paired permutation test of mean difference 0, two-sided: the signs of whole clusters are flipped.
-// All flips are enumerated up to 20 clusters that differ, beyond that `options.resamples` are
-// drawn.
-double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters,
-                    const ResamplingOptions& options = {});
+// All flips are enumerated up to 20 clusters that differ; beyond that the tail is computed by
+// saddlepoint approximation, which has no least value as drawn flips have.
+double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters);
 
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);
