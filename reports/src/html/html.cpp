@@ -127,6 +127,13 @@ Html& Html::Text(std::string_view text) {
   return *this;
 }
 
+Html& Html::PutData(std::string_view id, std::string_view json) {
+  KVG_CHECK(json.find('<') == std::string_view::npos, "data that could end its block");
+  Put("<script type=\"application/json\" id=\"{}\">", {id});
+  text_.append(json);
+  return Put("</script>\n");
+}
+
 void Html::Append(const Value& value) {
   switch (value.kind_) {
     case Value::Kind::kText:

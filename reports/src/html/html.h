@@ -55,6 +55,9 @@ class Html {
   Html& Put(Markup markup, std::initializer_list<Value> values = {});
   Html& Put(const Html& html);
   Html& Text(std::string_view text);
+  // A block of JSON for scripts to read, under this id. Precondition: made by AppendScriptString
+  // and numbers, so that nothing in it ends the block.
+  Html& PutData(std::string_view id, std::string_view json);
 
   const std::string& text() const { return text_; }
   bool empty() const { return text_.empty(); }
