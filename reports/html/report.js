@@ -119,6 +119,16 @@
     save(table.dataset.name || 'table', lines);
   };
 
+  // Families: one class at the root hides rows, marks, lines and maps.
+  for (const box of all('.chips input')) {
+    root.classList.toggle('no-' + box.value, !box.checked);
+    box.addEventListener('change', () => {
+      root.classList.toggle('no-' + box.value, !box.checked);
+      all('.chips input').forEach(other => { if (other.value === box.value) other.checked = box.checked; });
+      document.dispatchEvent(new Event('familieschange'));
+    });
+  }
+
   for (const table of all('table.sortable')) {
     const body = table.tBodies[0], rows = Array.from(body.rows), heads = all('thead th', table);
     const words = rows.map(row => plain(row).toLowerCase());
@@ -233,15 +243,6 @@
     });
   }
 
-  // Families: one class at the root hides rows, marks, lines and maps.
-  for (const box of all('.chips input')) {
-    box.addEventListener('change', () => {
-      root.classList.toggle('no-' + box.value, !box.checked);
-      all('.chips input').forEach(other => { if (other.value === box.value) other.checked = box.checked; });
-      document.dispatchEvent(new Event('familieschange'));
-    });
-  }
-
   // Where the reader is.
   const links = new Map(all('nav.top a').map(link => [link.getAttribute('href').slice(1), link]));
   const watch = new IntersectionObserver(entries => {
@@ -301,6 +302,7 @@
     svg.append(draw('rect', {class: 'bg', x: 2, y: 3, width: 120, height: 4}), draw('rect', {class: 'fg', x: 120 * depth, y: 0, width: 4, height: 10}));
     return svg;
   };
+  const few = 5;  // answers to a question at first
   const bdi = text => make('bdi', {}, text);
   const answerRow = (name, score, text, kept) => make('tr', {}, make('th', {scope: 'row'}, name),
     make('td', {class: 'n'}, score === null ? '–' : String(score)), make('td', {class: 'text'}, bdi(text)), kept);
@@ -313,9 +315,15 @@
     node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
     const head = ['Answer of', 'score', 'Text', 'Kept, by layer'].map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
     const body = make('tbody', {}, answerRow('full cache', score, prediction, make('td', {}, 'everything')));
-    for (const [number, , own, text, kept] of answers) {
+    const add = ([number, , own, text, kept]) => {
       const [target, name] = data.rows[number];
       body.append(answerRow(make('a', {href: '#' + target}, name), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
+    };
+    answers.slice(0, few).forEach(add);
+    if (answers.length > few) {
+      const rest = make('button', {type: 'button'}, 'Show ' + (answers.length - few) + ' more answers');
+      rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
+      body.append(make('tr', {}, make('td', {colspan: 4}, rest)));
     }
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;

@@ -10,7 +10,8 @@
 namespace kvgauge::report {
 namespace {
 
-double NiceStep(double rough) {
+double NiceStep(double rough, Unit unit) {
+  if (unit == Unit::kBytes) return std::exp2(std::ceil(std::log2(rough) - 1e-9));
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 2.5, 5.0}) {
     if (rough <= factor * power * (1 + 1e-9)) return factor * power;
@@ -40,7 +41,7 @@ Axis Axis::Linear(double low, double high, Unit unit, int ticks, double floor, d
     low -= width / 2;
     high += width / 2;
   }
-  const double step = NiceStep((high - low) / ticks);
+  const double step = NiceStep((high - low) / ticks, unit);
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
   Axis axis(first * step, last * step, unit, false);
   if (axis.low_ < floor && low >= floor) axis.low_ = floor;
@@ -76,21 +77,28 @@ Axis Axis::Log(double low, double high, Unit unit, int ticks) {
       }
     }
   }
-  if (all.size() >= 2) {
+  if (all.size() >= 4 || axis.high_ / axis.low_ > 8) {
     axis.ticks_ = Thinned(all, ticks);
     return axis;
   }
-  // Less than a step wide: the steps of a linear axis.
-  const Axis linear = Linear(axis.low_, axis.high_, unit, 4);
+  // Few steps wide: the steps of a linear axis.
+  const Axis linear = Linear(axis.low_, axis.high_, unit, ticks - 1);
   for (const double tick : linear.ticks()) {
     if (tick >= axis.low_ && tick <= axis.high_) axis.ticks_.push_back(tick);
   }
   return axis;
 }
 
+Axis Axis::Reversed() const {
+  Axis axis = *this;
+  axis.reversed_ = !reversed_;
+  return axis;
+}
+
 double Axis::Place(double value) const {
-  if (log_) return std::log(value / low_) / std::log(high_ / low_);
-  return (value - low_) / (high_ - low_);
+  const double place =
+      log_ ? std::log(value / low_) / std::log(high_ / low_) : (value - low_) / (high_ - low_);
+  return reversed_ ? 1 - place : place;
 }
 
 }  // namespace kvgauge::report

@@ -10,7 +10,8 @@ namespace kvgauge::report {
 
 class Axis {
  public:
-  // Widened to whole steps of 1, 2, 2.5 or 5 times a power of ten, about `ticks` of them. A range
+  // Widened to whole steps of 1, 2, 2.5 or 5 times a power of ten (bytes: powers of two), about
+  // `ticks` of them. A range
   // without width gets some. Not widened beyond [floor, ceiling] where that holds the range: a
   // score has no 105%.
   static Axis Linear(double low, double high, Unit unit, int ticks = 5);
@@ -18,6 +19,8 @@ class Axis {
   // Precondition: 0 < low <= high. Ticks at powers of two for bytes and tokens, else at 1, 2 and 5
   // times powers of ten; thinned to about `ticks`.
   static Axis Log(double low, double high, Unit unit, int ticks = 7);
+  // The same from right to left.
+  Axis Reversed() const;
 
   // 0 at the low end, 1 at the high end; outside for numbers outside.
   double Place(double value) const;
@@ -34,6 +37,7 @@ class Axis {
   double low_, high_;
   Unit unit_;
   bool log_;
+  bool reversed_ = false;
   std::vector<double> ticks_;
 };
 

@@ -79,8 +79,10 @@ class Plot {
     html_.Put("<path class=\"axis\" d=\"M{} {}H{}", {Px{left_}, Px{bottom_}, Px{right_}});
     for (const double tick : chart_.x.ticks()) html_.Put("M{} {}v4", {Px{X(tick)}, Px{bottom_}});
     html_.Put("\"/>");
+    std::vector<double> ticks = chart_.x.ticks();
+    std::sort(ticks.begin(), ticks.end(), [&](double a, double b) { return X(a) < X(b); });
     double last = -1e9;
-    for (const double tick : chart_.x.ticks()) {
+    for (const double tick : ticks) {
       const std::string text = FormatTick(tick, chart_.x.unit());
       const double half = TextWidth(text, kFont) / 2;
       if (X(tick) - half < last + 6) continue;
@@ -110,9 +112,9 @@ class Plot {
     const double y = Y(rule.y);
     html_.Put("<path class=\"rule\" d=\"M{} {}H{}\"/>", {Px{left_}, Px{y}, Px{right_}});
     const double width = TextWidth(rule.label, kFont);
-    html_.Put("<text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>",
-              {Px{right_ - 2}, Px{y - 5}, rule.label});
-    taken_.push_back({right_ - 2 - width, y - 16, right_, y - 3});
+    html_.Put("<text class=\"nm\" x=\"{}\" y=\"{}\">{}</text>",
+              {Px{left_ + 3}, Px{y - 5}, rule.label});
+    taken_.push_back({left_, y - 16, left_ + 5 + width, y - 3});
   }
 
   void Line(const XySeries& series) {

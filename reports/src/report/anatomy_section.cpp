@@ -86,6 +86,9 @@ class Section {
       }
       found->rows.push_back(r);
     }
+    std::stable_partition(methods_.begin(), methods_.end(), [&](const Method& m) {
+      return board.rows[m.rows.front()].method.full_cache;
+    });
     for (Method& method : methods_) {
       std::sort(method.rows.begin(), method.rows.end(), [&](size_t a, size_t b) {
         return board.rows[a].budget_value < board.rows[b].budget_value;
@@ -210,7 +213,7 @@ class Section {
     map.label =
         StrCat(method.name, " ", BudgetName(r), ": share of entries kept by layer and depth");
     map.row_title = "layer";
-    map.column_title = "depth of the context, from its beginning to its end";
+    map.column_title = "depth, beginning to end";
     map.cell_width = 7;
     map.cell_height = CellSize(static_cast<int64_t>(part.depths.size()), 180);
     double first = 0, last = 0, middle = 0;
@@ -249,7 +252,7 @@ class Section {
                      .y_title = "error of the attention output, relative",
                      .x = Axis::Linear(0, 1, Unit::kNumber),
                      .y = Axis::Linear(0, 1, Unit::kNumber),
-                     .width = 560,
+                     .width = 600,
                      .height = 260};
     double most = 0;
     int64_t layers = 1;
@@ -369,7 +372,7 @@ class Section {
     compress.label = StrCat(method.name, ": time of compression by phase", at);
     whole.description = compress.description = "Means over repetitions measured alone.";
     whole.title = compress.title = "time";
-    whole.width = compress.width = 560;
+    whole.width = compress.width = 600;
     body.Put(
         "<h4>Time by phase{}</h4><div class=\"figures\"><figure><figcaption>Prefill and "
         "decoding</figcaption>"

@@ -144,9 +144,19 @@ double ScoreNumber(const LeaderboardTable& table, double score) {
   return table.lower_is_better ? score * table.scale : 100 * score;
 }
 
+Interval ShownInterval(const LeaderboardTable& table, const LeaderboardLine& line) {
+  Interval interval = line.score.interval;
+  if (!table.lower_is_better && line.score.value >= 0 && line.score.value <= 1) {
+    interval.low = std::max(interval.low, 0.0);
+    interval.high = std::min(interval.high, 1.0);
+  }
+  return interval;
+}
+
 std::string ScoreTitle(const LeaderboardTable& table) {
   if (table.lower_is_better) return StrCat(table.metric, ", less is better");
-  return StrCat(table.metric.empty() ? "score" : table.metric, ", of 100");
+  return StrCat(table.metric.empty() || table.metric == "several" ? "score" : table.metric,
+                ", of 100");
 }
 
 std::string DifferenceText(const LeaderboardTable& table, double difference) {
@@ -200,8 +210,9 @@ std::string RowTip(const LeaderboardTable& table, const BoardRow& row,
                    const LeaderboardLine& line) {
   std::string tip = StrCat(row.NameBudget(), ": ", ScoreText(table, line.score.value));
   if (std::isfinite(line.score.interval.low)) {
-    tip.append(StrCat(" (", ScoreText(table, line.score.interval.low), " to ",
-                      ScoreText(table, line.score.interval.high), ")"));
+    const Interval interval = ShownInterval(table, line);
+    tip.append(
+        StrCat(" (", ScoreText(table, interval.low), " to ", ScoreText(table, interval.high), ")"));
   }
   if (line.bytes.samples > 0) {
     tip.append(StrCat(", ", Format(line.bytes.resident_per_token, Unit::kBytes), " a token (",

@@ -58,6 +58,8 @@ std::string ScoreText(const LeaderboardTable& table, double score);
 // What is plotted, and how its axis is named.
 double ScoreNumber(const LeaderboardTable& table, double score);
 std::string ScoreTitle(const LeaderboardTable& table);
+// The interval of a mean, no wider than scores can be.
+Interval ShownInterval(const LeaderboardTable& table, const LeaderboardLine& line);
 // A difference: "+1.2".
 std::string DifferenceText(const LeaderboardTable& table, double difference);
 

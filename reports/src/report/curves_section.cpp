@@ -21,12 +21,12 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
   XyChart chart = {
       .label = StrCat(table.task, ": score over measured bytes, a line for each method"),
       .description = "",
-      .x_title = "logical bytes over the full cache's, logarithmic",
+      .x_title = "logical bytes over the full cache's: the further right, the smaller",
       .y_title = ScoreTitle(table),
       .x = Axis::Log(0.1, 1, Unit::kPercent),
       .y = Axis::Linear(0, 100, Unit::kNumber),
-      .width = 560,
-      .height = 330};
+      .width = 600,
+      .height = 350};
   for (const LeaderboardLine& line : table.lines) {
     if (line.scored == 0 || !line.method.variant.empty()) continue;
     const double score = ScoreNumber(table, line.score.value);
@@ -45,8 +45,8 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
     const BoardRow* row = board.Find(line);
     std::optional<Interval> interval;
     if (std::isfinite(line.score.interval.low)) {
-      interval = Interval{ScoreNumber(table, line.score.interval.low),
-                          ScoreNumber(table, line.score.interval.high)};
+      interval = Interval{ScoreNumber(table, ShownInterval(table, line).low),
+                          ScoreNumber(table, ShownInterval(table, line).high)};
     }
     series.points.push_back({.x = line.bytes.logical_ratio,
                              .y = score,
@@ -57,17 +57,17 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
   if (curves.empty()) return {};
   for (auto& [name, series] : curves) {
     std::sort(series.points.begin(), series.points.end(),
-              [](const XyPoint& a, const XyPoint& b) { return a.x < b.x; });
+              [](const XyPoint& a, const XyPoint& b) { return a.x > b.x; });
     chart.series.push_back(series);
   }
   // Names for those that end best.
   std::stable_sort(chart.series.begin(), chart.series.end(),
                    [&](const XySeries& a, const XySeries& b) {
-                     const double x = a.points.front().y, y = b.points.front().y;
+                     const double x = a.points.back().y, y = b.points.back().y;
                      return table.lower_is_better ? x < y : x > y;
                    });
   for (size_t i = kNames; i < chart.series.size(); ++i) chart.series[i].named = false;
-  chart.x = Axis::Log(low, high, Unit::kPercent);
+  chart.x = Axis::Log(low, high, Unit::kPercent).Reversed();
   chart.y = table.lower_is_better ? Axis::Linear(bottom, top, Unit::kNumber)
                                   : Axis::Linear(bottom, top, Unit::kNumber, 5, 0, 100);
   chart.description = StrCat("Best at its smallest budget: ", chart.series.front().name, ".");

@@ -20,6 +20,10 @@ Counts CountVerdicts(const Board& board) {
   Counts counts;
   for (const BoardRow& row : board.rows) {
     if (row.method.full_cache) continue;
+    const bool everywhere =
+        std::none_of(row.lines.begin(), row.lines.end(),
+                     [](const LeaderboardLine* line) { return line == nullptr; });
+    if (!row.method.variant.empty() && !everywhere) continue;  // a point of a sweep
     bool ranked = true, worse = false, decided = true, better = false;
     for (const LeaderboardLine* line : row.lines) {
       if (line == nullptr || !line->rank || !line->versus_full) {
@@ -149,6 +153,14 @@ std::string Versions(const std::vector<StoredRun>& runs) {
   return Join({versions.begin(), versions.end()}, ", ");
 }
 
+// "2026-01-02T03:04:05Z" as "2026-01-02 03:04"; what is none stays as it is.
+std::string ReadableTime(const std::string& time) {
+  if (time.size() < 16 || time[10] != 'T') return time;
+  std::string text = time.substr(0, 16);
+  text[10] = ' ';
+  return text;
+}
+
 }  // namespace
 
 Html RunFacts(const std::vector<StoredRun>& runs) {
@@ -163,8 +175,13 @@ Html RunFacts(const std::vector<StoredRun>& runs) {
     last = std::max(last, run.run.finished_at);
     open = open || run.run.finished_at.empty();
   }
-  std::string when = first;
-  if (!last.empty()) when.append(" to ").append(last);
+  std::string when = ReadableTime(first);
+  if (!last.empty()) {
+    const std::string end = ReadableTime(last);
+    // The day once.
+    when.append(" to ").append(end.substr(0, 10) == when.substr(0, 10) ? end.substr(11) : end);
+  }
+  when.append(" UTC");
   if (open) when.append(runs.size() == 1 ? ", not finished" : ", one of the runs not finished");
   Fact(html, "Run",
        TextOf(StrCat(when, runs.size() > 1 ? StrCat(" in ", runs.size(), " runs") : "")));

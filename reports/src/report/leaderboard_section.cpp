@@ -69,9 +69,9 @@ class Table {
     columns_.push_back(
         {"resident", "bytes a token", "held",
          "What the allocator holds for a token of context, in all layers and heads. The "
-         "bar is its share of the full cache."});
-    columns_.push_back(
-        {"ratio", "bytes a token", "of full", "Logical bytes over those of the full cache."});
+         "bar is its share of what the full cache holds."});
+    columns_.push_back({"ratio", "bytes a token", "of full",
+                        "Logical bytes over those of the full cache.", true, false});
     columns_.push_back({"logical", "bytes a token", "logical",
                         "Numbers or codes with scales, indices and all else a method must hold.",
                         true, false});
@@ -133,6 +133,17 @@ class Table {
           "<span>{}</span></label>",
           {look.family, look.family, look.family, look.title});
     }
+    if (std::any_of(board_.rows.begin(), board_.rows.end(),
+                    [](const BoardRow& row) { return !row.method.variant.empty(); })) {
+      // Shown at once where there is nothing else.
+      const bool only = std::all_of(
+          board_.rows.begin(), board_.rows.end(),
+          [](const BoardRow& row) { return row.method.full_cache || !row.method.variant.empty(); });
+      html.Put(
+          "<label class=\"chip\"><input type=\"checkbox\" value=\"variants\"{}><span>Variants of "
+          "sweeps</span></label>",
+          {only ? Markup(" checked") : Markup("")});
+    }
     html.Put("</fieldset><details class=\"cols\"><summary>Columns</summary><div>");
     for (const Column& column : columns_) {
       if (column.key == "method") continue;
@@ -153,7 +164,10 @@ class Table {
     Html html;
     const std::string_view family = LookOf(row.method.family).family;
     html.Put("<tr id=\"{}\" data-f=\"{}\"{}>",
-             {row.id, family, row.method.full_cache ? Markup(" class=\"full\"") : Markup("")});
+             {row.id, family,
+              row.method.full_cache        ? Markup(" class=\"full\"")
+              : row.method.variant.empty() ? Markup("")
+                                           : Markup(" class=\"variant\"")});
     html.Put(
         "<th scope=\"row\" class=\"c-method\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
         "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> <span "
@@ -178,7 +192,7 @@ class Table {
     const LeaderboardLine* line = row.WithBytes();
     if (line == nullptr) {
       Empty(html, "resident");
-      Empty(html, "ratio");
+      html.Put("<td class=\"c-ratio n nil opt\">–</td>");
       html.Put("<td class=\"c-logical n nil opt\">–</td><td class=\"c-nominal n nil opt\">–</td>");
       return;
     }
@@ -191,15 +205,17 @@ class Table {
                       Unit::kBytes),
                ".");
     html.Put(
-        "<td class=\"c-resident n\" data-v=\"{}\" data-tip=\"{}\">{}<svg class=\"bar\" "
+        "<td class=\"c-resident n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small><svg "
+        "class=\"bar\" "
         "width=\"56\" height=\"4\" "
         "aria-hidden=\"true\"><path class=\"bg\" d=\"M0 0h56v4h-56z\"/><path class=\"fg\" d=\"M0 "
         "0h{}v4h-{}z\"/></svg></td>",
         {bytes.resident_per_token, tip, Format(bytes.resident_per_token, Unit::kBytes),
+         StrCat(Format(bytes.resident_ratio, Unit::kPercent), " of full"),
          Px{56 * std::min(1.0, bytes.resident_ratio)},
          Px{56 * std::min(1.0, bytes.resident_ratio)}});
     html.Put(
-        "<td class=\"c-ratio n\" data-v=\"{}\">{}</td><td class=\"c-logical n opt\" "
+        "<td class=\"c-ratio n opt\" data-v=\"{}\">{}</td><td class=\"c-logical n opt\" "
         "data-v=\"{}\">{}</td>"
         "<td class=\"c-nominal n opt\" data-v=\"{}\">{}</td>",
         {bytes.logical_ratio, Format(bytes.logical_ratio, Unit::kPercent), bytes.logical_per_token,
@@ -228,8 +244,8 @@ class Table {
     html.Put("<td class=\"c-score{} n\" data-v=\"{}\"><b>{}</b>",
              {g, ScoreNumber(table, line->score.value), ScoreText(table, line->score.value)});
     if (std::isfinite(line->score.interval.low)) {
-      html.Put("<small>{}–{}</small>", {ScoreText(table, line->score.interval.low),
-                                        ScoreText(table, line->score.interval.high)});
+      html.Put("<small>{}–{}</small>", {ScoreText(table, ShownInterval(table, *line).low),
+                                        ScoreText(table, ShownInterval(table, *line).high)});
     }
     html.Put("</td>");
     if (row.method.full_cache) {

@@ -23,7 +23,7 @@ std::string FamilyFilterCss() {
   for (const FamilyLook& look : Families()) {
     css.append(StrCat(".no-", look.family, " [data-f=", look.family, "]{display:none}"));
   }
-  return css;
+  return css.append(".no-variants .variant{display:none}");
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ std::string WrapPage(const std::string& title, const std::vector<PageLink>& link
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta "
       "name=\"referrer\" content=\"no-referrer\">"
       "<title>{}</title><style>",
-      {HashSource(css), HashSource(js), title});
+      {HashSource(js), HashSource(css), title});
   Html middle;
   middle.Put(
       "</style></head><body>\n<a class=\"skip\" href=\"#main\">To the content</a>{}"

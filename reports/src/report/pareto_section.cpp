@@ -44,6 +44,8 @@ std::vector<Item> ItemsOf(const Board& board, size_t group, const Measure& measu
   for (const BoardRow& row : board.rows) {
     const LeaderboardLine* line = row.lines[group];
     if (line == nullptr || line->scored == 0) continue;
+    // A sweep has figures of its own.
+    if (!row.method.variant.empty() && !line->rank) continue;
     std::optional<double> x = measure(*line);
     // Times belong to the row, whichever task they were taken with.
     for (size_t g = 0; !x && other_groups && g < row.lines.size(); ++g) {
@@ -52,8 +54,8 @@ std::vector<Item> ItemsOf(const Board& board, size_t group, const Measure& measu
     if (!x) continue;
     Item item = {.row = &row, .line = line, .x = *x, .y = ScoreNumber(table, line->score.value)};
     const bool known = std::isfinite(line->score.interval.low);
-    item.low = known ? ScoreNumber(table, line->score.interval.low) : item.y;
-    item.high = known ? ScoreNumber(table, line->score.interval.high) : item.y;
+    item.low = known ? ScoreNumber(table, ShownInterval(table, *line).low) : item.y;
+    item.high = known ? ScoreNumber(table, ShownInterval(table, *line).high) : item.y;
     items.push_back(item);
   }
   return items;
@@ -66,7 +68,10 @@ std::vector<std::pair<double, double>> Best(const std::vector<Item>& items, bool
   for (const Item& item : items) {
     if (item.line->rank) order.push_back(&item);
   }
-  std::sort(order.begin(), order.end(), [](const Item* a, const Item* b) { return a->x < b->x; });
+  std::sort(order.begin(), order.end(), [&](const Item* a, const Item* b) {
+    if (a->x != b->x) return a->x < b->x;
+    return lower_is_better ? a->*value < b->*value : a->*value > b->*value;
+  });
   std::vector<std::pair<double, double>> steps;
   for (const Item* item : order) {
     const double v = item->*value;
@@ -133,8 +138,8 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
       .x = Axis::Log(low, high, unit),
       .y = table.lower_is_better ? Axis::Linear(bottom, top, Unit::kNumber, 6)
                                  : Axis::Linear(bottom, top, Unit::kNumber, 6, 0, 100),
-      .width = 760,
-      .height = 420,
+      .width = 600,
+      .height = 400,
   };
   chart.band = UncertainFront(items, table.lower_is_better, chart.x.high());
   std::vector<size_t> front = ParetoFront(x, y);
@@ -219,7 +224,7 @@ Html ParetoSection(const Board& board) {
       "95% "
       "intervals; the front could lie anywhere in the shaded band, so that rows whose bars "
       "reach it may belong to it. Outlines are rows that are not ranked. Each mark leads to "
-      "its row.</p><div class=\"figures wide\">{}</div>\n",
+      "its row.</p><div class=\"figures\">{}</div>\n",
       {html});
   return section;
 }

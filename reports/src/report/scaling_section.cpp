@@ -37,8 +37,8 @@ Html Figure(const Measure& measure, const std::string& budget,
                    .y_title = StrCat(measure.what, ", logarithmic"),
                    .x = Axis::Log(1, 2, Unit::kTokens),
                    .y = Axis::Log(1, 2, measure.unit),
-                   .width = 560,
-                   .height = 360};
+                   .width = 600,
+                   .height = 370};
   for (const BoardRow* row : rows) {
     XySeries series;
     series.family = row->method.family;
