@@ -347,7 +347,7 @@
       found.push([q, some]);
       answers += some.length;
     }
-    count.textContent = answers + (answers === 1 ? ' answer' : ' answers') + ' to ' + found.length +
+    count.textContent = answers.toLocaleString('en') + (answers === 1 ? ' answer' : ' answers') + ' to ' + found.length +
         (found.length === 1 ? ' question' : ' questions');
     list.replaceChildren();
     shown = 0;

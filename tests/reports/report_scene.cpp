@@ -163,7 +163,7 @@ class Scene {
   double KeptShare(int64_t m, int64_t b) const {
     if (m < 0) return 1;
     const SceneMethod& method = Method(m);
-    if (method.bits < 16) return method.bits == 2 ? 1.0 : kBudgets[b].fraction * 4;
+    if (method.bits < 16) return method.bits == 2 ? 1.0 : std::min(1.0, kBudgets[b].fraction * 4);
     return kBudgets[b].fraction;
   }
 

@@ -75,7 +75,8 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
       HeatCell cell;
       cell.value = mean;
       cell.text = grid.whole ? StrCat(t.right, "/", t.samples)
-                             : StrCat(Format(t.sum, Unit::kNumber), "/", t.samples);
+                             : StrCat(FormatTick(std::round(t.sum * 10) / 10, Unit::kNumber), "/",
+                                      t.samples);
       cells.push_back(cell);
     }
   }

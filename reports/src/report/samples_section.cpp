@@ -37,18 +37,28 @@ std::vector<const SamplePair*> Choose(const std::vector<SamplePair>& pairs, cons
     if (row == data.row_of_cell.end()) continue;
     rows[static_cast<size_t>(OutcomeOf(pair))][row->second].push_back(&pair);
   }
-  for (const auto& of_outcome : rows) {
+  for (auto& of_outcome : rows) {
+    for (auto& entry : of_outcome) {
+      // The largest losses first; among equals, spread over the row instead of its first ones,
+      // which are the shortest contexts.
+      std::vector<const SamplePair*>& of_row = entry.second;
+      std::vector<const SamplePair*> spread;
+      size_t stride = of_row.size() * 5 / 8 + 1;
+      while (std::gcd(stride, of_row.size()) != 1) ++stride;
+      for (size_t n = 0; n < of_row.size(); ++n)
+        spread.push_back(of_row[n * stride % of_row.size()]);
+      std::stable_sort(spread.begin(), spread.end(), [](const SamplePair* a, const SamplePair* b) {
+        return std::abs(a->full_score - a->score) > std::abs(b->full_score - b->score);
+      });
+      of_row = std::move(spread);
+    }
     for (size_t n = 0;; ++n) {
       bool any = false;
       for (const auto& entry : of_outcome) {
         if (n >= entry.second.size()) continue;
         any = true;
-        // Spread over the row's samples instead of the first ones, which are the shortest contexts.
-        const size_t stride = entry.second.size() / 8 * 2 + 1;
-        size_t at = n * stride % entry.second.size();
-        if (std::gcd(stride, entry.second.size()) != 1) at = n;
         if (static_cast<int64_t>(chosen.size()) >= limit) return chosen;
-        chosen.push_back(entry.second[at]);
+        chosen.push_back(entry.second[n]);
       }
       if (!any) break;
     }
