@@ -134,8 +134,10 @@
     const words = rows.map(row => plain(row).toLowerCase());
     const controls = document.querySelector('.controls[data-for="' + table.id + '"]');
     const count = controls.querySelector('.count');
+    const shown = row => !row.hidden && !root.classList.contains('no-' + row.dataset.f) &&
+        !(row.classList.contains('variant') && root.classList.contains('no-variants'));
     const say = () => {
-      const left = rows.filter(visible).length;
+      const left = rows.filter(shown).length;
       count.textContent = left === rows.length ? left + ' rows' : left + ' of ' + rows.length + ' rows';
     };
 
@@ -254,10 +256,15 @@
   all('main>section').forEach(section => watch.observe(section));
 
   // What scrolls can be scrolled by keys.
-  const reach = () => all('.scroll,pre.code').forEach(node => {
-    if (node.scrollWidth > node.clientWidth + 1 && !node.querySelector('a,button,[tabindex]')) node.tabIndex = 0;
+  // Asked only of what is in view: to ask the others would lay out the whole page at once.
+  const reach = new IntersectionObserver(entries => {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting) continue;
+      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
+      if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
+    }
   });
-  addEventListener('load', reach);
+  all('.scroll,pre.code').forEach(node => reach.observe(node));
 
   // On paper nothing can be opened.
   let closed = [];
