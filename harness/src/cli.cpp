@@ -11,6 +11,7 @@
 #include "src/commands.h"
 #include "src/data_command.h"
 #include "src/run_command.h"
+#include "src/report_command.h"
 #include "src/score.h"
 #include "src/submit_command.h"
 #include "src/tasks.h"
@@ -453,6 +454,33 @@ void AddRun(CLI::App& app, const std::string& typed,
   });
 }
 
+void AddReport(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto flags = std::make_shared<ReportFlags>();
+  CLI::App* command = app.add_subcommand(
+      "report", "One HTML file of a database: leaderboard, fronts, curves, samples");
+  command->add_option("databases", flags->stores, "one; two with --compare, the baseline first")
+      ->required();
+  command->add_option("-o,--out", flags->out, "the file to write; default: the database's, .html");
+  command->add_flag("--compare", flags->compare, "two databases side by side, with verdicts");
+  command->add_option("--margins", flags->margins,
+                      "with --compare: a JSON file of margins, as the gate reads it");
+  command
+      ->add_option("--margin", flags->margin,
+                   "differences to the full cache up to this are equivalent, in points of 100")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command
+      ->add_option("--max-answers", flags->max_answers,
+                   "answers of methods that the file holds; the others stay in the database")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-text-bytes", flags->max_text_bytes, "bytes of each text that it holds")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--title", flags->title, "heading; default: made of what was run");
+  actions.emplace_back(command, [flags] { return RunReport(*flags); });
+}
+
 int ExitCodeOf(const Error& error) {
   return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
                                                                             : kExitBadInput;
@@ -478,6 +506,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddMethods(app, actions);
   AddDatasets(app, actions);
   AddData(app, actions);
+  AddReport(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
   AddSubmit(app, actions);

@@ -92,6 +92,10 @@ struct LeaderboardRow {
                                           // where a sample was not engaged
 };
 
+namespace report {
+class Queries;
+}
+
 struct MergeReport {
   int64_t cells = 0;                          // of the source
   int64_t added = 0, kept = 0, replaced = 0;  // samples
@@ -148,6 +152,7 @@ class ResultStore {
   const std::string& path() const;
 
  private:
+  friend class report::Queries;  // reads what figures need, by SQL of its own
   class Impl;
   explicit ResultStore(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

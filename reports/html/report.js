@@ -1,0 +1,366 @@
+'use strict';
+(() => {
+  const root = document.documentElement;
+  const all = (selector, from = document) => Array.from(from.querySelectorAll(selector));
+  const make = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
+  };
+  const draw = (tag, attributes, ...children) => {
+    const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
+  };
+  root.classList.add('on');
+
+  // Light and dark.
+  const theme = document.getElementById('theme');
+  theme.addEventListener('click', () => {
+    const dark = root.dataset.theme ? root.dataset.theme === 'dark' :
+        matchMedia('(prefers-color-scheme: dark)').matches;
+    root.dataset.theme = dark ? 'light' : 'dark';
+  });
+
+  // What is pointed at, or has the focus, says what it is.
+  const tip = make('div', {id: 'tip', role: 'tooltip', hidden: ''});
+  document.body.append(tip);
+  const teller = target => target.closest && target.closest('[data-tip],[data-help],.pt[aria-label]');
+  const textOf = node => node.dataset.tip || node.dataset.help || node.getAttribute('aria-label');
+  let told = null;
+  const tell = node => {
+    if (told === node) return;
+    if (told) told.removeAttribute('aria-describedby');
+    told = node;
+    tip.hidden = !node;
+    if (!node) return;
+    tip.textContent = textOf(node);
+    if (!node.getAttribute('aria-label')) node.setAttribute('aria-describedby', 'tip');
+    const box = node.getBoundingClientRect(), own = tip.getBoundingClientRect();
+    const left = Math.min(Math.max(8, box.left + box.width / 2 - own.width / 2), innerWidth - own.width - 8);
+    const above = box.top - own.height - 8;
+    tip.style.left = left + 'px';
+    tip.style.top = (above > 4 ? above : box.bottom + 8) + 'px';
+  };
+  document.addEventListener('pointerover', event => tell(teller(event.target)));
+  document.addEventListener('focusin', event => tell(teller(event.target)));
+  document.addEventListener('focusout', () => tell(null));
+  document.addEventListener('scroll', () => tell(null), {passive: true});
+  document.addEventListener('keydown', event => {
+    if (event.key !== 'Escape') return;
+    tell(null);
+    all('.cols[open]').forEach(node => { node.open = false; });
+  });
+
+  // One stop for the tab key in a figure or table; arrows go on from there.
+  const rove = (container, members, step) => {
+    if (!members.length) return;
+    members.forEach((node, i) => { node.tabIndex = i ? -1 : 0; });
+    container.addEventListener('keydown', event => {
+      const at = members.indexOf(document.activeElement);
+      if (at < 0) return;
+      const to = step(event.key, at, members);
+      if (to === undefined || !members[to]) return;
+      event.preventDefault();
+      members[at].tabIndex = -1;
+      members[to].tabIndex = 0;
+      members[to].focus();
+    });
+  };
+  const visible = node => node.getClientRects().length > 0;
+  const along = (members, at, by) => {
+    let to = at + by;
+    while (members[to] && !visible(members[to])) to += by;
+    return to;
+  };
+  for (const figure of all('svg.xy')) {
+    rove(figure, all('.pt[aria-label]', figure), (key, at, members) =>
+      key === 'ArrowRight' || key === 'ArrowDown' ? along(members, at, 1) :
+      key === 'ArrowLeft' || key === 'ArrowUp' ? along(members, at, -1) :
+      key === 'Home' ? along(members, -1, 1) : key === 'End' ? along(members, members.length, -1) : undefined);
+  }
+
+  // Rows and the marks that stand for them.
+  const marks = new Map();
+  for (const mark of all('a.pt')) {
+    const id = mark.getAttribute('href').slice(1);
+    if (!marks.has(id)) marks.set(id, []);
+    marks.get(id).push(mark);
+  }
+  const heat = (row, on) => (marks.get(row.id) || []).forEach(mark => mark.classList.toggle('hot', on));
+
+  // A cell's worth in a file of values.
+  const quoted = text => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  const save = (name, lines) => {
+    const link = make('a', {download: name + '.csv',
+      href: URL.createObjectURL(new Blob([lines.join('\n') + '\n'], {type: 'text/csv'}))});
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  const plain = node => node.textContent.trim().replace(/\s+/g, ' ');
+  const csv = table => {
+    const heads = all('thead th', table);
+    const verdicts = heads.map(head => /c-(delta|verdict)/.test(head.className));
+    const title = head => all('.grp,.ttl', head).map(plain).join(' ') || plain(head);
+    const lines = [heads.flatMap((head, i) => verdicts[i] ? [title(head), title(head) + ' verdict'] : [title(head)])
+      .map(quoted).join(',')];
+    for (const row of table.tBodies[0].rows) {
+      if (!visible(row)) continue;
+      lines.push(Array.from(row.cells).flatMap((cell, i) => {
+        const mark = cell.querySelector('.v'), value = cell.dataset.v;
+        const text = value !== undefined && !cell.classList.contains('c-budget') ? value :
+          cell.classList.contains('nil') ? '' : cell.querySelector('svg.spark') ?
+            cell.querySelector('svg.spark').getAttribute('aria-label') : plain(cell);
+        return verdicts[i] ? [text, mark ? plain(mark).replace(/^\S+ /, '') : ''] : [text];
+      }).map(quoted).join(','));
+    }
+    save(table.dataset.name || 'table', lines);
+  };
+
+  // Families: one class at the root hides rows, marks, lines and maps.
+  for (const box of all('.chips input')) {
+    root.classList.toggle('no-' + box.value, !box.checked);
+    box.addEventListener('change', () => {
+      root.classList.toggle('no-' + box.value, !box.checked);
+      all('.chips input').forEach(other => { if (other.value === box.value) other.checked = box.checked; });
+      document.dispatchEvent(new Event('familieschange'));
+    });
+  }
+
+  for (const table of all('table.sortable')) {
+    const body = table.tBodies[0], rows = Array.from(body.rows), heads = all('thead th', table);
+    const words = rows.map(row => plain(row).toLowerCase());
+    const controls = document.querySelector('.controls[data-for="' + table.id + '"]');
+    const count = controls.querySelector('.count');
+    const shown = row => !row.hidden && !root.classList.contains('no-' + row.dataset.f) &&
+        !(row.classList.contains('variant') && root.classList.contains('no-variants'));
+    const say = () => {
+      const left = rows.filter(shown).length;
+      count.textContent = left === rows.length ? left + ' rows' : left + ' of ' + rows.length + ' rows';
+    };
+
+    // Sorting: numbers by their value, texts by their letters, what is missing last.
+    const key = (row, column) => {
+      const cell = row.cells[column];
+      if (cell.dataset.v !== undefined) return Number(cell.dataset.v);
+      const text = plain(cell);
+      return cell.classList.contains('nil') || text === '' ? null : text.toLowerCase();
+    };
+    const sort = (column, descending) => {
+      const keys = new Map(rows.map(row => [row, key(row, column)]));
+      const sign = descending ? -1 : 1;
+      rows.sort((a, b) => {
+        const x = keys.get(a), y = keys.get(b);
+        if (x === null || y === null) return x === y ? 0 : x === null ? 1 : -1;
+        if (typeof x === 'number' && typeof y === 'number') return sign * (x - y);
+        return sign * String(x).localeCompare(String(y), 'en', {numeric: true});
+      });
+      body.append(...rows);
+      heads.forEach((head, i) => {
+        if (i === column) head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+        else head.removeAttribute('aria-sort');
+      });
+    };
+    heads.forEach((head, column) => {
+      const button = make('button', {type: 'button'});
+      button.append(...head.childNodes);
+      head.append(button);
+      if (head.dataset.help) {
+        button.dataset.help = head.dataset.help;
+        delete head.dataset.help;
+      }
+      button.addEventListener('click', () => {
+        const now = head.getAttribute('aria-sort');
+        // Scores begin with the best, everything else with the least.
+        sort(column, now ? now === 'ascending' : /c-(score|delta)/.test(head.className));
+      });
+    });
+
+    // Columns.
+    const column = new Map(heads.map((head, i) => [/c-(\S+)/.exec(head.className)[1], i]));
+    const show = (name, on) => {
+      const i = column.get(name);
+      for (const row of table.rows) row.cells[i].hidden = !on;
+    };
+    for (const box of all('.cols input', controls)) {
+      if (!box.checked) show(box.value, false);
+      box.addEventListener('change', () => show(box.value, box.checked));
+    }
+
+    // Search: every word must be in the row.
+    const search = controls.querySelector('.search');
+    const filter = () => {
+      const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const texts = new Map(rows.map(row => [row, row.dataset.words]));
+      rows.forEach(row => { row.hidden = !wanted.every(word => texts.get(row).includes(word)); });
+      say();
+    };
+    rows.forEach((row, i) => { row.dataset.words = words[i]; });
+    search.addEventListener('input', filter);
+    controls.querySelector('.csv').addEventListener('click', () => csv(table));
+    document.addEventListener('familieschange', say);
+    body.addEventListener('pointerover', event => {
+      const row = event.target.closest('tr');
+      if (row) heat(row, true);
+    });
+    body.addEventListener('pointerout', event => {
+      const row = event.target.closest('tr');
+      if (row) heat(row, false);
+    });
+
+    const cells = () => all('td[data-tip]', body);
+    let stop = cells()[0];
+    if (stop) stop.tabIndex = 0;
+    body.addEventListener('keydown', event => {
+      const cell = event.target;
+      if (cell.parentNode.parentNode !== body) return;
+      const dx = {ArrowLeft: -1, ArrowRight: 1}[event.key], dy = {ArrowUp: -1, ArrowDown: 1}[event.key];
+      let to = null;
+      if (dx) {
+        to = cell;
+        do to = dx < 0 ? to.previousElementSibling : to.nextElementSibling; while (to && (to.hidden || !to.dataset.tip));
+      } else if (dy) {
+        let row = cell.parentNode;
+        do row = dy < 0 ? row.previousElementSibling : row.nextElementSibling; while (row && !visible(row));
+        to = row && row.cells[cell.cellIndex];
+      }
+      if (!to) return;
+      event.preventDefault();
+      stop.removeAttribute('tabindex');
+      to.tabIndex = 0;
+      to.focus();
+      stop = to;
+    });
+    say();
+    // A link to a row shows it, whatever was filtered.
+    addEventListener('hashchange', () => {
+      const row = document.getElementById(location.hash.slice(1));
+      if (!row || !body.contains(row) || visible(row)) return;
+      search.value = '';
+      filter();
+      all('.chips input').forEach(box => { if (!box.checked) box.click(); });
+      row.scrollIntoView({block: 'center'});
+    });
+  }
+
+  // Where the reader is.
+  const links = new Map(all('nav.top a').map(link => [link.getAttribute('href').slice(1), link]));
+  const watch = new IntersectionObserver(entries => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      links.forEach((link, id) => link.classList.toggle('here', id === entry.target.id));
+    }
+  }, {rootMargin: '-60px 0px -75% 0px'});
+  all('main>section').forEach(section => watch.observe(section));
+
+  // What scrolls can be scrolled by keys.
+  // Asked only of what is in view: to ask the others would lay out the whole page at once.
+  const reach = new IntersectionObserver(entries => {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting) continue;
+      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
+      if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
+    }
+  });
+  all('.scroll,pre.code').forEach(node => reach.observe(node));
+
+  // On paper nothing can be opened.
+  let closed = [];
+  addEventListener('beforeprint', () => {
+    closed = all('details.maps:not([open])');
+    closed.forEach(node => { node.open = true; });
+  });
+  addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));
+
+  // Samples.
+  const source = document.getElementById('samples-data');
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
+  const place = document.getElementById('samples-ui'), still = document.getElementById('samples-static');
+  const option = (value, text) => make('option', {value}, text);
+  const choose = (label, options) => {
+    const select = make('select', {}, ...options);
+    return [make('label', {}, label + ' ', select), select];
+  };
+  const find = make('input', {type: 'search', placeholder: 'words of a question or answer'});
+  const [taskLabel, task] = choose('Task', [option('', 'all'), ...new Set(data.questions.map(q => q[0]))].map(
+      item => typeof item === 'string' ? option(item, item) : item));
+  const [rowLabel, row] = choose('Method', [option('', 'all'), ...data.rows.map((r, i) => option(i, r[1]))]);
+  const [outcomeLabel, outcome] = choose('Outcome', [option('', 'all'), ...data.outcomes.map((o, i) => option(i, o))]);
+  outcome.value = '0';
+  const count = make('output', {class: 'count'});
+  const list = make('div'), more = make('button', {type: 'button'}, 'Show more');
+  place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), taskLabel, rowLabel, outcomeLabel, count), list, more);
+  still.remove();
+
+  const percent = share => share === null ? '–' : (100 * share).toFixed(0) + '%';
+  const strip = kept => {
+    const svg = draw('svg', {width: 11 * kept.length, height: 14, role: 'img',
+      'aria-label': 'Kept of the answer, by layer: ' + kept.map((share, i) => i + ': ' + percent(share)).join(', ')});
+    kept.forEach((share, i) => svg.append(draw('rect', {x: 11 * i, y: 0, width: 10, height: 14,
+      class: share === null ? 'none' : 'a' + Math.min(9, Math.floor(share * 10))})));
+    const cell = make('td', {'data-tip': svg.getAttribute('aria-label')}, svg);
+    return cell;
+  };
+  const depthBar = depth => {
+    const svg = draw('svg', {class: 'where', width: 124, height: 10, role: 'img', 'aria-label': 'The answer stands at ' + percent(depth) + ' of the context'});
+    svg.append(draw('rect', {class: 'bg', x: 2, y: 3, width: 120, height: 4}), draw('rect', {class: 'fg', x: 120 * depth, y: 0, width: 4, height: 10}));
+    return svg;
+  };
+  const few = 5;  // answers to a question at first
+  const bdi = text => make('bdi', {}, text);
+  const answerRow = (name, score, text, kept) => make('tr', {}, make('th', {scope: 'row'}, name),
+    make('td', {class: 'n'}, score === null ? '–' : String(score)), make('td', {class: 'text'}, bdi(text)), kept);
+  const article = ([q, answers]) => {
+    const [taskName, id, facts, depth, question, excerpt, references, prediction, score] = q;
+    const node = make('article', {class: 'sample'}, make('h4', {}, id + ' ', make('span', {class: 'soft'}, taskName)));
+    if (question) node.append(make('p', {class: 'q'}, bdi(question)));
+    if (depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
+    if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
+    node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
+    const head = ['Answer of', 'score', 'Text', 'Kept, by layer'].map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
+    const body = make('tbody', {}, answerRow('full cache', score, prediction, make('td', {}, 'everything')));
+    const add = ([number, , own, text, kept]) => {
+      const [target, name] = data.rows[number];
+      body.append(answerRow(make('a', {href: '#' + target}, name), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
+    };
+    answers.slice(0, few).forEach(add);
+    if (answers.length > few) {
+      const rest = make('button', {type: 'button'}, 'Show ' + (answers.length - few) + ' more answers');
+      rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
+      body.append(make('tr', {}, make('td', {colspan: 4}, rest)));
+    }
+    node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
+    return node;
+  };
+  let found = [], shown = 0;
+  const page = () => {
+    list.append(...found.slice(shown, shown + 12).map(article));
+    shown = Math.min(shown + 12, found.length);
+    more.hidden = shown >= found.length;
+  };
+  const select = () => {
+    const wanted = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    found = [];
+    let answers = 0;
+    for (const q of data.questions) {
+      if (task.value && q[0] !== task.value) continue;
+      const some = q[9].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
+        (outcome.value === '' || a[1] === Number(outcome.value)) &&
+        (!wanted.length || wanted.every(word => [q[1], q[4], q[6], q[7], a[3]].some(text => text.toLowerCase().includes(word)))));
+      if (!some.length) continue;
+      found.push([q, some]);
+      answers += some.length;
+    }
+    count.textContent = answers.toLocaleString('en') + (answers === 1 ? ' answer' : ' answers') + ' to ' + found.length +
+        (found.length === 1 ? ' question' : ' questions');
+    list.replaceChildren();
+    shown = 0;
+    page();
+  };
+  for (const node of [find, task, row, outcome]) node.addEventListener('input', select);
+  more.addEventListener('click', page);
+  select();
+})();

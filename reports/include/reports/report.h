@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report: one HTML file made of a result store. It holds everything it shows, asks no network
+// for anything, and runs no script but its own, whatever the texts in the store try. Equal stores
+// give equal bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+#include "reports/gate.h"
+#include "reports/leaderboard.h"
+#include "reports/store.h"
+
+namespace kvgauge {
+
+struct ReportOptions {
+  LeaderboardOptions leaderboard;  // `by` is chosen by the report
+  // Answers of methods that the page holds, those that broke first. The others stay in the store,
+  // and the page says so.
+  int64_t max_answers = 2000;
+  int64_t max_text_bytes = 2000;  // of each text
+  std::string title;              // "": the models' names
+};
+
+// A store without cells gives a page that says so.
+Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options = {});
+
+// Two stores side by side, with the gate's verdicts: does `candidate` keep what `baseline` had?
+Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candidate,
+                                     const GateMargins& margins, const ReportOptions& options = {});
+
+}  // namespace kvgauge

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/chart/heat_map.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/chart/xy_chart.h"
+
+namespace kvgauge::report {
+namespace {
+
+constexpr double kFont = 11;
+
+int LevelOf(double value) {
+  if (!(value > 0)) return 0;
+  return std::min(static_cast<int>(value * kHeatLevels), kHeatLevels - 1);
+}
+
+Markup Prefix(HeatScale scale) { return scale == HeatScale::kAmount ? Markup("a") : Markup("s"); }
+
+}  // namespace
+
+Html Render(const HeatMap& map) {
+  const double count_rows = static_cast<double>(map.rows.size());
+  const double count_columns = static_cast<double>(map.columns.size());
+  double left = 0, widest = 0;
+  for (const std::string& row : map.rows) left = std::max(left, TextWidth(row, kFont));
+  for (const std::string& column : map.columns) widest = std::max(widest, TextWidth(column, kFont));
+  left += 8;
+  const double top = map.row_title.empty() ? 4 : 20;
+  const double width =
+      std::max(left + count_columns * map.cell_width, TextWidth(map.column_title, kFont) + left) +
+      1;
+  const double bottom = top + count_rows * map.cell_height;
+  Html html;
+  html.Put(
+      "<svg class=\"heat\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-label=\"{}\"><desc>{}</desc>",
+      {Px{width}, Px{bottom + 34}, Px{width}, Px{bottom + 34}, map.label, map.description});
+  if (!map.row_title.empty())
+    html.Put("<text class=\"at\" x=\"0\" y=\"11\">{}</text>", {map.row_title});
+
+  // One path for all cells of a level: a map of a thousand heads stays small.
+  std::vector<Html> levels(kHeatLevels);
+  Html nothing, texts;
+  const double gap = map.cell_height > 12 ? 1 : 0.5;
+  for (size_t r = 0; r < map.cells.size(); ++r) {
+    for (size_t c = 0; c < map.cells[r].size(); ++c) {
+      const double x = left + static_cast<double>(c) * map.cell_width;
+      const double y = top + static_cast<double>(r) * map.cell_height;
+      const auto& cell = map.cells[r][c];
+      Html& path = cell ? levels[static_cast<size_t>(LevelOf(cell->value))] : nothing;
+      path.Put("M{} {}h{}v{}h-{}z", {Px{x}, Px{y}, Px{map.cell_width - gap},
+                                     Px{map.cell_height - gap}, Px{map.cell_width - gap}});
+      if (!cell || cell->text.empty()) continue;
+      const double middle = x + (map.cell_width - gap) / 2;
+      const bool two = !cell->small.empty();
+      texts.Put("<text class=\"hc {}t{}\" x=\"{}\" y=\"{}\">{}</text>",
+                {Prefix(map.scale), LevelOf(cell->value), Px{middle},
+                 Px{y + map.cell_height / 2 + (two ? -0.5 : 4)}, cell->text});
+      if (two) {
+        texts.Put("<text class=\"hs {}t{}\" x=\"{}\" y=\"{}\">{}</text>",
+                  {Prefix(map.scale), LevelOf(cell->value), Px{middle},
+                   Px{y + map.cell_height / 2 + 10}, cell->small});
+      }
+    }
+  }
+  if (!nothing.empty()) html.Put("<path class=\"none\" d=\"{}\"/>", {nothing});
+  for (int level = 0; level < kHeatLevels; ++level) {
+    const Html& path = levels[static_cast<size_t>(level)];
+    if (!path.empty()) {
+      html.Put("<path class=\"{}{}\" d=\"{}\"/>", {Prefix(map.scale), level, path});
+    }
+  }
+  html.Put(texts);
+
+  const size_t row_step = static_cast<size_t>(std::max(1.0, std::ceil(12 / map.cell_height)));
+  for (size_t r = 0; r < map.rows.size(); r += row_step) {
+    html.Put("<text class=\"tk e\" x=\"{}\" y=\"{}\">{}</text>",
+             {Px{left - 5}, Px{top + (static_cast<double>(r) + 0.5) * map.cell_height + 3.5},
+              map.rows[r]});
+  }
+  const size_t column_step =
+      static_cast<size_t>(std::max(1.0, std::ceil((widest + 4) / map.cell_width)));
+  for (size_t c = 0; c < map.columns.size(); c += column_step) {
+    html.Put("<text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
+             {Px{left + (static_cast<double>(c) + 0.5) * map.cell_width}, Px{bottom + 13},
+              map.columns[c]});
+  }
+  html.Put("<text class=\"at\" x=\"{}\" y=\"{}\">{}</text>",
+           {Px{left}, Px{bottom + 29}, map.column_title});
+  return html.Put("</svg>");
+}
+
+Html HeatLegend(HeatScale scale, const std::string& low, const std::string& high) {
+  constexpr double kWidth = 14;
+  const double left = TextWidth(low, kFont) + 6;
+  const double width = left + kWidth * kHeatLevels + TextWidth(high, kFont) + 8;
+  Html html;
+  html.Put(
+      "<svg class=\"key\" width=\"{}\" height=\"16\" viewBox=\"0 0 {} 16\" role=\"img\" "
+      "aria-label=\"Scale of colours, from {} to {}\"><text class=\"tk\" x=\"0\" "
+      "y=\"12\">{}</text>",
+      {Px{width}, Px{width}, low, high, low});
+  for (int level = 0; level < kHeatLevels; ++level) {
+    html.Put("<path class=\"{}{}\" d=\"M{} 2h{}v12h-{}z\"/>",
+             {Prefix(scale), level, Px{left + kWidth * level}, Px{kWidth}, Px{kWidth}});
+  }
+  return html.Put("<text class=\"tk\" x=\"{}\" y=\"12\">{}</text></svg>",
+                  {Px{left + kWidth * kHeatLevels + 6}, high});
+}
+
+}  // namespace kvgauge::report

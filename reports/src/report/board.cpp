@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/report/board.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "core/strings.h"
+#include "src/html/format.h"
+
+namespace kvgauge::report {
+namespace {
+
+using RowKey = std::tuple<std::string, std::string, std::string>;
+
+RowKey KeyOf(const MethodRow& method, const std::string& budget) {
+  return {method.name, method.variant, budget};
+}
+
+}  // namespace
+
+std::string BoardRow::Name() const {
+  if (method.variant.empty()) return method.name;
+  std::string name = method.name;
+  return name.append(" (").append(method.variant).append(")");
+}
+
+std::string BoardRow::NameBudget() const {
+  std::string name = Name();
+  if (budget_kind != "none") name.append(" ").append(budget);
+  return name;
+}
+
+const LeaderboardLine* BoardRow::WithBytes() const {
+  for (const LeaderboardLine* line : lines) {
+    if (line != nullptr && line->bytes.samples > 0) return line;
+  }
+  return nullptr;
+}
+
+const LeaderboardLine* BoardRow::WithLatency() const {
+  for (const LeaderboardLine* line : lines) {
+    if (line != nullptr && !line->latency.empty() && line->latency.front().isolated) return line;
+  }
+  return nullptr;
+}
+
+std::string Board::Title() const {
+  std::string title = model;
+  if (!alone) title.append(", compressed at ").append(compress_at);
+  return title;
+}
+
+const BoardRow* Board::Find(const LeaderboardLine& line) const {
+  for (const BoardRow& row : rows) {
+    if (row.method.name == line.method.name && row.method.variant == line.method.variant &&
+        row.budget == line.budget) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+const BoardRow* Board::Full() const {
+  for (const BoardRow& row : rows) {
+    if (row.method.full_cache) return &row;
+  }
+  return nullptr;
+}
+
+Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {
+  PageData data;
+  ResultStore* const stores[] = {&store};
+  LeaderboardOptions by = options;
+  by.by = TaskGrouping::kGroup;
+  KVG_ASSIGN(data.by_group, MakeLeaderboard(stores, by));
+  by.by = TaskGrouping::kTask;
+  by.latency = false;
+  KVG_ASSIGN(data.by_task, MakeLeaderboard(stores, by));
+  KVG_ASSIGN(data.runs, store.Runs());
+  KVG_ASSIGN(data.cells, store.Cells());
+
+  const auto board_of = [&data](const LeaderboardTable& table) -> Board& {
+    for (Board& board : data.boards) {
+      if (board.model == table.model && board.fingerprint == table.model_fingerprint &&
+          board.compress_at == table.compress_at) {
+        return board;
+      }
+    }
+    Board& board = data.boards.emplace_back();
+    board.model = table.model;
+    board.fingerprint = table.model_fingerprint;
+    board.compress_at = table.compress_at;
+    return board;
+  };
+  for (const LeaderboardTable& table : data.by_group.tables)
+    board_of(table).groups.push_back(&table);
+  for (const LeaderboardTable& table : data.by_task.tables) board_of(table).tasks.push_back(&table);
+
+  size_t next_id = 0;
+  for (size_t b = 0; b < data.boards.size(); ++b) {
+    Board& board = data.boards[b];
+    board.alone = data.boards.size() == 1;
+    std::map<RowKey, size_t> index;
+    for (size_t g = 0; g < board.groups.size(); ++g) {
+      for (const LeaderboardLine& line : board.groups[g]->lines) {
+        const auto place = index.emplace(KeyOf(line.method, line.budget), board.rows.size());
+        if (place.second) {
+          BoardRow row;
+          row.id = StrCat("r", next_id++);
+          row.method = line.method;
+          row.budget = line.budget;
+          row.budget_kind = line.budget_kind;
+          row.budget_value = line.budget_value;
+          row.lines.resize(board.groups.size(), nullptr);
+          board.rows.push_back(std::move(row));
+        }
+        board.rows[place.first->second].lines[g] = &line;
+      }
+    }
+    for (const StoredCell& cell : data.cells) {
+      if (cell.cell.model.name != board.model || cell.cell.compress_at != board.compress_at ||
+          cell.cell.model.fingerprint != board.fingerprint) {
+        continue;
+      }
+      board.model_facts = cell.cell.model.facts;
+      const auto place = index.find(KeyOf(cell.cell.method, cell.cell.budget));
+      if (place == index.end()) continue;
+      board.rows[place->second].cells.push_back(cell.id);
+      data.row_of_cell[cell.id] = {b, place->second};
+    }
+  }
+  return data;
+}
+
+std::string ScoreText(const LeaderboardTable& table, double score) {
+  if (!std::isfinite(score)) return "–";
+  if (table.lower_is_better) return Format(score * table.scale, Unit::kNumber);
+  const std::string text = Format(score, Unit::kPercent);
+  return text.substr(0, text.size() - 1);
+}
+
+double ScoreNumber(const LeaderboardTable& table, double score) {
+  return table.lower_is_better ? score * table.scale : 100 * score;
+}
+
+Interval ShownInterval(const LeaderboardTable& table, const LeaderboardLine& line) {
+  Interval interval = line.score.interval;
+  if (!table.lower_is_better && line.score.value >= 0 && line.score.value <= 1) {
+    interval.low = std::max(interval.low, 0.0);
+    interval.high = std::min(interval.high, 1.0);
+  }
+  return interval;
+}
+
+std::string ScoreTitle(const LeaderboardTable& table) {
+  if (table.lower_is_better) return StrCat(table.metric, ", less is better");
+  return StrCat(table.metric.empty() || table.metric == "several" ? "score" : table.metric,
+                ", of 100");
+}
+
+std::string DifferenceText(const LeaderboardTable& table, double difference) {
+  if (!table.lower_is_better) return Format(difference, Unit::kPoints);
+  const std::string text = Format(difference * table.scale, Unit::kNumber);
+  return difference > 0 ? "+" + text : text;
+}
+
+std::string VerdictWord(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kSame:
+      return "same";
+    case Verdict::kBetter:
+      return "better";
+    case Verdict::kWorse:
+      return "worse";
+    case Verdict::kUndecided:
+      return "undecided";
+  }
+  return "undecided";
+}
+
+Html VerdictMark(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kSame:
+      return Html().Put("<span class=\"v same\">≈ same</span>");
+    case Verdict::kBetter:
+      return Html().Put("<span class=\"v better\">▲ better</span>");
+    case Verdict::kWorse:
+      return Html().Put("<span class=\"v worse\">▼ worse</span>");
+    case Verdict::kUndecided:
+      break;
+  }
+  return Html().Put("<span class=\"v undecided\">? undecided</span>");
+}
+
+std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line) {
+  if (!line.versus_full) return line.not_compared;
+  const Evidence& e = *line.versus_full;
+  const auto p = Format(line.p_adjusted, Unit::kDecimals);
+  return StrCat(VerdictWord(line.verdict), ": ", DifferenceText(table, e.value),
+                " against the full cache, 95% interval ", DifferenceText(table, e.interval.low),
+                " to ", DifferenceText(table, e.interval.high), "; p ", p, " (", e.test,
+                ", Holm); ", Plural(e.samples, "sample", "samples"), " in ",
+                Plural(e.clusters, "context", "contexts"), "; a loss of ",
+                DifferenceText(table, e.detectable).substr(e.detectable > 0 ? 1 : 0),
+                " would be found with 80% probability");
+}
+
+std::string RowTip(const LeaderboardTable& table, const BoardRow& row,
+                   const LeaderboardLine& line) {
+  std::string tip = StrCat(row.NameBudget(), ": ", ScoreText(table, line.score.value));
+  if (std::isfinite(line.score.interval.low)) {
+    const Interval interval = ShownInterval(table, line);
+    tip.append(
+        StrCat(" (", ScoreText(table, interval.low), " to ", ScoreText(table, interval.high), ")"));
+  }
+  if (line.bytes.samples > 0) {
+    tip.append(StrCat(", ", Format(line.bytes.resident_per_token, Unit::kBytes), " a token (",
+                      Format(line.bytes.logical_ratio, Unit::kPercent), " of full)"));
+  }
+  if (line.versus_full) tip.append(", ").append(VerdictWord(line.verdict));
+  if (!line.not_ranked.empty()) tip.append(", not ranked: ").append(line.not_ranked);
+  return tip;
+}
+
+std::map<std::string, std::string> VariantParameters(const std::string& variant) {
+  std::map<std::string, std::string> parameters;
+  for (const std::string& part : Split(variant, ',')) {
+    const std::string_view text = Trim(part);
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    parameters.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return parameters;
+}
+
+}  // namespace kvgauge::report

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leaderboard as a page shows it: a board holds all rows of one model and compress_at, with a
+// column for each group of tasks; every section refers to its rows by their ids.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reports/leaderboard.h"
+#include "reports/store.h"
+#include "src/html/html.h"
+#include "src/report/queries.h"
+
+namespace kvgauge::report {
+
+struct BoardRow {
+  std::string id;  // in the page: "r12"
+  MethodRow method;
+  std::string budget, budget_kind;
+  double budget_value = 0;
+  std::vector<const LeaderboardLine*> lines;  // beside Board::groups; null: not run
+  std::vector<int64_t> cells;                 // ids in the store
+
+  std::string Name() const;        // "snapkv", "snapkv (score.window=16)"
+  std::string NameBudget() const;  // "snapkv 20%"; the full cache is "full"
+  // The first line that holds such; null: none.
+  const LeaderboardLine* WithBytes() const;
+  const LeaderboardLine* WithLatency() const;  // isolated
+};
+
+struct Board {
+  std::string model, fingerprint, compress_at;
+  std::string model_facts;
+  std::vector<const LeaderboardTable*> groups;
+  std::vector<const LeaderboardTable*> tasks;
+  std::vector<BoardRow> rows;  // in the order of the first group that ranks them
+  bool alone = false;          // the only one of its page
+
+  // "ref-gqa", with compress_at where boards differ in it.
+  std::string Title() const;
+  const BoardRow* Find(const LeaderboardLine& line) const;
+  const BoardRow* Full() const;
+};
+
+struct PageData {
+  LeaderboardModel by_group, by_task;
+  std::vector<StoredRun> runs;
+  std::vector<StoredCell> cells;
+  std::vector<Board> boards;
+  std::map<int64_t, std::pair<size_t, size_t>> row_of_cell;  // board and row
+};
+Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options);
+
+// A score as a table shows it: of a hundred for those from 0 to 1, else three digits.
+std::string ScoreText(const LeaderboardTable& table, double score);
+// What is plotted, and how its axis is named.
+double ScoreNumber(const LeaderboardTable& table, double score);
+std::string ScoreTitle(const LeaderboardTable& table);
+// The interval of a mean, no wider than scores can be.
+Interval ShownInterval(const LeaderboardTable& table, const LeaderboardLine& line);
+// A difference: "+1.2".
+std::string DifferenceText(const LeaderboardTable& table, double difference);
+
+// "same", "better" ... with a sign that needs no colour.
+Html VerdictMark(Verdict verdict);
+std::string VerdictWord(Verdict verdict);
+// Everything known of a comparison with the full cache, as sentences.
+std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line);
+// What a point or row says of itself.
+std::string RowTip(const LeaderboardTable& table, const BoardRow& row, const LeaderboardLine& line);
+
+// A variant's parameters: {"score.window", "16"}.
+std::map<std::string, std::string> VariantParameters(const std::string& variant);
+
+}  // namespace kvgauge::report

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two stores side by side: the gate's lines as a page.
+#include <algorithm>
+#include <cmath>
+
+#include "core/strings.h"
+#include "reports/report.h"
+#include "src/chart/forest.h"
+#include "src/html/format.h"
+#include "src/report/sections.h"
+
+namespace kvgauge {
+namespace {
+
+using report::Format;
+using report::Html;
+using report::Plural;
+using report::Unit;
+
+// More bars than this are a wall; the table has them all.
+constexpr size_t kBars = 40;
+
+// As the gate writes it: points of the score, where more is better, and percent of bytes and time,
+// where more is worse.
+double Change(const GateLine& line, double value) {
+  return line.metric == GateMetric::kAccuracy ? value : std::expm1(-value);
+}
+Interval ChangeInterval(const GateLine& line) {
+  const Interval& i = line.evidence.interval;
+  if (line.metric == GateMetric::kAccuracy) return i;
+  return {Change(line, i.high), Change(line, i.low)};
+}
+std::string ChangeText(const GateLine& line, double change) {
+  const std::string points = Format(change, Unit::kPoints);
+  return line.metric == GateMetric::kAccuracy ? points : points + "%";
+}
+
+std::string Value(const GateLine& line, double value) {
+  if (line.evidence.samples == 0) return "–";
+  switch (line.metric) {
+    case GateMetric::kAccuracy: {
+      const std::string text = Format(value, Unit::kPercent);
+      return text.substr(0, text.size() - 1);
+    }
+    case GateMetric::kBytes:
+      return Format(value, Unit::kBytes);
+    case GateMetric::kLatency:
+      return Format(value, Unit::kDecimals);
+  }
+  return "–";
+}
+
+const char* TitleOf(GateMetric metric) {
+  switch (metric) {
+    case GateMetric::kAccuracy:
+      return "Accuracy";
+    case GateMetric::kBytes:
+      return "Bytes";
+    case GateMetric::kLatency:
+      return "Latency";
+  }
+  return "";
+}
+
+// What must be looked at comes first.
+int Urgency(const GateLine& line) {
+  if (!line.comparable) return 1;
+  switch (line.verdict) {
+    case Verdict::kWorse:
+      return 0;
+    case Verdict::kUndecided:
+      return 2;
+    case Verdict::kBetter:
+      return 3;
+    case Verdict::kSame:
+      return 4;
+  }
+  return 4;
+}
+
+std::string NameOf(const GateLine& line) {
+  return line.quantity == "score" || line.quantity == "logical bytes"
+             ? line.group
+             : StrCat(line.group, ", ", line.quantity);
+}
+
+Html Verdicts(const GateReport& gate) {
+  Html html;
+  const int64_t worse = gate.Count(Verdict::kWorse), incomparable = gate.NotComparable();
+  html.Put("<p class=\"verdict\">");
+  if (gate.lines.empty())
+    return html.Put("The two databases have nothing in common to compare.</p>");
+  if (worse > 0) {
+    std::vector<std::string> names;
+    for (const GateLine& line : gate.lines) {
+      if (line.verdict == Verdict::kWorse && names.size() < 3) names.push_back(NameOf(line));
+    }
+    html.Put("The candidate is worse in {}: {}{}.",
+             {Plural(worse, "comparison", "comparisons"), Join(names, "; "),
+              worse > static_cast<int64_t>(names.size()) ? "; and more" : ""});
+  } else if (incomparable > 0) {
+    html.Put("Nothing that can be compared is worse, but {} cannot be compared.",
+             {Plural(incomparable, "group", "groups")});
+  } else {
+    html.Put("The candidate is worse in nothing.");
+  }
+  return html.Put(
+      "</p><p class=\"tally\">Of {}: <span class=\"v worse\">▼ {} worse</span> "
+      "<span class=\"v better\">▲ {} better</span> <span class=\"v same\">≈ {} same</span> "
+      "<span class=\"v undecided\">? {} undecided</span> <span class=\"v none\">∅ {} not "
+      "comparable</span></p>\n",
+      {Plural(static_cast<int64_t>(gate.lines.size()), "comparison", "comparisons"), worse,
+       gate.Count(Verdict::kBetter), gate.Count(Verdict::kSame), gate.Count(Verdict::kUndecided),
+       incomparable});
+}
+
+Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric) {
+  report::Forest forest;
+  forest.unit = metric == GateMetric::kAccuracy ? Unit::kPoints : Unit::kPercent;
+  forest.title = metric == GateMetric::kAccuracy
+                     ? "change of the score, in points of 100; right is better"
+                     : "change of the ratio; left is better";
+  forest.label = StrCat(TitleOf(metric), ": change from baseline to candidate with 95% intervals");
+  for (const GateLine* line : lines) {
+    if (!line->comparable || line->evidence.samples == 0) continue;
+    if (forest.lines.size() == kBars) break;
+    forest.margin = std::max(forest.margin, line->margin);
+    forest.lines.push_back(
+        {NameOf(*line), Change(*line, line->evidence.value), ChangeInterval(*line), line->verdict});
+  }
+  if (forest.lines.empty()) return {};
+  forest.description = StrCat(Plural(static_cast<int64_t>(forest.lines.size()), "line", "lines"),
+                              ", the first: ", forest.lines.front().name, ".");
+  Html html;
+  html.Put("<figure><div class=\"scroll\">{}</div></figure>\n", {report::Render(forest)});
+  if (lines.size() > forest.lines.size()) {
+    html.Put("<p class=\"soft\">The {} most urgent; the table has them all.</p>",
+             {forest.lines.size()});
+  }
+  return html;
+}
+
+Html Table(const std::vector<const GateLine*>& lines, GateMetric metric) {
+  const auto id = static_cast<int>(metric);
+  Html html;
+  html.Put(
+      "<div class=\"controls js\" data-for=\"gate{}\"><label class=\"find\">Search <input "
+      "type=\"search\" "
+      "class=\"search\" placeholder=\"group, verdict\"></label><button type=\"button\" "
+      "class=\"csv\">Download CSV</button><output class=\"count\"></output></div>\n"
+      "<div class=\"scroll\"><table class=\"board sortable\" id=\"gate{}\" "
+      "data-name=\"{}\"><caption "
+      "class=\"hide\">{}: a line for each group</caption><thead><tr><th scope=\"col\" "
+      "class=\"c-group\">Group</th>"
+      "<th scope=\"col\" class=\"c-verdict\">Verdict</th><th scope=\"col\" class=\"c-base "
+      "n\">Baseline</th>"
+      "<th scope=\"col\" class=\"c-cand n\">Candidate</th><th scope=\"col\" class=\"c-change "
+      "n\">Change</th>"
+      "<th scope=\"col\" class=\"c-p n\">p, Holm</th><th scope=\"col\" class=\"c-n n\">Samples</th>"
+      "<th scope=\"col\" class=\"c-why\">Why</th></tr></thead><tbody>\n",
+      {id, id, TitleOf(metric), TitleOf(metric)});
+  for (const GateLine* line : lines) {
+    const bool known = line->evidence.samples > 0;
+    html.Put(
+        "<tr><th scope=\"row\" class=\"c-group\">{}</th><td class=\"c-verdict\" "
+        "data-v=\"{}\">{}</td>",
+        {NameOf(*line), Urgency(*line),
+         line->comparable ? report::VerdictMark(line->verdict)
+                          : Html().Put("<span class=\"v none\">∅ not comparable</span>")});
+    if (!known) {
+      html.Put(
+          "<td class=\"n nil\">–</td><td class=\"n nil\">–</td><td class=\"n nil\">–</td>"
+          "<td class=\"n nil\">–</td><td class=\"n nil\">–</td>");
+    } else {
+      const Interval interval = ChangeInterval(*line);
+      const double change = Change(*line, line->evidence.value);
+      html.Put(
+          "<td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td><td "
+          "class=\"n\" data-v=\"{}\">{}",
+          {line->baseline, Value(*line, line->baseline), line->candidate,
+           Value(*line, line->candidate), change, ChangeText(*line, change)});
+      if (std::isfinite(interval.low) && std::isfinite(interval.high)) {
+        html.Put("<small>{} to {}</small>",
+                 {ChangeText(*line, interval.low), ChangeText(*line, interval.high)});
+      }
+      html.Put("</td><td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td>",
+               {line->p_adjusted, Format(line->p_adjusted, Unit::kDecimals), line->evidence.samples,
+                line->evidence.samples});
+    }
+    std::string why = line->reason;
+    if (line->verdict == Verdict::kUndecided && known && std::isfinite(line->evidence.detectable)) {
+      why.append(why.empty() ? "" : "; ")
+          .append("would find ")
+          .append(ChangeText(*line, line->evidence.detectable).substr(1));
+    }
+    html.Put("<td class=\"c-why\">{}</td></tr>\n", {why});
+  }
+  return html.Put("</tbody></table></div>\n");
+}
+
+std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candidate,
+                                     const GateMargins& margins, const ReportOptions& options) {
+  KVG_ASSIGN(const GateReport gate, CompareStores(baseline, candidate, margins));
+  KVG_ASSIGN(const std::vector<StoredRun> before, baseline.Runs());
+  KVG_ASSIGN(const std::vector<StoredRun> after, candidate.Runs());
+  const std::string title = !options.title.empty() ? options.title
+                                                   : StrCat(FileName(candidate.path()), " against ",
+                                                            FileName(baseline.path()));
+  Html body;
+  body.Put(
+      "<header class=\"head\"><p class=\"over\">kvgauge comparison</p><h1>{}</h1>{}<div "
+      "class=\"pair\">"
+      "<div><h2>Baseline: {}</h2><dl class=\"facts\">{}</dl></div><div><h2>Candidate: {}</h2><dl "
+      "class=\"facts\">{}</dl></div></div></header>\n",
+      {title, Verdicts(gate), FileName(baseline.path()), report::RunFacts(before),
+       FileName(candidate.path()), report::RunFacts(after)});
+  std::vector<report::PageLink> links;
+  for (const GateMetric metric :
+       {GateMetric::kAccuracy, GateMetric::kBytes, GateMetric::kLatency}) {
+    std::vector<const GateLine*> lines;
+    for (const GateLine& line : gate.lines) {
+      if (line.metric == metric) lines.push_back(&line);
+    }
+    if (lines.empty()) continue;
+    std::stable_sort(lines.begin(), lines.end(), [](const GateLine* a, const GateLine* b) {
+      if (Urgency(*a) != Urgency(*b)) return Urgency(*a) < Urgency(*b);
+      return a->evidence.value < b->evidence.value;
+    });
+    const std::string id(kvgauge::NameOf(metric));
+    links.push_back({id, TitleOf(metric)});
+    body.Put(
+        "<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}{}</section>\n",
+        {id, id, id, TitleOf(metric), Figure(lines, metric), Table(lines, metric)});
+  }
+  return report::WrapPage(StrCat("kvgauge: ", title), links, body);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Needle maps (depth by length) and sweeps (parameter by parameter).
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/strings.h"
+#include "src/chart/heat_map.h"
+#include "src/chart/xy_chart.h"
+#include "src/html/format.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+namespace {
+
+// Numbers by their value, then texts.
+struct ByNumber {
+  static std::optional<double> Number(const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (end == text.c_str() || *end != '\0') return std::nullopt;
+    return value;
+  }
+  bool operator()(const std::string& a, const std::string& b) const {
+    const auto x = Number(a), y = Number(b);
+    if (x && y && *x != *y) return *x < *y;
+    if (x.has_value() != y.has_value()) return x.has_value();
+    return a < b;
+  }
+};
+using Names = std::set<std::string, ByNumber>;
+
+struct Tally {
+  int64_t samples = 0, right = 0;
+  double sum = 0;
+};
+
+struct NeedleGrid {
+  std::map<std::pair<std::string, std::string>, Tally> cells;  // depth, length
+  bool whole = true;                                           // every score is 0 or 1
+};
+
+std::string LengthName(const std::string& length) {
+  const auto value = ByNumber::Number(length);
+  return value ? Format(*value, Unit::kTokens) : length;
+}
+
+Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& grid,
+               const Names& depths, const Names& lengths) {
+  HeatMap map;
+  map.label = StrCat(task, ", ", row.NameBudget(),
+                     ": right answers by depth of the needle and length of the context");
+  map.row_title = "depth";
+  map.column_title = "tokens of context";
+  map.cell_width = 38;
+  map.cell_height = 18;
+  double sum = 0;
+  int64_t samples = 0;
+  for (const std::string& depth : depths)
+    map.rows.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
+  for (const std::string& length : lengths) map.columns.push_back(LengthName(length));
+  for (const std::string& depth : depths) {
+    auto& cells = map.cells.emplace_back();
+    for (const std::string& length : lengths) {
+      const auto tally = grid.cells.find({depth, length});
+      if (tally == grid.cells.end() || tally->second.samples == 0) {
+        cells.emplace_back();
+        continue;
+      }
+      const Tally& t = tally->second;
+      const double mean = t.sum / static_cast<double>(t.samples);
+      sum += t.sum;
+      samples += t.samples;
+      HeatCell cell;
+      cell.value = mean;
+      cell.text = grid.whole ? StrCat(t.right, "/", t.samples)
+                             : StrCat(FormatTick(std::round(t.sum * 10) / 10, Unit::kNumber), "/",
+                                      t.samples);
+      cells.push_back(cell);
+    }
+  }
+  const double mean = samples > 0 ? sum / static_cast<double>(samples) : 0;
+  map.description = StrCat("Mean ", Format(mean, Unit::kPercent), " of ",
+                           Plural(samples, "sample", "samples"), ".");
+  Html html;
+  html.Put(
+      "<figure class=\"small\"><figcaption><a href=\"#{}\">{}</a> <span "
+      "class=\"soft\">{}</span></figcaption>{}</figure>",
+      {row.id, row.budget_kind == "none" ? "all entries" : row.budget, Format(mean, Unit::kPercent),
+       Render(map)});
+  return html;
+}
+
+}  // namespace
+
+Html NeedleSection(const Board& board, const PageData& data, const std::vector<GridCount>& grid) {
+  std::map<int64_t, const StoredCell*> cells;
+  for (const StoredCell& cell : data.cells) cells[cell.id] = &cell;
+  const auto board_index = static_cast<size_t>(&board - data.boards.data());
+  struct OfTask {
+    Names depths, lengths;
+    std::map<size_t, NeedleGrid> rows;
+  };
+  std::map<std::string, OfTask> tasks;
+  for (const GridCount& count : grid) {
+    const auto place = data.row_of_cell.find(count.cell);
+    if (place == data.row_of_cell.end() || place->second.first != board_index) continue;
+    if (!board.rows[place->second.second].method.variant.empty()) continue;
+    OfTask& task = tasks[cells.at(count.cell)->cell.task.name];
+    task.depths.insert(count.depth);
+    task.lengths.insert(count.length);
+    NeedleGrid& of_row = task.rows[place->second.second];
+    Tally& tally = of_row.cells[{count.depth, count.length}];
+    tally.samples += count.samples;
+    tally.right += count.right;
+    tally.sum += count.mean * static_cast<double>(count.samples);
+    const double partial =
+        count.mean * static_cast<double>(count.samples) - static_cast<double>(count.right);
+    if (partial > 1e-9) of_row.whole = false;
+  }
+  Html html;
+  if (tasks.empty()) return html;
+  if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
+  for (const auto& [name, task] : tasks) {
+    // By method: the full cache first, then as the board ranks them.
+    std::vector<std::pair<std::string, std::vector<size_t>>> methods;
+    for (const auto& entry : task.rows) {
+      const std::string method = board.rows[entry.first].Name();
+      auto found = std::find_if(methods.begin(), methods.end(),
+                                [&](const auto& m) { return m.first == method; });
+      if (found == methods.end()) {
+        methods.push_back({method, {}});
+        found = methods.end() - 1;
+      }
+      found->second.push_back(entry.first);
+    }
+    std::stable_partition(methods.begin(), methods.end(), [&](const auto& m) {
+      return board.rows[m.second.front()].method.full_cache;
+    });
+    html.Put("<h3>{}</h3><p class=\"lead\">Right answers of all samples in a cell. {}</p>\n",
+             {name, HeatLegend(HeatScale::kScore, "all wrong", "all right")});
+    size_t shown = 0;
+    for (auto& [method, rows] : methods) {
+      std::sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
+        return board.rows[a].budget_value < board.rows[b].budget_value;
+      });
+      // A page of sixty methods is folded after the first ones.
+      html.Put(
+          "<details class=\"maps\" data-f=\"{}\"{}><summary>{} <span "
+          "class=\"soft\">{}</span></summary><div class=\"figures tight\">",
+          {LookOf(board.rows[rows.front()].method.family).family,
+           shown < 14 ? Markup(" open") : Markup(""), method,
+           board.rows[rows.front()].method.title});
+      for (const size_t row : rows)
+        html.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
+      html.Put("</div></details>\n");
+      ++shown;
+    }
+  }
+  return html;
+}
+
+namespace {
+
+struct Sweep {
+  std::string method, budget;
+  const LeaderboardTable* table = nullptr;
+  std::vector<std::pair<std::map<std::string, std::string>, const LeaderboardLine*>> points;
+};
+
+Html SweepMap(const Board& board, const Sweep& sweep) {
+  std::map<std::string, Names> values;
+  for (const auto& point : sweep.points) {
+    for (const auto& [key, value] : point.first) values[key].insert(value);
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, names] : values) {
+    if (names.size() > 1) keys.push_back(key);
+  }
+  if (keys.empty()) return {};
+  // The two with most values are the axes; others make a map each.
+  std::stable_sort(keys.begin(), keys.end(), [&](const std::string& a, const std::string& b) {
+    return values[a].size() > values[b].size();
+  });
+  const std::string x = keys[0], y = keys.size() > 1 ? keys[1] : "";
+  double low = 1e300, high = -1e300;
+  std::map<std::string, std::map<std::pair<std::string, std::string>, const LeaderboardLine*>> maps;
+  for (const auto& [parameters, line] : sweep.points) {
+    std::string rest;
+    for (size_t k = 2; k < keys.size(); ++k) {
+      const auto value = parameters.find(keys[k]);
+      rest.append(rest.empty() ? "" : ", ")
+          .append(keys[k])
+          .append("=")
+          .append(value != parameters.end() ? value->second : "default");
+    }
+    const auto at = [parameters = &parameters](const std::string& key) {
+      const auto value = parameters->find(key);
+      return value != parameters->end() ? value->second : std::string();
+    };
+    maps[rest][{y.empty() ? "" : at(y), at(x)}] = line;
+    low = std::min(low, line->score.value);
+    high = std::max(high, line->score.value);
+  }
+  Html html;
+  for (const auto& [rest, cells] : maps) {
+    HeatMap map;
+    map.scale = HeatScale::kAmount;
+    map.label = StrCat(sweep.method, " ", sweep.budget, " on ", sweep.table->task, ": score over ",
+                       x, y.empty() ? "" : " and ", y);
+    map.column_title = x;
+    map.row_title = y;
+    map.cell_width = 58;
+    map.cell_height = 34;
+    const Names rows = y.empty() ? Names{""} : values[y];
+    const LeaderboardLine* best = nullptr;
+    for (const std::string& row : rows) {
+      map.rows.push_back(row);
+      auto& out = map.cells.emplace_back();
+      for (const std::string& column : values[x]) {
+        const auto found = cells.find({row, column});
+        if (found == cells.end()) {
+          out.emplace_back();
+          continue;
+        }
+        const LeaderboardLine& line = *found->second;
+        const bool lower = sweep.table->lower_is_better;
+        if (best == nullptr ||
+            (lower ? line.score.value < best->score.value : line.score.value > best->score.value))
+          best = &line;
+        const double place = high > low ? (line.score.value - low) / (high - low) : 0.5;
+        const double half = (line.score.interval.high - line.score.interval.low) / 2;
+        HeatCell cell;
+        cell.value = lower ? 1 - place : place;
+        cell.text = ScoreText(*sweep.table, line.score.value);
+        if (std::isfinite(half)) cell.small = StrCat("±", ScoreText(*sweep.table, half));
+        out.push_back(cell);
+      }
+    }
+    for (const std::string& column : values[x]) map.columns.push_back(column);
+    map.description = StrCat("Best: ", best->method.variant, " with ",
+                             ScoreText(*sweep.table, best->score.value), ".");
+    Html caption;
+    caption.Put("<b>{} {}</b> on {}", {sweep.method, sweep.budget, sweep.table->task});
+    if (!rest.empty()) caption.Put(" <span class=\"soft\">{}</span>", {rest});
+    const BoardRow* row = board.Find(*best);
+    html.Put(
+        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft\">Best: <a "
+        "href=\"#{}\">{}</a></p></figure>",
+        {caption, Render(map), row != nullptr ? row->id : "", best->method.variant});
+  }
+  return html;
+}
+
+}  // namespace
+
+Html AblationSection(const Board& board) {
+  std::map<std::tuple<std::string, std::string, const LeaderboardTable*>, Sweep> sweeps;
+  for (const LeaderboardTable* table : board.tasks) {
+    for (const LeaderboardLine& line : table->lines) {
+      if (line.scored == 0) continue;
+      auto parameters = VariantParameters(line.method.variant);
+      if (parameters.empty()) continue;
+      Sweep& sweep = sweeps[{line.method.name, line.budget, table}];
+      sweep.method = line.method.name;
+      sweep.budget = line.budget_kind == "none" ? "" : line.budget;
+      sweep.table = table;
+      sweep.points.emplace_back(std::move(parameters), &line);
+    }
+  }
+  Html maps;
+  for (const auto& entry : sweeps) {
+    if (entry.second.points.size() >= 2) maps.Put(SweepMap(board, entry.second));
+  }
+  if (maps.empty()) return maps;
+  Html html;
+  if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
+  return html.Put(
+      "<p class=\"lead\">Score of each setting with half its 95% interval. {}</p><div "
+      "class=\"figures tight\">{}</div>\n",
+      {HeatLegend(HeatScale::kAmount, "worst of the sweep", "best"), maps});
+}
+
+}  // namespace kvgauge::report

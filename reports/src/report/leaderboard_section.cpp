@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "core/strings.h"
+#include "src/chart/bars.h"
+#include "src/chart/palette.h"
+#include "src/html/format.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+namespace {
+
+struct Column {
+  std::string key;    // of its class: "c-key"
+  std::string group;  // its heading's first line; "": none
+  std::string title;
+  std::string help;
+  bool number = true;
+  bool shown = true;  // at first; all are without scripts
+};
+
+class Table {
+ public:
+  Table(const Board& board, size_t index) : board_(board), index_(index) {
+    for (const BoardRow& row : board.rows) {
+      for (const LeaderboardLine* line : row.lines) {
+        if (line == nullptr) continue;
+        kl_ = kl_ || line->kl_divergence;
+        agreement_ = agreement_ || line->top1_agreement;
+        for (const LatencySummary& latency : line->latency) {
+          if (latency.isolated) longest_ = std::max(longest_, latency.context_tokens);
+        }
+      }
+    }
+    Columns();
+  }
+
+  Html Render() {
+    Html html;
+    html.Put(Controls());
+    html.Put(
+        "<div class=\"scroll\"><table class=\"board sortable\" id=\"board{}\" "
+        "data-name=\"leaderboard\">"
+        "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
+        "budget</caption><thead><tr>",
+        {index_, board_.Title()});
+    for (const Column& column : columns_) {
+      html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
+               {column.key, column.number ? Markup(" n") : Markup(""),
+                column.shown ? Markup("") : Markup(" opt"), column.help});
+      if (!column.group.empty()) html.Put("<span class=\"grp\">{}</span>", {column.group});
+      html.Put("<span class=\"ttl\">{}</span></th>", {column.title});
+    }
+    html.Put("</tr></thead><tbody>\n");
+    for (const BoardRow& row : board_.rows) html.Put(Row(row));
+    return html.Put("</tbody></table></div>\n");
+  }
+
+ private:
+  void Columns() {
+    columns_.push_back(
+        {"method", "", "Method", "The method's id; its variant in brackets.", false});
+    columns_.push_back({"family", "", "Family", "What kind of method it is.", false, false});
+    columns_.push_back({"budget", "", "Budget", "What it may keep, as it was asked for."});
+    columns_.push_back(
+        {"resident", "bytes a token", "held",
+         "What the allocator holds for a token of context, in all layers and heads. The "
+         "bar is its share of what the full cache holds."});
+    columns_.push_back({"ratio", "bytes a token", "of full",
+                        "Logical bytes over those of the full cache.", true, false});
+    columns_.push_back({"logical", "bytes a token", "logical",
+                        "Numbers or codes with scales, indices and all else a method must hold.",
+                        true, false});
+    columns_.push_back(
+        {"nominal", "bytes a token", "nominal", "What the budget promises.", true, false});
+    for (size_t g = 0; g < board_.groups.size(); ++g) {
+      const LeaderboardTable& table = *board_.groups[g];
+      columns_.push_back({StrCat("rank", g), table.task, "rank",
+                          "By score, then by bytes. A row that did nothing, or failed, has none.",
+                          true, g == 0});
+      columns_.push_back({StrCat("score", g), table.task, "score",
+                          StrCat(ScoreTitle(table), "; below it the 95% interval of the mean.")});
+      columns_.push_back({StrCat("delta", g), table.task, "Δ full",
+                          "Difference to the full cache on the same samples, and the verdict."});
+    }
+    columns_.push_back({"spark", "", "over budgets",
+                        "Score of the method over its budgets, smallest first.", false});
+    if (kl_)
+      columns_.push_back(
+          {"kl", "fidelity", "KL",
+           "KL divergence to the full cache's next-token distribution, on its own tokens."});
+    if (agreement_)
+      columns_.push_back({"top1", "fidelity", "top-1",
+                          "How often the likeliest token is the full cache's.", true, false});
+    if (longest_ > 0) {
+      const std::string at =
+          StrCat("at ", Format(static_cast<double>(longest_), Unit::kTokens), " tokens");
+      columns_.push_back(
+          {"ttft", at, "TTFT",
+           "Time to the first token, median, measured alone; below it over the full cache's."});
+      columns_.push_back(
+          {"tpot", at, "TPOT",
+           "Time of an output token, median, measured alone; below it over the full cache's."});
+      columns_.push_back(
+          {"compress", at, "compress", "Time to score, select, compact and quantise."});
+    }
+    columns_.push_back({"engaged", "", "engaged",
+                        "Whether the method changed what is held or read on every sample.", false});
+    columns_.push_back(
+        {"samples", "", "samples", "Scored samples; failed and skipped ones beside.", true, false});
+  }
+
+  Html Controls() const {
+    std::set<std::string> families;
+    for (const BoardRow& row : board_.rows)
+      families.insert(std::string(LookOf(row.method.family).family));
+    Html html;
+    html.Put(
+        "<div class=\"controls js\" data-for=\"board{}\"><label class=\"find\">Search "
+        "<input type=\"search\" class=\"search\" placeholder=\"method, budget, verdict\"></label>"
+        "<fieldset class=\"chips\"><legend>Family</legend>",
+        {index_});
+    for (const FamilyLook& look : Families()) {
+      if (families.count(std::string(look.family)) == 0) continue;
+      html.Put(
+          "<label class=\"chip f-{}\"><input type=\"checkbox\" checked value=\"{}\"><svg "
+          "width=\"12\" "
+          "height=\"12\" viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg>"
+          "<span>{}</span></label>",
+          {look.family, look.family, look.family, look.title});
+    }
+    if (std::any_of(board_.rows.begin(), board_.rows.end(),
+                    [](const BoardRow& row) { return !row.method.variant.empty(); })) {
+      // Shown at once where there is nothing else.
+      const bool only = std::all_of(
+          board_.rows.begin(), board_.rows.end(),
+          [](const BoardRow& row) { return row.method.full_cache || !row.method.variant.empty(); });
+      html.Put(
+          "<label class=\"chip\"><input type=\"checkbox\" value=\"variants\"{}><span>Variants of "
+          "sweeps</span></label>",
+          {only ? Markup(" checked") : Markup("")});
+    }
+    html.Put("</fieldset><details class=\"cols\"><summary>Columns</summary><div>");
+    for (const Column& column : columns_) {
+      if (column.key == "method") continue;
+      html.Put("<label><input type=\"checkbox\" value=\"{}\"{}> {}</label>",
+               {column.key, column.shown ? Markup(" checked") : Markup(""),
+                column.group.empty() ? column.title : StrCat(column.group, ": ", column.title)});
+    }
+    return html.Put(
+        "</div></details><button type=\"button\" class=\"csv\">Download CSV</button>"
+        "<output class=\"count\"></output></div>\n");
+  }
+
+  static void Empty(Html& html, const std::string& key) {
+    html.Put("<td class=\"c-{} n nil\">–</td>", {key});
+  }
+
+  Html Row(const BoardRow& row) {
+    Html html;
+    const std::string_view family = LookOf(row.method.family).family;
+    html.Put("<tr id=\"{}\" data-f=\"{}\"{}>",
+             {row.id, family,
+              row.method.full_cache        ? Markup(" class=\"full\"")
+              : row.method.variant.empty() ? Markup("")
+                                           : Markup(" class=\"variant\"")});
+    html.Put(
+        "<th scope=\"row\" class=\"c-method\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
+        "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> <span "
+        "title=\"{}\">{}</span>",
+        {family, family, row.method.title, row.method.name});
+    if (!row.method.variant.empty())
+      html.Put(" <span class=\"soft\">{}</span>", {row.method.variant});
+    html.Put("</th><td class=\"c-family opt\">{}</td>", {LookOf(row.method.family).title});
+    html.Put("<td class=\"c-budget n\" data-v=\"{}\">{}</td>",
+             {row.budget_kind == "none" ? 1e18 : row.budget_value,
+              row.budget_kind == "none" ? "all" : row.budget});
+    Bytes(html, row);
+    for (size_t g = 0; g < board_.groups.size(); ++g) Score(html, row, g);
+    Spark(html, row);
+    Fidelity(html, row);
+    if (longest_ > 0) Times(html, row);
+    Engagement(html, row);
+    return html.Put("</tr>\n");
+  }
+
+  void Bytes(Html& html, const BoardRow& row) const {
+    const LeaderboardLine* line = row.WithBytes();
+    if (line == nullptr) {
+      Empty(html, "resident");
+      html.Put("<td class=\"c-ratio n nil opt\">–</td>");
+      html.Put("<td class=\"c-logical n nil opt\">–</td><td class=\"c-nominal n nil opt\">–</td>");
+      return;
+    }
+    const ByteSummary& bytes = line->bytes;
+    const std::string tip =
+        StrCat("Held: ", Format(bytes.resident_per_token, Unit::kBytes),
+               " a token. Logical: ", Format(bytes.logical_per_token, Unit::kBytes),
+               ". Nominal: ", Format(bytes.nominal_per_token, Unit::kBytes), ". The full cache: ",
+               Format(bytes.logical_ratio > 0 ? bytes.logical_per_token / bytes.logical_ratio : 0,
+                      Unit::kBytes),
+               ".");
+    html.Put(
+        "<td class=\"c-resident n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small><svg "
+        "class=\"bar\" "
+        "width=\"56\" height=\"4\" "
+        "aria-hidden=\"true\"><path class=\"bg\" d=\"M0 0h56v4h-56z\"/><path class=\"fg\" d=\"M0 "
+        "0h{}v4h-{}z\"/></svg></td>",
+        {bytes.resident_per_token, tip, Format(bytes.resident_per_token, Unit::kBytes),
+         StrCat(Format(bytes.resident_ratio, Unit::kPercent), " of full"),
+         Px{56 * std::min(1.0, bytes.resident_ratio)},
+         Px{56 * std::min(1.0, bytes.resident_ratio)}});
+    html.Put(
+        "<td class=\"c-ratio n opt\" data-v=\"{}\">{}</td><td class=\"c-logical n opt\" "
+        "data-v=\"{}\">{}</td>"
+        "<td class=\"c-nominal n opt\" data-v=\"{}\">{}</td>",
+        {bytes.logical_ratio, Format(bytes.logical_ratio, Unit::kPercent), bytes.logical_per_token,
+         Format(bytes.logical_per_token, Unit::kBytes), bytes.nominal_per_token,
+         Format(bytes.nominal_per_token, Unit::kBytes)});
+  }
+
+  void Score(Html& html, const BoardRow& row, size_t g) const {
+    const LeaderboardTable& table = *board_.groups[g];
+    const LeaderboardLine* line = row.lines[g];
+    const Markup rank_class = g == 0 ? Markup("") : Markup(" opt");
+    if (line == nullptr || line->scored == 0) {
+      html.Put(
+          "<td class=\"c-rank{} n nil{}\">–</td><td class=\"c-score{} n nil\">–</td><td "
+          "class=\"c-delta{} nil\">–</td>",
+          {g, rank_class, g, g});
+      return;
+    }
+    if (line->rank) {
+      html.Put("<td class=\"c-rank{} n{}\" data-v=\"{}\">{}</td>",
+               {g, rank_class, *line->rank, *line->rank});
+    } else {
+      html.Put("<td class=\"c-rank{} n nil{}\" data-tip=\"{}\">–</td>",
+               {g, rank_class, StrCat("Not ranked: ", line->not_ranked)});
+    }
+    html.Put("<td class=\"c-score{} n\" data-v=\"{}\"><b>{}</b>",
+             {g, ScoreNumber(table, line->score.value), ScoreText(table, line->score.value)});
+    if (std::isfinite(line->score.interval.low)) {
+      html.Put("<small>{}–{}</small>", {ScoreText(table, ShownInterval(table, *line).low),
+                                        ScoreText(table, ShownInterval(table, *line).high)});
+    }
+    html.Put("</td>");
+    if (row.method.full_cache) {
+      html.Put("<td class=\"c-delta{} n nil\">reference</td>", {g});
+    } else if (line->versus_full) {
+      html.Put("<td class=\"c-delta{} n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small></td>",
+               {g, line->versus_full->value, EvidenceText(table, *line),
+                DifferenceText(table, line->versus_full->value), VerdictMark(line->verdict)});
+    } else {
+      html.Put("<td class=\"c-delta{} n nil\" data-tip=\"{}\">–</td>", {g, line->not_compared});
+    }
+  }
+
+  // Scores of the method and variant over its budgets, in the first group that has them.
+  void Spark(Html& html, const BoardRow& row) {
+    const auto [place, fresh] = sparks_.try_emplace({row.method.name, row.method.variant});
+    if (fresh) {
+      for (const BoardRow& other : board_.rows) {
+        if (other.method.name != row.method.name || other.method.variant != row.method.variant)
+          continue;
+        for (size_t g = 0; g < other.lines.size(); ++g) {
+          if (other.lines[g] == nullptr || other.lines[g]->scored == 0) continue;
+          place->second.push_back({other.budget_value,
+                                   ScoreNumber(*board_.groups[g], other.lines[g]->score.value),
+                                   &other});
+          break;
+        }
+      }
+      std::sort(place->second.begin(), place->second.end(),
+                [](const auto& a, const auto& b) { return a.budget < b.budget; });
+    }
+    if (place->second.size() < 2) {
+      html.Put("<td class=\"c-spark nil\">–</td>");
+      return;
+    }
+    Sparkline line;
+    line.family = row.method.family;
+    line.at = place->second.size();
+    std::vector<std::string> words;
+    double low = std::numeric_limits<double>::infinity(), high = -low;
+    for (size_t i = 0; i < place->second.size(); ++i) {
+      line.values.push_back(place->second[i].score);
+      low = std::min(low, line.values.back());
+      high = std::max(high, line.values.back());
+      if (place->second[i].row == &row) line.at = i;
+      words.push_back(StrCat(place->second[i].row->budget, ": ",
+                             Format(place->second[i].score, Unit::kNumber)));
+    }
+    line.low = std::min(low, 0.0);
+    line.high = board_.groups.front()->lower_is_better ? high : std::max(high, 100.0);
+    line.label = Join(words, ", ");
+    html.Put("<td class=\"c-spark\">{}</td>", {kvgauge::report::Render(line)});
+  }
+
+  void Fidelity(Html& html, const BoardRow& row) const {
+    std::optional<double> kl, agreement;
+    for (const LeaderboardLine* line : row.lines) {
+      if (line == nullptr) continue;
+      if (!kl) kl = line->kl_divergence;
+      if (!agreement) agreement = line->top1_agreement;
+    }
+    if (kl_) {
+      if (kl) {
+        html.Put("<td class=\"c-kl n\" data-v=\"{}\">{}</td>", {*kl, Format(*kl, Unit::kDecimals)});
+      } else {
+        Empty(html, "kl");
+      }
+    }
+    if (agreement_) {
+      if (agreement) {
+        html.Put("<td class=\"c-top1 n opt\" data-v=\"{}\">{}</td>",
+                 {*agreement, Format(*agreement, Unit::kPercent)});
+      } else {
+        html.Put("<td class=\"c-top1 n nil opt\">–</td>");
+      }
+    }
+  }
+
+  void Times(Html& html, const BoardRow& row) const {
+    const LatencySummary* at = nullptr;
+    if (const LeaderboardLine* line = row.WithLatency()) {
+      for (const LatencySummary& latency : line->latency) {
+        if (latency.context_tokens == longest_) at = &latency;
+      }
+    }
+    if (at == nullptr) {
+      for (const char* key : {"ttft", "tpot", "compress"}) Empty(html, key);
+      return;
+    }
+    const auto time = [&](const char* key, double seconds, std::optional<double> ratio) {
+      html.Put("<td class=\"c-{} n\" data-v=\"{}\">{}",
+               {key, seconds, Format(seconds, Unit::kSeconds)});
+      if (ratio && !row.method.full_cache)
+        html.Put("<small>{}</small>", {Format(*ratio, Unit::kRatio)});
+      html.Put("</td>");
+    };
+    time("ttft", at->ttft_s.p50, at->ttft_ratio);
+    time("tpot", at->tpot_s.p50, at->tpot_ratio);
+    time("compress", at->compress_s(), std::nullopt);
+  }
+
+  void Engagement(Html& html, const BoardRow& row) const {
+    int64_t samples = 0, scored = 0, idle = 0, failed = 0;
+    std::string trouble;
+    for (const LeaderboardLine* line : row.lines) {
+      if (line == nullptr) continue;
+      samples += line->samples;
+      scored += line->scored;
+      idle += line->not_engaged;
+      failed += line->failed + line->skipped;
+      if (trouble.empty()) trouble = line->trouble;
+    }
+    if (row.method.full_cache) {
+      html.Put("<td class=\"c-engaged nil\" data-v=\"2\">–</td>");
+    } else if (idle > 0) {
+      html.Put(
+          "<td class=\"c-engaged\" data-v=\"0\" data-tip=\"{}\"><span class=\"v worse\">✕ "
+          "no</span></td>",
+          {StrCat(idle, " of ", Plural(samples, "sample", "samples"),
+                  " were left as they were, so the row is not ranked")});
+    } else {
+      html.Put("<td class=\"c-engaged\" data-v=\"1\">✓ yes</td>");
+    }
+    if (failed > 0) {
+      html.Put(
+          "<td class=\"c-samples n opt\" data-v=\"{}\" data-tip=\"{}\">{} <span class=\"v "
+          "worse\">{} failed</span></td>",
+          {scored, trouble, WithCommas(scored), failed});
+    } else {
+      html.Put("<td class=\"c-samples n opt\" data-v=\"{}\">{}</td>", {scored, WithCommas(scored)});
+    }
+  }
+
+  struct SparkPoint {
+    double budget, score;
+    const BoardRow* row;
+  };
+
+  const Board& board_;
+  const size_t index_;
+  std::vector<Column> columns_;
+  std::map<std::pair<std::string, std::string>, std::vector<SparkPoint>> sparks_;
+  bool kl_ = false, agreement_ = false;
+  int64_t longest_ = 0;
+};
+
+}  // namespace
+
+Html LeaderboardSection(const Board& board, const PageData& data) {
+  Html html;
+  const auto index = static_cast<size_t>(&board - data.boards.data());
+  if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
+  html.Put(Table(board, index).Render());
+  std::set<std::string> notes;
+  for (const LeaderboardTable* table : board.groups)
+    notes.insert(table->notes.begin(), table->notes.end());
+  for (const std::string& note : notes) html.Put("<p class=\"note\">{}</p>", {note});
+  return html;
+}
+
+}  // namespace kvgauge::report

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "core/strings.h"
+#include "src/chart/xy_chart.h"
+#include "src/html/format.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+namespace {
+
+struct Item {
+  const BoardRow* row = nullptr;
+  const LeaderboardLine* line = nullptr;
+  double x = 0, y = 0, low = 0, high = 0;
+};
+
+using Measure = std::function<std::optional<double>(const LeaderboardLine& line)>;
+
+std::optional<double> ResidentPerToken(const LeaderboardLine& line) {
+  if (line.bytes.samples == 0 || line.bytes.resident_per_token <= 0) return std::nullopt;
+  return line.bytes.resident_per_token;
+}
+
+// Median at the longest context that was timed alone.
+std::optional<double> TimePerToken(const LeaderboardLine& line) {
+  std::optional<double> time;
+  int64_t longest = 0;
+  for (const LatencySummary& latency : line.latency) {
+    if (!latency.isolated || latency.context_tokens < longest || latency.tpot_s.p50 <= 0) continue;
+    longest = latency.context_tokens;
+    time = latency.tpot_s.p50;
+  }
+  return time;
+}
+
+std::vector<Item> ItemsOf(const Board& board, size_t group, const Measure& measure,
+                          bool other_groups) {
+  const LeaderboardTable& table = *board.groups[group];
+  std::vector<Item> items;
+  for (const BoardRow& row : board.rows) {
+    const LeaderboardLine* line = row.lines[group];
+    if (line == nullptr || line->scored == 0) continue;
+    // A sweep has figures of its own.
+    if (!row.method.variant.empty() && !line->rank) continue;
+    std::optional<double> x = measure(*line);
+    // Times belong to the row, whichever task they were taken with.
+    for (size_t g = 0; !x && other_groups && g < row.lines.size(); ++g) {
+      if (row.lines[g] != nullptr) x = measure(*row.lines[g]);
+    }
+    if (!x) continue;
+    Item item = {.row = &row, .line = line, .x = *x, .y = ScoreNumber(table, line->score.value)};
+    const bool known = std::isfinite(line->score.interval.low);
+    item.low = known ? ScoreNumber(table, ShownInterval(table, *line).low) : item.y;
+    item.high = known ? ScoreNumber(table, ShownInterval(table, *line).high) : item.y;
+    items.push_back(item);
+  }
+  return items;
+}
+
+// The best `value` among ranked items up to each x, as steps.
+std::vector<std::pair<double, double>> Best(const std::vector<Item>& items, bool lower_is_better,
+                                            double Item::*value, double end) {
+  std::vector<const Item*> order;
+  for (const Item& item : items) {
+    if (item.line->rank) order.push_back(&item);
+  }
+  std::sort(order.begin(), order.end(), [&](const Item* a, const Item* b) {
+    if (a->x != b->x) return a->x < b->x;
+    return lower_is_better ? a->*value < b->*value : a->*value > b->*value;
+  });
+  std::vector<std::pair<double, double>> steps;
+  for (const Item* item : order) {
+    const double v = item->*value;
+    if (!steps.empty()) {
+      const double best = steps.back().second;
+      if (lower_is_better ? v >= best : v <= best) continue;
+      steps.emplace_back(item->x, best);
+    }
+    steps.emplace_back(item->x, v);
+  }
+  if (!steps.empty()) steps.emplace_back(end, steps.back().second);
+  return steps;
+}
+
+double StepAt(const std::vector<std::pair<double, double>>& steps, double x) {
+  double value = steps.front().second;
+  for (const auto& [at, height] : steps) {
+    if (at <= x) value = height;
+  }
+  return value;
+}
+
+// Where the front could lie: between the front of the intervals' lower ends and that of the upper.
+XyBand UncertainFront(const std::vector<Item>& items, bool lower_is_better, double end) {
+  XyBand band;
+  const auto low = Best(items, lower_is_better, &Item::low, end);
+  const auto high = Best(items, lower_is_better, &Item::high, end);
+  if (low.empty() || high.empty()) return band;
+  std::vector<double> places;
+  for (const auto& steps : {low, high}) {
+    for (const auto& step : steps) places.push_back(step.first);
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  const auto add = [&](double x, double of) {
+    const double a = StepAt(low, of), b = StepAt(high, of);
+    band.slices.push_back({x, std::min(a, b), std::max(a, b)});
+  };
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i > 0) add(places[i], places[i - 1]);
+    add(places[i], places[i]);
+  }
+  return band;
+}
+
+Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
+            const std::string& x_title, Unit unit, const std::string& what) {
+  const LeaderboardTable& table = *board.groups[group];
+  std::vector<double> x, y;
+  double low = 1e300, high = -1e300, bottom = 1e300, top = -1e300;
+  for (const Item& item : items) {
+    low = std::min(low, item.x);
+    high = std::max(high, item.x);
+    bottom = std::min(bottom, item.low);
+    top = std::max(top, item.high);
+    x.push_back(item.line->rank ? item.x : 1e300);
+    y.push_back(table.lower_is_better ? -item.y : item.y);
+  }
+  XyChart chart = {
+      .label = StrCat(table.task, ": score against ", what),
+      .description = "",
+      .x_title = x_title,
+      .y_title = ScoreTitle(table),
+      .x = Axis::Log(low, high, unit),
+      .y = table.lower_is_better ? Axis::Linear(bottom, top, Unit::kNumber, 6)
+                                 : Axis::Linear(bottom, top, Unit::kNumber, 6, 0, 100),
+      .width = 600,
+      .height = 400,
+  };
+  chart.band = UncertainFront(items, table.lower_is_better, chart.x.high());
+  std::vector<size_t> front = ParetoFront(x, y);
+  std::vector<std::string> names;
+  for (const size_t i : front) names.push_back(items[i].row->NameBudget());
+  chart.description = StrCat("On the front, from the smallest: ", Join(names, ", "), ".");
+  XySeries line;
+  line.family = "baseline";
+  line.dashed = true;
+  line.marks = line.named = false;
+  for (const auto& [at, height] : Best(items, table.lower_is_better, &Item::y, chart.x.high())) {
+    line.points.push_back({.x = at, .y = height});
+  }
+  chart.series.push_back(line);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    XySeries series;
+    series.family = item.row->method.family;
+    series.line = series.named = false;
+    const bool on_front = std::find(front.begin(), front.end(), i) != front.end();
+    series.points.push_back(
+        {.x = item.x,
+         .y = item.y,
+         .interval = Interval{item.low, item.high},
+         .tip = StrCat(
+             RowTip(table, *item.row, *item.line),
+             unit == Unit::kSeconds ? StrCat(", ", Format(item.x, unit), " an output token") : ""),
+         .target = item.row->id,
+         .label = on_front || item.row->method.full_cache ? item.row->NameBudget() : "",
+         .open = !item.line->rank.has_value()});
+    // The full cache's name first: it is what the others are held against.
+    if (item.row->method.full_cache) {
+      chart.series.insert(chart.series.begin() + 1, series);
+    } else {
+      chart.series.push_back(series);
+    }
+  }
+  Html html;
+  html.Put(
+      "<figure><figcaption><b>{}</b> against {}</figcaption><div "
+      "class=\"scroll\">{}</div></figure>\n",
+      {table.task, what, Render(chart)});
+  return html;
+}
+
+}  // namespace
+
+std::vector<size_t> ParetoFront(const std::vector<double>& x, const std::vector<double>& y) {
+  std::vector<size_t> order(x.size()), front;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (x[a] != x[b]) return x[a] < x[b];
+    return y[a] != y[b] ? y[a] > y[b] : a < b;
+  });
+  for (const size_t i : order) {
+    if (x[i] >= 1e300) break;
+    if (front.empty() || y[i] > y[front.back()]) front.push_back(i);
+  }
+  return front;
+}
+
+Html ParetoSection(const Board& board) {
+  Html html;
+  for (size_t g = 0; g < board.groups.size(); ++g) {
+    const std::vector<Item> bytes = ItemsOf(board, g, ResidentPerToken, false);
+    if (bytes.size() >= 2) {
+      html.Put(Figure(board, g, bytes, "bytes held for a token of context, logarithmic",
+                      Unit::kBytes, "bytes"));
+    }
+    const std::vector<Item> times = ItemsOf(board, g, TimePerToken, true);
+    if (times.size() >= 2) {
+      html.Put(Figure(board, g, times,
+                      "time of an output token at the longest context timed, logarithmic",
+                      Unit::kSeconds, "time"));
+    }
+  }
+  if (html.empty()) return html;
+  Html section;
+  if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
+  section.Put(
+      "<p class=\"lead\">The dashed line is the best score that a size or a time buys. Bars are "
+      "95% "
+      "intervals; the front could lie anywhere in the shaded band, so that rows whose bars "
+      "reach it may belong to it. Outlines are rows that are not ranked. Each mark leads to "
+      "its row.</p><div class=\"figures\">{}</div>\n",
+      {html});
+  return section;
+}
+
+}  // namespace kvgauge::report

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/report.h"
+
+#include "core/strings.h"
+#include "src/report/sections.h"
+
+namespace kvgauge {
+namespace {
+
+using report::Html;
+using report::PageLink;
+
+// Layers of a few samples tell what a method does; those of a hundred thousand take seconds.
+constexpr int64_t kLayerRows = 400000;
+
+class Page {
+ public:
+  void Add(const char* id, const char* title, const Html& content) {
+    if (content.empty()) return;
+    links_.push_back({id, title});
+    body_.Put("<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}</section>\n",
+              {id, id, id, title, content});
+  }
+  Html& body() { return body_; }
+  const std::vector<PageLink>& links() const { return links_; }
+
+ private:
+  std::vector<PageLink> links_;
+  Html body_;
+};
+
+}  // namespace
+
+Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options) {
+  report::Queries queries(store);
+  KVG_ASSIGN(const report::PageData data, report::GatherPage(store, options.leaderboard));
+  KVG_ASSIGN(const std::vector<report::GridCount> grid, queries.Grid());
+  report::AnatomyInput anatomy;
+  KVG_ASSIGN(anatomy.bytes, queries.Bytes());
+  KVG_ASSIGN(anatomy.heads, queries.Heads(kLayerRows, anatomy.samples));
+  KVG_ASSIGN(anatomy.depths, queries.Depths(anatomy.samples));
+  KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options));
+
+  Html leaderboard, pareto, curves, needle, ablation, inside, scaling;
+  for (const report::Board& board : data.boards) {
+    leaderboard.Put(report::LeaderboardSection(board, data));
+    pareto.Put(report::ParetoSection(board));
+    curves.Put(report::CurvesSection(board));
+    needle.Put(report::NeedleSection(board, data, grid));
+    ablation.Put(report::AblationSection(board));
+    inside.Put(report::AnatomySection(board, data, anatomy));
+    scaling.Put(report::ScalingSection(board));
+  }
+  Page page;
+  page.body().Put(report::HeadSection(data, options));
+  page.Add("leaderboard", "Leaderboard", leaderboard);
+  page.Add("pareto", "Score against size and speed", pareto);
+  page.Add("curves", "Score over budgets", curves);
+  page.Add("needle", "Needles by depth and length", needle);
+  page.Add("ablation", "Sweeps", ablation);
+  page.Add("anatomy", "Inside the methods", inside);
+  page.Add("scaling", "Scaling with the context", scaling);
+  page.Add("samples", "Samples", samples);
+  page.Add("reproduce", "Reproduce", report::ReproduceSection(data, store.path()));
+  std::string title = options.title;
+  if (title.empty()) {
+    title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);
+  }
+  return report::WrapPage(title, page.links(), page.body());
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+
+std::string Indented(const std::string& json) {
+  const Result<Json> parsed = ParseJson(json, "text");
+  if (!parsed.ok()) return json;
+  return parsed->dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Html ReproduceSection(const PageData& data, const std::string& path) {
+  Html html;
+  const size_t slash = path.rfind('/');
+  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
+  html.Put(
+      "<p class=\"lead\">Made from <code>{}</code>. The same command goes on where it stopped, and "
+      "gives "
+      "the same results on any machine; times are the machine's.</p>",
+      {file});
+  std::map<std::string, const RunRow*> configs;
+  std::set<std::string> machines;
+  html.Put("<h4>Commands</h4><pre class=\"code\">");
+  std::set<std::string> commands;
+  for (const StoredRun& run : data.runs) {
+    configs.emplace(run.run.config, &run.run);
+    machines.insert(run.run.machine.facts);
+    if (commands.insert(run.run.command).second) html.Put("{}\n", {run.run.command});
+  }
+  html.Put(
+      "</pre><h4>Runs</h4><div class=\"scroll\"><table class=\"plain\"><thead><tr><th "
+      "scope=\"col\">Started</th>"
+      "<th scope=\"col\">Finished</th><th scope=\"col\">Program</th><th "
+      "scope=\"col\">Source</th></tr></thead><tbody>");
+  for (const StoredRun& run : data.runs) {
+    html.Put(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td><code>{}</code></td></tr>",
+        {run.run.started_at, run.run.finished_at.empty() ? "not finished" : run.run.finished_at,
+         run.run.version, run.run.revision});
+  }
+  html.Put("</tbody></table></div>");
+  for (const auto& entry : configs) {
+    html.Put(
+        "<details><summary>Configuration of the run of {}</summary><pre "
+        "class=\"code\">{}</pre></details>",
+        {entry.second->started_at, Indented(entry.first)});
+  }
+  for (const std::string& machine : machines) {
+    html.Put("<details><summary>Machine</summary><pre class=\"code\">{}</pre></details>",
+             {Indented(machine)});
+  }
+  std::map<std::string, std::pair<std::string, std::set<std::string>>> signatures;
+  std::map<std::string, std::string> models;
+  std::set<int64_t> seeds;
+  std::map<std::pair<std::string, std::string>, const MethodRow*> methods;
+  for (const StoredCell& cell : data.cells) {
+    auto& signature = signatures[cell.signature_key];
+    signature.first = cell.cell.signature;
+    signature.second.insert(cell.cell.task.name);
+    models.emplace(cell.cell.model.fingerprint, cell.cell.model.name);
+    seeds.insert(cell.cell.seed);
+    methods.emplace(std::pair(cell.cell.method.name, cell.cell.method.variant), &cell.cell.method);
+  }
+  std::vector<std::string> seed_texts;
+  for (const int64_t seed : seeds) seed_texts.push_back(StrCat(seed));
+  html.Put(
+      "<h4>Seeds and fingerprints</h4><dl class=\"facts\"><div><dt>Seeds</dt><dd>{}</dd></div>",
+      {Join(seed_texts, ", ")});
+  for (const auto& [fingerprint, name] : models) {
+    html.Put("<div><dt>{}</dt><dd><code>{}</code></dd></div>", {name, fingerprint});
+  }
+  html.Put("</dl><details><summary>Protocol: {} signatures</summary>", {signatures.size()});
+  for (const auto& [key, signature] : signatures) {
+    html.Put("<h5><code>{}</code></h5><p class=\"soft\">{}</p><pre class=\"code\">{}</pre>",
+             {key, Join({signature.second.begin(), signature.second.end()}, ", "),
+              Indented(signature.first)});
+  }
+  html.Put("</details><details><summary>Methods: {} with all their parameters</summary>",
+           {methods.size()});
+  for (const auto& entry : methods) {
+    const MethodRow& method = *entry.second;
+    html.Put("<h5>{} {} <span class=\"soft\">version {}</span></h5><pre class=\"code\">{}</pre>",
+             {method.name, method.variant, method.version, Indented(method.spec)});
+  }
+  html.Put(
+      "</details><details><summary>The SQL of each table and figure</summary><p class=\"soft\">For "
+      "<code>sqlite3 {}</code>; "
+      "?1 is a number of samples, or a sample.</p>",
+      {file});
+  for (const NamedQuery& query : ShownQueries()) {
+    html.Put("<h5>{}</h5><pre class=\"code\">{};</pre>", {query.name, query.sql});
+  }
+  return html.Put("</details>\n");
+}
+
+}  // namespace kvgauge::report

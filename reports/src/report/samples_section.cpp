@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers beside the full cache's. The page holds the data once, as JSON that its script draws
+// from; the first ones are also written out for readers without scripts.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+
+#include "core/strings.h"
+#include "src/html/format.h"
+#include "src/html/visible.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+namespace {
+
+constexpr int64_t kWrittenOut = 8;
+
+// Worst first: the order in which room is given, and the words that filters show.
+enum class Outcome { kBroken, kGained, kWrong, kRight };
+constexpr const char* kOutcomes[] = {"full cache better", "method better", "both wrong", "equal"};
+
+Outcome OutcomeOf(const SamplePair& pair) {
+  if (pair.score < pair.full_score) return Outcome::kBroken;
+  if (pair.score > pair.full_score) return Outcome::kGained;
+  return pair.score <= 0 ? Outcome::kWrong : Outcome::kRight;
+}
+
+// Up to `limit` pairs: of each row the n-th before any row's n+1-th, broken ones first.
+std::vector<const SamplePair*> Choose(const std::vector<SamplePair>& pairs, const PageData& data,
+                                      int64_t limit) {
+  std::vector<const SamplePair*> chosen;
+  std::map<std::pair<size_t, size_t>, std::vector<const SamplePair*>> rows[std::size(kOutcomes)];
+  for (const SamplePair& pair : pairs) {
+    const auto row = data.row_of_cell.find(pair.cell);
+    if (row == data.row_of_cell.end()) continue;
+    rows[static_cast<size_t>(OutcomeOf(pair))][row->second].push_back(&pair);
+  }
+  for (auto& of_outcome : rows) {
+    for (auto& entry : of_outcome) {
+      // The largest losses first; among equals, spread over the row instead of its first ones,
+      // which are the shortest contexts.
+      std::vector<const SamplePair*>& of_row = entry.second;
+      std::vector<const SamplePair*> spread;
+      size_t stride = of_row.size() * 5 / 8 + 1;
+      while (std::gcd(stride, of_row.size()) != 1) ++stride;
+      for (size_t n = 0; n < of_row.size(); ++n)
+        spread.push_back(of_row[n * stride % of_row.size()]);
+      std::stable_sort(spread.begin(), spread.end(), [](const SamplePair* a, const SamplePair* b) {
+        return std::abs(a->full_score - a->score) > std::abs(b->full_score - b->score);
+      });
+      of_row = std::move(spread);
+    }
+    for (size_t n = 0;; ++n) {
+      bool any = false;
+      for (const auto& entry : of_outcome) {
+        if (n >= entry.second.size()) continue;
+        any = true;
+        if (static_cast<int64_t>(chosen.size()) >= limit) return chosen;
+        chosen.push_back(entry.second[n]);
+      }
+      if (!any) break;
+    }
+  }
+  return chosen;
+}
+
+void AppendOptional(std::string& out, const std::optional<double>& value) {
+  if (value && std::isfinite(*value)) {
+    AppendNumber(out, std::round(*value * 1000) / 1000);
+  } else {
+    out.append("null");
+  }
+}
+
+void AppendShares(std::string& out, const std::vector<std::optional<double>>& shares) {
+  out.push_back('[');
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    AppendOptional(out, shares[i]);
+  }
+  out.push_back(']');
+}
+
+std::string Predictions(const SampleText& text) {
+  std::vector<std::string> all;
+  for (const AnswerText& turn : text.turns) all.push_back(turn.prediction);
+  return Join(all, "\n― next turn ―\n");
+}
+
+std::string KeptText(const SampleText& text) {
+  std::vector<std::string> layers;
+  for (size_t i = 0; i < text.answer_kept.size(); ++i) {
+    layers.push_back(
+        StrCat(i, ": ", text.answer_kept[i] ? Format(*text.answer_kept[i], Unit::kPercent) : "–"));
+  }
+  return Join(layers, ", ");
+}
+
+struct Question {
+  const SampleText* full = nullptr;
+  std::string task;
+  std::vector<std::pair<const SamplePair*, SampleText>> answers;
+};
+
+Html WrittenOut(const Question& question, const PageData& data) {
+  const SampleText& full = *question.full;
+  Html html;
+  html.Put("<article class=\"sample\"><h4>{} <span class=\"soft\">{}</span></h4>",
+           {full.sample_id, question.task});
+  if (!full.turns.empty()) {
+    if (!full.turns[0].question.empty())
+      html.Put("<p class=\"q\">{}</p>", {full.turns[0].question});
+    if (!full.turns[0].excerpt.empty()) {
+      html.Put("<p class=\"excerpt\"><span class=\"soft\">");
+      if (full.answer_depth)
+        html.Put("At {} of the context: ", {Format(*full.answer_depth, Unit::kPercent)});
+      html.Put("</span>{}</p>", {full.turns[0].excerpt});
+    }
+    html.Put("<p><b>Right:</b> <bdi>{}</bdi></p>", {full.turns[0].references});
+  }
+  html.Put(
+      "<table class=\"plain answers\"><thead><tr><th scope=\"col\">Answer of</th><th scope=\"col\" "
+      "class=\"n\">score</th>"
+      "<th scope=\"col\">Text</th><th scope=\"col\">Answer's tokens kept, by "
+      "layer</th></tr></thead><tbody>");
+  html.Put(
+      "<tr><th scope=\"row\">full cache</th><td class=\"n\">{}</td><td "
+      "class=\"text\"><bdi>{}</bdi></td><td>everything</td></tr>",
+      {Format(full.score, Unit::kDecimals), Predictions(full)});
+  for (const auto& [pair, text] : question.answers) {
+    const auto place = data.row_of_cell.at(pair->cell);
+    const BoardRow& row = data.boards[place.first].rows[place.second];
+    html.Put(
+        "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th><td class=\"n\">{}</td><td "
+        "class=\"text\"><bdi>{}</bdi></td><td>{}</td></tr>",
+        {row.id, row.NameBudget(), Format(text.score, Unit::kDecimals), Predictions(text),
+         KeptText(text)});
+  }
+  return html.Put("</tbody></table></article>\n");
+}
+
+}  // namespace
+
+Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options) {
+  KVG_ASSIGN(const std::vector<SamplePair> pairs, queries.Pairs());
+  Html html;
+  if (pairs.empty()) return html;
+  const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);
+  std::map<int64_t, const StoredCell*> cells;
+  for (const StoredCell& cell : data.cells) cells[cell.id] = &cell;
+
+  // Answers by the question they answer, in the order in which they were chosen.
+  std::vector<Question> questions;
+  std::unordered_map<int64_t, size_t> index;
+  std::map<int64_t, SampleText> full_texts;
+  const auto limit = static_cast<size_t>(options.max_text_bytes);
+  for (const SamplePair* pair : chosen) {
+    const auto place = index.emplace(pair->full_sample, questions.size());
+    if (place.second) {
+      KVG_ASSIGN(SampleText text, queries.Text(pair->full_sample, limit));
+      Question& question = questions.emplace_back();
+      question.full = &full_texts.emplace(pair->full_sample, std::move(text)).first->second;
+      question.task = cells.at(pair->cell)->cell.task.name;
+    }
+    KVG_ASSIGN(SampleText text, queries.Text(pair->sample, limit));
+    questions[place.first->second].answers.emplace_back(pair, std::move(text));
+  }
+
+  // {"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,question,excerpt,
+  // references,prediction,score,[[row,outcome,score,prediction,[kept]]]]]}
+  std::string json = "{\"rows\":[";
+  std::map<std::pair<size_t, size_t>, size_t> row_numbers;
+  for (const SamplePair* pair : chosen) {
+    const auto place = data.row_of_cell.at(pair->cell);
+    if (!row_numbers.emplace(place, row_numbers.size()).second) continue;
+    const BoardRow& row = data.boards[place.first].rows[place.second];
+    if (row_numbers.size() > 1) json.push_back(',');
+    json.push_back('[');
+    AppendScriptString(json, row.id);
+    json.push_back(',');
+    AppendScriptString(json, MakeVisible(row.NameBudget()));
+    json.push_back(']');
+  }
+  json.append("],\"outcomes\":[");
+  for (size_t i = 0; i < std::size(kOutcomes); ++i) {
+    if (i > 0) json.push_back(',');
+    AppendScriptString(json, kOutcomes[i]);
+  }
+  json.append("],\"questions\":[\n");
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const Question& question = questions[i];
+    const SampleText& full = *question.full;
+    const AnswerText none, &turn = full.turns.empty() ? none : full.turns[0];
+    json.append(i == 0 ? "[" : ",\n[");
+    for (const std::string& text : {question.task, full.sample_id, full.facts}) {
+      AppendScriptString(json, MakeVisible(text));
+      json.push_back(',');
+    }
+    AppendOptional(json, full.answer_depth);
+    for (const std::string& text :
+         {turn.question, turn.excerpt, turn.references, Predictions(full)}) {
+      json.push_back(',');
+      AppendScriptString(json, text);
+    }
+    json.push_back(',');
+    AppendOptional(json, full.score);
+    json.append(",[");
+    for (size_t k = 0; k < question.answers.size(); ++k) {
+      const auto& [pair, text] = question.answers[k];
+      if (k > 0) json.push_back(',');
+      json.append(StrCat("[", row_numbers.at(data.row_of_cell.at(pair->cell)), ",",
+                         static_cast<int>(OutcomeOf(*pair)), ","));
+      AppendOptional(json, text.score);
+      json.push_back(',');
+      AppendScriptString(json, Predictions(text));
+      json.push_back(',');
+      AppendShares(json, text.answer_kept);
+      json.push_back(']');
+    }
+    json.append("]]");
+  }
+  json.append("\n]}");
+
+  const auto held = static_cast<int64_t>(chosen.size()), all = static_cast<int64_t>(pairs.size());
+  int64_t broken = 0;
+  for (const SamplePair& pair : pairs) broken += OutcomeOf(pair) == Outcome::kBroken;
+  html.Put(
+      "<p class=\"lead\">Of {} answers of methods, {} are worse than the full cache's on the same "
+      "question. ",
+      {WithCommas(all), WithCommas(broken)});
+  if (held < all) {
+    html.Put(
+        "This page holds {} of them, worse ones first and the same number of every row as far as "
+        "there are any; "
+        "the others are in the database (<code>--max-answers</code> holds more, <code>kvgauge "
+        "show</code> prints one).",
+        {WithCommas(held)});
+  } else {
+    html.Put("This page holds them all.");
+  }
+  html.Put("</p>\n<div class=\"js\" id=\"samples-ui\"></div><div id=\"samples-static\">");
+  int64_t written = 0;
+  for (const Question& question : questions) {
+    if (written++ == kWrittenOut) break;
+    html.Put(WrittenOut(question, data));
+  }
+  html.Put("</div>\n");
+  return html.PutData("samples-data", json);
+}
+
+}  // namespace kvgauge::report

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections of the page, in its order. Each gives nothing where the store has nothing for it.
+#pragma once
+
+#include <vector>
+
+#include "reports/report.h"
+#include "src/html/html.h"
+#include "src/report/board.h"
+#include "src/report/queries.h"
+
+namespace kvgauge::report {
+
+// What was run, where, and what came of it in a sentence.
+Html HeadSection(const PageData& data, const ReportOptions& options);
+Html LeaderboardSection(const Board& board, const PageData& data);
+Html ParetoSection(const Board& board);
+Html CurvesSection(const Board& board);
+Html NeedleSection(const Board& board, const PageData& data, const std::vector<GridCount>& grid);
+Html AblationSection(const Board& board);
+
+struct AnatomyInput {
+  std::vector<BytesByKind> bytes;
+  std::vector<HeadMean> heads;
+  std::vector<DepthMean> depths;
+  int64_t samples = 0;  // of each cell that heads and depths are means of
+};
+Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput& input);
+Html ScalingSection(const Board& board);
+Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options);
+Html ReproduceSection(const PageData& data, const std::string& path);
+
+// A run's facts as a definition list; the comparison shows two.
+Html RunFacts(const std::vector<StoredRun>& runs);
+// A JSON text on several lines, where it is one.
+std::string Indented(const std::string& json);
+
+// A front of the best score that a size, or a time, can buy: ascending x, scores never worse than
+// before. Returns indices into `x`.
+std::vector<size_t> ParetoFront(const std::vector<double>& x, const std::vector<double>& y);
+
+// The whole page around sections.
+struct PageLink {
+  std::string id, title;
+};
+std::string WrapPage(const std::string& title, const std::vector<PageLink>& links,
+                     const Html& body);
+
+}  // namespace kvgauge::report
