@@ -132,8 +132,8 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
         ++compared;
       } else if (key.starts_with("k.") || key.starts_with("v.")) {
         const std::vector<float> want = ReadFixture<float>(*expected, name, DType::kF32);
-        EXPECT_TRUE(AllWithin(ReadFixture<float>(*got, key, DType::kF32), want,
-                              2e-5 * Largest(want)))
+        EXPECT_TRUE(
+            AllWithin(ReadFixture<float>(*got, key, DType::kF32), want, 2e-5 * Largest(want)))
             << key << " of " << backend;
       }
     }
