@@ -56,9 +56,9 @@ void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget
     KVG_CHECK(plan.ok(), "a store that was checked has a plan");
     KVG_CHECK(plan->keys.dim == after.key_dim && plan->values.dim == after.value_dim,
               "codecs are of this model's entries");
-    KVG_CHECK(plan->sinks >= 0 && plan->seal_keys.keep_recent >= 0 &&
-                  plan->seal_values.keep_recent >= 0,
-              "counts are counts");
+    KVG_CHECK(
+        plan->sinks >= 0 && plan->seal_keys.keep_recent >= 0 && plan->seal_values.keep_recent >= 0,
+        "counts are counts");
   }
 }
 
