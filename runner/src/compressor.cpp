@@ -369,7 +369,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
 
 void Compressor::Impl::TakeStock() {
   record_.entries_after = Entries();
-  record_.full_bytes = FullCacheBytes(shape_, cache_->tokens());
+  record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache_->tokens());
   record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache_->tokens());
   record_.bytes = cache_->Bytes();
   record_.bits.clear();

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "runner/generate.h"
 #include "src/compressor_parts.h"
 #include "src/engine_parts.h"
 
@@ -122,7 +123,13 @@ class EngineRun {
   bool BeginsSample(const Job& job) const;
   Status StartPrefill();
   Status FinishPrefill(const Tensor& logits, int64_t row);
+  struct Original {
+    std::unique_ptr<KvCache> cache;
+    std::vector<float> logits;
+  };
+  Status PrefillOriginal(Model& model, Original& original);
   void MeasureSnapshot();
+  void MeasureAgainst(const FidelityLead& lead);
   Status Admit();
   Lane& AddLane(int64_t row);
   Status StartLane(Lane& lane);
@@ -273,25 +280,62 @@ Status EngineRun::FinishPrefill(const Tensor& logits, int64_t row) {
   return {};
 }
 
+// The snapshot's prompt under the full cache of another model, outside the lockstep: only fidelity
+// asks for it.
+Status EngineRun::PrefillOriginal(Model& model, Original& original) {
+  const Snapshot& snapshot = *ready_;
+  return Guarded([&]() -> Status {
+    original.cache = std::make_unique<KvCache>(
+        model.NewCache(PlannedLength(snapshot.sample, snapshot.turn), pools_));
+    return Prefill(model, snapshot.prompt, *original.cache, Model::kChunkRows, false,
+                   [&](const Tensor& rows) -> Status {
+                     original.logits = HostRow(model.ops(), rows, rows.shape[0] - 1);
+                     return {};
+                   });
+  });
+}
+
 void EngineRun::MeasureSnapshot() {
+  std::vector<Model*> leads;
+  for (const int64_t row : ready_->waiting) {
+    Model* lead = OriginalOf(rows_[static_cast<size_t>(row)]);
+    if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
+  }
+  for (Model* lead : leads) {
+    if (lead == ready_->model) {
+      MeasureAgainst({lead, ready_->cache.get(), ready_->logits});
+      continue;
+    }
+    Original original;
+    // Without it the rows have no fidelity, and the run goes on.
+    if (!PrefillOriginal(*lead, original).ok()) continue;
+    MeasureAgainst({lead, original.cache.get(), original.logits});
+  }
+}
+
+void EngineRun::MeasureAgainst(const FidelityLead& lead) {
   const Snapshot& snapshot = *ready_;
   const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
   const EngineTurn& turn = sample.turns[0];
   std::span<const int32_t> question;
   if (options_.compress_at == CompressAt::kContext) question = turn.ids;
+  std::vector<int64_t> followers;
+  for (const int64_t row : snapshot.waiting) {
+    if (OriginalOf(rows_[static_cast<size_t>(row)]) == lead.model) followers.push_back(row);
+  }
   // The full cache rides with every batch.
   const auto batch = static_cast<size_t>(std::max<int64_t>(pool_rows_ - 1, 1));
-  for (size_t begin = 0; begin < snapshot.waiting.size(); begin += batch) {
-    const size_t end = std::min(begin + batch, snapshot.waiting.size());
+  for (size_t begin = 0; begin < followers.size(); begin += batch) {
+    const size_t end = std::min(begin + batch, followers.size());
     std::vector<FidelityJob> jobs;
     for (size_t i = begin; i < end; ++i) {
-      jobs.push_back({.row = &rows_[static_cast<size_t>(snapshot.waiting[i])]});
+      jobs.push_back({.row = &rows_[static_cast<size_t>(followers[i])]});
     }
-    MeasureFidelity(snapshot, question, sample.stop_ids,
+    MeasureFidelity(lead, snapshot, question, sample.stop_ids,
                     std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,
                     jobs);
     for (size_t i = begin; i < end; ++i) {
-      CellResult& result = CellOf(snapshot.sample, snapshot.waiting[i]).result;
+      CellResult& result = CellOf(snapshot.sample, followers[i]).result;
       if (jobs[i - begin].status.ok()) result.fidelity = std::move(jobs[i - begin].result);
     }
   }

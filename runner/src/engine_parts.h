@@ -29,6 +29,11 @@ struct Snapshot {
   PromptState state() const { return {cache.get(), capture.get(), seed}; }
 };
 
+// Whose full cache a row's fidelity is measured against.
+inline Model* OriginalOf(const EngineRow& row) {
+  return row.original != nullptr ? row.original : row.model;
+}
+
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
 
 // Appends a text position.
@@ -37,16 +42,23 @@ void AppendToken(Prompt& prompt, int32_t id);
 // One row of a device tensor [rows, n] on the host.
 std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row);
 
-// The teacher-forced pass of some rows on one snapshot: each row's fork is fed what the full cache
-// answers to itself. `question` is fed first (kContext), then up to options.fidelity_steps tokens.
-// A row that fails gets its error.
+// A prompt under the full cache that others are held against.
+struct FidelityLead {
+  Model* model = nullptr;
+  const KvCache* cache = nullptr;
+  std::span<const float> logits = {};  // of the last row
+};
+
+// The teacher-forced pass of some rows on one snapshot: each row's fork is fed what the lead's full
+// cache answers to itself. `question` is fed first (kContext), then up to options.fidelity_steps
+// tokens. A row that fails gets its error.
 struct FidelityJob {
   const EngineRow* row = nullptr;
   Status status = {};
   Fidelity result = {};
 };
-void MeasureFidelity(const Snapshot& snapshot, std::span<const int32_t> question,
-                     std::span<const int32_t> stop_ids, int64_t steps, int64_t valid_vocab,
-                     std::span<FidelityJob> jobs);
+void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
+                     std::span<const int32_t> question, std::span<const int32_t> stop_ids,
+                     int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs);
 
 }  // namespace kvgauge

@@ -83,9 +83,14 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
 Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
   MemoryPlan plan;
   plan.pool_rows = options_.max_pool_rows;
+  int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
   std::set<const Model*> models;
+  std::set<const Model*> loaded;
   for (const EngineRow& row : rows_) {
-    if (models.insert(row.model).second) plan.weight_bytes += row.model->weight_bytes();
+    models.insert(row.model);
+    for (const Model* model : {row.model, OriginalOf(row)}) {
+      if (loaded.insert(model).second) plan.weight_bytes += model->weight_bytes();
+    }
     for (const EngineSample& sample : samples) {
       KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size));
     }
@@ -113,6 +118,10 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
               PrefillCapture::PlannedBytes(model->config(), needs, length.prefill) + scores);
       for (const EngineRow& row : rows_) {
         if (row.model != model) continue;
+        if (options_.fidelity_steps > 0 && OriginalOf(row) != model) {
+          original_bytes = std::max(
+              original_bytes, FullCacheBytes(OriginalOf(row)->shape(), WholePages(length.total)));
+        }
         const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
         const int64_t held = kept + length.total - length.prefill;
         // Each head's last page is part filled; a context that is returned to is held as well.
@@ -122,6 +131,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
       }
     }
   }
+  plan.snapshot_bytes += original_bytes;
   if (options_.max_memory_bytes == 0 || plan.row_bytes == 0) return plan;
   const int64_t left =
       options_.max_memory_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;

@@ -81,13 +81,14 @@ struct Follower {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<Compressor> compressor;
   std::unique_ptr<AttentionProbe> probe;
+  std::vector<float> logits;  // of the newest row
 };
 
 class FidelityPass {
  public:
-  FidelityPass(const Snapshot& snapshot, int64_t valid_vocab)
-      : snapshot_(snapshot),
-        model_(*snapshot.model),
+  FidelityPass(const FidelityLead& lead, const Snapshot& snapshot, int64_t valid_vocab)
+      : lead_(lead),
+        snapshot_(snapshot),
         valid_vocab_(valid_vocab > 0 ? valid_vocab : snapshot.model->config().vocab_size),
         prompt_(snapshot.prompt) {}
 
@@ -97,17 +98,20 @@ class FidelityPass {
 
  private:
   void Start(FidelityJob* job);
+  Model& ModelOf(const Follower& follower) const {
+    return follower.job == nullptr ? *lead_.model : *snapshot_.model;
+  }
   // Feeds what is new of the prompt to everybody; those without room drop out, the full cache
-  // never.
-  Result<Tensor> Feed(bool probed);
-  void Compare(const Tensor& logits);
+  // never. Leaves everybody's logits.
+  Status Feed(bool probed);
+  void Compare();
   int32_t Best(std::span<const float> logits) const {
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.begin() + valid_vocab_) -
                                 logits.begin());
   }
 
+  const FidelityLead lead_;
   const Snapshot& snapshot_;
-  Model& model_;
   int64_t valid_vocab_;
   Prompt prompt_;
   std::vector<Follower> followers_;  // the full cache first
@@ -118,21 +122,22 @@ class FidelityPass {
 void FidelityPass::Start(FidelityJob* job) {
   Follower follower;
   follower.job = job;
-  follower.cache = std::make_unique<KvCache>(snapshot_.cache->Fork());
+  follower.cache =
+      std::make_unique<KvCache>(job == nullptr ? lead_.cache->Fork() : snapshot_.cache->Fork());
+  Model& model = ModelOf(follower);
   if (job != nullptr) {
-    follower.compressor = std::make_unique<Compressor>(model_, *job->row->method, job->row->budget);
+    follower.compressor = std::make_unique<Compressor>(model, *job->row->method, job->row->budget);
     job->status = follower.compressor->Compress(
         snapshot_.state(), snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
     if (!job->status.ok()) return;
   }
   LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;
   follower.probe =
-      std::make_unique<AttentionProbe>(model_.ops(), model_.config().layer_count(), inner);
+      std::make_unique<AttentionProbe>(model.ops(), model.config().layer_count(), inner);
   followers_.push_back(std::move(follower));
 }
 
-Result<Tensor> FidelityPass::Feed(bool probed) {
-  Tensor logits;
+Status FidelityPass::Feed(bool probed) {
   while (followers_[0].cache->tokens() < prompt_.size()) {
     const int64_t begin = followers_[0].cache->tokens();
     const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
@@ -142,16 +147,27 @@ Result<Tensor> FidelityPass::Feed(bool probed) {
       follower.job->status = follower.cache->Append(end - begin);
       return !follower.job->status.ok();
     });
-    std::vector<SequenceStep> steps;
-    for (const Follower& follower : followers_) {
-      steps.push_back({.cache = follower.cache.get(),
-                       .prompt = &prompt_,
-                       .begin = begin,
-                       .end = end,
-                       .logits = end == prompt_.size() ? LogitRows::kLast : LogitRows::kNone,
-                       .hook = probed ? follower.probe.get() : nullptr});
+    // Models of one pass are one or two.
+    for (size_t first = 0; first < followers_.size();) {
+      Model& model = ModelOf(followers_[first]);
+      std::vector<SequenceStep> steps;
+      size_t last = first;
+      for (; last < followers_.size() && &ModelOf(followers_[last]) == &model; ++last) {
+        const Follower& follower = followers_[last];
+        steps.push_back({.cache = follower.cache.get(),
+                         .prompt = &prompt_,
+                         .begin = begin,
+                         .end = end,
+                         .logits = end == prompt_.size() ? LogitRows::kLast : LogitRows::kNone,
+                         .hook = probed ? follower.probe.get() : nullptr});
+      }
+      const Tensor logits = model.Forward(steps);
+      for (size_t i = first; i < last && end == prompt_.size(); ++i) {
+        followers_[i].logits = HostRow(model.ops(), logits, static_cast<int64_t>(i - first));
+        followers_[i].logits.resize(static_cast<size_t>(valid_vocab_));
+      }
+      first = last;
     }
-    logits = model_.Forward(steps);
     for (Follower& follower : followers_) {
       if (follower.compressor == nullptr) continue;
       if (probed) follower.probe->HoldAgainst(*followers_[0].probe);
@@ -160,24 +176,18 @@ Result<Tensor> FidelityPass::Feed(bool probed) {
       if (!after.ok()) follower.job->status = after;
     }
   }
-  return logits;
+  return {};
 }
 
-void FidelityPass::Compare(const Tensor& logits) {
+void FidelityPass::Compare() {
   ++compared_;
-  std::vector<double> full;
-  for (size_t i = 0; i < followers_.size(); ++i) {
-    std::vector<float> row = HostRow(model_.ops(), logits, static_cast<int64_t>(i));
-    row.resize(static_cast<size_t>(valid_vocab_));
-    const std::vector<double> logs = LogSoftmax(row);
-    if (i == 0) {
-      full = logs;
-      next_ = Best(row);
-      continue;
-    }
-    Fidelity& result = followers_[i].job->result;
-    result.kl_divergence += KlDivergence(full, logs);
-    result.top1_agreement += Best(row) == next_;
+  const std::vector<double> full = LogSoftmax(followers_[0].logits);
+  next_ = Best(followers_[0].logits);
+  for (Follower& follower : followers_) {
+    if (follower.job == nullptr) continue;
+    Fidelity& result = follower.job->result;
+    result.kl_divergence += KlDivergence(full, LogSoftmax(follower.logits));
+    result.top1_agreement += Best(follower.logits) == next_;
   }
   std::erase_if(followers_, [](const Follower& f) { return f.job && !f.job->status.ok(); });
 }
@@ -188,18 +198,18 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
   for (FidelityJob& job : jobs) Start(&job);
   int64_t probed_steps = 0;
   if (question.empty()) {
-    next_ = Best(snapshot_.logits);
+    next_ = Best(lead_.logits);
   } else {
     for (const int32_t id : question) AppendToken(prompt_, id);
-    KVG_ASSIGN(const Tensor logits, Feed(false));
-    Compare(logits);
+    KVG_TRY(Feed(false));
+    Compare();
   }
   while (compared_ < steps &&
          std::find(stop_ids.begin(), stop_ids.end(), next_) == stop_ids.end()) {
     AppendToken(prompt_, next_);
-    KVG_ASSIGN(const Tensor logits, Feed(true));
+    KVG_TRY(Feed(true));
     ++probed_steps;
-    Compare(logits);
+    Compare();
   }
   for (const Follower& follower : followers_) {
     if (follower.job == nullptr) continue;
@@ -215,10 +225,11 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
 
 }  // namespace
 
-void MeasureFidelity(const Snapshot& snapshot, std::span<const int32_t> question,
-                     std::span<const int32_t> stop_ids, int64_t steps, int64_t valid_vocab,
-                     std::span<FidelityJob> jobs) {
-  const Status done = FidelityPass(snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
+void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
+                     std::span<const int32_t> question, std::span<const int32_t> stop_ids,
+                     int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs) {
+  const Status done =
+      FidelityPass(lead, snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
   for (FidelityJob& job : jobs) {
     if (job.status.ok() && !done.ok()) job.status = done;
   }

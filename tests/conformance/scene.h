@@ -29,11 +29,12 @@ inline std::vector<std::string> AllMethods() {
   return ids.ok() ? *ids : std::vector<std::string>();
 }
 
-inline Method LoadShipped(const std::string& id) {
+inline Method LoadShipped(const std::string& id, std::vector<std::string> more = {}) {
   std::vector<std::string> overrides;
   // The models have two layers: none can stay whole at half the entries, or be read whole.
   if (id == "d2o") overrides = {"allocate.whole_first=0", "allocate.whole_last=0"};
   if (id.ends_with("quest")) overrides = {"read.tokens=64", "read.dense_layers=0"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
   Result<Method> method = LoadMethod(id, MethodsDirectory(), overrides);
   if (!method.ok()) {
     ADD_FAILURE() << method.error().message;
@@ -58,24 +59,28 @@ struct Subject {
   EngineRow row() const { return {&method, budget, tiny.model.get()}; }
 };
 
-// On every kind of model on which the method is legal with a prompt of that length; a refusal must
-// say why. Methods that prepare weights run on the weights as they are prepared.
+struct SubjectOptions {
+  int threads = 1;
+  std::vector<std::string> overrides = {};
+};
+
+// On every kind of model on which the method is legal; a refusal must say why. Methods that prepare
+// weights run on the weights as they are prepared.
 inline std::vector<std::unique_ptr<Subject>> Subjects(const std::string& id,
-                                                      int64_t prompt_tokens = kPromptTokens,
-                                                      int threads = 1) {
+                                                      const SubjectOptions& asked = {}) {
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const char* kind : kKinds) {
     auto subject = std::make_unique<Subject>();
-    subject->method = LoadShipped(id);
+    subject->method = LoadShipped(id, asked.overrides);
     subject->budget = HalfBudget(subject->method);
     const ModelShape shape = TinyShape(kind);
-    const Status legal = CheckMethod(subject->method, shape, subject->budget, prompt_tokens);
+    const Status legal = CheckMethod(subject->method, shape, subject->budget, kPromptTokens);
     if (legal.ok()) {
       const Pipeline pipeline = MakePipeline(subject->method);
       ModelOptions options;
       options.prepare = pipeline.prepare.get();
       options.mla_latent = KeepsModelLatents(subject->method, shape);
-      subject->tiny = MakeTinyModel(kind, threads, options);
+      subject->tiny = MakeTinyModel(kind, asked.threads, options);
       subjects.push_back(std::move(subject));
     } else {
       EXPECT_GT(legal.error().message.size(), 20u) << kind << ": a refusal without a reason";

@@ -38,6 +38,7 @@ struct SegmentSpec {
   bool positions = false;
   int64_t key_rank = 0, value_rank = 0;  // > 0: latents
   bool values_in_keys = false;
+  float key_shift = 0;  // added to every 16th dim of all keys: a loud channel
   // The first entries of a stream are coded.
   std::optional<KvCodec> key_codec, value_codec;
   int64_t keys_coded = 0, values_coded = 0;
@@ -83,6 +84,18 @@ struct Scene {
   }
 };
 
+// [length, dim]
+inline std::vector<float> KeysOf(const SegmentSpec& spec, int64_t dim, uint64_t seed) {
+  std::vector<float> keys = SceneValues(spec.length * dim, seed, 0.7f);
+  for (int64_t i = 0; i < std::ssize(keys); ++i) {
+    if (i % dim % 16 == 3) keys[static_cast<size_t>(i)] += spec.key_shift;
+  }
+  return keys;
+}
+inline uint64_t SegmentSeed(const Scene& scene, size_t head, size_t segment) {
+  return scene.seed + 10 + 100 * head + 10 * segment;
+}
+
 // The memory of a scene, laid out by one backend.
 class SceneCache {
  public:
@@ -105,7 +118,7 @@ class SceneCache {
     segments_.resize(scene.heads.size());
     for (size_t h = 0; h < scene.heads.size(); ++h) {
       for (size_t s = 0; s < scene.heads[h].size(); ++s) {
-        AddSegment(ops, scene, h, scene.heads[h][s], scene.seed + 10 + 100 * h + 10 * s);
+        AddSegment(ops, scene, h, scene.heads[h][s], SegmentSeed(scene, h, s));
       }
     }
     for (const std::vector<KvSegment>& head : segments_) {
@@ -134,7 +147,7 @@ class SceneCache {
       segment.value_basis = Basis(format.value_dim, spec.value_rank, seed + 6);
       format.value_dim = spec.value_rank;
     }
-    const std::vector<float> keys = SceneValues(n * format.key_dim, seed, 0.7f);
+    const std::vector<float> keys = KeysOf(spec, format.key_dim, seed);
     const std::vector<float> values = SceneValues(n * format.value_dim, seed + 1);
     const Tensor key_rows = View(keys, {n, 1, format.key_dim});
     const Tensor value_rows = View(values, {n, 1, format.value_dim});

@@ -21,8 +21,8 @@ namespace {
 // Scores err by the rounding of their dot products, and an error of a score is a relative error of
 // its probability.
 constexpr double kScoreBound = 4e-4;
-// Queries are rounded to bf16 after the scales of codes are folded in, which moves a score by 2^-9
-// of its largest terms: these scenes keep scores small.
+// Queries are rounded to bf16 after the scales of codes are folded in, which moves a score by what
+// FoldedInBf16 below holds it to: these scenes keep scores small.
 constexpr double kCodedBf16Bound = 1e-2;
 constexpr float kCodedBf16Queries = 0.05f;
 
@@ -269,6 +269,84 @@ TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
       ExpectClose(scene, RunOn(isa, 2, scene), want);
     }
   }
+}
+
+// Half of what each dim of a page of keys ranges over, or, without zeros, its largest number: what
+// a code is scaled to at most. [pages][dim]
+std::vector<std::vector<double>> HalfRanges(const std::vector<float>& rows, int64_t dim,
+                                            bool symmetric) {
+  const int64_t n = std::ssize(rows) / dim;
+  std::vector<std::vector<double>> half;
+  for (int64_t first = 0; first < n; first += kKvPageEntries) {
+    half.emplace_back();
+    for (int64_t c = 0; c < dim; ++c) {
+      double low = rows[first * dim + c], high = low;
+      for (int64_t e = first; e < std::min(n, first + kKvPageEntries); ++e) {
+        low = std::min(low, double{rows[e * dim + c]});
+        high = std::max(high, double{rows[e * dim + c]});
+      }
+      half.back().push_back(symmetric ? std::max(high, -low) : (high - low) / 2);
+    }
+  }
+  return half;
+}
+
+// The bound that attention.h states: each folded number is off by 2^-9 of itself, and zeros, which
+// are folded in f32, by nothing. So a score moves by 2^-9 * scale * sum |q| * half range, however
+// loud a channel is, and however large the queries.
+TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
+  const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
+  double closest = 0;
+  for (const float query_size : {0.05f, 0.7f, 5.0f}) {
+    for (const int bits : {2, 3, 4}) {
+      for (const bool symmetric : {false, true}) {
+        Scene scene;
+        scene.dtype = DType::kBF16;
+        scene.query_size = query_size;
+        scene.rows = 2;
+        scene.heads = {Lengths({388}), Lengths({210})};
+        KvCodec keys = AffineCodec(bits, CodeAxis::kChannel, 64, 0);
+        KvCodec values = AffineCodec(bits, CodeAxis::kToken, 64, 0);
+        keys.symmetric = values.symmetric = symmetric;
+        for (auto& head : scene.heads) {
+          Code(head[0], scene.rows, keys, values, scene.key_dim, scene.value_dim);
+          head[0].key_shift = symmetric ? 0.0f : 15.0f;
+        }
+        const std::vector<float> queries = scene.Queries();
+        const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
+        for (const Isa isa : SupportedIsas()) {
+          const SceneResults got = RunOn(isa, 1, scene);
+          for (int64_t h = 0; h < scene.query_heads(); ++h) {
+            const auto head = static_cast<size_t>(h / scene.group);
+            const auto half =
+                HalfRanges(KeysOf(scene.heads[head][0], scene.key_dim, SegmentSeed(scene, head, 0)),
+                           scene.key_dim, symmetric);
+            for (int64_t row = 0; row < scene.rows; ++row) {
+              const float* q = &queries[(row * scene.query_heads() + h) * scene.key_dim];
+              double folded = 0, largest = 0;
+              for (const std::vector<double>& page : half) {
+                double sum = 0;
+                for (int64_t c = 0; c < scene.key_dim; ++c) sum += std::abs(q[c]) * page[c];
+                folded = std::max(folded, sum);
+              }
+              for (int64_t c = 0; c < scene.key_dim; ++c) {
+                largest += std::abs(q[c]) * (4 + scene.heads[head][0].key_shift);
+              }
+              const double scale = scene.Shape().scale;
+              // f16 scales widen a range a little; f32 sums and scores round as well.
+              const double bound = scale * (folded * 1.01 / 512 + largest * 4e-7) + kScoreBound;
+              const double off =
+                  std::abs(double{got.lse[h * scene.rows + row]} - want.lse[h * scene.rows + row]);
+              EXPECT_LE(off, bound)
+                  << NameOf(isa) << ", " << bits << " bits, queries of " << query_size;
+              closest = std::max(closest, (off - kScoreBound) / bound);
+            }
+          }
+        }
+      }
+    }
+  }
+  RecordProperty("closest", std::to_string(closest));
 }
 
 void ExpectSame(const SceneResults& got, const SceneResults& want) {

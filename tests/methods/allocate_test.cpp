@@ -122,6 +122,25 @@ TEST(AdaTest, HandWorked) {
   EXPECT_THAT(entries("{}"), ElementsAre(4, 4));
 }
 
+TEST(AdaTest, FloorHandWorked) {
+  const ModelShape shape = SmallShape(1, 2);
+  FakeView view(shape, 4);
+  const std::vector<float> scores = {0.9f, 0.8f, 0.75f, 0.6f, 0.5f, 0.2f, 0.3f, 0.1f};
+  const Tensor tensor = View(scores, {2, 4});
+  LayerView* const views[] = {&view};
+  const AllocationInput input{
+      .shape = &shape, .length = 4, .per_head = 2, .scores = std::span(&tensor, 1), .views = views};
+  const auto entries = [&](const char* params) {
+    return (*Stage("ada", params)->Allocate(input))[0];
+  };
+  EXPECT_THAT(entries(R"({"rule": "floor", "alpha": 0})"), ElementsAre(4, 0));
+  // One of two is sure: 0.9 and 0.5, then 0.8 and 0.75.
+  EXPECT_THAT(entries(R"({"rule": "floor", "alpha": 0.5})"), ElementsAre(3, 1));
+  EXPECT_THAT(entries(R"({"rule": "floor", "alpha": 1})"), ElementsAre(2, 2));
+  // A head keeps one however small alpha is.
+  EXPECT_THAT(entries(R"({"rule": "floor", "alpha": 0.01})"), ElementsAre(3, 1));
+}
+
 TEST(AdaTest, SumsAndRetainedScoresOnRandomLayers) {
   const int64_t heads = 5, n = 200, kept = 10;
   const ModelShape shape = SmallShape(2, heads);

@@ -145,6 +145,26 @@ TEST(H2oTest, SumsColumnsAndGoesOn) {
   }
 }
 
+TEST(H2oTest, RunningMeansAreMeansOverTheRowsThatSawAnEntry) {
+  FakeView view(SmallShape(1, 2, 2, 16), 33);
+  view.Randomize(8);
+  const std::string mean = R"({"rows": "mean", "group": "mean"})";
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "h2o", mean);
+  // The prompt without its last row, which then comes as a step: as if all were the prompt.
+  const std::vector<float> want = ScoreWith(*scorer, view);
+  std::vector<float> scores(66);
+  for (int64_t h = 0; h < 4; ++h) {
+    for (int64_t j = 0; j < 33; ++j) {
+      view.step[h * 33 + j] = view.At(h, 32, j);
+      for (int64_t i = j; i < 32; ++i) {
+        scores[h / 2 * 33 + j] += view.At(h, i, j) / 2 / static_cast<float>(32 - j);
+      }
+    }
+  }
+  scorer->Age(view, View(scores, {2, 33}));
+  EXPECT_TRUE(AllWithin(scores, want, 1e-6));
+}
+
 TEST(TovaTest, OneRowForAllHeads) {
   FakeView view(SmallShape(1, 2, 2, 16), 33);
   view.Randomize(8);

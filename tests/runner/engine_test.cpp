@@ -5,10 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
 #include "core/json.h"
+#include "runner/generate.h"
 #include "support/compare.h"
 #include "support/tiny_models.h"
 
@@ -183,6 +186,70 @@ TEST_F(EngineTest, FullCacheIsFaithfulToItself) {
   EXPECT_THAT(less.attention_error, ::testing::Each(::testing::Gt(0)));
   // It says nothing of the free-running answers.
   EXPECT_EQ(std::ssize(cells.at({0, 1}).turns[0].ids), 8);
+}
+
+// Prepared weights are held against the checkpoint as it was, and so are their bytes.
+TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
+  const Method pooled = Shipped("mean_pool_gqa");
+  const Method exact = Shipped("palu", {"prepare.key_ratio=1", "prepare.value_ratio=1"});
+  const auto prepared = [&](const Method& method) {
+    const Pipeline pipeline = MakePipeline(method);
+    ModelOptions options;
+    options.prepare = pipeline.prepare.get();
+    return MakeTinyModel("gqa", 2, options);
+  };
+  const TinyModel half = prepared(pooled), same = prepared(exact);
+  const EngineSample sample = Sample(150, 3, 8);
+  const std::vector<EngineRow> rows = {Row(full_, 1),
+                                       {&pooled, {}, half.model.get(), &model_},
+                                       {&exact, {}, same.model.get(), &model_},
+                                       {&pooled, {}, half.model.get()}};
+  const Cells cells = RunEngine(rows, {.fidelity_steps = 2}, {sample});
+  const CompressionRecord& record = cells.at({0, 1}).record;
+  EXPECT_EQ(record.full_bytes, cells.at({0, 0}).record.full_bytes);
+  EXPECT_EQ(2 * record.bytes.payload, record.full_bytes);
+
+  // By hand: both full caches read the original's own next token.
+  const auto logits = [](Model& model, std::vector<int32_t> ids) {
+    const Prompt prompt = Prompt::FromTokens(std::move(ids));
+    KvCache cache = model.NewCache(prompt.size() + 8);
+    std::vector<float> last;
+    EXPECT_TRUE(Prefill(model, prompt, cache, Model::kChunkRows, false,
+                        [&](const Tensor& rows_out) -> Status {
+                          last.assign(rows_out.f32(), rows_out.f32() + rows_out.Numel());
+                          return {};
+                        })
+                    .ok());
+    return last;
+  };
+  const auto best = [](const std::vector<float>& row) {
+    return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+  };
+  const auto log_softmax = [](const std::vector<float>& row) {
+    double sum = 0;
+    for (const float x : row) sum += std::exp(double{x});
+    std::vector<double> logs;
+    for (const float x : row) logs.push_back(x - std::log(sum));
+    return logs;
+  };
+  std::vector<int32_t> ids = sample.turns[0].ids;
+  double kl = 0;
+  for (int step = 0; step < 2; ++step) {
+    ids.push_back(best(logits(model_, ids)));
+    const std::vector<double> p = log_softmax(logits(model_, ids));
+    const std::vector<double> q = log_softmax(logits(*half.model, ids));
+    for (size_t i = 0; i < p.size(); ++i) kl += std::exp(p[i]) * (p[i] - q[i]) / 2;
+  }
+  const Fidelity& fidelity = *cells.at({0, 1}).fidelity;
+  EXPECT_EQ(fidelity.steps, 2);
+  EXPECT_GT(kl, 1e-4);
+  EXPECT_NEAR(fidelity.kl_divergence, kl, 1e-6 + 1e-4 * kl);
+  for (const double error : fidelity.attention_error) EXPECT_GT(error, 0.01);
+
+  // The whole rank is the same model but for rounding; a row without an original is its own.
+  EXPECT_LT(cells.at({0, 2}).fidelity->kl_divergence, 1e-8);
+  for (const double error : cells.at({0, 2}).fidelity->attention_error) EXPECT_LT(error, 1e-4);
+  EXPECT_EQ(cells.at({0, 3}).fidelity->kl_divergence, 0);
 }
 
 class TurnsTest : public EngineTest {

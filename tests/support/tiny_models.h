@@ -59,11 +59,13 @@ inline ModelShape TinyShape(const std::string& kind) {
   return ShapeOf(*config, DType::kF32);
 }
 
-inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1,
-                               ModelOptions options = {}) {
+inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1, ModelOptions options = {},
+                               int layers = 2) {
   std::string directory = ::testing::TempDir() + "kvg_tiny_XXXXXX";
   EXPECT_NE(mkdtemp(directory.data()), nullptr);
-  std::ofstream(directory + "/config.json") << TinyConfig(kind);
+  Json config = *ParseJson(TinyConfig(kind), kind);
+  config["num_hidden_layers"] = layers;
+  std::ofstream(directory + "/config.json") << config.dump();
   TinyModel tiny;
   Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(threads));
   EXPECT_TRUE(ops.ok());

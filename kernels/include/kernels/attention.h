@@ -13,7 +13,10 @@
 //
 // The softmax sum, log-sum-exp and everything captured come from unrounded f32 probabilities. The
 // weights of the value product may be rounded to a bf16 cache's type, as matrix units need it; so
-// may queries and weights after the scales of codes are folded into them.
+// may queries and weights after the scales of codes are folded into them. Codes count from the
+// middle of their range there and zeros stay f32, so that rounding moves a score by at most
+// 2^-9 * scale * sum over dims of |q| * half the range of the page's dim: no more than rounding
+// queries to bf16 does before, whatever constant a channel carries.
 #pragma once
 
 #include <cstdint>

@@ -53,10 +53,11 @@ struct CompressionRecord {
   double read_share = 0;
   int64_t steps = 0;
   int64_t nominal_bytes = 0;  // what the budget, or the codec's name, promises
-  int64_t full_bytes = 0;     // uncompressed entries of as many tokens
-  KvBytes bytes;              // after compression; logical() and resident()
-  KvBytes final_bytes;        // as things stand now
-  int64_t reader_bytes = 0;   // of the reader's index
+  // Uncompressed entries of as many tokens, by the checkpoint's own heads.
+  int64_t full_bytes = 0;
+  KvBytes bytes;             // after compression; logical() and resident()
+  KvBytes final_bytes;       // as things stand now
+  int64_t reader_bytes = 0;  // of the reader's index
   PhaseSeconds seconds;
 
   Json ToJson() const;

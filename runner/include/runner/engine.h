@@ -56,10 +56,13 @@ struct EngineRow {
   // As the method's prepare stage made it, and loaded for latents where its store keeps the model's
   // own. Rows of one model share its prefills, but for those with latents, which have theirs.
   Model* model = nullptr;
+  // Whose full cache fidelity is measured against: the same checkpoint as it was before a prepare
+  // stage. Null: `model`.
+  Model* original = nullptr;
 };
 
-// A row against the full cache of its own model, on that cache's own continuation of the first
-// turn.
+// A row against the full cache of the original model, on that cache's own continuation of the
+// first turn.
 struct Fidelity {
   int64_t steps = 0;
   double kl_divergence = 0;             // of the row from the full cache, nats, mean over steps

@@ -78,6 +78,8 @@ class Model {
   const ModelConfig& config() const { return config_; }
   // What methods may know of it.
   ModelShape shape() const { return ShapeOf(config_, dtype_); }
+  // Of the checkpoint, before a Prepare stage changed it: what a full cache is measured by.
+  const ModelShape& checkpoint_shape() const { return checkpoint_shape_; }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
@@ -104,6 +106,7 @@ class Model {
   Status LoadWeights(const WeightSource& source);
 
   ModelConfig config_;
+  ModelShape checkpoint_shape_;
   DType dtype_;
   bool mla_latent_;
   Ops* ops_;

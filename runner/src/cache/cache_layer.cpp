@@ -47,7 +47,9 @@ CacheLayer::Head::Head(BlockPool& pool)
 
 CacheLayer::CacheLayer(std::shared_ptr<const LayerSetup> setup,
                        std::span<const KvBasis* const> bases)
-    : setup_(std::move(setup)), pool_(&setup_->pools->of(Tier::kDevice)) {
+    : setup_(std::move(setup)),
+      pool_(&setup_->pools->of(Tier::kDevice)),
+      ranges_(ops().device == Device::kHost ? *pool_ : setup_->pools->of(Tier::kHost)) {
   for (const KvBasis* basis : bases) {
     (basis->side == KvSide::kKeys ? given_key_bases_ : given_value_bases_).push_back(basis->basis);
   }
@@ -65,6 +67,7 @@ CacheLayer::CacheLayer(const CacheLayer& other)
       value_bases_(other.value_bases_),
       plan_(other.plan_),
       tables_(other.tables_),
+      ranges_(other.ranges_),
       sharing_(other.sharing_),
       split_(other.split_),
       every_position_(other.every_position_),
@@ -499,9 +502,12 @@ KvBytes CacheLayer::Bytes() const {
     }
   }
   // Ranges found in this sequence are its own.
+  int64_t ranges = 0;
   for (const Tensor* table : {&plan_.key_low, &plan_.key_high}) {
-    if (!table->empty()) bytes.scales += table->SizeBytes();
+    if (!table->empty()) ranges += table->SizeBytes();
   }
+  bytes.scales += ranges;
+  bytes.slack += ranges_.allocated_bytes() - ranges;
   for (const std::vector<Tensor>* bases : {&key_bases_, &value_bases_}) {
     for (const Tensor& basis : *bases) bytes.projections += basis.SizeBytes();
   }

@@ -132,8 +132,9 @@ class CacheLayer {
   // Directions among entries [first, first + n) of a head become what they stand for.
   void ScaleShared(KvSide side, int64_t head, int64_t first, Tensor rows) const;
   Status CheckPlan(const StorePlan& plan) const;
-  // Copies a plan's tensors to the host, where codecs want them, for as long as they are used.
-  void OwnTables();
+  // Copies a plan's tensors to the host, where codecs want them, for as long as they are used:
+  // constants beside the pools, ranges that were found in this sequence into a block of one.
+  Status OwnTables();
   // Of an owner's stream: a head may have ranges of its own.
   KvCodec CodecOf(KvSide side, int64_t owner) const;
   // Stores plain entries anew: turned back, or as latents.
@@ -162,8 +163,9 @@ class CacheLayer {
   BlockPool* pool_;
   std::vector<Tensor> given_key_bases_, given_value_bases_;  // what Prepare wrote
   std::vector<Tensor> key_bases_, value_bases_;              // [owners] in use, or empty
-  StorePlan plan_;                                           // its tensors lie in tables_
+  StorePlan plan_;  // its tensors lie in tables_ and ranges_
   std::shared_ptr<const std::vector<std::vector<float>>> tables_;
+  BlockList ranges_;  // of host memory
   Sharing sharing_ = Sharing::kNone;
   bool split_ = false;  // the plan's codecs and tiers are at work in the last part
   const int32_t* every_position_ = nullptr;

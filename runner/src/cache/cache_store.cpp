@@ -192,20 +192,28 @@ Status CacheLayer::CheckPlan(const StorePlan& plan) const {
   return {};
 }
 
-void CacheLayer::OwnTables() {
+Status CacheLayer::OwnTables() {
   auto tables = std::make_shared<std::vector<std::vector<float>>>();
+  const auto own = [&](Tensor& table, void* memory) {
+    Tensor host = table;
+    host.data = memory;
+    host.device = Device::kHost;
+    ops().memory->Copy(table, host);
+    table = host;
+  };
   for (Tensor* table :
        {&plan_.keys.levels, &plan_.keys.channel_low, &plan_.keys.channel_high, &plan_.values.levels,
-        &plan_.values.channel_low, &plan_.values.channel_high, &plan_.key_low, &plan_.key_high}) {
+        &plan_.values.channel_low, &plan_.values.channel_high}) {
     if (table->empty()) continue;
-    std::vector<float>& copy = tables->emplace_back(static_cast<size_t>(table->Numel()));
-    Tensor host = *table;
-    host.data = copy.data();
-    host.device = Device::kHost;
-    ops().memory->Copy(*table, host);
-    *table = host;
+    own(*table, tables->emplace_back(static_cast<size_t>(table->Numel())).data());
+  }
+  for (Tensor* table : {&plan_.key_low, &plan_.key_high}) {
+    if (table->empty()) continue;
+    KVG_TRY(ranges_.Push(table->SizeBytes()));
+    own(*table, ranges_[ranges_.size() - 1]);
   }
   tables_ = std::move(tables);
+  return {};
 }
 
 KvCodec CacheLayer::CodecOf(KvSide side, int64_t owner) const {
@@ -224,7 +232,7 @@ Status CacheLayer::Store(const StorePlan& plan) {
     return Unsupported("the layer is stored by another plan already");
   }
   plan_ = plan;
-  OwnTables();
+  KVG_TRY(OwnTables());
   KVG_TRY(CheckPlan(plan_));
   if (plan.latent) {
     key_bases_ = given_key_bases_;

@@ -376,6 +376,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     KVG_TRY(CheckWeights(config, *source));
   }
   KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
+  const ModelShape checkpoint_shape = ShapeOf(config, dtype);
   std::unique_ptr<Model> model;
   if (options.prepare != nullptr) {
     PreparedWeights prepared(config, dtype, TensorsOf(config, *source), *source, ops);
@@ -388,6 +389,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
     KVG_TRY(model->LoadWeights(*source));
   }
+  model->checkpoint_shape_ = checkpoint_shape;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }

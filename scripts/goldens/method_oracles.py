@@ -1,0 +1,501 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KV-cache methods after their papers' formulas, in NumPy: a small Llama in float64 whose cache is a
+list of arrays for each layer and KV head, and one class a method. Shares no code with the program,
+nor with kvpress, which make_methods uses where it has the method.
+
+A `Sequence` holds what the cache holds: pos[l][h] (original positions), keys[l][h] and values[l][h]
+as attention sees them. `step` decodes one token. Every choice that a rounding error could turn is
+reported to `Margins`, which remembers the narrowest, so that a fixture can be refused.
+"""
+
+import math
+
+import numpy as np
+
+
+class Margins:
+    def __init__(self):
+        self.least = math.inf
+        self.where = ""
+
+    def note(self, gap, where):
+        if 0 < gap < self.least:
+            self.least, self.where = float(gap), where
+
+
+def top(scores, count, margins, where):
+    """Ascending indices of the `count` highest; among equals the earlier."""
+    order = np.argsort(-scores, kind="stable")
+    if 0 < count < len(scores):
+        last, first = scores[order[count - 1]], scores[order[count]]
+        if np.isfinite(last):
+            # Equal numbers are equal in any arithmetic; near ones may swap.
+            margins.note((last - first) / max(abs(last), abs(first)), where)
+    return np.sort(order[:count])
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def cosine(a, b):
+    a = a / np.linalg.norm(a, axis=-1, keepdims=True)
+    b = b / np.linalg.norm(b, axis=-1, keepdims=True)
+    return a @ b.T
+
+
+class Llama:
+    def __init__(self, config, weights):
+        self.c, self.w = config, weights
+        self.layers = config["num_hidden_layers"]
+        self.heads, self.groups = config["num_attention_heads"], config["num_key_value_heads"]
+        self.dim = config["head_dim"]
+        self.share = self.heads // self.groups
+        i = np.arange(0, self.dim, 2, dtype=np.float64)
+        self.frequencies = config["rope_parameters"]["rope_theta"] ** (-i / self.dim)
+
+    def rotate(self, x, positions):
+        """x [..., n, dim], each row by its position."""
+        angle = np.asarray(positions, dtype=np.float64)[:, None] * self.frequencies
+        c, s, half = np.cos(angle), np.sin(angle), self.dim // 2
+        low, high = x[..., :half], x[..., half:]
+        return np.concatenate([low * c - high * s, high * c + low * s], -1)
+
+    def norm(self, x, name):
+        scale = np.sqrt((x * x).mean(-1, keepdims=True) + self.c["rms_norm_eps"])
+        return x / scale * self.w[name]
+
+    def split(self, x, l, what, count):
+        y = x @ self.w[f"model.layers.{l}.self_attn.{what}_proj.weight"].T
+        return y.reshape(len(x), count, -1).transpose(1, 0, 2)
+
+    def mlp(self, h, l):
+        at = f"model.layers.{l}."
+        x = self.norm(h, at + "post_attention_layernorm.weight")
+        gate = x @ self.w[at + "mlp.gate_proj.weight"].T
+        up = x @ self.w[at + "mlp.up_proj.weight"].T
+        return h + (gate / (1 + np.exp(-gate)) * up) @ self.w[at + "mlp.down_proj.weight"].T
+
+    def logits(self, h):
+        return self.norm(h, "model.norm.weight") @ self.w["model.embed_tokens.weight"].T
+
+    def run(self, ids, begin, attend):
+        """`attend(l, q, k, v)`, each [heads, n, dim] and not rotated, gives [heads, n, dim]."""
+        h = self.w["model.embed_tokens.weight"][ids]
+        for l in range(self.layers):
+            at = f"model.layers.{l}."
+            x = self.norm(h, at + "input_layernorm.weight")
+            q, k, v = (self.split(x, l, n, c)
+                       for n, c in zip("qkv", (self.heads, self.groups, self.groups)))
+            o = attend(l, q, k, v)
+            o = o.transpose(1, 0, 2).reshape(len(ids), -1)
+            h = h + o @ self.w[at + "self_attn.o_proj.weight"].T
+            h = self.mlp(h, l)
+        return self.logits(h)
+
+
+class Prefill:
+    """The prompt under full attention: raw keys, values, rotated queries, attention by layer."""
+
+    def __init__(self, model, ids):
+        self.model, self.ids, n = model, ids, len(ids)
+        self.raw, self.keys, self.values, self.queries, self.attention = [], [], [], [], []
+        positions = np.arange(n)
+        seen = positions[None, :] <= positions[:, None]
+
+        def attend(l, q, k, v):
+            q, rotated = model.rotate(q, positions), model.rotate(k, positions)
+            scores = q @ np.repeat(rotated, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
+            p = softmax(np.where(seen, scores, -np.inf))
+            for to, what in zip((self.raw, self.keys, self.values, self.queries, self.attention),
+                                (k, rotated, v, q, p)):
+                to.append(what)
+            return p @ np.repeat(v, model.share, 0)
+
+        self.last = model.run(ids, 0, attend)[-1]
+
+    def column_sums(self, l):
+        return self.attention[l].sum(1)  # [heads, n]
+
+    def group(self, rows):
+        """[heads, n] to [kv heads, share, n]."""
+        return rows.reshape(self.model.groups, self.model.share, -1)
+
+
+class Sequence:
+    """The full cache, and what all methods share."""
+
+    def __init__(self, prefill, margins, **settings):
+        self.model, self.prefill, self.margins = prefill.model, prefill, margins
+        self.tokens, self.decoded = len(prefill.ids), []
+        model = self.model
+        each = lambda f: [[f(l, h) for h in range(model.groups)] for l in range(model.layers)]
+        self.pos = each(lambda l, h: np.arange(self.tokens))
+        self.keys = each(lambda l, h: prefill.keys[l][h].copy())
+        self.values = each(lambda l, h: prefill.values[l][h].copy())
+        self.compress(**settings)
+
+    def compress(self):
+        pass
+
+    def keep(self, l, h, index):
+        self.pos[l][h] = self.pos[l][h][index]
+        self.keys[l][h] = self.keys[l][h][index]
+        self.values[l][h] = self.values[l][h][index]
+
+    # Where a method departs from plain decoding.
+    def append(self, l, h, raw, v):
+        key = self.model.rotate(raw, [self.tokens])
+        self.pos[l][h] = np.append(self.pos[l][h], self.tokens)
+        self.keys[l][h] = np.vstack([self.keys[l][h], key])
+        self.values[l][h] = np.vstack([self.values[l][h], v])
+
+    def query(self, l, h, raw):
+        return self.model.rotate(raw, [self.tokens])
+
+    def reads(self, l, h, q):
+        return np.ones((len(q), len(self.keys[l][h])), dtype=bool)
+
+    def after_step(self, rows):
+        pass
+
+    def step(self, token):
+        model, rows = self.model, []
+
+        def attend(l, q, k, v):
+            out, of_layer = [], []
+            for h in range(model.groups):
+                self.append(l, h, k[h], v[h])
+                own = q[h * model.share : (h + 1) * model.share, 0]
+                own = np.vstack([self.query(l, h, row[None]) for row in own])
+                scores = own @ self.keys[l][h].T / math.sqrt(model.dim)
+                p = softmax(np.where(self.reads(l, h, own), scores, -np.inf))
+                of_layer.append(p)
+                out.append(p @ self.values[l][h])
+            rows.append(of_layer)
+            return np.concatenate(out)[:, None, :]
+
+        logits = model.run(np.array([token]), self.tokens, attend)[0]
+        self.tokens += 1
+        self.after_step(rows)
+        return logits
+
+    def decode(self, steps):
+        logits = self.prefill.last
+        for _ in range(steps):
+            best = np.sort(logits)[-2:]
+            self.margins.note((best[1] - best[0]) / (logits.max() - logits.min()), "greedy token")
+            self.decoded.append(int(logits.argmax()))
+            logits = self.step(self.decoded[-1])
+
+
+def protect(scores, sinks, recent):
+    scores = scores.copy()
+    scores[:sinks] = np.inf
+    scores[len(scores) - recent :] = np.inf
+    return scores
+
+
+class H2o(Sequence):
+    """Attention received so far, summed over the query heads of a KV head; half is recent."""
+
+    def compress(self, budget, every_step=True):
+        self.budget, self.every_step = budget, every_step
+        self.scores = []
+        for l in range(self.model.layers):
+            self.scores.append(list(self.prefill.group(self.prefill.column_sums(l)).sum(1)))
+            for h in range(self.model.groups):
+                self.evict(l, h)
+
+    def evict(self, l, h):
+        if len(self.pos[l][h]) <= self.budget:
+            return
+        scores = protect(self.scores[l][h], 0, int(0.5 * self.budget))
+        index = top(scores, self.budget, self.margins, f"h2o {l}.{h}")
+        self.keep(l, h, index)
+        self.scores[l][h] = self.scores[l][h][index]
+
+    def after_step(self, rows):
+        if not self.every_step:
+            return
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                self.scores[l][h] = np.append(self.scores[l][h], 0.0) + p.sum(0)
+                self.evict(l, h)
+
+
+class Tova(Sequence):
+    """The newest row, averaged over all heads; nothing is protected."""
+
+    def compress(self, budget):
+        self.budget = budget
+        self.evict([[self.prefill.attention[l][:, -1]] for l in range(self.model.layers)])
+
+    def evict(self, rows):
+        for l, of_layer in enumerate(rows):
+            scores = np.concatenate(of_layer).mean(0)
+            if len(scores) <= self.budget:
+                continue
+            for h in range(self.model.groups):
+                self.keep(l, h, top(scores, self.budget, self.margins, f"tova {l}"))
+
+    def after_step(self, rows):
+        self.evict(rows)
+
+
+class Streaming(Sequence):
+    """Sinks and a window. Keys turn by their place in the cache, queries by theirs."""
+
+    def compress(self, budget, sinks):
+        self.budget, self.sinks = budget, sinks
+        self.raw = [[k.copy() for k in of_layer] for of_layer in self.prefill.raw]
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                self.evict(l, h)
+
+    def evict(self, l, h):
+        n = len(self.pos[l][h])
+        if n > self.budget:
+            index = np.r_[: self.sinks, n - self.budget + self.sinks : n]
+            self.keep(l, h, index)
+            self.raw[l][h] = self.raw[l][h][index]
+        self.keys[l][h] = self.model.rotate(self.raw[l][h], np.arange(len(self.raw[l][h])))
+
+    def append(self, l, h, raw, v):
+        super().append(l, h, raw, v)
+        self.raw[l][h] = np.vstack([self.raw[l][h], raw])
+        self.keys[l][h] = self.model.rotate(self.raw[l][h], np.arange(len(self.raw[l][h])))
+
+    def query(self, l, h, raw):
+        return self.model.rotate(raw, [len(self.raw[l][h]) - 1])
+
+    def after_step(self, rows):
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                self.evict(l, h)
+
+
+def pool_max(x, kernel):
+    half = kernel // 2
+    padded = np.pad(x, (half, half), constant_values=-np.inf)
+    return np.array([padded[i : i + kernel].max() for i in range(len(x))])
+
+
+class AdaBlend(Sequence):
+    """Ada-KV as its authors share a layer's budget: counts of the layer's best entries, blended
+    with an equal share and rounded head by head."""
+
+    def compress(self, budget, window, kernel, alpha):
+        n, groups = self.tokens, self.model.groups
+        base = budget - window
+        for l in range(self.model.layers):
+            rows = self.prefill.attention[l][:, -window:, : n - window].mean(1)
+            grouped = self.prefill.group(rows).mean(1)
+            scores = np.stack([pool_max(row, kernel) for row in grouped])
+            best = top(scores.reshape(-1), groups * base, self.margins, f"ada {l}")
+            counts = np.bincount(best // (n - window), minlength=groups)
+            for h in range(groups):
+                share = counts[h] * (1 - alpha) + math.floor(base * alpha)
+                own = top(scores[h], int(np.rint(share)), self.margins, f"ada {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class PyramidSteps(Sequence):
+    """PyramidKV with the whole-number steps between layers that its authors take."""
+
+    def compress(self, budget, window, kernel, beta):
+        n, layers = self.tokens, self.model.layers
+        base = budget - window
+        least = base // beta
+        most = 2 * base - least
+        if most >= n - window:
+            most = n - window
+            least = 2 * base - most
+        step = (most - least) // (layers - 1)
+        for l in range(layers):
+            rows = self.prefill.attention[l][:, -window:, : n - window].mean(1)
+            for h, row in enumerate(self.prefill.group(rows).mean(1)):
+                own = top(pool_max(row, kernel), most - l * step, self.margins, f"pyramid {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class Cam(Sequence):
+    """A value that goes is added, times its merge probability over m, to the m that follow."""
+
+    def compress(self, budget, sinks, merge):
+        self.budget, self.sinks, self.merge = budget, sinks, merge
+        self.evict([[g for g in self.prefill.group(self.prefill.attention[l][:, -1])]
+                    for l in range(self.model.layers)])
+
+    def evict(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                n = len(self.pos[l][h])
+                if n <= self.budget:
+                    continue
+                index = np.r_[: self.sinks, n - self.budget + self.sinks : n]
+                attention, values = p.mean(0), self.values[l][h]
+                added = values.copy()
+                for e in np.setdiff1d(np.arange(n), index):
+                    following = index[index > e][: self.merge]
+                    probability = min(attention[e] / attention[following].mean(), 1.0)
+                    added[following] += probability * values[e] / self.merge
+                self.values[l][h] = added
+                self.keep(l, h, index)
+
+    def after_step(self, rows):
+        self.evict(rows)
+
+
+class D2o(H2o):
+    """Budgets by how evenly attention is spread; what goes is merged into its nearest key."""
+
+    def compress(self, budget, sinks, recent, weight, reference_shares=False):
+        self.sinks, self.recent, self.weight = sinks, recent, weight
+        n, layers = self.tokens, self.model.layers
+        spread = []
+        for l in range(layers):
+            variance = self.prefill.column_sums(l).var(1)
+            scaled = (variance - variance.min()) / (variance.max() - variance.min())
+            spread.append(scaled.mean())
+        share = softmax(-np.array(spread))
+        wanted = layers * budget * share
+        if reference_shares:
+            self.budgets = [int(min(1.0, w / n) * n) for w in wanted]
+        else:
+            # Largest remainders to the first, so that the sum is the budget.
+            self.budgets = np.floor(wanted).astype(int)
+            rest = wanted - self.budgets
+            order = np.argsort(-rest, kind="stable")
+            for l in order[: layers * budget - self.budgets.sum()]:
+                self.budgets[l] += 1
+        self.threshold = [None] * layers
+        self.scores = []
+        for l in range(layers):
+            self.scores.append(list(self.prefill.group(self.prefill.column_sums(l)).sum(1)))
+            self.merge_layer(l)
+
+    def merge_layer(self, l):
+        found = []
+        for h in range(self.model.groups):
+            n, count = len(self.pos[l][h]), self.budgets[l]
+            if n <= count:
+                continue
+            scores = protect(self.scores[l][h], self.sinks, self.recent)
+            index = top(scores, count, self.margins, f"d2o {l}.{h}")
+            gone = np.setdiff1d(np.arange(n), index)
+            likeness = cosine(self.keys[l][h][gone], self.keys[l][h][index])
+            ordered = np.sort(likeness, 1)
+            self.margins.note((ordered[:, -1] - ordered[:, -2]).min(), f"d2o nearest {l}.{h}")
+            found.append((h, index, gone, index[likeness.argmax(1)], likeness.max(1)))
+        if not found:
+            return
+        mean = np.concatenate([u for *_, u in found]).mean()
+        old = self.threshold[l]
+        self.threshold[l] = mean if old is None else 0.5 * old + 0.5 * mean
+        for h, index, gone, target, u in found:
+            # One entry that goes alone lies on its own mean: that is no choice.
+            off = np.abs(u - self.threshold[l])
+            if (off > 1e-12).any():
+                self.margins.note(off[off > 1e-12].min(), f"d2o threshold {l}.{h}")
+            for what in (self.keys, self.values):
+                rows = what[l][h].copy()
+                for j in np.unique(target):
+                    merged = [(e, w) for e, t, w in zip(gone, target, u)
+                              if t == j and w >= self.threshold[l] - 1e-12]
+                    if not merged:
+                        continue
+                    if self.weight == "exp":
+                        total = math.e + sum(math.exp(w) for _, w in merged)
+                        rows[j] = math.e / total * what[l][h][j]
+                        rows[j] += sum(math.exp(w) / total * what[l][h][e] for e, w in merged)
+                    else:
+                        rows[j] = what[l][h][j] + sum(w * what[l][h][e] for e, w in merged)
+                        rows[j] /= 1 + len(merged)
+                what[l][h] = rows
+            self.keep(l, h, index)
+            self.scores[l][h] = self.scores[l][h][index]
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                self.scores[l][h] = np.append(self.scores[l][h], 0.0) + p.sum(0)
+            self.merge_layer(l)
+
+
+class MiniCache(Sequence):
+    """Layer pairs share directions; the entries that differ most stay apart, by count."""
+
+    def compress(self, start, weight, retain):
+        n = self.tokens
+        for upper in range(start, self.model.layers, 2):
+            lower = upper - 1
+            for h in range(self.model.groups):
+                angles = []
+                for what in (self.keys, self.values):
+                    a, b = what[lower][h], what[upper][h]
+                    angles.append(np.arccos(np.clip(np.diag(cosine(a, b)), -1, 1)))
+                apart = top(angles[0] + angles[1], int(retain * n + 0.5), self.margins, "minicache")
+                shared = np.setdiff1d(np.arange(n), apart)
+                for what, angle in zip((self.keys, self.values), angles):
+                    a, b = what[lower][h], what[upper][h]
+                    size_a, size_b = (np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+                    s, angle = np.sin(angle)[:, None], angle[:, None]
+                    e = (np.sin((1 - weight) * angle) / s * (a / size_a)
+                         + np.sin(weight * angle) / s * (b / size_b))
+                    e /= np.linalg.norm(e, axis=1, keepdims=True)
+                    what[lower][h] = np.vstack([a[apart], (e * size_a)[shared]])
+                    what[upper][h] = np.vstack([b[apart], (e * size_b)[shared]])
+                for l in (lower, upper):
+                    self.pos[l][h] = np.r_[apart, shared]
+
+
+class Quest(Sequence):
+    """Each query head reads the pages whose bounds allow the largest product with it."""
+
+    def compress(self, page, tokens, dense_layers):
+        self.page, self.most, self.dense = page, max(3, tokens // page), dense_layers
+
+    def reads(self, l, h, q):
+        keys, page = self.keys[l][h], self.page
+        pages = -(-len(keys) // page)
+        mask = np.ones((len(q), len(keys)), dtype=bool)
+        if l < self.dense or pages <= self.most:
+            return mask
+        low = np.stack([keys[p * page : (p + 1) * page].min(0) for p in range(pages)])
+        high = np.stack([keys[p * page : (p + 1) * page].max(0) for p in range(pages)])
+        mask[:] = False
+        for row, x in enumerate(q):
+            bound = np.maximum(x * low, x * high).sum(1)
+            for p in top(bound, self.most, self.margins, f"quest {l}.{h}"):
+                mask[row, p * page : (p + 1) * page] = True
+        return mask
+
+
+def low_rank_weights(config, weights, group, multiple, ratio):
+    """Key and value projections of `group` heads, stacked, at their best approximation by SVD."""
+    weights = dict(weights)
+    rows = group * config["head_dim"]
+    rank = int(max(multiple, math.floor(ratio * rows / multiple + 0.5) * multiple))
+    for l in range(config["num_hidden_layers"]):
+        for what in "kv":
+            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
+            parts = []
+            for begin in range(0, len(weights[name]), rows):
+                u, s, vt = np.linalg.svd(weights[name][begin : begin + rows], full_matrices=False)
+                parts.append((u[:, :rank] * s[:rank]) @ vt[:rank])
+            weights[name] = np.vstack(parts)
+    return weights
+
+
+def pooled_weights(config, weights, heads):
+    """The mean of `heads` neighbouring key and value heads."""
+    weights, config = dict(weights), dict(config)
+    for l in range(config["num_hidden_layers"]):
+        for what in "kv":
+            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
+            w = weights[name].reshape(-1, heads, config["head_dim"], weights[name].shape[1])
+            weights[name] = w.mean(1).reshape(-1, weights[name].shape[1])
+    config["num_key_value_heads"] //= heads
+    return config, weights

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A method that is accepted can be made, says what it needs, and is refused with a reason or fits
+// its budget on any model, whatever the JSON.
+#include <string_view>
+
+#include "core/check.h"
+#include "core/json.h"
+#include "methods/method.h"
+
+namespace {
+
+using kvgauge::Budget;
+using kvgauge::Method;
+using kvgauge::ModelShape;
+
+ModelShape Shape(int64_t layers, int64_t query_heads, int64_t kv_heads, int64_t dim) {
+  ModelShape shape;
+  shape.layers = layers;
+  shape.hidden_size = query_heads * dim;
+  shape.query_heads = query_heads;
+  shape.kv_heads = kv_heads;
+  shape.key_dim = shape.value_dim = shape.rotary_dim = dim;
+  shape.windows.assign(static_cast<size_t>(layers), 0);
+  return shape;
+}
+
+// Grouped, one head of one layer, no rotation, odd dims, latents.
+std::vector<ModelShape> Shapes() {
+  std::vector<ModelShape> shapes = {Shape(4, 8, 2, 64), Shape(1, 1, 1, 16), Shape(3, 6, 6, 80)};
+  shapes[2].rotary_dim = 0;
+  shapes.push_back(Shape(6, 4, 4, 128));
+  shapes.back().value_dim = 72;
+  shapes.back().latent_dim = 32;
+  shapes.back().key_norm = true;
+  shapes.back().cache_dtype = kvgauge::DType::kBF16;
+  return shapes;
+}
+
+void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget, int64_t tokens) {
+  const kvgauge::Status legal = kvgauge::CheckMethod(method, shape, budget, tokens);
+  if (!legal.ok()) {
+    KVG_CHECK(legal.error().message.starts_with("method "), "a refusal without its method");
+    return;
+  }
+  const kvgauge::Allowance allowance = kvgauge::AllowanceFor(method, shape, budget, tokens);
+  KVG_CHECK(allowance.entries >= 1 && allowance.entries <= tokens, "an allowance of the prompt");
+  KVG_CHECK(allowance.sinks >= 0 && allowance.recent >= 0 &&
+                allowance.sinks + allowance.recent <= allowance.entries,
+            "what is protected is part of it");
+  const kvgauge::Pipeline pipeline = kvgauge::MakePipeline(method);
+  ModelShape after = shape;
+  if (pipeline.prepare != nullptr) after = pipeline.prepare->ShapeAfter(shape);
+  KVG_CHECK(after.kv_heads > 0 && after.query_heads % after.kv_heads == 0, "heads fall in groups");
+  for (int64_t layer = 0; layer < after.layers; ++layer) {
+    const kvgauge::Result<kvgauge::StorePlan> plan = pipeline.store->Plan(after, layer);
+    KVG_CHECK(plan.ok(), "a store that was checked has a plan");
+    KVG_CHECK(plan->keys.dim == after.key_dim && plan->values.dim == after.value_dim,
+              "codecs are of this model's entries");
+    KVG_CHECK(
+        plan->sinks >= 0 && plan->seal_keys.keep_recent >= 0 && plan->seal_values.keep_recent >= 0,
+        "counts are counts");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto json = kvgauge::ParseJson({reinterpret_cast<const char*>(data), size}, "fuzz");
+  if (!json.ok()) return 0;
+  const kvgauge::Result<Method> method = kvgauge::ParseMethod(*json, "fuzz");
+  if (!method.ok()) {
+    KVG_CHECK(method.error().message.starts_with("fuzz"), "a message without its origin");
+    return 0;
+  }
+  const kvgauge::Json canonical = method->ToJson();
+  KVG_CHECK(canonical == method->ToJson() && canonical.contains("stages"), "one canonical form");
+  KVG_CHECK(method->needs().window >= 0, "a window of rows");
+  KVG_CHECK(method->takes_budget == method->reduce.has_value(), "who reduces takes a budget");
+  static const std::vector<ModelShape> shapes = Shapes();
+  for (const ModelShape& shape : shapes) {
+    for (const char* text : {"none", "0.25", "1.0", "7", "100B"}) {
+      const kvgauge::Result<Budget> budget = Budget::Parse(text);
+      for (const int64_t tokens : {int64_t{1}, int64_t{100}, int64_t{5000}}) {
+        CheckOn(*method, shape, *budget, tokens);
+      }
+    }
+  }
+  return 0;
+}

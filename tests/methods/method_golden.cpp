@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Methods against kvpress and against NumPy after the papers' formulas: tests/golden/methods, where
+// cases.json says for each case what made it and how to ask for the same thing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "methods/method.h"
+#include "runner/compressor.h"
+#include "runner/generate.h"
+#include "src/commands.h"
+#include "support/compare.h"
+#include "support/fixtures.h"
+
+namespace kvgauge {
+namespace {
+
+const std::string kDirectory = std::string(KVG_TEST_DATA) + "/golden/methods/";
+
+const Json& AllCases() {
+  static const Json cases = [] {
+    Result<Json> json = ReadJsonFile(kDirectory + "cases.json");
+    EXPECT_TRUE(json.ok());
+    return json.ok() ? std::move(json).value() : Json::object();
+  }();
+  return cases;
+}
+
+std::vector<std::string> CasesOf(const std::string& kind) {
+  std::vector<std::string> names;
+  for (const Json& one : AllCases().at("cases")) {
+    if (one.at("kind") == kind) names.push_back(one.at("case").get<std::string>());
+  }
+  return names;
+}
+
+const Json& CaseNamed(const std::string& name) {
+  for (const Json& one : AllCases().at("cases")) {
+    if (one.at("case") == name) return one;
+  }
+  std::abort();
+}
+
+std::string MethodPath(const Json& one) {
+  return StrCat(KVG_SOURCE_DIR, "/configs/methods/", one.at("method").get<std::string>(), ".json");
+}
+
+std::vector<std::string> OverridesOf(const Json& one) {
+  return one.at("set").get<std::vector<std::string>>();
+}
+
+std::unique_ptr<WeightSource> Open(const std::string& path) {
+  Result<std::unique_ptr<WeightSource>> source = OpenSafetensorsFile(path);
+  if (!source.ok()) {
+    ADD_FAILURE() << source.error().message;
+    std::abort();
+  }
+  return std::move(source).value();
+}
+
+double Largest(const std::vector<float>& values) {
+  double largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(double{v}));
+  return largest;
+}
+
+struct Loaded {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+  Method method;
+
+  Loaded(const Json& one, const std::string& backend) {
+    Result<Method> loaded = LoadMethod(MethodPath(one), "", OverridesOf(one));
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    method = std::move(loaded).value();
+    Result<std::unique_ptr<Ops>> made = MakeOps(backend, MakeThreadSettings(1));
+    EXPECT_TRUE(made.ok());
+    ops = std::move(made).value();
+    ModelOptions options;
+    options.dtype = DType::kF32;
+    Result<std::unique_ptr<Model>> read = Model::Load(kDirectory + "model", options, *ops);
+    EXPECT_TRUE(read.ok()) << read.error().message;
+    model = std::move(read).value();
+  }
+};
+
+class PromptGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  // Asks the probe command as cases.json says.
+  std::unique_ptr<WeightSource> Probe(const Json& one, const std::string& backend) {
+    std::string name = GetParam();
+    name += "_";
+    name += backend;
+    const std::string out = ::testing::TempDir() + "kvg_method_golden_" + name + ".safetensors";
+    ProbeOptions options;
+    options.model = {.model = kDirectory + "model", .dtype = "f32", .backend = backend};
+    options.model.threads = 1;
+    options.method = {.method = MethodPath(one),
+                      .budget = one.at("budget").get<std::string>(),
+                      .overrides = OverridesOf(one)};
+    options.ids_file = kDirectory + "ids.json";
+    options.out = out;
+    options.steps = one.at("steps").get<int64_t>();
+    options.json = true;
+    const Status status = RunProbe(options);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    std::unique_ptr<WeightSource> got = Open(out);
+    std::filesystem::remove(out);  // the map stays
+    return got;
+  }
+};
+
+// What the cache holds, where it stands, and what was decoded from it: equal positions, in order,
+// and numbers within f32 rounding of the oracle's.
+TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
+  const Json& one = CaseNamed(GetParam());
+  const std::unique_ptr<WeightSource> expected = Open(kDirectory + "expected.safetensors");
+  const std::string prefix = GetParam() + "/";
+  for (const char* backend : {"cpu", "reference"}) {
+    const std::unique_ptr<WeightSource> got = Probe(one, backend);
+    int64_t compared = 0;
+    for (const std::string& name : expected->Names()) {
+      if (!name.starts_with(prefix)) continue;
+      const std::string key = name.substr(prefix.size());
+      if (key.starts_with("kept.")) {
+        const std::vector<int32_t> want = ReadFixture<int32_t>(*expected, name, DType::kI32);
+        EXPECT_EQ(ReadIds(*got, key), want) << key;
+        ++compared;
+      } else if (key.starts_with("k.") || key.starts_with("v.")) {
+        const std::vector<float> want = ReadFixture<float>(*expected, name, DType::kF32);
+        EXPECT_TRUE(
+            AllWithin(ReadFixture<float>(*got, key, DType::kF32), want, 2e-5 * Largest(want)))
+            << key << " of " << backend;
+      }
+    }
+    const std::vector<std::string> held = got->Names();
+    EXPECT_EQ(compared, std::count_if(held.begin(), held.end(), [](const std::string& name) {
+                return name.starts_with("kept.");
+              }));
+    EXPECT_GE(compared, 4) << "one for each layer and KV head";
+  }
+}
+
+// Scores as every row's allocator and reducer get them.
+TEST_P(PromptGolden, ScoresAreTheOracles) {
+  const Json& one = CaseNamed(GetParam());
+  const std::unique_ptr<WeightSource> expected = Open(kDirectory + "expected.safetensors");
+  if (!expected->Contains(GetParam() + "/scores.0")) return;
+  const Loaded loaded(one, "cpu");
+  const Result<Json> ids = ReadJsonFile(kDirectory + "ids.json");
+  ASSERT_TRUE(ids.ok());
+  const Prompt prompt = Prompt::FromTokens(ids->get<std::vector<int32_t>>());
+  KvCache cache = loaded.model->NewCache(prompt.size());
+  PrefillCapture capture(loaded.model->config(), cache, loaded.method.needs(), prompt.size(),
+                         *loaded.ops);
+  const SequenceStep step = {.cache = &cache,
+                             .prompt = &prompt,
+                             .begin = 0,
+                             .end = prompt.size(),
+                             .logits = LogitRows::kNone,
+                             .hook = &capture};
+  ASSERT_TRUE(cache.Append(prompt.size()).ok());
+  loaded.model->Forward({&step, 1});
+  const Method* method = &loaded.method;
+  const PromptScores scores =
+      PromptScores::Compute(*loaded.model, {&cache, &capture, 0}, {&method, 1});
+  const Result<std::span<const Tensor>> layers = scores.Of(loaded.method);
+  ASSERT_TRUE(layers.ok()) << layers.error().message;
+  for (size_t layer = 0; layer < layers->size(); ++layer) {
+    const std::string name = StrCat(GetParam(), "/scores.", layer);
+    const std::vector<float> want = ReadFixture<float>(*expected, name, DType::kF32);
+    // The oracle's forced entries, the last ones, are left out.
+    const Tensor& all = (*layers)[layer];
+    const int64_t n = std::ssize(want) / all.shape[0];
+    std::vector<float> got;
+    for (int64_t h = 0; h < all.shape[0]; ++h) {
+      const float* row = all.f32() + h * all.stride[0];
+      got.insert(got.end(), row, row + n);
+    }
+    EXPECT_TRUE(AllWithin(got, want, 2e-5 * Largest(want) + 1e-8)) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, PromptGolden, ::testing::ValuesIn(CasesOf("prompt")));
+
+// The prompt's and later entries of the fixture in every layer, through the method's own store.
+class CodedGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  struct Rows {
+    std::vector<float> raw, keys, values;
+  };
+
+  void SetUp() override {
+    expected_ = Open(kDirectory + "expected.safetensors");
+    inputs_ = {ReadFixture<float>(*expected_, "inputs/raw", DType::kF32),
+               ReadFixture<float>(*expected_, "inputs/keys", DType::kF32),
+               ReadFixture<float>(*expected_, "inputs/values", DType::kF32)};
+    prompt_ = AllCases().at("coded").at("prompt_tokens").get<int64_t>();
+    total_ = prompt_ + AllCases().at("coded").at("steps").get<int64_t>();
+    head_ = AllCases().at("coded").at("head").get<int64_t>();
+  }
+
+  // Entries [begin, end) of all heads: [end - begin, 2, 32].
+  Tensor Slice(const std::vector<float>& rows, int64_t begin, int64_t end) const {
+    Tensor slice = View(std::span<const float>(rows), {total_, 2, kDim});
+    slice.stride[0] = kDim;
+    slice.stride[1] = total_ * kDim;
+    return slice.Slice(begin, end);
+  }
+
+  void Write(KvCache& cache, int64_t begin, int64_t end) const {
+    ASSERT_TRUE(cache.Append(end - begin).ok());
+    for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+      const std::vector<float>& keys = cache.raw_keys(layer) ? inputs_.raw : inputs_.keys;
+      cache.Write(layer, Slice(keys, begin, end), Slice(inputs_.values, begin, end));
+    }
+  }
+
+  // Compressed after the prompt, then entry by entry.
+  void Fill(const Loaded& loaded, KvCache& cache) const {
+    Write(cache, 0, prompt_);
+    Compressor compressor(*loaded.model, loaded.method, {});
+    const Status status = compressor.Compress({&cache, nullptr, 0}, nullptr, cache);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    for (int64_t at = prompt_; at < total_; ++at) {
+      Write(cache, at, at + 1);
+      ASSERT_TRUE(compressor.AfterStep().ok());
+    }
+  }
+
+  std::vector<float> Read(const KvCache& cache, int64_t layer, bool keys) const {
+    std::vector<float> rows(static_cast<size_t>(total_ * kDim));
+    EXPECT_EQ(cache.length(layer, head_), total_);
+    if (keys) {
+      cache.ReadKeys(layer, head_, 0, View(rows, {total_, kDim}));
+    } else {
+      cache.ReadValues(layer, head_, 0, View(rows, {total_, kDim}));
+    }
+    return rows;
+  }
+
+  static constexpr int64_t kDim = 32;
+  std::unique_ptr<WeightSource> expected_;
+  Rows inputs_;
+  int64_t prompt_ = 0, total_ = 0, head_ = 0;
+};
+
+TEST_P(CodedGolden, ReadsBackWhatTheOracleSays) {
+  const Json& one = CaseNamed(GetParam());
+  for (const char* backend : {"cpu", "reference"}) {
+    const Loaded loaded(one, backend);
+    KvCache cache = loaded.model->NewCache(total_);
+    Fill(loaded, cache);
+    for (const char* side : {"k", "v"}) {
+      const bool keys = side[0] == 'k';
+      for (const int64_t layer : {int64_t{0}, cache.layer_count() - 1}) {
+        const std::vector<float> got = Read(cache, layer, keys);
+        if (one.contains("best_error")) {
+          // The correction begins from random numbers, so it is held to what is possible.
+          const std::vector<float>& all = keys ? inputs_.keys : inputs_.values;
+          double sum = 0;
+          for (size_t i = 0; i < got.size(); ++i) {
+            const double error = double{got[i]} - all[static_cast<size_t>(head_) * got.size() + i];
+            sum += error * error;
+          }
+          const double best = one.at("best_error").at(side).get<double>();
+          EXPECT_LE(std::sqrt(sum), 1.03 * best) << side << " of " << backend;
+          EXPECT_GE(std::sqrt(sum), 0.99 * best) << side << " of " << backend;
+          continue;
+        }
+        const std::vector<float> want =
+            ReadFixture<float>(*expected_, StrCat(GetParam(), "/", side), DType::kF32);
+        // Codes are equal; what is turned or multiplied afterwards rounds.
+        EXPECT_TRUE(AllWithin(got, want, 2e-6 * Largest(want)))
+            << side << " of layer " << layer << " of " << backend;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, CodedGolden, ::testing::ValuesIn(CasesOf("coded")));
+
+}  // namespace
+}  // namespace kvgauge
