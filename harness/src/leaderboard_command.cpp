@@ -295,7 +295,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   options.seed = flags.seed;
   options.resamples = flags.resamples;
   KVG_ASSIGN(LeaderboardModel model, MakeLeaderboard(stores.all, options));
-  if (model.samples == 0) {
+  if (model.tables.empty()) {
     return BadInput(StrCat(Join(flags.stores, ", "),
                            ": holds no samples yet, expected some; `kvgauge run` records them"));
   }
