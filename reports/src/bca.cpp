@@ -21,7 +21,7 @@ double SortedQuantile(std::span<const double> sorted, double p) {
 
 Interval BcaInterval(std::span<const double> sorted_means, double mean, double acceleration,
                      double tail) {
-  const auto [first, last] = std::ranges::equal_range(sorted_means, mean);
+  const auto [first, last] = std::equal_range(sorted_means.begin(), sorted_means.end(), mean);
   const auto less = static_cast<double>(first - sorted_means.begin());
   const double below = less + 0.5 * static_cast<double>(last - first);
   const double share = std::clamp(below / static_cast<double>(sorted_means.size()), 1e-6, 1 - 1e-6);

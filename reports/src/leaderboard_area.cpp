@@ -70,8 +70,9 @@ void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<Draft
     Curve& curve = entry.second;
     std::ranges::stable_sort(curve.lines, {}, ratio);
     // Budgets that come to the same bytes are one point: the first stands for them.
-    const auto repeats = std::ranges::unique(curve.lines, {}, ratio);
-    curve.lines.erase(repeats.begin(), repeats.end());
+    const auto repeats = std::unique(curve.lines.begin(), curve.lines.end(),
+                                     [&](size_t a, size_t b) { return ratio(a) == ratio(b); });
+    curve.lines.erase(repeats, curve.lines.end());
     if (curve.lines.empty()) continue;
     curve.low = ratio(curve.lines.front());
     curve.high = ratio(curve.lines.back());

@@ -143,7 +143,7 @@ void ReadTaskSpec(const TaskRow& row, TaskData& task) {
 // cluster under all seeds when the seeds share samples, else one for each seed.
 class Units {
  public:
-  Units(const Union& all, const std::vector<const UnionCell*>& cells) : all_(all) {
+  Units(const Union& all, const std::vector<const UnionCell*>& cells) {
     std::unordered_map<uint32_t, int64_t> seed_of_item;
     std::unordered_map<std::string, bool> repeated;  // group -> several seeds hold a sample of it
     bool seeds_differ = false;
@@ -189,7 +189,6 @@ class Units {
   }
 
  private:
-  const Union& all_;
   std::map<int64_t, std::vector<int32_t>> of_seed_;
   std::vector<uint32_t> items_, clusters_;
   uint32_t cluster_count_ = 0;
