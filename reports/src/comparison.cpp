@@ -244,7 +244,9 @@ Result<RowsComparison> CompareRows(std::span<ResultStore* const> stores, const R
     if (result.tasks[i].obstacle.empty()) Conclude(options, adjusted[i], result.tasks[i]);
   }
   // Over tasks of one model in one unit; anything else is no mean.
-  const bool alike = std::ranges::all_of(matches, [&](const Match& m) {
+  std::set<std::string> names;
+  for (const Match& m : matches) names.insert(m.task->task);
+  const bool alike = names.size() == matches.size() && std::ranges::all_of(matches, [&](const Match& m) {
     return m.task->model == matches[0].task->model && m.task->scale == matches[0].task->scale &&
            m.task->compress_at == matches[0].task->compress_at &&
            m.task->lower_is_better == matches[0].task->lower_is_better;
