@@ -68,7 +68,7 @@ void AddCompare(CLI::App& app, Actions& actions) {
       ->required();
   command->add_option("b", flags->b, "what is held against it")->required();
   command->add_option("--db", flags->stores, "result database of methods, repeatable");
-  command->add_option("--task", flags->task, "only tasks whose name begins so");
+  command->add_option("--task", flags->task, "only tasks whose name begins so, or of this group");
   command->add_option("--model", flags->model, "only models whose name begins so");
   command->add_option("--at", flags->compress_at,
                       "only what was compressed at prompt, context, turn");

@@ -43,7 +43,7 @@ struct MergeFlags {
 struct CompareFlags {
   std::string a, b;                      // method@budget both, or databases both
   std::vector<std::string> stores;       // of methods
-  std::string task, model, compress_at;  // beginnings of names; "": all
+  std::string task, model, compress_at;  // beginnings of names, or a group of tasks; "": all
   std::string margins;                   // of databases; "": the shipped ones
   double alpha = 0.05;
   double margin = 0.01;
