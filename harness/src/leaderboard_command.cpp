@@ -225,11 +225,14 @@ std::string Page(const LeaderboardTable& table, const std::vector<std::string>& 
 }
 
 // What the words and numbers mean, once.
-std::string Legend(const LeaderboardModel& model) {
+std::string Legend(const LeaderboardModel& model, const std::vector<std::string>& columns) {
+  const bool timed = std::ranges::any_of(columns, [](const std::string& id) {
+    return id.starts_with("ttft") || id.starts_with("tpot") || id == "compress";
+  });
   bool shared = false;
   for (const LeaderboardTable& table : model.tables) {
     for (const LeaderboardLine& line : table.lines) {
-      shared = shared || (!line.latency.empty() && !line.latency.back().isolated);
+      shared = shared || (timed && !line.latency.empty() && !line.latency.back().isolated);
     }
   }
   const LeaderboardOptions& o = model.options;
@@ -292,7 +295,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   options.seed = flags.seed;
   options.resamples = flags.resamples;
   KVG_ASSIGN(LeaderboardModel model, MakeLeaderboard(stores.all, options));
-  if (model.samples == 0) {
+  if (model.tables.empty()) {
     return BadInput(StrCat(Join(flags.stores, ", "),
                            ": holds no samples yet, expected some; `kvgauge run` records them"));
   }
@@ -319,7 +322,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   for (size_t i = 0; i < model.tables.size(); ++i) {
     Print(Page(model.tables[i], columns, unranked[i], style) + "\n");
   }
-  const std::string legend = Legend(model);
+  const std::string legend = Legend(model, columns);
   Print(style.markdown ? legend : Toned(legend, Tone::kFaint, style.colour));
   return {};
 }

@@ -321,7 +321,7 @@ TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {
 TEST_F(ResultsTest, ShowMakesThePromptAgain) {
   std::ofstream(Path("tiny.json")) << R"({"name": "tiny", "version": 1, "group": "tiny",
     "description": "d", "citation": "c", "metric": "partial_match", "max_new_tokens": 5,
-    "source": {"name": "key_value", "lengths": "200"}})";
+    "source": {"name": "key_value", "lengths": "3000"}})";
   const Outcome sample = Run("sample tiny.json --json --model '" KVG_SOURCE_DIR "/models/ref-gqa'");
   ASSERT_EQ(sample.exit_code, 0) << sample.err;
   const Json made = Must(ParseJson(sample.out.substr(0, sample.out.find('\n')), "out"));
