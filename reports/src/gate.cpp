@@ -246,7 +246,8 @@ class Gate {
   // Logarithms of one quantity at one context length. `related`: over the full cache's time of the
   // same run, length and repetition.
   struct Times {
-    std::vector<double> logs;
+    std::map<std::string, std::vector<double>> by_run;
+    std::vector<double> logs;  // all of them
     bool related = false;
     std::set<std::string> machines;
     int64_t contended = 0;
@@ -298,10 +299,31 @@ class Gate {
           }
           t.machines.insert(machine_of[row.run_key]);
           t.logs.push_back(std::log(times[i] / base));
+          t.by_run[row.run_key].push_back(t.logs.back());
         }
       }
     }
     return grid;
+  }
+
+  static std::vector<double> RunMeans(const Times& times) {
+    std::vector<double> means;
+    for (const auto& run : times.by_run) means.push_back(Mean(run.second));
+    return means;
+  }
+
+  // Of logarithms; positive is less time. `drift` widens the interval on either side, and p is that
+  // of a difference beyond it.
+  static TwoSampleResult CompareTimes(const std::vector<double>& before,
+                                      const std::vector<double>& after, double confidence,
+                                      double drift) {
+    TwoSampleResult result = WelchTest(after, before, confidence);
+    if (drift == 0) return result;
+    std::vector<double> nearer = before;
+    for (double& log : nearer) log += result.difference > 0 ? -drift : drift;
+    result.p = std::abs(result.difference) <= drift ? 1 : WelchTest(after, nearer).p;
+    result.interval = {result.interval.low - drift, result.interval.high + drift};
+    return result;
   }
 
   Status CompareLatency(const Group& a, const Group& b) {
@@ -329,20 +351,27 @@ class Gate {
       }
       line.baseline = std::exp(Mean(x.logs));
       line.candidate = std::exp(Mean(y.logs));
-      // Second minus first of the logarithms, turned round: less time is better.
-      const TwoSampleResult wide = WelchTest(y.logs, x.logs, 1 - margins_.alpha);
-      const TwoSampleResult narrow = WelchTest(y.logs, x.logs, 1 - 2 * margins_.alpha);
+      const bool runs_tell = std::ssize(x.by_run) >= GateMargins::kDriftRuns &&
+                             std::ssize(y.by_run) >= GateMargins::kDriftRuns;
+      const bool apart = !x.related && !runs_tell;
+      const std::vector<double> before_logs = x.related || apart ? x.logs : RunMeans(x);
+      const std::vector<double> after_logs = x.related || apart ? y.logs : RunMeans(y);
+      if (apart && line.reason.empty()) line.reason = "absolute, so the machine's drift counts";
+      const double drift = apart ? std::log1p(margins_.latency_drift) : 0;
+      const TwoSampleResult wide = CompareTimes(before_logs, after_logs, 1 - margins_.alpha, drift);
+      const TwoSampleResult narrow =
+          CompareTimes(before_logs, after_logs, 1 - 2 * margins_.alpha, drift);
       line.evidence.value = wide.difference;
       line.evidence.interval = wide.interval;
       line.evidence.equivalence = narrow.interval;
       line.evidence.p = wide.p;
       line.evidence.test = "Welch's t of logarithms";
       line.evidence.samples = line.evidence.clusters =
-          static_cast<int64_t>(std::min(x.logs.size(), y.logs.size()));
+          static_cast<int64_t>(std::min(before_logs.size(), after_logs.size()));
       Estimate estimate;
       estimate.standard_error = wide.standard_error;
       estimate.clusters = line.evidence.clusters;
-      line.evidence.detectable = MinimumDetectableEffect(estimate, 0, margins_.alpha);
+      line.evidence.detectable = drift + MinimumDetectableEffect(estimate, 0, margins_.alpha);
     }
     return {};
   }

@@ -66,7 +66,8 @@ Result<GateMargins> ParseGateMargins(const Json& json, const std::string& origin
       {"accuracy", LimitsSetter(&m.accuracy)},
       {"bytes", LimitsSetter(&m.bytes)},
       {"latency",
-       LimitsSetter(&m.latency, {{"max_others_share", Number(&m.max_others_share, 0, 1)}})},
+       LimitsSetter(&m.latency, {{"drift", Number(&m.latency_drift, 0, 10)},
+                                 {"max_others_share", Number(&m.max_others_share, 0, 1)}})},
   };
   KVG_TRY(ReadObject(json, origin, setters));
   m.seed = static_cast<uint64_t>(seed);

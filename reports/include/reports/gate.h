@@ -31,6 +31,11 @@ struct GateMargins {
   Limits accuracy = {0.01, 0.0};  // in units of the score
   Limits bytes = {0.005, 0.0};    // relative
   Limits latency = {0.05, 0.02};  // relative
+  // How far a machine's speed drifts between runs for no reason of the program's. Times that no
+  // full cache was measured beside (its own) are compared with intervals wider by that much on
+  // either side, unless both stores hold kDriftRuns runs, whose means then tell it.
+  double latency_drift = 0.2;
+  static constexpr int64_t kDriftRuns = 3;
   // Repetitions during which other programs had more of the machine than this say nothing.
   double max_others_share = 0.2;
 };
