@@ -4,8 +4,9 @@
 // Blocks of a class come from slabs of that class; an empty slab returns to the system, but for
 // large ones on the host, which are set aside for the slabs to come: memory that was touched before
 // costs less. A slab is small against what its class already uses, so that resident bytes stay near
-// the used ones. Use, residence and peak are facts of this allocator. Tables lie beside the memory, never in it: the
-// host may be unable to read a device's. Sequences of several tasks may use one pool.
+// the used ones. Use, residence and peak are facts of this allocator. Tables lie beside the memory,
+// never in it: the host may be unable to read a device's. Sequences of several tasks may use one
+// pool.
 #pragma once
 
 #include <array>
@@ -93,7 +94,7 @@ class BlockPool {
   std::string directory_;
   int64_t used_bytes_ = 0, resident_bytes_ = 0, peak_bytes_ = 0;
   int64_t slab_count_ = 0;
-  std::vector<Buffer> spare_;  // of the largest slab's size
+  std::vector<Buffer> spare_;                         // of the largest slab's size
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
   mutable Slab* last_found_ = nullptr;

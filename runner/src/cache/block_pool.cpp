@@ -84,7 +84,8 @@ void* BlockPool::Allocate(int64_t size_bytes) {
 }
 
 bool BlockPool::SetsAside(int64_t slab_bytes) const {
-  const bool host = tier_ == Tier::kHost || (tier_ == Tier::kDevice && ops_->device == Device::kHost);
+  const bool host =
+      tier_ == Tier::kHost || (tier_ == Tier::kDevice && ops_->device == Device::kHost);
   return host && limit_bytes_ == 0 && slab_bytes == kMaxSlabBytes;
 }
 
