@@ -327,7 +327,7 @@ class CpuAttention final : public AttentionOps {
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
   const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,
-                          const Scratch& scratch) const;
+                          const Scratch& scratch, float* tile) const;
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
                        const Scratch& scratch) const;
   void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;

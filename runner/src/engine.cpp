@@ -505,7 +505,12 @@ Status EngineRun::FailLane(Lane& lane, const Status& status) {
 void EngineRun::FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const {
   lane.status = lane.compressor->AfterStep();
   if (!lane.status.ok()) return;
-  lane.token = ChooseToken(lane, HostRow(lane.snapshot->model->ops(), logits, logit_row));
+  if (logits.device == Device::kHost) {
+    const Tensor row = logits[logit_row];
+    lane.token = ChooseToken(lane, {row.f32(), static_cast<size_t>(row.shape[0])});
+  } else {
+    lane.token = ChooseToken(lane, HostRow(lane.snapshot->model->ops(), logits, logit_row));
+  }
 }
 
 Status EngineRun::FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row) {

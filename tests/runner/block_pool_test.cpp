@@ -120,6 +120,29 @@ TEST_F(BlockPoolTest, ResidentStaysNearUsed) {
   }
 }
 
+// Memory that was touched is used again, and is zero again; a pool with a limit gives it back.
+TEST_F(BlockPoolTest, LargeSlabsAreSetAside) {
+  constexpr int64_t kBlock = 64 << 10, kCount = 1400;  // 87 MiB: the last slabs are of full size
+  for (const int64_t limit : {int64_t{0}, int64_t{1} << 30}) {
+    BlockPool pool(Tier::kDevice, *ops_, limit);
+    for (int round = 0; round < 2; ++round) {
+      std::vector<void*> blocks;
+      for (int64_t i = 0; i < kCount; ++i) {
+        blocks.push_back(pool.Allocate(kBlock));
+        ASSERT_NE(blocks.back(), nullptr);
+        ASSERT_TRUE(AllAre(blocks.back(), kBlock, 0));
+        std::memset(blocks.back(), 7, 64);
+      }
+      EXPECT_EQ(pool.used_bytes(), kBlock * kCount);
+      EXPECT_EQ(pool.spare_bytes(), 0);
+      EXPECT_LE(pool.resident_bytes(), pool.used_bytes() * 17 / 16);
+      for (void* block : blocks) pool.Release(block);
+      EXPECT_EQ(pool.resident_bytes(), 0);
+      EXPECT_EQ(pool.spare_bytes() > 0, limit == 0);
+    }
+  }
+}
+
 TEST_F(BlockPoolTest, ClassesAreNearTheirSizes) {
   for (int64_t size = 1; size < 300000; size += 37) {
     const int64_t held = BlockPool::ClassBytes(size);

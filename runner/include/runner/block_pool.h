@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of one tier, in reference-counted blocks cut from slabs by size class.
 //
-// Blocks of a class come from slabs of that class; an empty slab returns to the system. A slab is
-// small against what its class already uses, so that resident bytes stay near the used ones. Use,
-// residence and peak are facts of this allocator. Tables lie beside the memory, never in it: the
-// host may be unable to read a device's. Sequences of several tasks may use one pool.
+// Blocks of a class come from slabs of that class; an empty slab returns to the system, but for
+// large ones on the host, which are set aside for the slabs to come: memory that was touched before
+// costs less. A slab is small against what its class already uses, so that resident bytes stay near
+// the used ones. Use, residence and peak are facts of this allocator. Tables lie beside the memory,
+// never in it: the host may be unable to read a device's. Sequences of several tasks may use one
+// pool.
 #pragma once
 
 #include <array>
@@ -51,6 +53,8 @@ class BlockPool {
   int64_t used_bytes() const { return Locked(used_bytes_); }          // blocks handed out
   int64_t resident_bytes() const { return Locked(resident_bytes_); }  // slabs held
   int64_t peak_bytes() const { return Locked(peak_bytes_); }          // most ever resident
+  // Set aside, resident for nobody; nothing is where there is a limit.
+  int64_t spare_bytes() const;
   int64_t limit_bytes() const { return limit_bytes_; }
   // What a refused request of `size_bytes` is answered with: names what was asked and what is free.
   Error Refusal(int64_t size_bytes) const;
@@ -76,6 +80,7 @@ class BlockPool {
     return count;
   }
   // The mutex is held where these are called.
+  bool SetsAside(int64_t slab_bytes) const;
   Slab* AddSlab(int64_t block_bytes);
   Buffer MapMemory(int64_t size_bytes) const;
   Buffer MapFile(int64_t size_bytes) const;
@@ -89,6 +94,7 @@ class BlockPool {
   std::string directory_;
   int64_t used_bytes_ = 0, resident_bytes_ = 0, peak_bytes_ = 0;
   int64_t slab_count_ = 0;
+  std::vector<Buffer> spare_;                         // of the largest slab's size
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
   mutable Slab* last_found_ = nullptr;

@@ -83,6 +83,17 @@ void* BlockPool::Allocate(int64_t size_bytes) {
   return block;
 }
 
+bool BlockPool::SetsAside(int64_t slab_bytes) const {
+  const bool host =
+      tier_ == Tier::kHost || (tier_ == Tier::kDevice && ops_->device == Device::kHost);
+  return host && limit_bytes_ == 0 && slab_bytes == kMaxSlabBytes;
+}
+
+int64_t BlockPool::spare_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::ssize(spare_) * kMaxSlabBytes;
+}
+
 BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
   SizeClass& size_class = classes_[block_bytes];
   const bool foreign = tier_ == Tier::kDevice && ops_->device != Device::kHost;
@@ -95,16 +106,23 @@ BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
   if (limit_bytes_ > 0) blocks = std::min(blocks, (limit_bytes_ - resident_bytes_) / block_bytes);
   if (blocks < 1) return nullptr;
   const int64_t size_bytes = blocks * block_bytes;
-  Buffer memory = foreign                ? ops_->memory->Allocate(size_bytes)
-                  : tier_ == Tier::kDisk ? MapFile(size_bytes)
-                                         : MapMemory(size_bytes);
+  const bool used_before = SetsAside(size_bytes) && !spare_.empty();
+  Buffer memory;
+  if (used_before) {
+    memory = std::move(spare_.back());
+    spare_.pop_back();
+  } else {
+    memory = foreign                ? ops_->memory->Allocate(size_bytes)
+             : tier_ == Tier::kDisk ? MapFile(size_bytes)
+                                    : MapMemory(size_bytes);
+  }
   if (memory.data() == nullptr) return nullptr;
 
   auto slab = std::make_unique<Slab>();
   slab->memory = std::move(memory);
   slab->block_bytes = block_bytes;
   slab->references.resize(static_cast<size_t>(blocks));
-  slab->dirty.resize(static_cast<size_t>(blocks));
+  slab->dirty.assign(static_cast<size_t>(blocks), used_before);
   slab->free.assign(static_cast<size_t>((blocks + 63) / 64), ~uint64_t{0});
   if (blocks % 64 != 0) slab->free.back() = (uint64_t{1} << (blocks % 64)) - 1;
   slab->number = slab_count_++;
@@ -204,7 +222,9 @@ void BlockPool::Release(void* block) {
   size_class.open.erase(slab.number);
   resident_bytes_ -= slab.blocks() * slab.block_bytes;
   last_found_ = nullptr;
-  slabs_.erase(reinterpret_cast<uintptr_t>(slab.memory.data()));
+  const auto address = reinterpret_cast<uintptr_t>(slab.memory.data());
+  if (SetsAside(slab.memory.size_bytes())) spare_.push_back(std::move(slab.memory));
+  slabs_.erase(address);
 }
 
 bool BlockPool::Shared(const void* block) const {

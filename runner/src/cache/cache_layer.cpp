@@ -286,7 +286,7 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const
   const int64_t n = length(head), kept = plan.keep.empty() ? 0 : plan.keep.shape[0];
   const int64_t moved = merge.empty() ? 0 : merge.from.shape[0];
   // An entry may go to many others: a stretch of the list at a time, in its order.
-  constexpr int64_t kMostGiven = 1024;
+  constexpr int64_t kMostGiven = 256;
   const int64_t room = std::min(moved, kMostGiven);
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
