@@ -4,8 +4,9 @@
 // Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, every second layer
 // shares with the one before: directions are interpolated on the sphere at `weight`; the `retain`
 // entries that differ most stay apart in both.
-// Departures: entries to retain are chosen by count, as a share; the paper's inequality, read
-// literally, keeps those that differ least.
+// Departures: entries to retain are chosen by count, as a share of the prompt's; the paper's
+// inequality, read literally, keeps those that differ least. Later entries share without exception
+// (`later` keep: not at all). Norms are f32.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -20,7 +21,8 @@ class MiniCache final : public Store {
   explicit MiniCache(const Params& params)
       : from_(params.Real("from")),
         weight_(params.Real("weight")),
-        retain_(params.Real("retain")) {}
+        retain_(params.Real("retain")),
+        later_(params.Text("later") == "share") {}
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
     if (shape.layers < 2) return BadInput("shares between layers, and this model has one");
@@ -29,23 +31,30 @@ class MiniCache final : public Store {
     plan.share_from_layer = std::clamp<int64_t>(from, 1, shape.layers - 1);
     plan.share_weight = weight_;
     plan.share_retain = retain_;
+    plan.share_later = later_;
     return plan;
   }
 
  private:
   double from_, weight_, retain_;
+  bool later_;
 };
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "minicache",
+    .version = 2,
     .paper = "arXiv:2405.14366",
     .summary = "neighbouring layers share directions of keys and values",
-    .departures = {"a share of the entries, those that differ most, stays apart"},
+    .departures = {"a share of the prompt's entries, those that differ most, stays apart; of later "
+                   "entries none does",
+                   "norms are f32"},
     .bytes = "of a pair, entry and head: half of its numbers, 4 norms, and what is retained twice",
     .params = {RealParam("from", 0.5, 0, 1, "depth where sharing begins, as a share of the layers"),
                RealParam("weight", 0.6, 0, 1, "of the upper layer's direction"),
-               RealParam("retain", 0.05, 0, 1, "share of entries that stay apart")},
+               RealParam("retain", 0.05, 0, 1, "share of the prompt's entries that stay apart"),
+               ChoiceParam("later", "share", {"share", "keep"},
+                           "whether decoded entries share as well, or stay as they are")},
     .make = Make<MiniCache>(),
 });
 

@@ -276,6 +276,29 @@ class Streaming(Sequence):
                 self.evict(l, h)
 
 
+class LmInfinite(Streaming):
+    """Sinks and a window at their own positions, but none further than `limit` from the newest."""
+
+    def compress(self, budget, sinks, limit):
+        self.limit = limit
+        super().compress(budget, sinks)
+
+    def evict(self, l, h):
+        super().evict(l, h)
+        self.turn(l, h, self.tokens - 1)
+
+    def turn(self, l, h, newest):
+        positions = np.maximum(self.pos[l][h], newest - self.limit)
+        self.keys[l][h] = self.model.rotate(self.raw[l][h], positions)
+
+    def append(self, l, h, raw, v):
+        super().append(l, h, raw, v)
+        self.turn(l, h, self.tokens)
+
+    def query(self, l, h, raw):
+        return self.model.rotate(raw, [self.tokens])
+
+
 def pool_max(x, kernel):
     half = kernel // 2
     padded = np.pad(x, (half, half), constant_values=-np.inf)
@@ -425,9 +448,27 @@ class D2o(H2o):
 
 
 class MiniCache(Sequence):
-    """Layer pairs share directions; the entries that differ most stay apart, by count."""
+    """Layer pairs share directions; the prompt's entries that differ most stay apart, by count."""
 
-    def compress(self, start, weight, retain):
+    def share(self, lower, upper, h, what, index, weight):
+        a, b = what[lower][h][index], what[upper][h][index]
+        angle = np.arccos(np.clip(np.diag(cosine(a, b)), -1, 1))[:, None]
+        size_a, size_b = (np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+        e = (np.sin((1 - weight) * angle) * a / size_a + np.sin(weight * angle) * b / size_b)
+        e /= np.linalg.norm(e, axis=1, keepdims=True)
+        return e * size_a, e * size_b
+
+    def after_step(self, rows):
+        if not self.later:
+            return
+        for upper in range(self.start, self.model.layers, 2):
+            for h in range(self.model.groups):
+                for what in (self.keys, self.values):
+                    newest = self.share(upper - 1, upper, h, what, slice(-1, None), self.weight)
+                    what[upper - 1][h][-1:], what[upper][h][-1:] = newest
+
+    def compress(self, start, weight, retain, later=True):
+        self.start, self.weight, self.later = start, weight, later
         n = self.tokens
         for upper in range(start, self.model.layers, 2):
             lower = upper - 1
@@ -438,15 +479,10 @@ class MiniCache(Sequence):
                     angles.append(np.arccos(np.clip(np.diag(cosine(a, b)), -1, 1)))
                 apart = top(angles[0] + angles[1], int(retain * n + 0.5), self.margins, "minicache")
                 shared = np.setdiff1d(np.arange(n), apart)
-                for what, angle in zip((self.keys, self.values), angles):
-                    a, b = what[lower][h], what[upper][h]
-                    size_a, size_b = (np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
-                    s, angle = np.sin(angle)[:, None], angle[:, None]
-                    e = (np.sin((1 - weight) * angle) / s * (a / size_a)
-                         + np.sin(weight * angle) / s * (b / size_b))
-                    e /= np.linalg.norm(e, axis=1, keepdims=True)
-                    what[lower][h] = np.vstack([a[apart], (e * size_a)[shared]])
-                    what[upper][h] = np.vstack([b[apart], (e * size_b)[shared]])
+                for what in (self.keys, self.values):
+                    below, above = self.share(lower, upper, h, what, shared, weight)
+                    what[lower][h] = np.vstack([what[lower][h][apart], below])
+                    what[upper][h] = np.vstack([what[upper][h][apart], above])
                 for l in (lower, upper):
                     self.pos[l][h] = np.r_[apart, shared]
 

@@ -580,6 +580,46 @@ TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
   EXPECT_THAT(cache.Reduce(0, heads).error().message, HasSubstr("shared with another layer"));
 }
 
+// Entries that come later share when they are sealed: one by one or together, with the same bits
+// as if they had been there; forks do not see each other's.
+TEST_F(StoreTest, LaterEntriesOfSharedLayersShareToo) {
+  CachePools pools(*ops_);
+  StorePlan plan;
+  plan.share_from_layer = 1;
+  plan.share_weight = 0.6;
+  plan.share_later = true;
+  KvCache at_once = NewCache(pools);
+  ASSERT_TRUE(Feed(at_once, 70).ok());
+  KvCache later = NewCache(pools);
+  ASSERT_TRUE(Feed(later, 60).ok());
+  ASSERT_TRUE(StoreAll(at_once, plan).ok());
+  ASSERT_TRUE(StoreAll(later, plan).ok());
+  const KvCache fork = later.Fork();
+  const std::vector<float> forked = Keys(fork, 1, 1);
+  for (const int64_t rows : {1, 1, 3, 5}) {
+    ASSERT_TRUE(Feed(later, rows).ok());
+    ASSERT_TRUE(later.Seal().ok());
+  }
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    for (int64_t head = 0; head < kHeads; ++head) {
+      EXPECT_TRUE(SameBits(Keys(later, layer, head), Keys(at_once, layer, head)));
+      EXPECT_TRUE(SameBits(Values(later, layer, head), Values(at_once, layer, head)));
+    }
+    ExpectAttendsAsRead(later, layer);
+  }
+  EXPECT_TRUE(SameBits(Keys(fork, 1, 1), forked));
+  EXPECT_EQ(later.Bytes().payload, at_once.Bytes().payload);
+  EXPECT_EQ(later.Bytes().biases, at_once.Bytes().biases);
+  // Without the plan's word they stay as they are.
+  plan.share_later = false;
+  KvCache kept = NewCache(pools);
+  ASSERT_TRUE(Feed(kept, 60).ok());
+  ASSERT_TRUE(StoreAll(kept, plan).ok());
+  ASSERT_TRUE(Feed(kept, 10).ok());
+  ASSERT_TRUE(kept.Seal().ok());
+  EXPECT_GT(kept.Bytes().payload, later.Bytes().payload);
+}
+
 TEST_F(StoreTest, PlansThatDoNotFitAreNamed) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);

@@ -155,10 +155,12 @@ struct StorePlan {
   bool latent = false;      // streams hold coordinates in the bases that Prepare wrote
   bool mla_latent = false;  // the model's own latent cache, attention absorbed
   // > 0: every second layer from this one on shares the direction of its keys and values with the
-  // layer before, interpolated at `share_weight`; the most distinct entries stay unshared.
+  // layer before, interpolated at `share_weight`; the most distinct entries stay unshared. Later
+  // entries, with `share_later`, share as soon as they are sealed, all of them.
   int64_t share_from_layer = 0;
   double share_weight = 0.5;
   double share_retain = 0.0;
+  bool share_later = false;
   Tier tier = Tier::kDevice;
   // Ranges for a key codec whose channels' ranges are fixed ahead: [kv_heads, key_dim] f32, set by
   // Calibrate; row h is for head h. Of rotated keys, or of raw ones with raw_keys.

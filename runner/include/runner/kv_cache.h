@@ -86,8 +86,9 @@ class KvCache {
   Status Reduce(int64_t layer, std::span<const HeadPlan> plan);
   // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
   // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
-  // Layers that share do so with what both hold now, once the upper one is stored; later entries
-  // are not shared, and none can be dropped. Then retained entries come first among a head's.
+  // Layers that share do so with what both hold now, once the upper one is stored, and with later
+  // entries when they are sealed, if the plan says so; none can be dropped. Then retained entries
+  // come first among a head's.
   Status Store(int64_t layer, const StorePlan& plan);
   // Running scores beside the entries, counted as biases: they follow their entries, new entries
   // have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest with 0.

@@ -54,12 +54,15 @@ class CacheLayer {
   // are this layer's alone: otherwise false. An error leaves the layer as it was.
   Result<bool> ReduceInPlace(std::span<const HeadPlan> plan);
 
+  bool owns_shared() const { return sharing_ == Sharing::kOwner; }
   // After an error of one of these the layer is not to be used: they work on a copy.
   Status Reduce(std::span<const HeadPlan> plan);
   Status Store(const StorePlan& plan);
   Status Seal();
   // Both plain, the upper next to the lower, holding the same entries.
   static Status Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& plan);
+  // What came to both since: nothing is left out.
+  static Status ShareLater(CacheLayer& lower, CacheLayer& upper);
   const StorePlan& plan() const { return plan_; }
   int64_t last_rows() const { return last_rows_; }
   // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store
@@ -127,7 +130,11 @@ class CacheLayer {
   Tensor Projected(KvSide side, int64_t owner, const Tensor& rows, Buffer* memory) const;
   // Entries of an owner's stream, as stored.
   void ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const;
-  std::vector<float> HostRows(KvSide side, int64_t head) const;
+  std::vector<float> HostRows(KvSide side, int64_t head, int64_t first = 0) const;
+  Stream& SharedStream(KvSide side, size_t part, int64_t head) {
+    return (side == KvSide::kKeys ? parts_[part].keys
+                                  : parts_[part].values)[static_cast<size_t>(head)];
+  }
   Status AppendHost(Stream& stream, const std::vector<float>& rows) const;
   // Directions among entries [first, first + n) of a head become what they stand for.
   void ScaleShared(KvSide side, int64_t head, int64_t first, Tensor rows) const;

@@ -2,8 +2,8 @@
 // Two layers that share the directions of their keys and values (MiniCache, arXiv:2405.14366).
 //
 // Of each entry both layers keep one direction, between theirs on the sphere, and a magnitude each.
-// Entries whose directions differ most stay as they are, in a part of their own before the others;
-// what comes later is not shared.
+// Entries whose directions differ most stay as they are, in a part of their own before the others.
+// What comes later waits in a third part, and shares when it is sealed if the plan says so.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -91,13 +91,13 @@ std::vector<float> Narrow(const std::vector<double>& all, std::span<const int32_
 
 }  // namespace
 
-std::vector<float> CacheLayer::HostRows(KvSide side, int64_t head) const {
-  const int64_t n = length(head), dim = HeadDim(side);
+std::vector<float> CacheLayer::HostRows(KvSide side, int64_t head, int64_t first) const {
+  const int64_t n = length(head) - first, dim = HeadDim(side);
   std::vector<float> host(static_cast<size_t>(n * dim));
   if (n == 0) return host;
   const Buffer memory = ops().memory->Allocate(n * dim * 4);
   const Tensor rows = memory.As(DType::kF32, {n, dim});
-  Read(side, head, 0, rows);
+  Read(side, head, first, rows);
   ops().memory->Copy(rows, View(host, {n, dim}));
   return host;
 }
@@ -173,13 +173,10 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
         pair.Direction(shared[i], plan.share_weight,
                        &directions[i * static_cast<size_t>(pair.dim)]);
       }
-      const auto stream = [&](CacheLayer& layer, size_t part) -> Stream& {
-        return side == KvSide::kKeys ? layer.parts_[part].keys[at] : layer.parts_[part].values[at];
-      };
-      KVG_TRY(lower.AppendHost(stream(lower, 0), Rows(pair.lower, pair.dim, kept)));
-      KVG_TRY(upper.AppendHost(stream(upper, 0), Rows(pair.upper, pair.dim, kept)));
-      KVG_TRY(lower.AppendHost(stream(lower, 1), directions));
-      stream(upper, 1) = stream(lower, 1);
+      KVG_TRY(lower.AppendHost(lower.SharedStream(side, 0, h), Rows(pair.lower, pair.dim, kept)));
+      KVG_TRY(upper.AppendHost(upper.SharedStream(side, 0, h), Rows(pair.upper, pair.dim, kept)));
+      KVG_TRY(lower.AppendHost(lower.SharedStream(side, 1, h), directions));
+      upper.SharedStream(side, 1, h) = lower.SharedStream(side, 1, h);
       for (CacheLayer* layer : {&lower, &upper}) {
         Head& head = layer->heads_[at];
         EntryArray& scales = side == KvSide::kKeys ? head.key_scales : head.value_scales;
@@ -189,6 +186,47 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
   }
   for (CacheLayer* layer : {&lower, &upper}) {
     layer->sharing_ = layer == &lower ? Sharing::kOwner : Sharing::kBorrower;
+    layer->plan_.share_weight = plan.share_weight;
+    layer->plan_.share_later = plan.share_later;
+    layer->read_words_.clear();
+    layer->last_rows_ = 0;
+    layer->Publish();
+  }
+  return {};
+}
+
+Status CacheLayer::ShareLater(CacheLayer& lower, CacheLayer& upper) {
+  if (!lower.plan_.share_later) return {};
+  for (int64_t h = 0; h < lower.setup_->kv_heads; ++h) {
+    const int64_t n = lower.parts_[2].keys[static_cast<size_t>(h)].length();
+    if (n == 0) continue;
+    std::vector<int32_t> all(static_cast<size_t>(n));
+    std::iota(all.begin(), all.end(), 0);
+    const int64_t first = lower.length(h) - n;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      Pair pair;
+      pair.dim = lower.HeadDim(side);
+      pair.lower = lower.HostRows(side, h, first);
+      pair.upper = upper.HostRows(side, h, first);
+      pair.Measure();
+      std::vector<float> directions(static_cast<size_t>(n * pair.dim));
+      for (int64_t i = 0; i < n; ++i) {
+        pair.Direction(i, lower.plan_.share_weight, &directions[static_cast<size_t>(i * pair.dim)]);
+      }
+      Stream& shared = lower.SharedStream(side, 1, h);
+      KVG_TRY(lower.AppendHost(shared, directions));
+      upper.SharedStream(side, 1, h) = shared;
+      for (CacheLayer* layer : {&lower, &upper}) {
+        Head& head = layer->heads_[static_cast<size_t>(h)];
+        EntryArray& scales = side == KvSide::kKeys ? head.key_scales : head.value_scales;
+        KVG_TRY(scales.Reserve(scales.size() + n));
+        scales.Append(Narrow(layer == &lower ? pair.lower_norm : pair.upper_norm, all));
+        Stream& fresh = layer->SharedStream(side, 2, h);
+        fresh = Stream(fresh.spec(), *layer->pool_);
+      }
+    }
+  }
+  for (CacheLayer* layer : {&lower, &upper}) {
     layer->read_words_.clear();
     layer->last_rows_ = 0;
     layer->Publish();

@@ -119,7 +119,16 @@ std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[lay
 void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetRead(words); }
 
 Status KvCache::Seal() {
-  for (const auto& layer : layers_) KVG_TRY(layer->Seal());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    KVG_TRY(layers_[i]->Seal());
+    if (!layers_[i]->owns_shared()) continue;
+    auto lower = std::make_unique<CacheLayer>(*layers_[i]);
+    auto upper = std::make_unique<CacheLayer>(*layers_[i + 1]);
+    const Status shared = CacheLayer::ShareLater(*lower, *upper);
+    if (!shared.ok()) return shared.error().Wrap(StrCat("layer ", i));
+    layers_[i] = std::move(lower);
+    layers_[i + 1] = std::move(upper);
+  }
   return {};
 }
 
