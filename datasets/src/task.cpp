@@ -204,6 +204,10 @@ class BoundedStream final : public SampleStream {
 
 Result<Task> ReadTask(const std::string& path) {
   KVG_ASSIGN(Json json, ReadJsonFile(path));
+  return ParseTask(std::move(json), path);
+}
+
+Result<Task> ParseTask(Json json, const std::string& path) {
   if (!json.is_object()) return BadInput(StrCat(path, ": expected a JSON object"));
   Task task;
   task.path = path;
@@ -234,6 +238,15 @@ Result<Task> ReadTask(const std::string& path) {
   KVG_TRY(CheckMetric(task));
   KVG_TRY(ReadSource(*source, task));
   return task;
+}
+
+Result<Task> WithSourceParams(const Task& task, const Json& values) {
+  Json json = *task.json;
+  for (const auto& [name, value] : values.items()) json["source"][name] = value;
+  Task changed = task;
+  changed.json = std::make_shared<const Json>(std::move(json));
+  KVG_TRY(ReadSource((*changed.json)["source"], changed));
+  return changed;
 }
 
 Result<std::vector<Task>> ReadTasks(const std::string& directory) {

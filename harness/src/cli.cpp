@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Argument parsing. The only file that sees CLI11, which is slow to compile.
+// Argument parsing. Beside cli_results.cpp the only file that sees CLI11, which is slow to compile.
 #include "harness/cli.h"
 
 #include <CLI/CLI.hpp>
 #include <functional>
 
 #include "core/log.h"
+#include "core/strings.h"
+#include "src/cli_results.h"
 #include "src/commands.h"
+#include "src/data_command.h"
 #include "src/report_command.h"
+#include "src/run_command.h"
 #include "src/score.h"
+#include "src/submit_command.h"
 #include "src/tasks.h"
 
 namespace kvgauge {
@@ -209,6 +214,42 @@ void AddDatasets(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actio
   actions.emplace_back(command, [score] { return RunScore(*score); });
 }
 
+void AddData(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  CLI::App* data = app.add_subcommand("data", "Texts with questions and answers");
+  data->require_subcommand(1);
+  auto options = std::make_shared<DataGenerateOptions>();
+  CLI::App* command = data->add_subcommand(
+      "generate", "Write texts of closed-English tasks as JSON lines, to train on or to look at");
+  command
+      ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
+      ->required();
+  command->add_option("--split", options->split, "train or eval; they share no thing and no seed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"train", "eval"}));
+  command->add_option("--lengths", options->lengths,
+                      "tokens of a text, e.g. 128,256, in turn; default: the task's");
+  command->add_option("--model", options->model,
+                      "directory with a tokenizer; without one words, digits and signs count");
+  command->add_option("--questions", options->questions, "most of a text; 0: drawn for each")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--texts", options->texts, "end after so many; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "end after so many tokens; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--first", options->first, "index of the first text")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "of the texts")->capture_default_str();
+  command->add_option("--out", options->out, "file to write; -: standard output")
+      ->capture_default_str();
+  command->add_option("--tasks", options->task_directory,
+                      "directory of task files; default: shipped");
+  actions.emplace_back(command, [options] { return RunDataGenerate(*options); });
+}
+
 void AddMethods(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   auto options = std::make_shared<MethodsOptions>();
   CLI::App* command =
@@ -269,6 +310,41 @@ void AddBenchLockstep(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>
   actions.emplace_back(command, [options] { return RunBenchLockstep(*options); });
 }
 
+void AddBenchLatency(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<BenchLatencyOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time and memory of methods, each alone and beside the full cache");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids, beside the full cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command->add_option("--contexts", options->contexts, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--decode-steps", options->decode_steps, "tokens after the first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of every row at every length")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "redo, then leave out what ran beside other programs with more than this share "
+                   "of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--pin", options->pin_threads, "bind every thread to a processor of its own");
+  command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchLatency(*options); });
+}
+
 void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
   bench->require_subcommand(1);
@@ -305,6 +381,77 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddJsonFlag(*command, options->json);
   actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, actions);
+  AddBenchLatency(*bench, actions);
+}
+
+void AddSubmit(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunSubmit(*options); });
+}
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  command.add_option("config", options.config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command.add_option("--db", options.database, "the result store; default: results/NAME.db");
+  command.add_option("--limit", options.limit, "the first so many samples of each task at most")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
+  command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable");
+  command.add_option("--shard", options.shard,
+                     "one part of the samples, for several machines: 1/4 is the first of four");
+  command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
+  command.add_option("--data", options.data_directory,
+                     "directory of published files; default: KVGAUGE_DATA");
+  command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
+  command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
+  command.add_option("--threads", options.threads, "threads; 0: one per processor")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--unscored", options.unscored,
+                   "keep answers that only a judge, or running them, can score");
+  command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
+  AddJsonFlag(command, options.json);
+}
+
+void AddRun(CLI::App& app, const std::string& typed,
+            std::vector<std::pair<CLI::App*, Action>>& actions, int& exit_code) {
+  auto planned = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
+  AddRunFlags(*command, *planned);
+  actions.emplace_back(command, [planned] { return RunPlanCommand(*planned); });
+
+  auto options = std::make_shared<RunOptions>();
+  options->command = typed;
+  options->version = KVG_VERSION;
+  command = app.add_subcommand(
+      "run", "Run a configuration; the same command again goes on where it stopped");
+  AddRunFlags(*command, *options);
+  command->add_flag("--dry-run", options->dry_run, "show the plan instead");
+  command->add_flag("--quiet", options->quiet, "no progress");
+  actions.emplace_back(command, [options, &exit_code]() -> Status {
+    KVG_ASSIGN(exit_code, RunRunCommand(*options));
+    return {};
+  });
 }
 
 void AddReport(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
@@ -347,6 +494,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
   std::vector<std::pair<CLI::App*, Action>> actions;
+  int exit_code = kExitOk;  // of what went well
+  std::vector<std::string> typed = {"kvgauge"};
+  typed.insert(typed.end(), argv + 1, argv + argc);
+  AddRun(app, Join(typed, " "), actions, exit_code);
   AddInspect(app, actions);
   AddGenerate(app, actions);
   AddProbe(app, actions);
@@ -355,8 +506,11 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddMethods(app, actions);
   AddDatasets(app, actions);
   AddReport(app, actions);
+  AddData(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
+  AddSubmit(app, actions);
+  AddResultCommands(app, actions, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -366,7 +520,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
     const Status status = action();
-    if (status.ok()) return kExitOk;
+    if (status.ok()) return exit_code;
     Log(LogLevel::kError, status.error().message);
     return ExitCodeOf(status.error());
   }

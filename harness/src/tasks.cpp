@@ -11,9 +11,9 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
-#include "runner/tokenizer.h"
 #include "src/model_flags.h"
 #include "src/print.h"
+#include "src/tokenizer_codec.h"
 
 namespace kvgauge {
 namespace {
@@ -21,33 +21,12 @@ namespace {
 // A text longer than this is shown by its ends; JSON output has all of it.
 constexpr size_t kShownBytes = 1200;
 
-// Data sets see a tokenizer through this: what stands in a document is never a control token.
-class TokenizerCodec final : public TextCodec {
- public:
-  explicit TokenizerCodec(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  Result<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const override {
-    return tokenizer_.Encode(text, {.add_special = add_special, .parse_special = false});
-  }
-  std::string Decode(std::span<const int32_t> ids, bool skip_special) const override {
-    return tokenizer_.Decode(ids, skip_special);
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-};
-
 Result<std::string> TaskDirectory(const std::string& given) {
   if (!given.empty()) return given;
   // Found by one file that is always there.
   constexpr std::string_view kKnown = "/longbench/qasper.json";
   KVG_ASSIGN(const std::string path, FindConfigFile(StrCat("tasks", kKnown)));
   return path.substr(0, path.size() - kKnown.size());
-}
-
-std::string DataDirectory(const std::string& given) {
-  const char* fallback = std::getenv("KVGAUGE_DATA");
-  return given.empty() && fallback != nullptr ? fallback : given;
 }
 
 struct State {
@@ -141,6 +120,11 @@ void PrintSample(const Sample& sample) {
 }
 
 }  // namespace
+
+std::string DataDirectory(const std::string& given) {
+  const char* fallback = std::getenv("KVGAUGE_DATA");
+  return given.empty() && fallback != nullptr ? fallback : given;
+}
 
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
   if (FileExists(name_or_path)) return ReadTask(name_or_path);

@@ -29,6 +29,9 @@ struct SampleOptions {
   bool json = false;  // one JSON object per line, texts whole
 };
 
+// Where published files are: as given, else KVGAUGE_DATA; "" for nowhere.
+std::string DataDirectory(const std::string& given);
+
 // The task of this name in `directory` ("": the shipped ones), or of this file.
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory);
 

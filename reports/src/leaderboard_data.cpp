@@ -13,6 +13,8 @@
 namespace kvgauge {
 namespace {
 
+// Times of samples say roughly where time goes; no more are read of a file.
+constexpr int64_t kMostSharedTimes = 100000;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // A cell over all stores that hold it; rows refer to items and reasons of the union.
@@ -92,7 +94,9 @@ Result<Union> ReadUnion(std::span<ResultStore* const> stores, bool latency) {
     const auto first_reason = static_cast<uint32_t>(all.reasons.size() - 1);
     all.reasons.insert(all.reasons.end(), table.reasons.begin() + 1, table.reasons.end());
     for (SampleTable::Row& row : table.rows) {
-      UnionCell& cell = all.cells[place.at(row.cell)];
+      const auto at = place.find(row.cell);
+      if (at == place.end()) continue;  // a run added it since the cells were read
+      UnionCell& cell = all.cells[at->second];
       row.item = renumbered[row.item];
       if (row.reason > 0) row.reason += first_reason;
       cell.shared = cell.shared || (!cell.origins.empty() && cell.origins[0] != s);
@@ -100,8 +104,9 @@ Result<Union> ReadUnion(std::span<ResultStore* const> stores, bool latency) {
       cell.origins.push_back(s);
     }
     if (!latency) continue;
-    KVG_TRY(stores[s]->VisitLatency([&](int64_t cell, std::string_view, const LatencyRow& row) {
-      all.cells[place.at(cell)].latency.push_back(row);
+    KVG_TRY(stores[s]->VisitLatency(kMostSharedTimes, [&](int64_t cell, const LatencyRow& row) {
+      const auto at = place.find(cell);
+      if (at != place.end()) all.cells[at->second].latency.push_back(row);
     }));
   }
   for (UnionCell& cell : all.cells) {
@@ -219,6 +224,7 @@ void Finish(ByteSummary& b, double tokens) {
 void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, const Units& units,
               TaskLine& line) {
   line.scores.assign(units.count(), kNone);
+  line.log_bytes = line.scores;
   double tokens = 0;
   for (const UnionCell* cell : cells) {
     line.cells.push_back(cell->stored);
@@ -232,12 +238,15 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
         continue;
       }
       ++line.ok;
-      if (!std::isnan(row.score)) {
-        ++line.scored;
-        line.scores[static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item))] = row.score;
+      const auto unit = static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item));
+      line.scores[unit] = row.score;
+      line.scored += std::isnan(row.score) ? 0 : 1;
+      if (row.logical_bytes > 0) {
+        line.log_bytes[unit] = std::log(static_cast<double>(row.logical_bytes));
       }
       AddBytes(row, line.bytes, tokens);
       if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);
+      if (!std::isnan(row.read_share)) line.read_share.Add(row.read_share);
       if (!std::isnan(row.top1_agreement)) line.top1_agreement.Add(row.top1_agreement);
     }
   }

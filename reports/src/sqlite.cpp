@@ -12,7 +12,9 @@ Result<Database> Database::Open(const std::string& uri, int flags, std::string n
   Database database;
   database.name_ = std::move(name);
   sqlite3* handle = nullptr;
-  const int code = sqlite3_open_v2(uri.c_str(), &handle, flags | SQLITE_OPEN_EXRESCODE, nullptr);
+  // A connection is for one thread at a time: SQLite's own locks would cost a tenth of all reading.
+  const int code = sqlite3_open_v2(uri.c_str(), &handle,
+                                   flags | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX, nullptr);
   database.handle_.reset(handle);
   if (code != SQLITE_OK) return database.Failure(code);
   return database;

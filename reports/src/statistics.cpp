@@ -214,6 +214,22 @@ TwoSampleResult WelchTest(std::span<const double> first, std::span<const double>
   return result;
 }
 
+Estimate MeasuredMean(std::span<const double> values, double confidence) {
+  Estimate result;
+  result.samples = result.clusters = static_cast<int64_t>(values.size());
+  result.interval = {-kInfinity, kInfinity};
+  if (values.empty()) return result;
+  const double size = static_cast<double>(values.size());
+  result.value = std::accumulate(values.begin(), values.end(), 0.0) / size;
+  if (values.size() < 2) return result;
+  double squares = 0;
+  for (const double v : values) squares += (v - result.value) * (v - result.value);
+  result.standard_error = std::sqrt(squares / (size - 1) / size);
+  const double half = StudentQuantile((1 + confidence) / 2, size - 1) * result.standard_error;
+  result.interval = {result.value - half, result.value + half};
+  return result;
+}
+
 Result<Estimate> AreaOverLogBytes(std::span<const BudgetPoint> points,
                                   std::span<const int64_t> clusters, double low_bytes,
                                   double high_bytes, const ResamplingOptions& options) {

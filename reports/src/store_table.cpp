@@ -41,7 +41,7 @@ Result<SampleTable> ResultStore::Samples() {
              impl_->Cached("SELECT s.cell_id, s.position, s.sample_key, s.group_key, s.hash,"
                            " s.status, s.engagement, s.score, s.kl_divergence, s.top1_agreement,"
                            " s.tokens_in, s.tokens_out, s.logical_bytes, s.full_bytes,"
-                           " m.nominal_bytes, m.resident_bytes, s.reason"
+                           " m.nominal_bytes, m.resident_bytes, s.read_share, s.reason"
                            " FROM sample s LEFT JOIN memory m ON m.sample_id = s.id"
                            " AND m.moment = 'compressed'"));
   SampleTable table;
@@ -74,8 +74,9 @@ Result<SampleTable> ResultStore::Samples() {
     row.full_bytes = IntOrMinusOne(*s, 13);
     row.nominal_bytes = IntOrMinusOne(*s, 14);
     row.resident_bytes = IntOrMinusOne(*s, 15);
+    row.read_share = RealOrNan(*s, 16);
     if (row.status != SampleStatus::kOk) {
-      const std::string reason = s->Text(16);
+      const std::string reason = s->Text(17);
       const auto at = reasons.try_emplace(reason, static_cast<uint32_t>(table.reasons.size()));
       if (at.second) table.reasons.push_back(reason);
       row.reason = at.first->second;
@@ -90,19 +91,21 @@ Result<SampleTable> ResultStore::Samples() {
   return table;
 }
 
-Status ResultStore::VisitLatency(const LatencyVisitor& visit) {
+Status ResultStore::VisitLatency(int64_t most_shared, const LatencyVisitor& visit) {
+  KVG_ASSIGN(const int64_t last, impl_->db.QueryInt("SELECT coalesce(max(id), 0) FROM latency"));
   KVG_ASSIGN(auto l,
-             impl_->Cached("SELECT l.cell_id, s.sample_key, r.key, l.context_tokens, l.repetition,"
+             impl_->Cached("SELECT l.cell_id, l.isolated, r.key, l.context_tokens, l.repetition,"
                            " l.prefill_s, l.score_s, l.select_s, l.compact_s, l.quantise_s,"
                            " l.attend_s, l.other_s, l.ttft_s, l.tpot_p50_s, l.tpot_p90_s,"
                            " l.tpot_p99_s, l.steps, l.resident_bytes, l.peak_bytes, l.others_share"
                            " FROM latency l CROSS JOIN run r ON r.id = l.run_id"
-                           " LEFT JOIN sample s ON s.id = l.sample_id"));
+                           " WHERE l.sample_id IS NULL OR l.id % ? = 0"));
+  l->Bind(1 + last / most_shared);
   LatencyRow row;
   while (true) {
     KVG_ASSIGN(const bool more, l->Step());
     if (!more) return {};
-    row.isolated = l->IsNull(1);
+    row.isolated = l->Int(1) != 0;
     row.run_key = l->View(2);
     row.context_tokens = l->Int(3);
     row.repetition = l->Int(4);
@@ -115,7 +118,7 @@ Status ResultStore::VisitLatency(const LatencyVisitor& visit) {
     row.resident_bytes = l->Int(column++);
     row.peak_bytes = l->Int(column++);
     row.others_share = l->Real(column);
-    visit(l->Int(0), l->View(1), row);
+    visit(l->Int(0), row);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "runner/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <list>
 #include <map>
 #include <utility>
@@ -82,6 +83,7 @@ class EngineRun {
   struct Cell {
     CellResult result;
     int64_t turns_left = 0;
+    int64_t recorded_turn = -1;  // whose record the result holds
   };
   // One sequence of the pool: a row on one prompt (kPrompt) or on all turns of a sample.
   struct Lane {
@@ -114,6 +116,7 @@ class EngineRun {
 
   void PlanJobs();
   int64_t PlannedLength(int64_t sample, int64_t turn) const;
+  bool BeginsSample(const Job& job) const;
   Status StartPrefill();
   Status FinishPrefill(const Tensor& logits, int64_t row);
   void MeasureSnapshot();
@@ -202,9 +205,18 @@ int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   return length;
 }
 
+bool EngineRun::BeginsSample(const Job& job) const {
+  return job.turn == 0 && job.group == groups_.data();
+}
+
 Status EngineRun::StartPrefill() {
   if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
   const Job job = jobs_.front();
+  if (options_.begin && BeginsSample(job) && !options_.begin(job.sample)) {
+    jobs_.clear();
+    cells_.erase(cells_.lower_bound({job.sample, 0}), cells_.end());
+    return {};
+  }
   jobs_.pop_front();
   const EngineSample& sample = samples_[static_cast<size_t>(job.sample)];
   auto snapshot = std::make_shared<Snapshot>();
@@ -358,6 +370,15 @@ Status EngineRun::AskNext(Lane& lane) {
 }
 
 Status EngineRun::TakeToken(Lane& lane, std::span<const float> logits) {
+  std::vector<float> masked;
+  if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).min_new_tokens) {
+    masked.assign(logits.begin(), logits.end());
+    for (const int32_t stop : SampleOf(lane).stop_ids) {
+      const auto at = static_cast<size_t>(stop);
+      if (at < masked.size()) masked[at] = -std::numeric_limits<float>::infinity();
+    }
+    logits = masked;
+  }
   const int32_t id = lane.sampler->Next(logits);
   if (Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
   lane.answer.ids.push_back(id);
@@ -376,9 +397,13 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
   const bool last = options_.compress_at == CompressAt::kPrompt ||
                     lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
   if (!last) return AskNext(lane);
-  cell.result.record = lane.compressor->Record();
-  if (options_.inspect) options_.inspect(cell.result, *lane.cache);
   lane.done = true;
+  // Prompts of one sample may end in any order: the record is that of the last one.
+  if (lane.turn > cell.recorded_turn) {
+    cell.recorded_turn = lane.turn;
+    cell.result.record = lane.compressor->Record();
+    if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+  }
   return EndCell(lane.snapshot->sample, lane.row);
 }
 

@@ -137,6 +137,16 @@ TEST(Statistics, WelchByHand) {
   EXPECT_EQ(WelchTest(std::vector<double>{1, 1}, std::vector<double>{2, 2}).p, 0.0);
 }
 
+TEST(Statistics, MeasuredMeanByHand) {
+  // Variance 4 of three values: standard error 2 / sqrt(3), two degrees of freedom.
+  const Estimate e = MeasuredMean(std::vector<double>{1, 3, 5});
+  EXPECT_EQ(e.value, 3.0);
+  EXPECT_NEAR(e.standard_error, 2 / std::sqrt(3.0), 1e-15);
+  EXPECT_NEAR(e.interval.high - 3, 4.302652729911275 * 2 / std::sqrt(3.0), 1e-9);
+  EXPECT_NEAR(e.interval.low, 6 - e.interval.high, 1e-12);
+  EXPECT_TRUE(std::isinf(MeasuredMean(std::vector<double>{1}).interval.high));
+}
+
 TEST(Statistics, ClusterNumbersFollowTheGroups) {
   EXPECT_THAT(ClusterNumbers(std::vector<std::string>{"b", "a", "b", "c"}),
               ElementsAre(0, 1, 0, 2));

@@ -92,8 +92,10 @@ struct LeaderboardLine {
   std::string not_compared;  // why there is no evidence; "" where there is
 
   ByteSummary bytes;
-  std::optional<double> kl_divergence, top1_agreement;  // means over samples that have them
-  std::vector<LatencySummary> latency;                  // isolated by length; else one shared
+  // Means over samples that have them. `read_share`: of the entries held, those a step attends
+  // over.
+  std::optional<double> kl_divergence, top1_agreement, read_share;
+  std::vector<LatencySummary> latency;  // isolated by length; else one shared
 
   std::optional<int64_t> rank;  // by score, then logical bytes; equals share a rank
   std::string not_ranked;       // why there is none

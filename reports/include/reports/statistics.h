@@ -72,6 +72,10 @@ struct TwoSampleResult {
 TwoSampleResult WelchTest(std::span<const double> first, std::span<const double> second,
                           double confidence = 0.95);
 
+// The mean of independent measurements and its interval by Student's t; infinite for fewer than
+// two.
+Estimate MeasuredMean(std::span<const double> values, double confidence = 0.95);
+
 // One number for a method over its budgets: the mean height of the curve of score over log(bytes)
 // between `low_bytes` and `high_bytes`, by straight lines between the budgets measured. Scores are
 // paired: all points hold the same samples in the same order. The interval takes bytes as fixed.

@@ -15,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -72,7 +71,8 @@ struct SampleTable {
     uint32_t reason = 0;  // 0 where it is ok
     SampleStatus status = SampleStatus::kOk;
     EngagementMark engagement = EngagementMark::kNone;
-    double score = 0, kl_divergence = 0, top1_agreement = 0;  // NaN: there is none
+    // NaN: there is none.
+    double score = 0, kl_divergence = 0, top1_agreement = 0, read_share = 0;
     int64_t tokens_in = 0, tokens_out = 0;
     // After compression; -1: not measured.
     int64_t nominal_bytes = -1, logical_bytes = -1, resident_bytes = -1, full_bytes = -1;
@@ -139,10 +139,9 @@ class ResultStore {
   // `run` of what is read is an id of this file.
   Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
   Result<std::vector<LatencyRow>> Latency(int64_t cell);  // isolated, by run, length, repetition
-  // Every latency, isolated or of a sample, in no order; `sample_id` is empty for isolated ones.
-  using LatencyVisitor =
-      std::function<void(int64_t cell, std::string_view sample_id, const LatencyRow& row)>;
-  Status VisitLatency(const LatencyVisitor& visit);
+  // Every isolated latency, and of those of samples about `most_shared`, taken evenly; in no order.
+  using LatencyVisitor = std::function<void(int64_t cell, const LatencyRow& row)>;
+  Status VisitLatency(int64_t most_shared, const LatencyVisitor& visit);
   Result<std::vector<LeaderboardRow>> Leaderboard();
 
   // SHA-256 over every result column: equal for equal results, however they came in. Times, runs,

@@ -108,6 +108,8 @@ std::string Format(const std::optional<double>& value, Unit unit) {
   return value ? Format(*value, unit) : kNothing;
 }
 
+std::string FormatP(double p) { return p < 0.0005 ? "< 0.001" : Format(p, Unit::kDecimals); }
+
 std::string FormatTick(double value, Unit unit) {
   std::string text;
   switch (unit) {

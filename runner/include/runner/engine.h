@@ -37,6 +37,7 @@ Result<CompressAt> ParseCompressAt(std::string_view text);
 struct EngineTurn {
   std::vector<int32_t> ids = {};  // the question
   int64_t max_new_tokens = 0;
+  int64_t min_new_tokens = 0;  // stop ids are never chosen before
   // kContext: goes on after the answer before it, rather than from the context alone. kTurn always
   // does.
   bool continues = false;
@@ -96,7 +97,11 @@ struct EngineOptions {
   int64_t fidelity_steps = 0;    // 0: no teacher-forced pass
   // Sees every token at once; false ends the turn, as a stop.
   std::function<bool(const EngineToken&)> on_token = {};
-  // Sees what the cache of a cell holds when it ends without an error.
+  // Asked before the first prefill of a sample. False: it and those after it are left out, without
+  // results; what runs is finished.
+  std::function<bool(int64_t sample)> begin = {};
+  // Sees what the cache of a cell holds when it ends without an error; of several prompts
+  // (kPrompt), the last one's at the end.
   std::function<void(const CellResult&, const KvCache&)> inspect = {};
 };
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ctrl-C and SIGTERM while a run goes on: the first asks it to finish what it began, the second
+// leaves at once with 128 + signal. Everything recorded is in the file either way.
+#pragma once
+
+namespace kvgauge {
+
+// Handlers are in place while it lives. One at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  // The signal that came, 0 for none. Any thread.
+  int signal() const;
+};
+
+}  // namespace kvgauge

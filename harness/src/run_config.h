@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's configuration: what is to be measured. docs/formats/runs.md describes the file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "core/result.h"
+#include "datasets/task.h"
+#include "methods/method.h"
+#include "runner/engine.h"
+
+namespace kvgauge {
+
+struct RunModel {
+  std::string name;  // in tables; unique
+  std::string path;  // a checkpoint directory, or a config.json with random weights
+  std::string dtype = "auto";
+  std::string weights = "file";  // or "random:SEED"
+  std::string chat_template = "auto";
+  // Of a prompt; -1: what the model was made for, less the answer; 0: no limit.
+  int64_t max_prompt_tokens = -1;
+
+  std::string directory() const;  // of the tokenizer
+};
+
+struct RunTask {
+  Task task;                   // its name may be the run's own, for another set of parameters
+  int64_t samples = -1;        // -1: all
+  int64_t max_new_tokens = 0;  // 0: as the task says
+};
+
+// A method at a budget: one row of the leaderboard.
+struct RunRowSpec {
+  Method method;
+  std::string variant;  // "read.tokens=512"; "" for the method as its file has it
+  Budget budget;
+
+  bool full_cache() const { return method.id == "full"; }
+  std::string Name() const;  // "snapkv 20%", for people
+};
+
+struct RunConfig {
+  std::string path;  // of the file
+  std::string name;
+  std::string description;
+  std::vector<RunModel> models;
+  std::vector<RunTask> tasks;
+  std::vector<RunRowSpec> rows;  // the full cache first
+  std::vector<CompressAt> compress_at = {CompressAt::kPrompt};
+  std::vector<int64_t> seeds = {0};
+  int64_t fidelity_steps = 0;
+  bool unscored = false;  // keep answers that only a judge, or running them, can score
+  int64_t max_memory_bytes = 0;
+  std::string data_directory;
+  std::string backend = "cpu";
+  int threads = 0;
+  std::shared_ptr<const Json> latency;  // null: no latency phase
+  std::string canonical;                // all of it, defaults filled in; canonical JSON
+};
+
+// "20%", "512", "64B", "none".
+std::string BudgetText(const Budget& budget);
+// "none", "entries", "fraction", "bytes_per_token", as the store spells it.
+std::string BudgetKindName(const Budget& budget);
+// "8GiB", "500 MiB", "1.5e9"; 0 is no limit.
+Result<int64_t> ParseBytes(const std::string& text);
+// As given when it is there, else below the directory that holds configs/.
+std::string FindShipped(const std::string& path);
+
+// What the command line puts over the file.
+struct RunOverrides {
+  std::vector<int64_t> seeds = {};
+  std::vector<std::string> only = {};  // methods, beside the full cache
+  std::string data_directory = {};
+  std::string max_memory = {};
+  std::string backend = {};
+  int threads = 0;
+  bool unscored = false;
+};
+
+// `name`: a path, or the name of a shipped file under configs/runs. Unknown keys, tasks and methods
+// are errors that name the nearest known one; every number is checked.
+Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides);
+
+}  // namespace kvgauge

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a sample's texts to what the engine is fed: template, special tokens, where the context
+// ends, and where the answer stands in it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "datasets/task.h"
+#include "runner/chat_template.h"
+#include "runner/engine.h"
+#include "runner/tokenizer.h"
+
+namespace kvgauge {
+
+// Raised whenever the same sample would be fed as other tokens: part of every signature.
+inline constexpr int kPromptVersion = 1;
+
+// Where an answer stands in a context, in bytes. Several places where the answer is made of
+// several; ascending.
+struct AnswerPlace {
+  std::vector<std::pair<int64_t, int64_t>> bytes;  // [begin, end)
+};
+// The needles that hold a reference text of the first question, or all needles where none does;
+// without needles the last place of a reference. Empty: not known.
+AnswerPlace FindAnswer(const Sample& sample);
+// At most some 200 bytes of the context around the first place, well-formed; "" without a place.
+std::string ExcerptAround(const Sample& sample, const AnswerPlace& place);
+
+// What a task asks of every prompt of it, whatever the sample.
+struct PromptRules {
+  int64_t max_new_tokens = 0;  // 0: as each question says, or the task
+  std::vector<int32_t> stop_ids;
+};
+
+class PromptBuilder {
+ public:
+  // Both outlive it.
+  PromptBuilder(const Tokenizer& tokenizer, const ChatTemplate& chat)
+      : tokenizer_(tokenizer), chat_(chat) {}
+
+  // The model's own stop tokens and the task's.
+  Result<std::vector<int32_t>> StopIds(const Task& task, std::span<const int64_t> eos_ids) const;
+
+  // Context and question together are encoded as one text; the context is what of these tokens does
+  // not depend on the questions. So `compress_at` never changes the tokens of a prompt. Text that
+  // looks like a special token stays text. A conversation goes on with the model's own answers.
+  Result<EngineSample> Build(const Sample& sample, const Task& task,
+                             const PromptRules& rules) const;
+
+  // Token ranges of the places within `context`, the ids that Build gave; ascending and disjoint.
+  Result<std::vector<std::pair<int64_t, int64_t>>> TokensOf(const Sample& sample,
+                                                            const AnswerPlace& place,
+                                                            std::span<const int32_t> context) const;
+
+ private:
+  // The whole text of one prompt and where the sample's context begins in it.
+  struct Rendered {
+    std::string text;
+    size_t content = 0;      // byte at which the user's text begins
+    size_t content_end = 0;  // and ends
+    bool add_special = true;
+  };
+  Result<Rendered> Render(const Sample& sample, const Question& question) const;
+  Result<std::vector<int32_t>> Encode(const Rendered& rendered) const;
+  Result<std::vector<int32_t>> EncodePrefix(const Rendered& rendered, size_t end) const;
+  // What follows an answer: the end of its turn, the next question, the start of the next answer.
+  Result<std::vector<int32_t>> FollowUp(const Sample& sample, const Question& question) const;
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate& chat_;
+};
+
+}  // namespace kvgauge

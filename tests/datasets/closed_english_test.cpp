@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generators/closed_english.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <set>
+
+#include "core/json.h"
+#include "datasets/stream.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A token for each word, digit and sign, as the reference models' tokenizers nearly have it.
+class SignCodec final : public TextCodec {
+ public:
+  Result<std::vector<int32_t>> Encode(std::string_view text, bool) const override {
+    std::vector<int32_t> ids;
+    bool inside = false;
+    for (const char byte : text) {
+      const bool letter = std::isalpha(static_cast<unsigned char>(byte)) != 0;
+      if (byte != ' ' && !(letter && inside)) ids.push_back(byte);
+      inside = letter;
+    }
+    return ids;
+  }
+  std::string Decode(std::span<const int32_t>, bool) const override { return ""; }
+};
+
+const SignCodec kSigns;
+
+std::vector<Task> ReferenceTasks() {
+  const auto tasks = ReadTasks(KVG_SOURCE_DIR "/configs/tasks/reference");
+  EXPECT_TRUE(tasks.ok()) << (tasks.ok() ? "" : tasks.error().message);
+  return tasks.ok() ? *tasks : std::vector<Task>();
+}
+
+std::vector<Sample> Draw(const Task& task, const Json& values, int64_t count, uint64_t seed = 5) {
+  const Result<Task> changed = WithSourceParams(task, values);
+  EXPECT_TRUE(changed.ok()) << (changed.ok() ? "" : changed.error().message);
+  TaskOptions options;
+  options.codec = &kSigns;
+  options.seed = seed;
+  options.limit = count;
+  const auto samples = ReadAll(*changed, options);
+  EXPECT_TRUE(samples.ok()) << task.name << ": " << (samples.ok() ? "" : samples.error().message);
+  return samples.ok() ? *samples : std::vector<Sample>();
+}
+
+std::string TextOf(const Sample& sample, bool whole) {
+  std::string text = sample.context;
+  for (const Question& question : sample.questions) {
+    text += question.text + question.answer_prefix;
+    if (whole) text += question.answers.at(0);
+  }
+  return text;
+}
+
+// Neighbouring words that are an adjective and a noun of the lists.
+std::set<std::string> ThingsIn(const std::string& text) {
+  std::set<std::string> adjectives, nouns, things;
+  for (const std::string_view word : closed::Adjectives()) adjectives.emplace(word);
+  for (const std::string_view word : closed::Nouns()) nouns.emplace(word);
+  std::string last, word;
+  char joint = 0, before = 0;  // the sign before the word, and before the last one
+  for (const char byte : text + ".") {
+    if (std::isalpha(static_cast<unsigned char>(byte)) != 0) {
+      word += byte;
+      continue;
+    }
+    if (!word.empty()) {
+      if ((joint == ' ' || joint == '_') && adjectives.contains(last) && nouns.contains(word)) {
+        things.insert(last + " " + word);
+      }
+      last = word;
+      word.clear();
+      before = byte;
+    } else {
+      before = 0;  // two signs: no neighbours
+    }
+    joint = before;
+  }
+  return things;
+}
+
+TEST(ClosedEnglish, EveryThingIsOfOneSplit) {
+  size_t eval = 0;
+  for (size_t a = 0; a < closed::Adjectives().size(); ++a) {
+    for (size_t n = 0; n < closed::Nouns().size(); ++n) {
+      const bool held = closed::InSplit(a, n, closed::Split::kEval);
+      EXPECT_NE(held, closed::InSplit(a, n, closed::Split::kTrain));
+      eval += held ? 1 : 0;
+    }
+  }
+  EXPECT_GT(eval, 1000u);
+}
+
+TEST(ClosedEnglish, SplitsShareNoThingAndNoText) {
+  std::set<std::string> train, eval, texts;
+  for (const Task& task : ReferenceTasks()) {
+    for (const std::string split : {"train", "eval"}) {
+      const Json values = {{"split", split},
+                           {"whole", true},
+                           {"lengths", "512,2048"},
+                           {"depths", ""},
+                           {"samples", 0}};
+      for (const Sample& sample : Draw(task, values, 12)) {
+        const std::string text = TextOf(sample, true);
+        EXPECT_TRUE(texts.insert(text).second) << sample.id;
+        (split == "train" ? train : eval).merge(ThingsIn(text));
+      }
+    }
+  }
+  EXPECT_GT(train.size(), 2000u);
+  EXPECT_GT(eval.size(), 1000u);
+  for (const std::string& thing : eval) EXPECT_FALSE(train.contains(thing)) << thing;
+}
+
+TEST(ClosedEnglish, PromptsFillTheLength) {
+  for (const Task& task : ReferenceTasks()) {
+    for (const int64_t length : {256, 1024, 4096}) {
+      for (const Sample& sample : Draw(task, {{"lengths", std::to_string(length)}}, 12)) {
+        SCOPED_TRACE(sample.id + task.name);
+        const auto tokens =
+            static_cast<int64_t>(kSigns.Encode(TextOf(sample, false), false)->size()) + 1;
+        EXPECT_EQ(sample.length, tokens);
+        EXPECT_LE(tokens, length);
+        // A unit less than full: passages are the largest.
+        EXPECT_GE(tokens, length - 75);
+        EXPECT_FALSE(sample.chat_template);
+      }
+    }
+  }
+}
+
+TEST(ClosedEnglish, WholeTextsLeaveRoomForTheirEnds) {
+  for (const Task& task : ReferenceTasks()) {
+    const Json values = {{"split", "train"},
+                         {"whole", true},
+                         {"lengths", "128,1024"},
+                         {"depths", ""},
+                         {"samples", 0}};
+    size_t most = 0;
+    for (const Sample& sample : Draw(task, values, 16)) {
+      SCOPED_TRACE(sample.id + task.name);
+      const std::vector<int32_t> ids = *kSigns.Encode(TextOf(sample, true), false);
+      const size_t length = sample.facts.at(0).second == "128" ? 128 : 1024;
+      EXPECT_LE(ids.size() + 1 + sample.questions.size(), length);
+      most = std::max(most, sample.questions.size());
+    }
+    if (task.name != "reference/needle" && task.name != "reference/longbench_summary") {
+      EXPECT_GT(most, 1u) << task.name;
+    }
+  }
+}
+
+TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
+  for (const Task& task : ReferenceTasks()) {
+    if (task.name == "reference/counting") continue;  // the number stands nowhere
+    for (const Sample& sample : Draw(task, {{"lengths", "1024"}}, 22)) {
+      SCOPED_TRACE(sample.id + task.name);
+      ASSERT_EQ(sample.questions.size(), 1u);
+      const Question& question = sample.questions[0];
+      std::string marked;
+      ASSERT_FALSE(sample.marks.empty());
+      for (const Mark& mark : sample.marks) {
+        EXPECT_EQ(mark.kind, MarkKind::kNeedle);
+        marked += sample.context.substr(static_cast<size_t>(mark.begin),
+                                        static_cast<size_t>(mark.end - mark.begin));
+      }
+      if (task.name == "reference/tracing" || task.name == "reference/longbench_multi_doc_qa") {
+        // Spread over sentences: its last word ends the last of them.
+        const std::string last = question.answers[0].substr(question.answers[0].rfind(' '));
+        EXPECT_THAT(marked, HasSubstr(last + "."));
+      } else {
+        EXPECT_THAT(marked, HasSubstr(question.answers[0]));
+      }
+      // The words that lead to the answer, joined as in the text.
+      EXPECT_THAT(marked, HasSubstr(question.answer_prefix));
+    }
+  }
+}
+
+TEST(ClosedEnglish, DepthsAreKept) {
+  for (const Task& task : ReferenceTasks()) {
+    if (task.name != "reference/needle") continue;
+    std::set<std::string> depths;
+    for (const Sample& sample : Draw(task, {{"lengths", "2048"}}, 22)) {
+      ASSERT_EQ(sample.facts[1].first, "depth");
+      depths.insert(sample.facts[1].second);
+      const double at = static_cast<double>(sample.marks.at(0).begin) * 100 /
+                        static_cast<double>(sample.context.size());
+      EXPECT_NEAR(at, std::stod(sample.facts[1].second), 2.5);
+    }
+    EXPECT_EQ(depths.size(), 11u);
+  }
+}
+
+TEST(ClosedEnglish, SampleDependsOnSeedAndIndexAlone) {
+  for (const Task& task : ReferenceTasks()) {
+    const auto many = Draw(task, {{"lengths", "512"}}, 6);
+    const auto later = Draw(task, {{"lengths", "512"}, {"first", 4}}, 1);
+    const auto other = Draw(task, {{"lengths", "512"}}, 1, 6);
+    ASSERT_EQ(many.size(), 6u);
+    EXPECT_EQ(TextOf(many[4], true), TextOf(later.at(0), true)) << task.name;
+    EXPECT_EQ(many[4].hash, later.at(0).hash);
+    EXPECT_NE(TextOf(many[0], true), TextOf(other.at(0), true)) << task.name;
+  }
+}
+
+TEST(ClosedEnglish, FullPagesOfPairsHold512) {
+  for (const Task& task : ReferenceTasks()) {
+    if (task.name != "reference/pairs") continue;
+    for (const Sample& sample : Draw(task, {{"lengths", "4096"}}, 3)) {
+      EXPECT_EQ(sample.facts.back().first, "pairs");
+      EXPECT_GE(std::stoi(sample.facts.back().second), 512);
+    }
+  }
+}
+
+TEST(ClosedEnglish, TooShortIsAnError) {
+  for (const Task& task : ReferenceTasks()) {
+    TaskOptions options;
+    options.codec = &kSigns;
+    const auto changed = WithSourceParams(task, {{"lengths", "10"}});
+    ASSERT_TRUE(changed.ok());
+    const auto samples = ReadAll(*changed, options);
+    ASSERT_FALSE(samples.ok()) << task.name;
+    EXPECT_THAT(samples.error().message, HasSubstr("closed_english.lengths: 10"));
+    EXPECT_FALSE(WithSourceParams(task, {{"splitt", "train"}}).ok());
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
