@@ -39,7 +39,7 @@ std::string Significant(double value) {
         std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific, 1);
     return {buffer, end.ptr};
   }
-  int digits = 2 - static_cast<int>(std::floor(std::log10(size) + 1e-9));
+  int digits = 2 - static_cast<int>(std::floor(std::log10(size * 1.0005)));
   digits = std::clamp(digits, 0, 8);
   return Decimals(value, digits);
 }
