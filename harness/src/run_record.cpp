@@ -2,6 +2,7 @@
 #include "src/run_record.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "core/clock.h"
@@ -12,6 +13,7 @@ namespace kvgauge {
 namespace {
 
 constexpr size_t kMostWaiting = 4096;
+constexpr size_t kMostTogether = 64;
 
 double Rounded(double share) { return std::round(1000 * share) / 1000; }
 
@@ -154,20 +156,29 @@ KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSampl
   kept.final_full_bytes = FullCacheBytes(shape, cache.tokens());
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
+  // Of each position its part of the context, and whether it belongs to the answer.
+  constexpr uint8_t kAnswer = 0x80;
+  std::vector<uint8_t> places(static_cast<size_t>(context));
   std::vector<int64_t> had(kDepths);
-  for (int64_t i = 0; i < context; ++i) ++had[static_cast<size_t>(i * kDepths / context)];
+  for (int64_t i = 0; i < context; ++i) {
+    const int64_t depth = i * kDepths / context;
+    ++had[static_cast<size_t>(depth)];
+    places[static_cast<size_t>(i)] = static_cast<uint8_t>(depth);
+  }
   int64_t asked = 0;
-  for (const auto& range : sample.answer) asked += range.second - range.first;
+  for (const auto& range : sample.answer) {
+    asked += range.second - range.first;
+    for (int64_t i = range.first; i < range.second; ++i) places[static_cast<size_t>(i)] |= kAnswer;
+  }
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
     std::vector<int64_t> held(kDepths);
     int64_t answered = 0;
     for (int64_t head = 0; head < cache.kv_heads(); ++head) {
       for (const int32_t position : cache.Positions(layer, head)) {
         if (position >= context) continue;
-        ++held[static_cast<size_t>(position * kDepths / context)];
-        for (const auto& range : sample.answer) {
-          answered += position >= range.first && position < range.second;
-        }
+        const uint8_t place = places[static_cast<size_t>(position)];
+        ++held[place & ~kAnswer];
+        answered += (place & kAnswer) != 0;
       }
     }
     KeptLayer stats;
@@ -260,7 +271,10 @@ Status CellRecorder::Put(FinishedCell cell) {
 
 Status CellRecorder::Flush() {
   std::unique_lock lock(mutex_);
+  ++flushing_;
+  changed_.notify_all();
   changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || !status_.ok(); });
+  --flushing_;
   return status_;
 }
 
@@ -269,31 +283,49 @@ double CellRecorder::seconds() {
   return seconds_;
 }
 
+Status CellRecorder::WriteBatch(const std::vector<FinishedCell>& cells) {
+  std::vector<SampleRow> rows;
+  rows.reserve(cells.size());
+  for (const FinishedCell& cell : cells) rows.push_back(MakeSampleRow(cell));
+  std::vector<WriteOutcome> outcomes;
+  Status status;
+  {
+    const std::lock_guard store_lock(store_mutex_);
+    Result<std::vector<WriteOutcome>> all = store_.WriteAll(rows);
+    if (all.ok()) {
+      outcomes = std::move(all).value();
+    } else {
+      // One by one, so that only what is at fault is not recorded.
+      for (const SampleRow& row : rows) {
+        const Result<WriteOutcome> one = store_.Write(row);
+        if (!one.ok()) {
+          status = one.error();
+          break;
+        }
+        outcomes.push_back(*one);
+      }
+    }
+  }
+  for (size_t i = 0; i < outcomes.size() && on_row_; ++i) on_row_(cells[i], rows[i], outcomes[i]);
+  return status;
+}
+
 void CellRecorder::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !queue_.empty() || closing_; });
     if (queue_.empty()) return;
-    const FinishedCell cell = std::move(queue_.front());
-    queue_.pop_front();
+    changed_.wait_for(lock, std::chrono::duration<double>(kLingerSeconds),
+                      [&] { return queue_.size() >= kMostTogether || closing_ || flushing_ > 0; });
+    std::vector<FinishedCell> cells;
+    while (!queue_.empty() && cells.size() < kMostTogether) {
+      cells.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
     busy_ = true;
     const bool failed = !status_.ok();
     lock.unlock();
-    Status written;
-    if (!failed) {
-      const SampleRow row = MakeSampleRow(cell);
-      WriteOutcome outcome = WriteOutcome::kKept;
-      {
-        const std::lock_guard store_lock(store_mutex_);
-        const Result<WriteOutcome> result = store_.Write(row);
-        if (result.ok()) {
-          outcome = *result;
-        } else {
-          written = result.error();
-        }
-      }
-      if (written.ok() && on_row_) on_row_(cell, row, outcome);
-    }
+    const Status written = failed ? Status() : WriteBatch(cells);
     const double used_s = ThreadCpuSeconds();
     lock.lock();
     seconds_ = used_s;

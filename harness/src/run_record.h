@@ -63,7 +63,8 @@ struct FinishedCell {
 // Decodes and scores the answers.
 SampleRow MakeSampleRow(const FinishedCell& cell);
 
-// Owns the store's writing side while it lives: one transaction a cell, in the order of Put.
+// Owns the store's writing side while it lives, in the order of Put. A cell is written at once, or
+// with those that come within kLingerSeconds after it, as one transaction.
 class CellRecorder {
  public:
   // `on_row` sees every row that was written, on the recorder's thread.
@@ -73,6 +74,8 @@ class CellRecorder {
   ~CellRecorder();
   CellRecorder(const CellRecorder&) = delete;
   CellRecorder& operator=(const CellRecorder&) = delete;
+
+  static constexpr double kLingerSeconds = 0.05;
 
   // The error of an earlier write ends the run. Waits only where thousands of cells do.
   Status Put(FinishedCell cell);
@@ -85,6 +88,7 @@ class CellRecorder {
 
  private:
   void Work();
+  Status WriteBatch(const std::vector<FinishedCell>& cells);
 
   ResultStore& store_;
   OnRow on_row_;
@@ -93,6 +97,7 @@ class CellRecorder {
   std::condition_variable changed_;
   std::deque<FinishedCell> queue_;
   bool busy_ = false, closing_ = false;
+  int flushing_ = 0;
   Status status_;
   double seconds_ = 0;
   std::thread thread_;

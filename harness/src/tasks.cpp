@@ -129,6 +129,13 @@ std::string DataDirectory(const std::string& given) {
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
   if (FileExists(name_or_path)) return ReadTask(name_or_path);
   KVG_ASSIGN(const std::string read, TaskDirectory(directory));
+  // Most files are named after their task: no need to read all of them.
+  for (const std::string& path : {StrCat(read, "/", name_or_path, ".json"),
+                                  StrCat(read, "/", name_or_path, "/", name_or_path, ".json")}) {
+    if (!FileExists(path)) continue;
+    KVG_ASSIGN(Task task, ReadTask(path));
+    if (task.name == name_or_path) return task;
+  }
   KVG_ASSIGN(std::vector<Task> tasks, ReadTasks(read));
   std::vector<std::string> names;
   for (Task& task : tasks) {

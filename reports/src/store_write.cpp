@@ -310,11 +310,20 @@ Result<int64_t> ResultStore::AddCell(const CellRow& cell) {
 }
 
 Result<WriteOutcome> ResultStore::Write(const SampleRow& sample) {
+  KVG_ASSIGN(const std::vector<WriteOutcome> outcomes, WriteAll({&sample, 1}));
+  return outcomes[0];
+}
+
+Result<std::vector<WriteOutcome>> ResultStore::WriteAll(std::span<const SampleRow> samples) {
   KVG_TRY(impl_->Writable());
   KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
-  KVG_ASSIGN(const WriteOutcome outcome, impl_->PutSample(sample));
+  std::vector<WriteOutcome> outcomes;
+  for (const SampleRow& sample : samples) {
+    KVG_ASSIGN(const WriteOutcome outcome, impl_->PutSample(sample));
+    outcomes.push_back(outcome);
+  }
   KVG_TRY(transaction.Commit());
-  return outcome;
+  return outcomes;
 }
 
 Status ResultStore::WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows) {

@@ -63,6 +63,13 @@ TEST(Store, EveryResultColumnIsCompared) {
       [](SampleRow& s) { s.compressions = 4; },
       [](SampleRow& s) { s.kl_divergence = 4; },
       [](SampleRow& s) { s.top1_agreement = 1; },
+      [](SampleRow& s) { s.facts = "{}"; },
+      [](SampleRow& s) { s.answer_depth = 0.75; },
+      [](SampleRow& s) { s.reads_per_step = 1; },
+      [](SampleRow& s) { s.read_share.reset(); },
+      [](SampleRow& s) { s.parts[0] = 7; },
+      [](SampleRow& s) { s.answers[0].question = "x"; },
+      [](SampleRow& s) { s.answers[0].excerpt = "x"; },
       [](SampleRow& s) { s.answers[0].prediction = "x"; },
       [](SampleRow& s) { s.answers[0].references.pop_back(); },
       [](SampleRow& s) { s.answers[0].score = 0.25; },
@@ -75,6 +82,8 @@ TEST(Store, EveryResultColumnIsCompared) {
       [](SampleRow& s) { s.layers[0].merged = 77; },
       [](SampleRow& s) { s.layers[0].reads = 2; },
       [](SampleRow& s) { s.layers[0].attention_error = 2; },
+      [](SampleRow& s) { s.layers[0].kept_by_depth[1] = 0.5; },
+      [](SampleRow& s) { s.layers[0].answer_kept = 0; },
       [](SampleRow& s) { s.layers.pop_back(); },
       [](SampleRow& s) { s.memory[0].nominal_bytes = 1; },
       [](SampleRow& s) { s.memory[0].full_bytes = 1; },
@@ -140,6 +149,21 @@ TEST(Store, SuccessReplacesFailureAndNothingElseDoes) {
   EXPECT_THAT(Must(store->Pending(cell, ids, true)), ElementsAre("needle-1"));
   EXPECT_EQ(Must(store->Scores(cell)).size(), 1u);
   MustOk(store->Check());
+}
+
+TEST(Store, SeveralAreWrittenTogetherOrNotAtAll) {
+  const ScratchDirectory scratch;
+  const auto store = MustOpen(scratch.File("r.db"));
+  const int64_t run = Must(store->AddRun(TestRun("r1"))), cell = Must(store->AddCell(TestCell(1)));
+  std::vector<SampleRow> rows;
+  for (int64_t i = 0; i < 3; ++i) rows.push_back(TestSample(cell, run, 1, i));
+  Must(store->Write(rows[1]));
+  const std::vector<WriteOutcome> outcomes = Must(store->WriteAll(rows));
+  EXPECT_EQ(outcomes, (std::vector{WriteOutcome::kNew, WriteOutcome::kKept, WriteOutcome::kNew}));
+  rows = {TestSample(cell, run, 1, 3), TestSample(cell, run, 1, 0)};
+  rows[1].answers[0].prediction = "another";
+  EXPECT_FALSE(store->WriteAll(rows).ok());
+  EXPECT_FALSE(Must(store->Read(cell, rows[0].sample_id)));
 }
 
 TEST(Store, RefusesWhatCannotBeTrue) {

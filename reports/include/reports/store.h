@@ -124,6 +124,8 @@ class ResultStore {
   // One transaction. Refuses a success that differs from the recorded success in a result column,
   // and numbers that are not finite. Texts are stored as well-formed UTF-8.
   Result<WriteOutcome> Write(const SampleRow& sample);
+  // The same of several in one transaction: all of them or none.
+  Result<std::vector<WriteOutcome>> WriteAll(std::span<const SampleRow> samples);
   // Isolated repetitions of a cell, one transaction; those of the same run, length and number stay.
   Status WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows);
 
