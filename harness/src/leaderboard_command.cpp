@@ -225,22 +225,26 @@ std::string Page(const LeaderboardTable& table, const std::vector<std::string>& 
 }
 
 // What the words and numbers mean, once.
-std::string Legend(const LeaderboardModel& model) {
+std::string Legend(const LeaderboardModel& model, const std::vector<std::string>& columns) {
+  const bool timed = std::ranges::any_of(columns, [](const std::string& id) {
+    return id.starts_with("ttft") || id.starts_with("tpot") || id == "compress";
+  });
   bool shared = false;
   for (const LeaderboardTable& table : model.tables) {
     for (const LeaderboardLine& line : table.lines) {
-      shared = shared || (!line.latency.empty() && !line.latency.back().isolated);
+      shared = shared || (timed && !line.latency.empty() && !line.latency.back().isolated);
     }
   }
   const LeaderboardOptions& o = model.options;
-  std::string out = StrCat(
-      "Intervals at ", Fixed(100 * (1 - o.alpha), 0),
-      "%, clustered by context; p is corrected over ", model.comparisons,
-      " comparisons. SAME: within ", o.margin,
-      " of the full cache's score, shown by two one-sided tests. findable: the least difference "
-      "that this many samples would show 4 times in 5. bytes: all a method must keep, of the full "
-      "cache's; resident: what the allocator holds for it.");
-  if (shared) out += " ~: times in company of other rows, never to compare by.";
+  std::string out =
+      StrCat("Intervals at ", Fixed(100 * (1 - o.alpha), 0),
+             "%, clustered by context; p is corrected over ", model.comparisons,
+             " comparisons with the full cache.\nSAME: within ", o.margin,
+             " of the full cache's score, by two one-sided tests; findable: the least difference "
+             "this many "
+             "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "
+             "resident: what the allocator holds for it.");
+  if (shared) out += "\n~: times in company of other rows, never to compare by.";
   return out + "\n";
 }
 
@@ -291,7 +295,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   options.seed = flags.seed;
   options.resamples = flags.resamples;
   KVG_ASSIGN(LeaderboardModel model, MakeLeaderboard(stores.all, options));
-  if (model.samples == 0) {
+  if (model.tables.empty()) {
     return BadInput(StrCat(Join(flags.stores, ", "),
                            ": holds no samples yet, expected some; `kvgauge run` records them"));
   }
@@ -318,7 +322,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   for (size_t i = 0; i < model.tables.size(); ++i) {
     Print(Page(model.tables[i], columns, unranked[i], style) + "\n");
   }
-  const std::string legend = Legend(model);
+  const std::string legend = Legend(model, columns);
   Print(style.markdown ? legend : Toned(legend, Tone::kFaint, style.colour));
   return {};
 }

@@ -41,10 +41,10 @@ struct MergeFlags {
 };
 
 struct CompareFlags {
-  std::string a, b;                 // method@budget both, or databases both
-  std::vector<std::string> stores;  // of methods
-  std::vector<std::string> filters;
-  std::string margins;  // of databases; "": the shipped ones
+  std::string a, b;                      // method@budget both, or databases both
+  std::vector<std::string> stores;       // of methods
+  std::string task, model, compress_at;  // beginnings of names, or a group of tasks; "": all
+  std::string margins;                   // of databases; "": the shipped ones
   double alpha = 0.05;
   double margin = 0.01;
   uint64_t seed = 0;
@@ -60,6 +60,7 @@ struct ShowFlags {
   int64_t seed = -1;                     // likewise; -1: any
   std::string data_directory;            // of published files, to make the prompt again
   std::string tokenizer;                 // a model's directory, for tasks of a set length
+  bool prompt = false;                   // the context whole
   bool json = false;
 };
 

@@ -19,8 +19,9 @@ struct Match {
 };
 
 bool Wanted(const TaskData& task, const CompareOptions& options) {
-  return std::string_view(task.task).starts_with(options.task) &&
-         std::string_view(task.model).starts_with(options.model) &&
+  const bool named =
+      std::string_view(task.task).starts_with(options.task) || task.group == options.task;
+  return named && std::string_view(task.model).starts_with(options.model) &&
          std::string_view(task.compress_at).starts_with(options.compress_at);
 }
 
@@ -59,9 +60,12 @@ Error NothingFits(const LeaderboardData& data, const RowName& name, const Compar
     return std::vector<std::string>(set.begin(), set.end());
   };
   if (labels.empty()) {
-    return BadInput(StrCat("no results of task ", Quoted(options.task),
-                           DidYouMean(options.task, list(tasks)), ", model ", Quoted(options.model),
-                           "; there is: ", Join(list(tasks), ", ")));
+    std::string asked = options.task.empty() ? ""
+                                             : StrCat(" of task ", Quoted(options.task),
+                                                      DidYouMean(options.task, list(tasks)));
+    if (!options.model.empty()) asked.append(" of model ").append(Quoted(options.model));
+    if (!options.compress_at.empty()) asked.append(" at ").append(Quoted(options.compress_at));
+    return BadInput(StrCat("there are no results", asked, "; tasks: ", Join(list(tasks), ", ")));
   }
   const std::string slip = names.contains(name.method) ? "" : DidYouMean(name.method, list(names));
   return BadInput(StrCat("there is no row ", Quoted(Spelling(name)), slip,
@@ -244,11 +248,14 @@ Result<RowsComparison> CompareRows(std::span<ResultStore* const> stores, const R
     if (result.tasks[i].obstacle.empty()) Conclude(options, adjusted[i], result.tasks[i]);
   }
   // Over tasks of one model in one unit; anything else is no mean.
-  const bool alike = std::ranges::all_of(matches, [&](const Match& m) {
-    return m.task->model == matches[0].task->model && m.task->scale == matches[0].task->scale &&
-           m.task->compress_at == matches[0].task->compress_at &&
-           m.task->lower_is_better == matches[0].task->lower_is_better;
-  });
+  std::set<std::string> names;
+  for (const Match& m : matches) names.insert(m.task->task);
+  const bool alike =
+      names.size() == matches.size() && std::ranges::all_of(matches, [&](const Match& m) {
+        return m.task->model == matches[0].task->model && m.task->scale == matches[0].task->scale &&
+               m.task->compress_at == matches[0].task->compress_at &&
+               m.task->lower_is_better == matches[0].task->lower_is_better;
+      });
   if (matches.size() > 1 && alike) {
     result.overall = Compare(matches, options);
     if (result.overall->obstacle.empty()) {

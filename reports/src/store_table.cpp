@@ -34,6 +34,37 @@ constexpr SampleStatus kStatuses[] = {SampleStatus::kOk, SampleStatus::kFailed,
 constexpr EngagementMark kMarks[] = {EngagementMark::kEngaged, EngagementMark::kIdentity,
                                      EngagementMark::kNotEngaged, EngagementMark::kNone};
 
+// Numbers samples by what they are. Files hold them cell after cell or sample after sample, so the
+// next one is most often the last one again, or the one that came after it before.
+class ItemNumbers {
+ public:
+  explicit ItemNumbers(std::vector<SampleTable::Item>& items) : items_(items) {}
+
+  uint32_t Of(std::string_view sample_id, std::string_view group, std::string_view hash) {
+    for (const uint32_t guess : {last_, last_ + 1}) {
+      if (guess >= items_.size()) continue;
+      const SampleTable::Item& item = items_[guess];
+      if (item.hash == hash && item.sample_id == sample_id && item.group == group) {
+        return last_ = guess;
+      }
+    }
+    spelling_.assign(sample_id).push_back('\0');
+    spelling_.append(group).push_back('\0');
+    spelling_.append(hash);
+    const auto at = numbers_.try_emplace(spelling_, static_cast<uint32_t>(items_.size()));
+    if (at.second) {
+      items_.push_back({std::string(sample_id), std::string(group), std::string(hash)});
+    }
+    return last_ = at.first->second;
+  }
+
+ private:
+  std::vector<SampleTable::Item>& items_;
+  std::unordered_map<std::string, uint32_t> numbers_;
+  std::string spelling_;
+  uint32_t last_ = 0;
+};
+
 }  // namespace
 
 Result<SampleTable> ResultStore::Samples() {
@@ -46,23 +77,15 @@ Result<SampleTable> ResultStore::Samples() {
                            " AND m.moment = 'compressed'"));
   SampleTable table;
   table.reasons.emplace_back();
-  std::unordered_map<std::string, uint32_t> items, reasons;
-  std::string spelling;
+  std::unordered_map<std::string, uint32_t> reasons;
+  ItemNumbers numbers(table.items);
   while (true) {
     KVG_ASSIGN(const bool more, s->Step());
     if (!more) break;
     SampleTable::Row row;
     row.cell = s->Int(0);
     row.position = s->Int(1);
-    spelling.assign(s->View(2)).push_back('\0');
-    spelling.append(s->View(3)).push_back('\0');
-    spelling.append(s->View(4));
-    auto found = items.find(spelling);
-    if (found == items.end()) {
-      found = items.emplace(spelling, static_cast<uint32_t>(table.items.size())).first;
-      table.items.push_back({s->Text(2), s->Text(3), s->Text(4)});
-    }
-    row.item = found->second;
+    row.item = numbers.Of(s->View(2), s->View(3), s->View(4));
     KVG_ASSIGN(row.status, Parse(path(), s->View(5), kStatuses));
     KVG_ASSIGN(row.engagement, Parse(path(), s->View(6), kMarks));
     row.score = RealOrNan(*s, 7);

@@ -55,8 +55,8 @@ std::string Normalised(std::string html) {
     const size_t b = a == std::string::npos ? a : html.find(to, a + from.size());
     if (b != std::string::npos) html = html.substr(0, a + from.size()) + html.substr(b);
   };
-  cut("script-src ", ";");
-  cut("style-src ", ";");
+  cut("script-src ", "; style-src");
+  cut("style-src ", "; base-uri");
   cut("<style>", "</style>");
   cut("\n<script>", "</script>");
   return html;

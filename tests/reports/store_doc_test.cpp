@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/formats/store.md tells the truth: its queries run, and it names every column.
+// docs/formats/store.md tells the truth: its queries run, and it names every column. So do the
+// queries of docs/read-results.md.
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
@@ -31,18 +32,23 @@ class StoreDoc : public ::testing::Test {
     return rows;
   }
 
+  static std::vector<std::string> QueriesIn(const std::string& text) {
+    std::vector<std::string> queries;
+    for (size_t at = text.find("```sql\n"); at != std::string::npos;) {
+      const size_t begin = at + 7, end = text.find("```", begin);
+      queries.push_back(text.substr(begin, end - begin));
+      at = text.find("```sql\n", end);
+    }
+    return queries;
+  }
+
   ScratchDirectory scratch_;
   std::string text_;
   sqlite3* db_ = nullptr;
 };
 
 TEST_F(StoreDoc, QueriesRun) {
-  std::vector<std::string> queries;
-  for (size_t at = text_.find("```sql\n"); at != std::string::npos;) {
-    const size_t begin = at + 7, end = text_.find("```", begin);
-    queries.push_back(text_.substr(begin, end - begin));
-    at = text_.find("```sql\n", end);
-  }
+  const std::vector<std::string> queries = QueriesIn(text_);
   ASSERT_EQ(queries.size(), 3u);
   const auto board = Query(queries[0]);
   ASSERT_EQ(board.size(), 3u);
@@ -53,6 +59,16 @@ TEST_F(StoreDoc, QueriesRun) {
   EXPECT_EQ(broken[0][0], "needle-2");
   EXPECT_EQ(broken[0][1], "The number is 2.");
   EXPECT_EQ(Query(queries[2]).size(), 4u);
+}
+
+TEST_F(StoreDoc, QueriesOfTheGuideRun) {
+  const std::vector<std::string> queries =
+      QueriesIn(Must(ReadFile(StrCat(KVG_SOURCE_DIR, "/docs/read-results.md"))));
+  ASSERT_EQ(queries.size(), 4u);
+  EXPECT_EQ(Query(queries[0]).size(), 3u);  // rows of the board
+  EXPECT_EQ(Query(queries[1]).size(), 2u);  // samples that were lost
+  EXPECT_EQ(Query(queries[2]).size(), 2u);  // layers
+  EXPECT_EQ(Query(queries[3]).size(), 1u);  // runs
 }
 
 TEST_F(StoreDoc, NamesEveryColumn) {

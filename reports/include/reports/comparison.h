@@ -29,7 +29,8 @@ struct CompareOptions {
   double bytes_margin = 0.005;  // relative
   uint64_t seed = 0;
   int64_t resamples = 10000;
-  std::string task, model, compress_at;  // beginnings of names; "": all
+  // Beginnings of names, or a group of tasks; "": all.
+  std::string task = {}, model = {}, compress_at = {};
 };
 
 // b against a; positive is better for b.
