@@ -7,22 +7,10 @@
 #include "core/files.h"
 #include "core/strings.h"
 #include "reports/report.h"
+#include "src/open_stores.h"
 #include "src/print.h"
 
 namespace kvgauge {
-namespace {
-
-Result<std::unique_ptr<ResultStore>> OpenStore(const std::string& path) {
-  if (!FileExists(path)) {
-    return BadInput(StrCat(path,
-                           ": there is no such file; expected a database as `kvgauge run --db` "
-                           "writes it"));
-  }
-  return ResultStore::Open(path, StoreMode::kReadOnly);
-}
-
-}  // namespace
-
 Status RunReport(const ReportFlags& flags) {
   const size_t wanted = flags.compare ? 2 : 1;
   if (flags.stores.size() != wanted) {
@@ -52,13 +40,13 @@ Status RunReport(const ReportFlags& flags) {
   options.max_text_bytes = flags.max_text_bytes;
   options.title = flags.title;
   std::string html;
-  KVG_ASSIGN(const auto first, OpenStore(flags.stores[0]));
+  KVG_ASSIGN(const auto first, OpenForReading(flags.stores[0]));
   if (flags.compare) {
     GateMargins margins;
     if (!flags.margins.empty()) {
       KVG_ASSIGN(margins, ReadGateMargins(flags.margins));
     }
-    KVG_ASSIGN(const auto second, OpenStore(flags.stores[1]));
+    KVG_ASSIGN(const auto second, OpenForReading(flags.stores[1]));
     KVG_ASSIGN(html, RenderComparison(*first, *second, margins, options));
   } else {
     KVG_ASSIGN(html, RenderReport(*first, options));

@@ -300,7 +300,7 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache) {
     looked[{result.sample, result.row}] =
-        LookAt(cache, model.shape(), *samples[static_cast<size_t>(result.sample)]);
+        LookAt(cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
   };
   if (!Entry().task.stop.texts.empty()) {
     options.on_token = [&](const EngineToken& token) { return GoOn(token); };

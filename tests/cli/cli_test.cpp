@@ -80,13 +80,26 @@ TEST_F(CliTest, HelpTexts) {
                               "bench",      "bench runner", "bench lockstep", "bench latency",
                               "submit",     "data",         "data generate",  "plan",
                               "run",        "leaderboard",  "compare",        "show",
-                              "gate",       "merge"}) {
+                              "gate",       "merge",        "report"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
     for (char& c : name) c = c == ' ' ? '_' : c;
     ExpectApproved(name, outcome.out);
   }
+}
+
+TEST_F(CliTest, ReportNamesWhatIsWrong) {
+  const Outcome missing = Run("report '" + Path("nowhere.db") + "'");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("nowhere.db"));
+  const Outcome foreign = Run("report '" + Write("text.db", "no database") + "'");
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("text.db"));
+  const Outcome two = Run("report a.db b.db");
+  EXPECT_EQ(two.exit_code, 2);
+  EXPECT_THAT(two.err, HasSubstr("--compare"));
+  EXPECT_EQ(Run("report --compare a.db").exit_code, 2);
 }
 
 TEST_F(CliTest, DataGenerateWritesTheSameTextsEachTime) {

@@ -54,7 +54,6 @@ constexpr SceneTask kTasks[] = {
      0.8},
 };
 constexpr int64_t kLengths[] = {512, 1024, 2048, 4096};
-constexpr int64_t kDepthCount = 10;
 
 struct Budget {
   const char* text;
@@ -140,8 +139,8 @@ class Scene {
   Status Cell(int64_t t, int64_t m, int64_t b, const std::string& variant) {
     KVG_ASSIGN(const int64_t cell, store_.AddCell(CellOf(t, m, b, variant)));
     int64_t position = 0;
-    for (int64_t l = 0; l < std::ssize(kLengths); ++l) {
-      for (int64_t d = 0; d < kDepthCount; ++d) {
+    for (int64_t l = 0; l < options_.lengths; ++l) {
+      for (int64_t d = 0; d < options_.depths; ++d) {
         for (int64_t r = 0; r < options_.repeats; ++r) {
           KVG_ASSIGN(const WriteOutcome outcome,
                      store_.Write(Sample(cell, t, m, b, variant, l, d, position)));
@@ -181,7 +180,7 @@ class Scene {
                    int64_t l, int64_t d, int64_t position) const {
     const SceneTask& task = kTasks[t];
     const int64_t length = kLengths[l];
-    const double depth = static_cast<double>(d) / (kDepthCount - 1);
+    const double depth = static_cast<double>(d) / static_cast<double>(options_.depths - 1);
     SampleRow s;
     s.cell = cell;
     s.run = run_;
@@ -192,8 +191,8 @@ class Scene {
     s.tokens_in = length - 3 + position % 7;
     s.tokens_out = 6;
     if (task.grid) {
-      s.facts =
-          StrCat(R"({"depth":")", d * 100 / (kDepthCount - 1), R"(","length":")", length, R"("})");
+      s.facts = StrCat(R"({"depth":")", d * 100 / (options_.depths - 1), R"(","length":")", length,
+                       R"("})");
       s.answer_depth = depth;
     }
     // One draw a sample, shared by all methods: what breaks a weak one breaks a weaker one too.

@@ -46,7 +46,8 @@ Html Render(const Forest& forest) {
   };
   Html html;
   html.Put(
-      "<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><desc>{}</desc>",
+      "<svg class=\"bars long\" viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-label=\"{}\"><desc>{}</desc>",
       {Px{forest.width}, Px{bottom + 34}, forest.label, forest.description});
   if (forest.margin > 0) {
     const double from = x(-forest.margin), to = x(forest.margin);

@@ -24,7 +24,7 @@ struct Forest {
   std::vector<Line> lines;
   double margin = 0;
   Unit unit = Unit::kPoints;
-  double width = 760;
+  double width = 860;
 };
 
 Html Render(const Forest& forest);

@@ -152,7 +152,7 @@ Rgb HeatColour(HeatScale scale, int level, bool dark) {
 
 Rgb HeatInk(HeatScale scale, int level, bool dark) {
   const Rgb colour = HeatColour(scale, level, dark);
-  const Rgb black = Hex(0x101316), white = Hex(0xffffff);
+  const Rgb black = Hex(0x000000), white = Hex(0xffffff);
   return Contrast(colour, black) >= Contrast(colour, white) ? black : white;
 }
 

@@ -39,7 +39,7 @@ std::string Significant(double value) {
         std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific, 1);
     return {buffer, end.ptr};
   }
-  int digits = 2 - static_cast<int>(std::floor(std::log10(size) + 1e-9));
+  int digits = 2 - static_cast<int>(std::floor(std::log10(size * 1.0005)));
   digits = std::clamp(digits, 0, 8);
   return Decimals(value, digits);
 }
@@ -107,6 +107,8 @@ std::string Format(double value, Unit unit) {
 std::string Format(const std::optional<double>& value, Unit unit) {
   return value ? Format(*value, unit) : kNothing;
 }
+
+std::string FormatP(double p) { return p < 0.0005 ? "< 0.001" : Format(p, Unit::kDecimals); }
 
 std::string FormatTick(double value, Unit unit) {
   std::string text;

@@ -15,7 +15,8 @@ void AppendNumber(std::string& out, double value) {
     return;
   }
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::general, 6);
   out.append(buffer, end.ptr);
 }
 

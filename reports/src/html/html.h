@@ -39,7 +39,7 @@ class Html {
     Value(int64_t number) : kind_(Kind::kInteger), integer_(number) {}
     Value(int number) : Value(int64_t{number}) {}
     Value(size_t number) : Value(static_cast<int64_t>(number)) {}
-    Value(double number) : kind_(Kind::kReal), real_(number) {}  // shortest that reads back equal
+    Value(double number) : kind_(Kind::kReal), real_(number) {}
     Value(Px length) : kind_(Kind::kLength), real_(length.value) {}
 
    private:
@@ -68,7 +68,7 @@ class Html {
   std::string text_;
 };
 
-// Shortest decimal that reads back equal; "nan" and "inf" are spelled so.
+// Six significant digits, so that pages of two machines are equal; "nan" and "inf" are spelled so.
 void AppendNumber(std::string& out, double value);
 // One decimal at most, no "-0".
 void AppendLength(std::string& out, double value);

@@ -196,7 +196,7 @@ Html VerdictMark(Verdict verdict) {
 std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line) {
   if (!line.versus_full) return line.not_compared;
   const Evidence& e = *line.versus_full;
-  const auto p = Format(line.p_adjusted, Unit::kDecimals);
+  const auto p = FormatP(line.p_adjusted);
   return StrCat(VerdictWord(line.verdict), ": ", DifferenceText(table, e.value),
                 " against the full cache, 95% interval ", DifferenceText(table, e.interval.low),
                 " to ", DifferenceText(table, e.interval.high), "; p ", p, " (", e.test,

@@ -78,13 +78,47 @@ int Urgency(const GateLine& line) {
   return 4;
 }
 
-std::string NameOf(const GateLine& line) {
-  return line.quantity == "score" || line.quantity == "logical bytes"
-             ? line.group
-             : StrCat(line.group, ", ", line.quantity);
-}
+// Groups named without what they all begin and end with ("ref-gqa, " and ", prompt").
+class Namer {
+ public:
+  explicit Namer(const GateReport& gate) {
+    if (gate.lines.size() < 2) return;
+    const std::string& first = gate.lines.front().group;
+    size_t front = first.size(), back = first.size();
+    bool same = true;
+    for (const GateLine& line : gate.lines) {
+      const std::string& group = line.group;
+      const size_t least = std::min(group.size(), first.size());
+      size_t i = 0;
+      while (i < least && group[i] == first[i]) ++i;
+      front = std::min(front, i);
+      i = 0;
+      while (i < least && group[group.size() - 1 - i] == first[first.size() - 1 - i]) ++i;
+      back = std::min(back, i);
+      same = same && group == first;
+    }
+    if (same) return;
+    // Whole words only.
+    const size_t comma = first.substr(0, front).rfind(", ");
+    if (comma != std::string::npos) front_ = comma + 2;
+    const size_t tail = first.find(", ", first.size() - back);
+    if (tail != std::string::npos) back_ = first.size() - tail;
+  }
 
-Html Verdicts(const GateReport& gate) {
+  std::string operator()(const GateLine& line) const {
+    std::string name = line.group;
+    if (name.size() > front_ + back_) name = name.substr(front_, name.size() - front_ - back_);
+    if (line.quantity != "score" && line.quantity != "logical bytes") {
+      name.append(", ").append(line.quantity);
+    }
+    return name;
+  }
+
+ private:
+  size_t front_ = 0, back_ = 0;
+};
+
+Html Verdicts(const GateReport& gate, const Namer& name_of) {
   Html html;
   const int64_t worse = gate.Count(Verdict::kWorse), incomparable = gate.NotComparable();
   html.Put("<p class=\"verdict\">");
@@ -93,7 +127,7 @@ Html Verdicts(const GateReport& gate) {
   if (worse > 0) {
     std::vector<std::string> names;
     for (const GateLine& line : gate.lines) {
-      if (line.verdict == Verdict::kWorse && names.size() < 3) names.push_back(NameOf(line));
+      if (line.verdict == Verdict::kWorse && names.size() < 3) names.push_back(name_of(line));
     }
     html.Put("The candidate is worse in {}: {}{}.",
              {Plural(worse, "comparison", "comparisons"), Join(names, "; "),
@@ -114,7 +148,7 @@ Html Verdicts(const GateReport& gate) {
        incomparable});
 }
 
-Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric) {
+Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const Namer& name_of) {
   report::Forest forest;
   forest.unit = metric == GateMetric::kAccuracy ? Unit::kPoints : Unit::kPercent;
   forest.title = metric == GateMetric::kAccuracy
@@ -125,8 +159,8 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric) {
     if (!line->comparable || line->evidence.samples == 0) continue;
     if (forest.lines.size() == kBars) break;
     forest.margin = std::max(forest.margin, line->margin);
-    forest.lines.push_back(
-        {NameOf(*line), Change(*line, line->evidence.value), ChangeInterval(*line), line->verdict});
+    forest.lines.push_back({name_of(*line), Change(*line, line->evidence.value),
+                            ChangeInterval(*line), line->verdict});
   }
   if (forest.lines.empty()) return {};
   forest.description = StrCat(Plural(static_cast<int64_t>(forest.lines.size()), "line", "lines"),
@@ -140,7 +174,7 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric) {
   return html;
 }
 
-Html Table(const std::vector<const GateLine*>& lines, GateMetric metric) {
+Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const Namer& name_of) {
   const auto id = static_cast<int>(metric);
   Html html;
   html.Put(
@@ -164,7 +198,7 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric) {
     html.Put(
         "<tr><th scope=\"row\" class=\"c-group\">{}</th><td class=\"c-verdict\" "
         "data-v=\"{}\">{}</td>",
-        {NameOf(*line), Urgency(*line),
+        {name_of(*line), Urgency(*line),
          line->comparable ? report::VerdictMark(line->verdict)
                           : Html().Put("<span class=\"v none\">∅ not comparable</span>")});
     if (!known) {
@@ -184,7 +218,7 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric) {
                  {ChangeText(*line, interval.low), ChangeText(*line, interval.high)});
       }
       html.Put("</td><td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td>",
-               {line->p_adjusted, Format(line->p_adjusted, Unit::kDecimals), line->evidence.samples,
+               {line->p_adjusted, report::FormatP(line->p_adjusted), line->evidence.samples,
                 line->evidence.samples});
     }
     std::string why = line->reason;
@@ -207,6 +241,7 @@ Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candida
   KVG_ASSIGN(const GateReport gate, CompareStores(baseline, candidate, margins));
   KVG_ASSIGN(const std::vector<StoredRun> before, baseline.Runs());
   KVG_ASSIGN(const std::vector<StoredRun> after, candidate.Runs());
+  const Namer name_of(gate);
   const std::string title = !options.title.empty() ? options.title
                                                    : StrCat(FileName(candidate.path()), " against ",
                                                             FileName(baseline.path()));
@@ -216,7 +251,7 @@ Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candida
       "class=\"pair\">"
       "<div><h2>Baseline: {}</h2><dl class=\"facts\">{}</dl></div><div><h2>Candidate: {}</h2><dl "
       "class=\"facts\">{}</dl></div></div></header>\n",
-      {title, Verdicts(gate), FileName(baseline.path()), report::RunFacts(before),
+      {title, Verdicts(gate, name_of), FileName(baseline.path()), report::RunFacts(before),
        FileName(candidate.path()), report::RunFacts(after)});
   std::vector<report::PageLink> links;
   for (const GateMetric metric :
@@ -234,7 +269,8 @@ Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candida
     links.push_back({id, TitleOf(metric)});
     body.Put(
         "<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}{}</section>\n",
-        {id, id, id, TitleOf(metric), Figure(lines, metric), Table(lines, metric)});
+        {id, id, id, TitleOf(metric), Figure(lines, metric, name_of),
+         Table(lines, metric, name_of)});
   }
   return report::WrapPage(StrCat("kvgauge: ", title), links, body);
 }

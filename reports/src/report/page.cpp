@@ -49,7 +49,7 @@ std::string WrapPage(const std::string& title, const std::vector<PageLink>& link
       {MarkDefinitions()});
   for (const PageLink& link : links) middle.Put("<a href=\"#{}\">{}</a>", {link.id, link.title});
   middle.Put(
-      "<button type=\"button\" id=\"theme\" class=\"js\">Light or dark</button></div></nav>\n<main "
+      "<button type=\"button\" id=\"theme\" class=\"js\">Theme</button></div></nav>\n<main "
       "id=\"main\" tabindex=\"-1\">\n{}"
       "<footer>This file holds everything it shows and asks no network for "
       "anything.</footer></main>\n<script>",

@@ -15,9 +15,9 @@ constexpr int64_t kLayerRows = 400000;
 
 class Page {
  public:
-  void Add(const char* id, const char* title, const Html& content) {
+  void Add(const char* id, const char* link, const char* title, const Html& content) {
     if (content.empty()) return;
-    links_.push_back({id, title});
+    links_.push_back({id, link});
     body_.Put("<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}</section>\n",
               {id, id, id, title, content});
   }
@@ -53,15 +53,15 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   }
   Page page;
   page.body().Put(report::HeadSection(data, options));
-  page.Add("leaderboard", "Leaderboard", leaderboard);
-  page.Add("pareto", "Score against size and speed", pareto);
-  page.Add("curves", "Score over budgets", curves);
-  page.Add("needle", "Needles by depth and length", needle);
-  page.Add("ablation", "Sweeps", ablation);
-  page.Add("anatomy", "Inside the methods", inside);
-  page.Add("scaling", "Scaling with the context", scaling);
-  page.Add("samples", "Samples", samples);
-  page.Add("reproduce", "Reproduce", report::ReproduceSection(data, store.path()));
+  page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard);
+  page.Add("pareto", "Fronts", "Score against size and speed", pareto);
+  page.Add("curves", "Curves", "Score over budgets", curves);
+  page.Add("needle", "Needles", "Needles by depth and length", needle);
+  page.Add("ablation", "Sweeps", "Sweeps", ablation);
+  page.Add("anatomy", "Anatomy", "Inside the methods", inside);
+  page.Add("scaling", "Scaling", "Scaling with the context", scaling);
+  page.Add("samples", "Samples", "Samples", samples);
+  page.Add("reproduce", "Reproduce", "Reproduce", report::ReproduceSection(data, store.path()));
   std::string title = options.title;
   if (title.empty()) {
     title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chart layer: ticks, numbers, colours, places of labels.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/rng.h"
+#include "src/chart/axis.h"
+#include "src/chart/bars.h"
+#include "src/chart/heat_map.h"
+#include "src/chart/palette.h"
+#include "src/chart/xy_chart.h"
+#include "src/html/format.h"
+#include "src/report/sections.h"
+
+namespace kvgauge::report {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(AxisTest, LinearTicksAreRoundAndHoldTheRange) {
+  const Axis axis = Axis::Linear(3, 97, Unit::kNumber);
+  EXPECT_THAT(axis.ticks(), ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_EQ(axis.Place(0), 0);
+  EXPECT_EQ(axis.Place(100), 1);
+  EXPECT_DOUBLE_EQ(axis.Reversed().Place(25), 0.75);
+}
+
+TEST(AxisTest, ScoresEndAtTheirBounds) {
+  const Axis axis = Axis::Linear(71, 100, Unit::kNumber, 4, 0, 100);
+  EXPECT_EQ(axis.high(), 100);
+  EXPECT_EQ(axis.low(), 70);
+}
+
+TEST(AxisTest, BytesStepInPowersOfTwo) {
+  EXPECT_THAT(Axis::Linear(0, 3000, Unit::kBytes).ticks(), ElementsAre(0, 1024, 2048, 3072));
+  EXPECT_THAT(Axis::Log(60, 3000, Unit::kBytes).ticks(),
+              ElementsAre(64, 128, 256, 512, 1024, 2048));
+}
+
+TEST(AxisTest, LogTicksAreOneTwoFive) {
+  EXPECT_THAT(Axis::Log(0.05, 1, Unit::kPercent).ticks(),
+              ElementsAre(::testing::DoubleEq(0.05), 0.1, 0.2, 0.5, 1));
+}
+
+// Any range gives some ticks, in order, inside.
+TEST(AxisTest, RandomRangesHaveTicksInside) {
+  Rng rng(3, 0);
+  for (int i = 0; i < 2000; ++i) {
+    const double a = std::pow(10, rng.NextDouble() * 12 - 6);
+    const double b = a * (1 + std::pow(10, rng.NextDouble() * 8 - 6));
+    for (const Unit unit : {Unit::kNumber, Unit::kBytes, Unit::kSeconds}) {
+      for (const Axis& axis : {Axis::Linear(a, b, unit), Axis::Log(a, b, unit)}) {
+        ASSERT_GE(axis.ticks().size(), 1u) << a << " " << b;
+        ASSERT_LE(axis.ticks().size(), 14u) << a << " " << b;
+        ASSERT_TRUE(std::is_sorted(axis.ticks().begin(), axis.ticks().end()));
+        for (const double tick : axis.ticks()) {
+          ASSERT_GE(axis.Place(tick), -1e-9) << a << " " << b;
+          ASSERT_LE(axis.Place(tick), 1 + 1e-9) << a << " " << b;
+        }
+        ASSERT_GE(axis.Place(a), -1e-9);
+        ASSERT_LE(axis.Place(b), 1 + 1e-9);
+      }
+    }
+  }
+}
+
+TEST(FormatTest, NumbersAsPeopleReadThem) {
+  EXPECT_EQ(Format(0.1234, Unit::kPercent), "12.3%");
+  EXPECT_EQ(Format(-0.0123, Unit::kPoints), "−1.2");
+  EXPECT_EQ(Format(0.0123, Unit::kPoints), "+1.2");
+  EXPECT_EQ(Format(-0.0001, Unit::kPoints), "0.0");
+  EXPECT_EQ(Format(12.8, Unit::kBytes), "12.8 B");
+  EXPECT_EQ(Format(1536, Unit::kBytes), "1.50 KiB");
+  EXPECT_EQ(Format(1023.9, Unit::kBytes), "1.00 KiB");
+  EXPECT_EQ(Format(0.0123, Unit::kSeconds), "12.3 ms");
+  EXPECT_EQ(Format(0.9999, Unit::kSeconds), "1.00 s");
+  EXPECT_EQ(Format(4096, Unit::kTokens), "4K");
+  EXPECT_EQ(Format(5000, Unit::kTokens), "5,000");
+  EXPECT_EQ(Format(1.534, Unit::kRatio), "1.53×");
+  EXPECT_EQ(Format(std::nan(""), Unit::kBytes), "–");
+  EXPECT_EQ(FormatP(0.0001), "< 0.001");
+  EXPECT_EQ(FormatTick(0.125, Unit::kPercent), "12.5%");
+  EXPECT_EQ(FormatTick(1536, Unit::kBytes), "1.5 KiB");
+  EXPECT_EQ(Plural(1, "row", "rows"), "1 row");
+  EXPECT_EQ(Plural(1200, "row", "rows"), "1,200 rows");
+}
+
+const Shade& InkNamed(std::string_view name) {
+  for (const Shade& ink : Inks()) {
+    if (ink.name == name) return ink;
+  }
+  ADD_FAILURE() << "no ink " << name;
+  return Inks()[0];
+}
+
+// WCAG: text at least 4.5, graphics at least 3.
+TEST(PaletteTest, EverythingStandsOutFromItsGround) {
+  const Shade& page = InkNamed("page");
+  const Shade& panel = InkNamed("panel");
+  const Shade& hint = InkNamed("hint");
+  for (const char* name : {"ink", "faint", "accent", "good", "bad"}) {
+    const Shade& ink = InkNamed(name);
+    for (const Shade* ground : {&page, &panel, &hint}) {
+      EXPECT_GE(Contrast(ink.light, ground->light), 4.5) << name << " on " << ground->name;
+      EXPECT_GE(Contrast(ink.dark, ground->dark), 4.5) << name << " on " << ground->name;
+    }
+  }
+  // Names of lines are texts in the colour of their family.
+  for (const FamilyLook& look : Families()) {
+    EXPECT_GE(Contrast(look.colour.light, page.light), 4.3) << look.family;
+    EXPECT_GE(Contrast(look.colour.dark, page.dark), 4.5) << look.family;
+  }
+  for (const Shade& kind : KindShades()) {
+    EXPECT_GE(Contrast(kind.light, page.light), 3) << kind.name;
+    EXPECT_GE(Contrast(kind.dark, page.dark), 3) << kind.name;
+  }
+  for (const HeatScale scale : {HeatScale::kAmount, HeatScale::kScore}) {
+    for (int level = 0; level < kHeatLevels; ++level) {
+      for (const bool dark : {false, true}) {
+        EXPECT_GE(Contrast(HeatColour(scale, level, dark), HeatInk(scale, level, dark)), 4.5)
+            << level << dark;
+      }
+    }
+  }
+}
+
+TEST(PaletteTest, FamiliesDifferInColourAndMark) {
+  std::set<std::string_view> marks, names;
+  for (const FamilyLook& look : Families()) {
+    EXPECT_TRUE(marks.insert(look.mark).second) << look.family;
+    EXPECT_TRUE(names.insert(look.family).second) << look.family;
+  }
+  EXPECT_EQ(LookOf("selection").family, "selection");
+  EXPECT_EQ(LookOf("nobody knows").family, "other");
+  EXPECT_EQ(LookOf("<script>").family, "other");
+}
+
+// A scale of amounts has one order of brightness, whoever looks at it.
+TEST(PaletteTest, AmountsGrowInBrightnessOrFall) {
+  for (const bool dark : {false, true}) {
+    double last = 0;
+    for (int level = 0; level < kHeatLevels; ++level) {
+      const double contrast =
+          Contrast(HeatColour(HeatScale::kAmount, level, dark), dark ? Rgb{} : Rgb{255, 255, 255});
+      EXPECT_GT(contrast, last) << level;
+      last = contrast;
+    }
+  }
+}
+
+TEST(SpreadTest, KeepsOrderGapAndFrame) {
+  EXPECT_THAT(Spread({50, 10}, 13, 0, 100), ElementsAre(50, 10));
+  EXPECT_THAT(Spread({50, 50, 50}, 10, 0, 100), ElementsAre(40, 50, 60));
+  Rng rng(5, 0);
+  for (int i = 0; i < 500; ++i) {
+    std::vector<double> wanted(1 + rng.NextBelow(20));
+    for (double& place : wanted) place = rng.NextDouble() * 300 - 20;
+    const std::vector<double> places = Spread(wanted, 13, 0, 280);
+    for (size_t a = 0; a < places.size(); ++a) {
+      ASSERT_GE(places[a], -1e-9);
+      ASSERT_LE(places[a], 280 + 1e-9);
+      for (size_t b = 0; b < places.size(); ++b) {
+        if (wanted[a] < wanted[b]) {
+          ASSERT_GE(places[b] - places[a], 13 - 1e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST(ParetoFrontTest, HoldsWhatNothingSmallerBeats) {
+  EXPECT_THAT(ParetoFront({1, 2, 3, 2}, {5, 4, 6, 7}), ElementsAre(0, 3));
+  EXPECT_THAT(ParetoFront({2, 2}, {5, 5}), ElementsAre(0));
+  EXPECT_TRUE(ParetoFront({}, {}).empty());
+}
+
+TEST(XyChartTest, SaysWhatItIsAndLinksItsPoints) {
+  XyChart chart = {.label = "Score <over> bytes",
+                   .description = "One point.",
+                   .x_title = "bytes",
+                   .y_title = "score",
+                   .x = Axis::Log(1, 100, Unit::kBytes),
+                   .y = Axis::Linear(0, 100, Unit::kNumber)};
+  XySeries series;
+  series.name = "snapkv";
+  series.family = "selection";
+  series.points = {
+      {.x = 10, .y = 50, .interval = Interval{40, 60}, .tip = "the point", .target = "r1"},
+      {.x = 20, .y = 70}};
+  chart.series.push_back(series);
+  chart.rules.push_back({90, "full"});
+  const std::string svg = Render(chart).text();
+  EXPECT_THAT(svg, HasSubstr("aria-label=\"Score &lt;over&gt; bytes\""));
+  EXPECT_THAT(svg, HasSubstr("<desc>One point.</desc>"));
+  EXPECT_THAT(svg, HasSubstr("href=\"#r1\" aria-label=\"the point\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection\""));
+  EXPECT_THAT(svg, HasSubstr(">snapkv</text>"));
+  EXPECT_THAT(svg, HasSubstr("class=\"rule\""));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(HeatMapTest, CellsOfALevelAreOnePath) {
+  HeatMap map;
+  map.label = "map";
+  map.rows = {"0", "1"};
+  map.columns = {"a", "b"};
+  map.cells = {{HeatCell{1.0, "2/2"}, HeatCell{1.0, "2/2"}}, {HeatCell{0.0, "0/2"}, std::nullopt}};
+  const std::string svg = Render(map).text();
+  EXPECT_THAT(svg, HasSubstr("<path class=\"s9\" d=\"M"));
+  EXPECT_THAT(svg, HasSubstr("<path class=\"s0\" d=\"M"));
+  EXPECT_THAT(svg, HasSubstr("<path class=\"none\""));
+  EXPECT_THAT(svg, HasSubstr(">0/2</text>"));
+}
+
+TEST(StackedBarsTest, NamesOnlyKindsThatAreThere) {
+  StackedBars bars;
+  bars.label = "bytes";
+  bars.kinds = {"payload", "scales", "outliers"};
+  bars.bars.push_back({"20%", "selection", {100, 20, 0}, "120 B"});
+  bars.rule = 500;
+  bars.rule_label = "full cache 500 B";
+  const std::string svg = Render(bars).text();
+  EXPECT_THAT(svg, HasSubstr(">payload</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr(">outliers</text>")));
+  EXPECT_THAT(svg, HasSubstr("full cache 500 B"));
+}
+
+}  // namespace
+}  // namespace kvgauge::report

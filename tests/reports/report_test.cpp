@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report as a whole: what it says of a known store, that it is well-formed and self-contained,
+// and that no text in a store can act.
+#include "reports/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/rng.h"
+#include "reports/html_check.h"
+#include "reports/report_scene.h"
+#include "reports/store_fixture.h"
+#include "src/html/format.h"
+#include "src/html/html.h"
+#include "src/html/visible.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::IsEmpty;
+
+// A matcher would print the page.
+bool Holds(const std::string& html, const std::string& part) {
+  return html.find(part) != std::string::npos;
+}
+
+// Small enough to be rendered in every test, with every section.
+SceneOptions Small() {
+  SceneOptions options;
+  options.methods = 11;
+  options.tasks = 3;
+  options.repeats = 1;
+  options.lengths = 2;
+  options.depths = 5;
+  options.layers = 2;
+  options.kv_heads = 2;
+  return options;
+}
+
+std::string Page(const SceneOptions& scene, const ReportOptions& options = {}) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("scene.db"));
+  MustOk(WriteScene(*store, scene));
+  return Must(RenderReport(*store, options));
+}
+
+// Without what changes with every edit of the looks: style, script and their hashes.
+std::string Normalised(std::string html) {
+  const auto cut = [&html](const std::string& from, const std::string& to) {
+    const size_t a = html.find(from);
+    const size_t b = a == std::string::npos ? a : html.find(to, a + from.size());
+    if (b != std::string::npos) html = html.substr(0, a + from.size()) + html.substr(b);
+  };
+  cut("script-src ", "; style-src");
+  cut("style-src ", "; base-uri");
+  cut("<style>", "</style>");
+  cut("\n<script>", "</script>");
+  return html;
+}
+
+TEST(ReportTest, IsWellFormedAndHoldsEverySection) {
+  const std::string html = Page(Small());
+  const HtmlFacts facts = CheckHtml(html);
+  EXPECT_THAT(facts.faults, IsEmpty());
+  for (const char* id : {"leaderboard", "pareto", "curves", "needle", "ablation", "anatomy",
+                         "scaling", "samples", "reproduce"}) {
+    EXPECT_TRUE(Holds(html, StrCat("<section id=\"", id, "\""))) << id;
+  }
+  EXPECT_EQ(facts.elements.at("h1"), 1);
+  std::string rest = html;  // less the one name that is a name and no address
+  const std::string name = "http://www.w3.org/2000/svg";
+  if (const size_t at = rest.find(name); at != std::string::npos) rest.erase(at, name.size());
+  EXPECT_FALSE(Holds(rest, "http://"));
+  EXPECT_FALSE(Holds(html, "https://"));
+  EXPECT_TRUE(Holds(html, "default-src 'none'"));
+  EXPECT_FALSE(Holds(html, "unsafe-inline"));
+}
+
+TEST(ReportTest, SaysWhatTheStoreSays) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("scene.db"));
+  MustOk(WriteScene(*store, Small()));
+  const std::string html = Must(RenderReport(*store));
+  // The mean of a row of the database stands in its row of the page.
+  for (const LeaderboardRow& row : Must(store->Leaderboard())) {
+    if (row.task != "key_value" || !row.mean_score || row.method != "adakv") continue;
+    const std::string percent = report::Format(*row.mean_score, report::Unit::kPercent);
+    EXPECT_TRUE(Holds(html, StrCat("<b>", percent.substr(0, percent.size() - 1), "</b>")));
+  }
+  EXPECT_TRUE(Holds(html, "mean_pool_gqa"));
+  EXPECT_TRUE(Holds(html, "✕ no"));  // it was not engaged
+  EXPECT_TRUE(Holds(html, "kvgauge run configs/runs/leaderboard.json"));
+  EXPECT_TRUE(Holds(html, "out of memory: the pool of 64 MiB is full"));
+  EXPECT_TRUE(Holds(html, "Best: <a href=\"#"));  // of the sweep
+}
+
+TEST(ReportTest, EqualStoresGiveEqualPages) { EXPECT_TRUE(Page(Small()) == Page(Small())); }
+
+TEST(ReportTest, AnEmptyStoreSaysSo) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("empty.db"));
+  const std::string html = Must(RenderReport(*store));
+  EXPECT_TRUE(Holds(html, "holds no results yet"));
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+}
+
+TEST(ReportTest, WhatIsBeyondTheLimitIsSaid) {
+  ReportOptions options;
+  options.max_answers = 7;
+  const std::string html = Page(Small(), options);
+  EXPECT_TRUE(Holds(html, "This page holds 7 of them"));
+  EXPECT_TRUE(Holds(html, "the others are in the database"));
+  options.max_answers = 0;
+  EXPECT_THAT(CheckHtml(Page(Small(), options)).faults, IsEmpty());
+}
+
+TEST(ReportTest, HostileTextsAreShownNotRun) {
+  SceneOptions scene = Small();
+  scene.hostile = true;
+  const std::string html = Page(scene);
+  const HtmlFacts facts = CheckHtml(html);
+  EXPECT_THAT(facts.faults, IsEmpty());
+  EXPECT_EQ(facts.elements.at("script"), 2);  // the data and ours
+  EXPECT_EQ(facts.elements.count("img"), 0u);
+  EXPECT_EQ(html.find('\0'), std::string::npos);
+  EXPECT_EQ(FindInvalidUtf8(html), std::string::npos);
+  EXPECT_FALSE(Holds(html, "\xe2\x80\xae"));  // the override that turns text around
+  EXPECT_TRUE(Holds(html, "⟨U+202E⟩ reversed"));
+  EXPECT_TRUE(Holds(html, "&lt;script&gt;document.title"));
+  EXPECT_TRUE(Holds(html, "\\u003cscript\\u003edocument.title"));
+  EXPECT_TRUE(Holds(html, "␀after the zero byte"));
+  EXPECT_LT(html.size(), size_t{3} << 20);  // the megabyte in one line is cut
+}
+
+// Bytes of any kind, in every place a text can go.
+TEST(ReportTest, RandomBytesNeverBecomeMarkup) {
+  constexpr char kLikely[] = "<>&\"'`=/\\ -!\0\n\r\t{}[]();scriptonerror";
+  Rng rng(17, 0);
+  for (int i = 0; i < 3000; ++i) {
+    std::string text;
+    for (uint64_t n = rng.NextBelow(60); n > 0; --n) {
+      const uint64_t kind = rng.NextBelow(4);
+      if (kind == 0) {
+        text.push_back(static_cast<char>(rng.NextBelow(256)));
+      } else if (kind == 1) {
+        AppendUtf8(text, static_cast<char32_t>(rng.NextBelow(0x110000)));
+      } else {
+        text.push_back(kLikely[rng.NextBelow(sizeof(kLikely) - 1)]);
+      }
+    }
+    const std::string visible = report::MakeVisible(text);
+    ASSERT_EQ(FindInvalidUtf8(visible), std::string::npos);
+    ASSERT_EQ(report::MakeVisible(visible), visible) << Quoted(text);
+    for (const char c : visible) {
+      ASSERT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') << Quoted(text);
+    }
+    const std::string element = report::Html().Put("<p title=\"{}\">{}</p>", {text, text}).text();
+    const HtmlFacts facts = CheckHtml("<html>" + element + "</html>");
+    ASSERT_THAT(facts.faults, IsEmpty()) << Quoted(text);
+    ASSERT_EQ(facts.elements.size(), 2u) << Quoted(text);
+    std::string json;
+    report::AppendScriptString(json, visible);
+    ASSERT_EQ(json.find('<'), std::string::npos);
+    const auto parsed = ParseJson(json, "text");
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    ASSERT_EQ(parsed->get<std::string>(), visible);
+  }
+}
+
+TEST(ReportTest, TextsAreCutBetweenCharacters) {
+  size_t left_out = 0;
+  EXPECT_EQ(report::MakeVisible("aé", 2, left_out), "a");
+  EXPECT_EQ(left_out, 2u);
+  EXPECT_EQ(report::MakeVisible("aé", 3, left_out), "aé");
+  EXPECT_EQ(left_out, 0u);
+}
+
+// A store whose numbers are missing: no bytes, no latencies, no layers, no full cache.
+TEST(ReportTest, ABareStoreGivesAPage) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("bare.db"));
+  const int64_t run = Must(store->AddRun(TestRun("r")));
+  const int64_t cell = Must(store->AddCell(TestCell(1)));
+  SampleRow sample = TestSample(cell, run, 1, 0);
+  sample.memory.clear();
+  sample.layers.clear();
+  sample.latency.reset();
+  Must(store->Write(sample));
+  const std::string html = Must(RenderReport(*store));
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  EXPECT_TRUE(Holds(html, "The full cache was not run"));
+}
+
+TEST(ComparisonTest, SaysWhatGotWorse) {
+  const ScratchDirectory scratch;
+  auto before = MustOpen(scratch.File("before.db")), after = MustOpen(scratch.File("after.db"));
+  SceneOptions scene = Small();
+  scene.methods = 2;
+  scene.repeats = 3;
+  MustOk(WriteScene(*before, scene));
+  scene.damage = 0.5;
+  MustOk(WriteScene(*after, scene));
+  const std::string html = Must(RenderComparison(*before, *after, {}));
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  EXPECT_TRUE(Holds(html, "The candidate is worse in"));
+  EXPECT_TRUE(Holds(html, "<section id=\"accuracy\""));
+  const std::string same = Must(RenderComparison(*before, *before, {}));
+  EXPECT_TRUE(Holds(same, "The candidate is worse in nothing."));
+}
+
+// Approved output; scripts/approve rewrites it.
+TEST(ReportGolden, PageIsAsApproved) {
+  SceneOptions scene = Small();
+  scene.methods = 2;
+  scene.layers = 1;
+  scene.sweep = false;
+  ReportOptions options;
+  options.max_answers = 6;
+  const std::string got = Normalised(Page(scene, options));
+  const std::string path = StrCat(KVG_TEST_DATA, "/reports/data/report.html");
+  if (std::getenv("KVG_APPROVE") != nullptr) MustOk(WriteFile(path, got));
+  const auto want = ReadFile(path);
+  ASSERT_TRUE(want.ok()) << want.error().message;
+  // Not compared as a whole: the first line that differs is what a reader needs.
+  const std::vector<std::string> a = Split(got, '\n'), b = Split(*want, '\n');
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    ASSERT_EQ(a[i], b[i]) << "line " << i + 1 << " changed; run scripts/approve if it should";
+  }
+  EXPECT_EQ(a.size(), b.size());
+}
+
+}  // namespace
+}  // namespace kvgauge
