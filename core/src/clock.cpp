@@ -6,10 +6,35 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 namespace kvgauge {
+namespace {
+
+// What all of /proc/stat's busy columns add up to, over the processors named or over all.
+double MachineSeconds(std::span<const int> processors) {
+  std::ifstream file("/proc/stat");
+  double ticks = 0;
+  for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
+    std::istringstream fields(line.substr(3));
+    if (processors.empty() != (line[3] == ' ')) continue;
+    int number = 0;
+    if (!processors.empty()) {
+      fields >> number;
+      if (std::ranges::find(processors, number) == processors.end()) continue;
+    }
+    // user nice system idle iowait irq softirq steal; guest time is inside user.
+    double t[8] = {};
+    for (double& column : t) fields >> column;
+    ticks += t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
+  }
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
 
 double NowSeconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -31,7 +56,7 @@ std::string UtcNow() {
   return text;
 }
 
-CpuUse ReadCpuUse() {
+CpuUse ReadCpuUse(std::span<const int> processors) {
   CpuUse use;
   rusage self;
   if (getrusage(RUSAGE_SELF, &self) == 0) {
@@ -40,16 +65,7 @@ CpuUse ReadCpuUse() {
     };
     use.process_s = seconds(self.ru_utime) + seconds(self.ru_stime);
   }
-  if (std::FILE* file = std::fopen("/proc/stat", "r")) {
-    // user nice system idle iowait irq softirq steal; guest time is inside user.
-    double t[8] = {};
-    if (std::fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3], &t[4],
-                    &t[5], &t[6], &t[7]) == 8) {
-      const double ticks = t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
-      use.machine_s = ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-    }
-    std::fclose(file);
-  }
+  use.machine_s = MachineSeconds(processors);
   return use;
 }
 

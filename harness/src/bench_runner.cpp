@@ -58,14 +58,15 @@ class RunnerBench {
  private:
   struct Timer {
     double start_s = 0, wall_s = 0;
+    std::vector<int> processors = AllowedProcessors();
     CpuUse before, after;
     void Start() {
-      before = ReadCpuUse();
+      before = ReadCpuUse(processors);
       start_s = NowSeconds();
     }
     void Stop() {
       wall_s = NowSeconds() - start_s;
-      after = ReadCpuUse();
+      after = ReadCpuUse(processors);
     }
   };
 

@@ -1,41 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Argument parsing. The only file that sees CLI11, which is slow to compile.
+// Argument parsing. Beside cli_results.cpp the only file that sees CLI11, which is slow to compile.
 #include "harness/cli.h"
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <type_traits>
 
 #include "core/log.h"
 #include "core/strings.h"
+#include "src/cli_results.h"
 #include "src/commands.h"
 #include "src/data_command.h"
 #include "src/run_command.h"
 #include "src/score.h"
+#include "src/submit_command.h"
 #include "src/tasks.h"
 
 namespace kvgauge {
 namespace {
 
-// Runs after parsing, when its command was named, and gives the exit code.
-class Action {
- public:
-  // A function that gives a Status, or the exit code.
-  template <class Function>
-  Action(Function function)
-      : run_([function = std::move(function)]() -> Result<int> {
-          if constexpr (std::is_same_v<decltype(function()), Status>) {
-            KVG_TRY(function());
-            return kExitOk;
-          } else {
-            return function();
-          }
-        }) {}
-  Result<int> operator()() const { return run_(); }
-
- private:
-  std::function<Result<int>()> run_;
-};
+// Runs after parsing, when its command was named.
+using Action = std::function<Status()>;
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command
@@ -325,6 +309,41 @@ void AddBenchLockstep(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>
   actions.emplace_back(command, [options] { return RunBenchLockstep(*options); });
 }
 
+void AddBenchLatency(CLI::App& bench, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<BenchLatencyOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time and memory of methods, each alone and beside the full cache");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids, beside the full cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command->add_option("--contexts", options->contexts, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--decode-steps", options->decode_steps, "tokens after the first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of every row at every length")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "redo, then leave out what ran beside other programs with more than this share "
+                   "of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--pin", options->pin_threads, "bind every thread to a processor of its own");
+  command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunBenchLatency(*options); });
+}
+
 void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
   CLI::App* bench = app.add_subcommand("bench", "Measurements of speed");
   bench->require_subcommand(1);
@@ -361,6 +380,32 @@ void AddBench(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions)
   AddJsonFlag(*command, options->json);
   actions.emplace_back(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, actions);
+  AddBenchLatency(*bench, actions);
+}
+
+void AddSubmit(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  actions.emplace_back(command, [options] { return RunSubmit(*options); });
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {
@@ -387,7 +432,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
 }
 
 void AddRun(CLI::App& app, const std::string& typed,
-            std::vector<std::pair<CLI::App*, Action>>& actions) {
+            std::vector<std::pair<CLI::App*, Action>>& actions, int& exit_code) {
   auto planned = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand(
       "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
@@ -402,7 +447,10 @@ void AddRun(CLI::App& app, const std::string& typed,
   AddRunFlags(*command, *options);
   command->add_flag("--dry-run", options->dry_run, "show the plan instead");
   command->add_flag("--quiet", options->quiet, "no progress");
-  actions.emplace_back(command, [options] { return RunRunCommand(*options); });
+  actions.emplace_back(command, [options, &exit_code]() -> Status {
+    KVG_ASSIGN(exit_code, RunRunCommand(*options));
+    return {};
+  });
 }
 
 int ExitCodeOf(const Error& error) {
@@ -418,9 +466,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
   std::vector<std::pair<CLI::App*, Action>> actions;
+  int exit_code = kExitOk;  // of what went well
   std::vector<std::string> typed = {"kvgauge"};
   typed.insert(typed.end(), argv + 1, argv + argc);
-  AddRun(app, Join(typed, " "), actions);
+  AddRun(app, Join(typed, " "), actions, exit_code);
   AddInspect(app, actions);
   AddGenerate(app, actions);
   AddProbe(app, actions);
@@ -431,6 +480,8 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddData(app, actions);
   AddDoctor(app, actions);
   AddBench(app, actions);
+  AddSubmit(app, actions);
+  AddResultCommands(app, actions, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -439,10 +490,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   }
   for (const auto& [command, action] : actions) {
     if (!command->parsed()) continue;
-    const Result<int> code = action();
-    if (code.ok()) return *code;
-    Log(LogLevel::kError, code.error().message);
-    return ExitCodeOf(code.error());
+    const Status status = action();
+    if (status.ok()) return exit_code;
+    Log(LogLevel::kError, status.error().message);
+    return ExitCodeOf(status.error());
   }
   return kExitBadInput;
 }

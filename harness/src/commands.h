@@ -121,6 +121,20 @@ struct BenchLockstepOptions {
   bool json = false;
 };
 
+struct BenchLatencyOptions {
+  ModelFlags model;
+  std::vector<std::string> methods = {"snapkv", "streaming_llm", "kivi_4bit"};
+  std::vector<std::string> budgets = {"20%"};  // each method that takes one at each of them
+  std::vector<std::string> overrides;
+  std::vector<int64_t> contexts = {1024, 4096};
+  int64_t decode_steps = 32;
+  int64_t repetitions = 5;
+  double max_others = 0.1;
+  bool pin_threads = false;
+  uint64_t seed = 1;
+  bool json = false;
+};
+
 Status RunInspect(const InspectOptions& options);
 Status RunGenerate(const GenerateFlags& flags);
 Status RunTokenize(const TokenizeOptions& options);
@@ -129,6 +143,7 @@ Status RunLogits(const LogitsOptions& options);
 Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
 Status RunProbe(const ProbeOptions& options);
+Status RunBenchLatency(const BenchLatencyOptions& options);
 Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);
 

@@ -3,16 +3,17 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 namespace kvgauge {
 namespace {
 
-volatile std::sig_atomic_t came = 0;
+std::atomic<int> came = 0;  // the only thing a handler may touch
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void OnSignal(int number) {
-  if (came != 0) _exit(128 + number);
-  came = number;
+  if (came.exchange(number) != 0) _exit(128 + number);
 }
 
 void Install(void (*handler)(int)) {

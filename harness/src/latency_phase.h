@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,13 +59,19 @@ LatencyPrompt SamplePrompts(std::vector<std::vector<int32_t>> samples);
 
 // One row, alone, now: its own prefill, its compression, the first token, `decode_steps` more, all
 // greedy and past any stop. The caches lie in pools that are made and given up here.
+//
+// Time to the first token runs from before the cache is made until the token is chosen, compression
+// included. The parts of the time add up to all of it; what no stage, no attention of a decode step
+// and no prefill took is `other`. `resident_bytes` is what the pools hold at the end, with the
+// reader's index; `peak_bytes` the most they held, with the captures of the prefill.
 struct LatencyMeasurement {
   LatencyRow row;
   std::vector<int32_t> ids;  // the first token and those of the steps
   CompressionRecord record;
 };
+// `processors`: on which other programs' use counts, as ReadCpuUse takes them.
 Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const std::vector<int32_t>& prompt,
-                                        int64_t decode_steps);
+                                        int64_t decode_steps, std::span<const int> processors);
 
 struct LatencyEvent {
   const LatencyLine* line = nullptr;
@@ -88,20 +95,25 @@ struct LatencyOutcome {
   bool cancelled = false;
 };
 
-// Lines of one model; exactly one of them is its full cache. `sink` takes each finished round, the
-// full cache first. `recorded(line, context)`: repetitions that are there already.
 struct LatencyRound {
-  std::vector<size_t> lines;  // indices
+  std::vector<size_t> lines;  // indices; the full cache first
   std::vector<LatencyRow> rows;
 };
+// What is there already of a line at a length.
+struct LatencyRecorded {
+  int64_t repetitions = 0;
+  int64_t next_round = 0;  // the first number that is free in this run
+};
+// Lines of one model; exactly one of them is its full cache, else an error. `sink` takes each
+// finished round; its error ends the phase.
 Result<LatencyOutcome> MeasureLatency(
     const std::vector<LatencyLine>& lines, const LatencyPrompt& prompt,
     const LatencyOptions& options, const LatencyHooks& hooks,
-    const std::function<Result<int64_t>(size_t line, int64_t context_tokens)>& recorded,
+    const std::function<Result<LatencyRecorded>(size_t line, int64_t context_tokens)>& recorded,
     const std::function<Status(const LatencyRound&)>& sink);
 
-// The same into a store: only repetitions that are not there are run, under `run`. Rows that fail
-// leave an event. Precondition: the cells and the run are of `store`.
+// The same into a store: only repetitions that are not there are run, under `run`, whichever run
+// recorded the others. Precondition: the cells and the run are of `store`.
 Result<LatencyOutcome> RecordLatency(const std::vector<LatencyLine>& lines,
                                      const LatencyPrompt& prompt, const LatencyOptions& options,
                                      const LatencyHooks& hooks, ResultStore& store, int64_t run);

@@ -38,9 +38,7 @@ std::string SystemName() {
   return StrCat(name.sysname, " ", name.release, " ", name.machine);
 }
 
-int64_t MemoryBytes() {
-  return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
-}
+int64_t MemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)}; }
 
 Json MachineFacts(const Ops& ops, int threads) {
   Json facts = {{"system", SystemName()},

@@ -167,11 +167,17 @@ Status MakeParent(const std::string& path) {
 }
 
 Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::string& path) {
-  return {{"name", config.name},        {"database", path},
-          {"run", outcome.run_key},     {"cells", outcome.cells},
-          {"failed", outcome.failed},   {"skipped", outcome.skipped},
-          {"had", outcome.had},         {"prefills", outcome.prefills},
-          {"seconds", outcome.seconds}, {"recording_s", outcome.recording_s},
+  return {{"name", config.name},
+          {"database", path},
+          {"run", outcome.run_key},
+          {"cells", outcome.cells},
+          {"failed", outcome.failed},
+          {"skipped", outcome.skipped},
+          {"had", outcome.had},
+          {"prefills", outcome.prefills},
+          {"latencies", outcome.latencies},
+          {"seconds", outcome.seconds},
+          {"recording_s", outcome.recording_s},
           {"signal", outcome.signal}};
 }
 

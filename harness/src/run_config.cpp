@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/config_object.h"
+#include "src/latency_phase.h"
 #include "src/method_flags.h"
 #include "src/model_flags.h"
 #include "src/tasks.h"
@@ -465,7 +466,8 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
   KVG_TRY(object.Int("threads", 0, 4096, threads));
   if (const Json* latency = object.Find("latency"); latency != nullptr) {
     if (!latency->is_object()) return object.Wrong("latency", "an object with \"contexts\"");
-    config.latency = std::make_shared<const Json>(*latency);
+    KVG_ASSIGN(const LatencyOptions options, ParseLatencyOptions(*latency, object.At("latency")));
+    config.latency = std::make_shared<const Json>(ToJson(options));
   }
 
   if (!overrides.max_memory.empty()) max_memory = overrides.max_memory;

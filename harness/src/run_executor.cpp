@@ -14,7 +14,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "src/machine_facts.h"
-#include "src/model_flags.h"
+#include "src/run_latency.h"
 #include "src/run_record.h"
 #include "src/tokenizer_codec.h"
 
@@ -239,16 +239,7 @@ Status Executor::NeedModel() {
   const std::pair<size_t, size_t> wanted = {group_->model, group_->prefill};
   if (model_.model != nullptr && loaded_ == wanted) return {};
   model_ = {};
-  const PlanModel& planned = ModelOf();
-  const RunRowSpec& first = Row(0);
-  KVG_ASSIGN(ModelOptions options, ParseModelOptions({.model = planned.spec->path,
-                                                      .dtype = planned.spec->dtype,
-                                                      .weights = planned.spec->weights}));
-  const Pipeline pipeline = MakePipeline(first.method);
-  options.prepare = pipeline.prepare.get();
-  options.mla_latent = KeepsModelLatents(first.method, planned.shape);
-  KVG_ASSIGN(model_.ops, MakeOps(plan_.config->backend, MakeThreadSettings(plan_.config->threads)));
-  KVG_ASSIGN(model_.model, Model::Load(planned.spec->path, options, *model_.ops));
+  KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
   loaded_ = wanted;
   return {};
 }
@@ -419,6 +410,18 @@ Result<RunOutcome> Executor::Run() {
   }
   const Status flushed = recorder_.Flush();
   if (status.ok()) status = flushed;
+  // Of several shards the first measures times.
+  if (status.ok() && plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
+      interrupt_.signal() == 0) {
+    model_ = {};
+    const Result<LatencyOutcome> latency =
+        RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
+    if (latency.ok()) {
+      outcome_.latencies = latency->measured;
+    } else {
+      status = latency.error();
+    }
+  }
   outcome_.seconds = NowSeconds() - start_s;
   outcome_.recording_s = recorder_.seconds();
   outcome_.signal = interrupt_.signal();

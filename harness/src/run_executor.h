@@ -23,11 +23,12 @@ struct RunSettings {
 
 struct RunOutcome {
   std::string run_key;
-  int64_t cells = 0;     // recorded by this call, of them
-  int64_t failed = 0;    // with a reason, and
-  int64_t skipped = 0;   // with a reason
-  int64_t had = 0;       // samples that were there for every row
-  int64_t prefills = 0;  // samples that were prefilled, once for each group
+  int64_t cells = 0;      // recorded by this call, of them
+  int64_t failed = 0;     // with a reason, and
+  int64_t skipped = 0;    // with a reason
+  int64_t had = 0;        // samples that were there for every row
+  int64_t latencies = 0;  // measured by this call
+  int64_t prefills = 0;   // samples that were prefilled, once for each group
   double seconds = 0;
   double recording_s = 0;  // of a processor, on scoring and writing
   int signal = 0;          // that interrupted it; 0: it went to the end

@@ -9,7 +9,6 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
-#include "src/model_flags.h"
 #include "src/tokenizer_codec.h"
 
 namespace kvgauge {
@@ -334,6 +333,21 @@ Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const Pla
       .codec = &codec,
       .max_prompt_tokens = plan.models[group.model].MaxPromptTokens(NewTokens(entry))};
   return OpenTask(entry.task, options);
+}
+
+Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill) {
+  const PlanModel& planned = plan.models[model];
+  const Method& method = plan.config->rows[planned.prefills[prefill].rows[0]].method;
+  KVG_ASSIGN(ModelOptions options, ParseModelOptions({.model = planned.spec->path,
+                                                      .dtype = planned.spec->dtype,
+                                                      .weights = planned.spec->weights}));
+  const Pipeline pipeline = MakePipeline(method);
+  options.prepare = pipeline.prepare.get();
+  options.mla_latent = KeepsModelLatents(method, planned.shape);
+  LoadedModel loaded;
+  KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
+  KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));
+  return loaded;
 }
 
 PromptRules RulesOf(const RunPlan& plan, const PlanGroup& group, std::vector<int32_t> stop_ids) {

@@ -14,6 +14,7 @@
 #include "runner/chat_template.h"
 #include "runner/model.h"
 #include "runner/tokenizer.h"
+#include "src/model_flags.h"
 #include "src/run_config.h"
 #include "src/sample_prompt.h"
 
@@ -87,6 +88,8 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config);
 Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
                                                   const SampleChoice& choice,
                                                   const TextCodec& codec);
+// The weights that a prefill of a model runs on.
+Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill);
 PromptRules RulesOf(const RunPlan& plan, const PlanGroup& group, std::vector<int32_t> stop_ids);
 
 // What a group will take, from reading all of its samples.

@@ -154,20 +154,29 @@ KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSampl
   kept.final_full_bytes = FullCacheBytes(shape, cache.tokens());
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
+  // Of each position its part of the context, and whether it belongs to the answer.
+  constexpr uint8_t kAnswer = 0x80;
+  std::vector<uint8_t> places(static_cast<size_t>(context));
   std::vector<int64_t> had(kDepths);
-  for (int64_t i = 0; i < context; ++i) ++had[static_cast<size_t>(i * kDepths / context)];
+  for (int64_t i = 0; i < context; ++i) {
+    const int64_t depth = i * kDepths / context;
+    ++had[static_cast<size_t>(depth)];
+    places[static_cast<size_t>(i)] = static_cast<uint8_t>(depth);
+  }
   int64_t asked = 0;
-  for (const auto& range : sample.answer) asked += range.second - range.first;
+  for (const auto& range : sample.answer) {
+    asked += range.second - range.first;
+    for (int64_t i = range.first; i < range.second; ++i) places[static_cast<size_t>(i)] |= kAnswer;
+  }
   for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
     std::vector<int64_t> held(kDepths);
     int64_t answered = 0;
     for (int64_t head = 0; head < cache.kv_heads(); ++head) {
       for (const int32_t position : cache.Positions(layer, head)) {
         if (position >= context) continue;
-        ++held[static_cast<size_t>(position * kDepths / context)];
-        for (const auto& range : sample.answer) {
-          answered += position >= range.first && position < range.second;
-        }
+        const uint8_t place = places[static_cast<size_t>(position)];
+        ++held[place & ~kAnswer];
+        answered += (place & kAnswer) != 0;
       }
     }
     KeptLayer stats;

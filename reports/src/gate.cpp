@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
-#include "core/json.h"
 #include "core/strings.h"
+#include "reports/leaderboard.h"
 
 namespace kvgauge {
 namespace {
@@ -53,19 +53,6 @@ const Group* FindGroup(const std::vector<Group>& groups, const std::string& name
   return found == groups.end() ? nullptr : &*found;
 }
 
-// The keys at which two protocols part: "template, prompt.version".
-std::string DifferingKeys(const std::string& a, const std::string& b) {
-  const Result<Json> left = ParseJson(a, "signature"), right = ParseJson(b, "signature");
-  if (!left.ok() || !right.ok() || !left->is_object() || !right->is_object()) return "all";
-  std::vector<std::string> keys;
-  for (const Json& step : Json::diff(*left, *right)) {
-    std::string path = step["path"].get<std::string>();
-    std::ranges::replace(path, '/', '.');
-    keys.push_back(path.empty() ? "all" : path.substr(1));
-  }
-  return Join(keys, ", ");
-}
-
 // Why two groups must not be compared; "" when they may.
 std::string Obstacle(const Group& a, const Group& b) {
   for (const Group* group : {&a, &b}) {
@@ -73,7 +60,7 @@ std::string Obstacle(const Group& a, const Group& b) {
     for (const StoredCell& cell : group->cells) {
       if (cell.signature_key != group->cells[0].signature_key) {
         return StrCat(group == &a ? "baseline" : "candidate", " holds it under two signatures: ",
-                      DifferingKeys(group->cells[0].cell.signature, cell.cell.signature));
+                      DifferingSignatureKeys(group->cells[0].cell.signature, cell.cell.signature));
       }
       if (!seeds.insert(cell.cell.seed).second) {
         return StrCat(group == &a ? "baseline" : "candidate", " holds it twice for seed ",
@@ -83,7 +70,7 @@ std::string Obstacle(const Group& a, const Group& b) {
   }
   if (a.cells[0].signature_key != b.cells[0].signature_key) {
     return StrCat("signatures differ: ",
-                  DifferingKeys(a.cells[0].cell.signature, b.cells[0].cell.signature));
+                  DifferingSignatureKeys(a.cells[0].cell.signature, b.cells[0].cell.signature));
   }
   return "";
 }

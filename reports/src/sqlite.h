@@ -61,6 +61,7 @@ class Statement {
   int64_t Int(int column) const;
   double Real(int column) const;
   std::string Text(int column) const;
+  std::string_view View(int column) const;  // until the next step
   std::optional<int64_t> MaybeInt(int column) const;
   std::optional<double> MaybeReal(int column) const;
   sqlite3_stmt* get() const { return handle_.get(); }

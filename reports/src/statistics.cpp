@@ -11,16 +11,15 @@
 #include "core/check.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "src/bca.h"
 #include "src/distributions.h"
+#include "src/sign_flip.h"
 
 namespace kvgauge {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kMaxBootstrapClusters = 2000;
 constexpr int kMaxEnumerated = 20;
-// Streams of the seed: the same seed gives independent draws to the two procedures.
-constexpr uint64_t kBootstrapStream = 1, kSignFlipStream = 2;
 
 // A cluster as all statistics of means see it.
 struct ClusterSum {
@@ -42,16 +41,8 @@ std::vector<ClusterSum> SumClusters(std::span<const double> values,
   return sums;
 }
 
-// Quantile of sorted values at probability p, by linear interpolation (type 7).
-double SortedQuantile(std::span<const double> sorted, double p) {
-  const double position = std::clamp(p, 0.0, 1.0) * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(position);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-// Skewness of the jackknife values over clusters, as BCa wants it.
-double Acceleration(std::span<const ClusterSum> sums, double total, double count) {
+// Jackknife values over clusters, less their mean.
+std::vector<double> Influence(std::span<const ClusterSum> sums, double total, double count) {
   double mean = 0;
   std::vector<double> left_out;
   for (const ClusterSum& c : sums) {
@@ -59,20 +50,14 @@ double Acceleration(std::span<const ClusterSum> sums, double total, double count
     mean += left_out.back();
   }
   mean /= static_cast<double>(sums.size());
-  double squares = 0, cubes = 0;
-  for (const double v : left_out) {
-    squares += (mean - v) * (mean - v);
-    cubes += (mean - v) * (mean - v) * (mean - v);
-  }
-  return squares > 0 ? cubes / (6 * std::pow(squares, 1.5)) : 0;
+  for (double& v : left_out) v = mean - v;
+  return left_out;
 }
 
 Interval BootstrapInterval(std::span<const ClusterSum> sums, double total, double count,
                            const ResamplingOptions& options) {
   Rng rng(options.seed, kBootstrapStream);
-  const double mean = total / count;
   std::vector<double> means(static_cast<size_t>(options.resamples));
-  double below = 0;
   for (double& drawn : means) {
     ClusterSum all;
     for (size_t i = 0; i < sums.size(); ++i) {
@@ -81,24 +66,10 @@ Interval BootstrapInterval(std::span<const ClusterSum> sums, double total, doubl
       all.count += c.count;
     }
     drawn = all.sum / all.count;
-    below += drawn < mean ? 1 : drawn == mean ? 0.5 : 0;
   }
   std::ranges::sort(means);
-  const double share = std::clamp(below / static_cast<double>(means.size()), 1e-6, 1 - 1e-6);
-  const double bias = NormalQuantile(share);
-  const double acceleration = Acceleration(sums, total, count);
-  const auto corrected = [&](double p) {
-    const double z = bias + NormalQuantile(p);
-    return SortedQuantile(means, NormalCdf(bias + z / (1 - acceleration * z)));
-  };
-  const double tail = (1 - options.confidence) / 2;
-  return {corrected(tail), corrected(1 - tail)};
-}
-
-// The largest share of clusters of a kind that `clusters` draws show none of, at tail probability
-// `tail`: the exact form of the rule of three.
-double UnseenShare(int64_t clusters, double tail) {
-  return 1 - std::pow(tail, 1.0 / static_cast<double>(clusters));
+  return BcaInterval(means, total / count, Skewness(Influence(sums, total, count)),
+                     (1 - options.confidence) / 2);
 }
 
 }  // namespace
@@ -159,8 +130,7 @@ double McNemarExact(int64_t won, int64_t lost) {
   return std::min(1.0, 2 * tail);
 }
 
-double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters,
-                    const ResamplingOptions& options) {
+double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters) {
   std::vector<double> sums;
   double observed = 0, size = 0;
   for (const ClusterSum& c : SumClusters(differences, clusters)) {
@@ -186,19 +156,7 @@ double SignFlipTest(std::span<const double> differences, std::span<const int64_t
     }
     return static_cast<double>(hits) / static_cast<double>(half);
   }
-  Rng rng(options.seed, kSignFlipStream);
-  int64_t hits = 0;
-  for (int64_t draw = 0; draw < options.resamples; ++draw) {
-    double sum = 0;
-    uint32_t bits = 0;
-    for (size_t i = 0; i < sums.size(); ++i) {
-      if (i % 32 == 0) bits = rng.NextU32();
-      sum += (bits & 1) != 0 ? sums[i] : -sums[i];
-      bits >>= 1;
-    }
-    hits += as_far(sum) ? 1 : 0;
-  }
-  return static_cast<double>(hits + 1) / static_cast<double>(options.resamples + 1);
+  return 2 * SignFlipTail(sums, std::abs(observed));
 }
 
 std::vector<double> HolmAdjust(std::span<const double> p_values) {
@@ -253,6 +211,22 @@ TwoSampleResult WelchTest(std::span<const double> first, std::span<const double>
   result.p = 2 * StudentCdf(-t, degrees);
   const double half = StudentQuantile((1 + confidence) / 2, degrees) * result.standard_error;
   result.interval = {result.difference - half, result.difference + half};
+  return result;
+}
+
+Estimate MeasuredMean(std::span<const double> values, double confidence) {
+  Estimate result;
+  result.samples = result.clusters = static_cast<int64_t>(values.size());
+  result.interval = {-kInfinity, kInfinity};
+  if (values.empty()) return result;
+  const double size = static_cast<double>(values.size());
+  result.value = std::accumulate(values.begin(), values.end(), 0.0) / size;
+  if (values.size() < 2) return result;
+  double squares = 0;
+  for (const double v : values) squares += (v - result.value) * (v - result.value);
+  result.standard_error = std::sqrt(squares / (size - 1) / size);
+  const double half = StudentQuantile((1 + confidence) / 2, size - 1) * result.standard_error;
+  result.interval = {result.value - half, result.value + half};
   return result;
 }
 

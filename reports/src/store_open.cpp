@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 
 #include "core/files.h"
 #include "core/strings.h"
@@ -42,6 +43,19 @@ bool ReadAsImmutable(const std::string& path) {
   std::error_code ignored;
   const auto log_bytes = std::filesystem::file_size(path + "-wal", ignored);
   return access(parent.c_str(), W_OK) != 0 && (ignored || log_bytes == 0);
+}
+
+// SQLite takes a file of a few bytes for an empty database and writes over it.
+Status CheckFileHeader(const std::string& path) {
+  static constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  std::string head(kMagic.size(), ' ');
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(file.gcount()));
+  if (head.empty() || head == kMagic) return {};
+  return BadInput(StrCat(path, ": is not a result store: begins with ", Quoted(head),
+                         ", expected an SQLite file; nothing was changed"));
 }
 
 Status Configure(Database& db) {
@@ -110,6 +124,7 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
     return IoError(StrCat(path, ": no such file, expected a result store that `kvgauge run` made"));
   }
   const std::string real = RealPath(path);
+  KVG_TRY(CheckFileHeader(path));
   std::unique_ptr<WriterLock> lock;
   int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
   std::string_view query;

@@ -53,7 +53,7 @@ Evidence ComparePaired(std::span<const double> baseline, std::span<const double>
     evidence.p = McNemarExact(won, lost);
     evidence.test = "exact McNemar";
   } else {
-    evidence.p = SignFlipTest(differences, clusters, options);
+    evidence.p = SignFlipTest(differences, clusters);
     evidence.test = "sign flips of clusters";
   }
   return evidence;

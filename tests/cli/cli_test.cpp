@@ -76,8 +76,8 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 TEST_F(CliTest, HelpTexts) {
   for (const char* command :
        {"", "inspect", "generate", "tokenize", "detokenize", "logits", "methods", "tasks", "sample",
-        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "plan", "run",
-        "data", "data generate"}) {
+        "score", "doctor", "probe", "bench", "bench runner", "bench lockstep", "bench latency",
+        "submit", "data", "data generate", "plan", "run"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -399,6 +399,93 @@ TEST_F(CliTest, ProbeWritesWhatIsHeld) {
   const Json after = *ParseJson(longer.substr(8, length), "header");
   EXPECT_EQ(after["kept.0.0"]["shape"], Json({43}));
   EXPECT_EQ(ParseJson(after["__metadata__"]["decoded"].get<std::string>(), "ids")->size(), 3u);
+}
+
+TEST_F(CliTest, BenchLatencyComparesWithTheFullCache) {
+  const std::string command =
+      StrCat("bench latency ", KVG_SOURCE_DIR,
+             "/models/ref-gqa/config.json --weights random:1 --methods snapkv,kivi_4bit "
+             "--budgets 20%,40% --contexts 256 --decode-steps 4 --repetitions 2 --max-others 1 ");
+  const Outcome table = Run(command);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("x full"));
+  EXPECT_THAT(table.out, HasSubstr("quantise"));
+  EXPECT_THAT(table.err, HasSubstr("(8 of 8)"));
+
+  const Outcome outcome = Run(command + "--pin --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_TRUE(json["settings"]["pin_threads"].get<bool>());
+  EXPECT_GT(json["machine"]["processors"], 0);
+  ASSERT_EQ(json["cells"].size(), 4u);
+  for (const Json& cell : json["cells"]) {
+    EXPECT_EQ(cell["repetitions"].size(), 2u);
+    EXPECT_GT(cell["ttft_s"], 0);
+    if (cell["full_cache"].get<bool>()) continue;
+    EXPECT_LT(cell["resident_times_full"]["value"], 1) << cell["method"];
+    EXPECT_EQ(cell["ttft_times_full"]["pairs"], 2);
+  }
+  const Outcome wrong = Run("bench latency models/ref-gqa --budgets 20% --methods snapvk");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'snapkv'"));
+}
+
+TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
+  const std::string config = Write("my run.json", "{}");
+  const std::string flags =
+      StrCat("submit --slurm '", config, "' --shards 3 --db '", Path("out dir/all.db"), "' ");
+  const std::string shards = Path("out dir/all.db.shards");
+  Outcome outcome = Run(flags + "--dry-run --json -- --limit 5");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(Json::parse(outcome.out)["array_job"].is_null());
+  EXPECT_THAT(*ReadFile(shards + "/shard.sh"), HasSubstr("--limit 5"));
+  EXPECT_TRUE(DirectoryExists(shards + "/log"));
+
+  // An sbatch that numbers jobs and remembers how it was called.
+  const auto run_with_sbatch = [&](const std::string& body, const std::string& arguments) {
+    std::filesystem::create_directories(Path("bin"));
+    const std::string sbatch = Write("bin/sbatch", "#!/bin/sh\n" + body);
+    std::filesystem::permissions(sbatch, std::filesystem::perms::owner_all);
+    const std::string before = std::getenv("PATH");
+    setenv("PATH", StrCat(Path("bin"), ":", before).c_str(), 1);
+    Outcome ran = Run(arguments);
+    setenv("PATH", before.c_str(), 1);
+    return ran;
+  };
+  const std::string counting = StrCat("printf '%s\\n' \"$*\" >>'", Path("calls"),
+                                      "'\necho \"$(wc -l <'", Path("calls"), "');cluster\"\n");
+  outcome = run_with_sbatch(counting, flags);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(*ReadFile(Path("calls")),
+            StrCat("--parsable ", shards, "/shard.sh\n--parsable --dependency=afterok:1 ", shards,
+                   "/merge.sh\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("scancel 1 2"));
+  EXPECT_THAT(outcome.out, HasSubstr("squeue -j 1,2"));
+
+  outcome = run_with_sbatch("exit 3\n", flags);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("exit code 3"));
+  outcome = run_with_sbatch("case \"$*\" in *depend*) exit 1;; esac; echo 8\n", flags);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("scancel 8"));
+
+  Write("out dir/all.db.shards/shard-1-of-3.db", "");
+  outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db '",
+                       Path("out dir/all.db"), "'"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("earlier division"));
+  outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db /proc/x.db"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("/proc/x.db.shards"));
+  outcome = Run(StrCat("submit '", config, "' --shards 4 --dry-run --db x.db"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--slurm"));
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", Path("nowhere").c_str(), 1);
+  outcome = Run(flags);
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("sbatch is not on PATH"));
 }
 
 TEST_F(CliTest, RandomWeightsNeedOnlyAConfig) {

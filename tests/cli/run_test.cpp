@@ -79,7 +79,8 @@ class RunTest : public ::testing::Test {
   // A run of a second or less; `keys` come in addition.
   std::string Config(const std::string& keys = "", const std::string& methods = R"(
       "random", "streaming_llm", "h2o", {"method": "snapkv", "overrides": {"protect.recent": 4}},
-      {"method": "kivi_2bit"}, {"method": "quest", "sweep": {"read.tokens": [48, 64]}})") const {
+      {"method": "kivi_2bit"}, {"method": "quest", "overrides": {"read.dense_layers": 0},
+                                "sweep": {"read.tokens": [48, 64]}})") const {
     return StrCat(R"({"models": [{"path": ")", Path("config.json"),
                   R"(", "name": "tiny", "weights": "random:5"}],
       "tasks": [{"task": "passkey", "samples": 8, "source": {"lengths": "320"},
@@ -373,7 +374,10 @@ TEST_F(RunTest, ASecondCtrlCLeavesAtOnce) {
   text.replace(text.find("\"max_new_tokens\": 6"), 19, "\"max_new_tokens\": 3000");
   Write("mine.json", text);
   const pid_t child = Start({"run", Path("mine.json"), "--db", Path("r.db"), "--limit", "2"});
-  const auto started = [&] { return ReadFile(Path("err"))->find("[1/") != std::string::npos; };
+  const auto started = [&] {
+    const Result<std::string> said = ReadFile(Path("err"));
+    return said.ok() && said->find("[1/") != std::string::npos;
+  };
   while (!started()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   kill(child, SIGINT);
@@ -493,6 +497,30 @@ TEST_F(RunTest, MemoryIsBounded) {
   EXPECT_EQ(summary["failed"], 12 * (8 + 4));
   const auto store = Open("r.db");
   EXPECT_THAT(FirstOf(*store, CellsOf(*store)[0]).reason, HasSubstr("--max-memory"));
+}
+
+TEST_F(RunTest, TimesAreMeasuredOnce) {
+  Write("mine.json",
+        Config(R"("latency": {"contexts": [160], "repetitions": 1, "decode_steps": 2}, )",
+               R"("random", {"method": "quest", "sweep": {"read.tokens": [48, 64]}})"));
+  const Json summary = *ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out");
+  EXPECT_EQ(summary["latencies"], 5);
+  const auto store = Open("r.db");
+  int64_t measured = 0;
+  for (const StoredCell& cell : CellsOf(*store)) {
+    const Result<std::vector<LatencyRow>> rows = store->Latency(cell.id);
+    ASSERT_TRUE(rows.ok());
+    for (const LatencyRow& row : *rows) {
+      EXPECT_EQ(cell.cell.task.name, "passkey");
+      EXPECT_EQ(row.context_tokens, 160);
+      EXPECT_GT(row.ttft_s, 0);
+      ++measured;
+    }
+  }
+  EXPECT_EQ(measured, 5);
+  EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 0);
+  Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
+  EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
 }
 
 TEST_F(RunTest, ShippedFilesAreRead) {

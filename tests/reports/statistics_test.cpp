@@ -70,7 +70,50 @@ TEST(Statistics, SignFlipsOfBinaryScoresAreMcNemar) {
   }
   std::vector<double> many(40, 1.0);
   std::fill(many.begin(), many.begin() + 12, -1.0);
-  EXPECT_NEAR(SignFlipTest(many, Singles(40), {.resamples = 40000}), McNemarExact(28, 12), 0.002);
+  EXPECT_NEAR(SignFlipTest(many, Singles(40)), McNemarExact(28, 12), 1e-4);
+}
+
+// Beyond 20 clusters the tail is approximated: on a lattice against McNemar's exact test, down to
+// probabilities that no number of drawn flips would show.
+TEST(Statistics, SignFlipsOfManyClustersOnALattice) {
+  for (const int size : {21, 40, 100, 1000}) {
+    for (const double z : {0.3, 1.0, 2.0, 3.0, 5.0}) {
+      const int excess = static_cast<int>(z * std::sqrt(size));
+      const int won = std::min(size, (size + excess) / 2), lost = size - won;
+      std::vector<double> d(static_cast<size_t>(won), 0.5);
+      d.resize(static_cast<size_t>(size), -0.5);
+      const double exact = McNemarExact(won, lost);
+      EXPECT_NEAR(SignFlipTest(d, Singles(d.size())) / exact, 1, 0.02) << size << " " << won;
+    }
+  }
+  EXPECT_EQ(SignFlipTest(std::vector<double>(30, 0.25), Singles(30)), std::pow(0.5, 29));
+}
+
+// The same where terms differ, against all 2^22 flips.
+TEST(Statistics, SignFlipsOfManyClustersAnywhere) {
+  Rng rng(3, 1);
+  for (const double shift : {0.1, 0.4, 0.7}) {
+    std::vector<double> d;
+    for (int i = 0; i < 22; ++i) d.push_back(rng.NextDouble() * rng.NextDouble() - 0.25 + shift);
+    double observed = 0;
+    for (const double v : d) observed += v;
+    int64_t hits = 0;
+    for (uint32_t flips = 0; flips < (1u << 22); ++flips) {
+      double sum = 0;
+      for (size_t i = 0; i < d.size(); ++i) sum += (flips >> i & 1) != 0 ? -d[i] : d[i];
+      hits += std::abs(sum) >= std::abs(observed) - 1e-9 ? 1 : 0;
+    }
+    const double exact = std::ldexp(static_cast<double>(hits), -22);
+    EXPECT_NEAR(SignFlipTest(d, Singles(22)) / exact, 1, 0.05) << exact;
+  }
+}
+
+TEST(Statistics, SignFlipsOfVeryManyClustersAreNormal) {
+  std::vector<double> d(4999, 1.0);
+  std::fill(d.begin(), d.begin() + 2400, -1.0);
+  const double saddlepoint = SignFlipTest(d, Singles(d.size()));
+  d.insert(d.end(), {1.0, -1.0});
+  EXPECT_NEAR(SignFlipTest(d, Singles(d.size())) / saddlepoint, 1, 0.01);
 }
 
 TEST(Statistics, HolmByHand) {
@@ -92,6 +135,16 @@ TEST(Statistics, WelchByHand) {
   EXPECT_TRUE(
       std::isinf(WelchTest(std::vector<double>{1}, std::vector<double>{2, 3}).interval.high));
   EXPECT_EQ(WelchTest(std::vector<double>{1, 1}, std::vector<double>{2, 2}).p, 0.0);
+}
+
+TEST(Statistics, MeasuredMeanByHand) {
+  // Variance 4 of three values: standard error 2 / sqrt(3), two degrees of freedom.
+  const Estimate e = MeasuredMean(std::vector<double>{1, 3, 5});
+  EXPECT_EQ(e.value, 3.0);
+  EXPECT_NEAR(e.standard_error, 2 / std::sqrt(3.0), 1e-15);
+  EXPECT_NEAR(e.interval.high - 3, 4.302652729911275 * 2 / std::sqrt(3.0), 1e-9);
+  EXPECT_NEAR(e.interval.low, 6 - e.interval.high, 1e-12);
+  EXPECT_TRUE(std::isinf(MeasuredMean(std::vector<double>{1}).interval.high));
 }
 
 TEST(Statistics, ClusterNumbersFollowTheGroups) {

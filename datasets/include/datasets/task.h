@@ -108,10 +108,10 @@ struct Task {
 // Reads and checks one task file; unknown keys are errors with near-miss suggestions.
 // docs/formats/tasks.md describes the file.
 Result<Task> ReadTask(const std::string& path);
-// The task with other values for some of its source's parameters (a JSON object), checked.
-Result<Task> WithSourceParams(const Task& task, const Json& values);
 // The same from a value; `origin` is the file it stands for.
 Result<Task> ParseTask(Json json, const std::string& origin);
+// The task with other values for some of its source's parameters (a JSON object), checked.
+Result<Task> WithSourceParams(const Task& task, const Json& values);
 // Every *.json below `directory` (configs/tasks), sorted by name. Two tasks of one name are an
 // error.
 Result<std::vector<Task>> ReadTasks(const std::string& directory);

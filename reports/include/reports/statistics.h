@@ -51,10 +51,9 @@ Estimate MeanInterval(std::span<const double> values, std::span<const int64_t> c
 double McNemarExact(int64_t won, int64_t lost);
 
 // Paired permutation test of mean difference 0, two-sided: the signs of whole clusters are flipped.
-// All flips are enumerated up to 20 clusters that differ, beyond that `options.resamples` are
-// drawn.
-double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters,
-                    const ResamplingOptions& options = {});
+// All flips are enumerated up to 20 clusters that differ; beyond that the tail is computed by
+// saddlepoint approximation, which has no least value as drawn flips have.
+double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters);
 
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);
@@ -72,6 +71,10 @@ struct TwoSampleResult {
 };
 TwoSampleResult WelchTest(std::span<const double> first, std::span<const double> second,
                           double confidence = 0.95);
+
+// The mean of independent measurements and its interval by Student's t; infinite for fewer than
+// two.
+Estimate MeasuredMean(std::span<const double> values, double confidence = 0.95);
 
 // One number for a method over its budgets: the mean height of the curve of score over log(bytes)
 // between `low_bytes` and `high_bytes`, by straight lines between the budgets measured. Scores are

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,6 +57,29 @@ struct ScoreRow {
   int64_t tokens_in = 0;
   std::optional<int64_t> logical_bytes, full_bytes;  // after compression
   std::string answers_key;                           // SHA-256 over the predictions of all turns
+};
+
+// What tables need of all samples of a file, compact: a million take 150 MB.
+struct SampleTable {
+  struct Item {
+    std::string sample_id, group, hash;
+  };
+  struct Row {
+    int64_t cell = 0;
+    int64_t position = 0;
+    uint32_t item = 0;    // the same number for the same sample, group and content
+    uint32_t reason = 0;  // 0 where it is ok
+    SampleStatus status = SampleStatus::kOk;
+    EngagementMark engagement = EngagementMark::kNone;
+    // NaN: there is none.
+    double score = 0, kl_divergence = 0, top1_agreement = 0, read_share = 0;
+    int64_t tokens_in = 0, tokens_out = 0;
+    // After compression; -1: not measured.
+    int64_t nominal_bytes = -1, logical_bytes = -1, resident_bytes = -1, full_bytes = -1;
+  };
+  std::vector<Item> items;
+  std::vector<std::string> reasons;
+  std::vector<Row> rows;  // by cell, then position, then sample
 };
 
 struct LeaderboardRow {
@@ -107,9 +131,13 @@ class ResultStore {
   Result<std::vector<EventRow>> Events(int64_t run);
   Result<std::vector<StoredCell>> Cells();             // by model, task, method, budget, seed
   Result<std::vector<ScoreRow>> Scores(int64_t cell);  // by position
+  Result<SampleTable> Samples();                       // of all cells
   // `run` of what is read is an id of this file.
   Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
   Result<std::vector<LatencyRow>> Latency(int64_t cell);  // isolated, by run, length, repetition
+  // Every isolated latency, and of those of samples about `most_shared`, taken evenly; in no order.
+  using LatencyVisitor = std::function<void(int64_t cell, const LatencyRow& row)>;
+  Status VisitLatency(int64_t most_shared, const LatencyVisitor& visit);
   Result<std::vector<LeaderboardRow>> Leaderboard();
 
   // SHA-256 over every result column: equal for equal results, however they came in. Times, runs,

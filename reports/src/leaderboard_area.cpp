@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/leaderboard_area.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+// Of a method and variant: its lines that have bytes and scores, by bytes.
+struct Curve {
+  std::vector<size_t> lines;
+  double low = 0, high = 0;
+};
+
+// A column from a value for each unit of each task, NaN for none.
+MeanColumn ColumnOf(const std::vector<const TaskData*>& tasks,
+                    const std::vector<std::vector<double>>& values) {
+  MeanColumn column;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    const TaskData& task = *tasks[t];
+    std::vector<double> sums(task.cluster_count, 0.0), counts(task.cluster_count, 0.0);
+    for (size_t u = 0; u < values[t].size(); ++u) {
+      if (std::isnan(values[t][u])) continue;
+      sums[task.clusters[u]] += values[t][u];
+      counts[task.clusters[u]] += 1;
+      ++column.samples;
+    }
+    MeanColumn::Stratum stratum;
+    for (size_t c = 0; c < sums.size(); ++c) {
+      if (counts[c] == 0) continue;
+      stratum.sums.push_back(sums[c]);
+      stratum.counts.push_back(counts[c]);
+    }
+    if (!stratum.sums.empty()) column.strata.push_back(std::move(stratum));
+  }
+  for (MeanColumn::Stratum& s : column.strata) {
+    s.weight = 1 / static_cast<double>(column.strata.size());
+  }
+  return column;
+}
+
+// The range of bytes that is worth most: methods that cover it, times its width in log(bytes).
+std::optional<Interval> CommonRange(const std::vector<Curve>& curves) {
+  std::optional<Interval> best;
+  double worth = 0;
+  for (const Curve& a : curves) {
+    for (const Curve& b : curves) {
+      if (!(a.low > 0) || !(a.low < b.high)) continue;
+      const auto covered = static_cast<double>(std::ranges::count_if(
+          curves, [&](const Curve& c) { return c.low <= a.low && c.high >= b.high; }));
+      const double value = covered * std::log(b.high / a.low);
+      if (value <= worth) continue;
+      worth = value;
+      best = {a.low, b.high};
+    }
+  }
+  return best;
+}
+
+// How much each line of a curve counts in the mean height between `range`: straight lines between
+// neighbours in log(bytes).
+std::vector<double> Weights(const std::vector<double>& bytes, const Interval& range) {
+  std::vector<double> weights(bytes.size(), 0.0);
+  const double width = std::log(range.high / range.low);
+  for (size_t i = 0; i + 1 < bytes.size(); ++i) {
+    const double a = std::log(bytes[i]), b = std::log(bytes[i + 1]);
+    const double from = std::max(a, std::log(range.low)), to = std::min(b, std::log(range.high));
+    if (to <= from) continue;
+    const double right = ((from + to) / 2 - a) / (b - a);
+    weights[i] += (to - from) / width * (1 - right);
+    weights[i + 1] += (to - from) / width * right;
+  }
+  return weights;
+}
+
+}  // namespace
+
+MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLine& line,
+                       const DraftLine* other, double sign) {
+  std::vector<std::vector<double>> values(tasks.size());
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    if (!line.parts[t] || (other && !other->parts[t])) continue;
+    values[t] = line.parts[t]->scores;
+    for (size_t u = 0; u < values[t].size(); ++u) {
+      if (other) values[t][u] -= other->parts[t]->scores[u];
+      values[t][u] *= sign;
+    }
+  }
+  return ColumnOf(tasks, values);
+}
+
+void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<DraftLine>& lines,
+              size_t reference, const LeaderboardOptions& options, LeaderboardTable& table) {
+  std::map<std::pair<std::string, std::string>, Curve> by_method;
+  for (size_t i = 0; i < table.lines.size(); ++i) {
+    const LeaderboardLine& line = table.lines[i];
+    if (line.method.full_cache) continue;
+    Curve& curve = by_method[{line.method.name, line.method.variant}];
+    const bool complete = line.tasks == static_cast<int64_t>(tasks.size());
+    if (complete && line.scored > 0 && line.not_engaged == 0 && line.bytes.logical_ratio > 0) {
+      curve.lines.push_back(i);
+    }
+  }
+  const auto ratio = [&](size_t i) { return table.lines[i].bytes.logical_ratio; };
+  std::vector<Curve> curves;
+  for (auto& entry : by_method) {
+    Curve& curve = entry.second;
+    std::ranges::stable_sort(curve.lines, {}, ratio);
+    // Budgets that come to the same bytes are one point: the first stands for them.
+    const auto repeats = std::ranges::unique(curve.lines, {}, ratio);
+    curve.lines.erase(repeats.begin(), repeats.end());
+    if (curve.lines.empty()) continue;
+    curve.low = ratio(curve.lines.front());
+    curve.high = ratio(curve.lines.back());
+    if (curve.lines.size() > 1) curves.push_back(curve);
+  }
+  table.area_range = CommonRange(curves);
+
+  std::vector<MeanColumn> columns;
+  std::vector<std::pair<size_t, bool>> owners;  // (method, against the full cache)
+  for (const auto& [name, curve] : by_method) {
+    MethodSummary summary;
+    summary.method = name.first;
+    summary.variant = name.second;
+    summary.budgets = static_cast<int64_t>(curve.lines.size());
+    summary.low_ratio = curve.low;
+    summary.high_ratio = curve.high;
+    if (curve.lines.size() < 2) {
+      summary.missing = StrCat("has ", curve.lines.size(), " budgets with scores, needs two");
+    } else if (curve.low > table.area_range->low || curve.high < table.area_range->high) {
+      summary.missing = "its budgets do not cover the range";
+    } else {
+      std::vector<double> bytes;
+      for (const size_t i : curve.lines) bytes.push_back(ratio(i));
+      const std::vector<double> weights = Weights(bytes, *table.area_range);
+      // Units that every line of the curve in the range has.
+      std::vector<std::vector<double>> heights(tasks.size()), deltas(tasks.size());
+      for (size_t t = 0; t < tasks.size(); ++t) {
+        heights[t].assign(tasks[t]->clusters.size(), 0.0);
+        for (size_t k = 0; k < weights.size(); ++k) {
+          if (weights[k] == 0) continue;
+          const std::vector<double>& scores = lines[curve.lines[k]].parts[t]->scores;
+          for (size_t u = 0; u < scores.size(); ++u) heights[t][u] += weights[k] * scores[u];
+        }
+        const TaskLine* full = reference == kNoLine ? nullptr : lines[reference].parts[t];
+        if (!full) continue;
+        deltas[t] = heights[t];
+        for (size_t u = 0; u < deltas[t].size(); ++u) {
+          deltas[t][u] = (deltas[t][u] - full->scores[u]) * (table.lower_is_better ? -1 : 1);
+        }
+      }
+      for (const bool against : {false, true}) {
+        MeanColumn column = ColumnOf(tasks, against ? deltas : heights);
+        if (column.samples == 0) continue;
+        owners.emplace_back(table.methods.size(), against);
+        columns.push_back(std::move(column));
+      }
+      if (owners.empty() || owners.back().first != table.methods.size()) {
+        summary.missing = "its budgets share no samples";
+      }
+    }
+    table.methods.push_back(std::move(summary));
+  }
+  const std::vector<ColumnResult> results = ResampleMeans(
+      columns,
+      {.confidence = 1 - options.alpha, .resamples = options.resamples, .seed = options.seed});
+  for (size_t i = 0; i < results.size(); ++i) {
+    MethodSummary& summary = table.methods[owners[i].first];
+    (owners[i].second ? summary.versus_full : summary.area) = results[i].estimate;
+  }
+  const double sign = table.lower_is_better ? 1 : -1;
+  std::ranges::stable_sort(table.methods, {}, [&](const MethodSummary& m) {
+    return std::tuple(!m.area, m.area ? sign * m.area->value : 0.0, m.method, m.variant);
+  });
+}
+
+}  // namespace kvgauge

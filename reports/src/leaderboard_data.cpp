@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/leaderboard_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <unordered_map>
+
+#include "core/json.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+// Times of samples say roughly where time goes; no more are read of a file.
+constexpr int64_t kMostSharedTimes = 100000;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// A cell over all stores that hold it; rows refer to items and reasons of the union.
+struct UnionCell {
+  StoredCell stored;
+  std::vector<SampleTable::Row> rows;
+  std::vector<size_t> origins;  // beside rows: which store
+  std::vector<LatencyRow> latency;
+  bool shared = false;  // several stores hold samples of it
+};
+
+struct Union {
+  std::vector<SampleTable::Item> items;
+  std::vector<std::string> reasons;
+  std::vector<UnionCell> cells;  // in the order of Cells() of the first store, then the next
+};
+
+// A sample that several stores hold counts once; a success goes before what is none.
+Status DropRepeats(const Union& all, UnionCell& cell, std::span<ResultStore* const> stores) {
+  std::map<std::string, size_t> place;
+  std::vector<SampleTable::Row> rows;
+  std::vector<size_t> origins;
+  for (size_t i = 0; i < cell.rows.size(); ++i) {
+    const SampleTable::Row& row = cell.rows[i];
+    const std::string& id = all.items[row.item].sample_id;
+    const auto [at, added] = place.try_emplace(id, rows.size());
+    if (added) {
+      rows.push_back(row);
+      origins.push_back(cell.origins[i]);
+      continue;
+    }
+    SampleTable::Row& held = rows[at->second];
+    if (row.status != SampleStatus::kOk) continue;
+    if (held.status == SampleStatus::kOk) {
+      const bool equal =
+          held.item == row.item &&
+          (held.score == row.score || (std::isnan(held.score) && std::isnan(row.score)));
+      if (equal) continue;
+      return BadInput(StrCat(stores[cell.origins[i]]->path(), ": sample ", Quoted(id), " of ",
+                             cell.stored.cell.method.name, " at ", cell.stored.cell.budget,
+                             " differs from the one in ", stores[origins[at->second]]->path(),
+                             ", expected equal results of one cell"));
+    }
+    held = row;
+    origins[at->second] = cell.origins[i];
+  }
+  cell.rows = std::move(rows);
+  return {};
+}
+
+Result<Union> ReadUnion(std::span<ResultStore* const> stores, bool latency) {
+  Union all;
+  all.reasons.emplace_back();
+  std::map<std::string, size_t> cell_of_key;
+  std::unordered_map<std::string, uint32_t> items;
+  for (size_t s = 0; s < stores.size(); ++s) {
+    KVG_ASSIGN(const std::vector<StoredCell> cells, stores[s]->Cells());
+    std::unordered_map<int64_t, size_t> place;
+    for (const StoredCell& stored : cells) {
+      const auto [at, added] = cell_of_key.try_emplace(stored.cell.Key(), all.cells.size());
+      if (added) all.cells.push_back({stored, {}, {}, {}, false});
+      place[stored.id] = at->second;
+    }
+    KVG_ASSIGN(SampleTable table, stores[s]->Samples());
+    // The first store's numbers are the union's.
+    std::vector<uint32_t> renumbered(table.items.size());
+    for (size_t i = 0; i < table.items.size(); ++i) {
+      renumbered[i] = static_cast<uint32_t>(i);
+      if (stores.size() == 1) continue;
+      const SampleTable::Item& item = table.items[i];
+      const std::string spelling = Join({item.sample_id, item.group, item.hash}, {"\0", 1});
+      const auto at = items.try_emplace(spelling, static_cast<uint32_t>(all.items.size()));
+      if (at.second) all.items.push_back(item);
+      renumbered[i] = at.first->second;
+    }
+    if (stores.size() == 1) all.items = std::move(table.items);
+    const auto first_reason = static_cast<uint32_t>(all.reasons.size() - 1);
+    all.reasons.insert(all.reasons.end(), table.reasons.begin() + 1, table.reasons.end());
+    for (SampleTable::Row& row : table.rows) {
+      const auto at = place.find(row.cell);
+      if (at == place.end()) continue;  // a run added it since the cells were read
+      UnionCell& cell = all.cells[at->second];
+      row.item = renumbered[row.item];
+      if (row.reason > 0) row.reason += first_reason;
+      cell.shared = cell.shared || (!cell.origins.empty() && cell.origins[0] != s);
+      cell.rows.push_back(row);
+      cell.origins.push_back(s);
+    }
+    if (!latency) continue;
+    KVG_TRY(stores[s]->VisitLatency(kMostSharedTimes, [&](int64_t cell, const LatencyRow& row) {
+      const auto at = place.find(cell);
+      if (at != place.end()) all.cells[at->second].latency.push_back(row);
+    }));
+  }
+  for (UnionCell& cell : all.cells) {
+    if (!cell.shared) continue;
+    KVG_TRY(DropRepeats(all, cell, stores));
+    std::ranges::stable_sort(cell.rows, {}, &SampleTable::Row::position);
+  }
+  return all;
+}
+
+// What a task's file says of how its scores are shown. Files of other programs' tasks may say
+// nothing.
+void ReadTaskSpec(const TaskRow& row, TaskData& task) {
+  task.task = row.name;
+  const size_t slash = row.name.find('/');
+  task.group = slash == std::string::npos ? row.name : row.name.substr(0, slash);
+  const Result<Json> spec = ParseJson(row.spec, "task");
+  if (!spec.ok() || !spec->is_object()) return;
+  const auto text = [&](const char* key, std::string& out) {
+    const auto at = spec->find(key);
+    if (at != spec->end() && at->is_string()) out = at->get<std::string>();
+  };
+  text("group", task.group);
+  text("metric", task.metric);
+  task.lower_is_better = task.metric == "perplexity";
+  const auto report = spec->find("report");
+  if (report == spec->end() || !report->is_object()) return;
+  const auto scale = report->find("scale"), digits = report->find("digits");
+  if (scale != report->end() && scale->is_number()) task.scale = scale->get<double>();
+  if (digits != report->end() && digits->is_number_integer()) task.digits = digits->get<int>();
+}
+
+// Numbers the (seed, sample) of a task's lines, and their clusters. Samples of one context are one
+// cluster under all seeds when the seeds share samples, else one for each seed.
+class Units {
+ public:
+  Units(const Union& all, const std::vector<const UnionCell*>& cells) : all_(all) {
+    std::unordered_map<uint32_t, int64_t> seed_of_item;
+    std::unordered_map<std::string, bool> repeated;  // group -> several seeds hold a sample of it
+    bool seeds_differ = false;
+    for (const UnionCell* cell : cells) {
+      seeds_differ = seeds_differ || cell->stored.cell.seed != cells[0]->stored.cell.seed;
+    }
+    if (seeds_differ) {
+      for (const UnionCell* cell : cells) {
+        const int64_t seed = cell->stored.cell.seed;
+        for (const SampleTable::Row& row : cell->rows) {
+          const auto at = seed_of_item.try_emplace(row.item, seed);
+          if (at.first->second != seed) repeated[all.items[row.item].group] = true;
+        }
+      }
+    }
+    std::map<std::pair<std::string, int64_t>, uint32_t> cluster_numbers;
+    for (const UnionCell* cell : cells) {
+      const int64_t seed = cell->stored.cell.seed;
+      std::vector<int32_t>& numbers = of_seed_[seed];
+      numbers.resize(all.items.size(), -1);
+      for (const SampleTable::Row& row : cell->rows) {
+        if (numbers[row.item] >= 0) continue;
+        numbers[row.item] = static_cast<int32_t>(items_.size());
+        items_.push_back(row.item);
+        const std::string& group = all.items[row.item].group;
+        const int64_t key = repeated.contains(group) ? 0 : seed;
+        const auto next = static_cast<uint32_t>(cluster_numbers.size());
+        clusters_.push_back(cluster_numbers.try_emplace({group, key}, next).first->second);
+      }
+    }
+    cluster_count_ = static_cast<uint32_t>(cluster_numbers.size());
+  }
+
+  size_t count() const { return items_.size(); }
+  const std::vector<uint32_t>& clusters() const { return clusters_; }
+  uint32_t cluster_count() const { return cluster_count_; }
+  // -1: no cell holds it.
+  int32_t Of(int64_t seed, uint32_t item) const { return of_seed_.at(seed)[item]; }
+  std::vector<int64_t> seeds() const {
+    std::vector<int64_t> seeds;
+    for (const auto& entry : of_seed_) seeds.push_back(entry.first);
+    return seeds;
+  }
+
+ private:
+  const Union& all_;
+  std::map<int64_t, std::vector<int32_t>> of_seed_;
+  std::vector<uint32_t> items_, clusters_;
+  uint32_t cluster_count_ = 0;
+};
+
+// Sums first, then means.
+void AddBytes(const SampleTable::Row& row, ByteSummary& bytes, double& tokens) {
+  if (row.logical_bytes < 0 || row.full_bytes <= 0) return;
+  ++bytes.samples;
+  bytes.nominal += static_cast<double>(row.nominal_bytes);
+  bytes.logical += static_cast<double>(row.logical_bytes);
+  bytes.resident += static_cast<double>(row.resident_bytes);
+  bytes.full += static_cast<double>(row.full_bytes);
+  tokens += static_cast<double>(row.tokens_in);
+}
+
+void Finish(ByteSummary& b, double tokens) {
+  if (b.samples == 0) return;
+  b.nominal_ratio = b.nominal / b.full;
+  b.logical_ratio = b.logical / b.full;
+  b.resident_ratio = b.resident / b.full;
+  if (tokens > 0) {
+    b.nominal_per_token = b.nominal / tokens;
+    b.logical_per_token = b.logical / tokens;
+    b.resident_per_token = b.resident / tokens;
+  }
+  for (double* sum : {&b.nominal, &b.logical, &b.resident, &b.full}) {
+    *sum /= static_cast<double>(b.samples);
+  }
+}
+
+void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, const Units& units,
+              TaskLine& line) {
+  line.scores.assign(units.count(), kNone);
+  double tokens = 0;
+  for (const UnionCell* cell : cells) {
+    line.cells.push_back(cell->stored);
+    line.latency.insert(line.latency.end(), cell->latency.begin(), cell->latency.end());
+    for (const SampleTable::Row& row : cell->rows) {
+      ++line.samples;
+      line.not_engaged += row.engagement == EngagementMark::kNotEngaged ? 1 : 0;
+      if (row.status != SampleStatus::kOk) {
+        ++(row.status == SampleStatus::kFailed ? line.failed : line.skipped);
+        ++line.troubles[all.reasons[row.reason]];
+        continue;
+      }
+      ++line.ok;
+      if (!std::isnan(row.score)) {
+        ++line.scored;
+        line.scores[static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item))] = row.score;
+      }
+      AddBytes(row, line.bytes, tokens);
+      if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);
+      if (!std::isnan(row.read_share)) line.read_share.Add(row.read_share);
+      if (!std::isnan(row.top1_agreement)) line.top1_agreement.Add(row.top1_agreement);
+    }
+  }
+  Finish(line.bytes, tokens);
+}
+
+// The full cache's answers depend on the sample alone where the seed changes none of its content:
+// seeds at which it was not run take the score of the same content under another.
+void SpreadFullCache(const std::vector<const UnionCell*>& cells, const Units& units,
+                     TaskLine& line) {
+  for (const int64_t seed : units.seeds()) {
+    const bool run = std::ranges::any_of(
+        cells, [&](const UnionCell* cell) { return cell->stored.cell.seed == seed; });
+    if (run) continue;
+    for (const UnionCell* cell : cells) {
+      for (const SampleTable::Row& row : cell->rows) {
+        const int32_t unit = units.Of(seed, row.item);
+        if (unit >= 0 && row.status == SampleStatus::kOk) {
+          line.scores[static_cast<size_t>(unit)] = row.score;
+        }
+      }
+    }
+  }
+}
+
+// Lines of a table: cells that differ in nothing but the seed. A second cell for one seed differs
+// in something else that can move a number, and is a line of its own.
+std::vector<std::vector<const UnionCell*>> LinesOf(const std::vector<const UnionCell*>& cells,
+                                                   std::vector<std::string>& notes) {
+  using Key = std::tuple<std::string, std::string, std::string, int64_t, std::string, int>;
+  std::map<Key, size_t> place;
+  std::vector<std::vector<const UnionCell*>> lines;
+  for (const UnionCell* cell : cells) {
+    const CellRow& c = cell->stored.cell;
+    for (int twin = 0;; ++twin) {
+      const Key key = {c.method.name,    c.method.variant, c.budget,
+                       c.method.version, c.method.spec,    twin};
+      const auto [at, added] = place.try_emplace(key, lines.size());
+      if (added) lines.emplace_back();
+      std::vector<const UnionCell*>& line = lines[at->second];
+      const bool taken = std::ranges::any_of(
+          line, [&](const UnionCell* other) { return other->stored.cell.seed == c.seed; });
+      if (taken) continue;
+      if (twin > 0 && line.empty()) {
+        notes.push_back(StrCat(c.method.name, " at ", c.budget,
+                               " was recorded more than once for a seed, with other inputs; each "
+                               "is a row of its own"));
+      }
+      line.push_back(cell);
+      break;
+    }
+  }
+  return lines;
+}
+
+TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells) {
+  TaskData task;
+  const CellRow& first = cells[0]->stored.cell;
+  task.model = first.model.name;
+  task.model_fingerprint = first.model.fingerprint;
+  task.compress_at = first.compress_at;
+  task.signature_key = cells[0]->stored.signature_key;
+  task.signature = first.signature;
+  ReadTaskSpec(first.task, task);
+  const Units units(all, cells);
+  task.clusters = units.clusters();
+  task.cluster_count = units.cluster_count();
+  for (const std::vector<const UnionCell*>& line : LinesOf(cells, task.notes)) {
+    FillLine(all, line, units, task.lines.emplace_back());
+    if (line[0]->stored.cell.method.full_cache) SpreadFullCache(line, units, task.lines.back());
+  }
+  return task;
+}
+
+// Tasks that were run under several signatures say so.
+void NoteSignatures(std::vector<TaskData>& tasks) {
+  for (TaskData& task : tasks) {
+    for (const TaskData& other : tasks) {
+      if (&task == &other || task.model != other.model || task.task != other.task ||
+          task.compress_at != other.compress_at) {
+        continue;
+      }
+      task.notes.push_back(StrCat("also run under signature ", other.signature_key.substr(0, 8),
+                                  ", not compared with this one (", task.signature_key.substr(0, 8),
+                                  "): they differ in ",
+                                  DifferingSignatureKeys(task.signature, other.signature)));
+    }
+  }
+}
+
+}  // namespace
+
+Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency) {
+  KVG_ASSIGN(const Union all, ReadUnion(stores, latency));
+  std::map<std::tuple<std::string, std::string, std::string, std::string>,
+           std::vector<const UnionCell*>>
+      tables;
+  LeaderboardData data;
+  for (const UnionCell& cell : all.cells) {
+    if (cell.rows.empty() && cell.latency.empty()) continue;  // planned, and nothing came of it yet
+    const CellRow& c = cell.stored.cell;
+    tables[{c.model.name, c.task.name, c.compress_at, cell.stored.signature_key}].push_back(&cell);
+    data.samples += static_cast<int64_t>(cell.rows.size());
+  }
+  for (const auto& entry : tables) data.tasks.push_back(MakeTask(all, entry.second));
+  NoteSignatures(data.tasks);
+  return data;
+}
+
+std::string DifferingSignatureKeys(const std::string& a, const std::string& b) {
+  const Result<Json> left = ParseJson(a, "signature"), right = ParseJson(b, "signature");
+  if (!left.ok() || !right.ok() || !left->is_object() || !right->is_object()) return "all";
+  std::vector<std::string> keys;
+  for (const Json& step : Json::diff(*left, *right)) {
+    std::string path = step["path"].get<std::string>();
+    std::ranges::replace(path, '/', '.');
+    keys.push_back(path.empty() ? "all" : path.substr(1));
+  }
+  return Join(keys, ", ");
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the leaderboard computes from: the union of several stores, arranged as matrices of lines by
+// units. A unit is a sample under a seed; all lines of a task number them alike, so pairing is a
+// walk along two vectors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reports/leaderboard.h"
+#include "reports/store.h"
+
+namespace kvgauge {
+
+struct Tally {
+  double sum = 0;
+  int64_t count = 0;
+  void Add(double value) {
+    sum += value;
+    ++count;
+  }
+};
+
+// A method, variant and budget on one task.
+struct TaskLine {
+  std::vector<StoredCell> cells;  // one a seed; their ids mean nothing
+  std::vector<double> scores;     // [units]; NaN: none
+  int64_t samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0, scored = 0;
+  std::map<std::string, int64_t> troubles;  // reason -> how often
+  ByteSummary bytes;
+  Tally kl_divergence, top1_agreement, read_share;
+  std::vector<LatencyRow> latency;
+};
+
+// What may be compared on one task: one model, compress_at and signature.
+struct TaskData {
+  std::string model, model_fingerprint, task, group, compress_at, metric;
+  std::string signature_key, signature;
+  double scale = 1;
+  int digits = -1;
+  bool lower_is_better = false;
+  std::vector<TaskLine> lines;
+  std::vector<uint32_t> clusters;  // [units], dense
+  uint32_t cluster_count = 0;
+  std::vector<std::string> notes;
+};
+
+struct LeaderboardData {
+  std::vector<TaskData> tasks;  // by model, task, compress_at, signature
+  int64_t samples = 0;
+};
+
+Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency);
+
+// Of one line, over any of its tasks. `full`: rows of the full cache that times are related to.
+std::vector<LatencySummary> SummariseLatency(std::span<const LatencyRow* const> rows,
+                                             std::span<const LatencyRow* const> full);
+
+}  // namespace kvgauge
