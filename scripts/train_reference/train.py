@@ -14,7 +14,6 @@ from model import VARIANTS, build, structured_start
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 EARLIEST = (0.0, 0.0, 0.02, 0.1, 0.2, 0.4)  # share of the steps after which a length may come
-STAY = 0.55  # share of the steps that stay on shorter texts
 HELD_OUT_EVERY = 25
 
 
@@ -87,6 +86,8 @@ def main():
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cooldown", type=float, default=0.4, help="share of steps to zero rate")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
+    parser.add_argument("--shorter", type=float, default=0.4,
+                        help="share of the steps that stay on texts shorter than the present length")
     parser.add_argument("--longest", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -128,7 +129,7 @@ def main():
                     "adam": adam.state_dict(), "shape": model.shape.as_dict(),
                     "at": at, "taken": batches.taken, "arguments": {
                         "variant": args.variant, "seed": args.seed, "steps": args.steps,
-                        "tokens": args.tokens, "muon": args.muon, "adam": args.adam}}, temporary)
+                        "tokens": args.tokens, "shorter": args.shorter, "muon": args.muon, "adam": args.adam}}, temporary)
         temporary.replace(checkpoint)
 
     if args.steps == 0:  # the start alone, to be looked at
@@ -139,7 +140,7 @@ def main():
         begin, step = time.time(), at["step"]
         torch.manual_seed(args.seed * 1000003 + step)
         level = at["stage"]
-        if level > 0 and torch.rand(()).item() < STAY:
+        if level > 0 and torch.rand(()).item() < args.shorter:
             level = int(torch.randint(level, ()).item())
         length = LENGTHS[level]
         names, ids, kind = batches.get(length, at["everything"])
