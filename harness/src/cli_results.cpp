@@ -42,11 +42,93 @@ void AddLeaderboard(CLI::App& app, Actions& actions) {
   actions.emplace_back(command, [flags] { return RunLeaderboard(*flags); });
 }
 
+void AddGate(CLI::App& app, Actions& actions, int& exit_code) {
+  auto flags = std::make_shared<GateFlags>();
+  CLI::App* command = app.add_subcommand(
+      "gate",
+      "Did accuracy, bytes or latency get worse? Exit code 0 pass, 1 worse, 2 cannot be compared, "
+      "3 undecided and --strict");
+  command->add_option("--baseline", flags->baseline, "database of the state before")->required();
+  command->add_option("--candidate", flags->candidate, "database of the state after")->required();
+  command->add_option("--margins", flags->margins,
+                      "JSON file of margins; default: configs/gate/default.json");
+  command->add_flag("--strict", flags->strict, "what is undecided fails too");
+  command->add_option("--junit", flags->junit, "write a JUnit XML file");
+  command->add_option("--markdown", flags->markdown, "write a Markdown file");
+  command->add_flag("--all", flags->all, "also show what is the same");
+  command->add_flag("--json", flags->json, "machine-readable output");
+  actions.emplace_back(command, [flags, &exit_code] { return RunGate(*flags, exit_code); });
+}
+
+void AddCompare(CLI::App& app, Actions& actions) {
+  auto flags = std::make_shared<CompareFlags>();
+  CLI::App* command =
+      app.add_subcommand("compare", "Two methods of a database, or two databases, in one sentence");
+  command->add_option("a", flags->a, "method@budget or method[variant]@budget; or a database")
+      ->required();
+  command->add_option("b", flags->b, "what is held against it")->required();
+  command->add_option("--db", flags->stores, "result database of methods, repeatable");
+  command->add_option("--task", flags->task, "only tasks whose name begins so, or of this group");
+  command->add_option("--model", flags->model, "only models whose name begins so");
+  command->add_option("--at", flags->compress_at,
+                      "only what was compressed at prompt, context, turn");
+  command->add_option("--margins", flags->margins,
+                      "of two databases: JSON file of margins; default: configs/gate/default.json");
+  command->add_option("--margin", flags->margin, "differences of the score up to this are SAME")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--alpha", flags->alpha, "level of tests and intervals")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 0.49));
+  command->add_option("--resamples", flags->resamples, "draws of the bootstrap")
+      ->capture_default_str()
+      ->check(CLI::Range(100, 1000000));
+  command->add_option("--seed", flags->seed, "seed of the bootstrap")->capture_default_str();
+  command->add_flag("--json", flags->json, "machine-readable output");
+  actions.emplace_back(command, [flags] { return RunCompare(*flags); });
+}
+
+void AddMerge(CLI::App& app, Actions& actions) {
+  auto flags = std::make_shared<MergeFlags>();
+  CLI::App* command = app.add_subcommand(
+      "merge", "Join databases, e.g. of shards; again changes nothing, a conflict changes nothing");
+  command->add_option("out", flags->out, "database to write; made where there is none")->required();
+  command->add_option("in", flags->inputs, "databases to take over")->required();
+  command->add_flag("--json", flags->json, "machine-readable output");
+  actions.emplace_back(command, [flags] { return RunMerge(*flags); });
+}
+
+void AddShow(CLI::App& app, Actions& actions) {
+  auto flags = std::make_shared<ShowFlags>();
+  CLI::App* command = app.add_subcommand(
+      "show", "A sample: the prompt, both answers, scores, what was kept layer by layer");
+  command->add_option("database", flags->store, "result database")->required();
+  command
+      ->add_option("cell", flags->cell,
+                   "method@budget, method[variant]@budget, or the beginning of a cell's key")
+      ->required();
+  command->add_option("sample", flags->sample, "the sample's id; without it the cell's samples");
+  command->add_option("--task", flags->task, "the cell's task");
+  command->add_option("--model", flags->model, "the cell's model");
+  command->add_option("--at", flags->compress_at, "prompt, context or turn");
+  command->add_option("--seed", flags->seed, "the cell's seed")->check(CLI::NonNegativeNumber);
+  command->add_flag("--prompt", flags->prompt, "the context whole, not its ends");
+  command->add_option("--data", flags->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option("--tokenizer", flags->tokenizer,
+                      "the model's directory; default: where the run had it");
+  command->add_flag("--json", flags->json, "machine-readable output");
+  actions.emplace_back(command, [flags] { return RunShow(*flags); });
+}
+
 }  // namespace
 
 void AddResultCommands(CLI::App& app, Actions& actions, int& exit_code) {
-  static_cast<void>(exit_code);
   AddLeaderboard(app, actions);
+  AddCompare(app, actions);
+  AddShow(app, actions);
+  AddGate(app, actions, exit_code);
+  AddMerge(app, actions);
 }
 
 }  // namespace kvgauge

@@ -233,14 +233,15 @@ std::string Legend(const LeaderboardModel& model) {
     }
   }
   const LeaderboardOptions& o = model.options;
-  std::string out = StrCat(
-      "Intervals at ", Fixed(100 * (1 - o.alpha), 0),
-      "%, clustered by context; p is corrected over ", model.comparisons,
-      " comparisons. SAME: within ", o.margin,
-      " of the full cache's score, shown by two one-sided tests. findable: the least difference "
-      "that this many samples would show 4 times in 5. bytes: all a method must keep, of the full "
-      "cache's; resident: what the allocator holds for it.");
-  if (shared) out += " ~: times in company of other rows, never to compare by.";
+  std::string out =
+      StrCat("Intervals at ", Fixed(100 * (1 - o.alpha), 0),
+             "%, clustered by context; p is corrected over ", model.comparisons,
+             " comparisons with the full cache.\nSAME: within ", o.margin,
+             " of the full cache's score, by two one-sided tests; findable: the least difference "
+             "this many "
+             "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "
+             "resident: what the allocator holds for it.");
+  if (shared) out += "\n~: times in company of other rows, never to compare by.";
   return out + "\n";
 }
 

@@ -21,14 +21,19 @@ std::string Change(const GateLine& line, double value) {
   return Format("%+.2f%%", 100 * std::expm1(-value));
 }
 
-std::string ChangeText(const GateLine& line) {
-  if (line.evidence.samples == 0) return "-";
+std::string IntervalText(const GateLine& line) {
   const Interval& i = line.evidence.interval;
   const bool turned = line.metric != GateMetric::kAccuracy;
   const double low = turned ? i.high : i.low, high = turned ? i.low : i.high;
-  if (std::isinf(low) || std::isinf(high)) return Change(line, line.evidence.value);
-  return StrCat(Change(line, line.evidence.value), " [", Change(line, low), ", ",
-                Change(line, high), "]");
+  if (line.evidence.samples == 0 || std::isinf(low) || std::isinf(high)) return "";
+  return StrCat("[", Change(line, low), ", ", Change(line, high), "]");
+}
+
+std::string ChangeText(const GateLine& line) {
+  if (line.evidence.samples == 0) return "-";
+  const std::string interval = IntervalText(line);
+  const std::string change = Change(line, line.evidence.value);
+  return interval.empty() ? change : StrCat(change, " ", interval);
 }
 
 std::string Value(const GateLine& line, double value) {
@@ -100,6 +105,17 @@ std::string Xml(const std::string& text) {
 }
 
 }  // namespace
+
+GateText Describe(const GateLine& line) {
+  const bool measured = line.evidence.samples > 0;
+  return {.verdict = Word(line),
+          .baseline = Value(line, line.baseline),
+          .candidate = Value(line, line.candidate),
+          .change = measured ? Change(line, line.evidence.value) : "-",
+          .interval = IntervalText(line),
+          .p = measured ? Format("%.2g", line.p_adjusted) : "-",
+          .note = Detail(line)};
+}
 
 std::string GateMarkdown(const GateReport& report) {
   std::string out = StrCat("## Gate: ", Summary(report), "\n\n");

@@ -11,7 +11,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
-#include "src/leaderboard_area.h"
+#include "src/leaderboard_columns.h"
 #include "src/leaderboard_data.h"
 #include "src/resampling.h"
 
@@ -136,17 +136,6 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
   return draft;
 }
 
-bool AllBetweenZeroAndOne(const Draft& draft) {
-  for (const TaskData* task : draft.tasks) {
-    for (const TaskLine& line : task->lines) {
-      for (const double score : line.scores) {
-        if (score < 0 || score > 1) return false;
-      }
-    }
-  }
-  return true;
-}
-
 // Why a line cannot be compared with the full cache; "" when it can.
 std::string Obstacle(const Draft& draft, size_t line) {
   const LeaderboardLine& row = draft.table.lines[line];
@@ -156,51 +145,9 @@ std::string Obstacle(const Draft& draft, size_t line) {
   return "";
 }
 
-// All scores 0 or 1 and every unit a cluster of its own: a table of won and lost says it all.
-std::optional<std::pair<int64_t, int64_t>> WonAndLost(const Draft& draft, const DraftLine& line) {
-  if (draft.tasks.size() != 1) return std::nullopt;
-  const TaskData& task = *draft.tasks[0];
-  if (task.cluster_count != task.clusters.size()) return std::nullopt;
-  const std::vector<double>& a = draft.lines[draft.reference].parts[0]->scores;
-  const std::vector<double>& b = line.parts[0]->scores;
-  int64_t won = 0, lost = 0;
-  for (size_t u = 0; u < a.size(); ++u) {
-    if (std::isnan(a[u]) || std::isnan(b[u])) continue;
-    if ((a[u] != 0 && a[u] != 1) || (b[u] != 0 && b[u] != 1)) return std::nullopt;
-    won += b[u] > a[u] ? 1 : 0;
-    lost += b[u] < a[u] ? 1 : 0;
-  }
-  return std::pair(won, lost);
-}
-
-double PairedP(const Draft& draft, const DraftLine& line, const MeanColumn& differences,
-               std::string& test) {
-  if (const auto counts = WonAndLost(draft, line)) {
-    test = "exact McNemar";
-    return McNemarExact(counts->first, counts->second);
-  }
-  test = "sign flips of clusters";
-  std::vector<double> terms;
-  std::vector<int64_t> numbers;
-  for (const MeanColumn::Stratum& s : differences.strata) {
-    const double count = std::accumulate(s.counts.begin(), s.counts.end(), 0.0);
-    for (const double sum : s.sums) {
-      terms.push_back(s.weight * sum / count);
-      numbers.push_back(static_cast<int64_t>(numbers.size()));
-    }
-  }
-  return SignFlipTest(terms, numbers);
-}
-
-// Scores from 0 to 1 have means from 0 to 1.
-void Clamp(Interval& interval, double low, double high) {
-  if (std::isinf(interval.low) || std::isinf(interval.high)) return;
-  interval = {std::max(interval.low, low), std::min(interval.high, high)};
-}
-
 void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
   LeaderboardTable& table = draft.table;
-  const double reach = AllBetweenZeroAndOne(draft) ? 1.0 : 0.0;
+  const double reach = AllBetweenZeroAndOne(draft.tasks) ? 1.0 : 0.0;
   std::vector<MeanColumn> columns;
   std::vector<size_t> score_of(table.lines.size(), kNoLine), delta_of = score_of;
   for (size_t i = 0; i < table.lines.size(); ++i) {
@@ -228,19 +175,13 @@ void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
     LeaderboardLine& line = table.lines[i];
     if (score_of[i] != kNoLine) {
       line.score = results[score_of[i]].estimate;
-      if (reach > 0) Clamp(line.score.interval, 0, 1);
+      if (reach > 0) ClampInterval(line.score.interval, 0, 1);
     }
     if (delta_of[i] == kNoLine) continue;
     const ColumnResult& result = results[delta_of[i]];
-    Evidence& e = line.versus_full.emplace();
-    e.value = result.estimate.value;
-    e.interval = result.estimate.interval;
-    e.equivalence = result.equivalence;
-    if (reach > 0) Clamp(e.interval, -1, 1);
-    e.detectable = MinimumDetectableEffect(result.estimate, reach, options.alpha);
-    e.samples = result.estimate.samples;
-    e.clusters = result.estimate.clusters;
-    e.p = PairedP(draft, draft.lines[i], columns[delta_of[i]], e.test);
+    Evidence& e = line.versus_full.emplace(EvidenceOf(result, reach, options.alpha));
+    e.p = PairedP(draft.tasks, draft.lines[draft.reference], draft.lines[i], columns[delta_of[i]],
+                  e.test);
   }
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/leaderboard_area.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
 
 #include "core/strings.h"
+#include "src/leaderboard_columns.h"
 
 namespace kvgauge {
 namespace {
@@ -16,33 +15,6 @@ struct Curve {
   std::vector<size_t> lines;
   double low = 0, high = 0;
 };
-
-// A column from a value for each unit of each task, NaN for none.
-MeanColumn ColumnOf(const std::vector<const TaskData*>& tasks,
-                    const std::vector<std::vector<double>>& values) {
-  MeanColumn column;
-  for (size_t t = 0; t < tasks.size(); ++t) {
-    const TaskData& task = *tasks[t];
-    std::vector<double> sums(task.cluster_count, 0.0), counts(task.cluster_count, 0.0);
-    for (size_t u = 0; u < values[t].size(); ++u) {
-      if (std::isnan(values[t][u])) continue;
-      sums[task.clusters[u]] += values[t][u];
-      counts[task.clusters[u]] += 1;
-      ++column.samples;
-    }
-    MeanColumn::Stratum stratum;
-    for (size_t c = 0; c < sums.size(); ++c) {
-      if (counts[c] == 0) continue;
-      stratum.sums.push_back(sums[c]);
-      stratum.counts.push_back(counts[c]);
-    }
-    if (!stratum.sums.empty()) column.strata.push_back(std::move(stratum));
-  }
-  for (MeanColumn::Stratum& s : column.strata) {
-    s.weight = 1 / static_cast<double>(column.strata.size());
-  }
-  return column;
-}
 
 // The range of bytes that is worth most: methods that cover it, times its width in log(bytes).
 std::optional<Interval> CommonRange(const std::vector<Curve>& curves) {
@@ -79,20 +51,6 @@ std::vector<double> Weights(const std::vector<double>& bytes, const Interval& ra
 }
 
 }  // namespace
-
-MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLine& line,
-                       const DraftLine* other, double sign) {
-  std::vector<std::vector<double>> values(tasks.size());
-  for (size_t t = 0; t < tasks.size(); ++t) {
-    if (!line.parts[t] || (other && !other->parts[t])) continue;
-    values[t] = line.parts[t]->scores;
-    for (size_t u = 0; u < values[t].size(); ++u) {
-      if (other) values[t][u] -= other->parts[t]->scores[u];
-      values[t][u] *= sign;
-    }
-  }
-  return ColumnOf(tasks, values);
-}
 
 void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<DraftLine>& lines,
               size_t reference, const LeaderboardOptions& options, LeaderboardTable& table) {

@@ -224,6 +224,7 @@ void Finish(ByteSummary& b, double tokens) {
 void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, const Units& units,
               TaskLine& line) {
   line.scores.assign(units.count(), kNone);
+  line.log_bytes = line.scores;
   double tokens = 0;
   for (const UnionCell* cell : cells) {
     line.cells.push_back(cell->stored);
@@ -237,9 +238,11 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
         continue;
       }
       ++line.ok;
-      if (!std::isnan(row.score)) {
-        ++line.scored;
-        line.scores[static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item))] = row.score;
+      const auto unit = static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item));
+      line.scores[unit] = row.score;
+      line.scored += std::isnan(row.score) ? 0 : 1;
+      if (row.logical_bytes > 0) {
+        line.log_bytes[unit] = std::log(static_cast<double>(row.logical_bytes));
       }
       AddBytes(row, line.bytes, tokens);
       if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);

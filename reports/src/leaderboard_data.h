@@ -28,6 +28,7 @@ struct Tally {
 struct TaskLine {
   std::vector<StoredCell> cells;  // one a seed; their ids mean nothing
   std::vector<double> scores;     // [units]; NaN: none
+  std::vector<double> log_bytes;  // [units], of logical bytes; NaN: none
   int64_t samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0, scored = 0;
   std::map<std::string, int64_t> troubles;  // reason -> how often
   ByteSummary bytes;

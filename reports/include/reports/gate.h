@@ -69,6 +69,12 @@ struct GateReport {
 Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
                                  const GateMargins& margins);
 
+// A line in words: change and interval in points of the score, or percent of bytes and time.
+struct GateText {
+  std::string verdict, baseline, candidate, change, interval, p, note;
+};
+GateText Describe(const GateLine& line);
+
 std::string GateMarkdown(const GateReport& report);
 // A test case for each line: WORSE is a failure, not comparable an error, UNDECIDED a skip.
 std::string GateJUnit(const GateReport& report);

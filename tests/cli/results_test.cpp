@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that read what was run, as processes over small stores.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "reports/store_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+struct Given {
+  double score = 1;
+  int64_t bytes = 1000;
+  EngagementMark engagement = EngagementMark::kEngaged;
+};
+
+class ResultsTest : public ::testing::Test {
+ protected:
+  std::string Path(const std::string& name) const { return scratch_.File(name); }
+
+  Outcome Run(const std::string& arguments) const {
+    const std::string command =
+        StrCat("cd '", scratch_.path(), "' && '", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
+               "' 2>'", Path("err"), "' </dev/null");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, *ReadFile(Path("out")),
+            *ReadFile(Path("err"))};
+  }
+  // Exit code 2 and a message with all of `parts`.
+  void ExpectBad(const std::string& arguments, const std::vector<std::string>& parts) const {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.err;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    for (const std::string& part : parts) EXPECT_THAT(outcome.err, HasSubstr(part)) << arguments;
+  }
+
+  // Adds a cell with `count` samples to the store `name`.
+  void Add(const std::string& name, const std::string& method, const std::string& budget, int count,
+           const std::function<Given(int)>& give, const std::string& task = "needle/single") const {
+    const auto store = MustOpen(Path(name));
+    const int64_t run = Must(store->AddRun(TestRun(name)));
+    CellRow cell;
+    cell.identity = StrCat(R"({"cell":")", method, budget, task, R"("})");
+    cell.signature = StrCat(R"({"task":")", task, R"("})");
+    cell.model = {"f00d", "ref-gqa", "{}"};
+    cell.method.name = method;
+    cell.method.family = method == "full" ? "baseline" : "selection";
+    cell.method.spec = "{}";
+    cell.method.full_cache = method == "full";
+    cell.task = {task, 1, R"({"group":"needle","metric":"partial_match","report":{"scale":100}})"};
+    cell.budget = budget;
+    const int64_t id = Must(store->AddCell(cell));
+    for (int i = 0; i < count; ++i) {
+      const Given g = give(i);
+      SampleRow s;
+      s.cell = id;
+      s.run = run;
+      s.sample_id = StrCat("n", i);
+      s.hash = StrCat("h", i);
+      s.group = StrCat("g", i);
+      s.position = i;
+      s.engagement = g.engagement;
+      s.score = g.score;
+      s.tokens_in = 100;
+      s.answer_depth = 0.25;
+      MemoryRow memory;
+      memory.nominal_bytes = g.bytes;
+      memory.payload_bytes = g.bytes;
+      memory.resident_bytes = g.bytes;
+      memory.full_bytes = 4000;
+      s.memory.push_back(memory);
+      LayerStatRow head;
+      head.entries_before = 100;
+      head.entries_after = 20;
+      s.layers.push_back(head);
+      LayerStatRow layer;
+      layer.head = LayerStatRow::kWholeLayer;
+      layer.kept_by_depth.assign(static_cast<size_t>(LayerStatRow::kDepths), 0.0);
+      layer.kept_by_depth.back() = 1;
+      layer.answer_kept = 0.5;
+      s.layers.push_back(layer);
+      AnswerRow answer;
+      answer.prediction = StrCat("answer ", g.score);
+      answer.references = {"the right one"};
+      answer.score = s.score;
+      answer.question = "What was hidden?";
+      answer.excerpt = "It was hidden here.";
+      s.answers.push_back(std::move(answer));
+      Must(store->Write(s));
+    }
+  }
+  // Full, snapkv and h2o, of 400 samples; h2o loses 20, idle does nothing.
+  void Fill(const std::string& name) const {
+    Add(name, "full", "none", 400, [](int) { return Given{.bytes = 4000}; });
+    Add(name, "snapkv", "20%", 400, [](int) { return Given{.bytes = 800}; });
+    Add(name, "h2o", "20%", 400, [](int i) { return Given{.score = i < 20 ? 0.0 : 1.0}; });
+    Add(name, "idle", "20%", 400,
+        [](int) { return Given{.engagement = EngagementMark::kNotEngaged}; });
+  }
+
+ private:
+  ScratchDirectory scratch_{"/dev/shm"};
+};
+
+TEST_F(ResultsTest, LeaderboardForPeople) {
+  Fill("a.db");
+  Outcome outcome = Run("leaderboard a.db");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              StartsWith("ref-gqa, needle/single | compressed at prompt | partial_match | "
+                         "400 samples\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("method  budget   score"));
+  EXPECT_THAT(outcome.out, HasSubstr("95.00"));
+  EXPECT_THAT(outcome.out, HasSubstr("-5.00"));
+  EXPECT_THAT(outcome.out, HasSubstr("WORSE"));
+  EXPECT_THAT(outcome.out, HasSubstr("SAME"));
+  EXPECT_THAT(outcome.out, HasSubstr("reference"));
+  EXPECT_THAT(outcome.out, HasSubstr("note: 1 row has no rank"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("idle")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
+  outcome = Run("leaderboard a.db --all");
+  EXPECT_THAT(outcome.out, HasSubstr("not engaged on 400 of 400 samples"));
+  outcome = Run("leaderboard a.db --format markdown --columns method,score,verdict");
+  EXPECT_THAT(outcome.out, HasSubstr("| h2o | 95.00 | WORSE |"));
+}
+
+TEST_F(ResultsTest, LeaderboardForPrograms) {
+  Fill("a.db");
+  Outcome outcome =
+      Run("leaderboard a.db --format csv --columns method,score,logical_ratio,verdict"
+          " --sort -logical_ratio --filter method!=idle");
+  EXPECT_EQ(outcome.out,
+            "method,score,logical_ratio,verdict\r\nfull,1.0,1.0,\r\nh2o,0.95,0.25,WORSE\r\n"
+            "snapkv,1.0,0.2,SAME\r\n");
+  outcome = Run("leaderboard a.db --json --by group");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Must(ParseJson(outcome.out, "out"));
+  EXPECT_EQ(json["samples"], 1600);
+  ASSERT_EQ(json["tables"].size(), 1u);
+  EXPECT_EQ(json["tables"][0]["task"], "needle");
+  EXPECT_EQ(json["tables"][0]["rows"].size(), 4u);
+  EXPECT_EQ(json["tables"][0]["rows"][0]["method"], "snapkv");
+  EXPECT_EQ(json["tables"][0]["rows"][0]["verdict"], "SAME");
+  EXPECT_EQ(json["tables"][0]["rows"][3]["not_ranked"], "not engaged on 400 of 400 samples");
+  outcome =
+      Run("leaderboard a.db --format csv --columns method --filter 'logical_ratio<0.3'"
+          " --filter 'method=snap*,h2o'");
+  EXPECT_EQ(outcome.out, "method\r\nsnapkv\r\nh2o\r\n");
+}
+
+TEST_F(ResultsTest, ShardsCountAsOne) {
+  Add("a.db", "full", "none", 10, [](int) { return Given{}; });
+  Add("b.db", "full", "none", 30, [](int) { return Given{}; });
+  const Outcome outcome = Run("leaderboard a.db b.db a.db --format csv --columns samples");
+  EXPECT_EQ(outcome.out, "samples\r\n30\r\n");
+}
+
+TEST_F(ResultsTest, WrongFilesAreNamed) {
+  Fill("mine.db");
+  { MustOpen(Path("empty.db")); }
+  std::ofstream(Path("text.db")) << "not a database, but long enough to be looked into";
+  { std::ofstream(Path("zero.db")); }
+  std::filesystem::copy(Path("empty.db"), Path("newer.db"));
+  // SQLite keeps user_version as four bytes, the largest first, at 60.
+  std::fstream(Path("newer.db"), std::ios::in | std::ios::out | std::ios::binary).seekp(60)
+      << '\0' << '\0' << '\0' << '\x63';
+  for (const char* command : {"leaderboard ", "merge out.sqlite "}) {
+    ExpectBad(StrCat(command, "mnie.db"),
+              {"mnie.db: no such file", "did you mean 'mine.db'?", "there is: empty.db, mine.db"});
+    ExpectBad(StrCat(command, "text.db"), {"text.db: is not a result store"});
+    ExpectBad(StrCat(command, "zero.db"), {"zero.db: is empty"});
+    ExpectBad(StrCat(command, "newer.db"), {"newer.db: has schema version 99"});
+    ExpectBad(StrCat(command, "."), {".: is a directory"});
+  }
+  EXPECT_FALSE(FileExists(Path("out.sqlite")));
+  ExpectBad("leaderboard empty.db", {"empty.db: holds no samples yet"});
+  ExpectBad("show empty.db snapkv", {"empty.db: holds no cells yet"});
+  ExpectBad("gate --baseline mine.db --candidate mnie.db", {"did you mean 'mine.db'?"});
+  ExpectBad("gate --baseline text.db --candidate mine.db", {"text.db: is not a result store"});
+  ExpectBad("compare mine.db mnie.db", {"did you mean 'mine.db'?"});
+  ExpectBad("show mnie.db snapkv", {"did you mean 'mine.db'?"});
+}
+
+TEST_F(ResultsTest, WrongNamesAreAnswered) {
+  Fill("a.db");
+  ExpectBad("leaderboard a.db --sort scor", {"--sort: there is no column 'scor'", "'score'?"});
+  ExpectBad("leaderboard a.db --columns method,verdit", {"--columns", "did you mean 'verdict'?"});
+  ExpectBad("leaderboard a.db --filter methd=x", {"--filter", "did you mean 'method'?"});
+  ExpectBad("leaderboard a.db --filter method", {"--filter: 'method', expected NAME=VALUE"});
+  ExpectBad("leaderboard a.db --filter 'score<x'", {"expected a number after <"});
+  ExpectBad("leaderboard a.db --filter 'method<3'", {"method is a text, expected = or !="});
+  ExpectBad("leaderboard a.db --filter method=snapk",
+            {"no row passes 'method=snapk'; method holds full, h2o, idle, snapkv"});
+  ExpectBad("leaderboard a.db --format markdwon", {"did you mean 'markdown'?"});
+  ExpectBad("leaderboard a.db --by groups", {"did you mean 'group'?"});
+  ExpectBad("compare snapkv@20% h20@20% --db a.db", {"no row 'h20@20%'", "did you mean 'h2o'?"});
+  ExpectBad("compare snapkv h2o", {"name their database with --db FILE"});
+  ExpectBad("show a.db snapkv@30% n1", {"no cell 'snapkv@30%'; there is: full, h2o@20%"});
+  ExpectBad("show a.db snapk n1", {"did you mean 'snapkv'?"});
+  ExpectBad("show a.db snapkv@20% n999",
+            {"holds no sample 'n999'", "there is: n0, n1", "and 388 more"});
+  ExpectBad("show a.db snapkv --task needle/singel", {"did you mean 'needle/single'?"});
+}
+
+TEST_F(ResultsTest, CompareEndsInASentence) {
+  Fill("a.db");
+  Outcome outcome = Run("compare snapkv@20% h2o@20% --db a.db");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(HasSubstr("On ref-gqa, needle/single: h2o@20% is WORSE than snapkv@20% by 5.00"),
+            HasSubstr("p < 0.001, 400 paired samples"), HasSubstr("25.0% larger.\n")));
+  outcome = Run("compare full snapkv --db a.db");
+  EXPECT_THAT(outcome.out, HasSubstr("snapkv@20% does the SAME as full within 1.00"));
+  const Json json = Must(ParseJson(Run("compare full h2o --db a.db --json").out, "out"));
+  EXPECT_EQ(json["tasks"][0]["verdict"], "WORSE");
+  EXPECT_EQ(json["tasks"][0]["score"]["change"], -0.05);
+}
+
+TEST_F(ResultsTest, GateExitsAsItsVerdict) {
+  Fill("a.db");
+  Fill("same.db");
+  Add("worse.db", "full", "none", 400, [](int i) { return Given{.score = i < 12 ? 0.0 : 1.0}; });
+  Add("few.db", "full", "none", 20, [](int) { return Given{}; });
+  Add("few2.db", "full", "none", 20, [](int i) { return Given{.score = i < 1 ? 0.0 : 1.0}; });
+  std::ofstream(Path("margins.json")) << R"({"complete": false})";
+  const std::string margins = StrCat("--margins ", KVG_SOURCE_DIR, "/configs/gate/default.json ");
+  Outcome outcome = Run("gate --baseline a.db --candidate same.db " + margins);
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "PASS: nothing got worse in 8 comparisons\n");
+  outcome =
+      Run("gate --baseline a.db --candidate worse.db --margins margins.json"
+          " --junit j.xml --markdown m.md");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("WORSE"), HasSubstr("-3.00"),
+                                 HasSubstr("FAIL: 1 of 2 comparisons got worse")));
+  EXPECT_THAT(*ReadFile(Path("j.xml")), HasSubstr("<failure"));
+  EXPECT_THAT(*ReadFile(Path("m.md")), HasSubstr("| WORSE |"));
+  // What the candidate lacks cannot be compared.
+  EXPECT_EQ(Run("gate --baseline a.db --candidate few.db " + margins).exit_code, 2);
+  outcome = Run("gate --baseline few.db --candidate few2.db --strict " + margins);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("UNDECIDED: 1 of 2"));
+  outcome = Run("gate --baseline few.db --candidate few2.db " + margins);
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("1 undecided, more samples would tell"));
+  const Json json =
+      Must(ParseJson(Run("gate --baseline a.db --candidate same.db --json " + margins).out, "out"));
+  EXPECT_EQ(json["same"], 8);
+  EXPECT_EQ(json["exit_code"], 0);
+  // 1 means worse and nothing else.
+  ExpectBad("gate --baseline a.db --candidate same.db --junit no/such/j.xml " + margins,
+            {"no/such"});
+  ExpectBad("gate --baseline a.db --candidate same.db --margins none.json", {"none.json"});
+}
+
+TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
+  Add("a.db", "full", "none", 10, [](int) { return Given{}; });
+  Add("b.db", "full", "none", 30, [](int) { return Given{}; });
+  Add("liar.db", "full", "none", 3, [](int) { return Given{.score = 0}; });
+  Outcome outcome = Run("merge out.db a.db b.db --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  Json json = Must(ParseJson(outcome.out, "out"));
+  EXPECT_EQ(json["merged"][0]["added"], 10);
+  EXPECT_EQ(json["merged"][1]["added"], 20);
+  const std::string digest = Must(MustOpen(Path("out.db"))->ResultDigest());
+  json = Must(ParseJson(Run("merge out.db b.db a.db --json").out, "out"));
+  EXPECT_EQ(json["merged"][0]["added"], 0);
+  EXPECT_EQ(json["merged"][0]["kept"], 30);
+  ExpectBad("merge out.db liar.db", {"liar.db"});
+  EXPECT_EQ(Must(MustOpen(Path("out.db"))->ResultDigest()), digest);
+  ExpectBad("merge new.db a.db liar.db", {"liar.db"});
+  EXPECT_FALSE(FileExists(Path("new.db")));
+  ExpectBad("merge a.db a.db", {"a.db: is an input and the output"});
+}
+
+TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {
+  Fill("a.db");
+  Outcome outcome = Run("show a.db h2o@20% n3");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("score              0.000, full cache 1.000"),
+                    HasSubstr("the prompt could not be made again"), HasSubstr("What was hidden?"),
+                    HasSubstr("It was hidden here."), HasSubstr("'the right one'"),
+                    HasSubstr("--- full cache, score 1.000\nanswer 1\n"),
+                    HasSubstr("--- h2o@20%, score 0.000, cut at the limit\nanswer 0\n"),
+                    HasSubstr("logical 1000 B (25.0%)")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("20  20.0%   50.0%"), HasSubstr("█")));
+  outcome = Run("show a.db h2o");
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("n19"), HasSubstr("lost")));
+  // By the beginning of the cell's key.
+  const std::string key = outcome.out.substr(0, 8);
+  outcome = Run(StrCat("show a.db ", key, " n3 --json"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Must(ParseJson(outcome.out, "out"));
+  EXPECT_EQ(json["answers"][0]["prediction"], "answer 0");
+  EXPECT_EQ(json["full_answers"][0]["prediction"], "answer 1");
+  EXPECT_EQ(json["layers"].size(), 2u);
+}
+
+// The prompt is made again from the task that the store holds, and checked against what was run.
+TEST_F(ResultsTest, ShowMakesThePromptAgain) {
+  std::ofstream(Path("tiny.json")) << R"({"name": "tiny", "version": 1, "group": "tiny",
+    "description": "d", "citation": "c", "metric": "partial_match", "max_new_tokens": 5,
+    "source": {"name": "key_value", "lengths": "200"}})";
+  const Outcome sample = Run("sample tiny.json --json --model '" KVG_SOURCE_DIR "/models/ref-gqa'");
+  ASSERT_EQ(sample.exit_code, 0) << sample.err;
+  const Json made = Must(ParseJson(sample.out.substr(0, sample.out.find('\n')), "out"));
+  {
+    const auto store = MustOpen(Path("a.db"));
+    RunRow run = TestRun("r");
+    run.config = StrCat(R"({"models":[{"name":"ref-gqa","path":")", KVG_SOURCE_DIR,
+                        R"(/models/ref-gqa"}]})");
+    SampleRow row;
+    row.run = Must(store->AddRun(run));
+    CellRow cell = TestCell(1);
+    cell.task = {"tiny", 1, *ReadFile(Path("tiny.json"))};
+    row.cell = Must(store->AddCell(cell));
+    row.sample_id = made["id"].get<std::string>();
+    row.hash = made["hash"].get<std::string>();
+    row.group = "g";
+    row.score = 1;
+    row.answers.push_back({.prediction = "x", .references = {"y"}, .score = 1.0});
+    Must(store->Write(row));
+  }
+  const std::string show = StrCat("show a.db snapkv '", made["id"].get<std::string>(), "' ");
+  const Json json = Must(ParseJson(Run(show + "--json").out, "out"));
+  EXPECT_EQ(json["context"], made["context"]);
+  EXPECT_THAT(Run(show + "--prompt").out, HasSubstr(made["context"].get<std::string>()));
+  // Another tokenizer gives another text, which is not passed off as the one that was run.
+  const Json other = Must(ParseJson(
+      Run(show + "--json --tokenizer '" KVG_TEST_DATA "/golden/tokenizers/bbpe_deepseek_llm'").out, "out"));
+  EXPECT_FALSE(other.contains("context"));
+  EXPECT_THAT(other["prompt_missing"].get<std::string>(), HasSubstr("another content"));
+}
+
+}  // namespace
+}  // namespace kvgauge

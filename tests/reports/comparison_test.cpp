@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "reports/store_fixture.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Compare : public ::testing::Test {
+ protected:
+  Compare() : scratch_("/dev/shm"), store_(MustOpen(scratch_.File("a.db"))) {
+    run_ = Must(store_->AddRun(TestRun("r")));
+  }
+  // The first `lost` samples score 0, the others 1.
+  int64_t Add(const std::string& method, const std::string& budget, const std::string& task,
+              int count, int lost, int64_t bytes, const std::string& variant = "",
+              const std::string& signature = "1") {
+    CellRow cell;
+    cell.identity = StrCat(method, "|", variant, "|", budget, "|", task, "|", signature);
+    cell.signature = StrCat(R"({"task":")", task, R"(","template":)", signature, "}");
+    cell.model = {"f00d", "ref-gqa", "{}"};
+    cell.method.name = method;
+    cell.method.variant = variant;
+    cell.method.spec = "{}";
+    cell.method.full_cache = method == "full";
+    cell.task = {task, 1, "{}"};
+    cell.budget = budget;
+    const int64_t id = Must(store_->AddCell(cell));
+    for (int i = 0; i < count; ++i) {
+      SampleRow s;
+      s.cell = id;
+      s.run = run_;
+      s.sample_id = s.hash = s.group = StrCat(i);
+      s.position = i;
+      s.engagement = EngagementMark::kEngaged;
+      s.score = i < lost ? 0.0 : 1.0;
+      s.tokens_in = 100;
+      MemoryRow memory;
+      memory.payload_bytes = bytes;
+      memory.full_bytes = 4000;
+      s.memory.push_back(memory);
+      s.answers.push_back({.prediction = "x", .references = {"1"}, .score = s.score});
+      Must(store_->Write(s));
+    }
+    return id;
+  }
+  Result<RowsComparison> Run(const std::string& a, const std::string& b,
+                             const CompareOptions& options = {}) {
+    ResultStore* const stores[] = {store_.get()};
+    return CompareRows(stores, ParseRowName(a), ParseRowName(b), options);
+  }
+  std::string Complaint(const std::string& a, const std::string& b,
+                        const CompareOptions& options = {}) {
+    const Result<RowsComparison> result = Run(a, b, options);
+    return result.ok() ? "" : result.error().message;
+  }
+
+  ScratchDirectory scratch_;
+  std::unique_ptr<ResultStore> store_;
+  int64_t run_ = 0;
+};
+
+TEST(RowName, IsParsed) {
+  RowName name = ParseRowName("snapkv[score.window=16]@20%");
+  EXPECT_EQ(name.method, "snapkv");
+  EXPECT_EQ(name.variant, "score.window=16");
+  EXPECT_EQ(name.budget, "20%");
+  name = ParseRowName("kivi_2bit");
+  EXPECT_EQ(name.method, "kivi_2bit");
+  EXPECT_FALSE(name.variant || name.budget);
+}
+
+TEST_F(Compare, ByHand) {
+  Add("snapkv", "20%", "needle/single", 400, 0, 800);
+  Add("h2o", "20%", "needle/single", 400, 20, 1000);
+  const RowsComparison result = Must(Run("snapkv@20%", "h2o@20%"));
+  ASSERT_EQ(result.tasks.size(), 1u);
+  EXPECT_FALSE(result.overall.has_value());
+  const RowComparison& row = result.conclusion();
+  EXPECT_EQ(row.a_score, 1.0);
+  EXPECT_EQ(row.b_score, 0.95);
+  EXPECT_DOUBLE_EQ(row.score.value, -0.05);
+  EXPECT_EQ(row.score.test, "exact McNemar");
+  EXPECT_DOUBLE_EQ(row.score.p, McNemarExact(0, 20));
+  EXPECT_EQ(row.verdict, Verdict::kWorse);
+  EXPECT_DOUBLE_EQ(row.a_ratio, 0.2);
+  EXPECT_NEAR(row.bytes.value, -std::log(1.25), 1e-12);
+  EXPECT_EQ(row.bytes_verdict, Verdict::kWorse);
+  // The other way round it is as much better.
+  const RowComparison turned = Must(Run("h2o@20%", "snapkv@20%")).conclusion();
+  EXPECT_DOUBLE_EQ(turned.score.value, 0.05);
+  EXPECT_EQ(turned.verdict, Verdict::kBetter);
+  EXPECT_EQ(Must(Run("h2o", "h2o")).conclusion().verdict, Verdict::kSame);
+}
+
+TEST_F(Compare, OverTasksIsThePlainMean) {
+  Add("snapkv", "20%", "needle/single", 400, 0, 800);
+  Add("h2o", "20%", "needle/single", 400, 40, 800);
+  Add("snapkv", "20%", "needle/multi", 40, 0, 800);
+  Add("h2o", "20%", "needle/multi", 40, 20, 800);
+  const RowsComparison result = Must(Run("snapkv@20%", "h2o@20%"));
+  EXPECT_EQ(result.tasks.size(), 2u);
+  ASSERT_TRUE(result.overall.has_value());
+  EXPECT_DOUBLE_EQ(result.overall->score.value, -(0.1 + 0.5) / 2);
+  EXPECT_DOUBLE_EQ(result.overall->b_score, (0.9 + 0.5) / 2);
+  EXPECT_EQ(result.overall->verdict, Verdict::kWorse);
+  // Holm over the two tasks.
+  for (const RowComparison& row : result.tasks) {
+    EXPECT_GE(row.p_adjusted, row.score.p);
+    EXPECT_EQ(row.verdict, Verdict::kWorse);
+  }
+  EXPECT_EQ(Must(Run("snapkv@20%", "h2o@20%", {.task = "needle/m"})).tasks.size(), 1u);
+}
+
+TEST_F(Compare, WhatIsNotThereIsSaid) {
+  Add("snapkv", "20%", "needle/single", 10, 0, 800);
+  Add("snapkv", "40%", "needle/single", 10, 0, 800);
+  Add("snapkv", "40%", "needle/single", 10, 0, 800, "score.window=16");
+  Add("h2o", "20%", "needle/multi", 10, 0, 800);
+  EXPECT_THAT(Complaint("snapvk@20%", "snapkv@20%"),
+              AllOf(HasSubstr("there is no row 'snapvk@20%' (did you mean 'snapkv'?)"),
+                    HasSubstr("there is: h2o@20%, snapkv@20%, snapkv@40%")));
+  EXPECT_THAT(Complaint("snapkv@30%", "snapkv@20%"), HasSubstr("no row 'snapkv@30%'; there is"));
+  EXPECT_THAT(Complaint("snapkv@40%", "snapkv@20%"),
+              AllOf(HasSubstr("'snapkv@40%' fits 2 rows of needle/single"),
+                    HasSubstr("snapkv[score.window=16]@40%")));
+  EXPECT_EQ(Complaint("snapkv[]@40%", "snapkv@20%"), "");
+  EXPECT_THAT(Complaint("snapkv@20%", "h2o@20%"), HasSubstr("not run on the same model, task"));
+  EXPECT_THAT(Complaint("snapkv@20%", "h2o@20%", {.task = "needel/single"}),
+              HasSubstr("did you mean 'needle/single'"));
+}
+
+TEST_F(Compare, SignaturesAreNeverMixed) {
+  Add("snapkv", "20%", "needle/single", 10, 0, 800);
+  Add("h2o", "20%", "needle/single", 10, 0, 800, "", "2");
+  const RowsComparison result = Must(Run("snapkv@20%", "h2o@20%"));
+  ASSERT_EQ(result.tasks.size(), 1u);
+  EXPECT_EQ(result.tasks[0].obstacle, "signatures differ: template");
+}
+
+TEST_F(Compare, TimesAreRelatedToTheFullCache) {
+  const auto times = [&](int64_t cell, double tpot_s) {
+    LatencyRow row;
+    row.context_tokens = 4096;
+    row.ttft_s = 1;
+    row.tpot_p50_s = tpot_s;
+    MustOk(store_->WriteLatency(cell, run_, {&row, 1}));
+  };
+  times(Add("full", "none", "needle/single", 10, 0, 4000), 0.02);
+  times(Add("snapkv", "20%", "needle/single", 10, 0, 800), 0.01);
+  times(Add("h2o", "20%", "needle/single", 10, 0, 800), 0.015);
+  const RowComparison row = Must(Run("snapkv", "h2o")).conclusion();
+  EXPECT_EQ(row.latency_tokens, 4096);
+  EXPECT_DOUBLE_EQ(*row.tpot_ratio, 1.5);
+  EXPECT_DOUBLE_EQ(*row.ttft_ratio, 1.0);
+}
+
+}  // namespace
+}  // namespace kvgauge
