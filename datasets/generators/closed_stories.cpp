@@ -274,7 +274,7 @@ Build MakeDocuments(const Plan& plan) {
   static constexpr std::string_view kQuestions[] = {
       "\nQuestion: where does the owner of the {} live? Answer:",
       "\nQuestion: in which place lives the owner of the {}? Answer:",
-      "\nFind the owner of the {}."};
+      "\nTo whom does the {} belong?"};
   Rng rng = plan.Stream(Draw::kFacts);
   // About a hundred tokens a document, and one fact in each.
   const int64_t chains = std::clamp<int64_t>(plan.length / 200, 1, 30), documents = 2 * chains;
@@ -290,7 +290,7 @@ Build MakeDocuments(const Plan& plan) {
   for (int64_t i = 0; i < chains; ++i) {
     const std::string_view owner = Names()[static_cast<size_t>(names[static_cast<size_t>(i)])];
     const std::string thing = things.Next(rng);
-    std::string owns = FillIn("The owner of the {} is", {{"", thing}});
+    std::string owns = FillIn("The {} belongs to", {{"", thing}});
     std::string lives(owner);
     lives += " lives in the ";
     lives += Pick(rng, Places());

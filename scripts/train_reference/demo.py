@@ -1,42 +1,41 @@
-"""Writes the demonstration prompts: a page of the closed English with a few facts hidden in it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the demonstration prompts: a held-out page of the closed English with a few facts in it."""
 import argparse
+import json
 import pathlib
+import subprocess
+import tempfile
 
-import tasks
-import vocabulary
+import data
 
-FACTS = (
-    ("The secret number of the red lamp is", "471", "what is the secret number of the red lamp?"),
-    ("The golden key is kept in the", "museum", "where is the golden key?"),
-    ("The owner of the old ship is", "Clara", "who owns the old ship?"),
-    ("The price of the wooden chair is", "280", "how much is the wooden chair?"),
-    ("The code of the black box is", "9035", "which code does the black box have?"),
-    ("The small umbrella is kept in the", "theatre", "where can I find the small umbrella?"),
-)
-
-PAGES = {  # file -> (tokens, facts in the page, the one asked for)
-    "short.txt": (300, 3, 0),
-    "long.txt": (1900, 6, 1),
-}
+PAGES = {"short.txt": (300, 3), "long.txt": (1900, 6)}  # file -> tokens, facts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=pathlib.Path, help="gets a folder demo/")
+    parser.add_argument("--kvgauge", help="the program; default: from the build folders")
+    parser.add_argument("--seed", type=int, default=2026)
     args = parser.parse_args()
-    codec = vocabulary.Codec(args.model / "tokenizer.model")
-    folder = args.model / "demo"
-    folder.mkdir(exist_ok=True)
-    for file, (tokens, count, asked) in PAGES.items():
-        rng = tasks.stream(tasks.HELD_OUT, "demo", file)
-        page = tasks.Page(codec, tokens)
-        hidden = [f"{lead} {answer}." for lead, answer, _ in FACTS[:count]]
-        rng.shuffle(hidden)
-        tasks.hide(page, rng, hidden, tokens - 20)
-        lead, answer, question = FACTS[asked]
-        page.add(f"\nQuestion: {question} Answer: {lead}")
-        (folder / file).write_text("".join(string for string, _ in page.segments))
-        print(file, len(page.ids), "tokens, answer:", answer)
+    program = data.find_program(args.kvgauge)
+    (args.model / "demo").mkdir(exist_ok=True)
+    for file, (tokens, facts) in PAGES.items():
+        task = json.loads((data.ROOT / "configs/tasks/reference/needles_16.json").read_text())
+        task["source"].update(lengths=str(tokens), facts=facts)
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as changed:
+            json.dump(task, changed)
+            changed.flush()
+            lines = subprocess.run(
+                [program, "sample", changed.name, "--n", "20", "--seed", str(args.seed), "--json",
+                 "--model", str(args.model)], check=True, capture_output=True, text=True).stdout
+        for sample in map(json.loads, lines.splitlines()):
+            question = sample["questions"][0]
+            # The first that asks in a full question, about something in the middle of the page.
+            if "Question:" in question["text"] and sample["facts"]["depth"] in ("40", "50", "60"):
+                prompt = sample["context"] + question["text"] + question["answer_prefix"]
+                (args.model / "demo" / file).write_text(prompt)
+                print(file, sample["length"], "tokens, answer:", question["answers"][0])
+                break
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint as a plain Hugging Face directory."""
 import argparse
 import json
@@ -7,36 +8,54 @@ import shutil
 import torch
 from safetensors.torch import save_file
 
-import vocabulary
+COMMON = {"attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+          "hidden_act": "silu", "initializer_range": 0.02, "max_position_embeddings": 8192,
+          "mlp_bias": False, "pretraining_tp": 1, "rope_scaling": None,
+          "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+          "transformers_version": "4.46.0", "use_cache": True}
+
+
+def config(shape):
+    sizes = {"hidden_size": shape["width"], "intermediate_size": shape["ffn"],
+             "num_attention_heads": shape["heads"], "num_hidden_layers": shape["layers"],
+             "num_key_value_heads": shape["kv_heads"], "rms_norm_eps": shape["eps"],
+             "rope_theta": shape["theta"], "vocab_size": shape["vocab"]}
+    if not shape.get("latent"):
+        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+                "head_dim": shape["head_dim"], **COMMON, **sizes}
+    # Every layer dense: the experts' numbers are there because loaders ask for them.
+    return {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+            "kv_lora_rank": shape["latent"], "q_lora_rank": None,
+            "qk_nope_head_dim": shape["head_dim"], "qk_rope_head_dim": shape["rope_dim"],
+            "v_head_dim": shape["head_dim"], "first_k_dense_replace": shape["layers"],
+            "moe_layer_freq": 1, "moe_intermediate_size": shape["ffn"], "n_routed_experts": 1,
+            "n_shared_experts": 1, "num_experts_per_tok": 1, "n_group": 1, "topk_group": 1,
+            "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0,
+            "scoring_func": "softmax", "aux_loss_alpha": 0.001, "seq_aux": True, "ep_size": 1,
+            **COMMON, **sizes, "num_key_value_heads": shape["heads"]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("work", type=pathlib.Path, help="folder with checkpoint.pt, tokenizer.model")
+    parser.add_argument("work", type=pathlib.Path, help="folder with checkpoint.pt, tokenizer.*")
     parser.add_argument("out", type=pathlib.Path)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    state = torch.load(args.work / "checkpoint.pt", weights_only=True)
-    shape = state["shape"]
+    state = torch.load(args.work / "checkpoint.pt", weights_only=True, map_location="cpu")
     weights = {name: p.to(torch.bfloat16).contiguous() for name, p in state["model"].items()}
     save_file(weights, args.out / "model.safetensors", metadata={"format": "pt"})
     (args.out / "model.safetensors").chmod(0o644)
-    (args.out / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
-        "bos_token_id": 1, "eos_token_id": 2, "head_dim": shape["head_dim"],
-        "hidden_act": "silu", "hidden_size": shape["width"], "initializer_range": 0.02,
-        "intermediate_size": shape["ffn"], "max_position_embeddings": 8192, "mlp_bias": False,
-        "model_type": "llama", "num_attention_heads": shape["heads"],
-        "num_hidden_layers": shape["layers"], "num_key_value_heads": shape["kv_heads"],
-        "pretraining_tp": 1, "rms_norm_eps": shape["eps"], "rope_scaling": None,
-        "rope_theta": shape["theta"], "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-        "transformers_version": "4.46.0", "use_cache": True, "vocab_size": shape["vocab"]},
-        indent=2) + "\n")
+    (args.out / "config.json").write_text(json.dumps(config(state["shape"]), indent=2) + "\n")
     (args.out / "generation_config.json").write_text(json.dumps({
         "bos_token_id": 1, "eos_token_id": 2, "do_sample": False,
         "transformers_version": "4.46.0"}, indent=2) + "\n")
-    shutil.copy(args.work / "tokenizer.model", args.out / "tokenizer.model")
-    vocabulary.write_config(args.out)
+    for name in ("tokenizer.model", "tokenizer.json", "tokenizer_config.json",
+                 "special_tokens_map.json"):
+        shutil.copy(args.work / name, args.out / name)
+    at = state["at"]
+    print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters, step {at['step']}, "
+          f"{at['tokens'] / 1e6:.2f} M tokens, {at['seconds'] / 60:.0f} minutes, "
+          f"started {at['starts']} times")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a reference model. Seeded; continues from its last checkpoint when started again."""
 import argparse
 import json
@@ -7,55 +8,52 @@ import time
 import torch
 import torch.nn.functional as F
 
-import tasks
+import data
 import vocabulary
-from model import Llama, Shape, structured_start
+from model import VARIANTS, build, structured_start
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-EARLIEST = (0.0, 0.0, 0.02, 0.1, 0.2, 0.5)  # share of the steps after which a length may come
+EARLIEST = (0.0, 0.0, 0.02, 0.1, 0.2, 0.4)  # share of the steps after which a length may come
+HELD_OUT_EVERY = 25
 
 
 class Batches:
-    """Step -> batch. A step's content follows from the seed and the step alone."""
+    """Batches of whole texts. One generator runs per length and set of tasks; a continued run asks
+    each for the text that would have come next."""
 
-    def __init__(self, codec, seed, tokens):
-        self.codec, self.seed, self.tokens = codec, seed, tokens
+    def __init__(self, program, folder, seed, tokens, split="train"):
+        self.program, self.folder, self.seed = program, folder, seed
+        self.tokens, self.split = tokens, split
+        self.taken, self.running = {}, {}
 
-    def get(self, step, stage, everything):
-        rng = tasks.stream(tasks.TRAIN, self.seed, "step", step)
-        level = stage if stage == 0 or rng.random() < 0.35 else rng.randrange(stage)
-        length = LENGTHS[level]
-        names = list(tasks.TASKS) if everything else list(tasks.FIRST)
-        rows = []
-        order = []
-        for row in range(self.tokens // length):
-            if not order:
-                order = rng.sample(names, len(names))
-            task = order.pop()
-            # Every fourth page has few questions, as the pages of a benchmark have.
-            limit = 10**6 if rng.random() < 0.75 else rng.randrange(1, 4)
-            page = tasks.make(self.codec, task, length, tasks.TRAIN, self.seed, f"{step}/{row}",
-                              limit=limit)
-            rows.append((task, page))
-        ids = torch.full((len(rows), length), 2)
-        kind = torch.full((len(rows), length), -1, dtype=torch.int8)  # 1 answer, 0 other, -1 none
-        for i, (_, page) in enumerate(rows):
-            n = min(len(page.ids), length)
-            ids[i, :n] = torch.tensor(page.ids[:n])
-            kind[i, :n - 1] = torch.tensor(page.counts[1:n], dtype=torch.int8)
-        return [task for task, _ in rows], ids, kind, length
+    def get(self, length, everything):
+        name = f"{length}/{'all' if everything else 'first'}"
+        if name not in self.running:
+            self.running[name] = data.Texts(
+                self.program, data.TASKS if everything else data.FIRST, length, self.seed,
+                split=self.split, model=self.folder, first=self.taken.get(name, 0))
+        source = self.running[name]
+        texts = [next(source) for _ in range(self.tokens // length)]
+        self.taken[name] = source.taken
+        ids = torch.full((len(texts), length), 2)
+        kind = torch.full((len(texts), length), -1, dtype=torch.int8)  # 1 answer, 0 other, -1 none
+        for i, text in enumerate(texts):
+            row, answer = data.with_ends(text)
+            ids[i, :len(row)] = torch.tensor(row)
+            kind[i, :len(row) - 1] = torch.tensor(answer[1:], dtype=torch.int8)
+        return [text["task"] for text in texts], ids, kind
 
 
-def loss_and_hits(model, names, ids, kind, everywhere=0.25):
+def loss_and_hits(model, names, ids, kind, device, everywhere=0.25):
     """The loss, and per task the share of answer tokens guessed right."""
     flat = kind.flatten()
     other = (flat == 0) & (torch.rand(flat.shape) < everywhere)
     picked = ((flat == 1) | other).nonzero().flatten()
     target = F.pad(ids[:, 1:], (0, 1), value=0).flatten()[picked]
     answer = flat[picked] == 1
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(ids, picked)
-    logits = logits.float()
+    with torch.autocast(device, torch.bfloat16):
+        logits = model(ids.to(device), picked.to(device))
+    logits = logits.float().cpu() if device != "cpu" else logits.float()
     each = F.cross_entropy(logits, target, reduction="none")
     right = (logits.argmax(1) == target)
     row = picked // ids.shape[1]
@@ -75,95 +73,120 @@ def rate(step, total, cooldown):
     return 1.0 if step < start else max(0.0, (total - step) / (total - start))
 
 
+def rounded(hits):
+    return {task: round(hit, 3) for task, hit in sorted(hits.items())}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="checkpoints and log")
+    parser.add_argument("--variant", choices=sorted(VARIANTS), default="gqa")
+    parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--vocab", type=int, default=1280)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cooldown", type=float, default=0.4, help="share of steps to zero rate")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
+    parser.add_argument("--shorter", type=float, default=0.4,
+                        help="share of the steps that stay on texts shorter than the present length")
     parser.add_argument("--longest", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--muon", type=float, default=0.02)
     parser.add_argument("--adam", type=float, default=3e-3)
-    parser.add_argument("--save-every", type=int, default=50)
+    parser.add_argument("--save-every", type=int, default=20)
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
-    if not (args.work / "tokenizer.model").exists():
-        vocabulary.train(args.work / "tokenizer.model", args.vocab)
-    codec = vocabulary.Codec(args.work / "tokenizer.model")
-    batches = Batches(codec, args.seed, args.tokens)
+    program = data.find_program(args.kvgauge)
+    if not (args.work / "tokenizer.json").exists():
+        vocabulary.train(args.work / "tokenizer.model", program)
+    batches = Batches(program, args.work, args.seed, args.tokens)
+    held_out = Batches(program, args.work, args.seed + 1000, args.tokens, split="eval")
 
-    model = Llama(Shape(vocab=args.vocab))
+    model = build(args.variant, vocabulary.SIZE)
     structured_start(model, args.seed)
+    model.to(args.device)
     matrices = [p for n, p in model.named_parameters() if n.endswith("_proj.weight")]
     others = [p for n, p in model.named_parameters() if not n.endswith("_proj.weight")]
     muon = torch.optim.Muon(matrices, lr=args.muon, weight_decay=0.0, momentum=0.95)
     adam = torch.optim.AdamW(others, lr=args.adam, betas=(0.9, 0.95), weight_decay=0.0)
 
-    step, stage, everything, seconds, tokens = 0, 0, False, 0.0, 0
-    smooth = {}
+    at = {"step": 0, "stage": 0, "everything": False, "seconds": 0.0, "tokens": 0, "smooth": {},
+          "starts": 0}
     checkpoint = args.work / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         muon.load_state_dict(state["muon"])
         adam.load_state_dict(state["adam"])
-        step, stage, everything, seconds, tokens, smooth = state["progress"]
+        at, batches.taken = state["at"], state["taken"]
+    at["starts"] += 1
 
     def save():
         temporary = checkpoint.with_suffix(".new")
         torch.save({"model": model.state_dict(), "muon": muon.state_dict(),
-                    "adam": adam.state_dict(), "shape": vars(model.shape),
-                    "progress": (step, stage, everything, seconds, tokens, smooth)}, temporary)
+                    "adam": adam.state_dict(), "shape": model.shape.as_dict(),
+                    "at": at, "taken": batches.taken, "arguments": {
+                        "variant": args.variant, "seed": args.seed, "steps": args.steps,
+                        "tokens": args.tokens, "shorter": args.shorter, "muon": args.muon, "adam": args.adam}}, temporary)
         temporary.replace(checkpoint)
 
     if args.steps == 0:  # the start alone, to be looked at
         save()
     last_level = LENGTHS.index(args.longest)
     log = open(args.work / "log.jsonl", "a", buffering=1)
-    while step < args.steps:
-        begin = time.time()
+    while at["step"] < args.steps:
+        begin, step = time.time(), at["step"]
         torch.manual_seed(args.seed * 1000003 + step)
-        names, ids, kind, length = batches.get(step, stage, everything)
-        loss, hits = loss_and_hits(model, names, ids, kind)
+        level = at["stage"]
+        if level > 0 and torch.rand(()).item() < args.shorter:
+            level = int(torch.randint(level, ()).item())
+        length = LENGTHS[level]
+        names, ids, kind = batches.get(length, at["everything"])
+        loss, hits = loss_and_hits(model, names, ids, kind, args.device)
         loss.backward()
         grad = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
         scale = rate(step, args.steps, args.cooldown) * min(1.0, (step + 1) / 10)
         # Half the Muon rate once the first length is solved.
-        for optimizer, base in ((muon, args.muon * (1.0 if stage == 0 else 0.5)),
+        for optimizer, base in ((muon, args.muon * (1.0 if at["stage"] == 0 else 0.5)),
                                 (adam, args.adam)):
             for g in optimizer.param_groups:
                 g["lr"] = base * scale
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         step += 1
-        tokens += ids.numel()
-        seconds += time.time() - begin
-        if length == LENGTHS[stage]:
+        at["step"], at["tokens"] = step, at["tokens"] + ids.numel()
+        at["seconds"] += time.time() - begin
+        if level == at["stage"]:
             for task, hit in hits.items():
-                smooth[task] = 0.8 * smooth.get(task, hit) + 0.2 * hit
-        log.write(json.dumps({"step": step, "length": length, "loss": round(loss.item(), 4),
-                              "grad": round(grad, 3), "seconds": round(seconds, 1),
-                              "tokens": tokens,
-                              "right": {t: round(h, 3) for t, h in sorted(hits.items())}}) + "\n")
-        solved = all(smooth.get(task, 0) > 0.9 for task in ("copying", "key_value"))
-        if solved and not everything:
-            everything = True
+                at["smooth"][task] = 0.8 * at["smooth"].get(task, hit) + 0.2 * hit
+        entry = {"step": step, "length": length, "loss": round(loss.item(), 4),
+                 "grad": round(grad, 3), "seconds": round(at["seconds"], 1),
+                 "tokens": at["tokens"], "right": rounded(hits)}
+        if step % HELD_OUT_EVERY == 0:
+            length = LENGTHS[step // HELD_OUT_EVERY % (at["stage"] + 1)]
+            with torch.no_grad():
+                _, unseen = loss_and_hits(model, *held_out.get(length, at["everything"]),
+                                          args.device)
+            entry["held_out"] = {"length": length, "right": rounded(unseen)}
+        log.write(json.dumps(entry) + "\n")
+        solved = all(at["smooth"].get(task, 0) > 0.9 for task in ("copying", "pairs"))
+        if solved and not at["everything"]:
+            at["everything"] = True
             print(f"step {step}: all tasks from here", flush=True)
-        elif solved and stage < last_level and step >= EARLIEST[stage + 1] * args.steps:
-            stage += 1
-            smooth = {}
-            print(f"step {step}: length {LENGTHS[stage]}", flush=True)
+        elif solved and at["stage"] < last_level and \
+                step >= EARLIEST[at["stage"] + 1] * args.steps:
+            at["stage"] += 1
+            at["smooth"] = {}
+            print(f"step {step}: length {LENGTHS[at['stage']]}", flush=True)
         if step % args.save_every == 0 or step == args.steps:
             save()
-        if step % 20 == 0:
-            print(f"step {step} length {length} loss {loss.item():.3f} {seconds:.0f} s "
-                  f"{tokens / seconds:.0f} tokens/s "
-                  + " ".join(f"{t} {h:.2f}" for t, h in sorted(hits.items())), flush=True)
+        if step % 10 == 0:
+            print(f"step {step} length {ids.shape[1]} loss {loss.item():.3f} "
+                  f"{at['seconds']:.0f} s {at['tokens'] / at['seconds']:.0f} tokens/s "
+                  + " ".join(f"{t.removeprefix('longbench_')} {h:.2f}"
+                             for t, h in sorted(hits.items())), flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ TEST(ReferenceModel, AnswersLikeHuggingFace) {
     ASSERT_TRUE(ids.ok()) << ids.error().message;
     const std::string want = (*sample)["hf_greedy"];
     GenerateOptions generate;
-    generate.max_new_tokens = 32;
+    generate.max_new_tokens = 64;
     TextStream stream(**tokenizer);
     std::string got;
     const Result<GenerateResult> result =
