@@ -110,8 +110,8 @@ Status CheckSlurmJob(const SlurmJob& job) {
                            "1-12:00:00"));
   }
   if (!job.memory.empty() && !IsSlurmMemory(job.memory)) {
-    return BadInput(StrCat("--mem: ", Quoted(job.memory),
-                           ", expected a number with K, M, G or T, e.g. 16G"));
+    return BadInput(
+        StrCat("--mem: ", Quoted(job.memory), ", expected a number with K, M, G or T, e.g. 16G"));
   }
   for (const std::string& argument : job.arguments) {
     for (const char* owned : {"--db", "--shard", "--threads", "--json", "--dry-run"}) {
@@ -120,8 +120,8 @@ Status CheckSlurmJob(const SlurmJob& job) {
       }
     }
   }
-  std::vector<std::string> words = {job.name,     job.program,   job.working_directory, job.config,
-                                    job.database, job.directory};
+  std::vector<std::string> words = {job.name,   job.program,  job.working_directory,
+                                    job.config, job.database, job.directory};
   words.insert(words.end(), job.arguments.begin(), job.arguments.end());
   for (const std::string& word : words) {
     const bool control = std::ranges::any_of(
@@ -153,8 +153,8 @@ std::string ShardScript(const SlurmJob& job) {
       "# A shard that was stopped goes on where it was: submit it again, or run it by hand with\n"
       "#   SLURM_ARRAY_TASK_ID=1 bash shard.sh\n",
       Directives(job, options));
-  text += StrCat("set -euo pipefail\n\ncd ", ShellWord(job.working_directory), "\ndirectory=",
-                 ShellWord(job.directory), "\nshard=$SLURM_ARRAY_TASK_ID\n\nexec ",
+  text += StrCat("set -euo pipefail\n\ncd ", ShellWord(job.working_directory),
+                 "\ndirectory=", ShellWord(job.directory), "\nshard=$SLURM_ARRAY_TASK_ID\n\nexec ",
                  ShellWord(job.program), " run ", ShellWord(job.config), " \\\n  --shard \"$shard/",
                  job.shards, "\" --db \"$directory/shard-$shard-of-", job.shards, ".db\"");
   if (job.cpus > 0) text += StrCat(" --threads ", job.cpus);
@@ -173,10 +173,11 @@ std::string MergeScript(const SlurmJob& job) {
       Directives(job, {StrCat("job-name=", JobName(job), "-merge"), "ntasks=1",
                        StrCat("output=", LogPath(job, "merge.log")), "open-mode=append",
                        "kill-on-invalid-dep=yes"}));
-  text += StrCat("set -euo pipefail\n\ncd ", ShellWord(job.working_directory), "\ndirectory=",
-                 ShellWord(job.directory), "\nshards=()\nfor shard in {1..", job.shards,
-                 "}; do\n  shards+=(\"$directory/shard-$shard-of-", job.shards, ".db\")\ndone\n\nexec ",
-                 ShellWord(job.program), " merge ", ShellWord(job.database), " \"${shards[@]}\"\n");
+  text +=
+      StrCat("set -euo pipefail\n\ncd ", ShellWord(job.working_directory),
+             "\ndirectory=", ShellWord(job.directory), "\nshards=()\nfor shard in {1..", job.shards,
+             "}; do\n  shards+=(\"$directory/shard-$shard-of-", job.shards, ".db\")\ndone\n\nexec ",
+             ShellWord(job.program), " merge ", ShellWord(job.database), " \"${shards[@]}\"\n");
   return text;
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/submit_command.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
-#include "src/model_flags.h"
 #include "src/print.h"
+#include "src/run_config.h"
 #include "src/slurm_scripts.h"
 #include "src/subprocess.h"
 
@@ -24,17 +25,12 @@ Result<SlurmJob> MakeJob(const SubmitOptions& options) {
   if (error) return IoError(StrCat("the working directory is gone: ", error.message()));
   job.program = fs::read_symlink("/proc/self/exe", error).string();
   if (error) return IoError(StrCat("/proc/self/exe: ", error.message()));
-  job.name = fs::path(options.config).stem().string();
-  if (FileExists(options.config)) {
-    job.config = fs::absolute(options.config).string();
-  } else {
-    const Result<std::string> shipped = FindConfigFile(StrCat("runs/", options.config, ".json"));
-    if (!shipped.ok()) {
-      return BadInput(StrCat(options.config,
-                             ": no such file, and no shipped run of that name under configs/runs"));
-    }
-    job.config = options.config;
-  }
+  // What the shards would refuse is refused before anything is queued.
+  const auto& more = options.run_arguments;
+  const bool unscored = std::ranges::find(more, "--unscored") != more.end();
+  KVG_ASSIGN(const RunConfig config, ReadRunConfig(options.config, {.unscored = unscored}));
+  job.name = config.name;
+  job.config = FileExists(options.config) ? fs::absolute(options.config).string() : options.config;
   job.arguments = options.run_arguments;
   if (!job.arguments.empty() && !job.arguments[0].starts_with('-')) {
     return BadInput(StrCat(Quoted(job.arguments[0]),
@@ -104,30 +100,28 @@ Status RunSubmit(const SubmitOptions& options) {
   KVG_TRY(WriteScripts(job));
   const std::string shard_script = StrCat(job.directory, "/shard.sh");
   const std::string merge_script = StrCat(job.directory, "/merge.sh");
-  Json json = {{"directory", job.directory},
-               {"scripts", {shard_script, merge_script}},
-               {"database", job.database},
-               {"shards", job.shards},
-               {"array_job", nullptr},
-               {"merge_job", nullptr}};
+  Json json = {{"directory", job.directory}, {"scripts", {shard_script, merge_script}},
+               {"database", job.database},   {"shards", job.shards},
+               {"array_job", nullptr},       {"merge_job", nullptr}};
   if (options.dry_run) {
     if (options.json) {
       PrintJson(json);
       return {};
     }
-    PrintFacts({{"shards", StrCat("sbatch --parsable ", ShellWord(shard_script))},
-                {"merge", StrCat("sbatch --dependency=afterok:ARRAY_JOB ",
-                                 ShellWord(merge_script))},
-                {"database", StrCat(job.database, ", when the merge is done")}});
+    PrintFacts(
+        {{"shards", StrCat("sbatch --parsable ", ShellWord(shard_script))},
+         {"merge", StrCat("sbatch --dependency=afterok:ARRAY_JOB ", ShellWord(merge_script))},
+         {"database", StrCat(job.database, ", when the merge is done")}});
     return {};
   }
   KVG_ASSIGN(const std::string array, Submit({}, shard_script));
   const Result<std::string> merge = Submit({StrCat("--dependency=afterok:", array)}, merge_script);
   if (!merge.ok()) {
     return merge.error().Wrap(
-        StrCat("the shards are queued as job ", array, ", but the merge is not (stop them with "
-               "'scancel ", array, "', or submit it by hand with --dependency=afterok:", array,
-               ")"));
+        StrCat("the shards are queued as job ", array,
+               ", but the merge is not (stop them with "
+               "'scancel ",
+               array, "', or submit it by hand with --dependency=afterok:", array, ")"));
   }
   json["array_job"] = array;
   json["merge_job"] = *merge;

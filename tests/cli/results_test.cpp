@@ -348,7 +348,8 @@ TEST_F(ResultsTest, ShowMakesThePromptAgain) {
   EXPECT_THAT(Run(show + "--prompt").out, HasSubstr(made["context"].get<std::string>()));
   // Another tokenizer gives another text, which is not passed off as the one that was run.
   const Json other = Must(ParseJson(
-      Run(show + "--json --tokenizer '" KVG_TEST_DATA "/golden/tokenizers/bbpe_deepseek_llm'").out, "out"));
+      Run(show + "--json --tokenizer '" KVG_TEST_DATA "/golden/tokenizers/bbpe_deepseek_llm'").out,
+      "out"));
   EXPECT_FALSE(other.contains("context"));
   EXPECT_THAT(other["prompt_missing"].get<std::string>(), HasSubstr("another content"));
 }

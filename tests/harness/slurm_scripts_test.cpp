@@ -77,8 +77,7 @@ TEST(SlurmScripts, WordsArriveAsTheyWere) {
   const std::string shard = directory + "/shard.sh", merge = directory + "/merge.sh";
   std::ofstream(shard) << ShardScript(job);
   std::ofstream(merge) << MergeScript(job);
-  const Result<ProgramOutput> ran =
-      RunProgram({"env", "SLURM_ARRAY_TASK_ID=3", "bash", shard});
+  const Result<ProgramOutput> ran = RunProgram({"env", "SLURM_ARRAY_TASK_ID=3", "bash", shard});
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(ran->exit_code, 0);
   EXPECT_EQ(ran->out, StrCat(directory, "\n<run>\n<", job.config, ">\n<--shard>\n<3/4>\n<--db>\n<",
@@ -109,7 +108,9 @@ TEST(SlurmScripts, RefuseWhatSlurmWouldNotUnderstand) {
   EXPECT_THAT(refused([](SlurmJob& j) { j.memory = "16GB"; }), HasSubstr("--mem: '16GB'"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.name = "a\nb"; }), HasSubstr("control characters"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.directory = "/a\\b"; }), HasSubstr("backslash"));
-  EXPECT_THAT(refused([](SlurmJob& j) { j.arguments = {"--shard", "1/2"}; }),
+  EXPECT_THAT(refused([](SlurmJob& j) {
+                j.arguments = {"--shard", "1/2"};
+              }),
               HasSubstr("--shard cannot be given"));
   EXPECT_THAT(refused([](SlurmJob& j) { j.arguments = {"--db=x"}; }), HasSubstr("--db cannot"));
   for (const char* time : {"2 hours", "1:2:3:4", "-5", "1-", "x-10", "1:", ""}) {
