@@ -7,6 +7,9 @@ namespace kvgauge::attention_schedule {
 
 void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
                                          const Tensor& q, const Tensor& log_sum_exp, Tensor out) {
+  if (CpuAttention& mine = Mine(); &mine != this) {
+    return mine.DoWindowProbabilities(shape, item, q, log_sum_exp, out);
+  }
   const Call call(shape, kernels_, {&item, 1});
   Prepare(call);
   const int64_t columns = out.shape[2];
@@ -91,6 +94,9 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
 void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
                                    const Tensor& q, const Tensor& log_sum_exp,
                                    const ColumnRequest& request, Tensor out) {
+  if (CpuAttention& mine = Mine(); &mine != this) {
+    return mine.DoReduceColumns(shape, item, q, log_sum_exp, request, out);
+  }
   const Call call(shape, kernels_, {&item, 1});
   Prepare(call);
   const PageLayout& layout = call.layout;

@@ -150,14 +150,22 @@ void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const
   }
 }
 
-void CopyKey(const PageLayout& layout, const void* source, int from, void* target, int to) {
+void CopyKeys(const PageLayout& layout, const void* source, int from, int count, void* target,
+              int to) {
   // A bf16 pair of dims moves as one 32-bit number.
   const int steps = layout.dtype == DType::kBF16 ? layout.key_steps / 2 : layout.key_steps;
   const auto copy = [&](auto unit) {
     using Unit = decltype(unit);
     const Unit* in = static_cast<const Unit*>(source) + from;
     Unit* out = static_cast<Unit*>(target) + to;
-    for (int s = 0; s < steps; ++s) out[s * kPanelWidth] = in[s * kPanelWidth];
+    if (count == 1) {
+      for (int s = 0; s < steps; ++s) out[s * kPanelWidth] = in[s * kPanelWidth];
+      return;
+    }
+    for (int s = 0; s < steps; ++s) {
+      std::memmove(out + s * kPanelWidth, in + s * kPanelWidth,
+                   static_cast<size_t>(count) * sizeof(Unit));
+    }
   };
   if (layout.dtype == DType::kF16) {
     copy(uint16_t{});
@@ -166,19 +174,59 @@ void CopyKey(const PageLayout& layout, const void* source, int from, void* targe
   }
 }
 
-void CopyValue(const PageLayout& layout, const void* source, int from, void* target, int to) {
+namespace {
+
+// Of a panel of pairs [32][width][2].
+void CopyValuePairs(const uint16_t* in, int from, int count, int width, uint16_t* out, int to) {
+  const auto one = [&](int source, int target) {
+    const uint16_t* x = in + int64_t{source / 2} * width * 2 + source % 2;
+    uint16_t* y = out + int64_t{target / 2} * width * 2 + target % 2;
+    for (int d = 0; d < width; ++d) y[2 * d] = x[2 * d];
+  };
+  if (to % 2 == 1) {
+    one(from++, to++);
+    --count;
+  }
+  const int pairs = count / 2;
+  const int64_t pair = int64_t{width} * 2;
+  if (from % 2 == 0) {
+    std::memmove(out + to / 2 * pair, in + from / 2 * pair,
+                 static_cast<size_t>(pairs * pair) * sizeof(uint16_t));
+  } else {
+    // The second of one pair and the first of the next become a pair. In place each target lies
+    // at or before what it is made from.
+    for (int p = 0; p < pairs; ++p) {
+      const uint16_t* x = in + (from / 2 + p) * pair;
+      const uint16_t* next = x + pair;
+      uint16_t* y = out + (to / 2 + p) * pair;
+#pragma omp simd
+      for (int d = 0; d < width; ++d) {
+        uint32_t first, second;
+        std::memcpy(&first, x + 2 * d, sizeof(first));
+        std::memcpy(&second, next + 2 * d, sizeof(second));
+        first = first >> 16 | second << 16;
+        std::memcpy(y + 2 * d, &first, sizeof(first));
+      }
+    }
+  }
+  if (count % 2 == 1) one(from + count - 1, to + count - 1);
+}
+
+}  // namespace
+
+void CopyValues(const PageLayout& layout, const void* source, int from, int count, void* target,
+                int to) {
   for (int g = 0; g < layout.ValuePanels(); ++g) {
     const int width = layout.PanelDims(g);
     const char* in = static_cast<const char*>(source) + layout.PanelOffset(g);
     char* out = static_cast<char*>(target) + layout.PanelOffset(g);
-    if (layout.dtype != DType::kBF16) {
+    if (layout.dtype == DType::kBF16) {
+      CopyValuePairs(reinterpret_cast<const uint16_t*>(in), from, count, width,
+                     reinterpret_cast<uint16_t*>(out), to);
+    } else {
       const int bytes = width * layout.element_bytes;
-      std::memcpy(out + to * bytes, in + from * bytes, static_cast<size_t>(bytes));
-      continue;
+      std::memmove(out + to * bytes, in + from * bytes, static_cast<size_t>(count * bytes));
     }
-    const auto* in_pairs = reinterpret_cast<const uint16_t*>(in) + from / 2 * width * 2 + from % 2;
-    auto* out_pairs = reinterpret_cast<uint16_t*>(out) + to / 2 * width * 2 + to % 2;
-    for (int d = 0; d < width; ++d) out_pairs[2 * d] = in_pairs[2 * d];
   }
 }
 

@@ -49,8 +49,11 @@ void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const v
 void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
                 int begin, int end, float* values, int64_t stride);
 
-// Entry `from` of one page becomes entry `to` of another.
-void CopyKey(const PageLayout& layout, const void* source, int from, void* target, int to);
-void CopyValue(const PageLayout& layout, const void* source, int from, void* target, int to);
+// Entries [from, from + count) of one page become those from `to` on of another, or of the same one
+// where they do not move up.
+void CopyKeys(const PageLayout& layout, const void* source, int from, int count, void* target,
+              int to);
+void CopyValues(const PageLayout& layout, const void* source, int from, int count, void* target,
+                int to);
 
 }  // namespace kvgauge

@@ -8,6 +8,8 @@
 // parts keep all their span states, and the same merges run afterwards, so cutting changes no bit.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -168,7 +170,12 @@ class CpuAttention final : public AttentionOps {
  public:
   CpuAttention(const AttentionKernels& kernels, const CodecKernels& codec_kernels,
                ThreadSettings threads)
-      : kernels_(kernels), codec_kernels_(codec_kernels), threads_(std::max(1, threads.threads)) {}
+      : kernels_(kernels), codec_kernels_(codec_kernels), threads_(std::max(1, threads.threads)) {
+    for (int t = 0; t < threads_ && threads_ > 1; ++t) {
+      alone_.push_back(
+          std::make_unique<CpuAttention>(kernels, codec_kernels, MakeThreadSettings(1)));
+    }
+  }
 
   int64_t KeyPageBytes(const KvFormat& format) const override {
     return PageLayout(format).KeyBytes();
@@ -229,6 +236,8 @@ class CpuAttention final : public AttentionOps {
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                  std::span<const KvTarget> heads) override;
+  void DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                  Tensor keys, Tensor values) override;
   void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                 const KvTarget& to) override;
   void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
@@ -240,8 +249,16 @@ class CpuAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                        const Tensor& log_sum_exp, const ColumnRequest& request,
                        Tensor out) override;
-  void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a, Tensor lse_a) override;
 
+  // What a task's thread calls, with working memory of its own: this object outside of tasks.
+  CpuAttention& Mine() {
+    if (alone_.empty() || omp_in_parallel() == 0) return *this;
+    return *alone_[static_cast<size_t>(omp_get_thread_num())];
+  }
+  // Threads for `count` values to be moved.
+  int Movers(int64_t count) const {
+    return count < kParallelWrites || omp_in_parallel() != 0 ? 1 : threads_;
+  }
   // Waking a thread must be worth it.
   int Workers(int64_t multiply_adds) const {
     return static_cast<int>(std::min<int64_t>(threads_, 1 + multiply_adds / kThreadWork));
@@ -310,7 +327,7 @@ class CpuAttention final : public AttentionOps {
   void Absorb(const Call& call, const Piece& piece, int64_t rows, const Scratch& scratch) const;
   void ExpandPage(const Call& call, const void* page, int steps, int width, float* out) const;
   const float* StoredKeys(const Call& call, const Piece& piece, int64_t page,
-                          const Scratch& scratch) const;
+                          const Scratch& scratch, float* tile) const;
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
                        const Scratch& scratch) const;
   void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;
@@ -342,8 +359,9 @@ class CpuAttention final : public AttentionOps {
   const CodecKernels& codec_kernels_;
   const int threads_;
   Buffer scratch_;
-  int64_t scratch_bytes_ = 0;  // of one thread
-  Buffer packed_queries_;      // of the column pass
+  int64_t scratch_bytes_ = 0;                         // of one thread
+  Buffer packed_queries_;                             // of the column pass
+  std::vector<std::unique_ptr<CpuAttention>> alone_;  // [threads] for tasks
   // Of one call.
   std::vector<Piece> pieces_;
   std::vector<Block> blocks_;

@@ -117,7 +117,7 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
   if (piece.key_plan != nullptr) raise(tail_tile, int64_t{kEntries} * piece.stored.key_steps);
   if (piece.value_plan != nullptr) raise(tail_tile, int64_t{kEntries} * kPanelWidth);
   if (piece.keys != PageSource::kPlain) {
-    raise(key_tile, int64_t{kEntries} * layout.key_dim);
+    raise(key_tile, int64_t{kEntries} * layout.key_steps);
   }
   if (piece.values != PageSource::kPlain) {
     raise(value_tile, int64_t{kEntries} * piece.stored.value_width);
@@ -288,9 +288,9 @@ void CpuAttention::ExpandPage(const Call& call, const void* page, int steps, int
   }
 }
 
-// Keys as stored: [stored key dim][64].
+// Keys as stored, [stored key dim][64]: in `tile`, or the page itself.
 const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int64_t page,
-                                      const Scratch& scratch) const {
+                                      const Scratch& scratch, float* tile) const {
   const KvSegment& segment = *piece.segment;
   const int64_t coded = piece.key_plan == nullptr ? 0 : segment.keys.entries - page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
@@ -299,33 +299,33 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
     if (call.layout.dtype == DType::kF32) {
       return static_cast<const float*>(segment.key_pages[page]);
     }
-    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.stored_tile);
-    return scratch.stored_tile;
+    ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, tile);
+    return tile;
   }
-  DecodeTile(codec_kernels_, piece.key_plan->codec, PageOf(segment.keys.pages, page),
-             scratch.stored_tile);
+  DecodeTile(codec_kernels_, piece.key_plan->codec, PageOf(segment.keys.pages, page), tile);
   if (coded < held) {
     ExpandPage(call, segment.key_pages[page], steps, kPanelWidth, scratch.tail_tile);
     for (int k = 0; k < piece.stored.key_dim; ++k) {
       std::copy(scratch.tail_tile + k * kPanelWidth + coded,
-                scratch.tail_tile + (k + 1) * kPanelWidth,
-                scratch.stored_tile + k * kPanelWidth + coded);
+                scratch.tail_tile + (k + 1) * kPanelWidth, tile + k * kPanelWidth + coded);
     }
   }
-  return scratch.stored_tile;
+  return tile;
 }
 
 // Keys as queries meet them: [key_dim][64], or [stored key dim][64] for absorbed queries.
 const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
                                    const Scratch& scratch) const {
-  const float* stored = StoredKeys(call, piece, page, scratch);
-  if (piece.absorbed) return stored;
   const Tensor& basis = piece.segment->key_basis;
   const int dim = call.layout.key_dim;
-  if (piece.segment->rotation == nullptr) return stored;
-  if (basis.empty()) {
+  const bool turns = piece.segment->rotation != nullptr && !piece.absorbed;
+  const bool in_place = turns && basis.empty();
+  const float* stored =
+      StoredKeys(call, piece, page, scratch, in_place ? scratch.key_tile : scratch.stored_tile);
+  if (!turns) return stored;
+  if (in_place && stored != scratch.key_tile) {
     std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
-  } else {
+  } else if (!in_place) {
     kernels_.product[static_cast<int>(DType::kF32)]({basis.f32(), basis.stride[0], dim, stored,
                                                      stored, piece.stored.key_dim, kPanelWidth,
                                                      scratch.key_tile, kPanelWidth, false});
@@ -416,7 +416,7 @@ const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64
   const KvSegment& segment = *piece.segment;
   if (segment.values_in_keys) {
     // In panels: rows of a whole entry would all fall into the same few sets of the cache.
-    const float* keys = StoredKeys(call, piece, page, scratch);
+    const float* keys = StoredKeys(call, piece, page, scratch, scratch.stored_tile);
     for (int g = 0; g < piece.stored.ValuePanels(); ++g) {
       const int64_t at = int64_t{g} * kPanelWidth * kEntries;
       TurnKeys(keys + at, std::min(kPanelWidth, piece.stored.value_dim - g * kPanelWidth),

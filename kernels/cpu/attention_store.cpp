@@ -1,36 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on the cpu beside Attend: entries in and out of pages, merging of results, and the
-// kernels of each instruction set.
-#include <cmath>
-
+// Attention on the cpu beside Attend: entries in and out of pages, and the kernels of each
+// instruction set.
 #include "cpu/attention_schedule.h"
 #include "cpu/cpu.h"
 
 namespace kvgauge {
 namespace attention_schedule {
-
-void CpuAttention::DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                                 Tensor lse_a) {
-  const int64_t dim = out_a.shape[1];
-  for (int64_t i = 0; i < out_a.shape[0]; ++i) {
-    float& a = lse_a.f32()[i * lse_a.stride[0]];
-    const float b = lse_b.f32()[i * lse_b.stride[0]];
-    if (b == kNothing) continue;
-    float* values = out_a.f32() + i * out_a.stride[0];
-    const float* other = out_b.f32() + i * out_b.stride[0];
-    if (a == kNothing) {
-      a = b;
-      std::copy(other, other + dim, values);
-      continue;
-    }
-    const double max = std::max(a, b);
-    const double fall_a = std::exp(a - max), fall_b = std::exp(b - max), sum = fall_a + fall_b;
-    const float share_a = static_cast<float>(fall_a / sum);
-    const float share_b = static_cast<float>(fall_b / sum);
-    for (int64_t c = 0; c < dim; ++c) values[c] = share_a * values[c] + share_b * other[c];
-    a = static_cast<float>(max + std::log(sum));
-  }
-}
 
 void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                              std::span<const KvTarget> heads) {
@@ -39,7 +14,7 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
   // Targets may start anywhere in a page, so some meet one page fewer.
   const int64_t pages = (n + kEntries - 2) / kEntries + 1;
   const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
-  const int workers = volume < kParallelWrites ? 1 : threads_;
+  const int workers = Movers(volume);
 #pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
   for (int64_t u = 0; u < pages * kv_heads; ++u) {
     const int64_t h = u / pages, first_entry = heads[h].first_entry;
@@ -66,21 +41,46 @@ void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const
   const PageLayout layout(format);
   const int64_t n = index.shape[0], first_page = to.first_entry / kEntries;
   const int64_t pages = (to.first_entry + n - 1) / kEntries + 1 - first_page;
-  const int workers = n * (format.key_dim + format.value_dim) < kParallelWrites ? 1 : threads_;
+  // Entries that move down within their own pages are read before they are written, in order.
+  const bool same = (to.key_pages != nullptr && to.key_pages == from.key_pages) ||
+                    (to.value_pages != nullptr && to.value_pages == from.value_pages);
+  const int workers = same ? 1 : Movers(n * (format.key_dim + format.value_dim));
 #pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
   for (int64_t p = first_page; p < first_page + pages; ++p) {
-    const int64_t begin = std::max(to.first_entry, p * kEntries);
     const int64_t end = std::min(to.first_entry + n, (p + 1) * kEntries);
-    for (int64_t entry = begin; entry < end; ++entry) {
-      const int32_t source = index.i32()[entry - to.first_entry];
-      const int slot = static_cast<int>(source % kEntries);
+    for (int64_t entry = std::max(to.first_entry, p * kEntries); entry < end;) {
+      // A run of neighbours goes at once, as far as both pages reach.
+      const int32_t* source = index.i32() + (entry - to.first_entry);
+      const int slot = static_cast<int>(source[0] % kEntries);
+      const int64_t most = std::min<int64_t>(end - entry, kEntries - slot);
+      int count = 1;
+      while (count < most && source[count] == source[0] + count) ++count;
       const int target = static_cast<int>(entry % kEntries);
+      const int64_t page = source[0] / kEntries;
       if (to.key_pages != nullptr) {
-        CopyKey(layout, from.key_pages[source / kEntries], slot, to.key_pages[p], target);
+        CopyKeys(layout, from.key_pages[page], slot, count, to.key_pages[p], target);
       }
       if (to.value_pages != nullptr) {
-        CopyValue(layout, from.value_pages[source / kEntries], slot, to.value_pages[p], target);
+        CopyValues(layout, from.value_pages[page], slot, count, to.value_pages[p], target);
       }
+      entry += count;
+    }
+  }
+}
+
+void CpuAttention::DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                              Tensor keys, Tensor values) {
+  const PageLayout layout(format);
+  for (int64_t i = 0; i < index.shape[0]; ++i) {
+    const int64_t page = index.i32()[i] / kEntries;
+    const int slot = static_cast<int>(index.i32()[i] % kEntries);
+    if (!keys.empty()) {
+      ReadKeys(kernels_, layout, segment.key_pages[page], slot, slot + 1,
+               keys.f32() + i * keys.stride[0], keys.stride[0]);
+    }
+    if (!values.empty()) {
+      ReadValues(kernels_, layout, segment.value_pages[page], slot, slot + 1,
+                 values.f32() + i * values.stride[0], values.stride[0]);
     }
   }
 }
@@ -90,7 +90,7 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
   const PageLayout layout(format);
   const int64_t n = (keys.empty() ? values : keys).shape[0], first_page = first_entry / kEntries;
   const int64_t end_page = (first_entry + n - 1) / kEntries + 1;
-  const int workers = n * (format.key_dim + format.value_dim) < kParallelWrites ? 1 : threads_;
+  const int workers = Movers(n * (format.key_dim + format.value_dim));
 #pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
   for (int64_t p = first_page; p < end_page; ++p) {
     const int64_t from = std::max(first_entry, p * kEntries);

@@ -112,9 +112,18 @@ class CpuLinear final : public LinearOps {
     for (Buffer& buffer : scratch_) {
       buffer = HostBuffer(ScratchFloats(kProductRows) * int64_t{sizeof(float)});
     }
+    for (int t = 0; t < threads_ && threads_ > 1; ++t) {
+      alone_.push_back(std::make_unique<CpuLinear>(isa, MakeThreadSettings(1)));
+    }
   }
 
  private:
+  // What a task's thread calls, with working memory of its own: this object outside of tasks.
+  CpuLinear& Mine() {
+    if (alone_.empty() || omp_in_parallel() == 0) return *this;
+    return *alone_[static_cast<size_t>(omp_get_thread_num())];
+  }
+
   // body(thread, threads) on every thread.
   template <class Body>
   void Parallel(int threads, const Body& body) {
@@ -141,6 +150,7 @@ class CpuLinear final : public LinearOps {
 
   std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
                                        DType store) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoPack(parts, n, k, store);
     auto packed = std::make_unique<CpuMatrix>(n, k, store);
     std::vector<PackRow> rows(static_cast<size_t>(packed->panels() * kColumns));
     size_t next = 0;
@@ -163,6 +173,7 @@ class CpuLinear final : public LinearOps {
 
   void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
                 Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMul(x, w, bias, mode, out);
     const auto* matrix = dynamic_cast<const CpuMatrix*>(&w);
     KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
     const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
@@ -245,6 +256,7 @@ class CpuLinear final : public LinearOps {
   }
 
   void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMulNT(a, b, alpha, out);
     Batched(a, alpha, out, [&](int64_t batch, int64_t column, int64_t columns, float* panel) {
       const int64_t k = b.shape[2];
       PackPanelF32(b[batch].f32() + column * k, k, columns, k, panel);
@@ -253,6 +265,7 @@ class CpuLinear final : public LinearOps {
   }
 
   void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMulNN(a, b, alpha, out);
     Batched(a, alpha, out, [&](int64_t batch, int64_t column, int64_t columns, float* panel) {
       const int64_t k = b.shape[1], n = b.shape[2];
       const float* from = b[batch].f32() + column;
@@ -306,6 +319,7 @@ class CpuLinear final : public LinearOps {
   }
 
   void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoEmbed(table, ids, scale, out);
     const int64_t m = ids.shape[0], d = table.shape[1];
     const int64_t row_bytes = table.stride[0] * SizeOf(table.dtype);
     Parallel(ThreadsFor(m * d * SizeOf(table.dtype), 0, m), [&](int thread, int threads) {
@@ -327,7 +341,8 @@ class CpuLinear final : public LinearOps {
   int threads_;
   std::vector<Buffer> scratch_;  // one per thread
   WorkQueue queue_;
-  Buffer left_;  // converted left rows of the product under way
+  Buffer left_;                                    // converted left rows of the product under way
+  std::vector<std::unique_ptr<CpuLinear>> alone_;  // [threads] for tasks
 };
 
 }  // namespace

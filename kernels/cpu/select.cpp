@@ -68,6 +68,16 @@ Threshold FindThreshold(const uint32_t* keys, int64_t n, int64_t k, uint32_t* le
   return found;
 }
 
+// The smallest key; among equals the last one.
+int64_t LastSmallest(const uint32_t* keys, int64_t n) {
+  uint32_t least = keys[0];
+#pragma omp simd reduction(min : least)
+  for (int64_t i = 0; i < n; ++i) least = std::min(least, keys[i]);
+  int64_t at = n - 1;
+  while (keys[at] != least) --at;
+  return at;
+}
+
 class CpuSelect final : public SelectOps {
  public:
   CpuSelect(Isa isa, ThreadSettings threads)
@@ -89,12 +99,33 @@ class CpuSelect final : public SelectOps {
       if (count == n) return std::iota(to, to + n, 0);
       uint32_t* keys = Scratch<uint32_t>(worker, 2 * n);
       k_.order_keys(scores.f32() + i * scores.stride[0], n, keys);
+      if (count == n - 1) {  // as when every step evicts what it adds
+        const int64_t gone = LastSmallest(keys, n);
+        std::iota(to, to + gone, 0);
+        std::iota(to + gone, to + n - 1, static_cast<int32_t>(gone) + 1);
+        return;
+      }
       const Threshold threshold = FindThreshold(keys, n, count, keys + n);
       k_.take(keys, n, threshold.key, threshold.ties, to);
     });
   }
 
   void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
+    const int64_t size = SizeOf(out.dtype), row_bytes = out.shape[1] * size;
+    if (source.IsContiguous() && out.IsContiguous() && row_bytes % 4 == 0) {
+      // Short rows: whatever is done for each counts.
+      const auto* from = source.As<char>();
+      auto* to = out.As<char>();
+      return Move(index, -1, source.shape[0], out, [=](int64_t i, int64_t at) {
+        if (at < 0) {
+          std::memset(to + i * row_bytes, 0, static_cast<size_t>(row_bytes));
+        } else if (row_bytes == 4) {
+          std::memcpy(to + 4 * i, from + 4 * at, 4);
+        } else {
+          std::memcpy(to + i * row_bytes, from + at * row_bytes, static_cast<size_t>(row_bytes));
+        }
+      });
+    }
     Move(index, -1, source.shape[0], out, [&](int64_t i, int64_t at) {
       if (at < 0) {
         std::memset(out[i].data, 0, static_cast<size_t>(out.shape[1] * SizeOf(out.dtype)));

@@ -14,14 +14,20 @@ namespace kvgauge {
 // Below this many nanoseconds of work waking the other threads costs more than they save.
 inline constexpr double kWorthThreads_ns = 20000;
 
+// Whether so much work is to be shared. Not inside a task, which has one thread.
+inline bool WorthThreads(ThreadSettings threads, int64_t count, double cost_ns) {
+  return threads.threads > 1 && count > 1 &&
+         static_cast<double>(count) * cost_ns > kWorthThreads_ns && omp_in_parallel() == 0;
+}
+
 // body(i, worker) for i in [0, count), each of about `cost_ns`; worker < threads.threads is for
 // scratch memory. One thread runs them in order; with more, each takes one contiguous run.
 template <class Body>
 void SplitWorkByWorker(ThreadSettings threads, int64_t count, double cost_ns, const Body& body) {
-  const bool shared =
-      threads.threads > 1 && count > 1 && static_cast<double>(count) * cost_ns > kWorthThreads_ns;
-  if (!shared) {  // not an if() clause: even a team of one costs more than a small row
-    for (int64_t i = 0; i < count; ++i) body(i, 0);
+  if (!WorthThreads(threads, count, cost_ns)) {
+    // Not an if() clause: even a team of one costs more than a small row.
+    const int worker = omp_get_thread_num();
+    for (int64_t i = 0; i < count; ++i) body(i, worker);
     return;
   }
   const int team = static_cast<int>(std::min<int64_t>(threads.threads, count));

@@ -209,18 +209,26 @@ class ReferenceAttention final : public AttentionOps {
 
   void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
                 Tensor values) override {
-    if (!keys.empty()) {
-      for (int64_t i = 0; i < keys.shape[0]; ++i) {
-        for (int64_t k = 0; k < format.key_dim; ++k) {
-          At(keys, i, k) = Key(format, segment, first_entry + i, k);
-        }
+    Read(format, segment, keys, values, [first_entry](int64_t i) { return first_entry + i; });
+  }
+
+  void DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                  Tensor keys, Tensor values) override {
+    Read(format, segment, keys, values, [&](int64_t i) { return int64_t{index.i32()[i]}; });
+  }
+
+  // Row i is entry entry_of(i).
+  template <class EntryOf>
+  static void Read(const KvFormat& format, const KvSegment& segment, Tensor keys, Tensor values,
+                   const EntryOf& entry_of) {
+    for (int64_t i = 0; !keys.empty() && i < keys.shape[0]; ++i) {
+      for (int64_t k = 0; k < format.key_dim; ++k) {
+        At(keys, i, k) = Key(format, segment, entry_of(i), k);
       }
     }
-    if (!values.empty()) {
-      for (int64_t i = 0; i < values.shape[0]; ++i) {
-        for (int64_t k = 0; k < format.value_dim; ++k) {
-          At(values, i, k) = Value(format, segment, first_entry + i, k);
-        }
+    for (int64_t i = 0; !values.empty() && i < values.shape[0]; ++i) {
+      for (int64_t k = 0; k < format.value_dim; ++k) {
+        At(values, i, k) = Value(format, segment, entry_of(i), k);
       }
     }
   }
@@ -232,9 +240,10 @@ class ReferenceAttention final : public AttentionOps {
       const int64_t bytes = dim * SizeOf(format.dtype);
       for (int64_t i = 0; i < index.shape[0]; ++i) {
         const int64_t in = index.i32()[i], out = to.first_entry + i;
-        std::memcpy(static_cast<char*>(target[out / kKvPageEntries]) + out % kKvPageEntries * bytes,
-                    static_cast<char*>(source[in / kKvPageEntries]) + in % kKvPageEntries * bytes,
-                    static_cast<size_t>(bytes));
+        std::memmove(
+            static_cast<char*>(target[out / kKvPageEntries]) + out % kKvPageEntries * bytes,
+            static_cast<char*>(source[in / kKvPageEntries]) + in % kKvPageEntries * bytes,
+            static_cast<size_t>(bytes));
       }
     };
     copy(from.key_pages, to.key_pages, format.key_dim);
@@ -322,21 +331,6 @@ class ReferenceAttention final : public AttentionOps {
         }
       }
       std::copy(columns.begin(), columns.end(), out[h].f32());
-    }
-  }
-
-  void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                     Tensor lse_a) override {
-    for (int64_t i = 0; i < out_a.shape[0]; ++i) {
-      const double a = lse_a[i].f32()[0], b = lse_b[i].f32()[0];
-      if (std::isinf(b) && b < 0) continue;
-      const double max = std::max(a, b);
-      const double wa = std::exp(a - max), wb = std::exp(b - max);
-      for (int64_t k = 0; k < out_a.shape[1]; ++k) {
-        At(out_a, i, k) =
-            static_cast<float>((wa * At(out_a, i, k) + wb * At(out_b, i, k)) / (wa + wb));
-      }
-      lse_a[i].f32()[0] = static_cast<float>(max + std::log(wa + wb));
     }
   }
 };

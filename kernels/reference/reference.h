@@ -13,7 +13,6 @@ std::unique_ptr<LinearOps> MakeReferenceLinear();
 std::unique_ptr<RowOps> MakeReferenceRows();
 std::unique_ptr<SelectOps> MakeReferenceSelect();
 std::unique_ptr<AlgebraOps> MakeReferenceAlgebra();
-std::unique_ptr<PackingOps> MakeReferencePacking();
 std::unique_ptr<CodecOps> MakeReferenceCodec();
 std::unique_ptr<AttentionOps> MakeReferenceAttention();
 

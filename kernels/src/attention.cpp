@@ -81,6 +81,32 @@ void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t t
   }
 }
 
+// Rows of keys and values as f32 [n, dim]; either may be empty.
+int64_t EntryRows(const KvFormat& format, const Tensor& keys, const Tensor& values) {
+  int64_t n = 0;
+  if (!keys.empty()) {
+    CheckF32(keys, 2, "keys must be f32 [n, key_dim]");
+    KVG_CHECK(keys.shape[1] == format.key_dim, "keys must be f32 [n, key_dim]");
+    n = keys.shape[0];
+  }
+  if (!values.empty()) {
+    CheckF32(values, 2, "values must be f32 [n, value_dim]");
+    KVG_CHECK(values.shape[1] == format.value_dim, "values must be f32 [n, value_dim]");
+    KVG_CHECK(keys.empty() || values.shape[0] == n, "keys and values of different lengths");
+    n = values.shape[0];
+  }
+  return n;
+}
+
+void CheckIndex(const Tensor& index, int64_t entries) {
+  KVG_CHECK(index.dtype == DType::kI32 && index.rank == 1 && index.IsContiguous(),
+            "index must be i32 [n]");
+  if (index.device != Device::kHost) return;
+  for (int64_t i = 0; i < index.shape[0]; ++i) {
+    KVG_CHECK(index.i32()[i] >= 0 && index.i32()[i] < entries, "entries outside the segment");
+  }
+}
+
 void CheckPerRow(const Tensor& t, int64_t heads, int64_t rows, const char* what) {
   CheckF32(t, 2, what);
   KVG_CHECK(t.shape[0] == heads && t.shape[1] == rows, what);
@@ -117,33 +143,24 @@ void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Ten
 void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                           Tensor keys, Tensor values) {
   CheckFormat(format);
-  int64_t n = 0;
-  if (!keys.empty()) {
-    CheckF32(keys, 2, "keys must be f32 [n, key_dim]");
-    KVG_CHECK(keys.shape[1] == format.key_dim, "keys must be f32 [n, key_dim]");
-    n = keys.shape[0];
-  }
-  if (!values.empty()) {
-    CheckF32(values, 2, "values must be f32 [n, value_dim]");
-    KVG_CHECK(values.shape[1] == format.value_dim, "values must be f32 [n, value_dim]");
-    KVG_CHECK(keys.empty() || values.shape[0] == n, "keys and values of different lengths");
-    n = values.shape[0];
-  }
+  const int64_t n = EntryRows(format, keys, values);
   KVG_CHECK(first_entry >= 0 && first_entry + n <= segment.length, "entries outside the segment");
   if (n > 0) DoReadKv(format, segment, first_entry, keys, values);
+}
+
+void AttentionOps::GatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                            Tensor keys, Tensor values) {
+  CheckFormat(format);
+  CheckIndex(index, segment.length);
+  KVG_CHECK(EntryRows(format, keys, values) == index.shape[0], "a row for each index");
+  if (index.shape[0] > 0) DoGatherKv(format, segment, index, keys, values);
 }
 
 void AttentionOps::CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                           const KvTarget& to) {
   CheckFormat(format);
-  KVG_CHECK(index.dtype == DType::kI32 && index.rank == 1 && index.IsContiguous(),
-            "index must be i32 [n]");
+  CheckIndex(index, from.length);
   KVG_CHECK(to.first_entry >= 0, "negative entry");
-  if (index.device == Device::kHost) {
-    for (int64_t i = 0; i < index.shape[0]; ++i) {
-      KVG_CHECK(index.i32()[i] >= 0 && index.i32()[i] < from.length, "entries outside the segment");
-    }
-  }
   if (index.shape[0] > 0) DoCopyKv(format, from, index, to);
 }
 
@@ -192,19 +209,6 @@ void AttentionOps::ReduceColumns(const AttentionShape& shape, const AttentionIte
   KVG_CHECK(out.shape[0] == shape.query_heads, "out must be [heads, columns]");
   CheckColumns(item, out.shape[1]);
   if (out.Numel() > 0) DoReduceColumns(shape, item, q, log_sum_exp, request, out);
-}
-
-void AttentionOps::MergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                               Tensor lse_a) {
-  CheckF32(out_a, 2, "out must be f32 [n, d]");
-  CheckF32(out_b, 2, "out must be f32 [n, d]");
-  CheckF32(lse_a, 1, "lse must be f32 [n]");
-  CheckF32(lse_b, 1, "lse must be f32 [n]");
-  const int64_t n = out_a.shape[0];
-  KVG_CHECK(out_b.shape[0] == n && lse_a.shape[0] == n && lse_b.shape[0] == n,
-            "states of different lengths");
-  KVG_CHECK(out_a.shape[1] == out_b.shape[1], "states of different widths");
-  if (n > 0) DoMergeStates(out_b, lse_b, out_a, lse_a);
 }
 
 }  // namespace kvgauge

@@ -24,16 +24,23 @@ class HostMemory final : public MemoryOps {
   void Synchronize() override {}
 };
 
+class InOrder final : public TaskOps {
+ public:
+  void ForEach(int64_t count, double, const std::function<void(int64_t)>& body) override {
+    for (int64_t i = 0; i < count; ++i) body(i);
+  }
+};
+
 std::unique_ptr<Ops> MakeReferenceOps() {
   auto ops = std::make_unique<Ops>();
   ops->backend = "reference";
   ops->variant = "double";
   ops->memory = std::make_unique<HostMemory>();
+  ops->tasks = std::make_unique<InOrder>();
   ops->linear = MakeReferenceLinear();
   ops->rows = MakeReferenceRows();
   ops->select = MakeReferenceSelect();
   ops->algebra = MakeReferenceAlgebra();
-  ops->packing = MakeReferencePacking();
   ops->codecs = MakeReferenceCodec();
   ops->attention = MakeReferenceAttention();
   return ops;
@@ -44,11 +51,11 @@ std::unique_ptr<Ops> MakeCpuOps(Isa isa, ThreadSettings threads) {
   ops->backend = "cpu";
   ops->variant = NameOf(isa);
   ops->memory = std::make_unique<HostMemory>();
+  ops->tasks = MakeCpuTasks(threads);
   ops->linear = MakeCpuLinear(isa, threads);
   ops->rows = MakeCpuRows(isa, threads);
   ops->select = MakeCpuSelect(isa, threads);
   ops->algebra = MakeCpuAlgebra(isa, threads);
-  ops->packing = MakeCpuPacking(isa, threads);
   ops->codecs = MakeCpuCodec(isa, threads);
   ops->attention = MakeCpuAttention(isa, threads);
   return ops;

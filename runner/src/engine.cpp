@@ -74,6 +74,7 @@ class EngineRun {
         options_(options),
         samples_(samples),
         pool_rows_(plan.pool_rows),
+        bounded_(plan.cache_limit_bytes > 0),
         on_result_(on_result),
         pools_(rows[0].model->ops(), Limits(plan.cache_limit_bytes)) {}
 
@@ -100,6 +101,8 @@ class EngineRun {
     bool asking = false;                      // rows of a question are still to be fed
     std::optional<Sampler> sampler;
     TurnResult answer;
+    Status status;                 // of the work between passes
+    std::optional<int32_t> token;  // chosen there
     bool done = false;
   };
   // Rows that share prefills: those of one model with the same kind of cache.
@@ -121,11 +124,17 @@ class EngineRun {
   Status FinishPrefill(const Tensor& logits, int64_t row);
   void MeasureSnapshot();
   Status Admit();
-  Status StartLane(int64_t row);
-  Status ForkAndCompress(Lane& lane);
+  Lane& AddLane(int64_t row);
+  Status StartLane(Lane& lane);
+  Status ForkAndCompress(Lane& lane) const;
   Status Pass(Model& model);
-  Status Advance(Lane& lane, const Tensor& logits, int64_t logit_row);
-  Status TakeToken(Lane& lane, std::span<const float> logits);
+  // A sequence's own work between two passes, which touches nothing else.
+  void FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const;
+  Status FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row);
+  int32_t ChooseToken(Lane& lane, std::vector<float> logits) const;
+  Status TakeToken(Lane& lane, int32_t id);
+  // body(i) for all i < count, side by side where that cannot decide who is refused memory.
+  void ForLanes(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) const;
   Status EndTurn(Lane& lane, bool stopped);
   Status AskNext(Lane& lane);
   Status EndCell(int64_t sample, int64_t row);
@@ -143,6 +152,7 @@ class EngineRun {
   const EngineOptions& options_;
   std::span<const EngineSample> samples_;
   int64_t pool_rows_;
+  bool bounded_;  // the pool of caches may refuse
   const Engine::OnResult& on_result_;
   CachePools pools_;
 
@@ -287,12 +297,31 @@ void EngineRun::MeasureSnapshot() {
   }
 }
 
+void EngineRun::ForLanes(int64_t count, double cost_ns,
+                         const std::function<void(int64_t)>& body) const {
+  if (!bounded_) return rows_[0].model->ops().tasks->ForEach(count, cost_ns, body);
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
 Status EngineRun::Admit() {
   if (ready_ == nullptr) return {};
+  constexpr double kCompression_ns = 1e6;
   while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_) {
-    const int64_t row = ready_->waiting.front();
-    ready_->waiting.pop_front();
-    KVG_TRY(StartLane(row));
+    // A bounded pool takes one at a time: the next may fit when this one has given back.
+    std::vector<Lane*> starting;
+    while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_ &&
+           (starting.empty() || !bounded_)) {
+      starting.push_back(&AddLane(ready_->waiting.front()));
+      ready_->waiting.pop_front();
+    }
+    ForLanes(std::ssize(starting), kCompression_ns, [&](int64_t i) {
+      Lane& lane = *starting[static_cast<size_t>(i)];
+      lane.status = ForkAndCompress(lane);
+      if (lane.status.ok() && options_.compress_at != CompressAt::kContext) {
+        lane.token = ChooseToken(lane, ready_->logits);
+      }
+    });
+    for (Lane* lane : starting) KVG_TRY(StartLane(*lane));
     lanes_.remove_if([](const Lane& lane) { return lane.done; });
   }
   if (!ready_->waiting.empty()) return {};
@@ -306,7 +335,7 @@ Status EngineRun::Admit() {
   return {};
 }
 
-Status EngineRun::ForkAndCompress(Lane& lane) {
+Status EngineRun::ForkAndCompress(Lane& lane) const {
   Snapshot& snapshot = *lane.snapshot;
   const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
   return Guarded([&]() -> Status {
@@ -317,7 +346,7 @@ Status EngineRun::ForkAndCompress(Lane& lane) {
   });
 }
 
-Status EngineRun::StartLane(int64_t row) {
+EngineRun::Lane& EngineRun::AddLane(int64_t row) {
   lanes_.emplace_back();
   Lane& lane = lanes_.back();
   lane.row = row;
@@ -326,9 +355,13 @@ Status EngineRun::StartLane(int64_t row) {
   lane.prompt = ready_->prompt;
   // The stream is the sample's: rows draw alike.
   lane.sampler.emplace(options_.sampling, ready_->seed, options_.valid_vocab);
-  const Status compressed = ForkAndCompress(lane);
-  if (!compressed.ok()) return FailLane(lane, compressed);
-  if (options_.compress_at != CompressAt::kContext) return TakeToken(lane, ready_->logits);
+  return lane;
+}
+
+// Once it is compressed.
+Status EngineRun::StartLane(Lane& lane) {
+  if (!lane.status.ok()) return FailLane(lane, lane.status);
+  if (lane.token) return TakeToken(lane, *std::exchange(lane.token, {}));
 
   const std::vector<EngineTurn>& turns = SampleOf(lane).turns;
   const bool returns = std::any_of(turns.begin() + 1, turns.end(),
@@ -369,17 +402,18 @@ Status EngineRun::AskNext(Lane& lane) {
   return {};
 }
 
-Status EngineRun::TakeToken(Lane& lane, std::span<const float> logits) {
-  std::vector<float> masked;
+// The next token; no stop is chosen before min_new_tokens.
+int32_t EngineRun::ChooseToken(Lane& lane, std::vector<float> logits) const {
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).min_new_tokens) {
-    masked.assign(logits.begin(), logits.end());
     for (const int32_t stop : SampleOf(lane).stop_ids) {
       const auto at = static_cast<size_t>(stop);
-      if (at < masked.size()) masked[at] = -std::numeric_limits<float>::infinity();
+      if (at < logits.size()) logits[at] = -std::numeric_limits<float>::infinity();
     }
-    logits = masked;
   }
-  const int32_t id = lane.sampler->Next(logits);
+  return lane.sampler->Next(logits);
+}
+
+Status EngineRun::TakeToken(Lane& lane, int32_t id) {
   if (Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
   lane.answer.ids.push_back(id);
   AppendToken(lane.prompt, id);
@@ -422,25 +456,31 @@ Status EngineRun::FailLane(Lane& lane, const Status& status) {
   return EndCell(lane.snapshot->sample, lane.row);
 }
 
-Status EngineRun::Advance(Lane& lane, const Tensor& logits, int64_t logit_row) {
-  const Model& model = *lane.snapshot->model;
-  Status after;
-  if (!lane.asking) {
-    after = lane.compressor->AfterStep();
+void EngineRun::FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const {
+  lane.status = lane.compressor->AfterStep();
+  if (!lane.status.ok()) return;
+  if (logits.device == Device::kHost) {
+    const Tensor row = logits[logit_row];
+    lane.token = lane.sampler->Next({row.f32(), static_cast<size_t>(row.shape[0])});
   } else {
-    after = lane.compressor->AfterRows();
-    if (after.ok() && lane.cache->tokens() < lane.prompt.size()) return {};
-    lane.asking = false;
-    if (after.ok() && lane.capture != nullptr) {
-      after = Guarded([&]() -> Status {
-        return lane.compressor->Compress(
-            {lane.cache.get(), lane.capture.get(), lane.snapshot->seed}, nullptr, *lane.cache);
-      });
-      lane.capture.reset();
-    }
+    lane.token = ChooseToken(lane, HostRow(lane.snapshot->model->ops(), logits, logit_row));
+  }
+}
+
+Status EngineRun::FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row) {
+  Status after = lane.compressor->AfterRows();
+  if (after.ok() && lane.cache->tokens() < lane.prompt.size()) return {};
+  lane.asking = false;
+  if (after.ok() && lane.capture != nullptr) {
+    after = Guarded([&]() -> Status {
+      return lane.compressor->Compress({lane.cache.get(), lane.capture.get(), lane.snapshot->seed},
+                                       nullptr, *lane.cache);
+    });
+    lane.capture.reset();
   }
   if (!after.ok()) return FailLane(lane, after);
-  return TakeToken(lane, HostRow(model.ops(), logits, logit_row));
+  Ops& ops = lane.snapshot->model->ops();
+  return TakeToken(lane, ChooseToken(lane, HostRow(ops, logits, logit_row)));
 }
 
 // One pass over the weights of `model`: every lane's newest token, what fits of the questions, and
@@ -454,11 +494,6 @@ Status EngineRun::Pass(Model& model) {
     const int64_t begin = lane.cache->tokens();
     const int64_t end = std::min(begin + Model::kChunkRows, lane.prompt.size());
     if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
-    const Status room = lane.cache->Append(end - begin);
-    if (!room.ok()) {
-      KVG_TRY(FailLane(lane, room));
-      continue;
-    }
     LayerHook* hook = lane.asking ? lane.capture.get() : lane.compressor->hook();
     chunked += lane.asking ? end - begin : 0;
     steps.push_back({.cache = lane.cache.get(),
@@ -469,6 +504,22 @@ Status EngineRun::Pass(Model& model) {
                      .hook = hook});
     stepped.push_back(&lane);
   }
+  constexpr double kAppend_ns = 5000;
+  ForLanes(std::ssize(steps), kAppend_ns, [&](int64_t i) {
+    const SequenceStep& step = steps[static_cast<size_t>(i)];
+    stepped[static_cast<size_t>(i)]->status = step.cache->Append(step.end - step.begin);
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!stepped[i]->status.ok()) {
+      KVG_TRY(FailLane(*stepped[i], stepped[i]->status));
+      continue;
+    }
+    steps[kept] = steps[i];
+    stepped[kept++] = stepped[i];
+  }
+  steps.resize(kept);
+  stepped.resize(kept);
   if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
     Snapshot& snapshot = *prefilling_;
     const int64_t begin = snapshot.cache->tokens();
@@ -501,17 +552,31 @@ Status EngineRun::Pass(Model& model) {
   const Tensor logits = model.Forward(steps);
   model.ops().memory->Synchronize();
   const double pass_s = NowSeconds() - start_s;
+  std::vector<int64_t> logit_rows;
   int64_t logit_row = 0;
+  for (const SequenceStep& step : steps) {
+    logit_rows.push_back(logit_row);
+    logit_row += step.logits == LogitRows::kLast;
+  }
+  constexpr double kStep_ns = 20000;
+  ForLanes(std::ssize(steps), kStep_ns, [&](int64_t i) {
+    const auto index = static_cast<size_t>(i);
+    Lane* lane = stepped[index];
+    if (lane == nullptr) return;
+    lane->compressor->seconds().other += pass_s - (hooked_s(*lane) - before_s[index]);
+    if (!lane->asking) FinishStep(*lane, logits, logit_rows[index]);
+  });
   for (size_t i = 0; i < steps.size(); ++i) {
-    const int64_t row = logit_row;
-    logit_row += steps[i].logits == LogitRows::kLast;
-    if (stepped[i] != nullptr) {
-      stepped[i]->compressor->seconds().other += pass_s - (hooked_s(*stepped[i]) - before_s[i]);
-      KVG_TRY(Advance(*stepped[i], logits, row));
-      continue;
+    if (Lane* lane = stepped[i]; lane == nullptr) {
+      prefilling_->prefill_s += pass_s;
+      if (steps[i].logits == LogitRows::kLast) KVG_TRY(FinishPrefill(logits, logit_rows[i]));
+    } else if (lane->asking) {
+      KVG_TRY(FinishRows(*lane, logits, logit_rows[i]));
+    } else if (!lane->status.ok()) {
+      KVG_TRY(FailLane(*lane, lane->status));
+    } else {
+      KVG_TRY(TakeToken(*lane, *std::exchange(lane->token, {})));
     }
-    prefilling_->prefill_s += pass_s;
-    if (steps[i].logits == LogitRows::kLast) KVG_TRY(FinishPrefill(logits, row));
   }
   lanes_.remove_if([](const Lane& lane) { return lane.done; });
   return {};

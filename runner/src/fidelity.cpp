@@ -9,13 +9,10 @@
 namespace kvgauge {
 namespace {
 
-// Attention outputs of the newest row of every layer: those of the full cache are kept, those of
-// others are held against them. Passes on to the row's own hook.
+// Keeps the attention outputs of the newest row of every layer. Passes on to the row's own hook.
 class AttentionProbe final : public LayerHook {
  public:
-  // `full`: null for the full cache's own probe.
-  AttentionProbe(Ops& ops, int64_t layers, LayerHook* inner, const AttentionProbe* full)
-      : ops_(ops), inner_(inner), full_(full) {
+  AttentionProbe(Ops& ops, int64_t layers, LayerHook* inner) : ops_(ops), inner_(inner) {
     outputs_.resize(static_cast<size_t>(layers));
     errors_.resize(static_cast<size_t>(layers));
   }
@@ -34,14 +31,19 @@ class AttentionProbe final : public LayerHook {
     output.resize(static_cast<size_t>(size));
     ops_.memory->Copy(out.Slice(out.shape[0] - 1, out.shape[0]),
                       View(output, {1, out.shape[1], out.shape[2]}));
-    if (full_ == nullptr) return;
-    const std::vector<float>& want = full_->outputs_[static_cast<size_t>(layer)];
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < output.size(); ++i) {
-      difference += std::pow(double{output[i]} - want[i], 2);
-      norm += std::pow(double{want[i]}, 2);
+  }
+
+  // Once a pass, when every sequence has attended in every layer.
+  void HoldAgainst(const AttentionProbe& full) {
+    for (size_t layer = 0; layer < outputs_.size(); ++layer) {
+      const std::vector<float>& want = full.outputs_[layer];
+      double difference = 0, norm = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        difference += std::pow(double{outputs_[layer][i]} - want[i], 2);
+        norm += std::pow(double{want[i]}, 2);
+      }
+      errors_[layer] += norm > 0 ? std::sqrt(difference / norm) : 0;
     }
-    errors_[static_cast<size_t>(layer)] += norm > 0 ? std::sqrt(difference / norm) : 0;
   }
 
   std::vector<double> MeanErrors(int64_t steps) const {
@@ -53,7 +55,6 @@ class AttentionProbe final : public LayerHook {
  private:
   Ops& ops_;
   LayerHook* inner_;
-  const AttentionProbe* full_;
   std::vector<std::vector<float>> outputs_;  // [layers]
   std::vector<double> errors_;               // [layers] summed over steps
 };
@@ -124,10 +125,9 @@ void FidelityPass::Start(FidelityJob* job) {
         snapshot_.state(), snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
     if (!job->status.ok()) return;
   }
-  const AttentionProbe* full = followers_.empty() ? nullptr : followers_[0].probe.get();
   LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;
   follower.probe =
-      std::make_unique<AttentionProbe>(model_.ops(), model_.config().layer_count(), inner, full);
+      std::make_unique<AttentionProbe>(model_.ops(), model_.config().layer_count(), inner);
   followers_.push_back(std::move(follower));
 }
 
@@ -154,6 +154,7 @@ Result<Tensor> FidelityPass::Feed(bool probed) {
     logits = model_.Forward(steps);
     for (Follower& follower : followers_) {
       if (follower.compressor == nullptr) continue;
+      if (probed) follower.probe->HoldAgainst(*followers_[0].probe);
       const Status after =
           probed ? follower.compressor->AfterStep() : follower.compressor->AfterRows();
       if (!after.ok()) follower.job->status = after;

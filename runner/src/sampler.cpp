@@ -11,16 +11,29 @@ namespace kvgauge {
 Sampler::Sampler(const SamplingOptions& options, uint64_t stream, int64_t valid_vocab)
     : options_(options), valid_vocab_(valid_vocab), rng_(options.seed, stream) {}
 
+namespace {
+
+// The first of the largest. Whole vectors at a time: this is done once a row and step.
+size_t Largest(std::span<const float> values) {
+  float most = values[0];
+#pragma omp simd reduction(max : most)
+  for (size_t i = 0; i < values.size(); ++i) most = std::max(most, values[i]);
+  const auto at = std::find(values.begin(), values.end(), most);
+  return at == values.end() ? 0 : static_cast<size_t>(at - values.begin());
+}
+
+}  // namespace
+
 int32_t Sampler::Next(std::span<const float> logits) {
   if (valid_vocab_ > 0 && valid_vocab_ < static_cast<int64_t>(logits.size())) {
     logits = logits.first(static_cast<size_t>(valid_vocab_));
   }
-  const auto best = std::max_element(logits.begin(), logits.end());
-  if (options_.temperature <= 0.0f) return static_cast<int32_t>(best - logits.begin());
+  const size_t best = Largest(logits);
+  if (options_.temperature <= 0.0f) return static_cast<int32_t>(best);
 
   std::vector<double> mass(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    mass[i] = std::exp((double{logits[i]} - double{*best}) / options_.temperature);
+    mass[i] = std::exp((double{logits[i]} - double{logits[best]}) / options_.temperature);
   }
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -82,5 +82,80 @@ TEST(AttentionCopy, KeepsBitsWhereverEntriesGo) {
   }
 }
 
+// Entries go one by one, in runs and many at a time, from the same pages to the same pages.
+TEST(AttentionCopy, EntriesMoveDownInPlace) {
+  constexpr int64_t kEntries = 331;
+  std::vector<std::vector<int32_t>> kept(3);
+  for (int32_t i = 0; i < kEntries; ++i) {
+    if (i != 5) kept[0].push_back(i);
+    if (i % 64 != 63 && i != 100) kept[1].push_back(i);
+    if (i < 3 || i >= 210) kept[2].push_back(i);
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t dim : {1, 33, 64, 130}) {
+      std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
+      backends.push_back({"reference", MakeReferenceAttention()});
+      for (const Backend<AttentionOps>& b : backends) {
+        for (const std::vector<int32_t>& all : kept) {
+          SCOPED_TRACE(b.name + " dim " + std::to_string(dim) + " of " +
+                       std::to_string(all.size()));
+          const KvFormat format = {.dtype = dtype, .key_dim = dim, .value_dim = dim + 3};
+          Head head(*b.ops, format, kEntries);
+          const std::vector<float> k = RandomValues(kEntries * dim, 1);
+          const std::vector<float> v = RandomValues(kEntries * (dim + 3), 2);
+          const KvTarget target = {head.segment.key_pages, head.segment.value_pages, 0};
+          b.ops->WriteKv(format, View(k, {kEntries, 1, dim}), View(v, {kEntries, 1, dim + 3}),
+                         {&target, 1});
+          const int64_t n = std::ssize(all);
+          std::vector<float> want_k(n * dim), want_v(n * (dim + 3));
+          b.ops->GatherKv(format, head.segment, View(all, {n}), View(want_k, {n, dim}),
+                          View(want_v, {n, dim + 3}));
+
+          int32_t same = 0;
+          while (all[same] == same) ++same;
+          const std::span<const int32_t> moved = std::span(all).subspan(same);
+          const Tensor index = View(moved, {std::ssize(moved)});
+          b.ops->CopyKv(format, head.segment, index, {head.segment.key_pages, nullptr, same});
+          b.ops->CopyKv(format, head.segment, index, {nullptr, head.segment.value_pages, same});
+          std::vector<float> got_k(want_k.size()), got_v(want_v.size());
+          b.ops->ReadKv(format, head.segment, 0, View(got_k, {n, dim}), View(got_v, {n, dim + 3}));
+          EXPECT_TRUE(SameBits(got_k, want_k));
+          EXPECT_TRUE(SameBits(got_v, want_v));
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionCopy, GathersWhatIsReadInOrder) {
+  constexpr int64_t kEntries = 200;
+  const std::vector<int32_t> index = {199, 3, 3, 64, 0, 127};
+  const int64_t n = std::ssize(index);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<Backend<AttentionOps>> backends = CpuBackends(MakeCpuAttention, {1, 3});
+    backends.push_back({"reference", MakeReferenceAttention()});
+    for (const Backend<AttentionOps>& b : backends) {
+      SCOPED_TRACE(b.name);
+      const KvFormat format = {.dtype = dtype, .key_dim = 33, .value_dim = 70};
+      Head head(*b.ops, format, kEntries);
+      const std::vector<float> k = RandomValues(kEntries * 33, 3);
+      const std::vector<float> v = RandomValues(kEntries * 70, 4);
+      const KvTarget target = {head.segment.key_pages, head.segment.value_pages, 0};
+      b.ops->WriteKv(format, View(k, {kEntries, 1, 33}), View(v, {kEntries, 1, 70}), {&target, 1});
+      std::vector<float> all_k(k.size()), all_v(v.size()), got_k(n * 33), got_v(n * 70);
+      b.ops->ReadKv(format, head.segment, 0, View(all_k, {kEntries, 33}),
+                    View(all_v, {kEntries, 70}));
+      b.ops->GatherKv(format, head.segment, View(index, {n}), View(got_k, {n, 33}), Tensor());
+      b.ops->GatherKv(format, head.segment, View(index, {n}), Tensor(), View(got_v, {n, 70}));
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_TRUE(SameBits(std::span<const float>(&got_k[i * 33], 33),
+                             std::span<const float>(&all_k[index[i] * 33], 33)));
+        EXPECT_TRUE(SameBits(std::span<const float>(&got_v[i * 70], 70),
+                             std::span<const float>(&all_v[index[i] * 70], 70)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvgauge

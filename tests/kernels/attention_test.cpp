@@ -520,56 +520,6 @@ TEST(Attention, UnseenEntriesDoNotMatter) {
   }
 }
 
-TEST(Attention, MergedStatesEqualTheUnion) {
-  Case c;
-  c.rows = 5;
-  c.past = 700;
-  const Inputs in(c);
-  const AttentionShape shape = c.Shape();
-  std::vector<Backend> backends = CpuBackends(2);
-  backends.push_back({"reference", MakeReferenceAttention()});
-  for (const Backend& b : backends) {
-    SCOPED_TRACE(b.name);
-    const int64_t n = c.rows * c.query_heads;
-    // Every row over entries [first, last), as one row of [n, 64] and [n].
-    const auto over = [&](int64_t first, int64_t last, std::vector<float>& out,
-                          std::vector<float>& lse) {
-      Cache cache(*b.ops, shape.format, c.kv_heads, last - first);
-      cache.Write(*b.ops, in.K(c).Slice(first, last), in.V(c).Slice(first, last), 0);
-      std::vector<AttentionItem> items;
-      for (int64_t i = 0; i < c.rows; ++i) items.push_back({i, 1, kEndAligned, 0, cache.heads()});
-      std::vector<float> by_head;
-      const AttentionCapture capture = {Make(by_head, {c.query_heads, c.rows}), {}};
-      b.ops->Attend(shape, items, in.Q(c), Make(out, {c.rows, c.query_heads, 64}), capture);
-      for (int64_t i = 0; i < n; ++i) {
-        lse.push_back(by_head[i % c.query_heads * c.rows + i / c.query_heads]);
-      }
-    };
-    std::vector<float> out_a, lse_a, out_b, lse_b, out, lse;
-    over(0, 333, out_a, lse_a);
-    over(333, 705, out_b, lse_b);
-    over(0, 705, out, lse);
-    b.ops->MergeStates(View(out_b, {n, 64}), View(lse_b, {n}), View(out_a, {n, 64}),
-                       View(lse_a, {n}));
-    EXPECT_TRUE(AllWithin(out_a, out, 2e-5));
-    EXPECT_TRUE(AllWithin(lse_a, lse, 1e-5));
-
-    // "Saw nothing" is the neutral element, on either side.
-    std::vector<float> zeros(out.size(), 0.0f), nothing(n, -kInfinity);
-    const std::vector<float> out_before = out_a, lse_before = lse_a;
-    b.ops->MergeStates(View(zeros, {n, 64}), View(nothing, {n}), View(out_a, {n, 64}),
-                       View(lse_a, {n}));
-    EXPECT_TRUE(SameBits(out_a, out_before));
-    b.ops->MergeStates(View(out_a, {n, 64}), View(lse_a, {n}), View(zeros, {n, 64}),
-                       View(nothing, {n}));
-    EXPECT_TRUE(SameBits(zeros, out_before));
-    EXPECT_TRUE(SameBits(nothing, lse_before));
-    b.ops->MergeStates(View(zeros, {n, 64}), View(std::vector<float>(n, -kInfinity), {n}),
-                       View(out_b, {n, 64}), View(lse_b, {n}));
-    for (const float value : out_b) ASSERT_TRUE(std::isfinite(value));
-  }
-}
-
 TEST(Attention, NanReachesTheOutput) {
   Case c;
   c.rows = 2;

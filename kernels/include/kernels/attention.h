@@ -165,9 +165,13 @@ class AttentionOps {
   // value_dim], as stored; either may be empty.
   void ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
               Tensor values);
+  // The same of entries index[i], in any order. index: [n] i32 in range.
+  void GatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index, Tensor keys,
+                Tensor values);
   // Copies float entries of one head bit for bit: entry index[i] of `from` becomes entry
-  // to.first_entry + i. index: [n] i32 in range. A side without pages in `to` is left alone; the
-  // pages of both differ.
+  // to.first_entry + i. index: [n] i32 in range. A side without pages in `to` is left alone. The
+  // pages of both differ, or are the same list and no entry moves up: then index ascends and
+  // index[0] >= to.first_entry.
   void CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
               const KvTarget& to);
 
@@ -190,15 +194,13 @@ class AttentionOps {
   void ReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                      const Tensor& log_sum_exp, const ColumnRequest& request, Tensor out);
 
-  // Merges two normalised partial results over disjoint entries into (out_a, lse_a). out_*: [n, d]
-  // f32; lse_*: [n] f32; an lse of -inf stands for "saw nothing".
-  void MergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a, Tensor lse_a);
-
  private:
   virtual void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                          std::span<const KvTarget> heads) = 0;
   virtual void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                         Tensor keys, Tensor values) = 0;
+  virtual void DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                          Tensor keys, Tensor values) = 0;
   virtual void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                         const KvTarget& to) = 0;
   virtual void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
@@ -208,8 +210,6 @@ class AttentionOps {
   virtual void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
                                const Tensor& q, const Tensor& log_sum_exp,
                                const ColumnRequest& request, Tensor out) = 0;
-  virtual void DoMergeStates(const Tensor& out_b, const Tensor& lse_b, Tensor out_a,
-                             Tensor lse_a) = 0;
 };
 
 }  // namespace kvgauge

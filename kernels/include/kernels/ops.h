@@ -11,7 +11,8 @@
 //  - Inputs are never written. An output may not overlap an input unless the call says so.
 //  - No call throws; a broken precondition is KVG_CHECK.
 //
-// Ops objects are not thread-safe; one thread drives one object, which spreads work itself.
+// Ops objects are not thread-safe; one thread drives one object, which spreads work itself. Only
+// the bodies of TaskOps::ForEach may call it side by side.
 #pragma once
 
 #include <memory>
@@ -24,9 +25,9 @@
 #include "kernels/attention.h"
 #include "kernels/kv_codec.h"
 #include "kernels/linear.h"
-#include "kernels/packing.h"
 #include "kernels/rows.h"
 #include "kernels/select.h"
+#include "kernels/tasks.h"
 #include "kernels/tensor.h"
 
 namespace kvgauge {
@@ -48,11 +49,11 @@ struct Ops {
   Device device = Device::kHost;
 
   std::unique_ptr<MemoryOps> memory;
+  std::unique_ptr<TaskOps> tasks;
   std::unique_ptr<LinearOps> linear;
   std::unique_ptr<RowOps> rows;
   std::unique_ptr<SelectOps> select;
   std::unique_ptr<AlgebraOps> algebra;
-  std::unique_ptr<PackingOps> packing;
   std::unique_ptr<CodecOps> codecs;
   std::unique_ptr<AttentionOps> attention;
 };

@@ -4,13 +4,14 @@
 // Blocks of a class come from slabs of that class; an empty slab returns to the system. A slab is
 // small against what its class already uses, so that resident bytes stay near the used ones. Use,
 // residence and peak are facts of this allocator. Tables lie beside the memory, never in it: the
-// host may be unable to read a device's. One thread.
+// host may be unable to read a device's. Sequences of several tasks may use one pool.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,9 @@ class BlockPool {
   // A view of a block's memory.
   Tensor Bytes(void* block, int64_t size_bytes) const;
 
-  int64_t used_bytes() const { return used_bytes_; }          // blocks handed out
-  int64_t resident_bytes() const { return resident_bytes_; }  // slabs held
-  int64_t peak_bytes() const { return peak_bytes_; }          // most ever resident
+  int64_t used_bytes() const { return Locked(used_bytes_); }          // blocks handed out
+  int64_t resident_bytes() const { return Locked(resident_bytes_); }  // slabs held
+  int64_t peak_bytes() const { return Locked(peak_bytes_); }          // most ever resident
   int64_t limit_bytes() const { return limit_bytes_; }
   // What a refused request of `size_bytes` is answered with: names what was asked and what is free.
   Error Refusal(int64_t size_bytes) const;
@@ -70,6 +71,11 @@ class BlockPool {
     std::map<int64_t, Slab*> open;  // with free blocks, oldest first
   };
 
+  int64_t Locked(const int64_t& count) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return count;
+  }
+  // The mutex is held where these are called.
   Slab* AddSlab(int64_t block_bytes);
   Buffer MapMemory(int64_t size_bytes) const;
   Buffer MapFile(int64_t size_bytes) const;
@@ -86,7 +92,8 @@ class BlockPool {
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
   mutable Slab* last_found_ = nullptr;
-  Buffer zeros_;  // what a device block is cleared with
+  mutable std::mutex mutex_;  // of everything that changes
+  Buffer zeros_;              // what a device block is cleared with
 };
 
 // One pool for each tier.

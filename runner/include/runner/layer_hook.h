@@ -8,9 +8,9 @@
 
 namespace kvgauge {
 
-// Called for one sequence of a Forward call, layer by layer, in order. Views are valid during the
-// call only; rows may be strided. A hook may change what heads read (KvCache::SetRead), else
-// nothing.
+// Called for one sequence of a Forward call, layer by layer, in order; hooks of different sequences
+// may be called side by side. Views are valid during the call only; rows may be strided. A hook may
+// change what heads read (KvCache::SetRead), else nothing.
 class LayerHook {
  public:
   virtual ~LayerHook() = default;

@@ -65,6 +65,7 @@ Tensor BlockPool::Bytes(void* block, int64_t size_bytes) const {
 void* BlockPool::Allocate(int64_t size_bytes) {
   KVG_CHECK(size_bytes > 0, "a block holds something");
   const int64_t block_bytes = ClassBytes(size_bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
   SizeClass& size_class = classes_[block_bytes];
   Slab* slab = size_class.open.empty() ? AddSlab(block_bytes) : size_class.open.begin()->second;
   if (slab == nullptr) return nullptr;
@@ -182,6 +183,7 @@ BlockPool::Slab& BlockPool::Find(const void* block, int64_t* index) const {
 
 void BlockPool::Retain(void* block) {
   if (block == nullptr) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
   int64_t index = 0;
   Slab& slab = Find(block, &index);
   ++slab.references[static_cast<size_t>(index)];
@@ -189,6 +191,7 @@ void BlockPool::Retain(void* block) {
 
 void BlockPool::Release(void* block) {
   if (block == nullptr) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
   int64_t index = 0;
   Slab& slab = Find(block, &index);
   if (--slab.references[static_cast<size_t>(index)] > 0) return;
@@ -205,16 +208,19 @@ void BlockPool::Release(void* block) {
 }
 
 bool BlockPool::Shared(const void* block) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   int64_t index = 0;
   return Find(block, &index).references[static_cast<size_t>(index)] > 1;
 }
 
 int64_t BlockPool::BlockBytes(const void* block) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   int64_t index = 0;
   return Find(block, &index).block_bytes;
 }
 
 Error BlockPool::Refusal(int64_t size_bytes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const std::string place = StrCat(NameOf(tier_), " memory for the cache");
   const int64_t asked = ClassBytes(size_bytes);
   if (limit_bytes_ > 0) {

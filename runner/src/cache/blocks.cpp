@@ -65,6 +65,15 @@ Status EntryArray::AssignBits(const void* numbers, int64_t count) {
   return {};
 }
 
+void EntryArray::Keep(std::span<const int32_t> kept) {
+  const std::vector<int32_t> all = ToHost<int32_t>();  // f32 as bits
+  std::vector<int32_t> picked;
+  picked.reserve(kept.size());
+  for (const int32_t i : kept) picked.push_back(all[static_cast<size_t>(i)]);
+  size_ = 0;
+  AppendBits(picked.data(), std::ssize(picked));
+}
+
 void EntryArray::Fetch(void* out) const {
   pool_->ops().memory->Copy(pool_->Bytes(memory_[0], 4 * size_),
                             Tensor(out, DType::kU8, {4 * size_}));

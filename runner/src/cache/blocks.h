@@ -56,6 +56,7 @@ class BlockList {
   }
   // Makes block i this list's alone.
   Status Own(int64_t i);
+  bool Shared(int64_t i) const { return pool_->Shared(blocks_[static_cast<size_t>(i)]); }
   // Puts `block` at i, with one more reference, and releases what was there.
   void SetShared(int64_t i, void* block) {
     pool_->Retain(block);
@@ -101,6 +102,8 @@ class EntryArray {
     return AssignBits(numbers.data(), std::ssize(numbers));
   }
   void Truncate(int64_t size) { size_ = std::min(size_, size); }
+  // Only these of the numbers, in place. Precondition: Reserve made the memory its own.
+  void Keep(std::span<const int32_t> kept);
   template <class T>
   std::vector<T> ToHost() const {
     std::vector<T> numbers(static_cast<size_t>(size_));

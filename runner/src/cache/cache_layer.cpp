@@ -282,13 +282,15 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const
   if (merge.empty() && merge.self.empty()) return {};
   const int64_t n = length(head), kept = plan.keep.empty() ? 0 : plan.keep.shape[0];
   const int64_t moved = merge.empty() ? 0 : merge.from.shape[0];
+  // An entry may go to many others: a stretch of the list at a time, in its order.
+  constexpr int64_t kMostGiven = 256;
+  const int64_t room = std::min(moved, kMostGiven);
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
-  *memory = ops().memory->Allocate((2 * n + moved + kept) * dim * 4);
-  const Tensor all = memory->As(DType::kF32, {2 * n + moved + kept, dim});
+  *memory = ops().memory->Allocate((2 * n + room + kept) * dim * 4);
+  const Tensor all = memory->As(DType::kF32, {2 * n + room + kept, dim});
   const Tensor before = all.Slice(0, n), after = all.Slice(n, 2 * n);
-  const Tensor given = all.Slice(2 * n, 2 * n + moved),
-               out = all.Slice(2 * n + moved, all.shape[0]);
+  const Tensor out = all.Slice(2 * n + room, all.shape[0]);
   ReadStream(side, owner, 0, before);
   if (merge.self.empty()) {
     ops().memory->Copy(before, after);
@@ -299,9 +301,12 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const
     ops().memory->Copy(View(every, {n}), index.As(DType::kI32, {n}));
     ops().select->ScatterAdd(before, index.As(DType::kI32, {n}), merge.self, after);
   }
-  if (moved > 0) {
-    ops().select->Gather(before, merge.from, given);
-    ops().select->ScatterAdd(given, merge.to, merge.weight, after);
+  for (int64_t begin = 0; begin < moved; begin += room) {
+    const int64_t end = std::min(begin + room, moved);
+    const Tensor given = all.Slice(2 * n, 2 * n + end - begin);
+    ops().select->Gather(before, merge.from.Slice(begin, end), given);
+    ops().select->ScatterAdd(given, merge.to.Slice(begin, end), merge.weight.Slice(begin, end),
+                             after);
   }
   if (kept > 0) ops().select->Gather(after, plan.keep, out);
   return out;
@@ -328,7 +333,8 @@ Result<CacheLayer::Head> CacheLayer::GatheredHead(int64_t index, const Kept& kep
   return fresh;
 }
 
-Status CacheLayer::Reduce(std::span<const HeadPlan> plan) {
+Result<std::vector<CacheLayer::Kept>> CacheLayer::CheckedKeeps(
+    std::span<const HeadPlan> plan) const {
   KVG_CHECK(std::ssize(plan) == setup_->kv_heads, "a plan for each head");
   std::vector<Kept> kept;
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
@@ -345,6 +351,28 @@ Status CacheLayer::Reduce(std::span<const HeadPlan> plan) {
                                 ", so both must keep the same entries"));
     }
   }
+  return kept;
+}
+
+std::vector<CacheLayer::Kept> CacheLayer::KeptOfParts(KvSide side, int64_t owner,
+                                                      const Kept& kept) const {
+  if (parts_.size() == 1) return {kept};
+  std::vector<Kept> parts;
+  int64_t first = 0;
+  size_t done = 0;
+  for (const Part& part : parts_) {
+    const int64_t length = StreamsOf(part, side)[static_cast<size_t>(owner)].length();
+    Kept& local = parts.emplace_back();
+    for (; done < kept.size() && kept[done] - first < length; ++done) {
+      local.push_back(static_cast<int32_t>(kept[done] - first));
+    }
+    first += length;
+  }
+  return parts;
+}
+
+Status CacheLayer::Reduce(std::span<const HeadPlan> plan) {
+  KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
   return Rebuild(kept, plan);
 }
 
@@ -356,7 +384,7 @@ Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan>
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
     for (int64_t o = 0; o < owners; ++o) {  // none where the values are in the keys
-      const auto head = static_cast<size_t>(o * setup_->kv_heads / owners);
+      const auto head = static_cast<size_t>(FirstHeadOf(side, o));
       Buffer memory;
       Tensor rows;
       if (!plan.empty()) {
@@ -364,20 +392,14 @@ Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan>
         rows = Merged(side, static_cast<int64_t>(head), one,
                       side == KvSide::kKeys ? one.keys : one.values, &memory);
       }
-      int64_t first = 0, done = 0;
+      const std::vector<Kept> locals = KeptOfParts(side, o, kept[head]);
+      int64_t done = 0;
       for (size_t p = 0; p < parts_.size(); ++p) {
         const Stream& stream = StreamsOf(parts_[p], side)[static_cast<size_t>(o)];
-        Kept local;
-        int64_t end = done;
-        for (; end < std::ssize(kept[head]); ++end) {
-          const int64_t i = kept[head][static_cast<size_t>(end)] - first;
-          if (i >= stream.length()) break;
-          local.push_back(static_cast<int32_t>(i));
-        }
+        const int64_t end = done + std::ssize(locals[p]);
         KVG_ASSIGN(Stream fresh,
-                   stream.Gathered(local, rows.empty() ? Tensor() : rows.Slice(done, end)));
+                   stream.Gathered(locals[p], rows.empty() ? Tensor() : rows.Slice(done, end)));
         (side == KvSide::kKeys ? parts[p].keys : parts[p].values).push_back(std::move(fresh));
-        first += stream.length();
         done = end;
       }
     }

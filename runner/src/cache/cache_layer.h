@@ -50,6 +50,10 @@ class CacheLayer {
   void Write(const Tensor& keys, const Tensor& values);
   void SetRead(const Tensor& words);  // copies
 
+  // Executes the plan where the entries lie, if it drops and merges a few float ones whose pages
+  // are this layer's alone: otherwise false. An error leaves the layer as it was.
+  Result<bool> ReduceInPlace(std::span<const HeadPlan> plan);
+
   // After an error of one of these the layer is not to be used: they work on a copy.
   Status Reduce(std::span<const HeadPlan> plan);
   Status Store(const StorePlan& plan);
@@ -140,6 +144,13 @@ class CacheLayer {
   Status AssignRotations();
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
   Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
+  // Of every head.
+  Result<std::vector<Kept>> CheckedKeeps(std::span<const HeadPlan> plan) const;
+  // What an owner keeps, by part, counted from where each part begins.
+  std::vector<Kept> KeptOfParts(KvSide side, int64_t owner, const Kept& kept) const;
+  int64_t FirstHeadOf(KvSide side, int64_t owner) const {
+    return owner * setup_->kv_heads / std::ssize(StreamsOf(parts_[0], side));
+  }
   // The kept entries [kept, dim] after the merge, in `memory`; empty when nothing is merged.
   Tensor Merged(KvSide side, int64_t head, const HeadPlan& plan, const MergeList& merge,
                 Buffer* memory) const;

@@ -79,6 +79,7 @@ const DeferredRope* KvCache::rope(int64_t layer) const {
 
 void KvCache::NeedRope(int64_t positions) {
   if (rope_ == nullptr || rope_->capacity() < positions) {
+    const std::lock_guard<std::mutex> lock(tables_->mutex);
     std::shared_ptr<const RopeTables>& newest = tables_->newest;
     if (newest == nullptr || newest->capacity() < positions) {
       const int64_t capacity =
@@ -132,6 +133,9 @@ Status KvCache::Change(int64_t layer, const std::function<Status(CacheLayer&)>& 
 }
 
 Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
+  const Result<bool> done = layers_[layer]->ReduceInPlace(plan);
+  if (!done.ok()) return done.error().Wrap(StrCat("layer ", layer));
+  if (*done) return {};
   return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "kernels/ops.h"
@@ -29,8 +30,9 @@ class RopeTables {
   DeferredRope rope_;
 };
 
-// The newest tables any fork made.
+// The newest tables any fork made. Forks may run side by side.
 struct RopeTablesHolder {
+  std::mutex mutex;  // of what follows
   std::shared_ptr<const RopeTables> newest;
 };
 

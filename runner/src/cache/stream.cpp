@@ -10,6 +10,26 @@ constexpr int64_t kPage = kKvPageEntries;
 
 int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
 
+// Leading entries that keep their place.
+int64_t SamePrefix(std::span<const int32_t> kept) {
+  int64_t low = 0, high = std::ssize(kept);
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    kept[static_cast<size_t>(middle)] == middle ? low = middle + 1 : high = middle;
+  }
+  return low;
+}
+
+// Indices where the device reads them; `memory` may hold them.
+Tensor OnDevice(Ops& ops, std::span<const int32_t> index, Buffer* memory) {
+  const Tensor host = View(index, {std::ssize(index)});
+  if (ops.device == Device::kHost) return host;
+  *memory = ops.memory->Allocate(host.SizeBytes());
+  const Tensor device = memory->As(DType::kI32, {host.shape[0]});
+  ops.memory->Copy(host, device);
+  return device;
+}
+
 }  // namespace
 
 Stream::Stream(const StreamSpec& spec, BlockPool& pool)
@@ -33,6 +53,13 @@ KvFormat Stream::Format() const {
 int64_t Stream::PageBytes() const {
   return spec_.side == KvSide::kKeys ? ops_->attention->KeyPageBytes(Format())
                                      : ops_->attention->ValuePageBytes(Format());
+}
+
+KvSegment Stream::FloatSegment() const {
+  KvSegment segment;
+  segment.length = length_;
+  (spec_.side == KvSide::kKeys ? segment.key_pages : segment.value_pages) = pages_.data();
+  return segment;
 }
 
 KvPages Stream::Pages() const {
@@ -79,10 +106,7 @@ void Stream::Read(int64_t first, Tensor rows) const {
   if (split == rows.shape[0]) return;
   const Tensor floats = rows.Slice(split, rows.shape[0]);
   const bool keys = spec_.side == KvSide::kKeys;
-  KvSegment segment;
-  segment.length = length_;
-  (keys ? segment.key_pages : segment.value_pages) = pages_.data();
-  ops_->attention->ReadKv(Format(), segment, first + split, keys ? floats : Tensor(),
+  ops_->attention->ReadKv(Format(), FloatSegment(), first + split, keys ? floats : Tensor(),
                           keys ? Tensor() : floats);
 }
 
@@ -154,8 +178,7 @@ Status Stream::Extend(const Tensor& rows, int64_t coded) {
 
 Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& rows) const {
   const int64_t count = std::ssize(kept);
-  int64_t same = 0;  // leading entries that keep place and content
-  while (rows.empty() && same < count && kept[static_cast<size_t>(same)] == same) ++same;
+  int64_t same = rows.empty() ? SamePrefix(kept) : 0;  // of place and content
   if (same == length_) return *this;
   same = same / kPage * kPage;
   const int64_t unit = spec_.codec.coded() ? SealUnit(spec_.codec) : 1;
@@ -182,16 +205,11 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
     return fresh;
   }
   std::vector<int32_t> from(kept.begin() + same, kept.end());
-  const Buffer index_memory = ops_->memory->Allocate(moved * 4);
-  const Tensor index = index_memory.As(DType::kI32, {moved});
+  Buffer index_memory;
   if (coded <= same && from.front() >= coded_) {  // floats stay floats
     KVG_TRY(fresh.Grow(moved));
-    ops_->memory->Copy(View(from, {moved}), index);
     const bool keys = spec_.side == KvSide::kKeys;
-    KvSegment segment;
-    segment.length = length_;
-    (keys ? segment.key_pages : segment.value_pages) = pages_.data();
-    ops_->attention->CopyKv(Format(), segment, index,
+    ops_->attention->CopyKv(Format(), FloatSegment(), OnDevice(*ops_, from, &index_memory),
                             {.key_pages = keys ? fresh.pages_.data() : nullptr,
                              .value_pages = keys ? nullptr : fresh.pages_.data(),
                              .first_entry = same});
@@ -205,10 +223,65 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   const Tensor after = both.Slice(before_rows, before_rows + moved);
   Read(same, before);
   for (int32_t& entry : from) entry -= static_cast<int32_t>(same);
-  ops_->memory->Copy(View(from, {moved}), index);
-  ops_->select->Gather(before, index, after);
+  ops_->select->Gather(before, OnDevice(*ops_, from, &index_memory), after);
   KVG_TRY(fresh.Extend(after, coded));
   return fresh;
+}
+
+bool Stream::CanKeepInPlace(std::span<const int32_t> kept) const {
+  if (coded_ > 0) return false;
+  const int64_t same = SamePrefix(kept);
+  for (int64_t p = same / kPage; same < length_ && p < pages_.size(); ++p) {
+    if (pages_.Shared(p)) return false;
+  }
+  return true;
+}
+
+bool Stream::Owns(std::span<const int32_t> entries) const {
+  return std::none_of(entries.begin(), entries.end(),
+                      [&](int32_t entry) { return pages_.Shared(entry / kPage); });
+}
+
+void Stream::KeepInPlace(std::span<const int32_t> kept) {
+  const int64_t count = std::ssize(kept), same = SamePrefix(kept);
+  if (same == length_) return;
+  const bool keys = spec_.side == KvSide::kKeys;
+  if (same < count) {
+    Buffer memory;
+    const Tensor index = OnDevice(*ops_, kept.subspan(static_cast<size_t>(same)), &memory);
+    ops_->attention->CopyKv(Format(), FloatSegment(), index,
+                            {.key_pages = keys ? pages_.data() : nullptr,
+                             .value_pages = keys ? nullptr : pages_.data(),
+                             .first_entry = same});
+  }
+  // What is unwritten in the last page is zero.
+  const int64_t left = std::min(length_, PagesOf(count) * kPage) - count;
+  if (left > 0) {
+    const Buffer zeros = ops_->memory->Allocate(left * spec_.dim * 4);
+    Write(zeros.As(DType::kF32, {left, spec_.dim}), count);
+  }
+  length_ = count;
+  Trim();
+}
+
+void Stream::ReadEntries(std::span<const int32_t> index, Tensor rows) const {
+  const bool keys = spec_.side == KvSide::kKeys;
+  Buffer memory;
+  ops_->attention->GatherKv(Format(), FloatSegment(), OnDevice(*ops_, index, &memory),
+                            keys ? rows : Tensor(), keys ? Tensor() : rows);
+}
+
+void Stream::WriteEntries(const Tensor& rows, std::span<const int32_t> index) {
+  // One row of as many heads as there are entries, each with a place of its own.
+  const Tensor heads = rows.Reshape({1, rows.shape[0], rows.shape[1]});
+  const bool keys = spec_.side == KvSide::kKeys;
+  std::vector<KvTarget> targets;
+  for (const int32_t entry : index) {
+    targets.push_back({.key_pages = keys ? pages_.data() : nullptr,
+                       .value_pages = keys ? nullptr : pages_.data(),
+                       .first_entry = entry});
+  }
+  ops_->attention->WriteKv(Format(), keys ? heads : Tensor(), keys ? Tensor() : heads, targets);
 }
 
 Status Stream::Append(const Tensor& rows) { return Extend(rows, 0); }

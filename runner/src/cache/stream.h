@@ -44,6 +44,16 @@ class Stream {
   // again, and those that no longer fill a unit become float. `rows` [kept, dim] f32, if any, are
   // what the kept entries are from now on.
   Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
+  // Whether KeepInPlace can: all entries are float, and no page that changes is shared.
+  bool CanKeepInPlace(std::span<const int32_t> kept) const;
+  // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`.
+  void KeepInPlace(std::span<const int32_t> kept);
+  // Whether no page with one of these entries is shared.
+  bool Owns(std::span<const int32_t> entries) const;
+  // Float entries index[i], as f32 [n, dim].
+  void ReadEntries(std::span<const int32_t> index, Tensor rows) const;
+  // Rows [n, dim] become the float entries index[i], on pages that are not shared.
+  void WriteEntries(const Tensor& rows, std::span<const int32_t> index);
   // Adds rows [n, dim] as float entries.
   Status Append(const Tensor& rows);
   // Adds what this stream holds to the bins; slack is what its blocks have beyond that.
@@ -52,6 +62,7 @@ class Stream {
  private:
   KvFormat Format() const;  // of this side; the other side has one dim
   int64_t PageBytes() const;
+  KvSegment FloatSegment() const;
   KvPages Pages() const;
   Status Encode(const Tensor& rows, int64_t first);
   // Appends rows [n, dim]: entries before `coded` coded, the others float.

@@ -104,6 +104,22 @@ void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   }
 }
 
+// Single rows of many sequences are tasks; many rows of one are work for all threads.
+void ForwardPass::ForSequences(std::span<const size_t> sequences,
+                               const std::function<void(size_t)>& body) {
+  constexpr double kRow_ns = 2000;
+  std::vector<size_t> tasks;
+  for (const size_t i : sequences) {
+    if (steps_[i].end - steps_[i].begin == 1) {
+      tasks.push_back(i);
+    } else {
+      body(i);
+    }
+  }
+  ops_.tasks->ForEach(std::ssize(tasks), kRow_ns,
+                      [&](int64_t t) { body(tasks[static_cast<size_t>(t)]); });
+}
+
 void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                                const Tensor& values, Tensor out) {
   std::vector<AttentionItem> items(steps_.size());
@@ -115,17 +131,17 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     const int64_t begin = row;
     row += step.end - step.begin;
     if (step.cache->mla_latent() != latents) continue;
-    step.cache->Write(layer, keys.Slice(begin, row), latents ? Tensor() : values.Slice(begin, row));
-    if (step.hook != nullptr) {
-      step.hook->BeforeAttend(layer, q.Slice(begin, row));
-      wants_log_sum_exp = wants_log_sum_exp || step.hook->wants_log_sum_exp();
-    }
-    items[i] = {.first_row = begin,
-                .rows = row - begin,
-                .token_position = step.begin,
-                .heads = step.cache->Layer(layer)};
+    items[i] = {.first_row = begin, .rows = row - begin, .token_position = step.begin, .heads = {}};
     waiting.push_back(i);
+    wants_log_sum_exp |= step.hook != nullptr && step.hook->wants_log_sum_exp();
   }
+  ForSequences(waiting, [&](size_t i) {
+    const SequenceStep& step = steps_[i];
+    const int64_t begin = items[i].first_row, end = begin + items[i].rows;
+    step.cache->Write(layer, keys.Slice(begin, end), latents ? Tensor() : values.Slice(begin, end));
+    if (step.hook != nullptr) step.hook->BeforeAttend(layer, q.Slice(begin, end));
+    items[i].heads = step.cache->Layer(layer);
+  });
   AttentionCapture capture;
   if (wants_log_sum_exp) {
     capture.log_sum_exp = Take(ScratchSlot::kLogSumExp, DType::kF32, {config_.query_heads, rows_});
@@ -150,14 +166,14 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
                                   .rope = rope};
     ops_.attention->Attend(shape, together, q, out, capture);
   }
-  for (const size_t i : attending) {
+  ForSequences(attending, [&](size_t i) {
     LayerHook* hook = steps_[i].hook;
-    if (hook == nullptr) continue;
+    if (hook == nullptr) return;
     const int64_t begin = items[i].first_row, end = begin + items[i].rows;
     Tensor log_sum_exp;
     if (hook->wants_log_sum_exp()) log_sum_exp = Columns(capture.log_sum_exp, begin, end - begin);
     hook->AfterAttend(layer, q.Slice(begin, end), log_sum_exp, out.Slice(begin, end));
-  }
+  });
 }
 
 Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {

@@ -3,6 +3,7 @@
 // attention.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,6 +59,8 @@ class ForwardPass {
   // Turns queries, and the keys of steps whose caches keep them turned.
   void Rotate(int64_t layer, const Tensor& q, const Tensor& keys);
   void RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q);
+  // body(i) of sequences that may run side by side.
+  void ForSequences(std::span<const size_t> sequences, const std::function<void(size_t)>& body);
   // Writes and attends for the steps whose caches hold MLA latents, or for the others.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans that drop or merge a few entries of what a layer holds, as decode steps do, executed where
+// the entries lie.
+#include <algorithm>
+
+#include "src/cache/cache_layer.h"
+
+namespace kvgauge {
+namespace {
+
+std::vector<int32_t> OnHost(Ops& ops, const Tensor& index) {
+  std::vector<int32_t> host(static_cast<size_t>(index.shape[0]));
+  ops.memory->Copy(index, View(host, {index.shape[0]}));
+  return host;
+}
+
+int32_t PlaceOf(std::span<const int32_t> ascending, int32_t entry) {
+  return static_cast<int32_t>(std::lower_bound(ascending.begin(), ascending.end(), entry) -
+                              ascending.begin());
+}
+
+void SortUnique(std::vector<int32_t>& numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+}
+
+// What a merge makes of the entries it goes to.
+struct Patch {
+  std::vector<int32_t> entries;  // ascending
+  Buffer memory;
+  Tensor rows;  // [entries, dim]
+};
+
+Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge) {
+  std::vector<int32_t> to = OnHost(ops, merge.to), from = OnHost(ops, merge.from);
+  Patch patch;
+  std::vector<int32_t> sources;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] < 0) continue;
+    patch.entries.push_back(to[i]);
+    sources.push_back(from[i]);
+  }
+  if (patch.entries.empty()) return patch;
+  SortUnique(patch.entries);
+  SortUnique(sources);
+  for (size_t i = 0; i < to.size(); ++i) {
+    from[i] = to[i] < 0 ? 0 : PlaceOf(sources, from[i]);
+    to[i] = to[i] < 0 ? -1 : PlaceOf(patch.entries, to[i]);
+  }
+  const int64_t dim = stream.spec().dim, moved = std::ssize(to);
+  const int64_t touched = std::ssize(patch.entries), held = touched + std::ssize(sources);
+  patch.memory = ops.memory->Allocate(((held + moved) * dim + 2 * moved) * 4);
+  const Tensor all = patch.memory.As(DType::kF32, {(held + moved) * dim + 2 * moved});
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return all.Slice(begin * dim, end * dim).Reshape({end - begin, dim});
+  };
+  const auto indices = [&](int64_t begin, std::span<const int32_t> values) {
+    Tensor index = all.Slice((held + moved) * dim + begin, (held + moved) * dim + begin + moved);
+    index.dtype = DType::kI32;
+    ops.memory->Copy(View(values, {moved}), index);
+    return index;
+  };
+  patch.rows = rows(0, touched);
+  stream.ReadEntries(patch.entries, patch.rows);
+  stream.ReadEntries(sources, rows(touched, held));
+  // In the order of the list, as every merge.
+  const Tensor given = rows(held, held + moved);
+  ops.select->Gather(rows(touched, held), indices(0, from), given);
+  ops.select->ScatterAdd(given, indices(moved, to), merge.weight, patch.rows);
+  return patch;
+}
+
+}  // namespace
+
+Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
+  if (sharing_ != Sharing::kNone) return false;
+  KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
+  for (size_t h = 0; h < plan.size(); ++h) {
+    const HeadPlan& one = plan[h];
+    const int64_t dropped = heads_[h].length - std::ssize(kept[h]);
+    if (!one.log_weight.empty() || !heads_[h].has_positions || dropped > kKvPageEntries) {
+      return false;
+    }
+    for (const MergeList* merge : {&one.keys, &one.values}) {
+      if (!merge->self.empty() || (!merge->empty() && parts_.size() > 1)) return false;
+    }
+  }
+  struct Move {
+    Stream* stream;
+    Kept kept;
+    Patch patch;
+  };
+  std::vector<Move> moves;
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
+    for (int64_t o = 0; o < owners; ++o) {
+      const auto head = static_cast<size_t>(FirstHeadOf(side, o));
+      std::vector<Kept> locals = KeptOfParts(side, o, kept[head]);
+      for (size_t p = 0; p < parts_.size(); ++p) {
+        Part& part = parts_[p];
+        Stream& stream = (side == KvSide::kKeys ? part.keys : part.values)[static_cast<size_t>(o)];
+        const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
+        if (!stream.CanKeepInPlace(locals[p])) return false;
+        Patch patch;
+        if (!merge.empty()) patch = MergedRows(ops(), stream, merge);
+        if (!stream.Owns(patch.entries)) return false;
+        moves.push_back({&stream, std::move(locals[p]), std::move(patch)});
+      }
+    }
+  }
+  // What can fail comes first and changes no entry.
+  for (Head& head : heads_) {
+    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
+      KVG_TRY(array->Reserve(array->size()));
+    }
+  }
+  for (Move& move : moves) {
+    move.stream->KeepInPlace(move.kept);
+    if (move.patch.entries.empty()) continue;
+    for (int32_t& entry : move.patch.entries) entry = PlaceOf(move.kept, entry);
+    move.stream->WriteEntries(move.patch.rows, move.patch.entries);
+  }
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    Head& head = heads_[h];
+    head.length = std::ssize(kept[h]);
+    head.positions.Keep(kept[h]);
+    if (!head.log_weights.empty()) head.log_weights.Keep(kept[h]);
+    if (keeps_scores_) head.scores.Keep(kept[h]);
+    if (!head.rotations.empty()) head.rotations.Keep(kept[h]);
+  }
+  read_words_.clear();
+  last_rows_ = 0;
+  Publish();
+  return true;
+}
+
+}  // namespace kvgauge
