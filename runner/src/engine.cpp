@@ -28,25 +28,6 @@ bool Contains(std::span<const int32_t> ids, int32_t id) {
 
 }  // namespace
 
-std::string_view NameOf(CompressAt at) {
-  switch (at) {
-    case CompressAt::kPrompt:
-      return "prompt";
-    case CompressAt::kContext:
-      return "context";
-    case CompressAt::kTurn:
-      return "turn";
-  }
-  return "";
-}
-
-Result<CompressAt> ParseCompressAt(std::string_view text) {
-  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
-    if (text == NameOf(at)) return at;
-  }
-  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
-}
-
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   uint64_t stream = 0xcbf29ce484222325u;  // FNV-1a
   for (const char c : sample_id) stream = (stream ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
@@ -119,7 +100,6 @@ class EngineRun {
 
   void PlanJobs();
   int64_t PlannedLength(int64_t sample, int64_t turn) const;
-  bool BeginsSample(const Job& job) const;
   Status StartPrefill();
   Status FinishPrefill(const Tensor& logits, int64_t row);
   void MeasureSnapshot();
@@ -131,7 +111,7 @@ class EngineRun {
   // A sequence's own work between two passes, which touches nothing else.
   void FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const;
   Status FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row);
-  int32_t ChooseToken(Lane& lane, std::vector<float> logits) const;
+  int32_t ChooseToken(Lane& lane, std::span<const float> logits) const;
   Status TakeToken(Lane& lane, int32_t id);
   // body(i) for all i < count, side by side where that cannot decide who is refused memory.
   void ForLanes(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) const;
@@ -215,14 +195,11 @@ int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   return length;
 }
 
-bool EngineRun::BeginsSample(const Job& job) const {
-  return job.turn == 0 && job.group == groups_.data();
-}
-
 Status EngineRun::StartPrefill() {
   if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
   const Job job = jobs_.front();
-  if (options_.begin && BeginsSample(job) && !options_.begin(job.sample)) {
+  const bool begins = job.turn == 0 && job.group == groups_.data();
+  if (begins && options_.begin && !options_.begin(job.sample)) {
     jobs_.clear();
     cells_.erase(cells_.lower_bound({job.sample, 0}), cells_.end());
     return {};
@@ -403,12 +380,15 @@ Status EngineRun::AskNext(Lane& lane) {
 }
 
 // The next token; no stop is chosen before min_new_tokens.
-int32_t EngineRun::ChooseToken(Lane& lane, std::vector<float> logits) const {
+int32_t EngineRun::ChooseToken(Lane& lane, std::span<const float> logits) const {
+  std::vector<float> masked;
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).min_new_tokens) {
+    masked.assign(logits.begin(), logits.end());
     for (const int32_t stop : SampleOf(lane).stop_ids) {
       const auto at = static_cast<size_t>(stop);
-      if (at < logits.size()) logits[at] = -std::numeric_limits<float>::infinity();
+      if (at < masked.size()) masked[at] = -std::numeric_limits<float>::infinity();
     }
+    logits = masked;
   }
   return lane.sampler->Next(logits);
 }
@@ -461,7 +441,7 @@ void EngineRun::FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) 
   if (!lane.status.ok()) return;
   if (logits.device == Device::kHost) {
     const Tensor row = logits[logit_row];
-    lane.token = lane.sampler->Next({row.f32(), static_cast<size_t>(row.shape[0])});
+    lane.token = ChooseToken(lane, {row.f32(), static_cast<size_t>(row.shape[0])});
   } else {
     lane.token = ChooseToken(lane, HostRow(lane.snapshot->model->ops(), logits, logit_row));
   }
