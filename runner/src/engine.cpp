@@ -29,25 +29,6 @@ bool Contains(std::span<const int32_t> ids, int32_t id) {
 
 }  // namespace
 
-std::string_view NameOf(CompressAt at) {
-  switch (at) {
-    case CompressAt::kPrompt:
-      return "prompt";
-    case CompressAt::kContext:
-      return "context";
-    case CompressAt::kTurn:
-      return "turn";
-  }
-  return "";
-}
-
-Result<CompressAt> ParseCompressAt(std::string_view text) {
-  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
-    if (text == NameOf(at)) return at;
-  }
-  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
-}
-
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   uint64_t stream = 0xcbf29ce484222325u;  // FNV-1a
   for (const char c : sample_id) stream = (stream ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
@@ -120,7 +101,6 @@ class EngineRun {
 
   void PlanJobs();
   int64_t PlannedLength(int64_t sample, int64_t turn) const;
-  bool BeginsSample(const Job& job) const;
   Status StartPrefill();
   Status FinishPrefill(const Tensor& logits, int64_t row);
   struct Original {
@@ -222,14 +202,11 @@ int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   return length;
 }
 
-bool EngineRun::BeginsSample(const Job& job) const {
-  return job.turn == 0 && job.group == groups_.data();
-}
-
 Status EngineRun::StartPrefill() {
   if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
   const Job job = jobs_.front();
-  if (options_.begin && BeginsSample(job) && !options_.begin(job.sample)) {
+  const bool begins = job.turn == 0 && job.group == groups_.data();
+  if (begins && options_.begin && !options_.begin(job.sample)) {
     jobs_.clear();
     cells_.erase(cells_.lower_bound({job.sample, 0}), cells_.end());
     return {};
@@ -446,6 +423,7 @@ Status EngineRun::AskNext(Lane& lane) {
   return {};
 }
 
+// The next token; no stop is chosen before min_new_tokens.
 int32_t EngineRun::ChooseToken(Lane& lane, std::span<const float> logits) const {
   std::vector<float> masked;
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).min_new_tokens) {

@@ -80,6 +80,25 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
 
 }  // namespace
 
+std::string_view NameOf(CompressAt at) {
+  switch (at) {
+    case CompressAt::kPrompt:
+      return "prompt";
+    case CompressAt::kContext:
+      return "context";
+    case CompressAt::kTurn:
+      return "turn";
+  }
+  return "";
+}
+
+Result<CompressAt> ParseCompressAt(std::string_view text) {
+  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
+    if (text == NameOf(at)) return at;
+  }
+  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
+}
+
 Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
   MemoryPlan plan;
   plan.pool_rows = options_.max_pool_rows;

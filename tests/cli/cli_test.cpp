@@ -447,7 +447,9 @@ TEST_F(CliTest, BenchLatencyComparesWithTheFullCache) {
 }
 
 TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
-  const std::string config = Write("my run.json", "{}");
+  const std::string config = Write(
+      "my run.json", StrCat(R"({"methods": ["full"], "tasks": ["reference/needle"], "models": [")",
+                            KVG_SOURCE_DIR, R"(/models/ref-gqa"]})"));
   const std::string flags =
       StrCat("submit --slurm '", config, "' --shards 3 --db '", Path("out dir/all.db"), "' ");
   const std::string shards = Path("out dir/all.db.shards");
@@ -493,6 +495,9 @@ TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
   outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db /proc/x.db"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("/proc/x.db.shards"));
+  outcome = Run("submit --slurm quickstar --shards 4 --dry-run --db x.db");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("quickstart"));
   outcome = Run(StrCat("submit '", config, "' --shards 4 --dry-run --db x.db"));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("--slurm"));
