@@ -14,6 +14,13 @@
 namespace kvgauge::report {
 namespace {
 
+// A variant that was run on some groups only: it is one of a sweep and has a section of its own.
+bool IsSweepPoint(const BoardRow& row) {
+  return !row.method.variant.empty() &&
+         std::any_of(row.lines.begin(), row.lines.end(),
+                     [](const LeaderboardLine* line) { return line == nullptr; });
+}
+
 struct Column {
   std::string key;    // of its class: "c-key"
   std::string group;  // its heading's first line; "": none
@@ -133,16 +140,10 @@ class Table {
           "<span>{}</span></label>",
           {look.family, look.family, look.family, look.title});
     }
-    if (std::any_of(board_.rows.begin(), board_.rows.end(),
-                    [](const BoardRow& row) { return !row.method.variant.empty(); })) {
-      // Shown at once where there is nothing else.
-      const bool only = std::all_of(
-          board_.rows.begin(), board_.rows.end(),
-          [](const BoardRow& row) { return row.method.full_cache || !row.method.variant.empty(); });
+    if (std::any_of(board_.rows.begin(), board_.rows.end(), IsSweepPoint)) {
       html.Put(
-          "<label class=\"chip\"><input type=\"checkbox\" value=\"variants\"{}><span>Variants of "
-          "sweeps</span></label>",
-          {only ? Markup(" checked") : Markup("")});
+          "<label class=\"chip\"><input type=\"checkbox\" value=\"variants\"><span>Variants of "
+          "sweeps</span></label>");
     }
     html.Put("</fieldset><details class=\"cols\"><summary>Columns</summary><div>");
     for (const Column& column : columns_) {
@@ -163,11 +164,10 @@ class Table {
   Html Row(const BoardRow& row) {
     Html html;
     const std::string_view family = LookOf(row.method.family).family;
-    html.Put("<tr id=\"{}\" data-f=\"{}\"{}>",
-             {row.id, family,
-              row.method.full_cache        ? Markup(" class=\"full\"")
-              : row.method.variant.empty() ? Markup("")
-                                           : Markup(" class=\"variant\"")});
+    html.Put("<tr id=\"{}\" data-f=\"{}\"{}>", {row.id, family,
+                                                row.method.full_cache ? Markup(" class=\"full\"")
+                                                : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
+                                                                      : Markup("")});
     html.Put(
         "<th scope=\"row\" class=\"c-method\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
         "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> <span "
