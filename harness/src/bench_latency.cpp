@@ -251,7 +251,8 @@ class LatencyBench {
   void PrintTables(const LatencyOutcome& outcome) const {
     std::vector<std::vector<std::string>> table, parts;
     for (const auto& [key, cell] : cells_) {
-      const auto& [tokens, line] = key;
+      const int64_t tokens = key.first;
+      const size_t line = key.second;
       const Row& row = rows_[line];
       const Summary summary(cell, options_.max_others);
       std::vector<std::string> cells = {StrCat(tokens), row.id(), row.budget};
