@@ -101,6 +101,7 @@ class Executor {
 
   std::pair<size_t, size_t> loaded_ = {};  // model and prefill
   LoadedModel model_;
+  LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
 
   std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
   CellRecorder recorder_;  // last: its thread sees all of the above
@@ -239,7 +240,12 @@ Status Executor::NeedModel() {
   const std::pair<size_t, size_t> wanted = {group_->model, group_->prefill};
   if (model_.model != nullptr && loaded_ == wanted) return {};
   model_ = {};
+  original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
+  // The full cache's prefill comes first; others are held against it where fidelity is asked for.
+  if (plan_.config->fidelity_steps > 0 && group_->prefill != 0) {
+    KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));
+  }
   loaded_ = wanted;
   return {};
 }
@@ -281,7 +287,10 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
   Model& model = *model_.model;
   std::vector<EngineRow> engine_rows;
   for (const size_t row : rows) {
-    engine_rows.push_back({.method = &Row(row).method, .budget = Row(row).budget, .model = &model});
+    engine_rows.push_back({.method = &Row(row).method,
+                           .budget = Row(row).budget,
+                           .model = &model,
+                           .original = original_.model.get()});
   }
   // What `inspect` saw of cells that have not ended yet.
   std::map<std::pair<int64_t, int64_t>, KeptEntries> looked;
