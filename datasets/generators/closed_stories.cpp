@@ -50,6 +50,9 @@ constexpr FactKind kFactKinds[] = {
       "\nWhere can I find the {}?", "\nComplete:"}},
 };
 
+constexpr size_t kNumberKinds = 2;  // the first ones
+static_assert(kFactKinds[kNumberKinds - 1].value == Value::kNumber);
+
 std::string Draws(Rng& rng, Value value) {
   switch (value) {
     case Value::kNumber:
@@ -100,6 +103,9 @@ Build MakeNeedles(const Plan& plan) {
     // Now and then two facts of one thing.
     if (i == 0 || rng.NextBelow(5) > 0) thing = things.Next(rng);
     const FactKind* kind = &kFactKinds[rng.NextBelow(std::size(kFactKinds))];
+    // A prompt asks for a long number: the first token of an answer is known before any cache is
+    // compressed, so that a word of one token would say nothing.
+    if (i == 0 && plan.questions == 1) kind = &kFactKinds[rng.NextBelow(kNumberKinds)];
     std::string prefix = FillIn(kind->lead, {{"", thing}});
     const auto taken = [&](const Ask& ask) { return ask.prefix == " " + prefix; };
     while (std::any_of(asks.begin(), asks.end(), taken)) {
