@@ -70,7 +70,7 @@ Build MakeCopying(const Plan& plan) {
   static constexpr std::string_view kQuestions[] = {
       "\nWrite the line again:", "\nRepeat:", "\nQuestion: how does this line go on?"};
   constexpr int kGiven = 3;
-  const auto make = [rng = plan.Stream(Draw::kFacts), split = plan.split](int64_t) mutable {
+  const auto make = [rng = plan.Stream(Draw::kFacts)](int64_t) mutable {
     const auto word = [&]() -> std::string {
       // Now and then digits or letters of no word, so that copying is not bound to the vocabulary.
       const uint64_t kind = rng.NextBelow(20);
