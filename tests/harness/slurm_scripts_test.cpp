@@ -21,17 +21,17 @@ SlurmJob PlainJob() {
   SlurmJob job;
   job.name = "quickstart";
   job.program = "/opt/kvgauge/bin/kvgauge";
-  job.working_directory = "/home/ada/work";
+  job.working_directory = "/home/user/results";
   job.config = "quickstart";
-  job.database = "/home/ada/work/results/quick.db";
-  job.directory = "/home/ada/work/results/quick.db.shards";
+  job.database = "/home/user/results/results/quick.db";
+  job.directory = "/home/user/results/results/quick.db.shards";
   job.shards = 4;
   return job;
 }
 
 SlurmJob FullJob() {
   SlurmJob job = PlainJob();
-  job.config = "/home/ada/my runs/all.json";
+  job.config = "/home/user/my runs/all.json";
   job.name = "all of it";
   job.arguments = {"--limit", "100", "--only", "it's $HOME"};
   job.array_limit = 2;

@@ -3,7 +3,7 @@
 # Again is harmless: what is merged already stays as it is.
 #SBATCH --job-name=all_of_it-merge
 #SBATCH --ntasks=1
-#SBATCH --output="/home/ada/work/results/quick.db.shards/log/merge.log"
+#SBATCH --output="/home/user/results/results/quick.db.shards/log/merge.log"
 #SBATCH --open-mode=append
 #SBATCH --kill-on-invalid-dep=yes
 #SBATCH --partition=gpu,long
@@ -11,11 +11,11 @@
 #SBATCH --mem=16G
 set -euo pipefail
 
-cd /home/ada/work
-directory=/home/ada/work/results/quick.db.shards
+cd /home/user/results
+directory=/home/user/results/results/quick.db.shards
 shards=()
 for shard in {1..4}; do
   shards+=("$directory/shard-$shard-of-4.db")
 done
 
-exec /opt/kvgauge/bin/kvgauge merge /home/ada/work/results/quick.db "${shards[@]}"
+exec /opt/kvgauge/bin/kvgauge merge /home/user/results/results/quick.db "${shards[@]}"

@@ -6,7 +6,7 @@
 #SBATCH --array=1-4%2
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=8
-#SBATCH --output="/home/ada/work/results/quick.db.shards/log/shard-%a.log"
+#SBATCH --output="/home/user/results/results/quick.db.shards/log/shard-%a.log"
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --partition=gpu,long
@@ -14,10 +14,10 @@
 #SBATCH --mem=16G
 set -euo pipefail
 
-cd /home/ada/work
-directory=/home/ada/work/results/quick.db.shards
+cd /home/user/results
+directory=/home/user/results/results/quick.db.shards
 shard=$SLURM_ARRAY_TASK_ID
 
-exec /opt/kvgauge/bin/kvgauge run '/home/ada/my runs/all.json' \
+exec /opt/kvgauge/bin/kvgauge run '/home/user/my runs/all.json' \
   --shard "$shard/4" --db "$directory/shard-$shard-of-4.db" --threads 8 \
   --limit 100 --only 'it'\''s $HOME'

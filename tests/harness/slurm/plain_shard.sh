@@ -5,13 +5,13 @@
 #SBATCH --job-name=quickstart
 #SBATCH --array=1-4
 #SBATCH --ntasks=1
-#SBATCH --output="/home/ada/work/results/quick.db.shards/log/shard-%a.log"
+#SBATCH --output="/home/user/results/results/quick.db.shards/log/shard-%a.log"
 #SBATCH --open-mode=append
 #SBATCH --requeue
 set -euo pipefail
 
-cd /home/ada/work
-directory=/home/ada/work/results/quick.db.shards
+cd /home/user/results
+directory=/home/user/results/results/quick.db.shards
 shard=$SLURM_ARRAY_TASK_ID
 
 exec /opt/kvgauge/bin/kvgauge run quickstart \
