@@ -15,7 +15,7 @@ class Arena {
   explicit Arena(char* base) : base_(base) {}
   template <class T>
   void Take(T*& pointer, int64_t count) {
-    pointer = reinterpret_cast<T*>(base_ + used_);
+    pointer = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
     used_ += (count * int64_t{sizeof(T)} + 63) / 64 * 64;
   }
   int64_t used() const { return used_; }

@@ -112,7 +112,8 @@ void Multiply(const PanelProduct& p) {
       }
     }
     if (!widen) {
-      q.prefetch = dense ? reinterpret_cast<const char*>(q.panel) + ahead : nullptr;
+      q.prefetch =
+          dense && q.panel != nullptr ? reinterpret_cast<const char*>(q.panel) + ahead : nullptr;
       PanelRows<Format>(q, p.rows);
     }
     q.a += q.steps * Format::kStepK;
