@@ -37,8 +37,8 @@ inline void WidenBlock(const uint16_t* panel, int64_t panel_stride, int64_t step
       if constexpr (Format::kStepK == 1) {
         V::Store(to + c, V::LoadF16(from + c));
       } else {
-        V::Store(to + c, V::LoadBf16Even(from + 2 * c));
-        V::Store(to + kPanelColumns + c, V::LoadBf16Odd(from + 2 * c));
+        V::Store(to + c, V::LoadFirst(from + 2 * c));
+        V::Store(to + kPanelColumns + c, V::LoadSecond(from + 2 * c));
       }
     }
   }
@@ -46,7 +46,7 @@ inline void WidenBlock(const uint16_t* panel, int64_t panel_stride, int64_t step
 
 template <class V>
 inline void Finish(const PanelProduct& p, const float* sums) {
-  const typename V::F alpha = V::Set1(p.alpha);
+  const typename V::F alpha = V::Set(p.alpha);
   const int64_t whole = p.columns / V::kLanes * V::kLanes;
   for (int64_t r = 0; r < p.rows; ++r) {
     const float* sum = sums + r * kPanelColumns;

@@ -80,14 +80,7 @@ constexpr int64_t VectorBlockBytes() {
   return V::kLanes == 16 ? int64_t{256} << 10 : int64_t{64} << 10;
 }
 
-// Formats over a vector type V, which a panel_<isa>.h defines:
-//   V::F              a register of V::kLanes floats
-//   V::kRegisters     architectural registers
-//   Zero Set1 Load Store MulAdd(a, b, c) = a * b + c
-//   LoadF16(p) LoadBf16(p)   kLanes values, widened
-//   StoreF16(p, v) StoreBf16(p, v)   rounded to nearest even; NaN stays NaN
-//   LoadBf16Even(p) LoadBf16Odd(p)   one value of each of kLanes pairs, widened
-//   Prefetch(p)
+// Formats over a vector type V of vector_math_<isa>.h.
 // A format says how many rows one pass over the panel serves (kOnePassRows), and how many bytes of
 // it should be multiplied by all rows before going on (kBlockBytes).
 
@@ -100,14 +93,14 @@ template <class V, int kRows, int kVectors, class LeftAt, class RightAt>
     Unroll<kRows>([&](auto r) KVG_INLINE { x[r] = left(r); });
     Unroll<kVectors>([&](auto j) KVG_INLINE {
       const typename V::F w = right(j);
-      Unroll<kRows>([&](auto r) KVG_INLINE { sum[r][j] = V::MulAdd(x[r], w, sum[r][j]); });
+      Unroll<kRows>([&](auto r) KVG_INLINE { sum[r][j] = V::Fma(x[r], w, sum[r][j]); });
     });
   } else {
     typename V::F w[kVectors];
     Unroll<kVectors>([&](auto j) KVG_INLINE { w[j] = right(j); });
     Unroll<kRows>([&](auto r) KVG_INLINE {
       const typename V::F x = left(r);
-      Unroll<kVectors>([&](auto j) KVG_INLINE { sum[r][j] = V::MulAdd(x, w[j], sum[r][j]); });
+      Unroll<kVectors>([&](auto j) KVG_INLINE { sum[r][j] = V::Fma(x, w[j], sum[r][j]); });
     });
   }
 }
@@ -124,7 +117,7 @@ struct F32Panel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set1(a[r * a_stride]); },
+    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
                  [&](int j) KVG_INLINE { return V::Load(b + j * V::kLanes); }, sum);
   }
 };
@@ -141,7 +134,7 @@ struct F16Panel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set1(a[r * a_stride]); },
+    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
                  [&](int j) KVG_INLINE { return V::LoadF16(b + j * V::kLanes); }, sum);
   }
 };
@@ -159,10 +152,10 @@ struct Bf16WidenPanel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set1(a[r * a_stride]); },
-                 [&](int j) KVG_INLINE { return V::LoadBf16Even(b + j * 2 * V::kLanes); }, sum);
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set1(a[r * a_stride + 1]); },
-                 [&](int j) KVG_INLINE { return V::LoadBf16Odd(b + j * 2 * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
+                 [&](int j) KVG_INLINE { return V::LoadFirst(b + j * 2 * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride + 1]); },
+                 [&](int j) KVG_INLINE { return V::LoadSecond(b + j * 2 * V::kLanes); }, sum);
   }
 };
 
@@ -185,20 +178,22 @@ template <class Format, int kRows, int kPrefetchLines = 0>
   // could not keep up with one pass.
   constexpr int kShare = kPrefetchLines * kColumns / static_cast<int>(kPanelColumns);
   constexpr int kFetch = kPrefetchLines > 0 && kShare == 0 ? 1 : kShare;
-  [[maybe_unused]] const char* next = static_cast<const char*>(p.prefetch);
+  // A number: there may be nothing to fetch, and null takes no offsets.
+  [[maybe_unused]] uintptr_t next = reinterpret_cast<uintptr_t>(p.prefetch);
   for (int64_t column = 0; column < kPanelColumns; column += kColumns) {
     typename V::F sum[kRows][kVectors];
     float* const acc = p.acc + column;
     Unroll<kRows>([&](auto r) KVG_INLINE {
       Unroll<kVectors>([&](auto j) KVG_INLINE {
-        sum[r][j] = p.resume ? V::Load(acc + r * p.acc_stride + j * V::kLanes) : V::Zero();
+        sum[r][j] = p.resume ? V::Load(acc + r * p.acc_stride + j * V::kLanes) : V::Set(0.0f);
       });
     });
     const typename Format::A* a = p.a;
     const typename Format::B* b = p.panel + column * Format::kStepK;
     for (int64_t s = 0; s < p.steps; ++s) {
       if constexpr (kFetch > 0) {
-        Unroll<kFetch>([&](auto i) KVG_INLINE { V::Prefetch(next + i * 64); });
+        Unroll<kFetch>(
+            [&](auto i) KVG_INLINE { V::Prefetch(reinterpret_cast<const void*>(next + i * 64)); });
         next += kFetch * 64;
       }
       Format::template Step<kRows, kVectors>(a, p.a_stride, b, sum);

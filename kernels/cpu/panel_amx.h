@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/panel_tiles.h"
-#include "cpu/vec_avx512.h"
+#include "cpu/vector_math_avx512.h"
 
 namespace kvgauge {
 namespace {
@@ -58,9 +58,9 @@ struct AmxEngine {
 
 struct Panels {
   using ThreadScope = AmxEngine::ThreadScope;
-  using Vec = Avx512Vec;
-  using F32 = F32Panel<Avx512Vec>;
-  using F16 = F16Panel<Avx512Vec>;
+  using Vec = Avx512Vector;
+  using F32 = F32Panel<Avx512Vector>;
+  using F16 = F16Panel<Avx512Vector>;
   using Bf16 = Bf16TilePanel<AmxEngine>;
 };
 

@@ -2,17 +2,18 @@
 // Panels with AVX-512, no bf16 instructions. For files named *_avx512.cpp.
 #pragma once
 
-#include "cpu/vec_avx512.h"
+#include "cpu/panel.h"
+#include "cpu/vector_math_avx512.h"
 
 namespace kvgauge {
 namespace {
 
 struct Panels {
   using ThreadScope = NoThreadScope;
-  using Vec = Avx512Vec;
-  using F32 = F32Panel<Avx512Vec>;
-  using F16 = F16Panel<Avx512Vec>;
-  using Bf16 = Bf16WidenPanel<Avx512Vec>;
+  using Vec = Avx512Vector;
+  using F32 = F32Panel<Avx512Vector>;
+  using F16 = F16Panel<Avx512Vector>;
+  using Bf16 = Bf16WidenPanel<Avx512Vector>;
 };
 
 }  // namespace

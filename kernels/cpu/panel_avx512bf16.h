@@ -2,7 +2,8 @@
 // Panels with AVX-512 and vdpbf16ps. For files named *_avx512bf16.cpp.
 #pragma once
 
-#include "cpu/vec_avx512.h"
+#include "cpu/panel.h"
+#include "cpu/vector_math_avx512.h"
 
 namespace kvgauge {
 namespace {
@@ -10,12 +11,12 @@ namespace {
 // The left operand stays bf16; the instruction adds a pair's two products to the chain. It takes
 // subnormal inputs as zero.
 struct Bf16DotPanel {
-  using Vec = Avx512Vec;
+  using Vec = Avx512Vector;
   using A = uint16_t;
   using B = uint16_t;
   static constexpr int kStepK = 2;
   static constexpr int64_t kOnePassRows = kPanelTileRows;
-  static constexpr int64_t kBlockBytes = VectorBlockBytes<Avx512Vec>();
+  static constexpr int64_t kBlockBytes = VectorBlockBytes<Avx512Vector>();
 
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
@@ -39,9 +40,9 @@ struct Bf16DotPanel {
 // the same pipes (measured on Zen 4).
 struct Panels {
   using ThreadScope = NoThreadScope;
-  using Vec = Avx512Vec;
-  using F32 = F32Panel<Avx512Vec>;
-  using F16 = F16Panel<Avx512Vec>;
+  using Vec = Avx512Vector;
+  using F32 = F32Panel<Avx512Vector>;
+  using F16 = F16Panel<Avx512Vector>;
   using Bf16 = Bf16DotPanel;
 };
 

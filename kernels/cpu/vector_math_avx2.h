@@ -7,18 +7,21 @@
 #include <cstdint>
 
 namespace kvgauge {
+namespace {  // for the reason given in panel.h
 
 struct Avx2Vector {
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kTileRows = 6, kTileVectors = 2;  // of a product tile: fits 16 registers
+  static constexpr int kRegisters = 16;
+  static constexpr int kTileRows = 6, kTileVectors = 2;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
 
   static F Set(float x) { return _mm256_set1_ps(x); }
   static F Load(const float* p) { return _mm256_loadu_ps(p); }
   static void Store(float* p, F v) { _mm256_storeu_ps(p, v); }
-  static F LoadF16(const uint16_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  static F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(LoadHalf(p)); }
+  static F LoadBf16(const uint16_t* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalf(p)), 16));
   }
   static void StoreF16(uint16_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
@@ -100,6 +103,7 @@ struct Avx2Vector {
   }
   // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
@@ -112,9 +116,13 @@ struct Avx2Vector {
   }
 
  private:
+  static __m128i LoadHalf(const uint16_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
   static __m256i LoadBits(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
 };
 
+}  // namespace
 }  // namespace kvgauge

@@ -17,24 +17,27 @@
 #include <cstdint>
 
 namespace kvgauge {
+namespace {  // for the reason given in panel.h
 
 struct Avx512Vector {
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 6, kTileVectors = 4;  // of a product tile: fits 32 registers
+  static constexpr int kRegisters = 32;
+  static constexpr int kTileRows = 6, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
 
   static F Set(float x) { return _mm512_set1_ps(x); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, F v) { _mm512_storeu_ps(p, v); }
-  static F LoadF16(const uint16_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  static F LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(LoadHalf(p)); }
+  static F LoadBf16(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadHalf(p)), 16));
   }
   static void StoreF16(uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // Nearest even, denormals too; NaN becomes quiet.
+  // Nearest even, denormals too (vcvtneps2bf16 flushes them); NaN becomes quiet.
   static void StoreBf16(uint16_t* p, F v) {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -101,6 +104,7 @@ struct Avx512Vector {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
                                         0xca);
   }
+  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
@@ -112,6 +116,11 @@ struct Avx512Vector {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  }
+
+ private:
+  static __m256i LoadHalf(const uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
 };
 
@@ -143,4 +152,5 @@ struct Avx512Bf16Vector : Avx512Vector {
 };
 #endif
 
+}  // namespace
 }  // namespace kvgauge

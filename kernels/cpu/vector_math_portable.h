@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of four floats in the compiler's own vector extension: runs on any processor.
+// Vectors of four floats in the compiler's own vector extension: runs on any processor. Products
+// and sums round separately: a fused multiply-add without hardware is a library call.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,15 @@
 #include "core/dtype.h"
 
 namespace kvgauge {
+namespace {  // for the reason given in panel.h
 
 struct PortableVector {
   using F [[gnu::vector_size(16)]] = float;
   using I [[gnu::vector_size(16)]] = int32_t;
   using U [[gnu::vector_size(16)]] = uint32_t;
   static constexpr int kLanes = 4;
-  static constexpr int kTileRows = 2, kTileVectors = 4;  // of a product tile: fits 16 registers
+  static constexpr int kRegisters = 16;
+  static constexpr int kTileRows = 2, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
 
   static F Set(float x) { return F{x, x, x, x}; }
@@ -25,8 +28,14 @@ struct PortableVector {
   }
   static void Store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
   static F LoadF16(const uint16_t* p) {
-    return F{F16ToF32(p[0]), F16ToF32(p[1]), F16ToF32(p[2]), F16ToF32(p[3])};
+    const U half = LoadHalf(p);
+    // The multiplication moves the exponent bias and normalises subnormals, exactly.
+    const U magnitude = (half & 0x7fffu) << 13;
+    const U finite = (U)((F)magnitude * Set(0x1p112f));
+    const U special = (U)(magnitude >= 0x0f800000u) & 0x7f800000u;
+    return (F)(finite | special | (half & 0x8000u) << 16);
   }
+  static F LoadBf16(const uint16_t* p) { return (F)(LoadHalf(p) << 16); }
   static void StoreF16(uint16_t* p, F v) {
     for (int i = 0; i < kLanes; ++i) p[i] = F32ToF16(v[i]);
   }
@@ -77,6 +86,7 @@ struct PortableVector {
   }
   // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  static void Prefetch(const void* p) { __builtin_prefetch(p); }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float MaxLanes(F a) {
     const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
@@ -85,6 +95,7 @@ struct PortableVector {
 
  private:
   static constexpr float kMagic = 12582912.0f;
+  static U LoadHalf(const uint16_t* p) { return U{p[0], p[1], p[2], p[3]}; }
   static U LoadBits(const uint16_t* p) {
     U v;
     std::memcpy(&v, p, sizeof v);
@@ -92,4 +103,5 @@ struct PortableVector {
   }
 };
 
+}  // namespace
 }  // namespace kvgauge

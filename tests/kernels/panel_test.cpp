@@ -75,9 +75,9 @@ struct EmulatedTiles {
 
 struct TilePanels {
   using ThreadScope = EmulatedTiles::ThreadScope;
-  using Vec = PortableVec;
-  using F32 = F32Panel<PortableVec>;
-  using F16 = F16Panel<PortableVec>;
+  using Vec = PortableVector;
+  using F32 = F32Panel<PortableVector>;
+  using F16 = F16Panel<PortableVector>;
   using Bf16 = Bf16TilePanel<EmulatedTiles>;
 };
 
