@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "harness/cli.h"
+#include "src/build_info.h"
 
 namespace {
 
@@ -34,5 +35,5 @@ void WaitPassivelyOnABusyMachine(char** argv) {
 
 int main(int argc, char** argv) {
   WaitPassivelyOnABusyMachine(argv);
-  return kvgauge::RunCommandLine(argc, argv);
+  return kvgauge::RunCommandLine(argc, argv, kvgauge::ThisBuild());
 }

@@ -153,7 +153,7 @@ RowComparison Compare(const std::vector<Match>& matches, const CompareOptions& o
   }
   const double sign = first.lower_is_better ? -1 : 1;
   const double reach = AllBetweenZeroAndOne(tasks) ? 1.0 : 0.0;
-  const UnitValues differences = PairedValues(tasks, &TaskLine::scores, b, &a, sign);
+  const UnitValues differences = PairedScores(tasks, b, &a, sign);
   const MeanColumn column = ColumnOf(tasks, differences);
   if (column.samples == 0) {
     row.obstacle = "they share no scored sample of the same content";
@@ -165,8 +165,8 @@ RowComparison Compare(const std::vector<Match>& matches, const CompareOptions& o
                                   .reach = reach};
   row.score = EvidenceOf(ResampleMeans({&column, 1}, resampling)[0], reach, options.alpha);
   row.score.p = PairedP(tasks, a, b, column, row.score.test);
-  row.a_score = MeanOf(PairedValues(tasks, &TaskLine::scores, a, nullptr, 1), differences);
-  row.b_score = MeanOf(PairedValues(tasks, &TaskLine::scores, b, nullptr, 1), differences);
+  row.a_score = MeanOf(CommonScores(tasks, a, &b), differences);
+  row.b_score = MeanOf(CommonScores(tasks, b, &a), differences);
   const MeanColumn bytes = ColumnOf(tasks, PairedValues(tasks, &TaskLine::log_bytes, b, &a, -1));
   if (bytes.samples > 0) {
     resampling.reach = 0;
@@ -216,7 +216,7 @@ std::string RowLabel(const CellRow& cell) {
 
 Result<RowsComparison> CompareRows(std::span<ResultStore* const> stores, const RowName& a,
                                    const RowName& b, const CompareOptions& options) {
-  KVG_ASSIGN(const LeaderboardData data, ReadLeaderboardData(stores, true));
+  KVG_ASSIGN(const LeaderboardData data, ReadLeaderboardData(stores, true, options.set_scores));
   std::vector<const TaskData*> tasks;
   std::vector<const TaskLine*> lines_a, lines_b;
   std::vector<Match> matches;

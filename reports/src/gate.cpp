@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
 
@@ -17,6 +18,7 @@ namespace {
 struct Group {
   std::string name;
   std::string model, task;
+  std::string metric;  // of the task
   bool full_cache = false;
   std::vector<StoredCell> cells;  // one a seed
 };
@@ -27,6 +29,13 @@ std::string GroupName(const CellRow& c) {
   parts.push_back(c.budget);
   parts.push_back(c.compress_at);
   return Join(parts, ", ");
+}
+
+std::string MetricOf(const TaskRow& task) {
+  const Result<Json> spec = ParseJson(task.spec, "task");
+  if (!spec.ok() || !spec->is_object()) return "";
+  const auto at = spec->find("metric");
+  return at != spec->end() && at->is_string() ? at->get<std::string>() : "";
 }
 
 Result<std::vector<Group>> ReadGroups(ResultStore& store) {
@@ -40,6 +49,7 @@ Result<std::vector<Group>> ReadGroups(ResultStore& store) {
       groups.push_back({.name = name,
                         .model = stored.cell.model.name,
                         .task = stored.cell.task.name,
+                        .metric = MetricOf(stored.cell.task),
                         .full_cache = stored.cell.method.full_cache,
                         .cells = {}});
     }
@@ -79,6 +89,25 @@ struct Pair {
   ScoreRow a, b;
 };
 
+// What the samples of one side add to the sums of a score that is no mean.
+struct SetSide {
+  std::vector<double> parts;
+  size_t size = 0;
+  bool even = true;  // all samples have as many
+
+  void Add(const std::vector<double>& more) {
+    if (parts.empty()) size = more.size();
+    even = even && more.size() == size;
+    parts.insert(parts.end(), more.begin(), more.end());
+  }
+  bool complete(size_t samples) const { return even && size > 0 && parts.size() == samples * size; }
+  std::vector<double> sums() const {
+    std::vector<double> sums(size, 0.0);
+    for (size_t i = 0; i < parts.size(); ++i) sums[i % size] += parts[i];
+    return sums;
+  }
+};
+
 // Samples of both by seed and id, in the baseline's order.
 struct Pairs {
   std::vector<Pair> pairs;
@@ -112,8 +141,9 @@ Result<Pairs> ReadPairs(ResultStore& baseline, const Group& a, ResultStore& cand
 
 class Gate {
  public:
-  Gate(ResultStore& baseline, ResultStore& candidate, const GateMargins& margins)
-      : baseline_(baseline), candidate_(candidate), margins_(margins) {}
+  Gate(ResultStore& baseline, ResultStore& candidate, const GateMargins& margins,
+       const SumScores& set_scores)
+      : baseline_(baseline), candidate_(candidate), margins_(margins), set_scores_(set_scores) {}
 
   Result<GateReport> Run() {
     KVG_ASSIGN(groups_a_, ReadGroups(baseline_));
@@ -145,6 +175,7 @@ class Gate {
     line.group = group.name;
     line.quantity = quantity;
     line.margin = margin;
+    line.relative = metric != GateMetric::kAccuracy;
     settled_.push_back(false);
     return line;
   }
@@ -187,6 +218,7 @@ class Gate {
 
   void AddAccuracy(const Group& group, const std::vector<Pair>& pairs) {
     std::vector<double> a, b;
+    SetSide set_a, set_b;
     std::vector<std::string> clusters;
     int64_t failed = 0, idle = 0;
     bool identical = true;
@@ -203,15 +235,37 @@ class Gate {
       if (!p.a.score || !p.b.score) continue;
       a.push_back(*p.a.score);
       b.push_back(*p.b.score);
+      set_a.Add(p.a.parts);
+      set_b.Add(p.b.parts);
       clusters.push_back(p.a.group);
       identical = identical && a.back() == b.back() && p.a.answers_key == p.b.answers_key;
     }
     if (a.empty() && failed == 0 && idle == 0) return;  // nothing is scored
-    GateLine& line = AddLine(GateMetric::kAccuracy, group, "score", margins_.accuracy.margin);
+    const bool relative = LowerIsBetter(group.metric);
+    GateLine& line = AddLine(GateMetric::kAccuracy, group, relative ? group.metric : "score",
+                             margins_.accuracy.margin);
+    line.relative = relative;
     if (!a.empty()) {
-      line.baseline = Mean(a);
-      line.candidate = Mean(b);
-      line.evidence = Compare(a, b, clusters, 1.0);
+      SumScore score = set_scores_ ? set_scores_(group.metric) : SumScore();
+      if (!set_a.complete(a.size()) || !set_b.complete(a.size())) score = {};
+      line.baseline = score ? score(set_a.sums()) : Mean(a);
+      line.candidate = score ? score(set_b.sums()) : Mean(b);
+      double reach = 1.0;
+      if (score || relative) {
+        reach = 0.0;
+        const SumScore seen = !relative ? score : [&](const std::vector<double>& sums) {
+          return -std::log(score(sums));
+        };
+        for (auto* side : {&a, &b}) {
+          SetSide& set = side == &a ? set_a : set_b;
+          if (score) {
+            *side = SetValues(set.parts, set.size, seen);
+          } else {
+            for (double& value : *side) value = -std::log(value);
+          }
+        }
+      }
+      line.evidence = Compare(a, b, clusters, reach);
     }
     if (failed > 0) {
       Settle(line, Verdict::kWorse, StrCat(failed, " samples fail that did not"));
@@ -393,18 +447,19 @@ class Gate {
       for (size_t k = 0; k < at.size(); ++k) {
         GateLine& line = report_.lines[at[k]];
         line.p_adjusted = adjusted[k];
-        line.verdict = Decide(line.evidence, adjusted[k], LimitsOf(metric));
+        line.verdict = Decide(line.evidence, adjusted[k], LimitsOf(line));
       }
     }
     std::ranges::stable_sort(report_.lines, {}, &GateLine::metric);
   }
 
-  VerdictLimits LimitsOf(GateMetric metric) const {
+  VerdictLimits LimitsOf(const GateLine& line) const {
     const auto relative = [&](const GateMargins::Limits& l) {
       return VerdictLimits{margins_.alpha, std::log1p(l.margin), std::log1p(l.tolerance)};
     };
-    if (metric == GateMetric::kBytes) return relative(margins_.bytes);
-    if (metric == GateMetric::kLatency) return relative(margins_.latency);
+    if (line.metric == GateMetric::kBytes) return relative(margins_.bytes);
+    if (line.metric == GateMetric::kLatency) return relative(margins_.latency);
+    if (line.relative) return relative(margins_.accuracy);
     return {margins_.alpha, margins_.accuracy.margin, margins_.accuracy.tolerance};
   }
 
@@ -415,6 +470,7 @@ class Gate {
   ResultStore& baseline_;
   ResultStore& candidate_;
   const GateMargins& margins_;
+  const SumScores& set_scores_;
   std::vector<Group> groups_a_, groups_b_;
   GateReport report_;
   std::vector<bool> settled_;  // beside report_.lines
@@ -450,8 +506,8 @@ int GateReport::ExitCode(bool strict) const {
 }
 
 Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
-                                 const GateMargins& margins) {
-  KVG_ASSIGN(GateReport report, Gate(baseline, candidate, margins).Run());
+                                 const GateMargins& margins, const SumScores& set_scores) {
+  KVG_ASSIGN(GateReport report, Gate(baseline, candidate, margins, set_scores).Run());
   if (!report.lines.empty()) return report;
   return BadInput(StrCat(candidate.path(), ": nothing to compare with ", baseline.path(),
                          ", expected cells of the same models, tasks, methods and budgets"));

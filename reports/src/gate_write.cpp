@@ -17,13 +17,13 @@ std::string Format(const char* format, double value) {
 
 // In the unit a reader expects: points of the score, percent of bytes and time (more is worse).
 std::string Change(const GateLine& line, double value) {
-  if (line.metric == GateMetric::kAccuracy) return Format("%+.2f", 100 * value);
-  return Format("%+.2f%%", 100 * std::expm1(-value));
+  if (!line.relative) return Format("%+.2f", 100 * value);
+  return Format("%+.2f%%", 100 * std::expm1(-value) + 0.0);  // never -0
 }
 
 std::string IntervalText(const GateLine& line) {
   const Interval& i = line.evidence.interval;
-  const bool turned = line.metric != GateMetric::kAccuracy;
+  const bool turned = line.relative;
   const double low = turned ? i.high : i.low, high = turned ? i.low : i.high;
   if (line.evidence.samples == 0 || std::isinf(low) || std::isinf(high)) return "";
   return StrCat("[", Change(line, low), ", ", Change(line, high), "]");
@@ -38,7 +38,7 @@ std::string ChangeText(const GateLine& line) {
 
 std::string Value(const GateLine& line, double value) {
   if (line.evidence.samples == 0) return "-";
-  if (line.metric == GateMetric::kAccuracy) return Format("%.2f", 100 * value);
+  if (!line.relative) return Format("%.2f", 100 * value);
   if (line.metric == GateMetric::kBytes) {
     return HumanBytes(static_cast<int64_t>(std::llround(value)));
   }
@@ -55,7 +55,7 @@ std::string Detail(const GateLine& line) {
   if (line.verdict == Verdict::kUndecided && std::isfinite(line.evidence.detectable) &&
       line.evidence.samples > 0) {
     parts.push_back(StrCat("detectable: ", Format("%.2f", 100 * line.evidence.detectable),
-                           line.metric == GateMetric::kAccuracy ? " points" : "%"));
+                           line.relative ? "%" : " points"));
   }
   return Join(parts, "; ");
 }
@@ -122,7 +122,7 @@ std::string GateMarkdown(const GateReport& report) {
   out += "| verdict | metric | group | baseline | candidate | change | p | margin | n | note |\n";
   out += "|---|---|---|---:|---:|---:|---:|---:|---:|---|\n";
   for (const GateLine& line : report.lines) {
-    const bool score = line.metric == GateMetric::kAccuracy;
+    const bool score = !line.relative;
     const std::vector<std::string> cells = {
         Word(line),
         line.quantity,
@@ -138,7 +138,7 @@ std::string GateMarkdown(const GateReport& report) {
     for (const std::string& cell : cells) out += StrCat(" ", MarkdownCell(cell), " |");
     out += "\n";
   }
-  out += StrCat("\nScores are in points (of 100); changes carry their ",
+  out += StrCat("\nScores are in points (of 100), perplexities as they are; changes carry their ",
                 Format("%g", 100 * (1 - report.alpha)),
                 "% interval; p is corrected over the lines of a metric.\n");
   return out;

@@ -107,6 +107,7 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
   table.scale = first.scale;
   table.digits = first.digits;
   table.lower_is_better = first.lower_is_better;
+  table.report_by = first.report_by;
   using Key = std::tuple<std::string, std::string, std::string, int64_t, std::string, int>;
   std::map<Key, size_t> place;
   for (size_t t = 0; t < tasks.size(); ++t) {
@@ -114,6 +115,7 @@ Draft StartDraft(const std::vector<const TaskData*>& tasks) {
     table.task_names.push_back(task.task);
     table.signatures.push_back(task.signature_key);
     if (task.metric != table.metric) table.metric = "several";
+    if (task.report_by != table.report_by) table.report_by.clear();
     table.notes.insert(table.notes.end(), task.notes.begin(), task.notes.end());
     std::map<Key, int> twins;
     for (const TaskLine& line : task.lines) {
@@ -323,7 +325,8 @@ Result<LeaderboardModel> MakeLeaderboard(std::span<ResultStore* const> stores,
                                          const LeaderboardOptions& options) {
   KVG_CHECK(!stores.empty() && options.alpha > 0 && options.alpha < 0.5 && options.resamples > 0,
             "some stores, alpha below one half, some resamples");
-  KVG_ASSIGN(const LeaderboardData data, ReadLeaderboardData(stores, options.latency));
+  KVG_ASSIGN(const LeaderboardData data,
+             ReadLeaderboardData(stores, options.latency, options.set_scores));
   LeaderboardModel model;
   model.options = options;
   model.samples = data.samples;

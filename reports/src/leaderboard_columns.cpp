@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace kvgauge {
@@ -11,7 +12,7 @@ namespace {
 // All scores 0 or 1 and every unit a cluster of its own: how many went up and down says it all.
 std::optional<std::pair<int64_t, int64_t>> WonAndLost(const std::vector<const TaskData*>& tasks,
                                                       const DraftLine& a, const DraftLine& b) {
-  if (tasks.size() != 1) return std::nullopt;
+  if (tasks.size() != 1 || tasks[0]->set_score) return std::nullopt;
   if (tasks[0]->cluster_count != tasks[0]->clusters.size()) return std::nullopt;
   const std::vector<double>&before = a.parts[0]->scores, &after = b.parts[0]->scores;
   int64_t won = 0, lost = 0;
@@ -67,9 +68,44 @@ UnitValues PairedValues(const std::vector<const TaskData*>& tasks,
   return values;
 }
 
+UnitValues CommonScores(const std::vector<const TaskData*>& tasks, const DraftLine& line,
+                        const DraftLine* other) {
+  UnitValues values(tasks.size());
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    if (!line.parts[t] || (other && !other->parts[t])) continue;
+    const TaskLine& own = *line.parts[t];
+    values[t] = own.scores;
+    if (!other) continue;
+    const std::vector<double>& theirs = other->parts[t]->scores;
+    std::vector<bool> common(theirs.size());
+    bool alike = true;
+    for (size_t u = 0; u < theirs.size(); ++u) {
+      common[u] = !std::isnan(own.scores[u]) && !std::isnan(theirs[u]);
+      alike = alike && common[u] == !std::isnan(own.scores[u]);
+      if (!common[u]) values[t][u] = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (alike || !tasks[t]->set_score) continue;
+    values[t] = SetValues(own.parts, tasks[t]->part_count, tasks[t]->set_score, common);
+  }
+  return values;
+}
+
+UnitValues PairedScores(const std::vector<const TaskData*>& tasks, const DraftLine& line,
+                        const DraftLine* other, double sign) {
+  UnitValues values = CommonScores(tasks, line, other);
+  const UnitValues theirs = other ? CommonScores(tasks, *other, &line) : UnitValues();
+  for (size_t t = 0; t < values.size(); ++t) {
+    for (size_t u = 0; u < values[t].size(); ++u) {
+      if (other) values[t][u] -= theirs[t][u];
+      values[t][u] *= sign;
+    }
+  }
+  return values;
+}
+
 MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLine& line,
                        const DraftLine* other, double sign) {
-  return ColumnOf(tasks, PairedValues(tasks, &TaskLine::scores, line, other, sign));
+  return ColumnOf(tasks, PairedScores(tasks, line, other, sign));
 }
 
 double PairedP(const std::vector<const TaskData*>& tasks, const DraftLine& a, const DraftLine& b,
@@ -93,6 +129,7 @@ double PairedP(const std::vector<const TaskData*>& tasks, const DraftLine& a, co
 
 bool AllBetweenZeroAndOne(const std::vector<const TaskData*>& tasks) {
   for (const TaskData* task : tasks) {
+    if (task->set_score) return false;
     for (const TaskLine& line : task->lines) {
       for (const double score : line.scores) {
         if (score < 0 || score > 1) return false;

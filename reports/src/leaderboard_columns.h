@@ -28,6 +28,13 @@ MeanColumn ColumnOf(const std::vector<const TaskData*>& tasks, const UnitValues&
 UnitValues PairedValues(const std::vector<const TaskData*>& tasks,
                         std::vector<double> TaskLine::*field, const DraftLine& line,
                         const DraftLine* other, double sign);
+// Scores of `line`, over the units that `other` has as well where that is given: where the score of
+// a set is no mean, of that very set.
+UnitValues CommonScores(const std::vector<const TaskData*>& tasks, const DraftLine& line,
+                        const DraftLine* other);
+// The same as PairedValues makes them of other fields.
+UnitValues PairedScores(const std::vector<const TaskData*>& tasks, const DraftLine& line,
+                        const DraftLine* other, double sign);
 MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLine& line,
                        const DraftLine* other, double sign);
 

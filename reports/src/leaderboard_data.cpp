@@ -29,6 +29,7 @@ struct UnionCell {
 struct Union {
   std::vector<SampleTable::Item> items;
   std::vector<std::string> reasons;
+  std::vector<double> parts;
   std::vector<UnionCell> cells;  // in the order of Cells() of the first store, then the next
 };
 
@@ -93,7 +94,10 @@ Result<Union> ReadUnion(std::span<ResultStore* const> stores, bool latency) {
     if (stores.size() == 1) all.items = std::move(table.items);
     const auto first_reason = static_cast<uint32_t>(all.reasons.size() - 1);
     all.reasons.insert(all.reasons.end(), table.reasons.begin() + 1, table.reasons.end());
+    const size_t first_part = all.parts.size();
+    all.parts.insert(all.parts.end(), table.parts.begin(), table.parts.end());
     for (SampleTable::Row& row : table.rows) {
+      row.parts_at += first_part;
       const auto at = place.find(row.cell);
       if (at == place.end()) continue;  // a run added it since the cells were read
       UnionCell& cell = all.cells[at->second];
@@ -131,10 +135,16 @@ void ReadTaskSpec(const TaskRow& row, TaskData& task) {
   };
   text("group", task.group);
   text("metric", task.metric);
-  task.lower_is_better = task.metric == "perplexity";
+  task.lower_is_better = LowerIsBetter(task.metric);
   const auto report = spec->find("report");
   if (report == spec->end() || !report->is_object()) return;
   const auto scale = report->find("scale"), digits = report->find("digits");
+  const auto by = report->find("by");
+  if (by != report->end() && by->is_array()) {
+    for (const Json& key : *by) {
+      if (key.is_string()) task.report_by.push_back(key.get<std::string>());
+    }
+  }
   if (scale != report->end() && scale->is_number()) task.scale = scale->get<double>();
   if (digits != report->end() && digits->is_number_integer()) task.digits = digits->get<int>();
 }
@@ -220,9 +230,17 @@ void Finish(ByteSummary& b, double tokens) {
   }
 }
 
+void CopyParts(const Union& all, const SampleTable::Row& row, const TaskData& task, size_t unit,
+               TaskLine& line) {
+  if (!task.set_score || row.part_count != task.part_count) return;
+  std::copy_n(all.parts.begin() + static_cast<std::ptrdiff_t>(row.parts_at), task.part_count,
+              line.parts.begin() + static_cast<std::ptrdiff_t>(unit * task.part_count));
+}
+
 void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, const Units& units,
-              TaskLine& line) {
+              const TaskData& task, TaskLine& line) {
   line.scores.assign(units.count(), kNone);
+  line.parts.assign(units.count() * task.part_count, kNone);
   line.log_bytes = line.scores;
   double tokens = 0;
   for (const UnionCell* cell : cells) {
@@ -240,6 +258,7 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
       const auto unit = static_cast<size_t>(units.Of(cell->stored.cell.seed, row.item));
       line.scores[unit] = row.score;
       line.scored += std::isnan(row.score) ? 0 : 1;
+      CopyParts(all, row, task, unit, line);
       if (row.logical_bytes > 0) {
         line.log_bytes[unit] = std::log(static_cast<double>(row.logical_bytes));
       }
@@ -254,8 +273,8 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
 
 // The full cache's answers depend on the sample alone where the seed changes none of its content:
 // seeds at which it was not run take the score of the same content under another.
-void SpreadFullCache(const std::vector<const UnionCell*>& cells, const Units& units,
-                     TaskLine& line) {
+void SpreadFullCache(const Union& all, const std::vector<const UnionCell*>& cells,
+                     const Units& units, const TaskData& task, TaskLine& line) {
   for (const int64_t seed : units.seeds()) {
     const bool run = std::ranges::any_of(
         cells, [&](const UnionCell* cell) { return cell->stored.cell.seed == seed; });
@@ -265,6 +284,7 @@ void SpreadFullCache(const std::vector<const UnionCell*>& cells, const Units& un
         const int32_t unit = units.Of(seed, row.item);
         if (unit >= 0 && row.status == SampleStatus::kOk) {
           line.scores[static_cast<size_t>(unit)] = row.score;
+          CopyParts(all, row, task, static_cast<size_t>(unit), line);
         }
       }
     }
@@ -301,7 +321,29 @@ std::vector<std::vector<const UnionCell*>> LinesOf(const std::vector<const Union
   return lines;
 }
 
-TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells) {
+// The score of a set where it is no mean. Records of a version that kept no parts have means only.
+void ReadSetScore(const std::vector<const UnionCell*>& cells, const SumScores& set_scores,
+                  TaskData& task) {
+  if (!set_scores) return;
+  const SumScore score = set_scores(task.metric);
+  if (!score) return;
+  for (const UnionCell* cell : cells) {
+    for (const SampleTable::Row& row : cell->rows) {
+      if (row.status != SampleStatus::kOk || std::isnan(row.score)) continue;
+      if (task.part_count == 0) task.part_count = row.part_count;
+      if (row.part_count == task.part_count && row.part_count > 0) continue;
+      task.part_count = 0;
+      task.notes.push_back(
+          StrCat(task.task, ": scores are means over samples; ", task.metric,
+                 " of the set needs what each adds to it, which was not recorded"));
+      return;
+    }
+  }
+  if (task.part_count > 0) task.set_score = score;
+}
+
+TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells,
+                  const SumScores& set_scores) {
   TaskData task;
   const CellRow& first = cells[0]->stored.cell;
   task.model = first.model.name;
@@ -310,12 +352,15 @@ TaskData MakeTask(const Union& all, const std::vector<const UnionCell*>& cells) 
   task.signature_key = cells[0]->stored.signature_key;
   task.signature = first.signature;
   ReadTaskSpec(first.task, task);
+  ReadSetScore(cells, set_scores, task);
   const Units units(all, cells);
   task.clusters = units.clusters();
   task.cluster_count = units.cluster_count();
   for (const std::vector<const UnionCell*>& line : LinesOf(cells, task.notes)) {
-    FillLine(all, line, units, task.lines.emplace_back());
-    if (line[0]->stored.cell.method.full_cache) SpreadFullCache(line, units, task.lines.back());
+    TaskLine& made = task.lines.emplace_back();
+    FillLine(all, line, units, task, made);
+    if (line[0]->stored.cell.method.full_cache) SpreadFullCache(all, line, units, task, made);
+    if (task.set_score) made.scores = SetValues(made.parts, task.part_count, task.set_score);
   }
   return task;
 }
@@ -338,7 +383,8 @@ void NoteSignatures(std::vector<TaskData>& tasks) {
 
 }  // namespace
 
-Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency) {
+Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency,
+                                            const SumScores& set_scores) {
   KVG_ASSIGN(const Union all, ReadUnion(stores, latency));
   std::map<std::tuple<std::string, std::string, std::string, std::string>,
            std::vector<const UnionCell*>>
@@ -350,7 +396,9 @@ Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores
     tables[{c.model.name, c.task.name, c.compress_at, cell.stored.signature_key}].push_back(&cell);
     data.samples += static_cast<int64_t>(cell.rows.size());
   }
-  for (const auto& entry : tables) data.tasks.push_back(MakeTask(all, entry.second));
+  for (const auto& entry : tables) {
+    data.tasks.push_back(MakeTask(all, entry.second, set_scores));
+  }
   NoteSignatures(data.tasks);
   return data;
 }

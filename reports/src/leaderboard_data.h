@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reports/leaderboard.h"
+#include "reports/set_score.h"
 #include "reports/store.h"
 
 namespace kvgauge {
@@ -27,7 +28,9 @@ struct Tally {
 // A method, variant and budget on one task.
 struct TaskLine {
   std::vector<StoredCell> cells;  // one a seed; their ids mean nothing
-  std::vector<double> scores;     // [units]; NaN: none
+  // [units]; NaN: none. Where the score of a set is no mean, SetValues of all that the line has.
+  std::vector<double> scores;
+  std::vector<double> parts;      // [units][TaskData::part_count]; NaN: none
   std::vector<double> log_bytes;  // [units], of logical bytes; NaN: none
   int64_t samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0, scored = 0;
   std::map<std::string, int64_t> troubles;  // reason -> how often
@@ -42,11 +45,15 @@ struct TaskData {
   std::string signature_key, signature;
   double scale = 1;
   int digits = -1;
+  std::vector<std::string> report_by;
   bool lower_is_better = false;
   std::vector<TaskLine> lines;
   std::vector<uint32_t> clusters;  // [units], dense
   uint32_t cluster_count = 0;
   std::vector<std::string> notes;
+  // The score of a set; empty where it is the mean.
+  SumScore set_score;
+  size_t part_count = 0;
 };
 
 struct LeaderboardData {
@@ -54,7 +61,8 @@ struct LeaderboardData {
   int64_t samples = 0;
 };
 
-Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency);
+Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency,
+                                            const SumScores& set_scores);
 
 // Of one line, over any of its tasks. `full`: rows of the full cache that times are related to.
 std::vector<LatencySummary> SummariseLatency(std::span<const LatencyRow* const> rows,

@@ -212,7 +212,9 @@ SELECT c.id AS cell_id, c.key AS cell_key, model.name AS model, task.name AS tas
        method.name AS method, method.variant AS variant, method.family AS family,
        method.full_cache AS full_cache, c.budget AS budget, c.budget_kind AS budget_kind,
        c.budget_value AS budget_value, c.compress_at AS compress_at, c.seed AS seed,
-       signature.key AS signature, s.*
+       signature.key AS signature,
+       coalesce(json_valid(task.spec) AND json_extract(task.spec, '$.metric') = 'perplexity', 0)
+         AS lower_is_better, s.*
 FROM cell c
 JOIN model ON model.id = c.model_id
 JOIN method ON method.id = c.method_id
@@ -231,13 +233,14 @@ SELECT model, task, method, variant, family, budget, compress_at, signature, see
        failed, skipped, not_engaged, mean_score, byte_ratio, bytes_per_token,
        CASE WHEN ranked THEN rank() OVER (
          PARTITION BY model, task, compress_at, signature, ranked
-         ORDER BY mean_score DESC, byte_ratio) END AS rank
+         ORDER BY iif(lower_is_better, mean_score, -mean_score), byte_ratio) END AS rank
 FROM (SELECT model, task, method, variant, family, budget, budget_kind, budget_value, compress_at,
              signature, count(*) AS seeds, sum(samples) AS samples, sum(ok) AS ok,
              sum(failed) AS failed, sum(skipped) AS skipped, sum(not_engaged) AS not_engaged,
              sum(mean_score * scored) / nullif(sum(scored), 0) AS mean_score,
              1.0 * sum(logical_bytes) / nullif(sum(full_bytes), 0) AS byte_ratio,
              1.0 * sum(logical_bytes) / nullif(sum(tokens_in), 0) AS bytes_per_token,
+             max(lower_is_better) AS lower_is_better,
              sum(not_engaged) = 0 AND sum(scored) > 0 AS ranked
       FROM cell_stat
       GROUP BY model, task, method, variant, family, budget, compress_at, signature)

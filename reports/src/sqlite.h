@@ -51,6 +51,12 @@ class Statement {
     int index = 0;
     (BindOne(++index, args), ...);
   }
+  // Of a statement that was rewound: the parameters of row `row` of several alike.
+  template <class... Args>
+  void BindRow(int row, const Args&... args) {
+    int index = row * static_cast<int>(sizeof...(args));
+    (BindOne(++index, args), ...);
+  }
   // True when there is a row, false at the end.
   Result<bool> Step();
   // Steps to the end and rewinds.

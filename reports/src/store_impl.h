@@ -6,12 +6,16 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "reports/store.h"
 #include "src/sqlite.h"
 #include "src/writer_lock.h"
 
 namespace kvgauge {
+
+// "[1,2.5]"; "" is none. `path` begins the message.
+Result<std::vector<double>> ParseNumbers(const std::string& path, const std::string& text);
 
 class ResultStore::Impl {
  public:

@@ -45,19 +45,6 @@ Result<std::vector<std::string>> ParseReferences(const std::string& path, const 
   return references;
 }
 
-Result<std::vector<double>> ParseNumbers(const std::string& path, const std::string& text) {
-  if (text.empty()) return std::vector<double>();
-  KVG_ASSIGN(const Json json, ParseJson(text, StrCat(path, ": numbers")));
-  std::vector<double> numbers;
-  for (const Json& item : json) {
-    if (!json.is_array() || !item.is_number()) {
-      return BadInput(StrCat(path, ": holds ", Quoted(text), ", expected a list of numbers"));
-    }
-    numbers.push_back(item.get<double>());
-  }
-  return numbers;
-}
-
 constexpr char kLatencyColumns[] =
     "SELECT run.key, isolated, context_tokens, repetition, prefill_s, score_s, select_s, compact_s,"
     " quantise_s, attend_s, other_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
@@ -101,6 +88,19 @@ void Digest(const Statement& row, Sha256& sha) {
 }
 
 }  // namespace
+
+Result<std::vector<double>> ParseNumbers(const std::string& path, const std::string& text) {
+  if (text.empty()) return std::vector<double>();
+  KVG_ASSIGN(const Json json, ParseJson(text, StrCat(path, ": numbers")));
+  std::vector<double> numbers;
+  for (const Json& item : json) {
+    if (!json.is_array() || !item.is_number()) {
+      return BadInput(StrCat(path, ": holds ", Quoted(text), ", expected a list of numbers"));
+    }
+    numbers.push_back(item.get<double>());
+  }
+  return numbers;
+}
 
 Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
                                                                const std::string& sample_id) {
@@ -224,6 +224,27 @@ Result<std::vector<std::string>> ResultStore::Pending(int64_t cell,
   return pending;
 }
 
+Result<std::optional<ResultStore::Recorded>> ResultStore::FindSample(int64_t cell,
+                                                                     const std::string& sample_id) {
+  KVG_ASSIGN(auto known,
+             impl_->Cached("SELECT status, hash FROM sample WHERE cell_id = ? AND sample_key = ?"));
+  known->Bind(cell, sample_id);
+  KVG_ASSIGN(const bool recorded, known->Step());
+  if (!recorded) return std::optional<Recorded>();
+  KVG_ASSIGN(const SampleStatus status, ParseStatus(path(), known->Text(0)));
+  return std::optional<Recorded>({status, known->Text(1)});
+}
+
+Result<std::map<int64_t, int64_t>> ResultStore::SampleCounts() {
+  KVG_ASSIGN(auto counts, impl_->Cached("SELECT cell_id, count(*) FROM sample GROUP BY cell_id"));
+  std::map<int64_t, int64_t> of_cell;
+  while (true) {
+    KVG_ASSIGN(const bool more, counts->Step());
+    if (!more) return of_cell;
+    of_cell[counts->Int(0)] = counts->Int(1);
+  }
+}
+
 Result<std::vector<StoredRun>> ResultStore::Runs() {
   KVG_ASSIGN(auto r,
              impl_->Cached("SELECT run.id, run.key, machine.facts, command, config, version,"
@@ -291,7 +312,7 @@ Result<std::vector<StoredCell>> ResultStore::Cells() {
 Result<std::vector<ScoreRow>> ResultStore::Scores(int64_t cell) {
   KVG_ASSIGN(auto s, impl_->Cached("SELECT s.sample_key, s.group_key, s.hash, s.status,"
                                    " s.engagement, s.score, s.tokens_in, s.logical_bytes,"
-                                   " s.full_bytes, a.prediction, s.id"
+                                   " s.full_bytes, a.prediction, s.id, s.parts"
                                    " FROM sample s LEFT JOIN answer a ON a.sample_id = s.id"
                                    " WHERE s.cell_id = ?"
                                    " ORDER BY s.position, s.sample_key, a.turn"));
@@ -318,6 +339,7 @@ Result<std::vector<ScoreRow>> ResultStore::Scores(int64_t cell) {
       row.tokens_in = s->Int(6);
       row.logical_bytes = s->MaybeInt(7);
       row.full_bytes = s->MaybeInt(8);
+      KVG_ASSIGN(row.parts, ParseNumbers(path(), s->Text(11)));
       rows.push_back(std::move(row));
     }
     const std::string prediction = s->Text(9);

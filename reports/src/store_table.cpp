@@ -3,6 +3,7 @@
 // a million samples is several times faster than asking cell by cell.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <unordered_map>
 
 #include "core/strings.h"
@@ -65,6 +66,68 @@ class ItemNumbers {
   uint32_t last_ = 0;
 };
 
+constexpr char kMemorySql[] =
+    "SELECT sample_id, nominal_bytes, resident_bytes FROM memory WHERE moment = 'compressed'"
+    " ORDER BY sample_id";
+
+// Bytes of samples that are asked for in the order of their ids: both tables are walked once, side
+// by side, where a join would look every sample up.
+class MemoryScan {
+ public:
+  // Of kMemorySql; outlives the scan.
+  explicit MemoryScan(Statement& statement) : statement_(statement) {}
+
+  Status Fill(int64_t sample, SampleTable::Row& row) {
+    while (sample_ < sample) KVG_TRY(Next());
+    if (sample_ != sample) return {};
+    row.nominal_bytes = statement_.Int(1);
+    row.resident_bytes = statement_.Int(2);
+    return {};
+  }
+
+ private:
+  Status Next() {
+    KVG_ASSIGN(const bool more, statement_.Step());
+    sample_ = more ? statement_.Int(0) : std::numeric_limits<int64_t>::max();
+    return {};
+  }
+
+  Statement& statement_;
+  int64_t sample_ = -1;  // where it stands
+};
+
+// By cell, then position, then sample. Files hold cells, or samples, one after the other: rows are
+// dealt to their cells, whose positions mostly ascend by then.
+void SortRows(SampleTable& table) {
+  std::vector<SampleTable::Row>& rows = table.rows;
+  const auto by_cell = [](const SampleTable::Row& a, const SampleTable::Row& b) {
+    return a.cell < b.cell;
+  };
+  if (!std::ranges::is_sorted(rows, by_cell)) {
+    std::map<int64_t, size_t> begin_of;
+    for (const SampleTable::Row& row : rows) ++begin_of[row.cell];
+    size_t begin = 0;
+    std::unordered_map<int64_t, size_t> next;
+    for (const auto& [cell, count] : begin_of) {
+      next[cell] = begin;
+      begin += count;
+    }
+    std::vector<SampleTable::Row> dealt(rows.size());
+    for (const SampleTable::Row& row : rows) dealt[next[row.cell]++] = row;
+    rows = std::move(dealt);
+  }
+  const auto in_cell = [&](const SampleTable::Row& a, const SampleTable::Row& b) {
+    if (a.position != b.position) return a.position < b.position;
+    return table.items[a.item].sample_id < table.items[b.item].sample_id;
+  };
+  for (auto from = rows.begin(); from != rows.end();) {
+    const auto to = std::find_if(
+        from, rows.end(), [&](const SampleTable::Row& row) { return row.cell != from->cell; });
+    if (!std::is_sorted(from, to, in_cell)) std::sort(from, to, in_cell);
+    from = to;
+  }
+}
+
 }  // namespace
 
 Result<SampleTable> ResultStore::Samples() {
@@ -72,9 +135,9 @@ Result<SampleTable> ResultStore::Samples() {
              impl_->Cached("SELECT s.cell_id, s.position, s.sample_key, s.group_key, s.hash,"
                            " s.status, s.engagement, s.score, s.kl_divergence, s.top1_agreement,"
                            " s.tokens_in, s.tokens_out, s.logical_bytes, s.full_bytes,"
-                           " m.nominal_bytes, m.resident_bytes, s.read_share, s.reason"
-                           " FROM sample s LEFT JOIN memory m ON m.sample_id = s.id"
-                           " AND m.moment = 'compressed'"));
+                           " s.id, s.read_share, s.reason, s.parts FROM sample s ORDER BY s.id"));
+  KVG_ASSIGN(auto memory_rows, impl_->Cached(kMemorySql));
+  MemoryScan memory(*memory_rows);
   SampleTable table;
   table.reasons.emplace_back();
   std::unordered_map<std::string, uint32_t> reasons;
@@ -95,23 +158,40 @@ Result<SampleTable> ResultStore::Samples() {
     row.tokens_out = s->Int(11);
     row.logical_bytes = IntOrMinusOne(*s, 12);
     row.full_bytes = IntOrMinusOne(*s, 13);
-    row.nominal_bytes = IntOrMinusOne(*s, 14);
-    row.resident_bytes = IntOrMinusOne(*s, 15);
-    row.read_share = RealOrNan(*s, 16);
+    KVG_TRY(memory.Fill(s->Int(14), row));
+    row.read_share = RealOrNan(*s, 15);
     if (row.status != SampleStatus::kOk) {
-      const std::string reason = s->Text(17);
+      const std::string reason = s->Text(16);
       const auto at = reasons.try_emplace(reason, static_cast<uint32_t>(table.reasons.size()));
       if (at.second) table.reasons.push_back(reason);
       row.reason = at.first->second;
     }
+    if (!s->IsNull(17)) {
+      KVG_ASSIGN(const std::vector<double> parts, ParseNumbers(path(), s->Text(17)));
+      row.parts_at = table.parts.size();
+      row.part_count = static_cast<uint32_t>(parts.size());
+      table.parts.insert(table.parts.end(), parts.begin(), parts.end());
+    }
     table.rows.push_back(row);
   }
-  std::ranges::sort(table.rows, [&](const SampleTable::Row& a, const SampleTable::Row& b) {
-    if (a.cell != b.cell) return a.cell < b.cell;
-    if (a.position != b.position) return a.position < b.position;
-    return table.items[a.item].sample_id < table.items[b.item].sample_id;
-  });
+  SortRows(table);
   return table;
+}
+
+Status ResultStore::VisitFacts(const FactsVisitor& visit) {
+  KVG_ASSIGN(auto s, impl_->Cached("SELECT cell_id, sample_key, facts, score, parts FROM sample"
+                                   " WHERE status = 'ok' AND score IS NOT NULL"));
+  std::string sample_id;
+  while (true) {
+    KVG_ASSIGN(const bool more, s->Step());
+    if (!more) return {};
+    sample_id = s->View(1);
+    std::vector<double> parts;
+    if (!s->IsNull(4)) {
+      KVG_ASSIGN(parts, ParseNumbers(path(), s->Text(4)));
+    }
+    visit(s->Int(0), sample_id, s->View(2), s->Real(3), parts);
+  }
 }
 
 Status ResultStore::VisitLatency(int64_t most_shared, const LatencyVisitor& visit) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -78,10 +79,58 @@ std::string ReferencesJson(const std::vector<std::string>& references) {
   return CanonicalJson(Json(references));
 }
 
-// Nothing for no numbers.
+// "[0.5,1.0]", as the JSON library writes it; nothing for no numbers. Written for every layer of
+// every sample, so without a tree of values.
 std::optional<std::string> NumbersJson(const std::vector<double>& numbers) {
   if (numbers.empty()) return std::nullopt;
-  return CanonicalJson(Json(numbers));
+  std::string text = "[";
+  for (const double number : numbers) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+    const std::string_view shown(digits, static_cast<size_t>(end - digits));
+    if (text.size() > 1) text += ',';
+    text += shown;
+    if (shown.find_first_of(".e") == std::string_view::npos) text += ".0";
+  }
+  text += ']';
+  return text;
+}
+
+constexpr size_t kLayersTogether = 8;
+
+const char* InsertLayers(bool together) {
+  static const std::string kOne =
+      "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after, bits, merged,"
+      " reads, attention_error, kept_by_depth, answer_kept)"
+      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  static const std::string kAll = [] {
+    std::string text = kOne;
+    for (size_t i = 1; i < kLayersTogether; ++i) text += ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    return text;
+  }();
+  return together ? kAll.c_str() : kOne.c_str();
+}
+
+// Most rows of a sample are these: a statement takes several.
+template <class Impl>
+Status PutLayers(Impl& impl, int64_t sample, const std::vector<LayerStatRow>& layers) {
+  std::optional<std::string> kept[kLayersTogether];
+  for (size_t begin = 0; begin < layers.size();) {
+    const bool together = layers.size() - begin >= kLayersTogether;
+    const size_t count = together ? kLayersTogether : 1;
+    KVG_ASSIGN(auto statement, impl.Cached(InsertLayers(together)));
+    statement->Reset();
+    for (size_t i = 0; i < count; ++i) {
+      const LayerStatRow& l = layers[begin + i];
+      kept[i] = NumbersJson(l.kept_by_depth);
+      statement->BindRow(static_cast<int>(i), sample, l.layer, l.head, l.entries_before,
+                         l.entries_after, l.bits, l.merged, l.reads, l.attention_error, kept[i],
+                         l.answer_kept);
+    }
+    KVG_TRY(statement->Run());
+    begin += count;
+  }
+  return {};
 }
 
 // A question and its excerpt are held once, however many cells answer it; nothing for neither.
@@ -254,14 +303,7 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
                     id, turn++, a.prediction, ReferencesJson(a.references), a.score, a.tokens_out,
                     a.stopped, question));
   }
-  for (const LayerStatRow& l : row.layers) {
-    KVG_TRY(Execute(*this,
-                    "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after,"
-                    " bits, merged, reads, attention_error, kept_by_depth, answer_kept)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    id, l.layer, l.head, l.entries_before, l.entries_after, l.bits, l.merged,
-                    l.reads, l.attention_error, NumbersJson(l.kept_by_depth), l.answer_kept));
-  }
+  KVG_TRY(PutLayers(*this, id, row.layers));
   for (const MemoryRow& m : row.memory) {
     KVG_TRY(Execute(
         *this,

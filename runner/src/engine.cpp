@@ -2,6 +2,7 @@
 #include "runner/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <list>
 #include <map>
@@ -21,6 +22,14 @@ CachePools::Limits Limits(int64_t device_bytes) {
   CachePools::Limits limits;
   limits.device_bytes = device_bytes;
   return limits;
+}
+
+// Over the whole row, in doubles.
+double LogProbability(std::span<const float> logits, int32_t id) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - most);
+  return logits[static_cast<size_t>(id)] - most - std::log(sum);
 }
 
 bool Contains(std::span<const int32_t> ids, int32_t id) {
@@ -425,8 +434,14 @@ Status EngineRun::AskNext(Lane& lane) {
 
 // The next token; no stop is chosen before min_new_tokens.
 int32_t EngineRun::ChooseToken(Lane& lane, std::span<const float> logits) const {
+  const EngineTurn& turn = TurnOf(lane);
+  if (!turn.forced.empty()) {
+    const int32_t id = turn.forced[lane.answer.ids.size()];
+    lane.answer.log_probs.push_back(LogProbability(logits, id));
+    return id;
+  }
   std::vector<float> masked;
-  if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).min_new_tokens) {
+  if (static_cast<int64_t>(lane.answer.ids.size()) < turn.min_new_tokens) {
     masked.assign(logits.begin(), logits.end());
     for (const int32_t stop : SampleOf(lane).stop_ids) {
       const auto at = static_cast<size_t>(stop);
@@ -438,11 +453,13 @@ int32_t EngineRun::ChooseToken(Lane& lane, std::span<const float> logits) const 
 }
 
 Status EngineRun::TakeToken(Lane& lane, int32_t id) {
-  if (Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
+  const bool forced = !TurnOf(lane).forced.empty();
+  if (!forced && Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
   lane.answer.ids.push_back(id);
   AppendToken(lane.prompt, id);
-  const bool go_on = !options_.on_token || options_.on_token({lane.snapshot->sample, lane.row,
-                                                              lane.turn, lane.answer.ids});
+  const bool go_on =
+      forced || !options_.on_token ||
+      options_.on_token({lane.snapshot->sample, lane.row, lane.turn, lane.answer.ids});
   if (!go_on) return EndTurn(lane, true);
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).max_new_tokens) return {};
   return EndTurn(lane, false);

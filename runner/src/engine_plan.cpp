@@ -46,6 +46,15 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   return length;
 }
 
+Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    return BadInput(
+        StrCat("sample ", sample, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
+  }
+  return {};
+}
+
 Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size) {
   if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
   for (size_t i = 0; i < sample.turns.size(); ++i) {
@@ -54,28 +63,23 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
                              turn.max_new_tokens, "; right is 1 or more"));
     }
+    if (!turn.forced.empty() && std::ssize(turn.forced) != turn.max_new_tokens) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
+                             turn.max_new_tokens, "; right is ", turn.forced.size(),
+                             ", as many as are forced"));
+    }
     const bool prompts = at == CompressAt::kPrompt || (at == CompressAt::kTurn && i == 0);
     if (turn.ids.empty() && (!prompts || sample.context.empty())) {
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
     }
-    for (const int32_t id : turn.ids) {
-      if (id < 0 || id >= vocab_size) {
-        return BadInput(
-            StrCat("sample ", sample.id, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
-      }
-    }
+    KVG_TRY(CheckIds(sample.id, turn.ids, vocab_size));
+    KVG_TRY(CheckIds(sample.id, turn.forced, vocab_size));
   }
   if (at == CompressAt::kContext && sample.context.empty()) {
     return BadInput(
         StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
   }
-  for (const int32_t id : sample.context) {
-    if (id < 0 || id >= vocab_size) {
-      return BadInput(
-          StrCat("sample ", sample.id, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
-    }
-  }
-  return {};
+  return CheckIds(sample.id, sample.context, vocab_size);
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -315,6 +317,71 @@ TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {
   EXPECT_EQ(json["answers"][0]["prediction"], "answer 0");
   EXPECT_EQ(json["full_answers"][0]["prediction"], "answer 1");
   EXPECT_EQ(json["layers"].size(), 2u);
+}
+
+// What fits several cells is answered with all of them, and what tells them apart.
+TEST_F(ResultsTest, ShowListsWhatAnAmbiguousNameFits) {
+  Add("a.db", "h2o", "20%", 2, [](int) { return Given{}; });
+  Add("a.db", "h2o", "40%", 2, [](int) { return Given{}; });
+  Outcome outcome = Run("show a.db h2o n1");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("'h2o' is 2 cells"), HasSubstr("h2o@20%"),
+                                 HasSubstr("h2o@40%"), HasSubstr("method[variant]@budget")));
+  // So with the beginning of keys: 17 cells share a first digit somewhere.
+  for (int budget = 1; budget < 17; ++budget) {
+    Add("a.db", "snapkv", StrCat(budget), 1, [](int) { return Given{}; });
+  }
+  std::map<char, int> first;
+  for (const StoredCell& cell : Must(MustOpen(Path("a.db"))->Cells())) ++first[cell.cell.Key()[0]];
+  const auto most = std::ranges::max_element(first, {}, [](const auto& e) { return e.second; });
+  ASSERT_GT(most->second, 1);
+  outcome = Run(StrCat("show a.db ", most->first, " n0"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr(StrCat(" is ", most->second, " cells")),
+                                 HasSubstr("more of the key")));
+}
+
+// Scores by what the data says of its samples, as the task's authors print them or as asked for.
+TEST_F(ResultsTest, LeaderboardSplitsByFacts) {
+  const auto store = MustOpen(Path("a.db"));
+  const int64_t run = Must(store->AddRun(TestRun("r")));
+  for (const std::string method : {"full", "h2o"}) {
+    CellRow cell = TestCell(method == "full" ? 1 : 2);
+    cell.method.name = method;
+    cell.method.full_cache = method == "full";
+    cell.task = {"longbench_e/x", 1, R"({"group":"longbench_e","metric":"qa_f1",
+        "report":{"scale":100,"digits":2,"by":["length_bucket"]}})"};
+    cell.budget = method == "full" ? "none" : "20%";
+    const int64_t id = Must(store->AddCell(cell));
+    for (int i = 0; i < 12; ++i) {
+      SampleRow s;
+      s.cell = id;
+      s.run = run;
+      s.sample_id = s.group = s.hash = StrCat(i);
+      s.position = i;
+      s.score = method == "full" ? 1.0 : (i % 3) / 2.0;
+      const char* const buckets[] = {"0-4k", "4-8k", "8k+"};
+      s.facts = StrCat(R"({"depth":")", i % 2 == 0 ? "0" : "50", R"(","length":")",
+                       i < 6 ? "512" : "1024", R"(","length_bucket":")", buckets[i % 3], "\"}");
+      s.answers.push_back({.prediction = "x", .references = {"1"}, .score = s.score});
+      Must(store->Write(s));
+    }
+  }
+  Outcome outcome = Run("leaderboard a.db");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("Scores by length_bucket"), HasSubstr("4-8k"), HasSubstr("50.00")));
+  const Json json = Must(ParseJson(Run("leaderboard a.db --split depth,length --json").out, "out"));
+  const Json& split = json["tables"][0]["split"];
+  EXPECT_EQ(split["values"], Json::parse(R"([["0","50"],["512","1024"]])"));
+  EXPECT_EQ(split["rows"][0]["samples"], Json::parse("[3,3,3,3]"));
+  EXPECT_EQ(split["rows"][0]["scores"], Json::parse("[1.0,1.0,1.0,1.0]"));
+  EXPECT_EQ(split["rows"][1]["scores"][0], 0.5);
+  outcome = Run("leaderboard a.db --split depth,length");
+  EXPECT_THAT(outcome.out, HasSubstr("depth (down) and length (across)"));
+  outcome = Run("leaderboard a.db --split depht");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("did you mean 'depth'"));
 }
 
 // The prompt is made again from the task that the store holds, and checked against what was run.

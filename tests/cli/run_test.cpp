@@ -1,164 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan and run as processes: wrong files, resuming after any end, shards, company, two writers.
-#include <fcntl.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// What plan and run do: wrong files, what is recorded, shards, company, texts, times.
+#include <cmath>
+#include <map>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <thread>
-
-#include "core/clock.h"
-#include "core/files.h"
-#include "core/json.h"
-#include "core/rng.h"
-#include "core/strings.h"
-#include "reports/store.h"
+#include "cli/run_fixture.h"
 
 namespace kvgauge {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;  // 128 + n: ended by signal n
-  std::string out, err;
-};
-
-// Two layers and a thousand weights, drawn; the tokenizer is that of the reference model.
-constexpr char kTinyModel[] = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
-  "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 1792, "max_position_embeddings": 4096,
-  "rms_norm_eps": 1e-05, "hidden_act": "silu", "tie_word_embeddings": false,
-  "torch_dtype": "float32", "rope_theta": 10000.0, "rope_scaling": null, "bos_token_id": 1,
-  "eos_token_id": 2})";
-
-std::vector<StoredCell> CellsOf(ResultStore& store) {
-  Result<std::vector<StoredCell>> cells = store.Cells();
-  EXPECT_TRUE(cells.ok());
-  return cells.ok() ? std::move(cells).value() : std::vector<StoredCell>();
-}
-std::vector<ScoreRow> ScoresOf(ResultStore& store, const StoredCell& cell) {
-  Result<std::vector<ScoreRow>> scores = store.Scores(cell.id);
-  EXPECT_TRUE(scores.ok());
-  return scores.ok() ? std::move(scores).value() : std::vector<ScoreRow>();
-}
-SampleRow FirstOf(ResultStore& store, const StoredCell& cell) {
-  const std::vector<ScoreRow> scores = ScoresOf(store, cell);
-  if (scores.empty()) {
-    ADD_FAILURE() << "no samples of " << cell.cell.method.name;
-    return {};
-  }
-  return **store.Read(cell.id, scores[0].sample_id);
-}
-
-class RunTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "kvg_run_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    Write("config.json", kTinyModel);
-    for (const char* file : {"tokenizer.model", "tokenizer_config.json"}) {
-      std::filesystem::copy_file(StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/", file), Path(file));
-    }
-    Write("mine.json", Config());
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Write(const std::string& name, const std::string& content) const {
-    std::ofstream(Path(name), std::ios::binary) << content;
-  }
-
-  // A run of a second or less; `keys` come in addition.
-  std::string Config(const std::string& keys = "", const std::string& methods = R"(
-      "random", "streaming_llm", "h2o", {"method": "snapkv", "overrides": {"protect.recent": 4}},
-      {"method": "kivi_2bit"}, {"method": "quest", "overrides": {"read.dense_layers": 0},
-                                "sweep": {"read.tokens": [48, 64]}})") const {
-    return StrCat(R"({"models": [{"path": ")", Path("config.json"),
-                  R"(", "name": "tiny", "weights": "random:5"}],
-      "tasks": [{"task": "passkey", "samples": 8, "source": {"lengths": "320"},
-                 "max_new_tokens": 6},
-                {"task": "shared_context/multi_request", "samples": 4,
-                 "source": {"lengths": "400"}, "max_new_tokens": 4}],
-      "budgets": ["25%", "50%"], )",
-                  keys, R"("methods": [)", methods, "]}");
-  }
-
-  pid_t Start(const std::vector<std::string>& arguments) const {
-    const pid_t child = fork();
-    if (child != 0) return child;
-    const auto redirect = [&](const char* name, int to) {
-      const int file = open(Path(name).c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
-      dup2(file, to);
-    };
-    redirect("out", STDOUT_FILENO);
-    redirect("err", STDERR_FILENO);
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    std::vector<std::string> words = {KVG_PROGRAM};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    execv(KVG_PROGRAM, argv.data());
-    _exit(127);
-  }
-  Outcome Wait(pid_t child) const {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-            .out = *ReadFile(Path("out")),
-            .err = *ReadFile(Path("err"))};
-  }
-  Outcome Run(const std::vector<std::string>& arguments) const { return Wait(Start(arguments)); }
-  // Runs mine.json into a database and expects it to go well.
-  Outcome RunInto(const std::string& database, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {"run", Path("mine.json"), "--db", Path(database)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    return outcome;
-  }
-
-  std::unique_ptr<ResultStore> Open(const std::string& database,
-                                    StoreMode mode = StoreMode::kReadOnly) const {
-    Result<std::unique_ptr<ResultStore>> store = ResultStore::Open(Path(database), mode);
-    EXPECT_TRUE(store.ok()) << store.error().message;
-    return store.ok() ? std::move(store).value() : nullptr;
-  }
-  std::string Digest(const std::string& database) const {
-    const Result<std::string> digest = Open(database)->ResultDigest();
-    EXPECT_TRUE(digest.ok());
-    return digest.ok() ? *digest : "";
-  }
-  int64_t Samples(const std::string& database) const {
-    const auto store = Open(database);
-    int64_t count = 0;
-    for (const StoredCell& cell : CellsOf(*store)) count += std::ssize(ScoresOf(*store, cell));
-    return count;
-  }
-  // Whether something was recorded already.
-  bool HasSamples(const std::string& database) const {
-    if (!FileExists(Path(database))) return false;
-    Result<std::unique_ptr<ResultStore>> store =
-        ResultStore::Open(Path(database), StoreMode::kReadOnly);
-    if (!store.ok()) return false;
-    const auto cells = (*store)->Cells();
-    if (!cells.ok()) return false;
-    return std::any_of(cells->begin(), cells->end(), [&](const StoredCell& cell) {
-      const auto scores = (*store)->Scores(cell.id);
-      return scores.ok() && !scores->empty();
-    });
-  }
-
-  std::string directory_;
-};
 
 TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
   struct Case {
@@ -209,7 +60,7 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
       {StrCat("{", model, R"(, "samples": 0, )", rest, "}"), {"samples", "from 1"}},
       {StrCat("{", model, R"(, "max_memory": "8GB", )", rest, "}"), {"max_memory", "8GB", "8GiB"}},
       {StrCat("{", model, R"(, "tasks": ["perplexity/wikitext2_2048"], "methods": ["full"]})"),
-       {"perplexity/wikitext2_2048", "perplexity", "fidelity_steps"}},
+       {"wiki.test.raw", "KVGAUGE_DATA"}},
       {StrCat("{", model, R"(, "tasks": ["longbench/qasper"], "methods": ["full"]})"),
        {"longbench/qasper", "KVGAUGE_DATA"}},
   };
@@ -267,6 +118,13 @@ TEST_F(RunTest, RecordsWhatHappened) {
   const Json summary = *ParseJson(outcome.out, "out");
   const auto store = Open("r.db");
   const std::vector<StoredCell> cells = CellsOf(*store);
+  const Result<std::vector<StoredRun>> runs = store->Runs();
+  ASSERT_TRUE(runs.ok());
+  EXPECT_FALSE(runs->at(0).run.version.empty());
+  EXPECT_EQ(Run({"--version"}).out, runs->at(0).run.revision.empty()
+                                        ? StrCat("kvgauge ", runs->at(0).run.version, "\n")
+                                        : StrCat("kvgauge ", runs->at(0).run.version, " (",
+                                                 runs->at(0).run.revision, ")\n"));
   EXPECT_EQ(summary["cells"], Samples("r.db"));
   EXPECT_EQ(summary["failed"], 0);
   EXPECT_EQ(cells.size(), 24u);  // 12 rows on two tasks
@@ -313,80 +171,115 @@ TEST_F(RunTest, RecordsWhatHappened) {
   EXPECT_EQ(Digest("r.db"), digest);
 }
 
-// KVG_RUN_KILLS: how many kills; the default takes seconds.
-TEST_F(RunTest, KilledAnywhereItGoesOn) {
-  const double start_s = NowSeconds();
-  RunInto("whole.db");
-  const double whole_s = NowSeconds() - start_s;
-  const std::string want = Digest("whole.db");
-  const char* given = std::getenv("KVG_RUN_KILLS");
-  const int kills = given != nullptr ? std::atoi(given) : 20;
-  Rng rng(1, 0);
-  int killed = 0, round = 0;
-  while (killed < kills) {
-    const std::string database = StrCat("killed", round++, ".db");
-    for (int attempt = 0; attempt < 1000; ++attempt) {
-      const pid_t child = Start({"run", Path("mine.json"), "--db", Path(database)});
-      if (killed < kills) {
-        std::this_thread::sleep_for(std::chrono::duration<double>(whole_s * rng.NextDouble()));
-        kill(child, SIGKILL);
-      }
-      const Outcome outcome = Wait(child);
-      if (outcome.exit_code == 0) break;
-      ASSERT_EQ(outcome.exit_code, 128 + SIGKILL) << outcome.err;
-      ++killed;
-    }
-    const auto store = Open(database, StoreMode::kReadWrite);
-    EXPECT_TRUE(store->Check().ok());
-    EXPECT_EQ(Digest(database), want);
-  }
-  EXPECT_GE(killed, kills);
-}
-
-TEST_F(RunTest, CtrlCFinishesTheSample) {
-  Write("mine.json", Config(R"("samples": 400, )", R"("random", "snapkv", "h2o")"));
-  std::string text = *ReadFile(Path("mine.json"));
-  text.replace(text.find("\"samples\": 8"), 12, "\"samples\": 400");
-  Write("mine.json", text);
-  const std::vector<std::string> command = {"run", Path("mine.json"), "--db", Path("r.db")};
-  const pid_t child = Start(command);
-  while (!HasSamples("r.db")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  kill(child, SIGINT);
-  const Outcome outcome = Wait(child);
-  EXPECT_EQ(outcome.exit_code, 130);
-  EXPECT_THAT(outcome.err, HasSubstr("kvgauge run " + Path("mine.json")));
-  const auto store = Open("r.db");
-  const std::vector<EventRow> events = *store->Events((*store->Runs())[0].id);
-  EXPECT_EQ(events.back().kind, "interrupted");
-  EXPECT_EQ((*store->Runs())[0].run.finished_at, "");
-  // Every sample that was begun is there for every row.
-  std::vector<size_t> counts;
-  for (const StoredCell& cell : CellsOf(*store)) counts.push_back(ScoresOf(*store, cell).size());
-  ASSERT_FALSE(counts.empty());
-  for (const size_t count : counts) EXPECT_EQ(count, counts[0]);
-  EXPECT_GT(counts[0], 0u);
-  EXPECT_LT(counts[0], 400u);
-}
-
-TEST_F(RunTest, ASecondCtrlCLeavesAtOnce) {
-  Write("mine.json", Config(R"("samples": 400, )", R"("random", "snapkv", "h2o")"));
-  std::string text = *ReadFile(Path("mine.json"));
-  text.replace(text.find("\"max_new_tokens\": 6"), 19, "\"max_new_tokens\": 3000");
-  Write("mine.json", text);
-  const pid_t child = Start({"run", Path("mine.json"), "--db", Path("r.db"), "--limit", "2"});
-  const auto started = [&] {
-    const Result<std::string> said = ReadFile(Path("err"));
-    return said.ok() && said->find("[1/") != std::string::npos;
+// Perplexities of a text through the cache, window by window, on the leaderboard and in
+// comparisons.
+TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += StrCat("The box holds number ", i * 37 % 101, ". ");
+  Write("book.txt", text);
+  Write("task.json", R"({"name": "book", "version": 1, "group": "perplexity", "description": "d",
+    "citation": "c", "metric": "perplexity", "max_new_tokens": 1,
+    "source": {"name": "running_text", "file": "book.txt", "protocol": "sliding", "window": 160,
+               "stride": 40}})");
+  const auto config = [&](const std::string& task, const std::string& more = "") {
+    return StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                  R"(", "name": "tiny", "weights": "random:5"}], "data": ")", directory_,
+                  R"(", "samples": 6, "budgets": ["25%"], )", more, R"("tasks": [)", task,
+                  R"(], "methods": ["random", {"method": "h2o", "budgets": ["25%", "32"]},
+                  "kivi_2bit"]})");
   };
-  while (!started()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  kill(child, SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  const double asked_s = NowSeconds();
-  kill(child, SIGINT);
-  EXPECT_EQ(Wait(child).exit_code, 130);
-  EXPECT_LT(NowSeconds() - asked_s, 2.0);
-  EXPECT_TRUE(Open("r.db", StoreMode::kReadWrite)->Check().ok());
+  const std::string task = StrCat("\"", Path("task.json"), "\"");
+  Write("mine.json", config(task, R"("compress_at": ["prompt", "context"], )"));
+  const Json summary = *ParseJson(RunInto("r.db", {"--json"}).out, "out");
+  EXPECT_EQ(summary["cells"], 2 * 5 * 6);
+  EXPECT_EQ(summary["failed"], 0);
+  const auto store = Open("r.db");
+  std::map<std::string, double> full;
+  for (const StoredCell& cell : CellsOf(*store)) {
+    for (const ScoreRow& row : ScoresOf(*store, cell)) {
+      ASSERT_EQ(row.parts.size(), 2u);
+      EXPECT_EQ(row.parts[1], 40);
+      EXPECT_NEAR(*row.score, std::exp(row.parts[0] / 40), 1e-9);
+      EXPECT_EQ(row.engagement,
+                cell.cell.method.full_cache ? EngagementMark::kIdentity : EngagementMark::kEngaged);
+      // The full cache does not care where it would have been compressed.
+      if (!cell.cell.method.full_cache) continue;
+      const auto at = full.try_emplace(row.sample_id, *row.score);
+      EXPECT_EQ(at.first->second, *row.score);
+    }
+  }
+  const Json board = *ParseJson(Run({"leaderboard", Path("r.db"), "--json"}).out, "out");
+  ASSERT_EQ(board["tables"].size(), 2u);
+  for (const Json& table : board["tables"]) {
+    EXPECT_EQ(table["lower_is_better"], true);
+    double best = 0;
+    for (const Json& row : table["rows"]) {
+      ASSERT_TRUE(row["rank"].is_number()) << row.dump();
+      if (row["rank"] == 1) best = row["score"].get<double>();
+      EXPECT_GT(row["score"], 1);
+    }
+    for (const Json& row : table["rows"]) EXPECT_GE(row["score"].get<double>(), best);
+  }
+  const Outcome compared =
+      Run({"compare", "full", "random@25%", "--db", Path("r.db"), "--at", "prompt"});
+  EXPECT_EQ(compared.exit_code, 0) << compared.err;
+  EXPECT_THAT(compared.out, HasSubstr("6 paired samples"));
+  const Outcome shown =
+      Run({"show", Path("r.db"), "random", "text/2", "--at", "prompt", "--data", directory_});
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("40 tokens, "), HasSubstr("The box holds number")));
+  const Outcome gated =
+      Run({"gate", "--baseline", Path("r.db"), "--candidate", Path("r.db"), "--all"});
+  EXPECT_EQ(gated.exit_code, 0) << gated.out << gated.err;
+  EXPECT_THAT(gated.out, HasSubstr("perplexity"));
+
+  // Token by token nothing is there to compress at first: what acts on prompts alone, and what is a
+  // share of a prompt, says so.
+  Write("mine.json", config(StrCat(R"({"task": )", task, R"(, "name": "blocks", "samples": 2,
+                                    "source": {"protocol": "blocks", "window": 64}})")));
+  const Outcome blocks = RunInto("b.db", {"--json"});
+  EXPECT_EQ((*ParseJson(blocks.out, "out"))["cells"], 2 * 3) << blocks.out;
+  EXPECT_THAT(blocks.err, AllOf(HasSubstr("random 25%, blocks"), HasSubstr("h2o 25%, blocks"),
+                                HasSubstr("a share of it"), HasSubstr("sliding")));
+  for (const StoredCell& cell : CellsOf(*Open("b.db"))) {
+    EXPECT_EQ(FirstOf(*Open("b.db"), cell).parts[1], 63);
+  }
+  Write("mine.json", config(task, R"("compress_at": "turn", )"));
+  EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("no turns"));
+}
+
+// A file that changed under its name is not mixed with what it was; a changed model is run anew.
+TEST_F(RunTest, DataThatChangedIsRefused) {
+  const auto lines = [&](const char* last) {
+    std::string text;
+    for (int i = 0; i < 3; ++i) {
+      text += StrCat(R"({"q": "What is )", i, R"( and 1?", "a": ")", i == 2 ? last : "1", "\"}\n");
+    }
+    return text;
+  };
+  Write("sums.jsonl", lines("3"));
+  Write("task.json", R"({"name": "sums", "version": 1, "group": "sums", "description": "d",
+    "citation": "c", "metric": "exact_match", "max_new_tokens": 4,
+    "source": {"name": "jsonl", "file": "sums.jsonl", "prompt": "{q}", "answers": "a"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:5"}], "data": ")", directory_,
+                            R"(", "tasks": [")", Path("task.json"), R"("], "methods": ["full"]})"));
+  RunInto("r.db");
+  const std::string digest = Digest("r.db");
+  Write("sums.jsonl", lines("4"));
+  const Outcome changed = Run({"run", Path("mine.json"), "--db", Path("r.db")});
+  EXPECT_EQ(changed.exit_code, 2);
+  EXPECT_THAT(changed.err, AllOf(HasSubstr(Path("r.db")), HasSubstr("'sums'"),
+                                 HasSubstr("its data file changed"), HasSubstr("another --db")));
+  EXPECT_EQ(Digest("r.db"), digest);
+  Write("sums.jsonl", lines("3"));
+  RunInto("r.db");
+  EXPECT_EQ(Digest("r.db"), digest);
+  // Another model under the name: cells of its own, said aloud.
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:6"}], "data": ")", directory_,
+                            R"(", "tasks": [")", Path("task.json"), R"("], "methods": ["full"]})"));
+  EXPECT_THAT(RunInto("r.db").err, HasSubstr("is recorded with another model"));
+  EXPECT_EQ(Samples("r.db"), 6);
 }
 
 TEST_F(RunTest, ShardsMergedAreOneRun) {
@@ -440,41 +333,6 @@ TEST_F(RunTest, AGrownPlanRunsWhatIsNew) {
   EXPECT_EQ(Digest("r.db"), Digest("whole.db"));
 }
 
-TEST_F(RunTest, TwoWritersAtOnce) {
-  RunInto("r.db", {"--limit", "1"});
-  const auto holder = Open("r.db", StoreMode::kReadWrite);
-  const Outcome outcome = Run({"run", Path("mine.json"), "--db", Path("r.db")});
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr(Path("r.db")));
-  EXPECT_EQ(Samples("r.db"), 24);
-}
-
-TEST_F(RunTest, PlacesThatCannotBeWritten) {
-  Write("file", "x");
-  for (const std::string& database : {Path("file/r.db"), directory_, Path("file")}) {
-    const Outcome outcome = Run({"run", Path("mine.json"), "--db", database});
-    EXPECT_TRUE(outcome.exit_code == 1 || outcome.exit_code == 2) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(database.substr(0, database.rfind("/r.db"))));
-  }
-  EXPECT_EQ(*ReadFile(Path("file")), "x");
-}
-
-// A limit on the size of files stands for a full disk.
-TEST_F(RunTest, ADiskThatIsFull) {
-  RunInto("whole.db");
-  const auto whole_bytes = std::filesystem::file_size(Path("whole.db"));
-  const std::string command =
-      StrCat("trap '' XFSZ; ulimit -f ", whole_bytes / 512 / 2, "; exec '", KVG_PROGRAM, "' run '",
-             Path("mine.json"), "' --db '", Path("r.db"), "' 2>'", Path("err"), "'");
-  const int status = std::system(command.c_str());
-  EXPECT_EQ(WEXITSTATUS(status), 1) << *ReadFile(Path("err"));
-  EXPECT_THAT(*ReadFile(Path("err")), HasSubstr(Path("r.db")));
-  const int64_t before = Samples("r.db");
-  EXPECT_LT(before, Samples("whole.db"));
-  RunInto("r.db");
-  EXPECT_EQ(Digest("r.db"), Digest("whole.db"));
-}
-
 // Prompts that a method cannot take are recorded with the reason; with room for them they are run.
 TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
   Write("mine.json", Config("", R"("random", {"method": "snapkv", "budgets": ["5%"]})"));
@@ -519,6 +377,14 @@ TEST_F(RunTest, TimesAreMeasuredOnce) {
   }
   EXPECT_EQ(measured, 5);
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 0);
+  // Compressed elsewhere they are other times, of other cells.
+  Write("mine.json", Config(R"("latency": {"contexts": [160], "repetitions": 1, "decode_steps": 2},
+                  "compress_at": ["prompt", "context"], )",
+                            R"("random")"));
+  EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 3);
+  // Without room nothing is measured, and the reason is said.
+  const Outcome tight = RunInto("t.db", {"--limit", "1", "--max-memory", "1MiB"});
+  EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is")));
   Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
   EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/latency_phase.h"
+#include "src/latency/latency_phase.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,6 +89,71 @@ TEST_F(LatencyTest, AnswersAreThoseOfTheEngine) {
     EXPECT_EQ(alone->record.engagement, cell.record.engagement);
     EXPECT_EQ(alone->record.final_bytes.logical(), cell.record.final_bytes.logical());
   }
+}
+
+// Questions come after compression, as the engine has it with compress_at context.
+TEST_F(LatencyTest, QuestionsComeAfterCompression) {
+  Add("h2o", "25%");
+  Add("snapkv_kivi", "25%");
+  for (const LatencyLine& line : lines_) {
+    SCOPED_TRACE(line.name);
+    const std::vector<int32_t> prompt = *Prompts()(400, 0);
+    const Result<LatencyMeasurement> alone = MeasureAlone(line, prompt, 5, {}, 30);
+    ASSERT_TRUE(alone.ok()) << alone.error().message;
+    EXPECT_EQ(alone->row.context_tokens, 400);
+    EXPECT_EQ(alone->record.prompt_tokens, 370);
+    Engine engine({{.method = line.method, .budget = line.budget, .model = line.model}},
+                  {.compress_at = CompressAt::kContext});
+    const EngineSample sample = {
+        .id = "s",
+        .context = {prompt.begin(), prompt.end() - 30},
+        .turns = {{.ids = {prompt.end() - 30, prompt.end()}, .max_new_tokens = 6}}};
+    CellResult cell;
+    const Status ran = engine.Run({&sample, 1}, [&](CellResult result) {
+      cell = std::move(result);
+      return cell.status;
+    });
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(alone->ids, cell.turns[0].ids);
+    EXPECT_EQ(alone->record.final_bytes.logical(), cell.record.final_bytes.logical());
+  }
+  const Result<LatencyMeasurement> all = MeasureAlone(lines_[0], *Prompts()(30, 0), 5, {}, 30);
+  EXPECT_THAT(all.error().message, HasSubstr("expected more than 30"));
+}
+
+TEST_F(LatencyTest, MemoryIsBounded) {
+  LatencyOptions options = Options({64, 4096}, 1);
+  // Enough for every row at the shorter length.
+  for (const LatencyLine& line : lines_) {
+    Engine engine({{.method = line.method, .budget = line.budget, .model = line.model}},
+                  {.max_pool_rows = 1});
+    const EngineSample sample = {.id = "s",
+                                 .context = std::vector<int32_t>(64),
+                                 .turns = {{.max_new_tokens = options.decode_steps + 1}}};
+    const Result<MemoryPlan> plan = engine.PlanMemory({&sample, 1});
+    ASSERT_TRUE(plan.ok());
+    options.max_memory_bytes = std::max(options.max_memory_bytes, plan->total_bytes());
+  }
+  std::vector<std::string> refused;
+  LatencyHooks hooks;
+  hooks.on_event = [&](const LatencyEvent& event) {
+    if (event.status.ok()) return;
+    EXPECT_THAT(event.status.error().message, HasSubstr("--max-memory"));
+    refused.push_back(StrCat(event.line->name, " at ", event.context_tokens));
+  };
+  std::vector<int64_t> contexts;
+  const Result<LatencyOutcome> outcome = MeasureLatency(
+      lines_, Prompts(), options, hooks,
+      [](size_t, int64_t) { return Result<LatencyRecorded>(LatencyRecorded()); },
+      [&](const LatencyRound& round) -> Status {
+        for (const LatencyRow& row : round.rows) contexts.push_back(row.context_tokens);
+        return {};
+      });
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_THAT(contexts,
+              ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each(64)));
+  EXPECT_FALSE(refused.empty());
+  EXPECT_EQ(outcome->failed, std::ssize(refused));
 }
 
 TEST_F(LatencyTest, TimesAndBytesHangTogether) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/slurm_scripts.h"
+#include "src/cluster/slurm_scripts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "core/files.h"
 #include "core/strings.h"
-#include "src/subprocess.h"
+#include "src/cluster/subprocess.h"
 
 namespace kvgauge {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/table.h"
+#include "src/cli/table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/thread_pins.h"
+#include "src/latency/thread_pins.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

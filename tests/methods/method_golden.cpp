@@ -12,7 +12,7 @@
 #include "methods/method.h"
 #include "runner/compressor.h"
 #include "runner/generate.h"
-#include "src/commands.h"
+#include "src/cli/commands.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 

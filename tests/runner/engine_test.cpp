@@ -188,6 +188,51 @@ TEST_F(EngineTest, FullCacheIsFaithfulToItself) {
   EXPECT_EQ(std::ssize(cells.at({0, 1}).turns[0].ids), 8);
 }
 
+// Forced tokens are fed one by one through each row's own cache, in company as alone, and their
+// probabilities are those of the model: with the full cache those of one pass over all of them.
+TEST_F(EngineTest, ForcedTokensAreScoredThroughTheCache) {
+  const std::vector<int32_t> ids = RandomIds(160, 77);
+  EngineSample sample = {.id = "w", .context = {ids.begin(), ids.begin() + 150}};
+  sample.turns.push_back({.max_new_tokens = 10, .forced = {ids.begin() + 150, ids.end()}});
+  // A stop among them ends nothing.
+  sample.stop_ids = {ids[153]};
+  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(streaming_, 0.3)};
+  const Cells cells = RunEngine(rows, {}, {sample});
+
+  CachePools pools(model_.ops());
+  KvCache cache = model_.NewCache(160, pools);
+  const Prompt prompt = Prompt::FromTokens(ids);
+  std::vector<double> want;
+  ASSERT_TRUE(Prefill(model_, prompt, cache, 160, true, [&](const Tensor& logits) -> Status {
+                for (int64_t row = 149; row < 159; ++row) {
+                  std::vector<float> host(static_cast<size_t>(logits.shape[1]));
+                  model_.ops().memory->Copy(logits[row], View(host, {logits.shape[1]}));
+                  double sum = 0;
+                  for (const float x : host) sum += std::exp(double{x});
+                  want.push_back(host[static_cast<size_t>(ids[static_cast<size_t>(row) + 1])] -
+                                 std::log(sum));
+                }
+                return {};
+              }).ok());
+  const TurnResult& full = cells.at({0, 0}).turns[0];
+  EXPECT_EQ(full.ids, sample.turns[0].forced);
+  EXPECT_FALSE(full.stopped);
+  ASSERT_EQ(full.log_probs.size(), 10u);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(full.log_probs[i], want[i], 1e-4) << i;
+  for (int64_t row = 1; row < 3; ++row) {
+    const TurnResult& turn = cells.at({0, row}).turns[0];
+    EXPECT_EQ(turn.ids, full.ids);
+    // The first is predicted by the prompt, which all share; what follows is not.
+    EXPECT_EQ(turn.log_probs[0], full.log_probs[0]);
+    EXPECT_NE(turn.log_probs[9], full.log_probs[9]);
+    const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, {}, {sample});
+    EXPECT_EQ(turn.log_probs, alone.at({0, 0}).turns[0].log_probs);
+  }
+  sample.turns[0].max_new_tokens = 9;
+  Engine engine(rows, {});
+  EXPECT_THAT(engine.PlanMemory({&sample, 1}).error().message, HasSubstr("right is 10"));
+}
+
 // Prepared weights are held against the checkpoint as it was, and so are their bytes.
 TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   const Method pooled = Shipped("mean_pool_gqa");

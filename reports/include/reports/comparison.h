@@ -31,6 +31,7 @@ struct CompareOptions {
   int64_t resamples = 10000;
   // Beginnings of names, or a group of tasks; "": all.
   std::string task = {}, model = {}, compress_at = {};
+  SumScores set_scores = {};
 };
 
 // b against a; positive is better for b.

@@ -12,6 +12,7 @@
 
 #include "core/json_fwd.h"
 #include "core/result.h"
+#include "reports/set_score.h"
 #include "reports/statistics.h"
 #include "reports/store.h"
 
@@ -28,7 +29,7 @@ struct GateMargins {
     double margin = 0;
     double tolerance = 0;
   };
-  Limits accuracy = {0.01, 0.0};  // in units of the score
+  Limits accuracy = {0.01, 0.0};  // in units of the score; of a perplexity, relative
   Limits bytes = {0.005, 0.0};    // relative
   Limits latency = {0.05, 0.02};  // relative
   // How far a machine's speed drifts between runs for no reason of the program's. Times that no
@@ -49,13 +50,15 @@ std::string_view NameOf(GateMetric metric);
 struct GateLine {
   GateMetric metric = GateMetric::kAccuracy;
   std::string group;     // "ref-gqa, needle/single, snapkv, 20%, prompt"
-  std::string quantity;  // "score", "logical bytes", "ttft at 4096 tokens"
+  std::string quantity;  // "score", "perplexity", "logical bytes", "ttft at 4096 tokens"
+  // Changes are shares of the baseline, and less is better: bytes, times, perplexities.
+  bool relative = false;
   Verdict verdict = Verdict::kUndecided;
   bool comparable = true;
   std::string reason;  // why, where the numbers alone do not say
   // Means of score, bytes, or seconds (times over the full cache's, where that was interleaved).
   double baseline = 0, candidate = 0;
-  // Of the score, or of minus the logarithm of bytes or time: positive is better.
+  // Of the score, or of minus the logarithm of what is relative: positive is better.
   Evidence evidence;
   double p_adjusted = 1;  // Holm, over the lines of one metric
   double margin = 0;
@@ -72,7 +75,7 @@ struct GateReport {
 };
 
 Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
-                                 const GateMargins& margins);
+                                 const GateMargins& margins, const SumScores& set_scores = {});
 
 // A line in words: change and interval in points of the score, or percent of bytes and time.
 struct GateText {

@@ -18,6 +18,7 @@
 
 #include "core/result.h"
 #include "reports/rows.h"
+#include "reports/set_score.h"
 #include "reports/statistics.h"
 #include "reports/store.h"
 
@@ -37,6 +38,7 @@ struct LeaderboardOptions {
   uint64_t seed = 0;
   int64_t resamples = 2000;
   bool latency = true;  // false: latencies are not read
+  SumScores set_scores = {};
 };
 
 // Means over the samples of a row that hold counts after compression; of a group of tasks the mean
@@ -121,6 +123,7 @@ struct LeaderboardTable {
   double scale = 1;  // scores are shown times this
   int digits = -1;   // decimals of what is shown; -1: as the reader likes
   bool lower_is_better = false;
+  std::vector<std::string> report_by;  // facts of samples that the task's authors print scores by
 
   std::vector<LeaderboardLine> lines;  // ranked first, then by method, variant, budget
   // Ratios of logical bytes that as many methods as possible cover; empty where none has two

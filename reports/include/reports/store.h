@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -54,6 +56,7 @@ struct ScoreRow {
   SampleStatus status = SampleStatus::kOk;
   EngagementMark engagement = EngagementMark::kNone;
   std::optional<double> score;
+  std::vector<double> parts;  // where the score of a set is no mean
   int64_t tokens_in = 0;
   std::optional<int64_t> logical_bytes, full_bytes;  // after compression
   std::string answers_key;                           // SHA-256 over the predictions of all turns
@@ -76,10 +79,14 @@ struct SampleTable {
     int64_t tokens_in = 0, tokens_out = 0;
     // After compression; -1: not measured.
     int64_t nominal_bytes = -1, logical_bytes = -1, resident_bytes = -1, full_bytes = -1;
+    // Where the score of a set is no mean: in `parts`, so many from there.
+    uint32_t part_count = 0;
+    size_t parts_at = 0;
   };
   std::vector<Item> items;
   std::vector<std::string> reasons;
   std::vector<Row> rows;  // by cell, then position, then sample
+  std::vector<double> parts;
 };
 
 struct LeaderboardRow {
@@ -121,6 +128,14 @@ class ResultStore {
   // skipped.
   Result<std::vector<std::string>> Pending(int64_t cell, std::span<const std::string> sample_ids,
                                            bool retry = false);
+  // What is recorded of a sample: its status and the hash of its content, or nothing.
+  struct Recorded {
+    SampleStatus status = SampleStatus::kOk;
+    std::string hash;
+  };
+  Result<std::optional<Recorded>> FindSample(int64_t cell, const std::string& sample_id);
+  // How many samples are recorded of each cell; cells without any are left out.
+  Result<std::map<int64_t, int64_t>> SampleCounts();
   // One transaction. Refuses a success that differs from the recorded success in a result column,
   // and numbers that are not finite. Texts are stored as well-formed UTF-8.
   Result<WriteOutcome> Write(const SampleRow& sample);
@@ -144,6 +159,11 @@ class ResultStore {
   // Every isolated latency, and of those of samples about `most_shared`, taken evenly; in no order.
   using LatencyVisitor = std::function<void(int64_t cell, const LatencyRow& row)>;
   Status VisitLatency(int64_t most_shared, const LatencyVisitor& visit);
+  // Every scored sample: its id, what the data set says of it, score and parts; in no order.
+  using FactsVisitor =
+      std::function<void(int64_t cell, const std::string& sample_id, std::string_view facts,
+                         double score, const std::vector<double>& parts)>;
+  Status VisitFacts(const FactsVisitor& visit);
   Result<std::vector<LeaderboardRow>> Leaderboard();
 
   // SHA-256 over every result column: equal for equal results, however they came in. Times, runs,

@@ -23,22 +23,23 @@ constexpr size_t kBars = 40;
 // As the gate writes it: points of the score, where more is better, and percent of bytes and time,
 // where more is worse.
 double Change(const GateLine& line, double value) {
-  return line.metric == GateMetric::kAccuracy ? value : std::expm1(-value);
+  return !line.relative ? value : std::expm1(-value);
 }
 Interval ChangeInterval(const GateLine& line) {
   const Interval& i = line.evidence.interval;
-  if (line.metric == GateMetric::kAccuracy) return i;
+  if (!line.relative) return i;
   return {Change(line, i.high), Change(line, i.low)};
 }
 std::string ChangeText(const GateLine& line, double change) {
   const std::string points = Format(change, Unit::kPoints);
-  return line.metric == GateMetric::kAccuracy ? points : points + "%";
+  return !line.relative ? points : points + "%";
 }
 
 std::string Value(const GateLine& line, double value) {
   if (line.evidence.samples == 0) return "–";
   switch (line.metric) {
     case GateMetric::kAccuracy: {
+      if (line.relative) return Format(value, Unit::kNumber);
       const std::string text = Format(value, Unit::kPercent);
       return text.substr(0, text.size() - 1);
     }
@@ -238,7 +239,8 @@ std::string FileName(const std::string& path) { return path.substr(path.rfind('/
 
 Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candidate,
                                      const GateMargins& margins, const ReportOptions& options) {
-  KVG_ASSIGN(const GateReport gate, CompareStores(baseline, candidate, margins));
+  KVG_ASSIGN(const GateReport gate,
+             CompareStores(baseline, candidate, margins, options.leaderboard.set_scores));
   KVG_ASSIGN(const std::vector<StoredRun> before, baseline.Runs());
   KVG_ASSIGN(const std::vector<StoredRun> after, candidate.Runs());
   const Namer name_of(gate);

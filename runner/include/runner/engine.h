@@ -38,6 +38,9 @@ struct EngineTurn {
   std::vector<int32_t> ids = {};  // the question
   int64_t max_new_tokens = 0;
   int64_t min_new_tokens = 0;  // stop ids are never chosen before
+  // Teacher-forced: the answer is these tokens, max_new_tokens of them, whatever the row would
+  // choose and without regard to stop ids; what comes of it are their probabilities.
+  std::vector<int32_t> forced = {};
   // kContext: goes on after the answer before it, rather than from the context alone. kTurn always
   // does.
   bool continues = false;
@@ -71,8 +74,9 @@ struct Fidelity {
 };
 
 struct TurnResult {
-  std::vector<int32_t> ids;  // without the stop
-  bool stopped = false;      // by a stop id, not by the limit
+  std::vector<int32_t> ids;            // without the stop
+  bool stopped = false;                // by a stop id, not by the limit
+  std::vector<double> log_probs = {};  // of forced tokens, each given all before it; natural logs
 };
 
 // A cell: one row on one sample.

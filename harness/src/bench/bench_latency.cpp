@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench latency: the latency phase on its own, on seeded prompts and without a store.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "core/threads.h"
+#include "reports/statistics.h"
+#include "src/cli/print.h"
+#include "src/latency/latency_phase.h"
+#include "src/model/method_flags.h"
+#include "src/model/model_flags.h"
+#include "src/run/machine_facts.h"
+
+namespace kvgauge {
+namespace {
+
+// Loaded models by what their methods need of them.
+class Models {
+ public:
+  explicit Models(const ModelFlags& flags) : flags_(flags) {}
+
+  Result<Model*> For(const ChosenMethod& chosen, int64_t most_tokens) {
+    std::string key;
+    if (chosen.method.prepare) {
+      key = StrCat(chosen.method.prepare->spec->id, chosen.method.prepare->params.ToJson().dump());
+    }
+    KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags_));
+    KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags_.model));
+    const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+    KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, most_tokens));
+    if (KeepsModelLatents(chosen.method, shape)) key += " latents";
+    const auto found = loaded_.find(key);
+    if (found != loaded_.end()) return found->second.model.get();
+    KVG_ASSIGN(LoadedModel loaded, LoadModelFor(chosen, flags_, most_tokens));
+    return loaded_.emplace(key, std::move(loaded)).first->second.model.get();
+  }
+
+ private:
+  const ModelFlags& flags_;
+  std::map<std::string, LoadedModel> loaded_;
+};
+
+struct Row {
+  ChosenMethod chosen;
+  std::string budget = "none";  // as it was written
+
+  const std::string& id() const { return chosen.method.id; }
+};
+
+// The full cache, then each method at each budget it takes.
+Result<std::vector<Row>> ChooseRows(const BenchLatencyOptions& options) {
+  std::vector<Row> rows(1);
+  KVG_ASSIGN(rows[0].chosen, ChooseMethod({.method = "full"}));
+  for (const std::string& method : options.methods) {
+    if (method == "full") continue;
+    KVG_ASSIGN(const ChosenMethod chosen,
+               ChooseMethod({.method = method, .overrides = options.overrides}));
+    if (!chosen.method.takes_budget) {
+      rows.push_back({.chosen = chosen});
+      continue;
+    }
+    for (const std::string& budget : options.budgets) {
+      rows.push_back({.chosen = chosen, .budget = budget});
+      KVG_ASSIGN(rows.back().chosen.budget, Budget::Parse(budget));
+    }
+  }
+  return rows;
+}
+
+// What was measured of one row at one length.
+struct Cell {
+  std::vector<LatencyRow> rows;  // by round
+  std::vector<LatencyRow> full;  // beside each of them
+};
+
+// Of the undisturbed repetitions; where there is none, of all: wide intervals say what they are
+// worth.
+class Summary {
+ public:
+  Summary(const Cell& cell, double max_others_share) {
+    for (const LatencyRow& row : cell.rows) clean_ += row.others_share <= max_others_share;
+    for (size_t i = 0; i < cell.rows.size(); ++i) {
+      if (clean_ > 0 && cell.rows[i].others_share > max_others_share) continue;
+      rows_.push_back(&cell.rows[i]);
+      pairs_.emplace_back(&cell.rows[i], &cell.full[i]);
+    }
+    const auto disturbed = [&](const auto& pair) {
+      return pair.second->others_share > max_others_share;
+    };
+    if (!std::ranges::all_of(pairs_, disturbed)) std::erase_if(pairs_, disturbed);
+  }
+
+  int64_t clean() const { return clean_; }
+
+  template <class Field>
+  double Median(Field LatencyRow::*field) const {
+    std::vector<double> values;
+    for (const LatencyRow* row : rows_) values.push_back(static_cast<double>(row->*field));
+    std::sort(values.begin(), values.end());
+    const size_t n = values.size();
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+  }
+
+  double Mean(double LatencyRow::*field) const {
+    double sum = 0;
+    for (const LatencyRow* row : rows_) sum += row->*field;
+    return sum / static_cast<double>(rows_.size());
+  }
+
+  // Over the full cache of the same round: the geometric mean, its interval at 95%.
+  template <class Field>
+  Estimate Ratio(Field LatencyRow::*field) const {
+    std::vector<double> logs;
+    for (const auto& [row, full] : pairs_) {
+      logs.push_back(
+          std::log(static_cast<double>(row->*field) / static_cast<double>(full->*field)));
+    }
+    Estimate ratio = MeasuredMean(logs);
+    ratio.value = std::exp(ratio.value);
+    ratio.interval = {std::exp(ratio.interval.low), std::exp(ratio.interval.high)};
+    return ratio;
+  }
+
+ private:
+  int64_t clean_ = 0;
+  std::vector<const LatencyRow*> rows_;
+  std::vector<std::pair<const LatencyRow*, const LatencyRow*>> pairs_;
+};
+
+std::string Milliseconds(double seconds) {
+  const double ms = 1e3 * seconds;
+  return Fixed(ms, ms < 10 ? 3 : ms < 100 ? 2 : 1);
+}
+
+// "0.742 +- 1.3%": the ratio with the half-width of its interval.
+std::string RatioText(const Estimate& ratio) {
+  if (ratio.samples == 0) return "-";
+  const std::string value = Fixed(ratio.value, 3);
+  if (!std::isfinite(ratio.interval.high)) return value;
+  return StrCat(value, " +- ", Fixed(100 * (ratio.interval.high / ratio.value - 1), 1), "%");
+}
+
+Json RatioJson(const Estimate& ratio) {
+  if (ratio.samples == 0) return nullptr;
+  const auto bound = [](double v) { return std::isfinite(v) && v > 0 ? Json(v) : Json(nullptr); };
+  return {{"value", ratio.value},
+          {"low", bound(ratio.interval.low)},
+          {"high", bound(ratio.interval.high)},
+          {"pairs", ratio.samples}};
+}
+
+using TimeField = std::pair<const char*, double LatencyRow::*>;
+constexpr TimeField kPhases[] = {
+    {"prefill", &LatencyRow::prefill_s},   {"score", &LatencyRow::score_s},
+    {"select", &LatencyRow::select_s},     {"compact", &LatencyRow::compact_s},
+    {"quantise", &LatencyRow::quantise_s}, {"attend", &LatencyRow::attend_s},
+    {"other", &LatencyRow::other_s}};
+constexpr TimeField kTimes[] = {{"ttft_s", &LatencyRow::ttft_s},
+                                {"tpot_p50_s", &LatencyRow::tpot_p50_s},
+                                {"tpot_p90_s", &LatencyRow::tpot_p90_s},
+                                {"tpot_p99_s", &LatencyRow::tpot_p99_s}};
+
+Json RowJson(const LatencyRow& row) {
+  Json json = {{"round", row.repetition},
+               {"resident_bytes", row.resident_bytes},
+               {"peak_bytes", row.peak_bytes},
+               {"others_share", row.others_share}};
+  for (const auto& [name, field] : kTimes) json[name] = row.*field;
+  for (const auto& [name, field] : kPhases) json[StrCat(name, "_s")] = row.*field;
+  return json;
+}
+
+class LatencyBench {
+ public:
+  LatencyBench(const BenchLatencyOptions& options, const std::vector<Row>& rows)
+      : options_(options), rows_(rows) {}
+
+  Status Run() {
+    const auto& contexts = options_.contexts;
+    const int64_t most_tokens = *std::ranges::max_element(contexts);
+    const int64_t fewest_tokens = *std::ranges::min_element(contexts);
+    Models models(options_.model);
+    std::vector<LatencyLine> lines;
+    for (const Row& row : rows_) {
+      LatencyLine& line = lines.emplace_back();
+      line.name = StrCat(row.id(), " ", row.budget);
+      line.method = &row.chosen.method;
+      line.budget = row.chosen.budget;
+      line.full_cache = lines.size() == 1;
+      KVG_ASSIGN(line.model, models.For(row.chosen, most_tokens));
+      KVG_TRY(CheckMethod(*line.method, line.model->shape(), line.budget, fewest_tokens));
+    }
+    LatencyOptions latency;
+    latency.contexts = contexts;
+    latency.decode_steps = options_.decode_steps;
+    latency.repetitions = options_.repetitions;
+    latency.pin_threads = options_.pin_threads;
+    latency.max_others_share = options_.max_others;
+    LatencyHooks hooks;
+    hooks.on_event = [](const LatencyEvent& event) { Tell(event); };
+    const Model& full = *lines[0].model;
+    KVG_ASSIGN(const LatencyOutcome outcome,
+               MeasureLatency(
+                   lines, SeededPrompts(full.config().vocab_size, options_.seed), latency, hooks,
+                   [](size_t, int64_t) -> Result<LatencyRecorded> { return LatencyRecorded(); },
+                   [&](const LatencyRound& round) {
+                     Keep(round);
+                     return Status();
+                   }));
+    if (options_.json) {
+      PrintJson({{"model", options_.model.model},
+                 {"dtype", NameOf(full.dtype())},
+                 {"machine", MachineFacts(full.ops(), options_.model.threads)},
+                 {"settings", ToJson(latency)},
+                 {"seed", options_.seed},
+                 {"disturbed", outcome.disturbed},
+                 {"cells", CellsJson()}});
+    } else {
+      PrintTables(outcome);
+    }
+    return {};
+  }
+
+ private:
+  static void Tell(const LatencyEvent& event) {
+    std::string text = StrCat(event.context_tokens, " tokens, ", event.line->name, ": ");
+    if (event.status.ok()) {
+      text += StrCat(Milliseconds(event.row.ttft_s), " ms to the first token, ",
+                     Milliseconds(event.row.tpot_p50_s), " ms a token (", event.done, " of ",
+                     event.planned, ")");
+    } else {
+      text += StrCat("left out, ", event.status.error().message);
+    }
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
+  void Keep(const LatencyRound& round) {
+    for (size_t i = 0; i < round.lines.size(); ++i) {
+      Cell& cell = cells_[{round.rows[i].context_tokens, round.lines[i]}];
+      cell.rows.push_back(round.rows[i]);
+      cell.full.push_back(round.rows[0]);
+    }
+  }
+
+  void PrintTables(const LatencyOutcome& outcome) const {
+    std::vector<std::vector<std::string>> table, parts;
+    for (const auto& [key, cell] : cells_) {
+      const int64_t tokens = key.first;
+      const size_t line = key.second;
+      const Row& row = rows_[line];
+      const Summary summary(cell, options_.max_others);
+      std::vector<std::string> cells = {StrCat(tokens), row.id(), row.budget};
+      std::vector<std::string> phases = cells;
+      const std::string clean = StrCat(summary.clean(), "/", cell.rows.size());
+      const auto ratio = [&](auto field) {
+        return line == 0 ? std::string("1") : RatioText(summary.Ratio(field));
+      };
+      cells.insert(
+          cells.end(),
+          {Milliseconds(summary.Median(&LatencyRow::ttft_s)), ratio(&LatencyRow::ttft_s),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p50_s)), ratio(&LatencyRow::tpot_p50_s),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p90_s)),
+           Milliseconds(summary.Median(&LatencyRow::tpot_p99_s)),
+           HumanBytes(std::llround(summary.Median(&LatencyRow::resident_bytes))),
+           HumanBytes(std::llround(summary.Median(&LatencyRow::peak_bytes))), clean});
+      table.push_back(std::move(cells));
+      for (const auto& phase : kPhases) phases.push_back(Milliseconds(summary.Mean(phase.second)));
+      parts.push_back(std::move(phases));
+    }
+    PrintTable({"tokens", "method", "budget", "ttft ms", "x full", "tpot ms", "x full", "p90",
+                "p99", "resident", "peak", "clean"},
+               table);
+    Print(StrCat("\nWhere the time went, ms over the prompt and ", options_.decode_steps,
+                 " steps:\n\n"));
+    std::vector<std::string> header = {"tokens", "method", "budget"};
+    for (const auto& phase : kPhases) header.emplace_back(phase.first);
+    PrintTable(header, parts);
+    if (outcome.disturbed > 0) {
+      Print(StrCat("\n", outcome.disturbed, " of ", outcome.measured,
+                   " measurements were disturbed: other programs had more than ",
+                   Fixed(100 * options_.max_others, 0),
+                   "% of the processors beside them. They count only where a row has no other.\n"));
+    }
+  }
+
+  Json CellsJson() const {
+    Json list = Json::array();
+    for (const auto& [key, cell] : cells_) {
+      const auto& [tokens, line] = key;
+      const Summary summary(cell, options_.max_others);
+      Json json = {{"context_tokens", tokens},     {"method", rows_[line].id()},
+                   {"budget", rows_[line].budget}, {"full_cache", line == 0},
+                   {"clean", summary.clean()},     {"repetitions", Json::array()}};
+      for (const LatencyRow& row : cell.rows) json["repetitions"].push_back(RowJson(row));
+      for (const auto& [name, field] : kTimes) json[name] = summary.Median(field);
+      for (const auto& [name, field] : kPhases) json[StrCat(name, "_s")] = summary.Mean(field);
+      json["resident_bytes"] = summary.Median(&LatencyRow::resident_bytes);
+      json["peak_bytes"] = summary.Median(&LatencyRow::peak_bytes);
+      if (line != 0) {
+        json["ttft_times_full"] = RatioJson(summary.Ratio(&LatencyRow::ttft_s));
+        json["tpot_times_full"] = RatioJson(summary.Ratio(&LatencyRow::tpot_p50_s));
+        json["resident_times_full"] = RatioJson(summary.Ratio(&LatencyRow::resident_bytes));
+      }
+      list.push_back(std::move(json));
+    }
+    return list;
+  }
+
+  const BenchLatencyOptions& options_;
+  const std::vector<Row>& rows_;
+  std::map<std::pair<int64_t, size_t>, Cell> cells_;  // by context and line
+};
+
+}  // namespace
+
+Status RunBenchLatency(const BenchLatencyOptions& options) {
+  KVG_ASSIGN(const std::vector<Row> rows, ChooseRows(options));
+  return LatencyBench(options, rows).Run();
+}
+
+}  // namespace kvgauge

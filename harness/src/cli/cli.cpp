@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Argument parsing. Beside cli_*.cpp the only file that sees CLI11, which is slow to compile.
+#include "harness/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/log.h"
+#include "core/strings.h"
+#include "src/cli/command_table.h"
+#include "src/cli/commands.h"
+#include "src/cluster/submit_command.h"
+#include "src/run/run_command.h"
+
+namespace kvgauge {
+namespace {
+
+void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchLockstepOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "lockstep", "Many method rows at once against one full row, and against one at a time");
+  command->add_option("--model", options->model,
+                      "config.json or directory; default: the shipped bench shape");
+  command->add_option("--dtype", options->dtype, "weights and cache")->capture_default_str();
+  command->add_option("--methods", options->methods, "method ids; default: eight cheap selectors")
+      ->delimiter(',');
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--rows", options->rows, "how many rows to run together")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--prompt-tokens", options->prompt_tokens, "length of each sample")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--new-tokens", options->new_tokens, "length of each answer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--samples", options->samples, "how many samples")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_flag("!--no-alone", options->alone,
+                    "leave out the same rows one at a time, and the check that they agree");
+  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchLockstep(*options); });
+}
+
+void AddBenchLatency(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchLatencyOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time and memory of methods, each alone and beside the full cache");
+  AddModelFlags(*command, options->model);
+  command->add_option("--methods", options->methods, "method ids, beside the full cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--budgets", options->budgets, "each method at each of them")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter of every method: stage.param=value");
+  command->add_option("--contexts", options->contexts, "prompt lengths in tokens")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--decode-steps", options->decode_steps, "tokens after the first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "of every row at every length")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "redo, then leave out what ran beside other programs with more than this share "
+                   "of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--pin", options->pin_threads, "bind every thread to a processor of its own");
+  command->add_option("--seed", options->seed, "of the prompts")->capture_default_str();
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchLatency(*options); });
+}
+
+void AddBench(CommandTable& table) {
+  CLI::App* bench = table.app.add_subcommand("bench", "Measurements of speed");
+  bench->require_subcommand(1);
+  auto options = std::make_shared<BenchRunnerOptions>();
+  CLI::App* command = bench->add_subcommand(
+      "runner", "Prefill and decode speed of random models; contended repetitions are redone");
+  command->add_option("--model", options->models,
+                      "config.json or directory, repeatable; default: the shipped bench shapes");
+  command->add_option("--dtype", options->dtypes, "weights and cache")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prefill", options->prefill, "prompt lengths; 0: none")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--depth", options->depths, "cache lengths to decode at; -1: none")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--decode-steps", options->decode_steps, "tokens per decode repetition")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--repetitions", options->repetitions, "clean repetitions per cell")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-others", options->max_others,
+                   "drop a repetition when other processes used more than this share")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchRunner(*options); });
+  AddBenchLockstep(*bench, table);
+  AddBenchLatency(*bench, table);
+}
+
+void AddSubmit(CommandTable& table) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunSubmit(*options); });
+}
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  command.add_option("config", options.config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command.add_option("--db", options.database, "the result store; default: results/NAME.db");
+  command.add_option("--limit", options.limit, "the first so many samples of each task at most")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
+  command.add_option("--seed", options.seeds, "other seeds than the configuration's, repeatable");
+  command.add_option("--shard", options.shard,
+                     "one part of the samples, for several machines: 1/4 is the first of four");
+  command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
+  command.add_option("--data", options.data_directory,
+                     "directory of published files; default: KVGAUGE_DATA");
+  command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
+  command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
+  command.add_option("--threads", options.threads, "threads; 0: one per processor")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--unscored", options.unscored,
+                   "keep answers that only a judge, or running them, can score");
+  command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
+  AddJsonFlag(command, options.json);
+}
+
+void AddRun(CommandTable& table) {
+  auto planned = std::make_shared<RunOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
+  AddRunFlags(*command, *planned);
+  table.Add(command, [planned] { return RunPlanCommand(*planned); });
+
+  auto options = std::make_shared<RunOptions>();
+  options->command = table.typed;
+  options->build = table.build;
+  command = table.app.add_subcommand(
+      "run", "Run a configuration; the same command again goes on where it stopped");
+  AddRunFlags(*command, *options);
+  command->add_flag("--dry-run", options->dry_run, "show the plan instead");
+  command->add_flag("--quiet", options->quiet, "no progress");
+  table.Add(command, [options, &table]() -> Status {
+    KVG_ASSIGN(table.exit_code, RunRunCommand(*options));
+    return {};
+  });
+}
+
+int ExitCodeOf(const Error& error) {
+  return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
+                                                                            : kExitBadInput;
+}
+
+}  // namespace
+
+std::string BuildInfo::Text() const {
+  return revision.empty() ? version : StrCat(version, " (", revision, ")");
+}
+
+void CommandTable::Add(CLI::App* command, std::function<Status()> action) {
+  actions_.emplace_back(command, std::move(action));
+}
+
+std::optional<Status> CommandTable::RunParsed() const {
+  for (const auto& [command, action] : actions_) {
+    if (command->parsed()) return action();
+  }
+  return std::nullopt;
+}
+
+void AddJsonFlag(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "machine-readable output");
+}
+
+int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
+  CLI::App app{"kvgauge: what KV-cache compression costs, and what it saves", "kvgauge"};
+  app.set_version_flag("--version", StrCat("kvgauge ", build.Text()));
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(28);
+  std::vector<std::string> typed = {"kvgauge"};
+  typed.insert(typed.end(), argv + 1, argv + argc);
+  CommandTable table(app, Join(typed, " "), build);
+  AddRun(table);
+  AddModelCommands(table);
+  AddBench(table);
+  AddSubmit(table);
+  AddResultCommands(table);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitOk : kExitBadInput;
+  }
+  const std::optional<Status> status = table.RunParsed();
+  if (!status) return kExitBadInput;
+  if (status->ok()) return table.exit_code;
+  Log(LogLevel::kError, status->error().message);
+  return ExitCodeOf(status->error());
+}
+
+}  // namespace kvgauge

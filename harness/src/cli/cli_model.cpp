@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the commands about models, methods, tasks and this machine.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "src/cli/command_table.h"
+#include "src/cli/commands.h"
+#include "src/data/data_command.h"
+#include "src/data/score.h"
+#include "src/data/tasks.h"
+
+namespace kvgauge {
+namespace {
+
+void AddMethodFlags(CLI::App& command, MethodFlags& flags) {
+  command.add_option("--method", flags.method, "a KV method's id, or the path of its file");
+  command
+      .add_option("--budget", flags.budget,
+                  "what it may keep: 0.2 or 20%, 512 (entries a head), 64B (bytes per context "
+                  "token), none")
+      ->capture_default_str();
+  command.add_option("--set", flags.overrides,
+                     "another value for a parameter, repeatable: stage.param=value");
+}
+
+void AddInspect(CommandTable& table) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      table.app.add_subcommand("inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
+  AddModelFlags(*command, options->model);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunInspect(*options); });
+}
+
+void AddGenerate(CommandTable& table) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command =
+      table.app.add_subcommand("generate", "Answer one prompt; text to stdout, measurements to stderr");
+  AddModelFlags(*command, flags->model);
+  command->add_option("--prompt", flags->prompt, "the user's text");
+  command->add_option("--prompt-file", flags->prompt_file, "read the user's text from a file");
+  command->add_option("--ids-file", flags->ids_file, "read token ids from a file: one JSON array");
+  command->add_option("--system", flags->system, "system message, where the template has one");
+  command
+      ->add_option("--template", flags->chat_template,
+                   "chat template: auto (the checkpoint's), none, or a name")
+      ->capture_default_str();
+  command->add_option("--max-new-tokens", flags->max_new_tokens, "limit on the answer")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command->add_option("--temperature", flags->temperature, "0: greedy")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-p", flags->top_p, "nucleus sampling, with a temperature")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", flags->seed, "seed of the sampling")->capture_default_str();
+  command->add_option("--stop", flags->stop_texts,
+                      "end the answer before this text, repeatable; \\n stands for a newline");
+  command->add_flag("--ignore-stop", flags->ignore_stop, "go on past stop tokens");
+  AddMethodFlags(*command, flags->method);
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags] { return RunGenerate(*flags); });
+}
+
+void AddProbe(CommandTable& table) {
+  auto options = std::make_shared<ProbeOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "probe", "What a method leaves in the cache: positions, keys, values as safetensors");
+  AddModelFlags(*command, options->model);
+  command->add_option("--ids-file", options->ids_file, "one JSON array of token ids")->required();
+  AddMethodFlags(*command, options->method);
+  command->get_option("--method")->required();
+  command->add_option("--steps", options->steps, "tokens to decode greedily before looking")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "seed of random choices")->capture_default_str();
+  command->add_option("--out", options->out, "the .safetensors file to write")->required();
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunProbe(*options); });
+}
+
+void AddTokens(CommandTable& table) {
+  auto tokenize = std::make_shared<TokenizeOptions>();
+  CLI::App* command = table.app.add_subcommand("tokenize", "Text to token ids");
+  command->add_option("model", tokenize->model, "checkpoint directory")->required();
+  command->add_option("--text-file", tokenize->text_file, "UTF-8 text, taken whole")->required();
+  command->add_flag("--no-bos", tokenize->no_bos, "add no special tokens around the text");
+  command->add_flag("--no-special", tokenize->no_special,
+                    "special tokens written in the text stay text");
+  AddJsonFlag(*command, tokenize->json);
+  table.Add(command, [tokenize] { return RunTokenize(*tokenize); });
+
+  auto detokenize = std::make_shared<DetokenizeOptions>();
+  command = table.app.add_subcommand("detokenize", "Token ids to text");
+  command->add_option("model", detokenize->model, "checkpoint directory")->required();
+  command->add_option("--ids-file", detokenize->ids_file, "one JSON array of ids")->required();
+  command->add_flag("--skip-special", detokenize->skip_special, "leave out special tokens");
+  AddJsonFlag(*command, detokenize->json);
+  table.Add(command, [detokenize] { return RunDetokenize(*detokenize); });
+}
+
+void AddLogits(CommandTable& table) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* command =
+      table.app.add_subcommand("logits", "Logits of every position, as a float32 .npy [tokens, vocab]");
+  AddModelFlags(*command, options->model);
+  command->add_option("--ids-file", options->ids_file, "one JSON array of ids")->required();
+  command->add_option("--out", options->out, "the .npy file to write")->required();
+  command->add_option("--chunk", options->chunk, "rows per forward pass; 0: chosen")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunLogits(*options); });
+}
+
+void AddDatasets(CommandTable& table) {
+  auto tasks = std::make_shared<TasksOptions>();
+  CLI::App* command = table.app.add_subcommand("tasks", "Every task: ready, or what is missing");
+  command->add_option("name", tasks->only, "only tasks whose name begins so");
+  command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
+  command->add_option("--data", tasks->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  AddJsonFlag(*command, tasks->json);
+  table.Add(command, [tasks] { return RunTasks(*tasks); });
+
+  auto sample = std::make_shared<SampleOptions>();
+  command = table.app.add_subcommand("sample", "Print samples of a task as a model would be asked");
+  command->add_option("task", sample->task, "a task's name, or the path of a task file")
+      ->required();
+  command->add_option("--n", sample->count, "how many")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", sample->seed, "seed of generated tasks")->capture_default_str();
+  command->add_option("--model", sample->model,
+                      "directory with a tokenizer, for lengths and truncation");
+  command
+      ->add_option("--max-prompt-tokens", sample->max_prompt_tokens,
+                   "truncate prompts in the middle; 0: as they are")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
+  command->add_option("--data", sample->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
+  AddJsonFlag(*command, sample->json);
+  table.Add(command, [sample] { return RunSample(*sample); });
+
+  auto score = std::make_shared<ScoreOptions>();
+  command = table.app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
+  CLI::Option* metric = command->add_option("--metric", score->metric, "metric id");
+  command
+      ->add_option("--task", score->task,
+                   "a task's name or file: its metric, stop texts, post-processing and rounding")
+      ->excludes(metric);
+  command->add_option("--tasks", score->task_directory,
+                      "directory of task files; default: shipped");
+  command
+      ->add_option("--pairs", score->pairs,
+                   "JSON lines with prediction, answers, optional all_classes and language")
+      ->required();
+  command->add_option("--by", score->by,
+                      "a key of the lines, repeatable: a score for each of its values");
+  command->add_option(
+      "--execute", score->execute,
+      "for pass_at_k: the interpreter that runs the predictions; none, none is run");
+  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--judge", score->judge_url,
+                      "for judge: http address of an OpenAI-compatible endpoint; its key is in "
+                      "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
+  command->add_option("--judge-model", score->judge_model, "for judge: the model's name there");
+  command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
+  AddJsonFlag(*command, score->json);
+  table.Add(command, [score] { return RunScore(*score); });
+}
+
+void AddData(CommandTable& table) {
+  CLI::App* data = table.app.add_subcommand("data", "Texts with questions and answers");
+  data->require_subcommand(1);
+  auto options = std::make_shared<DataGenerateOptions>();
+  CLI::App* command = data->add_subcommand(
+      "generate", "Write texts of closed-English tasks as JSON lines, to train on or to look at");
+  command
+      ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
+      ->required();
+  command->add_option("--split", options->split, "train or eval; they share no thing and no seed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"train", "eval"}));
+  command->add_option("--lengths", options->lengths,
+                      "tokens of a text, e.g. 128,256, in turn; default: the task's");
+  command->add_option("--model", options->model,
+                      "directory with a tokenizer; without one words, digits and signs count");
+  command->add_option("--questions", options->questions, "most of a text; 0: drawn for each")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--texts", options->texts, "end after so many; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "end after so many tokens; 0: no such end")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--first", options->first, "index of the first text")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "of the texts")->capture_default_str();
+  command->add_option("--out", options->out, "file to write; -: standard output")
+      ->capture_default_str();
+  command->add_option("--tasks", options->task_directory,
+                      "directory of task files; default: shipped");
+  table.Add(command, [options] { return RunDataGenerate(*options); });
+}
+
+void AddMethods(CommandTable& table) {
+  auto options = std::make_shared<MethodsOptions>();
+  CLI::App* command =
+      table.app.add_subcommand("methods", "Every method, or one with its stages and parameters");
+  command->add_option("name", options->name, "a method's id, or the path of a method file");
+  command->add_option("--set", options->overrides,
+                      "another value for a parameter, repeatable: stage.param=value");
+  command->add_flag("--stages", options->stages, "list the stages that method files can name");
+  command->add_option("--methods", options->directory,
+                      "directory of method files; default: shipped");
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunMethods(*options); });
+}
+
+void AddDoctor(CommandTable& table) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App* command = table.app.add_subcommand("doctor", "What this machine offers, and what is missing");
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunDoctor(*options); });
+}
+
+}  // namespace
+
+void AddModelFlags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("model", flags.model,
+                  "checkpoint directory (Hugging Face layout), or a config.json with "
+                  "--weights random:SEED")
+      ->required();
+  command
+      .add_option("--dtype", flags.dtype, "weights and products: auto (as stored), f32, f16, bf16")
+      ->capture_default_str();
+  command
+      .add_option("--weights", flags.weights,
+                  "file, or random:SEED for a model of this shape without weights")
+      ->capture_default_str();
+  command.add_option("--backend", flags.backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command.add_option("--threads", flags.threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddModelCommands(CommandTable& table) {
+  AddInspect(table);
+  AddGenerate(table);
+  AddProbe(table);
+  AddTokens(table);
+  AddLogits(table);
+  AddMethods(table);
+  AddDatasets(table);
+  AddData(table);
+  AddDoctor(table);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the commands that read what was run.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "src/cli/command_table.h"
+#include "src/results/report_command.h"
+#include "src/results/results.h"
+
+namespace kvgauge {
+namespace {
+
+void AddStatisticsFlags(CLI::App& command, StatisticsFlags& flags) {
+  command.add_option("--margin", flags.margin, "differences of the score up to this are SAME")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--alpha", flags.alpha, "level of tests and intervals")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 0.49));
+  command.add_option("--resamples", flags.resamples, "draws of the bootstrap")
+      ->capture_default_str()
+      ->check(CLI::Range(100, 1000000));
+  command.add_option("--seed", flags.seed, "seed of the bootstrap")->capture_default_str();
+}
+
+void AddLeaderboard(CommandTable& table) {
+  auto flags = std::make_shared<LeaderboardFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "leaderboard", "Rank what was run: scores with intervals, verdicts, bytes, times");
+  command->add_option("databases", flags->stores, "result databases; several count as one")
+      ->required();
+  command->add_option("--by", flags->by, "task, or group: a table for each group of tasks")
+      ->capture_default_str();
+  command->add_option("--sort", flags->sort, "a column; with - before it turned round: -score");
+  command->add_option("--filter", flags->filters,
+                      "rows to show, repeatable: method=snapkv,h2o, task=ruler/*, "
+                      "logical_ratio<0.3");
+  command->add_option("--columns", flags->columns, "which columns, in which order")->delimiter(',');
+  command
+      ->add_option("--split", flags->split,
+                   "also scores by what the data says of samples: length_bucket, or two at once: "
+                   "depth,length")
+      ->delimiter(',');
+  command->add_option("--format", flags->format, "table, markdown, csv or json")
+      ->capture_default_str();
+  command->add_flag("--all", flags->all, "also rows without a rank, and why they have none");
+  AddStatisticsFlags(*command, flags->statistics);
+  command->add_flag("--json", flags->json, "machine-readable output: --format json");
+  table.Add(command, [flags] { return RunLeaderboard(*flags); });
+}
+
+void AddGate(CommandTable& table) {
+  auto flags = std::make_shared<GateFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "gate",
+      "Did accuracy, bytes or latency get worse? Exit code 0 pass, 1 worse, 2 cannot be compared, "
+      "3 undecided and --strict");
+  command->add_option("--baseline", flags->baseline, "database of the state before")->required();
+  command->add_option("--candidate", flags->candidate, "database of the state after")->required();
+  command->add_option("--margins", flags->margins,
+                      "JSON file of margins; default: configs/gate/default.json");
+  command->add_flag("--strict", flags->strict, "what is undecided fails too");
+  command->add_option("--junit", flags->junit, "write a JUnit XML file");
+  command->add_option("--markdown", flags->markdown, "write a Markdown file");
+  command->add_flag("--all", flags->all, "also show what is the same");
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags, &table] { return RunGate(*flags, table.exit_code); });
+}
+
+void AddCompare(CommandTable& table) {
+  auto flags = std::make_shared<CompareFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "compare", "Two methods of a database, or two databases, in one sentence");
+  command->add_option("a", flags->a, "method@budget or method[variant]@budget; or a database")
+      ->required();
+  command->add_option("b", flags->b, "what is held against it")->required();
+  command->add_option("--db", flags->stores, "result database of methods, repeatable");
+  command->add_option("--task", flags->task, "only tasks whose name begins so, or of this group");
+  command->add_option("--model", flags->model, "only models whose name begins so");
+  command->add_option("--at", flags->compress_at,
+                      "only what was compressed at prompt, context, turn");
+  command->add_option("--margins", flags->margins,
+                      "of two databases: JSON file of margins; default: configs/gate/default.json");
+  AddStatisticsFlags(*command, flags->statistics);
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags] { return RunCompare(*flags); });
+}
+
+void AddMerge(CommandTable& table) {
+  auto flags = std::make_shared<MergeFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "merge", "Join databases, e.g. of shards; again changes nothing, a conflict changes nothing");
+  command->add_option("out", flags->out, "database to write; made where there is none")->required();
+  command->add_option("in", flags->inputs, "databases to take over")->required();
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags] { return RunMerge(*flags); });
+}
+
+void AddShow(CommandTable& table) {
+  auto flags = std::make_shared<ShowFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "show", "A sample: the prompt, both answers, scores, what was kept layer by layer");
+  command->add_option("database", flags->store, "result database")->required();
+  command
+      ->add_option("cell", flags->cell,
+                   "method@budget, method[variant]@budget, or the beginning of a cell's key")
+      ->required();
+  command->add_option("sample", flags->sample, "the sample's id; without it the cell's samples");
+  command->add_option("--task", flags->task, "the cell's task");
+  command->add_option("--model", flags->model, "the cell's model");
+  command->add_option("--at", flags->compress_at, "prompt, context or turn");
+  command->add_option("--seed", flags->seed, "the cell's seed")->check(CLI::NonNegativeNumber);
+  command->add_flag("--prompt", flags->prompt, "the context whole, not its ends");
+  command->add_option("--data", flags->data_directory,
+                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option("--tokenizer", flags->tokenizer,
+                      "the model's directory; default: where the run had it");
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags] { return RunShow(*flags); });
+}
+
+void AddReport(CommandTable& table) {
+  auto flags = std::make_shared<ReportFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "report", "One HTML file of a database: leaderboard, fronts, curves, samples");
+  command->add_option("databases", flags->stores, "one; two with --compare, the baseline first")
+      ->required();
+  command->add_option("-o,--out", flags->out, "the file to write; default: the database's, .html");
+  command->add_flag("--compare", flags->compare, "two databases side by side, with verdicts");
+  command->add_option("--margins", flags->margins,
+                      "with --compare: a JSON file of margins, as the gate reads it");
+  command
+      ->add_option("--margin", flags->margin,
+                   "differences to the full cache up to this are equivalent, in points of 100")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command
+      ->add_option("--max-answers", flags->max_answers,
+                   "answers of methods that the file holds; the others stay in the database")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-text-bytes", flags->max_text_bytes, "bytes of each text that it holds")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--title", flags->title, "heading; default: made of what was run");
+  table.Add(command, [flags] { return RunReport(*flags); });
+}
+
+}  // namespace
+
+void AddResultCommands(CommandTable& table) {
+  AddLeaderboard(table);
+  AddCompare(table);
+  AddShow(table);
+  AddGate(table);
+  AddMerge(table);
+  AddReport(table);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of cli/ share: the commands, and what runs when one of them was named.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "harness/cli.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvgauge {
+
+struct ModelFlags;
+
+// `app` outlives it, and it outlives what its actions refer to.
+class CommandTable {
+ public:
+  CommandTable(CLI::App& root, std::string command_line, BuildInfo program)
+      : app(root), typed(std::move(command_line)), build(std::move(program)) {}
+
+  CLI::App& app;
+  const std::string typed;  // the command line
+  const BuildInfo build;
+  int exit_code = kExitOk;  // of what went well
+
+  void Add(CLI::App* command, std::function<Status()> action);
+  // Runs the action of the first command that was named; nullopt: none was.
+  std::optional<Status> RunParsed() const;
+
+ private:
+  std::vector<std::pair<CLI::App*, std::function<Status()>>> actions_;
+};
+
+void AddJsonFlag(CLI::App& command, bool& json);
+void AddModelFlags(CLI::App& command, ModelFlags& flags);
+
+// Of models, methods, tasks and this machine; of what was run.
+void AddModelCommands(CommandTable& table);
+void AddResultCommands(CommandTable& table);
+
+}  // namespace kvgauge

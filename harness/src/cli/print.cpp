@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/cli/print.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/json.h"
+
+namespace kvgauge {
+namespace {
+
+// Columns on a terminal, near enough: one per code point.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u;
+  }));
+}
+
+bool IsNumber(const std::string& cell) {
+  return !cell.empty() &&
+         (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '+');
+}
+
+std::string Padded(const std::string& cell, size_t width, bool right) {
+  const std::string blank(width - std::min(width, Width(cell)), ' ');
+  return right ? blank + cell : cell + blank;
+}
+
+void PrintRow(const std::vector<std::string>& row, const std::vector<size_t>& widths,
+              const std::vector<bool>& right) {
+  std::string line;
+  for (size_t c = 0; c < row.size(); ++c) {
+    if (c > 0) line += "  ";
+    line += Padded(row[c], widths[c], right[c]);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  Print(line + "\n");
+}
+
+}  // namespace
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void PrintJson(const Json& value) {
+  Print(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void PrintFacts(const std::vector<std::pair<std::string, std::string>>& facts) {
+  size_t width = 0;
+  for (const auto& [name, value] : facts) width = std::max(width, Width(name));
+  for (const auto& [name, value] : facts) Print(Padded(name, width, false) + "  " + value + "\n");
+}
+
+void PrintTable(const std::vector<std::string>& header,
+                const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(header.size());
+  std::vector<bool> right(header.size(), !rows.empty());
+  for (size_t c = 0; c < header.size(); ++c) {
+    widths[c] = Width(header[c]);
+    for (const auto& row : rows) {
+      widths[c] = std::max(widths[c], Width(row[c]));
+      right[c] = right[c] && IsNumber(row[c]);
+    }
+  }
+  PrintRow(header, widths, right);
+  for (const auto& row : rows) PrintRow(row, widths, right);
+}
+
+std::string Fixed(double value, int digits) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof(buffer), "%.*f", digits, value);
+  return buffer;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/data_command.h"
+
+#include <cctype>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "datasets/task.h"
+#include "src/data/tasks.h"
+#include "src/model/tokenizer_codec.h"
+
+namespace kvgauge {
+namespace {
+
+// What stands in for a tokenizer where there is none yet: a token for each word, digit and sign.
+class SignCodec final : public TextCodec {
+ public:
+  Result<std::vector<int32_t>> Encode(std::string_view text, bool) const override {
+    std::vector<int32_t> ids;
+    bool inside = false;
+    for (const char byte : text) {
+      const bool letter = std::isalpha(static_cast<unsigned char>(byte)) != 0;
+      if (byte != ' ' && !(letter && inside)) ids.push_back(static_cast<unsigned char>(byte));
+      inside = letter;
+    }
+    return ids;
+  }
+  std::string Decode(std::span<const int32_t>, bool) const override { return ""; }
+};
+
+struct Range {
+  size_t begin = 0, end = 0;
+};
+
+struct WholeText {
+  std::string text;
+  std::vector<Range> answers;  // bytes
+};
+
+WholeText Joined(const Sample& sample) {
+  WholeText whole;
+  whole.text = sample.context;
+  for (const Question& question : sample.questions) {
+    whole.text += question.text;
+    whole.text += question.answer_prefix;
+    const size_t begin = whole.text.size();
+    whole.text += question.answers.at(0);
+    whole.answers.push_back({begin, whole.text.size()});
+  }
+  return whole;
+}
+
+struct Encoded {
+  std::vector<int32_t> ids;
+  std::vector<Range> answers;
+};
+
+// Where the answers lie among the ids. Pieces are counted apart; where their sum is not the whole,
+// tokens reach over the joints, and every front of the text is counted instead.
+Result<Encoded> Encode(const TextCodec& codec, const WholeText& whole) {
+  const auto count = [&](std::string_view text) -> Result<size_t> {
+    KVG_ASSIGN(const std::vector<int32_t> ids, codec.Encode(text, false));
+    return ids.size();
+  };
+  Encoded encoded;
+  KVG_ASSIGN(encoded.ids, codec.Encode(whole.text, false));
+  const std::string_view text = whole.text;
+  size_t tokens = 0, at = 0;
+  KVG_ASSIGN(const size_t dot, count("."));
+  const auto grow = [&](size_t end) -> Status {
+    std::string piece(at == 0 ? "" : ".");
+    piece += text.substr(at, end - at);
+    KVG_ASSIGN(const size_t added, count(piece));
+    tokens += added - (at == 0 ? 0 : dot);
+    at = end;
+    return {};
+  };
+  for (const Range& answer : whole.answers) {
+    KVG_TRY(grow(answer.begin));
+    const size_t begin = tokens;
+    KVG_TRY(grow(answer.end));
+    encoded.answers.push_back({begin, tokens});
+  }
+  if (tokens == encoded.ids.size()) return encoded;
+  for (size_t i = 0; i < whole.answers.size(); ++i) {
+    KVG_ASSIGN(encoded.answers[i].begin, count(text.substr(0, whole.answers[i].begin)));
+    KVG_ASSIGN(encoded.answers[i].end, count(text.substr(0, whole.answers[i].end)));
+  }
+  return encoded;
+}
+
+void AppendRanges(std::string& line, std::string_view name, const std::vector<Range>& ranges) {
+  line += ", \"";
+  line += name;
+  line += "\": [";
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    line += i == 0 ? "[" : ", [";
+    line += std::to_string(ranges[i].begin);
+    line += ", ";
+    line += std::to_string(ranges[i].end);
+    line += ']';
+  }
+  line += ']';
+}
+
+std::string LineOf(const std::string& task, const Sample& sample, const WholeText& whole,
+                   const Encoded* encoded) {
+  std::string line = "{\"task\": ";
+  line += Json(task).dump();
+  line += ", \"id\": ";
+  line += Json(sample.id).dump();
+  line += ", \"length\": ";
+  line += std::to_string(sample.length);
+  line += ", \"text\": ";
+  line += Json(whole.text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  AppendRanges(line, "answers", whole.answers);
+  if (encoded != nullptr) {
+    line += ", \"ids\": [";
+    for (size_t i = 0; i < encoded->ids.size(); ++i) {
+      if (i > 0) line += ',';
+      line += std::to_string(encoded->ids[i]);
+    }
+    line += ']';
+    AppendRanges(line, "id_answers", encoded->answers);
+  }
+  line += "}\n";
+  return line;
+}
+
+struct FileCloser {
+  void operator()(std::FILE* file) const {
+    if (file != stdout) std::fclose(file);
+  }
+};
+
+Result<std::vector<Task>> WholeTextTasks(const DataGenerateOptions& options) {
+  std::vector<Task> tasks;
+  for (const std::string& name : options.tasks) {
+    KVG_ASSIGN(const Task task, FindTask(name, options.task_directory));
+    if (task.source != "closed_english") {
+      return BadInput(StrCat("task ", Quoted(task.name), " is of the source ", Quoted(task.source),
+                             "; only those of closed_english can be written as whole texts"));
+    }
+    Json values = {{"split", options.split},
+                   {"whole", true},
+                   {"questions", options.questions},
+                   {"depths", ""},
+                   {"samples", 0}};
+    if (!options.lengths.empty()) values["lengths"] = options.lengths;
+    KVG_ASSIGN(Task changed, WithSourceParams(task, values));
+    tasks.push_back(std::move(changed));
+  }
+  return tasks;
+}
+
+}  // namespace
+
+Status RunDataGenerate(const DataGenerateOptions& options) {
+  if (options.texts == 0 && options.tokens == 0 && options.out != "-") {
+    return BadInput("a file needs an end: give --texts or --tokens");
+  }
+  KVG_ASSIGN(const std::vector<Task> tasks, WholeTextTasks(options));
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<TextCodec> codec = std::make_unique<SignCodec>();
+  if (!options.model.empty()) {
+    KVG_ASSIGN(tokenizer, LoadTokenizer(options.model));
+    codec = std::make_unique<TokenizerCodec>(*tokenizer);
+  }
+  const auto task_count = static_cast<int64_t>(tasks.size());
+  std::vector<std::unique_ptr<SampleStream>> streams;
+  for (int64_t i = 0; i < task_count; ++i) {
+    TaskOptions opened;
+    opened.seed = options.seed;
+    opened.codec = codec.get();
+    // Text k of all is text k / tasks of task k mod tasks.
+    const int64_t first = (options.first - i + task_count - 1) / task_count;
+    const Task& task = tasks[static_cast<size_t>(i)];
+    KVG_ASSIGN(const Task placed, WithSourceParams(task, {{"first", std::max<int64_t>(0, first)}}));
+    KVG_ASSIGN(std::unique_ptr<SampleStream> stream, OpenTask(placed, opened));
+    streams.push_back(std::move(stream));
+  }
+  std::unique_ptr<std::FILE, FileCloser> file(
+      options.out == "-" ? stdout : std::fopen(options.out.c_str(), "wb"));
+  if (file == nullptr) return IoError(StrCat(options.out, ": cannot write"));
+  int64_t tokens = 0;
+  for (int64_t i = options.first;; ++i) {
+    if (options.texts > 0 && i - options.first >= options.texts) break;
+    if (options.tokens > 0 && tokens >= options.tokens) break;
+    const auto turn = static_cast<size_t>(i % task_count);
+    KVG_ASSIGN(const std::optional<Sample> sample, streams[turn]->Next());
+    if (!sample) break;
+    const WholeText whole = Joined(*sample);
+    std::optional<Encoded> encoded;
+    if (tokenizer != nullptr) {
+      KVG_ASSIGN(encoded, Encode(*codec, whole));
+    }
+    const std::string line =
+        LineOf(tasks[turn].name, *sample, whole, encoded ? &*encoded : nullptr);
+    if (std::fwrite(line.data(), 1, line.size(), file.get()) != line.size()) {
+      if (options.out == "-") return {};  // the reader had enough
+      return IoError(StrCat(options.out, ": cannot write"));
+    }
+    tokens += sample->length;
+  }
+  if (std::fflush(file.get()) != 0 && options.out != "-") {
+    return IoError(StrCat(options.out, ": cannot write"));
+  }
+  return {};
+}
+
+}  // namespace kvgauge

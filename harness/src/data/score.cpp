@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/score.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "core/json.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "datasets/execution.h"
+#include "datasets/judge.h"
+#include "datasets/pairs.h"
+#include "src/cli/print.h"
+#include "src/data/tasks.h"
+
+namespace kvgauge {
+namespace {
+
+Result<const MetricSpec*> MetricFor(const std::string& name) {
+  if (const MetricSpec* metric = FindMetric(name); metric != nullptr) return metric;
+  std::vector<std::string> names;
+  for (const MetricSpec* known : ListMetrics()) names.push_back(known->name);
+  return BadInput(StrCat("--metric: there is no ", Quoted(name), DidYouMean(name, names),
+                         "; known: ", Join(names, ", ")));
+}
+
+void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
+                     const PairScores& result, const PairOptions& options) {
+  const Reporting report = task ? task->report : Reporting{};
+  Json rows = Json::array();
+  for (size_t i = 0; i < result.scores.size(); ++i) {
+    rows.push_back({{"line", result.lines[i]}, {"score", result.scores[i]}});
+  }
+  Json groups = Json::array();
+  for (const GroupScore& group : result.groups) {
+    groups.push_back({{"key", group.key},
+                      {"value", group.value},
+                      {"count", group.count},
+                      {"mean", group.score},
+                      {"reported", Reported(report, group.score)}});
+  }
+  Json means = Json::object();
+  for (const std::string& key : options.by) means[key] = MeanOfGroups(result, key);
+  Json json = {{"metric", metric.name},
+               {"version", metric.version},
+               {"reference", metric.reference},
+               {"mean", result.mean},
+               {"reported", Reported(report, result.mean)},
+               {"count", result.scores.size()},
+               {"skipped", result.bad_lines.size()},
+               {"groups", groups},
+               {"mean_of_groups", means},
+               {"scores", rows}};
+  if (task) {
+    json["task"] = task->name;
+    json["task_version"] = task->version;
+  }
+  Print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
+                 const PairScores& result, const PairOptions& options) {
+  const Reporting report = task ? task->report : Reporting{};
+  const auto shown = [&](double score) {
+    return Fixed(Reported(report, score), report.digits < 0 ? 6 : report.digits);
+  };
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < result.scores.size(); ++i) {
+    rows.push_back({StrCat(result.lines[i]), Fixed(result.scores[i], 6)});
+  }
+  PrintTable({"line", "score"}, rows);
+  Print("\n");
+  if (!result.groups.empty()) {
+    rows.clear();
+    for (const GroupScore& group : result.groups) {
+      rows.push_back({group.key, group.value, StrCat(group.count), shown(group.score)});
+    }
+    for (const std::string& key : options.by) {
+      rows.push_back({key, "(mean of these)", "", shown(MeanOfGroups(result, key))});
+    }
+    PrintTable({"by", "value", "scored", "score"}, rows);
+    Print("\n");
+  }
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"metric", metric.name},
+      {"mean", shown(result.mean)},
+      {"scored", StrCat(result.scores.size())},
+      {"skipped", StrCat(result.bad_lines.size())}};
+  if (task) facts.insert(facts.begin(), {"task", StrCat(task->name, " v", task->version)});
+  PrintFacts(facts);
+}
+
+// Answers that are programs. `what` asked for it, for the message.
+Status RunPrograms(const ScoreOptions& options, const std::string& what) {
+  ExecutionOptions execution;
+  for (const std::string& word : Split(options.execute, ' ')) {
+    if (!word.empty()) execution.command.push_back(word);
+  }
+  if (execution.command.empty()) {
+    return BadInput(StrCat(what, " runs the model's text as a program, and nothing is run ",
+                           "unasked: name the interpreter with --execute, e.g. --execute python3"));
+  }
+  execution.limits.wall_s = options.timeout_s;
+  execution.ks = options.ks;
+  execution.skip_bad = options.skip_bad;
+  KVG_ASSIGN(const ExecutionScores result, ScoreByExecution(options.pairs, execution));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (!result.isolated) {
+    LogWarning("this kernel gave no namespaces: the programs had the user's network and files");
+  }
+  if (options.json) {
+    Json rows = Json::array(), pass = Json::array();
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]}, {"passed", static_cast<bool>(result.passed[i])}});
+    }
+    for (const ExecutionScores::PassAt& at : result.pass) {
+      pass.push_back({{"k", at.k}, {"score", at.score}, {"problems", at.problems}});
+    }
+    PrintJson({{"metric", kExecutionMetric},
+               {"pass_at", pass},
+               {"isolated", result.isolated},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return {};
+  }
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const ExecutionScores::PassAt& at : result.pass) {
+    facts.emplace_back(StrCat("pass@", at.k),
+                       StrCat(Fixed(at.score, 6), " over ", at.problems, " problems"));
+  }
+  facts.emplace_back("programs", StrCat(result.lines.size()));
+  facts.emplace_back("skipped", StrCat(result.bad_lines.size()));
+  PrintFacts(facts);
+  return {};
+}
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Answers that another model grades. `what` needs it, for the message.
+Status RunJudge(const ScoreOptions& options, const std::string& what) {
+  JudgeEndpoint judge;
+  judge.url = options.judge_url.empty() ? FromEnvironment("KVGAUGE_JUDGE_URL") : options.judge_url;
+  judge.key = FromEnvironment("KVGAUGE_JUDGE_KEY");
+  judge.model = options.judge_model;
+  if (judge.url.empty() || judge.key.empty() || judge.model.empty()) {
+    return BadInput(StrCat(what, " needs a judge: --judge URL (or KVGAUGE_JUDGE_URL) of an ",
+                           "OpenAI-compatible endpoint, --judge-model NAME, and its key in ",
+                           "KVGAUGE_JUDGE_KEY; without all three nothing is sent"));
+  }
+  KVG_ASSIGN(const JudgedPairs result, JudgePairs(options.pairs, judge, options.skip_bad));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (options.json) {
+    Json rows = Json::array();
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]},
+                      {"reference", result.grades[i].reference},
+                      {"model", result.grades[i].model}});
+    }
+    PrintJson({{"metric", kJudgeMetric},
+               {"judge_model", judge.model},
+               {"relative_score", result.relative_score},
+               {"unparsed", result.unparsed},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return {};
+  }
+  PrintFacts({{"relative score", Fixed(100 * result.relative_score, 1)},
+              {"judge", judge.model},
+              {"judged", StrCat(result.lines.size())},
+              {"unparsed", StrCat(result.unparsed)},
+              {"skipped", StrCat(result.bad_lines.size())}});
+  return {};
+}
+
+}  // namespace
+
+Status RunScore(const ScoreOptions& options) {
+  if (options.metric.empty() == options.task.empty()) {
+    return BadInput("name a metric with --metric, or a task with --task");
+  }
+  std::optional<Task> task;
+  PairOptions pairs;
+  std::string name = options.metric;
+  if (!options.task.empty()) {
+    KVG_ASSIGN(task, FindTask(options.task, options.task_directory));
+    name = task->metric;
+    pairs.task = &*task;
+    pairs.by = task->report.by;
+  }
+  for (const std::string& key : options.by) {
+    if (std::find(pairs.by.begin(), pairs.by.end(), key) == pairs.by.end()) {
+      pairs.by.push_back(key);
+    }
+  }
+  pairs.skip_bad = options.skip_bad;
+  const std::string what =
+      task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
+  if (name == kExecutionMetric) return RunPrograms(options, what);
+  if (name == kJudgeMetric) return RunJudge(options, what);
+  if (name == kPerplexityMetric) {
+    return BadInput(StrCat(what, " takes a model's perplexity; no file of predictions holds that"));
+  }
+  KVG_ASSIGN(const MetricSpec* metric, MetricFor(name));
+  KVG_ASSIGN(const PairScores result, ScorePairs(*metric, options.pairs, pairs));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (options.json) {
+    PrintJsonScores(*metric, task, result, pairs);
+  } else {
+    PrintScores(*metric, task, result, pairs);
+  }
+  return {};
+}
+
+}  // namespace kvgauge

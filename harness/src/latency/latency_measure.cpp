@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// One measurement of the latency phase, and the prompts it runs on.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/rng.h"
+#include "core/strings.h"
+#include "core/threads.h"
+#include "runner/capture.h"
+#include "runner/sampler.h"
+#include "src/latency/latency_phase.h"
+
+namespace kvgauge {
+namespace {
+
+// Ids that tell nothing of their kind: a seed that no sample has.
+constexpr uint64_t kPromptStream = 0x6c6174656e6379;
+
+// /proc/stat counts in ticks of 10 ms, so one of them may be of something else.
+constexpr double kTickSeconds = 0.011;
+
+// Of ascending values, by linear interpolation between neighbours.
+double Percentile(const std::vector<double>& ascending, double share) {
+  const double place = share * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, ascending.size() - 1);
+  const double rest = place - static_cast<double>(below);
+  return ascending[below] + rest * (ascending[above] - ascending[below]);
+}
+
+int64_t Sum(CachePools& pools, int64_t (BlockPool::*bytes)() const) {
+  int64_t sum = 0;
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    sum += (pools.of(tier).*bytes)();
+  }
+  return sum;
+}
+
+Status CheckPrompt(const LatencyLine& line, const std::vector<int32_t>& prompt,
+                   int64_t decode_steps, int64_t question_tokens) {
+  const ModelConfig& config = line.model->config();
+  if (prompt.empty()) return BadInput(StrCat(line.name, ": the prompt has no tokens"));
+  for (const int32_t id : prompt) {
+    if (id >= 0 && id < config.vocab_size) continue;
+    return BadInput(
+        StrCat(line.name, ": token id ", id, "; right is 0 .. ", config.vocab_size - 1));
+  }
+  const int64_t planned = std::ssize(prompt) + decode_steps + 1;
+  if (config.learned_positions && planned > config.max_position) {
+    return BadInput(StrCat(line.name, ": prompt and answer reach ", planned,
+                           " tokens; the model has learned positions for ", config.max_position));
+  }
+  if (question_tokens >= std::ssize(prompt)) {
+    return BadInput(StrCat(line.name, ": a prompt of ", prompt.size(),
+                           " tokens, expected more than ", question_tokens,
+                           ", those of the question that follows the context"));
+  }
+  return CheckMethod(*line.method, line.model->shape(), line.budget,
+                     std::ssize(prompt) - question_tokens);
+}
+
+// A sequence that is alone in the program.
+class Solo {
+ public:
+  Solo(const LatencyLine& line, const std::vector<int32_t>& prompt, int64_t decode_steps,
+       int64_t question_tokens)
+      : line_(line),
+        model_(*line.model),
+        prompt_(Prompt::FromTokens(
+            std::span(prompt).first(prompt.size() - static_cast<size_t>(question_tokens)))),
+        question_(prompt.end() - question_tokens, prompt.end()),
+        pools_(model_.ops()),
+        cache_(model_.NewCache(std::ssize(prompt) + decode_steps + 1, pools_,
+                               KeepsModelLatents(*line.method, model_.shape()))),
+        sampler_({}, 0, 0),
+        compressor_(model_, *line.method, line.budget) {}
+
+  // As the engine does it for one row: chunks are cut alike, so tokens are the same.
+  Status Prefill() {
+    capture_.emplace(model_.config(), cache_, line_.method->needs(), prompt_.size(), model_.ops());
+    while (cache_.tokens() < prompt_.size()) {
+      const int64_t begin = cache_.tokens();
+      const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
+      KVG_TRY(Forward(begin, end, &*capture_));
+    }
+    return {};
+  }
+
+  Status Compress(uint64_t seed) {
+    KVG_TRY(compressor_.Compress({&cache_, &*capture_, seed}, nullptr, cache_));
+    peak_with_captures_ = capture_->bytes() + Sum(pools_, &BlockPool::peak_bytes);
+    capture_.reset();
+    KVG_TRY(Ask());
+    Choose();
+    return {};
+  }
+
+  Status Step() {
+    const auto position = static_cast<int32_t>(prompt_.size());
+    prompt_.positions.push_back(
+        {.token_id = ids_.back(), .rope_position = {position, position, position}});
+    KVG_TRY(Forward(cache_.tokens(), prompt_.size(), compressor_.hook()));
+    KVG_TRY(compressor_.AfterStep());
+    Choose();
+    return {};
+  }
+
+  CompressionRecord Record() const { return compressor_.Record(); }
+  const std::vector<int32_t>& ids() const { return ids_; }
+  int64_t resident_bytes() { return Sum(pools_, &BlockPool::resident_bytes); }
+  int64_t peak_bytes() {
+    return std::max(peak_with_captures_, Sum(pools_, &BlockPool::peak_bytes));
+  }
+
+ private:
+  // The question against what is left of the context.
+  Status Ask() {
+    for (const int32_t id : question_) {
+      const auto position = static_cast<int32_t>(prompt_.size());
+      prompt_.positions.push_back(
+          {.token_id = id, .rope_position = {position, position, position}});
+    }
+    while (cache_.tokens() < prompt_.size()) {
+      const int64_t begin = cache_.tokens();
+      KVG_TRY(Forward(begin, std::min(begin + Model::kChunkRows, prompt_.size()), nullptr));
+      KVG_TRY(compressor_.AfterRows());
+    }
+    return {};
+  }
+
+  Status Forward(int64_t begin, int64_t end, LayerHook* hook) {
+    KVG_TRY(cache_.Append(end - begin));
+    const bool last = end == prompt_.size();
+    const SequenceStep step = {.cache = &cache_,
+                               .prompt = &prompt_,
+                               .begin = begin,
+                               .end = end,
+                               .logits = last ? LogitRows::kLast : LogitRows::kNone,
+                               .hook = hook};
+    const Tensor logits = model_.Forward({&step, 1});
+    model_.ops().memory->Synchronize();
+    if (!last) return {};
+    logits_.resize(static_cast<size_t>(logits.shape[1]));
+    model_.ops().memory->Copy(logits[0], View(logits_, {logits.shape[1]}));
+    return {};
+  }
+
+  void Choose() { ids_.push_back(sampler_.Next(logits_)); }
+
+  const LatencyLine& line_;
+  Model& model_;
+  Prompt prompt_;
+  std::vector<int32_t> question_;
+  CachePools pools_;
+  KvCache cache_;
+  std::optional<PrefillCapture> capture_;
+  Sampler sampler_;
+  Compressor compressor_;
+  std::vector<float> logits_;
+  std::vector<int32_t> ids_;
+  int64_t peak_with_captures_ = 0;
+};
+
+Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<int32_t>& prompt,
+                                   int64_t decode_steps, std::span<const int> processors,
+                                   int64_t question_tokens) {
+  const CpuUse before = ReadCpuUse(processors);
+  const double start_s = NowSeconds();
+  Solo solo(line, prompt, decode_steps, question_tokens);
+  KVG_TRY(solo.Prefill());
+  const double prefilled_s = NowSeconds();
+  KVG_TRY(solo.Compress(kPromptStream));
+  double last_s = NowSeconds();
+
+  LatencyMeasurement result;
+  LatencyRow& row = result.row;
+  row.ttft_s = last_s - start_s;
+  std::vector<double> steps_s;
+  for (int64_t step = 0; step < decode_steps; ++step) {
+    KVG_TRY(solo.Step());
+    const double now_s = NowSeconds();
+    steps_s.push_back(now_s - last_s);
+    last_s = now_s;
+  }
+  const CpuUse after = ReadCpuUse(processors);
+  const int machine = processors.empty() ? AvailableProcessors() : std::ssize(processors);
+  const double wall_s = last_s - start_s;
+  row.others_share = std::max(
+      0.0, OthersShare(before, after, wall_s, machine) - kTickSeconds / (wall_s * machine));
+
+  result.record = solo.Record();
+  result.ids = solo.ids();
+  const PhaseSeconds& seconds = result.record.seconds;
+  row.context_tokens = std::ssize(prompt);
+  row.steps = decode_steps;
+  row.prefill_s = prefilled_s - start_s;
+  row.score_s = seconds.score;
+  row.select_s = seconds.select;
+  row.compact_s = seconds.compact;
+  row.quantise_s = seconds.quantise;
+  row.attend_s = seconds.attend;
+  row.other_s = std::max(0.0, wall_s - (row.prefill_s + row.score_s + row.select_s + row.compact_s +
+                                        row.quantise_s + row.attend_s));
+  if (!steps_s.empty()) {
+    std::sort(steps_s.begin(), steps_s.end());
+    row.tpot_p50_s = Percentile(steps_s, 0.5);
+    row.tpot_p90_s = Percentile(steps_s, 0.9);
+    row.tpot_p99_s = Percentile(steps_s, 0.99);
+  }
+  row.resident_bytes = solo.resident_bytes() + result.record.reader_bytes;
+  row.peak_bytes = solo.peak_bytes() + result.record.reader_bytes;
+  return result;
+}
+
+}  // namespace
+
+LatencyPrompt SeededPrompts(int64_t vocab_size, uint64_t seed) {
+  return [=](int64_t tokens, int64_t round) -> Result<std::vector<int32_t>> {
+    Rng rng(seed, kPromptStream + static_cast<uint64_t>(round));
+    std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    for (int32_t& id : ids) {
+      id = static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(vocab_size)));
+    }
+    return ids;
+  };
+}
+
+LatencyPrompt SamplePrompts(std::vector<std::vector<int32_t>> samples) {
+  KVG_CHECK(!samples.empty(), "prompts without samples");
+  for (const auto& sample : samples) KVG_CHECK(!sample.empty(), "a sample without tokens");
+  const auto shared = std::make_shared<const std::vector<std::vector<int32_t>>>(std::move(samples));
+  return [shared](int64_t tokens, int64_t round) -> Result<std::vector<int32_t>> {
+    const auto wanted = static_cast<size_t>(tokens);
+    auto at = static_cast<size_t>(round) % shared->size();
+    std::vector<int32_t> ids = (*shared)[at];
+    while (ids.size() < wanted) {
+      at = (at + 1) % shared->size();
+      ids.insert(ids.end(), (*shared)[at].begin(), (*shared)[at].end());
+    }
+    // The instruction stands at the front and the question at the end: both stay.
+    const size_t head = (wanted + 1) / 2, tail = wanted - head;
+    ids.erase(ids.begin() + static_cast<int64_t>(head), ids.end() - static_cast<int64_t>(tail));
+    return ids;
+  };
+}
+
+Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const std::vector<int32_t>& prompt,
+                                        int64_t decode_steps, std::span<const int> processors,
+                                        int64_t question_tokens) {
+  KVG_TRY(CheckPrompt(line, prompt, decode_steps, question_tokens));
+  try {
+    return Measure(line, prompt, decode_steps, processors, question_tokens);
+  } catch (const std::bad_alloc&) {
+    return ResourceError(StrCat(line.name, ": out of memory at ", prompt.size(), " tokens"));
+  }
+}
+
+}  // namespace kvgauge

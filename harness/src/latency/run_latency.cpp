@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/latency/run_latency.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+#include "src/run/sample_source.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kPromptSamples = 8;
+
+// Token ids of the first samples of a group's task, and how many of them most questions have.
+struct Prompts {
+  std::vector<std::vector<int32_t>> ids;
+  int64_t question_tokens = 0;
+};
+
+Result<Prompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) {
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
+             OpenSource(plan, group, {.limit = kPromptSamples}));
+  Prompts prompts;
+  std::vector<int64_t> questions;
+  while (true) {
+    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+    if (!sample) break;
+    KVG_ASSIGN(EngineSample built, source->Build(*sample));
+    std::vector<int32_t> ids = std::move(built.context);
+    const EngineTurn& turn = built.turns[0];
+    ids.insert(ids.end(), turn.ids.begin(), turn.ids.end());
+    prompts.ids.push_back(std::move(ids));
+    questions.push_back(std::ssize(turn.ids));
+  }
+  std::sort(questions.begin(), questions.end());
+  if (group.compress_at == CompressAt::kContext) {
+    prompts.question_tokens = questions[questions.size() / 2];
+  }
+  return prompts;
+}
+
+// The rows of one model that compress at one place, each under its cell of the first task.
+struct Lines {
+  const PlanGroup* first = nullptr;
+  std::map<size_t, LatencyLine> lines;  // by row
+};
+
+Result<Lines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultStore& store,
+                      std::map<size_t, LoadedModel>& models) {
+  Lines found;
+  for (const PlanGroup& group : plan.groups) {
+    if (group.model != model || group.compress_at != at) continue;
+    if (found.first == nullptr) found.first = &group;
+    for (size_t i = 0; i < group.rows.size(); ++i) {
+      const size_t row = group.rows[i];
+      if (found.lines.count(row) > 0) continue;
+      if (models.count(group.prefill) == 0) {
+        KVG_ASSIGN(models[group.prefill], LoadPlanned(plan, model, group.prefill));
+      }
+      const RunRowSpec& spec = plan.config->rows[row];
+      KVG_ASSIGN(const int64_t cell, store.AddCell(group.cells[i]));
+      found.lines[row] = {.name = spec.Name(),
+                          .method = &spec.method,
+                          .budget = spec.budget,
+                          .model = models[group.prefill].model.get(),
+                          .full_cache = spec.full_cache(),
+                          .cell = cell};
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, int64_t run,
+                                       RunProgress& progress, const InterruptGuard& interrupt) {
+  const RunConfig& config = *plan.config;
+  KVG_ASSIGN(LatencyOptions options,
+             ParseLatencyOptions(*config.latency, StrCat(config.path, ".latency")));
+  options.max_memory_bytes = config.max_memory_bytes;
+  LatencyOutcome total;
+  size_t number = 0;
+  for (size_t m = 0; m < plan.models.size() && !total.cancelled; ++m) {
+    std::map<size_t, LoadedModel> models;  // by prefill
+    for (const CompressAt at : config.compress_at) {
+      ++number;
+      if (total.cancelled) break;
+      KVG_ASSIGN(const Lines found, LinesAt(plan, m, at, store, models));
+      if (found.first == nullptr) continue;
+      KVG_ASSIGN(Prompts prompts, ReadPrompts(plan, *found.first));
+      options.question_tokens = prompts.question_tokens;
+      std::vector<LatencyLine> ordered;
+      std::vector<std::string> names;
+      for (const auto& [row, line] : found.lines) {
+        ordered.push_back(line);
+        names.push_back(line.name);
+      }
+      progress.BeginGroup(
+          number, plan.models.size() * config.compress_at.size(),
+          StrCat(plan.models[m].spec->name, ", latency, compressed at ", NameOf(at)), names, -1);
+      LatencyHooks hooks;
+      hooks.cancelled = [&] { return interrupt.signal() != 0; };
+      hooks.on_event = [&](const LatencyEvent& event) {
+        progress.EndCell(0, false, nullptr, !event.status.ok());
+        if (!event.status.ok()) {
+          progress.Note(StrCat("latency: ", event.line->name, " at ", event.context_tokens,
+                               " tokens: ", event.status.error().message));
+        }
+      };
+      KVG_ASSIGN(const LatencyOutcome outcome,
+                 RecordLatency(ordered, SamplePrompts(std::move(prompts.ids)), options, hooks,
+                               store, run));
+      progress.EndGroup();
+      total.measured += outcome.measured;
+      total.had += outcome.had;
+      total.disturbed += outcome.disturbed;
+      total.failed += outcome.failed;
+      total.cancelled = outcome.cancelled;
+    }
+  }
+  return total;
+}
+
+}  // namespace kvgauge

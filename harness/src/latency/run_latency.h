@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The latency phase of a run: every row of the plan alone, into its cell of the first task.
+#pragma once
+
+#include <cstdint>
+
+#include "core/result.h"
+#include "reports/store.h"
+#include "src/latency/latency_phase.h"
+#include "src/run/interrupt.h"
+#include "src/run/run_plan.h"
+#include "src/run/run_progress.h"
+
+namespace kvgauge {
+
+// Precondition: the configuration has a latency section. Nobody else uses the store meanwhile.
+Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, int64_t run,
+                                       RunProgress& progress, const InterruptGuard& interrupt);
+
+}  // namespace kvgauge

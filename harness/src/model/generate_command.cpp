@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <iterator>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "runner/chat_template.h"
+#include "runner/engine.h"
+#include "runner/generate.h"
+#include "runner/tokenizer.h"
+#include "src/cli/print.h"
+#include "src/model/method_flags.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+namespace {
+
+// Cuts a stream of text before the first of several stop texts. Text that could still become one
+// is held back.
+class StopTexts {
+ public:
+  explicit StopTexts(const std::vector<std::string>& texts) {
+    for (std::string text : texts) {
+      for (size_t at = 0; (at = text.find("\\n", at)) != std::string::npos; ++at) {
+        text.replace(at, 2, "\n");
+      }
+      if (!text.empty()) texts_.push_back(std::move(text));
+    }
+  }
+
+  bool found() const { return found_; }
+
+  // The part of the text so far that may be shown.
+  std::string Push(const std::string& piece, bool last) {
+    if (found_) return "";
+    held_ += piece;
+    size_t end = held_.size();
+    for (const std::string& text : texts_) {
+      const size_t at = held_.find(text);
+      if (at != std::string::npos && at <= end) {
+        end = at;
+        found_ = true;
+      }
+    }
+    if (!found_ && !last) {
+      for (const std::string& text : texts_) {
+        // The longest end of what is held that begins the stop text.
+        for (size_t n = std::min(text.size() - 1, held_.size()); n > 0; --n) {
+          if (held_.ends_with(std::string_view(text).substr(0, n))) {
+            end = std::min(end, held_.size() - n);
+            break;
+          }
+        }
+      }
+    }
+    std::string shown = held_.substr(0, end);
+    held_.erase(0, end);
+    return shown;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::string held_;
+  bool found_ = false;
+};
+
+// What the flags ask for, as token ids.
+Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelConfig& config,
+                                       const Tokenizer* tokenizer) {
+  const int given = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.ids_file.empty();
+  if (given != 1) {
+    return BadInput("generate needs exactly one of --prompt, --prompt-file, --ids-file");
+  }
+  if (!flags.ids_file.empty()) return ReadIdsFile(flags.ids_file, config.vocab_size);
+  if (tokenizer == nullptr) {
+    return BadInput(StrCat(flags.model.model,
+                           ": no tokenizer (tokenizer.json, tokenizer.model or vocab.json); give "
+                           "token ids with --ids-file"));
+  }
+  std::string text = flags.prompt;
+  if (!flags.prompt_file.empty()) {
+    KVG_ASSIGN(text, ReadFile(flags.prompt_file));
+  }
+  KVG_ASSIGN(const ChatTemplate chat, ChatTemplate::Load(flags.model.model, flags.chat_template));
+  std::vector<ChatMessage> messages;
+  if (!flags.system.empty()) messages.push_back({"system", flags.system});
+  messages.push_back({"user", text});
+  KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
+  KVG_ASSIGN(std::vector<int32_t> ids,
+             tokenizer->Encode(rendered, {.add_special = !chat.includes_bos()}));
+  for (const int32_t id : ids) {
+    if (id >= config.vocab_size) {
+      return BadInput(StrCat(flags.model.model, ": the tokenizer gives id ", id,
+                             ", but the model has only ", config.vocab_size,
+                             " embedding rows; tokenizer and weights do not belong together"));
+    }
+  }
+  return ids;
+}
+
+// The same with a method: one sample, one row.
+Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
+                                const std::vector<int32_t>& ids, const GenerateOptions& options,
+                                const std::function<bool(int32_t)>& on_token) {
+  const EngineOptions engine_options = {
+      .seed = options.sampling.seed,
+      .sampling = options.sampling,
+      .valid_vocab = options.valid_vocab,
+      .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); }};
+  const EngineSample sample = {.id = "prompt",
+                               .turns = {{.ids = ids, .max_new_tokens = options.max_new_tokens}},
+                               .stop_ids = options.stop_ids};
+  Engine engine({{.method = &chosen.method, .budget = chosen.budget, .model = &model}},
+                engine_options);
+  CellResult cell;
+  KVG_TRY(engine.Run({&sample, 1}, [&](CellResult result) {
+    cell = std::move(result);
+    return cell.status;
+  }));
+  return cell;
+}
+
+}  // namespace
+
+Status RunGenerate(const GenerateFlags& flags) {
+  const double start = NowSeconds();
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model.model));
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (HasTokenizer(flags.model.model)) {
+    KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
+  }
+  KVG_ASSIGN(const std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get()));
+  LoadedModel loaded;
+  std::optional<ChosenMethod> chosen;
+  if (flags.method.method.empty()) {
+    KVG_ASSIGN(loaded, LoadModel(flags.model));
+  } else {
+    KVG_ASSIGN(chosen, ChooseMethod(flags.method));
+    KVG_ASSIGN(loaded, LoadModelFor(*chosen, flags.model, std::ssize(ids)));
+  }
+  Model& model = *loaded.model;
+  const double load_s = NowSeconds() - start;
+  const auto planned = static_cast<int64_t>(ids.size()) + flags.max_new_tokens;
+  if (planned > config.max_position) {
+    LogWarning(StrCat("prompt and answer reach ", planned, " tokens; the model was made for ",
+                      config.max_position));
+  }
+
+  GenerateOptions options;
+  options.max_new_tokens = flags.max_new_tokens;
+  options.sampling = {.temperature = static_cast<float>(flags.temperature),
+                      .top_p = static_cast<float>(flags.top_p),
+                      .seed = flags.seed};
+  if (!flags.ignore_stop) options.stop_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
+  if (tokenizer != nullptr) {
+    options.valid_vocab = std::min(tokenizer->VocabSize(), config.vocab_size);
+  }
+
+  std::unique_ptr<TextStream> stream;
+  if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
+  StopTexts stops(flags.stop_texts);
+  std::string text;
+  const auto emit = [&](const std::string& piece, bool last) {
+    const std::string shown = stops.Push(piece, last);
+    text += shown;
+    if (!flags.json) Print(shown);
+  };
+  int64_t count = 0;
+  const auto on_token = [&](int32_t id) {
+    emit(stream ? stream->Push(id) : StrCat(count == 0 ? "" : " ", id), false);
+    ++count;
+    return !stops.found();
+  };
+  GenerateResult result;
+  std::optional<CellResult> cell;
+  if (!chosen) {
+    KVG_ASSIGN(result, Generate(model, Prompt::FromTokens(ids), options, on_token));
+  } else {
+    double first_s = 0;
+    KVG_ASSIGN(cell, GenerateWith(*chosen, model, ids, options, [&](int32_t id) {
+                 if (first_s == 0) first_s = NowSeconds();
+                 return on_token(id);
+               }));
+    result = {.ids = cell->turns[0].ids,
+              .stopped = cell->turns[0].stopped,
+              .prefill_s = cell->record.seconds.prefill,
+              .decode_s = first_s == 0 ? 0 : NowSeconds() - first_s,
+              .decode_steps = cell->record.steps,
+              .cache_payload_bytes = cell->record.final_bytes.payload,
+              .cache_resident_bytes = cell->record.final_bytes.resident()};
+  }
+  emit(stream ? stream->Finish() : "", true);
+
+  const auto rate = [](int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  const auto prompt_tokens = static_cast<int64_t>(ids.size());
+  const double prefill_rate = rate(prompt_tokens, result.prefill_s);
+  const double decode_rate = rate(result.decode_steps, result.decode_s);
+  if (flags.json) {
+    Json method = nullptr;
+    if (cell) {
+      method = {{"method", chosen->method.ToJson()},
+                {"budget", chosen->budget.ToString()},
+                {"record", cell->record.ToJson()}};
+    }
+    PrintJson({{"text", text},
+               {"method", method},
+               {"ids", result.ids},
+               {"stopped", result.stopped},
+               {"prompt_tokens", prompt_tokens},
+               {"load_s", load_s},
+               {"prefill_s", result.prefill_s},
+               {"prefill_tokens_per_s", prefill_rate},
+               {"decode_s", result.decode_s},
+               {"decode_tokens_per_s", decode_rate},
+               {"cache_payload_bytes", result.cache_payload_bytes},
+               {"cache_resident_bytes", result.cache_resident_bytes},
+               {"weight_bytes", model.weight_bytes()},
+               {"dtype", NameOf(model.dtype())},
+               {"backend", model.ops().backend},
+               {"variant", model.ops().variant}});
+    return {};
+  }
+  Print("\n");
+  std::fprintf(
+      stderr,
+      "\nprefill  %lld tokens, %.1f tokens/s\n"
+      "decode   %lld steps, %.1f tokens/s%s\n"
+      "cache    %s payload, %s resident (%s)\n"
+      "weights  %s, %s on %s (%s), loaded in %.2f s\n",
+      static_cast<long long>(prompt_tokens), prefill_rate,
+      static_cast<long long>(result.decode_steps), decode_rate,
+      result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
+      HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
+  if (cell) std::fputs(DescribeRecord(*chosen, cell->record).c_str(), stderr);
+  return {};
+}
+
+}  // namespace kvgauge

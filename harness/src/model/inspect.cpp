@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/json.h"
+#include "core/strings.h"
+#include "runner/chat_template.h"
+#include "runner/tokenizer.h"
+#include "src/cli/print.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+namespace {
+
+std::string RopeText(const ModelConfig& config) {
+  if (!config.rope) return config.learned_positions ? "none (learned positions)" : "none";
+  const RopeConfig& rope = *config.rope;
+  std::string text = StrCat(NameOf(rope.kind), ", theta ", rope.theta);
+  if (rope.kind != RopeKind::kDefault) text += StrCat(", factor ", rope.factor);
+  if (rope.rotary_dim != config.key_dim) {
+    text += StrCat(", ", rope.rotary_dim, " of ", config.key_dim, " dims");
+  }
+  return text + (rope.layout == RopeLayout::kHalf ? ", half layout" : ", interleaved layout");
+}
+
+std::string WindowText(const ModelConfig& config) {
+  int64_t windowed = 0, window = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window > 0) {
+      ++windowed;
+      window = layer.window;
+    }
+  }
+  if (windowed == 0) return "full attention in every layer";
+  return StrCat("sliding window of ", window, " in ", windowed, " of ", config.layer_count(),
+                " layers");
+}
+
+std::string MlpText(const ModelConfig& config) {
+  std::string text = StrCat(config.gated_mlp ? "gated, " : "plain, ", config.ffn_size, " wide");
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    text += StrCat("; ", moe.experts, " experts of ", moe.expert_ffn_size, ", ",
+                   moe.experts_per_token, " a token, ", moe.shared_experts, " shared");
+  }
+  return text;
+}
+
+Json EosJson(const ModelConfig& config) { return Json(config.eos_ids); }
+
+}  // namespace
+
+Status RunInspect(const InspectOptions& options) {
+  KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
+  const DType dtype = model_options.dtype.value_or(config.stored_dtype);
+  // Shapes are read, weights are not: a large checkpoint is inspected at once.
+  std::string fingerprint = "none (random weights)";
+  if (!model_options.random_seed) {
+    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
+    KVG_TRY(CheckWeights(config, *source));
+    KVG_ASSIGN(fingerprint, ModelFingerprint(config, *source));
+  }
+  const int64_t parameters = ParameterCount(config);
+  const int64_t weight_bytes = parameters * SizeOf(dtype);
+
+  std::string tokenizer_text = "none";
+  int64_t tokenizer_vocab = 0;
+  std::string template_text = "none";
+  if (HasTokenizer(options.model.model)) {
+    KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model.model));
+    tokenizer_text = tokenizer->Kind();
+    tokenizer_vocab = tokenizer->VocabSize();
+    const Result<ChatTemplate> chat = ChatTemplate::Load(options.model.model, "auto");
+    template_text = chat.ok() ? chat->name() : StrCat("not recognised: ", chat.error().message);
+  }
+
+  const int64_t kv_bytes = config.KvBytesPerToken(dtype);
+  if (options.json) {
+    Json tensors = Json::array();
+    for (const TensorSpec& spec : ExpectedTensors(config)) {
+      tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
+    }
+    PrintJson({{"model", options.model.model},
+               {"family", NameOf(config.family)},
+               {"parameters", parameters},
+               {"weight_bytes", weight_bytes},
+               {"dtype", NameOf(dtype)},
+               {"layers", config.layer_count()},
+               {"hidden_size", config.hidden_size},
+               {"ffn_size", config.ffn_size},
+               {"query_heads", config.query_heads},
+               {"kv_heads", config.kv_heads},
+               {"key_dim", config.key_dim},
+               {"value_dim", config.value_dim},
+               {"vocab_size", config.vocab_size},
+               {"max_position", config.max_position},
+               {"rope", RopeText(config)},
+               {"kv_bytes_per_token", kv_bytes},
+               {"eos_ids", EosJson(config)},
+               {"tokenizer", tokenizer_text},
+               {"tokenizer_vocab", tokenizer_vocab},
+               {"chat_template", template_text},
+               {"fingerprint", fingerprint},
+               {"tensors", tensors}});
+    return {};
+  }
+  PrintFacts({
+      {"model", options.model.model},
+      {"family", std::string(NameOf(config.family))},
+      {"parameters",
+       StrCat(WithCommas(parameters), " (", HumanBytes(weight_bytes), " as ", NameOf(dtype), ")")},
+      {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
+      {"attention",
+       StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
+              config.key_dim, ", value dim ", config.value_dim)},
+      {"reach", WindowText(config)},
+      {"mlp", MlpText(config)},
+      {"rope", RopeText(config)},
+      {"vocabulary", StrCat(WithCommas(config.vocab_size), " rows, head ",
+                            config.tied_head ? "tied to the embedding" : "of its own")},
+      {"context", StrCat(WithCommas(config.max_position), " positions")},
+      {"KV cache", StrCat(WithCommas(kv_bytes), " bytes per token as ", NameOf(dtype), "; ",
+                          HumanBytes(kv_bytes * config.max_position), " at full context")},
+      {"tokenizer", tokenizer_vocab > 0
+                        ? StrCat(tokenizer_text, ", ", WithCommas(tokenizer_vocab), " tokens")
+                        : tokenizer_text},
+      {"chat template", template_text},
+      {"stop ids", EosJson(config).dump()},
+      {"fingerprint", fingerprint},
+  });
+  Print("\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    std::string shape;
+    for (const int64_t d : spec.shape) shape += StrCat(shape.empty() ? "" : " x ", d);
+    rows.push_back({spec.name, shape});
+  }
+  PrintTable({"tensor", "shape"}, rows);
+  return {};
+}
+
+}  // namespace kvgauge

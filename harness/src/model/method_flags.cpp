@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/method_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/strings.h"
+#include "src/cli/print.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+namespace {
+
+// "103 of 512", or "80 .. 120 of 512" where heads differ.
+std::string Range(const std::vector<int64_t>& after, const std::vector<int64_t>& before) {
+  const auto [least, most] = std::minmax_element(after.begin(), after.end());
+  const int64_t had = *std::max_element(before.begin(), before.end());
+  if (*least == *most) return StrCat(*least, " of ", had);
+  return StrCat(*least, " .. ", *most, " of ", had);
+}
+
+// "layers 0 .. 3   103 of 512": neighbours that are alike share a line.
+std::string DescribeEntries(const CompressionRecord& record) {
+  std::string text;
+  const size_t layers = record.entries_after.size();
+  for (size_t begin = 0; begin < layers;) {
+    const std::string range = Range(record.entries_after[begin], record.entries_before[begin]);
+    size_t end = begin + 1;
+    while (end < layers && Range(record.entries_after[end], record.entries_before[end]) == range) {
+      ++end;
+    }
+    const std::string bits = Fixed(record.bits[begin], 2);
+    const std::string name =
+        end == begin + 1 ? StrCat("layer ", begin) : StrCat("layers ", begin, " .. ", end - 1);
+    text += StrCat("entries  ", name, ": ", range, " a head, ", bits, " bits a number\n");
+    begin = end;
+  }
+  return text;
+}
+
+std::string Milliseconds(double seconds) { return StrCat(Fixed(1e3 * seconds, 1), " ms"); }
+
+}  // namespace
+
+Result<std::string> MethodDirectory() {
+  KVG_ASSIGN(const std::string path, FindConfigFile("methods/full.json"));
+  return std::filesystem::path(path).parent_path().string();
+}
+
+Result<ChosenMethod> ChooseMethod(const MethodFlags& flags) {
+  KVG_ASSIGN(const std::string directory, MethodDirectory());
+  ChosenMethod chosen;
+  KVG_ASSIGN(chosen.method, LoadMethod(flags.method, directory, flags.overrides));
+  KVG_ASSIGN(chosen.budget, Budget::Parse(flags.budget));
+  return chosen;
+}
+
+Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& flags,
+                                 int64_t prompt_tokens) {
+  KVG_ASSIGN(ModelOptions options, ParseModelOptions(flags));
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
+  const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+  KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, prompt_tokens));
+  const Pipeline pipeline = MakePipeline(chosen.method);
+  options.prepare = pipeline.prepare.get();
+  options.mla_latent = KeepsModelLatents(chosen.method, shape);
+  LoadedModel loaded;
+  KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
+  KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));
+  return loaded;
+}
+
+std::string DescribeRecord(const ChosenMethod& chosen, const CompressionRecord& record) {
+  std::string text = StrCat("method   ", chosen.method.id, " ", chosen.budget.ToString(), ": ",
+                            NameOf(record.engagement));
+  if (!record.reason.empty()) text += StrCat(" (", record.reason, ")");
+  text +=
+      StrCat("\ncache    ", HumanBytes(record.nominal_bytes), " nominal, ",
+             HumanBytes(record.bytes.logical()), " logical, ", HumanBytes(record.bytes.resident()),
+             " resident, of ", HumanBytes(record.full_bytes), "\n");
+  text += DescribeEntries(record);
+  int64_t merged = 0;
+  for (const int64_t count : record.merged) merged += count;
+  if (merged > 0) text += StrCat("merged   ", merged, " entries\n");
+  if (record.steps > 0) {
+    text += StrCat("reads    ", Fixed(record.reads_per_step, 1), " entries a head and step, ",
+                   Fixed(100 * record.read_share, 1), "% of those held\n");
+  }
+  const PhaseSeconds& s = record.seconds;
+  text += StrCat("time     prefill ", Milliseconds(s.prefill), ", score ", Milliseconds(s.score),
+                 ", select ", Milliseconds(s.select), ", compact ", Milliseconds(s.compact),
+                 ", quantise ", Milliseconds(s.quantise), ", attend ", Milliseconds(s.attend),
+                 ", other ", Milliseconds(s.other), "\n");
+  return text;
+}
+
+}  // namespace kvgauge

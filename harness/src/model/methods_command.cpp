@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// methods: what can be run, of which stages it is made, and what can be set.
+#include <filesystem>
+#include <optional>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "methods/method.h"
+#include "src/cli/commands.h"
+#include "src/cli/print.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+namespace {
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::vector<const StageChoice*> StagesOf(const Method& method) {
+  std::vector<const StageChoice*> stages;
+  for (const auto* choice : {&method.prepare, &method.score, &method.allocate, &method.reduce,
+                             &method.store, &method.read, &method.trigger}) {
+    if (choice->has_value()) stages.push_back(&**choice);
+  }
+  return stages;
+}
+
+// "score.snapkv"
+std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
+
+std::string StageNames(const Method& method) {
+  std::vector<std::string> names;
+  for (const StageChoice* choice : StagesOf(method)) names.push_back(NameOf(*choice->spec));
+  return Join(names, " ");
+}
+
+std::vector<std::string> SignalNames(const Needs& needs) {
+  std::vector<std::string> names;
+  if (needs.window > 0) names.push_back(StrCat("attention of the last ", needs.window, " rows"));
+  if (needs.column_sums) names.emplace_back("column sums of attention");
+  if (needs.column_squares) names.emplace_back("column sums of squared attention");
+  if (needs.raw_keys) names.emplace_back("keys before rotation");
+  if (needs.step_attention) names.emplace_back("attention of decode steps");
+  if (needs.step_queries) names.emplace_back("queries of decode steps");
+  return names;
+}
+
+std::vector<std::string> AllDepartures(const Method& method) {
+  std::vector<std::string> all = method.departures;
+  for (const StageChoice* choice : StagesOf(method)) {
+    for (const std::string& text : choice->spec->departures) {
+      all.push_back(StrCat(NameOf(*choice->spec), ": ", text));
+    }
+  }
+  return all;
+}
+
+// A value as it is written in a method file; texts without their quotes.
+std::string Shown(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+Json SpecToJson(const StageSpec& spec) {
+  Json params = Json::array();
+  for (const ParamSpec& param : spec.params) {
+    params.push_back({{"name", param.name}, {"range", DescribeParam(param)}, {"help", param.help}});
+  }
+  return {{"kind", NameOf(spec.kind)}, {"id", spec.id},           {"version", spec.version},
+          {"paper", spec.paper},       {"summary", spec.summary}, {"departures", spec.departures},
+          {"bytes", spec.bytes},       {"params", params}};
+}
+
+Json MethodToJson(const Method& method) {
+  Json stages = Json::array();
+  for (const StageChoice* choice : StagesOf(method)) {
+    Json stage = SpecToJson(*choice->spec);
+    stage["values"] = choice->params.ToJson();
+    stages.push_back(stage);
+  }
+  return {
+      {"id", method.id},
+      {"title", method.title},
+      {"family", method.family},
+      {"paper", method.paper},
+      {"version", method.version},
+      {"experimental", method.experimental},
+      {"takes_budget", method.takes_budget},
+      {"protect",
+       {{"sinks", method.sinks}, {"recent", method.recent}, {"recent_share", method.recent_share}}},
+      {"signals", SignalNames(method.needs())},
+      {"departures", AllDepartures(method)},
+      {"stages", stages}};
+}
+
+void PrintMethod(const Method& method) {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"id", method.id},
+      {"title", method.title},
+      {"family", StrCat(method.family, method.experimental ? ", experimental" : "")},
+      {"paper", OrDash(method.paper)},
+      {"version", StrCat(method.version)},
+      {"budget", method.takes_budget ? "needed: 0.2 or 20%, 512, 64B" : "none"},
+      {"signals", OrDash(Join(SignalNames(method.needs()), ", "))}};
+  if (method.takes_budget) {
+    facts.emplace_back(
+        "protected", StrCat(method.sinks, " first, ", method.recent, " last",
+                            method.recent_share > 0 ? StrCat(", ", Shown(Json(method.recent_share)),
+                                                             " of what a head may hold")
+                                                    : ""));
+  }
+  PrintFacts(facts);
+  std::vector<std::vector<std::string>> rows;
+  for (const StageChoice* choice : StagesOf(method)) {
+    const StageSpec& spec = *choice->spec;
+    Print(StrCat("\n", NameOf(spec), "  version ", spec.version,
+                 spec.paper.empty() ? "" : StrCat("  ", spec.paper), "\n  ", spec.summary, "\n"));
+    if (!spec.bytes.empty()) Print(StrCat("  bytes: ", spec.bytes, "\n"));
+    const Json values = choice->params.ToJson();
+    for (const ParamSpec& param : spec.params) {
+      rows.push_back({StrCat(NameOf(spec.kind), ".", param.name), Shown(values[param.name]),
+                      DescribeParam(param), param.help});
+    }
+  }
+  if (!rows.empty()) {
+    Print("\n");
+    PrintTable({"parameter", "value", "range", ""}, rows);
+  }
+  const std::vector<std::string> departures = AllDepartures(method);
+  if (!departures.empty()) {
+    Print(StrCat("\ndepartures from the reference\n  ", Join(departures, "\n  "), "\n"));
+  }
+}
+
+Status ListStages(bool json) {
+  std::vector<std::vector<std::string>> rows;
+  Json list = Json::array();
+  for (const StageSpec* spec : AllStages()) {
+    std::vector<std::string> params;
+    for (const ParamSpec& param : spec->params) params.push_back(param.name);
+    rows.push_back({NameOf(*spec), OrDash(spec->paper), spec->summary, OrDash(Join(params, ", "))});
+    list.push_back(SpecToJson(*spec));
+  }
+  if (json) {
+    PrintJson(list);
+  } else {
+    PrintTable({"stage", "paper", "", "parameters"}, rows);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunMethods(const MethodsOptions& options) {
+  if (options.stages) return ListStages(options.json);
+  std::string directory = options.directory;
+  if (directory.empty()) {
+    KVG_ASSIGN(const std::string known, FindConfigFile("methods/full.json"));
+    directory = std::filesystem::path(known).parent_path().string();
+  }
+  if (!options.name.empty()) {
+    KVG_ASSIGN(const Method method, LoadMethod(options.name, directory, options.overrides));
+    if (options.json) {
+      PrintJson(MethodToJson(method));
+    } else {
+      PrintMethod(method);
+    }
+    return {};
+  }
+  if (!options.overrides.empty()) return BadInput("--set needs the name of a method");
+  KVG_ASSIGN(const std::vector<std::string> ids, ListMethods(directory));
+  std::vector<std::vector<std::string>> rows;
+  Json list = Json::array();
+  for (const std::string& id : ids) {
+    KVG_ASSIGN(const Method method, LoadMethod(id, directory, {}));
+    rows.push_back({method.id, method.family, method.takes_budget ? "needed" : "-",
+                    StageNames(method), OrDash(method.paper)});
+    list.push_back(MethodToJson(method));
+  }
+  if (options.json) {
+    PrintJson(list);
+  } else {
+    PrintTable({"method", "family", "budget", "stages", "paper"}, rows);
+  }
+  return {};
+}
+
+}  // namespace kvgauge

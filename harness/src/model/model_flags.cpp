@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/model_flags.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+
+Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
+  ModelOptions options;
+  if (flags.dtype != "auto") {
+    options.dtype = DTypeFromName(flags.dtype);
+    if (!options.dtype || !IsFloat(*options.dtype)) {
+      return BadInput(StrCat("--dtype: ", Quoted(flags.dtype),
+                             " is not known; expected auto, f32, f16 or bf16"));
+    }
+  }
+  if (flags.weights != "file") {
+    constexpr std::string_view kPrefix = "random:";
+    uint64_t seed = 0;
+    const std::string_view text = flags.weights;
+    const char* end = text.data() + text.size();
+    const bool prefixed = text.starts_with(kPrefix) && text.size() > kPrefix.size();
+    if (!prefixed || std::from_chars(text.data() + kPrefix.size(), end, seed).ptr != end) {
+      return BadInput(StrCat("--weights: ", Quoted(flags.weights),
+                             " is not known; expected file or random:SEED, e.g. random:1"));
+    }
+    options.random_seed = seed;
+  }
+  return options;
+}
+
+Result<LoadedModel> LoadModel(const ModelFlags& flags) {
+  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
+  LoadedModel loaded;
+  KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
+  KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));
+  return loaded;
+}
+
+Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_size) {
+  KVG_ASSIGN(const Json json, ReadJsonFile(path));
+  if (!json.is_array()) return BadInput(StrCat(path, ": expected one JSON array of token ids"));
+  std::vector<int32_t> ids;
+  ids.reserve(json.size());
+  for (size_t i = 0; i < json.size(); ++i) {
+    const Json& value = json[i];
+    if (!value.is_number_integer() || value < 0 || value >= vocab_size) {
+      return BadInput(StrCat(
+          path, ": element ", i, ": ", value.dump(-1, ' ', false, Json::error_handler_t::replace),
+          " is not a token id of this model; expected integers in [0, ", vocab_size, ")"));
+    }
+    ids.push_back(value.get<int32_t>());
+  }
+  return ids;
+}
+
+Result<std::string> FindConfigFile(const std::string& relative) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> roots;
+  if (const char* home = std::getenv("KVGAUGE_HOME")) roots.emplace_back(home);
+  std::error_code error;
+  fs::path at = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (int up = 0; up < 5 && !error && at.has_relative_path(); ++up, at = at.parent_path()) {
+    roots.push_back(at);
+  }
+  for (const fs::path& root : roots) {
+    const std::string path = (root / "configs" / relative).string();
+    if (FileExists(path)) return path;
+  }
+  return IoError(StrCat("configs/", relative,
+                        " was not found above the executable; set KVGAUGE_HOME to the directory "
+                        "that holds configs/"));
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// From flags to a loaded model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/ops.h"
+#include "runner/model.h"
+#include "src/cli/commands.h"
+
+namespace kvgauge {
+
+// A model with the backend it runs on; the model holds a pointer into ops.
+struct LoadedModel {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+};
+
+Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
+Result<LoadedModel> LoadModel(const ModelFlags& flags);
+
+// One JSON array of token ids, each in [0, vocab_size).
+Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_size);
+
+// A file shipped under configs/, found from KVGAUGE_HOME or upward from the executable.
+Result<std::string> FindConfigFile(const std::string& relative);
+
+}  // namespace kvgauge

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// tokenize, detokenize, logits: the windows through which others check this runner.
+#include <algorithm>
+#include <limits>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/npy.h"
+#include "core/strings.h"
+#include "runner/generate.h"
+#include "runner/tokenizer.h"
+#include "src/cli/print.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+
+Status RunTokenize(const TokenizeOptions& options) {
+  KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model));
+  KVG_ASSIGN(const std::string text, ReadFile(options.text_file));
+  KVG_ASSIGN(const std::vector<int32_t> ids,
+             tokenizer->Encode(
+                 text, {.add_special = !options.no_bos, .parse_special = !options.no_special}));
+  if (options.json) {
+    Print(Json({{"ids", ids}}).dump() + "\n");
+    return {};
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const int32_t id : ids) rows.push_back({StrCat(id), Quoted(tokenizer->TokenText(id))});
+  PrintTable({"id", "token"}, rows);
+  return {};
+}
+
+Status RunDetokenize(const DetokenizeOptions& options) {
+  KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model));
+  KVG_ASSIGN(const std::vector<int32_t> ids,
+             ReadIdsFile(options.ids_file, std::numeric_limits<int32_t>::max()));
+  const std::string text = tokenizer->Decode(ids, options.skip_special);
+  if (options.json) {
+    Print(Json({{"text", text}}).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else {
+    Print(text);
+  }
+  return {};
+}
+
+Status RunLogits(const LogitsOptions& options) {
+  KVG_ASSIGN(const LoadedModel loaded, LoadModel(options.model));
+  Model& model = *loaded.model;
+  const ModelConfig& config = model.config();
+  KVG_ASSIGN(const std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
+  if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
+
+  const auto rows = static_cast<int64_t>(ids.size());
+  KVG_ASSIGN(NpyWriter writer, NpyWriter::Create(options.out, rows, config.vocab_size));
+  const Prompt prompt = Prompt::FromTokens(ids);
+  KvCache cache = model.NewCache(rows);
+  // A row of logits may be a megabyte: hold few of them at a time.
+  const int64_t most = std::max<int64_t>(1, (int64_t{64} << 20) / (4 * config.vocab_size));
+  const int64_t chunk = options.chunk > 0 ? options.chunk : std::min(Model::kChunkRows, most);
+  KVG_TRY(Prefill(model, prompt, cache, chunk, true, [&](const Tensor& logits) {
+    return writer.Append({logits.f32(), static_cast<size_t>(logits.Numel())});
+  }));
+  KVG_TRY(writer.Finish());
+  if (options.json) {
+    Print(Json({{"out", options.out},
+                {"tokens", rows},
+                {"vocab", config.vocab_size},
+                {"dtype", NameOf(model.dtype())}})
+              .dump() +
+          "\n");
+  } else {
+    Print(StrCat(options.out, ": float32 [", rows, ", ", config.vocab_size, "]\n"));
+  }
+  return {};
+}
+
+}  // namespace kvgauge

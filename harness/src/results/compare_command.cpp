@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "reports/comparison.h"
+#include "src/cli/print.h"
+#include "src/cli/table.h"
+#include "src/results/leaderboard_fields.h"
+#include "src/results/open_stores.h"
+#include "src/results/results.h"
+#include "src/results/set_scores.h"
+
+namespace kvgauge {
+namespace {
+
+// What is needed to show scores of a comparison as the leaderboard does.
+LeaderboardTable Units(const RowComparison& row) {
+  LeaderboardTable table;
+  table.scale = row.scale;
+  table.digits = row.digits;
+  return table;
+}
+
+std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2 : 1) + "%"; }
+
+std::string P(double p) { return p < 0.001 ? "p < 0.001" : StrCat("p = ", Fixed(p, 3)); }
+
+// "smaller by 40.0%", of b against a.
+std::string BytesSentence(const RowComparison& row) {
+  if (row.bytes.samples == 0) return "";
+  const double change = std::expm1(-row.bytes.value);
+  std::string text = StrCat(" It keeps ", Percent(row.b_ratio), " of the full cache's bytes, ",
+                            row.a, " ", Percent(row.a_ratio), ": ");
+  if (row.bytes_verdict == Verdict::kSame) return text + "the same size.";
+  return text.append(
+      StrCat(Fixed(100 * std::abs(change), 1), "% ", change < 0 ? "smaller." : "larger."));
+}
+
+// The verdict as one would read it aloud.
+std::string Sentence(const RowComparison& row, const CompareOptions& options) {
+  const std::string where = StrCat("On ", row.model, ", ", row.task, ": ");
+  if (!row.obstacle.empty()) {
+    return StrCat(where, row.b, " and ", row.a, " cannot be compared: ", row.obstacle, ".");
+  }
+  const LeaderboardTable units = Units(row);
+  const Evidence& e = row.score;
+  const std::string interval = ShowInterval(units, e.interval, true);
+  const std::string data = StrCat(
+      interval.empty() ? ""
+                       : StrCat(Fixed(100 * (1 - options.alpha), 0), "% interval ", interval, ", "),
+      P(row.p_adjusted), ", ", WithCommas(e.samples), " paired samples");
+  const std::string by = ShowScore(units, std::abs(e.value));
+  const std::string turned = row.lower_is_better ? " (+ is a lower perplexity)" : "";
+  std::string text;
+  switch (row.verdict) {
+    case Verdict::kBetter:
+    case Verdict::kWorse:
+      text =
+          StrCat(row.b, " is ", NameOf(row.verdict), " than ", row.a, " by ", by, " (", data, ").");
+      break;
+    case Verdict::kSame:
+      text =
+          StrCat(row.b, " does the SAME as ", row.a, " within ",
+                 ShowScore(units, row.lower_is_better ? options.score_margin * std::abs(row.a_score)
+                                                      : options.score_margin),
+                 ": the difference", turned, " is ", ShowChange(units, e.value), " (", data, ").");
+      break;
+    case Verdict::kUndecided: {
+      text = StrCat("whether ", row.b, " is better or worse than ", row.a,
+                    " is UNDECIDED: the difference", turned, " is ", ShowChange(units, e.value),
+                    " (", data, ")");
+      text += std::isfinite(e.detectable) ? StrCat("; this many samples would show ",
+                                                   ShowScore(units, e.detectable), " 4 times in 5.")
+                                          : std::string("; more samples are needed.");
+      break;
+    }
+  }
+  return StrCat(where, text, BytesSentence(row));
+}
+
+TextTable Rows(const RowsComparison& result) {
+  TextTable table;
+  table.columns = {{"task"},
+                   {result.tasks[0].a, true},
+                   {result.tasks[0].b, true},
+                   {"change", true},
+                   {"interval"},
+                   {"p", true},
+                   {"verdict"},
+                   {"bytes of a", true},
+                   {"bytes of b", true},
+                   {"TTFT", true},
+                   {"TPOT", true},
+                   {"n", true},
+                   {"note"}};
+  const auto add = [&](const RowComparison& row, bool total) {
+    const LeaderboardTable units = Units(row);
+    const bool measured = row.obstacle.empty();
+    const auto ratio = [](const std::optional<double>& value) -> TableCell {
+      return {value ? StrCat(Fixed(*value, 2), "x") : ""};
+    };
+    const Tone tone = total ? Tone::kStrong : Tone::kPlain;
+    table.rows.push_back(
+        {{total ? StrCat("mean of ", row.task) : row.task, tone},
+         {measured ? ShowScore(units, row.a_score) : "", tone},
+         {measured ? ShowScore(units, row.b_score) : "", tone},
+         {measured ? ShowChange(units, row.score.value) : "", tone},
+         {measured ? ShowInterval(units, row.score.interval, true) : ""},
+         {measured ? (row.p_adjusted < 0.001 ? "<0.001" : Fixed(row.p_adjusted, 3)) : ""},
+         {measured ? std::string(NameOf(row.verdict)) : "NOT COMPARABLE",
+          measured ? ToneOf(row.verdict) : Tone::kBad},
+         {row.a_ratio > 0 ? Percent(row.a_ratio) : ""},
+         {row.b_ratio > 0 ? Percent(row.b_ratio) : ""},
+         ratio(row.ttft_ratio),
+         ratio(row.tpot_ratio),
+         {measured ? StrCat(row.score.samples) : ""},
+         {row.obstacle, Tone::kDoubtful}});
+  };
+  for (const RowComparison& row : result.tasks) add(row, false);
+  if (result.overall) add(*result.overall, true);
+  table.DropEmptyColumns();
+  return table;
+}
+
+Json ToJson(const RowComparison& row, const CompareOptions& options) {
+  const auto number = [](double v) { return std::isfinite(v) ? Json(v) : Json(); };
+  const auto evidence = [&](const Evidence& e) -> Json {
+    if (e.samples == 0) return nullptr;
+    return {{"change", number(e.value)},
+            {"low", number(e.interval.low)},
+            {"high", number(e.interval.high)},
+            {"p", e.p},
+            {"test", e.test},
+            {"detectable", number(e.detectable)},
+            {"samples", e.samples},
+            {"contexts", e.clusters}};
+  };
+  Json json = {{"model", row.model},
+               {"task", row.task},
+               {"compress_at", row.compress_at},
+               {"a", row.a},
+               {"b", row.b},
+               {"obstacle", row.obstacle},
+               {"a_score", row.a_score},
+               {"b_score", row.b_score},
+               {"score", evidence(row.score)},
+               {"p_adjusted", row.p_adjusted},
+               {"verdict", NameOf(row.verdict)},
+               {"a_ratio", row.a_ratio},
+               {"b_ratio", row.b_ratio},
+               {"log_bytes", evidence(row.bytes)},
+               {"bytes_verdict", NameOf(row.bytes_verdict)},
+               {"sentence", Sentence(row, options)}};
+  if (row.ttft_ratio) json["ttft_ratio"] = *row.ttft_ratio;
+  if (row.tpot_ratio) json["tpot_ratio"] = *row.tpot_ratio;
+  return json;
+}
+
+Status CompareNames(const CompareFlags& flags) {
+  if (flags.stores.empty()) {
+    return BadInput(StrCat("compare: ", Quoted(flags.a),
+                           " is no file; for two methods name their "
+                           "database with --db FILE, for two databases give both files"));
+  }
+  const CompareOptions options = {.alpha = flags.statistics.alpha,
+                                  .score_margin = flags.statistics.margin,
+                                  .seed = flags.statistics.seed,
+                                  .resamples = flags.statistics.resamples,
+                                  .task = flags.task,
+                                  .model = flags.model,
+                                  .compress_at = flags.compress_at,
+                                  .set_scores = KnownSetScores()};
+  KVG_ASSIGN(const OpenStores stores, OpenAllForReading(flags.stores));
+  KVG_ASSIGN(const RowsComparison result,
+             CompareRows(stores.all, ParseRowName(flags.a), ParseRowName(flags.b), options));
+  if (flags.json) {
+    Json tasks = Json::array();
+    for (const RowComparison& row : result.tasks) tasks.push_back(ToJson(row, options));
+    Json json = {{"tasks", tasks}, {"sentence", Sentence(result.conclusion(), options)}};
+    if (result.overall) json["overall"] = ToJson(*result.overall, options);
+    PrintJson(json);
+    return {};
+  }
+  const bool colour = StdoutTakesColour();
+  Print(Rows(result).ToText(colour) + "\n");
+  if (result.overall || result.tasks.size() == 1) {
+    const RowComparison& row = result.conclusion();
+    Print(Toned(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
+    return {};
+  }
+  // Several models or units: each task has its own verdict.
+  for (const RowComparison& row : result.tasks) {
+    Print(Toned(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunCompare(const CompareFlags& flags) {
+  const bool file_a = FileExists(flags.a), file_b = FileExists(flags.b);
+  if (file_a && file_b) {
+    GateFlags gate;
+    gate.baseline = flags.a;
+    gate.candidate = flags.b;
+    gate.margins = flags.margins;
+    gate.all = true;
+    gate.json = flags.json;
+    int ignored = 0;
+    return RunGate(gate, ignored);
+  }
+  if (file_a || file_b) {
+    // A missing database beside one that is there: the message of a missing file says most.
+    const std::string& missing = file_a ? flags.b : flags.a;
+    if (flags.stores.empty()) {
+      const auto opened = OpenForReading(missing);
+      if (!opened.ok()) return opened.error();
+    }
+  }
+  return CompareNames(flags);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/results/leaderboard_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+
+namespace kvgauge {
+namespace {
+
+using Getter = Json (*)(const LeaderboardTable&, const LeaderboardLine&);
+
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+Json Maybe(const std::optional<double>& value) { return value ? Number(*value) : Json(); }
+
+// Times are shown at the longest context that was measured.
+const LatencySummary* LatencyOf(const LeaderboardLine& line) {
+  return line.latency.empty() ? nullptr : &line.latency.back();
+}
+
+#define KVG_FIELD(id, expression)                                         \
+  {                                                                       \
+    id, [](const LeaderboardTable& t, const LeaderboardLine& l) -> Json { \
+      static_cast<void>(t);                                               \
+      static_cast<void>(l);                                               \
+      return expression;                                                  \
+    }                                                                     \
+  }
+#define KVG_SCORED(expression) (l.scored > 0 ? Number(expression) : Json())
+#define KVG_COMPARED(expression) (l.versus_full ? Json(expression) : Json())
+#define KVG_BYTES(expression) (l.bytes.samples > 0 ? Number(expression) : Json())
+#define KVG_TIMED(expression) (LatencyOf(l) ? Json(LatencyOf(l)->expression) : Json())
+
+struct Field {
+  const char* id;
+  Getter get;
+};
+const Field kFields[] = {
+    KVG_FIELD("model", t.model),
+    KVG_FIELD("task", t.task),
+    KVG_FIELD("compress_at", t.compress_at),
+    KVG_FIELD("signature", t.signatures.size() == 1 ? Json(t.signatures[0]) : Json()),
+    KVG_FIELD("rank", l.rank ? Json(*l.rank) : Json()),
+    KVG_FIELD("method", l.method.name),
+    KVG_FIELD("variant", l.method.variant),
+    KVG_FIELD("family", l.method.family),
+    KVG_FIELD("version", l.method.version),
+    KVG_FIELD("full_cache", l.method.full_cache),
+    KVG_FIELD("budget", l.budget),
+    KVG_FIELD("budget_kind", l.budget_kind),
+    KVG_FIELD("budget_value", l.budget_value),
+    KVG_FIELD("seeds", l.seeds.size()),
+    KVG_FIELD("tasks", l.tasks),
+    KVG_FIELD("samples", l.samples),
+    KVG_FIELD("ok", l.ok),
+    KVG_FIELD("failed", l.failed),
+    KVG_FIELD("skipped", l.skipped),
+    KVG_FIELD("not_engaged", l.not_engaged),
+    KVG_FIELD("scored", l.scored),
+    KVG_FIELD("contexts", l.score.clusters),
+    KVG_FIELD("score", KVG_SCORED(l.score.value)),
+    KVG_FIELD("score_low", KVG_SCORED(l.score.interval.low)),
+    KVG_FIELD("score_high", KVG_SCORED(l.score.interval.high)),
+    KVG_FIELD("delta", KVG_COMPARED(Number(l.versus_full->value))),
+    KVG_FIELD("delta_low", KVG_COMPARED(Number(l.versus_full->interval.low))),
+    KVG_FIELD("delta_high", KVG_COMPARED(Number(l.versus_full->interval.high))),
+    KVG_FIELD("p", KVG_COMPARED(l.versus_full->p)),
+    KVG_FIELD("p_adjusted", KVG_COMPARED(l.p_adjusted)),
+    KVG_FIELD("test", KVG_COMPARED(l.versus_full->test)),
+    KVG_FIELD("paired", KVG_COMPARED(l.versus_full->samples)),
+    KVG_FIELD("verdict", KVG_COMPARED(std::string(NameOf(l.verdict)))),
+    KVG_FIELD("detectable", KVG_COMPARED(Number(l.versus_full->detectable))),
+    KVG_FIELD("nominal_bytes", KVG_BYTES(l.bytes.nominal)),
+    KVG_FIELD("logical_bytes", KVG_BYTES(l.bytes.logical)),
+    KVG_FIELD("resident_bytes", KVG_BYTES(l.bytes.resident)),
+    KVG_FIELD("full_bytes", KVG_BYTES(l.bytes.full)),
+    KVG_FIELD("nominal_ratio", KVG_BYTES(l.bytes.nominal_ratio)),
+    KVG_FIELD("logical_ratio", KVG_BYTES(l.bytes.logical_ratio)),
+    KVG_FIELD("resident_ratio", KVG_BYTES(l.bytes.resident_ratio)),
+    KVG_FIELD("nominal_per_token", KVG_BYTES(l.bytes.nominal_per_token)),
+    KVG_FIELD("logical_per_token", KVG_BYTES(l.bytes.logical_per_token)),
+    KVG_FIELD("resident_per_token", KVG_BYTES(l.bytes.resident_per_token)),
+    KVG_FIELD("kl_divergence", Maybe(l.kl_divergence)),
+    KVG_FIELD("top1_agreement", Maybe(l.top1_agreement)),
+    KVG_FIELD("read_share", Maybe(l.read_share)),
+    KVG_FIELD("latency_isolated", KVG_TIMED(isolated)),
+    KVG_FIELD("latency_tokens", KVG_TIMED(context_tokens)),
+    KVG_FIELD("latency_count", KVG_TIMED(count)),
+    KVG_FIELD("ttft_p50_s", KVG_TIMED(ttft_s.p50)),
+    KVG_FIELD("ttft_p90_s", KVG_TIMED(ttft_s.p90)),
+    KVG_FIELD("ttft_p99_s", KVG_TIMED(ttft_s.p99)),
+    KVG_FIELD("ttft_ratio", LatencyOf(l) ? Maybe(LatencyOf(l)->ttft_ratio) : Json()),
+    KVG_FIELD("tpot_p50_s", KVG_TIMED(tpot_s.p50)),
+    KVG_FIELD("tpot_p90_s", KVG_TIMED(tpot_s.p90)),
+    KVG_FIELD("tpot_p99_s", KVG_TIMED(tpot_s.p99)),
+    KVG_FIELD("tpot_ratio", LatencyOf(l) ? Maybe(LatencyOf(l)->tpot_ratio) : Json()),
+    KVG_FIELD("prefill_s", KVG_TIMED(prefill_s)),
+    KVG_FIELD("score_s", KVG_TIMED(score_s)),
+    KVG_FIELD("select_s", KVG_TIMED(select_s)),
+    KVG_FIELD("compact_s", KVG_TIMED(compact_s)),
+    KVG_FIELD("quantise_s", KVG_TIMED(quantise_s)),
+    KVG_FIELD("compress_s", KVG_TIMED(compress_s())),
+    KVG_FIELD("attend_s", KVG_TIMED(attend_s)),
+    KVG_FIELD("other_s", KVG_TIMED(other_s)),
+    KVG_FIELD("others_share", KVG_TIMED(others_share)),
+    KVG_FIELD("not_ranked", l.not_ranked),
+    KVG_FIELD("not_compared", l.not_compared),
+    KVG_FIELD("trouble", l.trouble),
+};
+
+bool TextMatches(const std::string& text, const std::string& pattern) {
+  if (!pattern.empty() && pattern.back() == '*') {
+    return text.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1));
+  }
+  return text == pattern;
+}
+
+bool Matches(const Json& value, const std::string& wanted) {
+  const std::vector<std::string> any = Split(wanted, ',');
+  return std::ranges::any_of(any, [&](const std::string& pattern) {
+    if (value.is_null()) return pattern.empty();
+    if (value.is_string()) return TextMatches(value.get<std::string>(), pattern);
+    if (value.is_boolean()) return pattern == (value.get<bool>() ? "true" : "false");
+    double number = 0;
+    const auto end = pattern.data() + pattern.size();
+    const auto [at, error] = std::from_chars(pattern.data(), end, number);
+    return error == std::errc() && at == end && value.get<double>() == number;
+  });
+}
+
+}  // namespace
+
+const std::vector<std::string>& LeaderboardFields() {
+  static const std::vector<std::string> kIds = [] {
+    std::vector<std::string> ids;
+    for (const Field& field : kFields) ids.emplace_back(field.id);
+    return ids;
+  }();
+  return kIds;
+}
+
+Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id) {
+  for (const Field& field : kFields) {
+    if (field.id == id) return field.get(table, line);
+  }
+  return {};
+}
+
+bool MoreIsBetter(const LeaderboardTable& table, std::string_view id) {
+  if (id.starts_with("score") && id != "score_s") return !table.lower_is_better;
+  return id.starts_with("delta") || id == "top1_agreement" || id == "samples" || id == "scored" ||
+         id == "ok" || id == "paired";
+}
+
+Result<FieldFilter> ParseFieldFilter(const std::string& text) {
+  const size_t at = text.find_first_of("=!<>");
+  if (at == std::string::npos || at == 0) {
+    return BadInput(StrCat("--filter: ", Quoted(text),
+                           ", expected NAME=VALUE, e.g. method=snapkv,h2o or logical_ratio<0.3"));
+  }
+  const bool two = at + 1 < text.size() && text[at + 1] == '=';
+  FieldFilter filter = {text.substr(0, at), text.substr(at, two ? 2 : 1),
+                        text.substr(at + (two ? 2 : 1))};
+  if (filter.operation == "==") filter.operation = "=";
+  const std::vector<std::string>& known = LeaderboardFields();
+  if (filter.operation == "!" || std::ranges::find(known, filter.id) == known.end()) {
+    return BadInput(StrCat("--filter: there is no ", Quoted(filter.id),
+                           DidYouMean(filter.id, known), "; known: ", Join(known, ", ")));
+  }
+  double number = 0;
+  const auto end = filter.value.data() + filter.value.size();
+  const auto parsed = std::from_chars(filter.value.data(), end, number);
+  const bool compares = filter.operation[0] == '<' || filter.operation[0] == '>';
+  if (compares && (parsed.ec != std::errc() || parsed.ptr != end)) {
+    return BadInput(StrCat("--filter: ", Quoted(text), ": ", Quoted(filter.value),
+                           ", expected a number after ", filter.operation));
+  }
+  return filter;
+}
+
+Result<bool> Passes(const FieldFilter& filter, const LeaderboardTable& table,
+                    const LeaderboardLine& line) {
+  const Json value = FieldOf(table, line, filter.id);
+  if (filter.operation == "=") return Matches(value, filter.value);
+  if (filter.operation == "!=") return !Matches(value, filter.value);
+  if (value.is_null()) return false;
+  if (!value.is_number()) {
+    return BadInput(StrCat("--filter: ", filter.id, " is a text, expected = or != with it"));
+  }
+  const double held = value.get<double>(), bound = std::stod(filter.value);
+  if (held == bound) return filter.operation.size() == 2;
+  return (held < bound) == (filter.operation[0] == '<');
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a leaderboard as named values (what --filter, --sort, CSV and JSON speak of), and as
+// the columns that people read.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "core/result.h"
+#include "reports/leaderboard.h"
+#include "src/cli/table.h"
+
+namespace kvgauge {
+
+// Ids of all values, in the order of CSV files.
+const std::vector<std::string>& LeaderboardFields();
+// A line's value; null where it has none. Scores are in the metric's own units.
+Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id);
+// True where more is better, so that sorting begins with the largest.
+bool MoreIsBetter(const LeaderboardTable& table, std::string_view id);
+
+// "k=v", also != < > <= >=; alternatives by commas; a * at the end stands for anything.
+struct FieldFilter {
+  std::string id, operation, value;
+};
+Result<FieldFilter> ParseFieldFilter(const std::string& text);
+Result<bool> Passes(const FieldFilter& filter, const LeaderboardTable& table,
+                    const LeaderboardLine& line);
+
+// Columns for people.
+const std::vector<std::string>& LeaderboardColumns();
+// Those that a table shows when none are named.
+const std::vector<std::string>& DefaultColumns();
+TableColumn ColumnOf(std::string_view id);
+TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id);
+
+// A score, or a difference of scores with its sign, as the task reports it.
+std::string ShowScore(const LeaderboardTable& table, double score);
+std::string ShowChange(const LeaderboardTable& table, double change);
+// "[0.91, 0.97]", or "" where nothing is known.
+std::string ShowInterval(const LeaderboardTable& table, const Interval& interval, bool change);
+std::string ShowSeconds(double seconds);
+Tone ToneOf(Verdict verdict);
+
+}  // namespace kvgauge

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+#include "src/results/open_stores.h"
+#include "src/results/results.h"
+
+namespace kvgauge {
+namespace {
+
+struct Merged {
+  std::string path;
+  MergeReport report;
+};
+
+Result<std::vector<Merged>> MergeAll(const std::string& out, const OpenStores& inputs) {
+  KVG_ASSIGN(const auto store, ResultStore::Open(out, StoreMode::kCreate));
+  std::vector<Merged> merged;
+  for (ResultStore* input : inputs.all) {
+    KVG_ASSIGN(const MergeReport report, store->Merge(*input));
+    merged.push_back({input->path(), report});
+  }
+  return merged;
+}
+
+}  // namespace
+
+Status RunMerge(const MergeFlags& flags) {
+  std::error_code error;
+  for (const std::string& input : flags.inputs) {
+    if (std::filesystem::equivalent(flags.out, input, error)) {
+      return BadInput(StrCat(flags.out, ": is an input and the output, expected another file"));
+    }
+  }
+  KVG_ASSIGN(const OpenStores inputs, OpenAllForReading(flags.inputs));
+  const bool existed = FileExists(flags.out);
+  const Result<std::vector<Merged>> merged = MergeAll(flags.out, inputs);
+  if (!merged.ok()) {
+    // A new file that holds a part would pass for the whole.
+    for (const char* tail : {"", "-wal", "-shm", ".lock"}) {
+      if (!existed) std::filesystem::remove(flags.out + tail, error);
+    }
+    return merged.error();
+  }
+  if (flags.json) {
+    Json list = Json::array();
+    for (const Merged& m : *merged) {
+      list.push_back({{"database", m.path},
+                      {"cells", m.report.cells},
+                      {"added", m.report.added},
+                      {"kept", m.report.kept},
+                      {"replaced", m.report.replaced}});
+    }
+    PrintJson({{"out", flags.out}, {"merged", list}});
+    return {};
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Merged& m : *merged) {
+    rows.push_back({m.path, StrCat(m.report.cells), StrCat(m.report.added), StrCat(m.report.kept),
+                    StrCat(m.report.replaced)});
+  }
+  PrintTable({"database", "cells", "added", "already there", "replaced"}, rows);
+  return {};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "reports/comparison.h"
+#include "src/cli/print.h"
+#include "src/cli/table.h"
+#include "src/results/open_stores.h"
+#include "src/results/results.h"
+#include "src/results/show_sample.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr size_t kMostListed = 12;
+
+bool IsHex(const std::string& text) {
+  return text.size() >= 4 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string CellLabel(const StoredCell& stored) {
+  const CellRow& c = stored.cell;
+  return StrCat(c.Key().substr(0, 12), " (", RowLabel(c), ", ", c.model.name, ", ", c.task.name,
+                ", ", c.compress_at, ", seed ", c.seed, ")");
+}
+
+std::string Labels(const std::vector<const StoredCell*>& cells) {
+  std::vector<std::string> labels;
+  for (const StoredCell* cell : cells) {
+    if (labels.size() == kMostListed) {
+      labels.push_back(StrCat("and ", cells.size() - kMostListed, " more"));
+      break;
+    }
+    labels.push_back(CellLabel(*cell));
+  }
+  return Join(labels, "\n  ");
+}
+
+bool Wanted(const CellRow& cell, const ShowFlags& flags) {
+  return (flags.task.empty() || cell.task.name == flags.task) &&
+         (flags.model.empty() || cell.model.name == flags.model) &&
+         (flags.compress_at.empty() || cell.compress_at == flags.compress_at) &&
+         (flags.seed < 0 || cell.seed == flags.seed);
+}
+
+// Names that --cell and --task could have meant.
+Error NoCell(const std::vector<StoredCell>& cells, const ShowFlags& flags,
+             const std::string& path) {
+  std::set<std::string> rows, tasks, methods;
+  for (const StoredCell& stored : cells) {
+    tasks.insert(stored.cell.task.name);
+    if (!Wanted(stored.cell, flags)) continue;
+    rows.insert(RowLabel(stored.cell));
+    methods.insert(stored.cell.method.name);
+  }
+  const auto list = [](const std::set<std::string>& set) {
+    return std::vector<std::string>(set.begin(), set.end());
+  };
+  if (rows.empty()) {
+    return BadInput(StrCat(path, ": holds no cell of task ", Quoted(flags.task),
+                           DidYouMean(flags.task, list(tasks)),
+                           " with this model, compress_at and "
+                           "seed; tasks: ",
+                           Join(list(tasks), ", ")));
+  }
+  const std::string method = ParseRowName(flags.cell).method;
+  return BadInput(StrCat(path, ": holds no cell ", Quoted(flags.cell),
+                         methods.contains(method) ? "" : DidYouMean(method, list(methods)),
+                         "; there is: ", Join(list(rows), ", ")));
+}
+
+Result<const StoredCell*> FindCell(const std::vector<StoredCell>& cells, const ShowFlags& flags,
+                                   const std::string& path) {
+  if (cells.empty()) return BadInput(StrCat(path, ": holds no cells yet"));
+  std::vector<const StoredCell*> found;
+  const RowName name = ParseRowName(flags.cell);
+  for (const StoredCell& stored : cells) {
+    const bool by_key = IsHex(flags.cell) && stored.cell.Key().starts_with(flags.cell);
+    if (by_key || (Fits(name, stored.cell) && Wanted(stored.cell, flags))) found.push_back(&stored);
+  }
+  if (found.size() == 1) return found[0];
+  if (found.empty()) return NoCell(cells, flags, path);
+  return BadInput(StrCat(path, ": ", Quoted(flags.cell), " is ", found.size(), " cells:\n  ",
+                         Labels(found),
+                         "\ntell them apart by method[variant]@budget, --task, --model, --at, "
+                         "--seed, or more of the key"));
+}
+
+// The full cache's cell of the same protocol; nothing where it was not run.
+const StoredCell* FullCacheOf(const std::vector<StoredCell>& cells, const StoredCell& cell) {
+  const StoredCell* found = nullptr;
+  for (const StoredCell& other : cells) {
+    const bool same = other.cell.method.full_cache && other.id != cell.id &&
+                      other.signature_key == cell.signature_key &&
+                      other.cell.task.name == cell.cell.task.name;
+    if (!same) continue;
+    if (other.cell.seed == cell.cell.seed) return &other;
+    found = &other;
+  }
+  return found;
+}
+
+Json MaybeNumber(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+std::string ScoreText(const std::optional<double>& score) { return score ? Fixed(*score, 3) : "-"; }
+
+// All samples of a cell beside the full cache.
+Status ListSamples(ResultStore& store, const StoredCell& cell, const StoredCell* full, bool json) {
+  KVG_ASSIGN(const std::vector<ScoreRow> rows, store.Scores(cell.id));
+  std::vector<ScoreRow> others;
+  if (full) {
+    KVG_ASSIGN(others, store.Scores(full->id));
+  }
+  TextTable table;
+  table.columns = {{"sample"}, {"score", true},  {"full cache", true}, {"change"},
+                   {"status"}, {"tokens", true}, {"bytes", true},      {"group"}};
+  Json list = Json::array();
+  for (const ScoreRow& row : rows) {
+    const auto other = std::ranges::find_if(others, [&](const ScoreRow& o) {
+      return o.sample_id == row.sample_id && o.hash == row.hash;
+    });
+    std::optional<double> before;
+    if (other != others.end()) before = other->score;
+    TableCell change;
+    if (before && row.score && *before != *row.score) {
+      const bool lost = *row.score < *before;
+      change = {lost ? "lost" : "won", lost ? Tone::kBad : Tone::kGood};
+    }
+    const std::string bytes = row.logical_bytes && row.full_bytes.value_or(0) > 0
+                                  ? Fixed(100.0 * static_cast<double>(*row.logical_bytes) /
+                                              static_cast<double>(*row.full_bytes),
+                                          1) +
+                                        "%"
+                                  : "";
+    table.rows.push_back(
+        {{row.sample_id},
+         {ScoreText(row.score)},
+         {full ? ScoreText(before) : ""},
+         change,
+         {row.status == SampleStatus::kOk && row.engagement != EngagementMark::kNotEngaged
+              ? ""
+              : StrCat(NameOf(row.status), ", ", NameOf(row.engagement))},
+         {StrCat(row.tokens_in)},
+         {bytes},
+         {row.group}});
+    list.push_back({{"sample", row.sample_id},
+                    {"group", row.group},
+                    {"status", NameOf(row.status)},
+                    {"engagement", NameOf(row.engagement)},
+                    {"score", MaybeNumber(row.score)},
+                    {"full_score", MaybeNumber(before)}});
+  }
+  if (json) {
+    PrintJson({{"cell", cell.cell.Key()}, {"samples", list}});
+    return {};
+  }
+  const bool colour = StdoutTakesColour();
+  Print(Toned(CellLabel(cell), Tone::kStrong, colour) + "\n\n");
+  table.DropEmptyColumns();
+  Print(table.ToText(colour));
+  return {};
+}
+
+Result<SampleRow> ReadSample(ResultStore& store, const StoredCell& cell, const std::string& id) {
+  KVG_ASSIGN(std::optional<SampleRow> row, store.Read(cell.id, id));
+  if (row) return std::move(*row);
+  KVG_ASSIGN(const std::vector<ScoreRow> rows, store.Scores(cell.id));
+  std::vector<std::string> ids;
+  for (const ScoreRow& other : rows) ids.push_back(other.sample_id);
+  const std::string slip = DidYouMean(id, ids);
+  const size_t all = ids.size();
+  if (all > kMostListed) {
+    ids.resize(kMostListed);
+    ids.push_back(StrCat("and ", all - kMostListed, " more"));
+  }
+  return BadInput(StrCat(store.path(), ": ", RowLabel(cell.cell), " holds no sample ", Quoted(id),
+                         slip, "; there is: ", Join(ids, ", ")));
+}
+
+}  // namespace
+
+Status RunShow(const ShowFlags& flags) {
+  KVG_ASSIGN(const auto store, OpenForReading(flags.store));
+  KVG_ASSIGN(const std::vector<StoredCell> cells, store->Cells());
+  KVG_ASSIGN(const StoredCell* cell, FindCell(cells, flags, store->path()));
+  const StoredCell* full = FullCacheOf(cells, *cell);
+  if (flags.sample.empty()) return ListSamples(*store, *cell, full, flags.json);
+  ShownSample shown;
+  shown.cell = cell;
+  KVG_ASSIGN(shown.row, ReadSample(*store, *cell, flags.sample));
+  if (full) {
+    KVG_ASSIGN(shown.full, store->Read(full->id, flags.sample));
+    // Another content under the same name is another sample.
+    if (shown.full && shown.full->hash != shown.row.hash) shown.full.reset();
+  }
+  KVG_ASSIGN(const std::vector<StoredRun> runs, store->Runs());
+  shown.prompt = MakePromptAgain(*cell, shown.row, runs, flags);
+  if (flags.json) {
+    PrintJson(SampleToJson(shown));
+  } else {
+    Print(SampleText(shown, flags.prompt, StdoutTakesColour()));
+  }
+  return {};
+}
+
+}  // namespace kvgauge

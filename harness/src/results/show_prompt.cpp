@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <span>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "datasets/task.h"
+#include "runner/tokenizer.h"
+#include "src/data/tasks.h"
+#include "src/model/tokenizer_codec.h"
+#include "src/results/show_sample.h"
+#include "src/run/text_windows.h"
+
+namespace kvgauge {
+namespace {
+
+// The directory of a model that some run's configuration names.
+std::string ModelDirectory(const std::string& model, const std::vector<StoredRun>& runs) {
+  for (const StoredRun& run : runs) {
+    const Result<Json> config = ParseJson(run.run.config, "config");
+    if (!config.ok() || !config->is_object()) continue;
+    const auto models = config->find("models");
+    if (models == config->end() || !models->is_array()) continue;
+    for (const Json& entry : *models) {
+      if (!entry.is_object() || entry.value("name", "") != model) continue;
+      const std::string path = entry.value("path", entry.value("model", ""));
+      if (DirectoryExists(path)) return path;
+    }
+  }
+  return "";
+}
+
+int64_t MaxPromptTokens(const std::string& signature) {
+  const Result<Json> protocol = ParseJson(signature, "signature");
+  if (!protocol.ok() || !protocol->is_object()) return 0;
+  const auto at = protocol->find("max_prompt_tokens");
+  return at != protocol->end() && at->is_number_integer() ? at->get<int64_t>() : 0;
+}
+
+// A window of a running text: what was given, and what was counted as the question.
+Result<MadePrompt> MakeWindowAgain(const Task& task, TaskOptions options,
+                                   const Tokenizer& tokenizer, const SampleRow& row) {
+  options.limit = -1;  // of texts
+  KVG_ASSIGN(const std::unique_ptr<SampleStream> texts, OpenTask(task, options));
+  WindowStream windows(*texts, tokenizer, TextProtocol::From(task.source_params));
+  while (true) {
+    KVG_ASSIGN(const std::optional<Sample> sample, windows.Next());
+    if (!sample) return BadInput("the task now gives no such window");
+    if (sample->id != row.sample_id) continue;
+    if (sample->hash != row.hash) return BadInput("the task now gives another content");
+    const std::span<const int32_t> ids = windows.tokens();
+    const auto given = ids.size() - static_cast<size_t>(windows.window().counted);
+    MadePrompt prompt;
+    prompt.context = tokenizer.Decode(ids.first(given), false);
+    prompt.questions.push_back(tokenizer.Decode(ids.subspan(given), false));
+    return prompt;
+  }
+}
+
+Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
+                        const std::vector<StoredRun>& runs, const ShowFlags& flags) {
+  const std::string origin = StrCat("task ", cell.cell.task.name);
+  KVG_ASSIGN(Json spec, ParseJson(cell.cell.task.spec, origin));
+  KVG_ASSIGN(const Task task, ParseTask(std::move(spec), origin));
+  TaskOptions options;
+  options.data_directory = DataDirectory(flags.data_directory);
+  options.seed = static_cast<uint64_t>(cell.cell.seed);
+  options.limit = row.position + 1;
+  const std::string directory =
+      flags.tokenizer.empty() ? ModelDirectory(cell.cell.model.name, runs) : flags.tokenizer;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<TokenizerCodec> codec;
+  if (!directory.empty()) {
+    KVG_ASSIGN(tokenizer, LoadTokenizer(directory));
+    codec = std::make_unique<TokenizerCodec>(*tokenizer);
+    options.codec = codec.get();
+    options.max_prompt_tokens = MaxPromptTokens(cell.cell.signature);
+  }
+  if (task.metric == kPerplexityMetric) {
+    if (tokenizer == nullptr) {
+      return BadInput("windows are made of tokens: name the model's directory with --tokenizer");
+    }
+    return MakeWindowAgain(task, options, *tokenizer, row);
+  }
+  KVG_ASSIGN(const std::unique_ptr<SampleStream> stream, OpenTask(task, options));
+  while (true) {
+    KVG_ASSIGN(const std::optional<Sample> sample, stream->Next());
+    if (!sample) break;
+    if (sample->id != row.sample_id) continue;
+    if (sample->hash != row.hash) {
+      return BadInput(StrCat("the task now gives another content",
+                             directory.empty() ? ", maybe for want of the model's tokenizer: name "
+                                                 "its directory with --tokenizer"
+                                               : ""));
+    }
+    MadePrompt prompt;
+    prompt.context = sample->context;
+    for (const Question& question : sample->questions) {
+      prompt.questions.push_back(question.text + question.answer_prefix);
+    }
+    return prompt;
+  }
+  return BadInput("the task now gives no such sample");
+}
+
+}  // namespace
+
+MadePrompt MakePromptAgain(const StoredCell& cell, const SampleRow& row,
+                           const std::vector<StoredRun>& runs, const ShowFlags& flags) {
+  Result<MadePrompt> prompt = Make(cell, row, runs, flags);
+  if (prompt.ok()) return std::move(*prompt);
+  return {.context = {}, .questions = {}, .missing = prompt.error().message};
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/machine_facts.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "core/threads.h"
+
+namespace kvgauge {
+namespace {
+
+// The first line of a file, or "".
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return std::string(Trim(line.substr(line.find(':') + 1)));
+  }
+  return "unknown";
+}
+
+std::string SystemName() {
+  utsname name;
+  if (uname(&name) != 0) return "unknown";
+  return StrCat(name.sysname, " ", name.release, " ", name.machine);
+}
+
+int64_t MemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)}; }
+
+Json MachineFacts(const Ops& ops, int threads) {
+  Json facts = {{"system", SystemName()},
+                {"processor", ProcessorName()},
+                {"processors", AvailableProcessors()},
+                {"memory_bytes", MemoryBytes()},
+                {"backend", ops.backend},
+                {"isa", ops.variant},
+                {"threads", MakeThreadSettings(threads).threads}};
+  const std::string governor = FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  if (!governor.empty()) facts["governor"] = governor;
+  for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) facts[name] = value;
+  }
+  return facts;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+#include "src/run/run_executor.h"
+
+namespace kvgauge {
+namespace {
+
+Result<RunConfig> ReadConfig(const RunOptions& options) {
+  return ReadRunConfig(options.config, {.seeds = options.seeds,
+                                        .only = options.only,
+                                        .data_directory = options.data_directory,
+                                        .max_memory = options.max_memory,
+                                        .backend = options.backend,
+                                        .threads = options.threads,
+                                        .unscored = options.unscored});
+}
+
+Result<SampleChoice> ChooseSamples(const RunOptions& options) {
+  SampleChoice choice;
+  choice.limit = options.limit;
+  if (!options.samples.empty()) {
+    KVG_ASSIGN(choice.positions, ParsePositions(options.samples));
+  }
+  if (!options.shard.empty()) KVG_TRY(ParseShard(options.shard, choice));
+  return choice;
+}
+
+std::string DatabasePath(const RunOptions& options, const RunConfig& config) {
+  return options.database.empty() ? StrCat("results/", config.name, ".db") : options.database;
+}
+
+// What is recorded of a cell; everything is pending without a store.
+PendingOf PendingIn(ResultStore* store, bool retry) {
+  if (store == nullptr) {
+    return [](const CellRow&, const std::vector<std::string>& ids) {
+      return Result<std::vector<std::string>>(ids);
+    };
+  }
+  // Ids of cells by key; read once.
+  auto known = std::make_shared<std::map<std::string, int64_t>>();
+  auto read = std::make_shared<bool>(false);
+  return [=](const CellRow& cell,
+             const std::vector<std::string>& ids) -> Result<std::vector<std::string>> {
+    if (!*read) {
+      KVG_ASSIGN(const std::vector<StoredCell> cells, store->Cells());
+      for (const StoredCell& stored : cells) (*known)[stored.cell.Key()] = stored.id;
+      *read = true;
+    }
+    const auto found = known->find(cell.Key());
+    if (found == known->end()) return ids;
+    return store->Pending(found->second, ids, retry);
+  };
+}
+
+void PrintRefused(const RunPlan& plan) {
+  for (const PlanRefusal& refusal : plan.refused) {
+    LogWarning(StrCat("left out: ", refusal.row, " on ", refusal.model, ": ", refusal.reason));
+  }
+}
+
+std::string SampleNames(const RunOptions& options) {
+  std::string text;
+  if (options.limit >= 0) text += StrCat(" --limit ", options.limit);
+  if (!options.samples.empty()) text += StrCat(" --samples ", options.samples);
+  if (!options.shard.empty()) text += StrCat(" --shard ", options.shard);
+  return text;
+}
+
+Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPlan& plan,
+                const SampleChoice& choice) {
+  const std::string path = DatabasePath(options, config);
+  std::unique_ptr<ResultStore> store;
+  RateOf rate = [](const PlanGroup&) { return std::optional<double>(); };
+  if (FileExists(path)) {
+    KVG_ASSIGN(store, ResultStore::Open(path, StoreMode::kReadOnly));
+    KVG_ASSIGN(rate, RecordedRates(*store));
+  }
+  const PendingOf pending = PendingIn(store.get(), options.retry);
+  std::vector<std::vector<std::string>> table;
+  Json groups = Json::array();
+  GroupEstimate total;
+  bool measured = true;
+  for (const PlanGroup& group : plan.groups) {
+    KVG_ASSIGN(const GroupEstimate estimate, EstimateGroup(plan, group, choice, pending, rate));
+    total.samples += estimate.samples;
+    total.cells += estimate.cells;
+    total.done += estimate.done;
+    total.seconds += estimate.seconds;
+    total.memory_bytes = std::max(total.memory_bytes, estimate.memory_bytes);
+    measured = measured && estimate.measured;
+    const PlanModel& model = plan.models[group.model];
+    table.push_back({model.spec->name, config.tasks[group.task].task.name,
+                     std::string(NameOf(group.compress_at)), StrCat(group.seed),
+                     model.prefills[group.prefill].name, StrCat(group.rows.size()),
+                     StrCat(estimate.samples), StrCat(estimate.cells), StrCat(estimate.done),
+                     StrCat(estimate.longest_prompt),
+                     estimate.done == estimate.cells
+                         ? "-"
+                         : StrCat(estimate.measured ? "" : "~", ClockTime(estimate.seconds)),
+                     HumanBytes(estimate.memory_bytes)});
+    Json cells = Json::array();
+    for (size_t i = 0; i < group.rows.size(); ++i) {
+      cells.push_back({{"row", config.rows[group.rows[i]].Name()}, {"key", group.cells[i].Key()}});
+    }
+    groups.push_back({{"group", group.name},
+                      {"prefill", model.prefills[group.prefill].name},
+                      {"samples", estimate.samples},
+                      {"cells", estimate.cells},
+                      {"done", estimate.done},
+                      {"longest_prompt", estimate.longest_prompt},
+                      {"seconds", estimate.seconds},
+                      {"measured", estimate.measured},
+                      {"memory_bytes", estimate.memory_bytes},
+                      {"rows", cells}});
+  }
+  if (options.json) {
+    Json refused = Json::array();
+    for (const PlanRefusal& refusal : plan.refused) {
+      refused.push_back(
+          {{"model", refusal.model}, {"row", refusal.row}, {"reason", refusal.reason}});
+    }
+    PrintJson({{"name", config.name},
+               {"database", path},
+               {"groups", groups},
+               {"refused", refused},
+               {"cells", total.cells},
+               {"done", total.done},
+               {"seconds", total.seconds},
+               {"memory_bytes", total.memory_bytes}});
+    return {};
+  }
+  PrintTable({"model", "task", "compress at", "seed", "prefill", "rows", "samples", "cells", "done",
+              "tokens", "time", "memory"},
+             table);
+  Print("\n");
+  for (const PlanRefusal& refusal : plan.refused) {
+    Print(StrCat("left out  ", refusal.row, " on ", refusal.model, ": ", refusal.reason, "\n"));
+  }
+  PrintFacts(
+      {{"cells", StrCat(total.cells, ", ", total.done, " recorded in ", path)},
+       {"time", StrCat(ClockTime(total.seconds), measured ? " at the recorded rates"
+                                                          : " at 20 GFLOP/s a processor where "
+                                                            "no rate is recorded (~)")},
+       {"memory", StrCat(HumanBytes(total.memory_bytes), " at most, one model at a time")}});
+  return {};
+}
+
+Status MakeParent(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (parent.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(parent, error);
+  if (error) return IoError(StrCat(parent.string(), ": cannot be made: ", error.message()));
+  return {};
+}
+
+Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::string& path) {
+  return {{"name", config.name},
+          {"database", path},
+          {"run", outcome.run_key},
+          {"cells", outcome.cells},
+          {"failed", outcome.failed},
+          {"skipped", outcome.skipped},
+          {"had", outcome.had},
+          {"prefills", outcome.prefills},
+          {"latencies", outcome.latencies},
+          {"seconds", outcome.seconds},
+          {"recording_s", outcome.recording_s},
+          {"signal", outcome.signal}};
+}
+
+}  // namespace
+
+Status RunPlanCommand(const RunOptions& options) {
+  KVG_ASSIGN(const RunConfig config, ReadConfig(options));
+  KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
+  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
+  return ShowPlan(options, config, plan, choice);
+}
+
+Result<int> RunRunCommand(const RunOptions& options) {
+  KVG_ASSIGN(const RunConfig config, ReadConfig(options));
+  KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
+  const std::string path = DatabasePath(options, config);
+  if (options.dry_run) {
+    KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
+    KVG_TRY(ShowPlan(options, config, plan, choice));
+    return 0;
+  }
+  const InterruptGuard interrupt;
+  RunProgress progress(options.quiet);
+  if (!options.quiet) {
+    progress.Note(StrCat("run ", config.name, ": ", config.models.size(), " x ",
+                         config.tasks.size(), " tasks x ", config.rows.size(), " rows -> ", path));
+  }
+  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
+  PrintRefused(plan);
+  KVG_TRY(MakeParent(path));
+  KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
+  const RunSettings settings = {
+      .choice = choice, .retry = options.retry, .command = options.command, .build = options.build};
+  KVG_ASSIGN(const RunOutcome outcome, ExecuteRun(plan, settings, *store, progress, interrupt));
+  if (options.json) {
+    PrintJson(OutcomeJson(outcome, config, path));
+  } else if (!options.quiet) {
+    progress.Note(StrCat(outcome.cells, " cells recorded in ", ClockTime(outcome.seconds), ", ",
+                         outcome.failed, " failed, ", outcome.skipped, " skipped; recording took ",
+                         Fixed(100 * outcome.recording_s / std::max(outcome.seconds, 1e-9), 2),
+                         "% of the time"));
+  }
+  if (outcome.signal == 0) return 0;
+  progress.Note(
+      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  kvgauge run ",
+             options.config, " --db ", path, SampleNames(options)));
+  return 128 + outcome.signal;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan, run: what a configuration means, and doing it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "harness/cli.h"
+
+namespace kvgauge {
+
+struct RunOptions {
+  std::string config;    // a path, or the name of a shipped one
+  std::string database;  // "": results/NAME.db
+  int64_t limit = -1;
+  std::string samples;  // positions, "0-9,17"
+  std::vector<int64_t> seeds;
+  std::string shard;  // "1/4"
+  std::vector<std::string> only;
+  std::string data_directory;
+  std::string max_memory;
+  std::string backend;
+  int threads = 0;
+  bool unscored = false;
+  bool retry = false;
+  bool dry_run = false;
+  bool quiet = false;
+  bool json = false;
+  std::string command;  // as it was typed
+  BuildInfo build;      // of the program
+};
+
+Status RunPlanCommand(const RunOptions& options);
+// The exit code: 0, or 128 + the signal that interrupted it.
+Result<int> RunRunCommand(const RunOptions& options);
+
+}  // namespace kvgauge

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_config.h"
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "src/data/tasks.h"
+#include "src/latency/latency_phase.h"
+#include "src/model/method_flags.h"
+#include "src/model/model_flags.h"
+#include "src/run/config_object.h"
+
+namespace kvgauge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostSamples = 1 << 30;
+constexpr size_t kMostRows = 4096;
+
+// ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s".
+std::string NameOfPath(const std::string& path) {
+  fs::path p = fs::path(path).lexically_normal();
+  if (p.filename().empty()) p = p.parent_path();
+  if (p.filename() == "config.json") p = p.parent_path();
+  return p.extension() == ".json" ? p.stem().string() : p.filename().string();
+}
+
+Result<RunModel> ReadModel(const Json& json, const std::string& where) {
+  RunModel model;
+  if (json.is_string()) {
+    model.path = json.get<std::string>();
+  } else if (json.is_object()) {
+    const ConfigObject object(json, where);
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "max_prompt_tokens"}));
+    KVG_TRY(object.Text("path", model.path));
+    KVG_TRY(object.Text("name", model.name));
+    KVG_TRY(object.Text("dtype", model.dtype));
+    KVG_TRY(object.Text("weights", model.weights));
+    KVG_TRY(object.Text("template", model.chat_template));
+    KVG_TRY(object.Int("max_prompt_tokens", 0, int64_t{1} << 40, model.max_prompt_tokens));
+  } else {
+    return BadInput(
+        StrCat(where, ": ", Quoted(json.dump()), ", expected a path, or an object with \"path\""));
+  }
+  if (model.path.empty()) return BadInput(StrCat(where, ".path: missing; expected a path"));
+  const std::string found = FindShipped(model.path);
+  if (!FileExists(found) && !DirectoryExists(found)) {
+    return BadInput(StrCat(where, ": no such model ", Quoted(model.path),
+                           ", expected a checkpoint directory with config.json"));
+  }
+  model.path = found;
+  if (model.name.empty()) model.name = NameOfPath(model.path);
+  const Result<ModelOptions> options =
+      ParseModelOptions({.model = model.path, .dtype = model.dtype, .weights = model.weights});
+  if (!options.ok()) return options.error().Wrap(where);
+  return model;
+}
+
+Status ReadTaskEntry(const Json& json, const std::string& where, int64_t samples,
+                     int64_t max_new_tokens, RunTask& out) {
+  out.samples = samples;
+  out.max_new_tokens = max_new_tokens;
+  std::string name, own_name;
+  const Json* source = nullptr;
+  if (json.is_string()) {
+    name = json.get<std::string>();
+  } else if (json.is_object()) {
+    const ConfigObject object(json, where);
+    KVG_TRY(object.Only({"task", "name", "samples", "max_new_tokens", "source"}));
+    KVG_TRY(object.Text("task", name));
+    KVG_TRY(object.Text("name", own_name));
+    KVG_TRY(object.Int("samples", 1, kMostSamples, out.samples));
+    KVG_TRY(object.Int("max_new_tokens", 1, 1 << 20, out.max_new_tokens));
+    source = object.Find("source");
+    if (source != nullptr && !source->is_object()) {
+      return object.Wrong("source", "an object of the source's parameters");
+    }
+  } else {
+    return BadInput(StrCat(where, ": ", Quoted(json.dump()),
+                           ", expected a task's name, or an object with \"task\""));
+  }
+  if (name.empty()) return BadInput(StrCat(where, ".task: missing; expected a task's name"));
+  Result<Task> task = FindTask(name, "");
+  if (!task.ok()) return task.error().Wrap(where);
+  if (!own_name.empty()) {
+    Json renamed = *task->json;
+    renamed["name"] = own_name;
+    task = ParseTask(std::move(renamed), task->path);
+    if (!task.ok()) return task.error().Wrap(where);
+  }
+  if (source != nullptr) {
+    task = WithSourceParams(*task, *source);
+    if (!task.ok()) return task.error().Wrap(where);
+  }
+  out.task = std::move(task).value();
+  return {};
+}
+
+Result<std::vector<Budget>> ReadBudgets(const ConfigObject& object, const std::string& key) {
+  std::vector<Budget> budgets;
+  for (const Json& value : object.List(key)) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    const Result<Budget> budget = Budget::Parse(text);
+    if (!budget.ok()) return budget.error().Wrap(object.At(key));
+    budgets.push_back(*budget);
+  }
+  return budgets;
+}
+
+std::string OverrideText(const std::string& key, const Json& value) {
+  return StrCat(key, "=", value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+// Every point of the grid, the last key running fastest.
+Status ReadSweep(const Json& json, const std::string& where,
+                 std::vector<std::vector<std::string>>& points) {
+  for (const auto& [key, values] : json.items()) {
+    if (!values.is_array() || values.empty()) {
+      return BadInput(StrCat(where, ".", key, ": ", Quoted(values.dump()),
+                             ", expected a list of values, such as [8, 16, 32]"));
+    }
+    std::vector<std::vector<std::string>> more;
+    for (const std::vector<std::string>& point : points) {
+      for (const Json& value : values) {
+        more.push_back(point);
+        more.back().push_back(OverrideText(key, value));
+      }
+    }
+    points = std::move(more);
+    if (points.size() > kMostRows) {
+      return BadInput(StrCat(where, ": more than ", kMostRows, " points"));
+    }
+  }
+  return {};
+}
+
+Status ReadMethodEntry(const Json& json, const std::string& where,
+                       const std::vector<Budget>& shared_budgets, std::vector<RunRowSpec>& rows) {
+  std::string name;
+  std::optional<std::vector<Budget>> own_budgets;
+  std::vector<std::vector<std::string>> points = {{}};
+  if (json.is_string()) {
+    name = json.get<std::string>();
+  } else if (json.is_object()) {
+    const ConfigObject object(json, where);
+    KVG_TRY(object.Only({"method", "budgets", "overrides", "sweep"}));
+    KVG_TRY(object.Text("method", name));
+    if (json.contains("budgets")) {
+      KVG_ASSIGN(own_budgets, ReadBudgets(object, "budgets"));
+    }
+    for (const char* key : {"overrides", "sweep"}) {
+      const Json* value = object.Find(key);
+      if (value == nullptr) continue;
+      if (!value->is_object()) {
+        return object.Wrong(key, "an object, such as {\"score.window\": 16}");
+      }
+      if (std::string_view(key) == "sweep") {
+        KVG_TRY(ReadSweep(*value, object.At(key), points));
+      } else {
+        for (const auto& [param, given] : value->items()) {
+          points[0].push_back(OverrideText(param, given));
+        }
+      }
+    }
+  } else {
+    return BadInput(StrCat(where, ": ", Quoted(json.dump()),
+                           ", expected a method's id, or an object with \"method\""));
+  }
+  if (name.empty()) return BadInput(StrCat(where, ".method: missing; expected a method's id"));
+  KVG_ASSIGN(const std::string directory, MethodDirectory());
+  for (const std::vector<std::string>& point : points) {
+    RunRowSpec row;
+    Result<Method> method =
+        LoadMethod(name.ends_with(".json") ? FindShipped(name) : name, directory, point);
+    if (!method.ok()) return method.error().Wrap(where);
+    row.method = std::move(method).value();
+    row.variant = Join(point, ", ");
+    std::vector<Budget> budgets = {Budget{}};
+    if (row.method.takes_budget) {
+      budgets = own_budgets ? *own_budgets : shared_budgets;
+      if (budgets.empty()) {
+        return BadInput(StrCat(where, ": method ", row.method.id,
+                               " needs a budget; give \"budgets\", such as [\"10%\", \"20%\"]"));
+      }
+    } else if (own_budgets && !own_budgets->empty()) {
+      return BadInput(StrCat(where, ".budgets: method ", row.method.id,
+                             " takes no budget, expected none; its size follows from its store"));
+    }
+    for (const Budget& budget : budgets) {
+      row.budget = budget;
+      rows.push_back(row);
+    }
+    if (rows.size() > kMostRows) {
+      return BadInput(StrCat(where, ": more than ", kMostRows, " rows; divide the run"));
+    }
+  }
+  return {};
+}
+
+Status KeepOnly(const std::vector<std::string>& only, std::vector<RunRowSpec>& rows) {
+  if (only.empty()) return {};
+  std::set<std::string> ids;
+  for (const RunRowSpec& row : rows) ids.insert(row.method.id);
+  for (const std::string& id : only) {
+    const std::vector<std::string> known(ids.begin(), ids.end());
+    if (ids.count(id) > 0) continue;
+    return BadInput(StrCat("--only: the run has no method ", Quoted(id), DidYouMean(id, known),
+                           "; it has ", Join(known, ", ")));
+  }
+  std::erase_if(rows, [&](const RunRowSpec& row) {
+    return !row.full_cache() && std::find(only.begin(), only.end(), row.method.id) == only.end();
+  });
+  return {};
+}
+
+// What two entries of a list must not share.
+Status Distinct(const std::string& where, const std::vector<std::string>& names,
+                std::string_view advice) {
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (seen.insert(name).second) continue;
+    return BadInput(StrCat(where, ": ", Quoted(name), " is there twice; ", advice));
+  }
+  return {};
+}
+
+Status ReadRows(const ConfigObject& object, std::vector<RunRowSpec>& rows) {
+  KVG_ASSIGN(const std::vector<Budget> budgets, ReadBudgets(object, "budgets"));
+  const std::vector<Json> methods = object.List("methods");
+  if (methods.empty()) {
+    return BadInput(StrCat(object.At("methods"), ": missing; expected a list of methods"));
+  }
+  for (size_t i = 0; i < methods.size(); ++i) {
+    KVG_TRY(ReadMethodEntry(methods[i], StrCat(object.At("methods"), "[", i, "]"), budgets, rows));
+  }
+  const auto full = std::find_if(rows.begin(), rows.end(),
+                                 [](const RunRowSpec& row) { return row.full_cache(); });
+  if (full == rows.end()) {
+    // Everything is compared with it.
+    std::vector<RunRowSpec> first;
+    KVG_TRY(ReadMethodEntry(Json("full"), object.where(), {}, first));
+    rows.insert(rows.begin(), std::move(first[0]));
+  } else {
+    std::rotate(rows.begin(), full, full + 1);
+  }
+  std::vector<std::string> names;
+  names.reserve(rows.size());
+  for (const RunRowSpec& row : rows) names.push_back(row.Name());
+  return Distinct(object.At("methods"), names, "leave out one of the two");
+}
+
+Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
+  Json models = Json::array(), tasks = Json::array(), methods = Json::array();
+  for (const RunModel& model : config.models) {
+    models.push_back({{"name", model.name},
+                      {"path", model.path},
+                      {"dtype", model.dtype},
+                      {"weights", model.weights},
+                      {"template", model.chat_template},
+                      {"max_prompt_tokens", model.max_prompt_tokens}});
+  }
+  for (const RunTask& task : config.tasks) {
+    tasks.push_back({{"task", *task.task.json},
+                     {"samples", task.samples},
+                     {"max_new_tokens", task.max_new_tokens}});
+  }
+  for (const RunRowSpec& row : rows) {
+    methods.push_back({{"method", row.method.ToJson()},
+                       {"variant", row.variant},
+                       {"budget", BudgetText(row.budget)}});
+  }
+  Json at = Json::array();
+  for (const CompressAt when : config.compress_at) at.push_back(NameOf(when));
+  return {{"name", config.name},
+          {"description", config.description},
+          {"models", models},
+          {"tasks", tasks},
+          {"methods", methods},
+          {"compress_at", at},
+          {"seeds", config.seeds},
+          {"fidelity_steps", config.fidelity_steps},
+          {"unscored", config.unscored},
+          {"max_memory", config.max_memory_bytes},
+          {"backend", config.backend},
+          {"threads", config.threads},
+          {"latency", config.latency ? *config.latency : Json(nullptr)}};
+}
+
+Status ReadAxes(const ConfigObject& object, RunConfig& config) {
+  std::vector<std::string> texts;
+  KVG_TRY(object.Texts("compress_at", texts));
+  if (!texts.empty()) config.compress_at.clear();
+  for (const std::string& text : texts) {
+    const Result<CompressAt> at = ParseCompressAt(text);
+    if (!at.ok()) {
+      const std::vector<std::string> known = {"prompt", "context", "turn"};
+      return BadInput(StrCat(object.At("compress_at"), ": ", Quoted(text), DidYouMean(text, known),
+                             ", expected prompt, context or turn"));
+    }
+    config.compress_at.push_back(*at);
+  }
+  const std::vector<Json> seeds = object.List("seeds");
+  if (!seeds.empty()) config.seeds.clear();
+  for (const Json& seed : seeds) {
+    if (!seed.is_number_integer() || seed.get<double>() < 0 || seed.get<double>() > 9e18) {
+      return object.Wrong("seeds", "whole numbers from 0");
+    }
+    config.seeds.push_back(seed.get<int64_t>());
+  }
+  return {};
+}
+
+// A path, or the name of a shipped file.
+Result<std::string> FindRunFile(const std::string& name) {
+  const std::string found = FindShipped(name);
+  if (FileExists(found)) return found;
+  KVG_ASSIGN(const std::string methods, MethodDirectory());
+  const fs::path directory = fs::path(methods).parent_path() / "runs";
+  std::vector<std::string> known;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory, ignored)) {
+    if (file.path().extension() == ".json") known.push_back(file.path().stem().string());
+  }
+  std::sort(known.begin(), known.end());
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    return (directory / (name + ".json")).string();
+  }
+  return BadInput(StrCat("no run configuration ", Quoted(name), DidYouMean(NameOfPath(name), known),
+                         "; expected a path, or one of ", Join(known, ", ")));
+}
+
+}  // namespace
+
+std::string RunModel::directory() const {
+  return DirectoryExists(path) ? path : fs::path(path).parent_path().string();
+}
+
+std::string RunRowSpec::Name() const {
+  std::string name = method.id;
+  if (!variant.empty()) name.append(" (").append(variant).append(")");
+  if (budget.kind != Budget::Kind::kNone) name.append(" ").append(BudgetText(budget));
+  return name;
+}
+
+std::string BudgetText(const Budget& budget) {
+  if (budget.kind != Budget::Kind::kFraction) return budget.ToString();
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.10g%%", 100 * budget.value);
+  return text;
+}
+
+std::string BudgetKindName(const Budget& budget) {
+  switch (budget.kind) {
+    case Budget::Kind::kNone:
+      return "none";
+    case Budget::Kind::kEntries:
+      return "entries";
+    case Budget::Kind::kFraction:
+      return "fraction";
+    case Budget::Kind::kBytesPerToken:
+      return "bytes_per_token";
+  }
+  return "";
+}
+
+Result<int64_t> ParseBytes(const std::string& text) {
+  size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit(Trim(std::string_view(text).substr(used)));
+  double scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "KiB") scale = 1024.0;
+  if (unit == "MiB") scale = 1024.0 * 1024;
+  if (unit == "GiB") scale = 1024.0 * 1024 * 1024;
+  if (used == 0 || scale == 0 || !(value >= 0) || value * scale > 9e18) {
+    return BadInput(StrCat(Quoted(text), " is no size, expected one such as 8GiB or 500MiB"));
+  }
+  return static_cast<int64_t>(value * scale);
+}
+
+std::string FindShipped(const std::string& path) {
+  if (FileExists(path) || DirectoryExists(path) || fs::path(path).is_absolute()) return path;
+  const Result<std::string> known = FindConfigFile("methods/full.json");
+  if (!known.ok()) return path;
+  const std::string shipped =
+      (fs::path(*known).parent_path().parent_path().parent_path() / path).string();
+  return FileExists(shipped) || DirectoryExists(shipped) ? shipped : path;
+}
+
+Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides) {
+  RunConfig config;
+  KVG_ASSIGN(config.path, FindRunFile(name));
+  KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
+  if (!json.is_object()) return BadInput(StrCat(config.path, ": expected a JSON object"));
+  const ConfigObject object(json, config.path);
+  KVG_TRY(
+      object.Only({"name", "description", "models", "tasks", "methods", "budgets", "compress_at",
+                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "latency",
+                   "dtype", "max_memory", "data", "backend", "threads"}));
+  config.name = fs::path(config.path).stem().string();
+  KVG_TRY(object.Text("name", config.name));
+  KVG_TRY(object.Text("description", config.description));
+
+  const std::vector<Json> models = object.List("models");
+  if (models.empty()) {
+    return BadInput(StrCat(object.At("models"), ": missing; expected a list of checkpoints"));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < models.size(); ++i) {
+    KVG_ASSIGN(RunModel model, ReadModel(models[i], StrCat(object.At("models"), "[", i, "]")));
+    names.push_back(model.name);
+    config.models.push_back(std::move(model));
+  }
+  KVG_TRY(Distinct(object.At("models"), names, "give one of them another \"name\""));
+
+  int64_t samples = -1, max_new_tokens = 0;
+  KVG_TRY(object.Int("samples", 1, kMostSamples, samples));
+  KVG_TRY(object.Int("max_new_tokens", 1, 1 << 20, max_new_tokens));
+  const std::vector<Json> tasks = object.List("tasks");
+  if (tasks.empty()) {
+    return BadInput(StrCat(object.At("tasks"), ": missing; expected a list of tasks"));
+  }
+  names.clear();
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    RunTask task;
+    KVG_TRY(ReadTaskEntry(tasks[i], StrCat(object.At("tasks"), "[", i, "]"), samples,
+                          max_new_tokens, task));
+    names.push_back(task.task.name);
+    config.tasks.push_back(std::move(task));
+  }
+  KVG_TRY(Distinct(object.At("tasks"), names, "give one of them another \"name\""));
+
+  KVG_TRY(ReadRows(object, config.rows));
+  KVG_TRY(ReadAxes(object, config));
+  KVG_TRY(object.Int("fidelity_steps", 0, 1 << 20, config.fidelity_steps));
+  if (const Json* unscored = object.Find("unscored"); unscored != nullptr) {
+    if (!unscored->is_boolean()) return object.Wrong("unscored", "true or false");
+    config.unscored = unscored->get<bool>();
+  }
+  config.unscored = config.unscored || overrides.unscored;
+  std::string max_memory = "0";
+  if (const Json* value = object.Find("max_memory"); value != nullptr) {
+    max_memory = value->is_string() ? value->get<std::string>() : value->dump();
+  }
+  const std::string dtype_key = "dtype";
+  std::string dtype = "auto";
+  KVG_TRY(object.Text(dtype_key, dtype));
+  if (dtype != "auto") {
+    const Result<ModelOptions> options = ParseModelOptions({.model = "", .dtype = dtype});
+    if (!options.ok()) return options.error().Wrap(object.At(dtype_key));
+    for (RunModel& model : config.models) {
+      if (model.dtype == "auto") model.dtype = dtype;
+    }
+  }
+  KVG_TRY(object.Text("data", config.data_directory));
+  KVG_TRY(object.Text("backend", config.backend));
+  int64_t threads = 0;
+  KVG_TRY(object.Int("threads", 0, 4096, threads));
+  if (const Json* latency = object.Find("latency"); latency != nullptr) {
+    if (!latency->is_object()) return object.Wrong("latency", "an object with \"contexts\"");
+    KVG_ASSIGN(const LatencyOptions options, ParseLatencyOptions(*latency, object.At("latency")));
+    config.latency = std::make_shared<const Json>(ToJson(options));
+  }
+
+  if (!overrides.max_memory.empty()) max_memory = overrides.max_memory;
+  const Result<int64_t> bytes = ParseBytes(max_memory);
+  if (!bytes.ok()) {
+    return bytes.error().Wrap(overrides.max_memory.empty() ? object.At("max_memory")
+                                                           : "--max-memory");
+  }
+  config.max_memory_bytes = *bytes;
+  if (!overrides.seeds.empty()) config.seeds = overrides.seeds;
+  names.clear();
+  for (const int64_t seed : config.seeds) names.push_back(StrCat(seed));
+  KVG_TRY(Distinct(object.At("seeds"), names, "leave out one of the two"));
+  names.clear();
+  for (const CompressAt at : config.compress_at) names.emplace_back(NameOf(at));
+  KVG_TRY(Distinct(object.At("compress_at"), names, "leave out one of the two"));
+  if (!overrides.data_directory.empty()) config.data_directory = overrides.data_directory;
+  config.data_directory = DataDirectory(config.data_directory);
+  if (!overrides.backend.empty()) config.backend = overrides.backend;
+  config.threads = overrides.threads > 0 ? overrides.threads : static_cast<int>(threads);
+  const std::vector<RunRowSpec> all = config.rows;
+  KVG_TRY(KeepOnly(overrides.only, config.rows));
+  config.canonical = CanonicalJson(Canonical(config, all));
+  return config;
+}
+
+}  // namespace kvgauge

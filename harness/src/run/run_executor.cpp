@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_executor.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "core/threads.h"
+#include "reports/leaderboard.h"
+#include "src/latency/run_latency.h"
+#include "src/run/machine_facts.h"
+#include "src/run/run_record.h"
+#include "src/run/sample_source.h"
+
+namespace kvgauge {
+namespace {
+
+// Samples that are read ahead together: so many, or so many tokens.
+constexpr size_t kWindowSamples = 64;
+constexpr int64_t kWindowTokens = int64_t{1} << 20;
+constexpr int64_t kPoolRows = 64;
+
+std::string RandomKey() {
+  std::ifstream source("/dev/urandom", std::ios::binary);
+  unsigned char bytes[16] = {};
+  source.read(reinterpret_cast<char*>(bytes), sizeof(bytes));
+  std::string key;
+  static constexpr char kHex[] = "0123456789abcdef";
+  for (const unsigned char byte : bytes) key.append({kHex[byte >> 4], kHex[byte & 15]});
+  return key;
+}
+
+// A sample and the rows (of the group) that are still to be run on it.
+struct Pending {
+  std::shared_ptr<RunSample> sample;
+  std::vector<size_t> rows;
+};
+
+// The text of an answer as it grows, for stop texts.
+struct GrowingAnswer {
+  std::unique_ptr<TextStream> stream;
+  std::string text;
+};
+
+class Executor {
+ public:
+  Executor(const RunPlan& plan, const RunSettings& settings, ResultStore& store,
+           RunProgress& progress, const InterruptGuard& interrupt)
+      : plan_(plan),
+        settings_(settings),
+        store_(store),
+        progress_(progress),
+        interrupt_(interrupt),
+        recorder_(store, [this](const FinishedCell& cell, const SampleRow& row,
+                                WriteOutcome outcome) { Count(cell, row, outcome); }) {}
+
+  Result<RunOutcome> Run();
+
+ private:
+  Status Start();
+  Status PlanProgress();
+  Status NoteOtherRecords();
+  Status Event(const std::string& kind, const std::string& message);
+  Status RunGroup(size_t number);
+  // Fills a window of samples with something to run; false at the end of the task.
+  Result<bool> ReadWindow(SampleSource& source, std::vector<Pending>& window);
+  Status FindPending(const Sample& sample, Pending& pending);
+  Status Build(SampleSource& source, Sample sample, int64_t position, Pending& pending);
+  Status SkipUnfit(Pending& pending);
+  Status RunWindow(std::vector<Pending>& window);
+  Status RunAlike(const std::vector<size_t>& rows, std::vector<std::shared_ptr<RunSample>> samples);
+  Status NeedModel();
+  void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
+  // Whether no stop text has come yet.
+  bool GoOn(const EngineToken& token);
+
+  const RunRowSpec& Row(size_t row) const { return plan_.config->rows[group_->rows[row]]; }
+  const RunTask& Entry() const { return plan_.config->tasks[group_->task]; }
+  const PlanModel& ModelOf() const { return plan_.models[group_->model]; }
+
+  const RunPlan& plan_;
+  const RunSettings& settings_;
+  ResultStore& store_;
+  RunProgress& progress_;
+  const InterruptGuard& interrupt_;
+
+  int64_t run_ = 0;
+  RunOutcome outcome_;
+  std::mutex count_mutex_;  // outcome_, which the recorder counts in
+
+  const PlanGroup* group_ = nullptr;
+  std::vector<int64_t> cells_;  // ids of the group's rows
+  std::unique_ptr<GroupScoring> scoring_;
+  int64_t position_ = 0;                               // of the next sample of the stream
+  std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
+
+  std::pair<size_t, size_t> loaded_ = {};  // model and prefill
+  LoadedModel model_;
+  LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
+
+  std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
+  CellRecorder recorder_;  // last: its thread sees all of the above
+};
+
+Status Executor::Event(const std::string& kind, const std::string& message) {
+  const auto lock = recorder_.LockStore();
+  return store_.AddEvent(run_, {.at = UtcNow(), .kind = kind, .message = message});
+}
+
+Status Executor::Start() {
+  KVG_ASSIGN(const std::unique_ptr<Ops> ops,
+             MakeOps(plan_.config->backend, MakeThreadSettings(plan_.config->threads)));
+  RunRow run;
+  run.key = RandomKey();
+  run.machine.facts =
+      CanonicalJson(MachineFacts(*ops, MakeThreadSettings(plan_.config->threads).threads));
+  run.command = RepairUtf8(settings_.command);
+  run.config = plan_.config->canonical;
+  run.version = settings_.build.version;
+  run.revision = settings_.build.revision;
+  run.started_at = UtcNow();
+  KVG_ASSIGN(const std::vector<StoredRun> before, store_.Runs());
+  const bool resumed = std::any_of(before.begin(), before.end(), [&](const StoredRun& other) {
+    return other.run.config == run.config;
+  });
+  KVG_TRY(NoteOtherRecords());
+  KVG_TRY(PlanProgress());
+  KVG_ASSIGN(run_, store_.AddRun(run));
+  outcome_.run_key = run.key;
+  return Event(resumed ? "resumed" : "started",
+               StrCat(plan_.config->name, ": ", plan_.groups.size(), " groups, ",
+                      plan_.config->rows.size(), " rows"));
+}
+
+// What is left of each group.
+Status Executor::PlanProgress() {
+  KVG_ASSIGN(const RateOf rate_of, RecordedRates(store_));
+  KVG_ASSIGN(const std::vector<StoredCell> stored, store_.Cells());
+  KVG_ASSIGN(const auto counts, store_.SampleCounts());
+  std::map<std::string, int64_t> recorded;
+  for (const StoredCell& cell : stored) {
+    const auto at = counts.find(cell.id);
+    recorded[cell.cell.Key()] = at == counts.end() ? 0 : at->second;
+  }
+  std::vector<RunProgress::Work> groups;
+  for (const PlanGroup& group : plan_.groups) {
+    RunProgress::Work& work = groups.emplace_back();
+    work.rate_s = rate_of(group).value_or(0);
+    const int64_t samples = settings_.choice.Count(plan_.config->tasks[group.task].samples);
+    if (samples < 0) continue;
+    work.cells = 0;
+    for (const CellRow& cell : group.cells) {
+      work.cells += std::max<int64_t>(0, samples - recorded[cell.Key()]);
+    }
+  }
+  progress_.PlanRun(std::move(groups));
+  return {};
+}
+
+// Cells of the same names under other inputs are run anew, which a user must not have to guess.
+Status Executor::NoteOtherRecords() {
+  KVG_ASSIGN(const std::vector<StoredCell> stored, store_.Cells());
+  std::set<std::string> said;
+  for (const PlanGroup& group : plan_.groups) {
+    const CellRow& now = group.cells[0];
+    for (const StoredCell& other : stored) {
+      const CellRow& was = other.cell;
+      if (was.model.name != now.model.name || was.task.name != now.task.name ||
+          was.compress_at != now.compress_at || was.signature == now.signature) {
+        continue;
+      }
+      const std::string text =
+          StrCat(now.task.name, " of ", now.model.name, " is recorded with another ",
+                 DifferingSignatureKeys(was.signature, now.signature),
+                 "; it is run anew, and the two are never compared in silence");
+      if (said.insert(text).second) progress_.Note(text);
+    }
+  }
+  return {};
+}
+
+void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
+  const bool failed = row.status != SampleStatus::kOk;
+  {
+    const std::lock_guard lock(count_mutex_);
+    outcome_.cells += outcome != WriteOutcome::kKept;
+    outcome_.failed += row.status == SampleStatus::kFailed;
+    outcome_.skipped += row.status == SampleStatus::kSkipped;
+  }
+  progress_.EndCell(cell.row, cell.row == 0 && Row(0).full_cache(),
+                    row.score ? &*row.score : nullptr, failed);
+}
+
+Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pending& pending) {
+  auto built = std::make_shared<RunSample>();
+  built->position = position;
+  KVG_ASSIGN(built->tokens, source.Build(sample));
+  KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
+  built->excerpt = std::move(place.excerpt);
+  built->answer = std::move(place.tokens);
+  built->sample = std::move(sample);
+  built->sample.context = std::string();
+  pending.sample = std::move(built);
+  return {};
+}
+
+// Which rows lack the sample. What is recorded under its name must be the same sample: a data file
+// that changed since would be mixed with what it was.
+Status Executor::FindPending(const Sample& sample, Pending& pending) {
+  const auto lock = recorder_.LockStore();
+  for (size_t row = 0; row < cells_.size(); ++row) {
+    KVG_ASSIGN(const std::optional<ResultStore::Recorded> recorded,
+               store_.FindSample(cells_[row], sample.id));
+    if (!recorded || (settings_.retry && recorded->status != SampleStatus::kOk)) {
+      pending.rows.push_back(row);
+    }
+    if (!recorded || recorded->hash == sample.hash) continue;
+    return BadInput(StrCat(
+        store_.path(), ": sample ", Quoted(sample.id), " of task ", Quoted(Entry().task.name),
+        " is recorded with another content (", recorded->hash.substr(0, 12), ", now ",
+        sample.hash.substr(0, 12),
+        "): ", FindSource(Entry().task.source)->generated ? "its generator" : "its data file",
+        " changed since, expected what was run before; bring that back, or run into another --db"));
+  }
+  return {};
+}
+
+Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& window) {
+  window.clear();
+  int64_t tokens = 0;
+  bool more = true;
+  while (more && window.size() < kWindowSamples && tokens < kWindowTokens) {
+    if (interrupt_.signal() != 0) return true;
+    KVG_ASSIGN(std::optional<Sample> sample, source.Next());
+    if (!sample) {
+      progress_.SetSamples(position_);
+      more = false;
+      break;
+    }
+    const int64_t position = position_++;
+    if (!settings_.choice.Has(position)) {
+      progress_.SkipSample();
+      continue;
+    }
+    Pending pending;
+    KVG_TRY(FindPending(*sample, pending));
+    if (pending.rows.empty()) {
+      ++outcome_.had;
+      progress_.SkipSample();
+      continue;
+    }
+    KVG_TRY(Build(source, std::move(*sample), position, pending));
+    KVG_TRY(SkipUnfit(pending));
+    if (pending.rows.empty()) continue;
+    tokens += std::ssize(pending.sample->tokens.context);
+    for (const EngineTurn& turn : pending.sample->tokens.turns) tokens += std::ssize(turn.ids);
+    window.push_back(std::move(pending));
+  }
+  return more;
+}
+
+// Rows whose budget cannot hold on a prompt of this length are recorded as skipped, with the
+// reason.
+Status Executor::SkipUnfit(Pending& pending) {
+  const EngineSample& tokens = pending.sample->tokens;
+  int64_t length = std::ssize(tokens.context);
+  if (group_->compress_at != CompressAt::kContext) {
+    int64_t longest = 0;
+    for (const EngineTurn& turn : tokens.turns) longest = std::max(longest, std::ssize(turn.ids));
+    length += group_->compress_at == CompressAt::kTurn ? std::ssize(tokens.turns[0].ids) : longest;
+  }
+  std::vector<size_t> fitting;
+  for (const size_t row : pending.rows) {
+    const RunRowSpec& spec = Row(row);
+    const auto [known, fresh] = fits_.try_emplace({row, length});
+    if (fresh) {
+      known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
+    }
+    if (known->second.ok()) {
+      fitting.push_back(row);
+      continue;
+    }
+    FinishedCell cell = {.scoring = scoring_.get(),
+                         .sample = pending.sample,
+                         .cell = cells_[row],
+                         .run = run_,
+                         .row = row,
+                         .skipped = true,
+                         .result = {},
+                         .kept = {}};
+    cell.result.status = known->second;
+    KVG_TRY(recorder_.Put(std::move(cell)));
+  }
+  pending.rows = std::move(fitting);
+  return {};
+}
+
+Status Executor::NeedModel() {
+  const std::pair<size_t, size_t> wanted = {group_->model, group_->prefill};
+  if (model_.model != nullptr && loaded_ == wanted) return {};
+  model_ = {};
+  original_ = {};
+  KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
+  // The full cache's prefill comes first; others are held against it where fidelity is asked for.
+  if (plan_.config->fidelity_steps > 0 && group_->prefill != 0) {
+    KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));
+  }
+  loaded_ = wanted;
+  return {};
+}
+
+bool Executor::GoOn(const EngineToken& token) {
+  GrowingAnswer& answer = growing_[{token.sample, token.row, token.turn}];
+  if (answer.stream == nullptr) {
+    answer.stream = std::make_unique<TextStream>(*ModelOf().tokenizer);
+  }
+  answer.text += answer.stream->Push(token.answer.back());
+  return std::none_of(Entry().task.stop.texts.begin(), Entry().task.stop.texts.end(),
+                      [&](const std::string& stop) {
+                        return !stop.empty() && answer.text.find(stop) != std::string::npos;
+                      });
+}
+
+// Samples that miss the same rows are one run of the engine.
+Status Executor::RunWindow(std::vector<Pending>& window) {
+  std::vector<std::vector<size_t>> kinds;
+  for (const Pending& pending : window) {
+    if (std::find(kinds.begin(), kinds.end(), pending.rows) == kinds.end()) {
+      kinds.push_back(pending.rows);
+    }
+  }
+  for (const std::vector<size_t>& rows : kinds) {
+    std::vector<std::shared_ptr<RunSample>> samples;
+    for (Pending& pending : window) {
+      if (pending.rows == rows) samples.push_back(pending.sample);
+    }
+    if (interrupt_.signal() != 0) return {};
+    KVG_TRY(RunAlike(rows, std::move(samples)));
+  }
+  return {};
+}
+
+Status Executor::RunAlike(const std::vector<size_t>& rows,
+                          std::vector<std::shared_ptr<RunSample>> samples) {
+  KVG_TRY(NeedModel());
+  Model& model = *model_.model;
+  std::vector<EngineRow> engine_rows;
+  for (const size_t row : rows) {
+    engine_rows.push_back({.method = &Row(row).method,
+                           .budget = Row(row).budget,
+                           .model = &model,
+                           .original = original_.model.get()});
+  }
+  // What `inspect` saw of cells that have not ended yet.
+  std::map<std::pair<int64_t, int64_t>, KeptEntries> looked;
+  EngineOptions options;
+  options.compress_at = group_->compress_at;
+  options.seed = static_cast<uint64_t>(group_->seed);
+  options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
+  options.max_pool_rows = kPoolRows;
+  options.max_memory_bytes = plan_.config->max_memory_bytes;
+  options.fidelity_steps = plan_.config->fidelity_steps;
+  options.begin = [&](int64_t) {
+    if (interrupt_.signal() != 0) return false;
+    ++outcome_.prefills;
+    progress_.BeginSample(std::ssize(rows));
+    return true;
+  };
+  options.inspect = [&](const CellResult& result, const KvCache& cache) {
+    looked[{result.sample, result.row}] =
+        LookAt(cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
+  };
+  if (!Entry().task.stop.texts.empty()) {
+    options.on_token = [&](const EngineToken& token) { return GoOn(token); };
+  }
+  const auto put = [&](CellResult result) {
+    const auto row = static_cast<size_t>(result.row);
+    FinishedCell cell = {.scoring = scoring_.get(),
+                         .sample = samples[static_cast<size_t>(result.sample)],
+                         .cell = cells_[rows[row]],
+                         .run = run_,
+                         .row = rows[row],
+                         .result = {},
+                         .kept = {}};
+    if (auto found = looked.find({result.sample, result.row}); found != looked.end()) {
+      cell.kept = std::move(found->second);
+      looked.erase(found);
+    }
+    growing_.erase(growing_.lower_bound({result.sample, result.row, 0}),
+                   growing_.lower_bound({result.sample, result.row + 1, 0}));
+    cell.result = std::move(result);
+    return recorder_.Put(std::move(cell));
+  };
+  Engine engine(engine_rows, options);
+  growing_.clear();
+
+  // What cannot be run at all is found one by one, and the others go on.
+  std::vector<EngineSample> tokens;
+  for (const auto& sample : samples) tokens.push_back(sample->tokens);
+  if (!engine.PlanMemory(tokens).ok()) {
+    std::vector<std::shared_ptr<RunSample>> possible;
+    tokens.clear();
+    for (const auto& sample : samples) {
+      const Result<MemoryPlan> alone = engine.PlanMemory({&sample->tokens, 1});
+      if (alone.ok()) {
+        possible.push_back(sample);
+        tokens.push_back(sample->tokens);
+        continue;
+      }
+      for (const size_t row : rows) {
+        FinishedCell cell = {.scoring = scoring_.get(),
+                             .sample = sample,
+                             .cell = cells_[row],
+                             .run = run_,
+                             .row = row,
+                             .result = {},
+                             .kept = {}};
+        cell.result.status = alone.error();
+        KVG_TRY(recorder_.Put(std::move(cell)));
+      }
+    }
+    samples = std::move(possible);
+  }
+  if (samples.empty()) return {};
+  return engine.Run(tokens, put);
+}
+
+Status Executor::RunGroup(size_t number) {
+  group_ = &plan_.groups[number];
+  const RunTask& entry = Entry();
+  std::vector<std::string> names;
+  cells_.clear();
+  fits_.clear();
+  for (size_t row = 0; row < group_->rows.size(); ++row) {
+    names.push_back(Row(row).Name());
+    const auto lock = recorder_.LockStore();
+    KVG_ASSIGN(const int64_t cell, store_.AddCell(group_->cells[row]));
+    cells_.push_back(cell);
+  }
+  progress_.BeginGroup(number + 1, plan_.groups.size(), group_->name, names,
+                       settings_.choice.Most(entry.samples),
+                       entry.task.metric == kPerplexityMetric ? 1 : 100);
+  scoring_ = std::make_unique<GroupScoring>(
+      GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
+             OpenSource(plan_, *group_, settings_.choice));
+  position_ = 0;
+  const double start_s = NowSeconds();
+  const int64_t cells_before = [&] {
+    const std::lock_guard lock(count_mutex_);
+    return outcome_.cells;
+  }();
+  std::vector<Pending> window;
+  bool more = true;
+  while (more && interrupt_.signal() == 0) {
+    KVG_ASSIGN(more, ReadWindow(*source, window));
+    KVG_TRY(RunWindow(window));
+  }
+  KVG_TRY(recorder_.Flush());  // the group's scoring goes with it
+  progress_.EndGroup();
+  const int64_t ran = outcome_.cells - cells_before;
+  if (ran == 0) return {};
+  return Event("note",
+               CanonicalJson(
+                   {{"group", group_->name}, {"cells", ran}, {"seconds", NowSeconds() - start_s}}));
+}
+
+Result<RunOutcome> Executor::Run() {
+  const double start_s = NowSeconds();
+  KVG_TRY(Start());
+  Status status;
+  for (size_t i = 0; i < plan_.groups.size() && status.ok() && interrupt_.signal() == 0; ++i) {
+    status = RunGroup(i);
+  }
+  const Status flushed = recorder_.Flush();
+  if (status.ok()) status = flushed;
+  // Of several shards the first measures times.
+  if (status.ok() && plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
+      interrupt_.signal() == 0) {
+    model_ = {};
+    const Result<LatencyOutcome> latency =
+        RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
+    if (latency.ok()) {
+      outcome_.latencies = latency->measured;
+    } else {
+      status = latency.error();
+    }
+  }
+  outcome_.seconds = NowSeconds() - start_s;
+  outcome_.recording_s = recorder_.seconds();
+  outcome_.signal = interrupt_.signal();
+  if (!status.ok()) {
+    // The disk may be the reason; then the event is lost as well.
+    static_cast<void>(Event("failed", status.error().message).ok());
+    return status.error();
+  }
+  const std::string spent = StrCat(outcome_.cells, " cells in ", ClockTime(outcome_.seconds));
+  if (outcome_.signal != 0) {
+    KVG_TRY(Event("interrupted", StrCat("signal ", outcome_.signal, " after ", spent)));
+    return outcome_;
+  }
+  KVG_TRY(Event("finished", spent));
+  KVG_TRY(store_.FinishRun(run_, UtcNow()));
+  return outcome_;
+}
+
+}  // namespace
+
+Result<RunOutcome> ExecuteRun(const RunPlan& plan, const RunSettings& settings, ResultStore& store,
+                              RunProgress& progress, const InterruptGuard& interrupt) {
+  return Executor(plan, settings, store, progress, interrupt).Run();
+}
+
+Result<RateOf> RecordedRates(ResultStore& store) {
+  struct Spent {
+    double cells = 0, seconds = 0;
+  };
+  auto spent = std::make_shared<std::map<std::string, Spent>>();
+  KVG_ASSIGN(const std::vector<StoredRun> runs, store.Runs());
+  for (const StoredRun& run : runs) {
+    KVG_ASSIGN(const std::vector<EventRow> events, store.Events(run.id));
+    for (const EventRow& event : events) {
+      if (event.kind != "note") continue;
+      const Result<Json> json = ParseJson(event.message, "event");
+      const auto has = [&](const char* key, bool text) {
+        return json->contains(key) && (text ? (*json)[key].is_string() : (*json)[key].is_number());
+      };
+      if (!json.ok() || !json->is_object() || !has("group", true) || !has("cells", false) ||
+          !has("seconds", false)) {
+        continue;
+      }
+      Spent& group = (*spent)[(*json)["group"].get<std::string>()];
+      group.cells += (*json)["cells"].get<double>();
+      group.seconds += (*json)["seconds"].get<double>();
+    }
+  }
+  return RateOf([spent](const PlanGroup& group) -> std::optional<double> {
+    const auto found = spent->find(group.name);
+    if (found == spent->end() || found->second.cells <= 0) return std::nullopt;
+    return found->second.seconds / found->second.cells;
+  });
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a plan into a store: what is recorded stays, what is missing is run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "harness/cli.h"
+#include "reports/store.h"
+#include "src/run/interrupt.h"
+#include "src/run/run_plan.h"
+#include "src/run/run_progress.h"
+
+namespace kvgauge {
+
+struct RunSettings {
+  SampleChoice choice;
+  bool retry = false;  // also what failed or was skipped
+  std::string command;
+  BuildInfo build;
+};
+
+struct RunOutcome {
+  std::string run_key;
+  int64_t cells = 0;      // recorded by this call, of them
+  int64_t failed = 0;     // with a reason, and
+  int64_t skipped = 0;    // with a reason
+  int64_t had = 0;        // samples that were there for every row
+  int64_t latencies = 0;  // measured by this call
+  int64_t prefills = 0;   // samples that were prefilled, once for each group
+  double seconds = 0;
+  double recording_s = 0;  // of a processor, on scoring and writing
+  int signal = 0;          // that interrupted it; 0: it went to the end
+};
+
+// An error ends the run; everything recorded before is in the store, and the same call goes on.
+// Failures of single cells are recorded and are no error.
+Result<RunOutcome> ExecuteRun(const RunPlan& plan, const RunSettings& settings, ResultStore& store,
+                              RunProgress& progress, const InterruptGuard& interrupt);
+
+// Seconds a cell of that group took in recorded runs; nothing where none is recorded.
+Result<RateOf> RecordedRates(ResultStore& store);
+
+}  // namespace kvgauge

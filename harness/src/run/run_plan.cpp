@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "core/json.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+#include "datasets/metric.h"
+#include "src/run/sample_source.h"
+#include "src/run/text_windows.h"
+
+namespace kvgauge {
+namespace {
+
+// Raised whenever the engine's numbers would move though no method, prompt or metric changed.
+constexpr int kEngineVersion = 1;
+// A chat template around the prompt takes some tokens of the model's length.
+constexpr int64_t kTemplateTokens = 64;
+// Rows are checked for prompts so long that no budget is too small; each sample is checked again.
+constexpr int64_t kLongPrompt = int64_t{1} << 24;
+
+Result<PlanModel> OpenModel(const RunModel& spec) {
+  PlanModel model;
+  model.spec = &spec;
+  KVG_ASSIGN(const ModelOptions options,
+             ParseModelOptions({.model = spec.path, .dtype = spec.dtype, .weights = spec.weights}));
+  KVG_ASSIGN(model.config, ReadModelConfig(spec.path));
+  model.dtype = options.dtype.value_or(model.config.stored_dtype);
+  model.shape = ShapeOf(model.config, model.dtype);
+  std::unique_ptr<WeightSource> source;
+  if (options.random_seed) {
+    source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
+  } else {
+    KVG_ASSIGN(source, OpenSafetensors(spec.path));
+  }
+  KVG_ASSIGN(model.fingerprint, ModelFingerprint(model.config, *source));
+  if (!HasTokenizer(spec.directory())) {
+    return BadInput(StrCat(spec.directory(),
+                           ": has no tokenizer (tokenizer.json, tokenizer.model "
+                           "or vocab.json), which tasks need"));
+  }
+  KVG_ASSIGN(model.tokenizer, LoadTokenizer(spec.directory()));
+  KVG_ASSIGN(model.chat, ChatTemplate::Load(spec.directory(), spec.chat_template));
+  return model;
+}
+
+// Rows by the prefill they share, in the order of the rows.
+void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRefusal>& refused) {
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < config.rows.size(); ++i) {
+    const RunRowSpec& row = config.rows[i];
+    const Status fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
+    if (!fits.ok()) {
+      refused.push_back({model.spec->name, row.Name(), fits.error().message});
+      continue;
+    }
+    const Json json = row.method.ToJson();
+    const bool latents = KeepsModelLatents(row.method, model.shape);
+    const std::string prepare = row.method.prepare ? json["stages"]["prepare"].dump() : "";
+    const std::string key = StrCat(prepare, latents ? "latents" : "");
+    const auto known = std::find(keys.begin(), keys.end(), key);
+    const auto at = static_cast<size_t>(known - keys.begin());
+    if (known == keys.end()) {
+      keys.push_back(key);
+      model.prefills.push_back({key.empty() ? "shared" : row.method.id, {}});
+    }
+    model.prefills[at].rows.push_back(i);
+  }
+}
+
+// Metrics that need files say so before anything is run.
+Status TryMetric(const MetricSpec& metric) {
+  const Result<double> score =
+      metric.score({.prediction = "a", .answers = {"a"}, .all_classes = {"a", "b"}});
+  if (score.ok() || score.error().code == ErrorCode::kBadInput) return {};
+  return score.error();
+}
+
+// A task that cannot be run at all.
+Status CheckTask(const RunConfig& config, const RunTask& entry) {
+  const Task& task = entry.task;
+  const std::string what = StrCat(config.path, ": task ", Quoted(task.name));
+  if (task.metric == kPerplexityMetric) return {};
+  if (task.metric == kJudgeMetric || task.metric == kExecutionMetric) {
+    if (config.unscored) return {};
+    return BadInput(StrCat(what,
+                           task.metric == kJudgeMetric ? " needs a judge to be scored"
+                                                       : " runs the answers as programs",
+                           "; with \"unscored\": true (--unscored) answers are kept without a "
+                           "score, for `kvgauge score`"));
+  }
+  const MetricSpec* metric = FindMetric(task.metric);
+  if (metric == nullptr) {
+    return Unsupported(StrCat(what, ": its metric ", task.metric, " is not in this build"));
+  }
+  const Status usable = TryMetric(*metric);
+  if (!usable.ok()) return usable.error().Wrap(what);
+  return {};
+}
+
+// Of a running text: the same.
+std::string WhyNoWindows(const PlanModel& model, const Task& task, CompressAt at) {
+  const TextProtocol protocol = TextProtocol::From(task.source_params);
+  if (at == CompressAt::kTurn) return "a running text has no turns, expected prompt or context";
+  if (at == CompressAt::kContext && !protocol.has_prompt()) {
+    return StrCat(
+        "its protocol feeds the text token by token, so that nothing stands before a "
+        "question; expected compress_at prompt, or the protocol sliding");
+  }
+  if (protocol.kind != TextProtocol::Kind::kStreaming &&
+      protocol.window > model.config.max_position) {
+    return StrCat("windows of ", protocol.window, " tokens are longer than the ",
+                  model.config.max_position, " that the model was made for; set the task's window");
+  }
+  return "";
+}
+
+// Why a method says nothing about a text that is fed token by token; "" where it does.
+std::string WhyNotTokenByToken(const RunRowSpec& row) {
+  if (row.full_cache()) return "";
+  const bool share =
+      row.budget.kind == Budget::Kind::kFraction || row.budget.kind == Budget::Kind::kBytesPerToken;
+  if (share) {
+    return StrCat("the prompt is one token and budget ", BudgetText(row.budget),
+                  " a share of it, expected a budget in entries, or the protocol sliding");
+  }
+  const Method& method = row.method;
+  const Pipeline pipeline = MakePipeline(method);
+  const bool decodes = (pipeline.trigger != nullptr && pipeline.trigger->in_decode()) ||
+                       method.read.has_value() || method.prepare.has_value() ||
+                       method.store->spec->id != "plain";
+  return decodes ? ""
+                 : "the method acts on prompts alone and the prompt is one token, expected the "
+                   "protocol sliding";
+}
+
+// What the first sample tells and the task's file cannot: why the group makes no sense; "" where it
+// does.
+Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
+  const RunTask& entry = plan.config->tasks[group.task];
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, {.limit = 1}));
+  KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+  const bool windows = entry.task.metric == kPerplexityMetric;
+  if (!sample) {
+    return BadInput(StrCat(plan.config->path, ": task ", Quoted(entry.task.name), ": has no ",
+                           windows ? "window: the text is shorter than one" : "samples"));
+  }
+  if (windows) return WhyNoWindows(plan.models[group.model], entry.task, group.compress_at);
+  if (sample->mode == QuestionMode::kMultiTurn && group.compress_at == CompressAt::kPrompt) {
+    return std::string("a conversation has no one prompt, expected compress_at context or turn");
+  }
+  if (sample->mode == QuestionMode::kMultiRequest && group.compress_at == CompressAt::kTurn) {
+    return std::string(
+        "each question is asked of the same context anew, expected compress_at prompt or context");
+  }
+  return std::string();
+}
+
+int64_t NewTokens(const RunTask& task) {
+  return task.max_new_tokens > 0 ? task.max_new_tokens : task.task.max_new_tokens;
+}
+
+Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int32_t>& stop_ids) {
+  const PlanModel& model = plan.models[group.model];
+  const RunTask& entry = plan.config->tasks[group.task];
+  const Task& task = entry.task;
+  const MetricSpec* metric = FindMetric(task.metric);
+  const SourceSpec* source = FindSource(task.source);
+  Json bos = nullptr;
+  if (model.tokenizer->bos_id()) bos = *model.tokenizer->bos_id();
+  return {{"model", model.fingerprint},
+          {"dtype", NameOf(model.dtype)},
+          {"tokenizer", model.tokenizer->fingerprint()},
+          {"template", model.chat.name()},
+          {"bos", bos},
+          {"stop_ids", stop_ids},
+          {"prompt_version", kPromptVersion},
+          {"max_prompt_tokens", model.MaxPromptTokens(NewTokens(entry))},
+          {"max_new_tokens", entry.max_new_tokens},
+          {"task", task.name},
+          {"task_version", task.version},
+          {"task_digest", Sha256Hex(CanonicalJson(*task.json))},
+          {"source_version", source != nullptr ? source->version : 0},
+          {"metric", task.metric},
+          {"metric_version", metric != nullptr ? metric->version : 0},
+          {"compress_at", NameOf(group.compress_at)},
+          {"prefill", "full"},
+          {"sampling", "greedy"},
+          {"budget", "of the entries seen, a head on average, protected ones included"}};
+}
+
+// Takes out the rows that say nothing about the task, each with its reason, once.
+void DropIdleRows(RunPlan& plan, PlanGroup& group) {
+  const Task& task = plan.config->tasks[group.task].task;
+  if (task.metric != kPerplexityMetric || TextProtocol::From(task.source_params).has_prompt()) {
+    return;
+  }
+  std::erase_if(group.rows, [&](size_t i) {
+    const RunRowSpec& row = plan.config->rows[i];
+    const std::string reason = WhyNotTokenByToken(row);
+    if (reason.empty()) return false;
+    const PlanRefusal refusal = {plan.models[group.model].spec->name,
+                                 StrCat(row.Name(), ", ", task.name), reason};
+    const bool said =
+        std::any_of(plan.refused.begin(), plan.refused.end(), [&](const PlanRefusal& other) {
+          return other.model == refusal.model && other.row == refusal.row;
+        });
+    if (!said) plan.refused.push_back(refusal);
+    return true;
+  });
+}
+
+CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& row,
+                 const Json& protocol, const Json& numerics) {
+  const RunConfig& config = *plan.config;
+  const PlanModel& model = plan.models[group.model];
+  const Task& task = config.tasks[group.task].task;
+  CellRow cell;
+  cell.signature = CanonicalJson(protocol);
+  cell.model = {.fingerprint = model.fingerprint,
+                .name = model.spec->name,
+                .facts = CanonicalJson({{"layers", model.shape.layers},
+                                        {"hidden_size", model.shape.hidden_size},
+                                        {"query_heads", model.shape.query_heads},
+                                        {"kv_heads", model.shape.kv_heads},
+                                        {"key_dim", model.shape.key_dim},
+                                        {"value_dim", model.shape.value_dim},
+                                        {"latent_dim", model.shape.latent_dim},
+                                        {"parameters", ParameterCount(model.config)},
+                                        {"dtype", NameOf(model.dtype)},
+                                        {"max_position", model.config.max_position}})};
+  Json spec = row.method.ToJson();
+  spec["paper"] = row.method.paper;
+  cell.method = {.name = row.method.id,
+                 .variant = row.variant,
+                 .title = row.method.title,
+                 .family = row.method.family,
+                 .version = row.method.version,
+                 .spec = CanonicalJson(spec),
+                 .full_cache = row.full_cache()};
+  cell.task = {.name = task.name, .version = task.version, .spec = CanonicalJson(*task.json)};
+  cell.budget = BudgetText(row.budget);
+  cell.budget_kind = BudgetKindName(row.budget);
+  cell.budget_value = row.budget.value;
+  cell.compress_at = NameOf(group.compress_at);
+  cell.seed = group.seed;
+  cell.identity = CanonicalJson({{"engine", kEngineVersion},
+                                 {"protocol", protocol},
+                                 {"numerics", numerics},
+                                 {"method", row.method.ToJson()},
+                                 {"budget", cell.budget},
+                                 {"seed", group.seed},
+                                 {"fidelity_steps", config.fidelity_steps}});
+  return cell;
+}
+
+// Two instruction sets may differ in the last bits.
+Result<Json> NumericsOf(const RunConfig& config) {
+  KVG_ASSIGN(const std::unique_ptr<Ops> ops, MakeOps(config.backend, MakeThreadSettings(1)));
+  return Json{{"backend", ops->backend}, {"isa", ops->variant}};
+}
+
+bool ParseNumber(std::string_view text, int64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && out >= 0;
+}
+
+}  // namespace
+
+int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens) const {
+  if (spec->max_prompt_tokens >= 0) return spec->max_prompt_tokens;
+  const int64_t frame = chat.name() == "none" ? 0 : kTemplateTokens;
+  return std::max<int64_t>(1, config.max_position - max_new_tokens - frame);
+}
+
+int64_t SampleChoice::Most(int64_t samples) const {
+  int64_t most = samples;
+  if (limit >= 0) most = most < 0 ? limit : std::min(most, limit);
+  if (!positions.empty()) {
+    const int64_t last = *std::max_element(positions.begin(), positions.end()) + 1;
+    most = most < 0 ? last : std::min(most, last);
+  }
+  return most;
+}
+
+int64_t SampleChoice::Count(int64_t samples) const {
+  const int64_t most = Most(samples);
+  if (most < 0) return -1;
+  if (positions.empty()) return std::max<int64_t>(0, (most - shard + shards - 1) / shards);
+  int64_t count = 0;
+  for (const int64_t position : std::set<int64_t>(positions.begin(), positions.end())) {
+    count += position < most && Has(position);
+  }
+  return count;
+}
+
+bool SampleChoice::Has(int64_t position) const {
+  if (position % shards != shard) return false;
+  return positions.empty() ||
+         std::find(positions.begin(), positions.end(), position) != positions.end();
+}
+
+Result<std::vector<int64_t>> ParsePositions(const std::string& text) {
+  std::vector<int64_t> positions;
+  for (const std::string& part : Split(text, ',')) {
+    const std::vector<std::string> ends = Split(part, '-');
+    int64_t first = 0, last = 0;
+    const bool fine = !ends.empty() && ends.size() <= 2 && ParseNumber(ends.front(), first) &&
+                      ParseNumber(ends.back(), last) && first <= last && last - first < 1 << 20;
+    if (!fine) {
+      return BadInput(
+          StrCat("--samples: ", Quoted(text), ", expected positions from 0, such as 0-9,17"));
+    }
+    for (int64_t i = first; i <= last; ++i) positions.push_back(i);
+  }
+  return positions;
+}
+
+Status ParseShard(const std::string& text, SampleChoice& choice) {
+  const std::vector<std::string> parts = Split(text, '/');
+  int64_t which = 0, count = 0;
+  const bool fine = parts.size() == 2 && ParseNumber(parts[0], which) &&
+                    ParseNumber(parts[1], count) && which >= 1 && which <= count;
+  if (!fine) {
+    return BadInput(StrCat("--shard: ", Quoted(text), ", expected which of how many, such as 1/4"));
+  }
+  choice.shard = which - 1;
+  choice.shards = count;
+  return {};
+}
+
+Result<RunPlan> MakeRunPlan(const RunConfig& config) {
+  RunPlan plan;
+  plan.config = &config;
+  for (const RunTask& task : config.tasks) KVG_TRY(CheckTask(config, task));
+  KVG_ASSIGN(const Json numerics, NumericsOf(config));
+  for (size_t m = 0; m < config.models.size(); ++m) {
+    KVG_ASSIGN(PlanModel opened, OpenModel(config.models[m]));
+    FindPrefills(config, opened, plan.refused);
+    plan.models.push_back(std::move(opened));
+    const PlanModel& model = plan.models.back();
+    const PromptBuilder prompts(*model.tokenizer, model.chat);
+    std::map<std::pair<size_t, CompressAt>, bool> senseless;
+    for (size_t p = 0; p < model.prefills.size(); ++p) {
+      for (size_t t = 0; t < config.tasks.size(); ++t) {
+        const Task& task = config.tasks[t].task;
+        KVG_ASSIGN(const std::vector<int32_t> stop_ids,
+                   prompts.StopIds(task, model.config.eos_ids));
+        for (const CompressAt at : config.compress_at) {
+          for (const int64_t seed : config.seeds) {
+            PlanGroup group = {.model = m,
+                               .task = t,
+                               .prefill = p,
+                               .compress_at = at,
+                               .seed = seed,
+                               .rows = model.prefills[p].rows};
+            group.name =
+                StrCat(model.spec->name, ", ", task.name, ", ", NameOf(at), ", seed ", seed);
+            if (p > 0) group.name += StrCat(", ", model.prefills[p].name);
+            if (p == 0 && seed == config.seeds[0]) {
+              KVG_ASSIGN(const std::string reason, WhyNot(plan, group));
+              if (!reason.empty()) {
+                plan.refused.push_back(
+                    {model.spec->name, StrCat(task.name, ", ", NameOf(at)), reason});
+              }
+              senseless[{t, at}] = !reason.empty();
+            }
+            if (senseless[{t, at}]) continue;
+            DropIdleRows(plan, group);
+            if (group.rows.empty()) continue;
+            const Json protocol = Protocol(plan, group, stop_ids);
+            for (const size_t row : group.rows) {
+              group.cells.push_back(MakeCell(plan, group, config.rows[row], protocol, numerics));
+            }
+            plan.groups.push_back(std::move(group));
+          }
+        }
+      }
+    }
+  }
+  if (plan.groups.empty()) {
+    return BadInput(StrCat(config.path, ": nothing can run: ", plan.refused[0].row, " on ",
+                           plan.refused[0].model, ": ", plan.refused[0].reason));
+  }
+  return plan;
+}
+
+Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
+                                                  const SampleChoice& choice,
+                                                  const TextCodec& codec) {
+  const RunTask& entry = plan.config->tasks[group.task];
+  const TaskOptions options = {
+      .data_directory = plan.config->data_directory,
+      .seed = static_cast<uint64_t>(group.seed),
+      .limit = entry.task.metric == kPerplexityMetric ? -1 : choice.Most(entry.samples),
+      .codec = &codec,
+      .max_prompt_tokens = plan.models[group.model].MaxPromptTokens(NewTokens(entry))};
+  return OpenTask(entry.task, options);
+}
+
+Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill) {
+  const PlanModel& planned = plan.models[model];
+  const Method& method = plan.config->rows[planned.prefills[prefill].rows[0]].method;
+  KVG_ASSIGN(ModelOptions options, ParseModelOptions({.model = planned.spec->path,
+                                                      .dtype = planned.spec->dtype,
+                                                      .weights = planned.spec->weights}));
+  const Pipeline pipeline = MakePipeline(method);
+  options.prepare = pipeline.prepare.get();
+  options.mla_latent = KeepsModelLatents(method, planned.shape);
+  LoadedModel loaded;
+  KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
+  KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));
+  return loaded;
+}
+
+Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
+                                    const SampleChoice& choice, const PendingOf& pending,
+                                    const RateOf& rate) {
+  const PlanModel& model = plan.models[group.model];
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
+  struct Length {
+    int64_t prompt = 0, total = 0, steps = 0;
+    int64_t pending = 0;
+  };
+  std::vector<std::string> ids;
+  std::vector<Length> lengths;
+  for (int64_t position = 0;; ++position) {
+    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+    if (!sample) break;
+    if (!choice.Has(position)) continue;
+    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
+    Length length;
+    length.prompt = std::ssize(built.context);
+    length.total = length.prompt;
+    for (const EngineTurn& turn : built.turns) {
+      length.prompt += std::ssize(turn.ids);
+      length.steps += turn.max_new_tokens;
+    }
+    length.total = length.prompt + length.steps;
+    ids.push_back(sample->id);
+    lengths.push_back(length);
+  }
+  GroupEstimate estimate;
+  estimate.samples = std::ssize(ids);
+  estimate.cells = estimate.samples * std::ssize(group.rows);
+  std::vector<bool> open(ids.size());
+  int64_t open_cells = 0;
+  for (const CellRow& cell : group.cells) {
+    KVG_ASSIGN(const std::vector<std::string> left, pending(cell, ids));
+    open_cells += std::ssize(left);
+    size_t next = 0;
+    for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
+      if (ids[i] != left[next]) continue;
+      open[i] = true;
+      ++lengths[i].pending;
+      ++next;
+    }
+  }
+  estimate.done = estimate.cells - open_cells;
+  // The simple model: two operations for each weight and token, kPrefillRate of them a second and
+  // processor in prefills; a decode step of a row reads its cache and takes half that rate.
+  constexpr double kPrefillRate = 20e9;
+  const double weights = 2.0 * static_cast<double>(ParameterCount(model.config));
+  const double second = kPrefillRate * AvailableProcessors();
+  int64_t longest_total = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    estimate.longest_prompt = std::max(estimate.longest_prompt, lengths[i].prompt);
+    longest_total = std::max(longest_total, lengths[i].total);
+    if (!open[i]) continue;
+    estimate.prompt_tokens += lengths[i].prompt;
+    estimate.seconds += weights * static_cast<double>(lengths[i].prompt) / second;
+    estimate.seconds +=
+        2 * weights * static_cast<double>(lengths[i].steps * lengths[i].pending) / second;
+  }
+  if (const std::optional<double> known = rate(group)) {
+    estimate.measured = true;
+    estimate.seconds = *known * static_cast<double>(open_cells);
+  }
+  // Weights, the snapshot, and every row's own cache.
+  estimate.memory_bytes = ParameterCount(model.config) * SizeOf(model.dtype) +
+                          FullCacheBytes(model.shape, longest_total);
+  for (const size_t row : group.rows) {
+    const RunRowSpec& spec = plan.config->rows[row];
+    const int64_t kept =
+        AllowanceFor(spec.method, model.shape, spec.budget, estimate.longest_prompt).entries;
+    estimate.memory_bytes +=
+        FullCacheBytes(model.shape, kept + longest_total - estimate.longest_prompt);
+  }
+  return estimate;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run's plan: the configuration expanded in a fixed order into groups that share their prefills,
+// each a set of cells on the samples of one task.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports/rows.h"
+#include "runner/chat_template.h"
+#include "runner/model.h"
+#include "runner/tokenizer.h"
+#include "src/model/model_flags.h"
+#include "src/run/run_config.h"
+#include "src/run/sample_prompt.h"
+
+namespace kvgauge {
+
+// Rows that run on one prefill: those of one model with weights transformed alike and caches of one
+// kind.
+struct PlanPrefill {
+  std::string name;  // "shared", or the id of the method that changes it
+  std::vector<size_t> rows;
+};
+
+// A model of the plan; its weights are not loaded.
+struct PlanModel {
+  const RunModel* spec = nullptr;
+  ModelConfig config;
+  DType dtype = DType::kF32;
+  std::string fingerprint;
+  ModelShape shape;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ChatTemplate chat;
+  std::vector<PlanPrefill> prefills;
+
+  int64_t MaxPromptTokens(int64_t max_new_tokens) const;
+};
+
+struct PlanGroup {
+  size_t model = 0, task = 0;
+  size_t prefill = 0;  // of the model
+  CompressAt compress_at = CompressAt::kPrompt;
+  int64_t seed = 0;
+  std::vector<size_t> rows = {};    // of the configuration
+  std::vector<CellRow> cells = {};  // of each row
+
+  std::string name = {};  // "ref-gqa, needle/single, prompt, seed 0", for people and for events
+};
+
+struct PlanRefusal {
+  std::string model, row;
+  std::string reason;
+};
+
+struct RunPlan {
+  const RunConfig* config = nullptr;
+  std::vector<PlanModel> models;
+  std::vector<PlanGroup> groups;  // those of one model and prefill beside each other
+  std::vector<PlanRefusal> refused;
+};
+
+// Which samples of each task a call runs.
+struct SampleChoice {
+  int64_t limit = -1;                   // the first so many, where the configuration has more
+  std::vector<int64_t> positions = {};  // these; empty: all
+  int64_t shard = 0, shards = 1;        // those whose position is `shard` modulo `shards`
+
+  // What a task needs to make.
+  int64_t Most(int64_t samples) const;
+  bool Has(int64_t position) const;
+  // How many samples it takes of a task that has so many; -1: not known beforehand.
+  int64_t Count(int64_t samples) const;
+};
+// "3,7-9".
+Result<std::vector<int64_t>> ParsePositions(const std::string& text);
+// "2/4": the second of four.
+Status ParseShard(const std::string& text, SampleChoice& choice);
+
+// Reads configurations, tokenizers and fingerprints, and the first sample of each task. Tasks that
+// cannot be run are errors with the reason; rows that cannot run on a model are listed as refused,
+// and a plan without rows is an error. The configuration outlives the plan.
+Result<RunPlan> MakeRunPlan(const RunConfig& config);
+
+// What a task is asked for in a group. Of running texts all: the choice is one of their windows.
+Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
+                                                  const SampleChoice& choice,
+                                                  const TextCodec& codec);
+// The weights that a prefill of a model runs on.
+Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill);
+
+// What a group will take, from reading all of its samples.
+struct GroupEstimate {
+  int64_t samples = 0, cells = 0, done = 0;
+  int64_t longest_prompt = 0;
+  int64_t prompt_tokens = 0;  // of the samples that are still to be run
+  double seconds = 0;         // of what is still to be run
+  bool measured = false;      // seconds are from a recorded run, not from the simple model
+  int64_t memory_bytes = 0;
+};
+// `recorded(group, cell, ids)` gives the ids that are pending; `rate(group)` the recorded seconds a
+// cell took, if known.
+using PendingOf = std::function<Result<std::vector<std::string>>(
+    const CellRow& cell, const std::vector<std::string>& ids)>;
+using RateOf = std::function<std::optional<double>(const PlanGroup& group)>;
+Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
+                                    const SampleChoice& choice, const PendingOf& pending,
+                                    const RateOf& rate);
+
+}  // namespace kvgauge

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/clock.h"
+#include "core/strings.h"
+#include "src/cli/print.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr double kLiveSeconds = 0.2;
+constexpr double kPlainSeconds = 15;
+
+}  // namespace
+
+std::string ClockTime(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(std::max(0.0, seconds)));
+  char text[64];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof(text), "%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
+                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
+  } else {
+    std::snprintf(text, sizeof(text), "%lld:%02lld", static_cast<long long>(whole / 60),
+                  static_cast<long long>(whole % 60));
+  }
+  return text;
+}
+
+int64_t ResidentBytes() {
+  long long total = 0, resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%lld %lld", &total, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+RunProgress::RunProgress(bool quiet) : quiet_(quiet), live_(!quiet && isatty(STDERR_FILENO) == 1) {}
+
+void RunProgress::PlanRun(std::vector<Work> groups) {
+  const std::lock_guard lock(mutex_);
+  work_ = std::move(groups);
+}
+
+std::string RunProgress::RunEta(double group_left_s) const {
+  if (group_ >= work_.size()) return "";  // the last group's end is the run's
+  const double spent_s = run_s_ + NowSeconds() - start_s_;
+  const double cells = static_cast<double>(run_cells_ + cells_done_);
+  double left_s = group_left_s;
+  bool open = false;
+  for (size_t i = group_; i < work_.size(); ++i) {
+    open = open || work_[i].cells < 0;
+    const double rate_s = work_[i].rate_s > 0 ? work_[i].rate_s : spent_s / cells;
+    left_s += rate_s * static_cast<double>(std::max<int64_t>(work_[i].cells, 0));
+  }
+  return StrCat(ClockTime(left_s), open ? "+" : "");
+}
+
+void RunProgress::BeginGroup(size_t number, size_t of, const std::string& name,
+                             const std::vector<std::string>& rows, int64_t samples, double scale) {
+  const std::lock_guard lock(mutex_);
+  group_ = number;
+  head_ = StrCat("[", number, "/", of, "] ", name);
+  samples_ = samples;
+  rows_ = rows.size();
+  scale_ = scale;
+  skipped_ = begun_ = cells_begun_ = cells_done_ = failed_ = 0;
+  full_ = others_ = {};
+  start_s_ = shown_s_ = NowSeconds();
+  open_ = true;
+  if (quiet_) return;
+  if (!live_) {
+    std::fputs(StrCat(head_, ": ", rows.size(), rows.size() == 1 ? " row" : " rows",
+                      samples < 0 ? "" : StrCat(", ", samples, " samples"), "\n")
+                   .c_str(),
+               stderr);
+  } else {
+    Show(false);
+  }
+}
+
+void RunProgress::SetSamples(int64_t samples) {
+  const std::lock_guard lock(mutex_);
+  samples_ = samples;
+}
+
+void RunProgress::SkipSample() {
+  const std::lock_guard lock(mutex_);
+  ++skipped_;
+}
+
+void RunProgress::BeginSample(int64_t cells) {
+  const std::lock_guard lock(mutex_);
+  ++begun_;
+  cells_begun_ += cells;
+}
+
+void RunProgress::EndCell(size_t /*row*/, bool full_cache, const double* score, bool failed) {
+  const std::lock_guard lock(mutex_);
+  ++cells_done_;
+  failed_ += failed;
+  if (score != nullptr) {
+    Tally& tally = full_cache ? full_ : others_;
+    ++tally.count;
+    tally.sum += *score;
+  }
+  if (quiet_ || !open_) return;
+  const double now_s = NowSeconds();
+  if (now_s - shown_s_ < (live_ ? kLiveSeconds : kPlainSeconds)) return;
+  shown_s_ = now_s;
+  Show(false);
+}
+
+std::string RunProgress::Line(bool last) const {
+  const double spent_s = NowSeconds() - start_s_;
+  const double rate = spent_s > 0 ? static_cast<double>(cells_done_) / spent_s : 0;
+  std::string line = StrCat(head_, ": ", skipped_ + begun_);
+  if (samples_ >= 0) line += StrCat("/", samples_);
+  line += StrCat(" samples, ", cells_done_, " cells");
+  if (skipped_ > 0) line += StrCat(" (", skipped_, " samples were there)");
+  if (rate > 0) line += StrCat(", ", Fixed(rate, rate < 10 ? 2 : 0), "/s");
+  if (last) {
+    line += StrCat(", ", ClockTime(spent_s));
+  } else if (rate > 0 && samples_ >= 0) {
+    const int64_t to_come = std::max<int64_t>(0, samples_ - skipped_ - begun_);
+    const auto left =
+        static_cast<double>(cells_begun_ - cells_done_ + to_come * static_cast<int64_t>(rows_));
+    line += StrCat(", ETA ", ClockTime(left / rate));
+    const std::string run = RunEta(left / rate);
+    if (!run.empty()) line += StrCat(" (run ", run, ")");
+  }
+  const auto mean = [&](const Tally& tally) {
+    return Fixed(scale_ * tally.sum / static_cast<double>(tally.count), 1);
+  };
+  if (full_.count > 0) line += StrCat(", full ", mean(full_));
+  if (others_.count > 0) line += StrCat(", others ", mean(others_));
+  if (failed_ > 0) line += StrCat(", ", failed_, " failed");
+  return line + StrCat(", ", HumanBytes(ResidentBytes()));
+}
+
+void RunProgress::Show(bool last) {
+  std::string line = Line(last);
+  if (live_) {
+    const size_t width = line.size();
+    if (width < width_) line.append(width_ - width, ' ');
+    width_ = last ? 0 : width;
+    line = "\r" + line + (last ? "\n" : "");
+  } else {
+    line += "\n";
+  }
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+void RunProgress::EndGroup() {
+  const std::lock_guard lock(mutex_);
+  if (!quiet_ && open_) Show(true);
+  open_ = false;
+  run_cells_ += cells_done_;
+  run_s_ += NowSeconds() - start_s_;
+}
+
+void RunProgress::Note(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (live_ && open_ && width_ > 0) std::fputs("\n", stderr);
+  width_ = 0;
+  std::fputs((text + "\n").c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace kvgauge

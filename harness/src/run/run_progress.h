@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run says while it goes on, on standard error: one live line a group on a terminal, a plain
+// line now and then elsewhere. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace kvgauge {
+
+class RunProgress {
+ public:
+  // `quiet`: nothing but notes.
+  explicit RunProgress(bool quiet);
+
+  // What all groups have to do, so that the end of the run can be told; without it only the end of
+  // each group is.
+  struct Work {
+    int64_t cells = -1;  // to come; -1: not known
+    double rate_s = 0;   // a cell took in a recorded run; 0: not known
+  };
+  void PlanRun(std::vector<Work> groups);
+  // `rows`: names, the full cache first where it is there. `samples`: -1 when not known yet.
+  // `scale`: scores are shown times this.
+  void BeginGroup(size_t number, size_t of, const std::string& name,
+                  const std::vector<std::string>& rows, int64_t samples, double scale = 100);
+  void SetSamples(int64_t samples);
+  // A sample was recorded for all rows already.
+  void SkipSample();
+  // A sample was handed to the engine.
+  void BeginSample(int64_t cells);
+  void EndCell(size_t row, bool full_cache, const double* score, bool failed);
+  void EndGroup();
+  // A line of its own.
+  void Note(const std::string& text);
+
+ private:
+  void Show(bool last);
+  // "1:02:03", with a + where some group's size is not known; "" where nothing can be told.
+  std::string RunEta(double group_left_s) const;
+  std::string Line(bool last) const;
+
+  struct Tally {
+    int64_t count = 0;
+    double sum = 0;
+  };
+
+  const bool quiet_;
+  const bool live_;
+  std::mutex mutex_;
+  std::vector<Work> work_;
+  size_t group_ = 0;       // from 1
+  int64_t run_cells_ = 0;  // done in the groups before
+  double run_s_ = 0;       // that they took
+  std::string head_;
+  int64_t samples_ = -1, skipped_ = 0, begun_ = 0;
+  int64_t cells_begun_ = 0, cells_done_ = 0, failed_ = 0;
+  size_t rows_ = 0;
+  Tally full_, others_;
+  double scale_ = 100;
+  double start_s_ = 0, shown_s_ = 0;
+  bool open_ = false;
+  size_t width_ = 0;  // of the live line that is shown
+};
+
+// "1:02", "1:02:03".
+std::string ClockTime(double seconds);
+// Of this process, 0 when unknown.
+int64_t ResidentBytes();
+
+}  // namespace kvgauge

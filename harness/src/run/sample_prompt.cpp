@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/sample_prompt.h"
+
+#include <algorithm>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kExcerptBytes = 80;  // on either side
+constexpr size_t kMostPlaces = 8;      // of one answer
+// A text that no template and no data set holds.
+constexpr char kMark[] = "\x01KVG\x01";
+
+int64_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return end - a.begin();
+}
+
+bool Holds(std::string_view text, const std::vector<std::string>& answers) {
+  return std::any_of(answers.begin(), answers.end(), [&](const std::string& answer) {
+    return !answer.empty() && text.find(answer) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
+AnswerPlace FindAnswer(const Sample& sample) {
+  AnswerPlace all, right;
+  static const std::vector<std::string> kNone;
+  const std::vector<std::string>& answers =
+      sample.questions.empty() ? kNone : sample.questions[0].answers;
+  const std::string_view context = sample.context;
+  for (const Mark& mark : sample.marks) {
+    if (mark.kind != MarkKind::kNeedle) continue;
+    all.bytes.emplace_back(mark.begin, mark.end);
+    const std::string_view needle =
+        context.substr(static_cast<size_t>(mark.begin), static_cast<size_t>(mark.end - mark.begin));
+    if (Holds(needle, answers)) right.bytes.emplace_back(mark.begin, mark.end);
+  }
+  AnswerPlace place = right.bytes.empty() ? all : right;
+  if (place.bytes.empty()) {
+    for (const std::string& answer : answers) {
+      if (answer.size() < 2) continue;
+      const size_t at = context.rfind(answer);
+      if (at == std::string_view::npos) continue;
+      place.bytes.emplace_back(static_cast<int64_t>(at), static_cast<int64_t>(at + answer.size()));
+      break;
+    }
+  }
+  std::sort(place.bytes.begin(), place.bytes.end());
+  if (place.bytes.size() > kMostPlaces) place.bytes.resize(kMostPlaces);
+  return place;
+}
+
+std::string ExcerptAround(const Sample& sample, const AnswerPlace& place) {
+  if (place.bytes.empty()) return "";
+  const auto [begin, end] = place.bytes[0];
+  const auto size = static_cast<int64_t>(sample.context.size());
+  int64_t from = std::max<int64_t>(0, begin - kExcerptBytes);
+  int64_t to = std::min(size, std::min(end, begin + kExcerptBytes) + kExcerptBytes);
+  // Whole characters.
+  const auto inside = [&](int64_t at) {
+    return at > 0 && at < size &&
+           (static_cast<uint8_t>(sample.context[static_cast<size_t>(at)]) & 0xc0u) == 0x80u;
+  };
+  while (inside(from)) --from;
+  while (inside(to)) ++to;
+  std::string text = from > 0 ? "..." : "";
+  text += sample.context.substr(static_cast<size_t>(from), static_cast<size_t>(to - from));
+  if (to < size) text += "...";
+  return RepairUtf8(text);
+}
+
+Result<std::vector<int32_t>> PromptBuilder::StopIds(const Task& task,
+                                                    std::span<const int64_t> eos_ids) const {
+  std::vector<int32_t> ids(eos_ids.begin(), eos_ids.end());
+  for (const std::string& text : task.stop.last_token_of) {
+    KVG_ASSIGN(const std::vector<int32_t> encoded, tokenizer_.Encode(text, {.add_special = false}));
+    if (!encoded.empty()) ids.push_back(encoded.back());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+Result<PromptBuilder::Rendered> PromptBuilder::Render(const Sample& sample,
+                                                      const Question& question) const {
+  const std::string content = sample.context + question.text;
+  Rendered rendered;
+  if (!sample.chat_template || chat_.name() == "none") {
+    rendered.text = content;
+  } else {
+    // The content is put in afterwards: templates trim what they are given.
+    KVG_ASSIGN(const std::string frame, chat_.Render({{"user", kMark}}, true));
+    const size_t at = frame.find(kMark);
+    if (at == std::string::npos) {
+      return Unsupported(StrCat("chat template ", chat_.name(), " leaves out the user's text"));
+    }
+    rendered.content = at;
+    rendered.text = StrCat(frame.substr(0, at), content, frame.substr(at + sizeof(kMark) - 1));
+    rendered.add_special = !chat_.includes_bos();
+  }
+  rendered.content_end = rendered.content + content.size();
+  rendered.text += question.answer_prefix;
+  return rendered;
+}
+
+Result<std::vector<int32_t>> PromptBuilder::Encode(const Rendered& rendered) const {
+  return EncodePrefix(rendered, rendered.text.size());
+}
+
+// Templates spell special tokens out, data must not. Where the content holds none the text is
+// encoded as a whole, as the checkpoint's own pipeline does it; else piece by piece.
+Result<std::vector<int32_t>> PromptBuilder::EncodePrefix(const Rendered& rendered,
+                                                         size_t end) const {
+  const std::string_view text = std::string_view(rendered.text).substr(0, end);
+  const bool framed = rendered.content > 0 || rendered.content_end < rendered.text.size();
+  const EncodeOptions plain = {.add_special = rendered.add_special, .parse_special = false};
+  if (!framed) return tokenizer_.Encode(text, plain);
+  const std::string_view content =
+      text.substr(rendered.content, rendered.content_end - rendered.content);
+  EncodeOptions special = plain;
+  special.parse_special = true;
+  KVG_ASSIGN(std::vector<int32_t> ids, tokenizer_.Encode(text, special));
+  const auto specials = [&](std::span<const int32_t> some) {
+    return std::count_if(some.begin(), some.end(),
+                         [&](int32_t id) { return tokenizer_.IsSpecial(id); });
+  };
+  const std::string_view before = text.substr(0, rendered.content);
+  const std::string_view after =
+      end > rendered.content_end ? text.substr(rendered.content_end) : std::string_view();
+  KVG_ASSIGN(std::vector<int32_t> head, tokenizer_.Encode(before, special));
+  special.add_special = false;
+  KVG_ASSIGN(const std::vector<int32_t> tail, tokenizer_.Encode(after, special));
+  if (specials(ids) == specials(head) + specials(tail)) return ids;
+  KVG_ASSIGN(const std::vector<int32_t> middle,
+             tokenizer_.Encode(content, {.add_special = false, .parse_special = false}));
+  head.insert(head.end(), middle.begin(), middle.end());
+  head.insert(head.end(), tail.begin(), tail.end());
+  return head;
+}
+
+Result<std::vector<int32_t>> PromptBuilder::FollowUp(const Sample& sample,
+                                                     const Question& question) const {
+  std::string text = question.text;
+  if (sample.chat_template && chat_.name() != "none") {
+    KVG_ASSIGN(const std::string frame,
+               chat_.Render({{"user", "q"}, {"assistant", kMark}, {"user", question.text}}, true));
+    const size_t at = frame.find(kMark);
+    if (at == std::string::npos) {
+      return Unsupported(StrCat("chat template ", chat_.name(), " leaves out earlier answers"));
+    }
+    text = frame.substr(at + sizeof(kMark) - 1);
+  }
+  text += question.answer_prefix;
+  // Some tokenizers put a space in front of a text: it is encoded behind a full stop, whose tokens
+  // are then taken off.
+  const EncodeOptions options = {.add_special = false, .parse_special = true};
+  KVG_ASSIGN(const std::vector<int32_t> anchor, tokenizer_.Encode(".", options));
+  KVG_ASSIGN(const std::vector<int32_t> anchored, tokenizer_.Encode("." + text, options));
+  if (CommonPrefix(anchor, anchored) == std::ssize(anchor)) {
+    return std::vector<int32_t>(anchored.begin() + std::ssize(anchor), anchored.end());
+  }
+  return tokenizer_.Encode(text, options);
+}
+
+Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task,
+                                          const PromptRules& rules) const {
+  EngineSample built;
+  built.id = sample.id;
+  built.stop_ids = rules.stop_ids;
+  const bool conversation = sample.mode == QuestionMode::kMultiTurn;
+  std::vector<std::vector<int32_t>> prompts;
+  int64_t shared = 0;
+  for (size_t i = 0; i < sample.questions.size() && !(conversation && i > 0); ++i) {
+    KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[i]));
+    KVG_ASSIGN(std::vector<int32_t> ids, Encode(rendered));
+    if (i == 0) {
+      KVG_ASSIGN(const std::vector<int32_t> head,
+                 EncodePrefix(rendered, rendered.content + sample.context.size()));
+      // A token that spans the end of the context belongs to the question, and one row of it must
+      // be left to be fed.
+      shared = std::min(CommonPrefix(head, ids), std::ssize(ids) - 1);
+    } else {
+      shared = std::min({shared, CommonPrefix(prompts[0], ids), std::ssize(ids) - 1});
+    }
+    prompts.push_back(std::move(ids));
+  }
+  shared = std::max<int64_t>(shared, 0);
+  if (!prompts.empty()) {
+    built.context.assign(prompts[0].begin(), prompts[0].begin() + shared);
+  }
+  for (size_t i = 0; i < sample.questions.size(); ++i) {
+    const Question& question = sample.questions[i];
+    EngineTurn turn;
+    if (i < prompts.size()) {
+      turn.ids.assign(prompts[i].begin() + shared, prompts[i].end());
+    } else {
+      KVG_ASSIGN(turn.ids, FollowUp(sample, question));
+      turn.continues = true;
+    }
+    turn.max_new_tokens = rules.max_new_tokens > 0      ? rules.max_new_tokens
+                          : question.max_new_tokens > 0 ? question.max_new_tokens
+                                                        : task.max_new_tokens;
+    turn.min_new_tokens = task.stop.min_new_tokens;
+    built.turns.push_back(std::move(turn));
+  }
+  return built;
+}
+
+Result<std::vector<std::pair<int64_t, int64_t>>> PromptBuilder::TokensOf(
+    const Sample& sample, const AnswerPlace& place, std::span<const int32_t> context) const {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  if (place.bytes.empty() || sample.questions.empty()) return ranges;
+  KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
+  for (const auto& place_bytes : place.bytes) {
+    KVG_ASSIGN(const std::vector<int32_t> before,
+               EncodePrefix(rendered, rendered.content + static_cast<size_t>(place_bytes.first)));
+    KVG_ASSIGN(const std::vector<int32_t> upto,
+               EncodePrefix(rendered, rendered.content + static_cast<size_t>(place_bytes.second)));
+    int64_t begin = CommonPrefix(before, context);
+    int64_t end =
+        std::min<int64_t>(std::max<int64_t>(std::ssize(upto), begin + 1), std::ssize(context));
+    if (!ranges.empty()) begin = std::max(begin, ranges.back().second);
+    if (begin < end) ranges.emplace_back(begin, end);
+  }
+  return ranges;
+}
+
+}  // namespace kvgauge

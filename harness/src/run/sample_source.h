@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The samples of a group as the engine is fed them: questions through a template, or windows of a
+// running text.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "datasets/task.h"
+#include "runner/engine.h"
+#include "src/run/run_plan.h"
+
+namespace kvgauge {
+
+// Where the answer to a sample stands.
+struct SamplePlace {
+  std::string excerpt;
+  std::vector<std::pair<int64_t, int64_t>> tokens;  // ranges in the context
+};
+
+// In a fixed order. Not thread-safe.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  // The next sample, or nothing at the end; cheap, so that what is recorded can be passed over.
+  virtual Result<std::optional<Sample>> Next() = 0;
+  // Tokens of the sample that Next gave last.
+  virtual Result<EngineSample> Build(const Sample& sample) = 0;
+  virtual Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) = 0;
+};
+
+// The plan outlives the source.
+Result<std::unique_ptr<SampleSource>> OpenSource(const RunPlan& plan, const PlanGroup& group,
+                                                 const SampleChoice& choice);
+
+}  // namespace kvgauge
