@@ -175,20 +175,30 @@ ArgMaxKernel(In x, int32_t* out) {
   }
 }
 
-// One thread a column, rows in order; loads run ahead of the sum.
+// One thread a column; sums in double, rows in order, as on every backend. Loads run ahead.
 KVG_KERNEL(kBlockThreads) ReduceColumnsKernel(In x, Reduction kind, float* out) {
   const int64_t j = BlockX() * kBlockThreads + Thread();
   if (j >= x.d) return;
   constexpr int kAhead = 8;
-  float value = StartOf(kind);
+  const bool extreme = kind == Reduction::kMax || kind == Reduction::kMin;
+  float best = StartOf(kind);
+  double sum = 0;
+  const auto take = [&](float v) {
+    if (extreme) {
+      best = Step(kind, best, v);
+    } else {
+      sum += kind == Reduction::kSumSquares ? static_cast<double>(v) * v : static_cast<double>(v);
+    }
+  };
   int64_t i = 0;
   for (; i + kAhead <= x.rows; i += kAhead) {
     float loaded[kAhead];
     for (int k = 0; k < kAhead; ++k) loaded[k] = x.row(i + k)[j];
-    for (int k = 0; k < kAhead; ++k) value = Step(kind, value, loaded[k]);
+    for (int k = 0; k < kAhead; ++k) take(loaded[k]);
   }
-  for (; i < x.rows; ++i) value = Step(kind, value, x.row(i)[j]);
-  out[j] = kind == Reduction::kMean ? value / static_cast<float>(x.rows) : value;
+  for (; i < x.rows; ++i) take(x.row(i)[j]);
+  if (kind == Reduction::kMean) sum = sum / static_cast<double>(x.rows);
+  out[j] = extreme ? best : static_cast<float>(sum);
 }
 
 // body(i, j) for every element of [rows, d].

@@ -8,5 +8,7 @@ namespace kvgauge {
 
 // Made at the first call; lives as long as the process.
 Ops& TestDevice();
+// One more, the caller's.
+std::unique_ptr<Ops> MakeTestDevice();
 
 }  // namespace kvgauge

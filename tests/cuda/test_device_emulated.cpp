@@ -4,14 +4,16 @@
 
 namespace kvgauge {
 
+std::unique_ptr<Ops> MakeTestDevice() {
+  std::string why;
+  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);
+  KVG_CHECK(ops != nullptr, why);
+  ops->variant = "emulated";
+  return ops;
+}
+
 Ops& TestDevice() {
-  static Ops* const ops = [] {
-    std::string why;
-    std::unique_ptr<Ops> made = cuda::MakeDeviceOps(&why);
-    KVG_CHECK(made != nullptr, why);
-    made->variant = "emulated";
-    return made.release();
-  }();
+  static Ops* const ops = MakeTestDevice().release();
   return *ops;
 }
 
