@@ -24,8 +24,8 @@
 //     KVG_LAUNCH(ScaleRow, {.grid_x = CeilDiv(n, 256), .threads = 256}, stream, x, scale, out, n);
 //   }
 //
-// Arguments are copied at the launch; pointers in them are device memory. Kernels (.cu) see raw
-// pointers and small structs only. What calls Ops types is a .cpp beside them.
+// Arguments are copied at the launch; pointers in them are device memory. Kernels see raw pointers
+// and small structs, never a Tensor.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ inline constexpr int64_t kMostSharedBytes = 163 * 1024;
 
 // Both define, in kvgauge::cuda:
 //   KVG_KERNEL(threads) name(args)      a kernel, launched with at most `threads` threads a block
-//   KVG_DEVICE                          before a function that kernels call
+//   KVG_DEVICE  KVG_MEMBER              before a function, a member that kernels call
+//   KVG_CONSTANT                        before a table
 //   KVG_SHARED(type, name, count)       type* name: count numbers of the block, 16-byte aligned
 //   KVG_DYNAMIC_SHARED(type, name)      type* name: LaunchShape::shared_bytes
 //   KVG_LAUNCH(kernel, shape, stream, args...)  no launch if a grid dimension is 0; for a template
@@ -57,8 +58,10 @@ inline constexpr int64_t kMostSharedBytes = 163 * 1024;
 //   Thread BlockThreads Lane WarpIndex BlockX/Y/Z GridX/Y/Z
 //   SyncBlock SyncWarp ShuffleXor(v, mask) Shuffle(v, lane) Ballot(bool)
 //   WarpSum WarpMax WarpMin             every lane gets the result; float, double, int32_t
+//   WarpReduce(v, fold)                 the same with any commutative fold
 //   AtomicAdd AtomicMax AtomicMin AtomicOr  i32, u32, u64; return the old value; no floats
-//   Exp Exp2 Log Log2 Sqrt Rsqrt Tanh Erf Cos Sin Abs Fma RoundEven Floor  of f32
+//   Exp Exp2 Log Log2 Sqrt Rsqrt Tanh Erf Erfc Cos Sin Abs Fma RoundEven Floor  of f32, some of
+//                                       f64
 //   HalfToFloat FloatToHalf Bf16ToFloat FloatToBf16 PackHalf2 PackBf16x2(low, high)
 //   BitsOf(float) FloatOf(uint32_t) IsNan PopCount CountLeadingZeros FindFirst (0: none, else 1 ..)
 //   Float2 Float4 Uint2 Uint4           8 and 16 bytes, aligned

@@ -6,6 +6,7 @@
 
 #define KVG_KERNEL(threads) static __global__ void __launch_bounds__(threads)
 #define KVG_DEVICE static __device__ __forceinline__
+#define KVG_MEMBER __device__ __forceinline__
 #define KVG_CONSTANT static __constant__ const
 #define KVG_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define KVG_DYNAMIC_SHARED(type, name)                                \
@@ -63,29 +64,23 @@ KVG_DEVICE T Shuffle(T value, int lane) {
   return __shfl_sync(kAllLanes, value, lane);
 }
 KVG_DEVICE uint32_t Ballot(bool value) { return __ballot_sync(kAllLanes, value); }
+template <class T, class Fold>
+KVG_DEVICE T WarpReduce(T value, Fold fold) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask >>= 1) value = fold(value, ShuffleXor(value, mask));
+  return value;
+}
 template <class T>
 KVG_DEVICE T WarpSum(T value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask >>= 1) value = value + ShuffleXor(value, mask);
-  return value;
+  return WarpReduce(value, [](T a, T b) { return a + b; });
 }
 template <class T>
 KVG_DEVICE T WarpMax(T value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask >>= 1) {
-    const T other = ShuffleXor(value, mask);
-    value = value < other ? other : value;
-  }
-  return value;
+  return WarpReduce(value, [](T a, T b) { return a < b ? b : a; });
 }
 template <class T>
 KVG_DEVICE T WarpMin(T value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask >>= 1) {
-    const T other = ShuffleXor(value, mask);
-    value = other < value ? other : value;
-  }
-  return value;
+  return WarpReduce(value, [](T a, T b) { return b < a ? b : a; });
 }
 
 // u64 is `unsigned long long` to the compiler's atomics.
@@ -111,9 +106,14 @@ KVG_DEVICE float Sqrt(float x) { return __fsqrt_rn(x); }
 KVG_DEVICE float Rsqrt(float x) { return __fdiv_rn(1.0f, __fsqrt_rn(x)); }
 KVG_DEVICE float Tanh(float x) { return tanhf(x); }
 KVG_DEVICE float Erf(float x) { return erff(x); }
+KVG_DEVICE float Erfc(float x) { return erfcf(x); }
 KVG_DEVICE float Cos(float x) { return cosf(x); }
 KVG_DEVICE float Sin(float x) { return sinf(x); }
+KVG_DEVICE double Cos(double x) { return cos(x); }
+KVG_DEVICE double Sin(double x) { return sin(x); }
+KVG_DEVICE double Sqrt(double x) { return __dsqrt_rn(x); }
 KVG_DEVICE float Abs(float x) { return fabsf(x); }
+KVG_DEVICE double Abs(double x) { return fabs(x); }
 KVG_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KVG_DEVICE double Fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 KVG_DEVICE float RoundEven(float x) { return rintf(x); }

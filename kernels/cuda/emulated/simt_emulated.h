@@ -24,6 +24,7 @@
 
 #define KVG_KERNEL(threads) static void
 #define KVG_DEVICE static inline
+#define KVG_MEMBER
 #define KVG_CONSTANT static const
 #define KVG_SHARED(type, name, count)                                                              \
   alignas(16) static thread_local ::kvgauge::cuda::emulated::Shared<type, (count)> name##_storage; \
@@ -159,6 +160,10 @@ T Butterfly(const char* what, T value, Fold fold) {
   return values[Lane()];
 }
 }  // namespace emulated
+template <class T, class Fold>
+T WarpReduce(T value, Fold fold) {
+  return emulated::Butterfly("WarpReduce", value, fold);
+}
 template <class T>
 T WarpSum(T value) {
   return emulated::Butterfly("WarpSum", value, [](T a, T b) { return a + b; });
@@ -203,6 +208,11 @@ inline float Sqrt(float x) { return std::sqrt(x); }
 inline float Rsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float Tanh(float x) { return std::tanh(x); }
 inline float Erf(float x) { return std::erf(x); }
+inline float Erfc(float x) { return std::erfc(x); }
+inline double Cos(double x) { return std::cos(x); }
+inline double Sin(double x) { return std::sin(x); }
+inline double Sqrt(double x) { return std::sqrt(x); }
+inline double Abs(double x) { return std::fabs(x); }
 inline float Cos(float x) { return std::cos(x); }
 inline float Sin(float x) { return std::sin(x); }
 inline float Abs(float x) { return std::fabs(x); }
