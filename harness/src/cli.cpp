@@ -268,6 +268,13 @@ void AddDoctor(CLI::App& app, std::vector<std::pair<CLI::App*, Action>>& actions
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand("doctor", "What this machine offers, and what is missing");
   AddJsonFlag(*command, options->json);
+  command->add_option("--check", options->check,
+                      "backend whose operations are held against the reference, and timed");
+  command
+      ->add_option("--entries", options->entries,
+                   "with --check: cached entries a head for the timings; 0: none are taken")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   actions.emplace_back(command, [options] { return RunDoctor(*options); });
 }
 
