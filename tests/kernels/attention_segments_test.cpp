@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cpu/cpu.h"
 #include "kernels/attention.h"
 #include "kernels/attention_scene.h"
 #include "kernels/codec_stream.h"
+#include "kernels/kv_backends.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
@@ -35,8 +35,8 @@ std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   return segments;
 }
 
-SceneResults RunOn(Isa isa, int threads, const Scene& scene) {
-  return RunScene(*MakeCpuAttention(isa, {threads}), *MakeCpuCodec(isa, {1}), scene);
+SceneResults RunOn(const KvBackend& backend, int threads, const Scene& scene) {
+  return RunScene(*backend.Attention(threads), *backend.Codecs(), scene);
 }
 
 // Segments that hold coded entries before float ones, by the seal unit of each codec.
@@ -263,10 +263,10 @@ TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
   for (const Scene& scene : Scenes()) {
     const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name + ", " +
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name + ", " +
                    std::string(NameOf(scene.dtype)) + ", rows " + std::to_string(scene.rows));
-      ExpectClose(scene, RunOn(isa, 2, scene), want);
+      ExpectClose(scene, RunOn(backend, 2, scene), want);
     }
   }
 }
@@ -314,8 +314,8 @@ TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
         }
         const std::vector<float> queries = scene.Queries();
         const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
-        for (const Isa isa : SupportedIsas()) {
-          const SceneResults got = RunOn(isa, 1, scene);
+        for (const KvBackend& backend : KvBackends()) {
+          const SceneResults got = RunOn(backend, 1, scene);
           for (int64_t h = 0; h < scene.query_heads(); ++h) {
             const auto head = static_cast<size_t>(h / scene.group);
             const auto half =
@@ -338,7 +338,7 @@ TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
               const double off =
                   std::abs(double{got.lse[h * scene.rows + row]} - want.lse[h * scene.rows + row]);
               EXPECT_LE(off, bound)
-                  << NameOf(isa) << ", " << bits << " bits, queries of " << query_size;
+                  << backend.name << ", " << bits << " bits, queries of " << query_size;
               closest = std::max(closest, (off - kScoreBound) / bound);
             }
           }
@@ -359,9 +359,9 @@ void ExpectSame(const SceneResults& got, const SceneResults& want) {
 
 TEST(AttentionSegments, ThreadsChangeNoBit) {
   for (const Scene& scene : Scenes()) {
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
-      ExpectSame(RunOn(isa, 3, scene), RunOn(isa, 1, scene));
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name);
+      ExpectSame(RunOn(backend, 3, scene), RunOn(backend, 1, scene));
     }
   }
 }
@@ -369,10 +369,10 @@ TEST(AttentionSegments, ThreadsChangeNoBit) {
 // Rows attended one by one, each over what it may see, and rows in a batch have the same bits.
 TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
   for (const Scene& scene : Scenes()) {
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
-      const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
-      const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(isa, {1});
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name);
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+      const std::unique_ptr<CodecOps> codecs = backend.Codecs();
       const SceneCache cache(*ops, *codecs, scene);
       const AttentionShape& shape = cache.shape();
       const int64_t heads = scene.query_heads();
@@ -427,11 +427,11 @@ TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
       for (auto& head : placed.heads) {
         for (SegmentSpec& s : head) s.positions = true;
       }
-      for (const Isa isa : SupportedIsas()) {
-        SCOPED_TRACE(NameOf(isa));
-        const SceneResults want = RunOn(isa, 2, scene);
-        ExpectSame(RunOn(isa, 2, masked), want);
-        ExpectSame(RunOn(isa, 2, placed), want);
+      for (const KvBackend& backend : KvBackends()) {
+        SCOPED_TRACE(backend.name);
+        const SceneResults want = RunOn(backend, 2, scene);
+        ExpectSame(RunOn(backend, 2, masked), want);
+        ExpectSame(RunOn(backend, 2, placed), want);
       }
     }
   }

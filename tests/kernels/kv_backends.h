@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of attention run on: the cpu backend with every instruction set of this machine, or,
+// where they are compiled for a device, that device.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "kernels/backends.h"
+
+namespace kvgauge {
+
+struct KvBackend {
+  std::string name;
+  Isa isa = Isa::kPortable;
+
+  std::unique_ptr<AttentionOps> Attention(int threads) const {
+    return Make(MakeCpuAttention, threads);
+  }
+  std::unique_ptr<CodecOps> Codecs() const { return Make(MakeCpuCodec, 1); }
+
+ private:
+  template <class Group>
+  std::unique_ptr<Group> Make(std::unique_ptr<Group> (*make)(Isa, ThreadSettings),
+                              int threads) const {
+#ifdef KVG_TEST_ON_DEVICE
+    static_cast<void>(make);
+    static_cast<void>(threads);
+    return MakeDeviceGroup<Group>();
+#else
+    return make(isa, {threads});
+#endif
+  }
+};
+
+inline std::vector<KvBackend> KvBackends() {
+#ifdef KVG_TEST_ON_DEVICE
+  return {{DeviceBackendName()}};
+#else
+  std::vector<KvBackend> backends;
+  for (const Isa isa : SupportedIsas()) backends.push_back({std::string(NameOf(isa)), isa});
+  return backends;
+#endif
+}
+
+}  // namespace kvgauge
