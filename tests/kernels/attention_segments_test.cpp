@@ -412,6 +412,49 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
   }
 }
 
+// What is captured beside a result, and how many rows are attended together, decide which way it is
+// computed, and show in no bit.
+TEST(AttentionSegments, CapturesChangeNoBit) {
+  struct Dims {
+    int64_t key, value;
+  };
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Dims& dims : {Dims{64, 64}, {128, 128}, {192, 128}, {72, 144}}) {
+      Scene scene;
+      scene.dtype = dtype;
+      scene.key_dim = dims.key;
+      scene.value_dim = dims.value;
+      scene.rows = 70;
+      scene.heads = {Lengths({530, 75})};
+      scene.softcap = dims.value == 64 ? 5.0f : 0.0f;
+      scene.window = dims.key == 192 ? 100 : 0;
+      for (SegmentSpec& s : scene.heads[0]) {
+        s.bias = s.value_scale = dims.key == 72;
+        s.mask = dims.key == 64 ? Mask::kSome : Mask::kNone;
+      }
+      for (const KvBackend& backend : KvBackends()) {
+        SCOPED_TRACE(backend.name + " " + std::string(NameOf(dtype)) + " dims " +
+                     std::to_string(dims.key) + "/" + std::to_string(dims.value));
+        const SceneResults want = RunOn(backend, 2, scene);
+        const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+        const std::unique_ptr<CodecOps> codecs = backend.Codecs();
+        const SceneCache cache(*ops, *codecs, scene);
+        const std::vector<float> queries = scene.Queries();
+        AttentionItem item;
+        item.rows = scene.rows;
+        item.heads = cache.heads();
+        std::vector<float> out, lse;
+        ops->Attend(cache.shape(), {&item, 1},
+                    View(queries, {scene.rows, scene.query_heads(), scene.key_dim}),
+                    MakeFilled(out, {scene.rows, scene.query_heads(), scene.value_dim}),
+                    {MakeFilled(lse, {scene.query_heads(), scene.rows}), {}});
+        EXPECT_TRUE(SameBits(out, want.out));
+        EXPECT_TRUE(SameBits(lse, want.lse));
+      }
+    }
+  }
+}
+
 // Options that say nothing change no bit.
 TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
