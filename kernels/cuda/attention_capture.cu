@@ -3,7 +3,7 @@
 // walks the rows that see it. The n x n matrix never exists, nothing is added atomically, and rows
 // are folded in ascending order.
 #include "cuda/attention_capture.h"
-#include "cuda/attention_tile.h"
+#include "cuda/attention_codes.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -32,11 +32,11 @@ KVG_DEVICE void TileScores(const AttendCall& call, const SegmentView& segment, c
                            float (&scores)[tiles][2][4]) {
   SyncBlock();
   if constexpr (type != DType::kF32) {
-    if (KeysAsTheyLie<type>(segment, page)) {
+    if (!KeysAsNumbers<type>(segment, page)) {
       PackQueries<type, tiles>(call, tile, shared.queries16);
     }
   }
-  if (!KeysAsTheyLie<type>(segment, page)) {
+  if (KeysAsNumbers<type>(segment, page)) {
     ExpandQueries<type, tiles>(call, segment, tile, shared.queries32);
   }
   SyncBlock();

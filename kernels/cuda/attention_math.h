@@ -130,13 +130,13 @@ KVG_DEVICE float Merged(float value, float part, const MergeShares& shares) {
 
 // Adding 0 turns -0 into +0: entries a row does not see may decide the sign of a zero sum.
 KVG_DEVICE float Normalized(float value, const RowState& state) {
-  return state.max == kNothing ? 0.0f : value * (1.0f / state.sum) + 0.0f;
+  return state.sum == 0.0f ? 0.0f : value * (1.0f / state.sum) + 0.0f;
 }
 KVG_DEVICE float LogSumExp(const RowState& state) {
-  return state.max == kNothing ? kNothing : (state.max + Log2(state.sum)) * kLn2;
+  return state.sum == 0.0f ? kNothing : (state.max + Log2(state.sum)) * kLn2;
 }
 KVG_DEVICE float Entropy(const RowState& state) {
-  if (state.max == kNothing) return 0.0f;
+  if (state.sum == 0.0f) return 0.0f;
   const float entropy = (Log2(state.sum) - state.weighted / state.sum) * kLn2;
   return entropy > 0.0f ? entropy : entropy * 0.0f;
 }

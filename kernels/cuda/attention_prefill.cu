@@ -67,14 +67,14 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
 
   float sums[tiles][blocks][4] = {};
   float max[tiles][2], sum[tiles][2][kSixteenths] = {};
-  volatile float total[tiles][blocks][4];
-  RowState state[tiles][2];
+  volatile float total[tiles][blocks][4], total_max[tiles][2], total_sum[tiles][2];
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       max[m][h] = kNothing;
-      state[m][h] = {kNothing, 0.0f, 0.0f, 0.0f};
+      total_max[m][h] = kNothing;
+      total_sum[m][h] = 0.0f;
     }
   }
 
@@ -182,7 +182,10 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
 #pragma unroll
         for (int s = 0; s < kSixteenths; ++s) quads[s] = QuadSum(sum[m][h][s]);
         const RowState part = {max[m][h], ((quads[0] + quads[1]) + quads[2]) + quads[3], 0.0f, 0.0f};
-        const MergeShares shares = Merge(state[m][h], part);
+        RowState state = {total_max[m][h], total_sum[m][h], 0.0f, 0.0f};
+        const MergeShares shares = Merge(state, part);
+        total_max[m][h] = state.max;
+        total_sum[m][h] = state.sum;
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {
 #pragma unroll
@@ -206,6 +209,7 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
     for (int h = 0; h < 2; ++h) {
       const int r = first_row + m * 16 + h * 8 + Lane() / 4;
       if (r >= tile.count) continue;
+      const RowState state = {total_max[m][h], total_sum[m][h], 0.0f, 0.0f};
       const int64_t row = tile.first_row + tile.item_row(r), head = tile.head(r);
       float* const out = results.out + row * results.stride + head * results.head_stride;
 #pragma unroll
@@ -214,11 +218,11 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
         for (int j = 0; j < 2; ++j) {
           const int d = b * 8 + Lane() % 4 * 2 + j;
           if (d >= call.value_dim) continue;
-          out[d] = first_span ? 0.0f : Normalized(total[m][b][2 * h + j], state[m][h]);
+          out[d] = first_span ? 0.0f : Normalized(total[m][b][2 * h + j], state);
         }
       }
       if (Lane() % 4 == 0 && results.log_sum_exp != nullptr) {
-        results.log_sum_exp[head * results.log_sum_exp_stride + row] = LogSumExp(state[m][h]);
+        results.log_sum_exp[head * results.log_sum_exp_stride + row] = LogSumExp(state);
       }
     }
   }

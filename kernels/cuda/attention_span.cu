@@ -6,7 +6,7 @@
 // the one warp that multiplies it. All else is expanded into shared memory as f32, a part of a page
 // at a time.
 #include "cuda/attention_kernels.h"
-#include "cuda/attention_values.h"
+#include "cuda/attention_codes.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -29,8 +29,11 @@ struct SpanSums {
   float sum[tiles][2] = {}, weighted[tiles][2] = {};  // of this warp's sixteenth
 };
 
+// How a page's values are multiplied.
+enum class ValuePath { kNumbers, kAsTheyLie, kCodes };
+
 template <DType type, int tiles, int blocks>
-KVG_DEVICE void AddPage(const SegmentView& segment, int page, bool as_they_lie,
+KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
                         const Uint4* weights16, const float* weights32, float* room,
                         SpanSums<type, tiles, blocks>& sums) {
   const int warps = BlockThreads() / kWarp;
@@ -39,7 +42,7 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, bool as_they_lie,
   const int mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
   const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
   if constexpr (type != DType::kF32) {
-    if (as_they_lie) {
+    if (path == ValuePath::kAsTheyLie) {
       constexpr int kParts = kSixteenths * kWeightParts<type>;
 #pragma unroll
       for (int b = 0; b < blocks; b += 2) {
@@ -59,6 +62,13 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, bool as_they_lie,
           if (b + 1 < count) AddValues<type>(weights, kWarp, far, sums.values[m][b + 1]);
         }
       }
+      return;
+    }
+  }
+  if constexpr (type == DType::kBF16) {
+    if (path == ValuePath::kCodes) {
+      AddValueCodes(*segment.values.codec, segment.values.coded[page].codes,
+                    reinterpret_cast<const Float4*>(weights32), first, count, sums.values);
       return;
     }
   }
@@ -93,7 +103,7 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, bool as_they_lie,
 // The running maximum of every row moves on to what this page adds, weights are left for AddPage.
 template <DType type, int tiles, int blocks>
 KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, int page,
-                          bool as_they_lie, float (&scores)[tiles][2][4], float* maxima,
+                          ValuePath path, float (&scores)[tiles][2][4], float* maxima,
                           Uint4* weights16, float* weights32,
                           SpanSums<type, tiles, blocks>& sums) {
   constexpr int kRows = tiles * 16;
@@ -140,7 +150,12 @@ KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, in
     }
     if (!mine) continue;
     ScaleByValues(segment, page, sixteenth, scores[m]);
-    if (as_they_lie) {
+    if (path == ValuePath::kCodes) {
+      StoreLaneWeights(scores[m], reinterpret_cast<Float4*>(weights32) +
+                                      ((m * kSixteenths + sixteenth) * kWarp + Lane()) * 2);
+      continue;
+    }
+    if (path == ValuePath::kAsTheyLie) {
       if constexpr (type != DType::kF32) {
         constexpr int kParts = kWeightParts<type>;
         Uint4 packed[kParts];
@@ -255,11 +270,13 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   const int pages = static_cast<int>(CeilDiv(segment.length, kPageEntries));
   const int page_end = Least(page_begin + kSpanPages, pages);
   if constexpr (type != DType::kF32) {
-    if (KeysAsTheyLie<type>(segment, page_end - 1)) PackQueries<type, tiles>(call, tile, queries16);
+    if (!segment.numbers) PackQueries<type, tiles>(call, tile, queries16);
   }
-  if (!KeysAsTheyLie<type>(segment, page_begin)) {
-    ExpandQueries<type, tiles>(call, segment, tile, queries32);
+  bool numbers = false;
+  for (int page = page_begin; page < page_end; ++page) {
+    numbers = numbers || KeysAsNumbers<type>(segment, page);
   }
+  if (numbers) ExpandQueries<type, tiles>(call, segment, tile, queries32);
   SyncBlock();
 
   SpanSums<type, tiles, blocks> sums;
@@ -268,11 +285,13 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   for (int page = page_begin; page < page_end; ++page) {
     const PageSight sight = SightOf(call, segment, tile, tiles * 16, page);
     if (!sight.any) continue;
-    const bool as_they_lie = ValuesAsTheyLie<type>(segment, page);
+    const ValuePath path = ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
+                           : ValuesAsCodes<type>(segment, page) ? ValuePath::kCodes
+                                                                : ValuePath::kNumbers;
     float scores[tiles][2][4];
     ScorePage<type>(call, segment, tile, sight.all, page, queries16, queries32, room, scores);
-    WeighPage(call, segment, page, as_they_lie, scores, maxima, weights16, weights32, sums);
-    AddPage(segment, page, as_they_lie, weights16, weights32, room, sums);
+    WeighPage(call, segment, page, path, scores, maxima, weights16, weights32, sums);
+    AddPage(segment, page, path, weights16, weights32, room, sums);
   }
   StoreStates(tile, maxima, arrays, sums);
   StoreValues(segment, tile, call.value_dim, room, arrays, sums);

@@ -146,7 +146,7 @@ void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view) {
   const bool wide = shape.format.dtype == DType::kF32;
   const int coded_keys = view.keys.coded_entries;
   const int coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries;
-  if (!wide && !view.numbers && coded_keys < view.length) keys16 = true;
+  keys16 = keys16 || (!wide && !view.numbers);
   if (wide || view.numbers || coded_keys > 0) {
     const bool projected = view.keys.basis.data != nullptr && view.rotation == nullptr;
     const auto full = static_cast<int>(shape.format.key_dim);

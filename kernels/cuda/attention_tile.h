@@ -309,42 +309,4 @@ KVG_DEVICE void MultiplyNumbers(const float* keys, int count, const float* queri
   }
 }
 
-// Finished scores of a page. Reached by all threads of a block; scores of tiles that other warps
-// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys.
-template <DType type, int tiles>
-KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment,
-                          const RowTile& tile, bool all_seen, int page,
-                          const Uint4* queries16, const float* queries32, float* room,
-                          float (&scores)[tiles][2][4]) {
-  const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
-  const int tile_step = BlockThreads() / kWarp / kSixteenths;
-#pragma unroll
-  for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[m][0][i] = scores[m][1][i] = 0.0f;
-  }
-  bool as_they_lie = false;
-  if constexpr (type != DType::kF32) {
-    as_they_lie = KeysAsTheyLie<type>(segment, page);
-    if (as_they_lie && first_tile < tiles) {
-      MultiplyKeys<type>(segment.keys.pages[page], (call.key_dim + 15) / 16, queries16, sixteenth,
-                         first_tile, tile_step, scores);
-    }
-  }
-  if (!as_they_lie) {
-    const int dims = ExpandedDims(call, segment);
-    for (int begin = 0; begin < dims; begin += kChunk) {
-      const int count = Least(kChunk, dims - begin);
-      SyncBlock();  // who read `room` before is done
-      ExpandKeys(call, segment, page, begin, count, room, room + kChunk * kPageEntries);
-      SyncBlock();
-      if (first_tile < tiles) {
-        MultiplyNumbers(room, count, queries32 + begin * tiles * 16, sixteenth, first_tile,
-                        tile_step, scores);
-      }
-    }
-  }
-  FinishScores(call, segment, tile, 0, all_seen, page, sixteenth, scores);
-}
-
 }  // namespace kvgauge::cuda

@@ -307,7 +307,8 @@ KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, float* scratch, int64_t scales
       }
       const auto code = static_cast<uint64_t>(CodeOf(c, g, x(entry, dim)));
       const uint64_t mask = (uint64_t{1} << c.bits) - 1;
-      bits = (bits & ~(mask << j * c.bits)) | code << j * c.bits;
+      const int at_bit = CodeString::PlaceOf(j) * c.bits;
+      bits = (bits & ~(mask << at_bit)) | code << at_bit;
       changed = true;
     }
     if (!changed) continue;

@@ -73,6 +73,8 @@ struct CodeString {
       dim = s / 128 * 16 + s / 2 % 2 * 8 + lane / 4;
     }
   }
+  // Which code of the string j is.
+  KVG_BOTH static int PlaceOf(int j) { return (j >> 1) + (j & 1) * 4; }
   // Keys: bit 2 of j is 8 entries on, bit 1 is 8 dims on, bit 0 one dim. Values: 16 entries, 8, 1.
   KVG_BOTH int EntryOf(int j) const {
     return keys ? entry + (j >> 2) * 8 : entry + (j >> 2) * 16 + (j >> 1 & 1) * 8 + (j & 1);
@@ -85,11 +87,11 @@ KVG_BOTH inline int CodeIndex(const CodecView& c, int entry, int dim) {
   if (c.keys) {
     const int lane = entry % 8 * 4 + dim % 8 / 2;
     const int string = (entry / 16 * 32 + lane) * (c.width / 16) + dim / 16;
-    return string * 8 + (entry % 16 / 8 * 2 + dim % 16 / 8) * 2 + dim % 2;
+    return string * 8 + entry % 16 / 8 * 2 + dim % 16 / 8 + dim % 2 * 4;
   }
   const int lane = dim % 8 * 4 + entry % 8 / 2;
   const int string = (dim / 16 * 32 + lane) * 4 + dim % 16 / 8 * 2 + entry / 32;
-  return string * 8 + (entry % 32 / 16 * 2 + entry % 16 / 8) * 2 + entry % 2;
+  return string * 8 + entry % 32 / 16 * 2 + entry % 16 / 8 + entry % 2 * 4;
 }
 KVG_BOTH inline int ScaleIndex(const CodecView& c, int entry, int dim) {
   return c.by_token ? dim / c.group * kPageEntries + entry : entry / c.group * c.dim + dim;

@@ -82,8 +82,8 @@ CopyKernel(PageLayout layout, bool keys, void* const* from, const int32_t* index
 constexpr int kDimsInPlace = 16;
 
 KVG_KERNEL(kThreads)
-CompactKernel(PageLayout layout, bool keys, void* const* pages, const int32_t* index, int64_t n,
-              int dim, int64_t first) {
+CompactKernel(PageLayout layout, bool keys, void* const* from, const int32_t* index, int64_t n,
+              int dim, void* const* to, int64_t first) {
   KVG_SHARED(uint32_t, held, kDimsInPlace * kPageEntries);
   const int d0 = static_cast<int>(BlockX()) * kDimsInPlace;
   const int dims = Least(kDimsInPlace, dim - d0);
@@ -93,7 +93,7 @@ CompactKernel(PageLayout layout, bool keys, void* const* pages, const int32_t* i
       const int64_t in = index[begin + i % count];
       const int slot = static_cast<int>(in % kPageEntries), d = d0 + i / count;
       const int at = keys ? layout.KeyIndex(slot, d) : layout.ValueIndex(slot, d);
-      const void* const page = pages[in / kPageEntries];
+      const void* const page = from[in / kPageEntries];
       held[i] = layout.wide() ? static_cast<const uint32_t*>(page)[at]
                               : static_cast<const uint16_t*>(page)[at];
     }
@@ -102,7 +102,7 @@ CompactKernel(PageLayout layout, bool keys, void* const* pages, const int32_t* i
       const int64_t out = first + begin + i % count;
       const int slot = static_cast<int>(out % kPageEntries), d = d0 + i / count;
       const int at = keys ? layout.KeyIndex(slot, d) : layout.ValueIndex(slot, d);
-      void* const page = pages[out / kPageEntries];
+      void* const page = to[out / kPageEntries];
       if (layout.wide()) {
         static_cast<uint32_t*>(page)[at] = held[i];
       } else {
@@ -142,7 +142,7 @@ void CopyPages(const PageLayout& layout, bool keys, void* const* from, const int
   const int dim = DimOf(layout, keys);
   if (in_place) {
     const LaunchShape shape = {.grid_x = CeilDiv(dim, kDimsInPlace), .threads = kThreads};
-    KVG_LAUNCH(CompactKernel, shape, stream, layout, keys, to, index, n, dim, first);
+    KVG_LAUNCH(CompactKernel, shape, stream, layout, keys, from, index, n, dim, to, first);
     return;
   }
   const LaunchShape shape = {.grid_x = CeilDiv(n * dim, kThreads), .threads = kThreads};

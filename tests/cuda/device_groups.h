@@ -23,5 +23,9 @@ template <>
 std::unique_ptr<AlgebraOps> MakeDeviceGroup();
 template <>
 std::unique_ptr<LinearOps> MakeDeviceGroup();
+template <>
+std::unique_ptr<CodecOps> MakeDeviceGroup();
+template <>
+std::unique_ptr<AttentionOps> MakeDeviceGroup();
 
 }  // namespace kvgauge

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend's codecs and attention behind host memory: every call sends its arguments to the
-// device, runs there, and brings back what was written. So tests that know host memory alone run on
-// a device, emulated or real.
-#pragma once
+// The device's codecs and attention behind host memory: every call sends its arguments there, runs,
+// and brings back what was written.
 
 #include <algorithm>
 #include <cstring>
@@ -12,33 +10,29 @@
 #include <span>
 #include <vector>
 
-#include "cuda/backend_parts.h"
-#include "cuda/device/driver.h"
-#include "kernels/attention.h"
+#include "cuda/device_groups.h"
+#include "cuda/test_device.h"
 
-namespace kvgauge::cuda {
+namespace kvgauge {
+namespace {
 
 // Device memory of one call. Host memory that is sent twice is sent once, so that what is one array
 // on the host is one on the device.
 class CallMemory {
  public:
-  explicit CallMemory(Stream stream) : stream_(stream) {}
+  CallMemory() = default;
   CallMemory(const CallMemory&) = delete;
-  ~CallMemory() {
-    Wait(stream_);
-    for (const auto& [host, block] : blocks_) Free(block.data);
-  }
+  ~CallMemory() { memory_.Synchronize(); }
 
   void* Send(const void* host, int64_t size_bytes) {
     if (host == nullptr || size_bytes == 0) return nullptr;
-    Block& block = blocks_[host];
-    if (block.data == nullptr) {
-      block = {Malloc(size_bytes), size_bytes};
-      KVG_CHECK(block.data != nullptr, "no device memory");
-      CopyToDevice(block.data, host, size_bytes, stream_);
+    Buffer& block = blocks_[host];
+    if (block.data() == nullptr) {
+      block = memory_.Allocate(size_bytes);
+      memory_.Copy(Bytes(host, size_bytes), block.As(DType::kU8, {size_bytes}));
     }
-    KVG_CHECK(block.size_bytes >= size_bytes, "a larger array at the same place");
-    return block.data;
+    KVG_CHECK(block.size_bytes() >= size_bytes, "a larger array at the same place");
+    return block.data();
   }
   // Everything that a tensor spans, gaps included.
   Tensor Send(const Tensor& host) {
@@ -46,15 +40,15 @@ class CallMemory {
     Tensor device = host;
     int64_t last = 0;
     for (int d = 0; d < host.rank; ++d) last += (host.shape[d] - 1) * host.stride[d];
-    device.data =
-        Send(host.data, host.Numel() == 0 ? SizeOf(host.dtype) : (last + 1) * SizeOf(host.dtype));
+    device.data = Send(host.data, host.Numel() == 0 ? SizeOf(host.dtype)
+                                                    : (last + 1) * SizeOf(host.dtype));
     device.device = Device::kCuda;
     return device;
   }
   // What was sent from there comes back.
   void Fetch(const void* host) {
-    const Block& block = blocks_.at(host);
-    CopyToHost(const_cast<void*>(host), block.data, block.size_bytes, stream_);
+    const Buffer& block = blocks_.at(host);
+    memory_.Copy(block.As(DType::kU8, {block.size_bytes()}), Bytes(host, block.size_bytes()));
   }
   void Fetch(const Tensor& host) {
     if (!host.empty() && host.Numel() > 0) Fetch(host.data);
@@ -63,8 +57,7 @@ class CallMemory {
   // A list of pages, of which [begin, end) are sent. The list itself stays on the host.
   void* const* SendPages(void* const* pages, int64_t begin, int64_t end, int64_t page_bytes) {
     if (pages == nullptr) return nullptr;
-    auto list =
-        std::make_unique<std::vector<void*>>(static_cast<size_t>(std::max<int64_t>(end, 1)));
+    auto list = std::make_unique<std::vector<void*>>(static_cast<size_t>(std::max<int64_t>(end, 1)));
     for (int64_t p = begin; p < end; ++p) {
       (*list)[static_cast<size_t>(p)] = Send(pages[p], page_bytes);
     }
@@ -100,32 +93,29 @@ class CallMemory {
   }
 
  private:
-  struct Block {
-    void* data = nullptr;
-    int64_t size_bytes = 0;
-  };
-  Stream stream_;
-  std::map<const void*, Block> blocks_;
+  static Tensor Bytes(const void* host, int64_t size_bytes) {
+    return {const_cast<void*>(host), DType::kU8, {size_bytes}};
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  std::map<const void*, Buffer> blocks_;
   std::vector<std::unique_ptr<std::vector<void*>>> lists_;
 };
 
-inline int64_t PagesOf(int64_t entries) { return (entries + kKvPageEntries - 1) / kKvPageEntries; }
+int64_t PagesOf(int64_t entries) { return (entries + kKvPageEntries - 1) / kKvPageEntries; }
 
 class HostedCodec final : public CodecOps {
  public:
-  HostedCodec() : stream_(CreateStream()), ops_(MakeCudaCodec(stream_)) {}
-  ~HostedCodec() override { DestroyStream(stream_); }
-
   int64_t PageBytes(const KvCodec& codec) const override { return ops_->PageBytes(codec); }
   int64_t OutlierCount(const void* block) const override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     return ops_->OutlierCount(memory.Send(block, 4));
   }
 
  private:
   void DoEncode(const KvCodec& codec, const Tensor& rows, int64_t first_entry, const KvPages& pages,
                 const AllocateBlock& allocate) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     const int64_t begin = first_entry / kKvPageEntries;
     const int64_t end = PagesOf(first_entry + rows.shape[0]);
     KvPages device;
@@ -145,25 +135,19 @@ class HostedCodec final : public CodecOps {
 
   void DoDecode(const KvCodec& codec, const KvPages& pages, int64_t first_entry,
                 Tensor rows) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     const int64_t end = PagesOf(first_entry + rows.shape[0]);
-    const KvPages device = memory.SendCoded(*ops_, codec, pages, first_entry / kKvPageEntries, end);
+    const KvPages device =
+        memory.SendCoded(*ops_, codec, pages, first_entry / kKvPageEntries, end);
     ops_->Decode(codec, device, first_entry, memory.Send(rows));
     memory.Fetch(rows);
   }
 
-  Stream stream_;
-  std::unique_ptr<CodecOps> ops_;
+  CodecOps* const ops_ = TestDevice().codecs.get();
 };
 
 class HostedAttention final : public AttentionOps {
  public:
-  HostedAttention()
-      : stream_(CreateStream()),
-        ops_(MakeCudaAttention(stream_)),
-        codecs_(MakeCudaCodec(stream_)) {}
-  ~HostedAttention() override { DestroyStream(stream_); }
-
   int64_t KeyPageBytes(const KvFormat& format) const override { return ops_->KeyPageBytes(format); }
   int64_t ValuePageBytes(const KvFormat& format) const override {
     return ops_->ValuePageBytes(format);
@@ -238,7 +222,7 @@ class HostedAttention final : public AttentionOps {
 
   void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                  std::span<const KvTarget> heads) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     const int64_t n = (keys.empty() ? values : keys).shape[0];
     std::vector<KvTarget> targets;
     for (const KvTarget& head : heads) {
@@ -268,7 +252,7 @@ class HostedAttention final : public AttentionOps {
   }
   void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
                 Tensor values) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     ops_->ReadKv(format, SendFloatPages(memory, format, segment), first_entry, memory.Send(keys),
                  memory.Send(values));
     memory.Fetch(keys);
@@ -276,7 +260,7 @@ class HostedAttention final : public AttentionOps {
   }
   void DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
                   Tensor keys, Tensor values) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     ops_->GatherKv(format, SendFloatPages(memory, format, segment), memory.Send(index),
                    memory.Send(keys), memory.Send(values));
     memory.Fetch(keys);
@@ -284,7 +268,7 @@ class HostedAttention final : public AttentionOps {
   }
   void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                 const KvTarget& to) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     const KvSegment source = SendFloatPages(memory, format, from);
     const int64_t end = PagesOf(to.first_entry + index.shape[0]);
     KvTarget target = {nullptr, nullptr, to.first_entry};
@@ -306,7 +290,7 @@ class HostedAttention final : public AttentionOps {
 
   void DoAttend(const AttentionShape& host_shape, std::span<const AttentionItem> host_items,
                 const Tensor& q, Tensor out, const AttentionCapture& capture) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     DeferredRope rope;
     const AttentionShape shape = SendShape(memory, host_shape, &rope);
     std::vector<AttentionItem> items(host_items.begin(), host_items.end());
@@ -324,7 +308,7 @@ class HostedAttention final : public AttentionOps {
 
   void DoWindowProbabilities(const AttentionShape& host_shape, const AttentionItem& host_item,
                              const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     DeferredRope rope;
     const AttentionShape shape = SendShape(memory, host_shape, &rope);
     AttentionItem item = host_item;
@@ -339,7 +323,7 @@ class HostedAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& host_shape, const AttentionItem& host_item,
                        const Tensor& q, const Tensor& log_sum_exp,
                        const ColumnRequest& host_request, Tensor out) override {
-    CallMemory memory(stream_);
+    CallMemory memory;
     DeferredRope rope;
     const AttentionShape shape = SendShape(memory, host_shape, &rope);
     AttentionItem item = host_item;
@@ -353,9 +337,19 @@ class HostedAttention final : public AttentionOps {
     memory.Fetch(out);
   }
 
-  Stream stream_;
-  std::unique_ptr<AttentionOps> ops_;
-  std::unique_ptr<CodecOps> codecs_;
+  AttentionOps* const ops_ = TestDevice().attention.get();
+  CodecOps* const codecs_ = TestDevice().codecs.get();
 };
 
-}  // namespace kvgauge::cuda
+}  // namespace
+
+template <>
+std::unique_ptr<CodecOps> MakeDeviceGroup() {
+  return std::make_unique<HostedCodec>();
+}
+template <>
+std::unique_ptr<AttentionOps> MakeDeviceGroup() {
+  return std::make_unique<HostedAttention>();
+}
+
+}  // namespace kvgauge
