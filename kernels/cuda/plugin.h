@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of the CUDA shared object. Plain C, no types of ours: host and device code are
-// built by different compilers.
+// The entry points of the CUDA shared object, libkvgauge_cuda.so. The program never links it: it is
+// looked for beside the program when a device is asked for.
 #pragma once
+
+namespace kvgauge {
+struct Ops;
+}
 
 extern "C" {
 
+// What both sides must have been built from: see abi_tag.h. Static storage.
+const char* kvgauge_cuda_abi();
+
 // Writes what was found, or why nothing was, to `detail` (NUL-terminated, at most `size` bytes).
-// Returns the number of usable devices.
-int kvgauge_cuda_probe(char* detail, int size);
+// True when there is a device that MakeOps can use.
+bool kvgauge_cuda_probe(char* detail, int size);
+
+// Owned by the caller. Null, and why, when there is none. Only after kvgauge_cuda_abi agreed.
+kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size);
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/clock.h"
+#include "src/engine_parts.h"
 
 namespace kvgauge {
 
@@ -32,8 +33,12 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
 
   int32_t next = -1;
   const auto choose = [&](const Tensor& logits) -> Status {
-    const Tensor row = logits[logits.shape[0] - 1];
-    next = sampler.Next({row.f32(), static_cast<size_t>(row.shape[0])});
+    if (logits.device == Device::kHost) {
+      const Tensor row = logits[logits.shape[0] - 1];
+      next = sampler.Next({row.f32(), static_cast<size_t>(row.shape[0])});
+    } else {
+      next = sampler.Next(HostRow(model.ops(), logits, logits.shape[0] - 1));
+    }
     return {};
   };
   const double start = NowSeconds();

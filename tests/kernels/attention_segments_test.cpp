@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cpu/cpu.h"
 #include "kernels/attention.h"
 #include "kernels/attention_scene.h"
 #include "kernels/codec_stream.h"
+#include "kernels/kv_backends.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
@@ -35,8 +35,8 @@ std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   return segments;
 }
 
-SceneResults RunOn(Isa isa, int threads, const Scene& scene) {
-  return RunScene(*MakeCpuAttention(isa, {threads}), *MakeCpuCodec(isa, {1}), scene);
+SceneResults RunOn(const KvBackend& backend, int threads, const Scene& scene) {
+  return RunScene(*backend.Attention(threads), *backend.Codecs(), scene);
 }
 
 // Segments that hold coded entries before float ones, by the seal unit of each codec.
@@ -261,12 +261,12 @@ void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults
 
 TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
-  for (const Scene& scene : Scenes()) {
+  for (const Scene& scene : Some(Scenes(), 5)) {
     const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name + ", " +
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name + ", " +
                    std::string(NameOf(scene.dtype)) + ", rows " + std::to_string(scene.rows));
-      ExpectClose(scene, RunOn(isa, 2, scene), want);
+      ExpectClose(scene, RunOn(backend, 2, scene), want);
     }
   }
 }
@@ -314,8 +314,8 @@ TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
         }
         const std::vector<float> queries = scene.Queries();
         const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
-        for (const Isa isa : SupportedIsas()) {
-          const SceneResults got = RunOn(isa, 1, scene);
+        for (const KvBackend& backend : KvBackends()) {
+          const SceneResults got = RunOn(backend, 1, scene);
           for (int64_t h = 0; h < scene.query_heads(); ++h) {
             const auto head = static_cast<size_t>(h / scene.group);
             const auto half =
@@ -338,7 +338,7 @@ TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
               const double off =
                   std::abs(double{got.lse[h * scene.rows + row]} - want.lse[h * scene.rows + row]);
               EXPECT_LE(off, bound)
-                  << NameOf(isa) << ", " << bits << " bits, queries of " << query_size;
+                  << backend.name << ", " << bits << " bits, queries of " << query_size;
               closest = std::max(closest, (off - kScoreBound) / bound);
             }
           }
@@ -359,20 +359,20 @@ void ExpectSame(const SceneResults& got, const SceneResults& want) {
 
 TEST(AttentionSegments, ThreadsChangeNoBit) {
   for (const Scene& scene : Scenes()) {
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
-      ExpectSame(RunOn(isa, 3, scene), RunOn(isa, 1, scene));
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name);
+      ExpectSame(RunOn(backend, 3, scene), RunOn(backend, 1, scene));
     }
   }
 }
 
 // Rows attended one by one, each over what it may see, and rows in a batch have the same bits.
 TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
-  for (const Scene& scene : Scenes()) {
-    for (const Isa isa : SupportedIsas()) {
-      SCOPED_TRACE(std::string(NameOf(isa)) + ": " + scene.name);
-      const std::unique_ptr<AttentionOps> ops = MakeCpuAttention(isa, {2});
-      const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(isa, {1});
+  for (const Scene& scene : Some(Scenes(), 9)) {
+    for (const KvBackend& backend : KvBackends()) {
+      SCOPED_TRACE(backend.name + ": " + scene.name);
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+      const std::unique_ptr<CodecOps> codecs = backend.Codecs();
       const SceneCache cache(*ops, *codecs, scene);
       const AttentionShape& shape = cache.shape();
       const int64_t heads = scene.query_heads();
@@ -403,7 +403,7 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
       };
       std::vector<float> whole_lse;
       const std::vector<float> whole = attend(scene.rows, whole_lse);
-      for (const int64_t chunk : {1, 3, 17}) {
+      for (const int64_t chunk : Some(std::vector<int64_t>{1, 17, 3}, 2)) {
         std::vector<float> lse;
         EXPECT_TRUE(SameBits(attend(chunk, lse), whole)) << chunk << " rows a call";
         EXPECT_TRUE(SameBits(lse, whole_lse));
@@ -412,10 +412,53 @@ TEST(AttentionSegments, RowsDoNotDependOnTheirCompany) {
   }
 }
 
+// What is captured beside a result, and how many rows are attended together, decide which way it is
+// computed, and show in no bit.
+TEST(AttentionSegments, CapturesChangeNoBit) {
+  struct Dims {
+    int64_t key, value;
+  };
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Dims& dims : {Dims{64, 64}, {128, 128}, {192, 128}, {72, 144}}) {
+      Scene scene;
+      scene.dtype = dtype;
+      scene.key_dim = dims.key;
+      scene.value_dim = dims.value;
+      scene.rows = 70;
+      scene.heads = {Lengths({530, 75})};
+      scene.softcap = dims.value == 64 ? 5.0f : 0.0f;
+      scene.window = dims.key == 192 ? 100 : 0;
+      for (SegmentSpec& s : scene.heads[0]) {
+        s.bias = s.value_scale = dims.key == 72;
+        s.mask = dims.key == 64 ? Mask::kSome : Mask::kNone;
+      }
+      for (const KvBackend& backend : KvBackends()) {
+        SCOPED_TRACE(backend.name + " " + std::string(NameOf(dtype)) + " dims " +
+                     std::to_string(dims.key) + "/" + std::to_string(dims.value));
+        const SceneResults want = RunOn(backend, 2, scene);
+        const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+        const std::unique_ptr<CodecOps> codecs = backend.Codecs();
+        const SceneCache cache(*ops, *codecs, scene);
+        const std::vector<float> queries = scene.Queries();
+        AttentionItem item;
+        item.rows = scene.rows;
+        item.heads = cache.heads();
+        std::vector<float> out, lse;
+        ops->Attend(cache.shape(), {&item, 1},
+                    View(queries, {scene.rows, scene.query_heads(), scene.key_dim}),
+                    MakeFilled(out, {scene.rows, scene.query_heads(), scene.value_dim}),
+                    {MakeFilled(lse, {scene.query_heads(), scene.rows}), {}});
+        EXPECT_TRUE(SameBits(out, want.out));
+        EXPECT_TRUE(SameBits(lse, want.lse));
+      }
+    }
+  }
+}
+
 // Options that say nothing change no bit.
 TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const int64_t rows : {1, 5, 70}) {
+    for (const int64_t rows : Some(std::vector<int64_t>{1, 5, 70}, 2)) {
       Scene scene;
       scene.dtype = dtype;
       scene.rows = rows;
@@ -427,11 +470,11 @@ TEST(AttentionSegments, EmptyOptionsChangeNoBit) {
       for (auto& head : placed.heads) {
         for (SegmentSpec& s : head) s.positions = true;
       }
-      for (const Isa isa : SupportedIsas()) {
-        SCOPED_TRACE(NameOf(isa));
-        const SceneResults want = RunOn(isa, 2, scene);
-        ExpectSame(RunOn(isa, 2, masked), want);
-        ExpectSame(RunOn(isa, 2, placed), want);
+      for (const KvBackend& backend : KvBackends()) {
+        SCOPED_TRACE(backend.name);
+        const SceneResults want = RunOn(backend, 2, scene);
+        ExpectSame(RunOn(backend, 2, masked), want);
+        ExpectSame(RunOn(backend, 2, placed), want);
       }
     }
   }

@@ -12,6 +12,9 @@
 #include "core/strings.h"
 #include "cpu/cpu.h"
 #include "kernels/tensor.h"
+#ifdef KVG_TEST_ON_DEVICE
+#include "cuda/device_groups.h"
+#endif
 
 namespace kvgauge {
 
@@ -24,11 +27,17 @@ struct Backend {
   std::unique_ptr<Group> ops;
 };
 
-// The cpu group for every instruction set of this machine.
+// The cpu group for every instruction set of this machine. Where the tables are compiled once more
+// for a device (tests/cuda), that device instead.
 template <class Group>
 std::vector<Backend<Group>> CpuBackends(std::unique_ptr<Group> (*make)(Isa, ThreadSettings),
                                         std::vector<int> thread_counts = {1}) {
   std::vector<Backend<Group>> backends;
+#ifdef KVG_TEST_ON_DEVICE
+  static_cast<void>(make);
+  backends.push_back({DeviceBackendName(), MakeDeviceGroup<Group>()});
+  return backends;
+#endif
   for (const Isa isa : SupportedIsas()) {
     for (const int threads : thread_counts) {
       backends.push_back(

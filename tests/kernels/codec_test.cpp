@@ -5,10 +5,10 @@
 
 #include <cmath>
 
-#include "backends.h"
 #include "codec_stream.h"
 #include "core/rng.h"
 #include "cpu/codec_kernels.h"
+#include "kv_backends.h"
 #include "reference/reference.h"
 #include "support/compare.h"
 
@@ -111,7 +111,7 @@ int64_t FirstDifference(const std::vector<float>& a, const std::vector<float>& b
 TEST_F(EveryCodecBackend, AgreesWithTwinToTheBit) {
   for (const int64_t dim : {1, 7, 32, 64, 80, 128}) {
     const std::vector<float> rows = HardRows(192, dim, 11 + dim);
-    for (KvCodec codec : PlainCodecs(dim)) {
+    for (KvCodec codec : Some(PlainCodecs(dim), 3)) {
       for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
         codec.side = side;
         ASSERT_TRUE(CheckCodec(codec).ok()) << CheckCodec(codec).error().message;
@@ -144,7 +144,7 @@ TEST_F(EveryCodecBackend, EntriesSealedInPiecesAreTheSame) {
   const int64_t dim = 80, entries = 192;
   const std::vector<float> rows = HardRows(entries, dim, 5);
   Rng rng(3, 3);
-  for (KvCodec codec : PlainCodecs(dim)) {
+  for (KvCodec codec : Some(PlainCodecs(dim), 7)) {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       codec.side = side;
       for (size_t i = 0; i < backends.size(); i += 3) {
@@ -253,6 +253,9 @@ TEST_F(EveryCodecBackend, DeclaredBytesAreAllocated) {
       }
     }
   }
+}
+
+TEST_F(EveryCodecBackend, OddDimsArePadded) {
   // Dims that are no multiple of 16: keys to a full block of dims, values and scales to 16.
   KvCodec odd = AffineCodec(2, CodeAxis::kChannel, 64, 33);
   EXPECT_EQ(backends[0].ops->PageBytes(odd), 36 * 64 / 4 + 48 * 4);

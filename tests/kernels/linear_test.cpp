@@ -12,6 +12,9 @@
 #include "cpu/cpu.h"
 #include "reference/reference.h"
 #include "support/compare.h"
+#ifdef KVG_TEST_ON_DEVICE
+#include "cuda/device_groups.h"
+#endif
 
 namespace kvgauge {
 namespace {
@@ -75,15 +78,26 @@ double Bound(std::span<const float> x, std::span<const float> w, int64_t k, doub
          1e-37;  // bf16 hardware takes subnormals as zero
 }
 
+#ifdef KVG_TEST_ON_DEVICE
+// The machine's instruction sets have no part in it.
+std::vector<Isa> TestedIsas() { return {Isa::kPortable}; }
+std::unique_ptr<LinearOps> MakeTested(Isa, ThreadSettings) { return MakeDeviceGroup<LinearOps>(); }
+#else
+std::vector<Isa> TestedIsas() { return SupportedIsas(); }
+std::unique_ptr<LinearOps> MakeTested(Isa isa, ThreadSettings threads) {
+  return MakeCpuLinear(isa, threads);
+}
+#endif
+
 class LinearTest : public ::testing::TestWithParam<Isa> {
  protected:
   std::unique_ptr<LinearOps> Cpu(int threads = 2) const {
-    return MakeCpuLinear(GetParam(), {.threads = threads});
+    return MakeTested(GetParam(), {.threads = threads});
   }
   std::unique_ptr<LinearOps> reference_ = MakeReferenceLinear();
 };
 
-INSTANTIATE_TEST_SUITE_P(Isas, LinearTest, ::testing::ValuesIn(SupportedIsas()),
+INSTANTIATE_TEST_SUITE_P(Isas, LinearTest, ::testing::ValuesIn(TestedIsas()),
                          [](const auto& test) { return std::string(NameOf(test.param)); });
 
 TEST_P(LinearTest, MatchesReference) {

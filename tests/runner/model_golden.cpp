@@ -8,6 +8,7 @@
 #include "runner/generate.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
+#include "support/test_ops.h"
 
 namespace kvgauge {
 namespace {
@@ -30,16 +31,15 @@ class ModelGolden : public ::testing::TestWithParam<std::string> {
   }
 
   Loaded Load(const std::string& backend, DType dtype) {
-    Result<std::unique_ptr<Ops>> ops = MakeOps(backend, MakeThreadSettings(2));
-    EXPECT_TRUE(ops.ok()) << ops.error().message;
+    std::unique_ptr<Ops> ops = MakeTestOps(backend, 2);
     ModelOptions options;
     options.dtype = dtype;
-    Result<std::unique_ptr<Model>> model = Model::Load(directory_, options, **ops);
+    Result<std::unique_ptr<Model>> model = Model::Load(directory_, options, *ops);
     if (!model.ok()) {
       ADD_FAILURE() << model.error().message;
       return {};
     }
-    return {std::move(ops).value(), std::move(model).value()};
+    return {std::move(ops), std::move(model).value()};
   }
 
   // Logits of every prompt row; `planned` 0 plans the prompt alone.
@@ -49,7 +49,8 @@ class ModelGolden : public ::testing::TestWithParam<std::string> {
     std::vector<float> all;
     const Status status =
         Prefill(model, prompt, cache, chunk, true, [&](const Tensor& rows) -> Status {
-          all.insert(all.end(), rows.f32(), rows.f32() + rows.Numel());
+          const std::vector<float> values = HostFloats(model.ops(), rows);
+          all.insert(all.end(), values.begin(), values.end());
           return {};
         });
     EXPECT_TRUE(status.ok());
@@ -138,23 +139,23 @@ TEST_P(ModelGolden, Bf16Logits) {
 TEST_P(ModelGolden, LatentCachesGiveTheSameLogits) {
   if (!GetParam().starts_with("deepseek")) return;
   const std::vector<float> want = ReadFixture<float>(*expected_, "logits_f32", DType::kF32);
-  const Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(2));
-  ASSERT_TRUE(ops.ok());
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
   ModelOptions options;
   options.dtype = DType::kF32;
   options.mla_latent = true;
-  Result<std::unique_ptr<Model>> loaded = Model::Load(directory_, options, **ops);
+  Result<std::unique_ptr<Model>> loaded = Model::Load(directory_, options, *ops);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   Model& model = **loaded;
   const ModelConfig& config = model.config();
   const Prompt prompt = Prompt::FromTokens(ids_);
-  CachePools pools(**ops);
+  CachePools pools(*ops);
   for (const int64_t chunk : {Model::kChunkRows, int64_t{7}}) {
     KvCache cache = model.NewCache(prompt.size(), pools, true);
     std::vector<float> got;
     const Status status =
         Prefill(model, prompt, cache, chunk, true, [&](const Tensor& rows) -> Status {
-          got.insert(got.end(), rows.f32(), rows.f32() + rows.Numel());
+          const std::vector<float> values = HostFloats(*ops, rows);
+          got.insert(got.end(), values.begin(), values.end());
           return {};
         });
     ASSERT_TRUE(status.ok()) << status.error().message;

@@ -15,6 +15,7 @@
 #include "core/rng.h"
 #include "core/strings.h"
 #include "runner/model.h"
+#include "support/test_ops.h"
 
 namespace kvgauge {
 
@@ -67,9 +68,7 @@ inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1, ModelOp
   config["num_hidden_layers"] = layers;
   std::ofstream(directory + "/config.json") << config.dump();
   TinyModel tiny;
-  Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(threads));
-  EXPECT_TRUE(ops.ok());
-  tiny.ops = std::move(ops).value();
+  tiny.ops = MakeTestOps("cpu", threads);
   options.random_seed = 5;
   Result<std::unique_ptr<Model>> model = Model::Load(directory, options, *tiny.ops);
   std::filesystem::remove_all(directory);

@@ -232,8 +232,16 @@ void AddMethods(CommandTable& table) {
 
 void AddDoctor(CommandTable& table) {
   auto options = std::make_shared<DoctorOptions>();
-  CLI::App* command = table.app.add_subcommand("doctor", "What this machine offers, and what is missing");
+  CLI::App* command =
+      table.app.add_subcommand("doctor", "What this machine offers, and what is missing");
   AddJsonFlag(*command, options->json);
+  command->add_option("--check", options->check,
+                      "backend whose operations are held against the reference, and timed");
+  command
+      ->add_option("--entries", options->entries,
+                   "with --check: cached entries a head for the timings; 0: none are taken")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   table.Add(command, [options] { return RunDoctor(*options); });
 }
 

@@ -80,6 +80,8 @@ struct MethodsOptions {
 
 struct DoctorOptions {
   bool json = false;
+  std::string check;        // backend to hold against the reference; empty: only say what there is
+  int64_t entries = 32768;  // cached entries a head for the rates
 };
 
 struct BenchRunnerOptions {

@@ -57,8 +57,14 @@ Status RunLogits(const LogitsOptions& options) {
   // A row of logits may be a megabyte: hold few of them at a time.
   const int64_t most = std::max<int64_t>(1, (int64_t{64} << 20) / (4 * config.vocab_size));
   const int64_t chunk = options.chunk > 0 ? options.chunk : std::min(Model::kChunkRows, most);
+  std::vector<float> host;
   KVG_TRY(Prefill(model, prompt, cache, chunk, true, [&](const Tensor& logits) {
-    return writer.Append({logits.f32(), static_cast<size_t>(logits.Numel())});
+    if (logits.device == Device::kHost) {
+      return writer.Append({logits.f32(), static_cast<size_t>(logits.Numel())});
+    }
+    host.resize(static_cast<size_t>(logits.Numel()));
+    model.ops().memory->Copy(logits, View(host, {logits.Numel()}));
+    return writer.Append(host);
   }));
   KVG_TRY(writer.Finish());
   if (options.json) {

@@ -82,6 +82,7 @@ class BlockPool {
   // The mutex is held where these are called.
   bool SetsAside(int64_t slab_bytes) const;
   Slab* AddSlab(int64_t block_bytes);
+  Buffer DeviceMemory(int64_t size_bytes) const;
   Buffer MapMemory(int64_t size_bytes) const;
   Buffer MapFile(int64_t size_bytes) const;
   void Clear(void* block, int64_t size_bytes);

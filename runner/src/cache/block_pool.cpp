@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "core/strings.h"
 
@@ -112,7 +113,7 @@ BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
     memory = std::move(spare_.back());
     spare_.pop_back();
   } else {
-    memory = foreign                ? ops_->memory->Allocate(size_bytes)
+    memory = foreign                ? DeviceMemory(size_bytes)
              : tier_ == Tier::kDisk ? MapFile(size_bytes)
                                     : MapMemory(size_bytes);
   }
@@ -132,6 +133,14 @@ BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
   size_class.open.emplace(slab->number, added);
   slabs_.emplace(reinterpret_cast<uintptr_t>(slab->memory.data()), std::move(slab));
   return added;
+}
+
+Buffer BlockPool::DeviceMemory(int64_t size_bytes) const {
+  try {
+    return ops_->memory->Allocate(size_bytes);
+  } catch (const std::bad_alloc&) {
+    return {};  // the device is full, which is the caller's to report
+  }
 }
 
 Buffer BlockPool::MapMemory(int64_t size_bytes) const {

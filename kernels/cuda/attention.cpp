@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention on a device: what is worked on is decided here, in lists that go to the device in one
+// copy a call. Nothing is read back.
+//
+// A decode step can be captured as a graph while the lengths of its heads stay within the same
+// spans: a call's tables and scratch keep their addresses until one needs more than any before it,
+// so a replay needs the tables of each call sent anew (their contents change with every entry) and
+// the launches as they are.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "cuda/attention_capture.h"
+#include "cuda/attention_kernels.h"
+#include "cuda/attention_tables.h"
+#include "cuda/backend_parts.h"
+#include "cuda/pages_kernels.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+constexpr int64_t kPage = kKvPageEntries;
+// Partial states that may wait for their merge at a time.
+constexpr int64_t kMostPartialBytes = int64_t{256} << 20;
+constexpr int kFewTiles = 1, kManyTiles = 4;
+// Beyond this many dims, queries of many rows do not fit in shared memory beside what is expanded.
+constexpr int64_t kMostManyDims = 256;
+
+int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
+
+PageLayout LayoutOf(const KvFormat& format) {
+  return {format.dtype, static_cast<int>(format.key_dim), static_cast<int>(format.value_dim)};
+}
+
+RowsView RowsOf(const Tensor& t) {
+  return {t.As<float>(), t.stride[0], t.rank == 3 ? t.stride[1] : 0};
+}
+
+int64_t IndexOfRow0(const AttentionItem& item, const KvHead& head) {
+  return item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
+}
+
+// Work of one shape of SpanAttention.
+struct SpanWork {
+  std::vector<SpanUnit> units;
+  std::vector<MergeJob> jobs;
+  SharedNeeds needs;
+};
+
+class CudaAttention final : public AttentionOps {
+ public:
+  explicit CudaAttention(Stream stream) : stream_(stream) {}
+
+  int64_t KeyPageBytes(const KvFormat& format) const override { return LayoutOf(format).KeyBytes(); }
+  int64_t ValuePageBytes(const KvFormat& format) const override {
+    return LayoutOf(format).ValueBytes();
+  }
+
+ private:
+  void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
+                 std::span<const KvTarget> heads) override {
+    const int64_t n = (keys.empty() ? values : keys).shape[0];
+    const auto count = static_cast<int64_t>(heads.size());
+    int64_t bytes = 2 * (count * static_cast<int64_t>(sizeof(WriteTarget)) + Tables::kGap);
+    const auto pages_of = [n](const KvTarget& head) {
+      return PagesOf(head.first_entry % kPage + n);
+    };
+    for (const KvTarget& head : heads) bytes += 2 * (pages_of(head) * 8 + Tables::kGap);
+    tables_.Begin(bytes);
+    const WriteTarget* targets[2] = {};
+    for (const bool is_keys : {true, false}) {
+      if ((is_keys ? keys : values).empty()) continue;
+      const Tables::Place<WriteTarget> list = tables_.Put<WriteTarget>(count);
+      for (int64_t h = 0; h < count; ++h) {
+        const KvTarget& head = heads[static_cast<size_t>(h)];
+        void* const* pages = is_keys ? head.key_pages : head.value_pages;
+        list.host[h] = {tables_.Put(std::span<void* const>(pages + head.first_entry / kPage,
+                                                           static_cast<size_t>(pages_of(head)))),
+                        head.first_entry};
+      }
+      targets[is_keys ? 0 : 1] = list.device;
+    }
+    tables_.Send(stream_);
+    const PageLayout layout = LayoutOf(format);
+    if (!keys.empty()) WritePages(layout, true, RowsOf(keys), n, count, targets[0], stream_);
+    if (!values.empty()) WritePages(layout, false, RowsOf(values), n, count, targets[1], stream_);
+  }
+
+  void Read(const KvFormat& format, const KvSegment& segment, const int32_t* index, int64_t first,
+            const Tensor& keys, const Tensor& values) {
+    const int64_t pages = PagesOf(segment.length);
+    tables_.Begin(2 * (pages * 8 + Tables::kGap));
+    const auto list = [&](void* const* from, const Tensor& rows) -> void* const* {
+      if (rows.empty()) return nullptr;
+      return tables_.Put(std::span<void* const>(from, static_cast<size_t>(pages)));
+    };
+    void* const* const key_pages = list(segment.key_pages, keys);
+    void* const* const value_pages = list(segment.value_pages, values);
+    tables_.Send(stream_);
+    const PageLayout layout = LayoutOf(format);
+    if (!keys.empty()) {
+      ReadPages(layout, true, key_pages, index, first, RowsOf(keys), keys.shape[0], stream_);
+    }
+    if (!values.empty()) {
+      ReadPages(layout, false, value_pages, index, first, RowsOf(values), values.shape[0], stream_);
+    }
+  }
+  void DoReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
+                Tensor values) override {
+    Read(format, segment, nullptr, first_entry, keys, values);
+  }
+  void DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
+                  Tensor keys, Tensor values) override {
+    Read(format, segment, index.As<const int32_t>(), 0, keys, values);
+  }
+
+  void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
+                const KvTarget& to) override {
+    const int64_t n = index.shape[0];
+    const int64_t from_pages = PagesOf(from.length), to_pages = PagesOf(to.first_entry + n);
+    tables_.Begin(2 * ((from_pages + to_pages) * 8 + 2 * Tables::kGap));
+    struct Side {
+      void* const* from = nullptr;
+      void* const* to = nullptr;
+      bool in_place = false;
+    };
+    const auto side_of = [&](void* const* source, void* const* target) {
+      if (target == nullptr) return Side();
+      const Side side = {
+          tables_.Put(std::span<void* const>(source, static_cast<size_t>(from_pages))),
+          tables_.Put(std::span<void* const>(target, static_cast<size_t>(to_pages))),
+          source == target};
+      return side;
+    };
+    const Side keys = side_of(from.key_pages, to.key_pages);
+    const Side values = side_of(from.value_pages, to.value_pages);
+    tables_.Send(stream_);
+    const PageLayout layout = LayoutOf(format);
+    for (const bool is_keys : {true, false}) {
+      const Side& side = is_keys ? keys : values;
+      if (side.to == nullptr) continue;
+      CopyPages(layout, is_keys, side.from, index.As<const int32_t>(), n, side.to, to.first_entry,
+                side.in_place, stream_);
+    }
+  }
+
+  // Rows over nothing but 16-bit float pages.
+  static bool Plain(const KvHead& head) {
+    return std::all_of(head.segments, head.segments + head.count, [](const KvSegment& s) {
+      return s.keys.entries == 0 && s.values.entries == 0 && s.rotation == nullptr &&
+             s.key_basis.empty() && s.value_basis.empty() && !s.values_in_keys;
+    });
+  }
+
+  // The spans of a head's segments that a tile of rows may see.
+  static void AddSpans(const AttentionShape& shape, const KvHead& head, int first_segment,
+                       const RowTile& tile, int tile_index, const SegmentTables& segments,
+                       SpanWork* work) {
+    const int64_t least = tile.index0 + tile.item_row(0);
+    const int64_t most = tile.index0 + tile.item_row(tile.count - 1);
+    const auto first_unit = static_cast<int64_t>(work->units.size());
+    for (int64_t s = 0; s < head.count; ++s) {
+      const KvSegment& segment = head.segments[s];
+      const SegmentView& view = segments.views()[static_cast<size_t>(first_segment + s)];
+      if (segment.length > 0) work->needs.Add(shape, view);
+      for (int64_t begin = 0; begin < segment.length; begin += kAttentionSpan) {
+        const int64_t end = std::min(begin + kAttentionSpan, segment.length);
+        if (view.first + begin > most) break;
+        const bool passed = shape.window > 0 && segment.positions == nullptr &&
+                            view.first + end - 1 <= least - shape.window;
+        if (passed) continue;
+        work->units.push_back({static_cast<int>(first_segment + s),
+                               static_cast<int>(begin / kAttentionSpan), tile_index, 0});
+      }
+    }
+    work->jobs.push_back({first_unit,
+                          static_cast<int>(static_cast<int64_t>(work->units.size()) - first_unit),
+                          tile_index});
+  }
+
+  void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
+                Tensor out, const AttentionCapture& capture) override {
+    const int group = static_cast<int>(shape.query_heads / shape.kv_heads);
+    const auto key_dim = static_cast<int>(shape.format.key_dim);
+    const auto value_dim = static_cast<int>(shape.format.value_dim);
+    const int prefill_rows = capture.entropy.empty()
+                                 ? PrefillRows(shape.format.dtype, key_dim, value_dim)
+                                 : 0;
+    SegmentTables segments(shape);
+    int64_t bytes = 0;
+    for (const AttentionItem& item : items) {
+      for (const KvHead& head : item.heads) bytes += segments.SizeBytes(head);
+    }
+    tables_.Begin(bytes + Tables::kGap);
+    std::vector<RowTile> tiles;
+    std::vector<PrefillJob> prefill;
+    SpanWork few, many;
+    for (const AttentionItem& item : items) {
+      for (int64_t h = 0; h < shape.kv_heads && item.rows > 0; ++h) {
+        const KvHead& head = item.heads[static_cast<size_t>(h)];
+        const int first_segment = segments.Fill(head, tables_);
+        const int64_t rows = item.rows * group;
+        const bool long_rows = prefill_rows > 0 && rows > kManyTiles * 16 && Plain(head);
+        const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head);
+        const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
+        for (int64_t r0 = 0; r0 < rows; r0 += step) {
+          const auto tile_index = static_cast<int>(tiles.size());
+          tiles.push_back({.first_row = item.first_row,
+                           .index0 = static_cast<int>(IndexOfRow0(item, head)),
+                           .token0 = static_cast<int>(item.token_position),
+                           .r0 = static_cast<int>(r0),
+                           .count = static_cast<int>(std::min(step, rows - r0)),
+                           .group = group,
+                           .head0 = static_cast<int>(h) * group,
+                           .mask_head0 = 0});
+          if (long_rows) {
+            prefill.push_back({first_segment, static_cast<int>(head.count), tile_index, 0});
+          } else {
+            AddSpans(shape, head, first_segment, tiles.back(), tile_index, segments,
+                     few_rows ? &few : &many);
+          }
+        }
+      }
+    }
+    // The rows that see most begin first.
+    std::stable_sort(prefill.begin(), prefill.end(), [&](const PrefillJob& a, const PrefillJob& b) {
+      const auto last = [&](const PrefillJob& job) {
+        const RowTile& tile = tiles[static_cast<size_t>(job.tile)];
+        return tile.index0 + tile.item_row(tile.count - 1);
+      };
+      return last(a) > last(b);
+    });
+
+    lists_.Begin(SizeOf(segments.views()) + SizeOf(tiles) + SizeOf(prefill) + SizeOf(few.units) +
+                 SizeOf(few.jobs) + SizeOf(many.units) + SizeOf(many.jobs));
+    const AttendTables tables = {lists_.Put(std::span<const SegmentView>(segments.views())),
+                                 lists_.Put(std::span<const RowTile>(tiles))};
+    const PrefillJob* const prefill_jobs = lists_.Put(std::span<const PrefillJob>(prefill));
+    const SpanUnit* units[2];
+    const MergeJob* jobs[2];
+    for (const int i : {0, 1}) {
+      const SpanWork& work = i == 0 ? few : many;
+      units[i] = lists_.Put(std::span<const SpanUnit>(work.units));
+      jobs[i] = lists_.Put(std::span<const MergeJob>(work.jobs));
+    }
+    tables_.Send(stream_);
+    lists_.Send(stream_);
+
+    AttendCall call = CallOf(shape, q);
+    call.entropy = !capture.entropy.empty();
+    const RowResults results = {out.As<float>(), out.stride[0], out.stride[1],
+                                capture.log_sum_exp.As<float>(), capture.log_sum_exp.stride[0],
+                                capture.entropy.As<float>(), capture.entropy.stride[0]};
+    PrefillAttention(call, tables, shape.format.dtype, prefill_jobs,
+                     static_cast<int64_t>(prefill.size()), results, stream_);
+    for (const int i : {0, 1}) {
+      RunSpans(shape, call, tables, i == 0 ? kFewTiles : kManyTiles, i == 0 ? few : many, units[i],
+               jobs[i], results);
+    }
+  }
+
+  template <class T>
+  static int64_t SizeOf(const std::vector<T>& list) {
+    return static_cast<int64_t>(list.size() * sizeof(T)) + Tables::kGap;
+  }
+
+  static bool ManyRowsFit(const AttentionShape& shape, const KvHead& head) {
+    if (shape.format.key_dim > kMostManyDims || shape.format.value_dim > kMostManyDims) return false;
+    return std::all_of(head.segments, head.segments + head.count, [](const KvSegment& s) {
+      constexpr int64_t kMostLatents = 128;  // the results of all rows, before their basis
+      return (s.key_basis.empty() || s.key_basis.shape[1] <= kMostManyDims) &&
+             (s.value_basis.empty() || s.value_basis.shape[1] <= kMostLatents);
+    });
+  }
+
+  void RunSpans(const AttentionShape& shape, const AttendCall& call, const AttendTables& tables,
+                int row_tiles, const SpanWork& work, const SpanUnit* units, const MergeJob* jobs,
+                const RowResults& results) {
+    if (work.jobs.empty()) return;
+    SpanShape span = {};
+    span.dtype = shape.format.dtype;
+    span.row_tiles = row_tiles;
+    span.warps = 4;
+    const int most_dims = std::max(work.needs.value_dim, static_cast<int>(shape.format.value_dim));
+    while (MostValueDims(row_tiles, span.warps) < most_dims) {
+      span.warps *= 2;
+      KVG_CHECK(MostValueDims(row_tiles, span.warps) > 0, "cuda: values of more than 1024 dims");
+    }
+    span.value_stride = static_cast<int>((shape.format.value_dim + 7) / 8 * 8);
+    span.shared = SpanShared(shape, work.needs, row_tiles);
+    KVG_CHECK(span.shared.total <= MostSharedBytes(),
+              "cuda: keys or values of more dims than shared memory takes");
+    const int64_t rows = int64_t{16} * row_tiles;
+    const int64_t unit_bytes =
+        rows * (static_cast<int64_t>(sizeof(RowState)) + int64_t{4} * span.value_stride);
+    const int64_t most_units = std::max<int64_t>(1, kMostPartialBytes / unit_bytes);
+    for (size_t begin = 0; begin < work.jobs.size();) {
+      const int64_t first_unit = work.jobs[begin].first_unit;
+      size_t end = begin;
+      int64_t count = 0;
+      while (end < work.jobs.size() &&
+             (end == begin || count + work.jobs[end].units <= most_units)) {
+        count += work.jobs[end++].units;
+      }
+      auto* const states = partial_states_.Of<RowState>(std::max<int64_t>(count, 1) * rows);
+      auto* const values =
+          partial_values_.Of<float>(std::max<int64_t>(count, 1) * rows * span.value_stride);
+      SpanAttention(call, tables, span, units + first_unit, count, states, values, stream_);
+      MergeSpans(call, tables, span, jobs + begin, static_cast<int64_t>(end - begin), first_unit,
+                 states, values, results, stream_);
+      begin = end;
+    }
+  }
+
+  // What both captures begin with: views of an item's heads and a list of all their pages.
+  struct CaptureTables {
+    const SegmentView* segments;
+    const CapturePage* pages;
+    int64_t count;
+    CaptureShape shape;
+  };
+  CaptureTables PrepareCapture(const AttentionShape& shape, const AttentionItem& item,
+                               int64_t rows) {
+    SegmentTables segments(shape);
+    int64_t bytes = Tables::kGap;
+    for (const KvHead& head : item.heads) bytes += segments.SizeBytes(head);
+    tables_.Begin(bytes);
+    std::vector<CapturePage> pages;
+    SharedNeeds needs;
+    bool many = rows > 16;
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const KvHead& head = item.heads[static_cast<size_t>(h)];
+      const int first_segment = segments.Fill(head, tables_);
+      many = many && ManyRowsFit(shape, head);
+      for (int64_t s = 0; s < head.count; ++s) {
+        const SegmentView& view = segments.views()[static_cast<size_t>(first_segment + s)];
+        if (view.length > 0) needs.Add(shape, view);
+        for (int64_t p = 0; p < PagesOf(view.length); ++p) {
+          pages.push_back({static_cast<int>(first_segment + s), static_cast<int>(p),
+                           static_cast<int>(h), static_cast<int>(IndexOfRow0(item, head))});
+        }
+      }
+    }
+    lists_.Begin(SizeOf(segments.views()) + SizeOf(pages));
+    CaptureTables tables = {lists_.Put(std::span<const SegmentView>(segments.views())),
+                            lists_.Put(std::span<const CapturePage>(pages)),
+                            static_cast<int64_t>(pages.size()),
+                            {}};
+    tables.shape.dtype = shape.format.dtype;
+    tables.shape.row_tiles = many ? kManyTiles : kFewTiles;
+    tables.shape.shared = CaptureShared(shape, needs, tables.shape.row_tiles);
+    KVG_CHECK(tables.shape.shared.total <= MostSharedBytes(),
+              "cuda: keys of more dims than shared memory takes");
+    tables_.Send(stream_);
+    lists_.Send(stream_);
+    return tables;
+  }
+
+  void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,
+                             const Tensor& q, const Tensor& log_sum_exp, Tensor out) override {
+    const int group = static_cast<int>(shape.query_heads / shape.kv_heads);
+    const CaptureTables tables = PrepareCapture(shape, item, item.rows * group);
+    WindowRequest request = {};
+    request.rows.first_row = item.first_row;
+    request.rows.token0 = static_cast<int>(item.token_position);
+    request.rows.group = group;
+    request.rows.count = static_cast<int>(item.rows) * group;
+    request.log_sum_exp = log_sum_exp.As<const float>();
+    request.log_sum_exp_stride = log_sum_exp.stride[0];
+    request.out = out.As<float>();
+    request.head_stride = out.stride[0];
+    request.row_stride = out.stride[1];
+    request.columns = out.shape[2];
+    request.heads = shape.query_heads;
+    CaptureWindow(CallOf(shape, q), tables.shape, tables.segments, tables.pages, tables.count,
+                  request, stream_);
+  }
+
+  void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
+                       const Tensor& log_sum_exp, const ColumnRequest& request,
+                       Tensor out) override {
+    const CaptureTables tables = PrepareCapture(shape, item, request.rows);
+    ColumnsRequest columns = {};
+    columns.rows.first_row = item.first_row;
+    columns.rows.token0 = static_cast<int>(item.token_position);
+    columns.rows.group = 1;
+    columns.kind = request.kind;
+    columns.threshold = request.threshold;
+    columns.group = static_cast<int>(shape.query_heads / shape.kv_heads);
+    columns.first_row = static_cast<int>(request.first_row);
+    columns.row_count = static_cast<int>(request.rows);
+    columns.weights = request.row_weights.As<const float>();
+    columns.log_sum_exp = log_sum_exp.As<const float>();
+    columns.log_sum_exp_stride = log_sum_exp.stride[0];
+    columns.out = out.As<float>();
+    columns.head_stride = out.stride[0];
+    columns.columns = out.shape[1];
+    columns.heads = shape.query_heads;
+    CaptureColumns(CallOf(shape, q), tables.shape, tables.segments, tables.pages, tables.count,
+                   columns, stream_);
+  }
+
+  const Stream stream_;
+  Tables tables_, lists_;
+  Scratch partial_states_, partial_values_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream) {
+  return std::make_unique<CudaAttention>(stream);
+}
+
+}  // namespace kvgauge::cuda

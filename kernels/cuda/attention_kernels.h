@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of attention's kernels.
+#pragma once
+
+#include "cuda/attention_view.h"
+#include "cuda/device/driver.h"
+
+namespace kvgauge::cuda {
+
+// One span of one segment, for one tile of rows.
+struct SpanUnit {
+  int segment, span, tile, unused;
+};
+// The spans of a tile: units [first_unit, first_unit + units), ascending.
+struct MergeJob {
+  int64_t first_unit;
+  int units, tile;
+};
+
+struct AttendTables {
+  const SegmentView* segments;
+  const RowTile* tiles;
+};
+
+struct RowResults {
+  float* out;
+  int64_t stride, head_stride;
+  float* log_sum_exp;  // null: not wanted
+  int64_t log_sum_exp_stride;
+  float* entropy;
+  int64_t entropy_stride;
+};
+
+// Sizes of a call to SpanAttention.
+struct SpanShape {
+  DType dtype;
+  int row_tiles;  // of 16 rows: 1 or 4
+  int warps;      // 4, 8 or 16
+  int value_stride;
+  SharedPlan shared;
+};
+// Of one block.
+int64_t MostSharedBytes();
+// Most dims of values, as stored, that a shape takes; most warps of a shape.
+int MostValueDims(int row_tiles, int warps);
+
+// Partial states of units: states [units][16 row_tiles], values [units][16 row_tiles][value_stride].
+void SpanAttention(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
+                   const SpanUnit* units, int64_t count, RowState* states, float* values,
+                   Stream stream);
+// states and values are those of unit first_unit.
+void MergeSpans(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
+                const MergeJob* jobs, int64_t count, int64_t first_unit, const RowState* states,
+                const float* values, const RowResults& results, Stream stream);
+
+// Rows over 16-bit float pages, many at a time. A block takes a tile of PrefillRows rows over all
+// segments of a head.
+struct PrefillJob {
+  int first_segment, segments, tile, unused;
+};
+// 0: these dims are not taken.
+int PrefillRows(DType dtype, int key_dim, int value_dim);
+void PrefillAttention(const AttendCall& call, const AttendTables& tables, DType dtype,
+                      const PrefillJob* jobs, int64_t count, const RowResults& results,
+                      Stream stream);
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of few rows: a block takes one span of one segment for all query heads of a KV head, so
+// that every key and value is read once; a second kernel merges the spans of each row in order.
+//
+// 16-bit pages go from memory to registers as tensor cores take them: every byte is loaded once, by
+// the one warp that multiplies it. All else is expanded into shared memory as f32, a part of a page
+// at a time.
+#include "cuda/attention_kernels.h"
+#include "cuda/attention_codes.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+constexpr int kMostWarps = 16;
+
+struct SpanArrays {
+  const SpanUnit* units;
+  RowState* states;
+  float* values;
+  int value_stride;
+  SharedPlan shared;
+};
+
+// `blocks`: of 8 dims of values, that a warp sums.
+template <DType type, int tiles, int blocks>
+struct SpanSums {
+  float values[tiles][blocks][4] = {};
+  float max[tiles][2];
+  float sum[tiles][2] = {}, weighted[tiles][2] = {};  // of this warp's sixteenth
+};
+
+// How a page's values are multiplied.
+enum class ValuePath { kNumbers, kAsTheyLie, kCodes };
+
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
+                        const Uint4* weights16, const float* weights32, float* room,
+                        SpanSums<type, tiles, blocks>& sums) {
+  const int warps = BlockThreads() / kWarp;
+  const int dim = segment.stored.value_dim, all_blocks = (dim + 7) / 8;
+  // Values in keys are taken 16 dims at a time.
+  const int mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
+  const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
+  if constexpr (type != DType::kF32) {
+    if (path == ValuePath::kAsTheyLie) {
+      constexpr int kParts = kSixteenths * kWeightParts<type>;
+#pragma unroll
+      for (int b = 0; b < blocks; b += 2) {
+        if (b >= count) continue;
+        ValueBlock near, far;
+        if (segment.values_in_keys) {
+          LoadValuesFromKeys(segment.keys.pages[page], segment.stored.KeyChunks(), (first + b) / 2,
+                             near, far);
+        } else {
+          near = LoadValues(segment.values.pages[page], first + b);
+          if (b + 1 < count) far = LoadValues(segment.values.pages[page], first + b + 1);
+        }
+#pragma unroll
+        for (int m = 0; m < tiles; ++m) {
+          const Uint4* const weights = weights16 + m * kParts * kWarp + Lane();
+          AddValues<type>(weights, kWarp, near, sums.values[m][b]);
+          if (b + 1 < count) AddValues<type>(weights, kWarp, far, sums.values[m][b + 1]);
+        }
+      }
+      return;
+    }
+  }
+  if constexpr (type == DType::kBF16) {
+    if (path == ValuePath::kCodes) {
+      AddValueCodes(*segment.values.codec, segment.values.coded[page].codes,
+                    reinterpret_cast<const Float4*>(weights32), first, count, sums.values);
+      return;
+    }
+  }
+  constexpr int kRows = tiles * 16;
+  const int width = all_blocks * 8, row = Lane() / 4;
+  for (int begin = 0; begin < kPageEntries; begin += kValueEntries) {
+    SyncBlock();
+    ExpandValues(segment, page, begin, dim, width, room);
+    SyncBlock();
+#pragma unroll 1
+    for (int e = 0; e < kValueEntries; ++e) {
+      const float* const w = weights32 + (begin + e) * kRows + row;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        if (b >= count) continue;
+        const Float2 v = *reinterpret_cast<const Float2*>(room + e * width + (first + b) * 8 +
+                                                          Lane() % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < tiles; ++m) {
+          float(&s)[4] = sums.values[m][b];
+          const float near = w[m * 16], far = w[m * 16 + 8];
+          s[0] = Fma(near, v.x, s[0]);
+          s[1] = Fma(near, v.y, s[1]);
+          s[2] = Fma(far, v.x, s[2]);
+          s[3] = Fma(far, v.y, s[3]);
+        }
+      }
+    }
+  }
+}
+
+// The running maximum of every row moves on to what this page adds, weights are left for AddPage.
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, int page,
+                          ValuePath path, float (&scores)[tiles][2][4], float* maxima,
+                          Uint4* weights16, float* weights32,
+                          SpanSums<type, tiles, blocks>& sums) {
+  constexpr int kRows = tiles * 16;
+  const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
+  const int tile_step = BlockThreads() / kWarp / kSixteenths, row = Lane() / 4;
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+    if (m % tile_step != first_tile) continue;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float max = QuadMax(Most(Most(scores[m][0][2 * h], scores[m][0][2 * h + 1]),
+                                     Most(scores[m][1][2 * h], scores[m][1][2 * h + 1])));
+      if (Lane() % 4 == 0) maxima[sixteenth * kRows + m * 16 + h * 8 + row] = max;
+    }
+  }
+  SyncBlock();
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+    const bool mine = m % tile_step == first_tile;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float max = sums.max[m][h];
+#pragma unroll
+      for (int s = 0; s < kSixteenths; ++s) {
+        max = Most(max, maxima[s * kRows + m * 16 + h * 8 + row]);
+      }
+      const Rebase rebase = RebaseTo(sums.max[m][h], max);
+      sums.max[m][h] = max;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        sums.values[m][b][2 * h] = sums.values[m][b][2 * h] * rebase.scale;
+        sums.values[m][b][2 * h + 1] = sums.values[m][b][2 * h + 1] * rebase.scale;
+      }
+      if (!mine) continue;
+      float(&near)[4] = scores[m][0];
+      float(&far)[4] = scores[m][1];
+      if (call.entropy) {
+        Weigh<true>(rebase, near[2 * h], near[2 * h + 1], far[2 * h], far[2 * h + 1],
+                    sums.sum[m][h], sums.weighted[m][h]);
+      } else {
+        Weigh<false>(rebase, near[2 * h], near[2 * h + 1], far[2 * h], far[2 * h + 1],
+                     sums.sum[m][h], sums.weighted[m][h]);
+      }
+    }
+    if (!mine) continue;
+    ScaleByValues(segment, page, sixteenth, scores[m]);
+    if (path == ValuePath::kCodes) {
+      StoreLaneWeights(scores[m], reinterpret_cast<Float4*>(weights32) +
+                                      ((m * kSixteenths + sixteenth) * kWarp + Lane()) * 2);
+      continue;
+    }
+    if (path == ValuePath::kAsTheyLie) {
+      if constexpr (type != DType::kF32) {
+        constexpr int kParts = kWeightParts<type>;
+        Uint4 packed[kParts];
+        PackWeights<type>(scores[m], packed);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          weights16[((m * kSixteenths + sixteenth) * kParts + part) * kWarp + Lane()] = packed[part];
+        }
+      }
+      continue;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int slot = sixteenth * 16 + n * 8 + Lane() % 4 * 2 + i % 2;
+        weights32[slot * kRows + m * 16 + i / 2 * 8 + row] = scores[m][n][i];
+      }
+    }
+  }
+  SyncBlock();
+}
+
+// Sums of the sixteenths become those of the span; the state is stored.
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void StoreStates(const RowTile& tile, float* parts, const SpanArrays& arrays,
+                            const SpanSums<type, tiles, blocks>& sums) {
+  constexpr int kRows = tiles * 16;
+  const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
+  const int tile_step = BlockThreads() / kWarp / kSixteenths, row = Lane() / 4;
+  RowState* const states = arrays.states + BlockX() * kRows;
+  SyncBlock();
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+    if (m % tile_step != first_tile) continue;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = QuadSum(sums.sum[m][h]), weighted = QuadSum(sums.weighted[m][h]);
+      if (Lane() % 4 != 0) continue;
+      const int r = m * 16 + h * 8 + row;
+      parts[sixteenth * kRows + r] = sum;
+      parts[(kSixteenths + sixteenth) * kRows + r] = weighted;
+      if (sixteenth == 0) states[r].max = sums.max[m][h];
+    }
+  }
+  SyncBlock();
+  for (int r = Thread(); r < tile.count; r += BlockThreads()) {
+    const auto joined = [&](const float* of) {
+      return ((of[r] + of[kRows + r]) + of[2 * kRows + r]) + of[3 * kRows + r];
+    };
+    states[r].sum = joined(parts);
+    states[r].weighted = joined(parts + kSixteenths * kRows);
+  }
+}
+
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void StoreValues(const SegmentView& segment, const RowTile& tile, int value_dim,
+                            float* room, const SpanArrays& arrays,
+                            const SpanSums<type, tiles, blocks>& sums) {
+  constexpr int kRows = tiles * 16;
+  const int warps = BlockThreads() / kWarp, dim = segment.stored.value_dim;
+  const int all_blocks = (dim + 7) / 8, mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
+  const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
+  const MatrixView& basis = segment.values.basis;
+  float* const values = arrays.values + BlockX() * kRows * arrays.value_stride;
+  float* const to = basis.data == nullptr ? values : room;
+  const int stride = basis.data == nullptr ? arrays.value_stride : all_blocks * 8;
+  SyncBlock();
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      if (b >= count) continue;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = m * 16 + h * 8 + Lane() / 4;
+        if (r >= tile.count) continue;
+        *reinterpret_cast<Float2*>(to + static_cast<int64_t>(r) * stride + (first + b) * 8 +
+                                   Lane() % 4 * 2) = {sums.values[m][b][2 * h],
+                                                      sums.values[m][b][2 * h + 1]};
+      }
+    }
+  }
+  if (basis.data == nullptr) return;
+  SyncBlock();
+  for (int i = Thread(); i < tile.count * value_dim; i += BlockThreads()) {
+    const int r = i / value_dim, d = i % value_dim;
+    float sum = 0.0f;
+    for (int l = 0; l < dim; ++l) {
+      sum = Fma(basis.data[d * basis.stride + l], room[r * stride + l], sum);
+    }
+    values[static_cast<int64_t>(r) * arrays.value_stride + d] = sum;
+  }
+}
+
+template <DType type, int tiles, int blocks>
+KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
+                         const SpanArrays& arrays) {
+  KVG_DYNAMIC_SHARED(unsigned char, shared);
+  const SharedPlan& plan = arrays.shared;
+  auto* const queries16 = reinterpret_cast<Uint4*>(shared + plan.q16);
+  auto* const queries32 = reinterpret_cast<float*>(shared + plan.q32);
+  auto* const weights16 = reinterpret_cast<Uint4*>(shared + plan.weights16);
+  auto* const weights32 = reinterpret_cast<float*>(shared + plan.weights32);
+  auto* const maxima = reinterpret_cast<float*>(shared + plan.maxima);
+  auto* const room = reinterpret_cast<float*>(shared + plan.tile);
+
+  const SpanUnit unit = arrays.units[BlockX()];
+  const SegmentView& segment = tables.segments[unit.segment];
+  const RowTile tile = tables.tiles[unit.tile];
+  const int page_begin = unit.span * kSpanPages;
+  const int pages = static_cast<int>(CeilDiv(segment.length, kPageEntries));
+  const int page_end = Least(page_begin + kSpanPages, pages);
+  if constexpr (type != DType::kF32) {
+    if (!segment.numbers) PackQueries<type, tiles>(call, tile, queries16);
+  }
+  bool numbers = false;
+  for (int page = page_begin; page < page_end; ++page) {
+    numbers = numbers || KeysAsNumbers<type>(segment, page);
+  }
+  if (numbers) ExpandQueries<type, tiles>(call, segment, tile, queries32);
+  SyncBlock();
+
+  SpanSums<type, tiles, blocks> sums;
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) sums.max[m][0] = sums.max[m][1] = kNothing;
+  for (int page = page_begin; page < page_end; ++page) {
+    const PageSight sight = SightOf(call, segment, tile, tiles * 16, page);
+    if (!sight.any) continue;
+    const ValuePath path = ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
+                           : ValuesAsCodes<type>(segment, page) ? ValuePath::kCodes
+                                                                : ValuePath::kNumbers;
+    float scores[tiles][2][4];
+    ScorePage<type>(call, segment, tile, sight.all, page, queries16, queries32, room, scores);
+    WeighPage(call, segment, page, path, scores, maxima, weights16, weights32, sums);
+    AddPage(segment, page, path, weights16, weights32, room, sums);
+  }
+  StoreStates(tile, maxima, arrays, sums);
+  StoreValues(segment, tile, call.value_dim, room, arrays, sums);
+}
+
+// One row tile to a warp: many of 8 dims each.
+constexpr int kFewTiles = 1, kFewBlocks = 8;
+// Four: pages that are expanded serve more rows.
+constexpr int kManyTiles = 4, kManyBlocks = 4, kManyWarps = 8;
+
+template <DType type>
+KVG_KERNEL(kMostWarps * kWarp)
+FewRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
+  TakeSpan<type, kFewTiles, kFewBlocks>(call, tables, arrays);
+}
+template <DType type>
+KVG_KERNEL(kManyWarps * kWarp)
+ManyRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
+  TakeSpan<type, kManyTiles, kManyBlocks>(call, tables, arrays);
+}
+
+constexpr int kMergeThreads = 128;
+
+// A block merges one row. Loads of the next spans are under way while one is merged.
+KVG_KERNEL(kMergeThreads)
+MergeKernel(AttendCall call, AttendTables tables, int tile_rows, int value_stride,
+            const MergeJob* jobs, int64_t first_unit, const RowState* states, const float* values,
+            RowResults results) {
+  constexpr int kAhead = 8;
+  const MergeJob job = jobs[BlockX()];
+  const RowTile tile = tables.tiles[job.tile];
+  const int r = static_cast<int>(BlockY());
+  if (r >= tile.count) return;
+  const int64_t begin = (job.first_unit - first_unit) * tile_rows + r;
+  const int64_t row = tile.first_row + tile.item_row(r), head = tile.head(r);
+  float* const out = results.out + row * results.stride + head * results.head_stride;
+  RowState state = {kNothing, 0.0f, 0.0f, 0.0f};
+  for (int d0 = 0; d0 < call.value_dim; d0 += kMergeThreads) {
+    const int d = d0 + Thread();
+    const bool mine = d < call.value_dim;
+    state = {kNothing, 0.0f, 0.0f, 0.0f};
+    float value = 0.0f;
+    for (int u0 = 0; u0 < job.units; u0 += kAhead) {
+      RowState part_states[kAhead];
+      float part_values[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (u0 + k >= job.units) continue;
+        const int64_t at = begin + static_cast<int64_t>(u0 + k) * tile_rows;
+        part_states[k] = states[at];
+        part_values[k] = mine ? values[at * value_stride + d] : 0.0f;
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (u0 + k >= job.units) continue;
+        const MergeShares shares = Merge(state, part_states[k]);
+        value = Merged(value, part_values[k], shares);
+      }
+    }
+    if (mine) out[d] = Normalized(value, state);
+  }
+  if (Thread() != 0) return;
+  if (results.log_sum_exp != nullptr) {
+    results.log_sum_exp[head * results.log_sum_exp_stride + row] = LogSumExp(state);
+  }
+  if (results.entropy != nullptr) {
+    results.entropy[head * results.entropy_stride + row] = Entropy(state);
+  }
+}
+
+}  // namespace
+
+int64_t MostSharedBytes() { return kMostSharedBytes; }
+
+int MostValueDims(int row_tiles, int warps) {
+  const int most_warps = row_tiles == kFewTiles ? kMostWarps : kManyWarps;
+  return warps > most_warps ? 0 : 8 * warps * (row_tiles == kFewTiles ? kFewBlocks : kManyBlocks);
+}
+
+void SpanAttention(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
+                   const SpanUnit* units, int64_t count, RowState* states, float* values,
+                   Stream stream) {
+  const SpanArrays arrays = {units, states, values, shape.value_stride, shape.shared};
+  const LaunchShape launch = {
+      .grid_x = count, .threads = shape.warps * kWarp, .shared_bytes = shape.shared.total};
+  const bool few = shape.row_tiles == kFewTiles;
+  switch (shape.dtype) {
+    case DType::kF16:
+      if (few) KVG_LAUNCH((FewRowsKernel<DType::kF16>), launch, stream, call, tables, arrays);
+      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kF16>), launch, stream, call, tables, arrays);
+      return;
+    case DType::kBF16:
+      if (few) KVG_LAUNCH((FewRowsKernel<DType::kBF16>), launch, stream, call, tables, arrays);
+      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kBF16>), launch, stream, call, tables, arrays);
+      return;
+    default:
+      if (few) KVG_LAUNCH((FewRowsKernel<DType::kF32>), launch, stream, call, tables, arrays);
+      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kF32>), launch, stream, call, tables, arrays);
+  }
+}
+
+void MergeSpans(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
+                const MergeJob* jobs, int64_t count, int64_t first_unit, const RowState* states,
+                const float* values, const RowResults& results, Stream stream) {
+  const int tile_rows = shape.row_tiles * 16;
+  const LaunchShape launch = {.grid_x = count, .grid_y = tile_rows, .threads = kMergeThreads};
+  KVG_LAUNCH(MergeKernel, launch, stream, call, tables, tile_rows, shape.value_stride, jobs,
+             first_unit, states, values, results);
+}
+
+}  // namespace kvgauge::cuda

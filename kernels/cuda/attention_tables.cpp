@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/attention_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvgauge::cuda {
+namespace {
+
+constexpr double kLog2E = 1.44269504088896340736;
+
+int64_t PagesOf(int64_t entries) { return (entries + kPageEntries - 1) / kPageEntries; }
+
+MatrixView MatrixOf(const Tensor& t) {
+  if (t.empty()) return {nullptr, 0};
+  return {t.As<const float>(), t.stride[0]};
+}
+
+const KvCoded& CodedOf(const KvSegment& segment, KvSide side) {
+  return side == KvSide::kKeys ? segment.keys : segment.values;
+}
+
+// Hands out a block's shared memory.
+class SharedCarver {
+ public:
+  int Take(int64_t bytes) {
+    const int at = used_;
+    used_ += static_cast<int>((bytes + 15) / 16 * 16);
+    return at;
+  }
+  int used() const { return used_; }
+
+ private:
+  int used_ = 0;
+};
+
+}  // namespace
+
+AttendCall CallOf(const AttentionShape& shape, const Tensor& q) {
+  AttendCall call = {};
+  call.q = q.As<const float>();
+  call.q_stride = q.stride[0];
+  call.q_head_stride = q.stride[1];
+  call.key_dim = static_cast<int>(shape.format.key_dim);
+  call.value_dim = static_cast<int>(shape.format.value_dim);
+  if (shape.softcap > 0) {
+    call.factor = shape.scale / shape.softcap;
+    call.cap = static_cast<float>(shape.softcap * kLog2E);
+  } else {
+    call.factor = static_cast<float>(shape.scale * kLog2E);
+  }
+  call.window = static_cast<int>(std::min<int64_t>(shape.window, INT32_MAX));
+  if (shape.rope != nullptr && !shape.rope->cos.empty()) {
+    call.rope_pairs = static_cast<int>(shape.rope->cos.shape[0]);
+    call.rope_half = shape.rope->layout == RopeLayout::kHalf;
+    call.cos = MatrixOf(shape.rope->cos);
+    call.sin = MatrixOf(shape.rope->sin);
+  }
+  return call;
+}
+
+int64_t SegmentTables::SizeBytes(const KvHead& head) const {
+  int64_t bytes = 0;
+  for (int64_t s = 0; s < head.count; ++s) {
+    const KvSegment& segment = head.segments[s];
+    bytes += static_cast<int64_t>(sizeof(SegmentView)) + 2 * PagesOf(segment.length) * 8 +
+             shape_.query_heads / shape_.kv_heads * 8 + 4 * Tables::kGap;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const KvCoded& coded = CodedOf(segment, side);
+      if (coded.entries == 0) continue;
+      bytes += static_cast<int64_t>(sizeof(CodecView)) + 8 * coded.codec->dim +
+               PagesOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 4 * Tables::kGap;
+    }
+  }
+  return bytes;
+}
+
+SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& tables) {
+  const bool keys = side == KvSide::kKeys;
+  const Tensor& basis = keys ? segment.key_basis : segment.value_basis;
+  SideView view = {};
+  view.basis = MatrixOf(basis);
+  view.dim = static_cast<int>(!basis.empty() ? basis.shape[1]
+                              : keys         ? shape_.format.key_dim
+                                             : shape_.format.value_dim);
+  void* const* pages = keys ? segment.key_pages : segment.value_pages;
+  if (pages != nullptr) {
+    view.pages = tables.Put(
+        std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.length))));
+  }
+  const KvCoded& coded = CodedOf(segment, side);
+  if (coded.entries == 0) return view;
+  view.coded_entries = static_cast<int>(coded.entries);
+  CodecView codec = ViewOf(*coded.codec);
+  PutRanges(*coded.codec, tables, &codec);
+  view.codec = tables.Put(std::span<const CodecView>(&codec, 1));
+  const Tables::Place<CodedPage> list = tables.Put<CodedPage>(PagesOf(coded.entries));
+  const auto at = [](void* const* from, int64_t p) { return from == nullptr ? nullptr : from[p]; };
+  for (int64_t p = 0; p < PagesOf(coded.entries); ++p) {
+    list.host[p] = {static_cast<uint8_t*>(coded.pages.codes[p]),
+                    static_cast<const uint8_t*>(at(coded.pages.outliers, p)),
+                    static_cast<const uint16_t*>(at(coded.pages.latents, p)),
+                    static_cast<const uint16_t*>(at(coded.pages.bases, p))};
+  }
+  view.coded = list.device;
+  return view;
+}
+
+int SegmentTables::Fill(const KvHead& head, Tables& tables) {
+  const int begin = static_cast<int>(views_.size());
+  int64_t first = 0;
+  for (int64_t s = 0; s < head.count; ++s) {
+    const KvSegment& segment = head.segments[s];
+    SegmentView view = {};
+    view.keys = SideOf(segment, KvSide::kKeys, tables);
+    if (!segment.values_in_keys) {
+      view.values = SideOf(segment, KvSide::kValues, tables);
+    } else {
+      view.values.basis = MatrixOf(segment.value_basis);
+      view.values.dim = static_cast<int>(segment.value_basis.empty()
+                                             ? shape_.format.value_dim
+                                             : segment.value_basis.shape[1]);
+    }
+    view.stored = {shape_.format.dtype, view.keys.dim, view.values.dim};
+    view.length = static_cast<int>(segment.length);
+    view.first = static_cast<int>(first);
+    view.values_in_keys = segment.values_in_keys;
+    view.numbers = segment.rotation != nullptr || !segment.key_basis.empty();
+    view.bias = segment.bias;
+    view.key_scale = segment.key_scale;
+    view.value_scale = segment.value_scale;
+    view.rotation = segment.rotation;
+    view.positions = segment.positions;
+    if (segment.read != nullptr) {
+      view.read = tables.Put(std::span<const uint64_t* const>(
+          segment.read, static_cast<size_t>(shape_.query_heads / shape_.kv_heads)));
+    }
+    views_.push_back(view);
+    first += segment.length;
+  }
+  KVG_CHECK(first <= INT32_MAX / 2, "cuda: a head of more than 2^30 entries");
+  return begin;
+}
+
+void SharedNeeds::Add(const AttentionShape& shape, const SegmentView& view) {
+  const bool wide = shape.format.dtype == DType::kF32;
+  const int coded_keys = view.keys.coded_entries;
+  const int coded_values = view.values_in_keys ? coded_keys : view.values.coded_entries;
+  keys16 = keys16 || (!wide && !view.numbers);
+  if (wide || view.numbers || coded_keys > 0) {
+    const bool projected = view.keys.basis.data != nullptr && view.rotation == nullptr;
+    const auto full = static_cast<int>(shape.format.key_dim);
+    expanded_dims = std::max(expanded_dims, projected ? view.keys.dim : full);
+    rebuilt = rebuilt || (view.keys.basis.data != nullptr && !projected);
+  }
+  values16 = values16 || (!wide && coded_values < view.length);
+  values32 = values32 || wide || coded_values > 0;
+  value_dim = std::max(value_dim, view.values.dim);
+  if (view.values.basis.data != nullptr) latent_values = std::max(latent_values, view.values.dim);
+}
+
+namespace {
+
+constexpr int64_t kExpandedKeys = 64 * 64 * 4;  // of one part of a page
+constexpr int64_t kExpandedEntries = 16;        // of values
+constexpr int64_t kSixteenths = 4;
+
+SharedPlan PlanOf(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles,
+                  int64_t weights16, int64_t weights32, int64_t least_room) {
+  const int64_t rows = int64_t{16} * row_tiles;
+  SharedCarver carver;
+  SharedPlan plan = {};
+  plan.q16 = carver.Take(needs.keys16 ? (shape.format.key_dim + 15) / 16 * 512 * row_tiles : 0);
+  plan.q32 = carver.Take(rows * needs.expanded_dims * 4);
+  plan.weights16 = carver.Take(weights16);
+  plan.weights32 = carver.Take(weights32);
+  plan.maxima = carver.Take(2 * kSixteenths * rows * 4);
+  int64_t room = least_room;
+  if (needs.expanded_dims > 0) room = std::max(room, kExpandedKeys * (needs.rebuilt ? 2 : 1));
+  plan.tile = carver.Take(room);
+  plan.total = carver.used();
+  return plan;
+}
+
+}  // namespace
+
+SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles) {
+  const int64_t rows = int64_t{16} * row_tiles, width = (needs.value_dim + 7) / 8 * 8;
+  const int64_t parts = shape.format.dtype == DType::kF16 ? 2 : 1;
+  const int64_t latents = (needs.latent_values + 7) / 8 * 8;
+  return PlanOf(shape, needs, row_tiles,
+                needs.values16 ? kSixteenths * parts * 512 * row_tiles : 0,
+                needs.values32 ? kPageEntries * rows * 4 : 0,
+                std::max(needs.values32 ? kExpandedEntries * width * 4 : 0, rows * latents * 4));
+}
+
+SharedPlan CaptureShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles) {
+  return PlanOf(shape, needs, row_tiles, 0, int64_t{16} * row_tiles * kPageEntries * 4, 0);
+}
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention's kernels are told. Pointers are device memory.
+//
+// The order of a row's sums, which every kernel that attends keeps, so that a row has the same bits
+// whichever of them takes it:
+// - Scores of a page: f32 sums over the key's dims, in tensor core steps of 16 where keys are 16-bit
+//   pages, one by one in all other cases. They are kept in units of log 2.
+// - A span is walked page by page with a running maximum. What was summed is scaled by exp2(old -
+//   new maximum), then the page is added. The softmax sum is kept apart for each lane of a quad and
+//   each 16 entries of a page (see mma.h), and joined at the end of the span: quads as a butterfly,
+//   then the four sixteenths in order.
+// - Spans are merged in order, as RowState says.
+// A page that a row does not see changes none of these, so it may be walked or left out.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/codec_view.h"
+#include "cuda/page_layout.h"
+
+namespace kvgauge::cuda {
+
+inline constexpr int kSpanEntries = 512;
+inline constexpr int kSpanPages = kSpanEntries / kPageEntries;
+
+struct MatrixView {
+  const float* data;
+  int64_t stride;
+};
+
+// One side of a segment.
+struct SideView {
+  void* const* pages;      // float pages
+  const CodedPage* coded;  // of the first entries
+  const CodecView* codec;
+  int coded_entries;
+  int dim;           // of entries as stored
+  MatrixView basis;  // null: entries are no latents
+};
+
+struct SegmentView {
+  SideView keys, values;
+  PageLayout stored;
+  int length;
+  int first;  // its entry 0, among the head's entries
+  bool values_in_keys;
+  bool numbers;  // keys are expanded to f32: rotated, or latents
+  const float* bias;
+  const float* key_scale;
+  const float* value_scale;
+  const int32_t* rotation;
+  const int32_t* positions;
+  const uint64_t* const* read;  // [group]
+};
+
+// Rows that a block takes together: row r is query row first_row + (r0 + r) / group of head head0 +
+// (r0 + r) % group, and sees entries up to index0 + (r0 + r) / group.
+struct RowTile {
+  int64_t first_row;
+  int index0, token0;  // token0: position for segments that have positions
+  int r0, count, group;
+  int head0, mask_head0;  // mask_head0: of the KV head's query heads
+
+  KVG_BOTH int item_row(int r) const { return (r0 + r) / group; }
+  KVG_BOTH int head(int r) const { return head0 + (r0 + r) % group; }
+};
+
+struct AttendCall {
+  const float* q;
+  int64_t q_stride, q_head_stride;
+  int key_dim, value_dim;
+  float factor;      // score in log 2 = factor * dot, or what the cap is taken of
+  float cap;         // 0: none; in log 2
+  int window;        // 0: none
+  int rope_pairs;
+  bool rope_half;
+  MatrixView cos, sin;
+  bool entropy;
+};
+
+// A partial softmax of one row. Weighted values lie elsewhere.
+struct RowState {
+  float max;       // -inf: saw nothing
+  float sum;       // of exp2(score - max)
+  float weighted;  // of exp2(score - max) * (score - max)
+  float unused;
+};
+
+// Where a block's shared arrays begin, in bytes.
+struct SharedPlan {
+  int q16, q32, weights16, weights32, maxima, tile, total;
+};
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operation groups of this backend. Each acts on one stream, in order. A context outlives the
+// groups made with it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cuda/device/driver.h"
+#include "kernels/ops.h"
+
+namespace kvgauge::cuda {
+
+class Context;
+
+std::unique_ptr<MemoryOps> MakeCudaMemory(std::shared_ptr<Context> context);
+std::unique_ptr<LinearOps> MakeCudaLinear(Context& context);
+std::unique_ptr<RowOps> MakeCudaRows(Context& context);
+std::unique_ptr<SelectOps> MakeCudaSelect(Context& context);
+std::unique_ptr<AlgebraOps> MakeCudaAlgebra(Context& context);
+std::unique_ptr<CodecOps> MakeCudaCodec(Stream stream);
+std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
+
+// All of them on the current device; null, and why, when it cannot be used.
+std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
+
+}  // namespace kvgauge::cuda

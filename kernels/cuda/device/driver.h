@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backend asks of a device besides kernels. driver_cuda.cpp answers with the CUDA runtime,
+// emulated/driver_emulated.cpp with host memory that can only be touched inside kernels and copies.
+//
+// All of it acts on one device, chosen by UseDevice. A failing call other than Malloc means the
+// device is lost or the program is wrong: it ends the program with the runtime's message.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+struct CUstream_st;
+struct CUevent_st;
+
+namespace kvgauge::cuda {
+
+using Stream = CUstream_st*;
+using Event = CUevent_st*;
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+  int64_t total_bytes = 0, free_bytes = 0;
+  int64_t shared_bytes = 0;  // that a block may ask for
+  int64_t l2_bytes = 0;
+  int driver_version = 0, runtime_version = 0;  // 1000 * major + 10 * minor
+};
+
+// Makes device 0 current. False, and why, when there is none that can be used.
+bool UseDevice(DeviceInfo* info, std::string* why);
+// Of the current device, now.
+int64_t FreeBytes();
+
+Stream CreateStream();
+void DestroyStream(Stream stream);
+void Wait(Stream stream);
+
+// 256-byte aligned, contents undefined; null when the device has no room.
+void* Malloc(int64_t size_bytes);
+void Free(void* data);
+
+// Host memory is pageable: it may be reused when these return. CopyToHost waits for the stream.
+void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream);
+void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream);
+void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream);
+void Fill(void* to, int byte, int64_t size_bytes, Stream stream);
+
+Event CreateEvent();
+void DestroyEvent(Event event);
+void Record(Event event, Stream stream);
+// Waits for `end`.
+double MillisecondsBetween(Event begin, Event end);
+
+}  // namespace kvgauge::cuda

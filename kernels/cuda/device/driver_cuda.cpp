@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// driver.h on the CUDA runtime. All users share one stream, so that memory is taken and given back
+// in its order, without waiting for the device.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "core/check.h"
+#include "core/strings.h"
+#include "cuda/device/driver.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+// What the code is compiled for; see CMakeLists.txt.
+constexpr int kLeastCapability = 80;
+
+void Check(cudaError_t status, const char* call) {
+  KVG_CHECK(status == cudaSuccess, StrCat("cuda: ", call, ": ", cudaGetErrorString(status)));
+}
+
+cudaStream_t TheStream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    Check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return made;
+  }();
+  return stream;
+}
+
+cudaMemPool_t ThePool() {
+  static const cudaMemPool_t pool = [] {
+    cudaMemPool_t found = nullptr;
+    Check(cudaDeviceGetDefaultMemPool(&found, 0), "cudaDeviceGetDefaultMemPool");
+    // What was freed is kept for the next taker; CUDA gives it back when it runs out.
+    uint64_t keep = UINT64_MAX;
+    Check(cudaMemPoolSetAttribute(found, cudaMemPoolAttrReleaseThreshold, &keep),
+          "cudaMemPoolSetAttribute");
+    return found;
+  }();
+  return pool;
+}
+
+int Attribute(cudaDeviceAttr attribute) {
+  int value = 0;
+  Check(cudaDeviceGetAttribute(&value, attribute, 0), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+void CheckLaunch(const char* kernel, cudaError_t status) {
+  KVG_CHECK(status == cudaSuccess,
+            StrCat("cuda: kernel ", kernel, ": ", cudaGetErrorString(status)));
+}
+
+bool UseDevice(DeviceInfo* info, std::string* why) {
+  int driver = 0, runtime = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  const auto version = [](int v) { return StrCat(v / 1000, ".", v % 1000 / 10); };
+  // The count is left untouched on failure: trust the return code alone.
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    *why = driver == 0 ? "no NVIDIA driver is installed"
+                       : StrCat("the NVIDIA driver is too old: it serves CUDA ", version(driver),
+                                ", this program was built with ", version(runtime));
+    return false;
+  }
+  if (status != cudaSuccess || count == 0) {
+    *why = StrCat("no usable device: ",
+                  status != cudaSuccess ? cudaGetErrorString(status) : "none is present");
+    return false;
+  }
+  cudaDeviceProp properties;
+  const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
+  if (read != cudaSuccess) {
+    *why = StrCat("device 0 does not answer: ", cudaGetErrorString(read));
+    return false;
+  }
+  info->name = properties.name;
+  info->major = properties.major;
+  info->minor = properties.minor;
+  if (10 * info->major + info->minor < kLeastCapability) {
+    *why = StrCat(info->name, " has compute capability ", info->major, ".", info->minor,
+                  "; 8.0 is the least this program is built for");
+    return false;
+  }
+  size_t free_bytes = 0, total_bytes = 0;
+  // The first call that makes a context, so the first that finds the device taken or full.
+  const cudaError_t memory = cudaSetDevice(0) == cudaSuccess
+                                 ? cudaMemGetInfo(&free_bytes, &total_bytes)
+                                 : cudaGetLastError();
+  if (memory != cudaSuccess) {
+    *why = StrCat(info->name, " cannot be used: ", cudaGetErrorString(memory));
+    return false;
+  }
+  info->multiprocessors = properties.multiProcessorCount;
+  info->total_bytes = static_cast<int64_t>(total_bytes);
+  info->free_bytes = static_cast<int64_t>(free_bytes);
+  info->shared_bytes = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  info->l2_bytes = properties.l2CacheSize;
+  info->driver_version = driver;
+  info->runtime_version = runtime;
+  return true;
+}
+
+int64_t FreeBytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  Check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  uint64_t reserved = 0, used = 0;
+  Check(cudaMemPoolGetAttribute(ThePool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+        "cudaMemPoolGetAttribute");
+  Check(cudaMemPoolGetAttribute(ThePool(), cudaMemPoolAttrUsedMemCurrent, &used),
+        "cudaMemPoolGetAttribute");
+  return static_cast<int64_t>(free_bytes + reserved - used);
+}
+
+Stream CreateStream() { return TheStream(); }
+void DestroyStream(Stream) {}
+void Wait(Stream stream) { Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+
+void* Malloc(int64_t size_bytes) {
+  void* data = nullptr;
+  const cudaError_t status =
+      cudaMallocFromPoolAsync(&data, static_cast<size_t>(size_bytes), ThePool(), TheStream());
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is no fault: the caller is told
+    return nullptr;
+  }
+  Check(status, "cudaMallocFromPoolAsync");
+  return data;
+}
+
+void Free(void* data) {
+  if (data == nullptr) return;
+  const cudaError_t status = cudaFreeAsync(data, TheStream());
+  // Buffers of static lifetime may be freed when the runtime is already gone.
+  if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
+}
+
+void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync");
+}
+void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
+  Wait(stream);
+}
+void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  Check(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToDevice, stream),
+      "cudaMemcpyAsync");
+}
+void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
+  Check(cudaMemsetAsync(to, byte, static_cast<size_t>(size_bytes), stream), "cudaMemsetAsync");
+}
+
+Event CreateEvent() {
+  cudaEvent_t event = nullptr;
+  Check(cudaEventCreate(&event), "cudaEventCreate");
+  return event;
+}
+void DestroyEvent(Event event) { Check(cudaEventDestroy(event), "cudaEventDestroy"); }
+void Record(Event event, Stream stream) {
+  Check(cudaEventRecord(event, stream), "cudaEventRecord");
+}
+double MillisecondsBetween(Event begin, Event end) {
+  Check(cudaEventSynchronize(end), "cudaEventSynchronize");
+  float milliseconds = 0;
+  Check(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+}  // namespace kvgauge::cuda

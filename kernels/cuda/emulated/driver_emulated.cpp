@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "core/check.h"
+#include "core/strings.h"
+#include "cuda/device/driver.h"
+#include "cuda/emulated/memory.h"
+
+namespace kvgauge::cuda {
+namespace emulated {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// Between allocations; holds a pattern that kernels must not change.
+constexpr int64_t kGap = 256;
+constexpr int kGapByte = 0x5a;
+// What was never written reads as NaN.
+constexpr int kPoison = 0xff;
+constexpr int64_t kReserved = int64_t{8} << 30;
+constexpr int64_t kPage = int64_t{2} << 20;
+
+class DeviceMemory {
+ public:
+  DeviceMemory() {
+    void* base = mmap(nullptr, kReserved + kPage, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    KVG_CHECK(base != MAP_FAILED, "cannot reserve emulated device memory");
+    // Large pages make it cheap to open and shut.
+    const auto address = (reinterpret_cast<uintptr_t>(base) + kPage - 1) / kPage * kPage;
+    base_ = reinterpret_cast<std::byte*>(address);
+    madvise(base_, kReserved, MADV_HUGEPAGE);
+    free_[0] = kReserved;
+  }
+
+  void* Allocate(int64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    if (allocated_ + size_bytes > capacity_) return nullptr;
+    const int64_t taken = (size_bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second < taken) continue;
+      const int64_t offset = it->first, left = it->second - taken;
+      free_.erase(it);
+      if (left > 0) free_[offset + taken] = left;
+      sizes_[offset] = {size_bytes, taken};
+      allocated_ += size_bytes;
+      high_ = std::max(high_, (offset + taken + kPage - 1) / kPage * kPage);
+      Open();
+      std::memset(base_ + offset, kPoison, static_cast<size_t>(size_bytes));
+      std::memset(base_ + offset + size_bytes, kGapByte, static_cast<size_t>(taken - size_bytes));
+      Shut();
+      return base_ + offset;
+    }
+    return nullptr;
+  }
+
+  void Release(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(static_cast<std::byte*>(data) - base_);
+    KVG_CHECK(found != sizes_.end(), "freed what was not allocated");
+    Open();
+    CheckGap(found->first, found->second);
+    // A use after the free meets NaN.
+    std::memset(base_ + found->first, kPoison, static_cast<size_t>(found->second.taken));
+    Shut();
+    allocated_ -= found->second.size;
+    Join(found->first, found->second.taken);
+    sizes_.erase(found);
+  }
+
+  // Every byte must lie in one allocation.
+  void CheckRange(const void* data, int64_t size_bytes) {
+    if (size_bytes == 0) return;
+    const std::lock_guard lock(mutex_);
+    const int64_t offset = static_cast<const std::byte*>(data) - base_;
+    const auto after = sizes_.upper_bound(offset);
+    KVG_CHECK(Holds(data) && after != sizes_.begin(), "not device memory");
+    const auto& [begin, extent] = *std::prev(after);
+    KVG_CHECK(offset + size_bytes <= begin + extent.size,
+              StrCat("a copy of ", size_bytes, " bytes leaves its buffer of ", extent.size));
+  }
+
+  bool Holds(const void* data) const { return data >= base_ && data < base_ + kReserved; }
+
+  void Enter() {
+    const std::lock_guard lock(mutex_);
+    Open();
+  }
+  void Leave() {
+    const std::lock_guard lock(mutex_);
+    Shut();
+  }
+
+  int64_t allocated() {
+    const std::lock_guard lock(mutex_);
+    return allocated_;
+  }
+  int64_t capacity() {
+    const std::lock_guard lock(mutex_);
+    return capacity_;
+  }
+  void SetCapacity(int64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    capacity_ = size_bytes;
+  }
+
+ private:
+  struct Extent {
+    int64_t size, taken;
+  };
+
+  void Open() {
+    if (users_++ == 0) Protect(PROT_READ | PROT_WRITE);
+  }
+  void Shut() {
+    if (--users_ == 0) Protect(PROT_NONE);
+  }
+  void Protect(int rights) {
+    if (high_ == 0) return;
+    KVG_CHECK(mprotect(base_, static_cast<size_t>(high_), rights) == 0, "mprotect failed");
+  }
+
+  void CheckGap(int64_t offset, const Extent& extent) const {
+    for (int64_t i = extent.size; i < extent.taken; ++i) {
+      KVG_CHECK(base_[offset + i] == std::byte{kGapByte},
+                StrCat("a kernel wrote past the end of a buffer of ", extent.size, " bytes"));
+    }
+  }
+
+  void Join(int64_t offset, int64_t size) {
+    auto next = free_.lower_bound(offset);
+    if (next != free_.end() && next->first == offset + size) {
+      size += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        before->second += size;
+        return;
+      }
+    }
+    free_[offset] = size;
+  }
+
+  std::mutex mutex_;
+  std::byte* base_ = nullptr;
+  std::map<int64_t, int64_t> free_;  // offset to size
+  std::map<int64_t, Extent> sizes_;  // of allocations
+  int64_t allocated_ = 0, capacity_ = kReserved / 2, high_ = 0;
+  int users_ = 0;
+};
+
+DeviceMemory& Memory() {
+  // Lives as long as the process: buffers of static lifetime are freed late.
+  static auto* memory = new DeviceMemory();
+  return *memory;
+}
+
+}  // namespace
+
+DeviceAccess::DeviceAccess() { Memory().Enter(); }
+DeviceAccess::~DeviceAccess() { Memory().Leave(); }
+
+bool IsDeviceMemory(const void* data) { return Memory().Holds(data); }
+int64_t AllocatedBytes() { return Memory().allocated(); }
+void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
+
+}  // namespace emulated
+
+bool UseDevice(DeviceInfo* info, std::string*) {
+  info->name = "emulated device";
+  info->major = 9;
+  info->minor = 0;
+  info->multiprocessors = 4;
+  info->total_bytes = emulated::Memory().capacity();
+  info->free_bytes = FreeBytes();
+  info->shared_bytes = int64_t{227} * 1024;
+  info->l2_bytes = int64_t{50} << 20;
+  return true;
+}
+
+int64_t FreeBytes() { return emulated::Memory().capacity() - emulated::Memory().allocated(); }
+
+// Everything is done when a call returns, so streams hold nothing.
+Stream CreateStream() { return nullptr; }
+void DestroyStream(Stream) {}
+void Wait(Stream) {}
+
+void* Malloc(int64_t size_bytes) { return emulated::Memory().Allocate(size_bytes); }
+void Free(void* data) {
+  if (data != nullptr) emulated::Memory().Release(data);
+}
+
+void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream) {
+  KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
+  emulated::Memory().CheckRange(to, size_bytes);
+  const emulated::DeviceAccess access;
+  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
+void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream) {
+  KVG_CHECK(!emulated::IsDeviceMemory(to), "the target of CopyToHost is on the device");
+  emulated::Memory().CheckRange(from, size_bytes);
+  const emulated::DeviceAccess access;
+  std::memcpy(to, from, static_cast<size_t>(size_bytes));
+}
+void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream) {
+  emulated::Memory().CheckRange(from, size_bytes);
+  emulated::Memory().CheckRange(to, size_bytes);
+  const emulated::DeviceAccess access;
+  std::memmove(to, from, static_cast<size_t>(size_bytes));
+}
+void Fill(void* to, int byte, int64_t size_bytes, Stream) {
+  emulated::Memory().CheckRange(to, size_bytes);
+  const emulated::DeviceAccess access;
+  std::memset(to, byte, static_cast<size_t>(size_bytes));
+}
+
+namespace {
+using Clock = std::chrono::steady_clock;
+Clock::time_point* TimeOf(Event event) { return reinterpret_cast<Clock::time_point*>(event); }
+}  // namespace
+
+Event CreateEvent() { return reinterpret_cast<Event>(new Clock::time_point()); }
+void DestroyEvent(Event event) { delete TimeOf(event); }
+void Record(Event event, Stream) { *TimeOf(event) = Clock::now(); }
+double MillisecondsBetween(Event begin, Event end) {
+  return std::chrono::duration<double, std::milli>(*TimeOf(end) - *TimeOf(begin)).count();
+}
+
+}  // namespace kvgauge::cuda

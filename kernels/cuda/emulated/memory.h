@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Emulated device memory: one range of addresses that faults unless a DeviceAccess lives.
+#pragma once
+
+#include <cstdint>
+
+namespace kvgauge::cuda::emulated {
+
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
+bool IsDeviceMemory(const void* data);
+// Of all buffers that were not freed.
+int64_t AllocatedBytes();
+// Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
+void SetCapacity(int64_t size_bytes);
+
+}  // namespace kvgauge::cuda::emulated

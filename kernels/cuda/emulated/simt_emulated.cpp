@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "core/strings.h"
+#include "cuda/device/mma.h"
+#include "cuda/emulated/fiber.h"
+#include "cuda/emulated/memory.h"
+
+namespace kvgauge::cuda {
+namespace emulated {
+
+constinit thread_local const Place* place = nullptr;
+
+namespace {
+
+constexpr int kMostThreads = 1024;
+// All bits set is a NaN in every float format.
+constexpr int kPoison = 0xff;
+constexpr int kGuard = 0xa5;
+
+struct OpenArray {
+  const char* name;
+  const std::byte *before, *after;
+};
+
+struct PendingCopy {
+  std::byte* shared;
+  std::array<std::byte, 16> bytes;
+  int group;
+};
+
+struct ThreadState {
+  enum class Waits { kReady, kWarp, kBlock, kDone };
+  Place place;
+  Fiber fiber;
+  Waits waits = Waits::kReady;
+  std::vector<PendingCopy> copies;
+  int groups = 0;  // committed
+};
+
+// Deposits alternate between two sets: a lane that is one call ahead does not disturb the others.
+struct WarpState {
+  std::array<Deposits, 2> deposits;
+  uint32_t arrived = 0;
+  int turn = 0;  // which set is being filled
+  const char* what = nullptr;
+};
+
+struct BlockState {
+  const char* kernel = nullptr;
+  void (*body)(const void*) = nullptr;
+  const void* arguments = nullptr;
+  int threads = 0;
+  std::array<ThreadState, kMostThreads> thread;
+  std::array<WarpState, kMostThreads / kWarp> warp;
+  std::vector<OpenArray> arrays;
+  std::vector<std::byte> dynamic;  // with a guard on both sides
+  size_t dynamic_bytes = 0;
+  Fiber scheduler;
+  ThreadState* running = nullptr;
+  uint64_t serial = 0;  // of the block, over all launches
+  bool backwards = false;
+};
+
+BlockState& Block() {
+  static thread_local const std::unique_ptr<BlockState> state = std::make_unique<BlockState>();
+  return *state;
+}
+
+std::string Where(const BlockState& b, const Place& p) {
+  return StrCat("kernel ", b.kernel, ", block (", p.block[0], ", ", p.block[1], ", ", p.block[2],
+                "), thread ", p.thread);
+}
+
+[[noreturn]] void Fail(const BlockState& b, const Place& p, const std::string& what) {
+  CheckFailed(__FILE__, __LINE__, "emulated device", StrCat(Where(b, p), ": ", what));
+}
+
+ThreadState& Running() {
+  ThreadState* running = Block().running;
+  KVG_CHECK(running != nullptr, "a device function outside of a kernel");
+  return *running;
+}
+
+// Gives the processor to the scheduler until the thread may go on.
+void Yield(ThreadState& thread, ThreadState::Waits waits) {
+  BlockState& b = Block();
+  thread.waits = waits;
+  SwitchFiber(thread.fiber, b.scheduler);
+}
+
+void RunThread() {
+  BlockState& b = Block();
+  ThreadState& thread = *b.running;
+  b.body(b.arguments);
+  thread.waits = ThreadState::Waits::kDone;
+  LeaveFiber(thread.fiber, b.scheduler);
+}
+
+void CheckGuard(const BlockState& b, const OpenArray& array) {
+  for (const std::byte* side : {array.before, array.after}) {
+    for (size_t i = 0; i < kGuardBytes; ++i) {
+      if (side[i] != std::byte{kGuard}) {
+        Fail(b, b.thread[0].place, StrCat("wrote outside of shared array ", array.name));
+      }
+    }
+  }
+}
+
+void Resume(BlockState& b, ThreadState& thread) {
+  b.running = &thread;
+  place = &thread.place;
+  SwitchFiber(b.scheduler, thread.fiber);
+  place = nullptr;
+  b.running = nullptr;
+}
+
+// Runs a warp until all its threads are done or wait for the block.
+void RunWarp(BlockState& b, int warp) {
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (int i = 0; i < kWarp; ++i) {
+      ThreadState& thread = b.thread[warp * kWarp + (b.backwards ? kWarp - 1 - i : i)];
+      if (thread.waits != ThreadState::Waits::kReady) continue;
+      Resume(b, thread);
+      moved = true;
+    }
+  }
+}
+
+void RunBlock(BlockState& b) {
+  ++b.serial;
+  b.arrays.clear();
+  std::fill(b.dynamic.begin(), b.dynamic.end(), std::byte{kGuard});
+  std::memset(b.dynamic.data() + kGuardBytes, kPoison, b.dynamic_bytes);
+  const int warps = b.threads / kWarp;
+  for (int t = 0; t < b.threads; ++t) {
+    b.thread[t].waits = ThreadState::Waits::kReady;
+    b.thread[t].copies.clear();
+    b.thread[t].groups = 0;
+    StartFiber(b.thread[t].fiber, t, RunThread);
+  }
+  for (int w = 0; w < warps; ++w) {
+    b.warp[w].arrived = 0;
+    b.warp[w].what = nullptr;
+  }
+  while (true) {
+    for (int w = 0; w < warps; ++w) RunWarp(b, b.backwards ? warps - 1 - w : w);
+    std::array<int, 4> count = {};
+    for (int t = 0; t < b.threads; ++t) ++count[static_cast<size_t>(b.thread[t].waits)];
+    if (count[static_cast<size_t>(ThreadState::Waits::kDone)] == b.threads) break;
+    const int at_barrier = count[static_cast<size_t>(ThreadState::Waits::kBlock)];
+    if (at_barrier != b.threads) {
+      for (int t = 0; t < b.threads; ++t) {
+        const bool in_warp = b.thread[t].waits == ThreadState::Waits::kWarp;
+        if (!in_warp && b.thread[t].waits != ThreadState::Waits::kBlock) continue;
+        const char* call = in_warp ? b.warp[t / kWarp].what : "SyncBlock";
+        Fail(b, b.thread[t].place,
+             StrCat("waits in ", call, ", which not all reach: of ", b.threads, " threads ",
+                    at_barrier, " wait in SyncBlock, ",
+                    count[static_cast<size_t>(ThreadState::Waits::kWarp)],
+                    " in warp functions, the rest have returned"));
+      }
+    }
+    for (int t = 0; t < b.threads; ++t) b.thread[t].waits = ThreadState::Waits::kReady;
+  }
+  for (const OpenArray& array : b.arrays) CheckGuard(b, array);
+  CheckGuard(b, {"(dynamic)", b.dynamic.data(), b.dynamic.data() + kGuardBytes + b.dynamic_bytes});
+}
+
+}  // namespace
+
+const Deposits& Exchange(const char* what, const void* value, size_t size_bytes) {
+  BlockState& b = Block();
+  ThreadState& thread = Running();
+  const int lane = thread.place.thread % kWarp;
+  WarpState& warp = b.warp[thread.place.thread / kWarp];
+  if (warp.arrived == 0) warp.what = what;
+  if (std::strcmp(warp.what, what) != 0) {
+    Fail(b, thread.place, StrCat("is in ", what, " while others of its warp are in ", warp.what));
+  }
+  Deposits& deposits = warp.deposits[warp.turn];
+  std::memcpy(deposits.of_lane[lane], value, size_bytes);
+  warp.arrived |= uint32_t{1} << lane;
+  if (warp.arrived != ~uint32_t{0}) {
+    Yield(thread, ThreadState::Waits::kWarp);
+  } else {
+    warp.arrived = 0;
+    warp.turn ^= 1;
+    const int first = thread.place.thread / kWarp * kWarp;
+    for (int t = first; t < first + kWarp; ++t) {
+      if (t != thread.place.thread) b.thread[t].waits = ThreadState::Waits::kReady;
+    }
+  }
+  return deposits;
+}
+
+void OpenShared(const char* name, uint64_t* opened_by, std::byte* before, std::byte* data,
+                std::byte* after, size_t size_bytes) {
+  BlockState& b = Block();
+  KVG_CHECK(b.running != nullptr, "shared memory outside of a kernel");
+  if (*opened_by == b.serial) return;
+  *opened_by = b.serial;
+  std::memset(before, kGuard, kGuardBytes);
+  std::memset(data, kPoison, size_bytes);
+  std::memset(after, kGuard, kGuardBytes);
+  b.arrays.push_back({name, before, after});
+}
+
+void* DynamicShared() { return Block().dynamic.data() + kGuardBytes; }
+
+void WaitForCopies(int pending) {
+  ThreadState& thread = Running();
+  const int complete = thread.groups - pending;  // groups below this one arrive
+  std::erase_if(thread.copies, [complete](const PendingCopy& copy) {
+    if (copy.group >= complete) return false;
+    std::memcpy(copy.shared, copy.bytes.data(), copy.bytes.size());
+    return true;
+  });
+}
+
+void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const void*),
+             const void* arguments) {
+  constexpr int64_t kMostBlocksYZ = 65535;
+  if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
+  KVG_CHECK(
+      shape.grid_x > 0 && shape.grid_x <= INT32_MAX && shape.grid_y > 0 &&
+          shape.grid_y <= kMostBlocksYZ && shape.grid_z > 0 && shape.grid_z <= kMostBlocksYZ,
+      StrCat("kernel ", kernel, ": grid ", shape.grid_x, " x ", shape.grid_y, " x ", shape.grid_z));
+  KVG_CHECK(shape.threads > 0 && shape.threads <= kMostThreads && shape.threads % kWarp == 0,
+            StrCat("kernel ", kernel, ": ", shape.threads, " threads a block"));
+  KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes,
+            StrCat("kernel ", kernel, ": ", shape.shared_bytes, " bytes of shared memory"));
+  BlockState& b = Block();
+  KVG_CHECK(b.running == nullptr, "a launch inside of a kernel");
+  b.kernel = kernel;
+  b.body = body;
+  b.arguments = arguments;
+  b.threads = shape.threads;
+  b.dynamic_bytes = static_cast<size_t>(RoundUp(shape.shared_bytes, 16));
+  b.dynamic.resize(b.dynamic_bytes + 2 * kGuardBytes);
+  b.backwards = !b.backwards;
+  const DeviceAccess access;
+  const int64_t blocks = shape.grid_x * shape.grid_y * shape.grid_z;
+  for (int64_t n = 0; n < blocks; ++n) {
+    const int64_t index = b.backwards ? blocks - 1 - n : n;
+    const Place at = {0,
+                      shape.threads,
+                      {index % shape.grid_x, index / shape.grid_x % shape.grid_y,
+                       index / shape.grid_x / shape.grid_y},
+                      {shape.grid_x, shape.grid_y, shape.grid_z}};
+    for (int t = 0; t < shape.threads; ++t) {
+      b.thread[t].place = at;
+      b.thread[t].place.thread = t;
+    }
+    RunBlock(b);
+  }
+}
+
+}  // namespace emulated
+
+void SyncBlock() { emulated::Yield(emulated::Running(), emulated::ThreadState::Waits::kBlock); }
+
+void CopyAsync16(void* shared, const void* global) {
+  KVG_CHECK(reinterpret_cast<uintptr_t>(shared) % 16 == 0 &&
+                reinterpret_cast<uintptr_t>(global) % 16 == 0,
+            "CopyAsync16 between addresses that are not 16-byte aligned");
+  emulated::ThreadState& thread = emulated::Running();
+  emulated::PendingCopy copy = {static_cast<std::byte*>(shared), {}, thread.groups};
+  std::memcpy(copy.bytes.data(), global, copy.bytes.size());
+  std::memset(shared, emulated::kPoison, copy.bytes.size());
+  thread.copies.push_back(copy);
+}
+void CommitCopies() { ++emulated::Running().groups; }
+
+namespace {
+
+// Number i of a row of 16-bit numbers in registers of lane `lane`.
+struct Fragments {
+  uint32_t a[4];
+  uint32_t b[2];
+};
+
+template <class ToFloat>
+void MultiplyAdd(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                 ToFloat to_float) {
+  const Fragments own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  const emulated::Deposits& all = emulated::Exchange(what, own);
+  const int g = Lane() / 4, t = Lane() % 4;
+  const auto number = [&](uint32_t pair, int k) {
+    return to_float(static_cast<uint16_t>(k % 2 == 0 ? pair : pair >> 16));
+  };
+  double sum[4] = {c[0], c[1], c[2], c[3]};
+  for (int k = 0; k < 16; ++k) {
+    const int quad = k % 8 / 2, half = k / 8;
+    const auto of_row = emulated::DepositOf<Fragments>(all, 4 * g + quad);
+    for (int column = 0; column < 2; ++column) {
+      const auto of_column = emulated::DepositOf<Fragments>(all, 4 * (2 * t + column) + quad);
+      const double y = number(of_column.b[half], k);
+      sum[column] += number(of_row.a[2 * half], k) * y;
+      sum[2 + column] += number(of_row.a[2 * half + 1], k) * y;
+    }
+  }
+  for (int i = 0; i < 4; ++i) c[i] = static_cast<float>(sum[i]);
+}
+
+void LoadMatrices(const char* what, uint32_t (&r)[4], const void* row, bool transposed) {
+  KVG_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix row that is not 16-byte aligned");
+  // The rows as they are now: nobody may write them before the others have read.
+  struct Row {
+    uint16_t numbers[8];
+  };
+  Row own;
+  std::memcpy(&own, row, sizeof own);
+  const emulated::Deposits& all = emulated::Exchange(what, own);
+  const int g = Lane() / 4, t = Lane() % 4;
+  for (int m = 0; m < 4; ++m) {
+    const auto at = [&](int i, int j) -> uint32_t {
+      return emulated::DepositOf<Row>(all, 8 * m + i).numbers[j];
+    };
+    r[m] =
+        transposed ? at(2 * t, g) | at(2 * t + 1, g) << 16 : at(g, 2 * t) | at(g, 2 * t + 1) << 16;
+  }
+}
+
+}  // namespace
+
+void MultiplyAddBf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MultiplyAdd("MultiplyAddBf16", c, a, b, [](uint16_t bits) { return Bf16ToF32(bits); });
+}
+void MultiplyAddF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MultiplyAdd("MultiplyAddF16", c, a, b, [](uint16_t bits) { return F16ToF32(bits); });
+}
+void LoadMatrix4(uint32_t (&r)[4], const void* row) { LoadMatrices("LoadMatrix4", r, row, false); }
+void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
+  LoadMatrices("LoadMatrix4Transposed", r, row, true);
+}
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// LinearOps.
+//
+// Products with weights run on tensor cores for bf16 and f16, in kernels of our own, since a
+// library chooses its algorithm, and with it the order of its sums, by the number of rows. Here
+// every output is the same chain whatever the tile it lies in: within spans of kSpan along k one
+// mma of 16 after the other, ascending; then the spans' sums in ascending order. So a row has the
+// same bits alone and in a batch of any size. A short batch gives spans to different blocks, since
+// its time is that of reading the weights; a long one keeps an output's spans in one block.
+//
+// f32 products are one fused chain over k, ascending, without TF32.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cuda/backend_parts.h"
+#include "cuda/device/context.h"
+#include "cuda/device/mma.h"
+#include "cuda/multiply32.h"
+#include "cuda/numbers.h"
+#include "cuda/reduce.h"
+#include "kernels/linear.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+constexpr int kStep = 32;  // of k, between two barriers
+constexpr int64_t kSpan = 1024;
+// Numbers between rows of a tile in shared memory: eight rows of 16 bytes meet all banks.
+constexpr int kTileStride = kStep + 8;
+
+struct Product {
+  const uint16_t* x;  // [rows of whole tiles, k]
+  const uint16_t* w;  // [n, k]
+  const float* bias;  // or null
+  float* out;         // [m, n]; with split spans: partial sums [spans, m, n]
+  int64_t m, n, k;    // k: a multiple of kStep
+  int64_t out_stride;
+  bool add;
+};
+
+// Shape of one block: kM x kN outputs by kWarpsM x kWarpsN warps. kSplit: BlockZ is the span.
+template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kStages_, bool kSplit_>
+struct Tile {
+  static constexpr int kM = kM_, kN = kN_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;
+  static constexpr int kStages = kStages_;
+  static constexpr bool kSplit = kSplit_;
+  static constexpr int kThreads = kWarpsM * kWarpsN * kWarp;
+  static constexpr int kRowsM = kM / kWarpsM / 16;    // mma tiles of a warp
+  static constexpr int kColumns = kN / kWarpsN / 16;  // pairs of mma tiles of a warp
+  static constexpr int64_t kSharedBytes = int64_t{2} * (kM + kN) * kTileStride * kStages;
+};
+using Few = Tile<16, 64, 1, 4, 6, true>;
+using Some = Tile<64, 64, 2, 2, 4, true>;
+using Many = Tile<128, 128, 2, 4, 4, false>;
+
+template <bool kBf16>
+KVG_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (kBf16) {
+    MultiplyAddBf16(c, a, b);
+  } else {
+    MultiplyAddF16(c, a, b);
+  }
+}
+
+// Starts the copies of one step of both operands.
+template <class T>
+KVG_DEVICE void LoadStep(const Product& p, int64_t row, int64_t column, int64_t k,
+                         uint16_t* stage) {
+  constexpr int kPieces = kStep / 8;  // of 16 bytes, a row
+  for (int i = Thread(); i < (T::kM + T::kN) * kPieces; i += T::kThreads) {
+    const int r = i / kPieces, piece = i % kPieces;
+    // Rows of w past the last one repeat it; their outputs are not stored.
+    const uint16_t* from =
+        r < T::kM ? p.x + (row + r) * p.k : p.w + Least(column + r - T::kM, p.n - 1) * p.k;
+    CopyAsync16(stage + r * kTileStride + piece * 8, from + k + piece * 8);
+  }
+}
+
+template <class T, bool kBf16>
+KVG_KERNEL(T::kThreads)
+MultiplyKernel(Product p) {
+  KVG_DYNAMIC_SHARED(uint16_t, tiles);
+  constexpr int kStageNumbers = (T::kM + T::kN) * kTileStride;
+  const int64_t row = BlockY() * T::kM, column = BlockX() * T::kN;
+  const int warp_m = WarpIndex() / T::kWarpsN, warp_n = WarpIndex() % T::kWarpsN;
+  const int lane = Lane();
+
+  const int64_t begin = T::kSplit ? BlockZ() * kSpan : 0;
+  const int64_t end = T::kSplit ? Least(p.k, begin + kSpan) : p.k;
+  const auto steps = static_cast<int>((end - begin) / kStep);
+  constexpr int kSpanSteps = static_cast<int>(kSpan / kStep);
+
+  float sum[T::kRowsM][2 * T::kColumns][4] = {};    // of the span
+  float total[T::kRowsM][2 * T::kColumns][4] = {};  // of the spans before
+  for (int s = 0; s < T::kStages - 1; ++s) {
+    if (s < steps) LoadStep<T>(p, row, column, begin + s * kStep, tiles + s * kStageNumbers);
+    CommitCopies();
+  }
+  for (int s = 0; s < steps; ++s) {
+    WaitCopies<T::kStages - 2>();
+    SyncBlock();
+    const int next = s + T::kStages - 1;
+    if (next < steps) {
+      LoadStep<T>(p, row, column, begin + int64_t{next} * kStep,
+                  tiles + next % T::kStages * kStageNumbers);
+    }
+    CommitCopies();
+    const uint16_t* tile_x =
+        tiles + s % T::kStages * kStageNumbers + warp_m * T::kRowsM * 16 * kTileStride;
+    const uint16_t* tile_w =
+        tiles + s % T::kStages * kStageNumbers + (T::kM + warp_n * T::kColumns * 16) * kTileStride;
+#pragma unroll
+    for (int k = 0; k < kStep; k += 16) {
+      uint32_t a[T::kRowsM][4];
+#pragma unroll
+      for (int i = 0; i < T::kRowsM; ++i) {
+        LoadMatrix4(a[i], tile_x + (i * 16 + lane % 16) * kTileStride + k + lane / 16 * 8);
+      }
+#pragma unroll
+      for (int j = 0; j < T::kColumns; ++j) {
+        uint32_t b[4];
+        LoadMatrix4(
+            b, tile_w + (j * 16 + lane / 16 * 8 + lane % 8) * kTileStride + k + lane / 8 % 2 * 8);
+        const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+#pragma unroll
+        for (int i = 0; i < T::kRowsM; ++i) {
+          MultiplyAdd<kBf16>(sum[i][2 * j], a[i], low);
+          MultiplyAdd<kBf16>(sum[i][2 * j + 1], a[i], high);
+        }
+      }
+    }
+    if (!T::kSplit && (s + 1) % kSpanSteps == 0) {
+#pragma unroll
+      for (int i = 0; i < T::kRowsM; ++i) {
+#pragma unroll
+        for (int j = 0; j < 2 * T::kColumns; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            total[i][j][e] += sum[i][j][e];
+            sum[i][j][e] = 0;
+          }
+        }
+      }
+    }
+  }
+
+  const bool open = steps % kSpanSteps != 0;  // a last span is not in the total
+  float* out = p.out + (T::kSplit ? BlockZ() * p.m * p.n : 0);
+  const int64_t out_stride = T::kSplit ? p.n : p.out_stride;
+#pragma unroll
+  for (int i = 0; i < T::kRowsM; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2 * T::kColumns; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int64_t r = row + (warp_m * T::kRowsM + i) * 16 + e / 2 * 8 + lane / 4;
+        const int64_t c = column + (warp_n * 2 * T::kColumns + j) * 8 + lane % 4 * 2 + e % 2;
+        if (r >= p.m || c >= p.n) continue;
+        float* at = out + r * out_stride + c;
+        if constexpr (T::kSplit) {
+          *at = sum[i][j][e];
+        } else {
+          float value = open ? total[i][j][e] + sum[i][j][e] : total[i][j][e];
+          if (p.bias != nullptr) value += p.bias[c];
+          *at = p.add ? *at + value : value;
+        }
+      }
+    }
+  }
+}
+
+// Adds the spans' sums in ascending order, starting from 0 as the unsplit kernel does.
+KVG_KERNEL(kBlockThreads)
+JoinSpansKernel(const float* partial, int64_t spans, int64_t m, int64_t n, const float* bias,
+                bool add, float* out, int64_t out_stride) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= m * n) return;
+  float value = 0;
+  for (int64_t s = 0; s < spans; ++s) value += partial[s * m * n + at];
+  const Place2 place = PlaceOf(at, n);
+  if (bias != nullptr) value += bias[place.column];
+  float* to = out + place.row * out_stride + place.column;
+  *to = add ? *to + value : value;
+}
+
+// Rounds x to the stored type, in rows of whole tiles and steps; zeros behind.
+KVG_KERNEL(kBlockThreads)
+RoundRowsKernel(const void* x, DType from, int64_t stride, int64_t m, int64_t k, DType to,
+                int64_t padded_k, int64_t padded_m, uint16_t* out) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= padded_m * padded_k) return;
+  const Place2 place = PlaceOf(at, padded_k);
+  const bool inside = place.row < m && place.column < k;
+  StoreAs(to, out, at, inside ? LoadAs(from, x, place.row * stride + place.column) : 0.0f);
+}
+
+KVG_KERNEL(kBlockThreads)
+EmbedKernel(const void* table, DType dtype, int64_t stride, const int32_t* ids, int64_t m,
+            int64_t d, float scale, float* out, int64_t out_stride) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= m * d) return;
+  const Place2 place = PlaceOf(at, d);
+  out[place.row * out_stride + place.column] =
+      scale * LoadAs(dtype, table, ids[place.row] * stride + place.column);
+}
+
+// [n, k] as stored, on the device. 16-bit rows are padded with zeros to whole steps.
+class DeviceMatrix final : public PackedMatrix {
+ public:
+  DeviceMatrix(int64_t n, int64_t k, DType dtype)
+      : PackedMatrix(n, k, dtype),
+        stride_(dtype == DType::kF32 ? k : RoundUp(k, kStep)),
+        bytes_(std::max<int64_t>(n * stride_ * SizeOf(dtype), 1)) {
+    data_ = Malloc(bytes_);
+    if (data_ == nullptr) throw OutOfDeviceMemory(bytes_);
+  }
+  DeviceMatrix(const DeviceMatrix&) = delete;
+  DeviceMatrix& operator=(const DeviceMatrix&) = delete;
+  ~DeviceMatrix() override { Free(data_); }
+
+  int64_t bytes() const override { return bytes_; }
+  int64_t stride() const { return stride_; }
+  char* data() const { return static_cast<char*>(data_); }
+
+ private:
+  int64_t stride_, bytes_;
+  void* data_;
+};
+
+// Element i of a row in host memory that may start at any byte.
+float HostNumber(DType dtype, const char* row, int64_t i) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, row + 4 * i, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, row + 2 * i, sizeof bits);
+  return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+}
+
+void StoreRow(const Tensor& part, int64_t row, DType store, char* to) {
+  const int64_t k = part.shape[1], size = SizeOf(part.dtype);
+  const char* from = static_cast<const char*>(part.data) + row * part.stride[0] * size;
+  if (part.dtype == store) {
+    std::memcpy(to, from, static_cast<size_t>(k * size));
+    return;
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    const float value = HostNumber(part.dtype, from, i);
+    if (store == DType::kF32) {
+      std::memcpy(to + 4 * i, &value, sizeof value);
+    } else {
+      const uint16_t bits = store == DType::kF16 ? F32ToF16(value) : F32ToBf16(value);
+      std::memcpy(to + 2 * i, &bits, sizeof bits);
+    }
+  }
+}
+
+class DeviceLinear final : public LinearOps {
+ public:
+  explicit DeviceLinear(Context& context) : context_(context) {}
+
+ private:
+  std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
+                                       DType store) override {
+    auto matrix = std::make_unique<DeviceMatrix>(n, k, store);
+    const int64_t row_bytes = matrix->stride() * SizeOf(store);
+    constexpr int64_t kStagingBytes = int64_t{16} << 20;
+    const int64_t rows_at_once =
+        std::max<int64_t>(1, kStagingBytes / std::max<int64_t>(row_bytes, 1));
+    std::vector<char> staging;
+    int64_t done = 0;
+    for (const Tensor& part : parts) {
+      for (int64_t row = 0; row < part.shape[0];) {
+        const int64_t count = std::min(rows_at_once, part.shape[0] - row);
+        staging.assign(static_cast<size_t>(count * row_bytes), 0);
+        for (int64_t i = 0; i < count; ++i) {
+          StoreRow(part, row + i, store, staging.data() + i * row_bytes);
+        }
+        CopyToDevice(matrix->data() + done * row_bytes, staging.data(), count * row_bytes,
+                     context_.stream());
+        row += count;
+        done += count;
+      }
+    }
+    return matrix;
+  }
+
+  void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
+                Tensor out) override {
+    const auto* matrix = dynamic_cast<const DeviceMatrix*>(&w);
+    KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
+    const float* bias_data = bias.empty() ? nullptr : bias.f32();
+    const bool add = mode == MatMulMode::kAdd;
+    const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
+    if (w.dtype() == DType::kF32) {
+      Multiply32({.a = x.f32(),
+                  .b = reinterpret_cast<const float*>(matrix->data()),
+                  .m = m,
+                  .n = n,
+                  .k = k,
+                  .a_stride = x.stride[0],
+                  .b_row = matrix->stride(),
+                  .b_k = 1,
+                  .bias = bias_data,
+                  .alpha = 1.0f,
+                  .out = out.f32(),
+                  .out_stride = out.stride[0],
+                  .add = add},
+                 context_.stream());
+      return;
+    }
+    Product p = {.x = nullptr,
+                 .w = reinterpret_cast<const uint16_t*>(matrix->data()),
+                 .bias = bias_data,
+                 .out = out.f32(),
+                 .m = m,
+                 .n = n,
+                 .k = matrix->stride(),
+                 .out_stride = out.stride[0],
+                 .add = add};
+    const bool bf16 = w.dtype() == DType::kBF16;
+    if (m <= Few::kM) {
+      bf16 ? RunSplit<Few, true>(x, w.dtype(), p) : RunSplit<Few, false>(x, w.dtype(), p);
+    } else if (m <= Some::kM) {
+      bf16 ? RunSplit<Some, true>(x, w.dtype(), p) : RunSplit<Some, false>(x, w.dtype(), p);
+    } else {
+      ScratchScope scratch(context_);
+      p.x = RoundRows<Many>(x, w.dtype(), p, scratch);
+      bf16 ? RunTiles<Many, true>(p, 1) : RunTiles<Many, false>(p, 1);
+    }
+  }
+
+  // Few rows: spans of k in blocks of their own, so that every multiprocessor reads weights.
+  template <class T, bool kBf16>
+  void RunSplit(const Tensor& x, DType dtype, Product p) {
+    ScratchScope scratch(context_);
+    p.x = RoundRows<T>(x, dtype, p, scratch);
+    const int64_t spans = CeilDiv(p.k, kSpan);
+    float* out = p.out;
+    p.out = scratch.Take<float>(spans * p.m * p.n);
+    RunTiles<T, kBf16>(p, spans);
+    KVG_LAUNCH(JoinSpansKernel,
+               {.grid_x = CeilDiv(p.m * p.n, kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), p.out, spans, p.m, p.n, p.bias, p.add, out, p.out_stride);
+  }
+
+  template <class T>
+  uint16_t* RoundRows(const Tensor& x, DType dtype, const Product& p, ScratchScope& scratch) {
+    const int64_t rows = RoundUp(p.m, T::kM);
+    auto* rounded = scratch.Take<uint16_t>(rows * p.k);
+    KVG_LAUNCH(RoundRowsKernel,
+               {.grid_x = CeilDiv(rows * p.k, kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), x.data, x.dtype, x.stride[0], p.m, x.shape[1], dtype, p.k, rows,
+               rounded);
+    return rounded;
+  }
+
+  template <class T, bool kBf16>
+  void RunTiles(const Product& p, int64_t spans) {
+    KVG_LAUNCH((MultiplyKernel<T, kBf16>),
+               {.grid_x = CeilDiv(p.n, T::kN),
+                .grid_y = CeilDiv(p.m, T::kM),
+                .grid_z = spans,
+                .threads = T::kThreads,
+                .shared_bytes = T::kSharedBytes},
+               context_.stream(), p);
+  }
+
+  void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    const int64_t m = a.shape[1], n = b.shape[1], k = a.shape[2];
+    RunBatched(a, b, alpha, out, m, n, k, k, 1);
+  }
+  void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    const int64_t m = a.shape[1], n = b.shape[2], k = a.shape[2];
+    RunBatched(a, b, alpha, out, m, n, k, 1, n);
+  }
+  void RunBatched(const Tensor& a, const Tensor& b, float alpha, const Tensor& out, int64_t m,
+                  int64_t n, int64_t k, int64_t b_row, int64_t b_k) {
+    Multiply32({.a = a.f32(),
+                .b = b.f32(),
+                .batches = a.shape[0],
+                .m = m,
+                .n = n,
+                .k = k,
+                .a_stride = k,
+                .b_row = b_row,
+                .b_k = b_k,
+                .alpha = alpha,
+                .out = out.f32(),
+                .out_stride = n},
+               context_.stream());
+  }
+
+  void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
+    KVG_LAUNCH(EmbedKernel,
+               {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), table.data, table.dtype, table.stride[0], ids.i32(), out.shape[0],
+               out.shape[1], scale, out.f32(), out.stride[0]);
+  }
+
+  Context& context_;
+};
+
+}  // namespace
+
+std::unique_ptr<LinearOps> MakeCudaLinear(Context& context) {
+  return std::make_unique<DeviceLinear>(context);
+}
+
+}  // namespace kvgauge::cuda

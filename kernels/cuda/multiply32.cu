@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/multiply32.h"
+#include "cuda/reduce.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+// 64 x 64 outputs a block, 4 x 4 a thread; batches by BlockZ.
+constexpr int kTile32 = 64, kStep32 = 16, kPadded32 = kTile32 + 4;
+
+KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
+  KVG_SHARED(float, tile_a, kStep32* kPadded32);
+  KVG_SHARED(float, tile_b, kStep32* kPadded32);
+  const float* a = p.a + BlockZ() * p.m * p.k;
+  const float* b = p.b + BlockZ() * p.n * p.k;
+  float* out = p.out + BlockZ() * p.m * p.n;
+  const int64_t row = BlockY() * kTile32, column = BlockX() * kTile32;
+  const int tx = Thread() % 16, ty = Thread() / 16;
+  float sum[4][4] = {};
+  for (int64_t k = 0; k < p.k; k += kStep32) {
+    SyncBlock();
+    for (int i = Thread(); i < kTile32 * kStep32; i += kBlockThreads) {
+      // Neighbouring threads read neighbouring numbers of whichever operand is dense along k.
+      const int r = i / kStep32, s = i % kStep32;
+      const bool inside = row + r < p.m && k + s < p.k;
+      tile_a[s * kPadded32 + r] = inside ? a[(row + r) * p.a_stride + k + s] : 0.0f;
+    }
+    for (int i = Thread(); i < kTile32 * kStep32; i += kBlockThreads) {
+      const int r = p.b_k == 1 ? i / kStep32 : i % kTile32;
+      const int s = p.b_k == 1 ? i % kStep32 : i / kTile32;
+      const bool inside = column + r < p.n && k + s < p.k;
+      tile_b[s * kPadded32 + r] = inside ? b[(column + r) * p.b_row + (k + s) * p.b_k] : 0.0f;
+    }
+    SyncBlock();
+    // Products behind the end of k are left out: 0 * inf of a neighbour would be NaN.
+    const auto here = static_cast<int>(Least<int64_t>(kStep32, p.k - k));
+    for (int s = 0; s < here; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float left = tile_a[s * kPadded32 + ty * 4 + i];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          sum[i][j] = Fma(left, tile_b[s * kPadded32 + tx * 4 + j], sum[i][j]);
+        }
+      }
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      const int64_t r = row + ty * 4 + i, c = column + tx * 4 + j;
+      if (r >= p.m || c >= p.n) continue;
+      float value = p.alpha * sum[i][j];
+      if (p.bias != nullptr) value += p.bias[c];
+      float* at = out + r * p.out_stride + c;
+      *at = p.add ? *at + value : value;
+    }
+  }
+}
+
+}  // namespace
+
+void Multiply32(const Product32& product, Stream stream) {
+  constexpr int64_t kMostBatches = 32768;  // of one grid
+  for (int64_t first = 0; first < product.batches; first += kMostBatches) {
+    Product32 p = product;
+    p.a += first * p.m * p.k;
+    p.b += first * p.n * p.k;
+    p.out += first * p.m * p.n;
+    KVG_LAUNCH(Multiply32Kernel,
+               {.grid_x = CeilDiv(p.n, kTile32),
+                .grid_y = CeilDiv(p.m, kTile32),
+                .grid_z = Least(kMostBatches, p.batches - first),
+                .threads = kBlockThreads},
+               stream, p);
+  }
+}
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/plugin.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/strings.h"
+#include "cuda/abi_tag.h"
+#include "cuda/backend_parts.h"
+
+namespace {
+
+void Answer(const std::string& text, char* detail, int size) {
+  const size_t length = std::min(text.size(), static_cast<size_t>(size) - 1);
+  std::memcpy(detail, text.data(), length);
+  detail[length] = 0;
+}
+
+}  // namespace
+
+#define KVG_EXPORT extern "C" __attribute__((visibility("default")))
+
+KVG_EXPORT const char* kvgauge_cuda_abi() { return kvgauge::kAbiTag; }
+
+KVG_EXPORT bool kvgauge_cuda_probe(char* detail, int size) {
+  kvgauge::cuda::DeviceInfo info;
+  std::string why;
+  if (!kvgauge::cuda::UseDevice(&info, &why)) {
+    Answer(why, detail, size);
+    return false;
+  }
+  Answer(kvgauge::StrCat(info.name, ", sm_", info.major, info.minor, ", ",
+                         kvgauge::HumanBytes(info.free_bytes), " of ",
+                         kvgauge::HumanBytes(info.total_bytes), " free, driver for CUDA ",
+                         info.driver_version / 1000, ".", info.driver_version % 1000 / 10),
+         detail, size);
+  return true;
+}
+
+KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size) {
+  std::string why;
+  std::unique_ptr<kvgauge::Ops> ops = kvgauge::cuda::MakeDeviceOps(&why);
+  if (ops == nullptr) Answer(why, detail, size);
+  return ops.release();
+}

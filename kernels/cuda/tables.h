@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small host tables that a call's kernels read, sent in one copy, and scratch memory of a device.
+//
+// A Tables object is filled and sent once a call. Its addresses stay what they are until a call
+// needs more room than any before, so a sequence of calls can be captured as a graph.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "core/check.h"
+#include "cuda/device/driver.h"
+
+namespace kvgauge::cuda {
+
+// Grows, never shrinks; contents are lost when it grows.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (data_ != nullptr) Free(data_);
+  }
+
+  void* AtLeast(int64_t size_bytes) {
+    if (size_bytes > size_bytes_) {
+      if (data_ != nullptr) Free(data_);
+      size_bytes_ = size_bytes + size_bytes / 2;
+      data_ = Malloc(size_bytes_);
+      KVG_CHECK(data_ != nullptr, "cuda: no device memory for scratch");
+    }
+    return data_;
+  }
+  template <class T>
+  T* Of(int64_t count) {
+    return static_cast<T*>(AtLeast(count * static_cast<int64_t>(sizeof(T))));
+  }
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+};
+
+class Tables {
+ public:
+  // Where something is filled in on the host, and where kernels find it.
+  template <class T>
+  struct Place {
+    T* host;
+    T* device;
+  };
+
+  // Forgets what was put before. At most `size_bytes` follow, kGap more for each Put.
+  static constexpr int64_t kGap = 16;
+  void Begin(int64_t size_bytes) {
+    device_ = static_cast<std::byte*>(memory_.AtLeast(size_bytes));
+    if (static_cast<int64_t>(host_.size()) < size_bytes) {
+      host_.resize(static_cast<size_t>(size_bytes));
+    }
+    used_ = 0;
+  }
+  template <class T>
+  Place<T> Put(int64_t count) {
+    used_ = (used_ + kGap - 1) / kGap * kGap;
+    const int64_t at = used_;
+    used_ += count * static_cast<int64_t>(sizeof(T));
+    KVG_CHECK(used_ <= static_cast<int64_t>(host_.size()), "cuda: tables are too small");
+    return {reinterpret_cast<T*>(host_.data() + at), reinterpret_cast<T*>(device_ + at)};
+  }
+  template <class T>
+  T* Put(std::span<const T> values) {
+    const Place<T> place = Put<T>(static_cast<int64_t>(values.size()));
+    if (!values.empty()) std::memcpy(place.host, values.data(), values.size_bytes());
+    return place.device;
+  }
+  // Everything put is on the device before kernels that are launched after this.
+  void Send(Stream stream) {
+    if (used_ > 0) CopyToDevice(device_, host_.data(), used_, stream);
+  }
+
+ private:
+  std::vector<std::byte> host_;
+  Scratch memory_;
+  std::byte* device_ = nullptr;
+  int64_t used_ = 0;
+};
+
+}  // namespace kvgauge::cuda

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `kvgauge doctor --check` runs, on the device.
+#include "src/doctor/device_check.h"
+
+#include <gtest/gtest.h>
+
+#include "cuda/test_device.h"
+
+namespace kvgauge {
+namespace {
+
+TEST(DeviceCheck, EveryOperationAgreesWithTheReference) {
+  const std::vector<DeviceCheckRow> rows = CheckOps(TestDevice());
+  EXPECT_GE(rows.size(), 40u);
+  for (const DeviceCheckRow& row : rows) {
+    EXPECT_TRUE(row.ok) << row.op << ", " << row.shape << ": " << row.error << " > " << row.bound;
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device_groups.h"
+
+#include <array>
+
+#include "cuda/mirror.h"
+#include "cuda/test_device.h"
+
+namespace kvgauge {
+namespace {
+
+class MirroredRows final : public RowOps {
+  void DoRmsNorm(const Tensor& x, const Tensor& weight, float weight_offset, float eps,
+                 Tensor out) override {
+    const Mirror on(memory_, {x, weight, out});
+    ops_.RmsNorm(on(x), on(weight), weight_offset, eps, on(out));
+  }
+  void DoLayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                   Tensor out) override {
+    const Mirror on(memory_, {x, weight, bias, out});
+    ops_.LayerNorm(on(x), on(weight), on(bias), eps, on(out));
+  }
+  void DoRopeTable(const Tensor& positions, const Tensor& inverse_frequency, const Tensor& axis,
+                   float attention_factor, Tensor cos, Tensor sin) override {
+    const Mirror on(memory_, {positions, inverse_frequency, axis, cos, sin});
+    ops_.RopeTable(on(positions), on(inverse_frequency), on(axis), attention_factor, on(cos),
+                   on(sin));
+  }
+  void DoRope(const Tensor& cos, const Tensor& sin, RopeLayout layout, RopeDirection direction,
+              Tensor x) override {
+    const Mirror on(memory_, {cos, sin, x});
+    ops_.Rope(on(cos), on(sin), layout, direction, on(x));
+  }
+  void DoActivate(const Tensor& x, Activation act, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.Activate(on(x), act, on(out));
+  }
+  void DoGatedActivate(const Tensor& x, Activation act, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.GatedActivate(on(x), act, on(out));
+  }
+  void DoCombine(const Tensor& a, const Tensor& b, Binary op, Tensor out) override {
+    const Mirror on(memory_, {a, b, out});
+    ops_.Combine(on(a), on(b), op, on(out));
+  }
+  void DoAffine(const Tensor& x, float scale, float shift, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.Affine(on(x), scale, shift, on(out));
+  }
+  void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.SoftCap(on(x), cap, on(out));
+  }
+  void DoSoftmax(const Tensor& x, float scale, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.Softmax(on(x), scale, on(out));
+  }
+  void DoLogSumExp(const Tensor& x, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.LogSumExp(on(x), on(out));
+  }
+  void DoReduceRows(const Tensor& x, Reduction kind, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.ReduceRows(on(x), kind, on(out));
+  }
+  void DoReduceColumns(const Tensor& x, Reduction kind, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.ReduceColumns(on(x), kind, on(out));
+  }
+  void DoArgMax(const Tensor& x, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.ArgMax(on(x), on(out));
+  }
+  void DoConvert(const Tensor& x, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.Convert(on(x), on(out));
+  }
+  void DoUniform(uint64_t seed, uint64_t stream, const Tensor& counter, Tensor out) override {
+    const Mirror on(memory_, {counter, out});
+    ops_.Uniform(seed, stream, on(counter), on(out));
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  RowOps& ops_ = *TestDevice().rows;
+};
+
+class MirroredSelect final : public SelectOps {
+  void DoTopK(const Tensor& scores, const Tensor& counts, Tensor out) override {
+    const Mirror on(memory_, {scores, counts, out});
+    ops_.TopK(on(scores), on(counts), on(out));
+  }
+  void DoGather(const Tensor& source, const Tensor& index, Tensor out) override {
+    const Mirror on(memory_, {source, index, out});
+    ops_.Gather(on(source), on(index), on(out));
+  }
+  void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
+    const Mirror on(memory_, {source, index, out});
+    ops_.Scatter(on(source), on(index), on(out));
+  }
+  void DoScatterAdd(const Tensor& source, const Tensor& index, const Tensor& weight,
+                    Tensor out) override {
+    const Mirror on(memory_, {source, index, weight, out});
+    ops_.ScatterAdd(on(source), on(index), on(weight), on(out));
+  }
+  void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.Pool(on(x), kernel, mode, on(out));
+  }
+  void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) override {
+    const Mirror on(memory_, {sorted, value, out});
+    ops_.Following(on(sorted), on(value), on(out));
+  }
+  void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) override {
+    const Mirror on(memory_, {index, words});
+    ops_.MarkRuns(on(index), run, n, on(words));
+  }
+  void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {
+    const Mirror on(memory_, {x, low, high});
+    ops_.ColumnRanges(on(x), trim, on(low), on(high));
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  SelectOps& ops_ = *TestDevice().select;
+};
+
+class MirroredAlgebra final : public AlgebraOps {
+  void DoCosineSimilarity(const Tensor& a, const Tensor& b, Tensor out) override {
+    const Mirror on(memory_, {a, b, out});
+    ops_.CosineSimilarity(on(a), on(b), on(out));
+  }
+  void DoKMeans(const Tensor& x, int iterations, Tensor centroids, Tensor assignment) override {
+    const Mirror on(memory_, {x, centroids, assignment});
+    ops_.KMeans(on(x), iterations, on(centroids), on(assignment));
+  }
+  void DoSvd(const Tensor& a, Tensor u, Tensor s, Tensor vt) override {
+    const Mirror on(memory_, {a, u, s, vt});
+    ops_.Svd(on(a), on(u), on(s), on(vt));
+  }
+  void DoQr(const Tensor& a, Tensor q, Tensor r) override {
+    const Mirror on(memory_, {a, q, r});
+    ops_.Qr(on(a), on(q), on(r));
+  }
+  void DoHadamard(Tensor x) override {
+    const Mirror on(memory_, {x});
+    ops_.Hadamard(on(x));
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  AlgebraOps& ops_ = *TestDevice().algebra;
+};
+
+class MirroredLinear final : public LinearOps {
+  std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t, int64_t,
+                                       DType store) override {
+    return ops_.Pack(parts, store);
+  }
+  void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
+                Tensor out) override {
+    const Mirror on(memory_, {x, bias, out});
+    ops_.MatMul(on(x), w, on(bias), mode, on(out));
+  }
+  void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    const Mirror on(memory_, {a, b, out});
+    ops_.MatMulNT(on(a), on(b), alpha, on(out));
+  }
+  void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    const Mirror on(memory_, {a, b, out});
+    ops_.MatMulNN(on(a), on(b), alpha, on(out));
+  }
+  void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
+    const Mirror on(memory_, {table, ids, out});
+    ops_.Embed(on(table), on(ids), scale, on(out));
+  }
+
+  MemoryOps& memory_ = *TestDevice().memory;
+  LinearOps& ops_ = *TestDevice().linear;
+};
+
+}  // namespace
+
+std::string DeviceBackendName() { return TestDevice().variant; }
+
+template <>
+std::unique_ptr<RowOps> MakeDeviceGroup() {
+  return std::make_unique<MirroredRows>();
+}
+template <>
+std::unique_ptr<SelectOps> MakeDeviceGroup() {
+  return std::make_unique<MirroredSelect>();
+}
+template <>
+std::unique_ptr<AlgebraOps> MakeDeviceGroup() {
+  return std::make_unique<MirroredAlgebra>();
+}
+template <>
+std::unique_ptr<LinearOps> MakeDeviceGroup() {
+  return std::make_unique<MirroredLinear>();
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulator itself: what kernels may rely on, and the mistakes it must not let pass.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cuda/device/mma.h"
+#include "cuda/device/simt.h"
+#include "cuda/emulated/memory.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(const std::vector<T>& values) : size_(values.size()) {
+    data_ = static_cast<T*>(Malloc(static_cast<int64_t>(size_ * sizeof(T))));
+    CopyToDevice(data_, values.data(), static_cast<int64_t>(size_ * sizeof(T)), nullptr);
+  }
+  explicit DeviceArray(size_t size) : DeviceArray(std::vector<T>(size)) {}
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { Free(data_); }
+  T* get() const { return data_; }
+  std::vector<T> values() const {
+    std::vector<T> out(size_);
+    CopyToHost(out.data(), data_, static_cast<int64_t>(size_ * sizeof(T)), nullptr);
+    return out;
+  }
+
+ private:
+  size_t size_;
+  T* data_;
+};
+
+KVG_KERNEL(64) SumOfBlock(const int32_t* x, int32_t* out) {
+  KVG_SHARED(int32_t, sums, 2);
+  const int32_t sum = WarpSum(x[BlockX() * 64 + Thread()]);
+  if (Lane() == 0) sums[WarpIndex()] = sum;
+  SyncBlock();
+  if (Thread() == 0) out[BlockX()] = sums[0] + sums[1];
+}
+
+TEST(Emulator, BlocksReduceThroughWarpsAndSharedMemory) {
+  std::vector<int32_t> values(3 * 64);
+  std::iota(values.begin(), values.end(), 0);
+  const DeviceArray<int32_t> x(values), out(3);
+  for (int launch = 0; launch < 2; ++launch) {  // both orders
+    KVG_LAUNCH(SumOfBlock, {.grid_x = 3, .threads = 64}, nullptr, x.get(), out.get());
+    EXPECT_EQ(out.values(), (std::vector<int32_t>{2016, 6112, 10208}));
+  }
+}
+
+KVG_KERNEL(32) WarpFunctions(int32_t* out) {
+  const int lane = Lane();
+  out[0 * 32 + lane] = ShuffleXor(lane, 5);
+  out[1 * 32 + lane] = Shuffle(lane * 2, 7);
+  out[2 * 32 + lane] = static_cast<int32_t>(Ballot(lane % 3 == 0));
+  out[3 * 32 + lane] = WarpMax(lane ^ 9);
+  out[4 * 32 + lane] = WarpMin(40 - lane);
+  AtomicAdd(out + 5 * 32, lane);
+}
+
+TEST(Emulator, WarpFunctionsAnswerAsDevicesDo) {
+  const DeviceArray<int32_t> out(6 * 32);
+  KVG_LAUNCH(WarpFunctions, {.threads = 32}, nullptr, out.get());
+  const std::vector<int32_t> got = out.values();
+  uint32_t thirds = 0;
+  for (int lane = 0; lane < 32; lane += 3) thirds |= uint32_t{1} << lane;
+  for (int lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(got[lane], lane ^ 5);
+    EXPECT_EQ(got[32 + lane], 14);
+    EXPECT_EQ(static_cast<uint32_t>(got[64 + lane]), thirds);
+    EXPECT_EQ(got[96 + lane], 31);
+    EXPECT_EQ(got[128 + lane], 9);
+  }
+  EXPECT_EQ(got[160], 31 * 32 / 2);
+}
+
+// c = a * b with both operands through shared memory, as kernels load them. a: [16, 16], b: [16, 8]
+// row by row.
+KVG_KERNEL(32) MultiplyTile(const uint16_t* a, const uint16_t* b, float* c) {
+  KVG_SHARED(uint16_t, tile_a, 256);
+  KVG_SHARED(uint16_t, tile_b, 256);
+  for (int i = Lane(); i < 256; i += kWarp) tile_a[i] = a[i];
+  for (int i = Lane(); i < 256; i += kWarp) tile_b[i] = i < 128 ? b[i] : 0;
+  SyncBlock();
+  const int lane = Lane();
+  uint32_t fragment_a[4], loaded_b[4];
+  LoadMatrix4(fragment_a, tile_a + lane % 16 * 16 + lane / 16 * 8);
+  LoadMatrix4Transposed(loaded_b, tile_b + lane * 8);
+  const uint32_t fragment_b[2] = {loaded_b[0], loaded_b[1]};
+  float sums[4] = {0, 0, 0, 0};
+  MultiplyAddBf16(sums, fragment_a, fragment_b);
+  const int g = lane / 4, t = lane % 4;
+  for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
+}
+
+TEST(Emulator, FragmentsAndMatrixLoadsFitTogether) {
+  std::vector<uint16_t> a(256), b(128);
+  for (int i = 0; i < 256; ++i) a[i] = F32ToBf16(static_cast<float>(i * 7 % 31 - 15));
+  for (int i = 0; i < 128; ++i) b[i] = F32ToBf16(static_cast<float>(i * 5 % 23 - 11));
+  const DeviceArray<uint16_t> device_a(a), device_b(b);
+  const DeviceArray<float> c(128);
+  KVG_LAUNCH(MultiplyTile, {.threads = 32}, nullptr, device_a.get(), device_b.get(), c.get());
+  const std::vector<float> got = c.values();
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 8; ++j) {
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) sum += Bf16ToF32(a[i * 16 + k]) * Bf16ToF32(b[k * 8 + j]);
+      EXPECT_EQ(got[i * 8 + j], sum) << i << ", " << j;
+    }
+  }
+}
+
+KVG_KERNEL(32) CopyInTwoGroups(const float* x, float* early, float* late) {
+  KVG_DYNAMIC_SHARED(float, buffer);
+  CopyAsync16(buffer + 4 * Lane(), x + 4 * Lane());
+  CommitCopies();
+  CopyAsync16(buffer + 128 + 4 * Lane(), x + 128 + 4 * Lane());
+  CommitCopies();
+  WaitCopies<1>();
+  SyncBlock();
+  for (int i = Lane(); i < 256; i += kWarp) early[i] = buffer[i];
+  SyncBlock();
+  WaitCopies<0>();
+  SyncBlock();
+  for (int i = Lane(); i < 256; i += kWarp) late[i] = buffer[i];
+}
+
+TEST(Emulator, CopiesArriveWhenTheyAreWaitedFor) {
+  std::vector<float> values(256);
+  std::iota(values.begin(), values.end(), 1.0f);
+  const DeviceArray<float> x(values), early(256), late(256);
+  KVG_LAUNCH(CopyInTwoGroups, {.threads = 32, .shared_bytes = 1024}, nullptr, x.get(), early.get(),
+             late.get());
+  EXPECT_EQ(late.values(), values);
+  const std::vector<float> got = early.values();
+  EXPECT_EQ(got[127], 128.0f);
+  for (int i = 128; i < 256; ++i) EXPECT_TRUE(std::isnan(got[i]));
+}
+
+KVG_KERNEL(64) BarrierOfSome() {
+  if (Thread() < 40) SyncBlock();
+}
+KVG_KERNEL(32) ShuffleOfSome(int32_t* out) {
+  if (Lane() < 31) out[Lane()] = ShuffleXor(1, 1);
+}
+KVG_KERNEL(32) TwoFunctions(int32_t* out) {
+  out[Lane()] = Lane() < 16 ? ShuffleXor(1, 1) : WarpSum(1);
+}
+KVG_KERNEL(32) WritePastShared(int32_t n) {
+  KVG_SHARED(int32_t, small, 8);
+  if (Thread() < n) small[Thread()] = 1;
+}
+KVG_KERNEL(32) WritePastEnd(int32_t* x) { x[Thread()] = 1; }
+
+TEST(EmulatorDeathTest, NamesTheKernelThatDiverges) {
+  const DeviceArray<int32_t> out(32);
+  EXPECT_DEATH(KVG_LAUNCH(BarrierOfSome, {.threads = 64}, nullptr),
+               "kernel BarrierOfSome.*SyncBlock.*40 wait");
+  EXPECT_DEATH(KVG_LAUNCH(ShuffleOfSome, {.threads = 32}, nullptr, out.get()),
+               "kernel ShuffleOfSome.*ShuffleXor");
+  EXPECT_DEATH(KVG_LAUNCH(TwoFunctions, {.threads = 32}, nullptr, out.get()),
+               "kernel TwoFunctions.*(ShuffleXor|WarpSum).*(ShuffleXor|WarpSum)");
+  EXPECT_DEATH(KVG_LAUNCH(ShuffleOfSome, {.threads = 33}, nullptr, out.get()), "33 threads");
+}
+
+TEST(EmulatorDeathTest, FindsWritesOutsideOfArrays) {
+  EXPECT_DEATH(KVG_LAUNCH(WritePastShared, {.threads = 32}, nullptr, 9), "shared array small");
+  EXPECT_DEATH(
+      {
+        const DeviceArray<int32_t> x(31);
+        KVG_LAUNCH(WritePastEnd, {.threads = 32}, nullptr, x.get());
+      },
+      "past the end of a buffer of 124 bytes");
+}
+
+TEST(EmulatorDeathTest, TheHostCannotTouchDeviceMemory) {
+  const DeviceArray<int32_t> x(4);
+  EXPECT_DEATH(x.get()[0] = 1, "");
+  EXPECT_EQ(x.values()[0], 0);
+  std::vector<int32_t> host(8);
+  EXPECT_DEATH(CopyToHost(host.data(), x.get(), 32, nullptr), "leaves its buffer of 16");
+  EXPECT_DEATH(CopyToDevice(x.get(), x.get(), 4, nullptr), "source of CopyToDevice");
+}
+
+TEST(Emulator, MemoryIsBoundedAndGivenBack) {
+  const int64_t before = emulated::AllocatedBytes(), all = before + FreeBytes();
+  emulated::SetCapacity(before + (int64_t{1} << 20));
+  const int64_t room = FreeBytes();
+  void* half = Malloc(room / 2);
+  ASSERT_NE(half, nullptr);
+  EXPECT_EQ(Malloc(room / 2 + 1), nullptr);
+  EXPECT_EQ(emulated::AllocatedBytes(), before + room / 2);
+  Free(half);
+  EXPECT_EQ(emulated::AllocatedBytes(), before);
+  emulated::SetCapacity(all);
+}
+
+}  // namespace
+}  // namespace kvgauge::cuda

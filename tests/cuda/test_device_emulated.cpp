@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/backend_parts.h"
+#include "cuda/test_device.h"
+
+namespace kvgauge {
+
+std::unique_ptr<Ops> MakeTestDevice() {
+  std::string why;
+  std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);
+  KVG_CHECK(ops != nullptr, why);
+  ops->variant = "emulated";
+  return ops;
+}
+
+Ops& TestDevice() {
+  static Ops* const ops = MakeTestDevice().release();
+  return *ops;
+}
+
+}  // namespace kvgauge
