@@ -52,6 +52,8 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
   arena.Take(s.folded, rows * call.folded);
   arena.Take(s.constants, rows * call.fold_groups);
+  arena.Take(s.kept_scores, call.kept_spans * rows * kSpan);
+  arena.Take(s.kept_states, call.kept_spans * rows);
   *bytes = arena.used();
   return s;
 }
@@ -157,6 +159,7 @@ void CpuAttention::AttendSpan(const Call& call, const Block& block, const Piece&
   softmax.scale = call.shape.scale;
   softmax.softcap = call.shape.softcap;
   softmax.entropy = call.entropy;
+  softmax.keep = block.sums_at >= 0;
   const bool bf16 = call.bf16_rows && piece.values == PageSource::kPlain;
   for (int g = 0; g < call.group; ++g) {
     softmax.extras = ExtrasOf(piece, span_entry, kSpan, g, scratch, &softmax.value_scale);
@@ -261,7 +264,7 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
                            Tensor out, const AttentionCapture& capture) const {
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
-  const bool cut = block.parts_at >= 0;
+  const bool cut = block.parts_at >= 0, sums = block.sums_at >= 0;
   PackBlock(call, block, q, scratch);
   if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
   int64_t at = 0;  // of the piece's first span in the block
@@ -272,15 +275,21 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
     if (begin < end) {
       if (piece.absorbed) Absorb(call, piece, rows, scratch);
       for (int64_t s = begin; s < end; ++s) {
-        AttendSpan(call, block, piece, piece.first_span + s, scratch,
-                   cut ? PartStates(call, block, at + s) : scratch.parts,
+        Scratch of_span = scratch;
+        if (sums) {
+          of_span.scores = scratch.kept_scores + s * rows * kSpan;
+          of_span.parts = scratch.kept_states + s * rows;
+        }
+        AttendSpan(call, block, piece, piece.first_span + s, of_span,
+                   cut ? PartStates(call, block, at + s) : of_span.parts,
                    cut ? PartValues(call, block, at + s) : scratch.part_values);
-        if (!cut) FoldSpan(call, piece, s, rows, scratch.parts, scratch.part_values, scratch);
+        if (!cut) FoldSpan(call, piece, s, rows, of_span.parts, scratch.part_values, scratch);
       }
     }
     at += piece.spans;
   }
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
+  if (sums) SumBlock(call, block, scratch);
 }
 
 void CpuAttention::MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
@@ -378,7 +387,8 @@ int64_t CpuAttention::CutIntoUnits(const Call& call, int workers) {
   for (int64_t i = 0; i < std::ssize(blocks_); ++i) {
     Block& b = blocks_[i];
     const int64_t cost = BlockCost(call, b);
-    int64_t cuts = workers == 1 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
+    int64_t cuts =
+        workers == 1 || b.sums_at >= 0 ? 1 : std::min(b.spans, (cost + fair_cost - 1) / fair_cost);
     if (cuts > 1) {
       b.parts_at = kept_rows;
       kept_rows += b.spans * b.count * call.group;
@@ -401,8 +411,9 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
   }
   Call call(shape, kernels_, items);
   call.entropy = !capture.entropy.empty();
-  Prepare(call);
   CutIntoBlocks(call, items);
+  PlaceSums(call, capture);
+  Prepare(call);
   int64_t total_cost = 0;
   for (const Block& b : blocks_) total_cost += BlockCost(call, b);
   const int most_workers = Workers(total_cost * (call.layout.key_steps + call.layout.value_width));
@@ -422,6 +433,14 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
 #pragma omp for schedule(dynamic, 1)
       for (int64_t b = 0; b < block_count; ++b) {
         if (blocks_[b].parts_at >= 0) JoinParts(call, blocks_[b], out, capture);
+      }
+    }
+    if (!summed_heads_.empty()) {
+      const int64_t summed = std::ssize(summed_heads_) * call.group;
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t h = 0; h < summed; ++h) {
+        const SummedHead& head = summed_heads_[h / call.group];
+        JoinSums(call, head.first_block, head.blocks, static_cast<int>(h % call.group));
       }
     }
   }

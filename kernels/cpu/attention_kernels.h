@@ -55,6 +55,7 @@ struct SoftmaxArgs {
   int begin, end;     // columns the row sees; weights outside are 0
   float scale, softcap;
   bool entropy;  // also sum p * (score - max)
+  bool keep;     // beside `weights`, exp(score - max) stays in `scores`; without extras or entropy
   ScoreExtras extras;
   const float* value_scale;  // null, or what the weights are multiplied by
 };
@@ -89,6 +90,16 @@ struct ColumnArgs {
   ColumnReduction kind;
   float* columns;
   ScoreExtras extras;
+};
+
+// sums[c] += factors[r] * rows[r][c] over ascending r, for `width` columns, a multiple of 64.
+struct WeightedRows {
+  const float* rows;
+  int64_t stride;
+  int count;
+  const float* factors;
+  int width;
+  float* sums;
 };
 
 // Rows times one group's scales: folded[r][c] = a[r][c] * scale[c] as f32 or bf16; constants[r] =
@@ -143,6 +154,7 @@ struct AttentionKernels {
                 const float* part_values, int count);
   void (*probabilities)(const ProbabilityArgs& args);
   void (*reduce_columns)(const ColumnArgs& args);
+  void (*add_weighted)(const WeightedRows& args);
   // Two rows of 64: (x, y) = (x cos - y sin, y cos + x sin).
   void (*rotate)(float* x, float* y, const float* cos, const float* sin);
   // Elementwise over n floats, any n.

@@ -106,6 +106,13 @@ void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const v
               int begin, int end, float* keys, int64_t stride) {
   if (end - begin < kWholePage) {
     for (int e = begin; e < end; ++e) {
+      if (layout.dtype == DType::kBF16) {
+        const auto* pairs = static_cast<const uint16_t*>(page) + 2 * e;
+        for (int d = 0; d < layout.key_dim; ++d) {
+          keys[(e - begin) * stride + d] = Bf16ToF32(pairs[d / 2 * kPanelWidth * 2 + d % 2]);
+        }
+        continue;
+      }
       for (int d = 0; d < layout.key_dim; ++d) {
         keys[(e - begin) * stride + d] = Decode(layout.dtype, page, KeyIndex(layout.dtype, e, d));
       }
@@ -135,6 +142,13 @@ void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const
     const char* panel = static_cast<const char*>(page) + layout.PanelOffset(g);
     if (end - begin < kWholePage) {
       for (int e = begin; e < end; ++e) {
+        if (layout.dtype == DType::kBF16) {
+          const auto* pairs =
+              reinterpret_cast<const uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
+          float* row = values + (e - begin) * stride + dim;
+          for (int d = 0; d < dims; ++d) row[d] = Bf16ToF32(pairs[2 * d]);
+          continue;
+        }
         for (int d = 0; d < dims; ++d) {
           values[(e - begin) * stride + dim + d] =
               Decode(layout.dtype, panel, ValueIndex(layout.dtype, e, d, width));

@@ -103,7 +103,10 @@ struct Scratch {
   float* value_tile;      // [64][stored value width]
   float* latent_values;   // [rows][value_stride], running over one segment
   SoftmaxState* latent_states;
-  float* extras;     // [3][512]
+  float* extras;  // [3][512]
+  // Of a block that sums columns: every span's exp(score - max), and its states.
+  float* kept_scores;         // [spans][rows][512]
+  SoftmaxState* kept_states;  // [spans][rows]
   float* folded;     // rows times the scales of a coded page: [groups][rows][steps] f32 or bf16
   float* constants;  // [groups][rows]
 };
@@ -158,6 +161,7 @@ struct Block {
   int64_t first_piece = 0, pieces = 0;
   int64_t entries = 0, spans = 0;  // of all pieces
   int64_t parts_at = -1;           // where its span states are kept when it is cut
+  int64_t sums_at = -1;            // where its columns are summed, [group][512 spans]; or nowhere
 };
 
 struct Unit {
@@ -207,6 +211,7 @@ class CpuAttention final : public AttentionOps {
     int64_t page_steps = kPanelWidth;  // the most steps of a page's panel
     int64_t latent_queries = 0, basis = 0;
     int64_t folded = 0, fold_groups = 0;  // of one row
+    int64_t kept_spans = 0;               // the most of a block that sums columns
     bool exact_rows = false, latent_values = false, extras = false;
     std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;
 
@@ -249,6 +254,7 @@ class CpuAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                        const Tensor& log_sum_exp, const ColumnRequest& request,
                        Tensor out) override;
+  bool SumsColumns(const AttentionItem& item, const AttentionCapture& capture) const override;
 
   // What a task's thread calls, with working memory of its own: this object outside of tasks.
   CpuAttention& Mine() {
@@ -276,6 +282,12 @@ class CpuAttention final : public AttentionOps {
   Piece PieceOf(const Call& call, const AttentionItem& item, const KvHead& head, int64_t index,
                 int64_t first, int64_t count) const;
   void CutIntoBlocks(const Call& call, std::span<const AttentionItem> items);
+  // Gives the blocks of items that want sums of columns a place for theirs (attention_sums.cpp).
+  void PlaceSums(Call& call, const AttentionCapture& capture);
+  // A block's rows folded into its sums, in ascending order, when their states are complete.
+  void SumBlock(const Call& call, const Block& block, const Scratch& scratch) const;
+  // The sums of an item's blocks of one query head, added in ascending order.
+  void JoinSums(const Call& call, int64_t first_block, int64_t blocks, int group_head) const;
   // Cuts blocks that would keep one thread busy after the others; returns the states to keep.
   int64_t CutIntoUnits(const Call& call, int workers);
 
@@ -369,6 +381,11 @@ class CpuAttention final : public AttentionOps {
   // Written by the threads of one call, each block's parts by whoever runs them.
   mutable std::vector<SoftmaxState> part_states_;
   mutable std::vector<float> part_values_;
+  struct SummedHead {
+    int64_t first_block, blocks;  // of one KV head
+  };
+  std::vector<SummedHead> summed_heads_;
+  mutable std::vector<float> column_parts_;
 };
 
 }  // namespace kvgauge::attention_schedule

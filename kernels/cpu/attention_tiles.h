@@ -52,7 +52,7 @@ struct ScoreRule {
   }
 };
 
-template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras>
+template <class V, bool kSoftcap, bool kEntropy, bool kBf16, bool kExtras, bool kKeep = false>
 SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
   using F = typename V::F;
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
@@ -95,6 +95,7 @@ SoftmaxState SoftmaxRow(const SoftmaxArgs& args) {
     }
     if constexpr (kBf16) {
       V::StoreBf16Normal(args.weights + j, p);
+      if constexpr (kKeep) V::Store(scores + j, p);
     } else {
       V::Store(scores + j, p);
     }
@@ -127,6 +128,11 @@ SoftmaxState SoftmaxByExtras(const SoftmaxArgs& args) {
 template <class V, bool kSoftcap, bool kEntropy>
 SoftmaxState SoftmaxByWeights(const SoftmaxArgs& args) {
   if constexpr (V::kHasBf16Dot) {
+    if constexpr (!kEntropy) {
+      if (args.weights != nullptr && args.keep) {
+        return SoftmaxRow<V, kSoftcap, false, true, false, true>(args);
+      }
+    }
     if (args.weights != nullptr) return SoftmaxByExtras<V, kSoftcap, kEntropy, true>(args);
   }
   return SoftmaxByExtras<V, kSoftcap, kEntropy, false>(args);
@@ -293,6 +299,27 @@ void ReduceColumns(const ColumnArgs& args) {
   }
 }
 
+template <class V>
+void AddWeighted(const WeightedRows& args) {
+  using F = typename V::F;
+  constexpr int kGroup = 2 * kVectorFloats / V::kLanes;
+  for (int column = 0; column < args.width; column += kGroup * V::kLanes) {
+    F sum[kGroup];
+#pragma GCC unroll 8
+    for (int v = 0; v < kGroup; ++v) sum[v] = V::Load(args.sums + column + v * V::kLanes);
+    for (int r = 0; r < args.count; ++r) {
+      const F factor = V::Set(args.factors[r]);
+      const float* row = args.rows + r * args.stride + column;
+#pragma GCC unroll 8
+      for (int v = 0; v < kGroup; ++v) {
+        sum[v] = V::Fma(factor, V::Load(row + v * V::kLanes), sum[v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kGroup; ++v) V::Store(args.sums + column + v * V::kLanes, sum[v]);
+  }
+}
+
 // ---- Rotation. ----
 
 template <class V>
@@ -392,6 +419,7 @@ constexpr AttentionKernels MakeAttentionKernels() {
   k.merge = &Merge<V>;
   k.probabilities = &Probabilities<V>;
   k.reduce_columns = &ReduceColumns<V>;
+  k.add_weighted = &AddWeighted<V>;
   k.rotate = &Rotate<V>;
   k.to_f16 = &ToF16<V>;
   k.to_bf16 = &ToBf16<V>;

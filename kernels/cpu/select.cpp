@@ -73,6 +73,14 @@ float ValueOf(uint32_t key) {
   return std::bit_cast<float>(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
+// The largest key; among equals the first one.
+int64_t FirstLargest(const uint32_t* keys, int64_t n) {
+  uint32_t most = keys[0];
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, keys[i]);
+  return std::find(keys, keys + n, most) - keys;
+}
+
 // The smallest key; among equals the last one.
 int64_t LastSmallest(const uint32_t* keys, int64_t n) {
   uint32_t least = keys[0];
@@ -104,6 +112,10 @@ class CpuSelect final : public SelectOps {
       if (count == n) return std::iota(to, to + n, 0);
       uint32_t* keys = Scratch<uint32_t>(worker, 2 * n);
       k_.order_keys(scores.f32() + i * scores.stride[0], n, keys);
+      if (count == 1) {  // as of what one eviction leaves over
+        *to = static_cast<int32_t>(FirstLargest(keys, n));
+        return;
+      }
       if (count == n - 1) {  // as when every step evicts what it adds
         const int64_t gone = LastSmallest(keys, n);
         std::iota(to, to + gone, 0);
@@ -141,6 +153,12 @@ class CpuSelect final : public SelectOps {
   }
 
   void DoScatter(const Tensor& source, const Tensor& index, Tensor out) override {
+    if (source.IsContiguous() && out.IsContiguous() && source.shape[1] * SizeOf(out.dtype) == 4) {
+      const auto* from = source.As<char>();
+      auto* to = out.As<char>();
+      return Move(index, 0, out.shape[0], source,
+                  [=](int64_t i, int64_t at) { std::memcpy(to + 4 * at, from + 4 * i, 4); });
+    }
     Move(index, 0, out.shape[0], source,
          [&](int64_t i, int64_t at) { CopyRow(source, i, out, at); });
   }

@@ -175,7 +175,21 @@ void AttentionOps::Attend(const AttentionShape& shape, std::span<const Attention
   for (const Tensor& t : {capture.log_sum_exp, capture.entropy}) {
     if (!t.empty()) CheckPerRow(t, shape.query_heads, q.shape[0], "capture is not [heads, rows]");
   }
+  for (const AttentionItem& item : items) {
+    if (item.column_sums.empty()) continue;
+    CheckF32(item.column_sums, 2, "column_sums must be f32 [heads, columns]");
+    KVG_CHECK(item.column_sums.shape[0] == shape.query_heads,
+              "column_sums is not [heads, columns]");
+    KVG_CHECK(!capture.log_sum_exp.empty(), "column_sums without log_sum_exp");
+    CheckColumns(item, item.column_sums.shape[1]);
+  }
   DoAttend(shape, items, q, out, capture);
+  for (const AttentionItem& item : items) {
+    if (item.column_sums.empty() || SumsColumns(item, capture)) continue;
+    ColumnRequest request;
+    request.rows = item.rows;
+    ReduceColumns(shape, item, q, capture.log_sum_exp, request, item.column_sums);
+  }
 }
 
 void AttentionOps::WindowProbabilities(const AttentionShape& shape, const AttentionItem& item,

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 // From here on fresh zero pages are cheaper than clearing, and huge pages spare the TLB.
-constexpr int64_t kMapFrom = int64_t{1} << 20;
+constexpr int64_t kMapFrom = int64_t{4} << 20;
 
 void FreeHeap(void* data, int64_t) { std::free(data); }
 void FreeMapped(void* data, int64_t size_bytes) { munmap(data, static_cast<size_t>(size_bytes)); }

@@ -70,7 +70,9 @@ bool PrefillCapture::wants_log_sum_exp() const {
 void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                                  const Tensor&) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
-  if (needs_.column_sums || needs_.column_squares) FoldColumns(layer, q, log_sum_exp);
+  // The sums were left where ColumnSumsOfRows said.
+  if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
+  if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
 }
 
 void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -87,38 +89,35 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
   ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - from), Columns(sums, at, end - from));
 }
 
-void PrefillCapture::FoldColumns(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
-  const AttentionShape shape = LayerAttention(config_, cache_, layer);
+Tensor PrefillCapture::Part(int64_t layer) {
+  const int64_t width = Width(cache_, layer), bytes = config_.query_heads * width * 4;
+  if (part_.size_bytes() < bytes) part_ = ops_.memory->Allocate(bytes);
+  return part_.As(DType::kF32, {config_.query_heads, width});
+}
+
+Tensor PrefillCapture::ColumnSumsOfRows(int64_t layer) {
+  return needs_.column_sums ? Part(layer) : Tensor();
+}
+
+void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) {
+  const Tensor all =
+      sums.As(DType::kF32, {config_.query_heads, widths_[static_cast<size_t>(layer)]});
+  const Tensor reached = Columns(all, 0, part.shape[1]);
+  ops_.rows->Combine(reached, part, Binary::kAdd, reached);
+}
+
+void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   const AttentionItem item = {.first_row = 0,
                               .rows = q.shape[0],
                               .token_position = cache_.tokens() - q.shape[0],
                               .heads = cache_.Layer(layer)};
-  const auto index = static_cast<size_t>(layer);
-  const int64_t heads = config_.query_heads;
-  if (needs_.column_sums) {
-    Fold(ColumnReduction::kSum, shape, item, q, log_sum_exp,
-         sums_[index].As(DType::kF32, {heads, widths_[index]}));
-  }
-  if (needs_.column_squares) {
-    Fold(ColumnReduction::kSumSquares, shape, item, q, log_sum_exp,
-         squares_[index].As(DType::kF32, {heads, widths_[index]}));
-  }
-}
-
-void PrefillCapture::Fold(ColumnReduction kind, const AttentionShape& shape,
-                          const AttentionItem& item, const Tensor& q, const Tensor& log_sum_exp,
-                          Tensor sums) {
-  int64_t width = 0;
-  for (const KvHead& head : item.heads) width = std::max(width, head.length());
-  const int64_t bytes = config_.query_heads * width * 4;
-  if (part_.size_bytes() < bytes) part_ = ops_.memory->Allocate(bytes);
-  const Tensor part = part_.As(DType::kF32, {config_.query_heads, width});
   ColumnRequest request;
-  request.kind = kind;
+  request.kind = ColumnReduction::kSumSquares;
   request.rows = item.rows;
-  ops_.attention->ReduceColumns(shape, item, q, log_sum_exp, request, part);
-  const Tensor reached = Columns(sums, 0, width);
-  ops_.rows->Combine(reached, part, Binary::kAdd, reached);
+  const Tensor part = Part(layer);
+  ops_.attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q, log_sum_exp,
+                                request, part);
+  Add(part, layer, squares_[static_cast<size_t>(layer)]);
 }
 
 Tensor PrefillCapture::WindowQueries(int64_t layer, int64_t rows) const {

@@ -108,6 +108,10 @@ struct AttentionItem {
   // Token position of the first row, for sliding windows over segments that have positions.
   int64_t token_position = 0;
   std::span<const KvHead> heads;  // [kv_heads]
+  // If not empty: the sum of each entry's attention probability over the item's rows, as
+  // ReduceColumns with kSum gives it, up to rounding. [query_heads, columns] f32; needs
+  // AttentionCapture::log_sum_exp.
+  Tensor column_sums = {};
 };
 
 // Where WriteKv puts entries of one head: entry first_entry of the segment and those after it.
@@ -213,6 +217,8 @@ class AttentionOps {
   virtual void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
                                const Tensor& q, const Tensor& log_sum_exp,
                                const ColumnRequest& request, Tensor out) = 0;
+  // Whether DoAttend fills the item's column_sums itself. Otherwise a second pass does.
+  virtual bool SumsColumns(const AttentionItem&, const AttentionCapture&) const { return false; }
 };
 
 }  // namespace kvgauge

@@ -29,6 +29,7 @@ class PrefillCapture final : public LayerHook {
 
   bool wants_log_sum_exp() const override;
   void BeforeAttend(int64_t, const Tensor&) override {}
+  Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
@@ -47,9 +48,10 @@ class PrefillCapture final : public LayerHook {
 
  private:
   void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
-  void FoldColumns(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
-  void Fold(ColumnReduction kind, const AttentionShape& shape, const AttentionItem& item,
-            const Tensor& q, const Tensor& log_sum_exp, Tensor sums);
+  // [query_heads, the layer's width now], in `part_`.
+  Tensor Part(int64_t layer);
+  void Add(const Tensor& part, int64_t layer, const Buffer& sums);
+  void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
 
   const ModelConfig& config_;
   const KvCache& cache_;

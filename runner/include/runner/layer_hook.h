@@ -18,6 +18,9 @@ class LayerHook {
   virtual bool wants_log_sum_exp() const { return false; }
   // The new entries are written, attention has not run. q: [rows, query_heads, key_dim], rotated.
   virtual void BeforeAttend(int64_t layer, const Tensor& q) = 0;
+  // Where attention leaves the sums over these rows of each entry's probability, [query_heads,
+  // columns] f32; empty: not wanted. Asked after BeforeAttend; goes with wants_log_sum_exp.
+  virtual Tensor ColumnSumsOfRows(int64_t) { return {}; }
   // out: [rows, query_heads, value_dim]; log_sum_exp: [query_heads, rows] or empty.
   virtual void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                            const Tensor& out) = 0;

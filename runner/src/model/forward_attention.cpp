@@ -141,6 +141,7 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     step.cache->Write(layer, keys.Slice(begin, end), latents ? Tensor() : values.Slice(begin, end));
     if (step.hook != nullptr) step.hook->BeforeAttend(layer, q.Slice(begin, end));
     items[i].heads = step.cache->Layer(layer);
+    if (step.hook != nullptr) items[i].column_sums = step.hook->ColumnSumsOfRows(layer);
   });
   AttentionCapture capture;
   if (wants_log_sum_exp) {
