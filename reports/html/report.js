@@ -217,6 +217,15 @@
       const button = make('button', {type: 'button'});
       button.append(...head.childNodes);
       head.append(button);
+      // Headings with buttons in them are not repeated on every page of paper.
+      addEventListener('beforeprint', () => {
+        head.append(...button.childNodes);
+        button.remove();
+      });
+      addEventListener('afterprint', () => {
+        button.append(...head.childNodes);
+        head.append(button);
+      });
       if (head.dataset.help) {
         button.dataset.help = head.dataset.help;
         delete head.dataset.help;
