@@ -112,12 +112,44 @@ size_t BytesOf(std::string_view text, int64_t characters) {
   return at;
 }
 
+// The passages of multi-hop sets as one text, numbered as LongBench has them: an array of
+// [title, [sentences]] (HotpotQA, 2WikiMultihopQA) or of objects with title and paragraph_text
+// (MuSiQue). Empty: the value is neither.
+std::string PassagesText(const Json& value) {
+  std::string text;
+  if (!value.is_array()) return text;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const Json& entry = value[i];
+    std::string title, body;
+    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_array()) {
+      title = entry[0].get<std::string>();
+      for (const Json& sentence : entry[1]) {
+        if (!sentence.is_string()) return "";
+        body.append(sentence.get<std::string>());
+      }
+    } else if (entry.is_object() && entry.contains("title") && entry["title"].is_string() &&
+               entry.contains("paragraph_text") && entry["paragraph_text"].is_string()) {
+      title = entry["title"].get<std::string>();
+      body = entry["paragraph_text"].get<std::string>();
+    } else {
+      return "";
+    }
+    text.append(i == 0 ? "" : "\n\n")
+        .append(StrCat("Passage ", i + 1, ":\n"))
+        .append(title)
+        .append("\n")
+        .append(body);
+  }
+  return text;
+}
+
 struct Layout {
-  PromptTemplate context, question, prefix;
+  PromptTemplate context, question, follow_up, prefix;
   std::optional<Field> answers, choices, id, length;
   std::vector<Field> facts;
   std::string document, turns, turn_answers, split_at, separator, language, extract;
-  std::vector<std::string> literals;
+  std::vector<std::string> literals, passages;
+  bool has_follow_up = false;
   std::vector<std::string> classes;
   int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts
   bool text_and_letter = false;
@@ -130,6 +162,8 @@ Result<Layout> ReadLayout(const Params& params) {
   Layout layout;
   KVG_ASSIGN(layout.context, PromptTemplate::Parse(params.Text("context"), ".context"));
   KVG_ASSIGN(layout.question, PromptTemplate::Parse(params.Text("question"), ".question"));
+  layout.has_follow_up = !params.Text("follow_up").empty();
+  KVG_ASSIGN(layout.follow_up, PromptTemplate::Parse(params.Text("follow_up"), ".follow_up"));
   KVG_ASSIGN(layout.prefix, PromptTemplate::Parse(params.Text("answer_prefix"), ".answer_prefix"));
   for (const auto& [name, field] : {std::pair{"answers", &layout.answers},
                                     {"choices", &layout.choices},
@@ -149,6 +183,7 @@ Result<Layout> ReadLayout(const Params& params) {
   layout.split_at = params.Text("split_at");
   layout.separator = params.Text("separator");
   layout.literals = List(params.Text("python_literals"));
+  layout.passages = List(params.Text("passages"));
   layout.language = params.Text("language");
   layout.extract = params.Text("answer_extract");
   layout.classes = List(params.Text("classes"));
@@ -180,6 +215,14 @@ Status Check(const Params& params, const Json&) {
   if (!layout.turn_answers.empty() && layout.turns.empty()) {
     return BadInput(".turn_answers: needs .turns, the field with the questions");
   }
+  if (layout.has_follow_up && (layout.turns.empty() || !layout.turn_answers.empty() ||
+                               params.Text("mode") != "multi_turn")) {
+    return BadInput(".follow_up: needs .turns with objects, and .mode multi_turn");
+  }
+  if (params.Bool("merge_by_id") && (!layout.id || !layout.turns.empty())) {
+    return BadInput(
+        ".merge_by_id: needs .id, the field that tells which lines are one, and no .turns");
+  }
   if (!layout.split_at.empty() &&
       (layout.document.empty() || !params.Text("question").empty() || !layout.turns.empty())) {
     return BadInput(".split_at: needs .document, and no .question and no .turns");
@@ -206,8 +249,19 @@ class Loader {
       : layout_(std::move(layout)), options_(options), max_new_tokens_(max_new_tokens) {}
 
   Result<Sample> operator()(const Record& given) const {
-    if (layout_.literals.empty()) return Build(given);
+    if (layout_.literals.empty() && layout_.passages.empty()) return Build(given);
     Record record = given;
+    for (const std::string& name : layout_.passages) {
+      KVG_ASSIGN(const Json* value, Fields(record).Get(name));
+      std::string text = PassagesText(*value);
+      if (text.empty()) {
+        return Fields(record).Wrong(
+            name,
+            "holds no passages; expected [title, [sentences]] or objects with 'title' and "
+            "'paragraph_text'");
+      }
+      record.value[name] = std::move(text);
+    }
     for (const std::string& name : layout_.literals) {
       KVG_ASSIGN(const std::string text, Fields(record).Text(name));
       Result<Json> value = ParsePythonLiteral(text);
@@ -227,7 +281,17 @@ class Loader {
     if (layout_.length) {
       KVG_ASSIGN(sample.length, Fields(record).Int(layout_.length->name));
     }
-    const auto lookup = [&](const Field& field) { return scope.Text(field); };
+    // What the record has not, its first turn may have.
+    const auto turns = record.value.find(layout_.turns);
+    std::optional<Record> first_turn;
+    if (turns != record.value.end() && turns->is_array() && !turns->empty() &&
+        (*turns)[0].is_object()) {
+      first_turn = Record{(*turns)[0], StrCat(record.where, " (", layout_.turns, "[0])")};
+    }
+    const auto lookup = [&](const Field& field) {
+      const bool in_turn = first_turn && !record.value.contains(field.name);
+      return in_turn ? Scope(*first_turn, nullptr).Text(field) : scope.Text(field);
+    };
     KVG_ASSIGN(PromptTemplate::Filled filled, layout_.context.Fill(lookup, layout_.document));
     Prompt prompt;
     prompt.text = std::move(filled.text);
@@ -281,7 +345,7 @@ class Loader {
   Result<std::vector<Question>> Questions(const Record& record) const {
     std::vector<Question> questions;
     if (layout_.turns.empty()) {
-      KVG_ASSIGN(Question question, One(Scope(record, nullptr)));
+      KVG_ASSIGN(Question question, One(Scope(record, nullptr), layout_.question));
       questions.push_back(std::move(question));
       return questions;
     }
@@ -297,7 +361,9 @@ class Loader {
       if (!value.is_object()) return fields.Wrong(layout_.turns, "is not an array of objects");
       const Record turn{value,
                         StrCat(record.where, " (", layout_.turns, "[", questions.size(), "])")};
-      KVG_ASSIGN(Question question, One(Scope(record, &turn)));
+      const bool follows = layout_.has_follow_up && !questions.empty();
+      KVG_ASSIGN(Question question,
+                 One(Scope(record, &turn), follows ? layout_.follow_up : layout_.question));
       questions.push_back(std::move(question));
     }
     return questions;
@@ -324,17 +390,17 @@ class Loader {
       }
       const Record turn{std::move(fields_of_turn),
                         StrCat(record.where, " (", layout_.turns, "[", i, "])")};
-      KVG_ASSIGN(Question question, One(Scope(record, &turn)));
+      KVG_ASSIGN(Question question, One(Scope(record, &turn), layout_.question));
       questions.push_back(std::move(question));
     }
     return questions;
   }
 
-  Result<Question> One(const Scope& scope) const {
+  Result<Question> One(const Scope& scope, const PromptTemplate& form) const {
     const auto lookup = [&](const Field& field) { return scope.Text(field); };
     Question question;
     question.max_new_tokens = max_new_tokens_;
-    KVG_ASSIGN(PromptTemplate::Filled text, layout_.question.Fill(lookup, ""));
+    KVG_ASSIGN(PromptTemplate::Filled text, form.Fill(lookup, ""));
     KVG_ASSIGN(PromptTemplate::Filled prefix, layout_.prefix.Fill(lookup, ""));
     question.text = std::move(text.text);
     question.answer_prefix = std::move(prefix.text);
@@ -392,6 +458,19 @@ class Loader {
   int64_t max_new_tokens_;
 };
 
+// Adds the answer of `next` to those of `first` where both have one id.
+bool MergeAnswers(Json& first, const Json& next, const std::string& id,
+                  const std::string& answers) {
+  if (!first.contains(answers) || !first.contains(id) || !next.contains(answers) ||
+      !next.contains(id) || first.at(id) != next.at(id) || next.at(answers).is_structured()) {
+    return false;
+  }
+  Json& all = first.at(answers);
+  if (!all.is_array()) all = Json::array({all});
+  all.push_back(next.at(answers));
+  return true;
+}
+
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   KVG_ASSIGN(Layout layout, ReadLayout(params));
@@ -400,9 +479,16 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
       params.Text("container") == "json_array" ? Container::kJsonArray : Container::kJsonLines;
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
   reader->set_lenient(params.Bool("lenient"));
+  const std::string id = layout.id ? layout.id->name : "", answers = layout.answers->name;
   Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>());
-  return std::unique_ptr<SampleStream>(
-      std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader)));
+  auto stream =
+      std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader));
+  if (params.Bool("merge_by_id")) {
+    stream->set_merge([id, answers](Record& first, const Record& next) {
+      return MergeAnswers(first.value, next.value, id, answers);
+    });
+  }
+  return std::unique_ptr<SampleStream>(std::move(stream));
 }
 
 ParamSpec Text(std::string name, std::string help) {
@@ -419,6 +505,7 @@ KVG_REGISTER_SOURCE({
                            "how the objects are packed"),
                Text("context", "template of what stands before the first question"),
                Text("question", "template of each question"),
+               Text("follow_up", "template of the questions after the first of a conversation"),
                Text("answer_prefix", "template of what the answer begins with"),
                Text("document", "the field of the context template that holds the long text"),
                Text("answers", "field with the answer or an array of accepted answers"),
@@ -435,6 +522,9 @@ KVG_REGISTER_SOURCE({
                Text("split_at", "field with the character of the document where the question is"),
                Text("separator", "field with what stands where the context was cut"),
                Text("python_literals", "fields that hold Python literals, comma-separated"),
+               Text("passages", "fields with arrays of titled passages, comma-separated"),
+               BoolParam("merge_by_id", false,
+                         "lines of one id that follow each other are one sample with all answers"),
                BoolParam("lenient", false, "allow control characters within strings"),
                ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
                            "how the questions of one record relate"),

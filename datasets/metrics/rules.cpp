@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Right or wrong by rules of thumb over the output: InfiniteBench, SCBench, L-Eval.
+#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
@@ -145,22 +146,42 @@ double CodeRun(TextView prediction, TextView answer) {
   return !got.empty() && got == WholeNumber(Encode(answer)) ? 1 : 0;
 }
 
-// A whole-number answer is compared with a whole number; where the text has decimals the reference
-// fails, and here the output is wrong.
-double MathFind(TextView prediction, TextView answer) {
-  const std::string text = Encode(prediction), want = Encode(answer);
+bool ToFloat(const Text& text, double& value) {
+  const std::string utf8 = Encode(text);
+  char* end = nullptr;
+  value = std::strtod(utf8.c_str(), &end);
+  return !utf8.empty() && *end == '\0';
+}
+
+// The first number, with decimals if it has some; "" for none.
+std::string FirstNumber(const std::string& text) {
   constexpr const char* kDigits = "0123456789";
   const size_t begin = text.find_first_of(kDigits);
-  if (begin == std::string::npos) return 0;
+  if (begin == std::string::npos) return "";
   size_t end = std::min(text.find_first_not_of(kDigits, begin), text.size());
   if (end + 1 < text.size() && text[end] == '.' && text[end + 1] >= '0' && text[end + 1] <= '9') {
     end = std::min(text.find_first_not_of(kDigits, end + 1), text.size());
   }
-  const std::string got = text.substr(begin, end - begin);
+  return text.substr(begin, end - begin);
+}
+
+// A whole-number answer is compared with a whole number; where the text has decimals the reference
+// fails, and here the output is wrong.
+double MathFind(TextView prediction, TextView answer) {
+  const std::string got = FirstNumber(Encode(prediction)), want = Encode(answer);
+  if (got.empty()) return 0;
   if (const std::string whole = WholeNumber(want); !whole.empty()) {
     return WholeNumber(got) == whole ? 1 : 0;
   }
   return std::strtod(got.c_str(), nullptr) == std::strtod(want.c_str(), nullptr) ? 1 : 0;
+}
+
+// The first number, cut to a whole one, as int(float(...)) does.
+double WholePart(TextView prediction, TextView answer) {
+  const std::string got = FirstNumber(Encode(prediction));
+  double want = 0;
+  if (got.empty() || !ToFloat(Text(Strip(answer)), want)) return 0;
+  return std::trunc(std::strtod(got.c_str(), nullptr)) == want ? 1 : 0;
 }
 
 // Answers: the intermediate values in order. Signs are lost, as in the reference.
@@ -235,13 +256,6 @@ Text ExamText(TextView text) {
   return JoinSpace(words);
 }
 
-bool ToFloat(const Text& text, double& value) {
-  const std::string utf8 = Encode(text);
-  char* end = nullptr;
-  value = std::strtod(utf8.c_str(), &end);
-  return !utf8.empty() && *end == '\0';
-}
-
 double Exam(TextView prediction, TextView answer) {
   const Text got = ExamText(prediction), want = ExamText(answer);
   if (!want.empty() && want.find_first_not_of(U"ABCD") == Text::npos) {
@@ -280,6 +294,9 @@ KVG_REGISTER_METRIC(infinitebench_math_calc,
                     {"infinitebench_math_calc", 1,
                      "length of the right beginning / number of values; no number is dropped",
                      kInfiniteBench, MathCalc});
+KVG_REGISTER_METRIC(scbench_math_find, {"scbench_math_find", 1,
+                                        "the first number, cut to a whole one, is the right one",
+                                        kSCBench, BestOf(WholePart)});
 KVG_REGISTER_METRIC(contains, {"contains", 1, "an answer stands in the prediction", kSCBench,
                                BestOf(Contains)});
 KVG_REGISTER_METRIC(contains_any_case,

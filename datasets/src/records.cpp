@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "core/files.h"
 #include "core/sha256.h"
@@ -266,8 +267,17 @@ Result<std::vector<std::string>> Fields::Texts(const std::string& name) const {
   return texts;
 }
 
+Result<std::optional<Record>> FileStream::Take() {
+  Result<std::optional<Record>> record = ahead_ ? *std::exchange(ahead_, {}) : reader_->Next();
+  if (!merge_ || !record.ok() || !*record) return record;
+  while (true) {
+    ahead_ = reader_->Next();
+    if (!ahead_->ok() || !**ahead_ || !merge_(**record, ***ahead_)) return record;
+  }
+}
+
 Result<std::optional<Sample>> FileStream::Try() {
-  KVG_ASSIGN(const std::optional<Record> record, reader_->Next());
+  KVG_ASSIGN(const std::optional<Record> record, Take());
   if (!record) return std::optional<Sample>();
   KVG_ASSIGN(Sample sample, build_(*record));
   if (!ids_.insert(sample.id).second) {

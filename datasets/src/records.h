@@ -105,10 +105,18 @@ class FileStream final : public SampleStream {
   Result<std::optional<Sample>> Next() override;
   int64_t skipped() const override { return skipped_; }
 
+  // Takes what belongs to `first` out of `next`, the record behind it, and returns true; or changes
+  // nothing and returns false.
+  using Merge = std::function<bool(Record& first, const Record& next)>;
+  void set_merge(Merge merge) { merge_ = std::move(merge); }
+
  private:
   Result<std::optional<Sample>> Try();
+  Result<std::optional<Record>> Take();
 
   std::unique_ptr<RecordReader> reader_;
+  Merge merge_;
+  std::optional<Result<std::optional<Record>>> ahead_;  // read, and not of the record before
   bool skip_bad_;
   Build build_;
   int64_t skipped_ = 0;

@@ -75,20 +75,62 @@
     while (members[to] && !visible(members[to])) to += by;
     return to;
   };
-  for (const figure of all('svg.xy')) {
-    rove(figure, all('.pt[aria-label]', figure), (key, at, members) =>
-      key === 'ArrowRight' || key === 'ArrowDown' ? along(members, at, 1) :
-      key === 'ArrowLeft' || key === 'ArrowUp' ? along(members, at, -1) :
-      key === 'Home' ? along(members, -1, 1) : key === 'End' ? along(members, members.length, -1) : undefined);
-  }
+
+  // What scrolls can be scrolled by keys. Asked only of what is laid out: to ask the others would
+  // lay out the whole page at once.
+  const reach = new IntersectionObserver(entries => {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting) continue;
+      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
+      if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
+    }
+  }, {rootMargin: '20000px'});
 
   // Rows and the marks that stand for them.
   const marks = new Map();
-  for (const mark of all('a.pt')) {
-    const id = mark.getAttribute('href').slice(1);
-    if (!marks.has(id)) marks.set(id, []);
-    marks.get(id).push(mark);
+  const equip = part => {
+    for (const figure of all('svg.xy', part)) {
+      rove(figure, all('.pt[aria-label]', figure), (key, at, members) =>
+        key === 'ArrowRight' || key === 'ArrowDown' ? along(members, at, 1) :
+        key === 'ArrowLeft' || key === 'ArrowUp' ? along(members, at, -1) :
+        key === 'Home' ? along(members, -1, 1) : key === 'End' ? along(members, members.length, -1) : undefined);
+    }
+    for (const mark of all('a.pt', part)) {
+      const id = mark.getAttribute('href').slice(1);
+      if (!marks.has(id)) marks.set(id, []);
+      marks.get(id).push(mark);
+    }
+    all('.scroll,pre.code', part).forEach(node => reach.observe(node));
+  };
+  equip(document);
+
+  // Maps and charts in a fold stand there as for readers without scripts, parsed when they are
+  // wanted.
+  const fill = fold => {
+    const later = fold.querySelector(':scope>noscript');
+    if (!later) return;
+    const body = make('div');
+    body.innerHTML = later.textContent;
+    later.replaceWith(body);
+    equip(body);
+  };
+  const near = new IntersectionObserver(entries => {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting || !target.open) continue;
+      near.unobserve(target);
+      fill(target);
+    }
+  }, {rootMargin: '800px 0px'});
+  const folds = all('details.maps');
+  for (const fold of folds) {
+    near.observe(fold);
+    fold.addEventListener('toggle', () => {
+      if (!fold.open) return;
+      near.unobserve(fold);
+      near.observe(fold);
+    });
   }
+
   const heat = (row, on) => (marks.get(row.id) || []).forEach(mark => mark.classList.toggle('hot', on));
 
   // A cell's worth in a file of values.
@@ -100,14 +142,14 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
   const plain = node => node.textContent.trim().replace(/\s+/g, ' ');
-  const csv = table => {
+  const csv = (table, shown) => {
     const heads = all('thead th', table);
     const verdicts = heads.map(head => /c-(delta|verdict)/.test(head.className));
     const title = head => all('.grp,.ttl', head).map(plain).join(' ') || plain(head);
     const lines = [heads.flatMap((head, i) => verdicts[i] ? [title(head), title(head) + ' verdict'] : [title(head)])
       .map(quoted).join(',')];
     for (const row of table.tBodies[0].rows) {
-      if (!visible(row)) continue;
+      if (!shown(row)) continue;
       lines.push(Array.from(row.cells).flatMap((cell, i) => {
         const mark = cell.querySelector('.v'), value = cell.dataset.v;
         const text = value !== undefined && !cell.classList.contains('c-budget') ? value :
@@ -136,6 +178,14 @@
     const count = controls.querySelector('.count');
     const shown = row => !row.hidden && !root.classList.contains('no-' + row.dataset.f) &&
         !(row.classList.contains('variant') && root.classList.contains('no-variants'));
+    // Of a long table the first rows are shown until somebody asks for others.
+    const rest = make('button', {type: 'button', class: 'rest'}, 'Show all ' + rows.length + ' rows');
+    const unroll = () => {
+      table.classList.add('all');
+      rest.remove();
+    };
+    rest.addEventListener('click', unroll);
+    if (table.classList.contains('long')) table.parentNode.after(rest);
     const say = () => {
       const left = rows.filter(shown).length;
       count.textContent = left === rows.length ? left + ' rows' : left + ' of ' + rows.length + ' rows';
@@ -167,6 +217,15 @@
       const button = make('button', {type: 'button'});
       button.append(...head.childNodes);
       head.append(button);
+      // Headings with buttons in them are not repeated on every page of paper.
+      addEventListener('beforeprint', () => {
+        head.append(...button.childNodes);
+        button.remove();
+      });
+      addEventListener('afterprint', () => {
+        button.append(...head.childNodes);
+        head.append(button);
+      });
       if (head.dataset.help) {
         button.dataset.help = head.dataset.help;
         delete head.dataset.help;
@@ -192,6 +251,7 @@
     // Search: every word must be in the row.
     const search = controls.querySelector('.search');
     const filter = () => {
+      unroll();
       const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       const texts = new Map(rows.map(row => [row, row.dataset.words]));
       rows.forEach(row => { row.hidden = !wanted.every(word => texts.get(row).includes(word)); });
@@ -199,8 +259,11 @@
     };
     rows.forEach((row, i) => { row.dataset.words = words[i]; });
     search.addEventListener('input', filter);
-    controls.querySelector('.csv').addEventListener('click', () => csv(table));
-    document.addEventListener('familieschange', say);
+    controls.querySelector('.csv').addEventListener('click', () => csv(table, shown));
+    document.addEventListener('familieschange', () => {
+      unroll();
+      say();
+    });
     body.addEventListener('pointerover', event => {
       const row = event.target.closest('tr');
       if (row) heat(row, true);
@@ -240,7 +303,7 @@
       if (!row || !body.contains(row) || visible(row)) return;
       search.value = '';
       filter();
-      all('.chips input').forEach(box => { if (!box.checked) box.click(); });
+      if (!visible(row)) all('.chips input').forEach(box => { if (!box.checked) box.click(); });
       row.scrollIntoView({block: 'center'});
     });
   }
@@ -255,21 +318,11 @@
   }, {rootMargin: '-60px 0px -75% 0px'});
   all('main>section').forEach(section => watch.observe(section));
 
-  // What scrolls can be scrolled by keys.
-  // Asked only of what is in view: to ask the others would lay out the whole page at once.
-  const reach = new IntersectionObserver(entries => {
-    for (const {target, isIntersecting} of entries) {
-      if (!isIntersecting) continue;
-      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
-      if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
-    }
-  });
-  all('.scroll,pre.code').forEach(node => reach.observe(node));
-
   // On paper nothing can be opened.
   let closed = [];
   addEventListener('beforeprint', () => {
-    closed = all('details.maps:not([open])');
+    folds.forEach(fill);
+    closed = folds.filter(fold => !fold.open);
     closed.forEach(node => { node.open = true; });
   });
   addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));
@@ -315,8 +368,8 @@
     make('td', {class: 'n'}, score === null ? '–' : String(score)), make('td', {class: 'text'}, bdi(text)), kept);
   const article = ([q, answers]) => {
     const [taskName, id, facts, depth, question, excerpt, references, prediction, score] = q;
-    const node = make('article', {class: 'sample'}, make('h4', {}, id + ' ', make('span', {class: 'soft'}, taskName)));
-    if (question) node.append(make('p', {class: 'q'}, bdi(question)));
+    const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName)));
+    if (question) node.append(make('p', {class: 'q'}, bdi(question.trim())));
     if (depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
     if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
     node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));

@@ -15,6 +15,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "support/local_server.h"
 
 namespace kvgauge {
 namespace {
@@ -293,6 +294,33 @@ TEST_F(CliTest, AJudgeIsNeverAskedUnasked) {
   unsetenv("KVGAUGE_JUDGE_KEY");
   EXPECT_NE(secure.exit_code, 0);
   EXPECT_THAT(secure.err, HasSubstr("TLS"));
+}
+
+TEST_F(CliTest, ATaskOfAJudgeIsGradedByOne) {
+  std::filesystem::create_directories(Path("loogle"));
+  Write("loogle/longdep_qa.jsonl",
+        R"({"input": "Text.", "qa_pairs": "[{'Q': 'Who?', 'A': 'Bo', 'S': [], 'type': 1}]"})");
+  const auto state = [&](const std::string& data) {
+    const Outcome listed = Run(StrCat("tasks --data '", data, "'"));
+    const size_t at = listed.out.find("loogle/longdep_qa_judge ");
+    return at == std::string::npos ? "" : listed.out.substr(at, listed.out.find('\n', at) - at);
+  };
+  EXPECT_THAT(state(directory_), HasSubstr("needs a judge"));
+  EXPECT_THAT(state(Path("nowhere")), HasSubstr("data missing"));
+  LocalServer server({JudgeReply("8 6\nThe second leaves out a name.")});
+  const std::string pairs =
+      Write("pairs.jsonl", R"({"prediction": "Al", "answers": ["Bo"], "question": "Who?"})");
+  setenv("KVGAUGE_JUDGE_KEY", "secret", 1);
+  const Outcome graded = Run(StrCat("score --task loogle/longdep_qa_judge --json --judge ",
+                                    server.Url(), " --judge-model grader --pairs ", pairs));
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  ASSERT_EQ(graded.exit_code, 0) << graded.err;
+  const Json json = *ParseJson(graded.out, "score");
+  EXPECT_EQ(json["relative_score"], 0.75);
+  EXPECT_EQ(json["judge_model"], "grader");
+  ASSERT_EQ(server.Requests().size(), 1u);
+  EXPECT_THAT(server.Requests()[0], HasSubstr("Authorization: Bearer secret"));
+  EXPECT_THAT(server.Requests()[0], HasSubstr("Who?"));
 }
 
 TEST_F(CliTest, RunsPredictionsOnlyWhenAsked) {

@@ -114,6 +114,84 @@ TEST_F(Formats, SCBench) {
   EXPECT_EQ(Score(variables, "ab"), 0.33);
 }
 
+TEST_F(Formats, SCBenchMathFind) {
+  const std::string record = R"({"id": 2, "context": "[3, 7, 5]", "multi_turns": [)"
+                             R"({"input": "The largest number of the list is:", "answer": 7},)"
+                             R"({"input": "The median of the list is:", "answer": "5"}]})";
+  const Sample talk = One("scbench/mf_multi_turn", record);
+  EXPECT_EQ(talk.context, "What is the largest number in the following list?\n\n[3, 7, 5]\n\n");
+  EXPECT_EQ(talk.questions.at(0).text, "The largest number of the list is:");
+  EXPECT_EQ(talk.questions.at(1).text,
+            "What is the median in the following list?\n\nThe median of the list is:");
+  EXPECT_EQ(Score(talk, " 7.9, I think"), 1);
+  EXPECT_EQ(Score(talk, "17"), 0);
+  EXPECT_EQ(Score(talk, "none"), 0);
+  const Sample requests = One("scbench/mf_multi_request", record);
+  EXPECT_EQ(requests.context, "The largest number of the list is:\n\n[3, 7, 5]");
+  EXPECT_EQ(requests.questions.at(1).text, "The median of the list is:");
+}
+
+TEST_F(Formats, Scrolls) {
+  const auto line = [](const char* id, const char* input, const char* output) {
+    return StrCat(R"({"id": ")", id, R"(", "pid": ")", id, R"(_0", "input": ")", input,
+                  R"(", "output": ")", output, "\"}\n");
+  };
+  const std::string content = line("a", "Who?\\n\\nText.", "Bo Lee") +
+                              line("a", "Who?\\n\\nText.", "Mr Lee") + line("b", "Q", "x");
+  const auto samples = Open("scrolls/qasper", content);
+  ASSERT_TRUE(samples.ok()) << samples.error().message;
+  ASSERT_EQ(samples->size(), 2u);
+  EXPECT_EQ(WholePrompt(samples->at(0)), "Who?\n\nText.");
+  EXPECT_THAT(samples->at(0).questions[0].answers, ElementsAre("Bo Lee", "Mr Lee"));
+  EXPECT_EQ(Score(samples->at(0), "mr. lee"), 1);
+  EXPECT_THAT(samples->at(1).questions[0].answers, ElementsAre("x"));
+  // One id in two places is not one sample.
+  EXPECT_THAT(Open("scrolls/qasper", content + line("a", "Who?", "Al")).error().message,
+              HasSubstr("id 'a' occurs twice"));
+  // What comes before a broken line is whole.
+  const auto broken = Open("scrolls/qasper", line("a", "Q", "x") + "{");
+  EXPECT_THAT(broken.error().message, HasSubstr("validation.jsonl:2"));
+  TaskOptions lenient;
+  lenient.skip_bad = true;
+  const auto kept =
+      Open("scrolls/qasper", line("a", "Q", "x") + "{\n" + line("b", "Q", "y"), lenient);
+  ASSERT_TRUE(kept.ok()) << kept.error().message;
+  EXPECT_EQ(kept->size(), 2u);
+  const Sample nli = One("scrolls/contract_nli", line("c", "Claim\\n\\nContract", "Entailment"));
+  EXPECT_EQ(Score(nli, "entailment."), 1);
+}
+
+TEST_F(Formats, MultiHop) {
+  const Sample hotpot = One(
+      "multi_hop/hotpotqa",
+      R"([{"_id": "5a", "question": "Where?", "answer": "Oslo", "type": "bridge", "level": "hard",)"
+      R"( "supporting_facts": [["Bo", 0]], "context": [["Bo", ["Bo was born.", " In Oslo."]], ["Al", []]]}])");
+  EXPECT_TRUE(WholePrompt(hotpot).ends_with(
+      "passages.\nPassage 1:\nBo\nBo was born. In Oslo.\n\nPassage 2:\nAl\n\n\nAnswer the question "
+      "based on the given passages. Only give me the answer and do not output any other words."
+      "\n\nQuestion: Where?\nAnswer:"));
+  EXPECT_EQ(hotpot.id, "5a");
+  EXPECT_EQ(Score(hotpot, "in Oslo"), 2.0 / 3);
+  EXPECT_THAT(Open("multi_hop/hotpotqa",
+                   R"([{"_id": "1", "question": "", "answer": "", "context": [["Bo", "text"]]}])")
+                  .error()
+                  .message,
+              HasSubstr("field 'context' holds no passages; expected [title, [sentences]]"));
+  const Sample musique = One(
+      "multi_hop/musique",
+      R"({"id": "2hop__1", "question": "Q?", "answer": "A", "answer_aliases": [], "answerable": true,)"
+      R"( "paragraphs": [{"idx": 0, "title": "T", "paragraph_text": "Text.", "is_supporting": true}]})");
+  EXPECT_THAT(WholePrompt(musique), HasSubstr("\nPassage 1:\nT\nText.\n"));
+}
+
+TEST_F(Formats, JudgedTasksAreThoseOfTheirTwins) {
+  const Sample sample =
+      One("loogle/longdep_qa_judge",
+          R"({"input": "Text.", "qa_pairs": "[{'Q': 'Who?', 'A': 'Bo', 'S': [], 'type': 1}]"})");
+  EXPECT_EQ(task_.metric, kJudgeMetric);
+  EXPECT_THAT(sample.questions.at(0).answers, ElementsAre("Bo"));
+}
+
 TEST_F(Formats, LEval) {
   const std::string record =
       R"({"input": "Doc.", "instructions": ["Q1?", "Q2?"], "outputs": ["B. two", "AC"], "source": "s", "evaluation": "exam"})";
@@ -217,6 +295,17 @@ TEST_F(Formats, M4le) {
   EXPECT_EQ(sample.length, 11);
   EXPECT_EQ(Score(sample, "it was bo. Or Al"), 1);
   EXPECT_EQ(Score(sample, "Al. Bo"), 0);
+  const auto record = [](const char* answer) {
+    return StrCat(R"({"instruction": "Do.", "input": "Text", "answers": [")", answer,
+                  R"("], "input_length": 9, "total_length": 11, "length_bucket": 1000})");
+  };
+  const Sample labels = One("m4le/marc", record("1, 3"));
+  EXPECT_EQ(Score(labels, "3,1"), 1);
+  EXPECT_EQ(Score(One("m4le/arxiv", record("a b c d")), "a b\nc d"), 0.5);
+  EXPECT_EQ(Score(One("m4le/bigpatent_global_cls", record("Physics")), "physics: G"), 1);
+  EXPECT_EQ(Score(One("m4le/thucnews_explicit-single", record("体育")), " 体育\n"), 1);
+  EXPECT_EQ(Score(One("m4le/wiki2019zh", record("2")), "2。因为"), 1);
+  EXPECT_EQ(Score(One("m4le/drcd_explicit-single", record("5")), "5，6"), 1);
 }
 
 TEST_F(Formats, RunningText) {

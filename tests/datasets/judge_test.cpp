@@ -9,15 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <thread>
 
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/http.h"
+#include "support/local_server.h"
 
 namespace kvgauge {
 namespace {
@@ -26,85 +24,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Answers each connection with the next of its replies, whole or as two pieces; the last reply goes
-// on for ever.
-class Server {
- public:
-  explicit Server(std::vector<std::string> replies) : replies_(std::move(replies)) {
-    listener_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener_, generic, sizeof(address)), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(getsockname(listener_, generic, &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Serve(); });
-  }
-  ~Server() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    close(listener_);
-  }
-
-  std::string Url() const { return StrCat("http://127.0.0.1:", port_, "/v1/"); }
-  std::vector<std::string> Requests() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return requests_;
-  }
-
- private:
-  void Serve() {
-    for (size_t at = 0;; ++at) {
-      const int peer = accept(listener_, nullptr, nullptr);
-      if (peer < 0) return;
-      std::string request;
-      std::array<char, 4096> buffer;
-      while (!Whole(request)) {
-        const ssize_t got = recv(peer, buffer.data(), buffer.size(), 0);
-        if (got <= 0) break;
-        request.append(buffer.data(), static_cast<size_t>(got));
-      }
-      {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        requests_.push_back(request);
-      }
-      const std::string& reply = replies_[std::min(at, replies_.size() - 1)];
-      const size_t half = reply.size() / 2;
-      send(peer, reply.data(), half, MSG_NOSIGNAL);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      send(peer, reply.data() + half, reply.size() - half, MSG_NOSIGNAL);
-      close(peer);
-    }
-  }
-  static bool Whole(const std::string& request) {
-    const size_t head = request.find("\r\n\r\n"), length = request.find("Content-Length: ");
-    if (head == std::string::npos || length == std::string::npos) return false;
-    return request.size() >= head + 4 + std::stoul(request.substr(length + 16));
-  }
-
-  std::vector<std::string> replies_;
-  int listener_ = -1;
-  int port_ = 0;
-  std::mutex mutex_;
-  std::vector<std::string> requests_;
-  std::thread thread_;
-};
-
-std::string Reply(const std::string& content) {
-  const std::string body =
-      Json({{"choices", Json::array({{{"message", {{"content", content}}}}})}}).dump();
-  return StrCat("HTTP/1.1 200 OK\r\ncontent-length: ", body.size(), "\r\n\r\n", body);
-}
-
 JudgeEndpoint Endpoint(const std::string& url) {
   return {.url = url, .key = "secret", .model = "grader", .timeout_s = 5};
 }
 
 TEST(Judge, AsksAsOthersDo) {
-  Server server({Reply("9 7\nBecause.")});
+  LocalServer server({JudgeReply("9 7\nBecause.")});
   const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "Grade \"this\" \u00e9\n");
   ASSERT_TRUE(reply.ok()) << reply.error().message;
   EXPECT_EQ(*reply, "9 7\nBecause.");
@@ -119,7 +44,7 @@ TEST(Judge, AsksAsOthersDo) {
 }
 
 TEST(Judge, WithoutAddressOrKeyNothingIsSent) {
-  Server server({Reply("9 7")});
+  LocalServer server({JudgeReply("9 7")});
   JudgeEndpoint endpoint = Endpoint(server.Url());
   endpoint.key = "";
   EXPECT_THAT(AskJudge(endpoint, "x").error().message, HasSubstr("nothing was sent"));
@@ -131,7 +56,7 @@ TEST(Judge, WithoutAddressOrKeyNothingIsSent) {
 
 TEST(Judge, FaultsAreNamed) {
   const auto fault = [](const std::string& reply) {
-    Server server({reply});
+    LocalServer server({reply});
     const Result<std::string> answer = AskJudge(Endpoint(server.Url()), "x");
     return answer.ok() ? "" : answer.error().message;
   };
@@ -210,7 +135,7 @@ TEST(Judge, Grades) {
 }
 
 TEST(Judge, ScoresAFile) {
-  Server server({Reply("8 6"), Reply("I cannot say")});
+  LocalServer server({JudgeReply("8 6"), JudgeReply("I cannot say")});
   const std::string path = StrCat(::testing::TempDir(), "judged_", getpid(), ".jsonl");
   std::ofstream(path) << R"({"prediction": "p1", "answers": ["r1"], "question": "q1"})"
                       << "\n\n"

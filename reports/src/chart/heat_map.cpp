@@ -32,11 +32,13 @@ Html Render(const HeatMap& map) {
       std::max(left + count_columns * map.cell_width, TextWidth(map.column_title, kFont) + left) +
       1;
   const double bottom = top + count_rows * map.cell_height;
+  // Columns without names leave no room for them.
+  const double foot = widest > 0 ? 34 : 18;
   Html html;
   html.Put(
       "<svg class=\"heat\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-label=\"{}\"><desc>{}</desc>",
-      {Px{width}, Px{bottom + 34}, Px{width}, Px{bottom + 34}, map.label, map.description});
+      {Px{width}, Px{bottom + foot}, Px{width}, Px{bottom + foot}, map.label, map.description});
   if (!map.row_title.empty())
     html.Put("<text class=\"at\" x=\"0\" y=\"11\">{}</text>", {map.row_title});
 
@@ -88,7 +90,7 @@ Html Render(const HeatMap& map) {
               map.columns[c]});
   }
   html.Put("<text class=\"at\" x=\"{}\" y=\"{}\">{}</text>",
-           {Px{left}, Px{bottom + 29}, map.column_title});
+           {Px{left}, Px{bottom + foot - 5}, map.column_title});
   return html.Put("</svg>");
 }
 

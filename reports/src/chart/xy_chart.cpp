@@ -35,7 +35,7 @@ class Plot {
     }
     left_ = left + 10;
     right_ = chart.width - std::min(right, chart.width * 0.4);
-    top_ = 26;
+    top_ = chart.rules.empty() ? 26 : 36;  // a rule at the top has its name above it
     bottom_ = chart.height - 38;
   }
 
@@ -163,6 +163,10 @@ class Plot {
     std::vector<double> wanted;
     for (const XySeries& series : chart_.series) {
       if (!series.named || series.points.empty()) continue;
+      if (Ends(series)) {
+        named_here_.push_back(&series);
+        continue;
+      }
       named.push_back(&series);
       wanted.push_back(Y(series.points.back().y));
     }
@@ -180,7 +184,17 @@ class Plot {
     }
   }
 
+  // Too far from the edge for a name there: a line to it would cross the others.
+  bool Ends(const XySeries& series) const {
+    return right_ - X(series.points.back().x) > 0.3 * (right_ - left_);
+  }
+
   void PointLabels() {
+    for (const XySeries* series : named_here_) {
+      XyPoint last = series->points.back();
+      last.label = series->name;
+      PointLabel(*series, last);
+    }
     for (const XySeries& series : chart_.series) {
       for (const XyPoint& point : series.points) {
         if (!point.label.empty()) PointLabel(series, point);
@@ -230,6 +244,7 @@ class Plot {
   const XyChart& chart_;
   double left_ = 0, right_ = 0, top_ = 0, bottom_ = 0;
   std::vector<Box> taken_;
+  std::vector<const XySeries*> named_here_;
   Html html_;
 };
 

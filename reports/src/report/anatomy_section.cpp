@@ -109,13 +109,12 @@ class Section {
       Bytes(body, method);
       Times(body, method);
       if (body.empty()) continue;
-      const bool open = first && !full;
-      if (!full) first = false;
-      html.Put(
-          "<details class=\"maps\" data-f=\"{}\"{}><summary>{} <span "
-          "class=\"soft\">{}</span></summary>{}</details>\n",
-          {LookOf(method.family).family, open ? Markup(" open") : Markup(""), method.name,
-           method.title, body});
+      // The first one that drops something: the others' maps are all of one colour.
+      const bool open = first && !full && !KeepsAll(method);
+      if (open) first = false;
+      Html summary;
+      summary.Put("{} <span class=\"soft\">{}</span>", {method.name, method.title});
+      html.Put(Folded(summary, body, method.family, open));
     }
     if (html.empty()) return html;
     Html section;
@@ -133,19 +132,38 @@ class Section {
     return board_.rows[row].budget_kind == "none" ? "all entries" : board_.rows[row].budget;
   }
 
+  bool KeepsAll(const Method& method) const {
+    bool any = false;
+    for (const size_t r : method.rows) {
+      for (const auto& entry : parts_[r].kept) {
+        const auto value = entry.second.Get();
+        any = any || value;
+        if (value && *value < 1) return false;
+      }
+    }
+    return any;
+  }
+
   void Maps(Html& body, const Method& method) const {
+    if (KeepsAll(method)) {
+      body.Put("<p class=\"soft\">Every layer and head keeps all entries.</p>");
+      return;
+    }
     Html heads, depths;
     for (const size_t r : method.rows) {
       HeadMap(heads, method, r);
       DepthMap(depths, method, r);
     }
     if (!heads.empty()) {
-      body.Put("<h4>Entries kept, by layer and head</h4><div class=\"figures tight\">{}</div>",
-               {heads});
+      body.Put(
+          "<h3 class=\"sub\">Entries kept, by layer and head</h3><div class=\"figures "
+          "tight\">{}</div>",
+          {heads});
     }
     if (!depths.empty()) {
       body.Put(
-          "<h4>Places kept, by layer and depth of the context</h4><div class=\"figures "
+          "<h3 class=\"sub\">Places kept, by layer and depth of the context</h3><div "
+          "class=\"figures "
           "tight\">{}</div>",
           {depths});
     }
@@ -283,7 +301,7 @@ class Section {
       }
     }
     if (chart.series.empty() && kl.empty()) return;
-    body.Put("<h4>Fidelity</h4><div class=\"figures\">");
+    body.Put("<h3 class=\"sub\">Fidelity</h3><div class=\"figures\">");
     if (!chart.series.empty()) {
       chart.x = Axis::Linear(0, static_cast<double>(layers), Unit::kNumber,
                              static_cast<int>(std::clamp<int64_t>(layers, 2, 8)));
@@ -331,7 +349,7 @@ class Section {
       bars.rule = *value;
       bars.rule_label = StrCat("full cache ", Format(*value, Unit::kBytes));
     }
-    body.Put("<h4>Bytes by kind</h4><figure><div class=\"scroll\">{}</div></figure>",
+    body.Put("<h3 class=\"sub\">Bytes by kind</h3><figure><div class=\"scroll\">{}</div></figure>",
              {kvgauge::report::Render(bars)});
   }
 
@@ -374,7 +392,8 @@ class Section {
     whole.title = compress.title = "time";
     whole.width = compress.width = 600;
     body.Put(
-        "<h4>Time by phase{}</h4><div class=\"figures\"><figure><figcaption>Prefill and "
+        "<h3 class=\"sub\">Time by phase{}</h3><div class=\"figures\"><figure><figcaption>Prefill "
+        "and "
         "decoding</figcaption>"
         "<div class=\"scroll\">{}</div></figure>",
         {at, kvgauge::report::Render(whole)});

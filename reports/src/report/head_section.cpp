@@ -71,8 +71,9 @@ Html RowLink(const BoardRow& row) {
 Html VerdictSentence(const Board& board, double margin) {
   const Counts counts = CountVerdicts(board);
   const std::string points = Format(margin, Unit::kPoints).substr(1);
-  const std::string where = board.groups.size() == 1
-                                ? StrCat("on ", board.groups.front()->task)
+  const std::string where = board.groups.size() == 1 ? StrCat("on ", board.groups.front()->task)
+                            : board.groups.size() == 2
+                                ? "on both groups of tasks"
                                 : StrCat("on all ", board.groups.size(), " groups of tasks");
   Html html;
   html.Put("<p class=\"verdict\">");
@@ -134,6 +135,7 @@ std::string Scalars(const std::string& facts) {
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (value.is_number_integer()) {
       const auto number = value.get<int64_t>();
+      if (number == 0) continue;  // a part that this one has not
       const bool bytes = key.size() > 6 && key.compare(key.size() - 6, 6, "_bytes") == 0;
       text = bytes ? HumanBytes(number) : WithCommas(number);
       if (bytes) name.resize(name.size() - 6);

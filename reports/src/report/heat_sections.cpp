@@ -31,6 +31,9 @@ struct ByNumber {
 };
 using Names = std::set<std::string, ByNumber>;
 
+// A page of sixty methods is folded after the first ones.
+constexpr size_t kOpenMaps = 14;
+
 struct Tally {
   int64_t samples = 0, right = 0;
   double sum = 0;
@@ -44,6 +47,15 @@ struct NeedleGrid {
 std::string LengthName(const std::string& length) {
   const auto value = ByNumber::Number(length);
   return value ? Format(*value, Unit::kTokens) : length;
+}
+
+HeatCell CellOf(const Tally& t, bool whole) {
+  HeatCell cell;
+  cell.value = t.sum / static_cast<double>(t.samples);
+  cell.text = whole
+                  ? StrCat(t.right, "/", t.samples)
+                  : StrCat(FormatTick(std::round(t.sum * 10) / 10, Unit::kNumber), "/", t.samples);
+  return cell;
 }
 
 Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& grid,
@@ -69,15 +81,9 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
         continue;
       }
       const Tally& t = tally->second;
-      const double mean = t.sum / static_cast<double>(t.samples);
       sum += t.sum;
       samples += t.samples;
-      HeatCell cell;
-      cell.value = mean;
-      cell.text = grid.whole ? StrCat(t.right, "/", t.samples)
-                             : StrCat(FormatTick(std::round(t.sum * 10) / 10, Unit::kNumber), "/",
-                                      t.samples);
-      cells.push_back(cell);
+      cells.push_back(CellOf(t, grid.whole));
     }
   }
   const double mean = samples > 0 ? sum / static_cast<double>(samples) : 0;
@@ -90,6 +96,33 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
       {row.id, row.budget_kind == "none" ? "all entries" : row.budget, Format(mean, Unit::kPercent),
        Render(map)});
   return html;
+}
+
+// Where all contexts are of one length: a row for each row of the board, depths side by side.
+Html DepthMap(const Board& board, const std::string& task,
+              const std::vector<std::pair<size_t, const NeedleGrid*>>& rows, const Names& depths,
+              const std::string& length) {
+  HeatMap map;
+  map.label = StrCat(task, ": right answers by method and depth of the needle");
+  map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
+  map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
+  map.cell_width = 44;
+  map.cell_height = 18;
+  for (const std::string& depth : depths)
+    map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
+  for (const auto& [row, grid] : rows) {
+    map.rows.push_back(board.rows[row].NameBudget());
+    auto& cells = map.cells.emplace_back();
+    for (const std::string& depth : depths) {
+      const auto tally = grid->cells.find({depth, length});
+      if (tally == grid->cells.end() || tally->second.samples == 0) {
+        cells.emplace_back();
+      } else {
+        cells.push_back(CellOf(tally->second, grid->whole));
+      }
+    }
+  }
+  return Html().Put("<div class=\"scroll\">{}</div>", {Render(map)});
 }
 
 }  // namespace
@@ -140,22 +173,29 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
     });
     html.Put("<h3>{}</h3><p class=\"lead\">Right answers of all samples in a cell. {}</p>\n",
              {name, HeatLegend(HeatScale::kScore, "all wrong", "all right")});
-    size_t shown = 0;
     for (auto& [method, rows] : methods) {
       std::sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
         return board.rows[a].budget_value < board.rows[b].budget_value;
       });
-      // A page of sixty methods is folded after the first ones.
-      html.Put(
-          "<details class=\"maps\" data-f=\"{}\"{}><summary>{} <span "
-          "class=\"soft\">{}</span></summary><div class=\"figures tight\">",
-          {LookOf(board.rows[rows.front()].method.family).family,
-           shown < 14 ? Markup(" open") : Markup(""), method,
-           board.rows[rows.front()].method.title});
+    }
+    if (task.lengths.size() == 1) {
+      std::vector<std::pair<size_t, const NeedleGrid*>> order;
+      for (const auto& entry : methods) {
+        for (const size_t row : entry.second) order.emplace_back(row, &task.rows.at(row));
+      }
+      html.Put(Folded(Html().Text(Plural(static_cast<int64_t>(order.size()), "row", "rows")),
+                      DepthMap(board, name, order, task.depths, *task.lengths.begin()), "", true));
+      continue;
+    }
+    size_t shown = 0;
+    for (const auto& [method, rows] : methods) {
+      Html summary, maps;
+      const MethodRow& first = board.rows[rows.front()].method;
+      summary.Put("{} <span class=\"soft\">{}</span>", {method, first.title});
       for (const size_t row : rows)
-        html.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
-      html.Put("</div></details>\n");
-      ++shown;
+        maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
+      html.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
+                      first.family, shown++ < kOpenMaps));
     }
   }
   return html;

@@ -21,6 +21,10 @@ bool IsSweepPoint(const BoardRow& row) {
                      [](const LeaderboardLine* line) { return line == nullptr; });
 }
 
+// Of a longer table scripts show the first rows until all are asked for: to lay out three hundred
+// rows of thirty columns takes longer than all the rest. The style sheet has the number of rows.
+constexpr size_t kLongTable = 150;
+
 struct Column {
   std::string key;    // of its class: "c-key"
   std::string group;  // its heading's first line; "": none
@@ -50,11 +54,11 @@ class Table {
     Html html;
     html.Put(Controls());
     html.Put(
-        "<div class=\"scroll\"><table class=\"board sortable\" id=\"board{}\" "
+        "<div class=\"scroll\"><table class=\"board sortable{}\" id=\"board{}\" "
         "data-name=\"leaderboard\">"
         "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
         "budget</caption><thead><tr>",
-        {index_, board_.Title()});
+        {board_.rows.size() > kLongTable ? Markup(" long") : Markup(""), index_, board_.Title()});
     for (const Column& column : columns_) {
       html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
                {column.key, column.number ? Markup(" n") : Markup(""),
@@ -211,7 +215,8 @@ class Table {
         "aria-hidden=\"true\"><path class=\"bg\" d=\"M0 0h56v4h-56z\"/><path class=\"fg\" d=\"M0 "
         "0h{}v4h-{}z\"/></svg></td>",
         {bytes.resident_per_token, tip, Format(bytes.resident_per_token, Unit::kBytes),
-         StrCat(Format(bytes.resident_ratio, Unit::kPercent), " of full"),
+         row.method.full_cache ? "everything"
+                               : StrCat(Format(bytes.resident_ratio, Unit::kPercent), " of full"),
          Px{56 * std::min(1.0, bytes.resident_ratio)},
          Px{56 * std::min(1.0, bytes.resident_ratio)}});
     html.Put(

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/check.h"
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "src/chart/palette.h"
@@ -27,6 +28,15 @@ std::string FamilyFilterCss() {
 }
 
 }  // namespace
+
+Html Folded(const Html& summary, const Html& body, const std::string& family, bool open) {
+  KVG_CHECK(body.text().find("</noscript") == std::string::npos, "a folded block in another");
+  Html html;
+  html.Put("<details class=\"maps\"");
+  if (!family.empty()) html.Put(" data-f=\"{}\"", {LookOf(family).family});
+  return html.Put("{}><summary>{}</summary><noscript>{}</noscript></details>\n",
+                  {open ? Markup(" open") : Markup(""), summary, body});
+}
 
 std::string WrapPage(const std::string& title, const std::vector<PageLink>& links,
                      const Html& body) {

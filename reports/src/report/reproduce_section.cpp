@@ -25,7 +25,7 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
       {file});
   std::map<std::string, const RunRow*> configs;
   std::set<std::string> machines;
-  html.Put("<h4>Commands</h4><pre class=\"code\">");
+  html.Put("<h3 class=\"sub\">Commands</h3><pre class=\"code\">");
   std::set<std::string> commands;
   for (const StoredRun& run : data.runs) {
     configs.emplace(run.run.config, &run.run);
@@ -33,7 +33,8 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
     if (commands.insert(run.run.command).second) html.Put("{}\n", {run.run.command});
   }
   html.Put(
-      "</pre><h4>Runs</h4><div class=\"scroll\"><table class=\"plain\"><thead><tr><th "
+      "</pre><h3 class=\"sub\">Runs</h3><div class=\"scroll\"><table "
+      "class=\"plain\"><thead><tr><th "
       "scope=\"col\">Started</th>"
       "<th scope=\"col\">Finished</th><th scope=\"col\">Program</th><th "
       "scope=\"col\">Source</th></tr></thead><tbody>");
@@ -69,14 +70,15 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
   std::vector<std::string> seed_texts;
   for (const int64_t seed : seeds) seed_texts.push_back(StrCat(seed));
   html.Put(
-      "<h4>Seeds and fingerprints</h4><dl class=\"facts\"><div><dt>Seeds</dt><dd>{}</dd></div>",
+      "<h3 class=\"sub\">Seeds and fingerprints</h3><dl "
+      "class=\"facts\"><div><dt>Seeds</dt><dd>{}</dd></div>",
       {Join(seed_texts, ", ")});
   for (const auto& [fingerprint, name] : models) {
     html.Put("<div><dt>{}</dt><dd><code>{}</code></dd></div>", {name, fingerprint});
   }
   html.Put("</dl><details><summary>Protocol: {} signatures</summary>", {signatures.size()});
   for (const auto& [key, signature] : signatures) {
-    html.Put("<h5><code>{}</code></h5><p class=\"soft\">{}</p><pre class=\"code\">{}</pre>",
+    html.Put("<h4><code>{}</code></h4><p class=\"soft\">{}</p><pre class=\"code\">{}</pre>",
              {key, Join({signature.second.begin(), signature.second.end()}, ", "),
               Indented(signature.first)});
   }
@@ -84,7 +86,7 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
            {methods.size()});
   for (const auto& entry : methods) {
     const MethodRow& method = *entry.second;
-    html.Put("<h5>{} {} <span class=\"soft\">version {}</span></h5><pre class=\"code\">{}</pre>",
+    html.Put("<h4>{} {} <span class=\"soft\">version {}</span></h4><pre class=\"code\">{}</pre>",
              {method.name, method.variant, method.version, Indented(method.spec)});
   }
   html.Put(
@@ -93,7 +95,7 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
       "?1 is a number of samples, or a sample.</p>",
       {file});
   for (const NamedQuery& query : ShownQueries()) {
-    html.Put("<h5>{}</h5><pre class=\"code\">{};</pre>", {query.name, query.sql});
+    html.Put("<h4>{}</h4><pre class=\"code\">{};</pre>", {query.name, query.sql});
   }
   return html.Put("</details>\n");
 }

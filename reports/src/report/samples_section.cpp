@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/strings.h"
+#include "src/chart/heat_map.h"
 #include "src/html/format.h"
 #include "src/html/visible.h"
 #include "src/report/sections.h"
@@ -107,11 +108,11 @@ struct Question {
 Html WrittenOut(const Question& question, const PageData& data) {
   const SampleText& full = *question.full;
   Html html;
-  html.Put("<article class=\"sample\"><h4>{} <span class=\"soft\">{}</span></h4>",
+  html.Put("<article class=\"sample\"><h3 class=\"sub\">{} <span class=\"soft\">{}</span></h3>",
            {full.sample_id, question.task});
   if (!full.turns.empty()) {
     if (!full.turns[0].question.empty())
-      html.Put("<p class=\"q\">{}</p>", {full.turns[0].question});
+      html.Put("<p class=\"q\">{}</p>", {Trim(full.turns[0].question)});
     if (!full.turns[0].excerpt.empty()) {
       html.Put("<p class=\"excerpt\"><span class=\"soft\">");
       if (full.answer_depth)
@@ -240,6 +241,8 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   } else {
     html.Put("This page holds them all.");
   }
+  html.Put(" Squares tell how much of the answer's place each layer kept. {}",
+           {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
   html.Put("</p>\n<div class=\"js\" id=\"samples-ui\"></div><div id=\"samples-static\">");
   int64_t written = 0;
   for (const Question& question : questions) {

@@ -114,12 +114,11 @@ Html ScalingSection(const Board& board) {
     Html figures;
     for (const Measure& measure : kMeasures) figures.Put(Figure(measure, order[i].first, rows));
     if (figures.empty()) continue;
-    html.Put(
-        "<details class=\"maps\"{}><summary>{}</summary><div "
-        "class=\"figures\">{}</div></details>\n",
-        {i == order.size() / 2 ? Markup(" open") : Markup(""),
-         order[i].first.empty() ? "Without a budget" : StrCat("At a budget of ", order[i].first),
-         figures});
+    Html summary;
+    summary.Text(order[i].first.empty() ? "Without a budget"
+                                        : StrCat("At a budget of ", order[i].first));
+    html.Put(Folded(summary, Html().Put("<div class=\"figures\">{}</div>", {figures}), "",
+                    i == order.size() / 2));
   }
   if (html.empty()) return html;
   double disturbed = 0;

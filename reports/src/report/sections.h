@@ -39,6 +39,11 @@ std::string Indented(const std::string& json);
 // before. Returns indices into `x`.
 std::vector<size_t> ParetoFront(const std::vector<double>& x, const std::vector<double>& y);
 
+// A block that is folded away or open at first. Scripts parse its body when it comes into view, so
+// that a page of a hundred thousand nodes opens at once; without scripts it is there from the
+// beginning. `family`: hidden with the others of that family; "": never.
+Html Folded(const Html& summary, const Html& body, const std::string& family, bool open);
+
 // The whole page around sections.
 struct PageLink {
   std::string id, title;
