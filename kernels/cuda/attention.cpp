@@ -40,7 +40,8 @@ int64_t IndexOfRow0(const AttentionItem& item, const KvHead& head) {
   return item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
 }
 
-// Work of one shape of SpanAttention.
+// Work of one shape of SpanAttention: few rows, plain or not; many rows, plain or not.
+constexpr int kWorks = 4;
 struct SpanWork {
   std::vector<SpanUnit> units;
   std::vector<MergeJob> jobs;
@@ -194,7 +195,7 @@ class CudaAttention final : public AttentionOps {
     tables_.Begin(bytes + Tables::kGap);
     std::vector<RowTile> tiles;
     std::vector<PrefillJob> prefill;
-    SpanWork few, many;
+    SpanWork works[kWorks];
     for (const AttentionItem& item : items) {
       for (int64_t h = 0; h < shape.kv_heads && item.rows > 0; ++h) {
         const KvHead& head = item.heads[static_cast<size_t>(h)];
@@ -202,6 +203,13 @@ class CudaAttention final : public AttentionOps {
         const int64_t rows = item.rows * group;
         const bool long_rows = prefill_rows > 0 && rows > kManyTiles * 16 && Plain(head);
         const bool few_rows = rows <= kFewTiles * 16 || !ManyRowsFit(shape, head);
+        SharedNeeds needs;
+        for (int64_t s = 0; s < head.count; ++s) {
+          if (head.segments[s].length > 0) {
+            needs.Add(shape, segments.views()[static_cast<size_t>(first_segment + s)]);
+          }
+        }
+        SpanWork* const work = &works[(few_rows ? 0 : 2) + (needs.plain() ? 0 : 1)];
         const int64_t step = long_rows ? prefill_rows : 16 * (few_rows ? kFewTiles : kManyTiles);
         for (int64_t r0 = 0; r0 < rows; r0 += step) {
           const auto tile_index = static_cast<int>(tiles.size());
@@ -216,8 +224,7 @@ class CudaAttention final : public AttentionOps {
           if (long_rows) {
             prefill.push_back({first_segment, static_cast<int>(head.count), tile_index, 0});
           } else {
-            AddSpans(shape, head, first_segment, tiles.back(), tile_index, segments,
-                     few_rows ? &few : &many);
+            AddSpans(shape, head, first_segment, tiles.back(), tile_index, segments, work);
           }
         }
       }
@@ -231,17 +238,17 @@ class CudaAttention final : public AttentionOps {
       return last(a) > last(b);
     });
 
-    lists_.Begin(SizeOf(segments.views()) + SizeOf(tiles) + SizeOf(prefill) + SizeOf(few.units) +
-                 SizeOf(few.jobs) + SizeOf(many.units) + SizeOf(many.jobs));
+    int64_t works_bytes = 0;
+    for (const SpanWork& work : works) works_bytes += SizeOf(work.units) + SizeOf(work.jobs);
+    lists_.Begin(SizeOf(segments.views()) + SizeOf(tiles) + SizeOf(prefill) + works_bytes);
     const AttendTables tables = {lists_.Put(std::span<const SegmentView>(segments.views())),
                                  lists_.Put(std::span<const RowTile>(tiles))};
     const PrefillJob* const prefill_jobs = lists_.Put(std::span<const PrefillJob>(prefill));
-    const SpanUnit* units[2];
-    const MergeJob* jobs[2];
-    for (const int i : {0, 1}) {
-      const SpanWork& work = i == 0 ? few : many;
-      units[i] = lists_.Put(std::span<const SpanUnit>(work.units));
-      jobs[i] = lists_.Put(std::span<const MergeJob>(work.jobs));
+    const SpanUnit* units[kWorks];
+    const MergeJob* jobs[kWorks];
+    for (int i = 0; i < kWorks; ++i) {
+      units[i] = lists_.Put(std::span<const SpanUnit>(works[i].units));
+      jobs[i] = lists_.Put(std::span<const MergeJob>(works[i].jobs));
     }
     tables_.Send(stream_);
     lists_.Send(stream_);
@@ -253,9 +260,9 @@ class CudaAttention final : public AttentionOps {
                                 capture.entropy.As<float>(), capture.entropy.stride[0]};
     PrefillAttention(call, tables, shape.format.dtype, prefill_jobs,
                      static_cast<int64_t>(prefill.size()), results, stream_);
-    for (const int i : {0, 1}) {
-      RunSpans(shape, call, tables, i == 0 ? kFewTiles : kManyTiles, i == 0 ? few : many, units[i],
-               jobs[i], results);
+    for (int i = 0; i < kWorks; ++i) {
+      RunSpans(shape, call, tables, i < 2 ? kFewTiles : kManyTiles, works[i], units[i], jobs[i],
+               results);
     }
   }
 
@@ -279,6 +286,7 @@ class CudaAttention final : public AttentionOps {
     if (work.jobs.empty()) return;
     SpanShape span = {};
     span.dtype = shape.format.dtype;
+    span.plain = work.needs.plain();
     span.row_tiles = row_tiles;
     span.warps = 4;
     const int most_dims = std::max(work.needs.value_dim, static_cast<int>(shape.format.value_dim));

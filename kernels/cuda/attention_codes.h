@@ -168,7 +168,7 @@ KVG_DEVICE void AddValueCodes(const CodecView& c, const uint8_t* codes, const Fl
   const float middle = MiddleOf(c);
   const auto* const scales = reinterpret_cast<const uint16_t*>(codes + CodeBytes(c));
   Uint4 folded[tiles][kSixteenths];
-  float offsets[tiles][2];
+  float offsets[tiles][2] = {};
   int group = -1;
   FourStrings strings;
 #pragma unroll
@@ -239,8 +239,9 @@ KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page) {
 }
 
 // Finished scores of a page. Reached by all threads of a block; scores of tiles that other warps
-// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys.
-template <DType type, int tiles>
+// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys. plain: all keys are 16-bit
+// pages that are multiplied as they lie.
+template <DType type, int tiles, bool plain = false>
 KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment,
                           const RowTile& tile, bool all_seen, int page,
                           const Uint4* queries16, const float* queries32, float* room,
@@ -254,13 +255,13 @@ KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment,
   }
   bool done = false;
   if constexpr (type != DType::kF32) {
-    done = KeysAsTheyLie<type>(segment, page);
+    done = plain || KeysAsTheyLie<type>(segment, page);
     if (done && first_tile < tiles) {
       MultiplyKeys<type>(segment.keys.pages[page], (call.key_dim + 15) / 16, queries16, sixteenth,
                          first_tile, tile_step, scores);
     }
   }
-  if constexpr (type == DType::kBF16) {
+  if constexpr (type == DType::kBF16 && !plain) {
     if (KeysAsCodes<type>(segment, page)) {
       done = true;
       auto* const scales = reinterpret_cast<Float2*>(room);
@@ -274,8 +275,8 @@ KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment,
       }
     }
   }
-  if (!done) {
-    const int dims = ExpandedDims(call, segment);
+  if constexpr (!plain) {
+    const int dims = done ? 0 : ExpandedDims(call, segment);
     for (int begin = 0; begin < dims; begin += kChunk) {
       const int count = Least(kChunk, dims - begin);
       SyncBlock();  // who read `room` before is done

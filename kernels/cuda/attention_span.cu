@@ -29,10 +29,43 @@ struct SpanSums {
   float sum[tiles][2] = {}, weighted[tiles][2] = {};  // of this warp's sixteenth
 };
 
+// Values that are expanded: sums of `count` blocks of 8 dims from block `first` on. Reached by all
+// threads.
+template <int tiles, int blocks>
+KVG_DEVICE void AddNumbers(const SegmentView& segment, int page, int first, int count,
+                           const float* weights32, float* room, float (&sums)[tiles][blocks][4]) {
+  constexpr int kRows = tiles * 16;
+  const int dim = segment.stored.value_dim, width = (dim + 7) / 8 * 8, row = Lane() / 4;
+  for (int begin = 0; begin < kPageEntries; begin += kValueEntries) {
+    SyncBlock();
+    ExpandValues(segment, page, begin, dim, width, room);
+    SyncBlock();
+#pragma unroll 1
+    for (int e = 0; e < kValueEntries; ++e) {
+      const float* const w = weights32 + (begin + e) * kRows + row;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        if (b >= count) continue;
+        const Float2 v = *reinterpret_cast<const Float2*>(room + e * width + (first + b) * 8 +
+                                                          Lane() % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < tiles; ++m) {
+          float(&s)[4] = sums[m][b];
+          const float near = w[m * 16], far = w[m * 16 + 8];
+          s[0] = Fma(near, v.x, s[0]);
+          s[1] = Fma(near, v.y, s[1]);
+          s[2] = Fma(far, v.x, s[2]);
+          s[3] = Fma(far, v.y, s[3]);
+        }
+      }
+    }
+  }
+}
+
 // How a page's values are multiplied.
 enum class ValuePath { kNumbers, kAsTheyLie, kCodes };
 
-template <DType type, int tiles, int blocks>
+template <DType type, bool plain, int tiles, int blocks>
 KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
                         const Uint4* weights16, const float* weights32, float* room,
                         SpanSums<type, tiles, blocks>& sums) {
@@ -42,7 +75,7 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
   const int mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
   const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
   if constexpr (type != DType::kF32) {
-    if (path == ValuePath::kAsTheyLie) {
+    if (plain || path == ValuePath::kAsTheyLie) {
       constexpr int kParts = kSixteenths * kWeightParts<type>;
 #pragma unroll
       for (int b = 0; b < blocks; b += 2) {
@@ -65,43 +98,20 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
       return;
     }
   }
-  if constexpr (type == DType::kBF16) {
+  if constexpr (type == DType::kBF16 && !plain) {
     if (path == ValuePath::kCodes) {
       AddValueCodes(*segment.values.codec, segment.values.coded[page].codes,
                     reinterpret_cast<const Float4*>(weights32), first, count, sums.values);
       return;
     }
   }
-  constexpr int kRows = tiles * 16;
-  const int width = all_blocks * 8, row = Lane() / 4;
-  for (int begin = 0; begin < kPageEntries; begin += kValueEntries) {
-    SyncBlock();
-    ExpandValues(segment, page, begin, dim, width, room);
-    SyncBlock();
-#pragma unroll 1
-    for (int e = 0; e < kValueEntries; ++e) {
-      const float* const w = weights32 + (begin + e) * kRows + row;
-#pragma unroll
-      for (int b = 0; b < blocks; ++b) {
-        if (b >= count) continue;
-        const Float2 v = *reinterpret_cast<const Float2*>(room + e * width + (first + b) * 8 +
-                                                          Lane() % 4 * 2);
-#pragma unroll
-        for (int m = 0; m < tiles; ++m) {
-          float(&s)[4] = sums.values[m][b];
-          const float near = w[m * 16], far = w[m * 16 + 8];
-          s[0] = Fma(near, v.x, s[0]);
-          s[1] = Fma(near, v.y, s[1]);
-          s[2] = Fma(far, v.x, s[2]);
-          s[3] = Fma(far, v.y, s[3]);
-        }
-      }
-    }
+  if constexpr (!plain) {
+    AddNumbers(segment, page, first, count, weights32, room, sums.values);
   }
 }
 
 // The running maximum of every row moves on to what this page adds, weights are left for AddPage.
-template <DType type, int tiles, int blocks>
+template <DType type, bool plain, int tiles, int blocks>
 KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, int page,
                           ValuePath path, float (&scores)[tiles][2][4], float* maxima,
                           Uint4* weights16, float* weights32,
@@ -150,12 +160,12 @@ KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, in
     }
     if (!mine) continue;
     ScaleByValues(segment, page, sixteenth, scores[m]);
-    if (path == ValuePath::kCodes) {
+    if (!plain && path == ValuePath::kCodes) {
       StoreLaneWeights(scores[m], reinterpret_cast<Float4*>(weights32) +
                                       ((m * kSixteenths + sixteenth) * kWarp + Lane()) * 2);
       continue;
     }
-    if (path == ValuePath::kAsTheyLie) {
+    if (plain || path == ValuePath::kAsTheyLie) {
       if constexpr (type != DType::kF32) {
         constexpr int kParts = kWeightParts<type>;
         Uint4 packed[kParts];
@@ -251,7 +261,8 @@ KVG_DEVICE void StoreValues(const SegmentView& segment, const RowTile& tile, int
   }
 }
 
-template <DType type, int tiles, int blocks>
+// plain: keys and values of all segments are 16-bit pages that are multiplied as they lie.
+template <DType type, int tiles, int blocks, bool plain>
 KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
                          const SpanArrays& arrays) {
   KVG_DYNAMIC_SHARED(unsigned char, shared);
@@ -273,7 +284,7 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
     if (!segment.numbers) PackQueries<type, tiles>(call, tile, queries16);
   }
   bool numbers = false;
-  for (int page = page_begin; page < page_end; ++page) {
+  for (int page = page_begin; !plain && page < page_end; ++page) {
     numbers = numbers || KeysAsNumbers<type>(segment, page);
   }
   if (numbers) ExpandQueries<type, tiles>(call, segment, tile, queries32);
@@ -285,13 +296,13 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   for (int page = page_begin; page < page_end; ++page) {
     const PageSight sight = SightOf(call, segment, tile, tiles * 16, page);
     if (!sight.any) continue;
-    const ValuePath path = ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
+    const ValuePath path = plain || ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
                            : ValuesAsCodes<type>(segment, page) ? ValuePath::kCodes
                                                                 : ValuePath::kNumbers;
     float scores[tiles][2][4];
-    ScorePage<type>(call, segment, tile, sight.all, page, queries16, queries32, room, scores);
-    WeighPage(call, segment, page, path, scores, maxima, weights16, weights32, sums);
-    AddPage(segment, page, path, weights16, weights32, room, sums);
+    ScorePage<type, tiles, plain>(call, segment, tile, sight.all, page, queries16, queries32, room, scores);
+    WeighPage<type, plain>(call, segment, page, path, scores, maxima, weights16, weights32, sums);
+    AddPage<type, plain>(segment, page, path, weights16, weights32, room, sums);
   }
   StoreStates(tile, maxima, arrays, sums);
   StoreValues(segment, tile, call.value_dim, room, arrays, sums);
@@ -302,15 +313,15 @@ constexpr int kFewTiles = 1, kFewBlocks = 8;
 // Four: pages that are expanded serve more rows.
 constexpr int kManyTiles = 4, kManyBlocks = 4, kManyWarps = 8;
 
-template <DType type>
+template <DType type, bool plain>
 KVG_KERNEL(kMostWarps * kWarp)
 FewRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
-  TakeSpan<type, kFewTiles, kFewBlocks>(call, tables, arrays);
+  TakeSpan<type, kFewTiles, kFewBlocks, plain>(call, tables, arrays);
 }
-template <DType type>
+template <DType type, bool plain>
 KVG_KERNEL(kManyWarps * kWarp)
 ManyRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
-  TakeSpan<type, kManyTiles, kManyBlocks>(call, tables, arrays);
+  TakeSpan<type, kManyTiles, kManyBlocks, plain>(call, tables, arrays);
 }
 
 constexpr int kMergeThreads = 128;
@@ -377,20 +388,21 @@ void SpanAttention(const AttendCall& call, const AttendTables& tables, const Spa
   const SpanArrays arrays = {units, states, values, shape.value_stride, shape.shared};
   const LaunchShape launch = {
       .grid_x = count, .threads = shape.warps * kWarp, .shared_bytes = shape.shared.total};
-  const bool few = shape.row_tiles == kFewTiles;
-  switch (shape.dtype) {
-    case DType::kF16:
-      if (few) KVG_LAUNCH((FewRowsKernel<DType::kF16>), launch, stream, call, tables, arrays);
-      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kF16>), launch, stream, call, tables, arrays);
-      return;
-    case DType::kBF16:
-      if (few) KVG_LAUNCH((FewRowsKernel<DType::kBF16>), launch, stream, call, tables, arrays);
-      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kBF16>), launch, stream, call, tables, arrays);
-      return;
-    default:
-      if (few) KVG_LAUNCH((FewRowsKernel<DType::kF32>), launch, stream, call, tables, arrays);
-      if (!few) KVG_LAUNCH((ManyRowsKernel<DType::kF32>), launch, stream, call, tables, arrays);
+  const auto run = [&](auto few, auto many) {
+    if (shape.row_tiles == kFewTiles) {
+      KVG_LAUNCH(few, launch, stream, call, tables, arrays);
+    } else {
+      KVG_LAUNCH(many, launch, stream, call, tables, arrays);
+    }
+  };
+  constexpr DType kF16 = DType::kF16, kBF16 = DType::kBF16, kF32 = DType::kF32;
+  if (shape.dtype == kF32) return run(&FewRowsKernel<kF32, false>, &ManyRowsKernel<kF32, false>);
+  if (shape.dtype == kF16 && shape.plain) {
+    return run(&FewRowsKernel<kF16, true>, &ManyRowsKernel<kF16, true>);
   }
+  if (shape.dtype == kF16) return run(&FewRowsKernel<kF16, false>, &ManyRowsKernel<kF16, false>);
+  if (shape.plain) return run(&FewRowsKernel<kBF16, true>, &ManyRowsKernel<kBF16, true>);
+  run(&FewRowsKernel<kBF16, false>, &ManyRowsKernel<kBF16, false>);
 }
 
 void MergeSpans(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,

@@ -41,6 +41,8 @@ struct SharedNeeds {
   int latent_values = 0;                  // most dims of latents of values
 
   void Add(const AttentionShape& shape, const SegmentView& view);
+  // Nothing but 16-bit pages that are multiplied as they lie.
+  bool plain() const { return expanded_dims == 0 && !values32; }
 };
 SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles);
 SharedPlan CaptureShared(const AttentionShape& shape, const SharedNeeds& needs, int row_tiles);
