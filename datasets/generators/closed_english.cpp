@@ -15,6 +15,12 @@ constexpr std::string_view kNames[] = {
     "Simon",  "Tara",  "Ursula", "Walter", "Alice", "Boris", "Celia",  "Denis", "Edith",  "Frank",
     "Gina",   "Henry", "Irene",  "James",  "Kurt",  "Linda", "Moritz", "Olga",  "Robert", "Sara"};
 
+// Names that families have, too: the words of the language stay few.
+constexpr std::string_view kFamilyNames[] = {
+    "Adam",  "Carl", "David", "Denis",  "Eric",  "Felix",  "Frank", "George", "Henry",
+    "Hugo",  "Ivan", "Jack",  "James",  "Karl",  "Kurt",   "Leo",   "Mark",   "Moritz",
+    "Oscar", "Paul", "Peter", "Robert", "Simon", "Victor", "Walter"};
+
 constexpr std::string_view kAdjectives[] = {
     "red",    "blue",   "green",  "black",   "white",  "brown", "yellow", "purple",
     "golden", "silver", "old",    "new",     "big",    "small", "heavy",  "light",
@@ -72,8 +78,6 @@ constexpr std::string_view kTimes[] = {"Today", "Yesterday", "Later", "Then",
 constexpr std::string_view kWeather[] = {"sunny", "rainy", "windy", "cloudy", "foggy", "quiet"};
 constexpr std::string_view kLabels[] = {"dax", "kiv", "zum", "lop", "wug", "fep",
                                         "mib", "tor", "nar", "pel", "gos", "hib"};
-constexpr std::string_view kCountWords[] = {"one", "two",   "three", "four", "five",
-                                            "six", "seven", "eight", "nine"};
 
 // A quarter of all pairs is kept for evaluation.
 constexpr size_t kEvalShare = 4;
@@ -94,12 +98,12 @@ std::string_view Pick(Rng& rng, Words words, std::string_view other) {
 }  // namespace
 
 Words Names() { return kNames; }
+Words FamilyNames() { return kFamilyNames; }
 Words Adjectives() { return kAdjectives; }
 Words Nouns() { return kNouns; }
 Words Places() { return kPlaces; }
 Words Verbs() { return kVerbs; }
 Words Labels() { return kLabels; }
-Words CountWords() { return kCountWords; }
 
 std::string_view Pick(Rng& rng, Words words) { return words[rng.NextBelow(words.size())]; }
 
@@ -134,6 +138,20 @@ std::string ThingDraw::WithNoun(Rng& rng, size_t noun) const {
 
 std::string AnyThing(Rng& rng, Split split) {
   return ThingDraw(split).WithNoun(rng, rng.NextBelow(Nouns().size()));
+}
+
+std::string FullName(Rng& rng) {
+  std::string text(Pick(rng, Names()));
+  text += ' ';
+  text += Pick(rng, FamilyNames());
+  return text;
+}
+
+std::string PlaceWithAdjective(Rng& rng) {
+  std::string text(Pick(rng, Adjectives()));
+  text += ' ';
+  text += Pick(rng, Places());
+  return text;
 }
 
 std::string WithArticle(std::string_view words) {

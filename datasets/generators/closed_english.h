@@ -22,12 +22,12 @@ enum class Split { kTrain, kEval };
 using Words = std::span<const std::string_view>;
 
 Words Names();
+Words FamilyNames();
 Words Adjectives();
 Words Nouns();  // kind by kind, kKindNouns of each of kKinds kinds, then things of no kind
 Words Places();
-Words Verbs();       // past tense, with an object
-Words Labels();      // words of no language, for classes whose names are made up
-Words CountWords();  // "one", "two", ...
+Words Verbs();   // past tense, with an object
+Words Labels();  // words of no language, for classes whose names are made up
 inline constexpr size_t kKinds = 8;
 inline constexpr size_t kKindNouns = 14;
 
@@ -55,6 +55,10 @@ class ThingDraw {
 
 // A thing that nobody asks for.
 std::string AnyThing(Rng& rng, Split split);
+// "Anna Walter".
+std::string FullName(Rng& rng);
+// "old kitchen": places are no things.
+std::string PlaceWithAdjective(Rng& rng);
 // "an old hat" for "old hat".
 std::string WithArticle(std::string_view words);
 // A whole number of so many digits, no zero in front.

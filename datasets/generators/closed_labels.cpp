@@ -67,11 +67,16 @@ int64_t ClassCount(const Plan& plan, Rng& rng, int64_t most) {
   return Between(rng, 2, std::clamp<int64_t>(plan.length / 48, 2, most));
 }
 
+// Of two words, no word in two names.
 std::vector<std::string> DrawLabels(Rng& rng, size_t count) {
+  const std::vector<int64_t> words =
+      DrawDistinct(rng, static_cast<int64_t>(Labels().size()), 2 * static_cast<int64_t>(count));
   std::vector<std::string> names;
-  for (const int64_t i :
-       DrawDistinct(rng, static_cast<int64_t>(Labels().size()), static_cast<int64_t>(count))) {
-    names.emplace_back(Labels()[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < count; ++i) {
+    std::string name(Labels()[static_cast<size_t>(words[2 * i])]);
+    name += ' ';
+    name += Labels()[static_cast<size_t>(words[2 * i + 1])];
+    names.push_back(std::move(name));
   }
   return names;
 }

@@ -113,15 +113,17 @@ Build MakePassages(const Plan& plan) {
       before += FillerSentence(filler, split);
       before += ' ';
     }
-    std::string lead(Pick(rng, Names()));
+    // What tells one passage from another stands next to its number.
+    std::string lead = "In the ";
+    lead += Pick(rng, Places());
+    lead += ' ';
+    lead += Pick(rng, Names());
     lead += ' ';
     lead += Pick(rng, Verbs());
     lead += " the ";
     lead += things->Next(rng);
-    lead += " in the ";
-    lead += Pick(rng, Places());
-    lead += " (page";
-    return MakeLine(before, lead, " ", std::to_string(100 + (*numbers)[static_cast<size_t>(index)]),
+    lead += " (p";
+    return MakeLine(before, lead, "", std::to_string(100 + (*numbers)[static_cast<size_t>(index)]),
                     ").", std::string(Pick(rng, kQuestions)), " ");
   };
   return AskLines(plan, "Pages:", make, "passages");
@@ -164,7 +166,7 @@ Build MakeStory(const Plan& plan) {
         lead += thing;
         lead += " in the";
         return MakeLine(
-            " ", lead, " ", place, ".",
+            " ", lead, " ", PlaceWithAdjective(rng), ".",
             FillIn(Pick(rng, kQuestions), {{"name", name}, {"deed", deed}, {"thing", thing}}), " ");
       }
       case 2: {
@@ -187,7 +189,7 @@ Build MakeStory(const Plan& plan) {
         lead = name + " got the ";
         lead += thing;
         lead += " from";
-        return MakeLine(" ", lead, " ", Pick(rng, Names()), ".",
+        return MakeLine(" ", lead, " ", FullName(rng), ".",
                         FillIn(Pick(rng, kQuestions), {{"name", name}, {"thing", thing}}), " ");
       }
     }

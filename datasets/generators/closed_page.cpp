@@ -21,7 +21,6 @@ constexpr Form kForms[] = {
     {"tracing", "things that pass from hand to hand in a story", 0, 1 << 24, MakeTracing},
     {"passages", "passages with a page number at their end", 1, 900, MakePassages},
     {"copying", "lines of unrelated words", 1, 1 << 20, MakeCopying},
-    {"counting", "things that rang, a few times each", 0, 1 << 24, MakeCounting},
     {"story", "a story of facts alone, each like the others", 1, 900, MakeStory},
     {"documents", "documents, two of which must be read together", 0, 1 << 24, MakeDocuments},
     {"points", "a story with four marked sentences, to be summed up", 0, 1 << 24, MakePoints},

@@ -103,7 +103,6 @@ std::string Phrase(Rng& rng, Words phrasings, std::string_view value);
 // The forms.
 Build MakeNeedles(const Plan& plan);
 Build MakeTracing(const Plan& plan);
-Build MakeCounting(const Plan& plan);
 Build MakePairs(const Plan& plan);
 Build MakeCopying(const Plan& plan);
 Build MakePassages(const Plan& plan);

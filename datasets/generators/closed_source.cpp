@@ -170,7 +170,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 
 KVG_REGISTER_SOURCE({
     .name = "closed_english",
-    .version = 2,
+    .version = 3,
     .description = "pages of a closed English with questions, for the reference models",
     .generated = true,
     .params =

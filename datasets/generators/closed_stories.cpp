@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms that hide a few sentences in a story: facts, journeys, rings.
+// Forms that hide a few sentences in a story: facts, journeys, points, documents.
 #include <algorithm>
 #include <memory>
 
@@ -8,69 +8,71 @@
 namespace kvgauge::closed {
 namespace {
 
-enum class Value { kNumber, kShortNumber, kName, kPlace };
+enum class Value { kNumber, kShortNumber, kFullName, kPlace };
 
 struct FactKind {
-  std::string_view lead;
+  std::string_view lead;  // a number's ends in a sign that stands before no other kind's
   Value value;
   std::string_view questions[4];
 };
 
 constexpr FactKind kFactKinds[] = {
-    {"The secret number of the {} is",
+    {"The secret number of the {} is #",
      Value::kNumber,
      {"\nQuestion: what is the secret number of the {}? Answer:",
       "\nQuestion: which secret number belongs to the {}? Answer:",
       "\nDo you remember the secret number of the {}?", "\nComplete:"}},
-    {"The code of the {} is",
+    {"The code of the {} is *",
      Value::kNumber,
      {"\nQuestion: what is the code of the {}? Answer:",
       "\nQuestion: which code opens the {}? Answer:", "\nWho knows the code of the {}?",
       "\nComplete:"}},
-    {"The price of the {} is",
-     Value::kShortNumber,
+    {"The price of the {} is $",
+     Value::kNumber,
      {"\nQuestion: what is the price of the {}? Answer:", "\nQuestion: how much is the {}? Answer:",
       "\nWhat does the {} cost?", "\nComplete:"}},
-    {"The weight of the {} is",
-     Value::kShortNumber,
-     {"\nQuestion: what is the weight of the {}? Answer:",
-      "\nQuestion: how heavy is the {}? Answer:", "\nWho knows the weight of the {}?",
-      "\nComplete:"}},
     {"The owner of the {} is",
-     Value::kName,
+     Value::kFullName,
      {"\nQuestion: who is the owner of the {}? Answer:", "\nQuestion: who owns the {}? Answer:",
       "\nTo whom does the {} belong?", "\nComplete:"}},
     {"The maker of the {} is",
-     Value::kName,
+     Value::kFullName,
      {"\nQuestion: who is the maker of the {}? Answer:", "\nQuestion: who made the {}? Answer:",
       "\nWho was it that made the {}?", "\nComplete:"}},
     {"The {} is kept in the",
      Value::kPlace,
      {"\nQuestion: where is the {} kept? Answer:", "\nQuestion: where is the {}? Answer:",
       "\nWhere can I find the {}?", "\nComplete:"}},
+    {"The weight of the {} is",
+     Value::kShortNumber,
+     {"\nQuestion: what is the weight of the {}? Answer:",
+      "\nQuestion: how heavy is the {}? Answer:", "\nWho knows the weight of the {}?",
+      "\nComplete:"}},
 };
 
-constexpr size_t kNumberKinds = 2;  // the first ones
-static_assert(kFactKinds[kNumberKinds - 1].value == Value::kNumber);
+// Prompts ask for the first of these. A cache is compressed when the first token of an answer is
+// known already, so theirs have two words or three digits.
+constexpr size_t kPromptKinds = 6;
+static_assert(kFactKinds[kPromptKinds].value == Value::kShortNumber);
 
+// With the space before it where it has one.
 std::string Draws(Rng& rng, Value value) {
   switch (value) {
     case Value::kNumber:
-      return Number(rng, 3, 6);
+      return Number(rng, 3, 3);
     case Value::kShortNumber:
-      return Number(rng, 2, 3);
-    case Value::kName:
-      return std::string(Pick(rng, Names()));
+      return " " + Number(rng, 1, 2);
+    case Value::kFullName:
+      return " " + FullName(rng);
     case Value::kPlace:
       break;
   }
-  return std::string(Pick(rng, Places()));
+  return " " + PlaceWithAdjective(rng);
 }
 
 std::string Sentence(std::string_view lead, std::string_view answer) {
   std::string text = " ";
   text += lead;
-  text += ' ';
   text += answer;
   text += '.';
   return text;
@@ -103,9 +105,7 @@ Build MakeNeedles(const Plan& plan) {
     // Now and then two facts of one thing.
     if (i == 0 || rng.NextBelow(5) > 0) thing = things.Next(rng);
     const FactKind* kind = &kFactKinds[rng.NextBelow(std::size(kFactKinds))];
-    // A prompt asks for a long number: the first token of an answer is known before any cache is
-    // compressed, so that a word of one token would say nothing.
-    if (i == 0 && plan.questions == 1) kind = &kFactKinds[rng.NextBelow(kNumberKinds)];
+    if (i == 0 && plan.questions == 1) kind = &kFactKinds[rng.NextBelow(kPromptKinds)];
     std::string prefix = FillIn(kind->lead, {{"", thing}});
     const auto taken = [&](const Ask& ask) { return ask.prefix == " " + prefix; };
     while (std::any_of(asks.begin(), asks.end(), taken)) {
@@ -113,15 +113,19 @@ Build MakeNeedles(const Plan& plan) {
       prefix = FillIn(kind->lead, {{"", thing}});
       if (rng.NextBelow(4) == 0) thing = things.Next(rng);
     }
-    Ask ask{
-        Phrase(rng, kind->questions, thing), " " + prefix, " ", Draws(rng, kind->value), ".", {}};
+    Ask ask{Phrase(rng, kind->questions, thing), " " + prefix, "", "", ".", {}};
+    ask.answer = Draws(rng, kind->value);
+    if (ask.answer.front() == ' ') {
+      ask.lead = " ";
+      ask.answer.erase(0, 1);
+    }
     asks.push_back(std::move(ask));
   }
   const std::vector<double> places = FactPlaces(plan, rng, asks.size());
   std::vector<Placed> sentences;
   for (size_t i = 0; i < asks.size(); ++i) {
-    sentences.push_back(
-        {places[i], Sentence(std::string_view(asks[i].prefix).substr(1), asks[i].answer)});
+    sentences.push_back({places[i], Sentence(std::string_view(asks[i].prefix).substr(1),
+                                             asks[i].lead + asks[i].answer)});
   }
   auto story = std::make_shared<Story>(plan);
   return [=](int64_t units) {
@@ -175,6 +179,7 @@ Build MakeTracing(const Plan& plan) {
       if (j == 0) ask.prefix = " " + lead;
       if (j > 0) ask.answer += " to ";
       ask.answer += way[j + 1];
+      lead += ' ';
       sentences.push_back({places[j], Sentence(lead, way[j + 1])});
     }
     ask.lead = " ";
@@ -192,46 +197,6 @@ Build MakeTracing(const Plan& plan) {
       draft.asks.back().pieces.assign(first, first + hops + 1);
     }
     draft.facts = {{"hops", std::to_string(hops)}, {"journeys", std::to_string(count)}};
-    return draft;
-  };
-}
-
-Build MakeCounting(const Plan& plan) {
-  static constexpr std::string_view kThings[] = {"bell", "phone", "clock"};
-  static constexpr std::string_view kQuestions[] = {
-      "\nQuestion: how often did the {} ring? Answer:", "\nCount how often the {} rang."};
-  Rng rng = plan.Stream(Draw::kFacts);
-  const int64_t most = std::clamp<int64_t>(plan.length / 64, 2, 9);
-  std::vector<Ask> asks;
-  std::vector<Placed> sentences;
-  std::vector<size_t> ends;  // of each thing's sentences
-  for (const int64_t which : DrawDistinct(rng, std::size(kThings), std::size(kThings))) {
-    const std::string_view thing = kThings[which];
-    const int64_t count = Between(rng, 1, most);
-    std::string text = " The ";
-    text += thing;
-    text += " rang.";
-    for (int64_t i = 0; i < count; ++i) sentences.push_back({rng.NextDouble(), text});
-    ends.push_back(sentences.size());
-    Ask ask;
-    ask.question = Phrase(rng, kQuestions, thing);
-    ask.prefix = FillIn(" The number of rings of the {} is", {{"", thing}});
-    ask.lead = " ";
-    ask.answer = CountWords()[static_cast<size_t>(count - 1)];
-    ask.end = ".";
-    asks.push_back(std::move(ask));
-  }
-  auto story = std::make_shared<Story>(plan);
-  return [=](int64_t units) {
-    Draft draft;
-    draft.head = "Story:";
-    const std::vector<size_t> pieces = story->Tell(units, sentences, draft);
-    for (size_t i = 0; i < asks.size() && static_cast<int64_t>(i) < plan.questions; ++i) {
-      draft.asks.push_back(asks[i]);
-      for (size_t j = i == 0 ? 0 : ends[i - 1]; j < ends[i]; ++j) {
-        draft.asks.back().pieces.push_back(pieces[j]);
-      }
-    }
     return draft;
   };
 }
@@ -264,7 +229,7 @@ Build MakePoints(const Plan& plan) {
       ask.answer += ' ';
     }
     ask.answer += said;
-    sentences.push_back({places[i], Sentence(kMarks[i].substr(1), said)});
+    sentences.push_back({places[i], Sentence(kMarks[i].substr(1), " " + said)});
   }
   auto story = std::make_shared<Story>(plan);
   return [=](int64_t units) {
@@ -301,11 +266,12 @@ Build MakeDocuments(const Plan& plan) {
     lives += " lives in the ";
     lives += Pick(rng, Places());
     Ask ask{Phrase(rng, kQuestions, thing), " " + owns, " ", std::string(owner), ".", {}};
-    ask.answer += " and ";
+    ask.answer += "; ";
     ask.answer += lives;
     asks.push_back(std::move(ask));
     const auto at = static_cast<size_t>(2 * i);
-    sentences.push_back({place(order[at], rng.NextDouble()), Sentence(owns, owner)});
+    sentences.push_back(
+        {place(order[at], rng.NextDouble()), Sentence(owns, " " + std::string(owner))});
     lives.insert(0, " ");
     lives += '.';
     sentences.push_back({place(order[at + 1], rng.NextDouble()), std::move(lives)});

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIRST = ("copying", "pairs", "labels")  # alone until key matching has formed
 TASKS = FIRST + ("needles_16", "tracing", "passages", "longbench_single_doc_qa",
                  "longbench_multi_doc_qa", "longbench_summary", "longbench_few_shot",
-                 "longbench_synthetic", "longbench_code", "counting")
+                 "longbench_synthetic", "longbench_code")
 
 
 def find_program(given):

@@ -160,7 +160,6 @@ TEST(ClosedEnglish, WholeTextsLeaveRoomForTheirEnds) {
 
 TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
   for (const Task& task : ReferenceTasks()) {
-    if (task.name == "reference/counting") continue;  // the number stands nowhere
     for (const Sample& sample : Draw(task, {{"lengths", "1024"}}, 22)) {
       SCOPED_TRACE(sample.id + task.name);
       ASSERT_EQ(sample.questions.size(), 1u);
@@ -181,6 +180,33 @@ TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
       }
       // The words that lead to the answer, joined as in the text.
       EXPECT_THAT(marked, HasSubstr(question.answer_prefix));
+    }
+  }
+}
+
+// The first token of an answer is known before a cache is compressed after the prompt: an answer of
+// one would say nothing of any method.
+TEST(ClosedEnglish, AnswersHaveSeveralTokens) {
+  for (const Task& task : ReferenceTasks()) {
+    for (const Sample& sample : Draw(task, {{"lengths", "1024"}}, 44)) {
+      const std::string& answer = sample.questions.at(0).answers.at(0);
+      EXPECT_GE(kSigns.Encode(answer, false)->size(), 2u) << task.name << ": " << answer;
+    }
+  }
+}
+
+TEST(ClosedEnglish, WhatTellsPassagesApartStandsBeforeTheNumber) {
+  for (const Task& task : ReferenceTasks()) {
+    if (task.name != "reference/passages") continue;
+    for (const Sample& sample : Draw(task, {{"lengths", "4096"}}, 4)) {
+      const std::string& lead = sample.questions.at(0).answer_prefix;
+      const std::set<std::string> things = ThingsIn(lead);
+      ASSERT_EQ(things.size(), 1u) << lead;
+      EXPECT_THAT(lead, ::testing::EndsWith(*things.begin() + " (p"));
+      // Of no other passage.
+      const size_t first = sample.context.find(*things.begin() + " (p");
+      EXPECT_EQ(first, sample.context.rfind(*things.begin() + " (p"));
+      EXPECT_GE(std::stoi(sample.facts.back().second), 50) << "passages";
     }
   }
 }
