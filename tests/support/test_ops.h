@@ -22,7 +22,7 @@ inline std::unique_ptr<Ops> MakeTestOps(const std::string& backend, int threads)
   static_cast<void>(backend), static_cast<void>(threads);
   return MakeTestDevice();
 #else
-  Result<std::unique_ptr<Ops>> ops = MakeOps(backend, MakeThreadSettings(threads));
+  Result<std::unique_ptr<Ops> > ops = MakeOps(backend, MakeThreadSettings(threads));
   if (!ops.ok()) {
     ADD_FAILURE() << ops.error().message;
     std::abort();
