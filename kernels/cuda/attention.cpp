@@ -52,7 +52,9 @@ class CudaAttention final : public AttentionOps {
  public:
   explicit CudaAttention(Stream stream) : stream_(stream) {}
 
-  int64_t KeyPageBytes(const KvFormat& format) const override { return LayoutOf(format).KeyBytes(); }
+  int64_t KeyPageBytes(const KvFormat& format) const override {
+    return LayoutOf(format).KeyBytes();
+  }
   int64_t ValuePageBytes(const KvFormat& format) const override {
     return LayoutOf(format).ValueBytes();
   }
@@ -184,9 +186,8 @@ class CudaAttention final : public AttentionOps {
     const int group = static_cast<int>(shape.query_heads / shape.kv_heads);
     const auto key_dim = static_cast<int>(shape.format.key_dim);
     const auto value_dim = static_cast<int>(shape.format.value_dim);
-    const int prefill_rows = capture.entropy.empty()
-                                 ? PrefillRows(shape.format.dtype, key_dim, value_dim)
-                                 : 0;
+    const int prefill_rows =
+        capture.entropy.empty() ? PrefillRows(shape.format.dtype, key_dim, value_dim) : 0;
     SegmentTables segments(shape);
     int64_t bytes = 0;
     for (const AttentionItem& item : items) {
@@ -255,9 +256,13 @@ class CudaAttention final : public AttentionOps {
 
     AttendCall call = CallOf(shape, q);
     call.entropy = !capture.entropy.empty();
-    const RowResults results = {out.As<float>(), out.stride[0], out.stride[1],
-                                capture.log_sum_exp.As<float>(), capture.log_sum_exp.stride[0],
-                                capture.entropy.As<float>(), capture.entropy.stride[0]};
+    const RowResults results = {out.As<float>(),
+                                out.stride[0],
+                                out.stride[1],
+                                capture.log_sum_exp.As<float>(),
+                                capture.log_sum_exp.stride[0],
+                                capture.entropy.As<float>(),
+                                capture.entropy.stride[0]};
     PrefillAttention(call, tables, shape.format.dtype, prefill_jobs,
                      static_cast<int64_t>(prefill.size()), results, stream_);
     for (int i = 0; i < kWorks; ++i) {
@@ -272,7 +277,8 @@ class CudaAttention final : public AttentionOps {
   }
 
   static bool ManyRowsFit(const AttentionShape& shape, const KvHead& head) {
-    if (shape.format.key_dim > kMostManyDims || shape.format.value_dim > kMostManyDims) return false;
+    if (shape.format.key_dim > kMostManyDims || shape.format.value_dim > kMostManyDims)
+      return false;
     return std::all_of(head.segments, head.segments + head.count, [](const KvSegment& s) {
       constexpr int64_t kMostLatents = 128;  // the results of all rows, before their basis
       return (s.key_basis.empty() || s.key_basis.shape[1] <= kMostManyDims) &&

@@ -46,8 +46,8 @@ KVG_DEVICE void TileScores(const AttendCall& call, const SegmentView& segment, c
 
 template <DType type, int tiles>
 KVG_KERNEL(kThreads)
-WindowKernel(AttendCall call, const SegmentView* segments, const CapturePage* pages, SharedPlan plan,
-             WindowRequest request) {
+WindowKernel(AttendCall call, const SegmentView* segments, const CapturePage* pages,
+             SharedPlan plan, WindowRequest request) {
   KVG_DYNAMIC_SHARED(unsigned char, memory);
   const CapturePage job = pages[BlockX()];
   const SegmentView& segment = segments[job.segment];
@@ -69,11 +69,12 @@ WindowKernel(AttendCall call, const SegmentView* segments, const CapturePage* pa
       const int entry = job.page * kPageEntries + slot;
       if (r >= tile.count || entry >= segment.length) continue;
       const int64_t row = tile.item_row(r), head = tile.head(r);
-      const float p =
-          Probability(scores[m][i / 4][i % 4],
-                      request.log_sum_exp[head * request.log_sum_exp_stride + tile.first_row + row]);
+      const float p = Probability(
+          scores[m][i / 4][i % 4],
+          request.log_sum_exp[head * request.log_sum_exp_stride + tile.first_row + row]);
       if (p < 0.0f) continue;
-      request.out[head * request.head_stride + row * request.row_stride + segment.first + entry] = p;
+      request.out[head * request.head_stride + row * request.row_stride + segment.first + entry] =
+          p;
     }
   }
 }

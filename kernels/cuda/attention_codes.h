@@ -107,8 +107,8 @@ KVG_DEVICE void ExpandKeyScales(const CodecView& c, const uint8_t* codes, Float2
 // Products of this warp's rows with its sixteenth of a page of codes.
 template <int tiles>
 KVG_DEVICE void MultiplyKeyCodes(const CodecView& c, const uint8_t* codes, const Float2* table,
-                                 const Uint4* queries, int sixteenth, int first_tile,
-                                 int tile_step, float (&scores)[tiles][2][4]) {
+                                 const Uint4* queries, int sixteenth, int first_tile, int tile_step,
+                                 float (&scores)[tiles][2][4]) {
   const int chunks = c.width / 16;
   const float middle = MiddleOf(c);
   const uint8_t* const mine = codes + (sixteenth * kWarp + Lane()) * chunks * c.bits;
@@ -154,8 +154,8 @@ KVG_DEVICE void MultiplyKeyCodes(const CodecView& c, const uint8_t* codes, const
   }
 }
 
-// The weights of a lane, as its warp's left operands will need them: Float4 [8 entries] of two of row
-// g and two of row g + 8. weights: [tile][sixteenth][lane][2].
+// The weights of a lane, as its warp's left operands will need them: Float4 [8 entries] of two of
+// row g and two of row g + 8. weights: [tile][sixteenth][lane][2].
 KVG_DEVICE void StoreLaneWeights(const float (&w)[2][4], Float4* weights) {
   weights[0] = {w[0][0], w[0][1], w[0][2], w[0][3]};
   weights[1] = {w[1][0], w[1][1], w[1][2], w[1][3]};
@@ -198,10 +198,12 @@ KVG_DEVICE void AddValueCodes(const CodecView& c, const uint8_t* codes, const Fl
                           PackBf16x2(near.z * scale[0], near.w * scale[1]),
                           PackBf16x2(far.x * scale[2], far.y * scale[3]),
                           PackBf16x2(far.z * scale[2], far.w * scale[3])};
-          offsets[m][0] = Fma(far.y, offset[3], Fma(far.x, offset[2], Fma(near.y, offset[1],
-                              Fma(near.x, offset[0], offsets[m][0]))));
-          offsets[m][1] = Fma(far.w, offset[3], Fma(far.z, offset[2], Fma(near.w, offset[1],
-                              Fma(near.z, offset[0], offsets[m][1]))));
+          offsets[m][0] = Fma(
+              far.y, offset[3],
+              Fma(far.x, offset[2], Fma(near.y, offset[1], Fma(near.x, offset[0], offsets[m][0]))));
+          offsets[m][1] = Fma(
+              far.w, offset[3],
+              Fma(far.z, offset[2], Fma(near.w, offset[1], Fma(near.z, offset[0], offsets[m][1]))));
         }
       }
 #pragma unroll
@@ -239,13 +241,12 @@ KVG_DEVICE bool KeysAsNumbers(const SegmentView& segment, int page) {
 }
 
 // Finished scores of a page. Reached by all threads of a block; scores of tiles that other warps
-// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys. plain: all keys are 16-bit
-// pages that are multiplied as they lie.
+// take are not written. `room`: 2 * kChunk * 64 floats for expanded keys. plain: all keys are
+// 16-bit pages that are multiplied as they lie.
 template <DType type, int tiles, bool plain = false>
-KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment,
-                          const RowTile& tile, bool all_seen, int page,
-                          const Uint4* queries16, const float* queries32, float* room,
-                          float (&scores)[tiles][2][4]) {
+KVG_DEVICE void ScorePage(const AttendCall& call, const SegmentView& segment, const RowTile& tile,
+                          bool all_seen, int page, const Uint4* queries16, const float* queries32,
+                          float* room, float (&scores)[tiles][2][4]) {
   const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
   const int tile_step = BlockThreads() / kWarp / kSixteenths;
 #pragma unroll

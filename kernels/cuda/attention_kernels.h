@@ -45,7 +45,8 @@ int64_t MostSharedBytes();
 // Most dims of values, as stored, that a shape takes; most warps of a shape.
 int MostValueDims(int row_tiles, int warps);
 
-// Partial states of units: states [units][16 row_tiles], values [units][16 row_tiles][value_stride].
+// Partial states of units: states [units][16 row_tiles], values [units][16
+// row_tiles][value_stride].
 void SpanAttention(const AttendCall& call, const AttendTables& tables, const SpanShape& shape,
                    const SpanUnit* units, int64_t count, RowState* states, float* values,
                    Stream stream);

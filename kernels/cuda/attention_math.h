@@ -30,6 +30,15 @@ KVG_DEVICE float PowerOfTwo(float x) {
 #endif
 }
 
+// A line that is wanted soon.
+KVG_DEVICE void Prefetch(const void* line) {
+#ifdef __CUDACC__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+#else
+  static_cast<void>(line);
+#endif
+}
+
 // An 8x8 matrix of 16-bit numbers, two of a row to a lane, transposed.
 KVG_DEVICE uint32_t Transposed(uint32_t pair) {
 #ifdef __CUDACC__

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many rows over 16-bit float pages: a block of four warps owns a tile of rows and walks
-// all entries that any of them sees. Pages are copied to shared memory while the one before is
-// multiplied; each warp takes all entries of a page for its own rows, so that nothing but the pages
-// is shared. Sums are those of attention_view.h.
+// Attention of many rows over 16-bit float pages: a block of four warps owns a tile of rows and
+// walks all entries that any of them sees. Pages are copied to shared memory while the one before
+// is multiplied; each warp takes all entries of a page for its own rows, so that nothing but the
+// pages is shared. Sums are those of attention_view.h.
 //
-// Registers hold the sums of a span. What earlier spans gave is touched once in eight pages and lies
-// in the thread's local memory.
+// Registers hold the sums of a span. What earlier spans gave is touched once in eight pages and
+// lies in the thread's local memory.
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_values.h"
 
@@ -82,8 +82,7 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
   if (at.segment < end_segment) copy(at, 0);
   bool first_span = true;
   for (int stage = 0; at.segment < end_segment; stage ^= 1) {
-    const Cursor next =
-        NextSeen(call, tables, tile, kRows, {at.segment, at.page + 1}, end_segment);
+    const Cursor next = NextSeen(call, tables, tile, kRows, {at.segment, at.page + 1}, end_segment);
     const bool more = next.segment < end_segment;
     if (more) {
       copy(next, stage ^ 1);
@@ -93,8 +92,7 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
     }
     SyncBlock();
     const SegmentView& segment = tables.segments[at.segment];
-    const Uint4* const keys =
-        reinterpret_cast<const Uint4*>(stages + stage * stage_bytes) + Lane();
+    const Uint4* const keys = reinterpret_cast<const Uint4*>(stages + stage * stage_bytes) + Lane();
     const unsigned char* const values = stages + stage * stage_bytes + key_bytes;
 
     float scores[kSixteenths][tiles][2][4];
@@ -181,7 +179,8 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
         float quads[kSixteenths];
 #pragma unroll
         for (int s = 0; s < kSixteenths; ++s) quads[s] = QuadSum(sum[m][h][s]);
-        const RowState part = {max[m][h], ((quads[0] + quads[1]) + quads[2]) + quads[3], 0.0f, 0.0f};
+        const RowState part = {max[m][h], ((quads[0] + quads[1]) + quads[2]) + quads[3], 0.0f,
+                               0.0f};
         RowState state = {total_max[m][h], total_sum[m][h], 0.0f, 0.0f};
         const MergeShares shares = Merge(state, part);
         total_max[m][h] = state.max;
@@ -237,11 +236,12 @@ int64_t SharedBytes(int tiles, int key_dim, int value_dim) {
 }
 int TilesFor(DType dtype, int key_dim, int value_dim) {
   if (dtype == DType::kF32) return 0;
-  if (value_dim <= 8 * kManyBlocks && SharedBytes(kManyTiles, key_dim, value_dim) <= kMostSharedBytes) {
+  if (value_dim <= 8 * kManyBlocks &&
+      SharedBytes(kManyTiles, key_dim, value_dim) <= kMostSharedBytes) {
     return kManyTiles;
   }
-  const bool fits = value_dim <= 8 * kFewBlocks &&
-                    SharedBytes(kFewTiles, key_dim, value_dim) <= kMostSharedBytes;
+  const bool fits =
+      value_dim <= 8 * kFewBlocks && SharedBytes(kFewTiles, key_dim, value_dim) <= kMostSharedBytes;
   return fits ? kFewTiles : 0;
 }
 

@@ -5,8 +5,8 @@
 // 16-bit pages go from memory to registers as tensor cores take them: every byte is loaded once, by
 // the one warp that multiplies it. All else is expanded into shared memory as f32, a part of a page
 // at a time.
-#include "cuda/attention_kernels.h"
 #include "cuda/attention_codes.h"
+#include "cuda/attention_kernels.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -46,8 +46,8 @@ KVG_DEVICE void AddNumbers(const SegmentView& segment, int page, int first, int 
 #pragma unroll
       for (int b = 0; b < blocks; ++b) {
         if (b >= count) continue;
-        const Float2 v = *reinterpret_cast<const Float2*>(room + e * width + (first + b) * 8 +
-                                                          Lane() % 4 * 2);
+        const Float2 v =
+            *reinterpret_cast<const Float2*>(room + e * width + (first + b) * 8 + Lane() % 4 * 2);
 #pragma unroll
         for (int m = 0; m < tiles; ++m) {
           float(&s)[4] = sums[m][b];
@@ -75,7 +75,7 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
   const int mine = (all_blocks + 2 * warps - 1) / (2 * warps) * 2;
   const int first = WarpIndex() * mine, count = Least(mine, all_blocks - first);
   if constexpr (type != DType::kF32) {
-    if (plain || path == ValuePath::kAsTheyLie) {
+    if (path == ValuePath::kAsTheyLie) {
       constexpr int kParts = kSixteenths * kWeightParts<type>;
 #pragma unroll
       for (int b = 0; b < blocks; b += 2) {
@@ -114,8 +114,7 @@ KVG_DEVICE void AddPage(const SegmentView& segment, int page, ValuePath path,
 template <DType type, bool plain, int tiles, int blocks>
 KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, int page,
                           ValuePath path, float (&scores)[tiles][2][4], float* maxima,
-                          Uint4* weights16, float* weights32,
-                          SpanSums<type, tiles, blocks>& sums) {
+                          Uint4* weights16, float* weights32, SpanSums<type, tiles, blocks>& sums) {
   constexpr int kRows = tiles * 16;
   const int sixteenth = WarpIndex() % kSixteenths, first_tile = WarpIndex() / kSixteenths;
   const int tile_step = BlockThreads() / kWarp / kSixteenths, row = Lane() / 4;
@@ -160,19 +159,20 @@ KVG_DEVICE void WeighPage(const AttendCall& call, const SegmentView& segment, in
     }
     if (!mine) continue;
     ScaleByValues(segment, page, sixteenth, scores[m]);
-    if (!plain && path == ValuePath::kCodes) {
+    if (path == ValuePath::kCodes) {
       StoreLaneWeights(scores[m], reinterpret_cast<Float4*>(weights32) +
                                       ((m * kSixteenths + sixteenth) * kWarp + Lane()) * 2);
       continue;
     }
-    if (plain || path == ValuePath::kAsTheyLie) {
+    if (path == ValuePath::kAsTheyLie) {
       if constexpr (type != DType::kF32) {
         constexpr int kParts = kWeightParts<type>;
         Uint4 packed[kParts];
         PackWeights<type>(scores[m], packed);
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-          weights16[((m * kSixteenths + sixteenth) * kParts + part) * kWarp + Lane()] = packed[part];
+          weights16[((m * kSixteenths + sixteenth) * kParts + part) * kWarp + Lane()] =
+              packed[part];
         }
       }
       continue;
@@ -261,6 +261,20 @@ KVG_DEVICE void StoreValues(const SegmentView& segment, const RowTile& tile, int
   }
 }
 
+// A page comes from memory while the one before it is multiplied.
+KVG_DEVICE void PrefetchSide(const SideView& side, int page, int64_t float_bytes) {
+  constexpr int64_t kLine = 128;
+  const bool coded = page * kPageEntries < side.coded_entries;
+  const auto* const from =
+      static_cast<const unsigned char*>(coded ? side.coded[page].codes : side.pages[page]);
+  const int64_t bytes = coded ? CodedPageBytes(*side.codec) : float_bytes;
+  for (int64_t i = Thread() * kLine; i < bytes; i += BlockThreads() * kLine) Prefetch(from + i);
+}
+KVG_DEVICE_CALL void PrefetchPage(const SegmentView& segment, int page) {
+  PrefetchSide(segment.keys, page, segment.stored.KeyBytes());
+  if (!segment.values_in_keys) PrefetchSide(segment.values, page, segment.stored.ValueBytes());
+}
+
 // plain: keys and values of all segments are 16-bit pages that are multiplied as they lie.
 template <DType type, int tiles, int blocks, bool plain>
 KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
@@ -284,8 +298,10 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
     if (!segment.numbers) PackQueries<type, tiles>(call, tile, queries16);
   }
   bool numbers = false;
-  for (int page = page_begin; !plain && page < page_end; ++page) {
-    numbers = numbers || KeysAsNumbers<type>(segment, page);
+  if constexpr (!plain) {
+    for (int page = page_begin; page < page_end; ++page) {
+      numbers = numbers || KeysAsNumbers<type>(segment, page);
+    }
   }
   if (numbers) ExpandQueries<type, tiles>(call, segment, tile, queries32);
   SyncBlock();
@@ -293,14 +309,20 @@ KVG_DEVICE void TakeSpan(const AttendCall& call, const AttendTables& tables,
   SpanSums<type, tiles, blocks> sums;
 #pragma unroll
   for (int m = 0; m < tiles; ++m) sums.max[m][0] = sums.max[m][1] = kNothing;
+  PageSight next = SightOf(call, segment, tile, tiles * 16, page_begin);
   for (int page = page_begin; page < page_end; ++page) {
-    const PageSight sight = SightOf(call, segment, tile, tiles * 16, page);
+    const PageSight sight = next;
+    if (page + 1 < page_end) {
+      next = SightOf(call, segment, tile, tiles * 16, page + 1);
+      if (next.any) PrefetchPage(segment, page + 1);
+    }
     if (!sight.any) continue;
     const ValuePath path = plain || ValuesAsTheyLie<type>(segment, page) ? ValuePath::kAsTheyLie
-                           : ValuesAsCodes<type>(segment, page) ? ValuePath::kCodes
-                                                                : ValuePath::kNumbers;
+                           : ValuesAsCodes<type>(segment, page)          ? ValuePath::kCodes
+                                                                         : ValuePath::kNumbers;
     float scores[tiles][2][4];
-    ScorePage<type, tiles, plain>(call, segment, tile, sight.all, page, queries16, queries32, room, scores);
+    ScorePage<type, tiles, plain>(call, segment, tile, sight.all, page, queries16, queries32, room,
+                                  scores);
     WeighPage<type, plain>(call, segment, page, path, scores, maxima, weights16, weights32, sums);
     AddPage<type, plain>(segment, page, path, weights16, weights32, room, sums);
   }
@@ -314,12 +336,12 @@ constexpr int kFewTiles = 1, kFewBlocks = 8;
 constexpr int kManyTiles = 4, kManyBlocks = 4, kManyWarps = 8;
 
 template <DType type, bool plain>
-KVG_KERNEL(kMostWarps * kWarp)
+KVG_KERNEL(kMostWarps* kWarp)
 FewRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
   TakeSpan<type, kFewTiles, kFewBlocks, plain>(call, tables, arrays);
 }
 template <DType type, bool plain>
-KVG_KERNEL(kManyWarps * kWarp)
+KVG_KERNEL(kManyWarps* kWarp)
 ManyRowsKernel(AttendCall call, AttendTables tables, SpanArrays arrays) {
   TakeSpan<type, kManyTiles, kManyBlocks, plain>(call, tables, arrays);
 }

@@ -85,8 +85,8 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
                                              : shape_.format.value_dim);
   void* const* pages = keys ? segment.key_pages : segment.value_pages;
   if (pages != nullptr) {
-    view.pages = tables.Put(
-        std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.length))));
+    view.pages =
+        tables.Put(std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.length))));
   }
   const KvCoded& coded = CodedOf(segment, side);
   if (coded.entries == 0) return view;
@@ -117,9 +117,8 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
       view.values = SideOf(segment, KvSide::kValues, tables);
     } else {
       view.values.basis = MatrixOf(segment.value_basis);
-      view.values.dim = static_cast<int>(segment.value_basis.empty()
-                                             ? shape_.format.value_dim
-                                             : segment.value_basis.shape[1]);
+      view.values.dim = static_cast<int>(
+          segment.value_basis.empty() ? shape_.format.value_dim : segment.value_basis.shape[1]);
     }
     view.stored = {shape_.format.dtype, view.keys.dim, view.values.dim};
     view.length = static_cast<int>(segment.length);
@@ -188,8 +187,7 @@ SharedPlan SpanShared(const AttentionShape& shape, const SharedNeeds& needs, int
   const int64_t rows = int64_t{16} * row_tiles, width = (needs.value_dim + 7) / 8 * 8;
   const int64_t parts = shape.format.dtype == DType::kF16 ? 2 : 1;
   const int64_t latents = (needs.latent_values + 7) / 8 * 8;
-  return PlanOf(shape, needs, row_tiles,
-                needs.values16 ? kSixteenths * parts * 512 * row_tiles : 0,
+  return PlanOf(shape, needs, row_tiles, needs.values16 ? kSixteenths * parts * 512 * row_tiles : 0,
                 needs.values32 ? kPageEntries * rows * 4 : 0,
                 std::max(needs.values32 ? kExpandedEntries * width * 4 : 0, rows * latents * 4));
 }

@@ -11,9 +11,9 @@
 
 namespace kvgauge::cuda {
 
-inline constexpr int kChunk = 64;       // dims of keys that are expanded at a time
-inline constexpr int kLoadsAhead = 8;   // of 16 bytes
-inline constexpr int kSixteenths = 4;   // of a page
+inline constexpr int kChunk = 64;      // dims of keys that are expanded at a time
+inline constexpr int kLoadsAhead = 8;  // of 16 bytes
+inline constexpr int kSixteenths = 4;  // of a page
 
 struct PageSight {
   bool any;  // some row may see some entry
@@ -22,14 +22,14 @@ struct PageSight {
 
 // The same for all threads of a block. Masked pages that nobody reads may be absent.
 KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& segment,
-                             const RowTile& tile, int rows_of_block, int page) {
+                                  const RowTile& tile, int rows_of_block, int page) {
   const int begin = page * kPageEntries, end = Least(begin + kPageEntries, segment.length);
   const int first = segment.first + begin;
   const int least = tile.index0 + tile.item_row(0);
   const int most = tile.index0 + tile.item_row(tile.count - 1);
-  PageSight sight = {begin < end && first <= most,
-                     begin + kPageEntries <= segment.length &&
-                         first + kPageEntries - 1 <= least && tile.count == rows_of_block};
+  PageSight sight = {begin < end && first <= most, begin + kPageEntries <= segment.length &&
+                                                       first + kPageEntries - 1 <= least &&
+                                                       tile.count == rows_of_block};
   if (!sight.any) return sight;
   if (call.window > 0) {
     if (segment.positions != nullptr) {
@@ -79,8 +79,8 @@ KVG_DEVICE uint32_t SeenBits(const AttendCall& call, const SegmentView& segment,
   return bits;
 }
 
-// Products become scores, or -inf where a row does not see an entry. The lane's rows are first_row +
-// 16 m + g and 8 after: scores[m][8 entries][2 of g, 2 of g + 8].
+// Products become scores, or -inf where a row does not see an entry. The lane's rows are first_row
+// + 16 m + g and 8 after: scores[m][8 entries][2 of g, 2 of g + 8].
 template <int tiles>
 KVG_DEVICE void FinishScores(const AttendCall& call, const SegmentView& segment,
                              const RowTile& tile, int first_row, bool all_seen, int page,
@@ -96,8 +96,7 @@ KVG_DEVICE void FinishScores(const AttendCall& call, const SegmentView& segment,
       const int entry = page * kPageEntries + sixteenth * 16 + c / 2 * 8 + Lane() % 4 * 2 + c % 2;
       const bool held = entry < segment.length;
       const float scale = segment.key_scale != nullptr && held ? segment.key_scale[entry] : 1.0f;
-      const float bias =
-          segment.bias != nullptr && held ? segment.bias[entry] * kLog2E : 0.0f;
+      const float bias = segment.bias != nullptr && held ? segment.bias[entry] * kLog2E : 0.0f;
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {
 #pragma unroll
@@ -115,8 +114,8 @@ KVG_DEVICE void FinishScores(const AttendCall& call, const SegmentView& segment,
   for (int m = 0; m < tiles; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint32_t bits = SeenBits(call, segment, tile, page, sixteenth,
-                                     first_row + m * 16 + h * 8 + Lane() / 4);
+      const uint32_t bits =
+          SeenBits(call, segment, tile, page, sixteenth, first_row + m * 16 + h * 8 + Lane() / 4);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         float& s = scores[m][c / 2][h * 2 + c % 2];
@@ -201,8 +200,8 @@ KVG_DEVICE_CALL float NumberOf(const SegmentView& segment, bool keys, int page, 
 
 // Positions [begin, begin + count) of expanded keys of a page, as f32 [position][64]. `latents` has
 // the same size. Reached by all threads.
-KVG_DEVICE_CALL void ExpandKeys(const AttendCall& call, const SegmentView& segment, int page, int begin,
-                           int count, float* keys, float* latents) {
+KVG_DEVICE_CALL void ExpandKeys(const AttendCall& call, const SegmentView& segment, int page,
+                                int begin, int count, float* keys, float* latents) {
   const MatrixView& basis = segment.keys.basis;
   if (basis.data == nullptr || segment.rotation == nullptr) {
     for (int i = Thread(); i < count * kPageEntries; i += BlockThreads()) {

@@ -6,8 +6,8 @@
 
 namespace kvgauge::cuda {
 
-// Weights of an f16 cache go in two halves, the second of which has what the first rounds away; those
-// of a bf16 cache are rounded.
+// Weights of an f16 cache go in two halves, the second of which has what the first rounds away;
+// those of a bf16 cache are rounded.
 template <DType type>
 inline constexpr int kWeightParts = type == DType::kF16 ? 2 : 1;
 
@@ -86,11 +86,12 @@ KVG_DEVICE bool ValuesAsTheyLie(const SegmentView& segment, int page) {
 inline constexpr int kValueEntries = 16;  // of values that are expanded at a time
 
 // Entries [begin, begin + 16) of a page as f32 [16][width]; dims from `dim` on are 0.
-KVG_DEVICE_CALL void ExpandValues(const SegmentView& segment, int page, int begin, int dim, int width,
-                             float* values) {
+KVG_DEVICE_CALL void ExpandValues(const SegmentView& segment, int page, int begin, int dim,
+                                  int width, float* values) {
   for (int i = Thread(); i < kValueEntries * width; i += BlockThreads()) {
     const int d = i % width;
-    values[i] = d < dim ? NumberOf(segment, segment.values_in_keys, page, begin + i / width, d) : 0.0f;
+    values[i] =
+        d < dim ? NumberOf(segment, segment.values_in_keys, page, begin + i / width, d) : 0.0f;
   }
 }
 

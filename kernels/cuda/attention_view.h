@@ -3,7 +3,8 @@
 //
 // The order of a row's sums, which every kernel that attends keeps, so that a row has the same bits
 // whichever of them takes it:
-// - Scores of a page: f32 sums over the key's dims, in tensor core steps of 16 where keys are 16-bit
+// - Scores of a page: f32 sums over the key's dims, in tensor core steps of 16 where keys are
+// 16-bit
 //   pages, one by one in all other cases. They are kept in units of log 2.
 // - A span is walked page by page with a running maximum. What was summed is scaled by exp2(old -
 //   new maximum), then the page is added. The softmax sum is kept apart for each lane of a quad and
@@ -69,9 +70,9 @@ struct AttendCall {
   const float* q;
   int64_t q_stride, q_head_stride;
   int key_dim, value_dim;
-  float factor;      // score in log 2 = factor * dot, or what the cap is taken of
-  float cap;         // 0: none; in log 2
-  int window;        // 0: none
+  float factor;  // score in log 2 = factor * dot, or what the cap is taken of
+  float cap;     // 0: none; in log 2
+  int window;    // 0: none
   int rope_pairs;
   bool rope_half;
   MatrixView cos, sin;

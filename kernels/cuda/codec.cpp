@@ -112,7 +112,8 @@ class CudaCodec final : public CodecOps {
       blocks[at] =
           Allocated(allocate, Block::kOutliers, first_page + i, OutlierBytes(outliers[at]));
     }
-    // A call's tables must stay until its kernels have run, so these are sent to memory of their own.
+    // A call's tables must stay until its kernels have run, so these are sent to memory of their
+    // own.
     pointers_.Begin(2 * count * 8 + 2 * Tables::kGap);
     auto* const device_blocks =
         reinterpret_cast<uint8_t* const*>(pointers_.Put(std::span<void* const>(blocks)));

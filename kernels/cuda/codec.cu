@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coding and decoding of pages. Every step is one f32 operation, rounded once, as the contract has
 // it: codes are those of every other backend.
-#include "cuda/codec_kernels.h"
-
 #include <cmath>
 
+#include "cuda/codec_kernels.h"
 #include "cuda/codec_number.h"
 
 namespace kvgauge::cuda {
@@ -44,7 +43,7 @@ constexpr int kMostVector = 1024;  // numbers of a vector with outliers
 constexpr int kVectorWarps = kThreads / kWarp;
 
 KVG_KERNEL(kThreads) FindOutliersKernel(CodecCall call, int dim, float* kept, uint32_t* marks) {
-  KVG_SHARED(float, vectors, kVectorWarps * kMostVector);
+  KVG_SHARED(float, vectors, kVectorWarps* kMostVector);
   KVG_SHARED(uint32_t, mine, 2 * kMostVector);
   const PagePart part = call.parts[BlockX()];
   const CodecView& codec = *call.codec;
@@ -322,8 +321,8 @@ CodingErrorKernel(CodecCall call, int dim, const uint32_t* marks, float* error) 
   const Numbers x = NumbersOf(call, part);
   for (int i = Thread(); i < kPageEntries * dim; i += BlockThreads()) {
     const int entry = i / dim, d = i % dim;
-    const bool kept = marks != nullptr &&
-                      (marks[(BlockX() * dim + d) * 2 + entry / 32] >> entry % 32 & 1) != 0;
+    const bool kept =
+        marks != nullptr && (marks[(BlockX() * dim + d) * 2 + entry / 32] >> entry % 32 & 1) != 0;
     error[part.row * dim + i] =
         kept ? 0.0f : x(entry, d) - CodedNumber(*call.codec, part.page.codes, entry, d);
   }
@@ -354,7 +353,8 @@ KVG_KERNEL(kThreads) OrthonormalizeKernel(double* rows, int count, int64_t n) {
         const double* const other = rows + q * n;
         SyncBlock();
         const double share = BlockDot(other, row, n, warps);
-        for (int64_t i = Thread(); i < n; i += BlockThreads()) row[i] = Fma(-share, other[i], row[i]);
+        for (int64_t i = Thread(); i < n; i += BlockThreads())
+          row[i] = Fma(-share, other[i], row[i]);
       }
     }
     SyncBlock();
@@ -400,8 +400,7 @@ StoreLatentsKernel(CodecCall call, int64_t n, int rank, const double* latents,
                    uint16_t* const* out) {
   const PagePart part = call.parts[BlockX()];
   for (int i = Thread(); i < kPageEntries * rank; i += BlockThreads()) {
-    out[BlockX()][i] =
-        ClampedHalf(static_cast<float>(latents[i % rank * n + part.row + i / rank]));
+    out[BlockX()][i] = ClampedHalf(static_cast<float>(latents[i % rank * n + part.row + i / rank]));
   }
 }
 KVG_KERNEL(kThreads) StoreBasisKernel(const double* basis, int64_t count, uint16_t* out) {
@@ -442,8 +441,8 @@ void CodingError(const CodecCall& call, int dim, const uint32_t* marks, float* e
   KVG_LAUNCH(CodingErrorKernel, BlockPerPart(call), stream, call, dim, marks, error);
 }
 
-void FitCorrection(const float* error, int64_t n, int dim, int rank, double* latents,
-                   double* basis, Stream stream) {
+void FitCorrection(const float* error, int64_t n, int dim, int rank, double* latents, double* basis,
+                   Stream stream) {
   constexpr int kRounds = 3;
   const LaunchShape one_block = {.threads = kThreads};
   for (int round = 0; round < kRounds; ++round) {

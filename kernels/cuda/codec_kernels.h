@@ -24,8 +24,8 @@ struct CodecCall {
 
 void DecodeParts(const CodecCall& call, int dim, Stream stream);
 
-// Copies whole pages of rows to `kept` [rows, dim], each outlier replaced by the mean of the rest of
-// its vector; marks outliers in `marks` [parts][2 dim] words, bit place % 32 of word place / 32.
+// Copies whole pages of rows to `kept` [rows, dim], each outlier replaced by the mean of the rest
+// of its vector; marks outliers in `marks` [parts][2 dim] words, bit place % 32 of word place / 32.
 void FindOutliers(const CodecCall& call, int dim, float* kept, uint32_t* marks, Stream stream);
 // counts [parts] of marks.
 void CountMarks(const CodecCall& call, int dim, const uint32_t* marks, uint32_t* counts,
@@ -41,9 +41,10 @@ void EncodeParts(const CodecCall& call, float* scratch, int64_t scales, Stream s
 void CodingError(const CodecCall& call, int dim, const uint32_t* marks, float* error,
                  Stream stream);
 
-// error [n, dim] is about latents^T basis; latents [rank, n], basis [rank, dim] with starting values.
-void FitCorrection(const float* error, int64_t n, int dim, int rank, double* latents,
-                   double* basis, Stream stream);
+// error [n, dim] is about latents^T basis; latents [rank, n], basis [rank, dim] with starting
+// values.
+void FitCorrection(const float* error, int64_t n, int dim, int rank, double* latents, double* basis,
+                   Stream stream);
 // As f16: to each part's latents_out [64, rank], basis_out [rank, dim].
 void StoreCorrection(const CodecCall& call, int64_t n, int dim, int rank, const double* latents,
                      const double* basis, uint16_t* const* latents_out, uint16_t* basis_out,

@@ -26,10 +26,9 @@ KVG_DEVICE int ToFloat8(float v) {
 }
 KVG_DEVICE float FromFloat8(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float size = exponent == 0
-                         ? static_cast<float>(mantissa) * 0.001953125f
-                         : FloatOf(static_cast<uint32_t>(exponent + 120) << 23 |
-                                   static_cast<uint32_t>(mantissa) << 20);
+  const float size = exponent == 0 ? static_cast<float>(mantissa) * 0.001953125f
+                                   : FloatOf(static_cast<uint32_t>(exponent + 120) << 23 |
+                                             static_cast<uint32_t>(mantissa) << 20);
   return code & 0x80 ? -size : size;
 }
 
@@ -58,8 +57,8 @@ KVG_DEVICE float CodedNumber(const CodecView& c, const uint8_t* codes, int entry
   if (c.kind == KvCodecKind::kFp8E4M3) return FromFloat8(code);
   const CodeRangeOf range =
       c.fixed_range ? FixedRange(c, dim) : StoredRange(c, codes, ScaleIndex(c, entry, dim));
-  const float number = c.kind == KvCodecKind::kCodebook ? c.levels[code]
-                                                        : static_cast<float>(code - c.shift);
+  const float number =
+      c.kind == KvCodecKind::kCodebook ? c.levels[code] : static_cast<float>(code - c.shift);
   const float product = range.scale * number;
   return c.fixed_range || c.has_zeros ? product + range.zero : product;
 }

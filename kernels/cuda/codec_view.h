@@ -24,17 +24,17 @@ inline constexpr int kMostLevels = 16;
 
 struct CodecView {
   KvCodecKind kind;
-  bool keys;           // layout of keys, else of values
-  bool by_token;       // along what groups lie
-  bool fixed_range;    // ranges of dims come from `low` and `high`
-  bool has_zeros;      // stored beside the scales
+  bool keys;         // layout of keys, else of values
+  bool by_token;     // along what groups lie
+  bool fixed_range;  // ranges of dims come from `low` and `high`
+  bool has_zeros;    // stored beside the scales
   bool root_mean_square;
   bool symmetric;
   int bits;
-  int dim, width;      // numbers of an entry; rounded up to 16
-  int group;           // dims or entries
-  int scales;          // stored in a page
-  int shift;           // code - shift is what is scaled
+  int dim, width;  // numbers of an entry; rounded up to 16
+  int group;       // dims or entries
+  int scales;      // stored in a page
+  int shift;       // code - shift is what is scaled
   int rank;
   int outliers_a_side;  // of each vector
   bool has_outliers;

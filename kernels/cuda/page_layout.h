@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How this backend lays out a float page of one KV head.
 //
-// 16-bit pages lie as tensor cores take them: lane l of a warp finds the 16 bytes it multiplies at l
-// times 16, so that a page goes from memory to registers in whole lines, without shared memory.
-//   Keys: [4 groups of 16 entries][16 dims][32 lanes][8]: entries g and g + 8, dims 2t, 2t + 1, 2t +
-//   8, 2t + 9 of lane 4g + t. Dims are padded to 16.
-//   Values: [8 dims][2 groups of 32 entries][32 lanes][8]: dim g, entries 2t, 2t + 1, 2t + 8, 2t + 9
-//   and 16 after those. Dims are padded to 8.
+// 16-bit pages lie as tensor cores take them: lane l of a warp finds the 16 bytes it multiplies at
+// l times 16, so that a page goes from memory to registers in whole lines, without shared memory.
+//   Keys: [4 groups of 16 entries][16 dims][32 lanes][8]: entries g and g + 8, dims 2t, 2t + 1, 2t
+//   + 8, 2t + 9 of lane 4g + t. Dims are padded to 16. Values: [8 dims][2 groups of 32 entries][32
+//   lanes][8]: dim g, entries 2t, 2t + 1, 2t + 8, 2t + 9 and 16 after those. Dims are padded to 8.
 // 32-bit pages: keys [dim][64], values [64][dim padded to 4].
 #pragma once
 

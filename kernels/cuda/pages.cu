@@ -55,15 +55,15 @@ template <class T>
 KVG_DEVICE void CopyOne(const PageLayout& layout, bool keys, void* const* from, int64_t in,
                         void* const* to, int64_t out, int dim) {
   const int a = static_cast<int>(in % kPageEntries), b = static_cast<int>(out % kPageEntries);
-  static_cast<T*>(to[out / kPageEntries])[keys ? layout.KeyIndex(b, dim)
-                                               : layout.ValueIndex(b, dim)] =
-      static_cast<const T*>(from[in / kPageEntries])[keys ? layout.KeyIndex(a, dim)
-                                                          : layout.ValueIndex(a, dim)];
+  static_cast<T*>(
+      to[out / kPageEntries])[keys ? layout.KeyIndex(b, dim) : layout.ValueIndex(b, dim)] =
+      static_cast<const T*>(
+          from[in / kPageEntries])[keys ? layout.KeyIndex(a, dim) : layout.ValueIndex(a, dim)];
 }
 
 KVG_KERNEL(kThreads)
-CopyKernel(PageLayout layout, bool keys, void* const* from, const int32_t* index, int64_t n, int dim,
-           void* const* to, int64_t first) {
+CopyKernel(PageLayout layout, bool keys, void* const* from, const int32_t* index, int64_t n,
+           int dim, void* const* to, int64_t first) {
   const int64_t at = BlockX() * kThreads + Thread();
   if (at >= n * dim) return;
   // Neighbouring threads take neighbouring entries of a pair of dims: what lies together in a page.

@@ -22,8 +22,8 @@ void WritePages(const PageLayout& layout, bool keys, const RowsView& rows, int64
 // Entries index[i], or first + i without an index, to rows [n, dim].
 void ReadPages(const PageLayout& layout, bool keys, void* const* pages, const int32_t* index,
                int64_t first, const RowsView& rows, int64_t n, Stream stream);
-// Entries index[i] of `from` become entries first + i of `to`; pages of one list only where no entry
-// moves up, in ascending order.
+// Entries index[i] of `from` become entries first + i of `to`; pages of one list only where no
+// entry moves up, in ascending order.
 void CopyPages(const PageLayout& layout, bool keys, void* const* from, const int32_t* index,
                int64_t n, void* const* to, int64_t first, bool in_place, Stream stream);
 

@@ -5,10 +5,10 @@
 // needs more room than any before, so a sequence of calls can be captured as a graph.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <vector>
 
 #include "core/check.h"
 #include "cuda/device/driver.h"
@@ -46,6 +46,17 @@ class Scratch {
 
 class Tables {
  public:
+  Tables() = default;
+  Tables(const Tables&) = delete;
+  Tables& operator=(const Tables&) = delete;
+  ~Tables() {
+    for (Staging& staging : stagings_) {
+      if (staging.sent == nullptr) continue;
+      DestroyEvent(staging.sent);
+      FreeHost(staging.data);
+    }
+  }
+
   // Where something is filled in on the host, and where kernels find it.
   template <class T>
   struct Place {
@@ -57,8 +68,19 @@ class Tables {
   static constexpr int64_t kGap = 16;
   void Begin(int64_t size_bytes) {
     device_ = static_cast<std::byte*>(memory_.AtLeast(size_bytes));
-    if (static_cast<int64_t>(host_.size()) < size_bytes) {
-      host_.resize(static_cast<size_t>(size_bytes));
+    // The copy before the last was long ago: mostly it is done.
+    turn_ = 1 - turn_;
+    Staging& staging = stagings_[turn_];
+    if (staging.sent == nullptr) {
+      staging.sent = CreateEvent();
+    } else {
+      WaitFor(staging.sent);
+    }
+    if (staging.size_bytes < size_bytes) {
+      FreeHost(staging.data);
+      staging.size_bytes = size_bytes + size_bytes / 2;
+      staging.data = static_cast<std::byte*>(MallocHost(staging.size_bytes));
+      KVG_CHECK(staging.data != nullptr, "cuda: no page-locked memory for tables");
     }
     used_ = 0;
   }
@@ -67,8 +89,8 @@ class Tables {
     used_ = (used_ + kGap - 1) / kGap * kGap;
     const int64_t at = used_;
     used_ += count * static_cast<int64_t>(sizeof(T));
-    KVG_CHECK(used_ <= static_cast<int64_t>(host_.size()), "cuda: tables are too small");
-    return {reinterpret_cast<T*>(host_.data() + at), reinterpret_cast<T*>(device_ + at)};
+    KVG_CHECK(used_ <= stagings_[turn_].size_bytes, "cuda: tables are too small");
+    return {reinterpret_cast<T*>(stagings_[turn_].data + at), reinterpret_cast<T*>(device_ + at)};
   }
   template <class T>
   T* Put(std::span<const T> values) {
@@ -76,13 +98,20 @@ class Tables {
     if (!values.empty()) std::memcpy(place.host, values.data(), values.size_bytes());
     return place.device;
   }
-  // Everything put is on the device before kernels that are launched after this.
+  // Everything put is on the device before kernels that are launched after this. Nothing waits.
   void Send(Stream stream) {
-    if (used_ > 0) CopyToDevice(device_, host_.data(), used_, stream);
+    if (used_ > 0) CopyToDevice(device_, stagings_[turn_].data, used_, stream);
+    Record(stagings_[turn_].sent, stream);
   }
 
  private:
-  std::vector<std::byte> host_;
+  struct Staging {
+    std::byte* data = nullptr;
+    int64_t size_bytes = 0;
+    Event sent = nullptr;
+  };
+  Staging stagings_[2];
+  int turn_ = 0;
   Scratch memory_;
   std::byte* device_ = nullptr;
   int64_t used_ = 0;

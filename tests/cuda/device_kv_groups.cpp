@@ -40,8 +40,8 @@ class CallMemory {
     Tensor device = host;
     int64_t last = 0;
     for (int d = 0; d < host.rank; ++d) last += (host.shape[d] - 1) * host.stride[d];
-    device.data = Send(host.data, host.Numel() == 0 ? SizeOf(host.dtype)
-                                                    : (last + 1) * SizeOf(host.dtype));
+    device.data =
+        Send(host.data, host.Numel() == 0 ? SizeOf(host.dtype) : (last + 1) * SizeOf(host.dtype));
     device.device = Device::kCuda;
     return device;
   }
@@ -57,7 +57,8 @@ class CallMemory {
   // A list of pages, of which [begin, end) are sent. The list itself stays on the host.
   void* const* SendPages(void* const* pages, int64_t begin, int64_t end, int64_t page_bytes) {
     if (pages == nullptr) return nullptr;
-    auto list = std::make_unique<std::vector<void*>>(static_cast<size_t>(std::max<int64_t>(end, 1)));
+    auto list =
+        std::make_unique<std::vector<void*>>(static_cast<size_t>(std::max<int64_t>(end, 1)));
     for (int64_t p = begin; p < end; ++p) {
       (*list)[static_cast<size_t>(p)] = Send(pages[p], page_bytes);
     }
@@ -137,8 +138,7 @@ class HostedCodec final : public CodecOps {
                 Tensor rows) override {
     CallMemory memory;
     const int64_t end = PagesOf(first_entry + rows.shape[0]);
-    const KvPages device =
-        memory.SendCoded(*ops_, codec, pages, first_entry / kKvPageEntries, end);
+    const KvPages device = memory.SendCoded(*ops_, codec, pages, first_entry / kKvPageEntries, end);
     ops_->Decode(codec, device, first_entry, memory.Send(rows));
     memory.Fetch(rows);
   }

@@ -264,8 +264,8 @@ TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
   for (const Scene& scene : Some(Scenes(), 5)) {
     const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
     for (const KvBackend& backend : KvBackends()) {
-      SCOPED_TRACE(backend.name + ": " + scene.name + ", " +
-                   std::string(NameOf(scene.dtype)) + ", rows " + std::to_string(scene.rows));
+      SCOPED_TRACE(backend.name + ": " + scene.name + ", " + std::string(NameOf(scene.dtype)) +
+                   ", rows " + std::to_string(scene.rows));
       ExpectClose(scene, RunOn(backend, 2, scene), want);
     }
   }

@@ -40,7 +40,13 @@ void Wait(Stream stream);
 void* Malloc(int64_t size_bytes);
 void Free(void* data);
 
-// Host memory is pageable: it may be reused when these return. CopyToHost waits for the stream.
+// Page-locked host memory: CopyToDevice of it returns at once, and it may be reused only when an
+// event recorded behind the copy was waited for. Null when there is no room.
+void* MallocHost(int64_t size_bytes);
+void FreeHost(void* data);
+
+// Other host memory is pageable: it may be reused when these return. CopyToHost waits for the
+// stream.
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream);
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream);
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream);
@@ -49,6 +55,7 @@ void Fill(void* to, int byte, int64_t size_bytes, Stream stream);
 Event CreateEvent();
 void DestroyEvent(Event event);
 void Record(Event event, Stream stream);
+void WaitFor(Event event);
 // Waits for `end`.
 double MillisecondsBetween(Event begin, Event end);
 

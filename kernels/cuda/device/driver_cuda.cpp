@@ -140,6 +140,23 @@ void Free(void* data) {
   if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
 }
 
+void* MallocHost(int64_t size_bytes) {
+  void* data = nullptr;
+  const cudaError_t status =
+      cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocDefault);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is no fault: the caller is told
+    return nullptr;
+  }
+  Check(status, "cudaHostAlloc");
+  return data;
+}
+void FreeHost(void* data) {
+  if (data == nullptr) return;
+  const cudaError_t status = cudaFreeHost(data);
+  if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeHost");
+}
+
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice, stream),
         "cudaMemcpyAsync");
@@ -167,6 +184,7 @@ void DestroyEvent(Event event) { Check(cudaEventDestroy(event), "cudaEventDestro
 void Record(Event event, Stream stream) {
   Check(cudaEventRecord(event, stream), "cudaEventRecord");
 }
+void WaitFor(Event event) { Check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
 double MillisecondsBetween(Event begin, Event end) {
   Check(cudaEventSynchronize(end), "cudaEventSynchronize");
   float milliseconds = 0;

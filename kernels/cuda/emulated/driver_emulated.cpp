@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "core/check.h"
 #include "core/strings.h"
@@ -198,6 +199,8 @@ void Free(void* data) {
   if (data != nullptr) emulated::Memory().Release(data);
 }
 
+void* MallocHost(int64_t size_bytes) { return ::operator new(static_cast<size_t>(size_bytes)); }
+void FreeHost(void* data) { ::operator delete(data); }
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
   emulated::Memory().CheckRange(to, size_bytes);
@@ -230,6 +233,7 @@ Clock::time_point* TimeOf(Event event) { return reinterpret_cast<Clock::time_poi
 Event CreateEvent() { return reinterpret_cast<Event>(new Clock::time_point()); }
 void DestroyEvent(Event event) { delete TimeOf(event); }
 void Record(Event event, Stream) { *TimeOf(event) = Clock::now(); }
+void WaitFor(Event) {}
 double MillisecondsBetween(Event begin, Event end) {
   return std::chrono::duration<double, std::milli>(*TimeOf(end) - *TimeOf(begin)).count();
 }
