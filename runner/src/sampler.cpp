@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -15,11 +16,22 @@ namespace {
 
 // The first of the largest. Whole vectors at a time: this is done once a row and step.
 size_t Largest(std::span<const float> values) {
+  // Only the block that holds the maximum is searched.
+  constexpr size_t kBlock = 1024;
   float most = values[0];
-#pragma omp simd reduction(max : most)
-  for (size_t i = 0; i < values.size(); ++i) most = std::max(most, values[i]);
-  const auto at = std::find(values.begin(), values.end(), most);
-  return at == values.end() ? 0 : static_cast<size_t>(at - values.begin());
+  size_t block = 0;
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, values.size());
+    float here = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : here)
+    for (size_t i = begin; i < end; ++i) here = std::max(here, values[i]);
+    if (!(here > most)) continue;
+    most = here;
+    block = begin;
+  }
+  const std::span<const float> rest = values.subspan(block);
+  const auto at = std::find(rest.begin(), rest.end(), most);
+  return at == rest.end() ? 0 : block + static_cast<size_t>(at - rest.begin());
 }
 
 }  // namespace

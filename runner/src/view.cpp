@@ -15,8 +15,19 @@ CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source),
 Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
   int64_t bytes = SizeOf(dtype);
   for (const int64_t d : dims) bytes *= d;
-  memory_.push_back(source_.ops->memory->Allocate(std::max<int64_t>(bytes, 1)));
-  return memory_.back().As(dtype, dims);
+  // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
+  // one before.
+  constexpr int64_t kAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
+  if (memory_.empty() || cut_bytes_ + bytes > memory_.back().size_bytes()) {
+    const int64_t doubled = memory_.empty() ? kFirst : 2 * memory_.back().size_bytes();
+    memory_.push_back(source_.ops->memory->Allocate(
+        std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1))));
+    cut_bytes_ = 0;
+  }
+  Tensor piece = memory_.back().As(DType::kU8, {memory_.back().size_bytes()});
+  piece.data = static_cast<char*>(piece.data) + cut_bytes_;
+  cut_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return Tensor(piece.data, dtype, dims, piece.device);
 }
 
 int64_t CacheView::Count(int64_t head, int64_t first) const {

@@ -59,6 +59,7 @@ class CacheView final : public LayerView {
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
   std::deque<Buffer> memory_;
+  int64_t cut_bytes_ = 0;                                       // of the last of them
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
   std::map<int64_t, Tensor> window_attention_;  // by rows

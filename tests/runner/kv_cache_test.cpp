@@ -262,6 +262,52 @@ TEST_F(CacheTest, MergesAddWhatTheySay) {
   EXPECT_EQ(cache.Bytes(0).biases, 4 * 4);
 }
 
+// A list whose targets go through its entries twice is the list written out, where many entries go
+// and where one does, as in a decode step.
+TEST_F(CacheTest, MergesGoThroughTheirEntriesAgain) {
+  CachePools pools(*ops_);
+  for (const int64_t gone : {90, 1}) {
+    SCOPED_TRACE(gone);
+    KvCache once = NewCache(pools, DType::kBF16);
+    ASSERT_TRUE(Feed(once, 100).ok());
+    std::vector<int32_t> kept, every;
+    for (int32_t i = 0; i < 100; ++i) {
+      every.push_back(i);
+      if (i < 4 || i >= 4 + gone) kept.push_back(i);
+    }
+    if (gone == 1) {  // positions are kept, as after a prompt
+      every.erase(every.begin() + 50);
+      const std::vector<HeadPlan> first = {Keep(every), Keep(every)};
+      ASSERT_TRUE(once.Reduce(0, first).ok());
+      kept.erase(std::find(kept.begin(), kept.end(), 99));
+    }
+    KvCache twice = once.Fork();
+    // Twice each entry for every target: out of order, one of them nowhere.
+    const std::vector<int32_t> from =
+        gone == 1 ? std::vector<int32_t>{4} : std::vector<int32_t>{9, 5};
+    std::vector<int32_t> to =
+        gone == 1 ? std::vector<int32_t>{5, 7} : std::vector<int32_t>{95, 96, 96, -1};
+    const std::vector<float> weight(from.size(), 0.5f);
+    HeadPlan plan = Keep(kept);
+    plan.values.from = View(from, {std::ssize(from)});
+    plan.values.to = View(to, {std::ssize(to)});
+    plan.values.weight = View(weight, {std::ssize(weight)});
+    const std::vector<HeadPlan> plans = {plan, Keep(kept)};
+    ASSERT_TRUE(twice.Reduce(0, plans).ok());
+    std::vector<int32_t> all_from = from;
+    all_from.insert(all_from.end(), from.begin(), from.end());
+    const std::vector<float> all_weight(all_from.size(), 0.5f);
+    plan.values.from = View(all_from, {std::ssize(all_from)});
+    plan.values.weight = View(all_weight, {std::ssize(all_weight)});
+    const std::vector<HeadPlan> written_out = {plan, Keep(kept)};
+    const std::vector<float> before = Values(once, 0, 0);
+    ASSERT_TRUE(once.Reduce(0, written_out).ok());
+    EXPECT_TRUE(SameBits(Values(twice, 0, 0), Values(once, 0, 0)));
+    EXPECT_FALSE(SameBits(Values(twice, 0, 0), Picked(before, kept)));
+    EXPECT_TRUE(SameBits(Keys(twice, 0, 0), Keys(once, 0, 0)));
+  }
+}
+
 TEST_F(CacheTest, ScoresFollowTheirEntries) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);

@@ -96,11 +96,13 @@ class Allocator : public Stage {
 };
 
 // new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
-// they were before. All indices are entries before the reduction; every `to` is kept.
+// they were before. All indices are entries before the reduction; every `to` is kept. `to` may be
+// several times as long as `from`: each run of n goes through `from` and `weight` again.
 struct MergeList {
-  Tensor from, to;  // [n] i32; -1 in `to`: skipped
-  Tensor weight;    // [n] f32
-  Tensor self;      // [length] f32, or empty: 1
+  Tensor from;    // [n] i32
+  Tensor to;      // [n], or a multiple, i32; -1: skipped
+  Tensor weight;  // [n] f32
+  Tensor self;    // [length] f32, or empty: 1
   bool empty() const { return from.empty(); }
 };
 

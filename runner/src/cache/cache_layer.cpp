@@ -280,38 +280,64 @@ Result<CacheLayer::Kept> CacheLayer::CheckedKeep(int64_t head, const HeadPlan& p
   return kept;
 }
 
-Tensor CacheLayer::Merged(KvSide side, int64_t head, const HeadPlan& plan, const MergeList& merge,
+Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const MergeList& merge,
                           Buffer* memory) const {
   if (merge.empty() && merge.self.empty()) return {};
-  const int64_t n = length(head), kept = plan.keep.empty() ? 0 : plan.keep.shape[0];
-  const int64_t moved = merge.empty() ? 0 : merge.from.shape[0];
-  // An entry may go to many others: a stretch of the list at a time, in its order.
-  constexpr int64_t kMostGiven = 256;
-  const int64_t room = std::min(moved, kMostGiven);
+  const int64_t n = length(head), count = std::ssize(kept);
+  const std::vector<int32_t> from = HostIndices(ops(), merge.from);
+  std::vector<int32_t> to = HostIndices(ops(), merge.to);
+  const int64_t moved = std::ssize(from);
+  // Entries from one stretch are taken where they lie.
+  bool stretch = true;
+  for (int64_t i = 0; i < moved && stretch; ++i) {
+    stretch = from[static_cast<size_t>(i)] == from[0] + i;
+  }
+  const int64_t gathered = stretch ? 0 : moved;
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
-  *memory = ops().memory->Allocate((2 * n + room + kept) * dim * 4);
-  const Tensor all = memory->As(DType::kF32, {2 * n + room + kept, dim});
-  const Tensor before = all.Slice(0, n), after = all.Slice(n, 2 * n);
-  const Tensor out = all.Slice(2 * n + room, all.shape[0]);
+  const int64_t scaled = merge.self.empty() ? 0 : count;
+  const int64_t rows = n + gathered + count + scaled;
+  *memory = ops().memory->Allocate((rows * dim + std::ssize(to) + 3 * count) * 4);
+  const Tensor all = memory->As(DType::kF32, {rows * dim + std::ssize(to) + 3 * count});
+  int64_t used = 0;
+  const auto matrix = [&](int64_t height) {
+    used += height * dim;
+    return all.Slice(used - height * dim, used).Reshape({height, dim});
+  };
+  const auto indices = [&](std::span<const int32_t> values) {
+    used += std::ssize(values);
+    Tensor index = all.Slice(used - std::ssize(values), used);
+    index.dtype = DType::kI32;
+    ops().memory->Copy(View(values, {std::ssize(values)}), index);
+    return index;
+  };
+  const Tensor before = matrix(n), given = matrix(gathered), out = matrix(count);
+  const Tensor unscaled = matrix(scaled);
+  if (count == 0) return {};
   ReadStream(side, owner, 0, before);
-  if (merge.self.empty()) {
-    ops().memory->Copy(before, after);
-  } else {
-    std::vector<int32_t> every(static_cast<size_t>(n));
+  const Tensor keep = indices(kept);
+  ops().select->Gather(before, keep, scaled > 0 ? unscaled : out);
+  if (scaled > 0) {
+    std::vector<int32_t> every(kept.size());
     std::iota(every.begin(), every.end(), 0);
-    const Buffer index = ops().memory->Allocate(n * 4);
-    ops().memory->Copy(View(every, {n}), index.As(DType::kI32, {n}));
-    ops().select->ScatterAdd(before, index.As(DType::kI32, {n}), merge.self, after);
+    const Tensor index = indices(every), share = all.Slice(used, used + count);
+    ops().select->Gather(merge.self.Reshape({merge.self.shape[0], 1}), keep,
+                         share.Reshape({count, 1}));
+    used += count;
+    ops().select->ScatterAdd(unscaled, index, share, out);
   }
-  for (int64_t begin = 0; begin < moved; begin += room) {
-    const int64_t end = std::min(begin + room, moved);
-    const Tensor given = all.Slice(2 * n, 2 * n + end - begin);
-    ops().select->Gather(before, merge.from.Slice(begin, end), given);
-    ops().select->ScatterAdd(given, merge.to.Slice(begin, end), merge.weight.Slice(begin, end),
-                             after);
+  if (moved == 0) return out;
+  // From now on entries are counted as they will be.
+  std::vector<int32_t> place(static_cast<size_t>(n), -1);
+  for (size_t i = 0; i < kept.size(); ++i)
+    place[static_cast<size_t>(kept[i])] = static_cast<int32_t>(i);
+  for (int32_t& entry : to) entry = entry < 0 ? -1 : place[static_cast<size_t>(entry)];
+  const Tensor source = stretch ? before.Slice(from[0], from[0] + moved) : given;
+  if (!stretch) ops().select->Gather(before, merge.from, given);
+  const Tensor targets = indices(to);
+  for (int64_t begin = 0; begin < std::ssize(to); begin += moved) {
+    ops().select->ScatterAdd(source, targets.Slice(begin, begin + moved), merge.weight, out);
   }
-  if (kept > 0) ops().select->Gather(after, plan.keep, out);
   return out;
 }
 
@@ -392,7 +418,7 @@ Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan>
       Tensor rows;
       if (!plan.empty()) {
         const HeadPlan& one = plan[head];
-        rows = Merged(side, static_cast<int64_t>(head), one,
+        rows = Merged(side, static_cast<int64_t>(head), kept[head],
                       side == KvSide::kKeys ? one.keys : one.values, &memory);
       }
       const std::vector<Kept> locals = KeptOfParts(side, o, kept[head]);

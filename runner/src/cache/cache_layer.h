@@ -160,7 +160,7 @@ class CacheLayer {
     return owner * setup_->kv_heads / std::ssize(StreamsOf(parts_[0], side));
   }
   // The kept entries [kept, dim] after the merge, in `memory`; empty when nothing is merged.
-  Tensor Merged(KvSide side, int64_t head, const HeadPlan& plan, const MergeList& merge,
+  Tensor Merged(KvSide side, int64_t head, const Kept& kept, const MergeList& merge,
                 Buffer* memory) const;
   Result<Head> GatheredHead(int64_t head, const Kept& kept, const Tensor& log_weight) const;
   Status Rebuild(std::span<const Kept> kept, std::span<const HeadPlan> plan);

@@ -34,39 +34,38 @@ struct Patch {
 Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge) {
   std::vector<int32_t> to = OnHost(ops, merge.to), from = OnHost(ops, merge.from);
   Patch patch;
-  std::vector<int32_t> sources;
-  for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i] < 0) continue;
-    patch.entries.push_back(to[i]);
-    sources.push_back(from[i]);
+  std::vector<int32_t> sources = from;
+  for (const int32_t entry : to) {
+    if (entry >= 0) patch.entries.push_back(entry);
   }
   if (patch.entries.empty()) return patch;
   SortUnique(patch.entries);
   SortUnique(sources);
-  for (size_t i = 0; i < to.size(); ++i) {
-    from[i] = to[i] < 0 ? 0 : PlaceOf(sources, from[i]);
-    to[i] = to[i] < 0 ? -1 : PlaceOf(patch.entries, to[i]);
-  }
-  const int64_t dim = stream.spec().dim, moved = std::ssize(to);
+  for (int32_t& entry : from) entry = PlaceOf(sources, entry);
+  for (int32_t& entry : to) entry = entry < 0 ? -1 : PlaceOf(patch.entries, entry);
+  const int64_t dim = stream.spec().dim, moved = std::ssize(from);
   const int64_t touched = std::ssize(patch.entries), held = touched + std::ssize(sources);
-  patch.memory = ops.memory->Allocate(((held + moved) * dim + 2 * moved) * 4);
-  const Tensor all = patch.memory.As(DType::kF32, {(held + moved) * dim + 2 * moved});
+  const int64_t numbers = (held + moved) * dim, indices = moved + std::ssize(to);
+  patch.memory = ops.memory->Allocate((numbers + indices) * 4);
+  const Tensor all = patch.memory.As(DType::kF32, {numbers + indices});
   const auto rows = [&](int64_t begin, int64_t end) {
     return all.Slice(begin * dim, end * dim).Reshape({end - begin, dim});
   };
-  const auto indices = [&](int64_t begin, std::span<const int32_t> values) {
-    Tensor index = all.Slice((held + moved) * dim + begin, (held + moved) * dim + begin + moved);
-    index.dtype = DType::kI32;
-    ops.memory->Copy(View(values, {moved}), index);
-    return index;
+  const auto index = [&](int64_t begin, std::span<const int32_t> values) {
+    Tensor at = all.Slice(numbers + begin, numbers + begin + std::ssize(values));
+    at.dtype = DType::kI32;
+    ops.memory->Copy(View(values, {std::ssize(values)}), at);
+    return at;
   };
   patch.rows = rows(0, touched);
   stream.ReadEntries(patch.entries, patch.rows);
   stream.ReadEntries(sources, rows(touched, held));
   // In the order of the list, as every merge.
-  const Tensor given = rows(held, held + moved);
-  ops.select->Gather(rows(touched, held), indices(0, from), given);
-  ops.select->ScatterAdd(given, indices(moved, to), merge.weight, patch.rows);
+  const Tensor given = rows(held, held + moved), targets = index(moved, to);
+  ops.select->Gather(rows(touched, held), index(0, from), given);
+  for (int64_t begin = 0; begin < std::ssize(to); begin += moved) {
+    ops.select->ScatterAdd(given, targets.Slice(begin, begin + moved), merge.weight, patch.rows);
+  }
   return patch;
 }
 
