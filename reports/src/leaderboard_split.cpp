@@ -150,8 +150,8 @@ Result<std::vector<LeaderboardSplit>> SplitLeaderboard(std::span<ResultStore* co
             whole = pot->second;
             continue;
           }
-          whole.even = whole.even && pot->second.even &&
-                       whole.parts.size() == pot->second.parts.size();
+          whole.even =
+              whole.even && pot->second.even && whole.parts.size() == pot->second.parts.size();
           for (size_t p = 0; p < whole.parts.size() && whole.even; ++p) {
             whole.parts[p] += pot->second.parts[p];
           }

@@ -25,7 +25,8 @@ struct Outcome {
 };
 
 // Two layers and a thousand weights, drawn; the tokenizer is that of the reference model.
-inline constexpr char kTinyModel[] = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+inline constexpr char kTinyModel[] =
+    R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
   "hidden_size": 64, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
   "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 1792, "max_position_embeddings": 4096,
   "rms_norm_eps": 1e-05, "hidden_act": "silu", "tie_word_embeddings": false,

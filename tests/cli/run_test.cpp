@@ -60,7 +60,7 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
       {StrCat("{", model, R"(, "samples": 0, )", rest, "}"), {"samples", "from 1"}},
       {StrCat("{", model, R"(, "max_memory": "8GB", )", rest, "}"), {"max_memory", "8GB", "8GiB"}},
       {StrCat("{", model, R"(, "tasks": ["perplexity/wikitext2_2048"], "methods": ["full"]})"),
-       {"wiki.test.raw", "KVGAUGE_DATA"}},
+       {"perplexity/wikitext2_2048", "KVGAUGE_DATA"}},
       {StrCat("{", model, R"(, "tasks": ["longbench/qasper"], "methods": ["full"]})"),
        {"longbench/qasper", "KVGAUGE_DATA"}},
   };
@@ -179,7 +179,7 @@ TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
   Write("book.txt", text);
   Write("task.json", R"({"name": "book", "version": 1, "group": "perplexity", "description": "d",
     "citation": "c", "metric": "perplexity", "max_new_tokens": 1,
-    "source": {"name": "running_text", "file": "book.txt", "protocol": "sliding", "window": 160,
+    "source": {"name": "running_text", "file": "book.txt", "protocol": "sliding", "window": 320,
                "stride": 40}})");
   const auto config = [&](const std::string& task, const std::string& more = "") {
     return StrCat(R"({"models": [{"path": ")", Path("config.json"),
@@ -193,6 +193,7 @@ TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
   const Json summary = *ParseJson(RunInto("r.db", {"--json"}).out, "out");
   EXPECT_EQ(summary["cells"], 2 * 5 * 6);
   EXPECT_EQ(summary["failed"], 0);
+  EXPECT_EQ(summary["skipped"], 0);
   const auto store = Open("r.db");
   std::map<std::string, double> full;
   for (const StoredCell& cell : CellsOf(*store)) {
@@ -258,8 +259,9 @@ TEST_F(RunTest, DataThatChangedIsRefused) {
   };
   Write("sums.jsonl", lines("3"));
   Write("task.json", R"({"name": "sums", "version": 1, "group": "sums", "description": "d",
-    "citation": "c", "metric": "exact_match", "max_new_tokens": 4,
-    "source": {"name": "jsonl", "file": "sums.jsonl", "prompt": "{q}", "answers": "a"}})");
+    "citation": "c", "metric": "partial_match", "max_new_tokens": 4,
+    "source": {"name": "jsonl", "file": "sums.jsonl", "context": "Sums.\n",
+               "question": "{q}", "answers": "a"}})");
   Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
                             R"(", "name": "tiny", "weights": "random:5"}], "data": ")", directory_,
                             R"(", "tasks": [")", Path("task.json"), R"("], "methods": ["full"]})"));

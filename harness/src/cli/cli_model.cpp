@@ -25,8 +25,8 @@ void AddMethodFlags(CLI::App& command, MethodFlags& flags) {
 
 void AddInspect(CommandTable& table) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* command =
-      table.app.add_subcommand("inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
+  CLI::App* command = table.app.add_subcommand(
+      "inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
   AddModelFlags(*command, options->model);
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunInspect(*options); });
@@ -34,8 +34,8 @@ void AddInspect(CommandTable& table) {
 
 void AddGenerate(CommandTable& table) {
   auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command =
-      table.app.add_subcommand("generate", "Answer one prompt; text to stdout, measurements to stderr");
+  CLI::App* command = table.app.add_subcommand(
+      "generate", "Answer one prompt; text to stdout, measurements to stderr");
   AddModelFlags(*command, flags->model);
   command->add_option("--prompt", flags->prompt, "the user's text");
   command->add_option("--prompt-file", flags->prompt_file, "read the user's text from a file");
@@ -102,8 +102,8 @@ void AddTokens(CommandTable& table) {
 
 void AddLogits(CommandTable& table) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* command =
-      table.app.add_subcommand("logits", "Logits of every position, as a float32 .npy [tokens, vocab]");
+  CLI::App* command = table.app.add_subcommand(
+      "logits", "Logits of every position, as a float32 .npy [tokens, vocab]");
   AddModelFlags(*command, options->model);
   command->add_option("--ids-file", options->ids_file, "one JSON array of ids")->required();
   command->add_option("--out", options->out, "the .npy file to write")->required();
@@ -147,7 +147,8 @@ void AddDatasets(CommandTable& table) {
   table.Add(command, [sample] { return RunSample(*sample); });
 
   auto score = std::make_shared<ScoreOptions>();
-  command = table.app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
+  command =
+      table.app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
   CLI::Option* metric = command->add_option("--metric", score->metric, "metric id");
   command
       ->add_option("--task", score->task,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,8 @@ std::string ModelDirectory(const std::string& model, const std::vector<StoredRun
       if (!entry.is_object() || entry.value("name", "") != model) continue;
       const std::string path = entry.value("path", entry.value("model", ""));
       if (DirectoryExists(path)) return path;
+      // A config.json with random weights: its tokenizer lies beside it.
+      if (FileExists(path)) return std::filesystem::path(path).parent_path().string();
     }
   }
   return "";

@@ -16,8 +16,7 @@ class Prompts final : public SampleSource {
         builder_(*plan.models[group.model].tokenizer, plan.models[group.model].chat) {}
 
   Status Open(const RunPlan& plan, const PlanGroup& group, const SampleChoice& choice) {
-    KVG_ASSIGN(rules_.stop_ids,
-               builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
+    KVG_ASSIGN(rules_.stop_ids, builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
     const RunTask& entry = plan.config->tasks[group.task];
     rules_.max_new_tokens = entry.max_new_tokens;
     KVG_ASSIGN(stream_, OpenSamples(plan, group, choice, codec_));

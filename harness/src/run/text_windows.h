@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a running text is cut into windows whose perplexity is taken through the cache. What a single
-// forward pass says of a text never looks into the cache: here a window's counted tokens are fed one
-// by one, after what stands before them was prefilled and compressed.
+// forward pass says of a text never looks into the cache: here a window's counted tokens are fed
+// one by one, after what stands before them was prefilled and compressed.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct SplitScore {
 };
 
 struct LeaderboardSplit {
-  std::vector<std::string> keys;  // one or two facts of samples
+  std::vector<std::string> keys;                 // one or two facts of samples
   std::vector<std::vector<std::string>> values;  // of each key; as numbers where all are
   // Beside the table's lines: [values of the first key][values of the second].
   std::vector<std::vector<SplitScore>> lines;

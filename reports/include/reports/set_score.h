@@ -18,9 +18,9 @@ using SumScores = std::function<SumScore(const std::string& metric)>;
 // Perplexities; differences of them are shares of the lower one.
 bool LowerIsBetter(const std::string& metric);
 
-// Numbers beside samples whose plain mean is the score of the set, and whose spread is that score's:
-// each is the score plus the sample's influence on it (the infinitesimal jackknife by leaving one
-// out, centred). So means, bootstraps and sign flips of them speak of the set's score.
+// Numbers beside samples whose plain mean is the score of the set, and whose spread is that
+// score's: each is the score plus the sample's influence on it (the infinitesimal jackknife by
+// leaving one out, centred). So means, bootstraps and sign flips of them speak of the set's score.
 // `parts`: [samples][size]; NaN first: the sample is not of the set, and gets NaN. `use`: empty, or
 // for each sample whether it is; others get NaN as well.
 std::vector<double> SetValues(const std::vector<double>& parts, size_t size, const SumScore& score,
