@@ -84,7 +84,7 @@
       const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
       if (scrolls && !target.querySelector('a,button,[tabindex="0"]')) target.tabIndex = 0;
     }
-  }, {rootMargin: '20000px'});
+  }, {rootMargin: '1000000px'});
 
   // Rows and the marks that stand for them.
   const marks = new Map();
