@@ -17,6 +17,18 @@ struct FactKind {
 };
 
 constexpr FactKind kFactKinds[] = {
+    {"The owner of the {} is",
+     Value::kFullName,
+     {"\nQuestion: who is the owner of the {}? Answer:", "\nQuestion: who owns the {}? Answer:",
+      "\nTo whom does the {} belong?", "\nComplete:"}},
+    {"The maker of the {} is",
+     Value::kFullName,
+     {"\nQuestion: who is the maker of the {}? Answer:", "\nQuestion: who made the {}? Answer:",
+      "\nWho was it that made the {}?", "\nComplete:"}},
+    {"The {} is kept in the",
+     Value::kPlace,
+     {"\nQuestion: where is the {} kept? Answer:", "\nQuestion: where is the {}? Answer:",
+      "\nWhere can I find the {}?", "\nComplete:"}},
     {"The secret number of the {} is #",
      Value::kNumber,
      {"\nQuestion: what is the secret number of the {}? Answer:",
@@ -31,18 +43,6 @@ constexpr FactKind kFactKinds[] = {
      Value::kNumber,
      {"\nQuestion: what is the price of the {}? Answer:", "\nQuestion: how much is the {}? Answer:",
       "\nWhat does the {} cost?", "\nComplete:"}},
-    {"The owner of the {} is",
-     Value::kFullName,
-     {"\nQuestion: who is the owner of the {}? Answer:", "\nQuestion: who owns the {}? Answer:",
-      "\nTo whom does the {} belong?", "\nComplete:"}},
-    {"The maker of the {} is",
-     Value::kFullName,
-     {"\nQuestion: who is the maker of the {}? Answer:", "\nQuestion: who made the {}? Answer:",
-      "\nWho was it that made the {}?", "\nComplete:"}},
-    {"The {} is kept in the",
-     Value::kPlace,
-     {"\nQuestion: where is the {} kept? Answer:", "\nQuestion: where is the {}? Answer:",
-      "\nWhere can I find the {}?", "\nComplete:"}},
     {"The weight of the {} is",
      Value::kShortNumber,
      {"\nQuestion: what is the weight of the {}? Answer:",
@@ -50,10 +50,10 @@ constexpr FactKind kFactKinds[] = {
       "\nComplete:"}},
 };
 
-// Prompts ask for the first of these. A cache is compressed when the first token of an answer is
-// known already, so theirs have two words or three digits.
-constexpr size_t kPromptKinds = 6;
-static_assert(kFactKinds[kPromptKinds].value == Value::kShortNumber);
+// Prompts ask for the first of these: two words. A cache is compressed when the first token of an
+// answer is known already, so one of a single token would say nothing.
+constexpr size_t kPromptKinds = 3;
+static_assert(kFactKinds[kPromptKinds - 1].value == Value::kPlace);
 
 // With the space before it where it has one.
 std::string Draws(Rng& rng, Value value) {

@@ -89,7 +89,8 @@ class LatentAttention(nn.Module):
         q_turn, turn = (rotate(apart(part), cos, sin) for part in (q_turn, turn[:, None]))
         q = torch.cat((q, q_turn), -1)
         k = torch.cat((k, turn.expand(-1, s.heads, -1, -1)), -1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        v = F.pad(v, (0, s.rope_dim))  # the fast kernels want keys and values of one size
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)[..., :s.head_dim]
         return self.o_proj(y.transpose(1, 2).reshape(batch, length, -1))
 
 
