@@ -213,8 +213,7 @@ SELECT c.id AS cell_id, c.key AS cell_key, model.name AS model, task.name AS tas
        method.full_cache AS full_cache, c.budget AS budget, c.budget_kind AS budget_kind,
        c.budget_value AS budget_value, c.compress_at AS compress_at, c.seed AS seed,
        signature.key AS signature,
-       coalesce(json_valid(task.spec) AND json_extract(task.spec, '$.metric') = 'perplexity', 0)
-         AS lower_is_better, s.*
+       instr(task.spec, '"metric":"perplexity"') > 0 AS lower_is_better, s.*
 FROM cell c
 JOIN model ON model.id = c.model_id
 JOIN method ON method.id = c.method_id

@@ -122,13 +122,13 @@ TEST_F(LatencyTest, QuestionsComeAfterCompression) {
 }
 
 TEST_F(LatencyTest, MemoryIsBounded) {
-  LatencyOptions options = Options({64, 4096}, 1);
+  LatencyOptions options = Options({256, 4096}, 1);
   // Enough for every row at the shorter length.
   for (const LatencyLine& line : lines_) {
     Engine engine({{.method = line.method, .budget = line.budget, .model = line.model}},
                   {.max_pool_rows = 1});
     const EngineSample sample = {.id = "s",
-                                 .context = std::vector<int32_t>(64),
+                                 .context = std::vector<int32_t>(256),
                                  .turns = {{.max_new_tokens = options.decode_steps + 1}}};
     const Result<MemoryPlan> plan = engine.PlanMemory({&sample, 1});
     ASSERT_TRUE(plan.ok());
@@ -151,7 +151,7 @@ TEST_F(LatencyTest, MemoryIsBounded) {
       });
   ASSERT_TRUE(outcome.ok()) << outcome.error().message;
   EXPECT_THAT(contexts,
-              ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each(64)));
+              ::testing::AllOf(::testing::Not(::testing::IsEmpty()), ::testing::Each(256)));
   EXPECT_FALSE(refused.empty());
   EXPECT_EQ(outcome->failed, std::ssize(refused));
 }

@@ -35,7 +35,8 @@ namespace kvgauge {
 class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
-  // Zero-filled. A device that has no room throws std::bad_alloc, whose what() says how much it has.
+  // Zero-filled. A device that has no room throws std::bad_alloc, whose what() says how much it
+  // has.
   virtual Buffer Allocate(int64_t size_bytes) = 0;
   // Between any two of host and this device. Precondition: equal SizeBytes, both contiguous.
   virtual void Copy(const Tensor& from, Tensor to) = 0;
