@@ -189,7 +189,7 @@ template <class Format, int kRows, int kPrefetchLines = 0>
       });
     });
     const typename Format::A* a = p.a;
-    const typename Format::B* b = p.panel + column * Format::kStepK;
+    const typename Format::B* b = p.steps == 0 ? nullptr : p.panel + column * Format::kStepK;
     for (int64_t s = 0; s < p.steps; ++s) {
       if constexpr (kFetch > 0) {
         Unroll<kFetch>(
