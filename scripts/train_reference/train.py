@@ -90,8 +90,6 @@ def main():
     parser.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
                         help="begin with another Llama variant's weights, its KV heads copied or "
                         "merged, and its tokenizer, all tasks and its next texts")
-    parser.add_argument("--begin", type=int, choices=LENGTHS, default=4096,
-                        help="the length that a run with --from begins at")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
@@ -134,7 +132,7 @@ def main():
         state = torch.load(args.origin, weights_only=True, map_location="cpu")
         model.load_state_dict(converted(state["model"], state["shape"], model.shape))
         batches.taken = state["taken"]
-        at.update(stage=LENGTHS.index(args.begin), everything=True,
+        at.update(stage=last_level, everything=True,
                   origin={"file": args.origin.name, "variant": state["arguments"]["variant"],
                           "step": state["at"]["step"], "tokens": state["at"]["tokens"]})
     model.to(args.device)
