@@ -39,12 +39,17 @@ def config(shape):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("work", type=pathlib.Path, help="folder with checkpoint.pt, tokenizer.*")
+    parser.add_argument("work", type=pathlib.Path, nargs="+",
+                        help="folder with checkpoint.pt, tokenizer.*; of several, which must have a "
+                        "checkpoint in common, the mean of the weights")
     parser.add_argument("out", type=pathlib.Path)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    state = torch.load(args.work / "checkpoint.pt", weights_only=True, map_location="cpu")
-    weights = {name: p.to(torch.bfloat16).contiguous() for name, p in state["model"].items()}
+    states = [torch.load(work / "checkpoint.pt", weights_only=True, map_location="cpu")
+              for work in args.work]
+    state = states[-1]
+    weights = {name: (sum(s["model"][name] for s in states) / len(states)).to(torch.bfloat16)
+               .contiguous() for name in state["model"]}
     save_file(weights, args.out / "model.safetensors", metadata={"format": "pt"})
     (args.out / "model.safetensors").chmod(0o644)
     (args.out / "config.json").write_text(json.dumps(config(state["shape"]), indent=2) + "\n")
@@ -52,11 +57,11 @@ def main():
         "bos_token_id": 1, "eos_token_id": 2, "do_sample": False,
         "transformers_version": "4.46.0"}, indent=2) + "\n")
     for name in vocabulary.FILES:
-        shutil.copy(args.work / name, args.out / name)
-    at = state["at"]
-    print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters, step {at['step']}, "
-          f"{at['tokens'] / 1e6:.2f} M tokens, {at['seconds'] / 60:.0f} minutes, "
-          f"started {at['starts']} times")
+        shutil.copy(args.work[-1] / name, args.out / name)
+    print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters")
+    for at in (state["at"] for state in states):
+        print(f"step {at['step']}, {at['tokens'] / 1e6:.2f} M tokens, {at['seconds'] / 60:.0f} "
+              f"minutes, started {at['starts']} times")
 
 
 if __name__ == "__main__":
