@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 #include <tuple>
 
 #include "core/strings.h"
@@ -15,6 +17,20 @@ using RowKey = std::tuple<std::string, std::string, std::string>;
 
 RowKey KeyOf(const MethodRow& method, const std::string& budget) {
   return {method.name, method.variant, budget};
+}
+
+Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
+                                      const LeaderboardModel& model) {
+  std::set<std::string> keys;
+  for (const LeaderboardTable& table : model.tables) {
+    keys.insert(table.report_by.begin(), table.report_by.end());
+  }
+  std::vector<KeySplits> splits;
+  for (const std::string& key : keys) {
+    KVG_ASSIGN(auto of_table, SplitLeaderboard(stores, model, {key}));
+    splits.push_back({key, std::move(of_table)});
+  }
+  return splits;
 }
 
 }  // namespace
@@ -77,6 +93,8 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
   by.by = TaskGrouping::kTask;
   by.latency = false;
   KVG_ASSIGN(data.by_task, MakeLeaderboard(stores, by));
+  KVG_ASSIGN(data.group_splits, Splits(stores, data.by_group));
+  KVG_ASSIGN(data.task_splits, Splits(stores, data.by_task));
   KVG_ASSIGN(data.runs, store.Runs());
   KVG_ASSIGN(data.cells, store.Cells());
 

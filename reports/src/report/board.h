@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reports/leaderboard.h"
+#include "reports/leaderboard_split.h"
 #include "reports/store.h"
 #include "src/html/html.h"
 #include "src/report/queries.h"
@@ -44,11 +45,19 @@ struct Board {
   const BoardRow* Full() const;
 };
 
+// The tables of a leaderboard by one fact of their samples.
+struct KeySplits {
+  std::string key;
+  std::vector<LeaderboardSplit> of_table;
+};
+
 struct PageData {
   LeaderboardModel by_group, by_task;
   std::vector<StoredRun> runs;
   std::vector<StoredCell> cells;
   std::vector<Board> boards;
+  // For each fact that tasks report by, beside the tables of by_group and by_task.
+  std::vector<KeySplits> group_splits, task_splits;
   std::map<int64_t, std::pair<size_t, size_t>> row_of_cell;  // board and row
 };
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options);
