@@ -84,6 +84,12 @@ const BoardRow* Board::Full() const {
   return nullptr;
 }
 
+bool Board::InSweep(const MethodRow& method) const {
+  return !method.variant.empty() && std::ranges::any_of(rows, [&](const BoardRow& row) {
+    return row.method.name == method.name && row.method.variant != method.variant;
+  });
+}
+
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {
   PageData data;
   ResultStore* const stores[] = {&store};

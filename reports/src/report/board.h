@@ -43,6 +43,9 @@ struct Board {
   std::string Title() const;
   const BoardRow* Find(const LeaderboardLine& line) const;
   const BoardRow* Full() const;
+  // Is it one of several settings of its method? Figures of methods show the plain ones alone;
+  // a method that was run in one setting only is shown in that.
+  bool InSweep(const MethodRow& method) const;
 };
 
 // The tables of a leaderboard by one fact of their samples.

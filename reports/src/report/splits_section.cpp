@@ -116,8 +116,8 @@ Html Panels(const Figure& figure) {
       {figure.table.task, figure.split.keys[0], ScoreTitle(figure.table), panels});
 }
 
-Html Maps(const LeaderboardTable& table, const std::vector<LeaderboardTable>& tables,
-          const std::vector<KeySplits>& splits) {
+Html Maps(const Board& board, const LeaderboardTable& table,
+          const std::vector<LeaderboardTable>& tables, const std::vector<KeySplits>& splits) {
   const auto index = static_cast<size_t>(&table - tables.data());
   Html maps;
   for (const KeySplits& by_key : splits) {
@@ -128,7 +128,7 @@ Html Maps(const LeaderboardTable& table, const std::vector<LeaderboardTable>& ta
     for (size_t i = 0; i < table.lines.size(); ++i) {
       const bool any = std::ranges::any_of(
           split.lines[i], [](const SplitScore& score) { return score.samples > 0; });
-      if (any && table.lines[i].method.variant.empty()) figure.lines.push_back(i);
+      if (any && !board.InSweep(table.lines[i].method)) figure.lines.push_back(i);
     }
     if (!figure.lines.empty()) maps.Put(Panels(figure));
   }
@@ -140,12 +140,12 @@ Html Maps(const LeaderboardTable& table, const std::vector<LeaderboardTable>& ta
 Html SplitsSection(const Board& board, const PageData& data) {
   Html html;
   for (const LeaderboardTable* group : board.groups) {
-    html.Put(Maps(*group, data.by_group.tables, data.group_splits));
+    html.Put(Maps(board, *group, data.by_group.tables, data.group_splits));
     Html tasks;
     if (group->task_names.size() > 1) {
       for (const LeaderboardTable* task : board.tasks) {
         if (std::ranges::find(group->task_names, task->task) == group->task_names.end()) continue;
-        tasks.Put(Maps(*task, data.by_task.tables, data.task_splits));
+        tasks.Put(Maps(board, *task, data.by_task.tables, data.task_splits));
       }
     }
     if (!tasks.empty()) {
