@@ -42,7 +42,13 @@ std::string BoardRow::Name() const {
 }
 
 std::string BoardRow::NameBudget() const {
-  std::string name = Name();
+  std::string name = ShortName();
+  if (!method.variant.empty()) name.insert(method.name.size(), StrCat(" (", method.variant, ")"));
+  return name;
+}
+
+std::string BoardRow::ShortName() const {
+  std::string name = method.name;
   if (budget_kind != "none") name.append(" ").append(budget);
   return name;
 }

@@ -26,6 +26,7 @@ struct BoardRow {
 
   std::string Name() const;        // "snapkv", "snapkv (score.window=16)"
   std::string NameBudget() const;  // "snapkv 20%"; the full cache is "full"
+  std::string ShortName() const;   // the same without its setting
   // The first line that holds such; null: none.
   const LeaderboardLine* WithBytes() const;
   const LeaderboardLine* WithLatency() const;  // isolated

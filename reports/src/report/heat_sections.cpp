@@ -111,7 +111,7 @@ Html DepthMap(const Board& board, const std::string& task,
   for (const std::string& depth : depths)
     map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
   for (const auto& [row, grid] : rows) {
-    map.rows.push_back(board.rows[row].NameBudget());
+    map.rows.push_back(board.rows[row].ShortName());
     auto& cells = map.cells.emplace_back();
     for (const std::string& depth : depths) {
       const auto tally = grid->cells.find({depth, length});
