@@ -165,7 +165,7 @@ void AddDatasets(CommandTable& table) {
                       "directory with a tokenizer, for lengths and truncation");
   command
       ->add_option("--max-prompt-tokens", sample->max_prompt_tokens,
-                   "truncate prompts in the middle; 0: as they are")
+                   "cut prompts of published sets as the task says; 0: as they are")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
@@ -186,8 +186,9 @@ void AddDatasets(CommandTable& table) {
   command->add_option("--tasks", score->task_directory,
                       "directory of task files; default: shipped");
   command
-      ->add_option("--pairs", score->pairs,
-                   "JSON lines with prediction, answers, optional all_classes and language")
+      ->add_option(
+          "--pairs", score->pairs,
+          "JSON lines with prediction, answers, optional all_classes, language, kind and task")
       ->required();
   command->add_option("--by", score->by,
                       "a key of the lines, repeatable: a score for each of its values");

@@ -243,7 +243,8 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
   std::string out =
       StrCat("Intervals at ", Fixed(100 * (1 - o.alpha), 0),
              "%, clustered by context; p is corrected over ", model.comparisons,
-             " comparisons with the full cache.\nSAME: within ", o.margin,
+             model.comparisons == 1 ? " comparison" : " comparisons",
+             " with the full cache.\nSAME: within ", o.margin,
              " of the full cache's score, by two one-sided tests; findable: the least difference "
              "this many "
              "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "

@@ -272,6 +272,13 @@ bool ParseNumber(std::string_view text, int64_t& out) {
 
 }  // namespace
 
+std::string PlanModel::BeyondPositions(int64_t prompt_tokens) const {
+  if (prompt_tokens <= config.max_position) return "";
+  return StrCat("prompts of ", WithCommas(prompt_tokens), " tokens are beyond the ",
+                WithCommas(config.max_position), " positions that ", spec->name,
+                " was made for; its scores there say little");
+}
+
 int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens) const {
   if (spec->max_prompt_tokens >= 0) return spec->max_prompt_tokens;
   const int64_t frame = chat.name() == "none" ? 0 : kTemplateTokens;
