@@ -4,9 +4,9 @@
 //
 // Paper: Expected Attention, arXiv:2510.00636; after kvpress's ExpectedAttentionPress. Needs mean
 // and covariance of the prompt's queries before rotation. A key's expected weight is
-// exp(mean . k / sqrt(d) + k . covariance . k / 2d), made a share of the whole by a softmax, averaged
-// over the query heads of a group and multiplied by the length of the value.
-// Departures: none known.
+// exp(mean . k / sqrt(d) + k . covariance . k / 2d), made a share of the whole by a softmax,
+// averaged over the query heads of a group and multiplied by the length of the value. Departures:
+// none known.
 #include <cmath>
 
 #include "methods/registry.h"

@@ -53,9 +53,9 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCaptur
 
 }  // namespace
 
-Result<Calibration::Tables> Calibrate(
-    Model& model, const StageChoice& choice, std::span<const std::vector<int32_t>> texts,
-    const std::function<void(int pass, int64_t text)>& on_text) {
+Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
+                                      std::span<const std::vector<int32_t>> texts,
+                                      const std::function<void(int pass, int64_t text)>& on_text) {
   const ModelShape shape = model.shape();
   std::vector<int64_t> lengths;
   for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
@@ -102,8 +102,8 @@ Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& pa
   KVG_TRY(TakeText(metadata, kCalibrationModelName, path, &calibration->model_name));
   const char* end = version.data() + version.size();
   if (std::from_chars(version.data(), end, calibration->stage_version).ptr != end) {
-    return BadInput(StrCat(path, ": metadata '", kCalibrationStageVersion, "' is ",
-                           Quoted(version), ", expected a whole number"));
+    return BadInput(StrCat(path, ": metadata '", kCalibrationStageVersion, "' is ", Quoted(version),
+                           ", expected a whole number"));
   }
   for (const SafetensorsEntry& entry : entries) {
     if (entry.dtype != DType::kF32 || entry.shape.empty()) {

@@ -27,10 +27,7 @@ Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
 }  // namespace
 
 QueryMoments::QueryMoments(const ModelConfig& config, int64_t from, Ops& ops)
-    : config_(config),
-      from_(from),
-      ops_(ops),
-      rows_(static_cast<size_t>(config.layer_count())) {
+    : config_(config), from_(from), ops_(ops), rows_(static_cast<size_t>(config.layer_count())) {
   const int64_t dim = config.key_dim, heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     means_.push_back(ops.memory->Allocate(heads * dim * 4));
@@ -110,8 +107,7 @@ Tensor QueryMoments::Products(int64_t layer) const {
 
 Tensor QueryMoments::Mean(int64_t layer) const {
   KVG_CHECK(rows_[static_cast<size_t>(layer)] > 0, "moments of no row");
-  return means_[static_cast<size_t>(layer)].As(DType::kF32,
-                                               {config_.query_heads, config_.key_dim});
+  return means_[static_cast<size_t>(layer)].As(DType::kF32, {config_.query_heads, config_.key_dim});
 }
 
 void QueryMoments::Covariance(int64_t layer, Tensor out) const {

@@ -109,9 +109,9 @@ TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
   EXPECT_EQ(Probe("llama3", "palu", named).exit_code, 0);
   const Outcome energy = Probe("llama3", "palu", named + " --set prepare.ranks=energy");
   EXPECT_EQ(energy.exit_code, 0) << energy.err;
-  const Outcome other = Probe(
-      "llama3", "palu",
-      StrCat("--set prepare.group=1 --set prepare.calibration=", Path("p.safetensors")));
+  const Outcome other =
+      Probe("llama3", "palu",
+            StrCat("--set prepare.group=1 --set prepare.calibration=", Path("p.safetensors")));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
 }
@@ -155,6 +155,12 @@ TEST_F(CalibrateTest, NamesWhatIsWrong) {
   EXPECT_THAT(Calibrate("kvquant", "x").err, HasSubstr("holds 4 tokens, too few"));
   std::ofstream(Path("texts.json")) << "[[1, 2, 3], [4, -1]]";
   EXPECT_THAT(Calibrate("kvquant", "x").err, HasSubstr("text 1: element 1"));
+  // Keys that are normed after their projection lie in no basis of it.
+  const Outcome normed =
+      Run(StrCat("calibrate ", Model("qwen3"), " --method palu --set prepare.group=0 --ids-file ",
+                 Path("prompt.json"), " --out ", Path("x")));
+  EXPECT_EQ(normed.exit_code, 2);
+  EXPECT_THAT(normed.err, HasSubstr("normed after their projection"));
   EXPECT_FALSE(FileExists(Path("x")));
 }
 

@@ -223,8 +223,7 @@ TEST(KvQuantCalibration, RangesAndLevelsOfPlainLoops) {
 TEST(KvQuantCalibration, StoresByItsTables) {
   const ModelShape shape = SmallShape(2, 2, 1, 64);
   Seen seen(shape, {80});
-  const auto calibration =
-      Learned(seen.Calibrate(StageKind::kStore, "kvquant", R"({"bits": 3})"));
+  const auto calibration = Learned(seen.Calibrate(StageKind::kStore, "kvquant", R"({"bits": 3})"));
   const auto stage = MakeStage<Store>(StageKind::kStore, "kvquant", R"({"bits": 3})");
   stage->Use(calibration);
   ASSERT_TRUE(stage->Check(shape).ok()) << stage->Check(shape).error().message;
@@ -265,10 +264,10 @@ class PaluCalibration : public ::testing::Test {
     for (const int64_t layer : {0, 1}) {
       views_.push_back(std::make_unique<FakeView>(Shape(), kTokens, layer));
       for (const auto matrix : {WeightView::Matrix::kKey, WeightView::Matrix::kValue}) {
-        const std::vector<double> out = Outputs(weights_.weights.at({layer, matrix}),
-                                                weights_.biases.at({layer, matrix}));
-        auto& heads = matrix == WeightView::Matrix::kKey ? views_[layer]->keys
-                                                         : views_[layer]->values;
+        const std::vector<double> out =
+            Outputs(weights_.weights.at({layer, matrix}), weights_.biases.at({layer, matrix}));
+        auto& heads =
+            matrix == WeightView::Matrix::kKey ? views_[layer]->keys : views_[layer]->values;
         for (int64_t t = 0; t < kTokens; ++t) {
           for (int64_t c = 0; c < 16; ++c) {
             heads[c / 4][t * 4 + c % 4] = static_cast<float>(out[t * 16 + c]);
@@ -349,16 +348,14 @@ TEST_F(PaluCalibration, PlantedSubspaceIsFoundWhereWeightsAloneDoNotShowIt) {
   }
 }
 
-// ||X (W - W')^T||^2 is what the singular values of W S, S the Cholesky factor of X^T X, hold beyond
-// the rank.
+// ||X (W - W')^T||^2 is what the singular values of W S, S the Cholesky factor of X^T X, hold
+// beyond the rank.
 TEST_F(PaluCalibration, ErrorIsThatOfTheWhitenedDecomposition) {
   const auto errors = ErrorOf(R"({"group": 2, "multiple": 1, "key_ratio": 0.25})", true);
   constexpr int64_t kColumns = kInputs + 1;  // a bias is one more input, always 1
   std::vector<double> gram(kColumns * kColumns), s(kColumns * kColumns);
   for (int64_t t = 0; t < kTokens; ++t) {
-    const auto x = [&](int64_t i) {
-      return i == kInputs ? 1.0 : double{inputs_[t * kInputs + i]};
-    };
+    const auto x = [&](int64_t i) { return i == kInputs ? 1.0 : double{inputs_[t * kInputs + i]}; };
     for (int64_t i = 0; i < kColumns; ++i) {
       for (int64_t j = 0; j < kColumns; ++j) gram[i * kColumns + j] += x(i) * x(j);
     }
@@ -380,9 +377,8 @@ TEST_F(PaluCalibration, ErrorIsThatOfTheWhitenedDecomposition) {
         for (int64_t j = 0; j < kColumns; ++j) {
           double sum = 0;
           for (int64_t i = 0; i < kColumns; ++i) {
-            const double w = i == kInputs
-                                 ? weights_.biases.at(key)[first + r]
-                                 : weights_.weights.at(key)[(first + r) * kInputs + i];
+            const double w = i == kInputs ? weights_.biases.at(key)[first + r]
+                                          : weights_.weights.at(key)[(first + r) * kInputs + i];
             sum += w * s[i * kColumns + j];
           }
           ws[r * kColumns + j] = static_cast<float>(sum);

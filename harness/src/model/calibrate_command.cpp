@@ -36,7 +36,8 @@ Result<StageChoice*> FindLearner(Method& method, const std::string& wanted) {
     if (wanted.empty() || wanted == names.back()) found.push_back(choice);
   }
   if (names.empty()) {
-    return BadInput(StrCat("method ", method.id, " has no stage that learns from text; those that "
+    return BadInput(StrCat("method ", method.id,
+                           " has no stage that learns from text; those that "
                            "do have a parameter \"calibration\" in `kvgauge methods --stages`"));
   }
   if (found.empty()) {
@@ -44,8 +45,10 @@ Result<StageChoice*> FindLearner(Method& method, const std::string& wanted) {
                            " learns nothing; expected ", Join(names, " or ")));
   }
   if (found.size() > 1) {
-    return BadInput(StrCat("method ", method.id, " has several stages that learn; choose with "
-                           "--stage ", Join(names, " or --stage ")));
+    return BadInput(StrCat("method ", method.id,
+                           " has several stages that learn; choose with "
+                           "--stage ",
+                           Join(names, " or --stage ")));
   }
   return found[0];
 }
@@ -66,9 +69,9 @@ Result<Texts> ReadIds(const std::string& path, int64_t vocab_size) {
   const Json lists = json[0].is_array() ? json : Json::array({json});
   Texts texts;
   for (size_t i = 0; i < lists.size(); ++i) {
-    KVG_ASSIGN(std::vector<int32_t> ids,
-               IdsFromJson(lists[i], vocab_size,
-                           lists.size() == 1 ? path : StrCat(path, ": text ", i)));
+    KVG_ASSIGN(
+        std::vector<int32_t> ids,
+        IdsFromJson(lists[i], vocab_size, lists.size() == 1 ? path : StrCat(path, ": text ", i)));
     texts.push_back(std::move(ids));
   }
   return texts;
@@ -76,8 +79,7 @@ Result<Texts> ReadIds(const std::string& path, int64_t vocab_size) {
 
 // Neighbouring windows of the whole text, each behind what begins a text of this model. The tail is
 // left out, unless it is all there is.
-Result<Texts> ReadText(const CalibrateOptions& options, const ModelConfig& config,
-                       int64_t window) {
+Result<Texts> ReadText(const CalibrateOptions& options, const ModelConfig& config, int64_t window) {
   if (!HasTokenizer(options.model.model)) {
     return BadInput(StrCat(options.model.model,
                            ": no tokenizer (tokenizer.json, tokenizer.model or vocab.json); give "
@@ -151,8 +153,7 @@ Status RunCalibrate(const CalibrateOptions& options) {
   const double start_s = NowSeconds();
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
   KVG_ASSIGN(const std::string directory, MethodDirectory());
-  KVG_ASSIGN(Method method,
-             LoadMethod(options.method.method, directory, options.method.overrides));
+  KVG_ASSIGN(Method method, LoadMethod(options.method.method, directory, options.method.overrides));
   KVG_ASSIGN(StageChoice* const learner, FindLearner(method, options.stage));
   KVG_TRY(KeepCalibratedParams(*learner));
   KVG_TRY(AttachCalibrations(method));
