@@ -140,9 +140,12 @@ std::string Title(const LeaderboardTable& table) {
     scored = std::max(scored, line.scored);
     contexts = std::max(contexts, line.score.clusters);
   }
-  parts.push_back(scored == contexts ? StrCat(WithCommas(scored), " samples")
-                                     : StrCat(WithCommas(scored), " samples of ",
-                                              WithCommas(contexts), " contexts"));
+  const auto count = [](int64_t number, const char* noun) {
+    return StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
+  };
+  parts.push_back(scored == contexts
+                      ? count(scored, "sample")
+                      : StrCat(count(scored, "sample"), " of ", count(contexts, "context")));
   return Join(parts, " | ");
 }
 
