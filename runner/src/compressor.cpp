@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "src/compressor_parts.h"
 #include "src/view.h"
 
@@ -54,6 +55,7 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
 std::string StageKey(const StageChoice& choice) {
   std::string key = choice.spec->id;
   key += choice.params.ToJson().dump();
+  if (choice.calibration != nullptr) key += choice.calibration->digest;
   return key;
 }
 
@@ -70,7 +72,7 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   for (const Method* method : methods) {
     if (!method->score) continue;
     const auto [at, is_new] = scores.scored_.try_emplace(StageKey(*method->score));
-    if (is_new) jobs.push_back({method->score->spec->make(method->score->params), &at->second});
+    if (is_new) jobs.push_back({MakeStage(*method->score), &at->second});
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();

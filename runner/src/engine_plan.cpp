@@ -110,6 +110,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   std::set<const Model*> models;
   std::set<const Model*> loaded;
   for (const EngineRow& row : rows_) {
+    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
     models.insert(row.model);
     for (const Model* model : {row.model, OriginalOf(row)}) {
       if (loaded.insert(model).second) plan.weight_bytes += model->weight_bytes();

@@ -8,6 +8,8 @@ import shutil
 import torch
 from safetensors.torch import save_file
 
+import vocabulary
+
 COMMON = {"attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
           "hidden_act": "silu", "initializer_range": 0.02, "max_position_embeddings": 8192,
           "mlp_bias": False, "pretraining_tp": 1, "rope_scaling": None,
@@ -49,8 +51,7 @@ def main():
     (args.out / "generation_config.json").write_text(json.dumps({
         "bos_token_id": 1, "eos_token_id": 2, "do_sample": False,
         "transformers_version": "4.46.0"}, indent=2) + "\n")
-    for name in ("tokenizer.model", "tokenizer.json", "tokenizer_config.json",
-                 "special_tokens_map.json"):
+    for name in vocabulary.FILES:
         shutil.copy(args.work / name, args.out / name)
     at = state["at"]
     print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters, step {at['step']}, "

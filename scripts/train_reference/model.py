@@ -166,6 +166,73 @@ def build(variant, vocab):
     return Llama(Shape(vocab=vocab, **VARIANTS[variant]))
 
 
+# ------------------------------------------------------------------------- other numbers of KV heads
+
+@torch.no_grad()
+def converted(weights, origin, shape):
+    """The weights of a Llama with shape["kv_heads"] as those of one that differs in that alone. More
+    heads: each is copied, the function stays. Fewer: each rotary pair of a shared key, and the shared
+    value, keep of the merged heads what queries and output projections read most of; where those
+    heads agree, the function stays as well.
+    """
+    old, new = origin["kv_heads"], shape.kv_heads
+    sizes = {name: size for name, size in shape.as_dict().items() if name != "kv_heads"}
+    if shape.latent or sizes != {name: origin.get(name, 0) for name in sizes}:
+        raise SystemExit("--from takes a Llama that differs in its number of KV heads alone")
+    if new == old:
+        return weights
+    weights = {name: weight.clone() for name, weight in weights.items()}
+    for layer in range(shape.layers):
+        name = f"model.layers.{layer}.self_attn."
+        q, k, v, o = (weights[f"{name}{part}_proj.weight"] for part in "qkvo")
+        k, v = (part.view(old, shape.head_dim, shape.width) for part in (k, v))
+        if new % old == 0:
+            k, v = (part.repeat_interleave(new // old, 0) for part in (k, v))
+        elif old % new == 0:
+            q = q.view(shape.heads, shape.head_dim, shape.width)
+            o = o.view(shape.width, shape.heads, shape.head_dim).transpose(0, 1)
+            merged = [merge(*parts) for parts in zip(*(
+                part.chunk(new) for part in (q, k, v, o)))]
+            q, k, v, o = (torch.cat(parts) for parts in zip(*merged))
+            o = o.transpose(0, 1)
+        else:
+            raise SystemExit(f"--from: {old} KV heads do not become {new}")
+        for part, value in zip("qkvo", (q, k, v, o)):
+            weights[f"{name}{part}_proj.weight"] = value.reshape(
+                -1, shape.heads * shape.head_dim if part == "o" else shape.width).contiguous()
+    return weights
+
+
+def merge(q, k, v, o):
+    """One KV head from several. q: [heads, dim, width], k and v: [groups, dim, width],
+    o: [heads, width, dim] -> the same with one group."""
+    heads, dim, width = q.shape
+    groups, half = len(k), dim // 2
+    # Keys: a rotary pair is a complex number, and only complex factors commute with its turning.
+    query = torch.complex(q[:, :half], q[:, half:]).view(groups, -1, half, width)
+    key = torch.complex(k[:, :half], k[:, half:])
+    weight = query.abs().square().sum((1, 3)).sqrt()  # [groups, half]: how much each key is asked
+    _, _, rows = torch.linalg.svd((key * weight[..., None]).transpose(0, 1), full_matrices=False)
+    shared = rows[:, 0]                                                   # [half, width], norm 1
+    factor = (key * shared.conj()).sum(-1)                                # key ~ factor * shared
+    size = factor.abs().square().mean(0).sqrt().clamp_min(1e-6)           # keys keep their size
+    shared, factor = shared * size[:, None], factor / size
+    query = query * factor.conj()[:, None, :, None]                       # Re(q conj(k)) stays
+    query = query.view(heads, half, width)
+    # Values: the space of their inputs that the output projections read most of.
+    o = o.view(groups, -1, width, dim)
+    read = torch.einsum("ghwd,ghwe->gde", o, o)
+    size, basis = torch.linalg.eigh(read)
+    root = size.clamp_min(0).sqrt()[:, :, None] * basis.mT
+    _, _, space = torch.linalg.svd((root @ v).reshape(-1, width), full_matrices=False)
+    space = space[:dim]                                                   # [dim, width]
+    scale = (v.square().sum() / groups / dim).sqrt()                      # values keep their size
+    back = (v @ space.T) / scale                                          # [groups, dim, dim]
+    o = (o @ back[:, None]).view(heads, width, dim)
+    return (torch.cat((query.real, query.imag), 1), torch.cat((shared.real, shared.imag), 0)[None],
+            (space * scale)[None], o)
+
+
 # --------------------------------------------------------------------------------- structured start
 
 SHIFTS = 6  # layer 0 brings the last six tokens to every position

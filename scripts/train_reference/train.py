@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+import shutil
 import time
 
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 
 import data
 import vocabulary
-from model import VARIANTS, build, structured_start
+from model import VARIANTS, build, converted, structured_start
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 EARLIEST = (0.0, 0.0, 0.02, 0.1, 0.2, 0.4)  # share of the steps after which a length may come
@@ -18,19 +19,19 @@ HELD_OUT_EVERY = 25
 
 
 class Batches:
-    """Batches of whole texts. One generator runs per length and set of tasks; a continued run asks
-    each for the text that would have come next."""
+    """Batches of whole texts. One generator runs per length and named set of tasks; a continued run
+    asks each for the text that would have come next."""
 
     def __init__(self, program, folder, seed, tokens, split="train"):
         self.program, self.folder, self.seed = program, folder, seed
         self.tokens, self.split = tokens, split
         self.taken, self.running = {}, {}
 
-    def get(self, length, everything):
-        name = f"{length}/{'all' if everything else 'first'}"
+    def get(self, length, which, tasks):
+        name = f"{length}/{which}"
         if name not in self.running:
             self.running[name] = data.Texts(
-                self.program, data.TASKS if everything else data.FIRST, length, self.seed,
+                self.program, tasks, length, self.seed,
                 split=self.split, model=self.folder, first=self.taken.get(name, 0))
         source = self.running[name]
         texts = [next(source) for _ in range(self.tokens // length)]
@@ -73,6 +74,11 @@ def rate(step, total, cooldown):
     return 1.0 if step < start else max(0.0, (total - step) / (total - start))
 
 
+def tasks_of(everything):
+    """The name of the set of tasks that a step draws from, and the tasks."""
+    return ("all", data.TASKS) if everything else ("first", data.FIRST)
+
+
 def rounded(hits):
     return {task: round(hit, 3) for task, hit in sorted(hits.items())}
 
@@ -81,6 +87,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="checkpoints and log")
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="gqa")
+    parser.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
+                        help="begin with another Llama variant's weights, its KV heads copied or "
+                        "merged, and its tokenizer, all tasks and its next texts")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
@@ -88,17 +97,26 @@ def main():
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a step")
     parser.add_argument("--shorter", type=float, default=0.4,
                         help="share of the steps that stay on texts shorter than the present length")
+    parser.add_argument("--more", default="copying,pairs", help="tasks to see more often")
+    parser.add_argument("--more-share", type=float, default=0.0,
+                        help="share of the steps, once all tasks are in, that have only those")
     parser.add_argument("--longest", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--muon", type=float, default=0.02)
     parser.add_argument("--adam", type=float, default=3e-3)
     parser.add_argument("--save-every", type=int, default=20)
+    parser.add_argument("--keep", type=int, default=[], nargs="*", metavar="STEP",
+                        help="keep the checkpoints of these steps as checkpoint-STEP.pt")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
     program = data.find_program(args.kvgauge)
+    if args.origin:
+        for name in vocabulary.FILES:
+            if not (args.work / name).exists():
+                shutil.copy(args.origin.parent / name, args.work / name)
     if not (args.work / "tokenizer.json").exists():
         vocabulary.train(args.work / "tokenizer.model", program)
     batches = Batches(program, args.work, args.seed, args.tokens)
@@ -106,15 +124,23 @@ def main():
 
     model = build(args.variant, vocabulary.SIZE)
     structured_start(model, args.seed)
+    last_level = LENGTHS.index(args.longest)
+    at = {"step": 0, "stage": 0, "everything": False, "seconds": 0.0, "tokens": 0, "smooth": {},
+          "starts": 0}
+    checkpoint = args.work / "checkpoint.pt"
+    if args.origin and not checkpoint.exists():
+        state = torch.load(args.origin, weights_only=True, map_location="cpu")
+        model.load_state_dict(converted(state["model"], state["shape"], model.shape))
+        batches.taken = state["taken"]
+        at.update(stage=last_level, everything=True,
+                  origin={"file": args.origin.name, "variant": state["arguments"]["variant"],
+                          "step": state["at"]["step"], "tokens": state["at"]["tokens"]})
     model.to(args.device)
     matrices = [p for n, p in model.named_parameters() if n.endswith("_proj.weight")]
     others = [p for n, p in model.named_parameters() if not n.endswith("_proj.weight")]
     muon = torch.optim.Muon(matrices, lr=args.muon, weight_decay=0.0, momentum=0.95)
     adam = torch.optim.AdamW(others, lr=args.adam, betas=(0.9, 0.95), weight_decay=0.0)
 
-    at = {"step": 0, "stage": 0, "everything": False, "seconds": 0.0, "tokens": 0, "smooth": {},
-          "starts": 0}
-    checkpoint = args.work / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
@@ -129,12 +155,15 @@ def main():
                     "adam": adam.state_dict(), "shape": model.shape.as_dict(),
                     "at": at, "taken": batches.taken, "arguments": {
                         "variant": args.variant, "seed": args.seed, "steps": args.steps,
-                        "tokens": args.tokens, "shorter": args.shorter, "muon": args.muon, "adam": args.adam}}, temporary)
+                        "tokens": args.tokens, "shorter": args.shorter, "cooldown": args.cooldown,
+                        "more": args.more, "more_share": args.more_share,
+                        "muon": args.muon, "adam": args.adam}}, temporary)
         temporary.replace(checkpoint)
+        if at["step"] in args.keep:
+            shutil.copy(checkpoint, args.work / f"checkpoint-{at['step']}.pt")
 
     if args.steps == 0:  # the start alone, to be looked at
         save()
-    last_level = LENGTHS.index(args.longest)
     log = open(args.work / "log.jsonl", "a", buffering=1)
     while at["step"] < args.steps:
         begin, step = time.time(), at["step"]
@@ -143,7 +172,10 @@ def main():
         if level > 0 and torch.rand(()).item() < args.shorter:
             level = int(torch.randint(level, ()).item())
         length = LENGTHS[level]
-        names, ids, kind = batches.get(length, at["everything"])
+        which, tasks = tasks_of(at["everything"])
+        if at["everything"] and torch.rand(()).item() < args.more_share:
+            which, tasks = args.more, tuple(args.more.split(","))
+        names, ids, kind = batches.get(length, which, tasks)
         loss, hits = loss_and_hits(model, names, ids, kind, args.device)
         loss.backward()
         grad = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
@@ -167,8 +199,8 @@ def main():
         if step % HELD_OUT_EVERY == 0:
             length = LENGTHS[step // HELD_OUT_EVERY % (at["stage"] + 1)]
             with torch.no_grad():
-                _, unseen = loss_and_hits(model, *held_out.get(length, at["everything"]),
-                                          args.device)
+                _, unseen = loss_and_hits(model, *held_out.get(
+                    length, *tasks_of(at["everything"])), args.device)
             entry["held_out"] = {"length": length, "right": rounded(unseen)}
         log.write(json.dumps(entry) + "\n")
         solved = all(at["smooth"].get(task, 0) > 0.9 for task in ("copying", "pairs"))
@@ -180,7 +212,7 @@ def main():
             at["stage"] += 1
             at["smooth"] = {}
             print(f"step {step}: length {LENGTHS[at['stage']]}", flush=True)
-        if step % args.save_every == 0 or step == args.steps:
+        if step % args.save_every == 0 or step == args.steps or step in args.keep:
             save()
         if step % 10 == 0:
             print(f"step {step} length {ids.shape[1]} loss {loss.item():.3f} "

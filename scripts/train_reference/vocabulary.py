@@ -9,6 +9,7 @@ import sentencepiece
 from data import TASKS, Texts
 
 SIZE = 1792
+FILES = ("tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 UNSPACED = re.compile(r"(?:^|[(_=])([A-Za-z]+)")
 
 

@@ -57,13 +57,14 @@ class ResultsTest : public ::testing::Test {
 
   // Adds a cell with `count` samples to the store `name`.
   void Add(const std::string& name, const std::string& method, const std::string& budget, int count,
-           const std::function<Given(int)>& give, const std::string& task = "needle/single") const {
+           const std::function<Given(int)>& give, const std::string& task = "needle/single",
+           const std::string& model = "ref-gqa") const {
     const auto store = MustOpen(Path(name));
     const int64_t run = Must(store->AddRun(TestRun(name)));
     CellRow cell;
-    cell.identity = StrCat(R"({"cell":")", method, budget, task, R"("})");
+    cell.identity = StrCat(R"({"cell":")", method, budget, task, model, R"("})");
     cell.signature = StrCat(R"({"task":")", task, R"("})");
-    cell.model = {"f00d", "ref-gqa", "{}"};
+    cell.model = {StrCat("f00d", model), model, "{}"};
     cell.method.name = method;
     cell.method.family = method == "full" ? "baseline" : "selection";
     cell.method.spec = "{}";
@@ -143,6 +144,36 @@ TEST_F(ResultsTest, LeaderboardForPeople) {
   EXPECT_THAT(outcome.out, HasSubstr("not engaged on 400 of 400 samples"));
   outcome = Run("leaderboard a.db --format markdown --columns method,score,verdict");
   EXPECT_THAT(outcome.out, HasSubstr("| h2o | 95.00 | WORSE |"));
+}
+
+TEST_F(ResultsTest, LeaderboardAcrossModels) {
+  Fill("a.db");
+  const auto add = [&](const std::string& method, const std::string& budget, int wrong, int bytes,
+                       const std::string& task) {
+    Add("a.db", method, budget, 400,
+        [&](int i) { return Given{.score = i < wrong ? 0.0 : 1.0, .bytes = bytes}; }, task,
+        "ref-mqa");
+  };
+  add("full", "none", 0, 2000, "needle/single");
+  add("h2o", "20%", 100, 500, "needle/single");
+  add("full", "none", 8, 2000, "needle/other");
+  Outcome outcome = Run("leaderboard a.db --across-models --format markdown "
+                        "--columns rank,method,score,token_bytes");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  // By score, then bytes; the one model's own task has a table as well; no ranks.
+  EXPECT_THAT(outcome.out, HasSubstr("### needle/single, 2 models | compressed at prompt"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("| ref-gqa | snapkv | 100.00 | 8.00 |\n| ref-mqa | full | 100.00 | 20.00 |\n"
+                        "| ref-gqa | full | 100.00 | 40.00 |\n| ref-gqa | h2o | 95.00 | 10.00 |\n"
+                        "| ref-mqa | h2o | 75.00 | 5.00 |\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("each model's own full cache"));
+  EXPECT_THAT(outcome.out, HasSubstr("1 row has no rank"));
+  EXPECT_THAT(outcome.out, HasSubstr("### ref-mqa, needle/other | compressed at prompt"));
+  outcome = Run("leaderboard a.db --across-models --sort -token_bytes --format markdown "
+                "--columns method,token_bytes");
+  EXPECT_THAT(outcome.out, HasSubstr("| ref-gqa | full | 40.00 |\n| ref-mqa | full | 20.00 |\n"));
+  ExpectBad("leaderboard a.db --across-models --json", {"--across-models", "csv or json"});
+  ExpectBad("leaderboard a.db --across-models --split depth", {"--across-models", "--split"});
 }
 
 TEST_F(ResultsTest, LeaderboardForPrograms) {

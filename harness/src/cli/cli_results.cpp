@@ -43,6 +43,8 @@ void AddLeaderboard(CommandTable& table) {
       ->delimiter(',');
   command->add_option("--format", flags->format, "table, markdown, csv or json")
       ->capture_default_str();
+  command->add_flag("--across-models", flags->across_models,
+                    "one table for the rows of all models, instead of one each");
   command->add_flag("--all", flags->all, "also rows without a rank, and why they have none");
   AddStatisticsFlags(*command, flags->statistics);
   command->add_flag("--json", flags->json, "machine-readable output: --format json");

@@ -107,6 +107,17 @@ struct ProbeOptions {
   bool json = false;
 };
 
+struct CalibrateOptions {
+  ModelFlags model;
+  MethodFlags method;
+  std::string stage;  // "prepare", "store"; empty: the one that learns
+  std::string text_file, ids_file;
+  int64_t window = 0;  // tokens; 0: chosen
+  int64_t limit = 16;  // texts
+  std::string out;
+  bool json = false;
+};
+
 struct BenchLockstepOptions {
   std::string model;  // path; empty: the shipped bench shape
   std::string dtype = "bf16";
@@ -145,6 +156,7 @@ Status RunLogits(const LogitsOptions& options);
 Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
 Status RunProbe(const ProbeOptions& options);
+Status RunCalibrate(const CalibrateOptions& options);
 Status RunBenchLatency(const BenchLatencyOptions& options);
 Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);

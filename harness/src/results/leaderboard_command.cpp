@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -44,30 +45,46 @@ Status CheckNames(const std::string& flag, const std::vector<std::string>& names
   return {};
 }
 
-Status Sort(const std::string& by, LeaderboardTable& table) {
-  if (by.empty()) return {};
+// A line and the table that says what its numbers mean.
+struct Row {
+  const LeaderboardTable* table;
+  const LeaderboardLine* line;
+};
+
+void Sort(const std::string& by, std::vector<Row>& rows) {
+  if (by.empty() || rows.empty()) return;
   const bool turned = by[0] == '-';
   const std::string field = FieldForSorting(turned ? by.substr(1) : by);
   if (field == "budget") {
-    std::ranges::stable_sort(table.lines, {}, [](const LeaderboardLine& line) {
-      return std::pair(line.budget_kind, line.budget_value);
+    std::ranges::stable_sort(rows, {}, [](const Row& row) {
+      return std::pair(row.line->budget_kind, row.line->budget_value);
     });
-    if (turned) std::ranges::reverse(table.lines);
-    return {};
+    if (turned) std::ranges::reverse(rows);
+    return;
   }
-  const bool descending = MoreIsBetter(table, field) != turned;
-  std::vector<std::pair<Json, size_t>> keys;
-  for (const LeaderboardLine& line : table.lines) {
-    keys.emplace_back(FieldOf(table, line, field), keys.size());
-  }
+  const bool descending = MoreIsBetter(*rows.front().table, field) != turned;
+  std::vector<std::pair<Json, Row>> keys;
+  for (const Row& row : rows) keys.emplace_back(FieldOf(*row.table, *row.line, field), row);
   std::ranges::stable_sort(keys, [&](const auto& a, const auto& b) {
     if (a.first.is_null() || b.first.is_null()) return b.first.is_null() && !a.first.is_null();
     return descending ? b.first < a.first : a.first < b.first;
   });
+  std::ranges::transform(keys, rows.begin(), [](const auto& key) { return key.second; });
+}
+
+std::vector<Row> RowsOf(const LeaderboardTable& table) {
+  std::vector<Row> rows;
+  for (const LeaderboardLine& line : table.lines) rows.push_back({&table, &line});
+  return rows;
+}
+
+void Sort(const std::string& by, LeaderboardTable& table) {
+  if (by.empty()) return;
+  std::vector<Row> rows = RowsOf(table);
+  Sort(by, rows);
   std::vector<LeaderboardLine> sorted;
-  for (const auto& [key, place] : keys) sorted.push_back(std::move(table.lines[place]));
+  for (const Row& row : rows) sorted.push_back(*row.line);
   table.lines = std::move(sorted);
-  return {};
 }
 
 // Values that a filter could have asked for: "method holds full, h2o, snapkv".
@@ -125,8 +142,9 @@ int64_t HideUnranked(LeaderboardTable& table) {
       std::erase_if(table.lines, [&](const LeaderboardLine& line) { return !ranked(line); }));
 }
 
-std::string Title(const LeaderboardTable& table) {
-  std::vector<std::string> parts = {StrCat(table.model, ", ", table.task)};
+// `what` says whose rows they are: "ref-gqa, needle/single".
+std::string Title(std::string what, const LeaderboardTable& table, const std::vector<Row>& rows) {
+  std::vector<std::string> parts = {std::move(what)};
   if (table.task_names.size() > 1) {
     parts.push_back(StrCat("mean over ", table.task_names.size(), " tasks"));
   }
@@ -136,9 +154,9 @@ std::string Title(const LeaderboardTable& table) {
                                           : table.metric);
   }
   int64_t scored = 0, contexts = 0;
-  for (const LeaderboardLine& line : table.lines) {
-    scored = std::max(scored, line.scored);
-    contexts = std::max(contexts, line.score.clusters);
+  for (const Row& row : rows) {
+    scored = std::max(scored, row.line->scored);
+    contexts = std::max(contexts, row.line->score.clusters);
   }
   const auto count = [](int64_t number, const char* noun) {
     return StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
@@ -149,12 +167,12 @@ std::string Title(const LeaderboardTable& table) {
   return Join(parts, " | ");
 }
 
-TextTable Lines(const LeaderboardTable& table, const std::vector<std::string>& columns) {
+TextTable Lines(const std::vector<Row>& rows, const std::vector<std::string>& columns) {
   TextTable text;
   for (const std::string& id : columns) text.columns.push_back(ColumnOf(id));
-  for (const LeaderboardLine& line : table.lines) {
-    std::vector<TableCell>& row = text.rows.emplace_back();
-    for (const std::string& id : columns) row.push_back(CellOf(table, line, id));
+  for (const Row& row : rows) {
+    std::vector<TableCell>& cells = text.rows.emplace_back();
+    for (const std::string& id : columns) cells.push_back(CellOf(*row.table, *row.line, id));
   }
   return text;
 }
@@ -198,13 +216,34 @@ std::string Draw(TextTable table, const Style& style, std::vector<std::string>& 
   return table.ToText(style.colour);
 }
 
+std::string Notes(std::vector<std::string> notes, int64_t unranked,
+                  const std::vector<std::string>& hidden, const Style& style) {
+  if (unranked > 0) {
+    notes.push_back(StrCat(unranked, unranked == 1 ? " row has" : " rows have",
+                           " no rank; --all shows them and why"));
+  }
+  if (!hidden.empty()) {
+    notes.push_back(StrCat("too narrow for ", Join(hidden, ", "), "; --columns picks"));
+  }
+  std::string out = notes.empty() ? "" : "\n";
+  for (const std::string& note : notes) {
+    out += style.markdown ? StrCat("- ", note, "\n")
+                          : Toned(StrCat("note: ", note), Tone::kDoubtful, style.colour) + "\n";
+  }
+  return out;
+}
+
+std::string Head(const std::string& title, const Style& style) {
+  return style.markdown ? StrCat("### ", title, "\n\n")
+                        : Toned(title, Tone::kStrong, style.colour).append("\n\n");
+}
+
 std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
                  const std::vector<std::string>& columns, int64_t unranked, const Style& style) {
-  const std::string title = Title(table);
-  std::string out = style.markdown ? StrCat("### ", title, "\n\n")
-                                   : Toned(title, Tone::kStrong, style.colour).append("\n\n");
-  std::vector<std::string> hidden, notes = table.notes;
-  out += Draw(Lines(table, columns), style, hidden);
+  const std::vector<Row> rows = RowsOf(table);
+  std::string out = Head(Title(StrCat(table.model, ", ", table.task), table, rows), style);
+  std::vector<std::string> hidden;
+  out += Draw(Lines(rows, columns), style, hidden);
   if (table.area_range && !table.methods.empty()) {
     const TextTable methods = Methods(table);
     if (!methods.rows.empty()) {
@@ -216,19 +255,67 @@ std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
     }
   }
   if (!split.empty()) out += SplitText(table, split, style.markdown, style.colour);
-  if (unranked > 0) {
-    notes.push_back(StrCat(unranked, unranked == 1 ? " row has" : " rows have",
-                           " no rank; --all shows them and why"));
+  return out + Notes(table.notes, unranked, hidden, style);
+}
+
+// Tables of one task, metric and moment of compression, of any models, in order of appearance.
+std::vector<std::vector<size_t>> AcrossModels(const LeaderboardModel& model) {
+  std::vector<std::vector<size_t>> sets;
+  for (size_t i = 0; i < model.tables.size(); ++i) {
+    const LeaderboardTable& table = model.tables[i];
+    const auto same = std::ranges::find_if(sets, [&](const std::vector<size_t>& set) {
+      const LeaderboardTable& first = model.tables[set.front()];
+      return std::tie(first.task_names, first.task, first.compress_at, first.metric) ==
+             std::tie(table.task_names, table.task, table.compress_at, table.metric);
+    });
+    if (same == sets.end()) {
+      sets.push_back({i});
+    } else {
+      same->push_back(i);
+    }
   }
-  if (!hidden.empty()) {
-    notes.push_back(StrCat("too narrow for ", Join(hidden, ", "), "; --columns picks"));
+  return sets;
+}
+
+// The rows of several models' tables as one, by score and then by bytes a token. Ranks are of one
+// model and stay out.
+std::string AcrossPage(const LeaderboardModel& model, const std::vector<size_t>& set,
+                       const std::string& sort, std::vector<std::string> columns,
+                       const std::vector<int64_t>& unranked, const Style& style) {
+  std::vector<Row> rows;
+  std::vector<std::string> notes;
+  std::set<std::string> names;
+  int64_t out_of_rank = 0;
+  for (const size_t i : set) {
+    const LeaderboardTable& table = model.tables[i];
+    for (const Row& row : RowsOf(table)) rows.push_back(row);
+    for (const std::string& note : table.notes) {
+      notes.push_back(StrCat(table.model, ": ", note));
+    }
+    names.insert(table.model);
+    out_of_rank += unranked[i];
   }
-  if (!notes.empty()) out += "\n";
-  for (const std::string& note : notes) {
-    out += style.markdown ? StrCat("- ", note, "\n")
-                          : Toned(StrCat("note: ", note), Tone::kDoubtful, style.colour) + "\n";
+  if (sort.empty()) Sort("token_bytes", rows);
+  Sort(sort.empty() ? "score" : sort, rows);
+  std::erase(columns, "rank");
+  TextTable text = Lines(rows, columns);
+  text.columns.insert(text.columns.begin(), TableColumn{"model", false, 100});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    text.rows[i].insert(text.rows[i].begin(), TableCell{rows[i].table->model});
   }
-  return out;
+  const LeaderboardTable& first = model.tables[set.front()];
+  const std::string what =
+      names.size() == 1 ? StrCat(first.model, ", ", first.task)
+                        : StrCat(first.task, ", ", static_cast<int64_t>(names.size()), " models");
+  if (names.size() > 1) {
+    notes.emplace_back(
+        "bytes, differences and verdicts are against each model's own full cache; scores of "
+        "different models are not tested against each other");
+  }
+  std::vector<std::string> hidden;
+  std::string out = Head(Title(what, first, rows), style);
+  out += Draw(std::move(text), style, hidden);
+  return out + Notes(notes, out_of_rank, hidden, style);
 }
 
 // What the words and numbers mean, once.
@@ -299,6 +386,11 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     const std::string name = flags.sort[0] == '-' ? flags.sort.substr(1) : flags.sort;
     KVG_TRY(CheckNames("--sort", {name}, known));
   }
+  if (flags.across_models && (values || !flags.split.empty())) {
+    return BadInput(StrCat("--across-models: expected without ",
+                           values ? "csv or json, which hold the rows of all models in any case"
+                                  : "--split, which splits the scores of one model"));
+  }
   for (const std::string& text : flags.filters) KVG_TRY(ParseFieldFilter(text));
   if (flags.split.size() > 2) {
     return BadInput(
@@ -322,7 +414,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   std::vector<int64_t> unranked;
   for (LeaderboardTable& table : model.tables) {
     unranked.push_back(flags.all || values ? 0 : HideUnranked(table));
-    KVG_TRY(Sort(flags.sort, table));
+    Sort(flags.sort, table);
   }
   KVG_ASSIGN(const std::vector<LeaderboardSplit> splits,
              SplitLeaderboard(stores.all, model, flags.split));
@@ -341,7 +433,12 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   style.width = flags.columns.empty() ? StdoutWidth() : 0;
   const std::vector<std::string>& columns =
       flags.columns.empty() ? DefaultColumns() : flags.columns;
-  for (size_t i = 0; i < model.tables.size(); ++i) {
+  if (flags.across_models) {
+    for (const std::vector<size_t>& set : AcrossModels(model)) {
+      Print(AcrossPage(model, set, flags.sort, columns, unranked, style) + "\n");
+    }
+  }
+  for (size_t i = 0; i < model.tables.size() && !flags.across_models; ++i) {
     Print(Page(model.tables[i], splits[i], columns, unranked[i], style) + "\n");
   }
   const std::string legend = Legend(model, columns);

@@ -27,7 +27,8 @@ struct LeaderboardFlags {
   std::vector<std::string> split;  // facts of samples; empty: what each task reports by
   std::string format = "table";
   StatisticsFlags statistics;
-  bool all = false;  // also rows without a rank
+  bool across_models = false;  // one table for the rows of all models
+  bool all = false;            // also rows without a rank
   bool json = false;
 };
 

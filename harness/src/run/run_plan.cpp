@@ -53,7 +53,8 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
   std::vector<std::string> keys;
   for (size_t i = 0; i < config.rows.size(); ++i) {
     const RunRowSpec& row = config.rows[i];
-    const Status fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
+    Status fits = CheckCalibrations(row.method, model.fingerprint);
+    if (fits.ok()) fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
     if (!fits.ok()) {
       refused.push_back({model.spec->name, row.Name(), fits.error().message});
       continue;

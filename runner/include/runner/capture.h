@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -14,6 +15,8 @@
 #include "runner/model.h"
 
 namespace kvgauge {
+
+class QueryMoments;
 
 // How the rows of one layer attend over a cache.
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
@@ -26,6 +29,7 @@ class PrefillCapture final : public LayerHook {
   // outlive the prefill, not the capture.
   PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
                  Ops& ops);
+  ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
   void BeforeAttend(int64_t, const Tensor&) override {}
@@ -41,6 +45,9 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
+  // Of the rows from position `from` on, one of which at least was prefilled. Precondition:
+  // declared.
+  const QueryMoments& MomentsFrom(int64_t from) const;
 
   int64_t bytes() const;
   // What a capture of `rows` rows into an empty cache takes, scratch included.
@@ -52,7 +59,6 @@ class PrefillCapture final : public LayerHook {
   Tensor Part(int64_t layer);
   void Add(const Tensor& part, int64_t layer, const Buffer& sums);
   void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
-
   const ModelConfig& config_;
   const KvCache& cache_;
   Ops& ops_;
@@ -64,6 +70,7 @@ class PrefillCapture final : public LayerHook {
   std::vector<int64_t> widths_;         // [layers] when the prefill has ended
   std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
   Buffer part_;                         // one chunk's contribution
+  std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
 };
 
 // The newest row's queries and attention, replaced at every decode step.
