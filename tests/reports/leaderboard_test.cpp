@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 
+#include "core/json.h"
 #include "core/rng.h"
 #include "reports/store_fixture.h"
 #include "src/resampling.h"

@@ -48,6 +48,11 @@ State StateOf(const Task& task, const std::string& data_directory) {
   if (task.metric == kExecutionMetric) {
     return {"needs execution", "answers are programs; 'kvgauge score --execute' runs them"};
   }
+  if (!plain) return {"ready", ""};
+  const Result<double> probe = FindMetric(task.metric)->score({.answers = {"yes"}});
+  if (!probe.ok() && probe.error().message.find("KVGAUGE_") != std::string::npos) {
+    return {"needs a dictionary", probe.error().message};
+  }
   return {"ready", ""};
 }
 

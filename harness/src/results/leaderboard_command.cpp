@@ -158,9 +158,12 @@ std::string Title(std::string what, const LeaderboardTable& table, const std::ve
     scored = std::max(scored, row.line->scored);
     contexts = std::max(contexts, row.line->score.clusters);
   }
-  parts.push_back(scored == contexts ? StrCat(WithCommas(scored), " samples")
-                                     : StrCat(WithCommas(scored), " samples of ",
-                                              WithCommas(contexts), " contexts"));
+  const auto count = [](int64_t number, const char* noun) {
+    return StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
+  };
+  parts.push_back(scored == contexts
+                      ? count(scored, "sample")
+                      : StrCat(count(scored, "sample"), " of ", count(contexts, "context")));
   return Join(parts, " | ");
 }
 

@@ -188,7 +188,7 @@ Status Executor::NoteOtherRecords() {
 }
 
 void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
-  const bool failed = row.status != SampleStatus::kOk;
+  const bool failed = row.status == SampleStatus::kFailed;
   {
     const std::lock_guard lock(count_mutex_);
     outcome_.cells += outcome != WriteOutcome::kKept;

@@ -151,6 +151,20 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
                            windows ? "window: the text is shorter than one" : "samples"));
   }
   if (windows) return WhyNoWindows(plan.models[group.model], entry.task, group.compress_at);
+  // A metric without its dictionary, or with answers of another kind, would fail on every sample.
+  const MetricSpec* metric = FindMetric(entry.task.metric);
+  if (metric != nullptr && !sample->questions.empty()) {
+    const Question& question = sample->questions[0];
+    const Result<double> score = metric->score({.prediction = "",
+                                                .answers = question.answers,
+                                                .all_classes = question.all_classes,
+                                                .language = sample->language,
+                                                .kind = question.kind});
+    if (!score.ok()) {
+      return BadInput(StrCat(plan.config->path, ": task ", Quoted(entry.task.name), ": metric ",
+                             metric->name, ": ", score.error().message));
+    }
+  }
   if (sample->mode == QuestionMode::kMultiTurn && group.compress_at == CompressAt::kPrompt) {
     return std::string("a conversation has no one prompt, expected compress_at context or turn");
   }
