@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "src/compressor_parts.h"
 #include "src/query_moments.h"
 
 namespace kvgauge {
@@ -51,7 +52,8 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       ops_(ops),
       needs_(needs),
       last_token_(cache.tokens() + rows),
-      window_(std::min(needs.window, rows)) {
+      window_(std::min(needs.window, rows)),
+      folded_(static_cast<size_t>(config.layer_count())) {
   const int64_t heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     const int64_t width = Width(cache, layer) + rows;
@@ -76,7 +78,19 @@ bool PrefillCapture::wants_log_sum_exp() const {
 
 void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                                  const Tensor&) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    Capture(layer, q, log_sum_exp);
+    return {};
+  });
+}
+
+void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
+  // A pass that found no memory is begun again, and its rows come twice.
+  int64_t& folded = folded_[static_cast<size_t>(layer)];
+  if (folded == cache_.tokens()) return;
+  folded = cache_.tokens();
   // The sums were left where ColumnSumsOfRows said.
   if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
@@ -106,7 +120,13 @@ Tensor PrefillCapture::Part(int64_t layer) {
 }
 
 Tensor PrefillCapture::ColumnSumsOfRows(int64_t layer) {
-  return needs_.column_sums ? Part(layer) : Tensor();
+  Tensor part;
+  if (!needs_.column_sums || !status_.ok()) return part;
+  status_ = Guarded([&]() -> Status {
+    part = Part(layer);
+    return {};
+  });
+  return part;
 }
 
 void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) {

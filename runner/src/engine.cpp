@@ -112,6 +112,8 @@ class EngineRun {
   int64_t PlannedLength(int64_t sample, int64_t turn) const;
   Status StartPrefill();
   Status FinishPrefill(const Tensor& logits, int64_t row);
+  // Every row that waits for the prompt has this as its result.
+  Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);
   struct Original {
     std::unique_ptr<KvCache> cache;
     std::vector<float> logits;
@@ -124,6 +126,7 @@ class EngineRun {
   Status StartLane(Lane& lane);
   Status ForkAndCompress(Lane& lane) const;
   Status Pass(Model& model);
+  Status Step(Model& model, std::span<const SequenceStep> steps, std::span<Lane* const> stepped);
   // A sequence's own work between two passes, which touches nothing else.
   void FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const;
   Status FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row);
@@ -243,12 +246,13 @@ Status EngineRun::StartPrefill() {
                                                  s.prompt.size(), s.model->ops());
     return {};
   });
-  if (begun.ok()) return {};
-  // Without a prefill every row of the sample fails, and the run goes on.
-  const std::shared_ptr<Snapshot> failed = std::move(prefilling_);
+  return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
+}
+
+Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status) {
   for (const int64_t row : failed->waiting) {
-    CellOf(job.sample, row).result.status = begun;
-    KVG_TRY(EndCell(job.sample, row));
+    CellOf(failed->sample, row).result.status = status;
+    KVG_TRY(EndCell(failed->sample, row));
   }
   return {};
 }
@@ -261,7 +265,14 @@ Status EngineRun::FinishPrefill(const Tensor& logits, int64_t row) {
   for (const int64_t waiting : snapshot.waiting) {
     methods.push_back(rows_[static_cast<size_t>(waiting)].method);
   }
-  snapshot.scores = PromptScores::Compute(*snapshot.model, snapshot.state(), methods);
+  Status scored = snapshot.capture->status();
+  if (scored.ok()) {
+    scored = Guarded([&]() -> Status {
+      snapshot.scores = PromptScores::Compute(*snapshot.model, snapshot.state(), methods);
+      return {};
+    });
+  }
+  if (!scored.ok()) return FailPrefill(std::move(ready_), scored);
   if (options_.fidelity_steps > 0 && snapshot.turn == 0) MeasureSnapshot();
   return {};
 }
@@ -414,20 +425,25 @@ Status EngineRun::AskNext(Lane& lane) {
   if (lane.base != nullptr && (lane.turn == 0 || !turn.continues)) {
     const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
     lane.prompt.positions.resize(static_cast<size_t>(lane.snapshot->prompt.size()));
-    lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
-    lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
-    if (!lane.compressor->ContinueFrom(*lane.base, *lane.cache)) {
-      const Status compressed = ForkAndCompress(lane);
-      if (!compressed.ok()) return FailLane(lane, compressed);
-    }
+    const Status forked = Guarded([&]() -> Status {
+      lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
+      lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+      if (lane.compressor->ContinueFrom(*lane.base, *lane.cache)) return {};
+      return ForkAndCompress(lane);
+    });
+    if (!forked.ok()) return FailLane(lane, forked);
   }
   for (const int32_t id : turn.ids) AppendToken(lane.prompt, id);
   lane.asking = true;
   if (options_.compress_at == CompressAt::kTurn) {
     const Model& model = *lane.snapshot->model;
-    lane.capture = std::make_unique<PrefillCapture>(
-        model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
-        lane.prompt.size() - lane.cache->tokens(), model.ops());
+    const Status begun = Guarded([&]() -> Status {
+      lane.capture = std::make_unique<PrefillCapture>(
+          model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
+          lane.prompt.size() - lane.cache->tokens(), model.ops());
+      return {};
+    });
+    if (!begun.ok()) return FailLane(lane, begun);
   }
   return {};
 }
@@ -476,8 +492,12 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
   // Prompts of one sample may end in any order: the record is that of the last one.
   if (lane.turn > cell.recorded_turn) {
     cell.recorded_turn = lane.turn;
-    cell.result.record = lane.compressor->Record();
-    if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+    const Status looked = Guarded([&]() -> Status {
+      cell.result.record = lane.compressor->Record();
+      if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+      return {};
+    });
+    if (cell.result.status.ok()) cell.result.status = looked;
   }
   return EndCell(lane.snapshot->sample, lane.row);
 }
@@ -514,6 +534,7 @@ Status EngineRun::FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row
   lane.asking = false;
   if (after.ok() && lane.capture != nullptr) {
     after = Guarded([&]() -> Status {
+      KVG_TRY(lane.capture->status());
       return lane.compressor->Compress({lane.cache.get(), lane.capture.get(), lane.snapshot->seed},
                                        nullptr, *lane.cache);
     });
@@ -567,11 +588,7 @@ Status EngineRun::Pass(Model& model) {
     const int64_t end = std::min(begin + Model::kChunkRows, snapshot.prompt.size());
     const Status room = snapshot.cache->Append(end - begin);
     if (!room.ok()) {
-      const std::shared_ptr<Snapshot> failed = std::move(prefilling_);
-      for (const int64_t row : failed->waiting) {
-        CellOf(failed->sample, row).result.status = room;
-        KVG_TRY(EndCell(failed->sample, row));
-      }
+      KVG_TRY(FailPrefill(std::move(prefilling_), room));
     } else {
       steps.push_back(
           {.cache = snapshot.cache.get(),
@@ -583,15 +600,36 @@ Status EngineRun::Pass(Model& model) {
       stepped.push_back(nullptr);
     }
   }
-  if (steps.empty()) return {};
+  if (!steps.empty()) KVG_TRY(Step(model, steps, stepped));
+  lanes_.remove_if([](const Lane& lane) { return lane.done; });
+  return {};
+}
+
+// Through the weights together. Where working memory runs out, halves go one after the other, to
+// the same bits; a sequence that finds no room alone has that as its result.
+Status EngineRun::Step(Model& model, std::span<const SequenceStep> steps,
+                       std::span<Lane* const> stepped) {
   const auto hooked_s = [](const Lane& lane) {
     return lane.compressor->seconds().attend + lane.compressor->seconds().score;
   };
   std::vector<double> before_s;
   for (const Lane* lane : stepped) before_s.push_back(lane != nullptr ? hooked_s(*lane) : 0);
   const double start_s = NowSeconds();
-  const Tensor logits = model.Forward(steps);
-  model.ops().memory->Synchronize();
+  Tensor logits;
+  const Status ran = Guarded([&]() -> Status {
+    logits = model.Forward(steps);
+    model.ops().memory->Synchronize();
+    return {};
+  });
+  if (!ran.ok() && steps.size() > 1) {
+    const size_t half = steps.size() / 2;
+    KVG_TRY(Step(model, steps.first(half), stepped.first(half)));
+    return Step(model, steps.subspan(half), stepped.subspan(half));
+  }
+  if (!ran.ok()) {
+    return stepped[0] != nullptr ? FailLane(*stepped[0], ran)
+                                 : FailPrefill(std::move(prefilling_), ran);
+  }
   const double pass_s = NowSeconds() - start_s;
   std::vector<int64_t> logit_rows;
   int64_t logit_row = 0;
@@ -619,7 +657,6 @@ Status EngineRun::Pass(Model& model) {
       KVG_TRY(TakeToken(*lane, *std::exchange(lane->token, {})));
     }
   }
-  lanes_.remove_if([](const Lane& lane) { return lane.done; });
   return {};
 }
 

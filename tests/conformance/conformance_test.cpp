@@ -469,11 +469,14 @@ TEST(ConformanceErrors, AFullPoolIsTheResultOfOneCell) {
   // of memory foresees.
   const Method greedy =
       LoadShipped("gear", {"store.bits=8", "store.outliers=0.5", "store.rank=32"});
-  const TinyModel tiny = MakeTinyModel("gqa");
-  const Budget half = {Budget::Kind::kFraction, 0.5};
-  const std::vector<EngineRow> rows = {{&snapkv, half, tiny.model.get()},
+  ModelOptions narrow;
+  narrow.dtype = DType::kBF16;
+  const TinyModel tiny = MakeTinyModel("mqa", 1, narrow);
+  const Budget most = {Budget::Kind::kFraction, 0.9};
+  const std::vector<EngineRow> rows = {{&snapkv, most, tiny.model.get()},
                                        {&greedy, {}, tiny.model.get()}};
-  const std::vector<EngineSample> samples = {Sample(70, 8, 640), Sample(60, 9, 40)};
+  // Long enough that pages that are part filled do not matter.
+  const std::vector<EngineSample> samples = {Sample(400, 8, 3), Sample(60, 9, 6)};
   const Result<MemoryPlan> plan = Engine(rows, {.max_pool_rows = 2}).PlanMemory(samples);
   ASSERT_TRUE(plan.ok());
   const EngineOptions tight = {.max_pool_rows = 2, .max_memory_bytes = plan->total_bytes()};

@@ -97,6 +97,13 @@ struct BenchRunnerOptions {
   bool json = false;
 };
 
+struct BenchKernelsOptions {
+  std::vector<int64_t> entries = {32768};  // cached a head, each at least 1024
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
 struct ProbeOptions {
   ModelFlags model;
   MethodFlags method;
@@ -157,6 +164,7 @@ Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
 Status RunProbe(const ProbeOptions& options);
 Status RunCalibrate(const CalibrateOptions& options);
+Status RunBenchKernels(const BenchKernelsOptions& options);
 Status RunBenchLatency(const BenchLatencyOptions& options);
 Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);

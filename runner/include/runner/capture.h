@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/result.h"
 #include "kernels/ops.h"
 #include "methods/model_shape.h"
 #include "methods/needs.h"
@@ -37,6 +38,8 @@ class PrefillCapture final : public LayerHook {
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
+  // What failed while the rows came: the captures are worth nothing then.
+  const Status& status() const { return status_; }
   // Last query rows held, min(declared window, prefilled rows).
   int64_t window() const { return window_; }
   // The last `rows` of them: [rows, query_heads, key_dim], rotated. Precondition: rows <= window().
@@ -54,6 +57,7 @@ class PrefillCapture final : public LayerHook {
   static int64_t PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows);
 
  private:
+  void Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   // [query_heads, the layer's width now], in `part_`.
   Tensor Part(int64_t layer);
@@ -69,8 +73,10 @@ class PrefillCapture final : public LayerHook {
   std::vector<Buffer> log_sums_;        // [layers] of [query_heads, window]
   std::vector<int64_t> widths_;         // [layers] when the prefill has ended
   std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
+  std::vector<int64_t> folded_;         // [layers] tokens of the cache whose chunk is in the sums
   Buffer part_;                         // one chunk's contribution
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
+  Status status_;
 };
 
 // The newest row's queries and attention, replaced at every decode step.
