@@ -26,8 +26,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::array kSides = {KvSide::kKeys, KvSide::kValues};
-
 std::string TableName(KvSide side, int64_t layer, int64_t group, const char* what) {
   return StrCat(side == KvSide::kKeys ? "keys." : "values.", layer, ".", group, ".", what);
 }
@@ -79,7 +77,7 @@ class Palu final : public Prepare {
           "ranks 'energy' needs a calibration; make one with `kvgauge calibrate`, or "
           "take 'uniform'");
     }
-    for (const KvSide side : kSides) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const int64_t dims = GroupDims(group_, shape, side);
       for (int64_t layer = 0; layer < shape.layers; ++layer) {
         for (int64_t g = 0; g < Groups(shape); ++g) {
@@ -92,7 +90,7 @@ class Palu final : public Prepare {
   }
 
   Status Transform(WeightView& weights) const override {
-    for (const KvSide side : kSides) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const std::vector<int64_t> ranks = Ranks(weights.shape(), side);
       const int64_t groups = Groups(weights.shape());
       for (int64_t l = 0; l < weights.shape().layers; ++l) {
@@ -256,7 +254,7 @@ class PaluCalibrator final : public Calibrator {
   void Observe(int, LayerView& view) override {
     tokens_ += view.layer() == 0 ? view.tokens() : 0;
     const int64_t heads = GroupHeads(group_, shape_);
-    for (const KvSide side : kSides) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       for (int64_t first = 0; first < shape_.kv_heads; first += heads) {
         std::vector<double>& sum = sums_[{side, view.layer(), first / heads}];
         const std::vector<float> moment = Moment(view, side, first, heads);

@@ -86,9 +86,9 @@ void PutPlan(std::string& out, const StorePlan& plan) {
   for (const int64_t number :
        {plan.seal_keys.unit, plan.seal_keys.keep_recent, plan.seal_values.unit,
         plan.seal_values.keep_recent, plan.sinks, static_cast<int64_t>(plan.raw_keys),
-        static_cast<int64_t>(plan.position), plan.position_limit,
-        static_cast<int64_t>(plan.latent), static_cast<int64_t>(plan.mla_latent),
-        static_cast<int64_t>(plan.tier), static_cast<int64_t>(plan.constant_ranges)}) {
+        static_cast<int64_t>(plan.position), plan.position_limit, static_cast<int64_t>(plan.latent),
+        static_cast<int64_t>(plan.mla_latent), static_cast<int64_t>(plan.tier),
+        static_cast<int64_t>(plan.constant_ranges)}) {
     PutNumber(out, number);
   }
   PutTable(out, plan.key_low);
@@ -116,8 +116,8 @@ Status StoredPlan::Take(std::string_view& in, int64_t kv_heads, int64_t key_dim)
   const int64_t numbers = plan_.key_low.empty() ? 0 : plan_.key_low.Numel();
   if (plan_.key_high.empty() || plan_.key_high.Numel() != numbers ||
       numbers != kv_heads * key_dim) {
-    return BadInput(StrCat("cache bytes: ranges of ", numbers, " numbers; right is ",
-                           kv_heads * key_dim));
+    return BadInput(
+        StrCat("cache bytes: ranges of ", numbers, " numbers; right is ", kv_heads * key_dim));
   }
   for (Tensor* table : {&plan_.key_low, &plan_.key_high}) {
     *table = table->Reshape({kv_heads, key_dim});

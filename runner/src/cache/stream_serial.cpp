@@ -160,9 +160,8 @@ Status Stream::Deserialize(std::string_view& in) {
     KVG_TRY(TakeSide(in, kPage * rank_bytes, latents_));
     KVG_TRY(TakeSide(in, spec_.dim * rank_bytes, bases_));
     const auto whole = [&](const BlockList& list) {
-      return list.size() == PagesOf(coded) &&
-             std::find(list.data(), list.data() + list.size(), nullptr) ==
-                 list.data() + list.size();
+      return list.size() == PagesOf(coded) && std::find(list.data(), list.data() + list.size(),
+                                                        nullptr) == list.data() + list.size();
     };
     if (codec.rank > 0 && (!whole(latents_) || !whole(bases_))) {
       return BadInput("cache bytes: a coded page without its correction");
