@@ -3,14 +3,23 @@
 // numbers beyond it kept apart, values with a range for each entry.
 //
 // Paper: KVQuant, arXiv:2401.18079. Needs keys before rotation. A channel's range leaves out
-// `outliers` of the numbers that the prompt's own keys have in it.
-// Departures, all for want of a calibration run: ranges come from the prompt itself; the levels are
-// those that are best for normal numbers within these ranges, not weighted k-means of calibration
-// data. Outliers of values are not kept apart: the range of an entry is from its smallest number to
-// its largest. Keys wait uncoded until a page of 64 is full.
+// `outliers` of its numbers: of those of calibration texts, or, without a calibration, of the
+// prompt's own. Levels are the weighted k-means of what calibration texts have within their ranges,
+// one set for the keys of a layer and one for its values, and the best there is, not a local one;
+// without a calibration they are those that are best for normal numbers.
+// Departures: weights are not Fisher information, which needs gradients, but what an error does to
+// first order: one of a key moves a score by the query it meets, so channels weigh by the mean
+// square of queries; one of a value moves the output by the attention its entry is paid, so entries
+// weigh by the squares of that. Levels of 2 bits are not scaled to the numbers' mean and deviation
+// (the reference's Q-Norm). Outliers of values are not kept apart: the range of an entry is from
+// its smallest number to its largest. Keys wait uncoded until a page of 64 is full.
 #include <algorithm>
 #include <array>
+#include <string>
 
+#include "core/strings.h"
+#include "methods/calibration.h"
+#include "methods/level_histogram.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 #include "methods/uncoded_plan.h"
@@ -41,6 +50,15 @@ std::span<const float> Levels(int64_t bits) {
   }
 }
 
+std::string TableName(int64_t layer, const char* what) { return StrCat(what, ".", layer); }
+
+// Of entries before the first that is coded.
+int64_t FirstCoded(int64_t length, int64_t sinks) { return length > sinks ? sinks : 0; }
+
+Tensor CodedKeys(LayerView& view, int64_t head, int64_t first) {
+  return view.shape().rotary_dim > 0 ? view.RawKeys(head, first) : view.Keys(head, first);
+}
+
 class KvQuant final : public Store {
  public:
   explicit KvQuant(const Params& params)
@@ -50,13 +68,40 @@ class KvQuant final : public Store {
 
   Needs needs() const override { return {.raw_keys = true}; }
 
-  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
+
+  Status Check(const ModelShape& shape) const override {
+    for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
+      KVG_TRY(Table(layer, "keys.levels", {int64_t{1} << bits_}));
+      KVG_TRY(Table(layer, "values.levels", {int64_t{1} << bits_}));
+      KVG_ASSIGN(const Tensor low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
+      KVG_ASSIGN(const Tensor high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
+      for (int64_t i = 0; i < low.Numel(); ++i) {
+        if (low.f32()[i] <= high.f32()[i]) continue;
+        return BadInput(StrCat(calibration_->path, ": the range of key channel ", i, " of layer ",
+                               layer, " is from ", low.f32()[i], " to ", high.f32()[i]));
+      }
+    }
+    return {};
+  }
+
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     StorePlan plan = UncodedPlan(shape);
     const std::span<const float> levels = Levels(bits_);
     for (KvCodec* codec : {&plan.keys, &plan.values}) {
       codec->kind = KvCodecKind::kCodebook;
       codec->bits = static_cast<int>(bits_);
       codec->levels = View(levels, {static_cast<int64_t>(levels.size())});
+    }
+    if (calibration_ != nullptr) {
+      const int64_t count = std::ssize(levels);
+      KVG_ASSIGN(plan.keys.levels, Table(layer, "keys.levels", {count}));
+      KVG_ASSIGN(plan.values.levels, Table(layer, "values.levels", {count}));
+      KVG_ASSIGN(plan.key_low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
+      KVG_ASSIGN(plan.key_high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
+      plan.constant_ranges = true;
     }
     plan.keys.axis = CodeAxis::kChannel;
     plan.values.group = shape.value_dim;
@@ -68,11 +113,12 @@ class KvQuant final : public Store {
   }
 
   void Calibrate(LayerView& view, StorePlan& plan) const override {
+    if (plan.constant_ranges) return;
     const int64_t heads = view.shape().kv_heads, dim = view.shape().key_dim;
     plan.key_low = view.Scratch(DType::kF32, {heads, dim});
     plan.key_high = view.Scratch(DType::kF32, {heads, dim});
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t length = view.lengths()[h], first = length > sinks_ ? sinks_ : 0;
+      const int64_t length = view.lengths()[h], first = FirstCoded(length, sinks_);
       if (length == 0) continue;
       const auto trim = static_cast<int64_t>(outliers_ / 2 * static_cast<double>(length - first));
       const Tensor keys = plan.raw_keys ? view.RawKeys(h, first) : view.Keys(h, first);
@@ -81,8 +127,181 @@ class KvQuant final : public Store {
   }
 
  private:
+  Result<Tensor> Table(int64_t layer, const char* what,
+                       std::initializer_list<int64_t> shape) const {
+    return calibration_->Find(TableName(layer, what), {shape.begin(), shape.size()});
+  }
+
   int64_t bits_, sinks_;
   double outliers_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+// Two passes over the texts: what the ranges are, and what lies within them.
+class KvQuantCalibrator final : public Calibrator {
+ public:
+  KvQuantCalibrator(const Params& params, const ModelShape& shape, std::span<const int64_t> lengths)
+      : shape_(shape),
+        levels_(int64_t{1} << params.Int("bits")),
+        sinks_(params.Int("sinks")),
+        layers_(static_cast<size_t>(shape.layers)) {
+    int64_t entries = 0;
+    for (const int64_t length : lengths) entries += length - FirstCoded(length, sinks_);
+    const double share = params.Real("outliers") / 2;
+    ends_ = 1 + static_cast<size_t>(share * static_cast<double>(entries));
+    const auto channels = static_cast<size_t>(shape.kv_heads * shape.key_dim);
+    for (Layer& layer : layers_) {
+      layer.lowest.resize(channels);
+      layer.highest.resize(channels);
+      layer.queries.resize(channels);
+    }
+  }
+
+  int passes() const override { return 2; }
+  Needs needs(int pass) const override {
+    if (pass == 0) return {.window = kQueries, .raw_keys = true};
+    return {.column_squares = true, .raw_keys = true};
+  }
+
+  void Observe(int pass, LayerView& view) override {
+    Layer& layer = layers_[static_cast<size_t>(view.layer())];
+    if (pass == 0) {
+      for (int64_t h = 0; h < shape_.kv_heads; ++h) KeepEnds(view, h, layer);
+      AddQueries(view, layer);
+      return;
+    }
+    if (layer.low.empty()) EndFirstPass(layer);
+    AddKeys(view, layer);
+    AddValues(view, layer);
+  }
+
+  Calibration::Tables Finish(Ops&) override {
+    Calibration::Tables tables;
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      const Layer& layer = layers_[l];
+      const auto add = [&](const char* what, std::vector<int64_t> shape,
+                           std::vector<float> values) {
+        tables[TableName(static_cast<int64_t>(l), what)] = {std::move(shape), std::move(values)};
+      };
+      add("keys.low", {shape_.kv_heads, shape_.key_dim}, layer.low);
+      add("keys.high", {shape_.kv_heads, shape_.key_dim}, layer.high);
+      add("keys.levels", {levels_}, layer.keys.Best(levels_));
+      add("values.levels", {levels_}, layer.values.Best(levels_));
+    }
+    return tables;
+  }
+
+ private:
+  // The last so many queries of a text speak for all.
+  static constexpr int64_t kQueries = 512;
+
+  struct Layer {
+    std::vector<std::vector<float>> lowest, highest;  // [channels]: ends_ of each, or a few more
+    std::vector<double> queries;                      // [channels] sums of squares
+    std::vector<float> low, high;                     // [channels] after the first pass
+    LevelHistogram keys, values;
+  };
+
+  void KeepEnds(LayerView& view, int64_t head, Layer& layer) const {
+    const int64_t length = view.lengths()[head], first = FirstCoded(length, sinks_);
+    const int64_t dim = shape_.key_dim;
+    const std::vector<float> keys = Fetch(view.ops(), CodedKeys(view, head, first));
+    for (int64_t c = 0; c < dim; ++c) {
+      const auto channel = static_cast<size_t>(head * dim + c);
+      std::vector<float>& lowest = layer.lowest[channel];
+      std::vector<float>& highest = layer.highest[channel];
+      for (auto i = static_cast<size_t>(c); i < keys.size(); i += static_cast<size_t>(dim)) {
+        lowest.push_back(keys[i]);
+        highest.push_back(keys[i]);
+      }
+      Cut(lowest, std::less<>());
+      Cut(highest, std::greater<>());
+    }
+  }
+
+  // Leaves the first `ends_` by that order, the last of them at the end.
+  template <class Order>
+  void Cut(std::vector<float>& numbers, Order order) const {
+    if (numbers.size() < ends_) return;
+    const auto last = numbers.begin() + static_cast<int64_t>(ends_) - 1;
+    std::nth_element(numbers.begin(), last, numbers.end(), order);
+    numbers.resize(ends_);
+  }
+
+  void AddQueries(LayerView& view, Layer& layer) const {
+    const Tensor queries = view.WindowQueries(std::min(kQueries, view.tokens()));
+    const int64_t dim = shape_.key_dim, row = shape_.query_heads * dim;
+    const std::vector<float> values = Fetch(view.ops(), queries);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(i) % row;
+      const int64_t channel = at / dim / shape_.group() * dim + at % dim;
+      layer.queries[static_cast<size_t>(channel)] += double{values[i]} * values[i];
+    }
+  }
+
+  // Queries were seen rotated, and turning moves squares between the two channels of a pair.
+  void SharePairs(std::vector<double>& squares) const {
+    const int64_t pairs = shape_.rotary_dim / 2;
+    for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+      double* head = squares.data() + h * shape_.key_dim;
+      for (int64_t i = 0; i < pairs; ++i) {
+        const bool half = shape_.rope_layout == RopeLayout::kHalf;
+        double& a = head[half ? i : 2 * i];
+        double& b = head[half ? i + pairs : 2 * i + 1];
+        a = b = (a + b) / 2;
+      }
+    }
+  }
+
+  void EndFirstPass(Layer& layer) const {
+    for (size_t c = 0; c < layer.queries.size(); ++c) {
+      const auto last = [&](const std::vector<float>& ends) {
+        return ends.size() < ends_ ? 0.0f : ends[ends_ - 1];
+      };
+      layer.low.push_back(last(layer.lowest[c]));
+      layer.high.push_back(last(layer.highest[c]));
+    }
+    SharePairs(layer.queries);
+  }
+
+  void AddKeys(LayerView& view, Layer& layer) const {
+    const int64_t dim = shape_.key_dim;
+    for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+      const int64_t first = FirstCoded(view.lengths()[h], sinks_);
+      const std::vector<float> keys = Fetch(view.ops(), CodedKeys(view, h, first));
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const auto c = static_cast<size_t>(h * dim) + i % static_cast<size_t>(dim);
+        const double low = layer.low[c], high = layer.high[c], half = (high - low) / 2;
+        if (half <= 0 || keys[i] < low || keys[i] > high) continue;
+        layer.keys.Add((keys[i] - low) / half - 1, layer.queries[c] * half * half);
+      }
+    }
+  }
+
+  void AddValues(LayerView& view, Layer& layer) const {
+    const int64_t dim = shape_.value_dim, width = view.width();
+    const std::vector<float> squares = Fetch(view.ops(), view.ColumnSquares());
+    for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+      const int64_t first = FirstCoded(view.lengths()[h], sinks_);
+      const std::vector<float> values = Fetch(view.ops(), view.Values(h, first));
+      for (int64_t entry = 0; entry < std::ssize(values) / dim; ++entry) {
+        double weight = 0;
+        for (int64_t q = h * shape_.group(); q < (h + 1) * shape_.group(); ++q) {
+          weight += squares[static_cast<size_t>(q * width + first + entry)];
+        }
+        const std::span<const float> row(values.data() + entry * dim, static_cast<size_t>(dim));
+        const auto [low, high] = std::minmax_element(row.begin(), row.end());
+        const double half = (double{*high} - *low) / 2;
+        if (half <= 0) continue;
+        for (const float x : row) layer.values.Add((x - *low) / half - 1, weight * half * half);
+      }
+    }
+  }
+
+  const ModelShape shape_;
+  const int64_t levels_, sinks_;
+  size_t ends_ = 1;  // how many numbers at either end of a channel must be known
+  std::vector<Layer> layers_;
 };
 
 KVG_REGISTER_STAGE({
@@ -90,15 +309,19 @@ KVG_REGISTER_STAGE({
     .id = "kvquant",
     .paper = "arXiv:2401.18079",
     .summary = "unevenly spaced levels; keys before rotation, by channel, with outliers",
-    .departures = {"ranges of key channels come from the prompt itself, not from calibration",
-                   "levels are those of a normal distribution, not k-means of calibration data",
-                   "values keep no outliers"},
+    .departures = {"without a calibration, ranges of key channels come from the prompt itself and "
+                   "levels are those of a normal distribution",
+                   "levels weigh errors by queries and attention, not by Fisher information",
+                   "no Q-Norm for 2 bits", "values keep no outliers"},
     .bytes = "(key_dim + value_dim) * bits / 8 + 4 for the range of a value + 4 for each outlier; "
-             "8 * key_dim a head for the ranges of keys",
+             "8 * key_dim a head for the ranges of keys, once a model with a calibration",
     .params = {IntParam("bits", 4, 1, 4, "bits of a code"),
                RealParam("outliers", 0.01, 0, 0.4, "share of key numbers that are kept apart"),
-               IntParam("sinks", 5, 0, 4096, "first entries that stay uncoded")},
+               IntParam("sinks", 5, 0, 4096, "first entries that stay uncoded"),
+               CalibrationParam()},
     .make = Make<KvQuant>(),
+    .calibrate = MakeCalibrator<KvQuantCalibrator>,
+    .calibrated_params = {"bits", "outliers", "sinks"},
 });
 
 }  // namespace

@@ -1,20 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 // Key and value projections of lower rank, and the bases in which a cache of latents keeps entries.
 //
-// Paper: Palu, arXiv:2407.21118. Needs nothing but weights. The projections of a group of KV heads
-// are stacked and replaced by their best approximation of the rank; a bias counts as one more
-// input. The prompt is read through the same projections.
-// Departures, for want of calibration data: no whitening (the approximation is of the weights, not
-// of what they make of real inputs) and the same share of ranks everywhere, where the reference
-// searches ranks by Fisher information. Latents are not quantised.
+// Paper: Palu, arXiv:2407.21118. Needs nothing but weights, or a calibration as well. The
+// projections W of a group of KV heads are stacked and replaced by their best approximation of the
+// rank; a bias counts as one more input. The prompt is read through the same projections.
+// With a calibration the best is meant of what W makes of real inputs x. The reference whitens:
+// with the Cholesky factor S of E[x x^T] it keeps the first left singular vectors U of W S and
+// takes U U^T W. These U are the eigenvectors of W S S^T W^T = E[(W x) (W x)^T], the second moment
+// of the keys (before rotation) or values themselves; so that is what the calibration sums, and S
+// is never needed. Departures: ranks are the same everywhere or follow the energy that the whitened
+// singular values hold (`ranks`), where the reference searches them by Fisher information, which
+// needs gradients. Without a calibration there is no whitening. Latents are not quantised.
 #include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <string>
+#include <tuple>
 
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
+
+std::string TableName(KvSide side, int64_t layer, int64_t group, const char* what) {
+  return StrCat(side == KvSide::kKeys ? "keys." : "values.", layer, ".", group, ".", what);
+}
+
+Buffer Allocate(Ops& ops, int64_t numbers) {
+  return ops.memory->Allocate(numbers * SizeOf(DType::kF32));
+}
+
+// KV heads that share a basis, of `wanted`.
+int64_t GroupHeads(int64_t wanted, const ModelShape& shape) {
+  return wanted == 0 ? shape.kv_heads : std::min(wanted, shape.kv_heads);
+}
+
+int64_t GroupDims(int64_t wanted, const ModelShape& shape, KvSide side) {
+  return GroupHeads(wanted, shape) * (side == KvSide::kKeys ? shape.key_dim : shape.value_dim);
+}
 
 class Palu final : public Prepare {
  public:
@@ -22,9 +49,14 @@ class Palu final : public Prepare {
       : group_(params.Int("group")),
         multiple_(params.Int("multiple")),
         key_ratio_(params.Real("key_ratio")),
-        value_ratio_(params.Real("value_ratio")) {}
+        value_ratio_(params.Real("value_ratio")),
+        by_energy_(params.Text("ranks") == "energy") {}
 
   bool writes_bases() const override { return true; }
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
 
   Status Check(const ModelShape& shape) const override {
     if (shape.latent_dim > 0) {
@@ -35,22 +67,47 @@ class Palu final : public Prepare {
           "keys of this model are normed after their projection, so that no basis of "
           "the projection holds them");
     }
-    if (shape.kv_heads % Group(shape) == 0) return {};
-    return BadInput(StrCat("group ", group_, " must divide the model's ", shape.kv_heads,
-                           " KV heads; 0 takes all of them"));
+    if (shape.kv_heads % GroupHeads(group_, shape) != 0) {
+      return BadInput(StrCat("group ", group_, " must divide the model's ", shape.kv_heads,
+                             " KV heads; 0 takes all of them"));
+    }
+    if (calibration_ == nullptr) {
+      if (!by_energy_) return {};
+      return BadInput(
+          "ranks 'energy' needs a calibration; make one with `kvgauge calibrate`, or "
+          "take 'uniform'");
+    }
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const int64_t dims = GroupDims(group_, shape, side);
+      for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        for (int64_t g = 0; g < Groups(shape); ++g) {
+          KVG_TRY(Directions(side, layer, g, dims));
+          KVG_TRY(calibration_->Find(TableName(side, layer, g, "energy"), {&dims, 1}));
+        }
+      }
+    }
+    return {};
   }
 
   Status Transform(WeightView& weights) const override {
-    for (int64_t l = 0; l < weights.shape().layers; ++l) {
-      KVG_TRY(Factor(weights, l, KvSide::kKeys));
-      KVG_TRY(Factor(weights, l, KvSide::kValues));
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const std::vector<int64_t> ranks = Ranks(weights.shape(), side);
+      const int64_t groups = Groups(weights.shape());
+      for (int64_t l = 0; l < weights.shape().layers; ++l) {
+        KVG_TRY(Factor(weights, l, side, {ranks.data() + l * groups, static_cast<size_t>(groups)}));
+      }
     }
     return {};
   }
 
  private:
-  int64_t Group(const ModelShape& shape) const {
-    return group_ == 0 ? shape.kv_heads : std::min(group_, shape.kv_heads);
+  int64_t Groups(const ModelShape& shape) const {
+    return shape.kv_heads / GroupHeads(group_, shape);
+  }
+
+  // [dims, dims]: the directions of a group, the most energetic first.
+  Result<Tensor> Directions(KvSide side, int64_t layer, int64_t group, int64_t dims) const {
+    return calibration_->Find(TableName(side, layer, group, "directions"), std::array{dims, dims});
   }
 
   // Of a stack of `rows` dims, rounded to a multiple.
@@ -60,11 +117,52 @@ class Palu final : public Prepare {
     return std::min(std::max(rank, multiple_), most);
   }
 
-  Status Factor(WeightView& weights, int64_t layer, KvSide side) const {
+  // Of every group of every layer. By energy: as many in all as were they uniform, each next
+  // `multiple` where it adds most to the share of the group's energy that is kept.
+  std::vector<int64_t> Ranks(const ModelShape& shape, KvSide side) const {
+    const int64_t rows = GroupDims(group_, shape, side), groups = Groups(shape);
+    const int64_t uniform = Rank(rows, rows, side == KvSide::kKeys ? key_ratio_ : value_ratio_);
+    std::vector<int64_t> ranks(static_cast<size_t>(shape.layers * groups), uniform);
+    if (!by_energy_) return ranks;
+    std::vector<std::vector<double>> kept(ranks.size());  // by that rank, as a share of all
+    for (int64_t i = 0; i < std::ssize(ranks); ++i) {
+      const std::string name = TableName(side, i / groups, i % groups, "energy");
+      const std::vector<float>& energy = calibration_->tables.find(name)->second.values;
+      const double total = std::accumulate(energy.begin(), energy.end(), 1e-30);
+      std::vector<double>& shares = kept[static_cast<size_t>(i)];
+      shares.push_back(0);
+      for (const float e : energy) shares.push_back(shares.back() + e / total);
+    }
+    int64_t left = uniform * std::ssize(ranks);
+    const int64_t least = std::min(multiple_, uniform);
+    std::fill(ranks.begin(), ranks.end(), least);
+    left -= least * std::ssize(ranks);
+    while (true) {
+      size_t best = ranks.size();
+      double most = -1;
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        const int64_t next = std::min(ranks[i] + multiple_, rows);
+        if (next == ranks[i] || next - ranks[i] > left) continue;
+        const double more =
+            kept[i][static_cast<size_t>(next)] - kept[i][static_cast<size_t>(ranks[i])];
+        const double gain = more / static_cast<double>(next - ranks[i]);
+        if (gain <= most) continue;
+        most = gain;
+        best = i;
+      }
+      if (best == ranks.size()) return ranks;
+      const int64_t next = std::min(ranks[best] + multiple_, rows);
+      left -= next - ranks[best];
+      ranks[best] = next;
+    }
+  }
+
+  Status Factor(WeightView& weights, int64_t layer, KvSide side,
+                std::span<const int64_t> ranks) const {
     const ModelShape& shape = weights.shape();
     const bool keys = side == KvSide::kKeys;
     const auto matrix = keys ? WeightView::Matrix::kKey : WeightView::Matrix::kValue;
-    const int64_t heads = Group(shape), rows = heads * (keys ? shape.key_dim : shape.value_dim);
+    const int64_t heads = GroupHeads(group_, shape), rows = GroupDims(group_, shape, side);
     KVG_ASSIGN(const Tensor read, weights.Read(layer, matrix));
     KVG_ASSIGN(const Tensor bias, weights.ReadBias(layer, matrix));
     Ops& ops = weights.ops();
@@ -75,27 +173,23 @@ class Palu final : public Prepare {
     ops.rows->Convert(read, Columns(stack, 0, inputs));
     if (!bias.empty()) ops.rows->Convert(AsColumn(bias), Columns(stack, inputs, columns));
 
-    const int64_t full = std::min(rows, columns);
-    const int64_t rank = Rank(rows, full, keys ? key_ratio_ : value_ratio_);
-    const Buffer u_memory = Allocate(ops, rows * full), s_memory = Allocate(ops, full);
-    const Buffer vt_memory = Allocate(ops, full * columns),
-                 basis_memory = Allocate(ops, rows * rank);
-    const Tensor u = u_memory.As(DType::kF32, {rows, full}), s = s_memory.As(DType::kF32, {full});
-    const Tensor vt = vt_memory.As(DType::kF32, {full, columns});
-    const Tensor basis = basis_memory.As(DType::kF32, {rows, rank});
-    for (int64_t first = 0; first < shape.kv_heads; first += heads) {
-      const int64_t begin = first / heads * rows;
-      const Tensor part = stack.Slice(begin, begin + rows);
-      ops.algebra->Svd(part, u, s, vt);
-      ops.rows->Convert(Columns(u, 0, rank), basis);
-      KVG_TRY(weights.WriteBasis(layer, side, first, heads, basis));
-      // The stack as the basis holds it: basis * diag(s) * vt.
-      const std::vector<float> scale = Fetch(ops, s);
-      for (int64_t i = 0; i < rank; ++i) {
-        ops.rows->Affine(vt.Slice(i, i + 1), scale[i], 0.0f, vt.Slice(i, i + 1));
+    for (int64_t g = 0; g < std::ssize(ranks); ++g) {
+      const int64_t rank = std::min(ranks[static_cast<size_t>(g)], std::min(rows, columns));
+      const Tensor part = stack.Slice(g * rows, (g + 1) * rows);
+      const Buffer memory = Allocate(ops, rank * (rows + columns));
+      const Tensor all_memory = memory.As(DType::kF32, {rank * (rows + columns)});
+      const Tensor basis = all_memory.Slice(0, rows * rank).Reshape({rows, rank});
+      const Tensor inner =
+          all_memory.Slice(rows * rank, all_memory.shape[0]).Reshape({rank, columns});
+      if (calibration_ != nullptr) {
+        KVG_ASSIGN(const Tensor directions, Directions(side, layer, g, rows));
+        Project(ops, directions, part, basis, inner);
+      } else {
+        Truncate(ops, part, basis, inner);
       }
-      ops.linear->MatMulNN(basis.Reshape({1, rows, rank}),
-                           vt.Slice(0, rank).Reshape({1, rank, columns}), 1.0f,
+      KVG_TRY(weights.WriteBasis(layer, side, g * heads, heads, basis));
+      // The stack as the basis holds it.
+      ops.linear->MatMulNN(basis.Reshape({1, rows, rank}), inner.Reshape({1, rank, columns}), 1.0f,
                            part.Reshape({1, rows, columns}));
     }
     const Buffer weight_memory = Allocate(ops, all * inputs), bias_memory = Allocate(ops, all);
@@ -108,12 +202,137 @@ class Palu final : public Prepare {
     return weights.WriteBias(layer, matrix, projected_bias);
   }
 
-  static Buffer Allocate(Ops& ops, int64_t numbers) {
-    return ops.memory->Allocate(numbers * SizeOf(DType::kF32));
+  // The first left singular vectors of `part`, and what goes with them: diag(s) * vt.
+  static void Truncate(Ops& ops, const Tensor& part, Tensor basis, Tensor inner) {
+    const int64_t rows = part.shape[0], columns = part.shape[1], full = std::min(rows, columns);
+    const int64_t rank = basis.shape[1];
+    const Buffer u_memory = Allocate(ops, rows * full), s_memory = Allocate(ops, full);
+    const Buffer vt_memory = Allocate(ops, full * columns);
+    const Tensor u = u_memory.As(DType::kF32, {rows, full}), s = s_memory.As(DType::kF32, {full});
+    const Tensor vt = vt_memory.As(DType::kF32, {full, columns});
+    ops.algebra->Svd(part, u, s, vt);
+    ops.rows->Convert(Columns(u, 0, rank), basis);
+    const std::vector<float> scale = Fetch(ops, s);
+    for (int64_t i = 0; i < rank; ++i) {
+      ops.rows->Affine(vt.Slice(i, i + 1), scale[static_cast<size_t>(i)], 0.0f,
+                       inner.Slice(i, i + 1));
+    }
+  }
+
+  // The first of `directions` (host, one a row) as columns, and the coordinates of `part` in them.
+  static void Project(Ops& ops, const Tensor& directions, const Tensor& part, Tensor basis,
+                      Tensor inner) {
+    const int64_t rows = part.shape[0], columns = part.shape[1], rank = basis.shape[1];
+    std::vector<float> transposed(static_cast<size_t>(rows * rank));
+    for (int64_t i = 0; i < rank; ++i) {
+      for (int64_t r = 0; r < rows; ++r) {
+        transposed[static_cast<size_t>(r * rank + i)] = directions[i].f32()[r];
+      }
+    }
+    ops.memory->Copy(View(transposed, {rows, rank}), basis);
+    const Buffer memory = Allocate(ops, rank * rows);
+    const Tensor across = memory.As(DType::kF32, {rank, rows});
+    ops.memory->Copy(directions.Slice(0, rank), across);
+    ops.linear->MatMulNN(across.Reshape({1, rank, rows}), part.Reshape({1, rows, columns}), 1.0f,
+                         inner.Reshape({1, rank, columns}));
   }
 
   int64_t group_, multiple_;
   double key_ratio_, value_ratio_;
+  bool by_energy_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+// Sums the second moments of the keys and values of each group, and finds their eigenvectors.
+class PaluCalibrator final : public Calibrator {
+ public:
+  PaluCalibrator(const Params& params, const ModelShape& shape, std::span<const int64_t>)
+      : shape_(shape), group_(params.Int("group")) {}
+
+  Needs needs(int) const override { return {.raw_keys = true}; }
+
+  void Observe(int, LayerView& view) override {
+    tokens_ += view.layer() == 0 ? view.tokens() : 0;
+    const int64_t heads = GroupHeads(group_, shape_);
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      for (int64_t first = 0; first < shape_.kv_heads; first += heads) {
+        std::vector<double>& sum = sums_[{side, view.layer(), first / heads}];
+        const std::vector<float> moment = Moment(view, side, first, heads);
+        sum.resize(moment.size());
+        for (size_t i = 0; i < moment.size(); ++i) sum[i] += moment[i];
+      }
+    }
+  }
+
+  Calibration::Tables Finish(Ops& ops) override {
+    Calibration::Tables tables;
+    for (const auto& [at, sum] : sums_) {
+      const auto& [side, layer, group] = at;
+      const int64_t dims = GroupDims(group_, shape_, side);
+      std::vector<float> directions, energy;
+      Eigenvectors(ops, sum, dims, directions, energy);
+      tables[TableName(side, layer, group, "directions")] = {{dims, dims}, std::move(directions)};
+      tables[TableName(side, layer, group, "energy")] = {{dims}, std::move(energy)};
+    }
+    return tables;
+  }
+
+ private:
+  // Rows are joined over heads: [dims, dims].
+  std::vector<float> Moment(LayerView& view, KvSide side, int64_t first, int64_t heads) const {
+    Ops& ops = view.ops();
+    const bool keys = side == KvSide::kKeys;
+    const int64_t dim = keys ? shape_.key_dim : shape_.value_dim, dims = heads * dim;
+    const int64_t n = view.tokens();
+    const Tensor joined = view.Scratch(DType::kF32, {n, dims});
+    for (int64_t g = 0; g < heads; ++g) {
+      const Tensor rows = !keys                   ? view.Values(first + g)
+                          : shape_.rotary_dim > 0 ? view.RawKeys(first + g)
+                                                  : view.Keys(first + g);
+      ops.rows->Convert(rows, Columns(joined, g * dim, (g + 1) * dim));
+    }
+    std::vector<float> unit(static_cast<size_t>(dims * dims));
+    for (int64_t i = 0; i < dims; ++i) unit[static_cast<size_t>(i * dims + i)] = 1.0f;
+    const Tensor one = Upload(view, unit), across = view.Scratch(DType::kF32, {dims, n});
+    // The identity times them transposed: exactly they, with rows and columns exchanged.
+    ops.linear->MatMulNT(one.Reshape({1, dims, dims}), joined.Reshape({1, n, dims}), 1.0f,
+                         across.Reshape({1, dims, n}));
+    ops.linear->MatMulNN(across.Reshape({1, dims, n}), joined.Reshape({1, n, dims}), 1.0f,
+                         one.Reshape({1, dims, dims}));
+    return Fetch(ops, one);
+  }
+
+  // Of sum / tokens, one a row, the largest eigenvalue first.
+  void Eigenvectors(Ops& ops, const std::vector<double>& sum, int64_t dims,
+                    std::vector<float>& directions, std::vector<float>& energy) const {
+    double trace = 0;
+    for (int64_t i = 0; i < dims; ++i) trace += sum[static_cast<size_t>(i * dims + i)];
+    trace /= static_cast<double>(tokens_);
+    // Moves no eigenvector, and keeps those that nothing was seen of orthogonal to the others.
+    const double ridge = trace > 0 ? 1e-6 * trace / static_cast<double>(dims) : 1.0;
+    std::vector<float> matrix(sum.size());
+    for (size_t i = 0; i < sum.size(); ++i) {
+      const bool diagonal = i % static_cast<size_t>(dims + 1) == 0;
+      matrix[i] =
+          static_cast<float>(sum[i] / static_cast<double>(tokens_) + (diagonal ? ridge : 0.0));
+    }
+    const Buffer memory = Allocate(ops, 3 * dims * dims + dims);
+    const Tensor all = memory.As(DType::kF32, {3 * dims * dims + dims});
+    const auto square = [&](int64_t i) {
+      return all.Slice(i * dims * dims, (i + 1) * dims * dims).Reshape({dims, dims});
+    };
+    const Tensor s = all.Slice(3 * dims * dims, all.shape[0]);
+    ops.memory->Copy(View(matrix, {dims, dims}), square(0));
+    ops.algebra->Svd(square(0), square(1), s, square(2));
+    directions = Fetch(ops, square(2));
+    energy = Fetch(ops, s);
+    for (float& e : energy) e = std::max(0.0f, e - static_cast<float>(ridge));
+  }
+
+  const ModelShape shape_;
+  const int64_t group_;
+  int64_t tokens_ = 0;
+  std::map<std::tuple<KvSide, int64_t, int64_t>, std::vector<double>> sums_;  // side, layer, group
 };
 
 KVG_REGISTER_STAGE({
@@ -121,14 +340,21 @@ KVG_REGISTER_STAGE({
     .id = "palu",
     .paper = "arXiv:2407.21118",
     .summary = "key and value projections of lower rank, per group of heads",
-    .departures = {"no whitening, as there is no calibration data",
-                   "the same share of ranks in every layer; the reference searches them"},
+    .departures = {"without a calibration no whitening",
+                   "ranks are uniform or follow whitened energy, not Fisher information"},
     .bytes = "bases once a model: dims of a group * rank * 4 for each group, layer and side",
     .params = {IntParam("group", 4, 0, 1024, "KV heads that share a basis; 0: all"),
                IntParam("multiple", 8, 1, 1024, "ranks are multiples of this"),
                RealParam("key_ratio", 0.5, 0.001, 1, "rank of keys as a share of a group's dims"),
-               RealParam("value_ratio", 0.5, 0.001, 1, "the same of values")},
+               RealParam("value_ratio", 0.5, 0.001, 1, "the same of values"),
+               ChoiceParam(
+                   "ranks", "uniform", {"uniform", "energy"},
+                   "the same everywhere, or where a calibration's keys and values have most "
+                   "energy"),
+               CalibrationParam()},
     .make = Make<Palu>(),
+    .calibrate = MakeCalibrator<PaluCalibrator>,
+    .calibrated_params = {"group"},
 });
 
 }  // namespace

@@ -2,12 +2,14 @@
 // Declarative tasks: a file of JSON objects, templates with their fields, and where the answers
 // stand. docs/formats/tasks.md lists the parameters.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "loaders/jsonl_layout.h"
 #include "src/prompt.h"
 #include "src/python_literal.h"
 #include "src/python_text.h"
@@ -18,15 +20,6 @@ namespace {
 
 using Field = PromptTemplate::Field;
 
-// The comma-separated parts of a parameter, without blanks.
-std::vector<std::string> List(const std::string& text) {
-  std::vector<std::string> parts;
-  for (const std::string& part : Split(text, ',')) {
-    if (!Trim(part).empty()) parts.emplace_back(Trim(part));
-  }
-  return parts;
-}
-
 // A scalar as Python prints it, since published prompts and scorers are Python.
 std::optional<std::string> Scalar(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -35,10 +28,28 @@ std::optional<std::string> Scalar(const Json& value) {
   return std::nullopt;
 }
 
+// What str.format writes for a scalar or a list of numbers; nothing for anything else.
+std::optional<std::string> Printed(const Json& value) {
+  if (!value.is_array()) return Scalar(value);
+  std::vector<std::string> numbers;
+  for (const Json& entry : value) {
+    if (!entry.is_number()) return std::nullopt;
+    numbers.push_back(entry.dump());
+  }
+  return StrCat("[", Join(numbers, ", "), "]");
+}
+
 // A turn's own fields hide those of its record.
 class Scope {
  public:
   Scope(const Record& record, const Record* turn) : record_(record), turn_(turn) {}
+
+  // Present, not null and not empty.
+  bool Has(const Field& field) const {
+    const bool in_turn = turn_ != nullptr && turn_->value.contains(field.name);
+    const Record& holder = in_turn ? *turn_ : record_;
+    return Fields(holder).Has(field.name) && holder.value.at(field.name) != "";
+  }
 
   Result<const Json*> Value(const Field& field) const {
     const bool in_turn = turn_ != nullptr && turn_->value.contains(field.name);
@@ -57,7 +68,7 @@ class Scope {
 
   Result<std::string> Text(const Field& field) const {
     KVG_ASSIGN(const Json* value, Value(field));
-    std::optional<std::string> text = Scalar(*value);
+    std::optional<std::string> text = Printed(*value);
     if (!text) {
       return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string or number"));
     }
@@ -95,13 +106,6 @@ class Scope {
   const Record& record_;
   const Record* turn_;
 };
-
-// A field reference outside templates, written as in one but without braces.
-Result<Field> ParseReference(const std::string& text, std::string_view owner) {
-  Result<PromptTemplate> parsed = PromptTemplate::Parse("{" + text + "}", owner);
-  if (!parsed.ok()) return parsed.error();
-  return parsed->fields()[0];
-}
 
 // Bytes of the first `characters` characters, at most all.
 size_t BytesOf(std::string_view text, int64_t characters) {
@@ -143,110 +147,51 @@ std::string PassagesText(const Json& value) {
   return text;
 }
 
-struct Layout {
-  PromptTemplate context, question, follow_up, prefix;
-  std::optional<Field> answers, choices, id, length;
-  std::vector<Field> facts;
-  std::string document, turns, turn_answers, split_at, separator, language, extract;
-  std::vector<std::string> literals, passages;
-  bool has_follow_up = false;
-  std::vector<std::string> classes;
-  int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts
-  bool text_and_letter = false;
-  QuestionMode turn_mode = QuestionMode::kSingle;
-  bool chat_template = true;
-  Cut cut = Cut::kNone;
-};
+// Of each value of one field the named answers of all records that share it: name, answer, name,
+// answer ..., none twice.
+using Peers = std::map<std::string, std::vector<std::string>>;
 
-Result<Layout> ReadLayout(const Params& params) {
-  Layout layout;
-  KVG_ASSIGN(layout.context, PromptTemplate::Parse(params.Text("context"), ".context"));
-  KVG_ASSIGN(layout.question, PromptTemplate::Parse(params.Text("question"), ".question"));
-  layout.has_follow_up = !params.Text("follow_up").empty();
-  KVG_ASSIGN(layout.follow_up, PromptTemplate::Parse(params.Text("follow_up"), ".follow_up"));
-  KVG_ASSIGN(layout.prefix, PromptTemplate::Parse(params.Text("answer_prefix"), ".answer_prefix"));
-  for (const auto& [name, field] : {std::pair{"answers", &layout.answers},
-                                    {"choices", &layout.choices},
-                                    {"id", &layout.id},
-                                    {"length", &layout.length}}) {
-    const std::string& text = params.Text(name);
-    if (text.empty()) continue;
-    KVG_ASSIGN(*field, ParseReference(text, StrCat(".", name)));
-  }
-  for (const std::string& fact : List(params.Text("facts"))) {
-    KVG_ASSIGN(Field field, ParseReference(fact, ".facts"));
-    layout.facts.push_back(std::move(field));
-  }
-  layout.document = params.Text("document");
-  layout.turns = params.Text("turns");
-  layout.turn_answers = params.Text("turn_answers");
-  layout.split_at = params.Text("split_at");
-  layout.separator = params.Text("separator");
-  layout.literals = List(params.Text("python_literals"));
-  layout.passages = List(params.Text("passages"));
-  layout.language = params.Text("language");
-  layout.extract = params.Text("answer_extract");
-  layout.classes = List(params.Text("classes"));
-  layout.chat_template = params.Bool("chat_template");
-  layout.cut = CutFromName(params.Text("truncate"));
-  if (!layout.turns.empty()) {
-    layout.turn_mode = params.Text("mode") == "multi_turn" ? QuestionMode::kMultiTurn
-                                                           : QuestionMode::kMultiRequest;
-  }
-  const std::string& kind = params.Text("answer_kind");
-  layout.text_and_letter = kind == "text_and_letter";
-  if (kind == "index0" || kind == "index1") layout.first_index = kind == "index0" ? 0 : 1;
-  return layout;
-}
-
-Status Check(const Params& params, const Json&) {
-  KVG_ASSIGN(const Layout layout, ReadLayout(params));
-  if (params.Text("file").empty()) return BadInput(".file: missing");
-  if (!layout.answers) return BadInput(".answers: missing; expected the field with the answers");
-  if (params.Text("context").empty() && params.Text("question").empty()) {
-    return BadInput(".context: missing, and so is .question; a prompt needs one of them");
-  }
-  const auto& fields = layout.context.fields();
-  if (!layout.document.empty() && std::none_of(fields.begin(), fields.end(), [&](const Field& f) {
-        return f.name == layout.document;
-      })) {
-    return BadInput(StrCat(".document: ", Quoted(layout.document), " is no field of .context"));
-  }
-  if (!layout.turn_answers.empty() && layout.turns.empty()) {
-    return BadInput(".turn_answers: needs .turns, the field with the questions");
-  }
-  if (layout.has_follow_up && (layout.turns.empty() || !layout.turn_answers.empty() ||
-                               params.Text("mode") != "multi_turn")) {
-    return BadInput(".follow_up: needs .turns with objects, and .mode multi_turn");
-  }
-  if (params.Bool("merge_by_id") && (!layout.id || !layout.turns.empty())) {
-    return BadInput(
-        ".merge_by_id: needs .id, the field that tells which lines are one, and no .turns");
-  }
-  if (!layout.split_at.empty() &&
-      (layout.document.empty() || !params.Text("question").empty() || !layout.turns.empty())) {
-    return BadInput(".split_at: needs .document, and no .question and no .turns");
-  }
-  if (layout.text_and_letter && !layout.choices && layout.classes.empty()) {
-    return BadInput(".answer_kind: a letter needs .choices or .classes");
-  }
-  if (layout.first_index >= 0 && !layout.choices && layout.classes.empty()) {
-    return BadInput(".answer_kind: an index needs .choices or .classes");
-  }
-  if (!layout.extract.empty()) {
-    const auto rules = ExtractionRules();
-    if (std::none_of(rules.begin(), rules.end(),
-                     [&](const ExtractionRule& rule) { return rule.name == layout.extract; })) {
-      return BadInput(StrCat(".answer_extract: unknown rule ", Quoted(layout.extract)));
+// Reads the whole file once. Records that are malformed say nothing here; whoever reads the samples
+// meets them again.
+Result<Peers> ReadPeers(const JsonlLayout& layout, RecordReader& reader) {
+  Peers peers;
+  while (!reader.broken()) {
+    const Result<std::optional<Record>> record = reader.Next();
+    if (!record.ok()) {
+      if (record.error().code != ErrorCode::kBadInput) return record.error();
+      continue;
+    }
+    if (!*record) break;
+    const Json& value = (*record)->value;
+    const auto turns = value.find(layout.turns);
+    const auto shared = value.find(layout.peers->name);
+    if (turns == value.end() || !turns->is_array() || shared == value.end()) continue;
+    const std::optional<std::string> key = Scalar(*shared);
+    for (const Json& turn : *turns) {
+      if (!key || !turn.is_object() || !turn.contains(layout.named->name)) continue;
+      const Record one{turn, ""};
+      const Scope scope(one, nullptr);
+      const Result<std::string> name = scope.Text(*layout.named);
+      const Result<std::string> answer = scope.Text(*layout.answers);
+      if (!name.ok() || name->empty() || !answer.ok()) continue;
+      std::vector<std::string>& all = peers[*key];
+      bool held = false;
+      for (size_t i = 0; i + 1 < all.size(); i += 2) {
+        held = held || (all[i] == *name && all[i + 1] == *answer);
+      }
+      if (!held) all.insert(all.end(), {*name, *answer});
     }
   }
-  return {};
+  return peers;
 }
 
 class Loader {
  public:
-  Loader(Layout layout, TaskOptions options, int64_t max_new_tokens)
-      : layout_(std::move(layout)), options_(options), max_new_tokens_(max_new_tokens) {}
+  Loader(JsonlLayout layout, TaskOptions options, int64_t max_new_tokens, Peers peers)
+      : layout_(std::move(layout)),
+        options_(options),
+        max_new_tokens_(max_new_tokens),
+        peers_(std::move(peers)) {}
 
   Result<Sample> operator()(const Record& given) const {
     if (layout_.literals.empty() && layout_.passages.empty()) return Build(given);
@@ -400,6 +345,17 @@ class Loader {
     const auto lookup = [&](const Field& field) { return scope.Text(field); };
     Question question;
     question.max_new_tokens = max_new_tokens_;
+    if (layout_.kind) {
+      KVG_ASSIGN(question.kind, scope.Text(*layout_.kind));
+      const auto known = layout_.kinds.find(question.kind);
+      if (known == layout_.kinds.end()) {
+        std::vector<std::string> names;
+        for (const auto& entry : layout_.kinds) names.push_back(entry.first);
+        return scope.Wrong(*layout_.kind, StrCat("is ", Quoted(question.kind), ", expected one of ",
+                                                 Join(names, ", ")));
+      }
+      question.max_new_tokens = known->second;
+    }
     KVG_ASSIGN(PromptTemplate::Filled text, form.Fill(lookup, ""));
     KVG_ASSIGN(PromptTemplate::Filled prefix, layout_.prefix.Fill(lookup, ""));
     question.text = std::move(text.text);
@@ -410,6 +366,14 @@ class Loader {
     }
     if (layout_.first_index >= 0) {
       KVG_ASSIGN(question.answers, ChosenAnswer(scope, question.all_classes));
+    } else if (layout_.object_answers) {
+      KVG_ASSIGN(const Json* value, scope.Value(*layout_.answers));
+      if (!value->is_object() || value->empty()) {
+        return scope.Wrong(*layout_.answers,
+                           StrCat("is ", value->is_object() ? "empty" : KindOf(*value),
+                                  ", expected an object of named answers"));
+      }
+      question.answers = {CanonicalJson(*value)};
     } else {
       KVG_ASSIGN(question.answers, scope.Texts(*layout_.answers));
     }
@@ -434,8 +398,18 @@ class Loader {
         }
       }
     }
-    if (question.answers.empty()) {
+    if (std::all_of(question.answers.begin(), question.answers.end(),
+                    [](const std::string& answer) { return answer.empty(); })) {
       return scope.Wrong(*layout_.answers, "is empty: no prediction could be right");
+    }
+    if (layout_.named && scope.Has(*layout_.named)) {
+      KVG_ASSIGN(std::string name, scope.Text(*layout_.named));
+      KVG_ASSIGN(const std::string shared, scope.Text(*layout_.peers));
+      const auto all = peers_.find(shared);
+      if (all == peers_.end())
+        return scope.Wrong(*layout_.named, "has no text beside it to choose");
+      question.answers.push_back(std::move(name));
+      question.all_classes = all->second;
     }
     return question;
   }
@@ -453,9 +427,10 @@ class Loader {
     return std::vector{choices[static_cast<size_t>(offset)]};
   }
 
-  Layout layout_;
+  JsonlLayout layout_;
   TaskOptions options_;
   int64_t max_new_tokens_;
+  Peers peers_;
 };
 
 // Adds the answer of `next` to those of `first` where both have one id.
@@ -473,14 +448,21 @@ bool MergeAnswers(Json& first, const Json& next, const std::string& id,
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
-  KVG_ASSIGN(Layout layout, ReadLayout(params));
+  KVG_ASSIGN(JsonlLayout layout, ReadJsonlLayout(params));
   KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
   const Container container =
       params.Text("container") == "json_array" ? Container::kJsonArray : Container::kJsonLines;
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
   reader->set_lenient(params.Bool("lenient"));
   const std::string id = layout.id ? layout.id->name : "", answers = layout.answers->name;
-  Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>());
+  Peers peers;
+  if (layout.peers) {
+    KVG_ASSIGN(auto all, RecordReader::Open(path, container));
+    all->set_lenient(params.Bool("lenient"));
+    KVG_ASSIGN(peers, ReadPeers(layout, *all));
+  }
+  Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>(),
+                std::move(peers));
   auto stream =
       std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader));
   if (params.Bool("merge_by_id")) {
@@ -500,42 +482,47 @@ KVG_REGISTER_SOURCE({
     .version = 1,
     .description = "JSON objects of any layout, described by the task file",
     .generated = false,
-    .params = {Text("file", "file below the data directory"),
-               ChoiceParam("container", "jsonl", {"jsonl", "json_array"},
-                           "how the objects are packed"),
-               Text("context", "template of what stands before the first question"),
-               Text("question", "template of each question"),
-               Text("follow_up", "template of the questions after the first of a conversation"),
-               Text("answer_prefix", "template of what the answer begins with"),
-               Text("document", "the field of the context template that holds the long text"),
-               Text("answers", "field with the answer or an array of accepted answers"),
-               ChoiceParam("answer_kind", "text", {"text", "index0", "index1", "text_and_letter"},
-                           "indices count the choices from 0 or 1; or the choice and its letter"),
-               Text("answer_extract", "extraction rule applied to every answer"),
-               Text("choices", "field with the choices of this record"),
-               Text("classes", "the choices of every record, comma-separated"),
-               Text("id", "field with the record's id; the line number when empty"),
-               Text("length", "field with the length that the data set states"),
-               Text("facts", "fields kept for grouping scores, comma-separated"),
-               Text("turns", "field with an array of objects, one per question"),
-               Text("turn_answers", "field with the answers, when turns are texts"),
-               Text("split_at", "field with the character of the document where the question is"),
-               Text("separator", "field with what stands where the context was cut"),
-               Text("python_literals", "fields that hold Python literals, comma-separated"),
-               Text("passages", "fields with arrays of titled passages, comma-separated"),
-               BoolParam("merge_by_id", false,
-                         "lines of one id that follow each other are one sample with all answers"),
-               BoolParam("lenient", false, "allow control characters within strings"),
-               ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
-                           "how the questions of one record relate"),
-               BoolParam("chat_template", true, "wrap the prompt with the model's chat template"),
-               ChoiceParam("language", "en", {}, "of the texts"),
-               ChoiceParam("truncate", "none", CutNames(),
-                           "what to do with prompts beyond the limit")},
+    .params =
+        {Text("file", "file below the data directory"),
+         ChoiceParam("container", "jsonl", {"jsonl", "json_array"}, "how the objects are packed"),
+         Text("context", "template of what stands before the first question"),
+         Text("question", "template of each question"),
+         Text("follow_up", "template of the questions after the first of a conversation"),
+         Text("answer_prefix", "template of what the answer begins with"),
+         Text("document", "the field of the context template that holds the long text"),
+         Text("answers", "field with the answer or an array of accepted answers"),
+         ChoiceParam("answer_kind", "text",
+                     {"text", "index0", "index1", "text_and_letter", "object"},
+                     "indices count the choices from 0 or 1; or the choice and its letter; or "
+                     "named answers in one object"),
+         Text("answer_extract", "extraction rule applied to every answer"),
+         Text("choices", "field with the choices of this record"),
+         Text("classes", "the choices of every record, comma-separated"),
+         Text("kind", "field with the question's kind, where a record mixes several"),
+         Text("kinds", "KIND=TOKENS, comma-separated: what it can be, with its new tokens"),
+         Text("named", "field of a turn with its answer's name"),
+         Text("peers", "field whose sharers' named answers are what a question chooses from"),
+         Text("id", "field with the record's id; the line number when empty"),
+         Text("length", "field with the length that the data set states"),
+         Text("facts", "fields kept for grouping scores, comma-separated"),
+         Text("turns", "field with an array of objects, one per question"),
+         Text("turn_answers", "field with the answers, when turns are texts"),
+         Text("split_at", "field with the character of the document where the question is"),
+         Text("separator", "field with what stands where the context was cut"),
+         Text("python_literals", "fields that hold Python literals, comma-separated"),
+         Text("passages", "fields with arrays of titled passages, comma-separated"),
+         BoolParam("merge_by_id", false,
+                   "lines of one id that follow each other are one sample with all answers"),
+         BoolParam("lenient", false, "allow control characters within strings"),
+         ChoiceParam("mode", "multi_request", {"multi_request", "multi_turn"},
+                     "how the questions of one record relate"),
+         BoolParam("chat_template", true, "wrap the prompt with the model's chat template"),
+         ChoiceParam("language", "en", {}, "of the texts"),
+         ChoiceParam("truncate", "none", CutNames(), "what to do with prompts beyond the limit")},
     .open = Open,
     .files = [](const Params& params,
                 const Json&) { return std::vector<std::string>{params.Text("file")}; },
-    .check = Check,
+    .check = [](const Params& params, const Json&) { return CheckJsonlLayout(params); },
 });
 
 }  // namespace

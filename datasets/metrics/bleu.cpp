@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // BLEU of one sentence and of a set of them, as NLTK and as sacreBLEU have it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "metrics/text.h"
 
@@ -31,7 +33,7 @@ Grams Count(const std::vector<int>& words, size_t order) {
 }
 
 template <class Tokenize>
-Counts CountAll(const MetricInput& input, Tokenize tokenize) {
+Counts CountAll(const MetricInput& input, Tokenize tokenize, bool shortest = false) {
   Vocabulary vocabulary;
   const std::vector<int> prediction = vocabulary.Ids(tokenize(Decode(input.prediction)));
   Counts counts;
@@ -42,7 +44,8 @@ Counts CountAll(const MetricInput& input, Tokenize tokenize) {
     answers.push_back(vocabulary.Ids(tokenize(Decode(answer))));
     const auto length = static_cast<int64_t>(answers.back().size());
     const int64_t away = std::abs(length - counts.predicted);
-    if (away < nearest || (away == nearest && length < counts.closest)) {
+    const bool nearer = away < nearest || (away == nearest && length < counts.closest);
+    if (shortest ? answers.size() == 1 || length < counts.closest : nearer) {
       nearest = away;
       counts.closest = length;
     }
@@ -121,18 +124,9 @@ Text SplitPairs(const Text& text, Matches matches, bool blank_before, bool blank
   return out;
 }
 
-std::vector<Text> Tokens13a(const Text& line) {
-  TextView rest = line;
-  while (!rest.empty() && IsSpace(rest.back())) rest.remove_suffix(1);
-  Text text(rest);
-  ReplaceAll(text, U"<skipped>", U"");
-  ReplaceAll(text, U"-\n", U"");
-  ReplaceAll(text, U"\n", U" ");
-  ReplaceAll(text, U"&quot;", U"\"");
-  ReplaceAll(text, U"&amp;", U"&");
-  ReplaceAll(text, U"&lt;", U"<");
-  ReplaceAll(text, U"&gt;", U">");
-  Text spaced = U" ";
+// Words and signs of a text. What stands at an end of it has no neighbour there.
+std::vector<Text> SplitSigns(TextView text) {
+  Text spaced;
   for (const char32_t c : text) {
     if (IsSign(c)) {
       spaced.append({U' ', c, U' '});
@@ -140,7 +134,6 @@ std::vector<Text> Tokens13a(const Text& line) {
       spaced.push_back(c);
     }
   }
-  spaced += U"   ";  // the closing blank is a sign too
   spaced = SplitPairs(
       spaced, [](char32_t a, char32_t b) { return !IsAsciiDigit(a) && IsPoint(b); }, false, true);
   spaced = SplitPairs(
@@ -148,6 +141,66 @@ std::vector<Text> Tokens13a(const Text& line) {
   spaced = SplitPairs(
       spaced, [](char32_t a, char32_t b) { return IsAsciiDigit(a) && b == '-'; }, false, true);
   return SplitSpace(spaced);
+}
+
+// mteval-v13a's words of a line.
+std::vector<Text> LineTokens13a(TextView line) {
+  Text text(line);
+  ReplaceAll(text, U"<skipped>", U"");
+  ReplaceAll(text, U"-\n", U"");
+  ReplaceAll(text, U"\n", U" ");
+  ReplaceAll(text, U"&quot;", U"\"");
+  ReplaceAll(text, U"&amp;", U"&");
+  ReplaceAll(text, U"&lt;", U"<");
+  ReplaceAll(text, U"&gt;", U">");
+  return SplitSigns(U" " + text + U" ");
+}
+
+// As sacreBLEU has it, which drops white space at the end first.
+std::vector<Text> Tokens13a(const Text& line) {
+  TextView rest = line;
+  while (!rest.empty() && IsSpace(rest.back())) rest.remove_suffix(1);
+  return LineTokens13a(rest);
+}
+
+std::vector<Text> TokensM4leEnglish(const Text& line) { return LineTokens13a(line); }
+
+// What M4LE's list of ranges takes for Chinese. Two of them are written with too many digits and,
+// compared as texts, hold most signs from U+2001 on.
+bool IsM4leChinese(char32_t c) {
+  constexpr std::array<std::pair<char32_t, char32_t>, 19> kRanges = {{
+      {0x2001, 0x2a6d}, {0x2e80, 0x2eff}, {0x2f00, 0x2fdf}, {0x2ff0, 0x2fff}, {0x3000, 0x303f},
+      {0x3100, 0x312f}, {0x31a0, 0x31bf}, {0x31c0, 0x31ef}, {0x3200, 0x32ff}, {0x3300, 0x33ff},
+      {0x3400, 0x4db5}, {0x4e00, 0x9fa5}, {0x9fa6, 0x9fbb}, {0xf900, 0xfa2d}, {0xfa30, 0xfa6a},
+      {0xfa70, 0xfad9}, {0xfe10, 0xfe1f}, {0xfe30, 0xfe4f}, {0xff00, 0xffef},
+  }};
+  return std::any_of(kRanges.begin(), kRanges.end(),
+                     [c](const auto& range) { return range.first <= c && c <= range.second; });
+}
+
+// Every Chinese character is a word.
+std::vector<Text> TokensM4leChinese(const Text& line) {
+  Text spaced;
+  for (const char32_t c : Strip(line)) {
+    if (IsM4leChinese(c)) {
+      spaced.append({U' ', c, U' '});
+    } else {
+      spaced.push_back(c);
+    }
+  }
+  return SplitSigns(spaced);
+}
+
+// Not smoothed: 0 where an order has no match. The shortest answer is the length that counts.
+double M4leScore(const Counts& counts) {
+  double sum = 0;
+  for (size_t n = 0; n < kOrders; ++n) {
+    if (counts.matched[n] == 0) return 0.0;
+    sum += std::log(static_cast<double>(counts.matched[n]) / static_cast<double>(counts.total[n])) /
+           kOrders;
+  }
+  const double ratio = static_cast<double>(counts.predicted) / static_cast<double>(counts.closest);
+  return std::exp(sum) * (ratio > 1 ? 1 : std::exp(1 - 1 / ratio));
 }
 
 // Each order without a match halves the precision that it is given.
@@ -202,6 +255,31 @@ Result<std::vector<double>> NltkParts(const MetricInput& input) {
 
 double NltkCorpus(const std::vector<double>& sums) { return NltkScore(FromSums(sums)); }
 
+using Tokens = std::vector<Text> (*)(const Text& line);
+
+Result<Counts> CountM4le(const MetricInput& input, Tokens tokens) {
+  if (input.answers.empty()) return BadInput("m4le_bleu needs at least one answer");
+  return CountAll(input, tokens, true);
+}
+
+double M4leCorpus(const std::vector<double>& sums) { return M4leScore(FromSums(sums)); }
+
+MetricSpec M4leBleu(const char* name, const char* description, Tokens tokens) {
+  return {name,
+          1,
+          description,
+          "M4LE utils/bleu.py, commit 47c2af9",
+          [tokens](const MetricInput& input) -> Result<double> {
+            KVG_ASSIGN(const Counts counts, CountM4le(input, tokens));
+            return M4leScore(counts);
+          },
+          [tokens](const MetricInput& input) -> Result<std::vector<double>> {
+            KVG_ASSIGN(const Counts counts, CountM4le(input, tokens));
+            return AsSums(counts, 0);
+          },
+          M4leCorpus};
+}
+
 Result<std::vector<double>> SacreParts(const MetricInput& input) {
   if (input.answers.empty()) return BadInput("sacrebleu needs at least one answer");
   return AsSums(CountAll(input, Tokens13a), 0);
@@ -223,6 +301,13 @@ KVG_REGISTER_METRIC(sacrebleu, {"sacrebleu", 1, "BLEU of one sentence",
 KVG_REGISTER_METRIC(bleu_corpus, {"bleu_corpus", 1, "BLEU-4 of a set, not smoothed",
                                   "nltk 3.10.4 corpus_bleu, words split at white space", Nltk,
                                   NltkParts, NltkCorpus});
+KVG_REGISTER_METRIC(m4le_bleu_en,
+                    M4leBleu("m4le_bleu_en", "BLEU-4 of a set, not smoothed, of 13a's words",
+                             TokensM4leEnglish));
+KVG_REGISTER_METRIC(m4le_bleu_zh,
+                    M4leBleu("m4le_bleu_zh",
+                             "BLEU-4 of a set, not smoothed, of Chinese characters and 13a's words",
+                             TokensM4leChinese));
 KVG_REGISTER_METRIC(sacrebleu_corpus,
                     {"sacrebleu_corpus", 1, "BLEU of a set; a sentence has sacrebleu's own score",
                      "sacrebleu 2.6.0 corpus_bleu, "

@@ -258,7 +258,8 @@ Text ExamText(TextView text) {
 
 double Exam(TextView prediction, TextView answer) {
   const Text got = ExamText(prediction), want = ExamText(answer);
-  if (!want.empty() && want.find_first_not_of(U"ABCD") == Text::npos) {
+  // An answer of punctuation alone has no sign that is no letter: it too is one of letters.
+  if (want.find_first_not_of(U"ABCD") == Text::npos) {
     if (got == want) return 1;
     return got.find_first_not_of(want) == Text::npos ? 0.25 : 0;
   }
@@ -315,7 +316,7 @@ KVG_REGISTER_METRIC(scbench_variables,
                      "share of the answers found, rounded to two places before it is averaged",
                      kSCBench, VariableShare});
 KVG_REGISTER_METRIC(
-    leval_exam, {"leval_exam", 1,
+    leval_exam, {"leval_exam", 2,
                  "equal letters, a quarter for some of them; else equal numbers, else contained",
                  "L-Eval auto_eval.py, commit cd34b05, by its description", BestOf(Exam)});
 

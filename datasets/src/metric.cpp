@@ -15,9 +15,10 @@ Result<double> SetScore::Add(const MetricInput& input) {
   return score;
 }
 
-double SetScore::Value() const {
+double SetScore::Value(double scale) const {
   if (count_ == 0) return 0;
-  return metric_->combine ? metric_->combine(sums_) : sum_ / static_cast<double>(count_);
+  return metric_->combine ? scale * metric_->combine(sums_)
+                          : scale * sum_ / static_cast<double>(count_);
 }
 
 }  // namespace kvgauge

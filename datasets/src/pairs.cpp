@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/decimal.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/lines.h"
@@ -121,6 +122,9 @@ Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
   if (object.contains("language")) {
     KVG_ASSIGN(input.language, TextAt(object, "language", origin));
   }
+  if (object.contains("kind")) {
+    KVG_ASSIGN(input.kind, TextAt(object, "kind", origin));
+  }
   return input;
 }
 
@@ -168,9 +172,19 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     }
     KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
     KVG_ASSIGN(MetricInput input, InputOf(object, origin));
-    if (options.task != nullptr) {
-      input.prediction =
-          PostProcess(options.task->post, CutAtStop(options.task->stop, input.prediction));
+    const Task* task = options.task;
+    if (object.contains("task") && !object["task"].is_null()) {
+      KVG_ASSIGN(const std::string name, TextAt(object, "task", origin));
+      // SCBench's files say by it of which kind a question is.
+      if (task != nullptr && input.kind.empty()) input.kind = name;
+      if (task == nullptr && options.find_task) {
+        const Result<const Task*> found = options.find_task(name);
+        if (!found.ok()) return found.error().Wrap(origin);
+        task = *found;
+      }
+    }
+    if (task != nullptr) {
+      input.prediction = PostProcess(task->post, CutAtStop(task->stop, input.prediction));
     }
     std::vector<std::string> values;
     for (const std::string& key : options.by) {
@@ -208,10 +222,13 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     return BadInput(StrCat(path, ": no pair to score", out.bad_lines.empty() ? "" : "; first: ",
                            out.bad_lines.empty() ? "" : out.bad_lines.front()));
   }
+  const Reporting report = options.task != nullptr ? options.task->report : Reporting{};
   out.mean = all.Value();
+  out.reported = RoundDecimal(all.Value(report.scale), report.digits);
   for (size_t i = 0; i < groups.size(); ++i) {
     for (const auto& [value, group] : groups[i]) {
-      out.groups.push_back({options.by[i], value, group.count(), group.Value()});
+      out.groups.push_back(
+          {options.by[i], value, group.count(), group.Value(), Reported(report, group.Value())});
     }
   }
   return out;

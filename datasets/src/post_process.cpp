@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a raw prediction to what a metric sees.
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <string_view>
 
+#include "core/decimal.h"
 #include "datasets/task.h"
 #include "src/python_text.h"
 
@@ -13,6 +11,12 @@ namespace kvgauge {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+std::string AsciiLower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
 
 std::string Without(std::string_view text, char dropped) {
   std::string out;
@@ -153,31 +157,54 @@ std::string Sought(std::string_view text) {
   const std::string_view line = text.substr(begin).substr(0, text.substr(begin).find('\n'));
   const size_t end = line.rfind(" of");
   if (end == std::string_view::npos || end <= 4) return "";
-  std::string out(line.substr(0, end));
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
+  return AsciiLower(line.substr(0, end));
+}
+
+// SCBench's twin of it: to the last " is" of the line.
+std::string ScbenchSought(std::string_view text) {
+  for (size_t at = text.find("The "); at != std::string_view::npos;
+       at = text.find("The ", at + 1)) {
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    const size_t end = line.rfind(" is");
+    if (end != std::string_view::npos && end > 4) return AsciiLower(line.substr(0, end));
+  }
+  return "";
 }
 
 bool IsChoice(char c) { return c >= 'A' && c <= 'D'; }
 
+std::string SortedSet(std::string letters) {
+  std::sort(letters.begin(), letters.end());
+  letters.erase(std::unique(letters.begin(), letters.end()), letters.end());
+  return letters;
+}
+
 // L-Eval: nothing is "None", and an output without a letter is taken for A.
 std::string LEvalLetter(std::string_view text) {
-  if (text.empty()) return "None";
+  if (PythonStrip(text).empty()) return "None";
   if (std::string_view("ABCD").find(text) != std::string_view::npos) return std::string(text);
   const auto found = std::find_if(text.begin(), text.end(), IsChoice);
   return found == text.end() ? "A" : std::string(1, *found);
 }
 
+// Two letters or more that begin the text; else the one, and all that stand before white space, a
+// full stop or a bracket; else the first run of letters.
 std::string LEvalLetters(std::string_view text) {
-  if (text.empty()) return "None";
+  if (PythonStrip(text).empty()) return "None";
+  if (std::string_view("ABCD").find(text) != std::string_view::npos) return std::string(text);
   const auto end = std::find_if_not(text.begin(), text.end(), IsChoice);
-  if (end != text.begin()) return std::string(text.begin(), end);
+  std::string letters(text.begin(), end);
+  if (letters.size() > 1) return SortedSet(letters);
+  text.remove_prefix(letters.size());
   text = text.substr(0, text.find("Question"));
-  std::string letters;
   for (size_t i = 0; i + 1 < text.size(); ++i) {
-    const char next = text[i + 1];
-    if (IsChoice(text[i]) && (next == ' ' || next == '.' || next == ')')) letters += text[i];
+    const std::string_view next = text.substr(i + 1);
+    const bool ends = next[0] == '.' || next[0] == ')' || BlankLength(next) > 0;
+    if (IsChoice(text[i]) && ends) letters += text[i];
   }
+  if (!letters.empty()) return SortedSet(letters);
+  const auto first = std::find_if(text.begin(), text.end(), IsChoice);
+  letters.assign(first, std::find_if_not(first, text.end(), IsChoice));
   return letters.empty() ? "A" : letters;
 }
 
@@ -190,16 +217,25 @@ std::string LEvalReference(std::string_view text) {
   return letters.empty() ? "A" : letters;
 }
 
-// Digits before a point, signs lost.
+// Digits before a point, signs lost; of the word behind the lead, else of the last word between
+// blanks that has some.
 std::string LEvalNumber(std::string_view text) {
   constexpr std::string_view kLead = "The answer is ";
   std::string_view found;
-  if (const size_t lead = text.find(kLead); lead != std::string_view::npos) {
+  size_t lead = text.find(kLead);
+  while (lead != std::string_view::npos && (lead + kLead.size() == text.size() ||
+                                            BlankLength(text.substr(lead + kLead.size())) > 0)) {
+    lead = text.find(kLead, lead + 1);
+  }
+  if (lead != std::string_view::npos) {
     found = text.substr(lead + kLead.size());
+    size_t end = 0;
+    while (end < found.size() && BlankLength(found.substr(end)) == 0) ++end;
+    found = found.substr(0, end);
   } else {
     text = text.substr(0, text.find("\n\n"));
     for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find_first_of(" \n\t", at), text.size());
+      const size_t end = std::min(text.find(' ', at), text.size());
       const std::string_view word = text.substr(at, end - at);
       if (std::any_of(word.begin(), word.end(), IsDigit)) found = word;
       at = end + 1;
@@ -213,6 +249,59 @@ std::string LEvalNumber(std::string_view text) {
   return digits;
 }
 
+// What L-Eval's science fiction holds beside its answers.
+constexpr std::string_view kFact = "[fact:";
+
+std::string LEvalLoyalty(std::string_view text) {
+  const std::string lower = AsciiLower(text);
+  return std::string(PythonStrip(std::string_view(lower).substr(0, lower.find(kFact))));
+}
+
+// Without the bracket that closes it.
+std::string LEvalFact(std::string_view text) {
+  const std::string lower = AsciiLower(text);
+  const size_t at = lower.find(kFact);
+  if (at == std::string::npos) return "";
+  std::string_view fact = std::string_view(lower).substr(at + kFact.size());
+  fact = fact.substr(0, fact.find(kFact));
+  if (!fact.empty()) fact.remove_suffix(1);
+  return std::string(PythonStrip(fact));
+}
+
+// "true" or "false", whichever stands in the first word that has one.
+std::string LEvalTruth(std::string_view text) {
+  const std::string lower = LEvalLoyalty(text);
+  for (size_t at = 0; at < lower.size();) {
+    size_t end = at;
+    while (end < lower.size() && BlankLength(std::string_view(lower).substr(end)) == 0) ++end;
+    const std::string_view word = std::string_view(lower).substr(at, end - at);
+    for (const char* truth : {"true", "false"}) {
+      if (word.find(truth) != std::string_view::npos) return truth;
+    }
+    at = end + 1;
+  }
+  return "<error>";
+}
+
+// The question as it is asked without the document.
+std::string LEvalRealWorld(std::string_view text) {
+  return ReplaceAll(text, "based on the world described in the document.",
+                    "based on the real-world knowledge and facts up until your last training");
+}
+
+std::string BeforeStop(std::string_view text, std::string_view stop) {
+  return std::string(text.substr(0, text.find(stop)));
+}
+
+// M4LE's headlines: what stands within the first quotes, else all; of that the first line.
+std::string M4leHeadline(std::string_view text) {
+  if (const size_t quote = text.find('"'); quote != std::string_view::npos) {
+    text = text.substr(quote + 1);
+    text = PythonStrip(text.substr(0, text.find('"')));
+  }
+  return std::string(PythonStrip(text.substr(0, text.find('\n'))));
+}
+
 struct Rule {
   ExtractionRule about;
   std::string (*apply)(std::string_view);
@@ -220,6 +309,10 @@ struct Rule {
 
 const std::vector<Rule>& Rules() {
   static const std::vector<Rule> rules = {
+      {{"before_chinese_stop", "what stands before the first \u3002"},
+       [](std::string_view text) { return BeforeStop(text, "\u3002"); }},
+      {{"before_stop", "what stands before the first full stop"},
+       [](std::string_view text) { return BeforeStop(text, "."); }},
       {{"first_digits", "the first run of digits"}, FirstDigits},
       {{"gsm8k_cot", "the number in 'The answer is N.'"}, GsmCot},
       {{"gsm8k_strict", "the number after '#### '"},
@@ -228,14 +321,22 @@ const std::vector<Rule>& Rules() {
       {{"infinitebench_function", "the name in the first call 'func_N(M)'"}, CalledFunction},
       {{"infinitebench_sought", "'the largest number' of 'The largest number of ...'"}, Sought},
       {{"last_number", "the last number (GSM8K's flexible rule)"}, LastNumber},
+      {{"leval_fact", "what stands within '[fact: ...]', in lower case"}, LEvalFact},
       {{"leval_letter", "the first letter A to D, else A"}, LEvalLetter},
-      {{"leval_letters", "the letters A to D that begin the text, or that stand alone, else A"},
+      {{"leval_letters", "the letters A to D that begin the text and that stand alone, else A"},
        LEvalLetters},
+      {{"leval_loyalty", "what stands before '[fact:', in lower case"}, LEvalLoyalty},
       {{"leval_number", "the digits after 'The answer is ', or of the last word with some"},
        LEvalNumber},
+      {{"leval_real_world", "the text, its question asked of the world instead of the document"},
+       LEvalRealWorld},
       {{"leval_reference", "the letters A to D of the first word, else A"}, LEvalReference},
+      {{"leval_truth", "true or false, as the first word that holds one says"}, LEvalTruth},
       {{"lone_letter", "the first letter A to D that stands alone"}, LoneLetter},
       {{"longbench_v2", "the letter in 'The correct answer is (X)'"}, LongBenchV2},
+      {{"m4le_headline", "the first line of what stands within the first quotes, else of all"},
+       M4leHeadline},
+      {{"scbench_sought", "'the largest number' of 'The largest number is ...'"}, ScbenchSought},
   };
   return rules;
 }
@@ -255,12 +356,7 @@ std::string CutAtStop(const StopRule& stop, const std::string& prediction) {
 }
 
 double Reported(const Reporting& report, double score) {
-  const double scaled = report.scale * score;
-  if (report.digits < 0) return scaled;
-  // Decimal rounding of the exact binary value, as Python's round(): printf does the same.
-  std::array<char, 400> text = {};
-  std::snprintf(text.data(), text.size(), "%.*f", report.digits, scaled);
-  return std::strtod(text.data(), nullptr);
+  return RoundDecimal(report.scale * score, report.digits);
 }
 
 // The reference scorer's buckets: words for English and code, characters for Chinese.

@@ -89,12 +89,13 @@ Result<PromptTemplate::Filled> PromptTemplate::Fill(const Lookup& lookup,
   return filled;
 }
 
-std::vector<std::string> CutNames() { return {"none", "middle", "middle_joined", "head"}; }
+std::vector<std::string> CutNames() { return {"none", "middle", "middle_joined", "head", "tail"}; }
 
 Cut CutFromName(std::string_view name) {
   if (name == "middle") return Cut::kMiddle;
   if (name == "middle_joined") return Cut::kMiddleJoined;
   if (name == "head") return Cut::kHead;
+  if (name == "tail") return Cut::kTail;
   KVG_CHECK(name == "none", StrCat("not a truncation: ", name));
   return Cut::kNone;
 }
@@ -120,6 +121,30 @@ Result<int64_t> CutHead(const TaskOptions& options, int64_t count, Prompt& promp
   return count;
 }
 
+Result<int64_t> CutTail(const TaskOptions& options, int64_t count, Prompt& prompt) {
+  const std::string before = prompt.text.substr(0, prompt.document_begin);
+  const std::string behind = prompt.text.substr(prompt.document_end);
+  const size_t question = prompt.text.size() - prompt.question;
+  KVG_ASSIGN(const std::vector<int32_t> before_ids, options.codec->Encode(before, true));
+  KVG_ASSIGN(const std::vector<int32_t> behind_ids, options.codec->Encode(behind, false));
+  KVG_ASSIGN(const std::vector<int32_t> ids,
+             options.codec->Encode(prompt.text.substr(prompt.document_begin,
+                                                      prompt.document_end - prompt.document_begin),
+                                   false));
+  const auto around = static_cast<int64_t>(before_ids.size() + behind_ids.size());
+  const int64_t room = options.max_prompt_tokens - around;
+  if (room < 1) {
+    return BadInput(
+        StrCat("the prompt limit must be above the ", around, " tokens around the document"));
+  }
+  const auto kept = std::min(ids.size(), static_cast<size_t>(room));
+  prompt.text = before + options.codec->Decode(std::span<const int32_t>(ids).last(kept), true);
+  prompt.document_end = prompt.text.size();
+  prompt.text += behind;
+  prompt.question = prompt.text.size() - question;
+  return count;
+}
+
 }  // namespace
 
 Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
@@ -133,6 +158,7 @@ Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
 
   const std::span<const int32_t> all(ids);
   if (cut == Cut::kHead) return CutHead(options, count, prompt);
+  if (cut == Cut::kTail) return CutTail(options, count, prompt);
   const auto half = static_cast<size_t>(limit / 2);
   const std::string question = prompt.text.substr(prompt.question);
   const size_t behind_document = prompt.question - prompt.document_end;

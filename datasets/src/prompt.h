@@ -60,8 +60,10 @@ enum class Cut {
   kMiddleJoined,
   // Keep the context's front, then the separator and all of the question.
   kHead,
+  // Keep what stands around the document, and the document's end.
+  kTail,
 };
-std::vector<std::string> CutNames();  // "none", "middle", "middle_joined", "head"
+std::vector<std::string> CutNames();  // "none", "middle", "middle_joined", "head", "tail"
 Cut CutFromName(std::string_view name);
 
 // Shortens the prompt to options.max_prompt_tokens, special tokens counted. Returns the number of

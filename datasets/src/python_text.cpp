@@ -6,9 +6,7 @@
 #include <cstdint>
 
 namespace kvgauge {
-namespace {
 
-// Length in bytes of the white space character at the start of `text`, 0 when there is none.
 size_t BlankLength(std::string_view text) {
   constexpr std::array<std::string_view, 19> kWide = {
       "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
@@ -22,8 +20,6 @@ size_t BlankLength(std::string_view text) {
   const auto found = std::find_if(kWide.begin(), kWide.end(), starts);
   return found == kWide.end() ? 0 : found->size();
 }
-
-}  // namespace
 
 std::string_view PythonStrip(std::string_view text) {
   for (size_t length = BlankLength(text); length > 0; length = BlankLength(text)) {

@@ -7,6 +7,9 @@
 
 namespace kvgauge {
 
+// Bytes of the white space character that the text begins with; 0: it begins with none.
+size_t BlankLength(std::string_view text);
+
 // str.strip(): all of Unicode's white space, and the separators U+001C to U+001F.
 std::string_view PythonStrip(std::string_view text);
 

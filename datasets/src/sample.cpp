@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datasets/sample.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/sha256.h"
@@ -49,6 +50,12 @@ void FinishSample(Sample& sample) {
   hasher.Number(static_cast<int64_t>(sample.mode));
   hasher.Number(sample.chat_template ? 1 : 0);
   hasher.Text(sample.language);
+  // Samples without kinds hash as they did before there were any.
+  const bool kinds = std::any_of(sample.questions.begin(), sample.questions.end(),
+                                 [](const Question& question) { return !question.kind.empty(); });
+  for (const Question& question : sample.questions) {
+    if (kinds) hasher.Text(question.kind);
+  }
   sample.hash = hasher.Finish();
 }
 

@@ -2,10 +2,6 @@
 // Attention on a device: what is worked on is decided here, in lists that go to the device in one
 // copy a call. Nothing is read back.
 //
-// A decode step can be captured as a graph while the lengths of its heads stay within the same
-// spans: a call's tables and scratch keep their addresses until one needs more than any before it,
-// so a replay needs the tables of each call sent anew (their contents change with every entry) and
-// the launches as they are.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -25,6 +21,11 @@ constexpr int64_t kMostPartialBytes = int64_t{256} << 20;
 constexpr int kFewTiles = 1, kManyTiles = 4;
 // Beyond this many dims, queries of many rows do not fit in shared memory beside what is expanded.
 constexpr int64_t kMostManyDims = 256;
+
+// Of a unit's partial states.
+int64_t UnitBytes(int64_t rows, int64_t value_stride) {
+  return rows * (static_cast<int64_t>(sizeof(RowState)) + 4 * value_stride);
+}
 
 int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
 
@@ -305,9 +306,23 @@ class CudaAttention final : public AttentionOps {
     KVG_CHECK(span.shared.total <= MostSharedBytes(),
               "cuda: keys or values of more dims than shared memory takes");
     const int64_t rows = int64_t{16} * row_tiles;
-    const int64_t unit_bytes =
-        rows * (static_cast<int64_t>(sizeof(RowState)) + int64_t{4} * span.value_stride);
-    const int64_t most_units = std::max<int64_t>(1, kMostPartialBytes / unit_bytes);
+    // At a time as many units as there is room for, at least those of any one job.
+    int64_t largest = 1;
+    for (const MergeJob& job : work.jobs) largest = std::max<int64_t>(largest, job.units);
+    int64_t most_units =
+        std::min(std::ssize(work.units), kMostPartialBytes / UnitBytes(rows, span.value_stride));
+    RowState* states = nullptr;
+    float* values = nullptr;
+    while (values == nullptr) {
+      most_units = std::max(most_units, largest);
+      try {
+        states = partial_states_.Of<RowState>(most_units * rows);
+        values = partial_values_.Of<float>(most_units * rows * span.value_stride);
+      } catch (const OutOfDeviceMemory&) {
+        if (most_units == largest) throw;
+        most_units /= 2;
+      }
+    }
     for (size_t begin = 0; begin < work.jobs.size();) {
       const int64_t first_unit = work.jobs[begin].first_unit;
       size_t end = begin;
@@ -316,9 +331,6 @@ class CudaAttention final : public AttentionOps {
              (end == begin || count + work.jobs[end].units <= most_units)) {
         count += work.jobs[end++].units;
       }
-      auto* const states = partial_states_.Of<RowState>(std::max<int64_t>(count, 1) * rows);
-      auto* const values =
-          partial_values_.Of<float>(std::max<int64_t>(count, 1) * rows * span.value_stride);
       SpanAttention(call, tables, span, units + first_unit, count, states, values, stream_);
       MergeSpans(call, tables, span, jobs + begin, static_cast<int64_t>(end - begin), first_unit,
                  states, values, results, stream_);
@@ -420,6 +432,18 @@ class CudaAttention final : public AttentionOps {
 };
 
 }  // namespace
+
+int64_t AttentionScratchBytes(const PassSize& size) {
+  const int64_t spans = (size.entries + kAttentionSpan - 1) / kAttentionSpan;
+  const int64_t value_stride = (size.value_dim + 7) / 8 * 8;
+  const int64_t heads = size.sequences * size.kv_heads;
+  const int64_t states =
+      std::max(std::min(heads * spans * UnitBytes(16 * kFewTiles, value_stride), kMostPartialBytes),
+               spans * UnitBytes(16 * kManyTiles, value_stride));
+  const int64_t tables = heads * (2 * 8 * PagesOf(size.entries) + int64_t{sizeof(SegmentView)} +
+                                  spans * int64_t{sizeof(SpanUnit)});
+  return (states + tables) / 2 * 3;  // as scratch grows
+}
 
 std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream) {
   return std::make_unique<CudaAttention>(stream);

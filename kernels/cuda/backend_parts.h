@@ -21,6 +21,10 @@ std::unique_ptr<AlgebraOps> MakeCudaAlgebra(Context& context);
 std::unique_ptr<CodecOps> MakeCudaCodec(Stream stream);
 std::unique_ptr<AttentionOps> MakeCudaAttention(Stream stream);
 
+// What products and attention take for themselves in a pass.
+int64_t LinearScratchBytes(const PassSize& size);
+int64_t AttentionScratchBytes(const PassSize& size);
+
 // All of them on the current device; null, and why, when it cannot be used.
 std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
 

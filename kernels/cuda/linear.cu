@@ -406,6 +406,17 @@ class DeviceLinear final : public LinearOps {
 
 }  // namespace
 
+int64_t LinearScratchBytes(const PassSize& size) {
+  const auto of = [](int64_t m, int64_t n, int64_t k) {
+    const int64_t rounded = RoundUp(m, Many::kM) * RoundUp(k, kStep) * 2;
+    const int64_t split = CeilDiv(k, kSpan) * std::min<int64_t>(m, Some::kM) * n * 4;
+    return rounded + split;
+  };
+  // Chunks of scratch may be there twice before one takes their place.
+  return 2 * std::max(of(size.rows, size.widest_out, size.widest_in),
+                      of(size.logit_rows, size.head_out, size.head_in));
+}
+
 std::unique_ptr<LinearOps> MakeCudaLinear(Context& context) {
   return std::make_unique<DeviceLinear>(context);
 }

@@ -42,6 +42,12 @@ class DeviceMemoryOps final : public MemoryOps {
 
   void Synchronize() override { Wait(context_->stream()); }
 
+  int64_t FreeBytes() const override { return cuda::FreeBytes(); }
+
+  int64_t ScratchBytes(const PassSize& size) const override {
+    return LinearScratchBytes(size) + AttentionScratchBytes(size);
+  }
+
  private:
   std::shared_ptr<Context> context_;
 };

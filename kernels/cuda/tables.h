@@ -2,7 +2,7 @@
 // Small host tables that a call's kernels read, sent in one copy, and scratch memory of a device.
 //
 // A Tables object is filled and sent once a call. Its addresses stay what they are until a call
-// needs more room than any before, so a sequence of calls can be captured as a graph.
+// needs more room than any before.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@
 
 namespace kvgauge::cuda {
 
-// Grows, never shrinks; contents are lost when it grows.
+// Grows, never shrinks; contents are lost when it grows. Where there is no room to grow it throws
+// OutOfDeviceMemory, holds nothing, and may be asked again.
 class Scratch {
  public:
   Scratch() = default;
@@ -26,13 +27,17 @@ class Scratch {
   }
 
   void* AtLeast(int64_t size_bytes) {
-    if (size_bytes > size_bytes_) {
-      if (data_ != nullptr) Free(data_);
-      size_bytes_ = size_bytes + size_bytes / 2;
-      data_ = Malloc(size_bytes_);
-      KVG_CHECK(data_ != nullptr, "cuda: no device memory for scratch");
+    if (size_bytes <= size_bytes_) return data_;
+    if (data_ != nullptr) Free(data_);
+    size_bytes_ = 0;
+    // Some more than is asked for, where there is some more.
+    for (const int64_t wanted : {size_bytes + size_bytes / 2, size_bytes}) {
+      data_ = Malloc(wanted);
+      if (data_ == nullptr) continue;
+      size_bytes_ = wanted;
+      return data_;
     }
-    return data_;
+    throw OutOfDeviceMemory(size_bytes);
   }
   template <class T>
   T* Of(int64_t count) {
@@ -78,9 +83,10 @@ class Tables {
     }
     if (staging.size_bytes < size_bytes) {
       FreeHost(staging.data);
+      staging.size_bytes = 0;
+      staging.data = static_cast<std::byte*>(MallocHost(size_bytes + size_bytes / 2));
+      if (staging.data == nullptr) throw std::bad_alloc();
       staging.size_bytes = size_bytes + size_bytes / 2;
-      staging.data = static_cast<std::byte*>(MallocHost(staging.size_bytes));
-      KVG_CHECK(staging.data != nullptr, "cuda: no page-locked memory for tables");
     }
     used_ = 0;
   }

@@ -20,6 +20,11 @@ std::string Owner(StageKind kind, const StageChoice& choice) {
 Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, const Stage* stage,
                   const ModelShape& shape) {
   if (stage == nullptr) return {};
+  if (const std::string path = CalibrationPath(*choice);
+      !path.empty() && choice->calibration == nullptr) {
+    return BadInput(StrCat(Owner(kind, *choice), ".calibration: ", Quoted(path),
+                           " was not read, so the stage would do without"));
+  }
   const Status status = stage->Check(shape);
   if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
   return {};

@@ -6,6 +6,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "methods/method.h"
 #include "src/composition.h"
 
@@ -242,15 +243,36 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory) {
   return ids;
 }
 
+std::vector<StageChoice*> Method::stages() {
+  std::vector<StageChoice*> there;
+  for (auto* choice : {&prepare, &score, &allocate, &reduce, &store, &read, &trigger}) {
+    if (choice->has_value()) there.push_back(&**choice);
+  }
+  return there;
+}
+
+std::vector<const StageChoice*> Method::stages() const {
+  std::vector<const StageChoice*> there;
+  for (const auto* choice : {&prepare, &score, &allocate, &reduce, &store, &read, &trigger}) {
+    if (choice->has_value()) there.push_back(&**choice);
+  }
+  return there;
+}
+
 Json Method::ToJson() const {
   Json stages = Json::object();
   Method copy = *this;
   for (const StageKind kind : kKinds) {
     const std::optional<StageChoice>& choice = Slot(copy, kind);
     if (!choice) continue;
-    stages[std::string(NameOf(kind))] = {{"id", choice->spec->id},
-                                         {"version", choice->spec->version},
-                                         {"params", choice->params.ToJson()}};
+    Json params = choice->params.ToJson();
+    if (choice->calibration != nullptr) {
+      params[kCalibrationParam] = "sha256:" + choice->calibration->digest;
+    } else if (CalibrationPath(*choice).empty()) {
+      params.erase(kCalibrationParam);  // as if the stage had no such parameter
+    }
+    stages[std::string(NameOf(kind))] = {
+        {"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
   }
   return {{"id", id},
           {"version", version},

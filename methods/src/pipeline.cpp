@@ -9,9 +9,9 @@ namespace kvgauge {
 namespace {
 
 template <class T>
-std::unique_ptr<T> MakeStage(const std::optional<StageChoice>& choice) {
+std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   if (!choice) return nullptr;
-  std::unique_ptr<Stage> stage = choice->spec->make(choice->params);
+  std::unique_ptr<Stage> stage = MakeStage(*choice);
   auto* typed = dynamic_cast<T*>(stage.get());
   KVG_CHECK(typed != nullptr, StrCat("stage ", choice->spec->id, " is not what it registered as"));
   stage.release();
@@ -20,10 +20,20 @@ std::unique_ptr<T> MakeStage(const std::optional<StageChoice>& choice) {
 
 }  // namespace
 
+std::unique_ptr<Stage> MakeStage(const StageChoice& choice) {
+  std::unique_ptr<Stage> stage = choice.spec->make(choice.params);
+  if (choice.calibration != nullptr) stage->Use(choice.calibration);
+  return stage;
+}
+
 Needs& Needs::operator|=(const Needs& other) {
   window = std::max(window, other.window);
   column_sums |= other.column_sums;
   column_squares |= other.column_squares;
+  for (const int64_t from : other.query_moments) {
+    const auto at = std::lower_bound(query_moments.begin(), query_moments.end(), from);
+    if (at == query_moments.end() || *at != from) query_moments.insert(at, from);
+  }
   raw_keys |= other.raw_keys;
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
@@ -33,10 +43,10 @@ Needs& Needs::operator|=(const Needs& other) {
 void Scorer::Age(LayerView&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
-  return {MakeStage<Prepare>(method.prepare),    MakeStage<Scorer>(method.score),
-          MakeStage<Allocator>(method.allocate), MakeStage<Reducer>(method.reduce),
-          MakeStage<Store>(method.store),        MakeStage<Reader>(method.read),
-          MakeStage<Trigger>(method.trigger)};
+  return {MakeOptional<Prepare>(method.prepare),    MakeOptional<Scorer>(method.score),
+          MakeOptional<Allocator>(method.allocate), MakeOptional<Reducer>(method.reduce),
+          MakeOptional<Store>(method.store),        MakeOptional<Reader>(method.read),
+          MakeOptional<Trigger>(method.trigger)};
 }
 
 Needs Method::needs() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/registry.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -19,6 +20,11 @@ std::map<Key, StageSpec>& Stages() {
 }
 
 }  // namespace
+
+ParamSpec CalibrationParam() {
+  return ChoiceParam(kCalibrationParam, "", {},
+                     "side-file that `kvgauge calibrate` made on this model; none: does without");
+}
 
 std::string_view NameOf(StageKind kind) {
   switch (kind) {
@@ -44,6 +50,11 @@ StageRegistrar::StageRegistrar(StageSpec spec) {
   Key key(spec.kind, spec.id);
   const std::string name = StrCat(NameOf(spec.kind), ".", spec.id);
   KVG_CHECK(!spec.id.empty() && spec.make != nullptr, StrCat("incomplete stage: ", name));
+  const bool takes_file =
+      std::any_of(spec.params.begin(), spec.params.end(),
+                  [](const ParamSpec& param) { return param.name == kCalibrationParam; });
+  KVG_CHECK((spec.calibrate != nullptr) == takes_file,
+            StrCat("a parameter \"calibration\" and what makes one go together: ", name));
   const bool fresh = Stages().emplace(std::move(key), std::move(spec)).second;
   KVG_CHECK(fresh, StrCat("registered twice: ", name));
 }

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/check.h"
+#include "core/decimal.h"
 #include "core/strings.h"
 #include "src/leaderboard_columns.h"
 #include "src/leaderboard_data.h"
@@ -147,6 +148,28 @@ std::string Obstacle(const Draft& draft, size_t line) {
   return "";
 }
 
+// Each task's scores are added up in the order of its samples and scaled before they are divided,
+// as LongBench's own code does: the last printed digit can depend on it.
+double ReportedScore(const Draft& draft, const DraftLine& line) {
+  double sum = 0;
+  int64_t tasks = 0;
+  for (size_t t = 0; t < draft.tasks.size(); ++t) {
+    if (!line.parts[t]) continue;
+    double total = 0;
+    int64_t count = 0;
+    for (const double score : line.parts[t]->scores) {
+      if (std::isnan(score)) continue;
+      total += score;
+      ++count;
+    }
+    if (count == 0) continue;
+    const TaskData& task = *draft.tasks[t];
+    sum += RoundDecimal(task.scale * total / static_cast<double>(count), task.digits);
+    ++tasks;
+  }
+  return tasks > 0 ? sum / static_cast<double>(tasks) : 0;
+}
+
 void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
   LeaderboardTable& table = draft.table;
   const double reach = AllBetweenZeroAndOne(draft.tasks) ? 1.0 : 0.0;
@@ -177,6 +200,7 @@ void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
     LeaderboardLine& line = table.lines[i];
     if (score_of[i] != kNoLine) {
       line.score = results[score_of[i]].estimate;
+      line.reported = ReportedScore(draft, draft.lines[i]);
       if (reach > 0) ClampInterval(line.score.interval, 0, 1);
     }
     if (delta_of[i] == kNoLine) continue;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/decimal.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/store_impl.h"
@@ -158,17 +159,21 @@ Result<std::vector<LeaderboardSplit>> SplitLeaderboard(std::span<ResultStore* co
           whole.samples += pot->second.samples;
           whole.sum += pot->second.sum;
         }
-        double sum = 0;
+        double sum = 0, reported = 0;
         for (const auto& entry : tasks) {
           const auto& [whole, metric] = entry.second;
           const SumScore set =
               model.options.set_scores ? model.options.set_scores(metric) : SumScore();
-          sum += set && whole.even && !whole.parts.empty()
-                     ? set(whole.parts)
-                     : whole.sum / static_cast<double>(whole.samples);
+          const double score = set && whole.even && !whole.parts.empty()
+                                   ? set(whole.parts)
+                                   : whole.sum / static_cast<double>(whole.samples);
+          sum += score;
+          reported += RoundDecimal(table.scale * score, table.digits);
           scores[i].samples += whole.samples;
         }
-        if (!tasks.empty()) scores[i].score = sum / static_cast<double>(tasks.size());
+        if (tasks.empty()) continue;
+        scores[i].score = sum / static_cast<double>(tasks.size());
+        scores[i].reported = reported / static_cast<double>(tasks.size());
       }
     }
   }

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "src/compressor_parts.h"
+#include "src/query_moments.h"
+
 namespace kvgauge {
 namespace {
 
@@ -49,7 +52,8 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       ops_(ops),
       needs_(needs),
       last_token_(cache.tokens() + rows),
-      window_(std::min(needs.window, rows)) {
+      window_(std::min(needs.window, rows)),
+      folded_(static_cast<size_t>(config.layer_count())) {
   const int64_t heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     const int64_t width = Width(cache, layer) + rows;
@@ -61,7 +65,12 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
+  for (const int64_t from : needs.query_moments) {
+    moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
+  }
 }
+
+PrefillCapture::~PrefillCapture() = default;
 
 bool PrefillCapture::wants_log_sum_exp() const {
   return window_ > 0 || needs_.column_sums || needs_.column_squares;
@@ -69,10 +78,25 @@ bool PrefillCapture::wants_log_sum_exp() const {
 
 void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                                  const Tensor&) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    Capture(layer, q, log_sum_exp);
+    return {};
+  });
+}
+
+void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
+  // A pass that found no memory is begun again, and its rows come twice.
+  int64_t& folded = folded_[static_cast<size_t>(layer)];
+  if (folded == cache_.tokens()) return;
+  folded = cache_.tokens();
   // The sums were left where ColumnSumsOfRows said.
   if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
+  for (const auto& moments : moments_) {
+    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies());
+  }
 }
 
 void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -96,7 +120,13 @@ Tensor PrefillCapture::Part(int64_t layer) {
 }
 
 Tensor PrefillCapture::ColumnSumsOfRows(int64_t layer) {
-  return needs_.column_sums ? Part(layer) : Tensor();
+  Tensor part;
+  if (!needs_.column_sums || !status_.ok()) return part;
+  status_ = Guarded([&]() -> Status {
+    part = Part(layer);
+    return {};
+  });
+  return part;
 }
 
 void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) {
@@ -144,8 +174,16 @@ Tensor PrefillCapture::ColumnSquares(int64_t layer) const {
   return squares_[index].As(DType::kF32, {config_.query_heads, widths_[index]});
 }
 
+const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
+  const auto found = std::find_if(moments_.begin(), moments_.end(),
+                                  [&](const auto& moments) { return moments->from() == from; });
+  KVG_CHECK(found != moments_.end(), "no stage declared these moments of queries");
+  return **found;
+}
+
 int64_t PrefillCapture::bytes() const {
   int64_t bytes = part_.size_bytes();
+  for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto* buffers : {&queries_, &log_sums_, &sums_, &squares_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
@@ -157,8 +195,10 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   const int64_t window = std::min(needs.window, rows);
   const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
   return 4 * heads *
-         (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
-          (columns > 0 ? rows : 0));
+             (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
+              (columns > 0 ? rows : 0)) +
+         std::ssize(needs.query_moments) *
+             QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));
 }
 
 StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops)

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "src/compressor_parts.h"
 #include "src/view.h"
 
@@ -54,6 +55,7 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
 std::string StageKey(const StageChoice& choice) {
   std::string key = choice.spec->id;
   key += choice.params.ToJson().dump();
+  if (choice.calibration != nullptr) key += choice.calibration->digest;
   return key;
 }
 
@@ -70,7 +72,7 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   for (const Method* method : methods) {
     if (!method->score) continue;
     const auto [at, is_new] = scores.scored_.try_emplace(StageKey(*method->score));
-    if (is_new) jobs.push_back({method->score->spec->make(method->score->params), &at->second});
+    if (is_new) jobs.push_back({MakeStage(*method->score), &at->second});
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();
@@ -86,10 +88,10 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
       if (!job.scored->status.ok()) continue;
       const Stopwatch watch(ops, job.scored->seconds);
       const int64_t size = std::max<int64_t>(shape.kv_heads * view.width(), 1);
-      job.scored->memory.push_back(ops.memory->Allocate(size * 4));
-      job.scored->layers.push_back(
-          job.scored->memory.back().As(DType::kF32, {shape.kv_heads, view.width()}));
       job.scored->status = Guarded([&]() -> Status {
+        job.scored->memory.push_back(ops.memory->Allocate(size * 4));
+        job.scored->layers.push_back(
+            job.scored->memory.back().As(DType::kF32, {shape.kv_heads, view.width()}));
         static_cast<const Scorer&>(*job.stage).Score(view, job.scored->layers.back());
         return {};
       });
@@ -137,7 +139,9 @@ class Compressor::Impl final : public LayerHook {
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
   bool ContinueFrom(const Impl& other, KvCache& cache);
   Status AfterStep();
-  Status AfterRows() { return Seal(); }
+  Status AfterRows() {
+    return Guarded([&] { return Seal(); });
+  }
   CompressionRecord Record() const;
   PhaseSeconds& seconds() { return record_.seconds; }
 
@@ -165,6 +169,7 @@ class Compressor::Impl final : public LayerHook {
   void BeginReaders();
   void BeginReader(int64_t layer);
   Status Seal();
+  void Look(int64_t layer, const Tensor& q);
   double ChooseReads(int64_t layer, const Tensor& q, double held);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllotment() const;
@@ -192,6 +197,8 @@ class Compressor::Impl final : public LayerHook {
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
   bool dropped_ = false, weighted_ = false, read_less_ = false;
   double reads_ = 0, held_ = 0;  // summed over steps, layers, query heads
+  double step_reads_ = 0, step_held_ = 0;
+  Status hooked_;  // what failed in the middle of a pass: the step's result
   double attend_start_s_ = 0;
   CompressionRecord record_;
 };
@@ -407,6 +414,17 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
 
 void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
   KVG_CHECK(q.shape[0] == 1, "the hook is for decode steps");
+  // A pass that found no memory is begun again.
+  if (layer == 0) step_reads_ = step_held_ = 0;
+  if (!hooked_.ok()) return;
+  hooked_ = Guarded([&]() -> Status {
+    Look(layer, q);
+    return {};
+  });
+  attend_start_s_ = NowSeconds();
+}
+
+void Compressor::Impl::Look(int64_t layer, const Tensor& q) {
   double held = 0;
   for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
     held +=
@@ -414,9 +432,8 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
   }
   const double reads = pipeline_.read != nullptr ? ChooseReads(layer, q[0], held) : held;
   read_less_ |= reads < held;
-  reads_ += reads;
-  held_ += held;
-  attend_start_s_ = NowSeconds();
+  step_reads_ += reads;
+  step_held_ += held;
 }
 
 // How many entries the query heads read of the `held`.
@@ -440,13 +457,17 @@ double Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q, double held
 
 void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                                    const Tensor&) {
-  record_.seconds.attend += NowSeconds() - attend_start_s_;
-  if (step_.wanted()) step_.Keep(layer, q, log_sum_exp);
+  // On a device it has only been submitted: there it counts with the rest of the pass.
+  if (ops_.device == Device::kHost) record_.seconds.attend += NowSeconds() - attend_start_s_;
+  if (step_.wanted() && hooked_.ok()) step_.Keep(layer, q, log_sum_exp);
 }
 
 Status Compressor::Impl::AfterStep() {
   ++record_.steps;
+  reads_ += step_reads_;
+  held_ += step_held_;
   const Status done = Guarded([&]() -> Status {
+    KVG_TRY(hooked_);
     if (may_act()) KVG_TRY(Act());
     return Seal();
   });

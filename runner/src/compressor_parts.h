@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/result.h"
@@ -16,8 +17,10 @@ template <class Body>
 Status Guarded(Body&& body) {
   try {
     return std::forward<Body>(body)();
-  } catch (const std::bad_alloc&) {
-    return ResourceError("out of memory");
+  } catch (const std::bad_alloc& error) {
+    // A device says how much it has; the host only that it has no more.
+    const std::string_view what = error.what();
+    return ResourceError(what.starts_with("out of") ? std::string(what) : "out of memory");
   } catch (const std::exception& error) {
     return Unsupported(error.what());
   }

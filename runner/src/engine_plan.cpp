@@ -25,6 +25,29 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 
+// What the backend's operations take for themselves in the largest pass.
+int64_t ScratchBytes(const Model& model, int64_t sequences, int64_t entries) {
+  const ModelConfig& config = model.config();
+  const int64_t ffn = std::max(
+      config.ffn_size, config.moe ? config.moe->expert_ffn_size * config.moe->shared_experts : 0);
+  const int64_t attended = config.query_heads * config.value_dim;
+  PassSize pass;
+  pass.rows = Model::kChunkRows + sequences;
+  pass.logit_rows = 1 + sequences;
+  pass.widest_in = std::max({config.hidden_size, ffn, attended});
+  pass.widest_out = std::max({config.hidden_size, config.gated_mlp ? 2 * ffn : ffn,
+                              config.query_heads * config.key_dim +
+                                  config.kv_heads * (config.key_dim + config.value_dim)});
+  pass.head_in = config.hidden_size;
+  pass.head_out = config.vocab_size;
+  pass.sequences = 1 + sequences;
+  pass.entries = entries;
+  pass.query_heads = config.query_heads;
+  pass.kv_heads = config.kv_heads;
+  pass.value_dim = config.value_dim;
+  return model.ops().memory->ScratchBytes(pass);
+}
+
 struct SampleLength {
   int64_t prefill = 0;  // longest prompt that is prefilled in one piece
   int64_t total = 0;    // longest sequence, answers included
@@ -110,6 +133,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   std::set<const Model*> models;
   std::set<const Model*> loaded;
   for (const EngineRow& row : rows_) {
+    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
     models.insert(row.model);
     for (const Model* model : {row.model, OriginalOf(row)}) {
       if (loaded.insert(model).second) plan.weight_bytes += model->weight_bytes();
@@ -127,10 +151,15 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
       needs |= row.method->needs();
       if (row.method->score) scorers.insert(row.method->score->params.ToJson().dump());
     }
+    int64_t longest = 0;
+    for (const EngineSample& sample : samples) {
+      longest = std::max(longest, LengthOf(sample, options_.compress_at).total);
+    }
     plan.working_bytes =
         std::max(plan.working_bytes,
                  WorkingBytes(model->config(), Model::kChunkRows + options_.max_pool_rows,
-                              1 + options_.max_pool_rows));
+                              1 + options_.max_pool_rows) +
+                     ScratchBytes(*model, options_.max_pool_rows, longest));
     for (const EngineSample& sample : samples) {
       const SampleLength length = LengthOf(sample, options_.compress_at);
       const int64_t scores =
@@ -155,18 +184,24 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
     }
   }
   plan.snapshot_bytes += original_bytes;
-  if (options_.max_memory_bytes == 0 || plan.row_bytes == 0) return plan;
-  const int64_t left =
-      options_.max_memory_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
+  // Without a limit of the user's, that of the device: weights are there already.
+  const int64_t free_bytes = rows_[0].model->ops().memory->FreeBytes();
+  const bool asked = options_.max_memory_bytes > 0;
+  const int64_t limit_bytes = asked            ? options_.max_memory_bytes
+                              : free_bytes > 0 ? plan.weight_bytes + free_bytes
+                                               : 0;
+  if (limit_bytes == 0 || plan.row_bytes == 0) return plan;
+  const int64_t left = limit_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
   plan.pool_rows = std::min(plan.pool_rows, std::max<int64_t>(left, 0) / plan.row_bytes);
   if (plan.pool_rows == 0) {
-    return ResourceError(StrCat(
-        "the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes), " (weights ",
-        HumanBytes(plan.weight_bytes), ", working memory ", HumanBytes(plan.working_bytes),
-        ", the longest prompt ", HumanBytes(plan.snapshot_bytes), ", one row ",
-        HumanBytes(plan.row_bytes), "); --max-memory is ", HumanBytes(options_.max_memory_bytes)));
+    return ResourceError(
+        StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes), " (weights ",
+               HumanBytes(plan.weight_bytes), ", working memory ", HumanBytes(plan.working_bytes),
+               ", the longest prompt ", HumanBytes(plan.snapshot_bytes), ", one row ",
+               HumanBytes(plan.row_bytes), "); ", asked ? "--max-memory is " : "the device has ",
+               HumanBytes(limit_bytes)));
   }
-  plan.cache_limit_bytes = options_.max_memory_bytes - plan.weight_bytes - plan.working_bytes;
+  plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
   return plan;
 }
 

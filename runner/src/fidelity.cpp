@@ -228,8 +228,9 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
 void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
                      std::span<const int32_t> question, std::span<const int32_t> stop_ids,
                      int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs) {
-  const Status done =
-      FidelityPass(lead, snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
+  const Status done = Guarded([&] {
+    return FidelityPass(lead, snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
+  });
   for (FidelityJob& job : jobs) {
     if (job.status.ok() && !done.ok()) job.status = done;
   }

@@ -2,6 +2,10 @@
 #include "src/view.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "src/cache/rope_tables.h"
+#include "src/query_moments.h"
 
 namespace kvgauge {
 
@@ -121,6 +125,31 @@ Tensor CacheView::WindowAttention(int64_t rows) {
 Tensor CacheView::ColumnSums() { return prefill().ColumnSums(layer_); }
 
 Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
+
+Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }
+
+Tensor CacheView::QueryCovariance(int64_t from) {
+  const ModelConfig& config = *source_.config;
+  const Tensor out = Scratch(DType::kF32, {config.query_heads, config.key_dim, config.key_dim});
+  prefill().MomentsFrom(from).Covariance(layer_, out);
+  return out;
+}
+
+Tensor CacheView::MeanRotation(int64_t count) {
+  if (!source_.config->rope) return {};
+  const RopeFrequencies& frequencies = source_.cache->frequencies();
+  const int64_t pairs = std::ssize(frequencies.inverse);
+  std::vector<int32_t> positions(static_cast<size_t>(count));
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens()));
+  Buffer memory;
+  const Tensor tables =
+      MakeRotations(*source_.ops, frequencies, frequencies.attention_factor, positions, &memory);
+  const Tensor mean = Scratch(DType::kF32, {2, pairs});
+  for (const int64_t i : {0, 1}) {
+    source_.ops->rows->ReduceColumns(tables[i], Reduction::kMean, mean[i]);
+  }
+  return mean;
+}
 
 Tensor CacheView::StepQueries() { return step().Queries(layer_); }
 

@@ -44,6 +44,9 @@ class CacheView final : public LayerView {
   Tensor WindowQueries(int64_t rows) override;
   Tensor ColumnSums() override;
   Tensor ColumnSquares() override;
+  Tensor QueryMean(int64_t from) override;
+  Tensor QueryCovariance(int64_t from) override;
+  Tensor MeanRotation(int64_t count) override;
   Tensor StepAttention() override;
   Tensor StepQueries() override;
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;

@@ -75,13 +75,12 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 }
 
 TEST_F(CliTest, HelpTexts) {
-  for (const char* command : {"",           "inspect",      "generate",       "tokenize",
-                              "detokenize", "logits",       "methods",        "tasks",
-                              "sample",     "score",        "doctor",         "probe",
-                              "bench",      "bench runner", "bench lockstep", "bench latency",
-                              "submit",     "data",         "data generate",  "plan",
-                              "run",        "leaderboard",  "compare",        "show",
-                              "gate",       "merge",        "report"}) {
+  for (const char* command :
+       {"",          "inspect", "generate",      "tokenize",       "detokenize",    "logits",
+        "methods",   "tasks",   "sample",        "score",          "doctor",        "probe",
+        "calibrate", "bench",   "bench runner",  "bench lockstep", "bench latency", "bench kernels",
+        "submit",    "data",    "data generate", "plan",           "run",           "leaderboard",
+        "compare",   "show",    "gate",          "merge",          "report"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
@@ -469,9 +468,51 @@ TEST_F(CliTest, BenchLatencyComparesWithTheFullCache) {
     EXPECT_LT(cell["resident_times_full"]["value"], 1) << cell["method"];
     EXPECT_EQ(cell["ttft_times_full"]["pairs"], 2);
   }
+  EXPECT_GT(json["weight_bytes"], 0);
+  EXPECT_TRUE(json["published"].empty());
   const Outcome wrong = Run("bench latency models/ref-gqa --budgets 20% --methods snapvk");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("did you mean 'snapkv'"));
+}
+
+TEST_F(CliTest, BenchLatencySetsPublishedNumbersBesideItsOwn) {
+  const std::string command =
+      StrCat("bench latency ", KVG_SOURCE_DIR,
+             "/models/ref-gqa/config.json --device cpu --weights random:1 --methods kivi_2bit "
+             "--contexts 256,512 --decode-steps 2 --repetitions 1 --max-others 1 ");
+  const Outcome table = Run(command);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("arXiv:2402.02750"));
+  EXPECT_THAT(table.out, HasSubstr("beside which the caches lie"));
+  const Outcome outcome = Run(command + "--json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json published = Json::parse(outcome.out)["published"];
+  ASSERT_EQ(published.size(), 2u);
+  for (const Json& claim : published) {
+    EXPECT_EQ(claim["context_tokens"], 512);
+    // Weights are most of this small model's memory, and codes most of a cache's saving.
+    const bool peak = claim["published"] == 2.6;
+    EXPECT_GT(claim["measured"], peak ? 0.9 : 1.2) << claim.dump();
+    EXPECT_LT(claim["measured"], peak ? 1.1 : 6.0) << claim.dump();
+  }
+  const Outcome wrong = Run("bench latency llama-3.1-7b --weights random:1");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'llama-3.1-8b'"));
+}
+
+TEST_F(CliTest, BenchKernelsNamesItsAims) {
+  const Outcome outcome = Run("bench kernels --device cpu --entries 1024 --threads 1 --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json lengths = Json::parse(outcome.out)["lengths"];
+  ASSERT_EQ(lengths.size(), 1u);
+  EXPECT_EQ(lengths[0]["entries"], 1024);
+  EXPECT_GT(lengths[0]["copy_gb_per_s"], 0);
+  for (const Json& rate : lengths[0]["rates"]) {
+    EXPECT_GT(rate["share"], 0) << rate.dump();
+    // That of decode attention is for long caches.
+    EXPECT_EQ(rate["aim"].is_null(), rate["operation"] != "prefill attention bf16");
+  }
+  EXPECT_EQ(Run("bench kernels --entries 100").exit_code, 2);
 }
 
 TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {

@@ -150,27 +150,31 @@ TEST_F(ResultsTest, LeaderboardAcrossModels) {
   Fill("a.db");
   const auto add = [&](const std::string& method, const std::string& budget, int wrong, int bytes,
                        const std::string& task) {
-    Add("a.db", method, budget, 400,
+    Add(
+        "a.db", method, budget, 400,
         [&](int i) { return Given{.score = i < wrong ? 0.0 : 1.0, .bytes = bytes}; }, task,
         "ref-mqa");
   };
   add("full", "none", 0, 2000, "needle/single");
   add("h2o", "20%", 100, 500, "needle/single");
   add("full", "none", 8, 2000, "needle/other");
-  Outcome outcome = Run("leaderboard a.db --across-models --format markdown "
-                        "--columns rank,method,score,token_bytes");
+  Outcome outcome =
+      Run("leaderboard a.db --across-models --format markdown "
+          "--columns rank,method,score,token_bytes");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   // By score, then bytes; the one model's own task has a table as well; no ranks.
   EXPECT_THAT(outcome.out, HasSubstr("### needle/single, 2 models | compressed at prompt"));
-  EXPECT_THAT(outcome.out,
-              HasSubstr("| ref-gqa | snapkv | 100.00 | 8.00 |\n| ref-mqa | full | 100.00 | 20.00 |\n"
-                        "| ref-gqa | full | 100.00 | 40.00 |\n| ref-gqa | h2o | 95.00 | 10.00 |\n"
-                        "| ref-mqa | h2o | 75.00 | 5.00 |\n"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("| ref-gqa | snapkv | 100.00 | 8.00 |\n| ref-mqa | full | 100.00 | 20.00 |\n"
+                "| ref-gqa | full | 100.00 | 40.00 |\n| ref-gqa | h2o | 95.00 | 10.00 |\n"
+                "| ref-mqa | h2o | 75.00 | 5.00 |\n"));
   EXPECT_THAT(outcome.out, HasSubstr("each model's own full cache"));
   EXPECT_THAT(outcome.out, HasSubstr("1 row has no rank"));
   EXPECT_THAT(outcome.out, HasSubstr("### ref-mqa, needle/other | compressed at prompt"));
-  outcome = Run("leaderboard a.db --across-models --sort -token_bytes --format markdown "
-                "--columns method,token_bytes");
+  outcome =
+      Run("leaderboard a.db --across-models --sort -token_bytes --format markdown "
+          "--columns method,token_bytes");
   EXPECT_THAT(outcome.out, HasSubstr("| ref-gqa | full | 40.00 |\n| ref-mqa | full | 20.00 |\n"));
   ExpectBad("leaderboard a.db --across-models --json", {"--across-models", "csv or json"});
   ExpectBad("leaderboard a.db --across-models --split depth", {"--across-models", "--split"});

@@ -178,23 +178,16 @@ class MirroredLinear final : public LinearOps {
 
 }  // namespace
 
-std::string DeviceBackendName() { return TestDevice().variant; }
-
-template <>
-std::unique_ptr<RowOps> MakeDeviceGroup() {
-  return std::make_unique<MirroredRows>();
-}
-template <>
-std::unique_ptr<SelectOps> MakeDeviceGroup() {
-  return std::make_unique<MirroredSelect>();
-}
-template <>
-std::unique_ptr<AlgebraOps> MakeDeviceGroup() {
-  return std::make_unique<MirroredAlgebra>();
-}
-template <>
-std::unique_ptr<LinearOps> MakeDeviceGroup() {
-  return std::make_unique<MirroredLinear>();
+std::unique_ptr<Ops> MakeHostedDevice() {
+  auto ops = std::make_unique<Ops>();
+  ops->variant = TestDevice().variant;
+  ops->rows = std::make_unique<MirroredRows>();
+  ops->select = std::make_unique<MirroredSelect>();
+  ops->algebra = std::make_unique<MirroredAlgebra>();
+  ops->linear = std::make_unique<MirroredLinear>();
+  ops->codecs = MakeHostedCodec();
+  ops->attention = MakeHostedAttention();
+  return ops;
 }
 
 }  // namespace kvgauge

@@ -343,13 +343,7 @@ class HostedAttention final : public AttentionOps {
 
 }  // namespace
 
-template <>
-std::unique_ptr<CodecOps> MakeDeviceGroup() {
-  return std::make_unique<HostedCodec>();
-}
-template <>
-std::unique_ptr<AttentionOps> MakeDeviceGroup() {
-  return std::make_unique<HostedAttention>();
-}
+std::unique_ptr<CodecOps> MakeHostedCodec() { return std::make_unique<HostedCodec>(); }
+std::unique_ptr<AttentionOps> MakeHostedAttention() { return std::make_unique<HostedAttention>(); }
 
 }  // namespace kvgauge

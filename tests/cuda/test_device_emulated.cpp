@@ -4,6 +4,8 @@
 
 namespace kvgauge {
 
+bool OnDevice() { return true; }
+
 std::unique_ptr<Ops> MakeTestDevice() {
   std::string why;
   std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);

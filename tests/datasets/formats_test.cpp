@@ -44,13 +44,17 @@ class Formats : public ::testing::Test {
     EXPECT_TRUE(samples.ok()) << (samples.ok() ? "" : samples.error().message);
     return samples.ok() && !samples->empty() ? samples->at(0) : Sample();
   }
-  // What the task makes of an output to the first question.
-  double Score(const Sample& sample, const std::string& output) const {
+  MetricInput Input(const Question& question, const std::string& output) const {
+    return {.prediction = PostProcess(task_.post, CutAtStop(task_.stop, output)),
+            .answers = question.answers,
+            .all_classes = question.all_classes,
+            .kind = question.kind};
+  }
+  // What the task makes of an output to a question.
+  double Score(const Sample& sample, const std::string& output, size_t question = 0) const {
     const MetricSpec* metric = FindMetric(task_.metric);
     EXPECT_NE(metric, nullptr) << task_.metric;
-    const Result<double> score =
-        metric->score({.prediction = PostProcess(task_.post, CutAtStop(task_.stop, output)),
-                       .answers = sample.questions.at(0).answers});
+    const Result<double> score = metric->score(Input(sample.questions.at(question), output));
     EXPECT_TRUE(score.ok()) << (score.ok() ? "" : score.error().message);
     return score.ok() ? *score : -1;
   }
@@ -115,20 +119,92 @@ TEST_F(Formats, SCBench) {
 }
 
 TEST_F(Formats, SCBenchMathFind) {
-  const std::string record = R"({"id": 2, "context": "[3, 7, 5]", "multi_turns": [)"
+  const std::string record = R"({"id": 2, "context": [3, 7, 5], "multi_turns": [)"
                              R"({"input": "The largest number of the list is:", "answer": 7},)"
                              R"({"input": "The median of the list is:", "answer": "5"}]})";
   const Sample talk = One("scbench/mf_multi_turn", record);
-  EXPECT_EQ(talk.context, "What is the largest number in the following list?\n\n[3, 7, 5]\n\n");
+  EXPECT_EQ(talk.context, "What is the largest number of the list?\n\n[3, 7, 5]\n\n");
   EXPECT_EQ(talk.questions.at(0).text, "The largest number of the list is:");
   EXPECT_EQ(talk.questions.at(1).text,
-            "What is the median in the following list?\n\nThe median of the list is:");
+            "What is the median of the list?\n\nThe median of the list is:");
   EXPECT_EQ(Score(talk, " 7.9, I think"), 1);
   EXPECT_EQ(Score(talk, "17"), 0);
   EXPECT_EQ(Score(talk, "none"), 0);
   const Sample requests = One("scbench/mf_multi_request", record);
   EXPECT_EQ(requests.context, "The largest number of the list is:\n\n[3, 7, 5]");
-  EXPECT_EQ(requests.questions.at(1).text, "The median of the list is:");
+  EXPECT_EQ(requests.questions.at(1).text,
+            "What is the median of the list?\n\nThe median of the list is:");
+}
+
+// Two kinds of questions in one conversation: each has its own limit and score, and the set's score
+// is the mean of both means.
+TEST_F(Formats, SCBenchSummaryWithNeedles) {
+  const std::string record =
+      R"({"context": "Book.", "multi_turns": [)"
+      R"({"input": "Sum up.", "answer": "a cat sat down", "task": "scbench_summary"},)"
+      R"({"input": "The key?", "answer": "71432", "task": "scbench_passkey"},)"
+      R"({"input": "And now?", "answer": "5", "task": "scbench_passkey"}]})";
+  const Sample talk = One("scbench/summary_with_needles_multi_turn", record);
+  EXPECT_EQ(talk.mode, QuestionMode::kMultiTurn);
+  EXPECT_EQ(talk.context, "Book.\n\n");
+  ASSERT_EQ(talk.questions.size(), 3u);
+  EXPECT_EQ(talk.questions[0].kind, "scbench_summary");
+  EXPECT_EQ(talk.questions[0].max_new_tokens, 800);
+  EXPECT_EQ(talk.questions[1].max_new_tokens, 15);
+  EXPECT_EQ(Score(talk, "a cat sat up"), 0.75);
+  EXPECT_EQ(Score(talk, "It is 71432, not 1", 1), 1);
+  EXPECT_EQ(Score(talk, "1, 71432", 1), 0);
+  SetScore set(*FindMetric(task_.metric));
+  ASSERT_TRUE(set.Add(Input(talk.questions[0], "a cat sat up")).ok());
+  ASSERT_TRUE(set.Add(Input(talk.questions[1], "71432")).ok());
+  ASSERT_TRUE(set.Add(Input(talk.questions[2], "none")).ok());
+  EXPECT_EQ(set.Value(), (0.75 + 0.5) / 2);
+  EXPECT_EQ(One("scbench/summary_with_needles_multi_request", record).context, "Book.");
+  EXPECT_THAT(Open("scbench/summary_with_needles_multi_turn",
+                   R"({"context": "", "multi_turns": [{"input": "", "answer": "", "task": "qa"}]})")
+                  .error()
+                  .message,
+              HasSubstr("field 'task' is 'qa', expected one of scbench_passkey, scbench_summary"));
+}
+
+// What a function is told from are those of all lines of its repository.
+TEST_F(Formats, SCBenchRepoQa) {
+  const auto turn = [](const char* name, const char* body) {
+    return StrCat(R"({"input": "Find it.", "name": ")", name, R"(", "answer": ")", body, R"("})");
+  };
+  const std::string add = "int add(int a, int b) { return a + b; }";
+  const auto line = [](const std::string& repo, const std::string& turns) {
+    return StrCat(R"({"repo": ")", repo,
+                  R"(", "lang": "cpp", "context": "Code.", "multi_turns": [)", turns, "]}\n");
+  };
+  const Result<std::vector<Sample>> samples =
+      Open("scbench/repoqa_multi_turn",
+           StrCat(line("x", turn("add", add.c_str())),
+                  line("x", turn("sub", "int sub(int a, int b) { return a - b; }")),
+                  line("y", turn("mul", "int mul(int a, int b) { return a * b; }"))));
+  ASSERT_TRUE(samples.ok()) << samples.error().message;
+  const Sample& first = samples->at(0);
+  EXPECT_TRUE(first.context.starts_with("Based on the function description and code context"));
+  EXPECT_TRUE(first.context.ends_with("wrapped by ```:\n\nCode.\n\n"));
+  EXPECT_EQ(first.questions[0].max_new_tokens, 1024);
+  EXPECT_THAT(first.questions[0].answers, ElementsAre(add, "add"));
+  EXPECT_THAT(first.questions[0].all_classes,
+              ElementsAre("add", add, "sub", "int sub(int a, int b) { return a - b; }"));
+  EXPECT_THAT(samples->at(2).questions[0].all_classes.size(), 2u);
+  EXPECT_EQ(Score(first, StrCat("Here:\n```cpp\n", add, "\n```\nIt adds.")), 1);
+  EXPECT_EQ(Score(first, StrCat("It is this, and adds:\n", add)), 0);
+  EXPECT_EQ(Score(samples->at(1), StrCat("```\n", add, "\n```")), 0);
+  EXPECT_EQ(Score(first, ""), 0);
+
+  const Sample mixed = One(
+      "scbench/repoqa_and_kv_multi_request",
+      StrCat(R"({"repo": "x", "lang": "cpp", "context": "C", "multi_turns": [)",
+             R"({"input": "f", "task": "scbench_repoqa", "name": "add", "answer": ")", add, "\"},",
+             R"({"input": "k", "task": "scbench_kv", "name": null, "answer": "v1"}]})"));
+  EXPECT_EQ(mixed.questions.at(1).max_new_tokens, 80);
+  EXPECT_EQ(Score(mixed, StrCat("```\n", add, "\n```")), 1);
+  EXPECT_EQ(Score(mixed, "it is v1.", 1), 1);
+  EXPECT_THAT(mixed.questions.at(1).all_classes.size(), 0u);
 }
 
 TEST_F(Formats, Scrolls) {
@@ -219,6 +295,48 @@ TEST_F(Formats, LEval) {
   EXPECT_EQ(One("leval/financial_qa", record, options).context, "Document is");
 }
 
+// One question of the document, and the same of the real world without it.
+TEST_F(Formats, LEvalScienceFiction) {
+  const std::string record =
+      R"({"input": "Story.", "instructions": ["Ice is hot, True or False? Answer this question based on the world described in the document."], "outputs": ["True [fact: False]"], "evaluation": "exam"})";
+  const Sample story = One("leval/sci_fi", record);
+  EXPECT_THAT(story.context, HasSubstr("a scientific fiction"));
+  EXPECT_TRUE(story.context.ends_with("Document is as follows. Story."));
+  EXPECT_THAT(story.questions.at(0).answers, ElementsAre("true"));
+  EXPECT_EQ(Score(story, " It's TRUE, not false"), 1);
+  EXPECT_EQ(Score(story, "No."), 0);
+  const Sample world = One("leval/sci_fi_fact", record);
+  EXPECT_EQ(world.context, "");
+  EXPECT_EQ(world.questions.at(0).text,
+            "Ice is hot, True or False? Answer this question based on the real-world knowledge and "
+            "facts up until your last trainingPlease directly answer without any additional output "
+            "or explanation. \nAnswer:");
+  EXPECT_THAT(world.questions.at(0).answers, ElementsAre("false"));
+  EXPECT_EQ(Score(world, "False"), 1);
+  EXPECT_EQ(Score(world, "True"), 0);
+}
+
+// Of a code base that is too long the end is kept, where the calls stand.
+TEST_F(Formats, LEvalCode) {
+  const std::string record =
+      R"({"input": "def f(): 3\ncall", "instructions": ["What is it?"], "outputs": ["[6 15]"], "evaluation": "exam"})";
+  const Sample whole = One("leval/codeu", record);
+  EXPECT_TRUE(WholePrompt(whole).ends_with("question.def f(): 3\ncall\n\nWhat is it?"));
+  EXPECT_EQ(Score(whole, "We sum. The final output of the code is `[6, 15]`."), 1);
+  EXPECT_EQ(Score(whole, "It prints [6, 15] and then many other words that say nothing"), 0);
+  const ByteCodec codec;
+  TaskOptions options;
+  options.codec = &codec;
+  const auto kept = static_cast<int64_t>(whole.context.size()) + 1 - 6;
+  options.max_prompt_tokens = kept;
+  const Sample cut = One("leval/codeu", record, options);
+  EXPECT_TRUE(WholePrompt(cut).ends_with("question.): 3\ncall\n\nWhat is it?")) << WholePrompt(cut);
+  EXPECT_EQ(cut.questions.at(0).text, "\n\nWhat is it?");
+  options.max_prompt_tokens = 20;
+  EXPECT_THAT(Open("leval/codeu", record, options).error().message,
+              HasSubstr("tokens around the document"));
+}
+
 TEST_F(Formats, Bamboo) {
   const Sample order = One("bamboo/showssort_4k",
                            R"({"content": ["e", "a", "d", "b", "c"], "answer": [1, 3, 4, 2, 0]})");
@@ -251,6 +369,26 @@ TEST_F(Formats, Loogle) {
   EXPECT_THAT(
       Open("loogle/shortdep_qa", R"({"input": "x", "qa_pairs": "[{'Q': f()}]"})").error().message,
       HasSubstr("field 'qa_pairs' is not a Python literal at byte 8: expected a value"));
+}
+
+TEST_F(Formats, LoogleCloze) {
+  const std::string record =
+      R"({"input": "Text.", "title": "T", "output": "None", "qa_pairs": "[{'Q': '<mask-0> met <mask-1>.', 'S': 'x', 'A': {'<mask-0>': 'Bob Dylan', '<mask-1>': 'Paris'}}]"})";
+  const Sample sample = One("loogle/shortdep_cloze", record);
+  EXPECT_THAT(sample.context, HasSubstr("for example: {'<mask-0>': 'Bob', "));
+  EXPECT_TRUE(sample.context.ends_with("'Bethel Horizon'}\nText."));
+  EXPECT_EQ(sample.questions.at(0).text,
+            "\n Question: <mask-0> met <mask-1>. What are the masked entities? \nAnswer:");
+  EXPECT_EQ(sample.questions.at(0).max_new_tokens, 50);
+  const std::string output = " {'<mask-0>': 'Bob', '<mask-1>': 'Paris'}";
+  EXPECT_EQ(Score(sample, output), 0.5);
+  EXPECT_EQ(Score(sample, "<mask-0> is Bob Dylan"), 0);
+  EXPECT_EQ(Score(One("loogle/shortdep_cloze_partial", record), output), 1);
+  EXPECT_THAT(
+      Open("loogle/shortdep_cloze", R"({"input": "", "qa_pairs": "[{'Q': 'x', 'A': 'Bob'}]"})")
+          .error()
+          .message,
+      HasSubstr("field 'A' is a string, expected an object of named answers"));
 }
 
 TEST(PythonLiteral, IsReadButNeverEvaluated) {
@@ -306,6 +444,25 @@ TEST_F(Formats, M4le) {
   EXPECT_EQ(Score(One("m4le/thucnews_explicit-single", record("体育")), " 体育\n"), 1);
   EXPECT_EQ(Score(One("m4le/wiki2019zh", record("2")), "2。因为"), 1);
   EXPECT_EQ(Score(One("m4le/drcd_explicit-single", record("5")), "5，6"), 1);
+  EXPECT_EQ(Score(One("m4le/drcd_semantic-single", record("北京")), "在北京。不是"), 1);
+  EXPECT_EQ(Score(One("m4le/wow", record("7")), "\n7, 8"), 1);
+  // Of a count both sides end at the full stop.
+  EXPECT_EQ(Score(One("m4le/mnds-news_semantic-multiple", record("3. Sports")), " 3. I think"), 1);
+  EXPECT_EQ(Score(One("m4le/thucnews_semantic-multiple", record("4。体育")), "4"), 1);
+  EXPECT_EQ(Score(One("m4le/tedtalks-en2zh", record("我们都在这里。")), "我们都在这里。"), 1);
+  EXPECT_EQ(Score(One("m4le/tedtalks-zh2en", record("We are here.")), "We are there."), 0);
+}
+
+TEST_F(Formats, M4leChineseSummaries) {
+  const auto record = [](const std::string& answer) {
+    return StrCat(R"({"instruction": "写。", "input": "新闻", "answers": [")", answer,
+                  R"("], "input_length": 9, "total_length": 11, "length_bucket": 1000})");
+  };
+  const std::string answer = "他来到了网易杭研大厦";
+  EXPECT_EQ(Score(One("m4le/cnewsum", record(answer)), answer + "新闻：又"), 1);
+  EXPECT_EQ(Score(One("m4le/lcsts", record(answer)), answer + "\n别的"), 1);
+  EXPECT_EQ(Score(One("m4le/news2016", record(answer)), StrCat("题目是\"", answer, "\"，因为")), 1);
+  EXPECT_LT(Score(One("m4le/cepsum", record(answer)), "大厦"), 1);
 }
 
 TEST_F(Formats, RunningText) {

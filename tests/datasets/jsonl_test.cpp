@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "core/json.h"
 #include "datasets/stream.h"
@@ -42,16 +43,13 @@ class Jsonl : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(directory_.parent_path()); }
 
+  Json MakeTaskJson() const {
+    return {{"name", "t"},       {"version", 1},        {"group", "g"},     {"description", "d"},
+            {"metric", "qa_f1"}, {"max_new_tokens", 5}, {"source", source_}};
+  }
   Task MakeTask() {
     const std::string path = (directory_ / "task.json").string();
-    std::ofstream(path) << Json({{"name", "t"},
-                                 {"version", 1},
-                                 {"group", "g"},
-                                 {"description", "d"},
-                                 {"metric", "qa_f1"},
-                                 {"max_new_tokens", 5},
-                                 {"source", source_}})
-                               .dump();
+    std::ofstream(path) << MakeTaskJson().dump();
     Result<Task> task = ReadTask(path);
     EXPECT_TRUE(task.ok()) << task.error().message;
     return *std::move(task);
@@ -110,7 +108,8 @@ TEST_F(Jsonl, FaultsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf("\n \n"), HasSubstr("holds no records"));
   EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":[]}\n"), HasSubstr("x.jsonl:1: field 'a' is empty"));
   EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":null}\n"), HasSubstr("field 'a' is null"));
-  EXPECT_THAT(ErrorOf("{\"c\":[1],\"a\":\"x\"}\n"), HasSubstr("field 'c' is an array"));
+  EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":\"\"}\n"), HasSubstr("field 'a' is empty"));
+  EXPECT_THAT(ErrorOf("{\"c\":[\"x\"],\"a\":\"x\"}\n"), HasSubstr("field 'c' is an array"));
   EXPECT_THAT(
       ErrorOf("{\"cc\":\"1\",\"a\":\"x\"}\n"),
       AllOf(HasSubstr("x.jsonl:1: field 'c' is missing"), HasSubstr("the record has: a, cc")));
@@ -234,6 +233,29 @@ TEST_F(Jsonl, AnswersOfAnyScalarKind) {
   ASSERT_TRUE(samples.ok()) << samples.error().message;
   EXPECT_THAT((*samples)[0].questions[0].answers, ElementsAre("3.5"));
   EXPECT_THAT((*samples)[1].questions[0].answers, ElementsAre("1", "True", "x"));
+}
+
+TEST_F(Jsonl, ListsOfNumbersReadAsPythonPrintsThem) {
+  const auto samples = Open("{\"c\":[1, -2, 2.5],\"a\":\"x\"}");
+  ASSERT_TRUE(samples.ok()) << samples.error().message;
+  EXPECT_EQ(samples->at(0).context, "[1, -2, 2.5]");
+}
+
+TEST_F(Jsonl, KindsAndPeersNeedTheirOther) {
+  const auto wrong = [&](const char* name, const char* value) {
+    const Json before = std::exchange(source_[name], value);
+    const Result<Task> task = ParseTask(MakeTaskJson(), "t.json");
+    source_[name] = before;
+    if (before.is_null()) source_.erase(name);
+    return task.ok() ? std::string() : task.error().message;
+  };
+  EXPECT_THAT(wrong("kind", "t"), HasSubstr("source.kind: the field, and .kinds"));
+  EXPECT_THAT(wrong("kinds", "qa=4"), HasSubstr("source.kind: the field, and .kinds"));
+  EXPECT_THAT(wrong("peers", "p"), HasSubstr("source.peers: needs .named"));
+  source_["kind"] = "t";
+  for (const char* bad : {"qa", "qa=", "qa=x", "qa=0", "qa=3x"}) {
+    EXPECT_THAT(wrong("kinds", bad), HasSubstr("expected KIND=TOKENS")) << bad;
+  }
 }
 
 TEST_F(Jsonl, AnswersCanBeExtracted) {

@@ -35,13 +35,16 @@ Json Golden(const std::string& name) {
 }
 
 double Score(const std::string& metric, const std::string& prediction,
-             const std::vector<std::string>& answers,
-             const std::vector<std::string>& classes = {}) {
+             const std::vector<std::string>& answers, const std::vector<std::string>& classes = {},
+             const std::string& kind = "") {
   const MetricSpec* spec = FindMetric(metric);
   EXPECT_NE(spec, nullptr) << metric;
   if (spec == nullptr) return NAN;
-  const Result<double> score = spec->score(
-      {.prediction = prediction, .answers = answers, .all_classes = classes, .language = "en"});
+  const Result<double> score = spec->score({.prediction = prediction,
+                                            .answers = answers,
+                                            .all_classes = classes,
+                                            .language = "en",
+                                            .kind = kind});
   EXPECT_TRUE(score.ok()) << (score.ok() ? "" : score.error().message);
   return score.ok() ? *score : NAN;
 }
@@ -62,7 +65,7 @@ void ExpectScores(const Json& golden, std::map<std::string, int>& compared) {
         row.contains("all_classes") ? row["all_classes"].get<std::vector<std::string>>()
                                     : std::vector<std::string>();
     for (const auto& [metric, want] : row["scores"].items()) {
-      const double got = Score(metric, prediction, answers, classes);
+      const double got = Score(metric, prediction, answers, classes, row.value("kind", ""));
       EXPECT_TRUE(std::abs(got - want.get<double>()) <= 1e-9)
           << metric << ": " << got << ", expected " << want << "\n  prediction "
           << Quoted(prediction, 300) << "\n  answer " << Quoted(answers[0], 300);
@@ -82,7 +85,7 @@ TEST_P(MetricGolden, EqualsThePackages) {
 
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
-                                           "wordnet"),
+                                           "wordnet", "functions", "leval", "cloze"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -276,8 +279,8 @@ TEST(Text, StemsAsNltkDoes) {
 
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
-  for (const char* file :
-       {"text", "code", "retrieval", "classification", "chinese", "wordnet", "corpus", "hand"}) {
+  for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
+                           "corpus", "functions", "leval", "cloze", "hand"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
@@ -298,6 +301,10 @@ TEST(Metric, NoAnswersScoreNothingOrSaySo) {
   MetricInput unnamed;
   unnamed.answers = {"7"};
   EXPECT_THAT(ErrorOf("retrieval", unnamed), testing::HasSubstr("names no paragraph"));
+  EXPECT_THAT(ErrorOf("repoqa", unnamed), testing::HasSubstr("the function and its name"));
+  EXPECT_THAT(ErrorOf("loogle_cloze_exact", unnamed), testing::HasSubstr("a JSON object such as"));
+  EXPECT_THAT(ErrorOf("scbench_repoqa_and_kv", unnamed),
+              testing::HasSubstr("neither \"scbench_repoqa\" nor \"scbench_kv\""));
 }
 
 TEST(Metric, IllFormedBytesAreReplacementCharacters) {
@@ -311,6 +318,10 @@ TEST(Metric, IllFormedBytesAreReplacementCharacters) {
     input.all_classes = {"\xFE"};
     if (metric->name == "retrieval_zh") input.answers.erase(input.answers.begin());
     if (metric->name.starts_with("yes_no")) input.answers = {"yes"};
+    if (metric->name.starts_with("loogle_cloze")) input.answers = {R"({"a": "b"})"};
+    if (metric->name == "repoqa") input.all_classes = {"\xFE", "\xFF"};
+    if (metric->name == "scbench_summary_with_needles") input.kind = "scbench_passkey";
+    if (metric->name == "scbench_repoqa_and_kv") input.kind = "scbench_kv";
     const Result<double> score = metric->score(input);
     ASSERT_TRUE(score.ok()) << metric->name << ": " << score.error().message;
     EXPECT_GE(*score, 0) << metric->name;

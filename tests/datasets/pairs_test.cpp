@@ -12,6 +12,7 @@
 namespace kvgauge {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -127,6 +128,43 @@ TEST_F(Pairs, GroupsHaveTheirOwnScores) {
       ScorePairs(*FindMetric("accuracy"), path_, {.by = {"subject"}});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr(":1: \"subject\" is missing"));
+}
+
+// 49 of 160: a percentage that lies between two decimals, where the reference's own order of
+// operations decides.
+TEST_F(Pairs, PercentagesAreRoundedAsPublished) {
+  std::string text;
+  for (int i = 0; i < 160; ++i) {
+    text += StrCat(R"({"prediction": ")", i < 49 ? "x" : "y", R"(", "answers": ["x"]})", "\n");
+  }
+  std::ofstream(path_) << text;
+  Task task;
+  task.report = {.scale = 100, .digits = 2, .by = {}};
+  const Result<PairScores> result = ScorePairs(*FindMetric("accuracy"), path_, {.task = &task});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->reported, 30.62);
+  EXPECT_EQ(Reported(task.report, result->mean), 30.63);
+}
+
+TEST_F(Pairs, ALineCanNameItsTask) {
+  std::ofstream(path_) << R"({"prediction": "A\nb", "answers": ["A"], "task": "first"})"
+                       << "\n"
+                       << R"({"prediction": "A\nb", "answers": ["A"]})"
+                       << "\n";
+  Task task;
+  task.post.first_line = true;
+  PairOptions options;
+  options.find_task = [&](const std::string& name) -> Result<const Task*> {
+    if (name == "first") return &task;
+    return BadInput("no such task");
+  };
+  const Result<PairScores> result = ScorePairs(*FindMetric("accuracy"), path_, options);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_THAT(result->scores, ElementsAre(1, 0));
+  std::ofstream(path_) << R"({"prediction": "A", "answers": ["A"], "task": "other"})"
+                       << "\n";
+  EXPECT_THAT(ScorePairs(*FindMetric("accuracy"), path_, options).error().message,
+              AllOf(HasSubstr(":1"), HasSubstr("no such task")));
 }
 
 TEST(Reporting, RoundsAsPythonDoes) {

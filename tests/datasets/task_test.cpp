@@ -258,6 +258,46 @@ TEST(PostProcess, Numbers) {
   EXPECT_EQ(by("lone_letter", "BAD \u00c9A D1 A"), "A");
 }
 
+TEST(PostProcess, LEvalRules) {
+  const auto by = [](const std::string& rule, const std::string& text) {
+    return Post({.extract = rule}, text);
+  };
+  EXPECT_EQ(by("leval_letters", " \n"), "None");
+  EXPECT_EQ(by("leval_letters", "BC"), "BC");
+  EXPECT_EQ(by("leval_letters", "CAC rest"), "AC");
+  EXPECT_EQ(by("leval_letters", "B) since"), "B");
+  EXPECT_EQ(by("leval_letters", "A. one\nC. two\nQuestion: B."), "AC");
+  EXPECT_EQ(by("leval_letters", "It is (D) or B."), "BD");
+  EXPECT_EQ(by("leval_letters", "the CB-option"), "CB");
+  EXPECT_EQ(by("leval_letters", "none"), "A");
+  EXPECT_EQ(by("leval_letter", " "), "None");
+  EXPECT_EQ(by("leval_letter", "option C, not A"), "C");
+  EXPECT_EQ(by("leval_number", "The answer is 18 apples and 3"), "18");
+  EXPECT_EQ(by("leval_number", "The answer is  5. The answer is $1,234.50"), "1234");
+  EXPECT_EQ(by("leval_number", "so 7 of 9 x"), "9");
+  EXPECT_EQ(by("leval_number", "2 3\n\n4"), "3");
+  EXPECT_EQ(by("leval_truth", "Yes: it's True"), "true");
+  EXPECT_EQ(by("leval_truth", "maybe"), "<error>");
+  EXPECT_EQ(by("leval_truth", "hm [fact: True]"), "<error>");
+  EXPECT_EQ(by("leval_loyalty", "True [fact: False]"), "true");
+  EXPECT_EQ(by("leval_fact", "True [fact: False]"), "false");
+}
+
+TEST(PostProcess, OtherSuites) {
+  const auto by = [](const std::string& rule, const std::string& text) {
+    return Post({.extract = rule}, text);
+  };
+  EXPECT_EQ(by("scbench_sought", "Only a number. The largest number of the list is: "),
+            "the largest number of the list");
+  EXPECT_EQ(by("scbench_sought", "The\nThe is The X is"), "the is the x");
+  EXPECT_EQ(by("scbench_sought", "What is it?"), "");
+  EXPECT_EQ(by("m4le_headline", "It is \" a b\nc\" d"), "a b");
+  EXPECT_EQ(by("m4le_headline", "\na"), "");
+  EXPECT_EQ(by("m4le_headline", " a \nb"), "a");
+  EXPECT_EQ(by("before_stop", "3. x"), "3");
+  EXPECT_EQ(by("before_chinese_stop", "3\u3002x"), "3");
+}
+
 TEST(SampleHash, SeesWhatMovesAScore) {
   Sample base;
   base.id = "a";

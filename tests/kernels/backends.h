@@ -7,14 +7,13 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/strings.h"
 #include "cpu/cpu.h"
-#include "kernels/tensor.h"
-#ifdef KVG_TEST_ON_DEVICE
-#include "cuda/device_groups.h"
-#endif
+#include "kernels/ops.h"
+#include "support/test_device.h"
 
 namespace kvgauge {
 
@@ -27,17 +26,25 @@ struct Backend {
   std::unique_ptr<Group> ops;
 };
 
-// The cpu group for every instruction set of this machine. Where the tables are compiled once more
-// for a device (tests/cuda), that device instead.
+template <class Group>
+std::unique_ptr<Group> GroupOf(Ops& ops) {
+  if constexpr (std::is_same_v<Group, RowOps>) return std::move(ops.rows);
+  if constexpr (std::is_same_v<Group, SelectOps>) return std::move(ops.select);
+  if constexpr (std::is_same_v<Group, AlgebraOps>) return std::move(ops.algebra);
+  if constexpr (std::is_same_v<Group, CodecOps>) return std::move(ops.codecs);
+  if constexpr (std::is_same_v<Group, AttentionOps>) return std::move(ops.attention);
+}
+
+// The cpu group for every instruction set of this machine; the device's where there is one.
 template <class Group>
 std::vector<Backend<Group>> CpuBackends(std::unique_ptr<Group> (*make)(Isa, ThreadSettings),
                                         std::vector<int> thread_counts = {1}) {
   std::vector<Backend<Group>> backends;
-#ifdef KVG_TEST_ON_DEVICE
-  static_cast<void>(make);
-  backends.push_back({DeviceBackendName(), MakeDeviceGroup<Group>()});
-  return backends;
-#endif
+  if (OnDevice()) {
+    const std::unique_ptr<Ops> device = MakeHostedDevice();
+    backends.push_back({device->variant, GroupOf<Group>(*device)});
+    return backends;
+  }
   for (const Isa isa : SupportedIsas()) {
     for (const int threads : thread_counts) {
       backends.push_back(

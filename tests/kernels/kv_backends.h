@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of attention run on: the cpu backend with every instruction set of this machine, or,
-// where they are compiled for a device, that device.
+// What tests of attention run on: the cpu backend with every instruction set of this machine, or
+// the device they are linked for.
 #pragma once
 
 #include <memory>
@@ -25,34 +25,24 @@ struct KvBackend {
   template <class Group>
   std::unique_ptr<Group> Make(std::unique_ptr<Group> (*make)(Isa, ThreadSettings),
                               int threads) const {
-#ifdef KVG_TEST_ON_DEVICE
-    static_cast<void>(make);
-    static_cast<void>(threads);
-    return MakeDeviceGroup<Group>();
-#else
-    return make(isa, {threads});
-#endif
+    return OnDevice() ? GroupOf<Group>(*MakeHostedDevice()) : make(isa, {threads});
   }
 };
 
 inline std::vector<KvBackend> KvBackends() {
-#ifdef KVG_TEST_ON_DEVICE
-  return {{DeviceBackendName()}};
-#else
+  if (OnDevice()) return {{"device"}};
   std::vector<KvBackend> backends;
   for (const Isa isa : SupportedIsas()) backends.push_back({std::string(NameOf(isa)), isa});
   return backends;
-#endif
 }
 
 // A table as it is run: whole, or on a device, which may be emulated, every `step`th row.
 template <class Row>
-std::vector<Row> Some(std::vector<Row> table, [[maybe_unused]] size_t step) {
-#ifdef KVG_TEST_ON_DEVICE
+std::vector<Row> Some(std::vector<Row> table, size_t step) {
+  if (!OnDevice()) return table;
   size_t kept = 0;
   for (size_t i = 0; i < table.size(); i += step) table[kept++] = table[i];
   table.resize(kept, table[0]);
-#endif
   return table;
 }
 

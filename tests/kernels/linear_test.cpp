@@ -12,9 +12,7 @@
 #include "cpu/cpu.h"
 #include "reference/reference.h"
 #include "support/compare.h"
-#ifdef KVG_TEST_ON_DEVICE
-#include "cuda/device_groups.h"
-#endif
+#include "support/test_device.h"
 
 namespace kvgauge {
 namespace {
@@ -78,16 +76,13 @@ double Bound(std::span<const float> x, std::span<const float> w, int64_t k, doub
          1e-37;  // bf16 hardware takes subnormals as zero
 }
 
-#ifdef KVG_TEST_ON_DEVICE
-// The machine's instruction sets have no part in it.
-std::vector<Isa> TestedIsas() { return {Isa::kPortable}; }
-std::unique_ptr<LinearOps> MakeTested(Isa, ThreadSettings) { return MakeDeviceGroup<LinearOps>(); }
-#else
-std::vector<Isa> TestedIsas() { return SupportedIsas(); }
-std::unique_ptr<LinearOps> MakeTested(Isa isa, ThreadSettings threads) {
-  return MakeCpuLinear(isa, threads);
+// The machine's instruction sets have no part in a device.
+std::vector<Isa> TestedIsas() {
+  return OnDevice() ? std::vector<Isa>{Isa::kPortable} : SupportedIsas();
 }
-#endif
+std::unique_ptr<LinearOps> MakeTested(Isa isa, ThreadSettings threads) {
+  return OnDevice() ? std::move(MakeHostedDevice()->linear) : MakeCpuLinear(isa, threads);
+}
 
 class LinearTest : public ::testing::TestWithParam<Isa> {
  protected:

@@ -116,6 +116,40 @@ class FakeView final : public LayerView {
   }
   Tensor ColumnSums() override { return Columns(false); }
   Tensor ColumnSquares() override { return Columns(true); }
+  // The fake does not rotate: queries are as they are, and to come they will be so.
+  Tensor QueryMean(int64_t from) override {
+    const int64_t width = shape_.query_heads * shape_.key_dim;
+    Tensor out = Scratch(DType::kF32, {shape_.query_heads, shape_.key_dim});
+    for (int64_t c = 0; c < width; ++c) {
+      double sum = 0;
+      for (int64_t i = from; i < tokens_; ++i) sum += queries[i * width + c];
+      out.f32()[c] = static_cast<float>(sum / static_cast<double>(tokens_ - from));
+    }
+    return out;
+  }
+  Tensor QueryCovariance(int64_t from) override {
+    const int64_t heads = shape_.query_heads, d = shape_.key_dim;
+    const Tensor mean = QueryMean(from);
+    Tensor out = Scratch(DType::kF32, {heads, d, d});
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t a = 0; a < d; ++a) {
+        for (int64_t b = 0; b < d; ++b) {
+          double sum = 0;
+          for (int64_t i = from; i < tokens_; ++i) {
+            const float* q = &queries[(i * heads + h) * d];
+            sum += (double{q[a]} - mean[h].f32()[a]) * (double{q[b]} - mean[h].f32()[b]);
+          }
+          out[h][a].f32()[b] = static_cast<float>(sum / static_cast<double>(tokens_ - from));
+        }
+      }
+    }
+    return out;
+  }
+  Tensor MeanRotation(int64_t) override {
+    Tensor out = Scratch(DType::kF32, {2, shape_.rotary_dim / 2});
+    for (int64_t i = 0; i < shape_.rotary_dim / 2; ++i) out[0].f32()[i] = 1.0f;
+    return out;
+  }
   Tensor StepAttention() override { return View(step, {shape_.query_heads, tokens_}); }
   Tensor StepQueries() override { return WindowQueries(1)[0]; }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 
+#include "core/json.h"
 #include "core/rng.h"
 #include "reports/store_fixture.h"
 #include "src/resampling.h"
@@ -377,6 +378,34 @@ TEST(Leaderboard, GroupsAreThePlainMeanOfTheirTasks) {
   EXPECT_EQ(LineOf(table, "snapkv", "20%").not_ranked, "has 1 of 2 tasks");
   EXPECT_DOUBLE_EQ(LineOf(table, "snapkv", "20%").versus_full->value, 0);
   EXPECT_EQ(*h2o.rank, 2);
+}
+
+// Scores of several tasks as LongBench's own scorer prints them, and the mean of what it prints.
+TEST(Leaderboard, AveragesAreThoseOfThePublishedScorer) {
+  const Json golden =
+      Must(ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/metrics/longbench_report.json")));
+  int moved = 0;
+  for (const Json& row : golden["cases"]) {
+    Board board;
+    double exact = 0;
+    for (const auto& [name, scores] : row["tasks"].items()) {
+      CellRow cell = Cell("full", "none", "long/" + name);
+      cell.task.spec = R"({"group":"long","report":{"scale":100,"digits":2}})";
+      board.Add(cell, static_cast<int>(scores.size()), [&scores = scores](int i) {
+        return Given{.score = scores[static_cast<size_t>(i)].get<double>()};
+      });
+    }
+    for (const LeaderboardTable& table : board.Make().tables) {
+      const std::string name = table.task.substr(table.task.find('/') + 1);
+      EXPECT_EQ(table.lines[0].reported, row["printed"][name].get<double>()) << name;
+      exact += 100 * table.lines[0].score.value / static_cast<double>(row["tasks"].size());
+    }
+    const LeaderboardModel groups = board.Make({.by = TaskGrouping::kGroup});
+    const double average = row["average"];
+    EXPECT_NEAR(groups.tables.at(0).lines[0].reported, average, 1e-9);
+    moved += std::abs(exact - average) > 1e-4 ? 1 : 0;
+  }
+  EXPECT_GT(moved, 0) << "no case in which rounding shows";
 }
 
 // The full cache under one seed serves all seeds whose samples have the same content; samples of

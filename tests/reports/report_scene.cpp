@@ -108,9 +108,11 @@ class Scene {
     cell.model = {"f00dfeed0123", "ref-gqa",
                   StrCat(R"({"dtype":"bf16","head_dim":32,"kv_heads":)", options_.kv_heads,
                          R"(,"layers":)", options_.layers, R"(,"parameters":4194304})")};
-    cell.task = {task.name, 1,
-                 StrCat(R"({"group":")", task.group, R"(","max_new_tokens":50,"metric":")",
-                        task.metric, R"(","name":")", task.name, R"(","version":1})")};
+    cell.task = {
+        task.name, 1,
+        StrCat(R"({"group":")", task.group, R"(","max_new_tokens":50,"metric":")", task.metric,
+               R"(","name":")", task.name, R"(",)",
+               task.grid ? "" : R"("report":{"by":["length_bucket"]},)", R"("version":1})")};
     if (m < 0) {
       cell.method = {"full", "", "The full cache", "baseline", 1, R"({"id":"full"})", true};
     } else {
@@ -194,6 +196,8 @@ class Scene {
       s.facts = StrCat(R"({"depth":")", d * 100 / (options_.depths - 1), R"(","length":")", length,
                        R"("})");
       s.answer_depth = depth;
+    } else {
+      s.facts = StrCat(R"({"length_bucket":")", length <= 1024 ? "0-1k" : "1k+", R"("})");
     }
     // One draw a sample, shared by all methods: what breaks a weak one breaks a weaker one too.
     Rng rng(7, static_cast<uint64_t>(t * 100003 + position));

@@ -66,8 +66,8 @@ TEST(ReportTest, IsWellFormedAndHoldsEverySection) {
   const std::string html = Page(Small());
   const HtmlFacts facts = CheckHtml(html);
   EXPECT_THAT(facts.faults, IsEmpty());
-  for (const char* id : {"leaderboard", "pareto", "curves", "needle", "ablation", "anatomy",
-                         "scaling", "samples", "reproduce"}) {
+  for (const char* id : {"leaderboard", "pareto", "curves", "needle", "parts", "ablation",
+                         "anatomy", "scaling", "samples", "reproduce"}) {
     EXPECT_TRUE(Holds(html, StrCat("<section id=\"", id, "\""))) << id;
   }
   EXPECT_EQ(facts.elements.at("h1"), 1);
@@ -96,6 +96,37 @@ TEST(ReportTest, SaysWhatTheStoreSays) {
   EXPECT_TRUE(Holds(html, "kvgauge run configs/runs/leaderboard.json"));
   EXPECT_TRUE(Holds(html, "out of memory: the pool of 64 MiB is full"));
   EXPECT_TRUE(Holds(html, "Best: <a href=\"#"));  // of the sweep
+}
+
+TEST(ReportTest, ScoresByWhatTheDataSaysAreMeansOfItsParts) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("scene.db"));
+  MustOk(WriteScene(*store, Small()));
+  int64_t cell = -1;
+  for (const StoredCell& stored : Must(store->Cells())) {
+    if (stored.cell.task.name == "key_value" && stored.cell.method.name == "h2o" &&
+        stored.cell.budget == "40%") {
+      cell = stored.id;
+    }
+  }
+  double sum = 0;
+  int64_t count = 0;
+  MustOk(store->VisitFacts([&](int64_t of, const std::string&, std::string_view facts, double score,
+                               const std::vector<double>&) {
+    if (of != cell || facts.find("\"0-1k\"") == std::string_view::npos) return;
+    sum += score;
+    ++count;
+  }));
+  ASSERT_GT(count, 0);
+  const std::string html = Must(RenderReport(*store));
+  const size_t begin = html.find("aria-label=\"key_value, length_bucket 0-1k: partial_match");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string map = html.substr(begin, html.find("</svg>", begin) - begin);
+  const std::string mean = report::Format(sum / static_cast<double>(count), report::Unit::kPercent);
+  EXPECT_TRUE(Holds(map, StrCat(">", mean.substr(0, mean.size() - 1), "</text>"))) << mean;
+  EXPECT_TRUE(Holds(map, StrCat("<desc>", count, " samples, full cache ")));
+  EXPECT_TRUE(Holds(map, ">h2o</text>"));
+  EXPECT_FALSE(Holds(html, "needle/single, length_bucket"));
 }
 
 TEST(ReportTest, EqualStoresGiveEqualPages) { EXPECT_TRUE(Page(Small()) == Page(Small())); }

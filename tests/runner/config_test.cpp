@@ -13,6 +13,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "runner/model.h"
 
 namespace kvgauge {
 namespace {
@@ -620,6 +621,19 @@ TEST_F(ConfigDirectory, MissingAndBrokenFiles) {
   EXPECT_THAT(broken.error().message, HasSubstr("config.json"));
   ASSERT_TRUE(WriteFile(path_ / "config.json", "{\"a\":1,\"a\":2}").ok());
   EXPECT_THAT(ReadModelConfig(path_).error().message, HasSubstr("twice"));
+}
+
+// Of the checkpoints that were published with these shapes.
+TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
+  const std::pair<const char*, int64_t> shapes[] = {{"llama-3.1-8b", 8'030'261'248},
+                                                    {"qwen2.5-7b", 7'615'616'512},
+                                                    {"deepseek-v2-lite", 15'706'484'224}};
+  for (const auto& [name, count] : shapes) {
+    const Result<ModelConfig> config =
+        ReadModelConfig(StrCat(KVG_SOURCE_DIR, "/configs/models/", name, ".json"));
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(ParameterCount(*config), count) << name;
+  }
 }
 
 }  // namespace

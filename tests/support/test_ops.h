@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend that tests of models run on: the one they name, or, where they are compiled once more
-// for a device (tests/cuda), that device.
+// The backend that tests of models run on: the one they name, or the device they are linked for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,24 +10,18 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#ifdef KVG_TEST_ON_DEVICE
-#include "cuda/test_device.h"
-#endif
+#include "support/test_device.h"
 
 namespace kvgauge {
 
 inline std::unique_ptr<Ops> MakeTestOps(const std::string& backend, int threads) {
-#ifdef KVG_TEST_ON_DEVICE
-  static_cast<void>(backend), static_cast<void>(threads);
-  return MakeTestDevice();
-#else
+  if (OnDevice()) return MakeTestDevice();
   Result<std::unique_ptr<Ops> > ops = MakeOps(backend, MakeThreadSettings(threads));
   if (!ops.ok()) {
     ADD_FAILURE() << ops.error().message;
     std::abort();
   }
   return std::move(ops).value();
-#endif
 }
 
 // The numbers of a contiguous f32 tensor, wherever it is.

@@ -18,6 +18,7 @@ struct MetricInput {
   std::vector<std::string> answers = {};
   std::vector<std::string> all_classes = {};
   std::string language = "en";
+  std::string kind = {};  // of the question, where one conversation mixes several; Question::kind
 };
 
 struct MetricSpec {
@@ -43,7 +44,9 @@ class SetScore {
   // The sample's own score. After an error the set is as it was before.
   Result<double> Add(const MetricInput& input);
   int64_t count() const { return count_; }
-  double Value() const;  // 0 for an empty set
+  // `scale` times the score, 0 for an empty set. A mean is scaled before it is divided, as the
+  // published code that rounds percentages does: the last digit can depend on it.
+  double Value(double scale = 1) const;
 
  private:
   const MetricSpec* metric_;

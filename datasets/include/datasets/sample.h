@@ -25,6 +25,8 @@ struct Question {
   std::string answer_prefix = {};  // after the chat template's generation prompt; "" for none
   std::vector<std::string> answers = {};  // any of them is right, unless the metric says otherwise
   std::vector<std::string> all_classes = {};  // classification and code tasks: the choices
+  std::string kind =
+      {};  // where a conversation mixes kinds of questions, this one's; for the metric
   int64_t max_new_tokens = 0;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench latency: the latency phase on its own, on seeded prompts and without a store.
+// bench latency: the latency phase on its own, on seeded prompts and without a store; beside it
+// what papers say of the same methods.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -11,7 +13,9 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "reports/statistics.h"
+#include "src/bench/published.h"
 #include "src/cli/print.h"
+#include "src/doctor/device_check.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
@@ -45,6 +49,22 @@ class Models {
   const ModelFlags& flags_;
   std::map<std::string, LoadedModel> loaded_;
 };
+
+// "llama-3.1-8b" is the shape of that name under configs/models.
+Result<std::string> ShapeOrPath(const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (model.find('/') != std::string::npos || fs::exists(model, failed)) return model;
+  KVG_ASSIGN(const std::string shipped, FindConfigFile("models/bench-s.json"));
+  std::vector<std::string> names;
+  for (const auto& file : fs::directory_iterator(fs::path(shipped).parent_path(), failed)) {
+    names.push_back(file.path().stem().string());
+    if (names.back() == model) return file.path().string();
+  }
+  std::sort(names.begin(), names.end());
+  return BadInput(StrCat("model ", Quoted(model), " is neither a path nor a shipped shape",
+                         DidYouMean(model, names), ", expected one of ", Join(names, ", ")));
+}
 
 struct Row {
   ChosenMethod chosen;
@@ -205,6 +225,8 @@ class LatencyBench {
     LatencyHooks hooks;
     hooks.on_event = [](const LatencyEvent& event) { Tell(event); };
     const Model& full = *lines[0].model;
+    MeasureWeights(full);
+    for (const LatencyLine& line : lines) models_.push_back(line.model);
     KVG_ASSIGN(const LatencyOutcome outcome,
                MeasureLatency(
                    lines, SeededPrompts(full.config().vocab_size, options_.seed), latency, hooks,
@@ -220,6 +242,9 @@ class LatencyBench {
                  {"settings", ToJson(latency)},
                  {"seed", options_.seed},
                  {"disturbed", outcome.disturbed},
+                 {"weight_bytes", full.weight_bytes()},
+                 {"weights_read_s", weights_read_s_ > 0 ? Json(weights_read_s_) : Json(nullptr)},
+                 {"published", PublishedJson()},
                  {"cells", CellsJson()}});
     } else {
       PrintTables(outcome);
@@ -238,6 +263,18 @@ class LatencyBench {
       text += StrCat("left out, ", event.status.error().message);
     }
     std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
+  // A step reads every weight but the rows of the table that are not looked up. Experts are not
+  // all read; and the host's memory has no bandwidth of its own to be held against.
+  void MeasureWeights(const Model& model) {
+    const ModelConfig& config = model.config();
+    if (model.ops().device == Device::kHost || config.moe) return;
+    const int64_t table =
+        config.tied_head ? 0 : config.vocab_size * config.hidden_size * SizeOf(model.dtype());
+    constexpr int64_t kCopyBytes = int64_t{1} << 28;
+    weights_read_s_ = static_cast<double>(model.weight_bytes() - table) /
+                      (1e9 * MeasureCopy(model.ops(), kCopyBytes));
   }
 
   void Keep(const LatencyRound& round) {
@@ -281,12 +318,99 @@ class LatencyBench {
     std::vector<std::string> header = {"tokens", "method", "budget"};
     for (const auto& phase : kPhases) header.emplace_back(phase.first);
     PrintTable(header, parts);
+    PrintPublished();
+    PrintMemory();
     if (outcome.disturbed > 0) {
       Print(StrCat("\n", outcome.disturbed, " of ", outcome.measured,
                    " measurements were disturbed: other programs had more than ",
                    Fixed(100 * options_.max_others, 0),
                    "% of the processors beside them. They count only where a row has no other.\n"));
     }
+  }
+
+  void PrintMemory() const {
+    Print(StrCat("\nweights ", HumanBytes(models_[0]->weight_bytes()),
+                 ", beside which the caches lie\n"));
+    if (weights_read_s_ == 0) return;
+    Print(StrCat("reading them at the speed of a copy takes ", Milliseconds(weights_read_s_),
+                 " ms; a token with the full cache:"));
+    for (const int64_t tokens : options_.contexts) {
+      const auto cell = cells_.find({tokens, 0});
+      if (cell == cells_.end()) continue;
+      const Summary full(cell->second, options_.max_others);
+      Print(StrCat(" ", Fixed(full.Median(&LatencyRow::tpot_p50_s) / weights_read_s_, 2),
+                   " times that at ", tokens));
+    }
+    Print("\n");
+  }
+
+  struct Beside {
+    int64_t tokens;
+    size_t line;
+    const Published* claim;
+    double measured;
+  };
+  std::vector<Beside> BesidePublished() const {
+    std::vector<Beside> list;
+    const int64_t longest = *std::ranges::max_element(options_.contexts);
+    for (const auto& [key, cell] : cells_) {
+      const auto& [tokens, line] = key;
+      for (const Published& claim : PublishedClaims()) {
+        const int64_t told_at = claim.context_tokens > 0 ? claim.context_tokens : longest;
+        if (tokens == told_at && Concerns(claim, rows_[line].id(), models_[line]->config())) {
+          list.push_back({tokens, line, &claim, Of(claim.quantity, tokens, line, cell)});
+        }
+      }
+    }
+    return list;
+  }
+
+  double Of(Quantity quantity, int64_t tokens, size_t line, const Cell& cell) const {
+    const Summary summary(cell, options_.max_others);
+    const Summary full(cells_.at({tokens, 0}), options_.max_others);
+    const auto peak = [](const Summary& s, const Model& model) {
+      return s.Median(&LatencyRow::peak_bytes) + static_cast<double>(model.weight_bytes());
+    };
+    switch (quantity) {
+      case Quantity::kDecodeTimes:
+        return 1 / summary.Ratio(&LatencyRow::tpot_p50_s).value;
+      case Quantity::kCacheTimes:
+        return 1 / summary.Ratio(&LatencyRow::resident_bytes).value;
+      case Quantity::kPeakTimes:
+        return peak(full, *models_[0]) / peak(summary, *models_[line]);
+      case Quantity::kEntryBytes:
+        break;
+    }
+    const auto entries =
+        static_cast<double>((tokens + options_.decode_steps) * models_[line]->shape().layers);
+    return summary.Median(&LatencyRow::resident_bytes) / entries;
+  }
+
+  void PrintPublished() const {
+    std::vector<std::vector<std::string>> table;
+    for (const Beside& b : BesidePublished()) {
+      const int digits = b.claim->value < 100 ? 2 : 0;
+      table.push_back({StrCat(b.tokens), rows_[b.line].id(), rows_[b.line].budget,
+                       std::string(Describe(b.claim->quantity)), Fixed(b.claim->value, digits),
+                       Fixed(b.measured, digits), b.claim->source});
+    }
+    if (table.empty()) return;
+    Print("\nBeside what is published, of other models and machines:\n\n");
+    PrintTable({"tokens", "method", "budget", "what", "published", "here", "source"}, table);
+  }
+
+  Json PublishedJson() const {
+    Json list = Json::array();
+    for (const Beside& b : BesidePublished()) {
+      list.push_back({{"context_tokens", b.tokens},
+                      {"method", rows_[b.line].id()},
+                      {"budget", rows_[b.line].budget},
+                      {"what", Describe(b.claim->quantity)},
+                      {"published", b.claim->value},
+                      {"measured", b.measured},
+                      {"source", b.claim->source}});
+    }
+    return list;
   }
 
   Json CellsJson() const {
@@ -315,11 +439,15 @@ class LatencyBench {
   const BenchLatencyOptions& options_;
   const std::vector<Row>& rows_;
   std::map<std::pair<int64_t, size_t>, Cell> cells_;  // by context and line
+  std::vector<const Model*> models_;                  // of lines
+  double weights_read_s_ = 0;                         // 0: not known
 };
 
 }  // namespace
 
-Status RunBenchLatency(const BenchLatencyOptions& options) {
+Status RunBenchLatency(const BenchLatencyOptions& given) {
+  BenchLatencyOptions options = given;
+  KVG_ASSIGN(options.model.model, ShapeOrPath(given.model.model));
   KVG_ASSIGN(const std::vector<Row> rows, ChooseRows(options));
   return LatencyBench(options, rows).Run();
 }

@@ -15,6 +15,27 @@
 namespace kvgauge {
 namespace {
 
+void AddDeviceFlags(CLI::App& command, std::string& backend, int& threads) {
+  command.add_option("--device,--backend", backend, "cpu, cpu:ISA, cuda or reference")
+      ->capture_default_str();
+  command.add_option("--threads", threads, "threads; 0: one per processor")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddBenchKernels(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchKernelsOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "kernels", "Products and attention against what the device itself reaches");
+  command->add_option("--entries", options->entries, "cached entries a head")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1024, 1 << 20));
+  AddDeviceFlags(*command, options->backend, options->threads);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchKernels(*options); });
+}
+
 void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLockstepOptions>();
   CLI::App* command = bench.add_subcommand(
@@ -45,11 +66,7 @@ void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
       ->check(CLI::PositiveNumber);
   command->add_flag("!--no-alone", options->alone,
                     "leave out the same rows one at a time, and the check that they agree");
-  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "threads; 0: one per processor")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  AddDeviceFlags(*command, options->backend, options->threads);
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunBenchLockstep(*options); });
 }
@@ -59,6 +76,7 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
   CLI::App* command = bench.add_subcommand(
       "latency", "Time and memory of methods, each alone and beside the full cache");
   AddModelFlags(*command, options->model);
+  command->add_option("--device", options->model.backend, "the same as --backend");
   command->add_option("--methods", options->methods, "method ids, beside the full cache")
       ->delimiter(',')
       ->capture_default_str();
@@ -117,15 +135,12 @@ void AddBench(CommandTable& table) {
                    "drop a repetition when other processes used more than this share")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--backend", options->backend, "cpu, cpu:ISA, cuda or reference")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "threads; 0: one per processor")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  AddDeviceFlags(*command, options->backend, options->threads);
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunBenchRunner(*options); });
   AddBenchLockstep(*bench, table);
   AddBenchLatency(*bench, table);
+  AddBenchKernels(*bench, table);
 }
 
 void AddSubmit(CommandTable& table) {

@@ -80,6 +80,35 @@ void AddProbe(CommandTable& table) {
   table.Add(command, [options] { return RunProbe(*options); });
 }
 
+void AddCalibrate(CommandTable& table) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "calibrate", "What a method learns from text on a model, as a side-file that it can name");
+  AddModelFlags(*command, options->model);
+  command
+      ->add_option("--method", options->method.method, "a KV method's id, or the path of its file")
+      ->required();
+  command->add_option("--set", options->method.overrides,
+                      "another value for a parameter, repeatable: stage.param=value");
+  command->add_option("--stage", options->stage,
+                      "which stage learns, where several could: prepare or store");
+  command->add_option("--text-file", options->text_file,
+                      "UTF-8 text, cut into neighbouring windows");
+  command->add_option("--ids-file", options->ids_file,
+                      "one JSON array of token ids, or of such arrays, each a text");
+  command
+      ->add_option("--window", options->window,
+                   "tokens of a window; 0: 2048, or what the model was made for where less")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--limit", options->limit, "most windows or texts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--out", options->out, "the .safetensors file to write")->required();
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunCalibrate(*options); });
+}
+
 void AddTokens(CommandTable& table) {
   auto tokenize = std::make_shared<TokenizeOptions>();
   CLI::App* command = table.app.add_subcommand("tokenize", "Text to token ids");
@@ -136,7 +165,7 @@ void AddDatasets(CommandTable& table) {
                       "directory with a tokenizer, for lengths and truncation");
   command
       ->add_option("--max-prompt-tokens", sample->max_prompt_tokens,
-                   "truncate prompts in the middle; 0: as they are")
+                   "cut prompts of published sets as the task says; 0: as they are")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
@@ -157,8 +186,9 @@ void AddDatasets(CommandTable& table) {
   command->add_option("--tasks", score->task_directory,
                       "directory of task files; default: shipped");
   command
-      ->add_option("--pairs", score->pairs,
-                   "JSON lines with prediction, answers, optional all_classes and language")
+      ->add_option(
+          "--pairs", score->pairs,
+          "JSON lines with prediction, answers, optional all_classes, language, kind and task")
       ->required();
   command->add_option("--by", score->by,
                       "a key of the lines, repeatable: a score for each of its values");
@@ -272,6 +302,7 @@ void AddModelCommands(CommandTable& table) {
   AddInspect(table);
   AddGenerate(table);
   AddProbe(table);
+  AddCalibrate(table);
   AddTokens(table);
   AddLogits(table);
   AddMethods(table);

@@ -97,6 +97,13 @@ struct BenchRunnerOptions {
   bool json = false;
 };
 
+struct BenchKernelsOptions {
+  std::vector<int64_t> entries = {32768};  // cached a head, each at least 1024
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
 struct ProbeOptions {
   ModelFlags model;
   MethodFlags method;
@@ -104,6 +111,17 @@ struct ProbeOptions {
   std::string out;
   int64_t steps = 0;
   uint64_t seed = 0;
+  bool json = false;
+};
+
+struct CalibrateOptions {
+  ModelFlags model;
+  MethodFlags method;
+  std::string stage;  // "prepare", "store"; empty: the one that learns
+  std::string text_file, ids_file;
+  int64_t window = 0;  // tokens; 0: chosen
+  int64_t limit = 16;  // texts
+  std::string out;
   bool json = false;
 };
 
@@ -145,6 +163,8 @@ Status RunLogits(const LogitsOptions& options);
 Status RunMethods(const MethodsOptions& options);
 Status RunDoctor(const DoctorOptions& options);
 Status RunProbe(const ProbeOptions& options);
+Status RunCalibrate(const CalibrateOptions& options);
+Status RunBenchKernels(const BenchKernelsOptions& options);
 Status RunBenchLatency(const BenchLatencyOptions& options);
 Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);

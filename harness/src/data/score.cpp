@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -28,7 +29,6 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
 
 void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                      const PairScores& result, const PairOptions& options) {
-  const Reporting report = task ? task->report : Reporting{};
   Json rows = Json::array();
   for (size_t i = 0; i < result.scores.size(); ++i) {
     rows.push_back({{"line", result.lines[i]}, {"score", result.scores[i]}});
@@ -39,7 +39,7 @@ void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                       {"value", group.value},
                       {"count", group.count},
                       {"mean", group.score},
-                      {"reported", Reported(report, group.score)}});
+                      {"reported", group.reported}});
   }
   Json means = Json::object();
   for (const std::string& key : options.by) means[key] = MeanOfGroups(result, key);
@@ -47,7 +47,7 @@ void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                {"version", metric.version},
                {"reference", metric.reference},
                {"mean", result.mean},
-               {"reported", Reported(report, result.mean)},
+               {"reported", result.reported},
                {"count", result.scores.size()},
                {"skipped", result.bad_lines.size()},
                {"groups", groups},
@@ -63,8 +63,8 @@ void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
 void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
                  const PairScores& result, const PairOptions& options) {
   const Reporting report = task ? task->report : Reporting{};
-  const auto shown = [&](double score) {
-    return Fixed(Reported(report, score), report.digits < 0 ? 6 : report.digits);
+  const auto shown = [&](double reported) {
+    return Fixed(reported, report.digits < 0 ? 6 : report.digits);
   };
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < result.scores.size(); ++i) {
@@ -75,17 +75,18 @@ void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
   if (!result.groups.empty()) {
     rows.clear();
     for (const GroupScore& group : result.groups) {
-      rows.push_back({group.key, group.value, StrCat(group.count), shown(group.score)});
+      rows.push_back({group.key, group.value, StrCat(group.count), shown(group.reported)});
     }
     for (const std::string& key : options.by) {
-      rows.push_back({key, "(mean of these)", "", shown(MeanOfGroups(result, key))});
+      rows.push_back(
+          {key, "(mean of these)", "", shown(Reported(report, MeanOfGroups(result, key)))});
     }
     PrintTable({"by", "value", "scored", "score"}, rows);
     Print("\n");
   }
   std::vector<std::pair<std::string, std::string>> facts = {
       {"metric", metric.name},
-      {"mean", shown(result.mean)},
+      {"mean", shown(result.reported)},
       {"scored", StrCat(result.scores.size())},
       {"skipped", StrCat(result.bad_lines.size())}};
   if (task) facts.insert(facts.begin(), {"task", StrCat(task->name, " v", task->version)});
@@ -198,6 +199,16 @@ Status RunScore(const ScoreOptions& options) {
     }
   }
   pairs.skip_bad = options.skip_bad;
+  std::map<std::string, Task> named;
+  if (!task) {
+    pairs.find_task = [&](const std::string& task_name) -> Result<const Task*> {
+      if (!named.contains(task_name)) {
+        KVG_ASSIGN(Task found, FindTask(task_name, options.task_directory));
+        named.emplace(task_name, std::move(found));
+      }
+      return &named.at(task_name);
+    };
+  }
   const std::string what =
       task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
   if (name == kExecutionMetric) return RunPrograms(options, what);

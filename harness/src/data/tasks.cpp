@@ -48,6 +48,11 @@ State StateOf(const Task& task, const std::string& data_directory) {
   if (task.metric == kExecutionMetric) {
     return {"needs execution", "answers are programs; 'kvgauge score --execute' runs them"};
   }
+  if (!plain) return {"ready", ""};
+  const Result<double> probe = FindMetric(task.metric)->score({.answers = {"yes"}});
+  if (!probe.ok() && probe.error().message.find("KVGAUGE_") != std::string::npos) {
+    return {"needs a dictionary", probe.error().message};
+  }
   return {"ready", ""};
 }
 
@@ -77,6 +82,7 @@ Json ToJson(const Sample& sample) {
                          {"answer_prefix", question.answer_prefix},
                          {"answers", question.answers},
                          {"all_classes", question.all_classes},
+                         {"kind", question.kind},
                          {"max_new_tokens", question.max_new_tokens}});
   }
   Json facts = Json::object();
@@ -103,12 +109,14 @@ void PrintSample(const Sample& sample) {
       {"language", sample.language},
       {"length", StrCat(sample.length)},
       {"context", WithCommas(static_cast<int64_t>(sample.context.size())) + " bytes"}};
-  facts.insert(facts.end(), sample.facts.begin(), sample.facts.end());
+  for (const auto& fact : sample.facts) {
+    if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
+  }
   PrintFacts(facts);
   Print(StrCat("--- context\n", Ends(sample.context), "\n"));
   for (const Question& question : sample.questions) {
-    Print(StrCat("--- question (at most ", question.max_new_tokens, " new tokens)\n",
-                 Ends(question.text), "\n"));
+    Print(StrCat("--- question (", question.kind.empty() ? "" : StrCat(question.kind, ", "),
+                 "at most ", question.max_new_tokens, " new tokens)\n", Ends(question.text), "\n"));
     if (!question.answer_prefix.empty()) {
       Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
     }
@@ -155,6 +163,8 @@ Status RunTasks(const TasksOptions& options) {
   std::vector<std::string> names;
   for (const Task& task : tasks) {
     names.push_back(task.name);
+    const std::string folder = task.name.substr(0, task.name.find('/'));
+    if (std::find(names.begin(), names.end(), folder) == names.end()) names.push_back(folder);
     if (!std::string_view(task.name).starts_with(options.only)) continue;
     const State state = StateOf(task, data_directory);
     rows.push_back({task.name, task.metric, StrCat(task.max_new_tokens), state.name, state.detail});
@@ -192,12 +202,19 @@ Status RunSample(const SampleOptions& options) {
   opened.skip_bad = options.skip_bad;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<TokenizerCodec> codec;
-  if (!options.model.empty()) {
-    KVG_ASSIGN(tokenizer, LoadTokenizer(options.model));
+  std::string model = options.model;
+  const SourceSpec* source = FindSource(task.source);
+  if (model.empty() && source != nullptr && source->generated) {
+    // Lengths are in tokens: those of the shipped model, so that there is something to read.
+    const Result<std::string> shipped = FindConfigFile("../models/ref-gqa/tokenizer.json");
+    if (shipped.ok()) model = shipped->substr(0, shipped->rfind('/'));
+  }
+  if (!model.empty()) {
+    KVG_ASSIGN(tokenizer, LoadTokenizer(model));
     codec = std::make_unique<TokenizerCodec>(*tokenizer);
     opened.codec = codec.get();
   } else if (options.max_prompt_tokens > 0) {
-    return BadInput("a limit in tokens needs a tokenizer: name a model directory");
+    return BadInput("--max-prompt-tokens: needs a tokenizer, name a directory with --model");
   }
   KVG_ASSIGN(const std::unique_ptr<SampleStream> stream, OpenTask(task, opened));
   while (true) {
@@ -210,7 +227,9 @@ Status RunSample(const SampleOptions& options) {
     }
   }
   if (stream->skipped() > 0 && !options.json) {
-    Print(StrCat(stream->skipped(), " malformed records were left out\n"));
+    Print(StrCat(stream->skipped(),
+                 stream->skipped() == 1 ? " malformed record was" : " malformed records were",
+                 " left out\n"));
   }
   return {};
 }

@@ -435,25 +435,28 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   return rows;
 }
 
+double MeasureCopy(Ops& device, int64_t size_bytes) {
+  Stage s(device);
+  const Tensor from = s.New({size_bytes}, DType::kU8), to = s.New({size_bytes}, DType::kU8);
+  const double seconds = SecondsOf(device, [&] { device.memory->Copy(from, to); });
+  return 2.0 * static_cast<double>(size_bytes) / seconds * 1e-9;
+}
+
 void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
   const int64_t scale = std::max<int64_t>(entries / 1024, 1);
-  {
-    Stage s(device);
-    const int64_t size = scale << 23;
-    const Tensor from = s.New({size}, DType::kU8), to = s.New({size}, DType::kU8);
-    const double seconds = SecondsOf(device, [&] { device.memory->Copy(from, to); });
-    check->copy_gbs = 2.0 * static_cast<double>(size) / seconds * 1e-9;
-  }
-  const auto add_flops = [&](const std::string& op, const std::string& shape, double flops,
-                             const std::function<void()>& call) {
+  check->copy_gbs = MeasureCopy(device, scale << 23);
+  const auto add_flops = [&](const std::string& op, const std::string& shape, double aim,
+                             double flops, const std::function<void()>& call) {
     const double seconds = SecondsOf(device, call), rate = flops / seconds * 1e-12;
     if (check->product_tflops == 0) check->product_tflops = rate;
-    check->rates.push_back({op, shape, seconds * 1e3, rate, rate / check->product_tflops, true});
+    const double share = rate / check->product_tflops;
+    check->rates.push_back({op, shape, seconds * 1e3, rate, share, aim, true});
   };
-  const auto add_bytes = [&](const std::string& op, const std::string& shape, double bytes,
-                             const std::function<void()>& call) {
+  const auto add_bytes = [&](const std::string& op, const std::string& shape, double aim,
+                             double bytes, const std::function<void()>& call) {
     const double seconds = SecondsOf(device, call), rate = bytes / seconds * 1e-9;
-    check->rates.push_back({op, shape, seconds * 1e3, rate, rate / check->copy_gbs, false});
+    const double share = rate / check->copy_gbs;
+    check->rates.push_back({op, shape, seconds * 1e3, rate, share, aim, false});
   };
 
   const int64_t width = std::min<int64_t>(128 * scale, 4096);
@@ -466,9 +469,9 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
       const std::string shape = StrCat(m, " x ", width, " x ", width);
       if (m == width) {
         const auto side = static_cast<double>(width);
-        add_flops("MatMul bf16", shape, 2 * side * side * side, call);
+        add_flops("MatMul bf16", shape, 0, 2 * side * side * side, call);
       } else {
-        add_bytes("MatMul bf16", shape, static_cast<double>(w->bytes()), call);
+        add_bytes("MatMul bf16", shape, 0, static_cast<double>(w->bytes()), call);
       }
     }
   }
@@ -476,16 +479,18 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
   struct Store {
     const char* name;
     KvCodec codec;
+    double aim;  // at kLongCache entries a head and more
   };
-  const Store stores[] = {{"f16", {}},
-                          {"int4", Affine(4, CodeAxis::kChannel, 64)},
-                          {"int2", Affine(2, CodeAxis::kChannel, 64)},
-                          {"q8_0", OfKind(KvCodecKind::kQ8_0)}};
+  constexpr int64_t kLongCache = 32768;
+  const Store stores[] = {{"f16", {}, 0.8},
+                          {"int4", Affine(4, CodeAxis::kChannel, 64), 0.6},
+                          {"int2", Affine(2, CodeAxis::kChannel, 64), 0.6},
+                          {"q8_0", OfKind(KvCodecKind::kQ8_0), 0}};
   for (const Store& store : stores) {
     Stage s(device);
     Cached cached(s, {DType::kF16, 128, 128}, 32, 8, entries, 1, store.codec);
     add_bytes(StrCat("decode attention ", store.name), StrCat("32/8 heads, ", entries),
-              cached.bytes(), [&] { cached.Attend(); });
+              entries >= kLongCache ? store.aim : 0, cached.bytes(), [&] { cached.Attend(); });
   }
   {
     Stage s(device);
@@ -493,8 +498,8 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
     Cached cached(s, {DType::kBF16, 128, 128}, 32, 8, rows, rows);
     const auto n = static_cast<double>(rows);
     const std::string shape = StrCat("32/8 heads, ", rows, " rows");
-    add_flops("prefill attention bf16", shape, 2 * n * n * 128 * 32, [&] { cached.Attend(); });
-    add_flops("column sums bf16", shape, n * n * 128 * 32, [&] { cached.ColumnSums(); });
+    add_flops("prefill attention bf16", shape, 0.5, 2 * n * n * 128 * 32, [&] { cached.Attend(); });
+    add_flops("column sums bf16", shape, 0, n * n * 128 * 32, [&] { cached.ColumnSums(); });
   }
 }
 

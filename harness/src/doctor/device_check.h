@@ -22,6 +22,7 @@ struct DeviceRateRow {
   double milliseconds = 0;
   double rate = 0;   // GB/s, or TFLOP/s where `flops`
   double share = 0;  // of what the device reaches: copies, or the product of large matrices
+  double aim = 0;    // the share that we hold ourselves to; 0: none
   bool flops = false;
 };
 
@@ -38,5 +39,7 @@ struct DeviceCheck {
 std::vector<DeviceCheckRow> CheckOps(Ops& device);
 // Times on an otherwise idle device; `entries` cached entries a head, at least 1024.
 void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check);
+// GB/s of a copy within the device's memory, read and written, of two blocks of that size.
+double MeasureCopy(Ops& device, int64_t size_bytes);
 
 }  // namespace kvgauge

@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "kernels/ops.h"
+#include "src/bench/bench_kernels.h"
 #include "src/cli/commands.h"
 #include "src/cli/print.h"
 #include "src/doctor/device_check.h"
@@ -31,20 +32,11 @@ void PrintCheck(const DeviceCheck& check) {
   PrintTable({"operation", "shape", "error", "bound", "verdict"}, rows);
   if (check.rates.empty()) return;
   Print("\n");
-  PrintFacts({{"copy", StrCat(Fixed(check.copy_gbs, 1), " GB/s, read and written")},
-              {"large product", StrCat(Fixed(check.product_tflops, 2), " TFLOP/s")}});
-  Print("\n");
-  rows.clear();
-  for (const DeviceRateRow& row : check.rates) {
-    rows.push_back({row.op, row.shape, Fixed(row.milliseconds, 3),
-                    StrCat(Fixed(row.rate, row.flops ? 2 : 1), row.flops ? " TFLOP/s" : " GB/s"),
-                    StrCat(Fixed(100 * row.share, 0), row.flops ? " % of product" : " % of copy")});
-  }
-  PrintTable({"operation", "shape", "ms", "rate", "share"}, rows);
+  PrintRates(check);
 }
 
 Json ToJson(const DeviceCheck& check) {
-  Json checks = Json::array(), rates = Json::array();
+  Json checks = Json::array();
   for (const DeviceCheckRow& row : check.checks) {
     checks.push_back({{"operation", row.op},
                       {"shape", row.shape},
@@ -52,18 +44,10 @@ Json ToJson(const DeviceCheck& check) {
                       {"bound", row.bound},
                       {"ok", row.ok}});
   }
-  for (const DeviceRateRow& row : check.rates) {
-    rates.push_back({{"operation", row.op},
-                     {"shape", row.shape},
-                     {"milliseconds", row.milliseconds},
-                     {row.flops ? "tflop_per_s" : "gb_per_s", row.rate},
-                     {"share", row.share}});
-  }
-  return {{"ok", check.ok()},
-          {"checks", checks},
-          {"copy_gb_per_s", check.copy_gbs},
-          {"product_tflop_per_s", check.product_tflops},
-          {"rates", rates}};
+  Json json = RatesJson(check);
+  json["ok"] = check.ok();
+  json["checks"] = checks;
+  return json;
 }
 
 Status RunCheck(const DoctorOptions& options) {

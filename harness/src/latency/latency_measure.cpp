@@ -87,7 +87,7 @@ class Solo {
       const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
       KVG_TRY(Forward(begin, end, &*capture_));
     }
-    return {};
+    return capture_->status();
   }
 
   Status Compress(uint64_t seed) {
@@ -254,8 +254,9 @@ Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const std::vect
   KVG_TRY(CheckPrompt(line, prompt, decode_steps, question_tokens));
   try {
     return Measure(line, prompt, decode_steps, processors, question_tokens);
-  } catch (const std::bad_alloc&) {
-    return ResourceError(StrCat(line.name, ": out of memory at ", prompt.size(), " tokens"));
+  } catch (const std::bad_alloc& error) {
+    return ResourceError(
+        StrCat(line.name, ": out of memory at ", prompt.size(), " tokens (", error.what(), ")"));
   }
 }
 

@@ -169,7 +169,10 @@ class Phase {
                                  .turns = {{.max_new_tokens = options_.decode_steps + 1}}};
     EngineOptions engine;
     engine.max_pool_rows = 1;
-    engine.max_memory_bytes = std::max<int64_t>(1, options_.max_memory_bytes - others);
+    // Without a limit of the user's, what the device has free.
+    if (options_.max_memory_bytes > 0) {
+      engine.max_memory_bytes = std::max<int64_t>(1, options_.max_memory_bytes - others);
+    }
     const Result<MemoryPlan> plan = Engine({row}, engine).PlanMemory({&sample, 1});
     if (plan.ok()) return {};
     if (others == 0) return plan.error();
@@ -177,7 +180,8 @@ class Phase {
   }
 
   void LeaveOutWhatCannotFit(Length& length) {
-    if (options_.max_memory_bytes == 0) return;
+    const Ops& ops = lines_[full_].model->ops();
+    if (options_.max_memory_bytes == 0 && ops.memory->FreeBytes() == 0) return;
     for (size_t i = 0; i < lines_.size(); ++i) {
       const size_t line = (full_ + i) % lines_.size();  // the full cache first
       const bool wanted = line == full_ ? Measurements(length) > 0 : length.missing[line] > 0;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/strings.h"
+#include "runner/calibrate.h"
 #include "src/cli/print.h"
 #include "src/model/model_flags.h"
 
@@ -47,10 +48,28 @@ Result<std::string> MethodDirectory() {
   return std::filesystem::path(path).parent_path().string();
 }
 
+Status AttachCalibrations(Method& method) {
+  for (StageChoice* choice : method.stages()) {
+    const std::string path = CalibrationPath(*choice);
+    if (path.empty()) continue;
+    KVG_ASSIGN(std::shared_ptr<const Calibration> read, ReadCalibration(FindShipped(path)));
+    KVG_TRY(AttachCalibration(*choice, std::move(read)));
+  }
+  return {};
+}
+
+Result<Method> ReadMethod(const std::string& name, const std::string& directory,
+                          const std::vector<std::string>& overrides) {
+  KVG_ASSIGN(Method method, LoadMethod(name, directory, overrides));
+  const Status attached = AttachCalibrations(method);
+  if (!attached.ok()) return attached.error().Wrap(StrCat("method ", method.id));
+  return method;
+}
+
 Result<ChosenMethod> ChooseMethod(const MethodFlags& flags) {
   KVG_ASSIGN(const std::string directory, MethodDirectory());
   ChosenMethod chosen;
-  KVG_ASSIGN(chosen.method, LoadMethod(flags.method, directory, flags.overrides));
+  KVG_ASSIGN(chosen.method, ReadMethod(flags.method, directory, flags.overrides));
   KVG_ASSIGN(chosen.budget, Budget::Parse(flags.budget));
   return chosen;
 }
@@ -60,6 +79,12 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
   KVG_ASSIGN(ModelOptions options, ParseModelOptions(flags));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
   const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+  const auto stages = chosen.method.stages();
+  if (std::any_of(stages.begin(), stages.end(),
+                  [](const StageChoice* choice) { return choice->calibration != nullptr; })) {
+    KVG_ASSIGN(const std::string fingerprint, FingerprintOf(flags));
+    KVG_TRY(CheckCalibrations(chosen.method, fingerprint));
+  }
   KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, prompt_tokens));
   const Pipeline pipeline = MakePipeline(chosen.method);
   options.prepare = pipeline.prepare.get();

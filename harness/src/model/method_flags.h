@@ -20,6 +20,12 @@ struct ChosenMethod {
 // Where the shipped methods are.
 Result<std::string> MethodDirectory();
 
+// Reads the side-files that stages name: paths as they are, or beside configs/.
+Status AttachCalibrations(Method& method);
+// LoadMethod, with its side-files.
+Result<Method> ReadMethod(const std::string& name, const std::string& directory,
+                          const std::vector<std::string>& overrides);
+
 Result<ChosenMethod> ChooseMethod(const MethodFlags& flags);
 
 // A model as the method needs it: its weights prepared, latents at hand. Refuses what cannot work

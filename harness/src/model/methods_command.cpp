@@ -15,21 +15,12 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::vector<const StageChoice*> StagesOf(const Method& method) {
-  std::vector<const StageChoice*> stages;
-  for (const auto* choice : {&method.prepare, &method.score, &method.allocate, &method.reduce,
-                             &method.store, &method.read, &method.trigger}) {
-    if (choice->has_value()) stages.push_back(&**choice);
-  }
-  return stages;
-}
-
 // "score.snapkv"
 std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
 
 std::string StageNames(const Method& method) {
   std::vector<std::string> names;
-  for (const StageChoice* choice : StagesOf(method)) names.push_back(NameOf(*choice->spec));
+  for (const StageChoice* choice : method.stages()) names.push_back(NameOf(*choice->spec));
   return Join(names, " ");
 }
 
@@ -38,6 +29,9 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (needs.window > 0) names.push_back(StrCat("attention of the last ", needs.window, " rows"));
   if (needs.column_sums) names.emplace_back("column sums of attention");
   if (needs.column_squares) names.emplace_back("column sums of squared attention");
+  if (!needs.query_moments.empty()) {
+    names.emplace_back("mean and covariance of queries before rotation");
+  }
   if (needs.raw_keys) names.emplace_back("keys before rotation");
   if (needs.step_attention) names.emplace_back("attention of decode steps");
   if (needs.step_queries) names.emplace_back("queries of decode steps");
@@ -46,7 +40,7 @@ std::vector<std::string> SignalNames(const Needs& needs) {
 
 std::vector<std::string> AllDepartures(const Method& method) {
   std::vector<std::string> all = method.departures;
-  for (const StageChoice* choice : StagesOf(method)) {
+  for (const StageChoice* choice : method.stages()) {
     for (const std::string& text : choice->spec->departures) {
       all.push_back(StrCat(NameOf(*choice->spec), ": ", text));
     }
@@ -71,7 +65,7 @@ Json SpecToJson(const StageSpec& spec) {
 
 Json MethodToJson(const Method& method) {
   Json stages = Json::array();
-  for (const StageChoice* choice : StagesOf(method)) {
+  for (const StageChoice* choice : method.stages()) {
     Json stage = SpecToJson(*choice->spec);
     stage["values"] = choice->params.ToJson();
     stages.push_back(stage);
@@ -109,7 +103,7 @@ void PrintMethod(const Method& method) {
   }
   PrintFacts(facts);
   std::vector<std::vector<std::string>> rows;
-  for (const StageChoice* choice : StagesOf(method)) {
+  for (const StageChoice* choice : method.stages()) {
     const StageSpec& spec = *choice->spec;
     Print(StrCat("\n", NameOf(spec), "  version ", spec.version,
                  spec.paper.empty() ? "" : StrCat("  ", spec.paper), "\n  ", spec.summary, "\n"));

@@ -45,19 +45,47 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags) {
 
 Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_size) {
   KVG_ASSIGN(const Json json, ReadJsonFile(path));
-  if (!json.is_array()) return BadInput(StrCat(path, ": expected one JSON array of token ids"));
+  return IdsFromJson(json, vocab_size, path);
+}
+
+Result<std::vector<int32_t>> IdsFromJson(const Json& json, int64_t vocab_size,
+                                         const std::string& origin) {
+  if (!json.is_array()) return BadInput(StrCat(origin, ": expected one JSON array of token ids"));
   std::vector<int32_t> ids;
   ids.reserve(json.size());
   for (size_t i = 0; i < json.size(); ++i) {
     const Json& value = json[i];
     if (!value.is_number_integer() || value < 0 || value >= vocab_size) {
       return BadInput(StrCat(
-          path, ": element ", i, ": ", value.dump(-1, ' ', false, Json::error_handler_t::replace),
+          origin, ": element ", i, ": ", value.dump(-1, ' ', false, Json::error_handler_t::replace),
           " is not a token id of this model; expected integers in [0, ", vocab_size, ")"));
     }
     ids.push_back(value.get<int32_t>());
   }
   return ids;
+}
+
+std::string FindShipped(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (FileExists(path) || DirectoryExists(path) || fs::path(path).is_absolute()) return path;
+  const Result<std::string> known = FindConfigFile("methods/full.json");
+  if (!known.ok()) return path;
+  const std::string shipped =
+      (fs::path(*known).parent_path().parent_path().parent_path() / path).string();
+  return FileExists(shipped) || DirectoryExists(shipped) ? shipped : path;
+}
+
+Result<std::string> FingerprintOf(const ModelFlags& flags) {
+  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
+  std::unique_ptr<WeightSource> source;
+  if (options.random_seed) {
+    source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed,
+                               options.dtype.value_or(config.stored_dtype));
+  } else {
+    KVG_ASSIGN(source, OpenSafetensors(flags.model));
+  }
+  return ModelFingerprint(config, *source);
 }
 
 Result<std::string> FindConfigFile(const std::string& relative) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json_fwd.h"
 #include "core/result.h"
 #include "kernels/ops.h"
 #include "runner/model.h"
@@ -25,6 +26,15 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags);
 
 // One JSON array of token ids, each in [0, vocab_size).
 Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_size);
+
+// The same of a value that was read before; `origin` begins every message.
+Result<std::vector<int32_t>> IdsFromJson(const Json& json, int64_t vocab_size,
+                                         const std::string& origin);
+
+// As given when it is there, else below the directory that holds configs/.
+std::string FindShipped(const std::string& path);
+// Of a checkpoint, before its weights are read (ModelFingerprint).
+Result<std::string> FingerprintOf(const ModelFlags& flags);
 
 // A file shipped under configs/, found from KVGAUGE_HOME or upward from the executable.
 Result<std::string> FindConfigFile(const std::string& relative);

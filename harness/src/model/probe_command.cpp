@@ -10,7 +10,7 @@
 #include "src/cli/print.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
-#include "src/model/probe_command_file.h"
+#include "src/model/safetensors_file.h"
 
 namespace kvgauge {
 namespace {

@@ -82,7 +82,7 @@ const Column kColumns[] = {
      }},
     {"score", "score", true, 100, true,
      [](const LeaderboardTable& t, const LeaderboardLine& l) {
-       return Text(l.scored > 0 ? ShowScore(t, l.score.value) : "");
+       return Text(l.scored > 0 ? ShowReported(t, l.reported) : "");
      }},
     {"interval", "interval", false, 60, true,
      [](const LeaderboardTable& t, const LeaderboardLine& l) {
@@ -214,6 +214,10 @@ TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std
 
 std::string ShowScore(const LeaderboardTable& table, double score) {
   return Fixed(table.scale * score, Digits(table));
+}
+
+std::string ShowReported(const LeaderboardTable& table, double reported) {
+  return Fixed(reported, Digits(table));
 }
 
 std::string ShowChange(const LeaderboardTable& table, double change) {

@@ -158,9 +158,12 @@ std::string Title(std::string what, const LeaderboardTable& table, const std::ve
     scored = std::max(scored, row.line->scored);
     contexts = std::max(contexts, row.line->score.clusters);
   }
-  parts.push_back(scored == contexts ? StrCat(WithCommas(scored), " samples")
-                                     : StrCat(WithCommas(scored), " samples of ",
-                                              WithCommas(contexts), " contexts"));
+  const auto count = [](int64_t number, const char* noun) {
+    return StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
+  };
+  parts.push_back(scored == contexts
+                      ? count(scored, "sample")
+                      : StrCat(count(scored, "sample"), " of ", count(contexts, "context")));
   return Join(parts, " | ");
 }
 
@@ -330,7 +333,8 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
   std::string out =
       StrCat("Intervals at ", Fixed(100 * (1 - o.alpha), 0),
              "%, clustered by context; p is corrected over ", model.comparisons,
-             " comparisons with the full cache.\nSAME: within ", o.margin,
+             model.comparisons == 1 ? " comparison" : " comparisons",
+             " with the full cache.\nSAME: within ", o.margin,
              " of the full cache's score, by two one-sided tests; findable: the least difference "
              "this many "
              "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "

@@ -63,6 +63,7 @@ const Field kFields[] = {
     KVG_FIELD("scored", l.scored),
     KVG_FIELD("contexts", l.score.clusters),
     KVG_FIELD("score", KVG_SCORED(l.score.value)),
+    KVG_FIELD("reported", KVG_SCORED(l.reported)),
     KVG_FIELD("score_low", KVG_SCORED(l.score.interval.low)),
     KVG_FIELD("score_high", KVG_SCORED(l.score.interval.high)),
     KVG_FIELD("delta", KVG_COMPARED(Number(l.versus_full->value))),

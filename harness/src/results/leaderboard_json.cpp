@@ -48,12 +48,13 @@ Json ToJson(const LatencySummary& s) {
 Json ToJson(const LeaderboardSplit& split) {
   Json lines = Json::array();
   for (const std::vector<SplitScore>& line : split.lines) {
-    Json scores = Json::array(), samples = Json::array();
+    Json scores = Json::array(), reported = Json::array(), samples = Json::array();
     for (const SplitScore& cell : line) {
       scores.push_back(Number(cell.score));
+      reported.push_back(Number(cell.reported));
       samples.push_back(cell.samples);
     }
-    lines.push_back({{"scores", scores}, {"samples", samples}});
+    lines.push_back({{"scores", scores}, {"reported", reported}, {"samples", samples}});
   }
   return {{"keys", split.keys}, {"values", split.values}, {"rows", lines}};
 }

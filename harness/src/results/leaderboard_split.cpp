@@ -14,7 +14,7 @@ namespace {
 
 TableCell ScoreCell(const LeaderboardTable& table, const SplitScore& score) {
   if (score.samples == 0) return {"-", Tone::kFaint};
-  TableCell cell = {ShowScore(table, score.score)};
+  TableCell cell = {ShowReported(table, score.reported)};
   if (table.lower_is_better || score.score < 0 || score.score > 1) return cell;
   cell.tone = score.score >= 0.9 ? Tone::kGood : score.score >= 0.5 ? Tone::kDoubtful : Tone::kBad;
   return cell;

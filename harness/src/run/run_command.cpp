@@ -101,6 +101,10 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
     total.memory_bytes = std::max(total.memory_bytes, estimate.memory_bytes);
     measured = measured && estimate.measured;
     const PlanModel& model = plan.models[group.model];
+    if (const std::string beyond = model.BeyondPositions(estimate.longest_prompt);
+        !beyond.empty()) {
+      LogWarning(StrCat(config.tasks[group.task].task.name, ": ", beyond));
+    }
     table.push_back({model.spec->name, config.tasks[group.task].task.name,
                      std::string(NameOf(group.compress_at)), StrCat(group.seed),
                      model.prefills[group.prefill].name, StrCat(group.rows.size()),
@@ -202,8 +206,12 @@ Result<int> RunRunCommand(const RunOptions& options) {
   const InterruptGuard interrupt;
   RunProgress progress(options.quiet);
   if (!options.quiet) {
-    progress.Note(StrCat("run ", config.name, ": ", config.models.size(), " x ",
-                         config.tasks.size(), " tasks x ", config.rows.size(), " rows -> ", path));
+    const auto count = [](size_t number, const char* noun) {
+      return StrCat(number, " ", noun, number == 1 ? "" : "s");
+    };
+    progress.Note(StrCat("run ", config.name, ": ", count(config.models.size(), "model"), " x ",
+                         count(config.tasks.size(), "task"), " x ",
+                         count(config.rows.size(), "row"), " -> ", path));
   }
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
   PrintRefused(plan);

@@ -177,7 +177,7 @@ Status ReadMethodEntry(const Json& json, const std::string& where,
   for (const std::vector<std::string>& point : points) {
     RunRowSpec row;
     Result<Method> method =
-        LoadMethod(name.ends_with(".json") ? FindShipped(name) : name, directory, point);
+        ReadMethod(name.ends_with(".json") ? FindShipped(name) : name, directory, point);
     if (!method.ok()) return method.error().Wrap(where);
     row.method = std::move(method).value();
     row.variant = Join(point, ", ");
@@ -387,15 +387,6 @@ Result<int64_t> ParseBytes(const std::string& text) {
     return BadInput(StrCat(Quoted(text), " is no size, expected one such as 8GiB or 500MiB"));
   }
   return static_cast<int64_t>(value * scale);
-}
-
-std::string FindShipped(const std::string& path) {
-  if (FileExists(path) || DirectoryExists(path) || fs::path(path).is_absolute()) return path;
-  const Result<std::string> known = FindConfigFile("methods/full.json");
-  if (!known.ok()) return path;
-  const std::string shipped =
-      (fs::path(*known).parent_path().parent_path().parent_path() / path).string();
-  return FileExists(shipped) || DirectoryExists(shipped) ? shipped : path;
 }
 
 Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides) {

@@ -69,8 +69,6 @@ std::string BudgetText(const Budget& budget);
 std::string BudgetKindName(const Budget& budget);
 // "8GiB", "500 MiB", "1.5e9"; 0 is no limit.
 Result<int64_t> ParseBytes(const std::string& text);
-// As given when it is there, else below the directory that holds configs/.
-std::string FindShipped(const std::string& path);
 
 // What the command line puts over the file.
 struct RunOverrides {

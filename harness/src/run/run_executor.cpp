@@ -99,6 +99,7 @@ class Executor {
   std::vector<int64_t> cells_;  // ids of the group's rows
   std::unique_ptr<GroupScoring> scoring_;
   int64_t position_ = 0;                               // of the next sample of the stream
+  bool beyond_said_ = false;                           // of this group
   std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
 
   std::pair<size_t, size_t> loaded_ = {};  // model and prefill
@@ -187,7 +188,7 @@ Status Executor::NoteOtherRecords() {
 }
 
 void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
-  const bool failed = row.status != SampleStatus::kOk;
+  const bool failed = row.status == SampleStatus::kFailed;
   {
     const std::lock_guard lock(count_mutex_);
     outcome_.cells += outcome != WriteOutcome::kKept;
@@ -259,8 +260,13 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     KVG_TRY(Build(source, std::move(*sample), position, pending));
     KVG_TRY(SkipUnfit(pending));
     if (pending.rows.empty()) continue;
-    tokens += std::ssize(pending.sample->tokens.context);
-    for (const EngineTurn& turn : pending.sample->tokens.turns) tokens += std::ssize(turn.ids);
+    int64_t prompt = std::ssize(pending.sample->tokens.context);
+    for (const EngineTurn& turn : pending.sample->tokens.turns) prompt += std::ssize(turn.ids);
+    tokens += prompt;
+    if (const std::string beyond = ModelOf().BeyondPositions(prompt);
+        !beyond.empty() && !std::exchange(beyond_said_, true)) {
+      progress_.Note(StrCat(Entry().task.name, ": ", beyond));
+    }
     window.push_back(std::move(pending));
   }
   return more;
@@ -452,6 +458,7 @@ Status Executor::RunGroup(size_t number) {
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
   position_ = 0;
+  beyond_said_ = false;
   const double start_s = NowSeconds();
   const int64_t cells_before = [&] {
     const std::lock_guard lock(count_mutex_);

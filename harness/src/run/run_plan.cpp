@@ -53,7 +53,8 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
   std::vector<std::string> keys;
   for (size_t i = 0; i < config.rows.size(); ++i) {
     const RunRowSpec& row = config.rows[i];
-    const Status fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
+    Status fits = CheckCalibrations(row.method, model.fingerprint);
+    if (fits.ok()) fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
     if (!fits.ok()) {
       refused.push_back({model.spec->name, row.Name(), fits.error().message});
       continue;
@@ -150,6 +151,20 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
                            windows ? "window: the text is shorter than one" : "samples"));
   }
   if (windows) return WhyNoWindows(plan.models[group.model], entry.task, group.compress_at);
+  // A metric without its dictionary, or with answers of another kind, would fail on every sample.
+  const MetricSpec* metric = FindMetric(entry.task.metric);
+  if (metric != nullptr && !sample->questions.empty()) {
+    const Question& question = sample->questions[0];
+    const Result<double> score = metric->score({.prediction = "",
+                                                .answers = question.answers,
+                                                .all_classes = question.all_classes,
+                                                .language = sample->language,
+                                                .kind = question.kind});
+    if (!score.ok()) {
+      return BadInput(StrCat(plan.config->path, ": task ", Quoted(entry.task.name), ": metric ",
+                             metric->name, ": ", score.error().message));
+    }
+  }
   if (sample->mode == QuestionMode::kMultiTurn && group.compress_at == CompressAt::kPrompt) {
     return std::string("a conversation has no one prompt, expected compress_at context or turn");
   }
@@ -270,6 +285,13 @@ bool ParseNumber(std::string_view text, int64_t& out) {
 }
 
 }  // namespace
+
+std::string PlanModel::BeyondPositions(int64_t prompt_tokens) const {
+  if (prompt_tokens <= config.max_position) return "";
+  return StrCat("prompts of ", WithCommas(prompt_tokens), " tokens are beyond the ",
+                WithCommas(config.max_position), " positions that ", spec->name,
+                " was made for; its scores there say little");
+}
 
 int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens) const {
   if (spec->max_prompt_tokens >= 0) return spec->max_prompt_tokens;

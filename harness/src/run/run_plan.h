@@ -39,6 +39,8 @@ struct PlanModel {
   std::vector<PlanPrefill> prefills;
 
   int64_t MaxPromptTokens(int64_t max_new_tokens) const;
+  // What to know of a prompt of so many tokens where the model was not made for them; "": nothing.
+  std::string BeyondPositions(int64_t prompt_tokens) const;
 };
 
 struct PlanGroup {

@@ -154,7 +154,8 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
               PostProcess(scoring.task->post, CutAtStop(scoring.task->stop, answer.prediction)),
           .answers = question.answers,
           .all_classes = question.all_classes,
-          .language = sample.language};
+          .language = sample.language,
+          .kind = question.kind};
       KVG_ASSIGN(const double score, scoring.metric->score(input));
       answer.score = score;
       sum += score;

@@ -4,23 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
-#include <string>
 #include <vector>
 
 #include "cuda/device/driver.h"
 
 namespace kvgauge::cuda {
-
-// Thrown where a caller cannot be told otherwise; ends one cell, not the run.
-class OutOfDeviceMemory final : public std::bad_alloc {
- public:
-  explicit OutOfDeviceMemory(int64_t size_bytes);
-  const char* what() const noexcept override { return message_.c_str(); }
-
- private:
-  std::string message_;
-};
 
 class Context {
  public:

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <string>
 
 struct CUstream_st;
@@ -35,6 +36,16 @@ int64_t FreeBytes();
 Stream CreateStream();
 void DestroyStream(Stream stream);
 void Wait(Stream stream);
+
+// Thrown where a caller cannot be told otherwise; ends one cell, not the run.
+class OutOfDeviceMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfDeviceMemory(int64_t size_bytes);
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
 
 // 256-byte aligned, contents undefined; null when the device has no room.
 void* Malloc(int64_t size_bytes);

@@ -9,7 +9,9 @@
 //    every sum is fixed by the shape of one row.
 //  - Arithmetic is f32 at least, whatever the storage type.
 //  - Inputs are never written. An output may not overlap an input unless the call says so.
-//  - No call throws; a broken precondition is KVG_CHECK.
+//  - A broken precondition is KVG_CHECK. The one thing that is thrown is std::bad_alloc, by a
+//    device that has no room for what a call needs: its output is undefined then, and the same
+//    call may be made again.
 //
 // Ops objects are not thread-safe; one thread drives one object, which spreads work itself. Only
 // the bodies of TaskOps::ForEach may call it side by side.
@@ -32,6 +34,16 @@
 
 namespace kvgauge {
 
+// What the largest pass of a model does to operations: rows through the weights, of which
+// `logit_rows` through the head, and sequences attending.
+struct PassSize {
+  int64_t rows = 0, logit_rows = 0;
+  int64_t widest_in = 0, widest_out = 0;  // of a weight, the head aside
+  int64_t head_in = 0, head_out = 0;
+  int64_t sequences = 0, entries = 0;  // of the longest
+  int64_t query_heads = 0, kv_heads = 0, value_dim = 0;
+};
+
 class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
@@ -42,6 +54,10 @@ class MemoryOps {
   virtual void Copy(const Tensor& from, Tensor to) = 0;
   // Waits until everything submitted so far is done.
   virtual void Synchronize() = 0;
+  // What Allocate can still give; 0: not known, as of host memory.
+  virtual int64_t FreeBytes() const { return 0; }
+  // The most that operations take for themselves, besides what they are given, in such a pass.
+  virtual int64_t ScratchBytes(const PassSize&) const { return 0; }
 };
 
 struct Ops {

@@ -43,6 +43,12 @@ class LayerView {
   virtual Tensor WindowQueries(int64_t rows) = 0;
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
+  // Of queries before rotation, those of the first `from` tokens left out; `from` was declared.
+  virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]
+  virtual Tensor QueryCovariance(int64_t from) = 0;  // [query_heads, key_dim, key_dim]
+  // The mean of what turns the `count` tokens to come: their cosines and sines, [2, rotary_dim /
+  // 2], as RowOps::Rope takes them. Empty: nothing turns.
+  virtual Tensor MeanRotation(int64_t count) = 0;
 
   // After a decode step only: the newest token's attention, its own entry last.
   virtual Tensor StepAttention() = 0;  // [query_heads, width]

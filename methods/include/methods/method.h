@@ -31,7 +31,17 @@ struct Budget {
 struct StageChoice {
   const StageSpec* spec = nullptr;
   Params params;
+  std::shared_ptr<const Calibration> calibration = nullptr;  // of the side-file, once attached
 };
+
+// The stage, with its calibration.
+std::unique_ptr<Stage> MakeStage(const StageChoice& choice);
+// The side-file that a choice names; "": none.
+std::string CalibrationPath(const StageChoice& choice);
+// Refuses a side-file of another stage, version or other parameters.
+Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration);
+// Canonical JSON of the parameters that a calibration depends on.
+std::string CalibratedParams(const StageChoice& choice);
 
 struct Method {
   std::string id;
@@ -52,7 +62,11 @@ struct Method {
 
   // Of all stages. Signals of decode steps only where something uses them there.
   Needs needs() const;
-  // Every stage with its version and every parameter, canonical: part of a cell's key.
+  // Those there are, in the order in which they act.
+  std::vector<StageChoice*> stages();
+  std::vector<const StageChoice*> stages() const;
+  // Every stage with its version and every parameter, canonical: part of a cell's key. A side-file
+  // counts by its content, wherever it lies.
   Json ToJson() const;
 };
 
@@ -80,6 +94,9 @@ Pipeline MakePipeline(const Method& method);
 // stage, the parameter and what would be right. `prompt_tokens`: the longest prompt planned.
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
+
+// Refuses calibrations that were made on another checkpoint than the one with this fingerprint.
+Status CheckCalibrations(const Method& method, std::string_view model);
 
 // What each head may hold for a prompt of `length`.
 struct Allowance {

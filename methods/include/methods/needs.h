@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace kvgauge {
 
@@ -11,6 +12,9 @@ struct Needs {
   int64_t window = 0;           // queries of the last `window` prompt rows, and their attention
   bool column_sums = false;     // sum over all prompt rows of each entry's attention
   bool column_squares = false;  // the same of its square
+  // Mean and covariance of the prompt's queries before rotation, without the first so many tokens:
+  // one pair for each number, ascending.
+  std::vector<int64_t> query_moments = {};
   bool raw_keys = false;        // keys before rotation
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries

@@ -13,6 +13,8 @@
 
 namespace kvgauge {
 
+class Calibrator;
+
 enum class StageKind { kPrepare, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
 
 std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
@@ -27,7 +29,16 @@ struct StageSpec {
   std::string bytes = {};                    // formula of what it adds to the cache, or empty
   std::vector<ParamSpec> params = {};
   std::function<std::unique_ptr<Stage>(const Params&)> make = {};
+  // Where the stage can learn from text (methods/calibration.h): what does so, for texts of these
+  // lengths in tokens; and the parameters that the result depends on. Such a stage has a parameter
+  // "calibration", the side-file.
+  std::unique_ptr<Calibrator> (*calibrate)(const Params&, const ModelShape&,
+                                           std::span<const int64_t> lengths) = nullptr;
+  std::vector<std::string> calibrated_params = {};
 };
+
+inline constexpr const char* kCalibrationParam = "calibration";
+ParamSpec CalibrationParam();
 
 // A second registration of (kind, id) aborts at the start.
 struct StageRegistrar {

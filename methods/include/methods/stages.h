@@ -19,6 +19,8 @@
 
 namespace kvgauge {
 
+struct Calibration;
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -26,6 +28,9 @@ class Stage {
   // Why this stage cannot work on a model of that shape, if so; names the parameter and what would
   // be right.
   virtual Status Check(const ModelShape&) const { return {}; }
+  // What a calibration learned for this stage; at most once, before anything else. For stages whose
+  // spec has `calibrate`.
+  virtual void Use(std::shared_ptr<const Calibration>) {}
 };
 
 // Weights of a model, one matrix at a time, for Prepare.
@@ -167,6 +172,7 @@ struct StorePlan {
   // Ranges for a key codec whose channels' ranges are fixed ahead: [kv_heads, key_dim] f32, set by
   // Calibrate; row h is for head h. Of rotated keys, or of raw ones with raw_keys.
   Tensor key_low, key_high;
+  bool constant_ranges = false;  // they are of the model, not of this sequence
 };
 
 class Store : public Stage {

@@ -87,6 +87,9 @@ struct LeaderboardLine {
   std::string trouble;  // the most frequent reason of what failed or was skipped
 
   Estimate score;  // in the metric's units
+  // The score as the tasks' authors print it: of each task its scale times the mean, rounded to the
+  // decimals it keeps; of a group the mean of these, as tables of published averages are made.
+  double reported = 0;
   // Against the full cache on the samples that both have. Positive is better, also of perplexities.
   std::optional<Evidence> versus_full;
   double p_adjusted = 1;  // Holm, over all rows of its model and compress_at

@@ -17,7 +17,8 @@ namespace kvgauge {
 
 struct SplitScore {
   int64_t samples = 0;
-  double score = std::numeric_limits<double>::quiet_NaN();  // of a group the mean over its tasks
+  double score = std::numeric_limits<double>::quiet_NaN();     // of a group the mean over its tasks
+  double reported = std::numeric_limits<double>::quiet_NaN();  // as LeaderboardLine::reported
 };
 
 struct LeaderboardSplit {

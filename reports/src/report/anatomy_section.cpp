@@ -77,7 +77,7 @@ class Section {
     }
     for (size_t r = 0; r < board.rows.size(); ++r) {
       const BoardRow& row = board.rows[r];
-      if (!row.method.variant.empty()) continue;
+      if (board.InSweep(row.method)) continue;
       auto found = std::find_if(methods_.begin(), methods_.end(),
                                 [&](const Method& m) { return m.name == row.method.name; });
       if (found == methods_.end()) {

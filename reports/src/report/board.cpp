@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 #include <tuple>
 
 #include "core/strings.h"
@@ -17,6 +19,20 @@ RowKey KeyOf(const MethodRow& method, const std::string& budget) {
   return {method.name, method.variant, budget};
 }
 
+Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
+                                      const LeaderboardModel& model) {
+  std::set<std::string> keys;
+  for (const LeaderboardTable& table : model.tables) {
+    keys.insert(table.report_by.begin(), table.report_by.end());
+  }
+  std::vector<KeySplits> splits;
+  for (const std::string& key : keys) {
+    KVG_ASSIGN(auto of_table, SplitLeaderboard(stores, model, {key}));
+    splits.push_back({key, std::move(of_table)});
+  }
+  return splits;
+}
+
 }  // namespace
 
 std::string BoardRow::Name() const {
@@ -26,7 +42,13 @@ std::string BoardRow::Name() const {
 }
 
 std::string BoardRow::NameBudget() const {
-  std::string name = Name();
+  std::string name = ShortName();
+  if (!method.variant.empty()) name.insert(method.name.size(), StrCat(" (", method.variant, ")"));
+  return name;
+}
+
+std::string BoardRow::ShortName() const {
+  std::string name = method.name;
   if (budget_kind != "none") name.append(" ").append(budget);
   return name;
 }
@@ -68,6 +90,12 @@ const BoardRow* Board::Full() const {
   return nullptr;
 }
 
+bool Board::InSweep(const MethodRow& method) const {
+  return !method.variant.empty() && std::ranges::any_of(rows, [&](const BoardRow& row) {
+    return row.method.name == method.name && row.method.variant != method.variant;
+  });
+}
+
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {
   PageData data;
   ResultStore* const stores[] = {&store};
@@ -77,6 +105,8 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
   by.by = TaskGrouping::kTask;
   by.latency = false;
   KVG_ASSIGN(data.by_task, MakeLeaderboard(stores, by));
+  KVG_ASSIGN(data.group_splits, Splits(stores, data.by_group));
+  KVG_ASSIGN(data.task_splits, Splits(stores, data.by_task));
   KVG_ASSIGN(data.runs, store.Runs());
   KVG_ASSIGN(data.cells, store.Cells());
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reports/leaderboard.h"
+#include "reports/leaderboard_split.h"
 #include "reports/store.h"
 #include "src/html/html.h"
 #include "src/report/queries.h"
@@ -25,6 +26,7 @@ struct BoardRow {
 
   std::string Name() const;        // "snapkv", "snapkv (score.window=16)"
   std::string NameBudget() const;  // "snapkv 20%"; the full cache is "full"
+  std::string ShortName() const;   // the same without its setting
   // The first line that holds such; null: none.
   const LeaderboardLine* WithBytes() const;
   const LeaderboardLine* WithLatency() const;  // isolated
@@ -42,6 +44,15 @@ struct Board {
   std::string Title() const;
   const BoardRow* Find(const LeaderboardLine& line) const;
   const BoardRow* Full() const;
+  // Is it one of several settings of its method? Figures of methods show the plain ones alone;
+  // a method that was run in one setting only is shown in that.
+  bool InSweep(const MethodRow& method) const;
+};
+
+// The tables of a leaderboard by one fact of their samples.
+struct KeySplits {
+  std::string key;
+  std::vector<LeaderboardSplit> of_table;
 };
 
 struct PageData {
@@ -49,6 +60,8 @@ struct PageData {
   std::vector<StoredRun> runs;
   std::vector<StoredCell> cells;
   std::vector<Board> boards;
+  // For each fact that tasks report by, beside the tables of by_group and by_task.
+  std::vector<KeySplits> group_splits, task_splits;
   std::map<int64_t, std::pair<size_t, size_t>> row_of_cell;  // board and row
 };
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options);

@@ -28,7 +28,7 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
       .width = 600,
       .height = 350};
   for (const LeaderboardLine& line : table.lines) {
-    if (line.scored == 0 || !line.method.variant.empty()) continue;
+    if (line.scored == 0 || board.InSweep(line.method)) continue;
     const double score = ScoreNumber(table, line.score.value);
     bottom = std::min(bottom, score);
     top = std::max(top, score);

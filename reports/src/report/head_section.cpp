@@ -123,13 +123,18 @@ void Fact(Html& html, const char* name, const Html& value) {
 
 Html TextOf(const std::string& text) { return Html().Text(text); }
 
-// "layers 6, kv_heads 4": the scalars of an object.
+// "layers 6, kv heads 4": the scalars of an object, settings of the environment last.
 std::string Scalars(const std::string& facts) {
   const Result<Json> json = ParseJson(facts, "facts");
   if (!json.ok() || !json->is_object()) return facts;
-  std::vector<std::string> parts;
+  std::vector<std::string> parts, environment;
   for (const auto& [key, value] : json->items()) {
     if (value.is_structured()) continue;
+    if (key[0] >= 'A' && key[0] <= 'Z') {
+      environment.push_back(
+          StrCat(key, "=", value.is_string() ? value.get<std::string>() : value.dump()));
+      continue;
+    }
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', ' ');
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
@@ -142,6 +147,7 @@ std::string Scalars(const std::string& facts) {
     }
     parts.push_back(StrCat(name, " ", text));
   }
+  parts.insert(parts.end(), environment.begin(), environment.end());
   return Join(parts, ", ");
 }
 

@@ -111,7 +111,7 @@ Html DepthMap(const Board& board, const std::string& task,
   for (const std::string& depth : depths)
     map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
   for (const auto& [row, grid] : rows) {
-    map.rows.push_back(board.rows[row].NameBudget());
+    map.rows.push_back(board.rows[row].ShortName());
     auto& cells = map.cells.emplace_back();
     for (const std::string& depth : depths) {
       const auto tally = grid->cells.find({depth, length});
@@ -122,7 +122,9 @@ Html DepthMap(const Board& board, const std::string& task,
       }
     }
   }
-  return Html().Put("<div class=\"scroll\">{}</div>", {Render(map)});
+  return Html().Put(
+      "<figure><figcaption><b>{}</b></figcaption><div class=\"scroll\">{}</div></figure>\n",
+      {task, Render(map)});
 }
 
 }  // namespace
@@ -139,7 +141,7 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   for (const GridCount& count : grid) {
     const auto place = data.row_of_cell.find(count.cell);
     if (place == data.row_of_cell.end() || place->second.first != board_index) continue;
-    if (!board.rows[place->second.second].method.variant.empty()) continue;
+    if (board.InSweep(board.rows[place->second.second].method)) continue;
     OfTask& task = tasks[cells.at(count.cell)->cell.task.name];
     task.depths.insert(count.depth);
     task.lengths.insert(count.length);
@@ -155,6 +157,10 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   Html html;
   if (tasks.empty()) return html;
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
+  html.Put("<p class=\"lead\">Right answers of all samples in a cell. {}</p>\n",
+           {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
+  Html of_one_length;
+  int64_t one_length_tasks = 0;
   for (const auto& [name, task] : tasks) {
     // By method: the full cache first, then as the board ranks them.
     std::vector<std::pair<std::string, std::vector<size_t>>> methods;
@@ -171,8 +177,6 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
     std::stable_partition(methods.begin(), methods.end(), [&](const auto& m) {
       return board.rows[m.second.front()].method.full_cache;
     });
-    html.Put("<h3>{}</h3><p class=\"lead\">Right answers of all samples in a cell. {}</p>\n",
-             {name, HeatLegend(HeatScale::kScore, "all wrong", "all right")});
     for (auto& [method, rows] : methods) {
       std::sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
         return board.rows[a].budget_value < board.rows[b].budget_value;
@@ -183,10 +187,11 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       for (const auto& entry : methods) {
         for (const size_t row : entry.second) order.emplace_back(row, &task.rows.at(row));
       }
-      html.Put(Folded(Html().Text(Plural(static_cast<int64_t>(order.size()), "row", "rows")),
-                      DepthMap(board, name, order, task.depths, *task.lengths.begin()), "", true));
+      ++one_length_tasks;
+      of_one_length.Put(DepthMap(board, name, order, task.depths, *task.lengths.begin()));
       continue;
     }
+    html.Put("<h3>{}</h3>\n", {name});
     size_t shown = 0;
     for (const auto& [method, rows] : methods) {
       Html summary, maps;
@@ -197,6 +202,10 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       html.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
                       first.family, shown++ < kOpenMaps));
     }
+  }
+  if (!of_one_length.empty()) {
+    html.Put(Folded(Html().Text(Plural(one_length_tasks, "task", "tasks")),
+                    Html().Put("<div class=\"figures\">{}</div>", {of_one_length}), "", true));
   }
   return html;
 }

@@ -41,12 +41,13 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(anatomy.depths, queries.Depths(anatomy.samples));
   KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options));
 
-  Html leaderboard, pareto, curves, needle, ablation, inside, scaling;
+  Html leaderboard, pareto, curves, needle, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
     leaderboard.Put(report::LeaderboardSection(board, data));
     pareto.Put(report::ParetoSection(board));
     curves.Put(report::CurvesSection(board));
     needle.Put(report::NeedleSection(board, data, grid));
+    splits.Put(report::SplitsSection(board, data));
     ablation.Put(report::AblationSection(board));
     inside.Put(report::AnatomySection(board, data, anatomy));
     scaling.Put(report::ScalingSection(board));
@@ -57,6 +58,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   page.Add("pareto", "Fronts", "Score against size and speed", pareto);
   page.Add("curves", "Curves", "Score over budgets", curves);
   page.Add("needle", "Needles", "Needles by depth and length", needle);
+  page.Add("parts", "Parts", "Parts of the data", splits);
   page.Add("ablation", "Sweeps", "Sweeps", ablation);
   page.Add("anatomy", "Anatomy", "Inside the methods", inside);
   page.Add("scaling", "Scaling", "Scaling with the context", scaling);

@@ -98,7 +98,7 @@ Html ScalingSection(const Board& board) {
   };
   std::map<std::string, Budget> budgets;
   for (const BoardRow& row : board.rows) {
-    if (row.method.full_cache || !row.method.variant.empty() || row.WithLatency() == nullptr)
+    if (row.method.full_cache || board.InSweep(row.method) || row.WithLatency() == nullptr)
       continue;
     Budget& budget = budgets[row.budget_kind == "none" ? "" : row.budget];
     budget.value = row.budget_value;

@@ -17,6 +17,8 @@ Html LeaderboardSection(const Board& board, const PageData& data);
 Html ParetoSection(const Board& board);
 Html CurvesSection(const Board& board);
 Html NeedleSection(const Board& board, const PageData& data, const std::vector<GridCount>& grid);
+// Scores by facts of samples that tasks report by.
+Html SplitsSection(const Board& board, const PageData& data);
 Html AblationSection(const Board& board);
 
 struct AnatomyInput {

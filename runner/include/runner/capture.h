@@ -6,14 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "core/result.h"
 #include "kernels/ops.h"
 #include "methods/model_shape.h"
 #include "methods/needs.h"
 #include "runner/model.h"
 
 namespace kvgauge {
+
+class QueryMoments;
 
 // How the rows of one layer attend over a cache.
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
@@ -26,6 +30,7 @@ class PrefillCapture final : public LayerHook {
   // outlive the prefill, not the capture.
   PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
                  Ops& ops);
+  ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
   void BeforeAttend(int64_t, const Tensor&) override {}
@@ -33,6 +38,8 @@ class PrefillCapture final : public LayerHook {
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
+  // What failed while the rows came: the captures are worth nothing then.
+  const Status& status() const { return status_; }
   // Last query rows held, min(declared window, prefilled rows).
   int64_t window() const { return window_; }
   // The last `rows` of them: [rows, query_heads, key_dim], rotated. Precondition: rows <= window().
@@ -41,18 +48,21 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
+  // Of the rows from position `from` on, one of which at least was prefilled. Precondition:
+  // declared.
+  const QueryMoments& MomentsFrom(int64_t from) const;
 
   int64_t bytes() const;
   // What a capture of `rows` rows into an empty cache takes, scratch included.
   static int64_t PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows);
 
  private:
+  void Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   // [query_heads, the layer's width now], in `part_`.
   Tensor Part(int64_t layer);
   void Add(const Tensor& part, int64_t layer, const Buffer& sums);
   void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
-
   const ModelConfig& config_;
   const KvCache& cache_;
   Ops& ops_;
@@ -63,7 +73,10 @@ class PrefillCapture final : public LayerHook {
   std::vector<Buffer> log_sums_;        // [layers] of [query_heads, window]
   std::vector<int64_t> widths_;         // [layers] when the prefill has ended
   std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
+  std::vector<int64_t> folded_;         // [layers] tokens of the cache whose chunk is in the sums
   Buffer part_;                         // one chunk's contribution
+  std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
+  Status status_;
 };
 
 // The newest row's queries and attention, replaced at every decode step.

@@ -112,8 +112,9 @@ class KvCache {
   // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens().
   Status Truncate(int64_t tokens);
 
-  // Everything, where all layers are plain (nothing was stored by a plan), bit for bit. The bytes
-  // may come from anywhere; they fill an empty cache of the same shape and dtype, or are refused.
+  // Everything, however it is stored, bit for bit; layers that share are refused, and coded pages
+  // go to one backend. They may come from anywhere: to an empty cache of that model, or are
+  // refused.
   Result<std::string> Serialize() const;
   Status Deserialize(std::string_view bytes);
 

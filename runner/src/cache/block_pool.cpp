@@ -25,6 +25,7 @@ constexpr int64_t kMaxSlabBytes = int64_t{2} << 20;
 constexpr int64_t kMinHostSlabBytes = int64_t{4} << 10;
 constexpr int64_t kMinFileSlabBytes = int64_t{256} << 10;
 constexpr int64_t kMinDeviceSlabBytes = int64_t{2} << 20;
+constexpr int64_t kZeroBytes = int64_t{64} << 10;
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -98,15 +99,23 @@ int64_t BlockPool::spare_bytes() const {
 BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
   SizeClass& size_class = classes_[block_bytes];
   const bool foreign = tier_ == Tier::kDevice && ops_->device != Device::kHost;
-  const int64_t least = foreign                ? kMinDeviceSlabBytes
-                        : tier_ == Tier::kDisk ? kMinFileSlabBytes
-                                               : kMinHostSlabBytes;
+  int64_t least = foreign                ? kMinDeviceSlabBytes
+                  : tier_ == Tier::kDisk ? kMinFileSlabBytes
+                                         : kMinHostSlabBytes;
+  // No class may take what others need of a small pool.
+  if (limit_bytes_ > 0) {
+    least = std::min(least, std::max(limit_bytes_ / kSlabFraction, kMinHostSlabBytes));
+  }
   const int64_t wanted =
       std::clamp(size_class.used_bytes / kSlabFraction, least, std::max(least, kMaxSlabBytes));
   int64_t blocks = std::max<int64_t>(wanted / block_bytes, 1);
   if (limit_bytes_ > 0) blocks = std::min(blocks, (limit_bytes_ - resident_bytes_) / block_bytes);
   if (blocks < 1) return nullptr;
-  const int64_t size_bytes = blocks * block_bytes;
+  if (foreign && zeros_.data() == nullptr) {
+    zeros_ = DeviceMemory(kZeroBytes);
+    if (zeros_.data() == nullptr) return nullptr;
+  }
+  int64_t size_bytes = blocks * block_bytes;
   const bool used_before = SetsAside(size_bytes) && !spare_.empty();
   Buffer memory;
   if (used_before) {
@@ -116,6 +125,12 @@ BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
     memory = foreign                ? DeviceMemory(size_bytes)
              : tier_ == Tier::kDisk ? MapFile(size_bytes)
                                     : MapMemory(size_bytes);
+    if (foreign && memory.data() == nullptr && blocks > 1) {
+      // The last of a device's memory goes out by the block.
+      blocks = 1;
+      size_bytes = block_bytes;
+      memory = DeviceMemory(size_bytes);
+    }
   }
   if (memory.data() == nullptr) return nullptr;
 
@@ -182,8 +197,11 @@ void BlockPool::Clear(void* block, int64_t size_bytes) {
     std::memset(block, 0, static_cast<size_t>(size_bytes));
     return;
   }
-  if (zeros_.size_bytes() < size_bytes) zeros_ = ops_->memory->Allocate(size_bytes);
-  ops_->memory->Copy(zeros_.As(DType::kU8, {size_bytes}), Bytes(block, size_bytes));
+  for (int64_t done = 0; done < size_bytes; done += kZeroBytes) {
+    const int64_t count = std::min(kZeroBytes, size_bytes - done);
+    ops_->memory->Copy(zeros_.As(DType::kU8, {count}),
+                       Bytes(static_cast<char*>(block) + done, count));
+  }
 }
 
 BlockPool::Slab& BlockPool::Find(const void* block, int64_t* index) const {

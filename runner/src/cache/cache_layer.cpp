@@ -532,8 +532,12 @@ KvBytes CacheLayer::Bytes() const {
   for (const Tensor* table : {&plan_.key_low, &plan_.key_high}) {
     if (!table->empty()) ranges += table->SizeBytes();
   }
-  bytes.scales += ranges;
-  bytes.slack += ranges_.allocated_bytes() - ranges;
+  if (plan_.constant_ranges) {
+    bytes.codebooks += ranges;
+  } else {
+    bytes.scales += ranges;
+    bytes.slack += ranges_.allocated_bytes() - ranges;
+  }
   for (const std::vector<Tensor>* bases : {&key_bases_, &value_bases_}) {
     for (const Tensor& basis : *bases) bytes.projections += basis.SizeBytes();
   }

@@ -85,7 +85,8 @@ class CacheLayer {
   std::vector<float> LogWeights(int64_t head) const;
   KvBytes Bytes() const;
 
-  // Plain layers only. Deserialize fills an empty one from the front of `in`.
+  // Not of layers that share. Deserialize fills an empty, plain one from the front of `in`; after
+  // an error it is not to be used.
   Status Serialize(std::string& out) const;
   Status Deserialize(std::string_view& in, int64_t tokens);
 
@@ -164,6 +165,8 @@ class CacheLayer {
                 Buffer* memory) const;
   Result<Head> GatheredHead(int64_t head, const Kept& kept, const Tensor& log_weight) const;
   Status Rebuild(std::span<const Kept> kept, std::span<const HeadPlan> plan);
+  Status TakeHead(std::string_view& in, int64_t head, int64_t tokens);
+  Status CheckStreams() const;
   void Publish();
 
   std::shared_ptr<const LayerSetup> setup_;

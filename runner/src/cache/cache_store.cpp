@@ -209,6 +209,10 @@ Status CacheLayer::OwnTables() {
   }
   for (Tensor* table : {&plan_.key_low, &plan_.key_high}) {
     if (table->empty()) continue;
+    if (plan_.constant_ranges) {
+      own(*table, tables->emplace_back(static_cast<size_t>(table->Numel())).data());
+      continue;
+    }
     KVG_TRY(ranges_.Push(table->SizeBytes()));
     own(*table, ranges_[ranges_.size() - 1]);
   }

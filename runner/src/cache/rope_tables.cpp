@@ -5,11 +5,9 @@
 #include <vector>
 
 namespace kvgauge {
-namespace {
 
-// Tables [positions, pairs] of cosines, then of sines, times `factor`.
-Tensor MakeTables(Ops& ops, const RopeFrequencies& frequencies, double factor,
-                  std::span<const int32_t> positions, Buffer* memory) {
+Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
+                     std::span<const int32_t> positions, Buffer* memory) {
   const auto n = std::ssize(positions), pairs = std::ssize(frequencies.inverse);
   *memory = ops.memory->Allocate((n + pairs + 2 * n * pairs) * 4);
   const Tensor all = memory->As(DType::kF32, {n + pairs + 2 * n * pairs});
@@ -25,15 +23,13 @@ Tensor MakeTables(Ops& ops, const RopeFrequencies& frequencies, double factor,
   return tables;
 }
 
-}  // namespace
-
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
                 RopeDirection direction, std::span<const int32_t> positions, Tensor rows) {
   if (frequencies.inverse.empty() || positions.empty()) return;
   Buffer memory;
   const double factor = direction == RopeDirection::kForward ? frequencies.attention_factor
                                                              : 1.0 / frequencies.attention_factor;
-  const Tensor tables = MakeTables(ops, frequencies, factor, positions, &memory);
+  const Tensor tables = MakeRotations(ops, frequencies, factor, positions, &memory);
   Tensor heads = rows;
   heads.rank = 3;
   heads.shape = {rows.shape[0], 1, rows.shape[1], 0};
@@ -51,7 +47,7 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   const auto pairs = std::ssize(frequencies.inverse);
   Buffer rows_memory;
   const Tensor tables =
-      MakeTables(ops, frequencies, frequencies.attention_factor, positions, &rows_memory);
+      MakeRotations(ops, frequencies, frequencies.attention_factor, positions, &rows_memory);
   std::vector<float> rows(static_cast<size_t>(2 * capacity * pairs)), columns(rows.size());
   ops.memory->Copy(tables, View(rows, {2, capacity, pairs}));
   for (int64_t t = 0; t < 2; ++t) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "methods/stages.h"
 #include "src/cache/blocks.h"
@@ -58,6 +60,10 @@ class Stream {
   Status Append(const Tensor& rows);
   // Adds what this stream holds to the bins; slack is what its blocks have beyond that.
   void AddBytes(KvBytes& bytes) const;
+  // What it holds, bit for bit. Coded pages are as this backend lays them out.
+  void Serialize(std::string& out) const;
+  // Fills an empty stream of the same spec from the front of `in`; what does not fit is refused.
+  Status Deserialize(std::string_view& in);
 
  private:
   KvFormat Format() const;  // of this side; the other side has one dim
@@ -67,6 +73,13 @@ class Stream {
   Status Encode(const Tensor& rows, int64_t first);
   // Appends rows [n, dim]: entries before `coded` coded, the others float.
   Status Extend(const Tensor& rows, int64_t coded);
+  void PutFloats(std::string& out) const;
+  Status TakeFloats(std::string_view& in, int64_t count);
+  Status TakeBlock(std::string_view& in, void* block, int64_t size_bytes);
+  // The blocks of a side-car; those of outliers have sizes of their own.
+  void PutSide(const BlockList& list, int64_t size_bytes, std::string& out) const;
+  Status TakeSide(std::string_view& in, int64_t size_bytes, BlockList& list);
+  Status CheckOutliers(std::string_view in, int64_t count) const;
 
   StreamSpec spec_;
   BlockPool* pool_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/model/probe_command_file.h"
+#include "src/model/safetensors_file.h"
 
 #include <bit>
 

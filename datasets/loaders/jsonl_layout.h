@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a task file says of a file of JSON objects: the parameters of the source "jsonl", read.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/params.h"
+#include "core/result.h"
+#include "src/prompt.h"
+
+namespace kvgauge {
+
+struct JsonlLayout {
+  using Field = PromptTemplate::Field;
+
+  PromptTemplate context, question, follow_up, prefix;
+  std::optional<Field> answers, choices, id, length, kind, named, peers;
+  std::vector<Field> facts;
+  std::map<std::string, int64_t> kinds;  // and their new tokens
+  std::string document, turns, turn_answers, split_at, separator, language, extract;
+  std::vector<std::string> literals, passages;
+  bool has_follow_up = false;
+  std::vector<std::string> classes;
+  int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts
+  bool text_and_letter = false;
+  bool object_answers = false;
+  QuestionMode turn_mode = QuestionMode::kSingle;
+  bool chat_template = true;
+  Cut cut = Cut::kNone;
+};
+
+Result<JsonlLayout> ReadJsonlLayout(const Params& params);
+// What the parameters' types cannot say; messages begin with the parameter.
+Status CheckJsonlLayout(const Params& params);
+
+}  // namespace kvgauge

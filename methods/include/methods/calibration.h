@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage learns from text before anything is measured: once for each model, kept in a
+// side-file that method files name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/params.h"
+#include "core/result.h"
+#include "methods/layer_view.h"
+#include "methods/needs.h"
+
+namespace kvgauge {
+
+// A side-file in memory: immutable, shared by all stages that a method makes.
+struct Calibration {
+  struct Table {
+    std::vector<int64_t> shape;
+    std::vector<float> values;  // row-major
+  };
+  using Tables = std::map<std::string, Table, std::less<>>;
+
+  std::string path = {};    // for messages
+  std::string digest = {};  // of the file, hex SHA-256
+  // Of the checkpoint it was made on.
+  std::string model = {}, model_name = {};
+  std::string stage = {};  // "store.kvquant"
+  int stage_version = 0;
+  std::string params = {};  // of the stage, those the tables depend on: canonical JSON
+  Tables tables = {};
+
+  // A view of a table; an error where there is none of that name and shape.
+  Result<Tensor> Find(std::string_view name, std::span<const int64_t> shape) const;
+};
+
+// Learns from the prefills of some texts, each by itself. It works once, offline, so that it may
+// keep sums on the host.
+class Calibrator {
+ public:
+  virtual ~Calibrator() = default;
+  // How often the texts are to be run through the model, and what is captured then.
+  virtual int passes() const { return 1; }
+  virtual Needs needs(int pass) const = 0;
+  // One layer of one text, whole; passes, texts and layers come in order.
+  virtual void Observe(int pass, LayerView& view) = 0;
+  // After all passes.
+  virtual Calibration::Tables Finish(Ops& ops) = 0;
+};
+
+// For StageSpec::calibrate.
+template <class T>
+std::unique_ptr<Calibrator> MakeCalibrator(const Params& params, const ModelShape& shape,
+                                           std::span<const int64_t> lengths) {
+  return std::make_unique<T>(params, shape, lengths);
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibrations: made by running a model over texts, and read back from their side-files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "methods/calibration.h"
+#include "methods/method.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+// Prefills each text alone, as often as the stage's calibrator wants, and shows it every layer.
+// The model is as stages before this one left it. `on_text` is told of each prefill that ended.
+// Equal for equal model, texts and backend. Precondition: choice.spec->calibrate, CheckMethod; no
+// text is empty.
+Result<Calibration::Tables> Calibrate(
+    Model& model, const StageChoice& choice, std::span<const std::vector<int32_t>> texts,
+    const std::function<void(int pass, int64_t text)>& on_text = nullptr);
+
+// Keys of a side-file's metadata.
+inline constexpr const char* kCalibrationFormat = "kvgauge_calibration";  // "1"
+inline constexpr const char* kCalibrationStage = "stage";
+inline constexpr const char* kCalibrationStageVersion = "stage_version";
+inline constexpr const char* kCalibrationParams = "params";
+inline constexpr const char* kCalibrationModel = "model";
+inline constexpr const char* kCalibrationModelName = "model_name";
+
+// Reads a side-file whole: a safetensors file of f32 tables whose metadata says what it is.
+Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& path);
+
+}  // namespace kvgauge

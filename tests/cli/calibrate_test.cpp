@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// calibrate, and methods that name what it wrote.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/rng.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+class CalibrateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_calibrate_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    Rng rng(3, 1);
+    Json texts = Json::array();
+    for (const int length : {150, 90, 130}) {
+      Json ids = Json::array();
+      for (int i = 0; i < length; ++i) ids.push_back(rng.NextBelow(200));
+      texts.push_back(ids);
+    }
+    std::ofstream(Path("texts.json")) << texts.dump();
+    std::ofstream(Path("prompt.json")) << texts[0].dump();
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  static std::string Model(const std::string& name) {
+    return StrCat(KVG_TEST_DATA, "/golden/models/", name);
+  }
+
+  Outcome Run(const std::string& arguments) const {
+    const std::string command = StrCat("'", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
+                                       "' 2>'", Path("err"), "' </dev/null");
+    const int status = std::system(command.c_str());
+    Outcome outcome;
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    outcome.out = *ReadFile(Path("out"));
+    outcome.err = *ReadFile(Path("err"));
+    return outcome;
+  }
+
+  Outcome Calibrate(const std::string& method, const std::string& out,
+                    const std::string& more = "") const {
+    return Run(StrCat("calibrate ", Model("llama3"), " --method ", method, " --ids-file ",
+                      Path("texts.json"), " --out ", Path(out), " ", more));
+  }
+  Outcome Probe(const std::string& model, const std::string& method,
+                const std::string& more) const {
+    return Run(StrCat("probe ", Model(model), " --method ", method, " --ids-file ",
+                      Path("prompt.json"), " --out ", Path("probe.safetensors"), " --json ", more));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(CalibrateTest, WritesTheSameFileAgainAndMethodsUseIt) {
+  const Outcome made = Calibrate("kvquant", "a.safetensors", "--json --threads 1");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Json told = *ParseJson(made.out, "out");
+  EXPECT_EQ(told["stage"], "store.kvquant");
+  EXPECT_EQ(told["texts"], 3);
+  EXPECT_EQ(told["tokens"], 370);
+  const Outcome again = Calibrate("kvquant", "b.safetensors", "--threads 2");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, AllOf(HasSubstr("--set store.calibration="),
+                               HasSubstr(told["sha256"].get<std::string>())));
+  EXPECT_EQ(*ReadFile(Path("a.safetensors")), *ReadFile(Path("b.safetensors")));
+
+  const Outcome with =
+      Probe("llama3", "kvquant", "--set store.calibration=" + Path("a.safetensors"));
+  ASSERT_EQ(with.exit_code, 0) << with.err;
+  const Json probe = *ParseJson(with.out, "probe");
+  EXPECT_EQ(probe["method"]["stages"]["store"]["params"]["calibration"],
+            "sha256:" + told["sha256"].get<std::string>());
+  const Outcome without = Probe("llama3", "kvquant", "");
+  ASSERT_EQ(without.exit_code, 0) << without.err;
+  const Json plain = *ParseJson(without.out, "probe");
+  // Ranges are constants of the model now, not scales of the sequence.
+  const Json& bytes = probe["record"]["bytes"];
+  const Json& plain_bytes = plain["record"]["bytes"];
+  EXPECT_GT(bytes["codebooks"], plain_bytes["codebooks"]);
+  EXPECT_LT(bytes["scales"], plain_bytes["scales"]);
+}
+
+TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
+  const std::string small = "--set prepare.group=2 --set prepare.multiple=2";
+  ASSERT_EQ(Calibrate("palu", "p.safetensors", small).exit_code, 0);
+  const std::string named = StrCat(small, " --set prepare.calibration=", Path("p.safetensors"));
+  EXPECT_EQ(Probe("llama3", "palu", named).exit_code, 0);
+  const Outcome energy = Probe("llama3", "palu", named + " --set prepare.ranks=energy");
+  EXPECT_EQ(energy.exit_code, 0) << energy.err;
+  const Outcome other =
+      Probe("llama3", "palu",
+            StrCat("--set prepare.group=1 --set prepare.calibration=", Path("p.safetensors")));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
+}
+
+TEST_F(CalibrateTest, RefusesWhatDoesNotBelong) {
+  ASSERT_EQ(Calibrate("kvquant", "a.safetensors").exit_code, 0);
+  const std::string named = "--set store.calibration=" + Path("a.safetensors");
+  const Outcome stranger = Probe("llama_bias", "kvquant", named);
+  EXPECT_EQ(stranger.exit_code, 2);
+  EXPECT_THAT(stranger.err, HasSubstr("was made on model llama3 ("));
+  EXPECT_THAT(stranger.err, HasSubstr("and this model is "));
+  EXPECT_THAT(Probe("llama3", "kvquant", named + " --set store.bits=2").err,
+              AllOf(HasSubstr("\"bits\":4"), HasSubstr("\"bits\":2")));
+  const Outcome wrong =
+      Probe("llama3", "palu", "--set prepare.calibration=" + Path("a.safetensors"));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("was made for store.kvquant, not for prepare.palu"));
+  // A probe's file is no calibration, and neither is half of one.
+  const Outcome probe =
+      Probe("llama3", "kvquant", "--set store.calibration=" + Path("probe.safetensors"));
+  EXPECT_NE(probe.exit_code, 0);
+  ASSERT_EQ(Probe("llama3", "full", "").exit_code, 0);
+  const Outcome foreign =
+      Probe("llama3", "kvquant", "--set store.calibration=" + Path("probe.safetensors"));
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("kvgauge_calibration"));
+  const std::string whole = *ReadFile(Path("a.safetensors"));
+  std::ofstream(Path("half"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+  EXPECT_EQ(Probe("llama3", "kvquant", "--set store.calibration=" + Path("half")).exit_code, 2);
+}
+
+TEST_F(CalibrateTest, NamesWhatIsWrong) {
+  const Outcome nothing = Calibrate("snapkv", "x");
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("no stage that learns"));
+  EXPECT_THAT(Calibrate("kvquant", "x", "--stage prepare").err, HasSubstr("expected store"));
+  EXPECT_THAT(Calibrate("kvquant", "x", "--text-file y").err, HasSubstr("exactly one of"));
+  const Outcome few = Calibrate("kvquant", "x", "--limit 1 --set store.bits=7");
+  EXPECT_THAT(few.err, HasSubstr("bits"));
+  std::ofstream(Path("texts.json")) << "[[1, 2, 3], [4]]";
+  EXPECT_THAT(Calibrate("kvquant", "x").err, HasSubstr("holds 4 tokens, too few"));
+  std::ofstream(Path("texts.json")) << "[[1, 2, 3], [4, -1]]";
+  EXPECT_THAT(Calibrate("kvquant", "x").err, HasSubstr("text 1: element 1"));
+  // Keys that are normed after their projection lie in no basis of it.
+  const Outcome normed =
+      Run(StrCat("calibrate ", Model("qwen3"), " --method palu --set prepare.group=0 --ids-file ",
+                 Path("prompt.json"), " --out ", Path("x")));
+  EXPECT_EQ(normed.exit_code, 2);
+  EXPECT_THAT(normed.err, HasSubstr("normed after their projection"));
+  EXPECT_FALSE(FileExists(Path("x")));
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that has no more memory in the middle of a run.
+#include <gtest/gtest.h>
+
+#include "conformance/scene.h"
+#include "cuda/emulated/memory.h"
+
+namespace kvgauge {
+namespace {
+
+using cuda::emulated::AllocatedBytes;
+using cuda::emulated::SetCapacity;
+
+// All the device has is given back when the test ends.
+class DeviceMemory : public ::testing::Test {
+ protected:
+  ~DeviceMemory() override { SetCapacity(kAll); }
+  static constexpr int64_t kAll = int64_t{4} << 30;
+};
+
+// Captures, plain pages, codes with side-cars, scores that age, a reader's index: each wants memory
+// of its own at some step. Whatever is left, a cell has the answer it has with room for all, or the
+// lack of memory as its result.
+TEST_F(DeviceMemory, WhatIsLackingIsTheResultOfTheCellsThatLackIt) {
+  const TinyModel tiny = MakeTinyModel("gqa");
+  const Budget half = {Budget::Kind::kFraction, 0.5};
+  const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv"), h2o = LoadShipped("h2o"),
+               kivi = LoadShipped("kivi_2bit"), gear = LoadShipped("gear"),
+               quest = LoadShipped("quest");
+  std::vector<EngineRow> rows;
+  for (const Method* method : {&full, &snapkv, &h2o, &kivi, &gear, &quest}) {
+    rows.push_back({method, method->takes_budget ? half : Budget(), tiny.model.get()});
+  }
+  const std::vector<EngineSample> samples = {Sample(150, 8, 20), Sample(90, 9, 4)};
+  const Outcomes roomy = RunRows(rows, samples);
+  ASSERT_EQ(roomy.size(), 12u);
+
+  std::vector<int> failed;
+  for (const int64_t left : {0, 30'000, 300'000, 100'000'000}) {
+    EngineOptions options;
+    options.on_token = [&](const EngineToken& token) {
+      const bool first = token.sample == 0 && token.row == 0;
+      if (first && token.answer.size() == 3) SetCapacity(AllocatedBytes() + left);
+      if (token.answer.size() == 20) SetCapacity(kAll);  // what is left can be looked at
+      return true;
+    };
+    const Outcomes outcomes = RunRows(rows, samples, options);
+    SetCapacity(kAll);
+    ASSERT_EQ(outcomes.size(), roomy.size());
+    failed.push_back(0);
+    for (const auto& [at, outcome] : outcomes) {
+      const Status& status = outcome.cell.status;
+      if (status.ok()) {
+        ExpectSame(outcome, roomy.at(at));
+      } else {
+        ++failed.back();
+        EXPECT_EQ(status.error().code, ErrorCode::kResource) << status.error().message;
+        EXPECT_NE(status.error().message.find("memory"), std::string::npos);
+      }
+    }
+  }
+  EXPECT_GT(failed.front(), 0);
+  EXPECT_EQ(failed.back(), 0);
+  // In between some find room and some do not.
+  EXPECT_TRUE(std::any_of(failed.begin(), failed.end(), [](int n) { return n > 0 && n < 6; }));
+}
+
+// Working memory for all rows at once is not there: fewer go through the weights at a time.
+TEST_F(DeviceMemory, CompanyIsSmallerWhereWorkingMemoryIsShort) {
+  const Method full = LoadShipped("full");
+  const std::vector<EngineSample> samples = {Sample(20, 8, 3)};
+  constexpr int64_t kLeft = 2000;
+  int64_t before = 0, after = 0;
+  const auto run = [&](size_t count, bool short_of_memory) {
+    const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
+    const std::vector<EngineRow> rows(count, {&full, {}, tiny.model.get()});
+    EngineOptions options;
+    options.on_token = [&](const EngineToken& token) {
+      const bool begins = token.row + 1 == std::ssize(rows) && token.answer.size() == 1;
+      if (begins) before = AllocatedBytes();
+      if (begins && short_of_memory) SetCapacity(before + kLeft);
+      if (token.answer.size() == 2) after = std::max(after, AllocatedBytes());
+      if (token.answer.size() == 3) SetCapacity(kAll);
+      return true;
+    };
+    return RunRows(rows, samples, options);
+  };
+  const Outcome alone = run(1, false).at({0, 0});
+  after = 0;
+  run(12, false);
+  ASSERT_GT(after - before, kLeft);  // what the first step of all takes
+  const Outcomes outcomes = run(12, true);
+  ASSERT_EQ(outcomes.size(), 12u);
+  for (const auto& [at, outcome] : outcomes) ExpectSame(outcome, alone);
+}
+
+TEST_F(DeviceMemory, APlanIsHeldAgainstWhatTheDeviceHas) {
+  const TinyModel tiny = MakeTinyModel("gqa");
+  const Method full = LoadShipped("full");
+  const std::vector<EngineSample> samples = {Sample(2000, 8)};
+  const Engine engine({{&full, {}, tiny.model.get()}}, {});
+  ASSERT_TRUE(engine.PlanMemory(samples).ok());
+  SetCapacity(AllocatedBytes() + 100'000);
+  const Result<MemoryPlan> plan = engine.PlanMemory(samples);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::kResource);
+  EXPECT_NE(plan.error().message.find("the device has"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvgauge
