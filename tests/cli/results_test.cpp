@@ -55,6 +55,12 @@ class ResultsTest : public ::testing::Test {
     for (const std::string& part : parts) EXPECT_THAT(outcome.err, HasSubstr(part)) << arguments;
   }
 
+  // What makes a cell the cell it is.
+  static std::string IdentityOf(const std::string& method, const std::string& budget,
+                                const std::string& task, const std::string& model) {
+    return StrCat(R"({"cell":")", method, budget, task, model, R"("})");
+  }
+
   // Adds a cell with `count` samples to the store `name`.
   void Add(const std::string& name, const std::string& method, const std::string& budget, int count,
            const std::function<Given(int)>& give, const std::string& task = "needle/single",
@@ -62,7 +68,7 @@ class ResultsTest : public ::testing::Test {
     const auto store = MustOpen(Path(name));
     const int64_t run = Must(store->AddRun(TestRun(name)));
     CellRow cell;
-    cell.identity = StrCat(R"({"cell":")", method, budget, task, model, R"("})");
+    cell.identity = IdentityOf(method, budget, task, model);
     cell.signature = StrCat(R"({"task":")", task, R"("})");
     cell.model = {StrCat("f00d", model), model, "{}"};
     cell.method.name = method;
@@ -368,7 +374,7 @@ TEST_F(ResultsTest, ShowListsWhatAnAmbiguousNameFits) {
   for (int budget = 100; shared.empty(); ++budget) {
     const std::string name = StrCat(budget);
     CellRow cell;
-    cell.identity = StrCat(R"({"cell":")", "snapkv", name, "needle/single", R"("})");
+    cell.identity = IdentityOf("snapkv", name, "needle/single", "ref-gqa");
     const std::string head = cell.Key().substr(0, 4);
     const auto [at, added] = known.emplace(head, name);
     if (added) continue;
