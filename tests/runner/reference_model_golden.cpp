@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped reference model answers as Hugging Face transformers does: from text, through the
+// The shipped reference models answer as Hugging Face transformers does: from text, through the
 // tokenizer, f32 arithmetic and greedy decoding, back to text.
 #include <gtest/gtest.h>
 
@@ -14,8 +14,10 @@
 namespace kvgauge {
 namespace {
 
-TEST(ReferenceModel, AnswersLikeHuggingFace) {
-  const std::string directory = std::string(KVG_SOURCE_DIR) + "/models/ref-gqa";
+class ReferenceModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(ReferenceModel, AnswersLikeHuggingFace) {
+  const std::string directory = StrCat(KVG_SOURCE_DIR, "/models/", GetParam());
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(0));
@@ -53,6 +55,10 @@ TEST(ReferenceModel, AnswersLikeHuggingFace) {
   }
   EXPECT_GE(compared, 10);
 }
+
+INSTANTIATE_TEST_SUITE_P(Shipped, ReferenceModel,
+                         testing::Values("ref-mha", "ref-gqa", "ref-mqa", "ref-mla"),
+                         [](const auto& shipped) { return StrCat("ref_", shipped.param + 4); });
 
 }  // namespace
 }  // namespace kvgauge
