@@ -111,7 +111,7 @@ Html Panels(const Figure& figure) {
   for (size_t v = 0; v < figure.split.values[0].size(); ++v) panels.Put(Panel(figure, scale, v));
   if (panels.empty()) return panels;
   return Html().Put(
-      "<h4>{} <span class=\"soft\">by {}; {}</span></h4>\n<div class=\"figures "
+      "<h3>{} <span class=\"soft\">by {}; {}</span></h3>\n<div class=\"figures "
       "tight\">{}</div>\n",
       {figure.table.task, figure.split.keys[0], ScoreTitle(figure.table), panels});
 }
