@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on a device: what is worked on is decided here, in lists that go to the device in one
 // copy a call. Nothing is read back.
-//
 #include <algorithm>
 #include <numeric>
 #include <vector>

@@ -26,15 +26,6 @@ std::vector<float> Fetch(Ops& ops, const Tensor& values) {
   return out;
 }
 
-Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {
-  KVG_CHECK(matrix.rank == 2 && begin >= 0 && begin <= end && end <= matrix.shape[1],
-            "columns out of range");
-  Tensor out = matrix;
-  out.data = static_cast<char*>(matrix.data) + begin * SizeOf(matrix.dtype);
-  out.shape[1] = end - begin;
-  return out;
-}
-
 Tensor Filled(LayerView& view, int64_t n, float value) {
   Tensor out = view.Scratch(DType::kF32, {1, n});
   view.ops().rows->Affine(out, 0.0f, value, out);

@@ -48,7 +48,7 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCaptur
                                .hook = &capture};
     model.Forward({&step, 1});
   }
-  return {};
+  return capture.status();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "methods/tensors.h"
 #include "src/compressor_parts.h"
 #include "src/query_moments.h"
 
@@ -23,14 +24,6 @@ Tensor Flat(const Tensor& q) {
   flat.shape = {q.shape[0], q.shape[1] * q.shape[2], 0, 0};
   flat.stride = {q.stride[0], 1, 0, 0};
   return flat;
-}
-
-// Columns [begin, begin + width) of a matrix.
-Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
-  Tensor part = x;
-  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
-  part.shape[1] = width;
-  return part;
 }
 
 }  // namespace
@@ -110,7 +103,8 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
   const Tensor rows = queries_[index].As(DType::kF32, {window_, row_size});
   ops_.rows->Convert(Flat(q).Slice(from - begin, end - begin), rows.Slice(at, at + end - from));
   const Tensor sums = log_sums_[index].As(DType::kF32, {heads, window_});
-  ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - from), Columns(sums, at, end - from));
+  ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - begin),
+                     Columns(sums, at, at + end - from));
 }
 
 Tensor PrefillCapture::Part(int64_t layer) {

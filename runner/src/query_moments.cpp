@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "methods/tensors.h"
 #include "src/cache/rope_tables.h"
 
 namespace kvgauge {
@@ -14,14 +15,6 @@ namespace {
 int64_t WorkNumbers(const ModelConfig& config, int64_t rows) {
   const int64_t dim = config.key_dim, width = config.query_heads * dim;
   return rows * (width + 2 * dim) + 2 * dim * dim + 2 * width;
-}
-
-// Columns [begin, begin + width) of a matrix.
-Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
-  Tensor part = x;
-  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
-  part.shape[1] = width;
-  return part;
 }
 
 }  // namespace
@@ -81,7 +74,7 @@ void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
   const Tensor unit = unit_.As(DType::kF32, {1, dim, dim});
   const Tensor sums = Products(layer);
   for (int64_t h = 0; h < heads; ++h) {
-    ops_.rows->Convert(Columns(flat, h * dim, dim), centred);
+    ops_.rows->Convert(Columns(flat, h * dim, (h + 1) * dim), centred);
     // The identity times them transposed: exactly they, with rows and columns exchanged.
     ops_.linear->MatMulNT(unit, centred.Reshape({1, n, dim}), 1.0f, across.Reshape({1, dim, n}));
     ops_.linear->MatMulNN(across.Reshape({1, dim, n}), centred.Reshape({1, n, dim}), 1.0f,

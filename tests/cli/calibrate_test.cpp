@@ -2,13 +2,13 @@
 // calibrate, and methods that name what it wrote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "cli/program.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/rng.h"
@@ -19,11 +19,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
 
 class CalibrateTest : public ::testing::Test {
  protected:
@@ -48,16 +43,7 @@ class CalibrateTest : public ::testing::Test {
     return StrCat(KVG_TEST_DATA, "/golden/models/", name);
   }
 
-  Outcome Run(const std::string& arguments) const {
-    const std::string command = StrCat("'", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
-                                       "' 2>'", Path("err"), "' </dev/null");
-    const int status = std::system(command.c_str());
-    Outcome outcome;
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    outcome.out = *ReadFile(Path("out"));
-    outcome.err = *ReadFile(Path("err"));
-    return outcome;
-  }
+  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
 
   Outcome Calibrate(const std::string& method, const std::string& out,
                     const std::string& more = "") const {

@@ -2,7 +2,6 @@
 // The program as its users meet it: a process with arguments, output and an exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/program.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -21,11 +21,6 @@ namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
 
 // A directory of this test's own, removed at the end.
 class CliTest : public ::testing::Test {
@@ -44,16 +39,7 @@ class CliTest : public ::testing::Test {
     return Path(name);
   }
 
-  Outcome Run(const std::string& arguments) const {
-    const std::string command = StrCat("'", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
-                                       "' 2>'", Path("err"), "' </dev/null");
-    const int status = std::system(command.c_str());
-    Outcome outcome;
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    outcome.out = *ReadFile(Path("out"));
-    outcome.err = *ReadFile(Path("err"));
-    return outcome;
-  }
+  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
 
   static std::string Model(const std::string& name) {
     return StrCat(KVG_TEST_DATA, "/golden/models/", name);

@@ -2,7 +2,6 @@
 // The commands that read what was run, as processes over small stores.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <functional>
 #include <map>
 
+#include "cli/program.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -24,11 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
 struct Given {
   double score = 1;
   int64_t bytes = 1000;
@@ -39,14 +34,7 @@ class ResultsTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return scratch_.File(name); }
 
-  Outcome Run(const std::string& arguments) const {
-    const std::string command =
-        StrCat("cd '", scratch_.path(), "' && '", KVG_PROGRAM, "' ", arguments, " >'", Path("out"),
-               "' 2>'", Path("err"), "' </dev/null");
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, *ReadFile(Path("out")),
-            *ReadFile(Path("err"))};
-  }
+  Outcome Run(const std::string& arguments) const { return RunProgram(scratch_.path(), arguments); }
   // Exit code 2 and a message with all of `parts`.
   void ExpectBad(const std::string& arguments, const std::vector<std::string>& parts) const {
     const Outcome outcome = Run(arguments);

@@ -12,17 +12,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/program.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/store.h"
 
 namespace kvgauge {
-
-struct Outcome {
-  int exit_code = -1;  // 128 + n: ended by signal n
-  std::string out, err;
-};
 
 // Two layers and a thousand weights, drawn; the tokenizer is that of the reference model.
 inline constexpr char kTinyModel[] =

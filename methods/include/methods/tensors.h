@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/check.h"
 #include "methods/layer_view.h"
 
 namespace kvgauge {
@@ -17,7 +18,14 @@ Tensor Upload(LayerView& view, std::span<const float> values);
 std::vector<float> Fetch(Ops& ops, const Tensor& values);
 
 // Columns [begin, end) of a matrix; rows stay where they are.
-Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end);
+inline Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {
+  KVG_CHECK(matrix.rank == 2 && begin >= 0 && begin <= end && end <= matrix.shape[1],
+            "columns out of range");
+  Tensor out = matrix;
+  out.data = static_cast<char*>(matrix.data) + begin * SizeOf(matrix.dtype);
+  out.shape[1] = end - begin;
+  return out;
+}
 // [n] as [n, 1], for the operations that move rows.
 inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.shape[0], 1}); }
 
