@@ -46,13 +46,12 @@ if(KVG_SANITIZE)
 endif()
 
 # Most of the time to compile a file goes into the same few headers, so they are compiled once. That
-# does not excuse a file from including what it uses: KVG_PCH=OFF builds without.
-option(KVG_PCH "Precompile the standard and JSON headers" ON)
+# does not excuse a file from including what it uses: KVG_PCH=OFF builds without. JSON is not among
+# them: gcc would instantiate its parser in every file, whether that reads JSON or not.
+option(KVG_PCH "Precompile the standard headers" ON)
 if(KVG_PCH)
-  find_package(nlohmann_json 3.11 REQUIRED)
   set(kvg_pch_headers <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional>
-      <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>
-      <nlohmann/json.hpp>)
+      <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc 12 warns about its own library when that comes precompiled.
     target_compile_options(kvgauge_flags INTERFACE -fpch-preprocess -Wno-array-bounds
@@ -63,7 +62,7 @@ if(KVG_PCH)
   # Owners of the compiled headers; a target reuses those of an owner with the same flags.
   function(kvg_pch_owner name)
     add_library(${name} OBJECT ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/pch.cpp)
-    target_link_libraries(${name} PRIVATE kvgauge_flags nlohmann_json::nlohmann_json ${ARGN})
+    target_link_libraries(${name} PRIVATE kvgauge_flags ${ARGN})
   endfunction()
   kvg_pch_owner(kvgauge_pch)
   target_precompile_headers(kvgauge_pch PRIVATE ${kvg_pch_headers})

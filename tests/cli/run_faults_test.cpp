@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -19,9 +20,13 @@ class RunFaults : public RunTest {};
 
 // KVG_RUN_KILLS: how many kills; the default takes seconds.
 TEST_F(RunFaults, KilledAnywhereItGoesOn) {
-  const double start_s = NowSeconds();
-  RunInto("whole.db");
-  const double whole_s = NowSeconds() - start_s;
+  // The shorter of two: kills that come after the end would be waited for in vain.
+  double whole_s = 1e9;
+  for (const char* name : {"whole.db", "again.db"}) {
+    const double start_s = NowSeconds();
+    RunInto(name);
+    whole_s = std::min(whole_s, NowSeconds() - start_s);
+  }
   const std::string want = Digest("whole.db");
   const char* given = std::getenv("KVG_RUN_KILLS");
   const int kills = given != nullptr ? std::atoi(given) : 20;
