@@ -61,7 +61,7 @@ Result<int64_t> TokenCounter::Added(std::string_view piece) const {
 }
 
 Status Filler::Grow() {
-  Piece& piece = piece_at_(static_cast<int64_t>(byte_ends_.size()));
+  TextPiece& piece = piece_at_(static_cast<int64_t>(byte_ends_.size()));
   if (piece.tokens < 0) {
     KVG_ASSIGN(piece.tokens, counter_->Added(piece.text));
   }

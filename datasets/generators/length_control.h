@@ -37,7 +37,7 @@ class TokenCounter {
 };
 
 // A sentence with the white space before it.
-struct Piece {
+struct TextPiece {
   std::string text;
   int64_t tokens = -1;  // TokenCounter::Added, once it was asked for
 };
@@ -46,7 +46,7 @@ struct Piece {
 class Filler {
  public:
   // The j-th piece, for every j >= 0; its owner keeps the count that is written into it.
-  using PieceAt = std::function<Piece&(int64_t j)>;
+  using PieceAt = std::function<TextPiece&(int64_t j)>;
 
   Filler(const TokenCounter* counter, PieceAt piece_at)
       : counter_(counter), piece_at_(std::move(piece_at)) {}

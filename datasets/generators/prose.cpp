@@ -104,14 +104,14 @@ Result<std::shared_ptr<Haystack>> Haystack::Open(const std::string& directory,
 
 Filler Haystack::NewFiller(const TokenCounter* counter, Rng rng, int64_t start) {
   if (generated_) {
-    return Filler(counter, [this, rng](int64_t) mutable -> Piece& {
+    return Filler(counter, [this, rng](int64_t) mutable -> TextPiece& {
       const auto id = rng.NextBelow(kProseSentences);
-      Piece& piece = pieces_[id];
+      TextPiece& piece = pieces_[id];
       if (piece.text.empty()) piece.text = " " + ProseSentence(static_cast<int64_t>(id));
       return piece;
     });
   }
-  return Filler(counter, [this, start](int64_t j) -> Piece& {
+  return Filler(counter, [this, start](int64_t j) -> TextPiece& {
     return pieces_[static_cast<size_t>(start + j) % pieces_.size()];
   });
 }

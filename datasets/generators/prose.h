@@ -38,7 +38,7 @@ class Haystack {
 
  private:
   bool generated_ = true;
-  std::vector<Piece> pieces_;
+  std::vector<TextPiece> pieces_;
 };
 
 // The text with every run of white space as one blank, and where each of its words ends.

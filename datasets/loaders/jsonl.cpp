@@ -238,7 +238,7 @@ class Loader {
       return in_turn ? Scope(*first_turn, nullptr).Text(field) : scope.Text(field);
     };
     KVG_ASSIGN(PromptTemplate::Filled filled, layout_.context.Fill(lookup, layout_.document));
-    Prompt prompt;
+    PromptText prompt;
     prompt.text = std::move(filled.text);
     prompt.question = prompt.text.size();
     if (!layout_.document.empty()) {

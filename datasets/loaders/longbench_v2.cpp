@@ -57,7 +57,7 @@ struct Loader {
       front = ReplaceAll(front, placeholder, PythonStrip(value));
       back = ReplaceAll(back, placeholder, PythonStrip(value));
     }
-    Prompt whole{front + back, front.size(), document_begin, front.size()};
+    PromptText whole{front + back, front.size(), document_begin, front.size()};
     KVG_ASSIGN(const int64_t tokens, Truncate(Cut::kMiddleJoined, options, whole));
     PlacePrompt(whole, sample, question);
     sample.questions.push_back(std::move(question));

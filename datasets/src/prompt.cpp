@@ -102,7 +102,7 @@ Cut CutFromName(std::string_view name) {
 
 namespace {
 
-Result<int64_t> CutHead(const TaskOptions& options, int64_t count, Prompt& prompt) {
+Result<int64_t> CutHead(const TaskOptions& options, int64_t count, PromptText& prompt) {
   const std::string tail = prompt.separator + prompt.text.substr(prompt.question);
   KVG_ASSIGN(const std::vector<int32_t> tail_ids, options.codec->Encode(tail, false));
   KVG_ASSIGN(const std::vector<int32_t> ids,
@@ -121,7 +121,7 @@ Result<int64_t> CutHead(const TaskOptions& options, int64_t count, Prompt& promp
   return count;
 }
 
-Result<int64_t> CutTail(const TaskOptions& options, int64_t count, Prompt& prompt) {
+Result<int64_t> CutTail(const TaskOptions& options, int64_t count, PromptText& prompt) {
   const std::string before = prompt.text.substr(0, prompt.document_begin);
   const std::string behind = prompt.text.substr(prompt.document_end);
   const size_t question = prompt.text.size() - prompt.question;
@@ -147,7 +147,7 @@ Result<int64_t> CutTail(const TaskOptions& options, int64_t count, Prompt& promp
 
 }  // namespace
 
-Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
+Result<int64_t> Truncate(Cut cut, const TaskOptions& options, PromptText& prompt) {
   const int64_t limit = options.max_prompt_tokens;
   if (limit <= 0 || cut == Cut::kNone) return int64_t{0};
   KVG_CHECK(options.codec != nullptr, "truncation needs the model's tokens");
@@ -183,7 +183,7 @@ Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt) {
   return count;
 }
 
-void PlacePrompt(const Prompt& prompt, Sample& sample, Question& question) {
+void PlacePrompt(const PromptText& prompt, Sample& sample, Question& question) {
   sample.context = prompt.text.substr(0, prompt.question);
   question.text = prompt.text.substr(prompt.question);
   if (prompt.document_begin < prompt.document_end) {

@@ -43,7 +43,7 @@ class PromptTemplate {
 };
 
 // A whole prompt, and the parts of it that methods treat apart.
-struct Prompt {
+struct PromptText {
   std::string text;
   size_t question = 0;        // [0, question) is the context, the rest the question
   size_t document_begin = 0;  // the long text within the context
@@ -68,9 +68,9 @@ Cut CutFromName(std::string_view name);
 
 // Shortens the prompt to options.max_prompt_tokens, special tokens counted. Returns the number of
 // tokens it had, 0 when no limit was asked for.
-Result<int64_t> Truncate(Cut cut, const TaskOptions& options, Prompt& prompt);
+Result<int64_t> Truncate(Cut cut, const TaskOptions& options, PromptText& prompt);
 
 // Moves the prompt's parts into the sample's context, first question and marks.
-void PlacePrompt(const Prompt& prompt, Sample& sample, Question& question);
+void PlacePrompt(const PromptText& prompt, Sample& sample, Question& question);
 
 }  // namespace kvgauge

@@ -48,8 +48,8 @@ void MergeBytes(const DraftLine& line, ByteSummary& out) {
   for (double* sum : to) *sum = tasks > 0 ? *sum / static_cast<double>(tasks) : 0;
 }
 
-std::optional<double> MergeTally(const DraftLine& line, Tally TaskLine::*field) {
-  Tally tasks;
+std::optional<double> MergeTally(const DraftLine& line, TaskTally TaskLine::*field) {
+  TaskTally tasks;
   for (const TaskLine* part : line.parts) {
     if (part && (part->*field).count > 0) {
       tasks.Add((part->*field).sum / static_cast<double>((part->*field).count));

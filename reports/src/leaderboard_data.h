@@ -16,7 +16,7 @@
 
 namespace kvgauge {
 
-struct Tally {
+struct TaskTally {
   double sum = 0;
   int64_t count = 0;
   void Add(double value) {
@@ -35,7 +35,7 @@ struct TaskLine {
   int64_t samples = 0, ok = 0, failed = 0, skipped = 0, not_engaged = 0, scored = 0;
   std::map<std::string, int64_t> troubles;  // reason -> how often
   ByteSummary bytes;
-  Tally kl_divergence, top1_agreement, read_share;
+  TaskTally kl_divergence, top1_agreement, read_share;
   std::vector<LatencyRow> latency;
 };
 

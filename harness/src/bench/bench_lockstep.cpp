@@ -233,7 +233,7 @@ Status RunBenchLockstep(const BenchLockstepOptions& options) {
   for (const auto& [id, sum] : phases) {
     const double share = static_cast<double>(
         std::count_if(rows.begin(), rows.begin() + options.rows.back(),
-                      [&](const ChosenMethod* row) { return row->method.id == id; }));
+                      [&name = id](const ChosenMethod* row) { return row->method.id == name; }));
     const double per_row_ms = 1e3 * static_cast<double>(options.rows.back()) / (share * cells);
     phase_table.push_back({id, Fixed(sum.score * per_row_ms, 1), Fixed(sum.select * per_row_ms, 1),
                            Fixed(sum.compact * per_row_ms, 1),
