@@ -58,6 +58,11 @@ std::string ProseSentence(int64_t id) {
                         {"name2", name(1)}});
 }
 
+std::vector<std::string> TextDirectory(const std::string& directory) {
+  if (directory.empty() || directory.front() == '/') return {};
+  return {directory};
+}
+
 std::vector<std::string> SplitSentences(std::string_view text) {
   std::vector<std::string> sentences;
   size_t begin = 0;

@@ -116,6 +116,9 @@ Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
   } else {
     KVG_ASSIGN(input.answers, ScalarsAt(object, answers.c_str(), origin));
   }
+  if (input.answers.empty()) {
+    return BadInput(StrCat(origin, ": \"", answers, "\" is empty: no prediction could be right"));
+  }
   if (object.contains("all_classes") && !object["all_classes"].is_null()) {
     KVG_ASSIGN(input.all_classes, TextsAt(object, "all_classes", origin));
   }

@@ -64,6 +64,10 @@ TEST_F(Pairs, ErrorsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": ["a", null]})"),
               HasSubstr("\"answers\"[1] must be a text, not null"));
   EXPECT_THAT(ErrorOf(R"({"prediction": "\ud800", "answers": []})"), HasSubstr(":1: not valid"));
+  EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": []})"),
+              HasSubstr(":1: \"answers\" is empty: no prediction could be right"));
+  EXPECT_THAT(ErrorOf(R"({"prediction": "", "ground_truth": []})"),
+              HasSubstr(":1: \"ground_truth\" is empty"));
   EXPECT_THAT(ErrorOf("[1]"), HasSubstr("must be an object"));
   EXPECT_THAT(ErrorOf(kGood, "classification"), HasSubstr(":1: classification needs all_classes"));
   EXPECT_THAT(ErrorOf("\n \n"), HasSubstr("no pair to score"));
@@ -128,6 +132,21 @@ TEST_F(Pairs, GroupsHaveTheirOwnScores) {
       ScorePairs(*FindMetric("accuracy"), path_, {.by = {"subject"}});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr(":1: \"subject\" is missing"));
+}
+
+// MLVU's M-Avg of seven tasks of unequal size.
+TEST(MeanOfGroups, CountsEachTaskOnce) {
+  PairScores scores;
+  const auto add = [&](int right, int total) {
+    scores.groups.push_back(
+        {"task_type", StrCat(scores.groups.size()), total, static_cast<double>(right) / total, 0});
+  };
+  for (const auto& [right, total] :
+       {std::pair(300, 539), std::pair(200, 355), std::pair(180, 352), std::pair(90, 206),
+        std::pair(120, 259), std::pair(100, 200), std::pair(160, 264)}) {
+    add(right, total);
+  }
+  EXPECT_NEAR(MeanOfGroups(scores, "task_type"), 0.519658, 1e-6);
 }
 
 // 49 of 160: a percentage that lies between two decimals, where the reference's own order of

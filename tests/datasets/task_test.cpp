@@ -195,7 +195,8 @@ TEST(ShippedTasks, AreAllValid) {
     if (task.group == "longbench") v1.push_back(task.name);
     if (task.group == "longbench_e") e.push_back(task.name);
     for (const std::string& file : MissingFiles(task, "")) {
-      EXPECT_NE(file.find('/'), std::string::npos) << task.name;
+      // A file in a folder of its set, or a folder of texts.
+      EXPECT_TRUE(file.find('/') != std::string::npos || task.source == "needle") << task.name;
     }
   }
   EXPECT_EQ(v1.size(), 21u);
