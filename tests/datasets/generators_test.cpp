@@ -323,6 +323,9 @@ TEST(Needle, ReadsADirectory) {
     EXPECT_EQ(samples[9].context.substr(0, 10), "First file");
     EXPECT_THAT(samples[9].context, HasSubstr("naïve. Second file here.\nFirst"));
   }
+  std::ofstream(directory / "c.txt") << "caf\xe9";
+  EXPECT_THAT(ErrorOf("needle", {{"haystack", directory.string()}}),
+              HasSubstr("c.txt: not UTF-8 at byte 4"));
   fs::remove_all(directory);
 }
 

@@ -103,11 +103,14 @@ TEST_F(Pairs, ATaskBringsItsStopAndItsPostProcessing) {
 TEST_F(Pairs, PublishedNamesWillDo) {
   const Result<PairScores> result = Score(R"({"pred": "7", "ground_truth": 7})"
                                           "\n"
-                                          R"({"pred": "7", "label": ["six", 7]})",
+                                          R"({"pred": "7", "label": ["six", 7]})"
+                                          "\n"
+                                          R"({"pred": "8", "label": [[7, 8]]})",
                                           false, "accuracy");
   ASSERT_TRUE(result.ok()) << result.error().message;
-  EXPECT_THAT(result->scores, ElementsAre(1, 1));
-  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7]]})"),
+  EXPECT_THAT(result->scores, ElementsAre(1, 1, 1));
+  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[]]})"), HasSubstr("\"label\" is empty"));
+  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7], 7]})"),
               HasSubstr("\"label\" must be a text, a number or a list of them"));
 }
 
