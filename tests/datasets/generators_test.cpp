@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "datasets/metric.h"
 #include "datasets/task.h"
 
 namespace kvgauge {
@@ -301,6 +302,21 @@ TEST(Needle, DepthsAreSentenceEnds) {
     EXPECT_EQ(Fact(sample, "length"), "4000");
   }
   EXPECT_EQ(samples[0].id, "n4000-d0-r0");
+}
+
+// The ROUGE score that papers print: ten times the F of single words, against the whole needle.
+TEST(Needle, RougeHasATaskOfItsOwn) {
+  const auto task = ReadTask(KVG_SOURCE_DIR "/configs/tasks/needle/story_book_rouge.json");
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  const auto shown = [&](const std::string& output) {
+    const MetricInput input = {.prediction = PostProcess(task->post, output),
+                               .answers = {task->source_params.Text("answers")}};
+    return Reported(task->report, *FindMetric(task->metric)->score(input));
+  };
+  EXPECT_EQ(shown("eat a sandwich and sit in Dolores Park on a sunny day.\nMore."), 7.2727);
+  EXPECT_EQ(shown("to eat a sandwich and sit in Dolores Park on a sunny day"), 7.6471);
+  EXPECT_EQ(shown("visit the Golden Gate Bridge"), 0.7692);
+  EXPECT_EQ(shown(""), 0);
 }
 
 TEST(Needle, ReadsADirectory) {
