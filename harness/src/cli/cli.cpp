@@ -187,6 +187,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--unscored", options.unscored,
                    "keep answers that only a judge, or running them, can score");
+  command.add_flag("--skip-bad", options.skip_bad,
+                   "leave out malformed records of published files, and count them");
   command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
   AddJsonFlag(command, options.json);
 }
