@@ -198,6 +198,18 @@ TEST_F(ScoreTest, BadLinesAreNamed) {
   }
 }
 
+TEST_F(ScoreTest, WrongNamesAndNumbersAreTold) {
+  EXPECT_THAT(Run("sample longbench").err,
+              HasSubstr("'longbench' is the name of 21 tasks together; "
+                        "name one, such as longbench/2wikimqa"));
+  EXPECT_THAT(Run("sample longbnch/qasper").err, HasSubstr("did you mean 'longbench/qasper'?"));
+  for (const char* wrong : {"sample needle/single --n 0", "sample needle/single --n -1"}) {
+    const Outcome outcome = Run(wrong);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, ContainsRegex("^--n: Value -?[01] is too small\n"));
+  }
+}
+
 TEST_F(ScoreTest, ADirectoryOfTextsIsData) {
   const auto state = [&] {
     const Outcome listed = Run(StrCat("tasks needle/essays --data '", directory_, "'"));

@@ -253,6 +253,13 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   AddBench(table);
   AddSubmit(table);
   AddResultCommands(table);
+  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
+    std::string text = CLI::FailureMessage::simple(command, error);
+    // "in range 0.000000 to", and then the largest double to its last digit.
+    const size_t begin = text.find(" not in range 0.000000 to 17976931");
+    if (begin == std::string::npos) return text;
+    return text.substr(0, begin) + " is too small" + text.substr(text.find('\n', begin));
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
