@@ -179,7 +179,8 @@ KVG_REGISTER_SOURCE({
                       "separated by |; may use the same names"),
         },
     .open = Open,
-    .files = nullptr,  // a directory, which opening looks for itself
+    .files = [](const Params& params,
+                const Json&) { return TextDirectory(params.Text("haystack")); },
     .check = nullptr,
 });
 

@@ -58,6 +58,11 @@ std::string ProseSentence(int64_t id) {
                         {"name2", name(1)}});
 }
 
+std::vector<std::string> TextDirectory(const std::string& directory) {
+  if (directory.empty() || directory.front() == '/') return {};
+  return {directory};
+}
+
 std::vector<std::string> SplitSentences(std::string_view text) {
   std::vector<std::string> sentences;
   size_t begin = 0;
@@ -91,7 +96,10 @@ Result<std::shared_ptr<Haystack>> Haystack::Open(const std::string& directory,
   std::string text;
   for (const std::string& path : paths) {
     KVG_ASSIGN(const std::string file, ReadFile(path));
-    text += RepairUtf8(file);
+    if (const size_t bad = FindInvalidUtf8(file); bad != std::string::npos) {
+      return BadInput(StrCat(owner, ": ", path, ": not UTF-8 at byte ", bad + 1));
+    }
+    text += file;
   }
   const std::string_view trimmed = Trim(text);
   if (trimmed.empty()) return BadInput(StrCat(owner, ": the files in ", directory, " are empty"));

@@ -13,6 +13,10 @@
 
 namespace kvgauge {
 
+// What a source with a directory of texts needs below the data directory: nothing for prose (""),
+// or for a path of the user's own, which opening looks for itself.
+std::vector<std::string> TextDirectory(const std::string& directory);
+
 inline constexpr int64_t kProseSentences = 16384;
 
 // A sentence of the closed English that generated prose draws from: no digits, no needle's words,

@@ -242,7 +242,10 @@ KVG_REGISTER_SOURCE({
         IntParam("queries", 1, 1, 1000, "keys asked for"),
     }),
     .open = Open,
-    .files = nullptr,  // a directory, which opening looks for itself
+    .files =
+        [](const Params& params, const Json&) {
+          return TextDirectory(params.Text("haystack") == "essay" ? params.Text("essays") : "");
+        },
     .check = nullptr,
 });
 

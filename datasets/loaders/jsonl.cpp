@@ -398,8 +398,7 @@ class Loader {
         }
       }
     }
-    if (std::all_of(question.answers.begin(), question.answers.end(),
-                    [](const std::string& answer) { return answer.empty(); })) {
+    if (AllBlank(question.answers)) {
       return scope.Wrong(*layout_.answers, "is empty: no prediction could be right");
     }
     if (layout_.named && scope.Has(*layout_.named)) {

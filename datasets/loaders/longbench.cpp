@@ -35,7 +35,7 @@ struct Loader {
     Question question;
     question.max_new_tokens = max_new_tokens;
     KVG_ASSIGN(question.answers, fields.Texts("answers"));
-    if (question.answers.empty()) {
+    if (AllBlank(question.answers)) {
       return fields.Wrong("answers", "is empty: no prediction could be right");
     }
     if (fields.Has("all_classes")) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ROUGE as the package `rouge` 1.0.1 has it, which LongBench uses: sets of n-grams, sentences that
 // end at every period, case kept, no stemming.
+#include <algorithm>
 #include <utility>
 
 #include "core/strings.h"
@@ -82,29 +83,38 @@ struct Union {
   size_t words = 0, predicted = 0, wanted = 0;  // distinct
 };
 
-// The union, over all pairs of sentences, of the words of one common subsequence.
+// The union, over all pairs of sentences, of the words of one common subsequence. Only pairs that
+// share a word which is not in it yet can add something, and few do: they are found by their words.
 Result<Union> Unite(const Sentences& predicted, const Sentences& wanted, size_t vocabulary) {
-  std::vector<char> in_union(vocabulary, 0), in_other(vocabulary, 0);
+  std::vector<char> in_union(vocabulary, 0);
   size_t united = 0;
-  for (const auto& other : predicted) {
-    for (const int word : other) in_other[static_cast<size_t>(word)] = 1;
-    for (const auto& sentence : wanted) {
-      // Nearly all pairs of a long text have nothing to add.
-      const bool adds = std::any_of(sentence.begin(), sentence.end(), [&](int word) {
-        return in_other[static_cast<size_t>(word)] != 0 && in_union[static_cast<size_t>(word)] == 0;
-      });
-      if (!adds) continue;
-      if (static_cast<int64_t>(sentence.size() * other.size() / 8) > kMostTableBytes) {
-        return ResourceError(StrCat("ROUGE-L: sentences of ", sentence.size(), " and ",
-                                    other.size(), " words without a period are too long to align"));
-      }
-      for (const LcsMatch& match : LcsMatches(sentence, other)) {
-        char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(match.x)])];
-        if (mark == 0) ++united;
-        mark = 1;
+  std::vector<std::vector<size_t>> holders(vocabulary);  // of each word: wanted sentences
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (const int word : wanted[i]) {
+      std::vector<size_t>& holding = holders[static_cast<size_t>(word)];
+      if (holding.empty() || holding.back() != i) holding.push_back(i);
+    }
+  }
+  std::vector<size_t> paired_with(wanted.size(), predicted.size());
+  for (size_t j = 0; j < predicted.size(); ++j) {
+    const std::vector<int>& other = predicted[j];
+    for (const int word : other) {
+      for (const size_t i : holders[static_cast<size_t>(word)]) {
+        if (in_union[static_cast<size_t>(word)] != 0) break;
+        if (std::exchange(paired_with[i], j) == j) continue;
+        const std::vector<int>& sentence = wanted[i];
+        if (static_cast<int64_t>(sentence.size() * other.size() / 8) > kMostTableBytes) {
+          return ResourceError(StrCat("ROUGE-L: sentences of ", sentence.size(), " and ",
+                                      other.size(),
+                                      " words without a period are too long to align"));
+        }
+        for (const LcsMatch& match : LcsMatches(sentence, other)) {
+          char& mark = in_union[static_cast<size_t>(sentence[static_cast<size_t>(match.x)])];
+          if (mark == 0) ++united;
+          mark = 1;
+        }
       }
     }
-    for (const int word : other) in_other[static_cast<size_t>(word)] = 0;
   }
   std::vector<int> got = AllWords(predicted), want = AllWords(wanted);
   MakeSet(got);

@@ -4,38 +4,10 @@
 #include "core/check.h"
 
 namespace kvgauge {
-namespace {
-
-double MeanSum(const std::vector<GradePair>& grades) {
+double MeanGradeSum(const std::vector<GradePair>& grades) {
   double sum = 0;
   for (const GradePair& grade : grades) sum += grade.first + grade.second;
   return grades.empty() ? 0 : sum / static_cast<double>(grades.size());
-}
-
-}  // namespace
-
-double MacroAverage(const std::vector<Tally>& tasks) {
-  double sum = 0, count = 0;
-  for (const Tally& task : tasks) {
-    if (task.total == 0) continue;
-    sum += static_cast<double>(task.right) / static_cast<double>(task.total);
-    ++count;
-  }
-  return count > 0 ? sum / count : 0;
-}
-
-double MicroAverage(const std::vector<Tally>& tasks) {
-  Tally all;
-  for (const Tally& task : tasks) {
-    all.right += task.right;
-    all.total += task.total;
-  }
-  return all.total > 0 ? static_cast<double>(all.right) / static_cast<double>(all.total) : 0;
-}
-
-double GenerationAverage(const std::vector<GradePair>& sub_scene,
-                         const std::vector<GradePair>& summary) {
-  return (MeanSum(sub_scene) + MeanSum(summary)) / 2;
 }
 
 double RelativeScore(const std::vector<RelativeGrade>& grades) {

@@ -71,6 +71,7 @@ RelativeGrade ParseRelativeGrade(const std::string& reply) {
 }
 
 Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad) {
+  if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
   const auto prompt_of = [](const std::string& line, bool too_long,
@@ -78,7 +79,6 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
     if (too_long) return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
     KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
     KVG_ASSIGN(const MetricInput input, ParsePair(line, origin));
-    if (input.answers.empty()) return BadInput(StrCat(origin, ": \"answers\" holds no reference"));
     std::string question;
     if (object.contains("question")) {
       if (!object["question"].is_string()) {
@@ -89,23 +89,30 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
     return RelativeGradePrompt(question, input.answers[0], input.prediction);
   };
   JudgedPairs out;
-  LineReader reader(file.get());
-  std::string line;
-  bool too_long = false;
-  for (int64_t number = 1; reader.Next(line, too_long); ++number) {
-    if (!too_long && Trim(line).empty()) continue;
-    const std::string origin = StrCat(path, ":", number);
-    const Result<std::string> prompt = prompt_of(line, too_long, origin);
-    if (!prompt.ok()) {
-      if (!skip_bad) return prompt.error();
-      out.bad_lines.push_back(prompt.error().message);
-      continue;
+  // All lines are read once before anything is sent: a fault in the last one should not cost the
+  // judge's answers to the others. What cannot be read twice (a pipe) is sent as it comes.
+  const bool twice = std::fseek(file.get(), 0, SEEK_SET) == 0;
+  for (const bool sending : twice ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
+    if (twice) std::rewind(file.get());
+    LineReader reader(file.get());
+    std::string line;
+    bool too_long = false;
+    for (int64_t number = 1; reader.Next(line, too_long); ++number) {
+      if (!too_long && Trim(line).empty()) continue;
+      const std::string origin = StrCat(path, ":", number);
+      const Result<std::string> prompt = prompt_of(line, too_long, origin);
+      if (!prompt.ok()) {
+        if (!skip_bad) return prompt.error();
+        if (sending) out.bad_lines.push_back(prompt.error().message);
+        continue;
+      }
+      if (!sending) continue;
+      const Result<std::string> reply = AskJudge(judge, *prompt);
+      if (!reply.ok()) return reply.error().Wrap(origin);
+      out.grades.push_back(ParseRelativeGrade(*reply));
+      out.lines.push_back(number);
+      if (out.grades.back().reference < 0) ++out.unparsed;
     }
-    const Result<std::string> reply = AskJudge(judge, *prompt);
-    if (!reply.ok()) return reply.error().Wrap(origin);
-    out.grades.push_back(ParseRelativeGrade(*reply));
-    out.lines.push_back(number);
-    if (out.grades.back().reference < 0) ++out.unparsed;
   }
   if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
   if (out.grades.empty()) return BadInput(StrCat(path, ": no pair to judge"));

@@ -60,7 +60,10 @@ std::optional<std::string> Scalar(const Json& value) {
 
 Result<std::vector<std::string>> ScalarsAt(const Json& object, const char* key,
                                            const std::string& origin) {
-  const Json& value = object[key];
+  const Json& given = object[key];
+  // InfiniteBench's files of some models hold a list of one list.
+  const bool wrapped = given.is_array() && given.size() == 1 && given[0].is_array();
+  const Json& value = wrapped ? given[0] : given;
   if (std::optional<std::string> text = Scalar(value)) return std::vector{*std::move(text)};
   std::vector<std::string> texts;
   for (const Json& item : value.is_array() ? value : Json::array({nullptr})) {
@@ -115,6 +118,9 @@ Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
     KVG_ASSIGN(input.answers, TextsAt(object, "answers", origin));
   } else {
     KVG_ASSIGN(input.answers, ScalarsAt(object, answers.c_str(), origin));
+  }
+  if (input.answers.empty()) {
+    return BadInput(StrCat(origin, ": \"", answers, "\" is empty: no prediction could be right"));
   }
   if (object.contains("all_classes") && !object["all_classes"].is_null()) {
     KVG_ASSIGN(input.all_classes, TextsAt(object, "all_classes", origin));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/records.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -214,6 +215,11 @@ std::string_view KindOf(const Json& value) {
   if (value.is_number()) return "a number";
   if (value.is_string()) return "a string";
   return value.is_array() ? "an array" : "an object";
+}
+
+bool AllBlank(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(),
+                     [](const std::string& text) { return Trim(text).empty(); });
 }
 
 Error Fields::Wrong(const std::string& name, std::string_view what) const {

@@ -93,6 +93,9 @@ class Fields {
 
 // "a string", "an array", ...
 std::string_view KindOf(const Json& value);
+// No text, or only texts of white space: answers that no prediction can meet. One blank text among
+// others does no harm.
+bool AllBlank(const std::vector<std::string>& texts);
 
 // A stream over one file. `build` makes a sample of a record; a record that fails is an error, or
 // with TaskOptions::skip_bad is counted and left out. Ids must not repeat.

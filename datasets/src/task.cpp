@@ -302,7 +302,9 @@ std::vector<std::string> MissingFiles(const Task& task, const std::string& data_
   std::vector<std::string> missing;
   if (spec == nullptr || !spec->files) return missing;
   for (const std::string& file : spec->files(task.source_params, *task.json)) {
-    if (data_directory.empty() || !FileExists(data_directory + "/" + file)) missing.push_back(file);
+    const std::string path = data_directory + "/" + file;
+    const bool there = !data_directory.empty() && (FileExists(path) || DirectoryExists(path));
+    if (!there) missing.push_back(file);
   }
   return missing;
 }

@@ -15,7 +15,6 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
-#include "support/local_server.h"
 
 namespace kvgauge {
 namespace {
@@ -196,19 +195,6 @@ TEST_F(CliTest, InspectReportsShapes) {
   EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
 }
 
-TEST_F(CliTest, ScoresAFileOfPredictions) {
-  const std::string pairs =
-      Write("pairs.jsonl",
-            "{\"prediction\": \"the cat sat\", \"answers\": [\"a cat sat\", \"no\"]}\n"
-            "{\"prediction\": \"nothing\", \"answers\": [\"a dog\"]}\n");
-  const Outcome outcome = Run(StrCat("score --metric qa_f1 --json --pairs ", pairs));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("0.5"));
-  const Outcome unknown = Run(StrCat("score --metric qa_f2 --pairs ", pairs));
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
-}
-
 TEST_F(CliTest, MethodsAreListedAndExplained) {
   const Outcome list = Run("methods");
   ASSERT_EQ(list.exit_code, 0) << list.err;
@@ -242,81 +228,6 @@ TEST_F(CliTest, MethodsAreListedAndExplained) {
     EXPECT_EQ(wrong.exit_code, 2) << arguments;
     EXPECT_THAT(wrong.err, HasSubstr(part));
   }
-}
-
-TEST_F(CliTest, ScoresAsATaskDoes) {
-  const std::string pairs = Write(
-      "pairs.jsonl",
-      R"({"pred": "\nred\nQ: x", "answers": ["red"], "all_classes": ["red", "blue"], "length": 10})"
-      "\n"
-      R"({"pred": "red or blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 9000})"
-      "\n"
-      R"({"pred": "blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 11})");
-  const Outcome plain = Run(StrCat("score --task longbench/trec --json --pairs ", pairs));
-  ASSERT_EQ(plain.exit_code, 0) << plain.err;
-  const Json json = *ParseJson(plain.out, "score");
-  EXPECT_EQ(json["metric"], "classification");
-  EXPECT_EQ(json["mean"], 0.5);
-  EXPECT_EQ(json["reported"], 50.0);
-  const Outcome table = Run(StrCat("score --task longbench_e/trec --pairs ", pairs));
-  ASSERT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("longbench_e/trec v1"));
-  EXPECT_THAT(table.out, ::testing::ContainsRegex("length_bucket +8k\\+ +1 +50.00"));
-  EXPECT_EQ(Run(StrCat("score --pairs ", pairs)).exit_code, 2);
-  EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
-}
-
-TEST_F(CliTest, AJudgeIsNeverAskedUnasked) {
-  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["y"]})");
-  unsetenv("KVGAUGE_JUDGE_KEY");
-  const Outcome keyless = Run(
-      StrCat("score --metric judge --judge http://127.0.0.1:1 --judge-model m --pairs ", pairs));
-  EXPECT_EQ(keyless.exit_code, 2);
-  EXPECT_THAT(keyless.err, HasSubstr("nothing is sent"));
-  setenv("KVGAUGE_JUDGE_KEY", "k", 1);
-  const Outcome secure =
-      Run(StrCat("score --metric judge --judge https://127.0.0.1 --judge-model m --pairs ", pairs));
-  unsetenv("KVGAUGE_JUDGE_KEY");
-  EXPECT_NE(secure.exit_code, 0);
-  EXPECT_THAT(secure.err, HasSubstr("TLS"));
-}
-
-TEST_F(CliTest, ATaskOfAJudgeIsGradedByOne) {
-  std::filesystem::create_directories(Path("loogle"));
-  Write("loogle/longdep_qa.jsonl",
-        R"({"input": "Text.", "qa_pairs": "[{'Q': 'Who?', 'A': 'Bo', 'S': [], 'type': 1}]"})");
-  const auto state = [&](const std::string& data) {
-    const Outcome listed = Run(StrCat("tasks --data '", data, "'"));
-    const size_t at = listed.out.find("loogle/longdep_qa_judge ");
-    return at == std::string::npos ? "" : listed.out.substr(at, listed.out.find('\n', at) - at);
-  };
-  EXPECT_THAT(state(directory_), HasSubstr("needs a judge"));
-  EXPECT_THAT(state(Path("nowhere")), HasSubstr("data missing"));
-  LocalServer server({JudgeReply("8 6\nThe second leaves out a name.")});
-  const std::string pairs =
-      Write("pairs.jsonl", R"({"prediction": "Al", "answers": ["Bo"], "question": "Who?"})");
-  setenv("KVGAUGE_JUDGE_KEY", "secret", 1);
-  const Outcome graded = Run(StrCat("score --task loogle/longdep_qa_judge --json --judge ",
-                                    server.Url(), " --judge-model grader --pairs ", pairs));
-  unsetenv("KVGAUGE_JUDGE_KEY");
-  ASSERT_EQ(graded.exit_code, 0) << graded.err;
-  const Json json = *ParseJson(graded.out, "score");
-  EXPECT_EQ(json["relative_score"], 0.75);
-  EXPECT_EQ(json["judge_model"], "grader");
-  ASSERT_EQ(server.Requests().size(), 1u);
-  EXPECT_THAT(server.Requests()[0], HasSubstr("Authorization: Bearer secret"));
-  EXPECT_THAT(server.Requests()[0], HasSubstr("Who?"));
-}
-
-TEST_F(CliTest, RunsPredictionsOnlyWhenAsked) {
-  const std::string pairs =
-      Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
-  const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
-  EXPECT_EQ(unasked.exit_code, 2);
-  EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
-  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
-  ASSERT_EQ(asked.exit_code, 0) << asked.err;
-  EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
 }
 
 TEST_F(CliTest, ListsTasksAndShowsSamples) {

@@ -284,6 +284,28 @@ TEST_F(RunTest, DataThatChangedIsRefused) {
   EXPECT_EQ(Samples("r.db"), 6);
 }
 
+TEST_F(RunTest, MalformedRecordsAreLeftOutAndCounted) {
+  Write("sums.jsonl",
+        "{\"q\": \"1?\", \"a\": \"1\"}\n{\n{\"q\": \"2?\", \"a\": \"\"}\n{\"q\": \"3?\", \"a\": "
+        "\"3\"}\n");
+  Write("task.json", R"({"name": "sums", "version": 1, "group": "sums", "description": "d",
+    "metric": "partial_match", "max_new_tokens": 4, "source": {"name": "jsonl",
+    "file": "sums.jsonl", "context": "Sums.\n", "question": "{q}", "answers": "a"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:5"}], "data": ")", directory_,
+                            R"(", "tasks": [")", Path("task.json"), R"("], "methods": ["full"]})"));
+  const Outcome refused = Run({"run", Path("mine.json"), "--db", Path("r.db")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("sums.jsonl:2: column 2: not valid JSON"));
+  const Outcome planned = Run({"plan", Path("mine.json"), "--skip-bad"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.err, HasSubstr("sums: malformed records left out: 2"));
+  const Outcome ran = Run({"run", Path("mine.json"), "--db", Path("k.db"), "--skip-bad"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("sums: malformed records left out: 2"));
+  EXPECT_EQ(Samples("k.db"), 2);
+}
+
 TEST_F(RunTest, ShardsMergedAreOneRun) {
   RunInto("whole.db");
   const auto merged = Open("merged.db", StoreMode::kCreate);

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "datasets/metric.h"
 #include "datasets/task.h"
 
 namespace kvgauge {
@@ -303,6 +304,21 @@ TEST(Needle, DepthsAreSentenceEnds) {
   EXPECT_EQ(samples[0].id, "n4000-d0-r0");
 }
 
+// The ROUGE score that papers print: ten times the F of single words, against the whole needle.
+TEST(Needle, RougeHasATaskOfItsOwn) {
+  const auto task = ReadTask(KVG_SOURCE_DIR "/configs/tasks/needle/story_book_rouge.json");
+  ASSERT_TRUE(task.ok()) << task.error().message;
+  const auto shown = [&](const std::string& output) {
+    const MetricInput input = {.prediction = PostProcess(task->post, output),
+                               .answers = {task->source_params.Text("answers")}};
+    return Reported(task->report, *FindMetric(task->metric)->score(input));
+  };
+  EXPECT_EQ(shown("eat a sandwich and sit in Dolores Park on a sunny day.\nMore."), 7.2727);
+  EXPECT_EQ(shown("to eat a sandwich and sit in Dolores Park on a sunny day"), 7.6471);
+  EXPECT_EQ(shown("visit the Golden Gate Bridge"), 0.7692);
+  EXPECT_EQ(shown(""), 0);
+}
+
 TEST(Needle, ReadsADirectory) {
   namespace fs = std::filesystem;
   const fs::path directory = fs::path(::testing::TempDir()) / "kvgauge_haystack";
@@ -323,6 +339,9 @@ TEST(Needle, ReadsADirectory) {
     EXPECT_EQ(samples[9].context.substr(0, 10), "First file");
     EXPECT_THAT(samples[9].context, HasSubstr("naïve. Second file here.\nFirst"));
   }
+  std::ofstream(directory / "c.txt") << "caf\xe9";
+  EXPECT_THAT(ErrorOf("needle", {{"haystack", directory.string()}}),
+              HasSubstr("c.txt: not UTF-8 at byte 4"));
   fs::remove_all(directory);
 }
 

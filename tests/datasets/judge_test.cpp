@@ -134,6 +134,18 @@ TEST(Judge, Grades) {
   EXPECT_EQ(grade(""), std::pair(-1.0, -1.0));
 }
 
+TEST(Judge, NothingIsSentForAFileWithAFault) {
+  LocalServer server({JudgeReply("8 6")});
+  const std::string path = StrCat(::testing::TempDir(), "faulty_judged_", getpid(), ".jsonl");
+  std::ofstream(path) << R"({"prediction": "p1", "answers": ["r1"]})"
+                      << "\n{\n";
+  EXPECT_THAT(JudgePairs(path, Endpoint(server.Url()), false).error().message, HasSubstr(":2: "));
+  EXPECT_THAT(JudgePairs(path, Endpoint("https://a"), true).error().message,
+              AllOf(HasSubstr("TLS"), ::testing::Not(HasSubstr("jsonl"))));
+  std::filesystem::remove(path);
+  EXPECT_THAT(server.Requests(), IsEmpty());
+}
+
 TEST(Judge, ScoresAFile) {
   LocalServer server({JudgeReply("8 6"), JudgeReply("I cannot say")});
   const std::string path = StrCat(::testing::TempDir(), "judged_", getpid(), ".jsonl");

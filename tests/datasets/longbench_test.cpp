@@ -269,6 +269,9 @@ TEST_F(BadRows, NameLineFieldAndRemedy) {
   };
   EXPECT_THAT(ErrorOf(with("answers", Json::array())),
               HasSubstr("qasper.jsonl:1: field 'answers' is empty"));
+  EXPECT_THAT(ErrorOf(with("answers", {"", " \n"})),
+              HasSubstr("qasper.jsonl:1: field 'answers' is empty: no prediction could be right"));
+  EXPECT_EQ(ErrorOf(with("answers", {"", "a"})), "");
   EXPECT_THAT(ErrorOf(with("answers", "a")),
               HasSubstr("field 'answers' is a string, expected an array of strings"));
   EXPECT_THAT(ErrorOf(with("answers", {"a", 3})), HasSubstr("holds a number at index 1"));

@@ -64,6 +64,10 @@ TEST_F(Pairs, ErrorsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": ["a", null]})"),
               HasSubstr("\"answers\"[1] must be a text, not null"));
   EXPECT_THAT(ErrorOf(R"({"prediction": "\ud800", "answers": []})"), HasSubstr(":1: not valid"));
+  EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": []})"),
+              HasSubstr(":1: \"answers\" is empty: no prediction could be right"));
+  EXPECT_THAT(ErrorOf(R"({"prediction": "", "ground_truth": []})"),
+              HasSubstr(":1: \"ground_truth\" is empty"));
   EXPECT_THAT(ErrorOf("[1]"), HasSubstr("must be an object"));
   EXPECT_THAT(ErrorOf(kGood, "classification"), HasSubstr(":1: classification needs all_classes"));
   EXPECT_THAT(ErrorOf("\n \n"), HasSubstr("no pair to score"));
@@ -99,11 +103,14 @@ TEST_F(Pairs, ATaskBringsItsStopAndItsPostProcessing) {
 TEST_F(Pairs, PublishedNamesWillDo) {
   const Result<PairScores> result = Score(R"({"pred": "7", "ground_truth": 7})"
                                           "\n"
-                                          R"({"pred": "7", "label": ["six", 7]})",
+                                          R"({"pred": "7", "label": ["six", 7]})"
+                                          "\n"
+                                          R"({"pred": "8", "label": [[7, 8]]})",
                                           false, "accuracy");
   ASSERT_TRUE(result.ok()) << result.error().message;
-  EXPECT_THAT(result->scores, ElementsAre(1, 1));
-  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7]]})"),
+  EXPECT_THAT(result->scores, ElementsAre(1, 1, 1));
+  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[]]})"), HasSubstr("\"label\" is empty"));
+  EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7], 7]})"),
               HasSubstr("\"label\" must be a text, a number or a list of them"));
 }
 
@@ -128,6 +135,21 @@ TEST_F(Pairs, GroupsHaveTheirOwnScores) {
       ScorePairs(*FindMetric("accuracy"), path_, {.by = {"subject"}});
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(missing.error().message, HasSubstr(":1: \"subject\" is missing"));
+}
+
+// MLVU's M-Avg of seven tasks of unequal size.
+TEST(MeanOfGroups, CountsEachTaskOnce) {
+  PairScores scores;
+  const auto add = [&](int right, int total) {
+    scores.groups.push_back(
+        {"task_type", StrCat(scores.groups.size()), total, static_cast<double>(right) / total, 0});
+  };
+  for (const auto& [right, total] :
+       {std::pair(300, 539), std::pair(200, 355), std::pair(180, 352), std::pair(90, 206),
+        std::pair(120, 259), std::pair(100, 200), std::pair(160, 264)}) {
+    add(right, total);
+  }
+  EXPECT_NEAR(MeanOfGroups(scores, "task_type"), 0.519658, 1e-6);
 }
 
 // 49 of 160: a percentage that lies between two decimals, where the reference's own order of

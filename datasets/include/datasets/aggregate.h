@@ -8,23 +8,12 @@
 
 namespace kvgauge {
 
-struct Tally {
-  int64_t right = 0, total = 0;
-};
-// MLVU's M-Avg: the mean of the tasks' accuracies, each task counted once. Tasks without questions
-// are left out. In [0, 1].
-double MacroAverage(const std::vector<Tally>& tasks);
-// All questions in one pot.
-double MicroAverage(const std::vector<Tally>& tasks);
-
 // MLVU's generation tasks: two grades of 1 to 5 each, which the published code adds up.
 struct GradePair {
   double first = 0, second = 0;
 };
-// G-Avg on the scale 2 to 10: the mean over the two tasks of the mean sum. Half of it is on the
-// scale 1 to 5 that is often quoted: state which.
-double GenerationAverage(const std::vector<GradePair>& sub_scene,
-                         const std::vector<GradePair>& summary);
+// The mean of the sums, on the scale 2 to 10; 0 for none.
+double MeanGradeSum(const std::vector<GradePair>& grades);
 
 // Grades of one answer: the reference's and the model's.
 struct RelativeGrade {

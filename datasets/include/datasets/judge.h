@@ -39,7 +39,8 @@ struct JudgedPairs {
 };
 
 // Lines as in datasets/pairs.h; the first answer is the reference, "question" may be there. An
-// answer of the judge that cannot be had is an error: nothing is half-scored.
+// answer of the judge that cannot be had is an error: nothing is half-scored. Where the file can be
+// read twice, nothing is sent before every line was found good.
 Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad);
 
 }  // namespace kvgauge

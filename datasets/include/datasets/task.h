@@ -48,8 +48,8 @@ struct SourceSpec {
   std::function<Result<std::unique_ptr<SampleStream>>(const Params& params, const Json& task,
                                                       const TaskOptions& options)>
       open = {};
-  // Files below the data directory that the task needs; empty or unset for generators. The first
-  // part of each path is the name under which scripts/fetch_data knows the set.
+  // Files, or directories of texts, below the data directory that the task needs. The first part of
+  // each path is the name under which scripts/fetch_data knows the set.
   std::function<std::vector<std::string>(const Params& params, const Json& task)> files = {};
   // Optional: what the parameters' types cannot say, checked when the task file is read. Messages
   // begin with the parameter: ".prompt: must hold {context}".

@@ -187,6 +187,8 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--unscored", options.unscored,
                    "keep answers that only a judge, or running them, can score");
+  command.add_flag("--skip-bad", options.skip_bad,
+                   "leave out malformed records of published files, and count them");
   command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
   AddJsonFlag(command, options.json);
 }
@@ -251,6 +253,13 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   AddBench(table);
   AddSubmit(table);
   AddResultCommands(table);
+  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
+    std::string text = CLI::FailureMessage::simple(command, error);
+    // "in range 0.000000 to", and then the largest double to its last digit.
+    const size_t begin = text.find(" not in range 0.000000 to 17976931");
+    if (begin == std::string::npos) return text;
+    return text.substr(0, begin) + " is too small" + text.substr(text.find('\n', begin));
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -178,20 +178,21 @@ void AddDatasets(CommandTable& table) {
   auto score = std::make_shared<ScoreOptions>();
   command =
       table.app.add_subcommand("score", "Score a file of predictions with a metric or as a task");
-  CLI::Option* metric = command->add_option("--metric", score->metric, "metric id");
+  CLI::Option* metric = command->add_option("--metric", score->metric, "metric id; see --list");
+  command->add_flag("--list", score->list, "every metric, and what it is equal to");
   command
       ->add_option("--task", score->task,
                    "a task's name or file: its metric, stop texts, post-processing and rounding")
       ->excludes(metric);
   command->add_option("--tasks", score->task_directory,
                       "directory of task files; default: shipped");
-  command
-      ->add_option(
-          "--pairs", score->pairs,
-          "JSON lines with prediction, answers, optional all_classes, language, kind and task")
-      ->required();
-  command->add_option("--by", score->by,
-                      "a key of the lines, repeatable: a score for each of its values");
+  command->add_option(
+      "--pairs", score->pairs,
+      "JSON lines with prediction, answers, optional all_classes, language, kind and task");
+  command->add_option(
+      "--by", score->by,
+      "a key of the lines, repeatable: a score for each of its values, and the mean of "
+      "these (of accuracies: M-Avg)");
   command->add_option(
       "--execute", score->execute,
       "for pass_at_k: the interpreter that runs the predictions; none, none is run");

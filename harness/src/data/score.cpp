@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
+#include "datasets/grades.h"
 #include "datasets/judge.h"
 #include "datasets/pairs.h"
 #include "src/cli/print.h"
@@ -23,6 +24,9 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
   if (const MetricSpec* metric = FindMetric(name); metric != nullptr) return metric;
   std::vector<std::string> names;
   for (const MetricSpec* known : ListMetrics()) names.push_back(known->name);
+  for (const std::string_view special : {kGenerationAverage, kJudgeMetric, kExecutionMetric}) {
+    names.emplace_back(special);
+  }
   return BadInput(StrCat("--metric: there is no ", Quoted(name), DidYouMean(name, names),
                          "; known: ", Join(names, ", ")));
 }
@@ -178,9 +182,84 @@ Status RunJudge(const ScoreOptions& options, const std::string& what) {
   return {};
 }
 
+Status RunGrades(const ScoreOptions& options) {
+  if (options.by.size() != 1) {
+    return BadInput(StrCat("--metric ", kGenerationAverage,
+                           " takes the mean of the tasks' means: name with one --by the key of "
+                           "the lines that tells their task"));
+  }
+  KVG_ASSIGN(const GradedSet result, AverageGrades(options.pairs, options.by[0], options.skip_bad));
+  for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
+  if (options.json) {
+    Json tasks = Json::array(), rows = Json::array();
+    for (const GradedTask& task : result.tasks) {
+      tasks.push_back(
+          {{"value", task.name}, {"count", task.count}, {"mean_of_sums", task.mean_sum}});
+    }
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]},
+                      {"grades", {result.grades[i].first, result.grades[i].second}}});
+    }
+    PrintJson({{"metric", kGenerationAverage},
+               {"g_avg", result.generation_average},
+               {"g_avg_of_1_to_5", result.generation_average / 2},
+               {"groups", tasks},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return {};
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const GradedTask& task : result.tasks) {
+    rows.push_back({options.by[0], task.name, StrCat(task.count), Fixed(task.mean_sum, 4)});
+  }
+  PrintTable({"by", "value", "graded", "mean of sums"}, rows);
+  Print("\n");
+  PrintFacts({{"G-Avg, of 2 to 10", Fixed(result.generation_average, 4)},
+              {"as a grade of 1 to 5", Fixed(result.generation_average / 2, 4)},
+              {"graded", StrCat(result.lines.size())},
+              {"skipped", StrCat(result.bad_lines.size())}});
+  return {};
+}
+
+// Every metric with what it is, and what it is equal to.
+void ListAllMetrics(bool json) {
+  struct Row {
+    std::string name, description, reference;
+  };
+  std::vector<Row> all;
+  for (const MetricSpec* metric : ListMetrics()) {
+    all.push_back({metric->name, metric->description, metric->reference});
+  }
+  all.push_back({std::string(kExecutionMetric),
+                 "share of programs that pass their tests; --execute",
+                 "the unbiased estimator of Chen et al., 2021"});
+  all.push_back({std::string(kJudgeMetric), "ratio of the mean grades by another model; --judge",
+                 "LLaVA-Bench's relative score"});
+  all.push_back({std::string(kGenerationAverage),
+                 "mean over tasks of the mean sum of two grades, of 2 to 10; one --by",
+                 "MLVU's G-Avg"});
+  if (json) {
+    Json list = Json::array();
+    for (const Row& row : all) {
+      list.push_back(
+          {{"name", row.name}, {"description", row.description}, {"reference", row.reference}});
+    }
+    PrintJson(list);
+    return;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Row& row : all) rows.push_back({row.name, row.description, row.reference});
+  PrintTable({"metric", "", "as"}, rows);
+}
+
 }  // namespace
 
 Status RunScore(const ScoreOptions& options) {
+  if (options.list) {
+    ListAllMetrics(options.json);
+    return {};
+  }
+  if (options.pairs.empty()) return BadInput("name a file of predictions with --pairs");
   if (options.metric.empty() == options.task.empty()) {
     return BadInput("name a metric with --metric, or a task with --task");
   }
@@ -213,6 +292,7 @@ Status RunScore(const ScoreOptions& options) {
       task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
   if (name == kExecutionMetric) return RunPrograms(options, what);
   if (name == kJudgeMetric) return RunJudge(options, what);
+  if (name == kGenerationAverage) return RunGrades(options);
   if (name == kPerplexityMetric) {
     return BadInput(StrCat(what, " takes a model's perplexity; no file of predictions holds that"));
   }

@@ -145,10 +145,16 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
     if (task.name == name_or_path) return task;
   }
   KVG_ASSIGN(std::vector<Task> tasks, ReadTasks(read));
-  std::vector<std::string> names;
+  std::vector<std::string> names, below;
   for (Task& task : tasks) {
     if (task.name == name_or_path) return std::move(task);
+    if (task.name.starts_with(StrCat(name_or_path, "/"))) below.push_back(task.name);
     names.push_back(task.name);
+  }
+  if (!below.empty()) {
+    return BadInput(StrCat(Quoted(name_or_path), " is the name of ", below.size(),
+                           " tasks together; name one, such as ", below[0], "; 'kvgauge tasks ",
+                           name_or_path, "' lists them"));
   }
   return BadInput(StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
                          "; 'kvgauge tasks' lists them, and a path to a task file will do"));

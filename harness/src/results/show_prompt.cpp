@@ -70,6 +70,7 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
   options.data_directory = DataDirectory(flags.data_directory);
   options.seed = static_cast<uint64_t>(cell.cell.seed);
   options.limit = row.position + 1;
+  options.skip_bad = true;  // the run may have left records out; the hash tells the right one
   const std::string directory =
       flags.tokenizer.empty() ? ModelDirectory(cell.cell.model.name, runs) : flags.tokenizer;
   std::unique_ptr<Tokenizer> tokenizer;

@@ -24,7 +24,8 @@ Result<RunConfig> ReadConfig(const RunOptions& options) {
                                         .max_memory = options.max_memory,
                                         .backend = options.backend,
                                         .threads = options.threads,
-                                        .unscored = options.unscored});
+                                        .unscored = options.unscored,
+                                        .skip_bad = options.skip_bad});
 }
 
 Result<SampleChoice> ChooseSamples(const RunOptions& options) {
@@ -100,6 +101,10 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
     total.seconds += estimate.seconds;
     total.memory_bytes = std::max(total.memory_bytes, estimate.memory_bytes);
     measured = measured && estimate.measured;
+    if (estimate.skipped_records > 0) {
+      LogWarning(StrCat(config.tasks[group.task].task.name,
+                        ": malformed records left out: ", estimate.skipped_records));
+    }
     const PlanModel& model = plan.models[group.model];
     if (const std::string beyond = model.BeyondPositions(estimate.longest_prompt);
         !beyond.empty()) {

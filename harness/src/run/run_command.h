@@ -24,6 +24,7 @@ struct RunOptions {
   std::string backend;
   int threads = 0;
   bool unscored = false;
+  bool skip_bad = false;
   bool retry = false;
   bool dry_run = false;
   bool quiet = false;

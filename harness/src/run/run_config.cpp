@@ -286,6 +286,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
           {"seeds", config.seeds},
           {"fidelity_steps", config.fidelity_steps},
           {"unscored", config.unscored},
+          {"skip_bad", config.skip_bad},
           {"max_memory", config.max_memory_bytes},
           {"backend", config.backend},
           {"threads", config.threads},
@@ -397,8 +398,8 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
   const ConfigObject object(json, config.path);
   KVG_TRY(
       object.Only({"name", "description", "models", "tasks", "methods", "budgets", "compress_at",
-                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "latency",
-                   "dtype", "max_memory", "data", "backend", "threads"}));
+                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "skip_bad",
+                   "latency", "dtype", "max_memory", "data", "backend", "threads"}));
   config.name = fs::path(config.path).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
@@ -435,11 +436,15 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
   KVG_TRY(ReadRows(object, config.rows));
   KVG_TRY(ReadAxes(object, config));
   KVG_TRY(object.Int("fidelity_steps", 0, 1 << 20, config.fidelity_steps));
-  if (const Json* unscored = object.Find("unscored"); unscored != nullptr) {
-    if (!unscored->is_boolean()) return object.Wrong("unscored", "true or false");
-    config.unscored = unscored->get<bool>();
+  for (const auto& [key, value] : {std::pair<const char*, bool*>("unscored", &config.unscored),
+                                   {"skip_bad", &config.skip_bad}}) {
+    const Json* given = object.Find(key);
+    if (given == nullptr) continue;
+    if (!given->is_boolean()) return object.Wrong(key, "true or false");
+    *value = given->get<bool>();
   }
   config.unscored = config.unscored || overrides.unscored;
+  config.skip_bad = config.skip_bad || overrides.skip_bad;
   std::string max_memory = "0";
   if (const Json* value = object.Find("max_memory"); value != nullptr) {
     max_memory = value->is_string() ? value->get<std::string>() : value->dump();

@@ -55,6 +55,7 @@ struct RunConfig {
   std::vector<int64_t> seeds = {0};
   int64_t fidelity_steps = 0;
   bool unscored = false;  // keep answers that only a judge, or running them, can score
+  bool skip_bad = false;  // leave out malformed records of published files
   int64_t max_memory_bytes = 0;
   std::string data_directory;
   std::string backend = "cpu";
@@ -79,6 +80,7 @@ struct RunOverrides {
   std::string backend = {};
   int threads = 0;
   bool unscored = false;
+  bool skip_bad = false;
 };
 
 // `name`: a path, or the name of a shipped file under configs/runs. Unknown keys, tasks and methods

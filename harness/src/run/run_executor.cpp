@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "reports/leaderboard.h"
@@ -473,6 +474,13 @@ Status Executor::RunGroup(size_t number) {
   }
   KVG_TRY(recorder_.Flush());  // the group's scoring goes with it
   progress_.EndGroup();
+  if (source->skipped() > 0) {
+    const std::string& task = plan_.config->tasks[group_->task].task.name;
+    LogWarning(StrCat(task, ": malformed records left out: ", source->skipped()));
+    KVG_TRY(Event(
+        "skipped_records",
+        CanonicalJson({{"group", group_->name}, {"task", task}, {"records", source->skipped()}})));
+  }
   const int64_t ran = outcome_.cells - cells_before;
   if (ran == 0) return {};
   return Event("note",

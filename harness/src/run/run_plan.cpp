@@ -420,7 +420,8 @@ Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const Pla
       .seed = static_cast<uint64_t>(group.seed),
       .limit = entry.task.metric == kPerplexityMetric ? -1 : choice.Most(entry.samples),
       .codec = &codec,
-      .max_prompt_tokens = plan.models[group.model].MaxPromptTokens(NewTokens(entry))};
+      .max_prompt_tokens = plan.models[group.model].MaxPromptTokens(NewTokens(entry)),
+      .skip_bad = plan.config->skip_bad};
   return OpenTask(entry.task, options);
 }
 
@@ -467,6 +468,7 @@ Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
     lengths.push_back(length);
   }
   GroupEstimate estimate;
+  estimate.skipped_records = source->skipped();
   estimate.samples = std::ssize(ids);
   estimate.cells = estimate.samples * std::ssize(group.rows);
   std::vector<bool> open(ids.size());

@@ -98,6 +98,7 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
 // What a group will take, from reading all of its samples.
 struct GroupEstimate {
   int64_t samples = 0, cells = 0, done = 0;
+  int64_t skipped_records = 0;  // malformed ones
   int64_t longest_prompt = 0;
   int64_t prompt_tokens = 0;  // of the samples that are still to be run
   double seconds = 0;         // of what is still to be run

@@ -24,6 +24,7 @@ class Prompts final : public SampleSource {
   }
 
   Result<std::optional<Sample>> Next() override { return stream_->Next(); }
+  int64_t skipped() const override { return stream_->skipped(); }
   Result<EngineSample> Build(const Sample& sample) override {
     return builder_.Build(sample, task_, rules_);
   }
@@ -63,6 +64,7 @@ class Windows final : public SampleSource {
     if (left_ > 0) --left_;
     return windows_->Next();
   }
+  int64_t skipped() const override { return texts_->skipped(); }
   Result<EngineSample> Build(const Sample& sample) override {
     return FeedWindow(sample.id, windows_->tokens(), windows_->window().counted, compress_at_);
   }

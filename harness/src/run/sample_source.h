@@ -28,6 +28,8 @@ class SampleSource {
   virtual ~SampleSource() = default;
   // The next sample, or nothing at the end; cheap, so that what is recorded can be passed over.
   virtual Result<std::optional<Sample>> Next() = 0;
+  // Malformed records that were left out so far.
+  virtual int64_t skipped() const = 0;
   // Tokens of the sample that Next gave last.
   virtual Result<EngineSample> Build(const Sample& sample) = 0;
   virtual Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) = 0;

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kvgauge score`, and what a user with files of the wrong kind is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/program.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "support/local_server.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class ScoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_score_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Write(const std::string& name, const std::string& content) const {
+    std::ofstream(Path(name), std::ios::binary) << content;
+    return Path(name);
+  }
+  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
+
+  std::string directory_;
+};
+
+TEST_F(ScoreTest, ScoresAFileOfPredictions) {
+  const std::string pairs =
+      Write("pairs.jsonl",
+            "{\"prediction\": \"the cat sat\", \"answers\": [\"a cat sat\", \"no\"]}\n"
+            "{\"prediction\": \"nothing\", \"answers\": [\"a dog\"]}\n");
+  const Outcome outcome = Run(StrCat("score --metric qa_f1 --json --pairs ", pairs));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("0.5"));
+  const Outcome unknown = Run(StrCat("score --metric qa_f2 --pairs ", pairs));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("qa_f1"));
+}
+
+TEST_F(ScoreTest, ScoresAsATaskDoes) {
+  const std::string pairs = Write(
+      "pairs.jsonl",
+      R"({"pred": "\nred\nQ: x", "answers": ["red"], "all_classes": ["red", "blue"], "length": 10})"
+      "\n"
+      R"({"pred": "red or blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 9000})"
+      "\n"
+      R"({"pred": "blue", "answers": ["red"], "all_classes": ["red", "blue"], "length": 11})");
+  const Outcome plain = Run(StrCat("score --task longbench/trec --json --pairs ", pairs));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const Json json = *ParseJson(plain.out, "score");
+  EXPECT_EQ(json["metric"], "classification");
+  EXPECT_EQ(json["mean"], 0.5);
+  EXPECT_EQ(json["reported"], 50.0);
+  const Outcome table = Run(StrCat("score --task longbench_e/trec --pairs ", pairs));
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("longbench_e/trec v1"));
+  EXPECT_THAT(table.out, ::testing::ContainsRegex("length_bucket +8k\\+ +1 +50.00"));
+  EXPECT_EQ(Run(StrCat("score --pairs ", pairs)).exit_code, 2);
+  EXPECT_EQ(Run(StrCat("score --task longbench/trec --metric qa_f1 --pairs ", pairs)).exit_code, 2);
+}
+
+TEST_F(ScoreTest, AJudgeIsNeverAskedUnasked) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["y"]})");
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  const Outcome keyless = Run(
+      StrCat("score --metric judge --judge http://127.0.0.1:1 --judge-model m --pairs ", pairs));
+  EXPECT_EQ(keyless.exit_code, 2);
+  EXPECT_THAT(keyless.err, HasSubstr("nothing is sent"));
+  setenv("KVGAUGE_JUDGE_KEY", "k", 1);
+  const Outcome secure =
+      Run(StrCat("score --metric judge --judge https://127.0.0.1 --judge-model m --pairs ", pairs));
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  EXPECT_NE(secure.exit_code, 0);
+  EXPECT_THAT(secure.err, HasSubstr("TLS"));
+}
+
+TEST_F(ScoreTest, ATaskOfAJudgeIsGradedByOne) {
+  std::filesystem::create_directories(Path("loogle"));
+  Write("loogle/longdep_qa.jsonl",
+        R"({"input": "Text.", "qa_pairs": "[{'Q': 'Who?', 'A': 'Bo', 'S': [], 'type': 1}]"})");
+  const auto state = [&](const std::string& data) {
+    const Outcome listed = Run(StrCat("tasks --data '", data, "'"));
+    const size_t at = listed.out.find("loogle/longdep_qa_judge ");
+    return at == std::string::npos ? "" : listed.out.substr(at, listed.out.find('\n', at) - at);
+  };
+  EXPECT_THAT(state(directory_), HasSubstr("needs a judge"));
+  EXPECT_THAT(state(Path("nowhere")), HasSubstr("data missing"));
+  LocalServer server({JudgeReply("8 6\nThe second leaves out a name.")});
+  const std::string pairs =
+      Write("pairs.jsonl", R"({"prediction": "Al", "answers": ["Bo"], "question": "Who?"})");
+  setenv("KVGAUGE_JUDGE_KEY", "secret", 1);
+  const Outcome graded = Run(StrCat("score --task loogle/longdep_qa_judge --json --judge ",
+                                    server.Url(), " --judge-model grader --pairs ", pairs));
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  ASSERT_EQ(graded.exit_code, 0) << graded.err;
+  const Json json = *ParseJson(graded.out, "score");
+  EXPECT_EQ(json["relative_score"], 0.75);
+  EXPECT_EQ(json["judge_model"], "grader");
+  ASSERT_EQ(server.Requests().size(), 1u);
+  EXPECT_THAT(server.Requests()[0], HasSubstr("Authorization: Bearer secret"));
+  EXPECT_THAT(server.Requests()[0], HasSubstr("Who?"));
+}
+
+TEST_F(ScoreTest, RunsPredictionsOnlyWhenAsked) {
+  const std::string pairs =
+      Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
+  const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
+  EXPECT_EQ(unasked.exit_code, 2);
+  EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
+  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
+  ASSERT_EQ(asked.exit_code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
+}
+
+// MLVU's two averages: of accuracies, each task once, and of summed grades.
+TEST_F(ScoreTest, AveragesOverTasks) {
+  const std::string choices =
+      Write("choices.jsonl", R"({"prediction": "A", "answers": ["A"], "task_type": "order"})"
+                             "\n"
+                             R"({"prediction": "B", "answers": ["A"], "task_type": "order"})"
+                             "\n"
+                             R"({"prediction": "C", "answers": ["C"], "task_type": "count"})");
+  Outcome outcome = Run(StrCat("score --metric accuracy --by task_type --pairs ", choices));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, ContainsRegex("task_type +\\(mean of these\\) +0.750000"));
+  outcome = Run(StrCat("score --metric accuracy --json --by task_type --pairs ", choices));
+  EXPECT_EQ((*ParseJson(outcome.out, "score"))["mean_of_groups"]["task_type"], 0.75);
+
+  const std::string grades =
+      Write("grades.jsonl",
+            R"({"grades": [3, 4], "task_type": "sub_scene"})"
+            "\n"
+            R"({"pred": "{'score_accuracy': 5, 'score_relevance': 5}", "task_type": "sub_scene"})"
+            "\n"
+            R"({"prediction": "2, 3.", "task_type": "summary"})");
+  outcome = Run(StrCat("score --metric g_avg --by task_type --pairs ", grades));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(ContainsRegex("task_type +sub_scene +2 +8.5000"),
+                                 ContainsRegex("G-Avg, of 2 to 10 +6.7500"),
+                                 ContainsRegex("as a grade of 1 to 5 +3.3750")));
+  outcome = Run(StrCat("score --metric g_avg --json --by task_type --pairs ", grades));
+  const Json json = *ParseJson(outcome.out, "score");
+  EXPECT_EQ(json["g_avg"], 6.75);
+  EXPECT_EQ(json["groups"][1]["mean_of_sums"], 5.0);
+  EXPECT_EQ(json["scores"][1]["grades"], Json({5.0, 5.0}));
+  outcome = Run(StrCat("score --metric g_avg --pairs ", grades));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("name with one --by the key"));
+}
+
+TEST_F(ScoreTest, ListsMetrics) {
+  const Outcome outcome = Run("score --list");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(ContainsRegex("\nsacrebleu_corpus +.*nrefs:var.case:mixed.eff:no"),
+                                 HasSubstr("\npass_at_k "), HasSubstr("\ng_avg ")));
+  EXPECT_THAT(Run("score --metric qa_f1").err, HasSubstr("with --pairs"));
+}
+
+// Each is refused with its line, before a number is printed; with --skip-bad it is left out.
+TEST_F(ScoreTest, BadLinesAreNamed) {
+  const std::string good = R"({"prediction": "x", "answers": ["x"]})";
+  for (const auto& [line, told] : std::initializer_list<std::pair<std::string, const char*>>{
+           {R"({"prediction": "x", "answers": []})", "\"answers\" is empty"},
+           {R"({"prediction": "x", "label": []})", "\"label\" is empty"},
+           {R"({"prediction": 3, "answers": ["x"]})", "must be a text, not number"},
+           {R"({"predicton": "x", "answers": ["x"]})", "did you mean 'predicton'?"},
+           {R"({"prediction": "x", "answers": ["x")", "not valid JSON at column 36"},
+           {"{\"prediction\": \"\xff\", \"answers\": [\"x\"]}", "not UTF-8 at column 17"},
+           {std::string(200, '['), "is nested"},
+           {"[]", "must be an object"}}) {
+    const std::string pairs = Write("pairs.jsonl", StrCat(good, "\n", line, "\n", good, "\n"));
+    const Outcome refused = Run(StrCat("score --metric qa_f1 --pairs ", pairs));
+    EXPECT_EQ(refused.exit_code, 2) << line;
+    EXPECT_EQ(refused.out, "") << line;
+    EXPECT_THAT(refused.err, HasSubstr("pairs.jsonl:2")) << line;
+    if (line[0] == '{') {
+      EXPECT_THAT(refused.err, HasSubstr(told));
+    }
+    const Outcome skipped = Run(StrCat("score --metric qa_f1 --skip-bad --json --pairs ", pairs));
+    ASSERT_EQ(skipped.exit_code, 0) << skipped.err;
+    const Json json = *ParseJson(skipped.out, "score");
+    EXPECT_EQ(json["skipped"], 1) << line;
+    EXPECT_EQ(json["mean"], 1.0) << line;
+  }
+}
+
+TEST_F(ScoreTest, WrongNamesAndNumbersAreTold) {
+  EXPECT_THAT(Run("sample longbench").err,
+              HasSubstr("'longbench' is the name of 21 tasks together; "
+                        "name one, such as longbench/2wikimqa"));
+  EXPECT_THAT(Run("sample longbnch/qasper").err, HasSubstr("did you mean 'longbench/qasper'?"));
+  for (const char* wrong : {"sample needle/single --n 0", "sample needle/single --n -1"}) {
+    const Outcome outcome = Run(wrong);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, ContainsRegex("^--n: Value -?[01] is too small\n"));
+  }
+}
+
+TEST_F(ScoreTest, ADirectoryOfTextsIsData) {
+  const auto state = [&] {
+    const Outcome listed = Run(StrCat("tasks needle/essays --data '", directory_, "'"));
+    EXPECT_EQ(listed.exit_code, 0) << listed.err;
+    return listed.out;
+  };
+  EXPECT_THAT(state(), HasSubstr("data missing  essays; scripts/fetch_data essays"));
+  const std::string sample = StrCat("sample needle/essays --data '", directory_, "'");
+  EXPECT_THAT(Run(sample).err, HasSubstr("/essays not found; get it with: scripts/fetch_data"));
+  EXPECT_THAT(Run("sample needle/essays").err, HasSubstr("--data DIR or KVGAUGE_DATA"));
+  std::filesystem::create_directory(Path("essays"));
+  EXPECT_THAT(state(), HasSubstr("ready"));
+  EXPECT_THAT(Run(sample).err, HasSubstr("no *.txt files in"));
+  Write("essays/a.txt", "One. Two.");
+  EXPECT_THAT(Run(sample).out, HasSubstr("One. Two.\nOne. Two."));
+}
+
+}  // namespace
+}  // namespace kvgauge
