@@ -62,8 +62,9 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2410.13212",
     .summary = "KIVI's codes with more bits in the lower layers, more so for keys",
     .departures = {"scales are f16 whatever the model's type"},
-    .bytes = "(key_dim * key_bits + value_dim * value_bits) / 8 + 4 * (key_dim + value_dim) / group, "
-             "and up to `residual` entries uncoded",
+    .bytes =
+        "(key_dim * key_bits + value_dim * value_bits) / 8 + 4 * (key_dim + value_dim) / group, "
+        "and up to `residual` entries uncoded",
     .params = {RealParam("key_share", 0.5, 0, 1, "share of the layers whose keys have high bits"),
                RealParam("value_share", 0, 0, 1, "share of the layers whose values have high bits"),
                IntParam("high", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),

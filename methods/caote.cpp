@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the output of attention moves when one entry goes and the others share its weight.
 //
-// Paper: CAOTE, arXiv:2504.14051. With weights a that sum to 1 and output o = sum of a_j v_j, taking
-// entry j away moves o by a_j / (1 - a_j) * |o - v_j|, exactly. Needs the attention of the last
-// `window` prompt rows, whose mean the weights are, or the column sums (`weights`). Computed for each
-// query head, then joined.
-// Departures: weights are means of attention as it is; the base methods' pooling and their forced
-// windows stay out of it, method files protect what those keep.
+// Paper: CAOTE, arXiv:2504.14051. With weights a that sum to 1 and output o = sum of a_j v_j,
+// taking entry j away moves o by a_j / (1 - a_j) * |o - v_j|, exactly. Needs the attention of the
+// last `window` prompt rows, whose mean the weights are, or the column sums (`weights`). Computed
+// for each query head, then joined. Departures: weights are means of attention as it is; the base
+// methods' pooling and their forced windows stay out of it, method files protect what those keep.
 #include <algorithm>
 #include <cmath>
 

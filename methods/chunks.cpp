@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps runs of neighbouring entries whole: those with the best mean score.
 //
-// Paper: ChunkKV, arXiv:2502.00299; after kvpress's ChunkKVPress. Needs nothing but scores. The mean
-// is over a run's entries that are not protected anyway; when the prompt is reduced it is summed over
-// the heads of a layer, which then keep the same runs (`heads` all). What the budget leaves beside
-// whole runs goes to the first entries of the next best one, where the reference leaves it unused.
-// Departures: the budget is spent to the last entry; decode steps choose for each head; indices are
-// not reused in the layers above, which the paper offers for speed.
+// Paper: ChunkKV, arXiv:2502.00299; after kvpress's ChunkKVPress. Needs nothing but scores. The
+// mean is over a run's entries that are not protected anyway; when the prompt is reduced it is
+// summed over the heads of a layer, which then keep the same runs (`heads` all). What the budget
+// leaves beside whole runs goes to the first entries of the next best one, where the reference
+// leaves it unused. Departures: the budget is spent to the last entry; decode steps choose for each
+// head; indices are not reused in the layers above, which the paper offers for speed.
 #include <algorithm>
 
 #include "methods/registry.h"

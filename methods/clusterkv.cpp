@@ -2,12 +2,12 @@
 // Reads the clusters of prompt entries whose mean key matches the query best; nothing is evicted.
 //
 // Paper: ClusterKV, arXiv:2412.03213. Needs the query of each decode step. Keys of the prompt after
-// the first `sinks` are clustered by direction, one cluster for every `span` of them; each query head
-// takes the clusters with the largest product of query and mean key until it reads `tokens` entries,
-// of the last cluster only the earliest. First entries and decoded ones are always read.
-// Departures: clusters start from evenly spaced keys, where the reference draws them; decoded entries
-// are not clustered, as in the released code (the paper clusters them every 320 steps); prompts that
-// fit `tokens` are read whole.
+// the first `sinks` are clustered by direction, one cluster for every `span` of them; each query
+// head takes the clusters with the largest product of query and mean key until it reads `tokens`
+// entries, of the last cluster only the earliest. First entries and decoded ones are always read.
+// Departures: clusters start from evenly spaced keys, where the reference draws them; decoded
+// entries are not clustered, as in the released code (the paper clusters them every 320 steps);
+// prompts that fit `tokens` are read whole.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -132,11 +132,9 @@ class ClusterKv final : public Reader {
       ops.rows->Convert(q, query);
       const Tensor products = view.Scratch(DType::kF32, {clusters.count, 1});
       for (int64_t g = 0; g < group; ++g) {
-        ops.linear->MatMulNT(means.Reshape({1, clusters.count, dim}),
-                             query[g].Reshape({1, 1, dim}), 1.0f,
-                             products.Reshape({1, clusters.count, 1}));
-        ops.select->Gather(products, assignment,
-                           AsColumn(scores[g].Slice(first, first + members)));
+        ops.linear->MatMulNT(means.Reshape({1, clusters.count, dim}), query[g].Reshape({1, 1, dim}),
+                             1.0f, products.Reshape({1, clusters.count, 1}));
+        ops.select->Gather(products, assignment, AsColumn(scores[g].Slice(first, first + members)));
       }
     }
     const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));

@@ -21,7 +21,9 @@ constexpr float kLeastSum = 1e-30f;
 class CurDkv final : public Scorer {
  public:
   explicit CurDkv(const Params& params)
-      : local_(params.Int("local")), sinks_(params.Int("sinks")), leverage_(params.Text("leverage")) {}
+      : local_(params.Int("local")),
+        sinks_(params.Int("sinks")),
+        leverage_(params.Text("leverage")) {}
 
   bool any_time() const override { return true; }
 
@@ -49,7 +51,8 @@ class CurDkv final : public Scorer {
  private:
   // Squared lengths of rows over those of their run: [1, n].
   Tensor Shares(LayerView& view, const Tensor& rows) const {
-    const int64_t n = rows.shape[0], width = local_ == 0 ? n : local_, runs = (n + width - 1) / width;
+    const int64_t n = rows.shape[0], width = local_ == 0 ? n : local_,
+                  runs = (n + width - 1) / width;
     const Tensor squares = view.Scratch(DType::kF32, {runs, width});
     view.ops().rows->ReduceRows(rows, Reduction::kSumSquares,
                                 squares.Reshape({runs * width}).Slice(0, n));

@@ -2,11 +2,11 @@
 // Layers share the budget by where the best entries of the whole model are.
 //
 // Paper: DynamicKV, arXiv:2412.14838. Needs the scores. With B entries beside the protected ones in
-// each of H heads of L layers, the best L * H * B of all are counted by layer; a layer's share is its
-// count, spread evenly over its heads, but at most `most` times B.
-// Departures: all layers are counted at once, where the reference also trims after every fourth
-// layer on the way, by what it has seen so far; the sum is exactly the budget, where it rounds down
-// and gives the rest to the last layer.
+// each of H heads of L layers, the best L * H * B of all are counted by layer; a layer's share is
+// its count, spread evenly over its heads, but at most `most` times B. Departures: all layers are
+// counted at once, where the reference also trims after every fourth layer on the way, by what it
+// has seen so far; the sum is exactly the budget, where it rounds down and gives the rest to the
+// last layer.
 #include <algorithm>
 #include <cmath>
 
@@ -76,8 +76,7 @@ KVG_REGISTER_STAGE({
     .summary = "layers share the budget by where the model's best entries are",
     .departures = {"all layers are counted at once, without the trims on the way",
                    "the sum over layers is exactly the budget"},
-    .params = {RealParam("most", 10, 1, 1e6,
-                         "no layer gets more than this many times the mean")},
+    .params = {RealParam("most", 10, 1, 1e6, "no layer gets more than this many times the mean")},
     .make = Make<DynamicKv>(),
 });
 

@@ -2,14 +2,14 @@
 // How unevenly an entry's channels lie within the ranges that the following run of entries spans.
 //
 // Paper: LagKV, arXiv:2504.04704. Needs keys and values alone. After the first `sinks` entries come
-// runs of `lag`. Each channel of a run is scaled by the least and the largest number that it takes in
-// the next run; an entry's spread is the standard deviation over its scaled channels; spreads become
-// shares by a softmax over the run, for keys and values, and the score is their mean. The last whole
-// run and what follows it have nothing after them: they score above all others, later ones higher.
-// So does everything where there are no two whole runs. First entries score above all shares, too. The reducer `partitions` gives runs equal
-// shares, as the paper does; with top_k runs compete, as with kvpress's cross_scoring.
-// Departures: the newest entries score by position where the reference scores them alike; decoded
-// entries are kept, where the paper goes on run by run.
+// runs of `lag`. Each channel of a run is scaled by the least and the largest number that it takes
+// in the next run; an entry's spread is the standard deviation over its scaled channels; spreads
+// become shares by a softmax over the run, for keys and values, and the score is their mean. The
+// last whole run and what follows it have nothing after them: they score above all others, later
+// ones higher. So does everything where there are no two whole runs. First entries score above all
+// shares, too. The reducer `partitions` gives runs equal shares, as the paper does; with top_k runs
+// compete, as with kvpress's cross_scoring. Departures: the newest entries score by position where
+// the reference scores them alike; decoded entries are kept, where the paper goes on run by run.
 #include <cmath>
 
 #include "methods/registry.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each run of entries keeps an equal share of what its head may hold; the last run stays whole.
 //
-// Paper: LagKV, arXiv:2504.04704. Needs nothing but scores. After the first `sinks` entries come runs
-// of `size`; what the budget leaves beside the first entries, the last whole run and what follows it
-// goes to the other runs in equal numbers, each to its best. What does not divide goes to the best of
-// all that are left. A budget that cannot hold the newest entries is spent by score alone.
-// Departures: none known.
+// Paper: LagKV, arXiv:2504.04704. Needs nothing but scores. After the first `sinks` entries come
+// runs of `size`; what the budget leaves beside the first entries, the last whole run and what
+// follows it goes to the other runs in equal numbers, each to its best. What does not divide goes
+// to the best of all that are left. A budget that cannot hold the newest entries is spent by score
+// alone. Departures: none known.
 #include <algorithm>
 
 #include "methods/registry.h"

@@ -84,9 +84,9 @@ KVG_REGISTER_STAGE({
                    "over decode steps counts go on; the paper forgets rows older than `window`",
                    "entries go as the trigger says; the paper drops a batch from a full buffer"},
     .bytes = "with a trigger in decode: 4 bytes an entry for its score",
-    .params = ScoreReduction::Declare(
-        {.group = ScoreReduction::Group::kSum},
-        {IntParam("window", 400, 1, 4096, "prompt rows that are looked at")}),
+    .params = ScoreReduction::Declare({.group = ScoreReduction::Group::kSum},
+                                      {IntParam("window", 400, 1, 4096,
+                                                "prompt rows that are looked at")}),
     .make = Make<Scissorhands>(),
 });
 

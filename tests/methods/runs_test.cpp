@@ -48,8 +48,7 @@ TEST(PartitionsTest, RunsKeepEqualShares) {
   EXPECT_THAT(kept(3), ElementsAre(1, 2, 3));
   // Protected entries stay whatever runs are due.
   const std::vector<float> forced = {kInf, 0.9f, 0.8f, 0.7f, kInf, kInf, 0.2f, 0, 0, 0, 0};
-  EXPECT_THAT(Kept("partitions", params, view, forced, {7})[0],
-              ElementsAre(0, 1, 4, 5, 7, 8, 9));
+  EXPECT_THAT(Kept("partitions", params, view, forced, {7})[0], ElementsAre(0, 1, 4, 5, 7, 8, 9));
   // A prompt without two runs.
   EXPECT_THAT(Kept("partitions", R"({"sinks": 1, "size": 6})", view, scores, {3})[0],
               ElementsAre(1, 2, 3));
@@ -91,10 +90,12 @@ class LayerShares : public ::testing::Test {
  protected:
   static constexpr int64_t kLength = 10;
 
-  LayerShares() : shape_(SmallShape(2, 2)), lower_(shape_, kLength, 0), upper_(shape_, kLength, 1) {}
+  LayerShares()
+      : shape_(SmallShape(2, 2)), lower_(shape_, kLength, 0), upper_(shape_, kLength, 1) {}
 
   // One entry of each head is protected.
-  std::vector<int64_t> OfLayers(const std::string& id, const std::string& params, int64_t per_head) {
+  std::vector<int64_t> OfLayers(const std::string& id, const std::string& params,
+                                int64_t per_head) {
     const Tensor tensors[] = {View(scores_[0], {2, kLength}), View(scores_[1], {2, kLength})};
     LayerView* const views[] = {&lower_, &upper_};
     const auto stage = MakeStage<Allocator>(StageKind::kAllocate, id, params);
@@ -216,8 +217,9 @@ class ClusterKvTest : public ::testing::Test {
 
 TEST_F(ClusterKvTest, TakesWholeClustersByTheirMeanKey) {
   for (const int64_t tokens : {5, 11, 14, 21}) {
-    const auto reader = MakeStage<Reader>(
-        StageKind::kRead, "clusterkv", StrCat(R"({"sinks": 1, "span": 10, "tokens": )", tokens, "}"));
+    const auto reader =
+        MakeStage<Reader>(StageKind::kRead, "clusterkv",
+                          StrCat(R"({"sinks": 1, "span": 10, "tokens": )", tokens, "}"));
     const auto state = reader->Begin(view_);
     // Three means of eight numbers and thirty labels, for two heads, in blocks of 64 bytes.
     EXPECT_EQ(state->bytes(), 2 * (128 + 128));

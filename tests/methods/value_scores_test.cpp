@@ -53,7 +53,8 @@ TEST(VatpTest, SumsTimesAbsoluteValuesAndGoesOn) {
   }
 }
 
-// The closed form is the move itself: the output without the entry, its weight shared by the others.
+// The closed form is the move itself: the output without the entry, its weight shared by the
+// others.
 TEST(CaoteTest, IsTheMoveOfTheOutput) {
   FakeView view(SmallShape(1, 2, 3, 8), 19);
   view.Randomize(5);
@@ -75,7 +76,7 @@ TEST(CaoteTest, IsTheMoveOfTheOutput) {
         const auto output = [&](int64_t without) {
           std::vector<double> out(8);
           for (int64_t j = 0; j < 19; ++j) {
-            const double share = without < 0     ? weight[j]
+            const double share = without < 0    ? weight[j]
                                  : j == without ? 0
                                                 : weight[j] / (1 - weight[without]);
             for (int64_t c = 0; c < 8; ++c) out[c] += share * view.values[h][j * 8 + c];
