@@ -36,6 +36,8 @@ inline Method LoadShipped(const std::string& id, std::vector<std::string> more =
   if (id.ends_with("quest") || id == "clusterkv") {
     overrides = {"read.tokens=64", "read.dense_layers=0"};
   }
+  if (id == "tokenselect") overrides = {"read.tokens=32", "read.sinks=4", "read.local=16"};
+  if (id == "pqcache") overrides = {"read.tokens=64", "read.sinks=4"};
   // Heads have 32 dims.
   if (id == "flexgen") overrides = {"store.key_group=32", "store.value_group=32"};
   // Several runs in a prompt.
