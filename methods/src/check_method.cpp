@@ -84,6 +84,19 @@ int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& 
   return fits;
 }
 
+// The least budget of that kind, in round numbers, that gives every head `entries` of `length`.
+Budget LeastBudget(const Pipeline& p, const ModelShape& shape, Budget::Kind kind, int64_t entries,
+                   int64_t length) {
+  const auto wanted = static_cast<double>(entries), all = static_cast<double>(length);
+  Budget budget = {kind, wanted};
+  if (kind == Budget::Kind::kFraction) budget.value = std::ceil(1000 * wanted / all) / 1000;
+  if (kind != Budget::Kind::kBytesPerToken) return budget;
+  budget.value = std::ceil(BytesOf(p, shape, entries) / all);
+  // A search that misses a few entries may need some bytes more.
+  while (BudgetEntries(p, shape, budget, length) < entries) ++budget.value;
+  return budget;
+}
+
 // A codec whose fields fit each other and the rule that seals its pages.
 Status CheckSide(const char* side, KvCodec codec, const SealRule& seal) {
   if (!codec.coded()) return {};
@@ -173,12 +186,15 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
   const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens);
   const int64_t kept = method.sinks + method.recent;
-  if (entries < std::max<int64_t>(1, std::min(kept, prompt_tokens))) {
-    return BadInput(StrCat("budget ", budget.ToString(), " gives each head ", entries,
-                           " entries of a prompt of ", prompt_tokens, ", but ", method.sinks,
-                           " first and ", method.recent,
-                           " last ones are protected; raise it, or lower protect.sinks and "
-                           "protect.recent"));
+  const int64_t least = std::max<int64_t>(1, std::min(kept, prompt_tokens));
+  if (entries < least) {
+    const std::string enough = LeastBudget(p, shape, budget.kind, least, prompt_tokens).ToString();
+    const std::string gives = StrCat("budget ", budget.ToString(), " gives each head ", entries,
+                                     " entries of a prompt of ", prompt_tokens);
+    if (kept == 0) return BadInput(StrCat(gives, "; ", enough, " would do"));
+    return BadInput(StrCat(gives, ", but ", method.sinks, " first and ", method.recent,
+                           " last ones are protected; ", enough,
+                           " would do, or lower protect.sinks and protect.recent"));
   }
   const Allowance allowance = Allow(method, entries, prompt_tokens);
   const Status status =

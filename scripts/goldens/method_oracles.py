@@ -225,6 +225,75 @@ class H2o(Sequence):
                 self.evict(l, h)
 
 
+class Vatp(H2o):
+    """H2O with each row's attention times the absolute sums of the values it falls on."""
+
+    def compress(self, budget, sinks):
+        self.budget, self.sinks = budget, sinks
+        self.scores = []
+        for l in range(self.model.layers):
+            sums = self.prefill.group(self.prefill.column_sums(l)).sum(1)
+            self.scores.append([s * np.abs(v).sum(1) for s, v in zip(sums, self.values[l])])
+            for h in range(self.model.groups):
+                self.evict(l, h)
+
+    def evict(self, l, h):
+        if len(self.pos[l][h]) <= self.budget:
+            return
+        scores = protect(self.scores[l][h], self.sinks, int(0.5 * self.budget))
+        index = top(scores, self.budget, self.margins, f"vatp {l}.{h}")
+        self.keep(l, h, index)
+        self.scores[l][h] = self.scores[l][h][index]
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                row = p.sum(0) * np.abs(self.values[l][h]).sum(1)
+                self.scores[l][h] = np.append(self.scores[l][h], 0.0) + row
+                self.evict(l, h)
+
+
+class Caote(Sequence):
+    """How far the mean of the window's outputs moves without an entry, by taking it away."""
+
+    def compress(self, budget, window):
+        n = self.tokens
+        for l in range(self.model.layers):
+            weights = self.prefill.attention[l][:, -window:].mean(1)
+            moves = np.zeros((self.model.heads, n))
+            for q, a in enumerate(weights):
+                v = self.values[l][q // self.model.share]
+                for j in range(n):
+                    others = a.copy()
+                    others[j] = 0
+                    moves[q, j] = np.linalg.norm(a @ v - others @ v / others.sum())
+            for h, row in enumerate(self.prefill.group(moves).mean(1)):
+                scores = protect(row, 0, window)
+                self.keep(l, h, top(scores, budget, self.margins, f"caote {l}.{h}"))
+
+
+class DynamicKv(Sequence):
+    """Layers by how many of the best entries of all layers and heads they hold."""
+
+    def compress(self, budget, window, kernel):
+        n, layers, groups = self.tokens, self.model.layers, self.model.groups
+        base = budget - window
+        scores = []
+        for l in range(layers):
+            rows = self.prefill.attention[l][:, -window:, : n - window].mean(1)
+            scores.append([pool_max(row, kernel) for row in self.prefill.group(rows).mean(1)])
+        best = top(np.array(scores).reshape(-1), layers * groups * base, self.margins, "dynamickv")
+        wanted = np.bincount(best // (groups * (n - window)), minlength=layers) / groups
+        counts = np.floor(wanted).astype(int)
+        # Largest remainders to the first, so that the sum is the budget.
+        for l in np.argsort(-(wanted - counts), kind="stable")[: layers * base - counts.sum()]:
+            counts[l] += 1
+        for l in range(layers):
+            for h in range(groups):
+                own = top(scores[l][h], counts[l], self.margins, f"dynamickv {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
 class Tova(Sequence):
     """The newest row, averaged over all heads; nothing is protected."""
 

@@ -33,7 +33,15 @@ inline Method LoadShipped(const std::string& id, std::vector<std::string> more =
   std::vector<std::string> overrides;
   // The models have two layers: none can stay whole at half the entries, or be read whole.
   if (id == "d2o") overrides = {"allocate.whole_first=0", "allocate.whole_last=0"};
-  if (id.ends_with("quest")) overrides = {"read.tokens=64", "read.dense_layers=0"};
+  if (id.ends_with("quest") || id == "clusterkv") {
+    overrides = {"read.tokens=64", "read.dense_layers=0"};
+  }
+  if (id == "tokenselect") overrides = {"read.tokens=32", "read.sinks=4", "read.local=16"};
+  if (id == "pqcache") overrides = {"read.tokens=64", "read.sinks=4"};
+  // Heads have 32 dims.
+  if (id == "flexgen") overrides = {"store.key_group=32", "store.value_group=32"};
+  // Several runs in a prompt.
+  if (id == "lagkv") overrides = {"score.lag=32", "reduce.size=32"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   Result<Method> method = LoadMethod(id, MethodsDirectory(), overrides);
   if (!method.ok()) {

@@ -240,6 +240,26 @@ TEST(CheckMethodTest, Budgets) {
   EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "31", 20), "");
 }
 
+// What a refusal says would do does.
+TEST(CheckMethodTest, RefusedBudgetsAreToldWhatWouldDo) {
+  const ModelShape shape = SmallShape(2, 2, 2, 64);
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"snapkv", "31", "32 would do"},
+      {"snapkv", "0.1", "0.107 would do"},
+      // Two sides of 64 numbers of 4 bytes and a position, four times 32, over 300 tokens.
+      {"snapkv", "60B", "221B would do"},
+      {"snapkv", "220B", "221B would do"},
+      {"minikv", "1B", "B would do"},
+      {"curdkv", "0.1B", "prompt of 300; 7B would do"}};
+  for (const auto& [id, refused, told] : cases) {
+    const std::string message = Refusal(Loaded(id), shape, refused, 300);
+    EXPECT_THAT(message, HasSubstr(told)) << id << " " << refused;
+    const std::string would_do = message.substr(0, message.find(" would do"));
+    EXPECT_EQ(Refusal(Loaded(id), shape, would_do.substr(would_do.rfind(' ') + 1).c_str(), 300),
+              "");
+  }
+}
+
 TEST(CheckMethodTest, ModelsThatLackSomething) {
   ModelShape shape = SmallShape();
   EXPECT_EQ(Refusal(Loaded("streaming_llm"), shape, "64"), "");

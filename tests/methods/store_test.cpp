@@ -58,6 +58,28 @@ TEST(KiviTest, LayoutAndBytes) {
   EXPECT_THAT(RefusalOf("kivi", "{}", HalfShape(80)), HasSubstr("must divide the 80 dims"));
 }
 
+// Keys of the lower half have 2 bits and 3.0 with scales, all else 1 and 2.0.
+TEST(AsymKvTest, BitsByLayerAndSide) {
+  const ModelShape shape = HalfShape();  // of four layers
+  for (int64_t layer = 0; layer < 4; ++layer) {
+    const StorePlan plan = PlanOf("asymkv", "{}", shape, layer);
+    EXPECT_EQ(plan.keys.bits, layer < 2 ? 2 : 1);
+    EXPECT_EQ(plan.values.bits, 1);
+    EXPECT_EQ(plan.keys.axis, CodeAxis::kChannel);
+    EXPECT_EQ(plan.values.axis, CodeAxis::kToken);
+    EXPECT_EQ(plan.seal_keys.unit, 128);
+    EXPECT_EQ(plan.seal_values.keep_recent, 128);
+    EXPECT_EQ(CodedBytes(plan.keys, 256).logical() * 8, 256 * 64 * (layer < 2 ? 3 : 2));
+    EXPECT_EQ(CodedBytes(plan.values, 256).logical() * 8, 256 * 64 * 2);
+  }
+  const std::string shares = R"({"key_share": 1, "value_share": 0.25, "high": 4, "low": 2})";
+  EXPECT_EQ(PlanOf("asymkv", shares, shape, 3).keys.bits, 4);
+  EXPECT_EQ(PlanOf("asymkv", shares, shape, 0).values.bits, 4);
+  EXPECT_EQ(PlanOf("asymkv", shares, shape, 1).values.bits, 2);
+  EXPECT_THAT(RefusalOf("asymkv", R"({"low": 4})", shape), HasSubstr("low 4 is more bits"));
+  EXPECT_THAT(RefusalOf("asymkv", R"({"residual": 48})", shape), HasSubstr("multiple of group 32"));
+}
+
 TEST(AffineTest, SidesAreIndependent) {
   const StorePlan plan = PlanOf(
       "affine", R"({"key_bits": 4, "key_axis": "channel", "value_bits": 0, "keep_recent": 5})",

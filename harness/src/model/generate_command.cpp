@@ -130,6 +130,10 @@ Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
 
 Status RunGenerate(const GenerateFlags& flags) {
   const double start = NowSeconds();
+  if (flags.method.method.empty() &&
+      (flags.method.budget != MethodFlags().budget || !flags.method.overrides.empty())) {
+    return BadInput("--budget and --set are for a KV method; name one with --method");
+  }
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model.model));
   std::unique_ptr<Tokenizer> tokenizer;
   if (HasTokenizer(flags.model.model)) {

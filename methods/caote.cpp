@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far the output of attention moves when one entry goes and the others share its weight.
+//
+// Paper: CAOTE, arXiv:2504.14051. With weights a that sum to 1 and output o = sum of a_j v_j,
+// taking entry j away moves o by a_j / (1 - a_j) * |o - v_j|, exactly. Needs the attention of the
+// last `window` prompt rows, whose mean the weights are, or the column sums (`weights`). Computed
+// for each query head, then joined. Departures: weights are means of attention as it is; the base
+// methods' pooling and their forced windows stay out of it, method files protect what those keep.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/score_reduction.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// The least that is left to the others; keeps the score of an entry with all the weight finite.
+constexpr float kLeastRest = 1e-6f;
+
+class Caote final : public Scorer {
+ public:
+  explicit Caote(const Params& params)
+      : window_(params.Int("window")),
+        sums_(params.Text("weights") == "sums"),
+        reduction_(ScoreReduction::From(params)) {}
+
+  Needs needs() const override {
+    return sums_ ? Needs{.column_sums = true} : Needs{.window = window_};
+  }
+  Status Check(const ModelShape&) const override { return reduction_.Check(); }
+
+  void Score(LayerView& view, Tensor out) const override {
+    Ops& ops = view.ops();
+    const ModelShape& shape = view.shape();
+    const int64_t n = view.width(), dim = shape.value_dim, group = shape.group();
+    if (n == 0) return;
+    const Tensor weights = Weights(view);
+    const Tensor moves = view.Scratch(DType::kF32, {shape.query_heads, n});
+    const Tensor ones = Filled(view, dim, 1.0f), least = Filled(view, n, kLeastRest);
+    const Tensor output = view.Scratch(DType::kF32, {dim});
+    const Tensor away = view.Scratch(DType::kF32, {n, dim});
+    const Tensor turned = view.Scratch(DType::kF32, {n, dim});
+    const Tensor rest = view.Scratch(DType::kF32, {1, n});
+    for (int64_t q = 0; q < shape.query_heads; ++q) {
+      const Tensor values = view.Values(q / group), row = weights.Slice(q, q + 1);
+      const Tensor move = moves.Slice(q, q + 1);
+      ops.linear->MatMulNN(row.Reshape({1, 1, n}), values.Reshape({1, n, dim}), 1.0f,
+                           output.Reshape({1, 1, dim}));
+      ops.rows->Combine(values, output, Binary::kSubtract, away);
+      // A vector times its direction is its length; the direction comes with one of sqrt(dim).
+      ops.rows->RmsNorm(away, ones, 0.0f, 1e-20f, turned);
+      ops.rows->Combine(away, turned, Binary::kMultiply, turned);
+      ops.rows->ReduceRows(turned, Reduction::kSum, move.Reshape({n}));
+      ops.rows->Affine(row, -1.0f, 1.0f, rest);
+      ops.rows->Combine(rest, least, Binary::kMax, rest);
+      ops.rows->Combine(move, row, Binary::kMultiply, move);
+      ops.rows->Combine(move, rest, Binary::kDivide, move);
+    }
+    ops.rows->Affine(moves, 1.0f / std::sqrt(static_cast<float>(dim)), 0.0f, moves);
+    reduction_.Apply(view, moves, out);
+  }
+
+ private:
+  // [query_heads, width], rows that sum to 1.
+  Tensor Weights(LayerView& view) const {
+    Ops& ops = view.ops();
+    const int64_t heads = view.shape().query_heads, n = view.width();
+    Tensor mean = view.Scratch(DType::kF32, {heads, n});
+    if (sums_) {
+      ops.rows->Affine(view.ColumnSums(), 1.0f / static_cast<float>(n), 0.0f, mean);
+      return mean;
+    }
+    const Tensor attention = view.WindowAttention(std::min(window_, n));
+    for (int64_t h = 0; h < heads; ++h) {
+      ops.rows->ReduceColumns(attention[h], Reduction::kMean, mean[h]);
+    }
+    return mean;
+  }
+
+  int64_t window_;
+  bool sums_;
+  ScoreReduction reduction_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kScore,
+    .id = "caote",
+    .paper = "arXiv:2504.14051",
+    .summary = "how far attention's output moves when the entry goes",
+    .departures = {"weights are means of attention, without the base methods' pooling"},
+    .params = ScoreReduction::Declare(
+        {}, {IntParam("window", 32, 1, 4096, "prompt rows whose mean attention is the weight"),
+             ChoiceParam("weights", "window", {"window", "sums"},
+                         "attention of the last rows, or of all rows")}),
+    .make = Make<Caote>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// How unevenly an entry's channels lie within the ranges that the following run of entries spans.
+//
+// Paper: LagKV, arXiv:2504.04704. Needs keys and values alone. After the first `sinks` entries come
+// runs of `lag`. Each channel of a run is scaled by the least and the largest number that it takes
+// in the next run; an entry's spread is the standard deviation over its scaled channels; spreads
+// become shares by a softmax over the run, for keys and values, and the score is their mean. The
+// last whole run and what follows it have nothing after them: they score above all others, later
+// ones higher. So does everything where there are no two whole runs. First entries score above all
+// shares, too. The reducer `partitions` gives runs equal shares, as the paper does; with top_k runs
+// compete, as with kvpress's cross_scoring. Departures: the newest entries score by position where
+// the reference scores them alike; decoded entries are kept, where the paper goes on run by run.
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Ranges of channels that do not change in a run.
+constexpr float kLeastRange = 1e-6f;
+
+class LagKv final : public Scorer {
+ public:
+  explicit LagKv(const Params& params) : sinks_(params.Int("sinks")), lag_(params.Int("lag")) {}
+
+  Status Check(const ModelShape& shape) const override {
+    if (shape.key_dim > 1 && shape.value_dim > 1) return {};
+    return BadInput("measures how a head's dims differ, and this model has one");
+  }
+
+  bool any_time() const override { return true; }
+
+  void Score(LayerView& view, Tensor out) const override {
+    RowOps& ops = *view.ops().rows;
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t n = view.lengths()[h];
+      if (n == 0) continue;
+      // From 1 to 2 by position.
+      const Tensor own = out[h].Slice(0, n).Reshape({1, n});
+      const auto tokens = static_cast<float>(view.tokens());
+      ops.Convert(view.Positions(h).Reshape({1, n}), own);
+      ops.Affine(own, 1.0f / tokens, 1.0f, own);
+      if (const int64_t sinks = std::min(sinks_, n); sinks > 0) {
+        const Tensor first = Columns(own, 0, sinks);
+        ops.Affine(first, 0.0f, 1.0f, first);
+      }
+      const int64_t runs = n > sinks_ ? (n - sinks_) / lag_ : 0;
+      if (runs < 2) continue;
+      const Tensor keys = view.Keys(h), values = view.Values(h);
+      for (int64_t p = 0; p + 1 < runs; ++p) {
+        const int64_t begin = sinks_ + p * lag_;
+        const Tensor shares = Columns(own, begin, begin + lag_);
+        const Tensor of_values = Shares(view, values, begin);
+        ops.Combine(Shares(view, keys, begin), of_values, Binary::kAdd, shares);
+        ops.Affine(shares, 0.5f, 0.0f, shares);
+      }
+    }
+  }
+
+ private:
+  // Of the run from `begin` on, against the one that follows: [1, lag].
+  Tensor Shares(LayerView& view, const Tensor& rows, int64_t begin) const {
+    RowOps& ops = *view.ops().rows;
+    const int64_t dim = rows.shape[1], middle = begin + lag_;
+    const Tensor low = view.Scratch(DType::kF32, {dim}), range = view.Scratch(DType::kF32, {dim});
+    const Tensor next = rows.Slice(middle, middle + lag_);
+    ops.ReduceColumns(next, Reduction::kMin, low);
+    ops.ReduceColumns(next, Reduction::kMax, range);
+    const Tensor spans = range.Reshape({1, dim});
+    ops.Combine(spans, low, Binary::kSubtract, spans);
+    ops.Combine(spans, Filled(view, dim, kLeastRange), Binary::kMax, spans);
+    const Tensor scaled = view.Scratch(DType::kF32, {lag_, dim});
+    ops.Combine(rows.Slice(begin, middle), low, Binary::kSubtract, scaled);
+    ops.Combine(scaled, range, Binary::kDivide, scaled);
+    // A row times itself centred and of unit deviation is `dim` deviations.
+    const Tensor products = view.Scratch(DType::kF32, {lag_, dim});
+    ops.LayerNorm(scaled, Filled(view, dim, 1.0f), Tensor(), 1e-20f, products);
+    ops.Combine(scaled, products, Binary::kMultiply, products);
+    const Tensor spread = view.Scratch(DType::kF32, {1, lag_});
+    ops.ReduceRows(products, Reduction::kSum, spread.Reshape({lag_}));
+    const auto d = static_cast<double>(dim);
+    ops.Affine(spread, static_cast<float>(std::sqrt(d / (d - 1)) / d), 0.0f, spread);
+    ops.Softmax(spread, 1.0f, spread);
+    return spread;
+  }
+
+  int64_t sinks_, lag_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kScore,
+    .id = "lagkv",
+    .paper = "arXiv:2504.04704",
+    .summary = "entries whose channels lie unevenly in the ranges of the run that follows",
+    .departures = {"the newest entries score by position, not alike",
+                   "decoded entries are kept; the paper goes on run by run"},
+    .params = {IntParam("sinks", 4, 0, 4096, "first entries, outside of all runs"),
+               IntParam("lag", 128, 2, 1 << 16, "entries of a run")},
+    .make = Make<LagKv>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the entries whose keys, as codes, match the query best; nothing is evicted.
+//
+// Paper: PQCache, arXiv:2407.12820. Needs the query of each decode step. Keys after the first
+// `sinks` are cut into `parts`, and each part is the nearest of 2^bits centroids, found in the
+// prompt by k-means. A query head's products with the centroids give every entry a score, a softmax
+// over the entries makes it a share, shares are summed over the query heads of a KV head. The first
+// `sinks` entries, the newest `recent_share` of `tokens` and the best others up to `tokens` are
+// read.
+//
+// Departures: `tokens` is a number, where the reference takes a share of the prompt's length;
+// centroids start from evenly spaced keys and move `iterations` times, where it does as many rounds
+// as the prefill hides; the cache of fetched blocks, which only changes speed, is left out.
+#include <algorithm>
+#include <cmath>
+
+#include "core/strings.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Above any sum of shares.
+constexpr float kForced = 1e30f;
+
+// Of one head: for each part its centroids and the code of every entry from `sinks` on.
+struct Codebooks {
+  int64_t count = 0, coded = 0, capacity = 0;
+  std::vector<Buffer> centroids;  // [parts] of [count, key_dim / parts] f32
+  std::vector<Buffer> codes;      // [parts] of [capacity] i32
+};
+
+class PqCache final : public Reader {
+ public:
+  explicit PqCache(const Params& params)
+      : tokens_(params.Int("tokens")),
+        recent_(static_cast<int64_t>(params.Real("recent_share") * static_cast<double>(tokens_))),
+        sinks_(params.Int("sinks")),
+        parts_(params.Int("parts")),
+        bits_(params.Int("bits")),
+        iterations_(static_cast<int>(params.Int("iterations"))) {}
+
+  Status Check(const ModelShape& shape) const override {
+    if (shape.key_dim % parts_ == 0) return {};
+    return BadInput(StrCat("parts ", parts_, " must divide the ", shape.key_dim, " dims of a key"));
+  }
+
+  struct Index final : State {
+    std::vector<Codebooks> heads;
+    int64_t bytes() const override {
+      int64_t sum = 0;
+      for (const Codebooks& head : heads) {
+        for (const Buffer& centroids : head.centroids) sum += centroids.size_bytes();
+        sum += std::ssize(head.codes) * head.coded * SizeOf(DType::kI32);
+      }
+      return sum;
+    }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    auto index = std::make_unique<Index>();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      Codebooks books;
+      const int64_t members = view.lengths()[h] - sinks_;
+      if (members > 0) Learn(view, h, members, books);
+      index->heads.push_back(std::move(books));
+    }
+    return index;
+  }
+
+  void Append(LayerView& view, std::span<const int64_t>, State& state) const override {
+    auto& index = static_cast<Index&>(state);
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      Codebooks& books = index.heads[static_cast<size_t>(h)];
+      const int64_t members = view.lengths()[h] - sinks_;
+      if (books.count > 0 && members > books.coded) Code(view, h, books.coded, 0, members, books);
+    }
+  }
+
+  bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const override {
+    const auto& index = static_cast<const Index&>(state);
+    const auto fits = [this](int64_t length) { return length <= sinks_ + tokens_; };
+    if (std::all_of(view.lengths().begin(), view.lengths().end(), fits)) return false;
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
+      if (length == 0) continue;
+      Tensor chosen =
+          Choose(view, index.heads[static_cast<size_t>(h)], q.Slice(begin, end), length);
+      chosen.shape[0] = group;
+      chosen.stride[0] = 0;
+      view.ops().select->MarkRuns(chosen, 1, length,
+                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+ private:
+  void Learn(LayerView& view, int64_t head, int64_t members, Codebooks& books) const {
+    const int64_t sub = view.shape().key_dim / parts_;
+    books.count = std::min(int64_t{1} << bits_, members);
+    for (int64_t p = 0; p < parts_; ++p) {
+      books.centroids.push_back(
+          view.ops().memory->Allocate(books.count * sub * SizeOf(DType::kF32)));
+      books.codes.emplace_back();
+    }
+    Code(view, head, 0, iterations_, members, books);
+  }
+
+  // Codes of the entries from `first` on (of those after the sinks), all `members` afterwards; the
+  // first time from evenly spaced keys, whose centroids then move.
+  void Code(LayerView& view, int64_t head, int64_t first, int iterations, int64_t members,
+            Codebooks& books) const {
+    Ops& ops = view.ops();
+    const int64_t sub = view.shape().key_dim / parts_, n = members - first;
+    const Tensor keys = view.Keys(head, sinks_ + first);
+    const Tensor part = view.Scratch(DType::kF32, {n, sub});
+    const Tensor codes = view.Scratch(DType::kI32, {n});
+    const int64_t capacity = std::max(members + 64, 2 * books.capacity);
+    const bool grow = members > books.capacity;
+    for (int64_t p = 0; p < parts_; ++p) {
+      const auto at = static_cast<size_t>(p);
+      ops.rows->Convert(Columns(keys, p * sub, (p + 1) * sub), part);
+      const Tensor centroids = books.centroids[at].As(DType::kF32, {books.count, sub});
+      if (first == 0) {
+        std::vector<int32_t> start;
+        for (int64_t c = 0; c < books.count; ++c) {
+          start.push_back(static_cast<int32_t>(c * members / books.count));
+        }
+        ops.select->Gather(part, Upload(view, start), centroids);
+      }
+      ops.algebra->KMeans(part, iterations, centroids, codes);
+      if (grow) {
+        Buffer larger = ops.memory->Allocate(capacity * SizeOf(DType::kI32));
+        if (first > 0) {
+          ops.memory->Copy(books.codes[at].As(DType::kI32, {first}),
+                           larger.As(DType::kI32, {first}));
+        }
+        books.codes[at] = std::move(larger);
+      }
+      ops.memory->Copy(codes, books.codes[at].As(DType::kI32, {members}).Slice(first, members));
+    }
+    if (grow) books.capacity = capacity;
+    books.coded = members;
+  }
+
+  // Entries that the heads of the group read: [1, read] i32. q: [group, key_dim]
+  Tensor Choose(LayerView& view, const Codebooks& books, const Tensor& q, int64_t length) const {
+    Ops& ops = view.ops();
+    const int64_t group = q.shape[0], dim = q.shape[1], sub = dim / parts_;
+    const int64_t first = std::min(sinks_, length), last = std::min(recent_, length - first);
+    const int64_t between = length - first - last;
+    const Tensor order = view.Scratch(DType::kF32, {1, length});
+    ops.rows->Affine(order, 0.0f, kForced, order);
+    if (between > 0) {
+      const Tensor shares = view.Scratch(DType::kF32, {group, between});
+      const Tensor query = view.Scratch(DType::kF32, {group, dim});
+      const Tensor products = view.Scratch(DType::kF32, {books.count, 1});
+      const Tensor scores = view.Scratch(DType::kF32, {1, between});
+      ops.rows->Convert(q, query);
+      for (int64_t p = 0; p < parts_; ++p) {
+        const auto at = static_cast<size_t>(p);
+        const Tensor centroids = books.centroids[at].As(DType::kF32, {books.count, sub});
+        const Tensor codes = books.codes[at].As(DType::kI32, {between});
+        for (int64_t g = 0; g < group; ++g) {
+          ops.linear->MatMulNT(centroids.Reshape({1, books.count, sub}),
+                               query[g].Slice(p * sub, (p + 1) * sub).Reshape({1, 1, sub}), 1.0f,
+                               products.Reshape({1, books.count, 1}));
+          ops.select->Gather(products, codes, scores.Reshape({between, 1}));
+          const Tensor sum = shares.Slice(g, g + 1);
+          ops.rows->Combine(sum, scores, Binary::kAdd, sum);
+        }
+      }
+      ops.rows->Softmax(shares, 1.0f / std::sqrt(static_cast<float>(dim)), shares);
+      ops.rows->ReduceColumns(shares, Reduction::kSum, order[0].Slice(first, first + between));
+    }
+    const int64_t read = std::min(length, first + tokens_);
+    const auto count = static_cast<int32_t>(read);
+    const Tensor chosen = view.Scratch(DType::kI32, {1, read});
+    ops.select->TopK(order, Upload(view, std::span(&count, 1)), chosen);
+    return chosen;
+  }
+
+  int64_t tokens_, recent_, sinks_, parts_, bits_;
+  int iterations_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "pqcache",
+    .paper = "arXiv:2407.12820",
+    .summary = "reads the entries whose coded keys match the query best",
+    .departures = {"`tokens` is a number, not a share of the prompt",
+                   "centroids start from evenly spaced keys"},
+    .bytes = "4 * parts an entry and head and 4 * key_dim * 2^bits a head, beside the cache",
+    .params = {IntParam("tokens", 1024, 1, 1 << 24, "entries that are read beside the first"),
+               RealParam("recent_share", 0.5, 0, 1, "share of them that are the newest"),
+               IntParam("sinks", 32, 0, 4096, "first entries, always read"),
+               IntParam("parts", 2, 1, 64, "parts of a key with codes of their own"),
+               IntParam("bits", 6, 1, 12, "bits of a code"),
+               IntParam("iterations", 20, 0, 1000, "rounds of clustering")},
+    .make = Make<PqCache>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

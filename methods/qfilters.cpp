@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a key reaches along the one direction that the queries of its head share.
+//
+// Paper: Q-Filters, arXiv:2503.02812. Needs keys, as attention sees them, and a calibration: the
+// filter of a query head is the first right singular vector of its queries over some texts, turned
+// to the side where they lie on average; that of a KV head is the mean over its query heads.
+// Without a calibration the directions are those of the last `window` prompt rows. Departures:
+// without a side-file the filter depends on the prompt; with one, the last 512 queries of a text
+// speak for all.
+#include <algorithm>
+#include <string>
+
+#include "core/strings.h"
+#include "methods/calibration.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+std::string TableName(int64_t layer) { return StrCat("filters.", layer); }
+
+// The first right singular vector of `rows`, on the side of `mean`, added to `filter`.
+void AddDirection(Ops& ops, const Tensor& rows, std::span<const double> mean,
+                  std::span<double> filter) {
+  const int64_t m = rows.shape[0], n = rows.shape[1], rank = std::min(m, n);
+  const Buffer u = ops.memory->Allocate(m * rank * 4), s = ops.memory->Allocate(rank * 4);
+  const Buffer vt = ops.memory->Allocate(rank * n * 4);
+  const Tensor right = vt.As(DType::kF32, {rank, n});
+  ops.algebra->Svd(rows, u.As(DType::kF32, {m, rank}), s.As(DType::kF32, {rank}), right);
+  const std::vector<float> direction = Fetch(ops, right[0]);
+  double side = 0;
+  for (size_t c = 0; c < direction.size(); ++c) side += mean[c] * direction[c];
+  for (size_t c = 0; c < direction.size(); ++c) {
+    filter[c] += side < 0 ? -direction[c] : direction[c];
+  }
+}
+
+class QFilters final : public Scorer {
+ public:
+  explicit QFilters(const Params& params)
+      : window_(params.Int("window")), learned_(!params.Text(kCalibrationParam).empty()) {}
+
+  Needs needs() const override { return learned_ ? Needs{} : Needs{.window = window_}; }
+  bool any_time() const override { return learned_; }
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
+
+  Status Check(const ModelShape& shape) const override {
+    for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
+      KVG_TRY(Table(shape, layer));
+    }
+    return {};
+  }
+
+  void Score(LayerView& view, Tensor out) const override {
+    const ModelShape& shape = view.shape();
+    const int64_t dim = shape.key_dim;
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      const int64_t n = view.lengths()[h];
+      if (n == 0) continue;
+      const Tensor filter = Filter(view, h);
+      view.ops().linear->MatMulNT(view.Keys(h).Reshape({1, n, dim}), filter.Reshape({1, 1, dim}),
+                                  1.0f, out[h].Slice(0, n).Reshape({1, n, 1}));
+    }
+  }
+
+ private:
+  Result<Tensor> Table(const ModelShape& shape, int64_t layer) const {
+    const int64_t dims[] = {shape.kv_heads, shape.key_dim};
+    return calibration_->Find(TableName(layer), dims);
+  }
+
+  // [key_dim]
+  Tensor Filter(LayerView& view, int64_t head) const {
+    const ModelShape& shape = view.shape();
+    const int64_t dim = shape.key_dim;
+    if (calibration_ != nullptr) {
+      const Result<Tensor> table = Table(shape, view.layer());
+      KVG_CHECK(table.ok(), "a calibration that was not checked");
+      return Upload(view, std::span<const float>((*table)[head].f32(), static_cast<size_t>(dim)));
+    }
+    Ops& ops = view.ops();
+    const Tensor queries = view.WindowQueries(std::min(window_, view.width()));
+    const int64_t rows = queries.shape[0];
+    const Tensor own = view.Scratch(DType::kF32, {rows, dim});
+    const Tensor mean = view.Scratch(DType::kF32, {dim});
+    std::vector<double> filter(static_cast<size_t>(dim));
+    for (int64_t q = head * shape.group(); q < (head + 1) * shape.group(); ++q) {
+      Tensor strided(queries[0][q].data, DType::kF32, {rows, dim}, queries.device);
+      strided.stride[0] = queries.stride[0];
+      ops.rows->Convert(strided, own);
+      ops.rows->ReduceColumns(own, Reduction::kMean, mean);
+      const std::vector<float> side = Fetch(ops, mean);
+      AddDirection(ops, own, std::vector<double>(side.begin(), side.end()), filter);
+    }
+    std::vector<float> narrow;
+    for (const double x : filter) {
+      narrow.push_back(static_cast<float>(x / static_cast<double>(shape.group())));
+    }
+    return Upload(view, std::span<const float>(narrow));
+  }
+
+  int64_t window_;
+  bool learned_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+class QFiltersCalibrator final : public Calibrator {
+ public:
+  QFiltersCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t>)
+      : shape_(shape), heads_(static_cast<size_t>(shape.layers * shape.query_heads)) {
+    const auto dim = static_cast<size_t>(shape.key_dim);
+    for (Head& head : heads_) {
+      head.moments.resize(dim * dim);
+      head.sums.resize(dim);
+    }
+  }
+
+  Needs needs(int) const override { return {.window = kQueries}; }
+
+  void Observe(int, LayerView& view) override {
+    const int64_t dim = shape_.key_dim;
+    const std::vector<float> queries =
+        Fetch(view.ops(), view.WindowQueries(std::min(kQueries, view.tokens())));
+    for (int64_t i = 0; i < std::ssize(queries) / dim; ++i) {
+      Head& head =
+          heads_[static_cast<size_t>(view.layer() * shape_.query_heads + i % shape_.query_heads)];
+      const float* q = queries.data() + i * dim;
+      for (int64_t a = 0; a < dim; ++a) {
+        head.sums[static_cast<size_t>(a)] += q[a];
+        double* row = head.moments.data() + a * dim;
+        for (int64_t b = 0; b < dim; ++b) row[b] += double{q[a]} * q[b];
+      }
+    }
+  }
+
+  Calibration::Tables Finish(Ops& ops) override {
+    Calibration::Tables tables;
+    const int64_t dim = shape_.key_dim;
+    const Buffer matrix = ops.memory->Allocate(dim * dim * 4);
+    const Tensor moments = matrix.As(DType::kF32, {dim, dim});
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      std::vector<float> filters;
+      for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+        std::vector<double> filter(static_cast<size_t>(dim));
+        for (int64_t g = 0; g < shape_.group(); ++g) {
+          const Head& head =
+              heads_[static_cast<size_t>(layer * shape_.query_heads + h * shape_.group() + g)];
+          const std::vector<float> narrow(head.moments.begin(), head.moments.end());
+          ops.memory->Copy(View(narrow, {dim, dim}), moments);
+          AddDirection(ops, moments, head.sums, filter);
+        }
+        for (const double x : filter) {
+          filters.push_back(static_cast<float>(x / static_cast<double>(shape_.group())));
+        }
+      }
+      tables[TableName(layer)] = {{shape_.kv_heads, dim}, std::move(filters)};
+    }
+    return tables;
+  }
+
+ private:
+  // The last so many queries of a text speak for all.
+  static constexpr int64_t kQueries = 512;
+
+  struct Head {
+    std::vector<double> moments, sums;  // [key_dim, key_dim], [key_dim]
+  };
+
+  const ModelShape shape_;
+  std::vector<Head> heads_;  // [layers * query_heads]
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kScore,
+    .id = "qfilters",
+    .paper = "arXiv:2503.02812",
+    .summary = "entries whose keys reach far along the direction that queries share",
+    .departures = {"without a calibration, the direction is that of the prompt's last queries",
+                   "with one, the last 512 queries of a text speak for all"},
+    .params = {IntParam("window", 128, 1, 4096, "prompt rows, where there is no calibration"),
+               CalibrationParam()},
+    .make = Make<QFilters>(),
+    .calibrate = MakeCalibrator<QFiltersCalibrator>,
+});
+
+}  // namespace
+}  // namespace kvgauge

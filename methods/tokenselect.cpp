@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the entries that all heads of a layer vote for; nothing is evicted.
+//
+// Paper: TokenSelect, arXiv:2411.02886. Needs the query of each decode step. The first `sinks` and
+// the last `local` entries are always read; over those between, each query head gives shares by a
+// softmax of query times key, and the `tokens` entries with the largest sum of shares are read by
+// every head of the layer.
+//
+// Departures: the prompt is read with full attention, not in chunks that select too; a choice is
+// never reused for a similar query; each query head meets the keys of its own KV head, where the
+// reference's grouping mixes them up; heads that hold different entries, as some were evicted, vote
+// KV head by KV head. Products are not scaled by the root of the dims, as in the reference's code
+// (`scaled`: they are).
+#include <algorithm>
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class TokenSelect final : public Reader {
+ public:
+  explicit TokenSelect(const Params& params)
+      : tokens_(params.Int("tokens")),
+        sinks_(params.Int("sinks")),
+        local_(params.Int("local")),
+        scaled_(params.Bool("scaled")) {}
+
+  struct Nothing final : State {
+    int64_t bytes() const override { return 0; }
+  };
+
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, const State&, const Tensor& q, Tensor words) const override {
+    const auto lengths = view.lengths();
+    const auto fits = [this](int64_t length) { return length <= sinks_ + local_ + tokens_; };
+    if (std::all_of(lengths.begin(), lengths.end(), fits)) return false;
+    const bool whole = std::all_of(lengths.begin(), lengths.end(),
+                                   [&](int64_t length) { return length == view.tokens(); });
+    const int64_t group = view.shape().group();
+    Tensor together;
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = lengths[h], begin = h * group, end = begin + group;
+      if (length == 0) continue;
+      Tensor votes = Votes(view, h, q.Slice(begin, end));
+      if (whole) {
+        if (together.empty()) together = view.Scratch(DType::kF32, {1, length});
+        view.ops().rows->Combine(together, votes, Binary::kAdd, together);
+        continue;
+      }
+      Mark(view, votes, words.Slice(begin, end));
+    }
+    if (whole) Mark(view, together, words);
+    return true;
+  }
+
+ private:
+  // [1, length], zero for what is read anyway. q: [group, key_dim]
+  Tensor Votes(LayerView& view, int64_t head, const Tensor& q) const {
+    Ops& ops = view.ops();
+    const int64_t length = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
+    const Tensor votes = view.Scratch(DType::kF32, {1, length});
+    const int64_t between = length - sinks_ - local_;
+    if (between <= 0) return votes;
+    const Tensor query = view.Scratch(DType::kF32, {group, dim});
+    ops.rows->Convert(q, query);
+    const Tensor keys = view.Keys(head, sinks_).Slice(0, between);
+    const Tensor shares = view.Scratch(DType::kF32, {group, between});
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), keys.Reshape({1, between, dim}),
+                         scaled_ ? 1.0f / std::sqrt(static_cast<float>(dim)) : 1.0f,
+                         shares.Reshape({1, group, between}));
+    ops.rows->Softmax(shares, 1.0f, shares);
+    ops.rows->ReduceColumns(shares, Reduction::kSum, votes[0].Slice(sinks_, sinks_ + between));
+    return votes;
+  }
+
+  // For all rows of `words` alike.
+  void Mark(LayerView& view, const Tensor& votes, Tensor words) const {
+    Ops& ops = view.ops();
+    const int64_t length = votes.shape[1], heads = words.shape[0];
+    const int64_t first = std::min(sinks_, length), last = std::min(local_, length - first);
+    // Above any sum of shares.
+    const auto force = [&](int64_t begin, int64_t end) {
+      if (begin == end) return;
+      const Tensor part = Columns(votes, begin, end);
+      ops.rows->Affine(part, 0.0f, 1e30f, part);
+    };
+    force(0, first);
+    force(length - last, length);
+    const int64_t read = std::min(length, first + last + tokens_);
+    const auto count = static_cast<int32_t>(read);
+    Tensor chosen = view.Scratch(DType::kI32, {1, read});
+    ops.select->TopK(votes, Upload(view, std::span(&count, 1)), chosen);
+    chosen.shape[0] = heads;
+    chosen.stride[0] = 0;
+    ops.select->MarkRuns(chosen, 1, length, Columns(words, 0, (length + 63) / 64));
+  }
+
+  int64_t tokens_, sinks_, local_;
+  bool scaled_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "tokenselect",
+    .paper = "arXiv:2411.02886",
+    .summary = "reads the entries that all heads of a layer vote for",
+    .departures = {"the prompt is read with full attention",
+                   "a choice is never reused for a similar query",
+                   "query heads meet the keys of their own KV head"},
+    .params = {IntParam("tokens", 2048, 1, 1 << 24, "entries that are voted for"),
+               IntParam("sinks", 128, 0, 1 << 20, "first entries, always read"),
+               IntParam("local", 512, 1, 1 << 20, "last entries, always read"),
+               BoolParam("scaled", false, "products are divided by the root of the dims")},
+    .make = Make<TokenSelect>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
