@@ -46,7 +46,8 @@ struct Loader {
       return field.name == kDocument ? context : input;
     };
     KVG_ASSIGN(PromptTemplate::Filled filled, prompt.Fill(lookup, kDocument));
-    PromptText whole{std::move(filled.text), filled.field_end, filled.field_begin, filled.field_end};
+    PromptText whole{std::move(filled.text), filled.field_end, filled.field_begin,
+                     filled.field_end};
     KVG_ASSIGN(const int64_t tokens, Truncate(Cut::kMiddle, options, whole));
     PlacePrompt(whole, sample, question);
     sample.questions.push_back(std::move(question));
