@@ -116,12 +116,12 @@
   };
   const near = new IntersectionObserver(entries => {
     for (const {target, isIntersecting} of entries) {
-      if (!isIntersecting || !target.open) continue;
+      if (!isIntersecting || target.open === false) continue;
       near.unobserve(target);
       fill(target);
     }
   }, {rootMargin: '800px 0px'});
-  const folds = all('details.maps');
+  const folds = all('details.maps,.later');
   for (const fold of folds) {
     near.observe(fold);
     fold.addEventListener('toggle', () => {
@@ -322,7 +322,7 @@
   let closed = [];
   addEventListener('beforeprint', () => {
     folds.forEach(fill);
-    closed = folds.filter(fold => !fold.open);
+    closed = folds.filter(fold => fold.open === false);
     closed.forEach(node => { node.open = true; });
   });
   addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));

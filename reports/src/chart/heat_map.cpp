@@ -115,6 +115,7 @@ Html Render(const HeatMap& map) {
       static_cast<size_t>(std::max(1.0, std::ceil((widest + 4) / map.cell_width)));
   html.Put("</g><g class=\"tk m\">");
   for (size_t c = 0; c < map.columns.size(); c += column_step) {
+    if (map.columns[c].empty()) continue;
     html.Put("<text x=\"{}\" y=\"{}\">{}</text>",
              {Px{left + (static_cast<double>(c) + 0.5) * map.cell_width}, Px{bottom + 13},
               map.columns[c]});

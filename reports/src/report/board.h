@@ -40,6 +40,10 @@ struct Board {
   std::vector<BoardRow> rows;  // in the order of the first group that ranks them
   bool alone = false;          // the only one of its page
 
+  // Scripts show the first rows of its table until all are asked for: to lay out three hundred rows
+  // of thirty columns takes longer than all the rest. The style sheet has the number of rows.
+  bool IsLong() const { return rows.size() > 150; }
+
   // "ref-gqa", with compress_at where boards differ in it.
   std::string Title() const;
   const BoardRow* Find(const LeaderboardLine& line) const;

@@ -21,10 +21,6 @@ bool IsSweepPoint(const BoardRow& row) {
                      [](const LeaderboardLine* line) { return line == nullptr; });
 }
 
-// Of a longer table scripts show the first rows until all are asked for: to lay out three hundred
-// rows of thirty columns takes longer than all the rest. The style sheet has the number of rows.
-constexpr size_t kLongTable = 150;
-
 struct Column {
   std::string key;    // of its class: "c-key"
   std::string group;  // its heading's first line; "": none
@@ -58,7 +54,7 @@ class Table {
         "data-name=\"leaderboard\">"
         "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
         "budget</caption><thead><tr>",
-        {board_.rows.size() > kLongTable ? Markup(" long") : Markup(""), index_, board_.Title()});
+        {board_.IsLong() ? Markup(" long") : Markup(""), index_, board_.Title()});
     for (const Column& column : columns_) {
       html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
                {column.key, column.number ? Markup(" n") : Markup(""),
