@@ -19,8 +19,8 @@
 namespace kvgauge::report {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
