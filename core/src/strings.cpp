@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 namespace kvgauge {
 namespace {
@@ -125,7 +126,14 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
 }
 
 size_t FindInvalidUtf8(std::string_view text) {
+  constexpr uint64_t kNotAscii = 0x8080808080808080;
   for (size_t i = 0; i < text.size();) {
+    uint64_t word = kNotAscii;
+    if (text.size() - i >= sizeof(word)) std::memcpy(&word, text.data() + i, sizeof(word));
+    if ((word & kNotAscii) == 0) {
+      i += sizeof(word);
+      continue;
+    }
     const size_t length = Utf8Length(text.substr(i));
     if (length == 0) return i;
     i += length;
@@ -136,17 +144,13 @@ size_t FindInvalidUtf8(std::string_view text) {
 std::string RepairUtf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = Utf8Length(text.substr(i));
-    if (length == 0) {
-      AppendUtf8(out, 0xfffd);
-      ++i;
-    } else {
-      out.append(text.substr(i, length));
-      i += length;
-    }
+  while (true) {
+    const size_t bad = FindInvalidUtf8(text);
+    out.append(text.substr(0, bad));
+    if (bad == std::string_view::npos) return out;
+    AppendUtf8(out, 0xfffd);
+    text.remove_prefix(bad + 1);
   }
-  return out;
 }
 
 void AppendUtf8(std::string& out, char32_t code_point) {

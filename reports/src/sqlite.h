@@ -48,18 +48,20 @@ class Statement {
   template <class... Args>
   void Bind(const Args&... args) {
     Reset();
+    rewound_ = false;
     int index = 0;
     (BindOne(++index, args), ...);
   }
   // Of a statement that was rewound: the parameters of row `row` of several alike.
   template <class... Args>
   void BindRow(int row, const Args&... args) {
+    rewound_ = false;
     int index = row * static_cast<int>(sizeof...(args));
     (BindOne(++index, args), ...);
   }
   // True when there is a row, false at the end.
   Result<bool> Step();
-  // Steps to the end and rewinds.
+  // Steps to the end.
   Status Run();
   void Reset();
 
@@ -94,6 +96,7 @@ class Statement {
   };
   const Database* database_;
   std::unique_ptr<sqlite3_stmt, Finalize> handle_;
+  bool rewound_ = true;  // and nothing bound
 };
 
 // Rolls back unless committed.

@@ -30,6 +30,25 @@ Result<int64_t> Execute(Impl& impl, const char* sql, const Values&... values) {
   return sqlite3_last_insert_rowid(impl.db.get());
 }
 
+bool LayersInOrder(const LayerStatRow& a, const LayerStatRow& b) {
+  return std::pair(a.layer, a.head) < std::pair(b.layer, b.head);
+}
+
+bool IsNormal(const SampleRow& row) {
+  const auto clean = [](const std::string& text) {
+    return FindInvalidUtf8(text) == std::string_view::npos;
+  };
+  return clean(row.reason) && clean(row.engagement_reason) &&
+         std::ranges::all_of(row.answers,
+                             [&](const AnswerRow& answer) {
+                               return clean(answer.question) && clean(answer.excerpt) &&
+                                      clean(answer.prediction) &&
+                                      std::ranges::all_of(answer.references, clean);
+                             }) &&
+         std::ranges::is_sorted(row.layers, LayersInOrder) &&
+         std::ranges::is_sorted(row.memory, {}, &MemoryRow::moment);
+}
+
 // What is stored and compared: well-formed texts, children in the order they are read back.
 SampleRow Normalised(const SampleRow& sample) {
   SampleRow row = sample;
@@ -41,8 +60,7 @@ SampleRow Normalised(const SampleRow& sample) {
     answer.prediction = RepairUtf8(answer.prediction);
     for (std::string& reference : answer.references) reference = RepairUtf8(reference);
   }
-  std::ranges::sort(row.layers, {},
-                    [](const LayerStatRow& r) { return std::pair(r.layer, r.head); });
+  std::ranges::sort(row.layers, LayersInOrder);
   std::ranges::sort(row.memory, {}, &MemoryRow::moment);
   return row;
 }
@@ -79,6 +97,21 @@ std::string ReferencesJson(const std::vector<std::string>& references) {
   return CanonicalJson(Json(references));
 }
 
+// A share in thousandths, which most numbers here are, as to_chars would write it; at `at`, which
+// has room. Null when the number is none.
+char* WriteThousandths(double number, char* at) {
+  const double thousandths = std::round(1000 * number);
+  if (!(thousandths > 0 && thousandths < 1000) || thousandths / 1000 != number) return nullptr;
+  auto digits = static_cast<int>(thousandths);
+  *at++ = '0';
+  *at++ = '.';
+  for (int place = 100; digits > 0; place /= 10) {
+    *at++ = static_cast<char>('0' + digits / place);
+    digits %= place;
+  }
+  return at;
+}
+
 // "[0.5,1.0]", as the JSON library writes it; nothing for no numbers. Written for every layer of
 // every sample, so without a tree of values.
 std::optional<std::string> NumbersJson(const std::vector<double>& numbers) {
@@ -86,7 +119,8 @@ std::optional<std::string> NumbersJson(const std::vector<double>& numbers) {
   std::string text = "[";
   for (const double number : numbers) {
     char digits[32];
-    const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+    char* end = WriteThousandths(number, digits);
+    if (end == nullptr) end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
     const std::string_view shown(digits, static_cast<size_t>(end - digits));
     if (text.size() > 1) text += ',';
     text += shown;
@@ -96,29 +130,36 @@ std::optional<std::string> NumbersJson(const std::vector<double>& numbers) {
   return text;
 }
 
-constexpr size_t kLayersTogether = 8;
+// How many rows one statement inserts; the largest that there are rows for is taken.
+constexpr size_t kLayersTogether[] = {16, 4, 1};
 
-const char* InsertLayers(bool together) {
-  static const std::string kOne =
-      "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after, bits, merged,"
-      " reads, attention_error, kept_by_depth, answer_kept)"
-      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-  static const std::string kAll = [] {
-    std::string text = kOne;
-    for (size_t i = 1; i < kLayersTogether; ++i) text += ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    return text;
+const char* InsertLayers(size_t rows) {
+  static const auto kStatements = [] {
+    std::map<size_t, std::string> statements;
+    for (const size_t count : kLayersTogether) {
+      std::string& text = statements[count];
+      text =
+          "INSERT INTO layer_stat (sample_id, layer, head, entries_before, entries_after, bits,"
+          " merged, reads, attention_error, kept_by_depth, answer_kept) VALUES";
+      for (size_t i = 0; i < count; ++i) {
+        text += i == 0 ? " " : ", ";
+        text += "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+      }
+    }
+    return statements;
   }();
-  return together ? kAll.c_str() : kOne.c_str();
+  return kStatements.at(rows).c_str();
 }
 
 // Most rows of a sample are these: a statement takes several.
 template <class Impl>
 Status PutLayers(Impl& impl, int64_t sample, const std::vector<LayerStatRow>& layers) {
-  std::optional<std::string> kept[kLayersTogether];
+  std::optional<std::string> kept[kLayersTogether[0]];
   for (size_t begin = 0; begin < layers.size();) {
-    const bool together = layers.size() - begin >= kLayersTogether;
-    const size_t count = together ? kLayersTogether : 1;
-    KVG_ASSIGN(auto statement, impl.Cached(InsertLayers(together)));
+    const size_t left = layers.size() - begin;
+    const size_t count =
+        *std::ranges::find_if(kLayersTogether, [&](size_t rows) { return rows <= left; });
+    KVG_ASSIGN(auto statement, impl.Cached(InsertLayers(count)));
     statement->Reset();
     for (size_t i = 0; i < count; ++i) {
       const LayerStatRow& l = layers[begin + i];
@@ -261,7 +302,9 @@ Status ResultStore::Impl::PutLatency(int64_t cell, int64_t run, std::optional<in
 
 Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
   KVG_TRY(CheckSample(path, sample));
-  const SampleRow row = Normalised(sample);
+  std::optional<SampleRow> mended;
+  if (!IsNormal(sample)) mended = Normalised(sample);
+  const SampleRow& row = mended ? *mended : sample;
   KVG_ASSIGN(const std::optional<SampleRow> old, ReadSample(row.cell, row.sample_id));
   if (old) {
     if (row.status != SampleStatus::kOk || old->SameResult(row)) return WriteOutcome::kKept;

@@ -4,8 +4,10 @@
 
 #include <limits>
 
+#include "core/json.h"
 #include "core/sha256.h"
 #include "reports/store_fixture.h"
+#include "src/sqlite.h"
 
 namespace kvgauge {
 namespace {
@@ -122,6 +124,33 @@ TEST(Store, EveryResultColumnIsCompared) {
   same.run = Must(store->AddRun(TestRun("r2")));
   EXPECT_EQ(Must(store->Write(same)), WriteOutcome::kKept);
   EXPECT_EQ(Must(store->ResultDigest()), digest);
+}
+
+// Thousandths are written by our own hand, several layers by one statement: both as ever.
+TEST(Store, EveryShareOfEveryLayerIsReadBack) {
+  const ScratchDirectory scratch;
+  const auto store = MustOpen(scratch.File("r.db"));
+  const int64_t run = Must(store->AddRun(TestRun("r1")));
+  SampleRow row = TestSample(Must(store->AddCell(TestCell(1))), run, 1, 0);
+  row.layers.clear();
+  Json written = Json::array();
+  for (int64_t layer = 0; layer < 39; ++layer) {
+    LayerStatRow& l = row.layers.emplace_back();
+    l.layer = layer;
+    l.head = LayerStatRow::kWholeLayer;
+    for (int64_t k = layer; k <= 1000; k += 39) {
+      l.kept_by_depth.push_back(static_cast<double>(k) / 1000);
+    }
+    l.kept_by_depth.push_back(1.0 / 3 + static_cast<double>(layer));
+    l.kept_by_depth.push_back(1e-7);
+    written.push_back(Json(l.kept_by_depth).dump());
+  }
+  Must(store->Write(row));
+  EXPECT_TRUE(Must(store->Read(row.cell, row.sample_id))->SameResult(row));
+  Database raw = Must(Database::Open(scratch.File("r.db"), SQLITE_OPEN_READONLY, "r.db"));
+  EXPECT_EQ(Must(raw.QueryText("SELECT json_group_array(kept_by_depth) FROM"
+                               " (SELECT kept_by_depth FROM layer_stat ORDER BY layer)")),
+            written.dump());
 }
 
 TEST(Store, SuccessReplacesFailureAndNothingElseDoes) {

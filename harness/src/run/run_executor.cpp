@@ -205,6 +205,7 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   KVG_ASSIGN(built->tokens, source.Build(sample));
   KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
   built->excerpt = std::move(place.excerpt);
+  built->facts = FactsJson(sample);
   built->answer = std::move(place.tokens);
   built->sample = std::move(sample);
   built->sample.context = std::string();

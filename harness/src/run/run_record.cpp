@@ -14,7 +14,7 @@ namespace kvgauge {
 namespace {
 
 constexpr size_t kMostWaiting = 4096;
-constexpr size_t kMostTogether = 64;
+constexpr size_t kMostTogether = 256;
 
 double Rounded(double share) { return std::round(1000 * share) / 1000; }
 
@@ -28,12 +28,6 @@ EngagementMark MarkOf(Engagement engagement) {
       return EngagementMark::kIdentity;
   }
   return EngagementMark::kNone;
-}
-
-std::string FactsJson(const Sample& sample) {
-  Json facts = Json::object();
-  for (const auto& [name, value] : sample.facts) facts[name] = RepairUtf8(value);
-  return CanonicalJson(facts);
 }
 
 MemoryRow MemoryOf(MemoryMoment moment, const KvBytes& bytes, const CompressionRecord& record,
@@ -175,6 +169,12 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
 
 }  // namespace
 
+std::string FactsJson(const Sample& sample) {
+  Json facts = Json::object();
+  for (const auto& [name, value] : sample.facts) facts[name] = RepairUtf8(value);
+  return CanonicalJson(facts);
+}
+
 KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSample& sample) {
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
@@ -233,7 +233,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   row.hash = sample.hash;
   row.group = sample.group.empty() ? sample.id : sample.group;
   row.position = run_sample.position;
-  row.facts = FactsJson(sample);
+  row.facts = run_sample.facts;
   row.tokens_in = std::ssize(run_sample.tokens.context);
   for (const EngineTurn& turn : run_sample.tokens.turns) row.tokens_in += std::ssize(turn.ids);
   if (!run_sample.answer.empty() && !run_sample.tokens.context.empty()) {

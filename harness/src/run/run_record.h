@@ -29,8 +29,11 @@ struct RunSample {
   Sample sample;  // the context's text is given up once its tokens are made
   EngineSample tokens;
   std::string excerpt;
+  std::string facts;  // of the sample, as every cell of it records them
   std::vector<std::pair<int64_t, int64_t>> answer;  // token ranges in the context
 };
+
+std::string FactsJson(const Sample& sample);
 
 // What a cache holds of the context, taken when a cell ends.
 struct KeptLayer {
@@ -75,7 +78,7 @@ class CellRecorder {
   CellRecorder(const CellRecorder&) = delete;
   CellRecorder& operator=(const CellRecorder&) = delete;
 
-  static constexpr double kLingerSeconds = 0.2;
+  static constexpr double kLingerSeconds = 0.5;
 
   // The error of an earlier write ends the run. Waits only where thousands of cells do.
   Status Put(FinishedCell cell);

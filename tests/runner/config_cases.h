@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small configs of every family, and what is expected of them.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "runner/config.h"
+
+namespace kvgauge {
+
+inline constexpr const char* kOrigin = "dir/config.json";
+
+// The smallest config of a family that is accepted.
+inline Json Base(const std::string& family) {
+  Json json = {{"model_type", family},     {"vocab_size", 300},
+               {"hidden_size", 48},        {"intermediate_size", 80},
+               {"num_hidden_layers", 3},   {"num_attention_heads", 6},
+               {"num_key_value_heads", 2}, {"max_position_embeddings", 512}};
+  if (family == "opt") {
+    json.erase("intermediate_size");
+    json.erase("num_key_value_heads");
+    json["ffn_dim"] = 96;
+  }
+  if (family == "deepseek_v2") {
+    json.erase("num_key_value_heads");
+    json.update(Json{{"q_lora_rank", nullptr},
+                     {"kv_lora_rank", 24},
+                     {"qk_nope_head_dim", 16},
+                     {"qk_rope_head_dim", 8},
+                     {"v_head_dim", 12},
+                     {"n_routed_experts", 12},
+                     {"num_experts_per_tok", 4},
+                     {"n_shared_experts", 1},
+                     {"moe_intermediate_size", 16},
+                     {"first_k_dense_replace", 1}});
+  }
+  return json;
+}
+
+inline Json With(Json json, const Json& changes) {
+  json.update(changes);
+  return json;
+}
+
+inline ModelConfig Parse(const Json& json) {
+  const Result<ModelConfig> config = ParseModelConfig(json, kOrigin);
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  return config.ok() ? *config : ModelConfig{};
+}
+
+inline std::string ErrorOf(const Json& json) {
+  const Result<ModelConfig> config = ParseModelConfig(json, kOrigin);
+  EXPECT_FALSE(config.ok()) << json.dump() << " was accepted";
+  return config.ok() ? "" : config.error().message;
+}
+
+// The message names the file and the key.
+inline void ExpectRefused(const Json& json, const std::string& key, const std::string& also = "") {
+  EXPECT_THAT(ErrorOf(json),
+              ::testing::AllOf(::testing::HasSubstr(kOrigin), ::testing::HasSubstr("'" + key + "'"),
+                               ::testing::HasSubstr(also)));
+}
+
+inline const std::vector<std::string> kFamilies = {"llama", "mistral", "qwen2", "qwen3",
+                                                   "phi3",  "gemma2",  "opt",   "deepseek_v2"};
+
+}  // namespace kvgauge
