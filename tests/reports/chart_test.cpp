@@ -42,6 +42,7 @@ TEST(AxisTest, BytesStepInPowersOfTwo) {
   EXPECT_THAT(Axis::Linear(0, 3000, Unit::kBytes).ticks(), ElementsAre(0, 1024, 2048, 3072));
   EXPECT_THAT(Axis::Log(60, 3000, Unit::kBytes).ticks(),
               ElementsAre(64, 128, 256, 512, 1024, 2048));
+  EXPECT_THAT(Axis::Log(512, 2048, Unit::kTokens).ticks(), ElementsAre(512, 1024, 2048));
 }
 
 TEST(AxisTest, LogTicksAreOneTwoFive) {
