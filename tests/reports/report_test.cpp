@@ -151,6 +151,24 @@ TEST(ReportTest, ScoresAreRoundedAsTheirAuthorsDo) {
   EXPECT_FALSE(Holds(Page(Small()), "print rounded scores"));
 }
 
+// Scripts parse them when they are wanted; readers without scripts find them where they belong.
+TEST(ReportTest, FiguresOfALargeBoardWaitInTheirPlace) {
+  SceneOptions scene = Small();
+  EXPECT_FALSE(Holds(Page(scene), "<div class=\"later\">"));
+  scene.methods = 40;
+  scene.tasks = scene.lengths = 1;
+  scene.depths = 2;
+  scene.latency = false;
+  const std::string html = Page(scene);
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  for (const char* id : {"pareto", "curves"}) {
+    const size_t begin = html.find(StrCat("<section id=\"", id, "\""));
+    ASSERT_NE(begin, std::string::npos) << id;
+    const std::string section = html.substr(begin, html.find("</section>", begin) - begin);
+    EXPECT_TRUE(Holds(section, "<div class=\"later\"><noscript><div class=\"figures\">")) << id;
+  }
+}
+
 TEST(ReportTest, EqualStoresGiveEqualPages) { EXPECT_TRUE(Page(Small()) == Page(Small())); }
 
 TEST(ReportTest, AnEmptyStoreSaysSo) {
