@@ -116,12 +116,12 @@
   };
   const near = new IntersectionObserver(entries => {
     for (const {target, isIntersecting} of entries) {
-      if (!isIntersecting || !target.open) continue;
+      if (!isIntersecting || target.open === false) continue;
       near.unobserve(target);
       fill(target);
     }
   }, {rootMargin: '800px 0px'});
-  const folds = all('details.maps');
+  const folds = all('details.maps,.later');
   for (const fold of folds) {
     near.observe(fold);
     fold.addEventListener('toggle', () => {
@@ -322,7 +322,7 @@
   let closed = [];
   addEventListener('beforeprint', () => {
     folds.forEach(fill);
-    closed = folds.filter(fold => !fold.open);
+    closed = folds.filter(fold => fold.open === false);
     closed.forEach(node => { node.open = true; });
   });
   addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));
@@ -345,7 +345,8 @@
   outcome.value = '0';
   const count = make('output', {class: 'count'});
   const list = make('div'), more = make('button', {type: 'button'}, 'Show more');
-  place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), taskLabel, rowLabel, outcomeLabel, count), list, more);
+  const download = make('button', {type: 'button', class: 'csv'}, 'Download CSV');
+  place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), taskLabel, rowLabel, outcomeLabel, download, count), list, more);
   still.remove();
 
   const percent = share => share === null ? '–' : (100 * share).toFixed(0) + '%';
@@ -365,7 +366,7 @@
   const few = 5;  // answers to a question at first
   const bdi = text => make('bdi', {}, text);
   const answerRow = (name, score, text, kept) => make('tr', {}, make('th', {scope: 'row'}, name),
-    make('td', {class: 'n'}, score === null ? '–' : String(score)), make('td', {class: 'text'}, bdi(text)), kept);
+    make('td', {class: 'n'}, score), make('td', {class: 'text'}, bdi(text)), kept);
   const article = ([q, answers]) => {
     const [taskName, id, facts, depth, question, excerpt, references, prediction, score] = q;
     const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName)));
@@ -415,5 +416,15 @@
   };
   for (const node of [find, task, row, outcome]) node.addEventListener('input', select);
   more.addEventListener('click', page);
+  download.addEventListener('click', () => {
+    const lines = ['task,sample,method,outcome,score,full cache score,question,right,answer,full cache answer,kept by layer'];
+    for (const [q, answers] of found) {
+      for (const a of answers) {
+        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[8], q[4], q[6], a[3], q[7], a[4].map(percent).join(' ')]
+          .map(quoted).join(','));
+      }
+    }
+    save('samples', lines);
+  });
   select();
 })();

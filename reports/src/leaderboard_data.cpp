@@ -145,7 +145,9 @@ void ReadTaskSpec(const TaskRow& row, TaskData& task) {
       if (key.is_string()) task.report_by.push_back(key.get<std::string>());
     }
   }
-  if (scale != report->end() && scale->is_number()) task.scale = scale->get<double>();
+  if (scale != report->end() && scale->is_number() && scale->get<double>() > 0) {
+    task.scale = scale->get<double>();
+  }
   if (digits != report->end() && digits->is_number_integer()) task.digits = digits->get<int>();
 }
 

@@ -19,6 +19,7 @@
 namespace kvgauge::report {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -41,6 +42,7 @@ TEST(AxisTest, BytesStepInPowersOfTwo) {
   EXPECT_THAT(Axis::Linear(0, 3000, Unit::kBytes).ticks(), ElementsAre(0, 1024, 2048, 3072));
   EXPECT_THAT(Axis::Log(60, 3000, Unit::kBytes).ticks(),
               ElementsAre(64, 128, 256, 512, 1024, 2048));
+  EXPECT_THAT(Axis::Log(512, 2048, Unit::kTokens).ticks(), ElementsAre(512, 1024, 2048));
 }
 
 TEST(AxisTest, LogTicksAreOneTwoFive) {
@@ -211,11 +213,15 @@ TEST(HeatMapTest, CellsOfALevelAreOnePath) {
   map.rows = {"0", "1"};
   map.columns = {"a", "b"};
   map.cells = {{HeatCell{1.0, "2/2"}, HeatCell{1.0, "2/2"}}, {HeatCell{0.0, "0/2"}, std::nullopt}};
+  map.cell_width = 40;
   const std::string svg = Render(map).text();
-  EXPECT_THAT(svg, HasSubstr("<path class=\"s9\" d=\"M"));
-  EXPECT_THAT(svg, HasSubstr("<path class=\"s0\" d=\"M"));
-  EXPECT_THAT(svg, HasSubstr("<path class=\"none\""));
-  EXPECT_THAT(svg, HasSubstr(">0/2</text>"));
+  // Neighbours are one piece of two widths, less the line that is drawn between them.
+  EXPECT_THAT(svg, ContainsRegex("<path class=\"s9\" d=\"M[0-9.]+ [0-9.]+h79v29h-79z\"/>"));
+  EXPECT_THAT(svg, ContainsRegex("<path class=\"s0\" d=\"M[0-9.]+ [0-9.]+h39v29h-39z\"/>"));
+  EXPECT_THAT(svg, ContainsRegex("<path class=\"none\" d=\"M[0-9.]+ [0-9.]+h39v29h-39z\"/>"));
+  EXPECT_THAT(svg, ContainsRegex("<path class=\"gap\" stroke-width=\"1\" d=\"M[^M]+\"/>"));
+  EXPECT_THAT(svg, ContainsRegex("<g class=\"hc st9\"><text [^>]+>2/2</text><text "));
+  EXPECT_THAT(svg, ContainsRegex("<g class=\"hc st0\"><text [^>]+>0/2</text></g>"));
 }
 
 TEST(StackedBarsTest, NamesOnlyKindsThatAreThere) {

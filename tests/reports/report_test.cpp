@@ -129,6 +129,46 @@ TEST(ReportTest, ScoresByWhatTheDataSaysAreMeansOfItsParts) {
   EXPECT_FALSE(Holds(html, "needle/single, length_bucket"));
 }
 
+// As the terminal's tables do: the mean of rounded scores, where that of exact ones is another.
+TEST(ReportTest, ScoresAreRoundedAsTheirAuthorsDo) {
+  const ScratchDirectory scratch;
+  auto store = MustOpen(scratch.File("long.db"));
+  const int64_t run = Must(store->AddRun(TestRun("r")));
+  for (const auto& [name, score] :
+       {std::pair("long/a", 0.12348), std::pair("long/b", 0.12348), std::pair("long/c", 0.12338)}) {
+    CellRow cell = TestCell(0);
+    cell.identity = name;
+    cell.signature = StrCat(R"({"task":")", name, R"("})");
+    cell.task = {name, 1, R"({"group":"long","report":{"scale":100,"digits":2}})"};
+    SampleRow sample = TestSample(Must(store->AddCell(cell)), run, 0, 0);
+    sample.score = score;
+    Must(store->Write(sample));
+  }
+  const std::string html = Must(RenderReport(*store));
+  EXPECT_TRUE(Holds(html, "data-v=\"12.344"));
+  EXPECT_TRUE(Holds(html, "<b>12.35</b>"));
+  EXPECT_TRUE(Holds(html, "print rounded scores, so does this page"));
+  EXPECT_FALSE(Holds(Page(Small()), "print rounded scores"));
+}
+
+// Scripts parse them when they are wanted; readers without scripts find them where they belong.
+TEST(ReportTest, FiguresOfALargeBoardWaitInTheirPlace) {
+  SceneOptions scene = Small();
+  EXPECT_FALSE(Holds(Page(scene), "<div class=\"later\">"));
+  scene.methods = 40;
+  scene.tasks = scene.lengths = 1;
+  scene.depths = 2;
+  scene.latency = false;
+  const std::string html = Page(scene);
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  for (const char* id : {"pareto", "curves"}) {
+    const size_t begin = html.find(StrCat("<section id=\"", id, "\""));
+    ASSERT_NE(begin, std::string::npos) << id;
+    const std::string section = html.substr(begin, html.find("</section>", begin) - begin);
+    EXPECT_TRUE(Holds(section, "<div class=\"later\"><noscript><div class=\"figures\">")) << id;
+  }
+}
+
 TEST(ReportTest, EqualStoresGiveEqualPages) { EXPECT_TRUE(Page(Small()) == Page(Small())); }
 
 TEST(ReportTest, AnEmptyStoreSaysSo) {

@@ -62,7 +62,8 @@ Axis Axis::Log(double low, double high, Unit unit, int ticks) {
   const double margin = std::max(std::pow(high / low, 0.04), 1.08);
   Axis axis(low / margin, high * margin, unit, true);
   std::vector<double> all;
-  if (unit == Unit::kBytes || unit == Unit::kTokens) {
+  const bool by_twos = unit == Unit::kBytes || unit == Unit::kTokens;
+  if (by_twos) {
     for (double tick = std::exp2(std::ceil(std::log2(axis.low_))); tick <= axis.high_; tick *= 2) {
       all.push_back(tick);
     }
@@ -77,7 +78,7 @@ Axis Axis::Log(double low, double high, Unit unit, int ticks) {
       }
     }
   }
-  if (all.size() >= 4 || axis.high_ / axis.low_ > 8) {
+  if (all.size() >= (by_twos ? 3 : 4) || axis.high_ / axis.low_ > 8) {
     axis.ticks_ = Thinned(all, ticks);
     return axis;
   }

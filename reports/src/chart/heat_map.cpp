@@ -42,54 +42,85 @@ Html Render(const HeatMap& map) {
   if (!map.row_title.empty())
     html.Put("<text class=\"at\" x=\"0\" y=\"11\">{}</text>", {map.row_title});
 
-  // One path for all cells of a level: a map of a thousand heads stays small.
-  std::vector<Html> levels(kHeatLevels);
-  Html nothing, texts;
+  // One path for all cells of a level, neighbours as one piece, and the lines between cells drawn
+  // over them: a map of a thousand heads stays small.
+  std::vector<Html> levels(kHeatLevels), texts(kHeatLevels), small(kHeatLevels);
+  Html nothing;
   const double gap = map.cell_height > 12 ? 1 : 0.5;
   for (size_t r = 0; r < map.cells.size(); ++r) {
-    for (size_t c = 0; c < map.cells[r].size(); ++c) {
+    const auto& row = map.cells[r];
+    const double y = top + static_cast<double>(r) * map.cell_height;
+    for (size_t c = 0; c < row.size();) {
       const double x = left + static_cast<double>(c) * map.cell_width;
-      const double y = top + static_cast<double>(r) * map.cell_height;
-      const auto& cell = map.cells[r][c];
-      Html& path = cell ? levels[static_cast<size_t>(LevelOf(cell->value))] : nothing;
-      path.Put("M{} {}h{}v{}h-{}z", {Px{x}, Px{y}, Px{map.cell_width - gap},
-                                     Px{map.cell_height - gap}, Px{map.cell_width - gap}});
-      if (!cell || cell->text.empty()) continue;
-      const double middle = x + (map.cell_width - gap) / 2;
-      const bool two = !cell->small.empty();
-      texts.Put("<text class=\"hc {}t{}\" x=\"{}\" y=\"{}\">{}</text>",
-                {Prefix(map.scale), LevelOf(cell->value), Px{middle},
-                 Px{y + map.cell_height / 2 + (two ? -0.5 : 4)}, cell->text});
-      if (two) {
-        texts.Put("<text class=\"hs {}t{}\" x=\"{}\" y=\"{}\">{}</text>",
-                  {Prefix(map.scale), LevelOf(cell->value), Px{middle},
-                   Px{y + map.cell_height / 2 + 10}, cell->small});
+      if (!row[c]) {
+        nothing.Put("M{} {}h{}v{}h-{}z", {Px{x}, Px{y}, Px{map.cell_width - gap},
+                                          Px{map.cell_height - gap}, Px{map.cell_width - gap}});
+        ++c;
+        continue;
+      }
+      const int level = LevelOf(row[c]->value);
+      size_t end = c + 1;
+      while (end < row.size() && row[end] && LevelOf(row[end]->value) == level) ++end;
+      const double width_of_run = static_cast<double>(end - c) * map.cell_width - gap;
+      levels[static_cast<size_t>(level)].Put(
+          "M{} {}h{}v{}h-{}z",
+          {Px{x}, Px{y}, Px{width_of_run}, Px{map.cell_height - gap}, Px{width_of_run}});
+      for (; c < end; ++c) {
+        if (row[c]->text.empty()) continue;
+        const double middle =
+            left + static_cast<double>(c) * map.cell_width + (map.cell_width - gap) / 2;
+        const bool two = !row[c]->small.empty();
+        const auto put = [&](Html& out, double below, const std::string& text) {
+          out.Put("<text x=\"{}\" y=\"{}\">{}</text>",
+                  {Px{middle}, Px{y + map.cell_height / 2 + below}, text});
+        };
+        put(texts[static_cast<size_t>(level)], two ? -0.5 : 4, row[c]->text);
+        if (two) put(small[static_cast<size_t>(level)], 10, row[c]->small);
       }
     }
   }
-  if (!nothing.empty()) html.Put("<path class=\"none\" d=\"{}\"/>", {nothing});
   for (int level = 0; level < kHeatLevels; ++level) {
     const Html& path = levels[static_cast<size_t>(level)];
     if (!path.empty()) {
       html.Put("<path class=\"{}{}\" d=\"{}\"/>", {Prefix(map.scale), level, path});
     }
   }
-  html.Put(texts);
+  Html between;
+  for (size_t c = 1; c < map.columns.size(); ++c) {
+    between.Put("M{} {}v{}", {Px{left + static_cast<double>(c) * map.cell_width - gap / 2}, Px{top},
+                              Px{bottom - top}});
+  }
+  if (!between.empty()) {
+    html.Put("<path class=\"gap\" stroke-width=\"{}\" d=\"{}\"/>", {Px{gap}, between});
+  }
+  if (!nothing.empty()) html.Put("<path class=\"none\" d=\"{}\"/>", {nothing});
+  for (int level = 0; level < kHeatLevels; ++level) {
+    const auto at = static_cast<size_t>(level);
+    if (!texts[at].empty()) {
+      html.Put("<g class=\"hc {}t{}\">{}</g>", {Prefix(map.scale), level, texts[at]});
+    }
+    if (!small[at].empty()) {
+      html.Put("<g class=\"hs {}t{}\">{}</g>", {Prefix(map.scale), level, small[at]});
+    }
+  }
 
   const size_t row_step = static_cast<size_t>(std::max(1.0, std::ceil(12 / map.cell_height)));
+  html.Put("<g class=\"tk e\">");
   for (size_t r = 0; r < map.rows.size(); r += row_step) {
-    html.Put("<text class=\"tk e\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put("<text x=\"{}\" y=\"{}\">{}</text>",
              {Px{left - 5}, Px{top + (static_cast<double>(r) + 0.5) * map.cell_height + 3.5},
               map.rows[r]});
   }
   const size_t column_step =
       static_cast<size_t>(std::max(1.0, std::ceil((widest + 4) / map.cell_width)));
+  html.Put("</g><g class=\"tk m\">");
   for (size_t c = 0; c < map.columns.size(); c += column_step) {
-    html.Put("<text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
+    if (map.columns[c].empty()) continue;
+    html.Put("<text x=\"{}\" y=\"{}\">{}</text>",
              {Px{left + (static_cast<double>(c) + 0.5) * map.cell_width}, Px{bottom + 13},
               map.columns[c]});
   }
-  html.Put("<text class=\"at\" x=\"{}\" y=\"{}\">{}</text>",
+  html.Put("</g><text class=\"at\" x=\"{}\" y=\"{}\">{}</text>",
            {Px{left}, Px{bottom + foot - 5}, map.column_title});
   return html.Put("</svg>");
 }

@@ -186,6 +186,19 @@ Html MarkDefinitions() {
   return html.Put("</defs></svg>\n");
 }
 
+Html FamilyLegend(const std::set<std::string_view>& present) {
+  Html html;
+  html.Put("<p class=\"legend\">");
+  for (const FamilyLook& look : kFamilies) {
+    if (!present.contains(look.family)) continue;
+    html.Put(
+        "<span data-f=\"{}\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
+        "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> {}</span>",
+        {look.family, look.family, look.family, look.title});
+  }
+  return html.Put("</p>");
+}
+
 Html FamilyClass(std::string_view family) { return Html().Put("f-{}", {LookOf(family).family}); }
 
 }  // namespace kvgauge::report

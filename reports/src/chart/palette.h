@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +52,8 @@ Rgb HeatInk(HeatScale scale, int level, bool dark);
 std::string PaletteCss();
 // One hidden drawing that defines the marks as #m-FAMILY.
 Html MarkDefinitions();
+// The families among `present` with their marks and colours: what figures without names need.
+Html FamilyLegend(const std::set<std::string_view>& present);
 // References to a family's class and mark.
 Html FamilyClass(std::string_view family);
 

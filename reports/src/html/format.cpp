@@ -108,6 +108,10 @@ std::string Format(const std::optional<double>& value, Unit unit) {
   return value ? Format(*value, unit) : kNothing;
 }
 
+std::string FormatDecimals(double value, int digits) {
+  return std::isfinite(value) ? Decimals(value, digits) : kNothing;
+}
+
 std::string FormatP(double p) { return p < 0.0005 ? "< 0.001" : Format(p, Unit::kDecimals); }
 
 std::string FormatTick(double value, Unit unit) {

@@ -192,8 +192,8 @@ class Section {
     map.scale = HeatScale::kAmount;
     map.label =
         StrCat(method.name, " ", BudgetName(r), ": share of entries kept by layer and head");
-    map.description =
-        StrCat("From ", Format(low, Unit::kPercent), " to ", Format(high, Unit::kPercent), ".");
+    const std::string least = Format(low, Unit::kPercent), most = Format(high, Unit::kPercent);
+    map.description = StrCat("From ", least, " to ", most, ".");
     map.row_title = "layer";
     map.column_title = "head";
     map.cell_width = heads <= 8 ? 30 : CellSize(heads, 200);
@@ -217,10 +217,10 @@ class Section {
       }
     }
     html.Put(
-        "<figure class=\"small\"><figcaption><a href=\"#{}\">{}</a> <span class=\"soft\">{} to "
-        "{}</span></figcaption>{}</figure>",
-        {board_.rows[r].id, BudgetName(r), Format(low, Unit::kPercent),
-         Format(high, Unit::kPercent), kvgauge::report::Render(map)});
+        "<figure class=\"small\"><figcaption><a href=\"#{}\">{}</a> <span "
+        "class=\"soft\">{}</span></figcaption>{}</figure>",
+        {board_.rows[r].id, BudgetName(r), least == most ? most : StrCat(least, " to ", most),
+         kvgauge::report::Render(map)});
   }
 
   void DepthMap(Html& html, const Method& method, size_t r) const {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/strings.h"
+#include "src/chart/palette.h"
 #include "src/html/format.h"
 
 namespace kvgauge::report {
@@ -31,6 +32,12 @@ Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
     splits.push_back({key, std::move(of_table)});
   }
   return splits;
+}
+
+// Of a score of a hundred: as many as the terminal shows of the same score on its tasks' own scale.
+int ScoreDecimals(const LeaderboardTable& table) {
+  const int digits = table.digits >= 0 ? std::min(table.digits, 4) : table.scale >= 10 ? 2 : 3;
+  return std::clamp(digits - static_cast<int>(std::lround(std::log10(100 / table.scale))), 0, 4);
 }
 
 }  // namespace
@@ -94,6 +101,12 @@ bool Board::InSweep(const MethodRow& method) const {
   return !method.variant.empty() && std::ranges::any_of(rows, [&](const BoardRow& row) {
     return row.method.name == method.name && row.method.variant != method.variant;
   });
+}
+
+Html Board::Legend() const {
+  std::set<std::string_view> families;
+  for (const BoardRow& row : rows) families.insert(LookOf(row.method.family).family);
+  return FamilyLegend(families);
 }
 
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {
@@ -164,10 +177,30 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
 }
 
 std::string ScoreText(const LeaderboardTable& table, double score) {
-  if (!std::isfinite(score)) return "–";
-  if (table.lower_is_better) return Format(score * table.scale, Unit::kNumber);
-  const std::string text = Format(score, Unit::kPercent);
-  return text.substr(0, text.size() - 1);
+  return ReportedText(table, score * table.scale);
+}
+
+std::string ReportedText(const LeaderboardTable& table, double reported) {
+  if (table.lower_is_better) {
+    return table.digits >= 0 ? FormatDecimals(reported, table.digits)
+                             : Format(reported, Unit::kNumber);
+  }
+  return FormatDecimals(reported * 100 / table.scale, ScoreDecimals(table));
+}
+
+std::string ScoreRule(const Board& board) {
+  std::string rule =
+      "Scores are of 100, with the 95% interval of the mean below; differences to the full cache "
+      "are of the same samples.";
+  for (const LeaderboardTable* table : board.groups) {
+    if (table->digits < 0) continue;
+    rule.append(
+        " Where a task's authors print rounded scores, so does this page: of each task to their "
+        "decimals, of a group the mean of these. Intervals, differences, verdicts, figures and "
+        "the CSV come from means that were not rounded.");
+    break;
+  }
+  return rule;
 }
 
 double ScoreNumber(const LeaderboardTable& table, double score) {
@@ -190,9 +223,9 @@ std::string ScoreTitle(const LeaderboardTable& table) {
 }
 
 std::string DifferenceText(const LeaderboardTable& table, double difference) {
-  if (!table.lower_is_better) return Format(difference, Unit::kPoints);
-  const std::string text = Format(difference * table.scale, Unit::kNumber);
-  return difference > 0 ? "+" + text : text;
+  const std::string text = ScoreText(table, difference);
+  const bool zero = text.find_first_of("123456789") == std::string::npos;
+  return difference > 0 && !zero ? "+" + text : text;
 }
 
 std::string VerdictWord(Verdict verdict) {
@@ -238,7 +271,7 @@ std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& l
 
 std::string RowTip(const LeaderboardTable& table, const BoardRow& row,
                    const LeaderboardLine& line) {
-  std::string tip = StrCat(row.NameBudget(), ": ", ScoreText(table, line.score.value));
+  std::string tip = StrCat(row.NameBudget(), ": ", ReportedText(table, line.reported));
   if (std::isfinite(line.score.interval.low)) {
     const Interval interval = ShownInterval(table, line);
     tip.append(
@@ -246,7 +279,7 @@ std::string RowTip(const LeaderboardTable& table, const BoardRow& row,
   }
   if (line.bytes.samples > 0) {
     tip.append(StrCat(", ", Format(line.bytes.resident_per_token, Unit::kBytes), " a token (",
-                      Format(line.bytes.logical_ratio, Unit::kPercent), " of full)"));
+                      Format(line.bytes.resident_ratio, Unit::kPercent), " of full)"));
   }
   if (line.versus_full) tip.append(", ").append(VerdictWord(line.verdict));
   if (!line.not_ranked.empty()) tip.append(", not ranked: ").append(line.not_ranked);

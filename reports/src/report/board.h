@@ -40,6 +40,10 @@ struct Board {
   std::vector<BoardRow> rows;  // in the order of the first group that ranks them
   bool alone = false;          // the only one of its page
 
+  // Scripts show the first rows of its table until all are asked for: to lay out three hundred rows
+  // of thirty columns takes longer than all the rest. The style sheet has the number of rows.
+  bool IsLong() const { return rows.size() > 150; }
+
   // "ref-gqa", with compress_at where boards differ in it.
   std::string Title() const;
   const BoardRow* Find(const LeaderboardLine& line) const;
@@ -47,6 +51,7 @@ struct Board {
   // Is it one of several settings of its method? Figures of methods show the plain ones alone;
   // a method that was run in one setting only is shown in that.
   bool InSweep(const MethodRow& method) const;
+  Html Legend() const;  // of the families of its rows
 };
 
 // The tables of a leaderboard by one fact of their samples.
@@ -66,8 +71,14 @@ struct PageData {
 };
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options);
 
-// A score as a table shows it: of a hundred for those from 0 to 1, else three digits.
+// Scores are shown of a hundred, whatever their tasks' own scale, with the decimals that the tasks'
+// authors print, else one; perplexities as they are, with three digits. A row's score is printed as
+// the authors make it, rounded task by task (LeaderboardLine::reported); what is drawn, intervals
+// and differences come from means that nobody rounded.
 std::string ScoreText(const LeaderboardTable& table, double score);
+std::string ReportedText(const LeaderboardTable& table, double reported);
+// The same as sentences, for readers of a board.
+std::string ScoreRule(const Board& board);
 // What is plotted, and how its axis is named.
 double ScoreNumber(const LeaderboardTable& table, double score);
 std::string ScoreTitle(const LeaderboardTable& table);

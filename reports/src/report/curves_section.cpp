@@ -21,7 +21,7 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
   XyChart chart = {
       .label = StrCat(table.task, ": score over measured bytes, a line for each method"),
       .description = "",
-      .x_title = "logical bytes over the full cache's: the further right, the smaller",
+      .x_title = "logical bytes, of the full cache's; smaller to the right",
       .y_title = ScoreTitle(table),
       .x = Axis::Log(0.1, 1, Unit::kPercent),
       .y = Axis::Linear(0, 100, Unit::kNumber),
@@ -33,7 +33,7 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
     bottom = std::min(bottom, score);
     top = std::max(top, score);
     if (line.method.full_cache) {
-      chart.rules.push_back({score, StrCat("full cache ", ScoreText(table, line.score.value))});
+      chart.rules.push_back({score, StrCat("full cache ", ReportedText(table, line.reported))});
       continue;
     }
     if (line.bytes.samples == 0 || line.bytes.logical_ratio <= 0) continue;
@@ -85,7 +85,10 @@ Html CurvesSection(const Board& board) {
   if (html.empty()) return html;
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
-  return section.Put("<div class=\"figures\">{}</div>\n", {html});
+  return section.Put(
+      "<p class=\"lead\">A figure for each task, a line for each method from its largest budget to "
+      "its smallest, over the bytes measured. Dotted: the full cache.</p>{}{}",
+      {board.Legend(), Figures(board, html)});
 }
 
 }  // namespace kvgauge::report

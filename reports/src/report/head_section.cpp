@@ -12,7 +12,8 @@ namespace {
 
 struct Counts {
   int64_t same = 0, better = 0, worse = 0, undecided = 0, unranked = 0;
-  std::vector<const BoardRow*> kept;  // equivalent or better in every group that was run
+  // Equivalent or better in every group that was run; worse in none but not all decided.
+  std::vector<const BoardRow*> kept, open;
   double detectable = 0;
 };
 
@@ -43,16 +44,20 @@ Counts CountVerdicts(const Board& board) {
       ++counts.worse;
     } else if (!decided) {
       ++counts.undecided;
+      counts.open.push_back(&row);
     } else {
       ++(better ? counts.better : counts.same);
       counts.kept.push_back(&row);
     }
   }
-  std::sort(counts.kept.begin(), counts.kept.end(), [](const BoardRow* a, const BoardRow* b) {
-    const LeaderboardLine* x = a->WithBytes();
-    const LeaderboardLine* y = b->WithBytes();
-    return (x ? x->bytes.resident_per_token : 1e300) < (y ? y->bytes.resident_per_token : 1e300);
-  });
+  const auto size = [](const BoardRow* row) {
+    const LeaderboardLine* line = row->WithBytes();
+    return line != nullptr ? line->bytes.resident_per_token : 1e300;
+  };
+  for (auto* rows : {&counts.kept, &counts.open}) {
+    std::stable_sort(rows->begin(), rows->end(),
+                     [&](const BoardRow* a, const BoardRow* b) { return size(a) < size(b); });
+  }
   return counts;
 }
 
@@ -62,15 +67,28 @@ Html RowLink(const BoardRow& row) {
   if (const LeaderboardLine* line = row.WithBytes()) {
     link.Put(" <span class=\"soft\">({} a token, {} of full)</span>",
              {Format(line->bytes.resident_per_token, Unit::kBytes),
-              Format(line->bytes.logical_ratio, Unit::kPercent)});
+              Format(line->bytes.resident_ratio, Unit::kPercent)});
   }
   return link;
 }
 
-// "The smallest that keeps the score ..."
+// "the smallest is kivi (...), then gear (...) and 3 more"
+Html Smallest(const std::vector<const BoardRow*>& rows) {
+  Html html;
+  html.Put("the smallest is {}", {RowLink(*rows[0])});
+  const size_t named = std::min<size_t>(rows.size(), 4);
+  for (size_t i = 1; i < named; ++i) {
+    html.Put(i == 1 ? Markup(", then {}") : Markup(", {}"), {RowLink(*rows[i])});
+  }
+  if (rows.size() > named) html.Put(" and {} more", {rows.size() - named});
+  return html;
+}
+
+// "Equivalent to the full cache within 1 point on all tasks: the smallest is ..."
 Html VerdictSentence(const Board& board, double margin) {
   const Counts counts = CountVerdicts(board);
-  const std::string points = Format(margin, Unit::kPoints).substr(1);
+  const std::string size = FormatTick(100 * margin, Unit::kNumber);
+  const std::string points = size == "1" ? "1 point" : StrCat(size, " points");
   const std::string where = board.groups.size() == 1 ? StrCat("on ", board.groups.front()->task)
                             : board.groups.size() == 2
                                 ? "on both groups of tasks"
@@ -86,17 +104,14 @@ Html VerdictSentence(const Board& board, double margin) {
   }
   if (rows == 0) return html.Put("Only the full cache was run.</p>");
   if (counts.kept.empty()) {
-    html.Put("No method is proven equivalent to the full cache within {} points {}.",
-             {points, where});
-  } else {
-    html.Put("Equivalent to the full cache within {} points {}: the smallest is {}",
-             {points, where, RowLink(*counts.kept[0])});
-    const size_t more = std::min<size_t>(counts.kept.size(), 4);
-    for (size_t i = 1; i < more; ++i) {
-      html.Put(i == 1 ? Markup(", then {}") : Markup(", {}"), {RowLink(*counts.kept[i])});
+    html.Put("No method is proven equivalent to the full cache within {} {}.", {points, where});
+    // What may yet be, since nobody stops reading at "none".
+    if (!counts.open.empty()) {
+      html.Put(" Not shown to be worse: {}.", {Smallest(counts.open)});
     }
-    if (counts.kept.size() > more) html.Put(" and {} more", {counts.kept.size() - more});
-    html.Put(".");
+  } else {
+    html.Put("Equivalent to the full cache within {} {}: {}.",
+             {points, where, Smallest(counts.kept)});
   }
   html.Put("</p><p class=\"tally\">Of {}: <span class=\"v same\">≈ {} equivalent</span> ",
            {Plural(rows, "row", "rows"), counts.same});
@@ -149,6 +164,27 @@ std::string Scalars(const std::string& facts) {
   }
   parts.insert(parts.end(), environment.begin(), environment.end());
   return Join(parts, ", ");
+}
+
+// "reference: labels, needle; ruler: qa_1": what stands before the slash once.
+std::string TaskNames(const std::set<std::string>& tasks) {
+  constexpr size_t kMost = 12;
+  std::string text, before;
+  size_t shown = 0;
+  for (const std::string& task : tasks) {
+    if (shown == kMost) {
+      text.append(StrCat(" and ", tasks.size() - shown, " more"));
+      break;
+    }
+    const size_t slash = task.find('/');
+    const std::string collection = slash == std::string::npos ? "" : task.substr(0, slash);
+    const bool same = shown > 0 && collection == before;
+    if (shown++ > 0) text.append(same ? ", " : "; ");
+    if (!same && !collection.empty()) text.append(collection).append(": ");
+    text.append(collection.empty() ? task : task.substr(slash + 1));
+    before = collection;
+  }
+  return text;
 }
 
 std::string Versions(const std::vector<StoredRun>& runs) {
@@ -240,13 +276,7 @@ Html HeadSection(const PageData& data, const ReportOptions& options) {
   for (const Board& board : data.boards) {
     Fact(html, "Model", TextOf(StrCat(board.Title(), ": ", Scalars(board.model_facts))));
   }
-  std::vector<std::string> names(tasks.begin(), tasks.end());
-  if (names.size() > 12) {
-    const size_t more = names.size() - 12;
-    names.resize(12);
-    names.push_back(StrCat("and ", more, " more"));
-  }
-  if (!names.empty()) Fact(html, "Tasks", TextOf(Join(names, ", ")));
+  if (!tasks.empty()) Fact(html, "Tasks", TextOf(TaskNames(tasks)));
   Fact(html, "Samples",
        TextOf(StrCat(Plural(data.by_task.samples, "sample", "samples"), " in ",
                      Plural(static_cast<int64_t>(data.cells.size()), "cell", "cells"))));
@@ -260,7 +290,7 @@ Html HeadSection(const PageData& data, const ReportOptions& options) {
     }
     keys.Put("<code>{}</code> ", {key.substr(0, 12)});
   }
-  if (!signatures.empty()) Fact(html, "Protocol", keys);
+  if (!signatures.empty()) Fact(html, "Protocol signatures", keys);
   html.Put("</dl></header>\n");
   return html;
 }

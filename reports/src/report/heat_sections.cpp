@@ -157,8 +157,10 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   Html html;
   if (tasks.empty()) return html;
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
-  html.Put("<p class=\"lead\">Right answers of all samples in a cell. {}</p>\n",
-           {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
+  html.Put(
+      "<p class=\"lead\">Right answers of all samples in a cell, by where in the context they "
+      "stand; of answers that can be partly right, the sum of their scores. {}</p>\n",
+      {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
   Html of_one_length;
   int64_t one_length_tasks = 0;
   for (const auto& [name, task] : tasks) {
@@ -282,20 +284,20 @@ Html SweepMap(const Board& board, const Sweep& sweep) {
         const double half = (line.score.interval.high - line.score.interval.low) / 2;
         HeatCell cell;
         cell.value = lower ? 1 - place : place;
-        cell.text = ScoreText(*sweep.table, line.score.value);
+        cell.text = ReportedText(*sweep.table, line.reported);
         if (std::isfinite(half)) cell.small = StrCat("±", ScoreText(*sweep.table, half));
         out.push_back(cell);
       }
     }
     for (const std::string& column : values[x]) map.columns.push_back(column);
     map.description = StrCat("Best: ", best->method.variant, " with ",
-                             ScoreText(*sweep.table, best->score.value), ".");
+                             ReportedText(*sweep.table, best->reported), ".");
     Html caption;
     caption.Put("<b>{} {}</b> on {}", {sweep.method, sweep.budget, sweep.table->task});
     if (!rest.empty()) caption.Put(" <span class=\"soft\">{}</span>", {rest});
     const BoardRow* row = board.Find(*best);
     html.Put(
-        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft\">Best: <a "
+        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft best\">Best: <a "
         "href=\"#{}\">{}</a></p></figure>",
         {caption, Render(map), row != nullptr ? row->id : "", best->method.variant});
   }

@@ -21,10 +21,6 @@ bool IsSweepPoint(const BoardRow& row) {
                      [](const LeaderboardLine* line) { return line == nullptr; });
 }
 
-// Of a longer table scripts show the first rows until all are asked for: to lay out three hundred
-// rows of thirty columns takes longer than all the rest. The style sheet has the number of rows.
-constexpr size_t kLongTable = 150;
-
 struct Column {
   std::string key;    // of its class: "c-key"
   std::string group;  // its heading's first line; "": none
@@ -58,7 +54,7 @@ class Table {
         "data-name=\"leaderboard\">"
         "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
         "budget</caption><thead><tr>",
-        {board_.rows.size() > kLongTable ? Markup(" long") : Markup(""), index_, board_.Title()});
+        {board_.IsLong() ? Markup(" long") : Markup(""), index_, board_.Title()});
     for (const Column& column : columns_) {
       html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
                {column.key, column.number ? Markup(" n") : Markup(""),
@@ -247,7 +243,7 @@ class Table {
                {g, rank_class, StrCat("Not ranked: ", line->not_ranked)});
     }
     html.Put("<td class=\"c-score{} n\" data-v=\"{}\"><b>{}</b>",
-             {g, ScoreNumber(table, line->score.value), ScoreText(table, line->score.value)});
+             {g, ScoreNumber(table, line->score.value), ReportedText(table, line->reported)});
     if (std::isfinite(line->score.interval.low)) {
       html.Put("<small>{}–{}</small>", {ScoreText(table, ShownInterval(table, *line).low),
                                         ScoreText(table, ShownInterval(table, *line).high)});
@@ -273,9 +269,9 @@ class Table {
           continue;
         for (size_t g = 0; g < other.lines.size(); ++g) {
           if (other.lines[g] == nullptr || other.lines[g]->scored == 0) continue;
-          place->second.push_back({other.budget_value,
-                                   ScoreNumber(*board_.groups[g], other.lines[g]->score.value),
-                                   &other});
+          place->second.push_back(
+              {other.budget_value, ScoreNumber(*board_.groups[g], other.lines[g]->score.value),
+               ReportedText(*board_.groups[g], other.lines[g]->reported), &other});
           break;
         }
       }
@@ -296,8 +292,7 @@ class Table {
       low = std::min(low, line.values.back());
       high = std::max(high, line.values.back());
       if (place->second[i].row == &row) line.at = i;
-      words.push_back(StrCat(place->second[i].row->budget, ": ",
-                             Format(place->second[i].score, Unit::kNumber)));
+      words.push_back(StrCat(place->second[i].row->budget, ": ", place->second[i].text));
     }
     line.low = std::min(low, 0.0);
     line.high = board_.groups.front()->lower_is_better ? high : std::max(high, 100.0);
@@ -386,6 +381,7 @@ class Table {
 
   struct SparkPoint {
     double budget, score;
+    std::string text;
     const BoardRow* row;
   };
 
@@ -403,6 +399,7 @@ Html LeaderboardSection(const Board& board, const PageData& data) {
   Html html;
   const auto index = static_cast<size_t>(&board - data.boards.data());
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
+  html.Put("<p class=\"lead\">{}</p>\n", {ScoreRule(board)});
   html.Put(Table(board, index).Render());
   std::set<std::string> notes;
   for (const LeaderboardTable* table : board.groups)

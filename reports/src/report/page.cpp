@@ -38,6 +38,13 @@ Html Folded(const Html& summary, const Html& body, const std::string& family, bo
                   {open ? Markup(" open") : Markup(""), summary, body});
 }
 
+Html Figures(const Board& board, const Html& figures) {
+  Html html;
+  html.Put("<div class=\"figures\">{}</div>", {figures});
+  if (!board.IsLong()) return html.Put("\n");
+  return Html().Put("<div class=\"later\"><noscript>{}</noscript></div>\n", {html});
+}
+
 std::string WrapPage(const std::string& title, const std::vector<PageLink>& links,
                      const Html& body) {
   const std::string css = StrCat(kReportCss, PaletteCss(), FamilyFilterCss());

@@ -224,8 +224,8 @@ Html ParetoSection(const Board& board) {
       "95% "
       "intervals; the front could lie anywhere in the shaded band, so that rows whose bars "
       "reach it may belong to it. Outlines are rows that are not ranked. Each mark leads to "
-      "its row.</p><div class=\"figures\">{}</div>\n",
-      {html});
+      "its row.</p>{}{}",
+      {board.Legend(), Figures(board, html)});
   return section;
 }
 

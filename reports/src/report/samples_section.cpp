@@ -101,9 +101,24 @@ std::string KeptText(const SampleText& text) {
 
 struct Question {
   const SampleText* full = nullptr;
+  const LeaderboardTable* table = nullptr;  // whose scale its scores are shown on
   std::string task;
   std::vector<std::pair<const SamplePair*, SampleText>> answers;
 };
+
+std::string ScoreOf(const Question& question, const SampleText& text) {
+  if (!text.score) return "–";
+  return question.table != nullptr ? ScoreText(*question.table, *text.score)
+                                   : Format(text.score, Unit::kDecimals);
+}
+
+const LeaderboardTable* TableOf(const PageData& data, const SamplePair& pair,
+                                const std::string& task) {
+  const Board& board = data.boards[data.row_of_cell.at(pair.cell).first];
+  const auto found = std::ranges::find_if(
+      board.tasks, [&](const LeaderboardTable* table) { return table->task == task; });
+  return found != board.tasks.end() ? *found : nullptr;
+}
 
 Html WrittenOut(const Question& question, const PageData& data) {
   const SampleText& full = *question.full;
@@ -129,15 +144,14 @@ Html WrittenOut(const Question& question, const PageData& data) {
   html.Put(
       "<tr><th scope=\"row\">full cache</th><td class=\"n\">{}</td><td "
       "class=\"text\"><bdi>{}</bdi></td><td>everything</td></tr>",
-      {Format(full.score, Unit::kDecimals), Predictions(full)});
+      {ScoreOf(question, full), Predictions(full)});
   for (const auto& [pair, text] : question.answers) {
     const auto place = data.row_of_cell.at(pair->cell);
     const BoardRow& row = data.boards[place.first].rows[place.second];
     html.Put(
         "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th><td class=\"n\">{}</td><td "
         "class=\"text\"><bdi>{}</bdi></td><td>{}</td></tr>",
-        {row.id, row.NameBudget(), Format(text.score, Unit::kDecimals), Predictions(text),
-         KeptText(text)});
+        {row.id, row.NameBudget(), ScoreOf(question, text), Predictions(text), KeptText(text)});
   }
   return html.Put("</tbody></table></article>\n");
 }
@@ -164,6 +178,7 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
       Question& question = questions.emplace_back();
       question.full = &full_texts.emplace(pair->full_sample, std::move(text)).first->second;
       question.task = cells.at(pair->cell)->cell.task.name;
+      question.table = TableOf(data, *pair, question.task);
     }
     KVG_ASSIGN(SampleText text, queries.Text(pair->sample, limit));
     questions[place.first->second].answers.emplace_back(pair, std::move(text));
@@ -206,14 +221,14 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
       AppendScriptString(json, text);
     }
     json.push_back(',');
-    AppendOptional(json, full.score);
+    AppendScriptString(json, ScoreOf(question, full));
     json.append(",[");
     for (size_t k = 0; k < question.answers.size(); ++k) {
       const auto& [pair, text] = question.answers[k];
       if (k > 0) json.push_back(',');
       json.append(StrCat("[", row_numbers.at(data.row_of_cell.at(pair->cell)), ",",
                          static_cast<int>(OutcomeOf(*pair)), ","));
-      AppendOptional(json, text.score);
+      AppendScriptString(json, ScoreOf(question, text));
       json.push_back(',');
       AppendScriptString(json, Predictions(text));
       json.push_back(',');
@@ -241,6 +256,7 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   } else {
     html.Put("This page holds them all.");
   }
+  html.Put(" Scores are of 100.");
   html.Put(" Squares tell how much of the answer's place each layer kept. {}",
            {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
   html.Put("</p>\n<div class=\"js\" id=\"samples-ui\"></div><div id=\"samples-static\">");

@@ -133,8 +133,8 @@ Html ScalingSection(const Board& board) {
   return section.Put(
       "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
       "those of the full cache (dashed). Behind a name: times the full cache's at the "
-      "longest context. Other programs used at most {} of the processors meanwhile.</p>{}",
-      {Format(disturbed, Unit::kPercent), html});
+      "longest context. Other programs used at most {} of the processors meanwhile.</p>{}{}",
+      {Format(disturbed, Unit::kPercent), board.Legend(), html});
 }
 
 }  // namespace kvgauge::report

@@ -46,6 +46,10 @@ std::vector<size_t> ParetoFront(const std::vector<double>& x, const std::vector<
 // beginning. `family`: hidden with the others of that family; "": never.
 Html Folded(const Html& summary, const Html& body, const std::string& family, bool open);
 
+// The figures of a board: as they are of a small one; of a large one as the body of a fold that
+// cannot be closed, for the same reason.
+Html Figures(const Board& board, const Html& figures);
+
 // The whole page around sections.
 struct PageLink {
   std::string id, title;

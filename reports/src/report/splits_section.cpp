@@ -90,12 +90,12 @@ Html Panel(const Figure& figure, const Scale& scale, size_t value) {
       }
       samples = std::max(samples, score->second.samples);
       cells.push_back(
-          HeatCell{scale.Of(score->second.score), ScoreText(table, score->second.score)});
+          HeatCell{scale.Of(score->second.score), ReportedText(table, score->second.reported)});
     }
   }
   map.description = Plural(samples, "sample", "samples");
   if (full != nullptr && full->samples > 0) {
-    map.description.append(StrCat(", full cache ", ScoreText(table, full->score)));
+    map.description.append(StrCat(", full cache ", ReportedText(table, full->reported)));
   }
   Html html;
   if (samples == 0) return html;
