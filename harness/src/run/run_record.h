@@ -78,7 +78,7 @@ class CellRecorder {
   CellRecorder(const CellRecorder&) = delete;
   CellRecorder& operator=(const CellRecorder&) = delete;
 
-  static constexpr double kLingerSeconds = 0.5;
+  static constexpr double kLingerSeconds = 0.2;
 
   // The error of an earlier write ends the run. Waits only where thousands of cells do.
   Status Put(FinishedCell cell);
