@@ -2,11 +2,7 @@
 #include "datasets/execution.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "core/json.h"
@@ -29,9 +25,10 @@ struct Program {
   std::string text;
 };
 
-Result<Program> ProgramOf(const std::string& line, const std::string& origin) {
-  KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
-  KVG_ASSIGN(const MetricInput input, ParsePair(line, origin));
+Result<Program> ProgramOf(const PairLines& lines) {
+  const std::string origin = lines.origin();
+  KVG_ASSIGN(const Json object, lines.Object());
+  KVG_ASSIGN(const MetricInput input, PairOf(object, origin));
   if (input.answers.size() != 1) {
     return BadInput(StrCat(origin, ": \"answers\" must hold one text, the test that is run"));
   }
@@ -47,23 +44,15 @@ Result<Program> ProgramOf(const std::string& line, const std::string& origin) {
 }  // namespace
 
 Result<ExecutionScores> ScoreByExecution(const std::string& path, const ExecutionOptions& options) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_ASSIGN(PairLines lines, PairLines::Open(path));
   ExecutionScores out;
   out.isolated = true;
   struct Count {
     int64_t samples = 0, passed = 0;
   };
   std::map<std::string, Count> problems;
-  LineReader reader(file.get());
-  std::string line;
-  bool too_long = false;
-  for (int64_t number = 1; reader.Next(line, too_long); ++number) {
-    if (!too_long && Trim(line).empty()) continue;
-    const std::string origin = StrCat(path, ":", number);
-    Result<Program> program =
-        too_long ? BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)))
-                 : ProgramOf(line, origin);
+  while (lines.Next()) {
+    const Result<Program> program = ProgramOf(lines);
     if (!program.ok()) {
       if (!options.skip_bad) return program.error();
       out.bad_lines.push_back(program.error().message);
@@ -71,13 +60,14 @@ Result<ExecutionScores> ScoreByExecution(const std::string& path, const Executio
     }
     KVG_ASSIGN(const SandboxRun run, RunSandboxed(options.command, program->text, options.limits));
     out.isolated = out.isolated && run.isolated;
-    out.lines.push_back(number);
+    out.lines.push_back(lines.number());
     out.passed.push_back(run.exit_code == 0);
-    Count& count = problems[program->problem.empty() ? StrCat("line ", number) : program->problem];
+    Count& count =
+        problems[program->problem.empty() ? StrCat("line ", lines.number()) : program->problem];
     ++count.samples;
     if (run.exit_code == 0) ++count.passed;
   }
-  if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_TRY(lines.status());
   if (out.lines.empty()) return BadInput(StrCat(path, ": no program to run"));
   for (const int64_t k : options.ks) {
     ExecutionScores::PassAt pass;

@@ -2,12 +2,8 @@
 #include "datasets/grades.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
-#include <memory>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -66,14 +62,12 @@ Result<GradePair> ParseGradePair(const std::string& reply) {
 }
 
 Result<GradedSet> AverageGrades(const std::string& path, const std::string& by, bool skip_bad) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_ASSIGN(PairLines lines, PairLines::Open(path));
   GradedSet out;
   std::map<std::string, std::vector<GradePair>> tasks;
-  const auto take = [&](const std::string& line, bool too_long,
-                        const std::string& origin) -> Result<GradePair> {
-    if (too_long) return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
-    KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
+  const auto take = [&]() -> Result<GradePair> {
+    const std::string origin = lines.origin();
+    KVG_ASSIGN(const Json object, lines.Object());
     if (!object.contains(by) || !object[by].is_string()) {
       return BadInput(StrCat(origin, ": \"", by, "\" must be a text, the task's name"));
     }
@@ -81,22 +75,18 @@ Result<GradedSet> AverageGrades(const std::string& path, const std::string& by, 
     tasks[object[by].get<std::string>()].push_back(pair);
     return pair;
   };
-  LineReader reader(file.get());
-  std::string line;
-  bool too_long = false;
-  for (int64_t number = 1; reader.Next(line, too_long); ++number) {
-    if (!too_long && Trim(line).empty()) continue;
-    const Result<GradePair> pair = take(line, too_long, StrCat(path, ":", number));
+  while (lines.Next()) {
+    const Result<GradePair> pair = take();
     if (pair.ok()) {
       out.grades.push_back(*pair);
-      out.lines.push_back(number);
+      out.lines.push_back(lines.number());
     } else if (skip_bad) {
       out.bad_lines.push_back(pair.error().message);
     } else {
       return pair.error();
     }
   }
-  if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_TRY(lines.status());
   if (tasks.empty()) return BadInput(StrCat(path, ": no grades"));
   for (const auto& [name, grades] : tasks) {
     out.tasks.push_back({name, static_cast<int64_t>(grades.size()), MeanGradeSum(grades)});

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datasets/judge.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "core/json.h"
@@ -72,13 +68,11 @@ RelativeGrade ParseRelativeGrade(const std::string& reply) {
 
 Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad) {
   if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
-  const auto prompt_of = [](const std::string& line, bool too_long,
-                            const std::string& origin) -> Result<std::string> {
-    if (too_long) return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
-    KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
-    KVG_ASSIGN(const MetricInput input, ParsePair(line, origin));
+  KVG_ASSIGN(PairLines lines, PairLines::Open(path));
+  const auto prompt_of = [&]() -> Result<std::string> {
+    const std::string origin = lines.origin();
+    KVG_ASSIGN(const Json object, lines.Object());
+    KVG_ASSIGN(const MetricInput input, PairOf(object, origin));
     std::string question;
     if (object.contains("question")) {
       if (!object["question"].is_string()) {
@@ -91,16 +85,11 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
   JudgedPairs out;
   // All lines are read once before anything is sent: a fault in the last one should not cost the
   // judge's answers to the others. What cannot be read twice (a pipe) is sent as it comes.
-  const bool twice = std::fseek(file.get(), 0, SEEK_SET) == 0;
+  const bool twice = lines.Rewind();
   for (const bool sending : twice ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
-    if (twice) std::rewind(file.get());
-    LineReader reader(file.get());
-    std::string line;
-    bool too_long = false;
-    for (int64_t number = 1; reader.Next(line, too_long); ++number) {
-      if (!too_long && Trim(line).empty()) continue;
-      const std::string origin = StrCat(path, ":", number);
-      const Result<std::string> prompt = prompt_of(line, too_long, origin);
+    if (sending && twice) lines.Rewind();
+    while (lines.Next()) {
+      const Result<std::string> prompt = prompt_of();
       if (!prompt.ok()) {
         if (!skip_bad) return prompt.error();
         if (sending) out.bad_lines.push_back(prompt.error().message);
@@ -108,13 +97,13 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
       }
       if (!sending) continue;
       const Result<std::string> reply = AskJudge(judge, *prompt);
-      if (!reply.ok()) return reply.error().Wrap(origin);
+      if (!reply.ok()) return reply.error().Wrap(lines.origin());
       out.grades.push_back(ParseRelativeGrade(*reply));
-      out.lines.push_back(number);
+      out.lines.push_back(lines.number());
       if (out.grades.back().reference < 0) ++out.unparsed;
     }
   }
-  if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_TRY(lines.status());
   if (out.grades.empty()) return BadInput(StrCat(path, ": no pair to judge"));
   out.relative_score = RelativeScore(out.grades);
   return out;

@@ -2,58 +2,52 @@
 // Reading files of JSON lines that people made, without holding more than one line.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "core/result.h"
-#include "datasets/pairs.h"
+#include "datasets/metric.h"
 
 namespace kvgauge {
 
-// One line as an object; `origin` ("file:line") begins the messages, columns count characters.
-Result<Json> ParsePairObject(const std::string& text, const std::string& origin);
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-// Lines of a file; one that is too long is read past, not held.
-class LineReader {
+// The lines of a file that are not blank, as the objects that they should hold.
+class PairLines {
  public:
-  explicit LineReader(std::FILE* file) : file_(file), buffer_(size_t{1} << 16) {}
+  static Result<PairLines> Open(const std::string& path);
 
-  // False at the end of the file.
-  bool Next(std::string& line, bool& too_long) {
-    line.clear();
-    too_long = false;
-    bool any = false;
-    while (true) {
-      if (at_ == end_) {
-        at_ = 0;
-        end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
-        if (end_ == 0) return any;
-      }
-      any = true;
-      const char* begin = buffer_.data() + at_;
-      const auto* newline = static_cast<const char*>(std::memchr(begin, '\n', end_ - at_));
-      const size_t size = newline != nullptr ? static_cast<size_t>(newline - begin) : end_ - at_;
-      if (line.size() + size > static_cast<size_t>(kMaxPairBytes)) {
-        too_long = true;
-        line.clear();
-      }
-      if (!too_long) line.append(begin, size);
-      at_ += size + (newline != nullptr ? 1 : 0);
-      if (newline != nullptr) return true;
-    }
-  }
+  // Goes to the next line; false at the end, or where reading failed.
+  bool Next();
+  // Why Next gave false, if not for the end.
+  Status status() const;
+  // Back to before the first line; false where the file cannot be read twice (a pipe).
+  bool Rewind();
+
+  int64_t number() const { return number_; }  // of the line, from 1
+  std::string origin() const;                 // "file:number", which begins messages
+  // Errors name the column in characters. A line longer than kMaxPairBytes is one.
+  Result<Json> Object() const;
 
  private:
-  std::FILE* file_;
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  PairLines(std::string path, std::FILE* file);
+  bool ReadLine();
+
+  std::string path_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
   std::vector<char> buffer_;
   size_t at_ = 0, end_ = 0;
+  std::string line_;
+  bool too_long_ = false;  // it was read past, not held
+  int64_t number_ = 0;
 };
+
+// "prediction", "answers" and what else a metric sees of an object.
+Result<MetricInput> PairOf(const Json& object, const std::string& origin);
 
 }  // namespace kvgauge

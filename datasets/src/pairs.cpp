@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datasets/pairs.h"
 
-#include <algorithm>
-#include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <initializer_list>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -20,27 +14,6 @@
 
 namespace kvgauge {
 namespace {
-
-// Column of a byte, in characters from 1.
-int64_t ColumnOf(const std::string& text, size_t byte) {
-  return 1 + std::count_if(text.begin(),
-                           text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())),
-                           [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
-// The parser counts bytes from 1; people count characters.
-std::string InColumns(const std::string& message, const std::string& text) {
-  constexpr std::string_view kByte = "at byte ";
-  const size_t at = message.find(kByte);
-  if (at == std::string::npos) return message;
-  size_t end = at + kByte.size();
-  size_t byte = 0;
-  while (end < message.size() && std::isdigit(static_cast<unsigned char>(message[end])) != 0) {
-    byte = byte * 10 + static_cast<size_t>(message[end++] - '0');
-  }
-  return StrCat(message.substr(0, at), "at column ", ColumnOf(text, byte == 0 ? 0 : byte - 1),
-                message.substr(end));
-}
 
 Result<std::string> TextAt(const Json& object, const char* key, const std::string& origin) {
   const Json& value = object[key];
@@ -102,7 +75,20 @@ const char* FirstOf(const Json& object, std::initializer_list<const char*> names
   return "";
 }
 
-Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
+Result<std::string> GroupOf(const Json& object, const std::string& key, const std::string& origin) {
+  if (object.contains(key)) {
+    if (std::optional<std::string> value = Scalar(object[key])) return *std::move(value);
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a text or a number to group by"));
+  }
+  if (key == "length_bucket" && object.contains("length") && object["length"].is_number_integer()) {
+    return std::string(LengthBucket(object["length"].get<int64_t>()));
+  }
+  return BadInput(StrCat(origin, ": \"", key, "\" is missing; scores are grouped by it"));
+}
+
+}  // namespace
+
+Result<MetricInput> PairOf(const Json& object, const std::string& origin) {
   std::vector<std::string> keys;
   for (const auto& entry : object.items()) keys.push_back(entry.key());
   const std::string prediction = FirstOf(object, {"prediction", "pred"});
@@ -134,50 +120,17 @@ Result<MetricInput> InputOf(const Json& object, const std::string& origin) {
   return input;
 }
 
-Result<std::string> GroupOf(const Json& object, const std::string& key, const std::string& origin) {
-  if (object.contains(key)) {
-    if (std::optional<std::string> value = Scalar(object[key])) return *std::move(value);
-    return BadInput(StrCat(origin, ": \"", key, "\" must be a text or a number to group by"));
-  }
-  if (key == "length_bucket" && object.contains("length") && object["length"].is_number_integer()) {
-    return std::string(LengthBucket(object["length"].get<int64_t>()));
-  }
-  return BadInput(StrCat(origin, ": \"", key, "\" is missing; scores are grouped by it"));
-}
-
-}  // namespace
-
-Result<Json> ParsePairObject(const std::string& text, const std::string& origin) {
-  if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
-    return BadInput(StrCat(origin, ": not UTF-8 at column ", ColumnOf(text, bad)));
-  }
-  Result<Json> parsed = ParseJson(text, origin);
-  if (!parsed.ok()) return BadInput(InColumns(parsed.error().message, text));
-  if (parsed->is_object()) return parsed;
-  return BadInput(StrCat(origin, ": must be an object with \"prediction\" and \"answers\", not ",
-                         parsed->type_name()));
-}
-
-Result<MetricInput> ParsePair(const std::string& text, const std::string& origin) {
-  KVG_ASSIGN(const Json object, ParsePairObject(text, origin));
-  return InputOf(object, origin);
-}
-
 Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
                               const PairOptions& options) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_ASSIGN(PairLines lines, PairLines::Open(path));
   SetScore all(metric);
   std::vector<std::map<std::string, SetScore>> groups(options.by.size());
 
   // Nothing is added to any set before all of the line is known to be good.
-  const auto score_line = [&](const std::string& line, bool too_long,
-                              const std::string& origin) -> Result<double> {
-    if (too_long) {
-      return BadInput(StrCat(origin, ": longer than ", HumanBytes(kMaxPairBytes)));
-    }
-    KVG_ASSIGN(const Json object, ParsePairObject(line, origin));
-    KVG_ASSIGN(MetricInput input, InputOf(object, origin));
+  const auto score_line = [&]() -> Result<double> {
+    const std::string origin = lines.origin();
+    KVG_ASSIGN(const Json object, lines.Object());
+    KVG_ASSIGN(MetricInput input, PairOf(object, origin));
     const Task* task = options.task;
     if (object.contains("task") && !object["task"].is_null()) {
       KVG_ASSIGN(const std::string name, TextAt(object, "task", origin));
@@ -208,22 +161,18 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
   };
 
   PairScores out;
-  LineReader reader(file.get());
-  std::string line;
-  bool too_long = false;
-  for (int64_t number = 1; reader.Next(line, too_long); ++number) {
-    if (!too_long && Trim(line).empty()) continue;
-    Result<double> score = score_line(line, too_long, StrCat(path, ":", number));
+  while (lines.Next()) {
+    const Result<double> score = score_line();
     if (score.ok()) {
       out.scores.push_back(*score);
-      out.lines.push_back(number);
+      out.lines.push_back(lines.number());
     } else if (options.skip_bad) {
       out.bad_lines.push_back(score.error().message);
     } else {
       return score.error();
     }
   }
-  if (std::ferror(file.get()) != 0) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  KVG_TRY(lines.status());
   if (out.scores.empty()) {
     return BadInput(StrCat(path, ": no pair to score", out.bad_lines.empty() ? "" : "; first: ",
                            out.bad_lines.empty() ? "" : out.bad_lines.front()));

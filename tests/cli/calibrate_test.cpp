@@ -20,12 +20,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class CalibrateTest : public ::testing::Test {
+class CalibrateTest : public ProgramTest {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "kvg_calibrate_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
+    ProgramTest::SetUp();
     Rng rng(3, 1);
     Json texts = Json::array();
     for (const int length : {150, 90, 130}) {
@@ -36,14 +34,9 @@ class CalibrateTest : public ::testing::Test {
     std::ofstream(Path("texts.json")) << texts.dump();
     std::ofstream(Path("prompt.json")) << texts[0].dump();
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
   static std::string Model(const std::string& name) {
     return StrCat(KVG_TEST_DATA, "/golden/models/", name);
   }
-
-  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
 
   Outcome Calibrate(const std::string& method, const std::string& out,
                     const std::string& more = "") const {

@@ -21,30 +21,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A directory of this test's own, removed at the end.
-class CliTest : public ::testing::Test {
+class CliTest : public ProgramTest {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "kvg_cli_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-
-  std::string Write(const std::string& name, const std::string& content) const {
-    std::ofstream(Path(name), std::ios::binary) << content;
-    return Path(name);
-  }
-
-  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
-
   static std::string Model(const std::string& name) {
     return StrCat(KVG_TEST_DATA, "/golden/models/", name);
   }
-
-  std::string directory_;
 };
 
 // Approved outputs: scripts/approve rewrites them; the change is reviewed like code.

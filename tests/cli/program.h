@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as a process.
+// The program as a process, and a directory for what it reads and writes.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "core/files.h"
@@ -25,5 +28,25 @@ inline Outcome RunProgram(const std::string& directory, const std::string& argum
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, *ReadFile(out), *ReadFile(err)};
 }
+
+// A directory of the test's own, removed at the end.
+class ProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_cli_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Write(const std::string& name, const std::string& content) const {
+    std::ofstream(Path(name), std::ios::binary) << content;
+    return Path(name);
+  }
+  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
+
+  std::string directory_;
+};
 
 }  // namespace kvgauge

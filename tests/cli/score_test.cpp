@@ -19,24 +19,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class ScoreTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "kvg_score_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  std::string Write(const std::string& name, const std::string& content) const {
-    std::ofstream(Path(name), std::ios::binary) << content;
-    return Path(name);
-  }
-  Outcome Run(const std::string& arguments) const { return RunProgram(directory_, arguments); }
-
-  std::string directory_;
-};
+class ScoreTest : public ProgramTest {};
 
 TEST_F(ScoreTest, ScoresAFileOfPredictions) {
   const std::string pairs =

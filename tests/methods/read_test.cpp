@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "fake_view.h"
+#include "reads.h"
 
 namespace kvgauge {
 namespace {
@@ -15,26 +16,6 @@ constexpr int64_t kPage = 16, kDim = 8;
 
 std::unique_ptr<Reader> Quest(const std::string& params) {
   return MakeStage<Reader>(StageKind::kRead, "quest", params);
-}
-
-struct Reads {
-  bool chosen = false;
-  std::vector<uint64_t> words;  // [query_heads, per head]
-  int64_t per_head = 0;
-  bool Has(int64_t head, int64_t entry) const {
-    return words[head * per_head + entry / 64] >> entry % 64 & 1;
-  }
-};
-
-Reads SelectWith(const Reader& reader, LayerView& view, const Reader::State& state,
-                 const std::vector<float>& q) {
-  const int64_t heads = view.shape().query_heads;
-  Reads reads;
-  reads.per_head = (view.width() + 63) / 64;
-  reads.words.resize(heads * reads.per_head);
-  reads.chosen = reader.Select(view, state, View(q, {heads, kDim}),
-                               Tensor(reads.words.data(), DType::kI64, {heads, reads.per_head}));
-  return reads;
 }
 
 // The largest product of q with a key inside the bounds of each page.

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "fake_view.h"
+#include "reads.h"
 
 namespace kvgauge {
 namespace {
@@ -151,30 +152,6 @@ TEST_F(LayerShares, ZigZagGoesByHowManyHoldTheMass) {
 }
 
 constexpr int64_t kDim = 8;
-
-struct Reads {
-  bool chosen = false;
-  std::vector<uint64_t> words;
-  int64_t per_head = 0;
-  std::vector<int64_t> Of(int64_t head) const {
-    std::vector<int64_t> entries;
-    for (int64_t e = 0; e < 64 * per_head; ++e) {
-      if (words[head * per_head + e / 64] >> e % 64 & 1) entries.push_back(e);
-    }
-    return entries;
-  }
-};
-
-Reads SelectWith(const Reader& reader, LayerView& view, const Reader::State& state,
-                 const std::vector<float>& q) {
-  const int64_t heads = view.shape().query_heads;
-  Reads reads;
-  reads.per_head = (view.width() + 63) / 64;
-  reads.words.resize(heads * reads.per_head);
-  reads.chosen = reader.Select(view, state, View(q, {heads, kDim}),
-                               Tensor(reads.words.data(), DType::kI64, {heads, reads.per_head}));
-  return reads;
-}
 
 // Keys of head h point along one of three axes, by the number of the entry; one sink.
 class ClusterKvTest : public ::testing::Test {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "fake_view.h"
+#include "reads.h"
 
 namespace kvgauge {
 namespace {
@@ -15,19 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kDim = 8, kTokens = 90, kGroup = 2, kHeads = 4;
-
-struct Reads {
-  bool chosen = false;
-  std::vector<uint64_t> words;
-  int64_t per_head = 0;
-  std::vector<int64_t> Of(int64_t head) const {
-    std::vector<int64_t> entries;
-    for (int64_t e = 0; e < 64 * per_head; ++e) {
-      if (words[head * per_head + e / 64] >> e % 64 & 1) entries.push_back(e);
-    }
-    return entries;
-  }
-};
 
 class SelectTest : public ::testing::Test {
  protected:
@@ -37,12 +25,7 @@ class SelectTest : public ::testing::Test {
   }
 
   Reads SelectWith(const Reader& reader, const Reader::State& state) {
-    Reads reads;
-    reads.per_head = (view_.width() + 63) / 64;
-    reads.words.resize(kHeads * reads.per_head);
-    reads.chosen = reader.Select(view_, state, View(q_, {kHeads, kDim}),
-                                 Tensor(reads.words.data(), DType::kI64, {kHeads, reads.per_head}));
-    return reads;
+    return kvgauge::SelectWith(reader, view_, state, q_);
   }
 
   // Shares of entries [begin, end) for one query head, of scores that `score(entry)` gives.

@@ -49,9 +49,6 @@ struct PairScores {
 // The mean over the groups of one key, each counted once (MLVU's M-Avg); 0 without groups.
 double MeanOfGroups(const PairScores& scores, const std::string& key);
 
-// One line. `origin` ("file:line") begins the messages; columns count characters from 1.
-Result<MetricInput> ParsePair(const std::string& text, const std::string& origin);
-
 // Reads line by line and never holds more than one. No line left to score is an error.
 Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
                               const PairOptions& options);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a reader chose, as numbers of entries.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fake_view.h"
+
+namespace kvgauge {
+
+struct Reads {
+  bool chosen = false;
+  std::vector<uint64_t> words;  // [query_heads, per_head], a bit an entry
+  int64_t per_head = 0;
+
+  bool Has(int64_t head, int64_t entry) const {
+    return words[head * per_head + entry / 64] >> entry % 64 & 1;
+  }
+  std::vector<int64_t> Of(int64_t head) const {
+    std::vector<int64_t> entries;
+    for (int64_t entry = 0; entry < 64 * per_head; ++entry) {
+      if (Has(head, entry)) entries.push_back(entry);
+    }
+    return entries;
+  }
+};
+
+// `q` is [query_heads, dim].
+inline Reads SelectWith(const Reader& reader, LayerView& view, const Reader::State& state,
+                        const std::vector<float>& q) {
+  const int64_t heads = view.shape().query_heads;
+  Reads reads;
+  reads.per_head = (view.width() + 63) / 64;
+  reads.words.resize(heads * reads.per_head);
+  reads.chosen = reader.Select(view, state, View(q, {heads, std::ssize(q) / heads}),
+                               Tensor(reads.words.data(), DType::kI64, {heads, reads.per_head}));
+  return reads;
+}
+
+}  // namespace kvgauge
