@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "methods/kivi_layout.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -26,29 +26,15 @@ class AsymKv final : public Store {
 
   Status Check(const ModelShape& shape) const override {
     if (low_ > high_) return BadInput(StrCat("low ", low_, " is more bits than high ", high_));
-    if (residual_ % group_ != 0) {
-      return BadInput(StrCat("residual ", residual_, " must be a multiple of group ", group_));
-    }
-    if (shape.value_dim % group_ != 0) {
-      return BadInput(
-          StrCat("group ", group_, " must divide the ", shape.value_dim, " dims of a value"));
-    }
-    return {};
+    return CheckKiviLayout(shape, group_, residual_);
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
-    StorePlan plan = UncodedPlan(shape);
-    for (const auto& [codec, share] :
-         {std::pair(&plan.keys, key_share_), std::pair(&plan.values, value_share_)}) {
+    const auto bits = [&](double share) {
       const auto rich = std::llround(share * static_cast<double>(shape.layers));
-      codec->kind = KvCodecKind::kAffine;
-      codec->bits = static_cast<int>(layer < rich ? high_ : low_);
-      codec->group = group_;
-    }
-    plan.keys.axis = CodeAxis::kChannel;
-    plan.seal_keys = {.unit = residual_, .keep_recent = 0};
-    plan.seal_values = {.unit = 1, .keep_recent = residual_};
-    return plan;
+      return static_cast<int>(layer < rich ? high_ : low_);
+    };
+    return KiviLayout(shape, bits(key_share_), bits(value_share_), group_, residual_);
   }
 
  private:

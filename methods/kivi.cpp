@@ -5,11 +5,8 @@
 // rest of them stays as it is; of values the last `residual` do.
 // Departures: the published group of 32 is the default, where the command line's is 128 (a group of
 // entries is at most 64 here); scales are f16 whatever the model's type.
-#include <algorithm>
-
-#include "core/strings.h"
+#include "methods/kivi_layout.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -23,26 +20,12 @@ class Kivi final : public Store {
         sinks_(params.Int("sinks")) {}
 
   Status Check(const ModelShape& shape) const override {
-    if (residual_ % group_ != 0) {
-      return BadInput(StrCat("residual ", residual_, " must be a multiple of group ", group_));
-    }
-    if (shape.value_dim % group_ != 0) {
-      return BadInput(
-          StrCat("group ", group_, " must divide the ", shape.value_dim, " dims of a value"));
-    }
-    return {};
+    return CheckKiviLayout(shape, group_, residual_);
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    for (KvCodec* codec : {&plan.keys, &plan.values}) {
-      codec->kind = KvCodecKind::kAffine;
-      codec->bits = static_cast<int>(bits_);
-      codec->group = group_;
-    }
-    plan.keys.axis = CodeAxis::kChannel;
-    plan.seal_keys = {.unit = residual_, .keep_recent = 0};
-    plan.seal_values = {.unit = 1, .keep_recent = residual_};
+    const auto bits = static_cast<int>(bits_);
+    StorePlan plan = KiviLayout(shape, bits, bits, group_, residual_);
     plan.sinks = sinks_;
     return plan;
   }

@@ -48,25 +48,16 @@ inline SampleRow FirstOf(ResultStore& store, const StoredCell& cell) {
   return **store.Read(cell.id, scores[0].sample_id);
 }
 
-class RunTest : public ::testing::Test {
+class RunTest : public ProgramTest {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "kvg_run_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
+    ProgramTest::SetUp();
     Write("config.json", kTinyModel);
     for (const char* file : {"tokenizer.model", "tokenizer_config.json"}) {
       std::filesystem::copy_file(StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/", file), Path(file));
     }
     Write("mine.json", Config());
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Write(const std::string& name, const std::string& content) const {
-    std::ofstream(Path(name), std::ios::binary) << content;
-  }
-
   // A run of a second or less; `keys` come in addition.
   std::string Config(const std::string& keys = "", const std::string& methods = R"(
       "random", "streaming_llm", "h2o", {"method": "snapkv", "overrides": {"protect.recent": 4}},
@@ -147,8 +138,6 @@ class RunTest : public ::testing::Test {
       return scores.ok() && !scores->empty();
     });
   }
-
-  std::string directory_;
 };
 
 }  // namespace kvgauge

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// KIVI's layout of codes, which other stores take with bits of their own.
+#pragma once
+
+#include <cstdint>
+
+#include "core/result.h"
+#include "methods/stages.h"
+
+namespace kvgauge {
+
+// That `group` divides what it cuts.
+Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual);
+// Keys by channel over groups of entries, `residual` of them coded at a time; values by entry over
+// groups of dims, the newest `residual` left uncoded.
+StorePlan KiviLayout(const ModelShape& shape, int key_bits, int value_bits, int64_t group,
+                     int64_t residual);
+
+}  // namespace kvgauge
