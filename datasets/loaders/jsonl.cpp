@@ -10,6 +10,8 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "loaders/jsonl_layout.h"
+#include "loaders/jsonl_texts.h"
+#include "metrics/text.h"
 #include "src/prompt.h"
 #include "src/python_literal.h"
 #include "src/python_text.h"
@@ -116,37 +118,6 @@ size_t BytesOf(std::string_view text, int64_t characters) {
   return at;
 }
 
-// The passages of multi-hop sets as one text, numbered as LongBench has them: an array of
-// [title, [sentences]] (HotpotQA, 2WikiMultihopQA) or of objects with title and paragraph_text
-// (MuSiQue). Empty: the value is neither.
-std::string PassagesText(const Json& value) {
-  std::string text;
-  if (!value.is_array()) return text;
-  for (size_t i = 0; i < value.size(); ++i) {
-    const Json& entry = value[i];
-    std::string title, body;
-    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_array()) {
-      title = entry[0].get<std::string>();
-      for (const Json& sentence : entry[1]) {
-        if (!sentence.is_string()) return "";
-        body.append(sentence.get<std::string>());
-      }
-    } else if (entry.is_object() && entry.contains("title") && entry["title"].is_string() &&
-               entry.contains("paragraph_text") && entry["paragraph_text"].is_string()) {
-      title = entry["title"].get<std::string>();
-      body = entry["paragraph_text"].get<std::string>();
-    } else {
-      return "";
-    }
-    text.append(i == 0 ? "" : "\n\n")
-        .append(StrCat("Passage ", i + 1, ":\n"))
-        .append(title)
-        .append("\n")
-        .append(body);
-  }
-  return text;
-}
-
 // Of each value of one field the named answers of all records that share it: name, answer, name,
 // answer ..., none twice.
 using Peers = std::map<std::string, std::vector<std::string>>;
@@ -194,18 +165,29 @@ class Loader {
         peers_(std::move(peers)) {}
 
   Result<Sample> operator()(const Record& given) const {
-    if (layout_.literals.empty() && layout_.passages.empty()) return Build(given);
+    if (layout_.literals.empty() && layout_.passages.empty() && layout_.pairs.empty()) {
+      return Build(given);
+    }
     Record record = given;
     for (const std::string& name : layout_.passages) {
       KVG_ASSIGN(const Json* value, Fields(record).Get(name));
-      std::string text = PassagesText(*value);
+      std::string text = PassagesText(*value, layout_.passage_style);
       if (text.empty()) {
         return Fields(record).Wrong(
             name,
             "holds no passages; expected [title, [sentences]] or objects with 'title' and "
-            "'paragraph_text'");
+            "'paragraph_text' or 'text'");
       }
       record.value[name] = std::move(text);
+    }
+    if (!layout_.pairs.empty()) {
+      const Scope scope(given, nullptr);
+      KVG_ASSIGN(const Json* value, Fields(given).Get(layout_.pairs));
+      KVG_ASSIGN(const std::string key, scope.Text(*layout_.pair_key));
+      KVG_ASSIGN(const std::string answer, scope.Text(*layout_.answers));
+      Result<std::string> text = PairsText(*value, key, answer, layout_.pair_position);
+      if (!text.ok()) return Fields(given).Wrong(layout_.pairs, text.error().message);
+      record.value[layout_.pairs] = *std::move(text);
     }
     for (const std::string& name : layout_.literals) {
       KVG_ASSIGN(const std::string text, Fields(record).Text(name));
@@ -284,7 +266,10 @@ class Loader {
 
   Result<std::string> Id(const Record& record, const Scope& scope) const {
     if (layout_.id) return scope.Text(*layout_.id);
-    return "line-" + record.where.substr(record.where.rfind(':') + 1);
+    const size_t line = record.where.rfind(':') + 1;
+    std::string id = "line-" + record.where.substr(line, record.where.find(' ', line) - line);
+    if (record.shares_line) id.append(StrCat("-record-", record.number));
+    return id;
   }
 
   Result<std::vector<Question>> Questions(const Record& record) const {
@@ -363,6 +348,17 @@ class Loader {
     question.all_classes = layout_.classes;
     if (layout_.choices) {
       KVG_ASSIGN(question.all_classes, scope.Texts(*layout_.choices));
+    }
+    if (layout_.classes_not_in) {
+      KVG_ASSIGN(const std::string naming, scope.Text(*layout_.classes_not_in));
+      const metrics::Text lower = metrics::Lower(metrics::Decode(naming));
+      std::erase_if(question.all_classes, [&](const std::string& name) {
+        return lower.find(metrics::Lower(metrics::Decode(name))) != metrics::Text::npos;
+      });
+      if (question.all_classes.empty()) {
+        return scope.Wrong(*layout_.classes_not_in,
+                           "names every class: no prediction could be right");
+      }
     }
     if (layout_.first_index >= 0) {
       KVG_ASSIGN(question.answers, ChosenAnswer(scope, question.all_classes));
@@ -496,7 +492,8 @@ KVG_REGISTER_SOURCE({
                      "named answers in one object"),
          Text("answer_extract", "extraction rule applied to every answer"),
          Text("choices", "field with the choices of this record"),
-         Text("classes", "the choices of every record, comma-separated"),
+         Text("classes", "the choices of every record, comma-separated; or by semicolons"),
+         Text("classes_not_in", "field whose text takes the choices it names, in any case, away"),
          Text("kind", "field with the question's kind, where a record mixes several"),
          Text("kinds", "KIND=TOKENS, comma-separated: what it can be, with its new tokens"),
          Text("named", "field of a turn with its answer's name"),
@@ -510,6 +507,11 @@ KVG_REGISTER_SOURCE({
          Text("separator", "field with what stands where the context was cut"),
          Text("python_literals", "fields that hold Python literals, comma-separated"),
          Text("passages", "fields with arrays of titled passages, comma-separated"),
+         ChoiceParam("passage_style", "passage", {"passage", "search_result"},
+                     "LongBench's numbered passages, or Lost in the middle's documents"),
+         Text("pairs", "field with an array of [key, value], written as one JSON object"),
+         Text("pair_key", "field with the key of the pair whose value is the answer"),
+         IntParam("pair_position", -1, -1, 1 << 24, "where that pair is moved to; -1: it stays"),
          BoolParam("merge_by_id", false,
                    "lines of one id that follow each other are one sample with all answers"),
          BoolParam("lenient", false, "allow control characters within strings"),

@@ -13,10 +13,10 @@ namespace {
 
 using Field = PromptTemplate::Field;
 
-// The comma-separated parts of a parameter, without blanks.
-std::vector<std::string> List(const std::string& text) {
+// The parts of a parameter, without blanks.
+std::vector<std::string> List(const std::string& text, char separator = ',') {
   std::vector<std::string> parts;
-  for (const std::string& part : Split(text, ',')) {
+  for (const std::string& part : Split(text, separator)) {
     if (!Trim(part).empty()) parts.emplace_back(Trim(part));
   }
   return parts;
@@ -44,7 +44,9 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
                                     {"length", &layout.length},
                                     {"kind", &layout.kind},
                                     {"named", &layout.named},
-                                    {"peers", &layout.peers}}) {
+                                    {"peers", &layout.peers},
+                                    {"classes_not_in", &layout.classes_not_in},
+                                    {"pair_key", &layout.pair_key}}) {
     const std::string& text = params.Text(name);
     if (text.empty()) continue;
     KVG_ASSIGN(*field, ParseReference(text, StrCat(".", name)));
@@ -73,7 +75,13 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
   layout.passages = List(params.Text("passages"));
   layout.language = params.Text("language");
   layout.extract = params.Text("answer_extract");
-  layout.classes = List(params.Text("classes"));
+  const std::string& classes = params.Text("classes");
+  layout.classes = List(classes, classes.find(';') == std::string::npos ? ',' : ';');
+  layout.passage_style = params.Text("passage_style") == "search_result"
+                             ? PassageStyle::kSearchResult
+                             : PassageStyle::kPassage;
+  layout.pairs = params.Text("pairs");
+  layout.pair_position = params.Int("pair_position");
   layout.chat_template = params.Bool("chat_template");
   layout.cut = CutFromName(params.Text("truncate"));
   if (!layout.turns.empty()) {
@@ -121,6 +129,15 @@ Status CheckJsonlLayout(const Params& params) {
   if (layout.named.has_value() != layout.peers.has_value() ||
       (layout.named && (layout.choices || layout.turns.empty()))) {
     return BadInput(".peers: needs .named and .turns, and no .choices");
+  }
+  if (layout.classes_not_in && !layout.choices && layout.classes.empty()) {
+    return BadInput(".classes_not_in: needs .choices or .classes");
+  }
+  if (layout.pairs.empty() == layout.pair_key.has_value()) {
+    return BadInput(".pairs: the field, and .pair_key, the one with the key, need each other");
+  }
+  if (layout.pair_position >= 0 && layout.pairs.empty()) {
+    return BadInput(".pair_position: needs .pairs, the field with the pairs");
   }
   if (layout.text_and_letter && !layout.choices && layout.classes.empty()) {
     return BadInput(".answer_kind: a letter needs .choices or .classes");

@@ -9,6 +9,7 @@
 
 #include "core/params.h"
 #include "core/result.h"
+#include "loaders/jsonl_texts.h"
 #include "src/prompt.h"
 
 namespace kvgauge {
@@ -18,10 +19,13 @@ struct JsonlLayout {
 
   PromptTemplate context, question, follow_up, prefix;
   std::optional<Field> answers, choices, id, length, kind, named, peers;
+  std::optional<Field> classes_not_in, pair_key;
   std::vector<Field> facts;
   std::map<std::string, int64_t> kinds;  // and their new tokens
-  std::string document, turns, turn_answers, split_at, separator, language, extract;
+  std::string document, turns, turn_answers, split_at, separator, language, extract, pairs;
   std::vector<std::string> literals, passages;
+  PassageStyle passage_style = PassageStyle::kPassage;
+  int64_t pair_position = -1;  // -1: as it is
   bool has_follow_up = false;
   std::vector<std::string> classes;
   int64_t first_index = -1;  // answers are indices of choices that begin so; -1: they are texts

@@ -337,6 +337,8 @@ const std::vector<Rule>& Rules() {
       {{"m4le_headline", "the first line of what stands within the first quotes, else of all"},
        M4leHeadline},
       {{"scbench_sought", "'the largest number' of 'The largest number is ...'"}, ScbenchSought},
+      {{"stripped", "the text without white space at its ends"},
+       [](std::string_view text) { return std::string(PythonStrip(text)); }},
   };
   return rules;
 }

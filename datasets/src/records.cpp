@@ -194,7 +194,7 @@ std::string EscapeControls(const std::string& text) {
 
 }  // namespace
 
-Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64_t line) const {
+Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64_t line) {
   if (const size_t bad = FindInvalidUtf8(text); bad != std::string::npos) {
     return BadInput(StrCat(Place(path_, line, text, bad), ": not valid UTF-8"));
   }
@@ -206,6 +206,11 @@ Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64
     return BadInput(StrCat(record.where, ": ", KindOf(*value), ", expected an object"));
   }
   record.value = *std::move(value);
+  record.number = seen_;
+  // Where a whole array stands in one line, that line says nothing.
+  record.shares_line =
+      std::exchange(last_line_, line) == line && container_ == Container::kJsonArray;
+  if (record.shares_line) record.where.append(StrCat(" (record ", seen_, ")"));
   return std::optional<Record>(std::move(record));
 }
 

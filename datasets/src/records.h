@@ -25,8 +25,10 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 enum class Container { kJsonLines, kJsonArray };
 
 struct Record {
-  Json value;         // an object
-  std::string where;  // "data/longbench/trec.jsonl:12", for messages
+  Json value;                // an object
+  std::string where;         // "data/longbench/trec.jsonl:12", for messages
+  int64_t number = 0;        // of the file's records, from 1
+  bool shares_line = false;  // with the element of an array before it; `where` has the number then
 };
 
 class RecordReader {
@@ -55,7 +57,7 @@ class RecordReader {
   Error TooLong(int64_t line) const;
   Result<std::optional<Record>> NextLine();
   Result<std::optional<Record>> NextElement();
-  Result<std::optional<Record>> Parse(const std::string& text, int64_t line) const;
+  Result<std::optional<Record>> Parse(const std::string& text, int64_t line);
 
   std::string path_;
   Container container_;
@@ -65,6 +67,7 @@ class RecordReader {
   size_t at_ = 0, filled_ = 0;
   int64_t line_ = 1;
   int64_t seen_ = 0;        // records, faulty ones included
+  int64_t last_line_ = 0;   // of the array's element before
   bool skip_line_ = false;  // the rest of a refused line is still to come
   bool opened_ = false;     // the array's bracket was read
   bool closed_ = false;

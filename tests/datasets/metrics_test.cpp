@@ -85,7 +85,7 @@ TEST_P(MetricGolden, EqualsThePackages) {
 
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
-                                           "wordnet", "functions", "leval", "cloze"),
+                                           "wordnet", "functions", "leval", "cloze", "babilong"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -265,7 +265,7 @@ TEST(Text, StemsAsNltkDoes) {
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
   for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
-                           "corpus", "functions", "leval", "cloze", "hand"}) {
+                           "corpus", "functions", "leval", "cloze", "babilong", "hand"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
@@ -282,6 +282,7 @@ TEST(Metric, NoAnswersScoreNothingOrSaySo) {
   EXPECT_EQ(Score("qa_f1", "x", {}), 0);
   EXPECT_EQ(Score("rouge_l", "x", {}), 0);
   EXPECT_THAT(ErrorOf("string_match_all", {}), testing::HasSubstr("at least one answer"));
+  EXPECT_THAT(ErrorOf("babilong", {.answers = {"office"}}), testing::HasSubstr("all_classes"));
   EXPECT_THAT(ErrorOf("classification", {}), testing::HasSubstr("all_classes"));
   MetricInput unnamed;
   unnamed.answers = {"7"};
