@@ -219,6 +219,18 @@ TEST_F(CliTest, ListsTasksAndShowsSamples) {
   EXPECT_THAT(tasks.out, HasSubstr("ready"));
   EXPECT_THAT(tasks.out, HasSubstr("data missing"));
   EXPECT_EQ(Run("sample no_such_task").exit_code, 2);
+
+  const std::string data = " --n 3 --data '" KVG_SOURCE_DIR "/tests/datasets/data'";
+  for (const auto& [task, part] : std::vector<std::pair<std::string, std::string>>{
+           {"babilong/qa1",
+            "</context>\n--- question (at most 20 new tokens)\n\n\nQuestion: Where is "
+            "Daniel?\n--- right\n'bathroom'\n"},
+           {"lost_in_the_middle/kv_75_query_aware", "below.\n\nKey: \"1a2b3c4d-5e6f"},
+           {"lost_in_the_middle/qa_20", "\nDocument [2](Title: Harbour) The harbour"}}) {
+    const Outcome sample = Run(StrCat("sample ", task, data));
+    EXPECT_EQ(sample.exit_code, 0) << sample.err;
+    EXPECT_THAT(sample.out, HasSubstr(part)) << task;
+  }
 }
 
 TEST_F(CliTest, LogitsWritesNpy) {
