@@ -24,6 +24,11 @@ Status CacheLayer::Serialize(std::string& out) const {
   if (sharing_ != Sharing::kNone) {
     return Unsupported("a layer that shares entries with another cannot be written");
   }
+  if (HasGaps()) {
+    CacheLayer closed(*this);
+    KVG_TRY(closed.CloseGaps());
+    return closed.Serialize(out);
+  }
   PutNumber(out, tables_ != nullptr ? 1 : 0);
   if (tables_ != nullptr) PutPlan(out, plan_);
   PutNumber(out, split_ ? 1 : 0);
@@ -63,7 +68,7 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
     return BadInput(StrCat("cache bytes: KV head ", h, " has ", length, " entries of ", tokens,
                            " tokens with positions, log weights or scores that do not fit"));
   }
-  head.length = length;
+  head.length = head.stored = length;
   head.has_positions = has_positions != 0;
   KVG_TRY(head.positions.Assign(positions));
   KVG_TRY(head.log_weights.Assign(log_weights));
