@@ -2,6 +2,7 @@
 // Plans that drop or merge a few entries of what a layer holds, as decode steps do, executed where
 // the entries lie; and the gaps that they leave.
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "src/cache/cache_layer.h"
@@ -21,6 +22,13 @@ std::vector<int32_t> OnHost(Ops& ops, const Tensor& index) {
 int32_t PlaceOf(std::span<const int32_t> ascending, int32_t entry) {
   return static_cast<int32_t>(std::lower_bound(ascending.begin(), ascending.end(), entry) -
                               ascending.begin());
+}
+
+std::vector<int32_t> Picked(const std::vector<int32_t>& all, std::span<const int32_t> index) {
+  std::vector<int32_t> picked;
+  picked.reserve(index.size());
+  for (const int32_t i : index) picked.push_back(all[static_cast<size_t>(i)]);
+  return picked;
 }
 
 void SortUnique(std::vector<int32_t>& numbers) {
@@ -85,23 +93,27 @@ bool CacheLayer::HasGaps() const {
 }
 
 std::vector<int32_t> CacheLayer::PlacesOf(const Head& head) {
-  std::vector<int32_t> places;
-  places.reserve(static_cast<size_t>(head.length));
-  for (int64_t e = 0; e < head.stored; ++e) {
-    if (head.held.empty() || (head.held[static_cast<size_t>(e / 64)] >> e % 64 & 1) != 0) {
-      places.push_back(static_cast<int32_t>(e));
+  std::vector<int32_t> places(static_cast<size_t>(head.length));
+  if (head.held.empty()) {
+    std::iota(places.begin(), places.end(), 0);
+    return places;
+  }
+  auto next = places.begin();
+  int32_t first = 0;
+  for (uint64_t word : head.held) {
+    if (word == ~uint64_t{0}) {
+      std::iota(next, next + 64, first);
+      next += 64;
+    } else {
+      for (; word != 0; word &= word - 1) *next++ = first + std::countr_zero(word);
     }
+    first += 64;
   }
   return places;
 }
 
 CacheLayer::Kept CacheLayer::PlacesOf(const Head& head, const Kept& entries) {
-  if (head.held.empty()) return entries;
-  const Kept all = PlacesOf(head);
-  Kept places;
-  places.reserve(entries.size());
-  for (const int32_t entry : entries) places.push_back(all[static_cast<size_t>(entry)]);
-  return places;
+  return head.held.empty() ? entries : Picked(PlacesOf(head), entries);
 }
 
 void CacheLayer::HideGaps() {
@@ -147,11 +159,13 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     }
   }
   // What can fail comes first and changes no entry.
+  std::vector<Kept> before;      // where each entry lies
   std::vector<Kept> places;      // of what is kept
   std::vector<uint8_t> closing;  // by head
   for (size_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
-    places.push_back(PlacesOf(head, kept[h]));
+    before.push_back(PlacesOf(head));
+    places.push_back(Picked(before[h], kept[h]));
     const int64_t length = std::ssize(kept[h]);
     closing.push_back(head.stored - length > length / kEntriesOfAGap);
     for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores}) {
@@ -175,7 +189,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
       const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
       if (closing[head] != 0) KVG_TRY(stream.OwnBehind(places[head]));
       Patch patch;
-      if (!merge.empty()) patch = MergedRows(ops(), stream, PlacesOf(heads_[head]), merge);
+      if (!merge.empty()) patch = MergedRows(ops(), stream, before[head], merge);
       KVG_TRY(stream.Own(patch.entries));
       moves.push_back({&stream, head, std::move(patch)});
     }
