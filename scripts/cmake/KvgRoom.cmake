@@ -21,6 +21,7 @@ if(KVG_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${KVG_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${KVG_CCACHE})
 endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
