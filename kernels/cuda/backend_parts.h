@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cuda/device/driver.h"
+#include "kernels/library.h"
 #include "kernels/ops.h"
 
 namespace kvgauge::cuda {
@@ -27,5 +28,8 @@ int64_t AttentionScratchBytes(const PassSize& size);
 
 // All of them on the current device; null, and why, when it cannot be used.
 std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
+
+// Of the vendor; null, and why, when it cannot be used. Not on the emulator.
+std::unique_ptr<LibraryProduct> MakeCudaLibraryProduct(std::string* why);
 
 }  // namespace kvgauge::cuda

@@ -44,3 +44,10 @@ KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size) {
   if (ops == nullptr) Answer(why, detail, size);
   return ops.release();
 }
+
+KVG_EXPORT kvgauge::LibraryProduct* kvgauge_cuda_make_library(char* detail, int size) {
+  std::string why;
+  std::unique_ptr<kvgauge::LibraryProduct> library = kvgauge::cuda::MakeCudaLibraryProduct(&why);
+  if (library == nullptr) Answer(why, detail, size);
+  return library.release();
+}

@@ -5,7 +5,8 @@
 
 namespace kvgauge {
 struct Ops;
-}
+class LibraryProduct;
+}  // namespace kvgauge
 
 extern "C" {
 
@@ -18,5 +19,7 @@ bool kvgauge_cuda_probe(char* detail, int size);
 
 // Owned by the caller. Null, and why, when there is none. Only after kvgauge_cuda_abi agreed.
 kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size);
+// The same of the vendor's product.
+kvgauge::LibraryProduct* kvgauge_cuda_make_library(char* detail, int size);
 
 }  // extern "C"

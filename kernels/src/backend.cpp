@@ -79,6 +79,11 @@ Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings 
                          "; known: cpu, cpu:ISA, cuda, reference"));
 }
 
+Result<std::unique_ptr<LibraryProduct>> MakeLibraryProduct(const Ops& ops) {
+  if (ops.device == Device::kCuda) return MakeCudaLibrary();
+  return Unsupported(StrCat("backend ", ops.backend, " has no library to be held against"));
+}
+
 std::vector<BackendReport> ListBackends() {
   return {{"cpu", true, StrCat("instruction sets: ", Join(AvailableIsas(), ", "))},
           ReportCuda(),

@@ -4,11 +4,13 @@
 
 #include <memory>
 
+#include "kernels/library.h"
 #include "kernels/ops.h"
 
 namespace kvgauge {
 
 Result<std::unique_ptr<Ops>> MakeCudaOps();
+Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary();
 BackendReport ReportCuda();
 
 }  // namespace kvgauge

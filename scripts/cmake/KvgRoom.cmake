@@ -21,6 +21,7 @@ if(KVG_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${KVG_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${KVG_CCACHE})
 endif()
 
 find_package(OpenMP REQUIRED COMPONENTS CXX)
@@ -71,6 +72,20 @@ function(kvg_use_pch target owner)
   if(KVG_PCH)
     target_precompile_headers(${target} REUSE_FROM ${owner})
   endif()
+endfunction()
+
+# For code whose own loops are short: under a sanitizer even -O1 takes longer than it saves there.
+set(kvg_short_loops $<$<CONFIG:Sanitize>:-O0>)
+set(kvg_short_loops_pch kvgauge_pch)
+if(KVG_PCH AND KVG_SANITIZE)
+  set(kvg_short_loops_pch kvgauge_short_loops_pch)
+  kvg_pch_owner(kvgauge_short_loops_pch)
+  target_compile_options(kvgauge_short_loops_pch PRIVATE ${kvg_short_loops})
+  target_precompile_headers(kvgauge_short_loops_pch PRIVATE ${kvg_pch_headers})
+endif()
+function(kvg_short_loops target)
+  target_compile_options(${target} PRIVATE ${kvg_short_loops})
+  kvg_use_pch(${target} ${kvg_short_loops_pch})
 endfunction()
 
 # kvg_room(<name> [SOURCES ...] [PUBLIC targets ...] [PRIVATE targets ...])

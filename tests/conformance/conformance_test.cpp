@@ -256,9 +256,7 @@ struct Prefilled {
                                .hook = hook};
     const Status room = fed.Append(step.end - step.begin);
     EXPECT_TRUE(room.ok());
-    const Tensor logits = model.Forward({&step, 1});
-    const Tensor last = logits[0];
-    return {last.f32(), last.f32() + last.shape[0]};
+    return HostFloats(model.ops(), model.Forward({&step, 1}));
   }
 };
 
@@ -331,7 +329,7 @@ KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduce
   std::vector<float> rows, held;
   for (int64_t layer = 0; layer < full.layer_count(); ++layer) {
     std::vector<Tensor> sides;
-    std::vector<std::vector<float>> memory;
+    std::vector<Buffer> memory;
     for (const bool keys : {true, false}) {
       const int64_t dim = keys ? format.key_dim : format.value_dim;
       const auto read = [&](const KvCache& from, int64_t head, std::vector<float>& to) {
@@ -339,7 +337,7 @@ KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduce
         const Tensor out = View(to, {from.length(layer, head), dim});
         keys ? from.ReadKeys(layer, head, 0, out) : from.ReadValues(layer, head, 0, out);
       };
-      memory.emplace_back(static_cast<size_t>(n * heads * dim));
+      std::vector<float> all(static_cast<size_t>(n * heads * dim));
       for (int64_t head = 0; head < heads; ++head) {
         read(full, head, rows);
         read(reduced, head, held);
@@ -348,10 +346,13 @@ KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduce
           std::copy_n(&held[i * static_cast<size_t>(dim)], dim, &rows[positions[i] * dim]);
         }
         for (int64_t i = 0; i < n; ++i) {
-          std::copy_n(&rows[i * dim], dim, &memory.back()[(i * heads + head) * dim]);
+          std::copy_n(&rows[i * dim], dim, &all[(i * heads + head) * dim]);
         }
       }
-      sides.push_back(View(memory.back(), {n, heads, dim}));
+      MemoryOps& device = *subject.model().ops().memory;
+      memory.push_back(device.Allocate(std::ssize(all) * 4));
+      sides.push_back(memory.back().As(DType::kF32, {n, heads, dim}));
+      device.Copy(View(all, {n, heads, dim}), sides.back());
     }
     whole.Write(layer, sides[0], sides[1]);
   }

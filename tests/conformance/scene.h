@@ -70,29 +70,38 @@ struct Subject {
 struct SubjectOptions {
   int threads = 1;
   std::vector<std::string> overrides = {};
+  bool on_host = false;  // also where tests are linked for a device
 };
 
-// On every kind of model on which the method is legal; a refusal must say why. Methods that prepare
-// weights run on the weights as they are prepared.
+// A method that prepares weights runs on the weights as it prepares them.
+inline std::unique_ptr<Subject> MakeSubject(const std::string& id, const std::string& kind,
+                                            const SubjectOptions& asked = {}) {
+  auto subject = std::make_unique<Subject>();
+  subject->method = LoadShipped(id, asked.overrides);
+  subject->budget = HalfBudget(subject->method);
+  const ModelShape shape = TinyShape(kind);
+  const Status legal = CheckMethod(subject->method, shape, subject->budget, kPromptTokens);
+  if (!legal.ok()) {
+    EXPECT_GT(legal.error().message.size(), 20u) << kind << ": a refusal without a reason";
+    return nullptr;
+  }
+  const Pipeline pipeline = MakePipeline(subject->method);
+  ModelOptions options;
+  options.prepare = pipeline.prepare.get();
+  options.mla_latent = KeepsModelLatents(subject->method, shape);
+  subject->tiny = MakeTinyModelOn(
+      asked.on_host ? MakeHostOps("cpu", asked.threads) : MakeTestOps("cpu", asked.threads), kind,
+      options);
+  return subject;
+}
+
+// On every kind of model on which the method is legal; a refusal must say why.
 inline std::vector<std::unique_ptr<Subject>> Subjects(const std::string& id,
                                                       const SubjectOptions& asked = {}) {
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const char* kind : kKinds) {
-    auto subject = std::make_unique<Subject>();
-    subject->method = LoadShipped(id, asked.overrides);
-    subject->budget = HalfBudget(subject->method);
-    const ModelShape shape = TinyShape(kind);
-    const Status legal = CheckMethod(subject->method, shape, subject->budget, kPromptTokens);
-    if (legal.ok()) {
-      const Pipeline pipeline = MakePipeline(subject->method);
-      ModelOptions options;
-      options.prepare = pipeline.prepare.get();
-      options.mla_latent = KeepsModelLatents(subject->method, shape);
-      subject->tiny = MakeTinyModel(kind, asked.threads, options);
-      subjects.push_back(std::move(subject));
-    } else {
-      EXPECT_GT(legal.error().message.size(), 20u) << kind << ": a refusal without a reason";
-    }
+    auto subject = MakeSubject(id, kind, asked);
+    if (subject != nullptr) subjects.push_back(std::move(subject));
   }
   EXPECT_FALSE(subjects.empty()) << id << " is legal on no model";
   return subjects;

@@ -9,12 +9,17 @@ namespace kvgauge {
 namespace {
 
 using cuda::emulated::AllocatedBytes;
+using cuda::emulated::RefusalsLeft;
+using cuda::emulated::RefuseAllocations;
 using cuda::emulated::SetCapacity;
 
 // All the device has is given back when the test ends.
 class DeviceMemory : public ::testing::Test {
  protected:
-  ~DeviceMemory() override { SetCapacity(kAll); }
+  ~DeviceMemory() override {
+    SetCapacity(kAll);
+    RefuseAllocations(0, 0);
+  }
   static constexpr int64_t kAll = int64_t{4} << 30;
 };
 
@@ -63,6 +68,60 @@ TEST_F(DeviceMemory, WhatIsLackingIsTheResultOfTheCellsThatLackIt) {
   EXPECT_EQ(failed.back(), 0);
   // In between some find room and some do not.
   EXPECT_TRUE(std::any_of(failed.begin(), failed.end(), [](int n) { return n > 0 && n < 6; }));
+}
+
+// Wherever in a run it is that a few allocations in a row find no room: the run goes on, and a cell
+// has the answer it has otherwise, or the lack of memory as its result.
+TEST_F(DeviceMemory, AnyAllocationMayFail) {
+  const Budget half = {Budget::Kind::kFraction, 0.5};
+  const Method h2o = LoadShipped("h2o"), kivi = LoadShipped("kivi_2bit"),
+               quest = LoadShipped("quest");
+  const std::vector<EngineSample> samples = {Sample(96, 8, 4)};
+  constexpr int64_t kRefused = 4;
+  const auto run = [&](int64_t granted) {
+    const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
+    const std::vector<EngineRow> rows = {{&h2o, half, tiny.model.get()},
+                                         {&kivi, {}, tiny.model.get()},
+                                         {&quest, {}, tiny.model.get()}};
+    if (granted >= 0) RefuseAllocations(granted, kRefused);
+    return RunRows(rows, samples);
+  };
+  const Outcomes roomy = run(-1);
+  int failed = 0, mixed = 0;
+  for (int64_t granted = 0;; granted += 1 + granted / 6) {
+    const Outcomes outcomes = run(granted);
+    const bool over = RefusalsLeft() == kRefused;  // the run was done before
+    RefuseAllocations(0, 0);
+    ASSERT_EQ(outcomes.size(), roomy.size()) << granted;
+    int lacking = 0;
+    for (const auto& [at, outcome] : outcomes) {
+      const Status& status = outcome.cell.status;
+      if (status.ok()) {
+        ExpectSame(outcome, roomy.at(at));
+      } else {
+        ++lacking;
+        EXPECT_EQ(status.error().code, ErrorCode::kResource) << status.error().message;
+      }
+    }
+    failed += lacking > 0;
+    mixed += lacking > 0 && lacking < std::ssize(outcomes);
+    if (over) break;
+  }
+  EXPECT_GT(failed, 5);
+  EXPECT_GT(mixed, 0);
+}
+
+TEST_F(DeviceMemory, WeightsThatFindNoRoomAreAnError) {
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+  ASSERT_TRUE(LoadTinyModel(*ops, "gqa").ok());
+  for (const int64_t left : {0, 20'000, 100'000}) {
+    SetCapacity(AllocatedBytes() + left);
+    const auto model = LoadTinyModel(*ops, "gqa");
+    ASSERT_FALSE(model.ok()) << left;
+    EXPECT_EQ(model.error().code, ErrorCode::kResource);
+    EXPECT_NE(model.error().message.find("weights: out of device memory"), std::string::npos);
+    SetCapacity(kAll);
+  }
 }
 
 // Working memory for all rows at once is not there: fewer go through the weights at a time.

@@ -14,14 +14,17 @@
 
 namespace kvgauge {
 
-inline std::unique_ptr<Ops> MakeTestOps(const std::string& backend, int threads) {
-  if (OnDevice()) return MakeTestDevice();
+inline std::unique_ptr<Ops> MakeHostOps(const std::string& backend, int threads) {
   Result<std::unique_ptr<Ops> > ops = MakeOps(backend, MakeThreadSettings(threads));
   if (!ops.ok()) {
     ADD_FAILURE() << ops.error().message;
     std::abort();
   }
   return std::move(ops).value();
+}
+
+inline std::unique_ptr<Ops> MakeTestOps(const std::string& backend, int threads) {
+  return OnDevice() ? MakeTestDevice() : MakeHostOps(backend, threads);
 }
 
 // The numbers of a contiguous f32 tensor, wherever it is.

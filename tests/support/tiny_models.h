@@ -60,24 +60,35 @@ inline ModelShape TinyShape(const std::string& kind) {
   return ShapeOf(*config, DType::kF32);
 }
 
-inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1, ModelOptions options = {},
-                               int layers = 2) {
+inline Result<std::unique_ptr<Model>> LoadTinyModel(Ops& ops, const std::string& kind,
+                                                    ModelOptions options = {}, int layers = 2) {
   std::string directory = ::testing::TempDir() + "kvg_tiny_XXXXXX";
   EXPECT_NE(mkdtemp(directory.data()), nullptr);
   Json config = *ParseJson(TinyConfig(kind), kind);
   config["num_hidden_layers"] = layers;
   std::ofstream(directory + "/config.json") << config.dump();
-  TinyModel tiny;
-  tiny.ops = MakeTestOps("cpu", threads);
   options.random_seed = 5;
-  Result<std::unique_ptr<Model>> model = Model::Load(directory, options, *tiny.ops);
+  Result<std::unique_ptr<Model>> model = Model::Load(directory, options, ops);
   std::filesystem::remove_all(directory);
+  return model;
+}
+
+inline TinyModel MakeTinyModelOn(std::unique_ptr<Ops> ops, const std::string& kind,
+                                 const ModelOptions& options = {}, int layers = 2) {
+  TinyModel tiny;
+  tiny.ops = std::move(ops);
+  Result<std::unique_ptr<Model>> model = LoadTinyModel(*tiny.ops, kind, options, layers);
   if (!model.ok()) {
     ADD_FAILURE() << kind << ": " << model.error().message;
     std::abort();
   }
   tiny.model = std::move(model).value();
   return tiny;
+}
+
+inline TinyModel MakeTinyModel(const std::string& kind, int threads = 1,
+                               const ModelOptions& options = {}, int layers = 2) {
+  return MakeTinyModelOn(MakeTestOps("cpu", threads), kind, options, layers);
 }
 
 inline std::vector<int32_t> RandomIds(int64_t count, uint64_t seed, int64_t vocab_size = 101) {

@@ -14,8 +14,9 @@
 namespace kvgauge {
 
 void PrintRates(const DeviceCheck& check) {
-  PrintFacts({{"copy", StrCat(Fixed(check.copy_gbs, 1), " GB/s, read and written")},
-              {"large product", StrCat(Fixed(check.product_tflops, 2), " TFLOP/s")}});
+  PrintFacts(
+      {{"copy", StrCat(Fixed(check.copy_gbs, 1), " GB/s, read and written")},
+       {"large product", StrCat(Fixed(check.product_tflops, 2), " TFLOP/s, ", check.product_by)}});
   Print("\n");
   std::vector<std::vector<std::string>> rows;
   for (const DeviceRateRow& row : check.rates) {
@@ -40,6 +41,7 @@ Json RatesJson(const DeviceCheck& check) {
   }
   return {{"copy_gb_per_s", check.copy_gbs},
           {"product_tflop_per_s", check.product_tflops},
+          {"product_by", check.product_by},
           {"rates", rates}};
 }
 

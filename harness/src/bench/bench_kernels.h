@@ -9,7 +9,7 @@ namespace kvgauge {
 struct DeviceCheck;
 
 void PrintRates(const DeviceCheck& check);
-// {"copy_gb_per_s": ..., "product_tflop_per_s": ..., "rates": [...]}
+// {"copy_gb_per_s": ..., "product_tflop_per_s": ..., "product_by": "our kernel", "rates": [...]}
 Json RatesJson(const DeviceCheck& check);
 
 }  // namespace kvgauge

@@ -272,9 +272,10 @@ class LatencyBench {
     if (model.ops().device == Device::kHost || config.moe) return;
     const int64_t table =
         config.tied_head ? 0 : config.vocab_size * config.hidden_size * SizeOf(model.dtype());
-    constexpr int64_t kCopyBytes = int64_t{1} << 28;
+    constexpr int64_t kMostCopied = int64_t{1} << 28;  // many times a device's cache
+    const int64_t copied = std::min(kMostCopied, model.ops().memory->FreeBytes() / 4);
     weights_read_s_ = static_cast<double>(model.weight_bytes() - table) /
-                      (1e9 * MeasureCopy(model.ops(), kCopyBytes));
+                      (1e9 * MeasureCopy(model.ops(), copied));
   }
 
   void Keep(const LatencyRound& round) {

@@ -31,27 +31,29 @@ class RunnerBench {
  public:
   RunnerBench(Model& model, const BenchRunnerOptions& options) : model_(model), options_(options) {}
 
-  Measurement Prefill(int64_t tokens) {
-    return Measure(StrCat("pp", tokens), tokens, [&](Timer& timer) {
+  Result<Measurement> Prefill(int64_t tokens) {
+    return Measure(StrCat("pp", tokens), tokens, [&](Timer& timer) -> Status {
       KvCache cache = model_.NewCache(tokens);
       const Prompt prompt = RandomPrompt(tokens);
       timer.Start();
-      Feed(prompt, cache, Model::kChunkRows);
+      KVG_TRY(Feed(prompt, cache, Model::kChunkRows));
       timer.Stop();
+      return {};
     });
   }
 
   // The cache is filled with random entries: what they hold does not change the time.
-  Measurement Decode(int64_t depth) {
+  Result<Measurement> Decode(int64_t depth) {
     const int64_t steps = options_.decode_steps;
     KvCache cache = model_.NewCache(depth + steps);
-    FillRandom(cache, depth);
+    KVG_TRY(FillRandom(cache, depth));
     const Prompt prompt = RandomPrompt(depth + steps);
-    return Measure(StrCat("tg", steps, " d", depth), steps, [&](Timer& timer) {
-      KVG_CHECK(cache.Truncate(depth).ok(), "dropping entries takes no memory");
+    return Measure(StrCat("tg", steps, " d", depth), steps, [&](Timer& timer) -> Status {
+      KVG_TRY(cache.Truncate(depth));
       timer.Start();
-      Feed(prompt, cache, 1);
+      KVG_TRY(Feed(prompt, cache, 1));
       timer.Stop();
+      return {};
     });
   }
 
@@ -79,7 +81,7 @@ class RunnerBench {
     return Prompt::FromTokens(ids);
   }
 
-  void FillRandom(KvCache& cache, int64_t entries) {
+  Status FillRandom(KvCache& cache, int64_t entries) {
     const ModelConfig& config = model_.config();
     const int64_t k_size = config.kv_heads * config.key_dim;
     const int64_t v_size = config.kv_heads * config.value_dim;
@@ -88,34 +90,43 @@ class RunnerBench {
     std::vector<float> values(static_cast<size_t>(kKvPageEntries * v_size));
     for (float& v : keys) v = static_cast<float>(rng.NextGaussian());
     for (float& v : values) v = static_cast<float>(rng.NextGaussian());
-    const Tensor k = View(keys, {kKvPageEntries, config.kv_heads, config.key_dim});
-    const Tensor v = View(values, {kKvPageEntries, config.kv_heads, config.value_dim});
+    MemoryOps& memory = *model_.ops().memory;
+    const Buffer key_memory = memory.Allocate(std::ssize(keys) * 4);
+    const Buffer value_memory = memory.Allocate(std::ssize(values) * 4);
+    const Tensor k = key_memory.As(DType::kF32, {kKvPageEntries, config.kv_heads, config.key_dim});
+    const Tensor v =
+        value_memory.As(DType::kF32, {kKvPageEntries, config.kv_heads, config.value_dim});
+    memory.Copy(View(keys, {std::ssize(keys)}), k);
+    memory.Copy(View(values, {std::ssize(values)}), v);
     for (int64_t begin = 0; begin < entries; begin += kKvPageEntries) {
       const int64_t count = std::min(kKvPageEntries, entries - begin);
-      KVG_CHECK(cache.Append(count).ok(), "the model's own pools know no limit");
+      KVG_TRY(cache.Append(count));
       for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
         cache.Write(layer, k.Slice(0, count), v.Slice(0, count));
       }
     }
+    return {};
   }
 
-  void Feed(const Prompt& prompt, KvCache& cache, int64_t chunk) {
-    const Status status = ::kvgauge::Prefill(model_, prompt, cache, chunk, false,
-                                             [](const Tensor&) { return Status(); });
-    KVG_CHECK(status.ok(), "the bench callback cannot fail");
+  // Until all of it is done: a device works on when the calls have returned.
+  Status Feed(const Prompt& prompt, KvCache& cache, int64_t chunk) {
+    KVG_TRY(::kvgauge::Prefill(model_, prompt, cache, chunk, false,
+                               [](const Tensor&) { return Status(); }));
+    model_.ops().memory->Synchronize();
+    return {};
   }
 
   template <class Body>
-  Measurement Measure(std::string cell, int64_t tokens, Body&& body) {
+  Result<Measurement> Measure(std::string cell, int64_t tokens, Body&& body) {
     Measurement result;
     result.cell = std::move(cell);
     const int tries = options_.repetitions * 10;
     Timer warm_up;
-    body(warm_up);
+    KVG_TRY(body(warm_up));
     for (int i = 0;
          i < tries && static_cast<int>(result.tokens_per_s.size()) < options_.repetitions; ++i) {
       Timer timer;
-      body(timer);
+      KVG_TRY(body(timer));
       // The kernel counts in ticks of 10 ms: a short repetition is given one tick of grace.
       const double others =
           OthersShare(timer.before, timer.after, timer.wall_s, AvailableProcessors());
@@ -163,16 +174,18 @@ Status RunBenchRunner(const BenchRunnerOptions& options) {
       RunnerBench bench(*loaded.model, options);
       std::vector<Measurement> cells;
       const std::string name = std::filesystem::path(path).stem().string();
-      const auto record = [&](Measurement m) {
+      const auto record = [&](Result<Measurement> measured) -> Status {
+        KVG_ASSIGN(Measurement m, std::move(measured));
         std::fprintf(stderr, "%s %s %s: %s tokens/s\n", name.c_str(), dtype.c_str(), m.cell.c_str(),
                      Fixed(m.median(), 1).c_str());
         cells.push_back(std::move(m));
+        return {};
       };
       for (const int64_t tokens : options.prefill) {
-        if (tokens > 0) record(bench.Prefill(tokens));
+        if (tokens > 0) KVG_TRY(record(bench.Prefill(tokens)));
       }
       for (const int64_t depth : options.depths) {
-        if (depth >= 0) record(bench.Decode(depth));
+        if (depth >= 0) KVG_TRY(record(bench.Decode(depth)));
       }
       for (const Measurement& m : cells) {
         rows.push_back({name, dtype, loaded.ops->variant, m.cell,

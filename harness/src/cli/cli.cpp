@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <new>
 
 #include "core/log.h"
 #include "core/strings.h"
@@ -266,7 +267,14 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
     const int code = app.exit(error);
     return code == 0 ? kExitOk : kExitBadInput;
   }
-  const std::optional<Status> status = table.RunParsed();
+  std::optional<Status> status;
+  try {
+    status = table.RunParsed();
+  } catch (const std::bad_alloc& error) {
+    // Where nothing smaller than the command could fail. A device says how much it has.
+    const std::string_view what = error.what();
+    status = ResourceError(what.starts_with("out of") ? std::string(what) : "out of memory");
+  }
   if (!status) return kExitBadInput;
   if (status->ok()) return table.exit_code;
   Log(LogLevel::kError, status->error().message);

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "kernels/library.h"
 #include "kernels/ops.h"
 
 namespace kvgauge {
@@ -459,7 +460,23 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
     check->rates.push_back({op, shape, seconds * 1e3, rate, share, aim, false});
   };
 
-  const int64_t width = std::min<int64_t>(128 * scale, 4096);
+  // A device's cache holds a smaller matrix.
+  const int64_t widest = device.device == Device::kHost ? 4096 : 8192;
+  const int64_t width = std::min(128 * scale, widest);
+  check->product_by = "our kernel";
+  if (const auto library = MakeLibraryProduct(device); library.ok()) {
+    Stage s(device);
+    check->product_by = (*library)->name();
+    const auto random = [&](uint64_t seed) {
+      const Tensor narrow = s.New({width, width}, DType::kBF16);
+      device.rows->Convert(s.Random({width, width}, seed), narrow);
+      return narrow;
+    };
+    const Tensor x = random(2), w = random(1), out = s.New({width, width}, DType::kBF16);
+    const auto side = static_cast<double>(width);
+    add_flops(StrCat("MatMul bf16, ", check->product_by), StrCat(width, " x ", width, " x ", width),
+              0, 2 * side * side * side, [&] { (*library)->Multiply(x, w, out); });
+  }
   {
     Stage s(device);
     const auto w = s.Weights(width, width, DType::kBF16, 1);

@@ -21,7 +21,8 @@ struct DeviceRateRow {
   std::string op, shape;
   double milliseconds = 0;
   double rate = 0;   // GB/s, or TFLOP/s where `flops`
-  double share = 0;  // of what the device reaches: copies, or the product of large matrices
+  double share = 0;  // of what the device reaches: copies, or the product of large matrices, by
+                     // its vendor's library where that is at hand
   double aim = 0;    // the share that we hold ourselves to; 0: none
   bool flops = false;
 };
@@ -29,7 +30,8 @@ struct DeviceRateRow {
 struct DeviceCheck {
   std::vector<DeviceCheckRow> checks;
   double copy_gbs = 0;        // bytes read and written by a large copy
-  double product_tflops = 0;  // of large bf16 matrices, our kernel
+  double product_tflops = 0;  // of large bf16 matrices
+  std::string product_by;     // whose product that is: "cuBLAS 13.1.0", "our kernel"
   std::vector<DeviceRateRow> rates;
 
   bool ok() const;

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <cstdlib>
 
 #include "core/check.h"
 #include "core/strings.h"
@@ -55,6 +56,8 @@ void CheckLaunch(const char* kernel, cudaError_t status) {
 }
 
 bool UseDevice(DeviceInfo* info, std::string* why) {
+  // Kernels are loaded with the library and not at their first launch, when the device may be full.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int driver = 0, runtime = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);

@@ -43,6 +43,10 @@ class DeviceMemory {
   void* Allocate(int64_t size_bytes) {
     const std::lock_guard lock(mutex_);
     if (allocated_ + size_bytes > capacity_) return nullptr;
+    if (refused_ > 0 && granted_-- <= 0) {
+      --refused_;
+      return nullptr;
+    }
     const int64_t taken = (size_bytes + kAlignment - 1) / kAlignment * kAlignment + kGap;
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (it->second < taken) continue;
@@ -110,6 +114,15 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     capacity_ = size_bytes;
   }
+  void Refuse(int64_t granted, int64_t refused) {
+    const std::lock_guard lock(mutex_);
+    granted_ = granted;
+    refused_ = refused;
+  }
+  int64_t refused() {
+    const std::lock_guard lock(mutex_);
+    return refused_;
+  }
 
  private:
   struct Extent {
@@ -155,6 +168,7 @@ class DeviceMemory {
   std::map<int64_t, int64_t> free_;  // offset to size
   std::map<int64_t, Extent> sizes_;  // of allocations
   int64_t allocated_ = 0, capacity_ = kReserved / 2, high_ = 0;
+  int64_t granted_ = 0, refused_ = 0;  // allocations to come
   int users_ = 0;
 };
 
@@ -172,6 +186,8 @@ DeviceAccess::~DeviceAccess() { Memory().Leave(); }
 bool IsDeviceMemory(const void* data) { return Memory().Holds(data); }
 int64_t AllocatedBytes() { return Memory().allocated(); }
 void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
+void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
+int64_t RefusalsLeft() { return Memory().refused(); }
 
 }  // namespace emulated
 

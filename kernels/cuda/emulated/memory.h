@@ -19,5 +19,9 @@ bool IsDeviceMemory(const void* data);
 int64_t AllocatedBytes();
 // Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
 void SetCapacity(int64_t size_bytes);
+// After `granted` more allocations, `refused` find no room; 0, 0 ends it.
+void RefuseAllocations(int64_t granted, int64_t refused);
+// Of those, the ones that are yet to come.
+int64_t RefusalsLeft();
 
 }  // namespace kvgauge::cuda::emulated

@@ -20,6 +20,7 @@ struct Plugin {
   decltype(&kvgauge_cuda_abi) abi = nullptr;
   decltype(&kvgauge_cuda_probe) probe = nullptr;
   decltype(&kvgauge_cuda_make_ops) make_ops = nullptr;
+  decltype(&kvgauge_cuda_make_library) make_library = nullptr;
   std::string fault;  // why it cannot be used; empty when it can
 
   template <class Function>
@@ -44,6 +45,7 @@ Plugin Load() {
   plugin.Find(library, "kvgauge_cuda_abi", &plugin.abi);
   plugin.Find(library, "kvgauge_cuda_probe", &plugin.probe);
   plugin.Find(library, "kvgauge_cuda_make_ops", &plugin.make_ops);
+  plugin.Find(library, "kvgauge_cuda_make_library", &plugin.make_library);
   if (plugin.fault.empty() && std::strcmp(plugin.abi(), kAbiTag) != 0) {
     plugin.fault =
         StrCat("libkvgauge_cuda.so was built from other sources or by another compiler (",
@@ -66,6 +68,15 @@ Result<std::unique_ptr<Ops>> MakeCudaOps() {
   std::unique_ptr<Ops> ops(plugin.make_ops(detail.data(), kDetailBytes));
   if (ops == nullptr) return Unsupported(StrCat("cuda: ", detail.data()));
   return ops;
+}
+
+Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() {
+  const Plugin& plugin = ThePlugin();
+  if (!plugin.fault.empty()) return Unsupported(StrCat("cuda: ", plugin.fault));
+  Detail detail = {};
+  std::unique_ptr<LibraryProduct> library(plugin.make_library(detail.data(), kDetailBytes));
+  if (library == nullptr) return Unsupported(StrCat("cuda: ", detail.data()));
+  return library;
 }
 
 BackendReport ReportCuda() {

@@ -2,6 +2,7 @@
 #include "runner/kv_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/strings.h"
@@ -116,6 +117,14 @@ void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
 
 std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }
 
+bool KvCache::has_gaps(int64_t layer) const { return layers_[layer]->HasGaps(); }
+
+int64_t KvCache::stored_width(int64_t layer) const { return layers_[layer]->stored_width(); }
+
+std::vector<int32_t> KvCache::Places(int64_t layer, int64_t head) const {
+  return layers_[layer]->Places(head);
+}
+
 void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetRead(words); }
 
 Status KvCache::Seal() {
@@ -148,6 +157,14 @@ Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
   return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
 }
 
+Status KvCache::CloseGaps() {
+  for (int64_t layer = 0; layer < layer_count(); ++layer) {
+    if (!has_gaps(layer)) continue;
+    KVG_TRY(Change(layer, [](CacheLayer& copy) { return copy.CloseGaps(); }));
+  }
+  return {};
+}
+
 Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   if ((plan.raw_keys || plan.latent) && !setup_->frequencies.inverse.empty())
     NeedRope(std::max<int64_t>(tokens_, 1));
@@ -170,29 +187,45 @@ bool KvCache::keeps_scores(int64_t layer) const { return layers_[layer]->keeps_s
 
 void KvCache::ReadScores(int64_t layer, Tensor scores) const { layers_[layer]->ReadScores(scores); }
 
+namespace {
+
+// Who looks at a device's entries on the host gets a copy of what is made on the device.
+void ReadOnDevice(Ops& ops, const Tensor& rows, const std::function<void(const Tensor&)>& read) {
+  if (rows.device == ops.device || rows.Numel() == 0) return read(rows);
+  const Buffer memory = ops.memory->Allocate(rows.SizeBytes());
+  const Tensor there = memory.As(DType::kF32, {rows.shape[0], rows.shape[1]});
+  read(there);
+  ops.memory->Copy(there, rows);
+}
+
+std::span<const int32_t> Of(const std::vector<int32_t>& positions, int64_t first, int64_t count) {
+  return std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+}  // namespace
+
 void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
-  layers_[layer]->Read(KvSide::kKeys, head, first, rows);
-  if (!raw_keys(layer)) return;
-  const std::vector<int32_t> positions = layers_[layer]->Rotations(head);
-  RotateRows(
-      *ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kForward,
-      std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(rows.shape[0])),
-      rows);
+  ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
+    layers_[layer]->Read(KvSide::kKeys, head, first, out);
+    if (!raw_keys(layer)) return;
+    RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kForward,
+               Of(layers_[layer]->Rotations(head), first, out.shape[0]), out);
+  });
 }
 
 void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
   KVG_CHECK(!setup_->mla, "keys of latent attention turn in their last dims only");
-  layers_[layer]->Read(KvSide::kKeys, head, first, rows);
-  if (raw_keys(layer)) return;
-  const std::vector<int32_t> positions = Positions(layer, head);
-  RotateRows(
-      *ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
-      std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(rows.shape[0])),
-      rows);
+  ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
+    layers_[layer]->Read(KvSide::kKeys, head, first, out);
+    if (raw_keys(layer)) return;
+    RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
+               Of(Positions(layer, head), first, out.shape[0]), out);
+  });
 }
 
 void KvCache::ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
-  layers_[layer]->Read(KvSide::kValues, head, first, rows);
+  ReadOnDevice(*ops_, rows,
+               [&](const Tensor& out) { layers_[layer]->Read(KvSide::kValues, head, first, out); });
 }
 
 std::vector<int32_t> KvCache::Positions(int64_t layer, int64_t head) const {

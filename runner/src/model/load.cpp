@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/compressor_parts.h"
 #include "src/model/prepare.h"
 #include "src/model/scratch.h"
 #include "src/model/tensors.h"
@@ -379,16 +380,21 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   KVG_ASSIGN(std::string fingerprint, ModelFingerprint(config, *source));
   const ModelShape checkpoint_shape = ShapeOf(config, dtype);
   std::unique_ptr<Model> model;
-  if (options.prepare != nullptr) {
+  const Status loaded = Guarded([&]() -> Status {
+    if (options.prepare == nullptr) {
+      model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
+      return model->LoadWeights(*source);
+    }
     PreparedWeights prepared(config, dtype, TensorsOf(config, *source), *source, ops);
     KVG_TRY(options.prepare->Transform(prepared));
     KVG_TRY(prepared.Finish());
     model.reset(new Model(prepared.config(), dtype, options.mla_latent, ops));
     model->bases_ = prepared.TakeBases();
-    KVG_TRY(model->LoadWeights(prepared));
-  } else {
-    model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
-    KVG_TRY(model->LoadWeights(*source));
+    return model->LoadWeights(prepared);
+  });
+  if (!loaded.ok()) {
+    const Error& error = loaded.error();
+    return error.code == ErrorCode::kResource ? error.Wrap(StrCat(directory, ": weights")) : error;
   }
   model->checkpoint_shape_ = checkpoint_shape;
   model->fingerprint_ = std::move(fingerprint);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands as they are given on a machine with a device, from their arguments to what they print.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/json.h"
+#include "core/strings.h"
+#include "cuda/emulated/memory.h"
+#include "harness/cli.h"
+#include "reports/store.h"
+#include "support/tiny_models.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DeviceCommands : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kvg_device_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    Write("config.json", TinyConfig("gqa"));
+  }
+  ~DeviceCommands() override {
+    cuda::emulated::SetCapacity(kAll);
+    std::filesystem::remove_all(directory_);
+  }
+
+  struct Outcome {
+    int exit_code;
+    std::string out, err;
+  };
+  static Outcome Run(const std::vector<std::string>& arguments) {
+    std::vector<const char*> argv = {"kvgauge"};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {"test", ""});
+    std::string out = ::testing::internal::GetCapturedStdout();
+    return {code, std::move(out), ::testing::internal::GetCapturedStderr()};
+  }
+  // Null where it failed.
+  static Json RunForJson(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--device", "cuda", "--json"});
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    if (outcome.exit_code != 0) return {};
+    Result<Json> json = ParseJson(outcome.out, "output");
+    EXPECT_TRUE(json.ok()) << outcome.out;
+    return json.ok() ? *json : Json();
+  }
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(Path(name)) << text;
+  }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+  static constexpr int64_t kAll = int64_t{4} << 30;
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(DeviceCommands, BenchRunner) {
+  Json json = RunForJson({"bench", "runner", "--model", Path("config.json"), "--dtype", "bf16",
+                          "--prefill", "40", "--depth", "70", "--decode-steps", "2",
+                          "--repetitions", "1", "--max-others", "1"});
+  ASSERT_EQ(json["cells"].size(), 2u);
+  for (const Json& cell : json["cells"]) {
+    EXPECT_EQ(cell["variant"], "emulated");
+    EXPECT_GT(cell["median_tokens_per_s"], 0);
+  }
+}
+
+TEST_F(DeviceCommands, BenchLockstepFindsTheSameAnswersAloneAndTogether) {
+  Json json = RunForJson({"bench",           "lockstep",
+                          "--model",         Path("config.json"),
+                          "--dtype",         "bf16",
+                          "--rows",          "4",
+                          "--methods",       "snapkv,streaming_llm,finch,snapkv_kivi",
+                          "--budgets",       "0.6",
+                          "--prompt-tokens", "100",
+                          "--new-tokens",    "3",
+                          "--samples",       "1",
+                          "--repetitions",   "1"});
+  ASSERT_EQ(json["cells"].size(), 1u);
+  EXPECT_EQ(json["cells"][0]["identical"], true);
+  EXPECT_EQ(json["variant"], "emulated");
+}
+
+TEST_F(DeviceCommands, BenchLatencyOfEveryKindOfMethod) {
+  cuda::emulated::SetCapacity(int64_t{64} << 20);
+  Json json =
+      RunForJson({"bench", "latency", Path("config.json"), "--weights", "random:1", "--contexts",
+                  "96", "--methods", "snapkv,h2o,streaming_llm,kivi_2bit,quest", "--budgets", "48",
+                  "--decode-steps", "2", "--repetitions", "1", "--max-others", "1"});
+  std::set<std::string> methods;
+  double full_bytes = 0;
+  for (const Json& cell : json["cells"]) {
+    methods.insert(cell["method"].get<std::string>());
+    if (cell["full_cache"]) full_bytes = cell["resident_bytes"];
+    EXPECT_GT(cell["ttft_s"], 0);
+    EXPECT_GT(cell["tpot_p50_s"], 0);
+    EXPECT_GE(cell["peak_bytes"], cell["resident_bytes"]);
+  }
+  EXPECT_THAT(methods, ::testing::UnorderedElementsAre("full", "snapkv", "h2o", "streaming_llm",
+                                                       "kivi_2bit", "quest"));
+  EXPECT_GT(full_bytes, 0);
+  EXPECT_TRUE(json["weights_read_s"].is_number());
+}
+
+TEST_F(DeviceCommands, RunRecordsItsCells) {
+  Json config = *ParseJson(TinyConfig("gqa"), "config");
+  config["vocab_size"] = 1792;  // of the tokenizer
+  Write("config.json", config.dump());
+  for (const char* file : {"tokenizer.model", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/", file), Path(file));
+  }
+  Write("run.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                           R"(", "name": "tiny", "weights": "random:5"}],
+      "tasks": [{"task": "passkey", "samples": 1, "source": {"lengths": "128"},
+                 "max_new_tokens": 4}],
+      "methods": ["snapkv", "h2o", "kivi_2bit"], "budgets": ["50%"], "backend": "cuda"})"));
+  const Outcome run = Run({"run", Path("run.json"), "--db", Path("run.db"), "--quiet"});
+  ASSERT_EQ(run.exit_code, kExitOk) << run.err;
+  const auto store = ResultStore::Open(Path("run.db"), StoreMode::kReadOnly);
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  const auto cells = (*store)->Cells();
+  ASSERT_TRUE(cells.ok());
+  EXPECT_EQ(cells->size(), 4u);  // the full cache is always among them
+  for (const StoredCell& cell : *cells) {
+    EXPECT_EQ((*store)->Scores(cell.id)->size(), 1u) << cell.cell.method.name;
+  }
+}
+
+// A device that is full is a message and an exit code, whatever the command was doing.
+TEST_F(DeviceCommands, AFullDeviceIsSaid) {
+  Write("ids.json", "[5, 6, 7, 8, 9, 10, 11, 12]");
+  const auto logits = [&] {
+    return Run({"logits", Path("config.json"), "--weights", "random:1", "--backend", "cuda",
+                "--ids-file", Path("ids.json"), "--out", Path("logits.npy")});
+  };
+  const Outcome roomy = logits();
+  ASSERT_EQ(roomy.exit_code, kExitOk) << roomy.err;
+  // No room for weights; for weights and nothing else; for all but the last of what is taken.
+  int failed = 0;
+  for (const int64_t left : {10'000, 100'000, 330'000, 700'000, 1'400'000}) {
+    cuda::emulated::SetCapacity(cuda::emulated::AllocatedBytes() + left);
+    const Outcome outcome = logits();
+    cuda::emulated::SetCapacity(kAll);
+    if (outcome.exit_code == kExitOk) continue;
+    ++failed;
+    EXPECT_EQ(outcome.exit_code, kExitFailure);
+    EXPECT_THAT(outcome.err, HasSubstr("memory")) << left;
+  }
+  EXPECT_GE(failed, 3);
+}
+
+}  // namespace
+}  // namespace kvgauge
