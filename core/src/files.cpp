@@ -14,10 +14,6 @@
 namespace kvgauge {
 namespace {
 
-Error SystemError(const std::string& path, std::string_view action) {
-  return IoError(StrCat(path, ": cannot ", action, ": ", std::strerror(errno)));
-}
-
 // Closes on scope exit.
 struct Descriptor {
   int fd = -1;
@@ -27,6 +23,13 @@ struct Descriptor {
 };
 
 }  // namespace
+
+Error SystemError(const std::string& path, std::string_view action) {
+  const int reason = errno;
+  const bool missing = reason == ENOENT || reason == ENOTDIR;
+  std::string message = StrCat(path, ": cannot ", action, ": ", std::strerror(reason));
+  return missing ? BadInput(std::move(message)) : IoError(std::move(message));
+}
 
 Result<std::string> ReadFile(const std::string& path, int64_t limit_bytes) {
   Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};

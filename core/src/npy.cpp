@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/npy.h"
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "core/files.h"
 #include "core/strings.h"
 
 namespace kvgauge {
 
 Result<NpyWriter> NpyWriter::Create(const std::string& path, int64_t rows, int64_t columns) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) {
-    return IoError(StrCat(path, ": cannot create: ", std::strerror(errno)));
-  }
+  if (file == nullptr) return SystemError(path, "create");
   std::string header =
       StrCat("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", columns, "), }");
   // Magic, version and length take 10 bytes; the whole header is a multiple of 64.
@@ -25,7 +22,7 @@ Result<NpyWriter> NpyWriter::Create(const std::string& path, int64_t rows, int64
   NpyWriter writer(path, file, rows * columns);
   if (std::fwrite(magic.data(), 1, 8, file) != 8 || std::fwrite(length, 1, 2, file) != 2 ||
       std::fwrite(header.data(), 1, header.size(), file) != header.size()) {
-    return IoError(StrCat(path, ": cannot write: ", std::strerror(errno)));
+    return SystemError(path, "write");
   }
   return writer;
 }
@@ -42,7 +39,7 @@ NpyWriter::~NpyWriter() {
 Status NpyWriter::Append(std::span<const float> values) {
   left_ -= static_cast<int64_t>(values.size());
   if (std::fwrite(values.data(), sizeof(float), values.size(), file_) != values.size()) {
-    return IoError(StrCat(path_, ": cannot write: ", std::strerror(errno)));
+    return SystemError(path_, "write");
   }
   return {};
 }
@@ -50,7 +47,7 @@ Status NpyWriter::Append(std::span<const float> values) {
 Status NpyWriter::Finish() {
   if (left_ != 0) return IoError(StrCat(path_, ": ", left_, " values are missing"));
   const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-  if (!closed) return IoError(StrCat(path_, ": cannot write: ", std::strerror(errno)));
+  if (!closed) return SystemError(path_, "write");
   return {};
 }
 

@@ -90,7 +90,7 @@ Result<std::shared_ptr<Haystack>> Haystack::Open(const std::string& directory,
        entry.increment(failed)) {
     if (entry->path().extension() == ".txt") paths.push_back(entry->path().string());
   }
-  if (failed) return IoError(StrCat(owner, ": ", directory, ": ", failed.message()));
+  if (failed) return BadInput(StrCat(owner, ": ", directory, ": ", failed.message()));
   if (paths.empty()) return BadInput(StrCat(owner, ": no *.txt files in ", directory));
   std::sort(paths.begin(), paths.end());
   std::string text;

@@ -164,7 +164,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   KVG_ASSIGN(setup.ruler, ReadRulerSetup(kOwner, params, task, options, 32));
   const std::string path = StrCat(options.data_directory, "/", FileOf(params));
   if (!FileExists(path)) {
-    return IoError(
+    return BadInput(
         StrCat(kOwner, ": ", path, " is missing; it is the published development set of ",
                params.Text("dataset") == "squad" ? "SQuAD 2.0" : "HotpotQA (distractor)"));
   }

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/pairs.h"
@@ -39,7 +39,7 @@ std::string InColumns(const std::string& message, const std::string& text) {
 
 Result<PairLines> PairLines::Open(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return IoError(StrCat(path, ": ", std::strerror(errno)));
+  if (file == nullptr) return SystemError(path, "open");
   return PairLines(path, file);
 }
 
@@ -56,7 +56,7 @@ bool PairLines::Next() {
 
 Status PairLines::status() const {
   if (std::ferror(file_.get()) == 0) return {};
-  return IoError(StrCat(path_, ": ", std::strerror(errno)));
+  return SystemError(path_, "read");
 }
 
 bool PairLines::Rewind() {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <utility>
 
 #include "core/files.h"
@@ -53,7 +52,7 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(const std::string& path
                                                          int64_t max_record_bytes) {
   if (DirectoryExists(path)) return BadInput(StrCat(path, ": is a directory, expected a file"));
   std::FILE* file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) return IoError(StrCat(path, ": cannot open: ", std::strerror(errno)));
+  if (file == nullptr) return SystemError(path, "open");
   return std::unique_ptr<RecordReader>(new RecordReader(path, container, max_record_bytes, file));
 }
 
@@ -307,7 +306,7 @@ Result<std::optional<Sample>> FileStream::Next() {
 Result<std::string> DataFile(const TaskOptions& options, const std::string& relative) {
   const std::string path = options.data_directory + "/" + relative;
   if (FileExists(path)) return path;
-  return IoError(StrCat(path, ": not found; get it with: ", FetchCommand(relative)));
+  return BadInput(StrCat(path, ": not found; get it with: ", FetchCommand(relative)));
 }
 
 std::string ContextGroup(std::string_view context) {

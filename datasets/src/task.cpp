@@ -257,7 +257,7 @@ Result<std::vector<Task>> ReadTasks(const std::string& directory) {
   for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) {
     if (entries->path().extension() == ".json") paths.push_back(entries->path().string());
   }
-  if (error) return IoError(StrCat(directory, ": cannot list: ", error.message()));
+  if (error) return BadInput(StrCat(directory, ": cannot list: ", error.message()));
   std::sort(paths.begin(), paths.end());
 
   std::vector<Task> tasks;
@@ -288,7 +288,7 @@ Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptio
   }
   const std::vector<std::string> missing = MissingFiles(task, options.data_directory);
   if (!missing.empty()) {
-    return IoError(StrCat("task ", Quoted(task.name), ": ", options.data_directory, "/", missing[0],
+    return BadInput(StrCat("task ", Quoted(task.name), ": ", options.data_directory, "/", missing[0],
                           " not found; get it with: ", FetchCommand(missing[0])));
   }
   KVG_ASSIGN(std::unique_ptr<SampleStream> stream,

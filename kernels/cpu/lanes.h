@@ -206,6 +206,27 @@ KVG_INLINE F Exp(F v) {
 #endif
 }
 
+// The natural logarithm, about 2 ulp; -inf below the smallest normal number, NaN for NaN.
+KVG_INLINE F Log(F v) {
+  // v = 2^n m with m between the roots of 1/2 and 2, so that nothing cancels around 1.
+  const I offset = (I)v - (I)Splat(0.70710678f), n = offset >> 23;
+  const F m = (F)((I)v - (n << 23));
+  const F exponent = (F)(n + (I)Splat(kRoundMagic)) - kRoundMagic;
+  // ln m = 2 artanh s: the odd powers of s, |s| <= 0.172.
+  const F s = (m - 1.0f) / (m + 1.0f), s2 = s * s;
+  F p = Splat(1.0f / 11);
+  p = Fma(p, s2, Splat(1.0f / 9));
+  p = Fma(p, s2, Splat(1.0f / 7));
+  p = Fma(p, s2, Splat(1.0f / 5));
+  p = Fma(p, s2, Splat(1.0f / 3));
+  const F twice = s + s;
+  F sum = Fma(twice * s2, p, exponent * -2.12194440e-4f);
+  sum = Fma(exponent, Splat(0.693359375f), sum + twice);
+  constexpr float kLeast = 1.17549435e-38f, kMost = 3.40282347e38f, kBeyond = __builtin_inff();
+  sum = v < kLeast ? Splat(-kBeyond) : sum;
+  return v <= kMost ? sum : v;  // +inf and NaN
+}
+
 // Cephes: a polynomial near 0, where 1 - 2 / (e^2v + 1) would cancel.
 KVG_INLINE F Tanh(F v) {
   const F a = Abs(v), z = v * v;

@@ -76,6 +76,9 @@ struct Relu {
 struct Exponential {
   KVG_INLINE F operator()(F v) const { return Exp(v); }
 };
+struct Logarithm {
+  KVG_INLINE F operator()(F v) const { return Log(v); }
+};
 struct Silu {
   KVG_INLINE F operator()(F v) const { return v / (Exp(-v) + 1.0f); }
 };
@@ -103,6 +106,8 @@ KVG_INLINE void WithActivation(Activation act, Body body) {
       return body(GeluTanh{});
     case Activation::kExp:
       return body(Exponential{});
+    case Activation::kLog:
+      return body(Logarithm{});
   }
 }
 

@@ -233,6 +233,8 @@ KVG_DEVICE float Apply(Activation act, float x) {
     }
     case Activation::kExp:
       return Exp(x);
+    case Activation::kLog:
+      return x < 1.17549435e-38f ? -kInfinity : Log(x);
   }
   return x;
 }

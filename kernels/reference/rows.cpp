@@ -32,6 +32,8 @@ double Apply(Activation act, double x) {
     }
     case Activation::kExp:
       return std::exp(x);
+    case Activation::kLog:
+      return x < std::numeric_limits<float>::min() ? -kInfinity : std::log(x);
   }
   return kNan;
 }

@@ -235,7 +235,7 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory) {
   std::vector<std::string> ids;
   std::error_code error;
   std::filesystem::directory_iterator files(directory, error);
-  if (error) return IoError(StrCat(directory, ": ", error.message()));
+  if (error) return BadInput(StrCat(directory, ": ", error.message()));
   for (const auto& file : files) {
     if (file.path().extension() == ".json") ids.push_back(file.path().stem().string());
   }

@@ -164,7 +164,8 @@ class Compressor::Impl final : public LayerHook {
     return AllowanceFor(method_, shape_, budget_, cache_->tokens()).entries - allowance_.entries;
   }
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
-  Status ReduceLayer(CacheView& view, Tensor scores);
+  // `step` as in ReduceInput.
+  Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
   Status StoreLayers();
   void BeginReaders();
   void BeginReader(int64_t layer);
@@ -294,14 +295,14 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   if (!after_prefill) return {};
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
-    KVG_TRY(ReduceLayer(*views[index], own[index]));
+    KVG_TRY(ReduceLayer(*views[index], own[index], 0));
     views[index].reset();
   }
   ++record_.compressions;
   return {};
 }
 
-Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores) {
+Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t step) {
   const auto layer = static_cast<size_t>(view.layer());
   std::vector<HeadPlan> plan;
   {
@@ -310,8 +311,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores) {
     for (size_t head = 0; head < allotted.size(); ++head) {
       allotted[head] = std::min(allotted[head] + Growth(), view.lengths()[head]);
     }
-    plan = pipeline_.reduce->Reduce(view,
-                                    {.scores = scores, .allotted = allotted, .step = record_.steps},
+    plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allotted = allotted, .step = step},
                                     reduce_states_[layer].get());
   }
   const Stopwatch watch(ops_, record_.seconds.compact);
@@ -503,7 +503,7 @@ Status Compressor::Impl::Act() {
       pipeline_.score->Score(view, scores);
     }
     Protect(view, scores);
-    KVG_TRY(ReduceLayer(view, scores));
+    KVG_TRY(ReduceLayer(view, scores, record_.steps));
     if (pipeline_.read != nullptr) BeginReader(layer);
     reduced = true;
   }

@@ -192,7 +192,7 @@ Result<std::unique_ptr<WeightSource>> OpenSafetensorsFile(const std::string& pat
 
 Result<std::unique_ptr<WeightSource>> OpenSafetensors(const std::string& directory) {
   if (!DirectoryExists(directory)) {
-    return IoError(StrCat(directory, ": not a directory, expected one with ", kSingleName));
+    return BadInput(StrCat(directory, ": not a directory, expected one with ", kSingleName));
   }
   const std::string single = StrCat(directory, "/", kSingleName);
   const std::string index = StrCat(directory, "/", kIndexName);
@@ -209,7 +209,7 @@ Result<std::unique_ptr<WeightSource>> OpenSafetensors(const std::string& directo
                               ": only pytorch_model*.bin is here; convert the weights "
                               "to safetensors (save_pretrained does so)"));
   }
-  return IoError(StrCat(directory, ": neither ", kSingleName, " nor ", kIndexName, " is here"));
+  return BadInput(StrCat(directory, ": neither ", kSingleName, " nor ", kIndexName, " is here"));
 }
 
 }  // namespace kvgauge

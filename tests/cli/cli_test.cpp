@@ -144,15 +144,40 @@ TEST_F(CliTest, BadInputNamesWhatIsWrong) {
   expect(StrCat("generate ", llama, " --ids-file ", broken), "broken.json");
 }
 
-TEST_F(CliTest, MissingFilesAreNamed) {
-  const Outcome outcome = Run("inspect /no/such/model");
-  EXPECT_NE(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("/no/such/model"));
+TEST_F(CliTest, MissingFilesAreNamedAndBadInput) {
+  const std::string llama = Model("llama3"), gone = "/no/such/place";
   const std::string ids = Write("ids.json", "[1]");
-  EXPECT_EQ(Run(StrCat("logits ", Model("llama3"), " --ids-file ", ids,
-                       " --dtype f32 --out /no/such/dir/l.npy"))
-                .exit_code,
-            1);
+  std::filesystem::create_directory(Path("empty"));
+  for (const std::string& arguments : {
+           StrCat("inspect ", gone),
+           StrCat("generate ", gone, " --prompt x"),
+           StrCat("generate ", llama, " --ids-file ", gone),
+           StrCat("generate ", llama, " --ids-file ", ids, " --method ", gone, ".json"),
+           StrCat("logits ", llama, " --ids-file ", gone, " --out l.npy"),
+           StrCat("logits ", llama, " --ids-file ", ids, " --out ", gone, "/l.npy"),
+           StrCat("probe ", llama, " --ids-file ", gone, " --out p.safetensors"),
+           StrCat("probe ", llama, " --ids-file ", ids, " --out ", gone, "/p.safetensors"),
+           StrCat("calibrate ", gone, " --text x --out y"),
+           StrCat("tokenize ", gone, " --text-file ", ids),
+           StrCat("tokenize ", Model("../../../models/ref-gqa"), " --text-file ", gone),
+           StrCat("sample ", gone, ".json"),
+           StrCat("score --metric qa_f1 --pairs ", gone),
+           StrCat("data generate --texts 1 --task ", gone, ".json"),
+           StrCat("plan ", gone, ".json"),
+           StrCat("run ", gone, ".json"),
+           StrCat("leaderboard ", gone, ".db"),
+           StrCat("show ", gone, ".db 1"),
+           StrCat("compare full snapkv --db ", gone, ".db"),
+           StrCat("merge out.db ", gone, ".db"),
+           StrCat("report ", gone, ".db -o r.html"),
+           StrCat("gate --baseline ", gone, ".db --candidate ", gone, ".db"),
+       }) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(gone)) << arguments;
+  }
+  // A directory without what is looked for.
+  EXPECT_EQ(Run(StrCat("inspect ", Path("empty"))).exit_code, 2);
 }
 
 TEST_F(CliTest, ForcedInstructionSet) {

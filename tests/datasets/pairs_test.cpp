@@ -73,7 +73,8 @@ TEST_F(Pairs, ErrorsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf("\n \n"), HasSubstr("no pair to score"));
   const Result<PairScores> missing = ScorePairs(*FindMetric("qa_f1"), path_ + ".none", {});
   ASSERT_FALSE(missing.ok());
-  EXPECT_EQ(missing.error().code, ErrorCode::kIo);
+  EXPECT_EQ(missing.error().code, ErrorCode::kBadInput);
+  EXPECT_THAT(missing.error().message, HasSubstr(".none: cannot open"));
 }
 
 TEST_F(Pairs, BadLinesCanBeSkipped) {

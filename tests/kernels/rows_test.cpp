@@ -66,6 +66,7 @@ double ActivationBound(Activation act, double x, double want) {
     case Activation::kGelu:
       return 4 * kRound * std::abs(x);
     case Activation::kExp:
+    case Activation::kLog:
       return Ulps(3, want);
     case Activation::kGeluTanh:  // the exponent is off by a few ulps of itself
       return Ulps(8 + 8 * std::abs(x) * (1 + 0.045 * x * x), want);
@@ -129,6 +130,17 @@ std::vector<OpCase> Table() {
            ops.Activate(x, act, out);
          },
          [act](const RowFacts&, double x, double want) { return ActivationBound(act, x, want); }});
+  }
+  for (const float scale : {1e-30f, 1.0f, 1e30f}) {
+    table.push_back({StrCat("Activate log of ", scale, " times squares"), DType::kF32, 1,
+                     [scale](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                       ops.Combine(x, x, Binary::kMultiply, out);
+                       ops.Affine(out, scale, 0.0f, out);
+                       ops.Activate(out, Activation::kLog, out);
+                     },
+                     [](const RowFacts&, double, double want) {
+                       return ActivationBound(Activation::kLog, 0, want);
+                     }});
   }
   for (const Binary op : {Binary::kAdd, Binary::kSubtract, Binary::kMultiply, Binary::kDivide,
                           Binary::kMin, Binary::kMax, Binary::kLess}) {
@@ -341,6 +353,14 @@ TEST_F(EveryRowBackend, HandWorked) {
     EXPECT_TRUE(AllWithin(activate(Activation::kExp),
                           std::vector<float>{0.049787068f, 0.60653066f, 1, 2.7182818f, 148.41316f},
                           4e-5));
+
+    act = Matrix::Rows({{0, -1, 1, 2.7182818f, kInf}});
+    EXPECT_TRUE(
+        AllWithin(activate(Activation::kLog), std::vector<float>{-kInf, -kInf, 0, 1, kInf}, 1e-7));
+    act = Matrix::Rows({{1e-39f, 1.17549435e-38f, 0.5f, 1.0000001f, kNan}});
+    EXPECT_TRUE(AllWithin(activate(Activation::kLog),
+                          std::vector<float>{-kInf, -87.336545f, -0.69314718f, 1.1920929e-7f, kNan},
+                          8e-6));
 
     const Matrix a = Matrix::Rows({{6, -2, kNan, 1}}), b = Matrix::Rows({{4, -8, 3, kNan}});
     const auto combine = [&](Binary op) {

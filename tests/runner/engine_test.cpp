@@ -364,6 +364,33 @@ TEST_F(TurnsTest, TurnsAreCompressedAgain) {
   }
 }
 
+// What decode steps drop lies on for a while: nobody's answer shows it, nor do captures of the next
+// turn.
+TEST_F(TurnsTest, GapsDoNotShow) {
+  const Method h2o = Shipped("h2o"), cam = Shipped("cam");
+  const std::vector<EngineRow> rows = {Row(h2o, 0.6), Row(streaming_, 0.6), Row(cam, 0.6)};
+  EngineSample talk = Conversation(true);
+  talk.context = RandomIds(300, 22);
+  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
+    int64_t with_gaps = 0;
+    EngineOptions options = {.compress_at = compress_at};
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      with_gaps += cache.has_gaps(0) ? 1 : 0;
+    };
+    const Cells cells = RunEngine(rows, options, {talk, Conversation(true)});
+    EXPECT_GT(with_gaps, 0);
+    for (int64_t row = 0; row < 3; ++row) {
+      const CellResult& cell = cells.at({0, row});
+      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+      const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, options, {talk});
+      EXPECT_EQ(alone.at({0, 0}).record.entries_after, cell.record.entries_after);
+      for (size_t turn = 0; turn < 3; ++turn) {
+        EXPECT_EQ(alone.at({0, 0}).turns[turn].ids, cell.turns[turn].ids) << "row " << row;
+      }
+    }
+  }
+}
+
 TEST_F(EngineTest, StopsEndAnAnswer) {
   EngineSample sample = Sample(90, 5, 10);
   const std::vector<int32_t> ids = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/result.h"
 
@@ -18,6 +19,8 @@ Result<std::string> ReadFile(const std::string& path, int64_t limit_bytes = int6
 Status WriteFile(const std::string& path, std::string_view content);
 bool FileExists(const std::string& path);
 bool DirectoryExists(const std::string& path);
+// What `errno` says against an action ("open") on `path`. A name that is not there is bad input.
+Error SystemError(const std::string& path, std::string_view action);
 
 // A file mapped read-only for as long as the object lives. Not copyable.
 class MappedFile {

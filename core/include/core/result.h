@@ -14,8 +14,8 @@
 namespace kvgauge {
 
 enum class ErrorCode {
-  kBadInput,     // a file, flag or value is wrong: exit code 2
-  kIo,           // the system refused: missing file, disk full, permission
+  kBadInput,     // a file, flag or value is wrong or missing: exit code 2
+  kIo,           // the system refused: disk full, permission, network
   kUnsupported,  // well-formed, but this build or model cannot do it
   kResource,     // does not fit: memory, disk
 };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/task.h"
@@ -186,7 +187,7 @@ Status RunDataGenerate(const DataGenerateOptions& options) {
   }
   std::unique_ptr<std::FILE, FileCloser> file(
       options.out == "-" ? stdout : std::fopen(options.out.c_str(), "wb"));
-  if (file == nullptr) return IoError(StrCat(options.out, ": cannot write"));
+  if (file == nullptr) return SystemError(options.out, "write");
   int64_t tokens = 0;
   for (int64_t i = options.first;; ++i) {
     if (options.texts > 0 && i - options.first >= options.texts) break;

@@ -101,7 +101,7 @@ Result<std::string> FindConfigFile(const std::string& relative) {
     const std::string path = (root / "configs" / relative).string();
     if (FileExists(path)) return path;
   }
-  return IoError(StrCat("configs/", relative,
+  return BadInput(StrCat("configs/", relative,
                         " was not found above the executable; set KVGAUGE_HOME to the directory "
                         "that holds configs/"));
 }

@@ -19,7 +19,14 @@ enum class RopeLayout {
   kInterleaved,  // pairs (2i, 2i + 1)
 };
 enum class RopeDirection { kForward, kInverse };
-enum class Activation { kRelu, kSilu, kGelu /* erf */, kGeluTanh, kExp /* x <= 88 */ };
+enum class Activation {
+  kRelu,
+  kSilu,
+  kGelu,  // erf
+  kGeluTanh,
+  kExp,  // x <= 88
+  kLog,  // natural; of what is below 2^-126, negative numbers too, -inf
+};
 enum class Reduction { kSum, kMean, kMax, kMin, kSumSquares };
 enum class Binary {
   kAdd,

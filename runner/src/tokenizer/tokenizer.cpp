@@ -80,10 +80,10 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
   const bool merges = FileExists(directory + "/merges.txt");
   if (vocab && merges) return LoadVocabMerges(directory);
   if (vocab || merges) {
-    return IoError(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
+    return BadInput(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
                           vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
-  return IoError(StrCat(directory,
+  return BadInput(StrCat(directory,
                         ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
                         "vocab.json with merges.txt"));
 }
