@@ -273,7 +273,9 @@ class LatencyBench {
     const int64_t table =
         config.tied_head ? 0 : config.vocab_size * config.hidden_size * SizeOf(model.dtype());
     constexpr int64_t kMostCopied = int64_t{1} << 28;  // many times a device's cache
+    constexpr int64_t kLeastCopied = int64_t{1} << 20;
     const int64_t copied = std::min(kMostCopied, model.ops().memory->FreeBytes() / 4);
+    if (copied < kLeastCopied) return;
     weights_read_s_ = static_cast<double>(model.weight_bytes() - table) /
                       (1e9 * MeasureCopy(model.ops(), copied));
   }
