@@ -288,8 +288,8 @@ Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptio
   }
   const std::vector<std::string> missing = MissingFiles(task, options.data_directory);
   if (!missing.empty()) {
-    return BadInput(StrCat("task ", Quoted(task.name), ": ", options.data_directory, "/", missing[0],
-                          " not found; get it with: ", FetchCommand(missing[0])));
+    return BadInput(StrCat("task ", Quoted(task.name), ": ", options.data_directory, "/",
+                           missing[0], " not found; get it with: ", FetchCommand(missing[0])));
   }
   KVG_ASSIGN(std::unique_ptr<SampleStream> stream,
              spec->open(task.source_params, *task.json, options));

@@ -121,7 +121,8 @@ Result<std::unique_ptr<ResultStore>> ResultStore::Open(const std::string& path, 
     return BadInput(StrCat(path, ": is a directory, expected a file"));
   }
   if (mode != StoreMode::kCreate && !FileExists(path)) {
-    return BadInput(StrCat(path, ": no such file, expected a result store that `kvgauge run` made"));
+    return BadInput(
+        StrCat(path, ": no such file, expected a result store that `kvgauge run` made"));
   }
   const std::string real = RealPath(path);
   KVG_TRY(CheckFileHeader(path));

@@ -102,8 +102,8 @@ Result<std::string> FindConfigFile(const std::string& relative) {
     if (FileExists(path)) return path;
   }
   return BadInput(StrCat("configs/", relative,
-                        " was not found above the executable; set KVGAUGE_HOME to the directory "
-                        "that holds configs/"));
+                         " was not found above the executable; set KVGAUGE_HOME to the directory "
+                         "that holds configs/"));
 }
 
 }  // namespace kvgauge

@@ -81,11 +81,11 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
   if (vocab && merges) return LoadVocabMerges(directory);
   if (vocab || merges) {
     return BadInput(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
-                          vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
+                           vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
   return BadInput(StrCat(directory,
-                        ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
-                        "vocab.json with merges.txt"));
+                         ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
+                         "vocab.json with merges.txt"));
 }
 
 }  // namespace kvgauge
