@@ -118,7 +118,6 @@ Status EngineRun::AskNext(Lane& lane) {
   if (options_.compress_at == CompressAt::kTurn) {
     const Model& model = *lane.snapshot->model;
     const Status begun = Guarded([&]() -> Status {
-      KVG_TRY(lane.cache->CloseGaps());
       lane.capture = std::make_unique<PrefillCapture>(
           model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
           lane.prompt.size() - lane.cache->tokens(), model.ops());

@@ -176,11 +176,10 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
         }
         const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
         const int64_t held = kept + length.total - length.prefill;
-        // Each head's last page is part filled, and one entry in 64 may be a gap; a context that is
-        // returned to is held as well.
+        // Each head's last page is part filled; a context that is returned to is held as well.
         const int64_t copies = options_.compress_at == CompressAt::kContext ? 2 : 1;
-        const int64_t lying = WholePages(held + held / kKvPageEntries) + kKvPageEntries;
-        plan.row_bytes = std::max(plan.row_bytes, copies * FullCacheBytes(shape, lying));
+        plan.row_bytes = std::max(
+            plan.row_bytes, copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries));
       }
     }
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "methods/tensors.h"
 #include "src/cache/rope_tables.h"
 #include "src/query_moments.h"
 
@@ -92,27 +91,15 @@ const StepCapture& CacheView::step() const {
 
 // Of the newest rows of the sequence over all entries: [query_heads, rows, width].
 Tensor CacheView::Probabilities(const Tensor& q, const Tensor& log_sum_exp) {
-  const int64_t rows = q.shape[0], heads = source_.shape->query_heads;
-  const int64_t stored = source_.cache->stored_width(layer_);
-  const Tensor out = Scratch(DType::kF32, {heads, rows, stored});
+  const int64_t rows = q.shape[0];
+  const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
   const AttentionItem item = {.first_row = 0,
                               .rows = rows,
                               .token_position = tokens() - rows,
                               .heads = source_.cache->Layer(layer_)};
   source_.ops->attention->WindowProbabilities(
       LayerAttention(*source_.config, *source_.cache, layer_), item, q, log_sum_exp, out);
-  if (!source_.cache->has_gaps(layer_)) return out;
-  // Without the columns of gaps.
-  const Tensor held = Scratch(DType::kF32, {heads, rows, width_});
-  for (int64_t h = 0; h < std::ssize(lengths_); ++h) {
-    const Tensor places = Upload(*this, source_.cache->Places(layer_, h));
-    const int64_t group = heads / std::ssize(lengths_);
-    for (int64_t r = h * group * rows; r < (h + 1) * group * rows; ++r) {
-      const Tensor from = out[r / rows][r % rows], to = held[r / rows][r % rows];
-      source_.ops->select->Gather(AsColumn(from), places, AsColumn(to.Slice(0, places.shape[0])));
-    }
-  }
-  return held;
+  return out;
 }
 
 Tensor CacheView::WindowQueries(int64_t rows) {

@@ -364,21 +364,15 @@ TEST_F(TurnsTest, TurnsAreCompressedAgain) {
   }
 }
 
-// What decode steps drop lies on for a while: nobody's answer shows it, nor do captures of the next
-// turn.
-TEST_F(TurnsTest, GapsDoNotShow) {
+// Each of them drops entries while it decodes and is asked again after a turn.
+TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
   const Method h2o = Shipped("h2o"), cam = Shipped("cam");
   const std::vector<EngineRow> rows = {Row(h2o, 0.6), Row(streaming_, 0.6), Row(cam, 0.6)};
   EngineSample talk = Conversation(true);
   talk.context = RandomIds(300, 22);
   for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
-    int64_t with_gaps = 0;
-    EngineOptions options = {.compress_at = compress_at};
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
-      with_gaps += cache.has_gaps(0) ? 1 : 0;
-    };
+    const EngineOptions options = {.compress_at = compress_at};
     const Cells cells = RunEngine(rows, options, {talk, Conversation(true)});
-    EXPECT_GT(with_gaps, 0);
     for (int64_t row = 0; row < 3; ++row) {
       const CellResult& cell = cells.at({0, row});
       ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;

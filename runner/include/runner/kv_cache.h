@@ -73,10 +73,6 @@ class KvCache {
   const DeferredRope* rope(int64_t layer) const;
   // For AttentionItem::heads, with kEndAligned. Valid until the cache changes.
   std::span<const KvHead> Layer(int64_t layer) const;
-  // Whether gaps (see Reduce) lie in it; the longest head with them; where a head's entries lie.
-  bool has_gaps(int64_t layer) const;
-  int64_t stored_width(int64_t layer) const;
-  std::vector<int32_t> Places(int64_t layer, int64_t head) const;
   // Which entries the next Attend of this layer reads, over all of a head's entries in order:
   // words [query_heads, ceil(longest head / 64)] i64; empty: all. Until the next Append.
   void SetRead(int64_t layer, const Tensor& words);
@@ -86,12 +82,8 @@ class KvCache {
   Status Seal();
 
   // Executes a plan for each head of a layer: what is not kept is given up, its blocks go back.
-  // An error leaves the layer as it was. Where a plan drops a few entries, as one of a decode step,
-  // they may lie on among the others for a while, as gaps: nothing reads or counts them, and their
-  // memory is slack.
+  // An error leaves the layer as it was.
   Status Reduce(int64_t layer, std::span<const HeadPlan> plan);
-  // Every layer without gaps, for captures by place. An error leaves the cache as it was.
-  Status CloseGaps();
   // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
   // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
   // Layers that share do so with what both hold now, once the upper one is stored, and with later

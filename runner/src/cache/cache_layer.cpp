@@ -85,12 +85,6 @@ int64_t CacheLayer::width() const {
   return width;
 }
 
-int64_t CacheLayer::stored_width() const {
-  int64_t width = 0;
-  for (const Head& head : heads_) width = std::max(width, head.stored);
-  return width;
-}
-
 int64_t CacheLayer::OwnerOf(KvSide side, int64_t head) const {
   return head * std::ssize(StreamsOf(parts_[0], side)) / setup_->kv_heads;
 }
@@ -127,10 +121,10 @@ Status CacheLayer::Grow(int64_t rows, int64_t first_position) {
       KVG_TRY(head.positions.Assign(positions));
       head.has_positions = true;
     }
-    if (head.has_positions) KVG_TRY(head.positions.Reserve(head.stored + rows));
-    if (!head.log_weights.empty()) KVG_TRY(head.log_weights.Reserve(head.stored + rows));
+    if (head.has_positions) KVG_TRY(head.positions.Reserve(head.length + rows));
+    if (!head.log_weights.empty()) KVG_TRY(head.log_weights.Reserve(head.length + rows));
     if (keeps_scores_) KVG_TRY(head.scores.Reserve(head.length + rows));
-    if (TurnsByOwn(head)) KVG_TRY(head.rotations.Reserve(head.stored + rows));
+    if (Clips()) KVG_TRY(head.rotations.Reserve(head.length + rows));
   }
   return {};
 }
@@ -148,19 +142,15 @@ void CacheLayer::Count(int64_t rows, int64_t first_position) {
   for (Stream& stream : parts_.back().keys) stream.Count(rows);
   for (Stream& stream : parts_.back().values) stream.Count(rows);
   tokens_ = first_position + rows;
-  for (Head& head : heads_) {
+  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+    Head& head = heads_[static_cast<size_t>(h)];
     head.length += rows;
-    for (int64_t e = head.stored; !head.held.empty() && e < head.stored + rows; ++e) {
-      if (e % 64 == 0) head.held.push_back(0);
-      head.held.back() |= uint64_t{1} << e % 64;
-    }
-    head.stored += rows;
     if (head.has_positions) head.positions.Append(positions);
     if (!head.log_weights.empty()) head.log_weights.Append(zeros);
     if (keeps_scores_) head.scores.Append(zeros);
-    if (TurnsByOwn(head)) {
+    if (Clips()) {
       head.rotations.Truncate(0);
-      head.rotations.Append(StoredRotations(head));
+      head.rotations.Append(Rotations(h));
     }
   }
   last_rows_ = rows;
@@ -200,7 +190,6 @@ void CacheLayer::Publish() {
   const int64_t group = setup_->query_heads / setup_->kv_heads;
   segments_.assign(heads_.size() * parts, {});
   views_.clear();
-  if (read_words_.empty() && HasGaps()) HideGaps();
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
     const Head& head = heads_[static_cast<size_t>(h)];
     int64_t first = 0;
@@ -226,10 +215,7 @@ void CacheLayer::Publish() {
       if (plan_.raw_keys) segment.rotation = RotationsFrom(head, first);
       if (head.has_positions) segment.positions = head.positions.data<int32_t>() + first;
       if (!head.log_weights.empty()) segment.bias = head.log_weights.data<float>() + first;
-      const size_t words = at * static_cast<size_t>(group);
-      if (!read_words_.empty() && read_words_[words] != nullptr) {
-        segment.read = &read_words_[words];
-      }
+      if (!read_words_.empty()) segment.read = &read_words_[at * static_cast<size_t>(group)];
       first += segment.length;
     }
     views_.push_back({&segments_[static_cast<size_t>(h) * parts], static_cast<int64_t>(parts)});
@@ -248,8 +234,7 @@ void CacheLayer::SetRead(const Tensor& words) {
     const int64_t group = setup_->query_heads / setup_->kv_heads;
     std::vector<uint64_t> all(static_cast<size_t>(words.Numel()));
     ops().memory->Copy(words, Tensor(all.data(), DType::kI64, {words.shape[0], columns}));
-    const int64_t most = (stored_width() + 63) / 64 + parts;  // words of a row
-    std::vector<uint64_t> moved(static_cast<size_t>(words.shape[0] * most));
+    std::vector<uint64_t> moved(static_cast<size_t>(words.Numel() + words.shape[0] * parts));
     const int64_t size_bytes = std::ssize(moved) * 8;
     if (read_memory_.size_bytes() < size_bytes) read_memory_ = ops().memory->Allocate(size_bytes);
     const auto* memory = static_cast<const uint64_t*>(read_memory_.data());
@@ -261,18 +246,6 @@ void CacheLayer::SetRead(const Tensor& words) {
         for (int64_t g = 0; g < group; ++g) {
           const uint64_t* row = &all[static_cast<size_t>((h * group + g) * columns)];
           read_words_.push_back(memory + next);
-          if (const std::vector<uint64_t>& held = heads_[static_cast<size_t>(h)].held;
-              !held.empty()) {
-            int64_t entry = 0;
-            for (int64_t e = 0; e < length; ++e) {
-              if ((held[static_cast<size_t>(e / 64)] >> e % 64 & 1) == 0) continue;
-              const uint64_t bit = row[entry / 64] >> entry % 64 & 1;
-              moved[next + static_cast<size_t>(e / 64)] |= bit << e % 64;
-              ++entry;
-            }
-            next += held.size();
-            continue;
-          }
           for (int64_t begin = 0; begin < length; begin += 64) {
             const int64_t from = first + begin, shift = from % 64;
             uint64_t word = row[from / 64] >> shift;
@@ -371,20 +344,19 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
 Result<CacheLayer::Head> CacheLayer::GatheredHead(int64_t index, const Kept& kept,
                                                   const Tensor& log_weight) const {
   const Head& head = heads_[static_cast<size_t>(index)];
-  const Kept places = PlacesOf(head, kept);
   Head fresh(*pool_);
-  fresh.length = fresh.stored = std::ssize(kept);
+  fresh.length = std::ssize(kept);
   fresh.has_positions = head.has_positions || !IsPrefix(kept);
   if (fresh.has_positions) {
-    KVG_TRY(fresh.positions.Assign(
-        head.has_positions ? Pick(head.positions.ToHost<int32_t>(), places) : kept));
+    KVG_TRY(fresh.positions.Assign(head.has_positions ? Pick(head.positions.ToHost<int32_t>(), kept)
+                                                      : kept));
   }
   if (!log_weight.empty()) {
     std::vector<float> weights(kept.size());
     ops().memory->Copy(log_weight, View(weights, {std::ssize(weights)}));
     KVG_TRY(fresh.log_weights.Assign(weights));
   } else if (!head.log_weights.empty()) {
-    KVG_TRY(fresh.log_weights.Assign(Pick(head.log_weights.ToHost<float>(), places)));
+    KVG_TRY(fresh.log_weights.Assign(Pick(head.log_weights.ToHost<float>(), kept)));
   }
   if (keeps_scores_) KVG_TRY(fresh.scores.Assign(Pick(head.scores.ToHost<float>(), kept)));
   return fresh;
@@ -413,9 +385,7 @@ Result<std::vector<CacheLayer::Kept>> CacheLayer::CheckedKeeps(
 
 std::vector<CacheLayer::Kept> CacheLayer::KeptOfParts(KvSide side, int64_t owner,
                                                       const Kept& kept) const {
-  if (parts_.size() == 1) {
-    return {PlacesOf(heads_[static_cast<size_t>(FirstHeadOf(side, owner))], kept)};
-  }
+  if (parts_.size() == 1) return {kept};
   std::vector<Kept> parts;
   int64_t first = 0;
   size_t done = 0;
@@ -524,10 +494,7 @@ void CacheLayer::ReadScores(Tensor scores) const {
 
 std::vector<int32_t> CacheLayer::Positions(int64_t head) const {
   const Head& one = heads_[static_cast<size_t>(head)];
-  if (one.has_positions) {
-    const std::vector<int32_t> stored = one.positions.ToHost<int32_t>();
-    return one.held.empty() ? stored : Pick(stored, PlacesOf(one));
-  }
+  if (one.has_positions) return one.positions.ToHost<int32_t>();
   std::vector<int32_t> positions(static_cast<size_t>(one.length));
   std::iota(positions.begin(), positions.end(), 0);
   return positions;
@@ -535,10 +502,7 @@ std::vector<int32_t> CacheLayer::Positions(int64_t head) const {
 
 std::vector<float> CacheLayer::LogWeights(int64_t head) const {
   const Head& one = heads_[static_cast<size_t>(head)];
-  if (!one.log_weights.empty()) {
-    const std::vector<float> stored = one.log_weights.ToHost<float>();
-    return one.held.empty() ? stored : Pick(stored, PlacesOf(one));
-  }
+  if (!one.log_weights.empty()) return one.log_weights.ToHost<float>();
   return std::vector<float>(static_cast<size_t>(one.length));
 }
 
@@ -546,28 +510,16 @@ KvBytes CacheLayer::Bytes() const {
   KvBytes bytes;
   for (size_t p = 0; p < parts_.size(); ++p) {
     if (sharing_ == Sharing::kBorrower && p == 1) continue;
-    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      const std::vector<Stream>& streams = StreamsOf(parts_[p], side);
-      for (int64_t o = 0; o < std::ssize(streams); ++o) {
-        const Head& head = heads_[static_cast<size_t>(FirstHeadOf(side, o))];
-        streams[static_cast<size_t>(o)].AddBytes(head.stored - head.length, bytes);
-      }
-    }
+    for (const Stream& stream : parts_[p].keys) stream.AddBytes(bytes);
+    for (const Stream& stream : parts_[p].values) stream.AddBytes(bytes);
   }
-  const bool clips = plan_.raw_keys && plan_.position == PositionPolicy::kClipped;
   for (const Head& head : heads_) {
-    const auto held_bytes = [&](const EntryArray& array) {
-      return array.empty() ? 0 : 4 * head.length;
-    };
-    const int64_t indices = held_bytes(head.positions) + (clips ? held_bytes(head.rotations) : 0);
-    const int64_t biases = held_bytes(head.log_weights) + head.scores.bytes() +
-                           head.key_scales.bytes() + head.value_scales.bytes();
-    bytes.indices += indices;
-    bytes.biases += biases;
-    bytes.slack -= indices + biases;
+    bytes.indices += head.positions.bytes() + head.rotations.bytes();
+    bytes.biases += head.log_weights.bytes() + head.scores.bytes() + head.key_scales.bytes() +
+                    head.value_scales.bytes();
     for (const EntryArray* array : {&head.positions, &head.log_weights, &head.scores,
                                     &head.rotations, &head.key_scales, &head.value_scales}) {
-      bytes.slack += array->allocated_bytes();
+      bytes.slack += array->allocated_bytes() - array->bytes();
     }
   }
   for (const KvCodec* codec : {&plan_.keys, &plan_.values}) {

@@ -41,10 +41,6 @@ class CacheLayer {
   int64_t length(int64_t head) const { return heads_[head].length; }
   int64_t width() const;
   std::span<const KvHead> views() const { return views_; }
-  // Of the views, gaps included.
-  int64_t stored_width() const;
-  // Where a head's entries lie in its view.
-  std::vector<int32_t> Places(int64_t head) const { return PlacesOf(heads_[head]); }
 
   // Room for `rows` more entries from position `first_position` on; nothing is counted in yet. On
   // an error: Trim.
@@ -54,16 +50,9 @@ class CacheLayer {
   void Write(const Tensor& keys, const Tensor& values);
   void SetRead(const Tensor& words);  // copies
 
-  // Executes the plan where the entries lie, if it drops and merges a few float ones: otherwise
-  // false. What is dropped leaves a gap, which no query reads and no count includes; a head closes
-  // its gaps when they are more than one in 64 of its entries. So a step moves no more than a page
-  // of entries on average, however many there are. Which of both happens follows from this layer's
-  // own plans alone. An error leaves the layer as it was.
+  // Executes the plan where the entries lie, if it drops and merges a few float ones whose pages
+  // are this layer's alone: otherwise false. An error leaves the layer as it was.
   Result<bool> ReduceInPlace(std::span<const HeadPlan> plan);
-  bool HasGaps() const;
-  // Afterwards views hold what heads do and nothing else. After an error the layer is not to be
-  // used.
-  Status CloseGaps();
 
   bool owns_shared() const { return sharing_ == Sharing::kOwner; }
   // After an error of one of these the layer is not to be used: they work on a copy.
@@ -109,13 +98,11 @@ class CacheLayer {
     explicit Head(BlockPool& pool);
 
     int64_t length = 0;
-    int64_t stored = 0;                   // by its streams: gaps count
-    std::vector<uint64_t> held;           // of stored entries, a bit each; empty: there is no gap
     bool has_positions = false;           // otherwise entry i is position i
-    EntryArray positions;                 // i32 [stored]
-    EntryArray log_weights;               // f32 [stored], or empty: 0
-    EntryArray scores;                    // f32 [length], when the layer keeps them
-    EntryArray rotations;                 // i32 [stored], see TurnsByOwn
+    EntryArray positions;                 // i32
+    EntryArray log_weights;               // f32, or empty: 0
+    EntryArray scores;                    // f32, when the layer keeps them
+    EntryArray rotations;                 // i32, where keys turn by clipped positions
     EntryArray key_scales, value_scales;  // f32, of the part that is shared with another layer
   };
   // Of three parts the second holds directions that two layers share. They count with the owner.
@@ -162,19 +149,9 @@ class CacheLayer {
   Status Represent();
   // Sinks into a part of their own; all after them are stored as planned.
   Status Split();
-  // Whether keys turn by the head's own `rotations`: clipped positions, or places behind gaps.
-  bool TurnsByOwn(const Head& head) const {
-    const bool slots = plan_.position == PositionPolicy::kSlot && !head.held.empty();
-    return plan_.raw_keys && (plan_.position == PositionPolicy::kClipped || slots);
-  }
-  std::vector<int32_t> StoredRotations(const Head& head) const;
+  bool Clips() const { return plan_.raw_keys && plan_.position == PositionPolicy::kClipped; }
   Status AssignRotations();
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
-  static std::vector<int32_t> PlacesOf(const Head& head);
-  // Where these entries of a head lie.
-  static Kept PlacesOf(const Head& head, const Kept& entries);
-  // The words by which queries do not read gaps, until SetRead says more.
-  void HideGaps();
   Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
   // Of every head.
   Result<std::vector<Kept>> CheckedKeeps(std::span<const HeadPlan> plan) const;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that drop or merge a few entries of what a layer holds, as decode steps do, executed where
-// the entries lie; and the gaps that they leave.
+// the entries lie.
 #include <algorithm>
-#include <bit>
-#include <numeric>
 
 #include "src/cache/cache_layer.h"
 
 namespace kvgauge {
 namespace {
-
-// A head with more than one gap for so many entries closes them.
-constexpr int64_t kEntriesOfAGap = 64;
 
 std::vector<int32_t> OnHost(Ops& ops, const Tensor& index) {
   std::vector<int32_t> host(static_cast<size_t>(index.shape[0]));
@@ -24,13 +19,6 @@ int32_t PlaceOf(std::span<const int32_t> ascending, int32_t entry) {
                               ascending.begin());
 }
 
-std::vector<int32_t> Picked(const std::vector<int32_t>& all, std::span<const int32_t> index) {
-  std::vector<int32_t> picked;
-  picked.reserve(index.size());
-  for (const int32_t i : index) picked.push_back(all[static_cast<size_t>(i)]);
-  return picked;
-}
-
 void SortUnique(std::vector<int32_t>& numbers) {
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
@@ -38,17 +26,13 @@ void SortUnique(std::vector<int32_t>& numbers) {
 
 // What a merge makes of the entries it goes to.
 struct Patch {
-  std::vector<int32_t> entries;  // where they lie, ascending
+  std::vector<int32_t> entries;  // ascending
   Buffer memory;
   Tensor rows;  // [entries, dim]
 };
 
-// places: where the stream has each entry.
-Patch MergedRows(Ops& ops, const Stream& stream, std::span<const int32_t> places,
-                 const MergeList& merge) {
+Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge) {
   std::vector<int32_t> to = OnHost(ops, merge.to), from = OnHost(ops, merge.from);
-  for (int32_t& entry : from) entry = places[static_cast<size_t>(entry)];
-  for (int32_t& entry : to) entry = entry < 0 ? -1 : places[static_cast<size_t>(entry)];
   Patch patch;
   std::vector<int32_t> sources = from;
   for (const int32_t entry : to) {
@@ -87,137 +71,61 @@ Patch MergedRows(Ops& ops, const Stream& stream, std::span<const int32_t> places
 
 }  // namespace
 
-bool CacheLayer::HasGaps() const {
-  return std::any_of(heads_.begin(), heads_.end(),
-                     [](const Head& head) { return !head.held.empty(); });
-}
-
-std::vector<int32_t> CacheLayer::PlacesOf(const Head& head) {
-  std::vector<int32_t> places(static_cast<size_t>(head.length));
-  if (head.held.empty()) {
-    std::iota(places.begin(), places.end(), 0);
-    return places;
-  }
-  auto next = places.begin();
-  int32_t first = 0;
-  for (uint64_t word : head.held) {
-    if (word == ~uint64_t{0}) {
-      std::iota(next, next + 64, first);
-      next += 64;
-    } else {
-      for (; word != 0; word &= word - 1) *next++ = first + std::countr_zero(word);
-    }
-    first += 64;
-  }
-  return places;
-}
-
-CacheLayer::Kept CacheLayer::PlacesOf(const Head& head, const Kept& entries) {
-  return head.held.empty() ? entries : Picked(PlacesOf(head), entries);
-}
-
-void CacheLayer::HideGaps() {
-  const auto group = static_cast<size_t>(setup_->query_heads / setup_->kv_heads);
-  const bool on_host = ops().device == Device::kHost;
-  std::vector<uint64_t> all;
-  for (const Head& head : heads_) all.insert(all.end(), head.held.begin(), head.held.end());
-  const int64_t words = std::ssize(all);
-  if (!on_host) {
-    if (read_memory_.size_bytes() < words * 8) read_memory_ = ops().memory->Allocate(words * 8);
-    ops().memory->Copy(Tensor(all.data(), DType::kI64, {words}),
-                       read_memory_.As(DType::kI64, {words}));
-  }
-  const auto* next = static_cast<const uint64_t*>(read_memory_.data());
-  for (const Head& head : heads_) {
-    const uint64_t* own = on_host ? head.held.data() : next;
-    read_words_.insert(read_words_.end(), group, head.held.empty() ? nullptr : own);
-    if (!on_host) next += head.held.size();
-  }
-}
-
-Status CacheLayer::CloseGaps() {
-  if (!HasGaps()) return {};
-  std::vector<Kept> every;
-  for (const Head& head : heads_) {
-    Kept& entries = every.emplace_back(static_cast<size_t>(head.length));
-    std::iota(entries.begin(), entries.end(), 0);
-  }
-  return Rebuild(every, {});
-}
-
 Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
-  if (sharing_ != Sharing::kNone || parts_.size() > 1 || plan_.keys.coded() ||
-      plan_.values.coded()) {
-    return false;
-  }
+  if (sharing_ != Sharing::kNone) return false;
   KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
   for (size_t h = 0; h < plan.size(); ++h) {
+    const HeadPlan& one = plan[h];
     const int64_t dropped = heads_[h].length - std::ssize(kept[h]);
-    if (!plan[h].log_weight.empty() || !heads_[h].has_positions || dropped > kKvPageEntries ||
-        !plan[h].keys.self.empty() || !plan[h].values.self.empty()) {
+    if (!one.log_weight.empty() || !heads_[h].has_positions || dropped > kKvPageEntries) {
       return false;
     }
-  }
-  // What can fail comes first and changes no entry.
-  std::vector<Kept> before;      // where each entry lies
-  std::vector<Kept> places;      // of what is kept
-  std::vector<uint8_t> closing;  // by head
-  for (size_t h = 0; h < heads_.size(); ++h) {
-    Head& head = heads_[h];
-    before.push_back(PlacesOf(head));
-    places.push_back(Picked(before[h], kept[h]));
-    const int64_t length = std::ssize(kept[h]);
-    closing.push_back(head.stored - length > length / kEntriesOfAGap);
-    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores}) {
-      KVG_TRY(array->Reserve(array->size()));
+    for (const MergeList* merge : {&one.keys, &one.values}) {
+      if (!merge->self.empty() || (!merge->empty() && parts_.size() > 1)) return false;
     }
-    const bool clipped = plan_.position == PositionPolicy::kClipped;
-    const bool placed = plan_.position == PositionPolicy::kSlot && closing.back() == 0;
-    if (plan_.raw_keys && (clipped || placed)) KVG_TRY(head.rotations.Reserve(head.stored));
   }
   struct Move {
     Stream* stream;
-    size_t head;
+    Kept kept;
     Patch patch;
   };
   std::vector<Move> moves;
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-    std::vector<Stream>& streams = side == KvSide::kKeys ? parts_[0].keys : parts_[0].values;
-    for (int64_t o = 0; o < std::ssize(streams); ++o) {
+    const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
+    for (int64_t o = 0; o < owners; ++o) {
       const auto head = static_cast<size_t>(FirstHeadOf(side, o));
-      Stream& stream = streams[static_cast<size_t>(o)];
-      const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
-      if (closing[head] != 0) KVG_TRY(stream.OwnBehind(places[head]));
-      Patch patch;
-      if (!merge.empty()) patch = MergedRows(ops(), stream, before[head], merge);
-      KVG_TRY(stream.Own(patch.entries));
-      moves.push_back({&stream, head, std::move(patch)});
+      std::vector<Kept> locals = KeptOfParts(side, o, kept[head]);
+      for (size_t p = 0; p < parts_.size(); ++p) {
+        Part& part = parts_[p];
+        Stream& stream = (side == KvSide::kKeys ? part.keys : part.values)[static_cast<size_t>(o)];
+        const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
+        if (!stream.CanKeepInPlace(locals[p])) return false;
+        Patch patch;
+        if (!merge.empty()) patch = MergedRows(ops(), stream, merge);
+        if (!stream.Owns(patch.entries)) return false;
+        moves.push_back({&stream, std::move(locals[p]), std::move(patch)});
+      }
+    }
+  }
+  // What can fail comes first and changes no entry.
+  for (Head& head : heads_) {
+    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
+      KVG_TRY(array->Reserve(array->size()));
     }
   }
   for (Move& move : moves) {
-    if (closing[move.head] != 0) {
-      move.stream->KeepInPlace(places[move.head]);
-      for (int32_t& entry : move.patch.entries) entry = PlaceOf(places[move.head], entry);
-    }
-    if (!move.patch.entries.empty()) move.stream->WriteEntries(move.patch.rows, move.patch.entries);
+    move.stream->KeepInPlace(move.kept);
+    if (move.patch.entries.empty()) continue;
+    for (int32_t& entry : move.patch.entries) entry = PlaceOf(move.kept, entry);
+    move.stream->WriteEntries(move.patch.rows, move.patch.entries);
   }
   for (size_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     head.length = std::ssize(kept[h]);
+    head.positions.Keep(kept[h]);
+    if (!head.log_weights.empty()) head.log_weights.Keep(kept[h]);
     if (keeps_scores_) head.scores.Keep(kept[h]);
-    head.held.clear();
-    if (closing[h] != 0) {
-      head.stored = head.length;
-      head.positions.Keep(places[h]);
-      if (!head.log_weights.empty()) head.log_weights.Keep(places[h]);
-    } else if (head.stored > head.length) {
-      head.held.resize(static_cast<size_t>((head.stored + 63) / 64));
-      for (const int32_t place : places[h]) {
-        head.held[static_cast<size_t>(place / 64)] |= uint64_t{1} << place % 64;
-      }
-    }
-    head.rotations.Truncate(0);
-    if (TurnsByOwn(head)) head.rotations.Append(StoredRotations(head));
+    if (!head.rotations.empty()) head.rotations.Keep(kept[h]);
   }
   read_words_.clear();
   last_rows_ = 0;

@@ -3,7 +3,6 @@
 // own dtype, so that nothing is rounded, and coded pages as the backend has them.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 
 #include "core/strings.h"
@@ -15,7 +14,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMagic = "kvgcache3";
+constexpr std::string_view kMagic = "kvgcache2";
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 
@@ -31,8 +30,6 @@ Status CacheLayer::Serialize(std::string& out) const {
   PutNumber(out, keeps_scores_ ? 1 : 0);
   for (const Head& head : heads_) {
     PutNumber(out, head.length);
-    PutNumber(out, head.stored);
-    PutArray(out, head.held);
     PutNumber(out, head.has_positions ? 1 : 0);
     PutArray(out, head.positions.ToHost<int32_t>());
     PutArray(out, head.log_weights.ToHost<float>());
@@ -48,39 +45,25 @@ Status CacheLayer::Serialize(std::string& out) const {
 
 Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   Head& head = heads_[static_cast<size_t>(h)];
-  int64_t length = 0, stored = 0, has_positions = 0;
-  std::vector<uint64_t> held;
+  int64_t length = 0, has_positions = 0;
   KVG_TRY(TakeNumber(in, "entries of a head", 0, tokens, &length));
-  KVG_TRY(TakeNumber(in, "stored entries of a head", length, tokens, &stored));
-  KVG_TRY(TakeArray(in, &held));
   KVG_TRY(TakeNumber(in, "positions of a head", 0, 1, &has_positions));
   std::vector<int32_t> positions;
   std::vector<float> log_weights, scores;
   KVG_TRY(TakeArray(in, &positions));
   KVG_TRY(TakeArray(in, &log_weights));
   KVG_TRY(TakeArray(in, &scores));
-  int64_t bits = 0;
-  for (const uint64_t word : held) bits += std::popcount(word);
-  const bool gaps = stored > length;
-  const bool can_have_gaps =
-      parts_.size() == 1 && !plan_.keys.coded() && !plan_.values.coded() && has_positions != 0;
-  const bool last_fits = stored % 64 == 0 || held.empty() || held.back() >> stored % 64 == 0;
-  const bool held_fits =
-      gaps ? can_have_gaps && bits == length && last_fits && std::ssize(held) == (stored + 63) / 64
-           : held.empty();
-  const bool fits = held_fits && std::ssize(positions) == (has_positions != 0 ? stored : 0) &&
-                    (log_weights.empty() || std::ssize(log_weights) == stored) &&
+  const bool fits = std::ssize(positions) == (has_positions != 0 ? length : 0) &&
+                    (log_weights.empty() || std::ssize(log_weights) == length) &&
                     std::ssize(scores) == (keeps_scores_ ? length : 0) &&
                     std::adjacent_find(positions.begin(), positions.end(),
                                        std::greater_equal<>()) == positions.end() &&
                     (positions.empty() || (positions[0] >= 0 && positions.back() < tokens));
   if (!fits) {
     return BadInput(StrCat("cache bytes: KV head ", h, " has ", length, " entries of ", tokens,
-                           " tokens with positions, gaps, log weights or scores that do not fit"));
+                           " tokens with positions, log weights or scores that do not fit"));
   }
   head.length = length;
-  head.stored = stored;
-  head.held = std::move(held);
   head.has_positions = has_positions != 0;
   KVG_TRY(head.positions.Assign(positions));
   KVG_TRY(head.log_weights.Assign(log_weights));
@@ -99,9 +82,8 @@ Status CacheLayer::CheckStreams() const {
       alike =
           alike && keys == part.values[static_cast<size_t>(OwnerOf(KvSide::kValues, h))].length();
     }
-    const int64_t stored = heads_[static_cast<size_t>(h)].stored;
-    if (alike && entries == stored) continue;
-    return BadInput(StrCat("cache bytes: KV head ", h, " of ", stored,
+    if (alike && entries == length(h)) continue;
+    return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h),
                            " entries has keys or values of another number"));
   }
   return {};

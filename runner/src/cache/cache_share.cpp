@@ -121,8 +121,6 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
         "share_from_layer: only rotated, uncoded keys and values on the device can "
         "be shared");
   }
-  KVG_TRY(lower.CloseGaps());
-  KVG_TRY(upper.CloseGaps());
   if (!(plan.share_weight >= 0 && plan.share_weight <= 1) ||
       !(plan.share_retain >= 0 && plan.share_retain <= 1)) {
     return BadInput(StrCat("share_weight ", plan.share_weight, ", share_retain ", plan.share_retain,

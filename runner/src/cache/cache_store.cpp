@@ -70,17 +70,6 @@ Tensor CacheLayer::Projected(KvSide side, int64_t owner, const Tensor& rows, Buf
 }
 
 void CacheLayer::ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const {
-  const Head& head = heads_[static_cast<size_t>(FirstHeadOf(side, owner))];
-  if (!head.held.empty()) {
-    const Stream& stream = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)];
-    const Kept places = PlacesOf(head);
-    for (int64_t begin = 0, end = 0; begin < rows.shape[0]; begin = end) {  // between gaps
-      const int32_t* place = &places[static_cast<size_t>(first)];
-      for (end = begin + 1; end < rows.shape[0] && place[end] == place[begin] + end - begin;) ++end;
-      stream.Read(place[begin], rows.Slice(begin, end));
-    }
-    return;
-  }
   int64_t begin = 0, done = 0;
   for (const Part& part : parts_) {
     const Stream& stream = StreamsOf(part, side)[static_cast<size_t>(owner)];
@@ -135,32 +124,16 @@ std::vector<int32_t> CacheLayer::Rotations(int64_t head) const {
   return rotations;
 }
 
-std::vector<int32_t> CacheLayer::StoredRotations(const Head& head) const {
-  std::vector<int32_t> rotations(static_cast<size_t>(head.stored));
-  if (plan_.position == PositionPolicy::kSlot) {
-    int32_t place = 0;
-    for (size_t e = 0; e < rotations.size(); ++e) {
-      rotations[e] = place;
-      place += head.held.empty() || (head.held[e / 64] >> e % 64 & 1) != 0 ? 1 : 0;
-    }
-    return rotations;
-  }
-  std::iota(rotations.begin(), rotations.end(), 0);
-  if (head.has_positions) rotations = head.positions.ToHost<int32_t>();
-  const auto nearest = static_cast<int32_t>(tokens_ - 1 - plan_.position_limit);
-  for (int32_t& position : rotations) position = std::max(position, nearest);
-  return rotations;
-}
-
 Status CacheLayer::AssignRotations() {
-  for (Head& head : heads_) {
-    if (TurnsByOwn(head)) KVG_TRY(head.rotations.Assign(StoredRotations(head)));
+  if (!Clips()) return {};
+  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+    KVG_TRY(heads_[static_cast<size_t>(h)].rotations.Assign(Rotations(h)));
   }
   return {};
 }
 
 const int32_t* CacheLayer::RotationsFrom(const Head& head, int64_t first) const {
-  if (TurnsByOwn(head)) return head.rotations.data<int32_t>() + first;
+  if (Clips()) return head.rotations.data<int32_t>() + first;
   if (plan_.position == PositionPolicy::kOriginal && head.has_positions) {
     return head.positions.data<int32_t>() + first;
   }
@@ -262,7 +235,6 @@ Status CacheLayer::Store(const StorePlan& plan) {
       !value_bases_.empty()) {
     return Unsupported("the layer is stored by another plan already");
   }
-  KVG_TRY(CloseGaps());
   plan_ = plan;
   KVG_TRY(OwnTables());
   KVG_TRY(CheckPlan(plan_));

@@ -117,14 +117,6 @@ void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
 
 std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }
 
-bool KvCache::has_gaps(int64_t layer) const { return layers_[layer]->HasGaps(); }
-
-int64_t KvCache::stored_width(int64_t layer) const { return layers_[layer]->stored_width(); }
-
-std::vector<int32_t> KvCache::Places(int64_t layer, int64_t head) const {
-  return layers_[layer]->Places(head);
-}
-
 void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetRead(words); }
 
 Status KvCache::Seal() {
@@ -155,14 +147,6 @@ Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
   if (!done.ok()) return done.error().Wrap(StrCat("layer ", layer));
   if (*done) return {};
   return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
-}
-
-Status KvCache::CloseGaps() {
-  for (int64_t layer = 0; layer < layer_count(); ++layer) {
-    if (!has_gaps(layer)) continue;
-    KVG_TRY(Change(layer, [](CacheLayer& copy) { return copy.CloseGaps(); }));
-  }
-  return {};
 }
 
 Status KvCache::Store(int64_t layer, const StorePlan& plan) {

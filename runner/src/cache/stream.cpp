@@ -228,20 +228,21 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   return fresh;
 }
 
-Status Stream::OwnBehind(std::span<const int32_t> kept) {
+bool Stream::CanKeepInPlace(std::span<const int32_t> kept) const {
+  if (coded_ > 0) return false;
   const int64_t same = SamePrefix(kept);
-  if (same == length_) return {};
-  for (int64_t p = same / kPage; p < PagesOf(std::ssize(kept)); ++p) KVG_TRY(pages_.Own(p));
-  return {};
+  for (int64_t p = same / kPage; same < length_ && p < pages_.size(); ++p) {
+    if (pages_.Shared(p)) return false;
+  }
+  return true;
 }
 
-Status Stream::Own(std::span<const int32_t> entries) {
-  for (const int32_t entry : entries) KVG_TRY(pages_.Own(entry / kPage));
-  return {};
+bool Stream::Owns(std::span<const int32_t> entries) const {
+  return std::none_of(entries.begin(), entries.end(),
+                      [&](int32_t entry) { return pages_.Shared(entry / kPage); });
 }
 
 void Stream::KeepInPlace(std::span<const int32_t> kept) {
-  KVG_CHECK(coded_ == 0, "coded entries are not moved");
   const int64_t count = std::ssize(kept), same = SamePrefix(kept);
   if (same == length_) return;
   const bool keys = spec_.side == KvSide::kKeys;
@@ -285,12 +286,12 @@ void Stream::WriteEntries(const Tensor& rows, std::span<const int32_t> index) {
 
 Status Stream::Append(const Tensor& rows) { return Extend(rows, 0); }
 
-void Stream::AddBytes(int64_t gaps, KvBytes& bytes) const {
+void Stream::AddBytes(KvBytes& bytes) const {
   KvCodec plain = spec_.codec;
   plain.rank = 0;
   KvBytes mine;
   if (coded_ > 0) mine = CodedBytes(plain, coded_);
-  mine.payload += (length_ - coded_ - gaps) * spec_.dim * SizeOf(spec_.dtype);
+  mine.payload += (length_ - coded_) * spec_.dim * SizeOf(spec_.dtype);
   for (int64_t p = 0; p < outliers_.size(); ++p) {
     if (outliers_[p] == nullptr) continue;
     mine.outliers += ops_->codecs->OutlierBytes(ops_->codecs->OutlierCount(outliers_[p]));

@@ -46,22 +46,20 @@ class Stream {
   // again, and those that no longer fill a unit become float. `rows` [kept, dim] f32, if any, are
   // what the kept entries are from now on.
   Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
-  // Makes the pages that KeepInPlace changes this stream's alone.
-  Status OwnBehind(std::span<const int32_t> kept);
-  // What Gathered makes, where the entries lie: nothing that can fail. Ascending `kept`; all
-  // entries are float, and OwnBehind came before.
+  // Whether KeepInPlace can: all entries are float, and no page that changes is shared.
+  bool CanKeepInPlace(std::span<const int32_t> kept) const;
+  // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`.
   void KeepInPlace(std::span<const int32_t> kept);
-  // Makes the pages of these entries this stream's alone.
-  Status Own(std::span<const int32_t> entries);
+  // Whether no page with one of these entries is shared.
+  bool Owns(std::span<const int32_t> entries) const;
   // Float entries index[i], as f32 [n, dim].
   void ReadEntries(std::span<const int32_t> index, Tensor rows) const;
   // Rows [n, dim] become the float entries index[i], on pages that are not shared.
   void WriteEntries(const Tensor& rows, std::span<const int32_t> index);
   // Adds rows [n, dim] as float entries.
   Status Append(const Tensor& rows);
-  // Adds what this stream holds to the bins; slack is what its blocks have beyond that, `gaps` of
-  // its entries included.
-  void AddBytes(int64_t gaps, KvBytes& bytes) const;
+  // Adds what this stream holds to the bins; slack is what its blocks have beyond that.
+  void AddBytes(KvBytes& bytes) const;
   // What it holds, bit for bit. Coded pages are as this backend lays them out.
   void Serialize(std::string& out) const;
   // Fills an empty stream of the same spec from the front of `in`; what does not fit is refused.
