@@ -77,12 +77,7 @@ class Keyformer final : public Scorer {
       const auto place = static_cast<uint64_t>(view.layer() * view.shape().query_heads + head);
       for (int64_t r = 0; r < m; ++r) {
         const uint64_t stream = (kStream << kHeadBits | place) << kRowBits;
-        ops.Uniform(view.seed(), stream | static_cast<uint64_t>(first_row + r), positions,
-                    noise[r]);
-      }
-      for (int i = 0; i < 2; ++i) {
-        ops.Activate(noise, Activation::kLog, noise);
-        ops.Affine(noise, -1.0f, 0.0f, noise);
+        Gumbel(view, stream | static_cast<uint64_t>(first_row + r), positions, noise[r]);
       }
       ops.Combine(out, noise, Binary::kAdd, out);
     }

@@ -73,11 +73,7 @@ class Nacl final : public Reducer {
     RowOps& ops = *view.ops().rows;
     const int64_t n = scores.shape[1];
     const auto place = static_cast<uint64_t>(view.layer() * view.shape().kv_heads + head);
-    ops.Uniform(view.seed(), kStream << 32 | place, view.Positions(head), noisy.Reshape({n}));
-    for (int i = 0; i < 2; ++i) {
-      ops.Activate(noisy, Activation::kLog, noisy);
-      ops.Affine(noisy, -1.0f, 0.0f, noisy);
-    }
+    Gumbel(view, kStream << 32 | place, view.Positions(head), noisy.Reshape({n}));
     const Tensor scaled = view.Scratch(DType::kF32, {1, n});
     ops.Affine(scores, scale_, 0.0f, scaled);
     ops.Combine(noisy, scaled, Binary::kAdd, noisy);

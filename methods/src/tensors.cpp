@@ -32,6 +32,16 @@ Tensor Filled(LayerView& view, int64_t n, float value) {
   return out.Reshape({n});
 }
 
+void Gumbel(LayerView& view, uint64_t stream, const Tensor& positions, const Tensor& out) {
+  RowOps& ops = *view.ops().rows;
+  ops.Uniform(view.seed(), stream, positions, out);
+  const Tensor row = out.Reshape({1, out.shape[0]});
+  for (int i = 0; i < 2; ++i) {
+    ops.Activate(row, Activation::kLog, row);
+    ops.Affine(row, -1.0f, 0.0f, row);
+  }
+}
+
 Tensor Complement(LayerView& view, const Tensor& keep, int64_t length) {
   const int64_t rest = length - keep.shape[0];
   Tensor free = Filled(view, length, 1.0f);

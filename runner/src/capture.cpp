@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "methods/tensors.h"
-#include "src/compressor_parts.h"
+#include "src/guarded.h"
 #include "src/query_moments.h"
 
 namespace kvgauge {

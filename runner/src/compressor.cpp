@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "src/compressor_parts.h"
+#include "src/guarded.h"
 #include "src/view.h"
 
 namespace kvgauge {

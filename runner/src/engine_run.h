@@ -15,8 +15,8 @@
 
 #include "runner/engine.h"
 #include "runner/generate.h"
-#include "src/compressor_parts.h"
 #include "src/engine_parts.h"
+#include "src/guarded.h"
 
 namespace kvgauge {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/compressor_parts.h"
 #include "src/engine_parts.h"
+#include "src/guarded.h"
 
 namespace kvgauge {
 namespace {

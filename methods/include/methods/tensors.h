@@ -31,6 +31,9 @@ inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.sha
 
 // [n] f32 of equal values.
 Tensor Filled(LayerView& view, int64_t n, float value);
+// Standard Gumbel numbers into out [n], a function of the view's seed, `stream` and positions[i]
+// alone. The best of scores with these added is a draw by the scores' softmax.
+void Gumbel(LayerView& view, uint64_t stream, const Tensor& positions, const Tensor& out);
 // The ascending indices of the entries [0, length) that `keep` ([k] i32, ascending) does not name.
 Tensor Complement(LayerView& view, const Tensor& keep, int64_t length);
 

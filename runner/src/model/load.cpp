@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "core/sha256.h"
 #include "core/strings.h"
-#include "src/compressor_parts.h"
+#include "src/guarded.h"
 #include "src/model/prepare.h"
 #include "src/model/scratch.h"
 #include "src/model/tensors.h"
