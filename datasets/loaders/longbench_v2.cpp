@@ -17,6 +17,8 @@ constexpr std::string_view kDocument = "$DOC$";
 
 struct Loader {
   std::string prompt;
+  std::string conclusion;
+  int64_t conclusion_max_new_tokens;
   TaskOptions options;
   int64_t max_new_tokens;
 
@@ -52,10 +54,16 @@ struct Loader {
     const size_t document_begin = front.size();
     std::string back = at == std::string::npos ? prompt : prompt.substr(at + kDocument.size());
     if (at != std::string::npos) front += PythonStrip(document);
+    std::string concluding = conclusion;
     for (const auto& [placeholder, field] : kFields) {
       KVG_ASSIGN(const std::string value, fields.Text(field));
       front = ReplaceAll(front, placeholder, PythonStrip(value));
       back = ReplaceAll(back, placeholder, PythonStrip(value));
+      concluding = ReplaceAll(concluding, placeholder, PythonStrip(value));
+    }
+    if (!concluding.empty()) {
+      question.conclusion = std::move(concluding);
+      question.conclusion_max_new_tokens = conclusion_max_new_tokens;
     }
     PromptText whole{front + back, front.size(), document_begin, front.size()};
     KVG_ASSIGN(const int64_t tokens, Truncate(Cut::kMiddleJoined, options, whole));
@@ -79,6 +87,10 @@ Status Check(const Params& params, const Json&) {
   if (at != std::string::npos && prompt.find(kDocument, at + 1) != std::string::npos) {
     return BadInput(".prompt: holds $DOC$ twice");
   }
+  const std::string& conclusion = params.Text("conclusion");
+  if (!conclusion.empty() && conclusion.find(kReasoning) == std::string::npos) {
+    return BadInput(StrCat(".conclusion: must hold ", kReasoning));
+  }
   return {};
 }
 
@@ -86,7 +98,9 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                                            const TaskOptions& options) {
   KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
   KVG_ASSIGN(auto reader, RecordReader::Open(path, Container::kJsonArray));
-  Loader loader{params.Text("prompt"), options, task.at("max_new_tokens").get<int64_t>()};
+  Loader loader{params.Text("prompt"), params.Text("conclusion"),
+                params.Int("conclusion_max_new_tokens"), options,
+                task.at("max_new_tokens").get<int64_t>()};
   return std::unique_ptr<SampleStream>(
       std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader)));
 }
@@ -97,7 +111,12 @@ KVG_REGISTER_SOURCE({
     .description = "LongBench v2's data.json",
     .generated = false,
     .params = {ChoiceParam("file", "", {}, "JSON array file below the data directory"),
-               ChoiceParam("prompt", "", {}, "template with $DOC$, $Q$ and $C_A$ to $C_D$")},
+               ChoiceParam("prompt", "", {}, "template with $DOC$, $Q$ and $C_A$ to $C_D$"),
+               ChoiceParam("conclusion", "", {},
+                           "template of a second prompt with $Q$, $C_A$ to $C_D$ and $COT$, the "
+                           "answer to the first; empty: none"),
+               IntParam("conclusion_max_new_tokens", 128, 1, 1000000,
+                        "length limit of the answer to the second prompt")},
     .open = Open,
     .files = [](const Params& params,
                 const Json&) { return std::vector<std::string>{params.Text("file")}; },

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/sha256.h"
+#include "src/python_text.h"
 
 namespace kvgauge {
 namespace {
@@ -56,7 +57,34 @@ void FinishSample(Sample& sample) {
   for (const Question& question : sample.questions) {
     if (kinds) hasher.Text(question.kind);
   }
+  // Nor did they have conclusions.
+  const bool conclusions = HasConclusion(sample);
+  for (const Question& question : sample.questions) {
+    if (!conclusions) break;
+    hasher.Text(question.conclusion);
+    hasher.Number(question.conclusion_max_new_tokens);
+  }
   sample.hash = hasher.Finish();
+}
+
+bool HasConclusion(const Sample& sample) {
+  return std::any_of(sample.questions.begin(), sample.questions.end(),
+                     [](const Question& question) { return !question.conclusion.empty(); });
+}
+
+Sample ConclusionOf(const Sample& sample, const Question& question, const std::string& reasoning) {
+  Sample asked;
+  asked.id = sample.id;
+  asked.group = sample.group;
+  asked.chat_template = sample.chat_template;
+  asked.language = sample.language;
+  Question& concluding = asked.questions.emplace_back(question);
+  concluding.text = ReplaceAll(question.conclusion, kReasoning, PythonStrip(reasoning));
+  concluding.answer_prefix = std::string();
+  concluding.max_new_tokens = question.conclusion_max_new_tokens;
+  concluding.conclusion = std::string();
+  concluding.conclusion_max_new_tokens = 0;
+  return asked;
 }
 
 }  // namespace kvgauge

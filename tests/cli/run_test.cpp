@@ -2,6 +2,7 @@
 // What plan and run do: wrong files, what is recorded, shards, company, texts, times.
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "cli/run_fixture.h"
 
@@ -249,6 +250,74 @@ TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
 }
 
 // A file that changed under its name is not mixed with what it was; a changed model is run anew.
+// Every row goes on from its own reasoning: the second prompt, asked alone, has the same answer.
+TEST_F(RunTest, AChainOfThoughtIsConcluded) {
+  const auto record = [&](const std::string& id, const std::string& context,
+                          const std::string& question) {
+    return Json{
+        {"_id", id},           {"domain", "d"},        {"sub_domain", "s"}, {"difficulty", "easy"},
+        {"length", "short"},   {"question", question}, {"choice_A", "one"}, {"choice_B", "two"},
+        {"choice_C", "three"}, {"choice_D", "four"},   {"answer", "B"},     {"context", context}};
+  };
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += StrCat("The red box ", i, " holds a key. ");
+  std::filesystem::create_directories(Path("longbench_v2"));
+  Write("longbench_v2/data.json",
+        Json{record("1", text, "What is held?"), record("2", text, "Who holds it?")}.dump());
+  setenv("KVGAUGE_DATA", Path("").c_str(), 1);
+  const auto config = [&](const std::string& task) {
+    return StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                  R"(", "name": "tiny", "weights": "random:5"}], "tasks": [)", task,
+                  R"(], "budgets": ["25%"], "methods": ["full", "snapkv"]})");
+  };
+  Write("mine.json", config(R"({"task": "longbench_v2_cot", "max_new_tokens": 6})"));
+  RunInto("r.db");
+  const auto store = Open("r.db");
+  const std::vector<StoredCell> cells = CellsOf(*store);
+  ASSERT_EQ(cells.size(), 2u);
+  std::set<std::string> reasonings;
+  Json asked = Json::array();
+  std::map<std::string, std::string> concluded;
+  for (const StoredCell& cell : cells) {
+    for (const ScoreRow& score : ScoresOf(*store, cell)) {
+      const SampleRow row = **store->Read(cell.id, score.sample_id);
+      ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+      ASSERT_EQ(row.answers.size(), 2u);
+      const AnswerRow &reasoning = row.answers[0], &conclusion = row.answers[1];
+      EXPECT_FALSE(reasoning.score);
+      EXPECT_TRUE(conclusion.score);
+      EXPECT_EQ(row.score, conclusion.score);
+      EXPECT_EQ(row.tokens_out, reasoning.tokens_out + conclusion.tokens_out);
+      EXPECT_TRUE(row.layers.size() > 0 && row.memory.size() == 2);
+      reasonings.insert(reasoning.prediction);
+      std::string prompt = conclusion.question;
+      const size_t at = prompt.find("$COT$");
+      ASSERT_NE(at, std::string::npos);
+      prompt.replace(at, 5, Trim(reasoning.prediction));
+      const std::string id = StrCat(cell.cell.method.name, row.sample_id);
+      asked.push_back(record(id, "", prompt));
+      concluded[id] = conclusion.prediction;
+    }
+  }
+  EXPECT_GT(reasonings.size(), 2u) << "methods that reason alike prove nothing";
+  EXPECT_THAT(Run({"show", Path("r.db"), "snapkv@25%", "1"}).out, HasSubstr("$COT$"));
+
+  Write("longbench_v2/data.json", asked.dump());
+  Write("mine.json", config(R"({"task": "longbench_v2", "max_new_tokens": 6,
+                                "source": {"prompt": "$Q$"}})"));
+  RunInto("s.db");
+  const auto alone = Open("s.db");
+  for (const StoredCell& cell : CellsOf(*alone)) {
+    if (cell.cell.method.name != "full") continue;
+    for (const ScoreRow& score : ScoresOf(*alone, cell)) {
+      const SampleRow row = **alone->Read(cell.id, score.sample_id);
+      EXPECT_EQ(row.answers.at(0).prediction, concluded.at(row.sample_id)) << row.sample_id;
+      concluded.erase(row.sample_id);
+    }
+  }
+  EXPECT_TRUE(concluded.empty());
+}
+
 TEST_F(RunTest, DataThatChangedIsRefused) {
   const auto lines = [&](const char* last) {
     std::string text;

@@ -216,6 +216,31 @@ TEST(LongBenchV2, WithoutTheDocument) {
             "\"The correct answer is (insert answer here)\".");
 }
 
+TEST(LongBenchV2, AConclusionIsAPromptOfItsOwn) {
+  const Sample sample = Samples("longbench_v2_cot").at(0);
+  const Question& question = sample.questions[0];
+  EXPECT_TRUE(HasConclusion(sample));
+  EXPECT_FALSE(HasConclusion(Samples("longbench_v2").at(0)));
+  EXPECT_NE(sample.hash, Samples("longbench_v2").at(0).hash);
+  EXPECT_TRUE(WholePrompt(sample).ends_with("(D) four\n\nLet\u2019s think step by step:"));
+  EXPECT_EQ(question.max_new_tokens, 1024);
+  // The reasoning is put in last: a placeholder in it stays, every one outside is filled.
+  const Sample asked = ConclusionOf(sample, question, " \nAs $Q$ says. ");
+  EXPECT_EQ(asked.context, "");
+  ASSERT_EQ(asked.questions.size(), 1u);
+  EXPECT_EQ(
+      asked.questions[0].text,
+      "Please read the following text and answer the questions below.\n\nThe text is too long "
+      "and omitted here.\n\nWhat is the correct answer to this question: Which one "
+      "two?\nChoices:\n(A) one two\n(B) two\n(C) three\n(D) four\n\nLet\u2019s think step by "
+      "step: As $Q$ says.\n\nBased on the above, what is the single, most likely answer "
+      "choice? Format your response as follows: \"The correct answer is (insert answer "
+      "here)\".");
+  EXPECT_THAT(asked.questions[0].answers, ElementsAre("B"));
+  EXPECT_EQ(asked.questions[0].max_new_tokens, 128);
+  EXPECT_FALSE(HasConclusion(asked));
+}
+
 // An odd limit keeps one more token at the end, and both ends are decoded as one text.
 TEST(LongBenchV2, CutsTheMiddle) {
   const ByteCodec codec;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,12 @@ struct Question {
   std::string kind =
       {};  // where a conversation mixes kinds of questions, this one's; for the metric
   int64_t max_new_tokens = 0;
+  // Where this is not empty the answer is reasoning and not scored. It replaces kReasoning in this
+  // text, which is a prompt of its own, without the context; the answer to that is scored.
+  std::string conclusion = {};
+  int64_t conclusion_max_new_tokens = 0;
 };
+inline constexpr std::string_view kReasoning = "$COT$";
 
 // How several questions of one sample relate.
 enum class QuestionMode {
@@ -54,5 +60,10 @@ struct Sample {
 
 // Fills `hash` from the other fields.
 void FinishSample(Sample& sample);
+
+// Whether an answer to the sample leads to another prompt.
+bool HasConclusion(const Sample& sample);
+// That prompt of one question, as a sample of its own with one question.
+Sample ConclusionOf(const Sample& sample, const Question& question, const std::string& reasoning);
 
 }  // namespace kvgauge

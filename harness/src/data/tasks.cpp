@@ -84,6 +84,9 @@ Json ToJson(const Sample& sample) {
                          {"all_classes", question.all_classes},
                          {"kind", question.kind},
                          {"max_new_tokens", question.max_new_tokens}});
+    if (question.conclusion.empty()) continue;
+    questions.back()["conclusion"] = question.conclusion;
+    questions.back()["conclusion_max_new_tokens"] = question.conclusion_max_new_tokens;
   }
   Json facts = Json::object();
   for (const auto& [name, value] : sample.facts) facts[name] = value;
@@ -119,6 +122,11 @@ void PrintSample(const Sample& sample) {
                  "at most ", question.max_new_tokens, " new tokens)\n", Ends(question.text), "\n"));
     if (!question.answer_prefix.empty()) {
       Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
+    }
+    if (!question.conclusion.empty()) {
+      Print(StrCat("--- then, without the context (at most ", question.conclusion_max_new_tokens,
+                   " new tokens); ", kReasoning, " is the answer above\n", question.conclusion,
+                   "\n"));
     }
     std::vector<std::string> answers;
     for (const std::string& answer : question.answers) answers.push_back(Quoted(answer, 200));

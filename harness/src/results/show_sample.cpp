@@ -117,7 +117,7 @@ std::string Turns(const ShownSample& shown, bool whole, bool colour) {
     }
     std::vector<std::string> right;
     for (const std::string& reference : answer.references) right.push_back(Quoted(reference, 200));
-    text += title("right" + of) + Join(right, "\n") + "\n";
+    if (!right.empty()) text += title("right" + of) + Join(right, "\n") + "\n";
     if (shown.full && turn < shown.full->answers.size()) {
       const AnswerRow& full = shown.full->answers[turn];
       text += title(StrCat("full cache", of, ", score ", ScoreText(full.score))) + full.prediction +

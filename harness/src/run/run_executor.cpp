@@ -77,6 +77,8 @@ class Executor {
   Status SkipUnfit(Pending& pending);
   Status RunWindow(std::vector<Pending>& window);
   Status RunAlike(const std::vector<size_t>& rows, std::vector<std::shared_ptr<RunSample>> samples);
+  // Asks what the answers lead to, and hands the cells on.
+  Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
   void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
   // Whether no stop text has come yet.
@@ -99,6 +101,7 @@ class Executor {
   const PlanGroup* group_ = nullptr;
   std::vector<int64_t> cells_;  // ids of the group's rows
   std::unique_ptr<GroupScoring> scoring_;
+  SampleSource* source_ = nullptr;                     // of the group
   int64_t position_ = 0;                               // of the next sample of the stream
   bool beyond_said_ = false;                           // of this group
   std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
@@ -388,6 +391,7 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
   if (!Entry().task.stop.texts.empty()) {
     options.on_token = [&](const EngineToken& token) { return GoOn(token); };
   }
+  std::vector<FinishedCell> unconcluded;
   const auto put = [&](CellResult result) {
     const auto row = static_cast<size_t>(result.row);
     FinishedCell cell = {.scoring = scoring_.get(),
@@ -404,6 +408,10 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
     growing_.erase(growing_.lower_bound({result.sample, result.row, 0}),
                    growing_.lower_bound({result.sample, result.row + 1, 0}));
     cell.result = std::move(result);
+    if (cell.result.status.ok() && HasConclusion(cell.sample->sample)) {
+      unconcluded.push_back(std::move(cell));
+      return Status();
+    }
     return recorder_.Put(std::move(cell));
   };
   Engine engine(engine_rows, options);
@@ -437,7 +445,52 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
     samples = std::move(possible);
   }
   if (samples.empty()) return {};
-  return engine.Run(tokens, put);
+  KVG_TRY(engine.Run(tokens, put));
+  return Conclude(std::move(unconcluded));
+}
+
+// A second prompt is a row's own, short and without the context: the full cache answers those of
+// all rows as one run. It is what the method made of the context that is measured.
+Status Executor::Conclude(std::vector<FinishedCell> cells) {
+  if (cells.empty()) return {};
+  KVG_ASSIGN(
+      const Method full,
+      ParseMethod({{"id", "full"}, {"title", "Full cache"}, {"family", "baseline"}, {"version", 1}},
+                  "full"));
+  EngineOptions options;
+  options.seed = static_cast<uint64_t>(group_->seed);
+  options.valid_vocab =
+      std::min(ModelOf().tokenizer->VocabSize(), model_.model->config().vocab_size);
+  options.max_pool_rows = kPoolRows;
+  options.max_memory_bytes = plan_.config->max_memory_bytes;
+  std::vector<EngineSample> prompts;
+  std::vector<std::pair<size_t, size_t>> asked_by;  // cell and turn
+  for (size_t c = 0; c < cells.size(); ++c) {
+    const Sample& sample = cells[c].sample->sample;
+    cells[c].conclusions.resize(cells[c].result.turns.size());
+    for (size_t t = 0; t < cells[c].result.turns.size(); ++t) {
+      if (sample.questions[t].conclusion.empty()) continue;
+      const std::string reasoning =
+          CutAtStop(Entry().task.stop, ModelOf().tokenizer->Decode(cells[c].result.turns[t].ids));
+      KVG_ASSIGN(EngineSample prompt,
+                 source_->Build(ConclusionOf(sample, sample.questions[t], reasoning)));
+      prompts.push_back(std::move(prompt));
+      asked_by.emplace_back(c, t);
+    }
+  }
+  Engine engine({{.method = &full, .model = model_.model.get()}}, options);
+  const auto keep = [&](CellResult result) {
+    const auto& [c, t] = asked_by[static_cast<size_t>(result.sample)];
+    if (result.status.ok()) {
+      cells[c].conclusions[t] = std::move(result.turns[0]);
+    } else if (cells[c].result.status.ok()) {
+      cells[c].result.status = std::move(result.status);
+    }
+    return Status();
+  };
+  KVG_TRY(engine.Run(prompts, keep));
+  for (FinishedCell& cell : cells) KVG_TRY(recorder_.Put(std::move(cell)));
+  return {};
 }
 
 Status Executor::RunGroup(size_t number) {
@@ -459,6 +512,7 @@ Status Executor::RunGroup(size_t number) {
       GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
+  source_ = source.get();
   position_ = 0;
   beyond_said_ = false;
   const double start_s = NowSeconds();

@@ -125,6 +125,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
   const GroupScoring& scoring = *cell.scoring;
   const Sample& sample = cell.sample->sample;
   double sum = 0;
+  int64_t scored = 0;
   for (size_t t = 0; t < cell.result.turns.size(); ++t) {
     const Question& question = sample.questions[t];
     const TurnResult& turn = cell.result.turns[t];
@@ -142,6 +143,18 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
       continue;
     }
     answer.prediction = scoring.tokenizer->Decode(turn.ids);
+    if (t < cell.conclusions.size() && !question.conclusion.empty()) {
+      answer.references.clear();
+      row.answers.push_back(std::move(answer));
+      const TurnResult& conclusion = cell.conclusions[t];
+      answer = AnswerRow();
+      answer.question = question.conclusion;
+      answer.references = question.answers;
+      answer.tokens_out = std::ssize(conclusion.ids);
+      answer.stopped = conclusion.stopped;
+      answer.prediction = scoring.tokenizer->Decode(conclusion.ids);
+      row.tokens_out += answer.tokens_out;
+    }
     if (scoring.metric != nullptr) {
       const MetricInput input = {
           .prediction =
@@ -153,6 +166,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
       KVG_ASSIGN(const double score, scoring.metric->score(input));
       answer.score = score;
       sum += score;
+      ++scored;
       if (scoring.metric->parts) {
         KVG_ASSIGN(const std::vector<double> parts, scoring.metric->parts(input));
         row.parts.resize(std::max(row.parts.size(), parts.size()));
@@ -161,9 +175,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
     }
     row.answers.push_back(std::move(answer));
   }
-  if (scoring.metric != nullptr && !row.answers.empty()) {
-    row.score = sum / static_cast<double>(row.answers.size());
-  }
+  if (scored > 0) row.score = sum / static_cast<double>(scored);
   return {};
 }
 

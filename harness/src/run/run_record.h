@@ -60,6 +60,7 @@ struct FinishedCell {
   size_t row = 0;             // of the group, for the tally
   bool skipped = false;       // refused beforehand; the result's status says why
   CellResult result;
+  std::vector<TurnResult> conclusions = {};  // one for each turn, where the sample has any
   KeptEntries kept;
 };
 
