@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "kernels/window_sums.h"
 
 namespace kvgauge {
 namespace {
@@ -296,7 +297,8 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
   const int64_t scaled = merge.self.empty() ? 0 : count;
-  const int64_t rows = n + gathered + count + scaled;
+  const int64_t spread = merge.spread > 1 ? count : 0;
+  const int64_t rows = n + gathered + count + scaled + 4 * spread;
   *memory = ops().memory->Allocate((rows * dim + std::ssize(to) + 3 * count) * 4);
   const Tensor all = memory->As(DType::kF32, {rows * dim + std::ssize(to) + 3 * count});
   int64_t used = 0;
@@ -313,6 +315,7 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   };
   const Tensor before = matrix(n), given = matrix(gathered), out = matrix(count);
   const Tensor unscaled = matrix(scaled);
+  const Tensor sums = matrix(spread), windows = matrix(spread), spare = matrix(2 * spread);
   if (count == 0) return {};
   ReadStream(side, owner, 0, before);
   const Tensor keep = indices(kept);
@@ -334,10 +337,13 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   for (int32_t& entry : to) entry = entry < 0 ? -1 : place[static_cast<size_t>(entry)];
   const Tensor source = stretch ? before.Slice(from[0], from[0] + moved) : given;
   if (!stretch) ops().select->Gather(before, merge.from, given);
-  const Tensor targets = indices(to);
-  for (int64_t begin = 0; begin < std::ssize(to); begin += moved) {
-    ops().select->ScatterAdd(source, targets.Slice(begin, begin + moved), merge.weight, out);
+  if (spread == 0) {
+    ops().select->ScatterAdd(source, indices(to), merge.weight, out);
+    return out;
   }
+  ops().select->ScatterAdd(source, indices(to), merge.weight, sums);
+  WindowSums(ops(), sums, merge.spread, WindowSide::kBehind, spare, windows);
+  ops().rows->Combine(out, windows, Binary::kAdd, out);
   return out;
 }
 
