@@ -104,9 +104,38 @@ TEST_F(ScoreTest, RunsPredictionsOnlyWhenAsked) {
   const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
   EXPECT_EQ(unasked.exit_code, 2);
   EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
-  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
+  const Outcome asked =
+      Run(StrCat("score --metric pass_at_k --execute sh --unisolated --pairs ", pairs));
   ASSERT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
+}
+
+TEST_F(ScoreTest, AProgramThatExitsEarlyHasNotPassed) {
+  const std::string pairs =
+      Write("programs.jsonl", R"({"id": "a", "prediction": "x=2", "answers": ["[ $x = 2 ]"]})"
+                              "\n"
+                              R"({"id": "a", "prediction": "exit 0", "answers": ["[ $x = 2 ]"]})"
+                              "\n"
+                              R"({"id": "b", "prediction": "exit 0", "answers": ["[ $x = 2 ]"]})");
+  const Outcome outcome =
+      Run(StrCat("score --metric pass_at_k --execute sh --k 1,2 --unisolated --pairs ", pairs));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(ContainsRegex("pass@1 +0.250000 over 2 problems"),
+                                 ContainsRegex("pass@2 +1.000000 over 1 problems")));
+  EXPECT_THAT(outcome.err, HasSubstr("pass@2 leaves out 1 of 2 problems"));
+}
+
+TEST_F(ScoreTest, FlagsOfAnotherMetricAreRefused) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["x"]})");
+  for (const char* flag : {"--execute sh", "--k 1", "--timeout 3", "--unisolated"}) {
+    const Outcome outcome = Run(StrCat("score --metric qa_f1 ", flag, " --pairs ", pairs));
+    EXPECT_EQ(outcome.exit_code, 2) << flag;
+    EXPECT_THAT(outcome.err, HasSubstr(std::string(flag).substr(0, std::string(flag).find(' '))))
+        << flag;
+    EXPECT_THAT(outcome.err, HasSubstr("is for pass_at_k; --metric qa_f1 has no use for it"));
+  }
+  EXPECT_THAT(Run(StrCat("score --metric qa_f1 --judge-model m --pairs ", pairs)).err,
+              HasSubstr("--judge-model is for judge"));
 }
 
 // MLVU's two averages: of accuracies, each task once, and of summed grades.

@@ -279,6 +279,17 @@ TEST(PostProcess, Numbers) {
   EXPECT_EQ(by("last_number", "so 3 + 4 = 7"), "7");
   EXPECT_EQ(by("last_number", "5 - 8 = -3 - x"), "-3");
   EXPECT_EQ(by("last_number", "none"), "");
+  // LongEval's: what stands before the last digits does not count, and it compares numbers.
+  for (const char* text : {"345", "REGISTER_CONTENT is <345>...", "12.. 345 ..", "line-345",
+                           "12-345", "-345", "0345", "1.345", "1,345", "$345.", "the 7th: 345,",
+                           "\u0663\u0664\u0665", "\U0001D7DB\U0001D7DC\U0001D7D3"}) {
+    EXPECT_EQ(by("last_integer", text), "345") << text;
+  }
+  EXPECT_EQ(by("last_integer", "345 in line 7"), "7");
+  EXPECT_EQ(by("last_integer", "000"), "0");
+  EXPECT_EQ(by("last_integer", "none"), "");
+  EXPECT_EQ(by("first_integer", "The pass key is 0123. Or 4"), "123");
+  EXPECT_EQ(by("first_integer", "none"), "");
   EXPECT_EQ(by("gsm8k_cot", "So 2 + 3 = 5. The answer is 5."), "5");
   EXPECT_EQ(by("gsm8k_cot", "The answer is -1,250. And"), "-1250");
   // The pattern wants one more byte: without it, the number gives its last one back.

@@ -196,13 +196,16 @@ void AddDatasets(CommandTable& table) {
   command->add_option(
       "--execute", score->execute,
       "for pass_at_k: the interpreter that runs the predictions; none, none is run");
-  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10")
+  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10; default: 1")
       ->delimiter(',')
-      ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
-      ->capture_default_str()
+  command
+      ->add_option("--timeout", score->timeout_s,
+                   "for pass_at_k: seconds a program may take; default: 10")
       ->check(CLI::Range(0.1, 3600.0));
+  command->add_flag("--unisolated", score->unisolated,
+                    "for pass_at_k: run programs even where the kernel gives no namespaces, with "
+                    "your network and your files");
   command->add_option("--judge", score->judge_url,
                       "for judge: http address of an OpenAI-compatible endpoint; its key is in "
                       "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
