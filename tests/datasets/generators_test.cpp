@@ -461,7 +461,8 @@ TEST(Ruler, FrequentWordsAreFrequent) {
 TEST(Ruler, QuestionsOverDocuments) {
   namespace fs = std::filesystem;
   EXPECT_THAT(ErrorOf("ruler_qa", Json::object(), &kWords, "/nowhere"),
-              HasSubstr("/nowhere/ruler/dev-v2.0.json is missing"));
+              HasSubstr("/nowhere/ruler/dev-v2.0.json not found; get it with: scripts/fetch_data "
+                        "--data /nowhere ruler"));
   const fs::path data = fs::path(::testing::TempDir()) / "kvgauge_ruler";
   fs::create_directories(data / "ruler");
   Json paragraphs = Json::array();
