@@ -222,20 +222,48 @@ TEST_F(ScoreTest, WrongNamesAndNumbersAreTold) {
   }
 }
 
+// Where scripts/fetch_data puts files is where they are looked for.
+TEST_F(ScoreTest, DataHasADefaultPlace) {
+  unsetenv("KVGAUGE_DATA");
+  std::filesystem::create_directories(Path("home"));
+  std::filesystem::create_directory_symlink(StrCat(KVG_SOURCE_DIR, "/configs"),
+                                            Path("home/configs"));
+  setenv("KVGAUGE_HOME", Path("home").c_str(), 1);
+  const std::string place = Path("home/data");
+  const Outcome listed = Run("tasks longbench/qasper");
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("longbench/qasper.jsonl; scripts/fetch_data longbench\n"),
+                                HasSubstr(StrCat("Data files were looked for in ", place, ";"))));
+  EXPECT_EQ((*ParseJson(Run("tasks longbench/qasper --json").out, "tasks"))[0]["data_directory"],
+            place);
+  EXPECT_THAT(Run("sample longbench/qasper").err,
+              HasSubstr(StrCat(place, "/longbench/qasper.jsonl not found; get it with")));
+  std::filesystem::create_directories(Path("home/data/longbench"));
+  Write("home/data/longbench/qasper.jsonl",
+        R"({"input": "Who?", "context": "A text.", "answers": ["me"], "length": 3, )"
+        R"("dataset": "qasper", "language": "en", "all_classes": null, "_id": "1"})");
+  EXPECT_THAT(Run("tasks longbench/qasper").out, HasSubstr("ready"));
+  const Outcome sample = Run("sample longbench/qasper");
+  unsetenv("KVGAUGE_HOME");
+  EXPECT_EQ(sample.exit_code, 0) << sample.err;
+  EXPECT_THAT(sample.out, HasSubstr("Article: A text."));
+}
+
 TEST_F(ScoreTest, ADirectoryOfTextsIsData) {
   const auto state = [&] {
     const Outcome listed = Run(StrCat("tasks needle/essays --data '", directory_, "'"));
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     return listed.out;
   };
-  EXPECT_THAT(state(), HasSubstr("data missing  essays; scripts/fetch_data essays"));
+  const std::string fetch = StrCat("scripts/fetch_data --data ", directory_, " essays");
+  EXPECT_THAT(state(), HasSubstr(StrCat("data missing  essays; ", fetch)));
   const std::string sample = StrCat("sample needle/essays --data '", directory_, "'");
-  EXPECT_THAT(Run(sample).err, HasSubstr("/essays not found; get it with: scripts/fetch_data"));
-  EXPECT_THAT(Run("sample needle/essays").err, HasSubstr("--data DIR or KVGAUGE_DATA"));
+  EXPECT_THAT(Run(sample).err,
+              HasSubstr(StrCat(directory_, "/essays not found; get it with: ", fetch)));
   std::filesystem::create_directory(Path("essays"));
-  EXPECT_THAT(state(), HasSubstr("ready"));
-  EXPECT_THAT(Run(sample).err, HasSubstr("no *.txt files in"));
+  EXPECT_THAT(state(), HasSubstr(StrCat("data missing  essays/*.txt; ", fetch)));
+  EXPECT_THAT(Run(sample).err, HasSubstr(StrCat(directory_, "/essays/*.txt not found; get it")));
   Write("essays/a.txt", "One. Two.");
+  EXPECT_THAT(state(), HasSubstr("ready"));
   EXPECT_THAT(Run(sample).out, HasSubstr("One. Two.\nOne. Two."));
 }
 

@@ -159,12 +159,25 @@ TEST_F(TaskFile, MissingDataSaysHowToGetIt) {
   TaskOptions options;
   EXPECT_THAT(OpenTask(*task, options).error().message, HasSubstr("--data DIR"));
   options.data_directory = directory_.string();
-  EXPECT_THAT(
+  EXPECT_EQ(
       OpenTask(*task, options).error().message,
-      AllOf(HasSubstr("/sample/one.jsonl not found"), HasSubstr("scripts/fetch_data sample")));
+      StrCat("task 'sample/one': ", directory_.string(), "/sample/one.jsonl not found; put it ",
+             "there, or name another directory with --data DIR or KVGAUGE_DATA"));
   Write("sample/one.jsonl", R"({"text": "x", "answer": "y"})");
   EXPECT_THAT(MissingFiles(*task, directory_.string()), IsEmpty());
   EXPECT_TRUE(OpenTask(*task, options).ok());
+}
+
+// Only sets that scripts/fetch_data knows are named with it.
+TEST(FetchCommand, IsOneThatWorks) {
+  EXPECT_EQ(FetchCommand("longbench/qasper.jsonl", ""), "scripts/fetch_data longbench");
+  EXPECT_EQ(FetchCommand("essays/*.txt", "/d/e_1.x-y"),
+            "scripts/fetch_data --data /d/e_1.x-y essays");
+  EXPECT_EQ(FetchCommand("gsm8k/test.jsonl", "/my data"),
+            "scripts/fetch_data --data '/my data' gsm8k");
+  for (const char* own : {"mine.jsonl", "longbench", "long/qasper.jsonl", "name/x", ""}) {
+    EXPECT_EQ(FetchCommand(own, "") == "", std::string(own) != "longbench") << own;
+  }
 }
 
 TEST_F(TaskFile, LimitEndsTheStream) {

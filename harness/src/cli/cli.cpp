@@ -180,8 +180,9 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--shard", options.shard,
                      "one part of the samples, for several machines: 1/4 is the first of four");
   command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
-  command.add_option("--data", options.data_directory,
-                     "directory of published files; default: KVGAUGE_DATA");
+  command.add_option(
+      "--data", options.data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
   command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
   command.add_option("--threads", options.threads, "threads; 0: one per processor")

@@ -148,8 +148,9 @@ void AddDatasets(CommandTable& table) {
   CLI::App* command = table.app.add_subcommand("tasks", "Every task: ready, or what is missing");
   command->add_option("name", tasks->only, "only tasks whose name begins so");
   command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
-  command->add_option("--data", tasks->data_directory,
-                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option(
+      "--data", tasks->data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   AddJsonFlag(*command, tasks->json);
   table.Add(command, [tasks] { return RunTasks(*tasks); });
 
@@ -169,8 +170,9 @@ void AddDatasets(CommandTable& table) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
-  command->add_option("--data", sample->data_directory,
-                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option(
+      "--data", sample->data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
   AddJsonFlag(*command, sample->json);
   table.Add(command, [sample] { return RunSample(*sample); });
