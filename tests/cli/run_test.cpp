@@ -429,8 +429,14 @@ TEST_F(RunTest, AGrownPlanRunsWhatIsNew) {
 // Prompts that a method cannot take are recorded with the reason; with room for them they are run.
 TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
   Write("mine.json", Config("", R"("random", {"method": "snapkv", "budgets": ["5%"]})"));
-  const Json summary = *ParseJson(RunInto("r.db", {"--json"}).out, "out");
+  const Outcome ran = RunInto("r.db", {"--json"});
+  const Json summary = *ParseJson(ran.out, "out");
   EXPECT_EQ(summary["skipped"], 8 + 4);
+  // Lengths differ, the reason does not.
+  ASSERT_EQ(summary["reasons"].size(), 1u) << summary.dump();
+  EXPECT_EQ(summary["reasons"][0]["cells"], 8 + 4);
+  EXPECT_EQ(summary["reasons"][0]["status"], "skipped");
+  EXPECT_THAT(ran.err, HasSubstr("12 skipped: "));
   const auto store = Open("r.db");
   for (const StoredCell& cell : CellsOf(*store)) {
     if (cell.cell.method.name != "snapkv") continue;
@@ -439,11 +445,17 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
     EXPECT_THAT(row.reason, HasSubstr("protected"));
   }
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json"}).out, "out"))["skipped"], 0);
-  EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--retry"}).out, "out"))["skipped"], 8 + 4);
+  // Nothing but what cannot run: that is no success.
+  const Outcome retried = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--retry"});
+  EXPECT_EQ(retried.exit_code, 1);
+  EXPECT_THAT(retried.err, AllOf(HasSubstr("12 skipped: "), HasSubstr("protected"),
+                                 HasSubstr("nothing that was run succeeded")));
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
-  const Outcome outcome = RunInto("r.db", {"--max-memory", "1MiB", "--json"});
+  const Outcome outcome =
+      Run({"run", Path("mine.json"), "--db", Path("r.db"), "--max-memory", "1MiB", "--json"});
+  EXPECT_EQ(outcome.exit_code, 1);
   const Json summary = *ParseJson(outcome.out, "out");
   EXPECT_EQ(summary["failed"], 12 * (8 + 4));
   const auto store = Open("r.db");
@@ -476,8 +488,10 @@ TEST_F(RunTest, TimesAreMeasuredOnce) {
                             R"("random")"));
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 3);
   // Without room nothing is measured, and the reason is said.
-  const Outcome tight = RunInto("t.db", {"--limit", "1", "--max-memory", "1MiB"});
-  EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is")));
+  const Outcome tight =
+      Run({"run", Path("mine.json"), "--db", Path("t.db"), "--limit", "1", "--max-memory", "1MiB"});
+  EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is"),
+                               HasSubstr("0 latency measurements, 2 failed")));
   Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
   EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
 }

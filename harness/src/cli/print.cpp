@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/json.h"
+#include "core/strings.h"
 
 namespace kvgauge {
 namespace {
@@ -73,6 +74,10 @@ std::string Fixed(double value, int digits) {
   char buffer[64];
   std::snprintf(buffer, sizeof(buffer), "%.*f", digits, value);
   return buffer;
+}
+
+std::string Counted(int64_t number, const std::string& noun) {
+  return StrCat(number, " ", noun, number == 1 ? "" : "s");
 }
 
 }  // namespace kvgauge

@@ -34,7 +34,8 @@ struct RunOptions {
 };
 
 Status RunPlanCommand(const RunOptions& options);
-// The exit code: 0, or 128 + the signal that interrupted it.
+// The exit code: 0; 1 where it ran something and nothing of it succeeded; 128 + the signal that
+// interrupted it.
 Result<int> RunRunCommand(const RunOptions& options);
 
 }  // namespace kvgauge
