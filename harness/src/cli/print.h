@@ -28,4 +28,7 @@ std::string Fixed(double value, int digits);
 // "1 sample", "12 samples".
 std::string Counted(int64_t number, const std::string& noun);
 
+// A word of a shell command, in quotes where it needs them.
+std::string ShellWord(const std::string& text);
+
 }  // namespace kvgauge

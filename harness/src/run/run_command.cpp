@@ -73,14 +73,6 @@ void PrintRefused(const RunPlan& plan) {
   }
 }
 
-std::string SampleNames(const RunOptions& options) {
-  std::string text;
-  if (options.limit >= 0) text += StrCat(" --limit ", options.limit);
-  if (!options.samples.empty()) text += StrCat(" --samples ", options.samples);
-  if (!options.shard.empty()) text += StrCat(" --shard ", options.shard);
-  return text;
-}
-
 Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPlan& plan,
                 const SampleChoice& choice) {
   const std::string path = DatabasePath(options, config);
@@ -265,8 +257,7 @@ Result<int> RunRunCommand(const RunOptions& options) {
     return in_vain ? kExitFailure : kExitOk;
   }
   progress.Note(
-      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  kvgauge run ",
-             options.config, " --db ", path, SampleNames(options)));
+      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  ", options.command));
   return 128 + outcome.signal;
 }
 

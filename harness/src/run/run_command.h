@@ -29,7 +29,7 @@ struct RunOptions {
   bool dry_run = false;
   bool quiet = false;
   bool json = false;
-  std::string command;  // as it was typed
+  std::string command;  // the whole of it, as a shell takes it
   BuildInfo build;      // of the program
 };
 
