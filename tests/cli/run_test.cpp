@@ -172,6 +172,20 @@ TEST_F(RunTest, RecordsWhatHappened) {
   EXPECT_EQ(Digest("r.db"), digest);
 }
 
+// A full cache takes the same bytes a token wherever it is compressed and whatever is asked.
+TEST_F(RunTest, BytesATokenAreOfTheCacheAlone) {
+  Write("mine.json", Config(R"("compress_at": ["prompt", "context"], )", R"("random")"));
+  RunInto("r.db");
+  const Json board = *ParseJson(Run({"leaderboard", Path("r.db"), "--json"}).out, "out");
+  ASSERT_EQ(board["tables"].size(), 4u);
+  for (const Json& table : board["tables"]) {
+    for (const Json& row : table["rows"]) {
+      if (row["method"] != "full") continue;
+      EXPECT_EQ(row["logical_per_token"], 2 * 2 * (32 + 32) * 4) << row.dump();
+    }
+  }
+}
+
 // Perplexities of a text through the cache, window by window, on the leaderboard and in
 // comparisons.
 TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
