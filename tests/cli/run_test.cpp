@@ -186,6 +186,38 @@ TEST_F(RunTest, BytesATokenAreOfTheCacheAlone) {
   }
 }
 
+// A continuation that ends at its first token has no decode step to measure an error in, and that
+// is no error of 0. Here every token ends it.
+TEST_F(RunTest, ErrorsThatWereNotMeasuredAreNull) {
+  for (const bool ends : {true, false}) {
+    std::string stops = "2";
+    for (int id = 3; ends && id < 1792; ++id) stops += StrCat(", ", id);
+    std::string model = kTinyModel;
+    const std::string was = "\"eos_token_id\": 2";
+    model.replace(model.find(was), was.size(), StrCat("\"eos_token_id\": [0, 1, ", stops, "]"));
+    if (ends) Write("config.json", model);
+    if (!ends) Write("config.json", kTinyModel);
+    Write("mine.json",
+          Config(R"("compress_at": ["prompt", "context"], "fidelity_steps": 3, )", R"("random")"));
+    const std::string database = ends ? "ends.db" : "goes_on.db";
+    RunInto(database, {"--limit", "2"});
+    const auto store = Open(database);
+    for (const StoredCell& cell : CellsOf(*store)) {
+      const SampleRow row = FirstOf(*store, cell);
+      ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+      // With `context` the question's own last token is compared.
+      const bool compared = !ends || cell.cell.compress_at == "context";
+      EXPECT_EQ(row.kl_divergence.has_value(), compared) << cell.cell.compress_at << ends;
+      EXPECT_EQ(row.top1_agreement.has_value(), compared) << cell.cell.compress_at << ends;
+      for (const LayerStatRow& layer : row.layers) {
+        if (layer.head == LayerStatRow::kWholeLayer) {
+          EXPECT_EQ(layer.attention_error.has_value(), !ends);
+        }
+      }
+    }
+  }
+}
+
 // Perplexities of a text through the cache, window by window, on the leaderboard and in
 // comparisons.
 TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
