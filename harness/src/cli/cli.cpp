@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
+#include "src/cli/print.h"
 #include "src/cluster/submit_command.h"
 #include "src/run/run_command.h"
 
@@ -247,9 +248,9 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   app.set_version_flag("--version", StrCat("kvgauge ", build.Text()));
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
-  std::vector<std::string> typed = {"kvgauge"};
-  typed.insert(typed.end(), argv + 1, argv + argc);
-  CommandTable table(app, Join(typed, " "), build);
+  std::string typed = "kvgauge";
+  for (int i = 1; i < argc; ++i) typed.append(" ").append(ShellWord(argv[i]));
+  CommandTable table(app, typed, build);
   AddRun(table);
   AddModelCommands(table);
   AddBench(table);
