@@ -134,7 +134,13 @@
   const heat = (row, on) => (marks.get(row.id) || []).forEach(mark => mark.classList.toggle('hot', on));
 
   // A cell's worth in a file of values.
-  const quoted = text => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  // A text that a spreadsheet would take for a formula gets a mark before it; numbers stay numbers.
+  const number = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
+  const harmless = text => /^[=+\-@\t\r]/.test(text) && !number.test(text) ? "'" + text : text;
+  const quoted = text => {
+    const safe = harmless(String(text));
+    return /[",\n\r]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
+  };
   const save = (name, lines) => {
     const link = make('a', {download: name + '.csv',
       href: URL.createObjectURL(new Blob([lines.join('\n') + '\n'], {type: 'text/csv'}))});
@@ -144,19 +150,29 @@
   const plain = node => node.textContent.trim().replace(/\s+/g, ' ');
   const csv = (table, shown) => {
     const heads = all('thead th', table);
-    const verdicts = heads.map(head => /c-(delta|verdict)/.test(head.className));
     const title = head => all('.grp,.ttl', head).map(plain).join(' ') || plain(head);
-    const lines = [heads.flatMap((head, i) => verdicts[i] ? [title(head), title(head) + ' verdict'] : [title(head)])
-      .map(quoted).join(',')];
-    for (const row of table.tBodies[0].rows) {
-      if (!shown(row)) continue;
-      lines.push(Array.from(row.cells).flatMap((cell, i) => {
-        const mark = cell.querySelector('.v'), value = cell.dataset.v;
-        const text = value !== undefined && !cell.classList.contains('c-budget') ? value :
+    // A column has a value, and the ends of its interval, a verdict and a note where any cell has.
+    const body = Array.from(table.tBodies[0].rows);
+    const parts = heads.map((head, i) => {
+      const cells = body.map(row => row.cells[i]), any = name => cells.some(cell => cell.dataset[name]);
+      return [['', cell => {
+        const value = cell.dataset.csv !== undefined ? cell.dataset.csv : cell.dataset.v;
+        return value !== undefined && !cell.classList.contains('c-budget') ? value :
           cell.classList.contains('nil') ? '' : cell.querySelector('svg.spark') ?
             cell.querySelector('svg.spark').getAttribute('aria-label') : plain(cell);
-        return verdicts[i] ? [text, mark ? plain(mark).replace(/^\S+ /, '') : ''] : [text];
-      }).map(quoted).join(','));
+      }],
+      any('low') && [' low', cell => cell.dataset.low || ''],
+      any('high') && [' high', cell => cell.dataset.high || ''],
+      /c-delta/.test(head.className) && [' verdict', cell => {
+        const mark = cell.querySelector('.v');
+        return mark ? plain(mark).replace(/^\S+ /, '') : '';
+      }],
+      any('note') && [' note', cell => cell.dataset.note || '']].filter(Boolean);
+    });
+    const lines = [heads.flatMap((head, i) => parts[i].map(([name]) => title(head) + name)).map(quoted).join(',')];
+    for (const row of table.tBodies[0].rows) {
+      if (!shown(row)) continue;
+      lines.push(Array.from(row.cells).flatMap((cell, i) => parts[i].map(([, of]) => of(cell))).map(quoted).join(','));
     }
     save(table.dataset.name || 'table', lines);
   };
@@ -337,7 +353,7 @@
     const select = make('select', {}, ...options);
     return [make('label', {}, label + ' ', select), select];
   };
-  const find = make('input', {type: 'search', placeholder: 'words of a question or answer'});
+  const find = make('input', {type: 'search', placeholder: 'any words'});
   const [taskLabel, task] = choose('Task', [option('', 'all'), ...new Set(data.questions.map(q => q[0]))].map(
       item => typeof item === 'string' ? option(item, item) : item));
   const [rowLabel, row] = choose('Method', [option('', 'all'), ...data.rows.map((r, i) => option(i, r[1]))]);
