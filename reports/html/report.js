@@ -381,20 +381,32 @@
   };
   const few = 5;  // answers to a question at first
   const bdi = text => make('bdi', {}, text);
-  const answerRow = (name, score, text, kept) => make('tr', {}, make('th', {scope: 'row'}, name),
-    make('td', {class: 'n'}, score), make('td', {class: 'text'}, bdi(text)), kept);
+  const breakable = name => name.split(/(?<=[_=,./])(?=[^ ])/).flatMap((part, i) => i ? [make('wbr'), part] : [part]);
+  // Each text of a sample under its name, where there are several: turns, or reasoning and answer.
+  const answered = texts => make('td', {class: 'text'}, ...texts.flatMap(([turn, text, score]) => [
+    ...turn ? [make('span', {class: 'turn'}, turn + (score ? ', score ' + score : ''))] : [],
+    text ? bdi(text) : make('span', {class: 'soft'}, 'no text')]));
+  const joined = texts => texts.map(([turn, text]) => (turn ? turn + ': ' : '') + text).join('\n');
+  const answerRow = (name, score, texts, kept) => {
+    kept.className += ' kept';
+    kept.dataset.label = 'kept';
+    return make('tr', {}, make('th', {scope: 'row'}, name),
+      make('td', {class: 'n', 'data-label': 'score'}, score), answered(texts), kept);
+  };
   const article = ([q, answers]) => {
-    const [taskName, id, facts, depth, question, excerpt, references, prediction, score] = q;
+    const [taskName, id, facts, depth, turns, texts, score] = q;
     const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName)));
-    if (question) node.append(make('p', {class: 'q'}, bdi(question.trim())));
-    if (depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
-    if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
-    node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
+    turns.forEach(([turn, question, excerpt, references], i) => {
+      if (question) node.append(make('p', {class: 'q'}, ...turn ? [make('b', {}, turn + ': ')] : [], bdi(question.trim())));
+      if (!i && depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
+      if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
+      if (references) node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
+    });
     const head = ['Answer of', 'score', 'Text', 'Kept, by layer'].map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
-    const body = make('tbody', {}, answerRow('full cache', score, prediction, make('td', {}, 'everything')));
+    const body = make('tbody', {}, answerRow('full cache', score, texts, make('td', {}, 'everything')));
     const add = ([number, , own, text, kept]) => {
       const [target, name] = data.rows[number];
-      body.append(answerRow(make('a', {href: '#' + target}, name), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
+      body.append(answerRow(make('a', {href: '#' + target}, ...breakable(name)), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
     };
     answers.slice(0, few).forEach(add);
     if (answers.length > few) {
@@ -417,9 +429,10 @@
     let answers = 0;
     for (const q of data.questions) {
       if (task.value && q[0] !== task.value) continue;
-      const some = q[9].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
+      const asked = [q[1], ...q[4].flatMap(turn => [turn[1], turn[3]]), ...q[5].map(text => text[1])];
+      const some = q[7].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
         (outcome.value === '' || a[1] === Number(outcome.value)) &&
-        (!wanted.length || wanted.every(word => [q[1], q[4], q[6], q[7], a[3]].some(text => text.toLowerCase().includes(word)))));
+        (!wanted.length || wanted.every(word => [...asked, ...a[3].map(text => text[1])].some(text => text.toLowerCase().includes(word)))));
       if (!some.length) continue;
       found.push([q, some]);
       answers += some.length;
@@ -436,7 +449,8 @@
     const lines = ['task,sample,method,outcome,score,full cache score,question,right,answer,full cache answer,kept by layer'];
     for (const [q, answers] of found) {
       for (const a of answers) {
-        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[8], q[4], q[6], a[3], q[7], a[4].map(percent).join(' ')]
+        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[6],
+          joined(q[4]), joined(q[4].map(turn => [turn[0], turn[3]])), joined(a[3]), joined(q[5]), a[4].map(percent).join(' ')]
           .map(quoted).join(','));
       }
     }

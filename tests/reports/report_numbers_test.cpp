@@ -6,7 +6,10 @@
 #include "core/strings.h"
 #include "reports/html_check.h"
 #include "reports/report.h"
+#include "reports/report_scene.h"
 #include "reports/store_fixture.h"
+#include "src/html/format.h"
+#include "src/sqlite.h"
 
 namespace kvgauge {
 namespace {
@@ -22,12 +25,17 @@ std::string Part(const std::string& html, const std::string& begin, const std::s
   return html.substr(at, html.find(end, at) - at);
 }
 
-// The row of the leaderboard that holds `name`.
-std::string RowOf(const std::string& html, const std::string& name) {
-  const size_t at = html.find(StrCat("title=\"T\">", name, "</span>"));
-  if (at == std::string::npos) return "";
-  const size_t begin = html.rfind("<tr ", at);
-  return html.substr(begin, html.find("</tr>", at) - begin);
+// The row of the leaderboard that holds the method `name`, and `budget` where that is given.
+std::string RowOf(const std::string& html, const std::string& name,
+                  const std::string& budget = "") {
+  const std::string wanted = StrCat("\">", name, "</span>");
+  for (size_t at = html.find(wanted); at != std::string::npos; at = html.find(wanted, at + 1)) {
+    const size_t begin = html.rfind("<tr ", at);
+    const std::string row = html.substr(begin, html.find("</tr>", at) - begin);
+    if (Holds(row, "c-budget") && Holds(row, StrCat(">", budget, "</small>"))) return row;
+    if (Holds(row, "c-budget") && budget.empty()) return row;
+  }
+  return "";
 }
 
 std::string CellOf(const std::string& row, const std::string& column) {
@@ -165,6 +173,142 @@ TEST_F(ReportNumbers, TheFullCacheCompressesNothing) {
   const std::string html = Page();
   EXPECT_TRUE(Holds(CellOf(RowOf(html, "method0"), "compress"), "–"));
   EXPECT_TRUE(Holds(CellOf(RowOf(html, "method1"), "compress"), "1.00 µs"));
+}
+
+AnswerRow Turn(const std::string& question, const std::string& prediction,
+               const std::vector<std::string>& references, std::optional<double> score) {
+  AnswerRow row;
+  row.question = question;
+  row.prediction = prediction;
+  row.references = references;
+  row.score = score;
+  return row;
+}
+
+// A conversation shows what was asked, right and answered in every turn, with its own score.
+TEST_F(ReportNumbers, EveryTurnOfAConversationIsShown) {
+  for (int64_t c = 0; c < 2; ++c) {
+    const int64_t cell = AddCell(c, "a");
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.score = c == 0 ? 1 : 0.5;
+    sample.answers = {Turn("First?", "one", {"one"}, 1.0),
+                      Turn("Second?", c == 0 ? "two" : "", {"two"}, c == 0 ? 1.0 : 0.0)};
+    Must(store_->Write(sample));
+  }
+  const std::string html = Page();
+  const std::string written = Part(html, "<article class=\"sample\">", "</article>");
+  EXPECT_TRUE(Holds(written, "<b>Turn 1:</b> <bdi>First?</bdi>")) << written;
+  EXPECT_TRUE(Holds(written, "<b>Turn 2:</b> <bdi>Second?</bdi></p><p><b>Right:</b> <bdi>two"));
+  EXPECT_TRUE(Holds(written, "Turn 2, score 100.0</span><bdi>two</bdi>")) << written;
+  EXPECT_TRUE(Holds(written, "Turn 2, score 0.0</span><span class=\"soft\">no text</span>"));
+  const std::string data = Part(html, "id=\"samples-data\">", "</script>");
+  EXPECT_TRUE(Holds(data, R"([["Turn 1","First?","","one"],["Turn 2","Second?","","two"]])"));
+  EXPECT_TRUE(Holds(data, R"([["Turn 1","one","100.0"],["Turn 2","","0.0"]])"));
+}
+
+// What only leads to the answer is called so, and has neither a right answer nor a score.
+TEST_F(ReportNumbers, ReasoningIsToldFromTheAnswer) {
+  for (int64_t c = 0; c < 2; ++c) {
+    const int64_t cell = AddCell(c, "a");
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.score = c == 0 ? 1 : 0;
+    sample.answers = {Turn("Think of it.", "Since B follows A", {}, std::nullopt),
+                      Turn("So which?", c == 0 ? "B" : "C", {"B"}, c == 0 ? 1.0 : 0.0)};
+    Must(store_->Write(sample));
+  }
+  const std::string html = Page();
+  const std::string written = Part(html, "<article class=\"sample\">", "</article>");
+  EXPECT_TRUE(Holds(written, "<span class=\"turn\">Reasoning</span><bdi>Since B follows A"));
+  EXPECT_TRUE(Holds(written, "<span class=\"turn\">Answer, score 100.0</span><bdi>B</bdi>"));
+  EXPECT_TRUE(Holds(written, "<b>Reasoning:</b> <bdi>Think of it.</bdi></p><p class=\"q\">"));
+}
+
+// A section without content says what would give it some.
+TEST_F(ReportNumbers, WhatWasNotMeasuredIsNamedWithItsCure) {
+  const int64_t full = AddCell(0, "a"), one = AddCell(1, "a");
+  for (const auto& [cell, c] : {std::pair(full, 0), std::pair(one, 1)}) {
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.kl_divergence = {};
+    Must(store_->Write(sample));
+  }
+  const std::string missing = Part(Page(), "<section id=\"missing\"", "</section>");
+  for (const char* part :
+       {"fidelity_steps", "latency", "sweep", "ablation-*.json", "Scaling with the context"}) {
+    EXPECT_TRUE(Holds(missing, part)) << part << " in " << missing;
+  }
+  EXPECT_FALSE(Holds(missing, "Needles")) << missing;  // there are some
+}
+
+std::string Unescaped(std::string text) {
+  for (const auto& [from, to] :
+       {std::pair("&lt;", "<"), std::pair("&gt;", ">"), std::pair("&quot;", "\""),
+        std::pair("&#39;", "'"), std::pair("&amp;", "&")}) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1)) {
+      text.replace(at, std::string(from).size(), to);
+    }
+  }
+  return text;
+}
+
+// Every statement, taken from the page as a reader would, runs as it stands and finds something.
+TEST(ReportSql, RunsAsItIsShownAndGivesTheNumbersOfThePage) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("scene.db");
+  SceneOptions scene;
+  scene.repeats = 1;
+  scene.lengths = 2;
+  scene.layers = 2;
+  scene.kv_heads = 2;
+  std::string html;
+  {
+    auto store = MustOpen(path);
+    MustOk(WriteScene(*store, scene));
+    html = Must(RenderReport(*store));
+  }
+  const std::string shown = Part(html, "<summary>The SQL of each table and figure", "</details>");
+  auto opened = Database::Open(path, SQLITE_OPEN_READONLY, path);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Database& db = *opened;
+  int64_t statements = 0, compared = 0;
+  for (size_t at = shown.find("<h4>"); at != std::string::npos; at = shown.find("<h4>", at + 1)) {
+    const std::string name = shown.substr(at + 4, shown.find("</h4>", at) - at - 4);
+    const size_t begin = shown.find("<pre class=\"code\">", at) + 18;
+    const std::string sql = Unescaped(shown.substr(begin, shown.find("</pre>", begin) - begin));
+    auto prepared = db.Prepare(sql);
+    ASSERT_TRUE(prepared.ok()) << name << ": " << prepared.error().message;
+    Statement& statement = *prepared;
+    int64_t rows = 0;
+    while (Must(statement.Step())) {
+      ++rows;
+      if (name.starts_with("Leaderboard: bytes") && statement.Text(2) == "h2o" &&
+          statement.Text(4) == "20%") {
+        ++compared;
+        const std::string row = RowOf(html, "h2o", "20%");
+        EXPECT_TRUE(Holds(
+            row, StrCat(">", report::Format(statement.Real(8), report::Unit::kDecimals), "</td>")))
+            << row;
+        EXPECT_TRUE(Holds(
+            row, StrCat(report::Format(statement.Real(6), report::Unit::kPercent), " of full")))
+            << row;
+      }
+      if (name.starts_with("Leaderboard, fronts") && statement.Text(3) == "h2o" &&
+          statement.Text(5) == "20%") {
+        ++compared;
+        const std::string score = report::FormatDecimals(100 * statement.Real(6), 1);
+        EXPECT_TRUE(Holds(RowOf(html, "h2o", "20%"), StrCat("<b>", score, "</b>"))) << score;
+      }
+      if (name.starts_with("Scaling") && statement.Text(0) == "h2o" && statement.Text(2) == "20%" &&
+          statement.Int(4) == 16384) {
+        ++compared;
+        const std::string ttft = report::Format(statement.Real(6), report::Unit::kSeconds);
+        EXPECT_TRUE(Holds(RowOf(html, "h2o", "20%"), StrCat(">", ttft))) << ttft;
+      }
+    }
+    EXPECT_GT(rows, 0) << name;
+    ++statements;
+  }
+  EXPECT_GE(statements, 13);
+  EXPECT_GE(compared, 4);
 }
 
 }  // namespace
