@@ -134,7 +134,13 @@
   const heat = (row, on) => (marks.get(row.id) || []).forEach(mark => mark.classList.toggle('hot', on));
 
   // A cell's worth in a file of values.
-  const quoted = text => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  // A text that a spreadsheet would take for a formula gets a mark before it; numbers stay numbers.
+  const number = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
+  const harmless = text => /^[=+\-@\t\r]/.test(text) && !number.test(text) ? "'" + text : text;
+  const quoted = text => {
+    const safe = harmless(String(text));
+    return /[",\n\r]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
+  };
   const save = (name, lines) => {
     const link = make('a', {download: name + '.csv',
       href: URL.createObjectURL(new Blob([lines.join('\n') + '\n'], {type: 'text/csv'}))});
@@ -144,19 +150,29 @@
   const plain = node => node.textContent.trim().replace(/\s+/g, ' ');
   const csv = (table, shown) => {
     const heads = all('thead th', table);
-    const verdicts = heads.map(head => /c-(delta|verdict)/.test(head.className));
     const title = head => all('.grp,.ttl', head).map(plain).join(' ') || plain(head);
-    const lines = [heads.flatMap((head, i) => verdicts[i] ? [title(head), title(head) + ' verdict'] : [title(head)])
-      .map(quoted).join(',')];
-    for (const row of table.tBodies[0].rows) {
-      if (!shown(row)) continue;
-      lines.push(Array.from(row.cells).flatMap((cell, i) => {
-        const mark = cell.querySelector('.v'), value = cell.dataset.v;
-        const text = value !== undefined && !cell.classList.contains('c-budget') ? value :
+    // A column has a value, and the ends of its interval, a verdict and a note where any cell has.
+    const body = Array.from(table.tBodies[0].rows);
+    const parts = heads.map((head, i) => {
+      const cells = body.map(row => row.cells[i]), any = name => cells.some(cell => cell.dataset[name]);
+      return [['', cell => {
+        const value = cell.dataset.csv !== undefined ? cell.dataset.csv : cell.dataset.v;
+        return value !== undefined && !cell.classList.contains('c-budget') ? value :
           cell.classList.contains('nil') ? '' : cell.querySelector('svg.spark') ?
             cell.querySelector('svg.spark').getAttribute('aria-label') : plain(cell);
-        return verdicts[i] ? [text, mark ? plain(mark).replace(/^\S+ /, '') : ''] : [text];
-      }).map(quoted).join(','));
+      }],
+      any('low') && [' low', cell => cell.dataset.low || ''],
+      any('high') && [' high', cell => cell.dataset.high || ''],
+      /c-delta/.test(head.className) && [' verdict', cell => {
+        const mark = cell.querySelector('.v');
+        return mark ? plain(mark).replace(/^\S+ /, '') : '';
+      }],
+      any('note') && [' note', cell => cell.dataset.note || '']].filter(Boolean);
+    });
+    const lines = [heads.flatMap((head, i) => parts[i].map(([name]) => title(head) + name)).map(quoted).join(',')];
+    for (const row of table.tBodies[0].rows) {
+      if (!shown(row)) continue;
+      lines.push(Array.from(row.cells).flatMap((cell, i) => parts[i].map(([, of]) => of(cell))).map(quoted).join(','));
     }
     save(table.dataset.name || 'table', lines);
   };
@@ -337,7 +353,7 @@
     const select = make('select', {}, ...options);
     return [make('label', {}, label + ' ', select), select];
   };
-  const find = make('input', {type: 'search', placeholder: 'words of a question or answer'});
+  const find = make('input', {type: 'search', placeholder: 'any words'});
   const [taskLabel, task] = choose('Task', [option('', 'all'), ...new Set(data.questions.map(q => q[0]))].map(
       item => typeof item === 'string' ? option(item, item) : item));
   const [rowLabel, row] = choose('Method', [option('', 'all'), ...data.rows.map((r, i) => option(i, r[1]))]);
@@ -365,20 +381,32 @@
   };
   const few = 5;  // answers to a question at first
   const bdi = text => make('bdi', {}, text);
-  const answerRow = (name, score, text, kept) => make('tr', {}, make('th', {scope: 'row'}, name),
-    make('td', {class: 'n'}, score), make('td', {class: 'text'}, bdi(text)), kept);
+  const breakable = name => name.split(/(?<=[_=,./])(?=[^ ])/).flatMap((part, i) => i ? [make('wbr'), part] : [part]);
+  // Each text of a sample under its name, where there are several: turns, or reasoning and answer.
+  const answered = texts => make('td', {class: 'text'}, ...texts.flatMap(([turn, text, score]) => [
+    ...turn ? [make('span', {class: 'turn'}, turn + (score ? ', score ' + score : ''))] : [],
+    text ? bdi(text) : make('span', {class: 'soft'}, 'no text')]));
+  const joined = texts => texts.map(([turn, text]) => (turn ? turn + ': ' : '') + text).join('\n');
+  const answerRow = (name, score, texts, kept) => {
+    kept.className += ' kept';
+    kept.dataset.label = 'kept';
+    return make('tr', {}, make('th', {scope: 'row'}, name),
+      make('td', {class: 'n', 'data-label': 'score'}, score), answered(texts), kept);
+  };
   const article = ([q, answers]) => {
-    const [taskName, id, facts, depth, question, excerpt, references, prediction, score] = q;
+    const [taskName, id, facts, depth, turns, texts, score] = q;
     const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName)));
-    if (question) node.append(make('p', {class: 'q'}, bdi(question.trim())));
-    if (depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
-    if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
-    node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
+    turns.forEach(([turn, question, excerpt, references], i) => {
+      if (question) node.append(make('p', {class: 'q'}, ...turn ? [make('b', {}, turn + ': ')] : [], bdi(question.trim())));
+      if (!i && depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
+      if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
+      if (references) node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
+    });
     const head = ['Answer of', 'score', 'Text', 'Kept, by layer'].map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
-    const body = make('tbody', {}, answerRow('full cache', score, prediction, make('td', {}, 'everything')));
+    const body = make('tbody', {}, answerRow('full cache', score, texts, make('td', {}, 'everything')));
     const add = ([number, , own, text, kept]) => {
       const [target, name] = data.rows[number];
-      body.append(answerRow(make('a', {href: '#' + target}, name), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
+      body.append(answerRow(make('a', {href: '#' + target}, ...breakable(name)), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
     };
     answers.slice(0, few).forEach(add);
     if (answers.length > few) {
@@ -401,9 +429,10 @@
     let answers = 0;
     for (const q of data.questions) {
       if (task.value && q[0] !== task.value) continue;
-      const some = q[9].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
+      const asked = [q[1], ...q[4].flatMap(turn => [turn[1], turn[3]]), ...q[5].map(text => text[1])];
+      const some = q[7].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
         (outcome.value === '' || a[1] === Number(outcome.value)) &&
-        (!wanted.length || wanted.every(word => [q[1], q[4], q[6], q[7], a[3]].some(text => text.toLowerCase().includes(word)))));
+        (!wanted.length || wanted.every(word => [...asked, ...a[3].map(text => text[1])].some(text => text.toLowerCase().includes(word)))));
       if (!some.length) continue;
       found.push([q, some]);
       answers += some.length;
@@ -420,7 +449,8 @@
     const lines = ['task,sample,method,outcome,score,full cache score,question,right,answer,full cache answer,kept by layer'];
     for (const [q, answers] of found) {
       for (const a of answers) {
-        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[8], q[4], q[6], a[3], q[7], a[4].map(percent).join(' ')]
+        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[6],
+          joined(q[4]), joined(q[4].map(turn => [turn[0], turn[3]])), joined(a[3]), joined(q[5]), a[4].map(percent).join(' ')]
           .map(quoted).join(','));
       }
     }

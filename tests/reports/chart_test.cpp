@@ -38,6 +38,26 @@ TEST(AxisTest, ScoresEndAtTheirBounds) {
   EXPECT_EQ(axis.low(), 70);
 }
 
+// Where all are alike there is room beside them, but none where no score can be.
+TEST(AxisTest, EqualScoresStayWithinTheirBounds) {
+  for (const double score : {0.0, 37.0, 100.0}) {
+    const Axis axis = Axis::Linear(score, score, Unit::kNumber, 5, 0, 100);
+    EXPECT_GE(axis.low(), 0) << score;
+    EXPECT_LE(axis.high(), 100) << score;
+    EXPECT_GE(axis.high() - axis.low(), 20) << score;
+    EXPECT_GE(axis.Place(score), 0) << score;
+    EXPECT_LE(axis.Place(score), 1) << score;
+  }
+}
+
+// Advances of DejaVu Sans, in thousandths: what is set to the left of an edge must not cross it.
+TEST(TextWidthTest, HoldsTheWidestFont) {
+  EXPECT_GE(TextWidth("100%", 11), 11 * (3 * 0.636 + 0.950));
+  EXPECT_GE(TextWidth("streaming_llm", 11), 11 * (0.521 + 0.392 + 0.411 + 0.615 + 0.613 + 0.974 +
+                                                  0.278 + 0.634 + 0.635 + 0.5 + 2 * 0.278 + 0.974));
+  EXPECT_LT(TextWidth("lil", 11), TextWidth("mwm", 11) / 2);
+}
+
 TEST(AxisTest, BytesStepInPowersOfTwo) {
   EXPECT_THAT(Axis::Linear(0, 3000, Unit::kBytes).ticks(), ElementsAre(0, 1024, 2048, 3072));
   EXPECT_THAT(Axis::Log(60, 3000, Unit::kBytes).ticks(),

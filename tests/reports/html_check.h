@@ -20,7 +20,8 @@ struct HtmlFacts {
 };
 
 inline HtmlFacts CheckHtml(std::string_view html) {
-  static const std::set<std::string, std::less<>> kVoid = {"meta", "input", "br", "hr", "img"};
+  static const std::set<std::string, std::less<>> kVoid = {"meta", "input", "br",
+                                                           "hr",   "img",   "wbr"};
   HtmlFacts facts;
   std::vector<std::string> open;
   std::set<std::string> ids, targets;

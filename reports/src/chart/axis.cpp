@@ -37,9 +37,19 @@ Axis Axis::Linear(double low, double high, Unit unit, int ticks) {
 Axis Axis::Linear(double low, double high, Unit unit, int ticks, double floor, double ceiling) {
   KVG_CHECK(low <= high && ticks > 1, "an axis needs a range");
   if (high - low <= 1e-12 * std::max(std::abs(low), std::abs(high))) {
-    const double width = high == 0 ? 1 : std::abs(high) * 0.1;
+    const bool bounded = std::isfinite(floor) && std::isfinite(ceiling);
+    const double width = bounded ? (ceiling - floor) / 5 : high == 0 ? 1 : std::abs(high) * 0.1;
     low -= width / 2;
     high += width / 2;
+    // Moved, not cut: what lies at an end of what can be has room on the other side.
+    if (low < floor) {
+      high += floor - low;
+      low = floor;
+    }
+    if (high > ceiling) {
+      low -= high - ceiling;
+      high = ceiling;
+    }
   }
   const double step = NiceStep((high - low) / ticks, unit);
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);

@@ -11,9 +11,8 @@ namespace kvgauge::report {
 class Axis {
  public:
   // Widened to whole steps of 1, 2, 2.5 or 5 times a power of ten (bytes: powers of two), about
-  // `ticks` of them. A range
-  // without width gets some. Not widened beyond [floor, ceiling] where that holds the range: a
-  // score has no 105%.
+  // `ticks` of them. A range without width gets some, a fifth of what can be where that is bounded.
+  // Not widened beyond [floor, ceiling] where that holds the range: a score has no 105%.
   static Axis Linear(double low, double high, Unit unit, int ticks = 5);
   static Axis Linear(double low, double high, Unit unit, int ticks, double floor, double ceiling);
   // Precondition: 0 < low <= high. Ticks at powers of two for bytes and tokens, else at 1, 2 and 5

@@ -21,6 +21,50 @@ struct Box {
   }
 };
 
+// Of the widest of the fonts that the page asks for (DejaVu Sans): a label that fits there fits.
+double WidthOf(char c) {
+  switch (c) {
+    case 'i':
+    case 'j':
+    case 'l':
+    case '\'':
+      return 0.28;
+    case ' ':
+    case '.':
+    case ',':
+    case 'I':
+      return 0.32;
+    case 'f':
+    case 'r':
+    case 't':
+    case '-':
+    case ':':
+    case ';':
+    case '/':
+    case '(':
+    case ')':
+      return 0.41;
+    case '_':
+    case 'c':
+    case 's':
+    case 'z':
+      return 0.55;
+    case 'm':
+    case '%':
+    case 'W':
+    case 'M':
+      return 0.97;
+    case 'w':
+    case '=':
+    case '+':
+    case '<':
+    case '>':
+      return 0.84;
+    default:
+      return c >= 'A' && c <= 'Z' ? 0.72 : 0.64;
+  }
+}
+
 class Plot {
  public:
   explicit Plot(const XyChart& chart) : chart_(chart) {
@@ -151,6 +195,10 @@ class Plot {
         html_.Put("<path class=\"ci\" d=\"M{} {}V{}\"/>",
                   {Px{x}, Px{Y(point.interval->low)}, Px{Y(point.interval->high)}});
       }
+      if (point.x_interval && point.x_interval->high > point.x_interval->low) {
+        html_.Put("<path class=\"ci\" d=\"M{} {}H{}\"/>",
+                  {Px{X(point.x_interval->low)}, Px{y}, Px{X(point.x_interval->high)}});
+      }
       html_.Put("<use href=\"#m-{}\" x=\"{}\" y=\"{}\"/>", {name, Px{x}, Px{y}});
       html_.Put(point.target.empty() ? Markup("</g>") : Markup("</a>"));
       taken_.push_back({x - 5, y - 5, x + 5, y + 5});
@@ -251,9 +299,13 @@ class Plot {
 }  // namespace
 
 double TextWidth(const std::string& text, double size) {
-  int64_t characters = 0;
-  for (const char c : text) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return static_cast<double>(characters) * size * 0.57;
+  double width = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0) == 0x80) continue;  // one width for a character of several bytes
+    width += byte < 0x80 ? WidthOf(c) : 0.64;
+  }
+  return width * size;
 }
 
 std::vector<double> Spread(const std::vector<double>& wanted, double gap, double low, double high) {

@@ -16,10 +16,11 @@ namespace kvgauge::report {
 struct XyPoint {
   double x = 0, y = 0;
   std::optional<Interval> interval = {};  // of y
-  std::string tip = {};                   // what the point says when pointed at, in full
-  std::string target = {};                // id of what it stands for; "": none
-  std::string label = {};                 // set beside it; "": none
-  bool open = false;                      // an outline only: not ranked, not proven
+  std::optional<Interval> x_interval = {};
+  std::string tip = {};     // what the point says when pointed at, in full
+  std::string target = {};  // id of what it stands for; "": none
+  std::string label = {};   // set beside it; "": none
+  bool open = false;        // an outline only: not ranked, not proven
 };
 
 struct XySeries {

@@ -103,6 +103,20 @@ std::string Base64(std::string_view bytes) {
   return out;
 }
 
+Html Breakable(std::string_view name) {
+  constexpr std::string_view kSeparators = "_=,./";
+  Html html;
+  while (!name.empty()) {
+    const size_t at = name.find_first_of(kSeparators);
+    const size_t end = at == std::string_view::npos ? name.size() : at + 1;
+    html.Text(name.substr(0, end));
+    name.remove_prefix(end);
+    // ", " breaks by itself, and what follows a last separator is nothing.
+    if (!name.empty() && name.front() != ' ') html.Put("<wbr>");
+  }
+  return html;
+}
+
 Html& Html::Put(Markup markup, std::initializer_list<Value> values) {
   const std::string_view text = markup.text();
   size_t from = 0;

@@ -68,6 +68,9 @@ class Html {
   std::string text_;
 };
 
+// A name that may break after its separators, not within its words: "kivi_" "2bit".
+Html Breakable(std::string_view name);
+
 // Six significant digits, so that pages of two machines are equal; "nan" and "inf" are spelled so.
 void AppendNumber(std::string& out, double value);
 // One decimal at most, no "-0".

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <span>
 #include <tuple>
 
 #include "core/strings.h"
+#include "reports/gate.h"
 #include "src/chart/palette.h"
 #include "src/html/format.h"
+#include "src/leaderboard_data.h"
 
 namespace kvgauge::report {
 namespace {
@@ -32,6 +35,102 @@ Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
     splits.push_back({key, std::move(of_table)});
   }
   return splits;
+}
+
+void AddMeans(const std::vector<const LeaderboardLine*>& of_tasks, RowMeans& means) {
+  struct Sum {
+    double sum = 0;
+    int64_t count = 0;
+    void Add(double value) {
+      sum += value;
+      ++count;
+    }
+    std::optional<double> Mean() const {
+      if (count == 0) return std::nullopt;
+      return sum / static_cast<double>(count);
+    }
+  };
+  double ByteSummary::*const fields[] = {
+      &ByteSummary::nominal,           &ByteSummary::logical,
+      &ByteSummary::resident,          &ByteSummary::full,
+      &ByteSummary::nominal_ratio,     &ByteSummary::logical_ratio,
+      &ByteSummary::resident_ratio,    &ByteSummary::nominal_per_token,
+      &ByteSummary::logical_per_token, &ByteSummary::resident_per_token};
+  Sum sums[std::size(fields)], full, kl, top1;
+  for (const LeaderboardLine* line : of_tasks) {
+    if (line->kl_divergence) kl.Add(*line->kl_divergence);
+    if (line->top1_agreement) top1.Add(*line->top1_agreement);
+    if (line->bytes.samples == 0) continue;
+    ++means.tasks;
+    means.bytes.samples += line->bytes.samples;
+    for (size_t i = 0; i < std::size(fields); ++i) sums[i].Add(line->bytes.*fields[i]);
+    if (line->bytes.logical_ratio > 0) {
+      full.Add(line->bytes.logical_per_token / line->bytes.logical_ratio);
+    }
+  }
+  for (size_t i = 0; i < std::size(fields); ++i) {
+    means.bytes.*fields[i] = sums[i].Mean().value_or(0);
+  }
+  means.full_per_token = full.Mean().value_or(0);
+  means.kl_divergence = kl.Mean();
+  means.top1_agreement = top1.Mean();
+}
+
+// Tasks that a group leaves out of its scores are left out here, too.
+void AddMeans(Board& board) {
+  std::map<RowKey, std::vector<const LeaderboardLine*>> lines;
+  std::set<std::string> names;
+  for (const LeaderboardTable* group : board.groups) {
+    names.insert(group->task_names.begin(), group->task_names.end());
+  }
+  board.task_count = names.size();
+  for (const LeaderboardTable* task : board.tasks) {
+    if (!names.contains(task->task)) continue;
+    for (const LeaderboardLine& line : task->lines) {
+      lines[KeyOf(line.method, line.budget)].push_back(&line);
+    }
+  }
+  for (BoardRow& row : board.rows) AddMeans(lines[KeyOf(row.method, row.budget)], row.means);
+}
+
+Interval Range(const std::vector<const LatencyRow*>& rows, double LatencyRow::*field) {
+  const auto [low, high] =
+      std::ranges::minmax(rows, {}, [field](const LatencyRow* row) { return row->*field; });
+  return {low->*field, high->*field};
+}
+
+Status AddTimes(ResultStore& store, Board& board) {
+  std::vector<std::vector<LatencyRow>> rows(board.rows.size());
+  std::vector<const LatencyRow*> full;
+  const double most = GateMargins().max_others_share;
+  for (size_t r = 0; r < board.rows.size(); ++r) {
+    for (const int64_t cell : board.rows[r].cells) {
+      KVG_ASSIGN(const std::vector<LatencyRow> of_cell, store.Latency(cell));
+      rows[r].insert(rows[r].end(), of_cell.begin(), of_cell.end());
+    }
+    if (!board.rows[r].method.full_cache) continue;
+    for (const LatencyRow& row : rows[r]) full.push_back(&row);
+  }
+  const auto calm = [most](const LatencyRow* row) { return row->others_share <= most; };
+  std::vector<const LatencyRow*> calm_full;
+  std::ranges::copy_if(full, std::back_inserter(calm_full), calm);
+  for (size_t r = 0; r < board.rows.size(); ++r) {
+    std::map<int64_t, std::vector<const LatencyRow*>> by_length;
+    for (const LatencyRow& row : rows[r]) by_length[row.context_tokens].push_back(&row);
+    for (const auto& [length, all] : by_length) {
+      std::vector<const LatencyRow*> kept;
+      std::ranges::copy_if(all, std::back_inserter(kept), calm);
+      RowTimes times;
+      times.disturbed = kept.empty();
+      if (times.disturbed) kept = all;
+      times.left_out = static_cast<int64_t>(all.size() - kept.size());
+      times.summary = SummariseLatency(kept, times.disturbed ? full : calm_full).front();
+      times.ttft_s = Range(kept, &LatencyRow::ttft_s);
+      times.tpot_s = Range(kept, &LatencyRow::tpot_p50_s);
+      board.rows[r].times.push_back(times);
+    }
+  }
+  return {};
 }
 
 // Of a score of a hundred: as many as the terminal shows of the same score on its tasks' own scale.
@@ -60,18 +159,10 @@ std::string BoardRow::ShortName() const {
   return name;
 }
 
-const LeaderboardLine* BoardRow::WithBytes() const {
-  for (const LeaderboardLine* line : lines) {
-    if (line != nullptr && line->bytes.samples > 0) return line;
-  }
-  return nullptr;
-}
-
-const LeaderboardLine* BoardRow::WithLatency() const {
-  for (const LeaderboardLine* line : lines) {
-    if (line != nullptr && !line->latency.empty() && line->latency.front().isolated) return line;
-  }
-  return nullptr;
+const RowTimes* BoardRow::TimesAt(int64_t context_tokens) const {
+  const auto found = std::ranges::find_if(
+      times, [&](const RowTimes& t) { return t.summary.context_tokens == context_tokens; });
+  return found != times.end() ? &*found : nullptr;
 }
 
 std::string Board::Title() const {
@@ -114,9 +205,9 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
   ResultStore* const stores[] = {&store};
   LeaderboardOptions by = options;
   by.by = TaskGrouping::kGroup;
+  by.latency = false;  // read by itself below
   KVG_ASSIGN(data.by_group, MakeLeaderboard(stores, by));
   by.by = TaskGrouping::kTask;
-  by.latency = false;
   KVG_ASSIGN(data.by_task, MakeLeaderboard(stores, by));
   KVG_ASSIGN(data.group_splits, Splits(stores, data.by_group));
   KVG_ASSIGN(data.task_splits, Splits(stores, data.by_task));
@@ -172,6 +263,8 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
       board.rows[place->second].cells.push_back(cell.id);
       data.row_of_cell[cell.id] = {b, place->second};
     }
+    AddMeans(board);
+    KVG_TRY(AddTimes(store, board));
   }
   return data;
 }
@@ -284,6 +377,29 @@ std::string RowTip(const LeaderboardTable& table, const BoardRow& row,
   if (line.versus_full) tip.append(", ").append(VerdictWord(line.verdict));
   if (!line.not_ranked.empty()) tip.append(", not ranked: ").append(line.not_ranked);
   return tip;
+}
+
+std::string RepetitionsText(const RowTimes& times, const Interval& range) {
+  const LatencySummary& s = times.summary;
+  std::string text = s.count == 1 ? std::string("one repetition")
+                                  : StrCat("median of ", s.count, " repetitions, ",
+                                           Format(range.low, Unit::kSeconds), " to ",
+                                           Format(range.high, Unit::kSeconds));
+  if (times.left_out > 0) {
+    text.append(
+        StrCat("; ", Plural(times.left_out, "disturbed one", "disturbed ones"), " left out"));
+  }
+  if (times.disturbed) {
+    text.append(StrCat("; disturbed: other programs had up to ",
+                       Format(s.others_share, Unit::kPercent), " of the processors"));
+  }
+  return text;
+}
+
+Html DisturbedMark(const RowTimes& times) {
+  Html mark;
+  if (times.disturbed) mark.Put("<span class=\"v worse\">⚠ disturbed</span>");
+  return mark;
 }
 
 std::map<std::string, std::string> VariantParameters(const std::string& variant) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,23 @@
 
 namespace kvgauge::report {
 
+// Of a row, over its tasks: each counts once, as it does in scores.
+struct RowMeans {
+  int64_t tasks = 0;  // that bytes were counted on; 0: `bytes` means nothing
+  ByteSummary bytes;
+  double full_per_token = 0;
+  std::optional<double> kl_divergence, top1_agreement;
+};
+
+// Times of a row at one length of context, measured alone. Repetitions during which other programs
+// had more of the machine than the gate allows are left out, unless all were such.
+struct RowTimes {
+  LatencySummary summary;
+  Interval ttft_s, tpot_s;  // the least and the most of its repetitions
+  int64_t left_out = 0;
+  bool disturbed = false;  // all were: what was timed is the company, too
+};
+
 struct BoardRow {
   std::string id;  // in the page: "r12"
   MethodRow method;
@@ -23,13 +41,13 @@ struct BoardRow {
   double budget_value = 0;
   std::vector<const LeaderboardLine*> lines;  // beside Board::groups; null: not run
   std::vector<int64_t> cells;                 // ids in the store
+  RowMeans means;
+  std::vector<RowTimes> times;  // by length of context
 
-  std::string Name() const;        // "snapkv", "snapkv (score.window=16)"
-  std::string NameBudget() const;  // "snapkv 20%"; the full cache is "full"
-  std::string ShortName() const;   // the same without its setting
-  // The first line that holds such; null: none.
-  const LeaderboardLine* WithBytes() const;
-  const LeaderboardLine* WithLatency() const;  // isolated
+  std::string Name() const;                               // "snapkv", "snapkv (score.window=16)"
+  std::string NameBudget() const;                         // "snapkv 20%"; the full cache is "full"
+  std::string ShortName() const;                          // the same without its setting
+  const RowTimes* TimesAt(int64_t context_tokens) const;  // null: not timed
 };
 
 struct Board {
@@ -38,6 +56,7 @@ struct Board {
   std::vector<const LeaderboardTable*> groups;
   std::vector<const LeaderboardTable*> tasks;
   std::vector<BoardRow> rows;  // in the order of the first group that ranks them
+  size_t task_count = 0;       // of its groups
   bool alone = false;          // the only one of its page
 
   // Scripts show the first rows of its table until all are asked for: to lay out three hundred rows
@@ -94,6 +113,11 @@ std::string VerdictWord(Verdict verdict);
 std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line);
 // What a point or row says of itself.
 std::string RowTip(const LeaderboardTable& table, const BoardRow& row, const LeaderboardLine& line);
+
+// "median of 5 repetitions, 21.0 ms to 23.0 ms; 2 disturbed ones left out".
+std::string RepetitionsText(const RowTimes& times, const Interval& range);
+// The same in a word beside the number; nothing of times that were not disturbed.
+Html DisturbedMark(const RowTimes& times);
 
 // A variant's parameters: {"score.window", "16"}.
 std::map<std::string, std::string> VariantParameters(const std::string& variant);

@@ -198,8 +198,9 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
     const bool known = line->evidence.samples > 0;
     html.Put(
         "<tr><th scope=\"row\" class=\"c-group\">{}</th><td class=\"c-verdict\" "
-        "data-v=\"{}\">{}</td>",
+        "data-v=\"{}\" data-csv=\"{}\">{}</td>",
         {name_of(*line), Urgency(*line),
+         line->comparable ? report::VerdictWord(line->verdict) : "not comparable",
          line->comparable ? report::VerdictMark(line->verdict)
                           : Html().Put("<span class=\"v none\">∅ not comparable</span>")});
     if (!known) {

@@ -51,8 +51,7 @@ Counts CountVerdicts(const Board& board) {
     }
   }
   const auto size = [](const BoardRow* row) {
-    const LeaderboardLine* line = row->WithBytes();
-    return line != nullptr ? line->bytes.resident_per_token : 1e300;
+    return row->means.tasks > 0 ? row->means.bytes.resident_per_token : 1e300;
   };
   for (auto* rows : {&counts.kept, &counts.open}) {
     std::stable_sort(rows->begin(), rows->end(),
@@ -64,10 +63,10 @@ Counts CountVerdicts(const Board& board) {
 Html RowLink(const BoardRow& row) {
   Html link;
   link.Put("<a href=\"#{}\">{}</a>", {row.id, row.NameBudget()});
-  if (const LeaderboardLine* line = row.WithBytes()) {
-    link.Put(" <span class=\"soft\">({} a token, {} of full)</span>",
-             {Format(line->bytes.resident_per_token, Unit::kBytes),
-              Format(line->bytes.resident_ratio, Unit::kPercent)});
+  if (row.means.tasks > 0) {
+    link.Put(" <span class=\"soft\">({} held a token, {} of full)</span>",
+             {Format(row.means.bytes.resident_per_token, Unit::kBytes),
+              Format(row.means.bytes.resident_ratio, Unit::kPercent)});
   }
   return link;
 }

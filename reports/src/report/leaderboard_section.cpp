@@ -34,13 +34,10 @@ class Table {
  public:
   Table(const Board& board, size_t index) : board_(board), index_(index) {
     for (const BoardRow& row : board.rows) {
-      for (const LeaderboardLine* line : row.lines) {
-        if (line == nullptr) continue;
-        kl_ = kl_ || line->kl_divergence;
-        agreement_ = agreement_ || line->top1_agreement;
-        for (const LatencySummary& latency : line->latency) {
-          if (latency.isolated) longest_ = std::max(longest_, latency.context_tokens);
-        }
+      kl_ = kl_ || row.means.kl_divergence;
+      agreement_ = agreement_ || row.means.top1_agreement;
+      if (!row.times.empty()) {
+        longest_ = std::max(longest_, row.times.back().summary.context_tokens);
       }
     }
     Columns();
@@ -75,9 +72,9 @@ class Table {
     columns_.push_back({"budget", "", "Budget", "What it may keep, as it was asked for."});
     columns_.push_back(
         {"resident", "bytes a token", "held",
-         "What the allocator holds for a token of context, in all layers and heads. The "
-         "bar is its share of what the full cache holds."});
-    columns_.push_back({"ratio", "bytes a token", "of full",
+         "What the allocator holds for a token of context, in all layers and heads, the mean "
+         "over the row's tasks. Below, and as a bar: over the full cache's logical bytes."});
+    columns_.push_back({"ratio", "bytes a token", "logical, of full",
                         "Logical bytes over those of the full cache.", true, false});
     columns_.push_back({"logical", "bytes a token", "logical",
                         "Numbers or codes with scales, indices and all else a method must hold.",
@@ -99,24 +96,32 @@ class Table {
     if (kl_)
       columns_.push_back(
           {"kl", "fidelity", "KL",
-           "KL divergence to the full cache's next-token distribution, on its own tokens."});
+           "KL divergence to the full cache's next-token distribution, on its own tokens; the "
+           "mean over the row's tasks."});
     if (agreement_)
-      columns_.push_back({"top1", "fidelity", "top-1",
-                          "How often the likeliest token is the full cache's.", true, false});
+      columns_.push_back(
+          {"top1", "fidelity", "top-1",
+           "How often the likeliest token is the full cache's; the mean over the row's "
+           "tasks.",
+           true, false});
     if (longest_ > 0) {
       const std::string at =
           StrCat("at ", Format(static_cast<double>(longest_), Unit::kTokens), " tokens");
       columns_.push_back(
           {"ttft", at, "TTFT",
-           "Time to the first token, median, measured alone; below it over the full cache's."});
+           "Time to the first token, median, measured alone; below it the median of its ratios "
+           "to the full cache beside it."});
       columns_.push_back(
           {"tpot", at, "TPOT",
-           "Time of an output token, median, measured alone; below it over the full cache's."});
+           "Time of an output token, median, measured alone; below it the median of its ratios "
+           "to the full cache beside it."});
       columns_.push_back(
           {"compress", at, "compress", "Time to score, select, compact and quantise."});
     }
     columns_.push_back({"engaged", "", "engaged",
-                        "Whether the method changed what is held or read on every sample.", false});
+                        "Whether the method changed what is held or read on every sample; where "
+                        "not, in which groups of tasks. It has no rank in those.",
+                        false});
     columns_.push_back(
         {"samples", "", "samples", "Scored samples; failed and skipped ones beside.", true, false});
   }
@@ -128,7 +133,7 @@ class Table {
     Html html;
     html.Put(
         "<div class=\"controls js\" data-for=\"board{}\"><label class=\"find\">Search "
-        "<input type=\"search\" class=\"search\" placeholder=\"method, budget, verdict\"></label>"
+        "<input type=\"search\" class=\"search\" placeholder=\"method, verdict …\"></label>"
         "<fieldset class=\"chips\"><legend>Family</legend>",
         {index_});
     for (const FamilyLook& look : Families()) {
@@ -172,9 +177,12 @@ class Table {
         "<th scope=\"row\" class=\"c-method\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
         "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> <span "
         "title=\"{}\">{}</span>",
-        {family, family, row.method.title, row.method.name});
+        {family, family, row.method.title, Breakable(row.method.name)});
     if (!row.method.variant.empty())
-      html.Put(" <span class=\"soft\">{}</span>", {row.method.variant});
+      html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
+    if (row.budget_kind != "none") {
+      html.Put(" <small class=\"at-narrow\">{}</small>", {row.budget});
+    }
     html.Put("</th><td class=\"c-family opt\">{}</td>", {LookOf(row.method.family).title});
     html.Put("<td class=\"c-budget n\" data-v=\"{}\">{}</td>",
              {row.budget_kind == "none" ? 1e18 : row.budget_value,
@@ -189,21 +197,21 @@ class Table {
   }
 
   void Bytes(Html& html, const BoardRow& row) const {
-    const LeaderboardLine* line = row.WithBytes();
-    if (line == nullptr) {
+    if (row.means.tasks == 0) {
       Empty(html, "resident");
       html.Put("<td class=\"c-ratio n nil opt\">–</td>");
       html.Put("<td class=\"c-logical n nil opt\">–</td><td class=\"c-nominal n nil opt\">–</td>");
       return;
     }
-    const ByteSummary& bytes = line->bytes;
-    const std::string tip =
+    const ByteSummary& bytes = row.means.bytes;
+    std::string tip =
         StrCat("Held: ", Format(bytes.resident_per_token, Unit::kBytes),
                " a token. Logical: ", Format(bytes.logical_per_token, Unit::kBytes),
-               ". Nominal: ", Format(bytes.nominal_per_token, Unit::kBytes), ". The full cache: ",
-               Format(bytes.logical_ratio > 0 ? bytes.logical_per_token / bytes.logical_ratio : 0,
-                      Unit::kBytes),
-               ".");
+               ". Nominal: ", Format(bytes.nominal_per_token, Unit::kBytes),
+               ". The full cache: ", Format(row.means.full_per_token, Unit::kBytes), ".");
+    if (board_.task_count > 1) {
+      tip.append(StrCat(" Means over ", row.means.tasks, " of ", board_.task_count, " tasks."));
+    }
     html.Put(
         "<td class=\"c-resident n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small><svg "
         "class=\"bar\" "
@@ -231,7 +239,7 @@ class Table {
     if (line == nullptr || line->scored == 0) {
       html.Put(
           "<td class=\"c-rank{} n nil{}\">–</td><td class=\"c-score{} n nil\">–</td><td "
-          "class=\"c-delta{} nil\">–</td>",
+          "class=\"c-delta{} n nil\">–</td>",
           {g, rank_class, g, g});
       return;
     }
@@ -242,19 +250,31 @@ class Table {
       html.Put("<td class=\"c-rank{} n nil{}\" data-tip=\"{}\">–</td>",
                {g, rank_class, StrCat("Not ranked: ", line->not_ranked)});
     }
-    html.Put("<td class=\"c-score{} n\" data-v=\"{}\"><b>{}</b>",
-             {g, ScoreNumber(table, line->score.value), ReportedText(table, line->reported)});
-    if (std::isfinite(line->score.interval.low)) {
-      html.Put("<small>{}–{}</small>", {ScoreText(table, ShownInterval(table, *line).low),
-                                        ScoreText(table, ShownInterval(table, *line).high)});
+    html.Put("<td class=\"c-score{} n\" data-v=\"{}\"", {g, ScoreNumber(table, line->score.value)});
+    const bool known = std::isfinite(line->score.interval.low);
+    const Interval interval = ShownInterval(table, *line);
+    if (known) {
+      html.Put(" data-low=\"{}\" data-high=\"{}\"",
+               {ScoreNumber(table, interval.low), ScoreNumber(table, interval.high)});
+    }
+    html.Put("><b>{}</b>", {ReportedText(table, line->reported)});
+    if (known) {
+      html.Put("<small>{}–{}</small>",
+               {ScoreText(table, interval.low), ScoreText(table, interval.high)});
     }
     html.Put("</td>");
     if (row.method.full_cache) {
       html.Put("<td class=\"c-delta{} n nil\">reference</td>", {g});
     } else if (line->versus_full) {
-      html.Put("<td class=\"c-delta{} n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small></td>",
-               {g, line->versus_full->value, EvidenceText(table, *line),
-                DifferenceText(table, line->versus_full->value), VerdictMark(line->verdict)});
+      const Evidence& e = *line->versus_full;
+      html.Put("<td class=\"c-delta{} n\" data-v=\"{}\"", {g, ScoreNumber(table, e.value)});
+      if (std::isfinite(e.interval.low) && std::isfinite(e.interval.high)) {
+        html.Put(" data-low=\"{}\" data-high=\"{}\"",
+                 {ScoreNumber(table, e.interval.low), ScoreNumber(table, e.interval.high)});
+      }
+      html.Put(
+          " data-tip=\"{}\">{}<small>{}</small></td>",
+          {EvidenceText(table, *line), DifferenceText(table, e.value), VerdictMark(line->verdict)});
     } else {
       html.Put("<td class=\"c-delta{} n nil\" data-tip=\"{}\">–</td>", {g, line->not_compared});
     }
@@ -301,12 +321,7 @@ class Table {
   }
 
   void Fidelity(Html& html, const BoardRow& row) const {
-    std::optional<double> kl, agreement;
-    for (const LeaderboardLine* line : row.lines) {
-      if (line == nullptr) continue;
-      if (!kl) kl = line->kl_divergence;
-      if (!agreement) agreement = line->top1_agreement;
-    }
+    const std::optional<double>&kl = row.means.kl_divergence, &agreement = row.means.top1_agreement;
     if (kl_) {
       if (kl) {
         html.Put("<td class=\"c-kl n\" data-v=\"{}\">{}</td>", {*kl, Format(*kl, Unit::kDecimals)});
@@ -325,49 +340,69 @@ class Table {
   }
 
   void Times(Html& html, const BoardRow& row) const {
-    const LatencySummary* at = nullptr;
-    if (const LeaderboardLine* line = row.WithLatency()) {
-      for (const LatencySummary& latency : line->latency) {
-        if (latency.context_tokens == longest_) at = &latency;
-      }
-    }
-    if (at == nullptr) {
+    const RowTimes* times = row.TimesAt(longest_);
+    if (times == nullptr) {
       for (const char* key : {"ttft", "tpot", "compress"}) Empty(html, key);
       return;
     }
-    const auto time = [&](const char* key, double seconds, std::optional<double> ratio) {
-      html.Put("<td class=\"c-{} n\" data-v=\"{}\">{}",
-               {key, seconds, Format(seconds, Unit::kSeconds)});
-      if (ratio && !row.method.full_cache)
-        html.Put("<small>{}</small>", {Format(*ratio, Unit::kRatio)});
+    const LatencySummary& at = times->summary;
+    const auto time = [&](const char* key, double seconds, const Interval& range,
+                          const std::optional<double>& ratio) {
+      html.Put(
+          "<td class=\"c-{} n\" data-v=\"{}\" data-low=\"{}\" data-high=\"{}\" "
+          "data-note=\"{}\" data-tip=\"{}\">{}",
+          {key, seconds, range.low, range.high, times->disturbed ? "disturbed" : "",
+           RepetitionsText(*times, range), Format(seconds, Unit::kSeconds)});
+      const bool related = ratio && !row.method.full_cache;
+      if (related || times->disturbed) {
+        html.Put("<small>{} {}</small>",
+                 {related ? Format(*ratio, Unit::kRatio) : "", DisturbedMark(*times)});
+      }
       html.Put("</td>");
     };
-    time("ttft", at->ttft_s.p50, at->ttft_ratio);
-    time("tpot", at->tpot_s.p50, at->tpot_ratio);
-    time("compress", at->compress_s(), std::nullopt);
+    time("ttft", at.ttft_s.p50, times->ttft_s, at.ttft_ratio);
+    time("tpot", at.tpot_s.p50, times->tpot_s, at.tpot_ratio);
+    if (row.method.full_cache) {  // what is measured of it is the clock
+      Empty(html, "compress");
+      return;
+    }
+    html.Put("<td class=\"c-compress n\" data-v=\"{}\" data-note=\"{}\">{}<small>{}</small></td>",
+             {at.compress_s(), times->disturbed ? "disturbed" : "",
+              Format(at.compress_s(), Unit::kSeconds), DisturbedMark(*times)});
   }
 
   void Engagement(Html& html, const BoardRow& row) const {
-    int64_t samples = 0, scored = 0, idle = 0, failed = 0;
+    int64_t scored = 0, failed = 0;
     std::string trouble;
-    for (const LeaderboardLine* line : row.lines) {
-      if (line == nullptr) continue;
-      samples += line->samples;
+    std::vector<std::string> idle, told;
+    size_t groups = 0;
+    for (size_t g = 0; g < row.lines.size(); ++g) {
+      const LeaderboardLine* line = row.lines[g];
+      if (line == nullptr || line->samples == 0) continue;
+      ++groups;
+      if (line->not_engaged > 0) {
+        idle.push_back(board_.groups[g]->task);
+        told.push_back(StrCat(idle.back(), ": ", line->not_engaged, " of ",
+                              Plural(line->samples, "sample", "samples")));
+      }
       scored += line->scored;
-      idle += line->not_engaged;
       failed += line->failed + line->skipped;
       if (trouble.empty()) trouble = line->trouble;
     }
     if (row.method.full_cache) {
       html.Put("<td class=\"c-engaged nil\" data-v=\"2\">–</td>");
-    } else if (idle > 0) {
+    } else if (!idle.empty()) {
+      const bool nowhere = idle.size() == groups;
       html.Put(
-          "<td class=\"c-engaged\" data-v=\"0\" data-tip=\"{}\"><span class=\"v worse\">✕ "
-          "no</span></td>",
-          {StrCat(idle, " of ", Plural(samples, "sample", "samples"),
-                  " were left as they were, so the row is not ranked")});
+          "<td class=\"c-engaged\" data-v=\"{}\" data-csv=\"{}\" data-tip=\"{}\"><span class=\"v "
+          "worse\">✕ {}</span></td>",
+          {nowhere ? 0 : 0.5, nowhere ? "no" : StrCat("not on ", Join(idle, ", ")),
+           StrCat("Left as they were, ", Join(told, "; "), ". The row is not ranked there."),
+           nowhere            ? "no"
+           : idle.size() == 1 ? StrCat("not on ", idle[0])
+                              : StrCat("not on ", idle.size(), " of ", groups, " groups")});
     } else {
-      html.Put("<td class=\"c-engaged\" data-v=\"1\">✓ yes</td>");
+      html.Put("<td class=\"c-engaged\" data-v=\"1\" data-csv=\"yes\">✓ yes</td>");
     }
     if (failed > 0) {
       html.Put(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "core/strings.h"
@@ -15,30 +14,24 @@ namespace {
 struct Item {
   const BoardRow* row = nullptr;
   const LeaderboardLine* line = nullptr;
+  const RowTimes* times = nullptr;  // where they are what x is
   double x = 0, y = 0, low = 0, high = 0;
+
+  // May be on a front: it has a rank, and what it costs is its own.
+  bool Counts() const { return line->rank.has_value() && (times == nullptr || !times->disturbed); }
 };
 
-using Measure = std::function<std::optional<double>(const LeaderboardLine& line)>;
+// What a score is set against.
+enum class Price { kBytes, kTime };
 
-std::optional<double> ResidentPerToken(const LeaderboardLine& line) {
-  if (line.bytes.samples == 0 || line.bytes.resident_per_token <= 0) return std::nullopt;
-  return line.bytes.resident_per_token;
+// At the longest context that was timed; times belong to the row, whichever task they were taken
+// with.
+const RowTimes* TimesOf(const BoardRow& row) {
+  if (row.times.empty() || row.times.back().summary.tpot_s.p50 <= 0) return nullptr;
+  return &row.times.back();
 }
 
-// Median at the longest context that was timed alone.
-std::optional<double> TimePerToken(const LeaderboardLine& line) {
-  std::optional<double> time;
-  int64_t longest = 0;
-  for (const LatencySummary& latency : line.latency) {
-    if (!latency.isolated || latency.context_tokens < longest || latency.tpot_s.p50 <= 0) continue;
-    longest = latency.context_tokens;
-    time = latency.tpot_s.p50;
-  }
-  return time;
-}
-
-std::vector<Item> ItemsOf(const Board& board, size_t group, const Measure& measure,
-                          bool other_groups) {
+std::vector<Item> ItemsOf(const Board& board, size_t group, Price price) {
   const LeaderboardTable& table = *board.groups[group];
   std::vector<Item> items;
   for (const BoardRow& row : board.rows) {
@@ -46,13 +39,16 @@ std::vector<Item> ItemsOf(const Board& board, size_t group, const Measure& measu
     if (line == nullptr || line->scored == 0) continue;
     // A sweep has figures of its own.
     if (!row.method.variant.empty() && !line->rank) continue;
-    std::optional<double> x = measure(*line);
-    // Times belong to the row, whichever task they were taken with.
-    for (size_t g = 0; !x && other_groups && g < row.lines.size(); ++g) {
-      if (row.lines[g] != nullptr) x = measure(*row.lines[g]);
-    }
-    if (!x) continue;
-    Item item = {.row = &row, .line = line, .x = *x, .y = ScoreNumber(table, line->score.value)};
+    const RowTimes* times = price == Price::kTime ? TimesOf(row) : nullptr;
+    const double x = price == Price::kBytes ? line->bytes.resident_per_token
+                     : times != nullptr     ? times->summary.tpot_s.p50
+                                            : 0;
+    if (x <= 0) continue;
+    Item item = {.row = &row,
+                 .line = line,
+                 .times = times,
+                 .x = x,
+                 .y = ScoreNumber(table, line->score.value)};
     const bool known = std::isfinite(line->score.interval.low);
     item.low = known ? ScoreNumber(table, ShownInterval(table, *line).low) : item.y;
     item.high = known ? ScoreNumber(table, ShownInterval(table, *line).high) : item.y;
@@ -66,7 +62,7 @@ std::vector<std::pair<double, double>> Best(const std::vector<Item>& items, bool
                                             double Item::*value, double end) {
   std::vector<const Item*> order;
   for (const Item& item : items) {
-    if (item.line->rank) order.push_back(&item);
+    if (item.Counts()) order.push_back(&item);
   }
   std::sort(order.begin(), order.end(), [&](const Item* a, const Item* b) {
     if (a->x != b->x) return a->x < b->x;
@@ -123,11 +119,11 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
   std::vector<double> x, y;
   double low = 1e300, high = -1e300, bottom = 1e300, top = -1e300;
   for (const Item& item : items) {
-    low = std::min(low, item.x);
-    high = std::max(high, item.x);
+    low = std::min(low, item.times != nullptr ? item.times->tpot_s.low : item.x);
+    high = std::max(high, item.times != nullptr ? item.times->tpot_s.high : item.x);
     bottom = std::min(bottom, item.low);
     top = std::max(top, item.high);
-    x.push_back(item.line->rank ? item.x : 1e300);
+    x.push_back(item.Counts() ? item.x : 1e300);
     y.push_back(table.lower_is_better ? -item.y : item.y);
   }
   XyChart chart = {
@@ -145,7 +141,9 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
   std::vector<size_t> front = ParetoFront(x, y);
   std::vector<std::string> names;
   for (const size_t i : front) names.push_back(items[i].row->NameBudget());
-  chart.description = StrCat("On the front, from the smallest: ", Join(names, ", "), ".");
+  chart.description = names.empty()
+                          ? "Nothing can be called the front."
+                          : StrCat("On the front, from the smallest: ", Join(names, ", "), ".");
   XySeries line;
   line.family = "baseline";
   line.dashed = true;
@@ -164,12 +162,15 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
         {.x = item.x,
          .y = item.y,
          .interval = Interval{item.low, item.high},
-         .tip = StrCat(
-             RowTip(table, *item.row, *item.line),
-             unit == Unit::kSeconds ? StrCat(", ", Format(item.x, unit), " an output token") : ""),
+         .x_interval = item.times != nullptr ? std::optional(item.times->tpot_s) : std::nullopt,
+         .tip =
+             StrCat(RowTip(table, *item.row, *item.line),
+                    item.times != nullptr ? StrCat(", ", Format(item.x, unit), " an output token, ",
+                                                   RepetitionsText(*item.times, item.times->tpot_s))
+                                          : ""),
          .target = item.row->id,
          .label = on_front || item.row->method.full_cache ? item.row->NameBudget() : "",
-         .open = !item.line->rank.has_value()});
+         .open = !item.Counts()});
     // The full cache's name first: it is what the others are held against.
     if (item.row->method.full_cache) {
       chart.series.insert(chart.series.begin() + 1, series);
@@ -204,12 +205,12 @@ std::vector<size_t> ParetoFront(const std::vector<double>& x, const std::vector<
 Html ParetoSection(const Board& board) {
   Html html;
   for (size_t g = 0; g < board.groups.size(); ++g) {
-    const std::vector<Item> bytes = ItemsOf(board, g, ResidentPerToken, false);
+    const std::vector<Item> bytes = ItemsOf(board, g, Price::kBytes);
     if (bytes.size() >= 2) {
       html.Put(Figure(board, g, bytes, "bytes held for a token of context, logarithmic",
                       Unit::kBytes, "bytes"));
     }
-    const std::vector<Item> times = ItemsOf(board, g, TimePerToken, true);
+    const std::vector<Item> times = ItemsOf(board, g, Price::kTime);
     if (times.size() >= 2) {
       html.Put(Figure(board, g, times,
                       "time of an output token at the longest context timed, logarithmic",
@@ -222,9 +223,10 @@ Html ParetoSection(const Board& board) {
   section.Put(
       "<p class=\"lead\">The dashed line is the best score that a size or a time buys. Bars are "
       "95% "
-      "intervals; the front could lie anywhere in the shaded band, so that rows whose bars "
-      "reach it may belong to it. Outlines are rows that are not ranked. Each mark leads to "
-      "its row.</p>{}{}",
+      "intervals of scores, and the range of the repetitions of times; the front could lie "
+      "anywhere in the shaded band, so that rows whose bars "
+      "reach it may belong to it. Outlines are rows that are not ranked, or whose times other "
+      "programs disturbed. Each mark leads to its row.</p>{}{}",
       {board.Legend(), Figures(board, html)});
   return section;
 }

@@ -10,34 +10,12 @@
 #include "core/strings.h"
 #include "src/html/format.h"
 #include "src/html/visible.h"
+#include "src/report/sql.h"
 #include "src/store_impl.h"
 
 namespace kvgauge::report {
 namespace {
 
-constexpr char kBytesSql[] =
-    "SELECT s.cell_id, count(*), avg(s.tokens_in), avg(m.full_bytes), avg(m.payload_bytes),\n"
-    "       avg(m.scales_bytes), avg(m.indices_bytes), avg(m.outliers_bytes),\n"
-    "       avg(m.low_rank_bytes), avg(m.biases_bytes), avg(m.codebooks_bytes),\n"
-    "       avg(m.projections_bytes), avg(m.reader_bytes), avg(m.slack_bytes)\n"
-    "FROM sample s JOIN memory m ON m.sample_id = s.id AND m.moment = 'compressed'\n"
-    "WHERE s.status = 'ok' GROUP BY s.cell_id ORDER BY s.cell_id";
-constexpr char kGridSql[] =
-    "SELECT cell_id, json_extract(facts, '$.depth') AS depth,\n"
-    "       json_extract(facts, '$.length') AS length, count(score), sum(score >= 1), avg(score)\n"
-    "FROM sample WHERE status = 'ok' AND score IS NOT NULL AND facts LIKE '%\"depth\"%'\n"
-    "  AND json_valid(facts)\n"
-    "GROUP BY cell_id, depth, length ORDER BY cell_id";
-constexpr char kHeadsSql[] =
-    "WITH few AS (SELECT id, cell_id FROM (SELECT id, cell_id, row_number() OVER (\n"
-    "    PARTITION BY cell_id ORDER BY position, sample_key) AS n FROM sample WHERE status = "
-    "'ok')\n"
-    "  WHERE n <= ?1)\n"
-    "SELECT few.cell_id, l.layer, l.head, count(*),\n"
-    "       avg(1.0 * l.entries_after / nullif(l.entries_before, 0)), avg(l.bits),\n"
-    "       avg(l.attention_error), avg(l.answer_kept)\n"
-    "FROM few JOIN layer_stat l ON l.sample_id = few.id\n"
-    "GROUP BY few.cell_id, l.layer, l.head ORDER BY few.cell_id, l.layer, l.head";
 constexpr char kDepthsSql[] =
     "WITH few AS (SELECT id, cell_id FROM (SELECT id, cell_id, row_number() OVER (\n"
     "    PARTITION BY cell_id ORDER BY position, sample_key) AS n FROM sample WHERE status = "
@@ -46,30 +24,10 @@ constexpr char kDepthsSql[] =
     "SELECT few.cell_id, l.layer, l.kept_by_depth\n"
     "FROM few JOIN layer_stat l ON l.sample_id = few.id AND l.head = -1\n"
     "WHERE l.kept_by_depth IS NOT NULL";
-constexpr char kPairsSql[] =
-    "SELECT f.id, s.id, s.cell_id, f.score, s.score\n"
-    "FROM sample s JOIN cell c ON c.id = s.cell_id JOIN method m ON m.id = c.method_id\n"
-    "JOIN (SELECT b.task_id, b.model_id, b.seed, b.compress_at, b.signature_id,\n"
-    "             x.id, x.sample_key, x.hash, x.score\n"
-    "      FROM cell b JOIN method h ON h.id = b.method_id AND h.full_cache = 1\n"
-    "      JOIN sample x ON x.cell_id = b.id WHERE x.score IS NOT NULL) f\n"
-    "  ON f.task_id = c.task_id AND f.model_id = c.model_id AND f.seed = c.seed\n"
-    "  AND f.compress_at = c.compress_at AND f.signature_id = c.signature_id\n"
-    "  AND f.sample_key = s.sample_key AND f.hash = s.hash\n"
-    "WHERE m.full_cache = 0 AND s.score IS NOT NULL";
 constexpr char kTextSql[] =
-    "SELECT a.turn, question.text, question.excerpt, a.prediction, a.answers\n"
+    "SELECT a.turn, question.text, question.excerpt, a.prediction, a.answers, a.score\n"
     "FROM answer a LEFT JOIN question ON question.id = a.question_id\n"
     "WHERE a.sample_id = ?1 ORDER BY a.turn";
-constexpr char kLeaderboardSql[] =
-    "SELECT model, task, method, variant, budget, compress_at, mean_score, byte_ratio,\n"
-    "       bytes_per_token, samples, failed, not_engaged\n"
-    "FROM leaderboard ORDER BY model, task, rank IS NULL, rank";
-constexpr char kScalingSql[] =
-    "SELECT m.name AS method, m.variant, c.budget, l.context_tokens, l.repetition, l.ttft_s,\n"
-    "       l.tpot_p50_s, l.resident_bytes, l.others_share\n"
-    "FROM latency l JOIN cell c ON c.id = l.cell_id JOIN method m ON m.id = c.method_id\n"
-    "WHERE l.isolated = 1 ORDER BY l.context_tokens, l.repetition, m.name";
 
 // "[0.1,1]" added to `sums`; false where it is no list of that many numbers.
 bool AddNumbers(const std::string& text, std::vector<double>& sums) {
@@ -118,21 +76,6 @@ std::string Cut(const std::string& text, size_t limit) {
 const char* const BytesByKind::kNames[kKinds] = {"payload",  "scales", "indices",   "outliers",
                                                  "low rank", "biases", "codebooks", "projections",
                                                  "reader",   "slack"};
-
-std::span<const NamedQuery> ShownQueries() {
-  static constexpr NamedQuery kShown[] = {
-      {"Leaderboard, Pareto front, curves (intervals and verdicts are computed by the program)",
-       kLeaderboardSql},
-      {"Needle heat maps", kGridSql},
-      {"Entries by layer and head, attention error", kHeadsSql},
-      {"What was kept, by depth", kDepthsSql},
-      {"Bytes by kind", kBytesSql},
-      {"Scaling", kScalingSql},
-      {"Samples beside the full cache", kPairsSql},
-      {"Texts of a sample", kTextSql},
-  };
-  return kShown;
-}
 
 Result<std::vector<BytesByKind>> Queries::Bytes() {
   KVG_ASSIGN(auto s, store_.impl_->Cached(kBytesSql));
@@ -272,7 +215,8 @@ Result<SampleText> Queries::Text(int64_t sample, size_t limit) {
     text.turns.push_back({.question = Cut(a->Text(1), limit),
                           .excerpt = Cut(a->Text(2), limit),
                           .prediction = Cut(a->Text(3), limit),
-                          .references = Cut(References(a->Text(4)), limit)});
+                          .references = Cut(References(a->Text(4)), limit),
+                          .score = a->MaybeReal(5)});
   }
   KVG_ASSIGN(auto l, store_.impl_->Cached("SELECT answer_kept FROM layer_stat WHERE sample_id = ?"
                                           " AND head = -1 ORDER BY layer"));

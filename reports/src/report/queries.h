@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What figures need beyond the leaderboard, each by one statement that the page shows as well.
+// What figures need beyond the leaderboard, each by one statement.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "reports/store.h"
 
 namespace kvgauge::report {
-
-struct NamedQuery {
-  const char* name;  // of what is made from it
-  const char* sql;   // runs as it stands in sqlite3
-};
-std::span<const NamedQuery> ShownQueries();
 
 // Means over the ok samples of a cell, after compression.
 struct BytesByKind {
@@ -56,7 +49,8 @@ struct SamplePair {
 };
 
 struct AnswerText {
-  std::string question, excerpt, prediction, references;  // references: a JSON list
+  std::string question, excerpt, prediction, references;  // references: "one | another"
+  std::optional<double> score;
 };
 
 struct SampleText {

@@ -15,19 +15,41 @@ constexpr int64_t kLayerRows = 400000;
 
 class Page {
  public:
-  void Add(const char* id, const char* link, const char* title, const Html& content) {
-    if (content.empty()) return;
+  // `missing`: where there is no content, why, and what would make some.
+  void Add(const char* id, const char* link, const char* title, const Html& content,
+           report::Markup missing) {
+    if (content.empty()) {
+      missing_.Put("<div><dt>{}</dt><dd>{}</dd></div>", {title, missing});
+      return;
+    }
     links_.push_back({id, link});
     body_.Put("<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}</section>\n",
               {id, id, id, title, content});
   }
+  void Lacks(const char* title, report::Markup why) {
+    missing_.Put("<div><dt>{}</dt><dd>{}</dd></div>", {title, why});
+  }
   Html& body() { return body_; }
+  Html Missing() const {
+    Html html;
+    if (missing_.empty()) return html;
+    return html.Put("<dl class=\"facts lacks\">{}</dl>", {missing_});
+  }
   const std::vector<PageLink>& links() const { return links_; }
 
  private:
   std::vector<PageLink> links_;
-  Html body_;
+  Html body_, missing_;
 };
+
+bool HasFidelity(const report::PageData& data) {
+  for (const report::Board& board : data.boards) {
+    for (const report::BoardRow& row : board.rows) {
+      if (row.means.kl_divergence) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -54,16 +76,41 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   }
   Page page;
   page.body().Put(report::HeadSection(data, options));
-  page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard);
-  page.Add("pareto", "Fronts", "Score against size and speed", pareto);
-  page.Add("curves", "Curves", "Score over budgets", curves);
-  page.Add("needle", "Needles", "Needles by depth and length", needle);
-  page.Add("parts", "Parts", "Parts of the data", splits);
-  page.Add("ablation", "Sweeps", "Sweeps", ablation);
-  page.Add("anatomy", "Anatomy", "Inside the methods", inside);
-  page.Add("scaling", "Scaling", "Scaling with the context", scaling);
-  page.Add("samples", "Samples", "Samples", samples);
-  page.Add("reproduce", "Reproduce", "Reproduce", report::ReproduceSection(data, store.path()));
+  page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard, "Nothing was run.");
+  page.Add("pareto", "Fronts", "Score against size and speed", pareto,
+           "A front needs two rows with scores and bytes: run <code>full</code> and a method.");
+  page.Add("curves", "Curves", "Score over budgets", curves,
+           "No method has scores and bytes: name some under <code>\"methods\"</code>, and "
+           "<code>\"budgets\": [\"10%\", \"20%\", \"40%\"]</code>.");
+  page.Add(
+      "needle", "Needles", "Needles by depth and length", needle,
+      "No task says at which depth and length its answer stands: <code>needle/single</code> and "
+      "<code>reference/needle</code> do; <code>configs/runs/needle.json</code> runs a grid.");
+  page.Add("parts", "Parts", "Parts of the data", splits,
+           "No task reports scores by parts of its data: LongBench-E does.");
+  page.Add("ablation", "Sweeps", "Sweeps", ablation,
+           "No method was run with several settings: "
+           "<code>{\"method\": \"snapkv\", \"sweep\": {\"score.window\": [8, 16, 32]}}</code> "
+           "among the methods does it; <code>configs/runs/ablation-*.json</code> are such runs.");
+  page.Add("anatomy", "Anatomy", "Inside the methods", inside,
+           "No layers, bytes or times were recorded.");
+  page.Add("scaling", "Scaling", "Scaling with the context", scaling,
+           "No method was timed alone at two lengths or more: "
+           "<code>\"latency\": {\"contexts\": [1024, 4096]}</code> in the configuration does it "
+           "after the samples.");
+  page.Add("samples", "Samples", "Samples", samples,
+           "No sample has a score of both a method and the full cache.");
+  if (!HasFidelity(data)) {
+    page.Lacks(
+        "KL, top-1 agreement, attention error",
+        "Not measured: <code>\"fidelity_steps\": 8</code> in the configuration adds a second "
+        "pass over the full cache's own tokens.");
+  }
+  if (const Html missing = page.Missing(); !data.cells.empty() && !missing.empty()) {
+    page.Add("missing", "Missing", "Not in this report", missing, "");
+  }
+  page.Add("reproduce", "Reproduce", "Reproduce",
+           report::ReproduceSection(data, store.path(), anatomy.samples), "Nothing was run.");
   std::string title = options.title;
   if (title.empty()) {
     title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);

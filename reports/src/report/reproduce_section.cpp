@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/report/sections.h"
+#include "src/report/sql.h"
 
 namespace kvgauge::report {
 
@@ -14,14 +15,15 @@ std::string Indented(const std::string& json) {
   return parsed->dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-Html ReproduceSection(const PageData& data, const std::string& path) {
+Html ReproduceSection(const PageData& data, const std::string& path, int64_t layer_samples) {
   Html html;
   const size_t slash = path.rfind('/');
   const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
   html.Put(
-      "<p class=\"lead\">Made from <code>{}</code>. The same command goes on where it stopped, and "
-      "gives "
-      "the same results on any machine; times are the machine's.</p>",
+      "<p class=\"lead\">Made from <code>{}</code>. The same command goes on where it stopped. "
+      "Answers and scores are the same on every machine of the same backend and instruction set; "
+      "on another some samples may come out otherwise, and they are recorded as cells of their "
+      "own. Times are the machine's.</p>",
       {file});
   std::map<std::string, const RunRow*> configs;
   std::set<std::string> machines;
@@ -91,11 +93,14 @@ Html ReproduceSection(const PageData& data, const std::string& path) {
   }
   html.Put(
       "</details><details><summary>The SQL of each table and figure</summary><p class=\"soft\">For "
-      "<code>sqlite3 {}</code>; "
-      "?1 is a number of samples, or a sample.</p>",
+      "<code>sqlite3 -header -column {}</code>, to be pasted as it stands.</p>",
       {file});
-  for (const NamedQuery& query : ShownQueries()) {
-    html.Put("<h4>{}</h4><pre class=\"code\">{};</pre>", {query.name, query.sql});
+  std::vector<std::string> keys;
+  for (const KeySplits& split : data.task_splits) keys.push_back(split.key);
+  for (const ShownQuery& query : ShownQueries(layer_samples, keys)) {
+    html.Put("<h4>{}</h4>", {query.name});
+    if (!query.note.empty()) html.Put("<p class=\"soft\">{}</p>", {query.note});
+    html.Put("<pre class=\"code\">{};</pre>", {query.sql});
   }
   return html.Put("</details>\n");
 }

@@ -84,10 +84,26 @@ void AppendShares(std::string& out, const std::vector<std::optional<double>>& sh
   out.push_back(']');
 }
 
-std::string Predictions(const SampleText& text) {
-  std::vector<std::string> all;
-  for (const AnswerText& turn : text.turns) all.push_back(turn.prediction);
-  return Join(all, "\n― next turn ―\n");
+// A text that only leads to the next one: it has neither a right answer nor a score.
+bool IsReasoning(const std::vector<AnswerText>& turns, size_t i) {
+  return i + 1 < turns.size() && turns[i].references.empty() && !turns[i].score;
+}
+
+// What each text of a sample is called beside the others: "Turn 2", "Reasoning"; "" where it is
+// alone.
+std::vector<std::string> TurnNames(const std::vector<AnswerText>& turns) {
+  std::vector<std::string> names;
+  int64_t answers = 0, number = 0;
+  for (size_t i = 0; i < turns.size(); ++i) answers += IsReasoning(turns, i) ? 0 : 1;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (IsReasoning(turns, i)) {
+      names.push_back(answers > 1 ? StrCat("Turn ", number + 1, ", reasoning") : "Reasoning");
+      continue;
+    }
+    ++number;
+    names.push_back(turns.size() == 1 ? "" : answers > 1 ? StrCat("Turn ", number) : "Answer");
+  }
+  return names;
 }
 
 std::string KeptText(const SampleText& text) {
@@ -112,6 +128,71 @@ std::string ScoreOf(const Question& question, const SampleText& text) {
                                    : Format(text.score, Unit::kDecimals);
 }
 
+// Of one turn where there are several; what was not scored says nothing.
+std::string TurnScore(const Question& question, const SampleText& text, size_t turn) {
+  const std::optional<double>& score = text.turns[turn].score;
+  if (text.turns.size() < 2 || !score) return "";
+  return question.table != nullptr ? ScoreText(*question.table, *score)
+                                   : Format(score, Unit::kDecimals);
+}
+
+Html Asked(const SampleText& full) {
+  Html html;
+  const std::vector<std::string> names = TurnNames(full.turns);
+  for (size_t t = 0; t < full.turns.size(); ++t) {
+    const AnswerText& turn = full.turns[t];
+    if (!turn.question.empty()) {
+      html.Put("<p class=\"q\">");
+      if (!names[t].empty()) html.Put("<b>{}:</b> ", {names[t]});
+      html.Put("<bdi>{}</bdi></p>", {Trim(turn.question)});
+    }
+    if (!turn.excerpt.empty()) {
+      html.Put("<p class=\"excerpt\"><span class=\"soft\">");
+      if (full.answer_depth)
+        html.Put("At {} of the context: ", {Format(*full.answer_depth, Unit::kPercent)});
+      html.Put("</span>{}</p>", {turn.excerpt});
+    }
+    if (!turn.references.empty()) {
+      html.Put("<p><b>Right:</b> <bdi>{}</bdi></p>", {turn.references});
+    }
+  }
+  return html;
+}
+
+Html Answered(const Question& question, const SampleText& text) {
+  const std::vector<std::string> names = TurnNames(text.turns);
+  Html html;
+  for (size_t t = 0; t < text.turns.size(); ++t) {
+    if (!names[t].empty()) {
+      const std::string score = TurnScore(question, text, t);
+      html.Put("<span class=\"turn\">{}{}</span>",
+               {names[t], score.empty() ? "" : StrCat(", score ", score)});
+    }
+    if (text.turns[t].prediction.empty()) {
+      html.Put("<span class=\"soft\">no text</span>");
+    } else {
+      html.Put("<bdi>{}</bdi>", {text.turns[t].prediction});
+    }
+  }
+  return html;
+}
+
+// [["Turn 1","the answer","100.0"], ...]
+void AppendAnswers(std::string& json, const Question& question, const SampleText& text) {
+  const std::vector<std::string> names = TurnNames(text.turns);
+  json.push_back('[');
+  for (size_t t = 0; t < text.turns.size(); ++t) {
+    json.append(t == 0 ? "[" : ",[");
+    AppendScriptString(json, names[t]);
+    json.push_back(',');
+    AppendScriptString(json, text.turns[t].prediction);
+    json.push_back(',');
+    AppendScriptString(json, TurnScore(question, text, t));
+    json.push_back(']');
+  }
+  json.push_back(']');
+}
+
 const LeaderboardTable* TableOf(const PageData& data, const SamplePair& pair,
                                 const std::string& task) {
   const Board& board = data.boards[data.row_of_cell.at(pair.cell).first];
@@ -125,33 +206,24 @@ Html WrittenOut(const Question& question, const PageData& data) {
   Html html;
   html.Put("<article class=\"sample\"><h3 class=\"sub\">{} <span class=\"soft\">{}</span></h3>",
            {full.sample_id, question.task});
-  if (!full.turns.empty()) {
-    if (!full.turns[0].question.empty())
-      html.Put("<p class=\"q\">{}</p>", {Trim(full.turns[0].question)});
-    if (!full.turns[0].excerpt.empty()) {
-      html.Put("<p class=\"excerpt\"><span class=\"soft\">");
-      if (full.answer_depth)
-        html.Put("At {} of the context: ", {Format(*full.answer_depth, Unit::kPercent)});
-      html.Put("</span>{}</p>", {full.turns[0].excerpt});
-    }
-    html.Put("<p><b>Right:</b> <bdi>{}</bdi></p>", {full.turns[0].references});
-  }
+  html.Put(Asked(full));
   html.Put(
       "<table class=\"plain answers\"><thead><tr><th scope=\"col\">Answer of</th><th scope=\"col\" "
       "class=\"n\">score</th>"
       "<th scope=\"col\">Text</th><th scope=\"col\">Answer's tokens kept, by "
       "layer</th></tr></thead><tbody>");
   html.Put(
-      "<tr><th scope=\"row\">full cache</th><td class=\"n\">{}</td><td "
-      "class=\"text\"><bdi>{}</bdi></td><td>everything</td></tr>",
-      {ScoreOf(question, full), Predictions(full)});
+      "<tr><th scope=\"row\">full cache</th><td class=\"n\" data-label=\"score\">{}</td><td "
+      "class=\"text\">{}</td><td class=\"kept\" data-label=\"kept\">everything</td></tr>",
+      {ScoreOf(question, full), Answered(question, full)});
   for (const auto& [pair, text] : question.answers) {
     const auto place = data.row_of_cell.at(pair->cell);
     const BoardRow& row = data.boards[place.first].rows[place.second];
     html.Put(
-        "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th><td class=\"n\">{}</td><td "
-        "class=\"text\"><bdi>{}</bdi></td><td>{}</td></tr>",
-        {row.id, row.NameBudget(), ScoreOf(question, text), Predictions(text), KeptText(text)});
+        "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th><td class=\"n\" data-label=\"score\">"
+        "{}</td><td class=\"text\">{}</td><td class=\"kept\" data-label=\"kept\">{}</td></tr>",
+        {row.id, Breakable(row.NameBudget()), ScoreOf(question, text), Answered(question, text),
+         KeptText(text)});
   }
   return html.Put("</tbody></table></article>\n");
 }
@@ -184,8 +256,9 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
     questions[place.first->second].answers.emplace_back(pair, std::move(text));
   }
 
-  // {"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,question,excerpt,
-  // references,prediction,score,[[row,outcome,score,prediction,[kept]]]]]}
+  // {"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,
+  // [[turn,question,excerpt,references]],ANSWERS,score,[[row,outcome,score,ANSWERS,[kept]]]]]},
+  // where ANSWERS are [[turn,text,score]]
   std::string json = "{\"rows\":[";
   std::map<std::pair<size_t, size_t>, size_t> row_numbers;
   for (const SamplePair* pair : chosen) {
@@ -208,18 +281,26 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   for (size_t i = 0; i < questions.size(); ++i) {
     const Question& question = questions[i];
     const SampleText& full = *question.full;
-    const AnswerText none, &turn = full.turns.empty() ? none : full.turns[0];
     json.append(i == 0 ? "[" : ",\n[");
     for (const std::string& text : {question.task, full.sample_id, full.facts}) {
       AppendScriptString(json, MakeVisible(text));
       json.push_back(',');
     }
     AppendOptional(json, full.answer_depth);
-    for (const std::string& text :
-         {turn.question, turn.excerpt, turn.references, Predictions(full)}) {
-      json.push_back(',');
-      AppendScriptString(json, text);
+    json.append(",[");
+    const std::vector<std::string> names = TurnNames(full.turns);
+    for (size_t t = 0; t < full.turns.size(); ++t) {
+      const AnswerText& turn = full.turns[t];
+      json.append(t == 0 ? "[" : ",[");
+      AppendScriptString(json, names[t]);
+      for (const std::string& text : {turn.question, turn.excerpt, turn.references}) {
+        json.push_back(',');
+        AppendScriptString(json, text);
+      }
+      json.push_back(']');
     }
+    json.append("],");
+    AppendAnswers(json, question, full);
     json.push_back(',');
     AppendScriptString(json, ScoreOf(question, full));
     json.append(",[");
@@ -230,7 +311,7 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
                          static_cast<int>(OutcomeOf(*pair)), ","));
       AppendScriptString(json, ScoreOf(question, text));
       json.push_back(',');
-      AppendScriptString(json, Predictions(text));
+      AppendAnswers(json, question, text);
       json.push_back(',');
       AppendShares(json, text.answer_kept);
       json.push_back(']');

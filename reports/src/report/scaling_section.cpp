@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/strings.h"
+#include "reports/gate.h"
 #include "src/chart/palette.h"
 #include "src/chart/xy_chart.h"
 #include "src/html/format.h"
@@ -17,14 +18,15 @@ struct Measure {
   const char* what;
   Unit unit;
   double (*of)(const LatencySummary&);
+  Interval RowTimes::*range;  // null: it does not vary
 };
 constexpr Measure kMeasures[] = {
     {"Time to the first token", "time to the first token", Unit::kSeconds,
-     [](const LatencySummary& l) { return l.ttft_s.p50; }},
+     [](const LatencySummary& l) { return l.ttft_s.p50; }, &RowTimes::ttft_s},
     {"Time of an output token", "time of an output token, median of steps", Unit::kSeconds,
-     [](const LatencySummary& l) { return l.tpot_s.p50; }},
+     [](const LatencySummary& l) { return l.tpot_s.p50; }, &RowTimes::tpot_s},
     {"Bytes held", "bytes that the cache holds", Unit::kBytes,
-     [](const LatencySummary& l) { return l.resident_bytes; }},
+     [](const LatencySummary& l) { return l.resident_bytes; }, nullptr},
 };
 
 Html Figure(const Measure& measure, const std::string& budget,
@@ -43,20 +45,27 @@ Html Figure(const Measure& measure, const std::string& budget,
     XySeries series;
     series.family = row->method.family;
     series.dashed = row->method.full_cache;
-    for (const LatencySummary& latency : row->WithLatency()->latency) {
+    for (const RowTimes& times : row->times) {
+      const LatencySummary& latency = times.summary;
       const double value = measure.of(latency);
-      if (!latency.isolated || value <= 0) continue;
-      low = std::min(low, value);
-      high = std::max(high, value);
+      if (value <= 0) continue;
+      low = std::min(low, measure.range != nullptr ? (times.*measure.range).low : value);
+      high = std::max(high, measure.range != nullptr ? (times.*measure.range).high : value);
       const auto tokens = static_cast<double>(latency.context_tokens);
       short_end = std::min(short_end, tokens);
       long_end = std::max(long_end, tokens);
       series.points.push_back(
           {.x = tokens,
            .y = value,
+           .interval =
+               measure.range != nullptr ? std::optional(times.*measure.range) : std::nullopt,
            .tip = StrCat(row->NameBudget(), " at ", Format(tokens, Unit::kTokens),
-                         " tokens: ", Format(value, measure.unit)),
-           .target = row->id});
+                         " tokens: ", Format(value, measure.unit),
+                         measure.range != nullptr
+                             ? StrCat(", ", RepetitionsText(times, times.*measure.range))
+                             : ""),
+           .target = row->id,
+           .open = times.disturbed && measure.range != nullptr});
     }
     if (series.points.empty()) continue;
     std::sort(series.points.begin(), series.points.end(),
@@ -98,8 +107,7 @@ Html ScalingSection(const Board& board) {
   };
   std::map<std::string, Budget> budgets;
   for (const BoardRow& row : board.rows) {
-    if (row.method.full_cache || board.InSweep(row.method) || row.WithLatency() == nullptr)
-      continue;
+    if (row.method.full_cache || board.InSweep(row.method) || row.times.empty()) continue;
     Budget& budget = budgets[row.budget_kind == "none" ? "" : row.budget];
     budget.value = row.budget_value;
     budget.rows.push_back(&row);
@@ -110,7 +118,7 @@ Html ScalingSection(const Board& board) {
   Html html;
   for (size_t i = 0; i < order.size(); ++i) {
     std::vector<const BoardRow*> rows = order[i].second.rows;
-    if (full != nullptr && full->WithLatency() != nullptr) rows.insert(rows.begin(), full);
+    if (full != nullptr && !full->times.empty()) rows.insert(rows.begin(), full);
     Html figures;
     for (const Measure& measure : kMeasures) figures.Put(Figure(measure, order[i].first, rows));
     if (figures.empty()) continue;
@@ -121,20 +129,35 @@ Html ScalingSection(const Board& board) {
                     i == order.size() / 2));
   }
   if (html.empty()) return html;
-  double disturbed = 0;
+  int64_t left_out = 0, disturbed = 0, shown = 0;
+  std::set<std::string_view> families;
   for (const BoardRow& row : board.rows) {
-    if (const LeaderboardLine* line = row.WithLatency()) {
-      for (const LatencySummary& latency : line->latency)
-        disturbed = std::max(disturbed, latency.others_share);
+    if (!row.times.empty()) families.insert(LookOf(row.method.family).family);
+    for (const RowTimes& times : row.times) {
+      ++shown;
+      left_out += times.left_out;
+      disturbed += times.disturbed ? 1 : 0;
     }
+  }
+  Html company;
+  if (left_out > 0) {
+    company.Put(" {} left out: other programs had more than {} of the processors meanwhile.",
+                {Plural(left_out, "repetition is", "repetitions are"),
+                 Format(GateMargins().max_others_share, Unit::kPercent)});
+  }
+  if (disturbed > 0) {
+    company.Put(
+        " <b class=\"v worse\">⚠ {} of {} points are disturbed</b> (outlines): all their "
+        "repetitions had such company, so that they measure it, too.",
+        {disturbed, shown});
   }
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   return section.Put(
       "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
-      "those of the full cache (dashed). Behind a name: times the full cache's at the "
-      "longest context. Other programs used at most {} of the processors meanwhile.</p>{}{}",
-      {Format(disturbed, Unit::kPercent), board.Legend(), html});
+      "those of the full cache (dashed); bars run from the least to the most of them. Behind a "
+      "name: times the full cache's at the longest context.{}</p>{}{}",
+      {company, FamilyLegend(families), html});
 }
 
 }  // namespace kvgauge::report

@@ -30,7 +30,8 @@ struct AnatomyInput {
 Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput& input);
 Html ScalingSection(const Board& board);
 Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options);
-Html ReproduceSection(const PageData& data, const std::string& path);
+// `layer_samples`: as AnatomyInput::samples.
+Html ReproduceSection(const PageData& data, const std::string& path, int64_t layer_samples);
 
 // A run's facts as a definition list; the comparison shows two.
 Html RunFacts(const std::vector<StoredRun>& runs);

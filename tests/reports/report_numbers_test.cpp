@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose numbers the page shows: means over every task of a row, times that nothing disturbed, and
+// what is known in one group of tasks only.
+#include <gtest/gtest.h>
+
+#include "core/strings.h"
+#include "reports/html_check.h"
+#include "reports/report.h"
+#include "reports/report_scene.h"
+#include "reports/store_fixture.h"
+#include "src/html/format.h"
+#include "src/sqlite.h"
+
+namespace kvgauge {
+namespace {
+
+bool Holds(const std::string& html, const std::string& part) {
+  return html.find(part) != std::string::npos;
+}
+
+// From `begin` to the next `end`; "" where there is none.
+std::string Part(const std::string& html, const std::string& begin, const std::string& end) {
+  const size_t at = html.find(begin);
+  if (at == std::string::npos) return "";
+  return html.substr(at, html.find(end, at) - at);
+}
+
+// The row of the leaderboard that holds the method `name`, and `budget` where that is given.
+std::string RowOf(const std::string& html, const std::string& name,
+                  const std::string& budget = "") {
+  const std::string wanted = StrCat("\">", name, "</span>");
+  for (size_t at = html.find(wanted); at != std::string::npos; at = html.find(wanted, at + 1)) {
+    const size_t begin = html.rfind("<tr ", at);
+    const std::string row = html.substr(begin, html.find("</tr>", at) - begin);
+    if (Holds(row, "c-budget") && Holds(row, StrCat(">", budget, "</small>"))) return row;
+    if (Holds(row, "c-budget") && budget.empty()) return row;
+  }
+  return "";
+}
+
+std::string CellOf(const std::string& row, const std::string& column) {
+  return Part(row, StrCat("<td class=\"c-", column, " "), "</td>");
+}
+
+class ReportNumbers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    store_ = MustOpen(scratch_.File("numbers.db"));
+    run_ = Must(store_->AddRun(TestRun("r")));
+  }
+
+  // Method `c` (0: the full cache) on one task of a group of its own.
+  int64_t AddCell(int64_t c, const std::string& task) {
+    CellRow cell = TestCell(c);
+    cell.identity = StrCat(task, c);
+    cell.method.name = StrCat("method", c);
+    cell.signature = StrCat(R"({"task":")", task, R"("})");
+    cell.task = {task, 1, StrCat(R"({"group":")", task, R"("})")};
+    return Must(store_->AddCell(cell));
+  }
+
+  void AddSamples(int64_t cell, int64_t c, double bytes_factor, double kl, EngagementMark mark) {
+    for (int64_t i = 0; i < 4; ++i) {
+      SampleRow sample = TestSample(cell, run_, c, i);
+      sample.tokens_in = 1000;
+      sample.engagement = mark;
+      if (c > 0) sample.kl_divergence = kl;
+      for (MemoryRow& memory : sample.memory) {
+        memory.payload_bytes = static_cast<int64_t>(1000 * bytes_factor);
+        memory.scales_bytes = 0;
+        memory.resident_bytes = memory.payload_bytes;
+      }
+      Must(store_->Write(sample));
+    }
+  }
+
+  void AddTimes(int64_t cell, const std::vector<std::pair<double, double>>& ttft_and_company) {
+    std::vector<LatencyRow> rows;
+    for (const auto& [seconds, share] : ttft_and_company) {
+      LatencyRow row;
+      row.context_tokens = 4096;
+      row.repetition = static_cast<int64_t>(rows.size());
+      row.prefill_s = row.ttft_s = seconds;
+      row.tpot_p50_s = row.tpot_p90_s = row.tpot_p99_s = seconds / 100;
+      row.steps = 8;
+      row.score_s = 1e-6;
+      row.others_share = share;
+      rows.push_back(row);
+    }
+    MustOk(store_->WriteLatency(cell, run_, rows));
+  }
+
+  std::string Page() {
+    const std::string html = Must(RenderReport(*store_));
+    EXPECT_TRUE(CheckHtml(html).faults.empty()) << CheckHtml(html).faults.front();
+    return html;
+  }
+
+  ScratchDirectory scratch_;
+  std::unique_ptr<ResultStore> store_;
+  int64_t run_ = 0;
+};
+
+TEST_F(ReportNumbers, BytesAndFidelityAreMeansOverAllTasks) {
+  for (const char* task : {"a", "b"}) {
+    const bool first = std::string(task) == "a";
+    AddSamples(AddCell(0, task), 0, 8, 0, EngagementMark::kIdentity);
+    AddSamples(AddCell(1, task), 1, first ? 1 : 3, first ? 0.125 : 0.375, EngagementMark::kEngaged);
+  }
+  const std::string html = Page();
+  const std::string row = RowOf(html, "method1");
+  EXPECT_TRUE(Holds(CellOf(row, "resident"), ">2.00 B<")) << row;
+  EXPECT_TRUE(Holds(CellOf(row, "resident"), "Means over 2 of 2 tasks.")) << row;
+  EXPECT_TRUE(Holds(CellOf(row, "kl"), ">0.250")) << row;
+  // In the methods' own section, too, which says that they are means over tasks.
+  const std::string inside = Part(html, "<section id=\"anatomy\"", "</section>");
+  EXPECT_TRUE(Holds(inside, "<td class=\"n\">0.250</td>"));
+  EXPECT_FALSE(Holds(inside, "<td class=\"n\">0.125</td>"));
+}
+
+TEST_F(ReportNumbers, EngagementIsToldOfEachGroup) {
+  for (const char* task : {"a", "b"}) {
+    const bool first = std::string(task) == "a";
+    AddSamples(AddCell(0, task), 0, 8, 0, EngagementMark::kIdentity);
+    AddSamples(AddCell(1, task), 1, 1, 0,
+               first ? EngagementMark::kEngaged : EngagementMark::kNotEngaged);
+    AddSamples(AddCell(2, task), 2, 1, 0, EngagementMark::kNotEngaged);
+    AddSamples(AddCell(3, task), 3, 1, 0, EngagementMark::kEngaged);
+  }
+  const std::string html = Page();
+  const auto engaged = [&](const char* name) {
+    return Part(RowOf(html, name), "<td class=\"c-engaged", "</td>");
+  };
+  EXPECT_TRUE(Holds(engaged("method1"), "✕ not on b")) << engaged("method1");
+  EXPECT_TRUE(Holds(engaged("method1"), "b: 4 of 4 samples. The row is not ranked there."));
+  EXPECT_TRUE(Holds(engaged("method1"), "data-csv=\"not on b\""));
+  EXPECT_TRUE(Holds(engaged("method2"), "✕ no<")) << engaged("method2");
+  EXPECT_TRUE(Holds(engaged("method3"), "✓ yes")) << engaged("method3");
+  EXPECT_TRUE(Holds(RowOf(html, "method1"), "<td class=\"c-rank0 n\" data-v=\""));
+  EXPECT_TRUE(Holds(RowOf(html, "method1"), "<td class=\"c-rank1 n nil opt\""));
+}
+
+TEST_F(ReportNumbers, DisturbedTimesAreLeftOutOrMarked) {
+  const int64_t full = AddCell(0, "a"), one = AddCell(1, "a"), two = AddCell(2, "a");
+  AddSamples(full, 0, 8, 0, EngagementMark::kIdentity);
+  AddSamples(one, 1, 1, 0, EngagementMark::kEngaged);
+  AddSamples(two, 2, 1, 0, EngagementMark::kEngaged);
+  AddTimes(full, {{0.010, 0}, {0.010, 0}, {0.010, 0}});
+  AddTimes(one, {{0.020, 0}, {0.090, 0.7}, {0.022, 0.1}});
+  AddTimes(two, {{0.040, 0.5}, {0.044, 0.3}, {0.048, 0.4}});
+  const std::string html = Page();
+  const std::string calm = CellOf(RowOf(html, "method1"), "ttft");
+  EXPECT_TRUE(Holds(calm, ">21.0 ms<small>2.10× </small>")) << calm;
+  EXPECT_TRUE(Holds(calm, "data-low=\"0.02\" data-high=\"0.022\"")) << calm;
+  EXPECT_TRUE(Holds(calm, "median of 2 repetitions, 20.0 ms to 22.0 ms; 1 disturbed one left out"))
+      << calm;
+  EXPECT_FALSE(Holds(calm, "⚠")) << calm;
+  const std::string loud = CellOf(RowOf(html, "method2"), "ttft");
+  EXPECT_TRUE(Holds(loud, "⚠ disturbed")) << loud;
+  EXPECT_TRUE(Holds(loud, "data-note=\"disturbed\"")) << loud;
+  EXPECT_TRUE(Holds(loud, "other programs had up to 50.0% of the processors")) << loud;
+  // A disturbed time is on no front.
+  const std::string front = Part(html, "aria-label=\"a: score against time\"", "</desc>");
+  EXPECT_FALSE(Holds(front, "method2")) << front;
+}
+
+TEST_F(ReportNumbers, TheFullCacheCompressesNothing) {
+  const int64_t full = AddCell(0, "a"), one = AddCell(1, "a");
+  AddSamples(full, 0, 8, 0, EngagementMark::kIdentity);
+  AddSamples(one, 1, 1, 0, EngagementMark::kEngaged);
+  AddTimes(full, {{0.010, 0}});
+  AddTimes(one, {{0.020, 0}});
+  const std::string html = Page();
+  EXPECT_TRUE(Holds(CellOf(RowOf(html, "method0"), "compress"), "–"));
+  EXPECT_TRUE(Holds(CellOf(RowOf(html, "method1"), "compress"), "1.00 µs"));
+}
+
+AnswerRow Turn(const std::string& question, const std::string& prediction,
+               const std::vector<std::string>& references, std::optional<double> score) {
+  AnswerRow row;
+  row.question = question;
+  row.prediction = prediction;
+  row.references = references;
+  row.score = score;
+  return row;
+}
+
+// A conversation shows what was asked, right and answered in every turn, with its own score.
+TEST_F(ReportNumbers, EveryTurnOfAConversationIsShown) {
+  for (int64_t c = 0; c < 2; ++c) {
+    const int64_t cell = AddCell(c, "a");
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.score = c == 0 ? 1 : 0.5;
+    sample.answers = {Turn("First?", "one", {"one"}, 1.0),
+                      Turn("Second?", c == 0 ? "two" : "", {"two"}, c == 0 ? 1.0 : 0.0)};
+    Must(store_->Write(sample));
+  }
+  const std::string html = Page();
+  const std::string written = Part(html, "<article class=\"sample\">", "</article>");
+  EXPECT_TRUE(Holds(written, "<b>Turn 1:</b> <bdi>First?</bdi>")) << written;
+  EXPECT_TRUE(Holds(written, "<b>Turn 2:</b> <bdi>Second?</bdi></p><p><b>Right:</b> <bdi>two"));
+  EXPECT_TRUE(Holds(written, "Turn 2, score 100.0</span><bdi>two</bdi>")) << written;
+  EXPECT_TRUE(Holds(written, "Turn 2, score 0.0</span><span class=\"soft\">no text</span>"));
+  const std::string data = Part(html, "id=\"samples-data\">", "</script>");
+  EXPECT_TRUE(Holds(data, R"([["Turn 1","First?","","one"],["Turn 2","Second?","","two"]])"));
+  EXPECT_TRUE(Holds(data, R"([["Turn 1","one","100.0"],["Turn 2","","0.0"]])"));
+}
+
+// What only leads to the answer is called so, and has neither a right answer nor a score.
+TEST_F(ReportNumbers, ReasoningIsToldFromTheAnswer) {
+  for (int64_t c = 0; c < 2; ++c) {
+    const int64_t cell = AddCell(c, "a");
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.score = c == 0 ? 1 : 0;
+    sample.answers = {Turn("Think of it.", "Since B follows A", {}, std::nullopt),
+                      Turn("So which?", c == 0 ? "B" : "C", {"B"}, c == 0 ? 1.0 : 0.0)};
+    Must(store_->Write(sample));
+  }
+  const std::string html = Page();
+  const std::string written = Part(html, "<article class=\"sample\">", "</article>");
+  EXPECT_TRUE(Holds(written, "<span class=\"turn\">Reasoning</span><bdi>Since B follows A"));
+  EXPECT_TRUE(Holds(written, "<span class=\"turn\">Answer, score 100.0</span><bdi>B</bdi>"));
+  EXPECT_TRUE(Holds(written, "<b>Reasoning:</b> <bdi>Think of it.</bdi></p><p class=\"q\">"));
+}
+
+// A section without content says what would give it some.
+TEST_F(ReportNumbers, WhatWasNotMeasuredIsNamedWithItsCure) {
+  const int64_t full = AddCell(0, "a"), one = AddCell(1, "a");
+  for (const auto& [cell, c] : {std::pair(full, 0), std::pair(one, 1)}) {
+    SampleRow sample = TestSample(cell, run_, c, 0);
+    sample.kl_divergence = {};
+    Must(store_->Write(sample));
+  }
+  const std::string missing = Part(Page(), "<section id=\"missing\"", "</section>");
+  for (const char* part :
+       {"fidelity_steps", "latency", "sweep", "ablation-*.json", "Scaling with the context"}) {
+    EXPECT_TRUE(Holds(missing, part)) << part << " in " << missing;
+  }
+  EXPECT_FALSE(Holds(missing, "Needles")) << missing;  // there are some
+}
+
+std::string Unescaped(std::string text) {
+  for (const auto& [from, to] :
+       {std::pair("&lt;", "<"), std::pair("&gt;", ">"), std::pair("&quot;", "\""),
+        std::pair("&#39;", "'"), std::pair("&amp;", "&")}) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1)) {
+      text.replace(at, std::string(from).size(), to);
+    }
+  }
+  return text;
+}
+
+// Every statement, taken from the page as a reader would, runs as it stands and finds something.
+TEST(ReportSql, RunsAsItIsShownAndGivesTheNumbersOfThePage) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("scene.db");
+  SceneOptions scene;
+  scene.repeats = 1;
+  scene.lengths = 2;
+  scene.layers = 2;
+  scene.kv_heads = 2;
+  std::string html;
+  {
+    auto store = MustOpen(path);
+    MustOk(WriteScene(*store, scene));
+    html = Must(RenderReport(*store));
+  }
+  const std::string shown = Part(html, "<summary>The SQL of each table and figure", "</details>");
+  auto opened = Database::Open(path, SQLITE_OPEN_READONLY, path);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  Database& db = *opened;
+  int64_t statements = 0, compared = 0;
+  for (size_t at = shown.find("<h4>"); at != std::string::npos; at = shown.find("<h4>", at + 1)) {
+    const std::string name = shown.substr(at + 4, shown.find("</h4>", at) - at - 4);
+    const size_t begin = shown.find("<pre class=\"code\">", at) + 18;
+    const std::string sql = Unescaped(shown.substr(begin, shown.find("</pre>", begin) - begin));
+    auto prepared = db.Prepare(sql);
+    ASSERT_TRUE(prepared.ok()) << name << ": " << prepared.error().message;
+    Statement& statement = *prepared;
+    int64_t rows = 0;
+    while (Must(statement.Step())) {
+      ++rows;
+      if (name.starts_with("Leaderboard: bytes") && statement.Text(2) == "h2o" &&
+          statement.Text(4) == "20%") {
+        ++compared;
+        const std::string row = RowOf(html, "h2o", "20%");
+        EXPECT_TRUE(Holds(
+            row, StrCat(">", report::Format(statement.Real(8), report::Unit::kDecimals), "</td>")))
+            << row;
+        EXPECT_TRUE(Holds(
+            row, StrCat(report::Format(statement.Real(6), report::Unit::kPercent), " of full")))
+            << row;
+      }
+      if (name.starts_with("Leaderboard, fronts") && statement.Text(3) == "h2o" &&
+          statement.Text(5) == "20%") {
+        ++compared;
+        const std::string score = report::FormatDecimals(100 * statement.Real(6), 1);
+        EXPECT_TRUE(Holds(RowOf(html, "h2o", "20%"), StrCat("<b>", score, "</b>"))) << score;
+      }
+      if (name.starts_with("Scaling") && statement.Text(0) == "h2o" && statement.Text(2) == "20%" &&
+          statement.Int(4) == 16384) {
+        ++compared;
+        const std::string ttft = report::Format(statement.Real(6), report::Unit::kSeconds);
+        EXPECT_TRUE(Holds(RowOf(html, "h2o", "20%"), StrCat(">", ttft))) << ttft;
+      }
+    }
+    EXPECT_GT(rows, 0) << name;
+    ++statements;
+  }
+  EXPECT_GE(statements, 13);
+  EXPECT_GE(compared, 4);
+}
+
+}  // namespace
+}  // namespace kvgauge
