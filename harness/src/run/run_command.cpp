@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/counted.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/log.h"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/strings.h"
