@@ -69,10 +69,11 @@ RelativeGrade ParseRelativeGrade(const std::string& reply) {
 Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad) {
   if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
   KVG_ASSIGN(PairLines lines, PairLines::Open(path));
+  SampleIds ids({});
   const auto prompt_of = [&]() -> Result<std::string> {
     const std::string origin = lines.origin();
     KVG_ASSIGN(const Json object, lines.Object());
-    KVG_ASSIGN(const MetricInput input, PairOf(object, origin));
+    KVG_ASSIGN(const MetricInput input, PairOf(object, origin, PairUse::kMetric));
     std::string question;
     if (object.contains("question")) {
       if (!object["question"].is_string()) {
@@ -80,6 +81,7 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
       }
       question = object["question"].get<std::string>();
     }
+    KVG_TRY(ids.Add(object, lines));
     return RelativeGradePrompt(question, input.answers[0], input.prediction);
   };
   JudgedPairs out;
@@ -88,6 +90,7 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
   const bool twice = lines.Rewind();
   for (const bool sending : twice ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
     if (sending && twice) lines.Rewind();
+    ids = SampleIds({});
     while (lines.Next()) {
       const Result<std::string> prompt = prompt_of();
       if (!prompt.ok()) {

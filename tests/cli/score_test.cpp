@@ -174,6 +174,16 @@ TEST_F(ScoreTest, AveragesOverTasks) {
   EXPECT_THAT(outcome.err, HasSubstr("name with one --by the key"));
 }
 
+TEST_F(ScoreTest, WhatIsNoMetricOrNoFileIsTold) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["x"]})");
+  const Outcome average = Run(StrCat("score --metric m_avg --pairs ", pairs));
+  EXPECT_EQ(average.exit_code, 2);
+  EXPECT_THAT(average.err, HasSubstr("--metric accuracy with --by KEY"));
+  const Outcome folder = Run(StrCat("score --metric qa_f1 --pairs ", directory_));
+  EXPECT_EQ(folder.exit_code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("is a directory; name a file of JSON lines"));
+}
+
 TEST_F(ScoreTest, ListsMetrics) {
   const Outcome outcome = Run("score --list");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

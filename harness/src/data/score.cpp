@@ -23,6 +23,11 @@ namespace {
 
 Result<const MetricSpec*> MetricFor(const std::string& name) {
   if (const MetricSpec* metric = FindMetric(name); metric != nullptr) return metric;
+  if (name == "m_avg") {
+    return BadInput(
+        "--metric: MLVU's M-Avg is the mean over its tasks of their accuracies: --metric accuracy "
+        "with --by KEY, the key of the lines that tells their task");
+  }
   std::vector<std::string> names;
   for (const MetricSpec* known : ListMetrics()) names.push_back(known->name);
   for (const std::string_view special : {kGenerationAverage, kJudgeMetric, kExecutionMetric}) {
