@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/lines.h"
+#include "src/metric_language.h"
 #include "src/records.h"
 
 namespace kvgauge {
@@ -165,6 +166,11 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
     for (const std::string& key : options.by) {
       KVG_ASSIGN(std::string value, GroupOf(object, key, origin));
       values.push_back(std::move(value));
+    }
+    // A task's metric is its own choice.
+    if (options.task == nullptr && object.contains("language")) {
+      const Status fitting = CheckLanguage(metric.name, input.language);
+      if (!fitting.ok()) return fitting.error().Wrap(origin);
     }
     KVG_TRY(ids.Add(object, lines));
     Result<double> score = all.Add(input);

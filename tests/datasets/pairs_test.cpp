@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/strings.h"
+#include "src/metric_language.h"
 
 namespace kvgauge {
 namespace {
@@ -150,6 +152,38 @@ TEST_F(Pairs, BlankAnswersAreRefused) {
     EXPECT_THAT(Score(StrCat(line, "\n", kGood), true)->bad_lines, SizeIs(1));
   }
   EXPECT_TRUE(Score(R"({"prediction": "x", "answers": ["", "x"]})").ok());
+}
+
+TEST_F(Pairs, AMetricOfAnotherLanguageIsRefused) {
+  const auto line = [](const char* language) {
+    return StrCat(R"({"prediction": "\u6211", "answers": ["\u6211"], "language": ")", language,
+                  "\"}\n");
+  };
+  EXPECT_THAT(ErrorOf(line("zh"), "qa_f1"),
+              AllOf(HasSubstr(":1"), HasSubstr("take --metric qa_f1_zh")));
+  EXPECT_THAT(ErrorOf(line("zh-CN"), "rouge_1"), HasSubstr("no twin of it cuts Chinese words"));
+  EXPECT_THAT(ErrorOf(line("en"), "token_recall_zh"), HasSubstr("take --metric token_recall"));
+  EXPECT_EQ(ErrorOf(line("zh"), "qa_f1_zh_characters"), "");
+  EXPECT_EQ(ErrorOf(line("zh"), "accuracy"), "");
+  EXPECT_EQ(ErrorOf(StrCat(line("en"), line("python")), "qa_f1"), "");
+  const Task task;
+  std::ofstream(path_) << line("zh");
+  EXPECT_TRUE(ScorePairs(*FindMetric("qa_f1"), path_, {.task = &task}).ok());
+}
+
+// Every metric in the table is one, and no twin is left out of it.
+TEST(EnglishMetrics, AreRegisteredWithTheirTwins) {
+  std::set<std::string> twins = {"qa_f1_zh_characters"};  // counts characters: no twin of qa_f1
+  for (const EnglishMetric& metric : EnglishMetrics()) {
+    EXPECT_NE(FindMetric(metric.name), nullptr) << metric.name;
+    if (metric.chinese.empty()) continue;
+    EXPECT_NE(FindMetric(metric.chinese), nullptr) << metric.chinese;
+    twins.insert(metric.chinese);
+  }
+  for (const MetricSpec* metric : ListMetrics()) {
+    if (metric->name.find("_zh") == std::string::npos) continue;
+    EXPECT_TRUE(twins.contains(metric->name)) << metric->name;
+  }
 }
 
 TEST_F(Pairs, ASampleIsScoredOnce) {
