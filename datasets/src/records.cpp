@@ -306,6 +306,7 @@ Result<std::optional<Sample>> FileStream::Next() {
       return sample;
     }
     ++skipped_;
+    if (faults_.size() < kToldFaults) faults_.push_back(sample.error().message);
   }
 }
 
