@@ -490,6 +490,39 @@ TEST(Leaderboard, IsolatedTimesStandBeforeShared) {
   EXPECT_TRUE(board.Make({.latency = false}).tables[0].lines[0].latency.empty());
 }
 
+// The gate's rule: what other programs ran beside says nothing.
+TEST(Leaderboard, DisturbedTimesAreLeftOutOrMarked) {
+  Board board;
+  const int64_t full = board.Add(Cell("full"), 4, Half);
+  const int64_t some = board.Add(Cell("snapkv", "20%"), 4, Losing(0));
+  const int64_t all = board.Add(Cell("h2o", "20%"), 4, Losing(0));
+  const auto times = [&](int64_t cell, double tpot_s, int disturbed) {
+    std::vector<LatencyRow> rows(5);
+    for (int i = 0; i < 5; ++i) {
+      LatencyRow& row = rows[static_cast<size_t>(i)];
+      row.repetition = i;
+      row.context_tokens = 1024;
+      row.tpot_p50_s = i < disturbed ? 10 * tpot_s : tpot_s;
+      row.others_share = i < disturbed ? 0.5 : 0.01;
+    }
+    board.Times(cell, rows);
+  };
+  times(full, 0.02, 1);
+  times(some, 0.01, 3);
+  times(all, 0.01, 5);
+  const LeaderboardTable table = board.Make().tables[0];
+  const LatencySummary& s = LineOf(table, "snapkv", "20%").latency.at(0);
+  EXPECT_FALSE(s.disturbed);
+  EXPECT_EQ(s.count, 2);
+  EXPECT_EQ(s.left_out, 3);
+  EXPECT_DOUBLE_EQ(s.tpot_s.p50, 0.01);
+  EXPECT_DOUBLE_EQ(*s.tpot_ratio, 0.5);
+  const LatencySummary& none = LineOf(table, "h2o", "20%").latency.at(0);
+  EXPECT_TRUE(none.disturbed);
+  EXPECT_EQ(none.count, 5);
+  EXPECT_FALSE(none.tpot_ratio.has_value());
+}
+
 TEST(Leaderboard, SharedTimesAreMarked) {
   const ScratchDirectory scratch("/dev/shm");
   const auto store = MustOpen(scratch.File("a.db"));

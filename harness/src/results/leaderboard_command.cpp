@@ -323,10 +323,14 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
   const bool timed = std::ranges::any_of(columns, [](const std::string& id) {
     return id.starts_with("ttft") || id.starts_with("tpot") || id == "compress";
   });
-  bool shared = false;
+  bool shared = false, disturbed = false, related = false;
   for (const LeaderboardTable& table : model.tables) {
     for (const LeaderboardLine& line : table.lines) {
-      shared = shared || (timed && !line.latency.empty() && !line.latency.back().isolated);
+      if (!timed || line.latency.empty()) continue;
+      const LatencySummary& s = line.latency.back();
+      shared = shared || !s.isolated;
+      disturbed = disturbed || s.disturbed;
+      related = related || s.ttft_ratio || s.tpot_ratio;
     }
   }
   const LeaderboardOptions& o = model.options;
@@ -345,7 +349,13 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
     out +=
         "\nDifferences of a perplexity are turned round: + is better, lower than the full cache's.";
   }
+  if (related) {
+    out +=
+        "\nTimes are medians; (x): the median ratio to the full cache of the same round, not the "
+        "ratio of the medians.";
+  }
   if (shared) out += "\n~: times in company of other rows, never to compare by.";
+  if (disturbed) out += "\n!: other programs ran beside every repetition, never to compare by.";
   return out + "\n";
 }
 

@@ -28,6 +28,8 @@ Json ToJson(const LatencySummary& s) {
   Json json = {{"isolated", s.isolated},
                {"context_tokens", s.context_tokens},
                {"count", s.count},
+               {"left_out", s.left_out},
+               {"disturbed", s.disturbed},
                {"ttft_s", percentiles(s.ttft_s)},
                {"tpot_s", percentiles(s.tpot_s)},
                {"prefill_s", s.prefill_s},

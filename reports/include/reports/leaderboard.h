@@ -55,15 +55,20 @@ struct Percentiles {
   double p50 = 0, p90 = 0, p99 = 0;
 };
 
-// Times of a row at one context length. Isolated: over repetitions. Shared, measured in company:
-// over samples of all lengths, never to be ranked by.
+// Times of a row at one context length. Isolated: over repetitions, without those that other
+// programs disturbed (LatencyRow::kMaxOthersShare). Shared, measured in company: over samples of
+// all lengths, never to be ranked by.
 struct LatencySummary {
   bool isolated = true;
+  // Isolated, and not one repetition was undisturbed: of all of them, never to compare by.
+  bool disturbed = false;
+  int64_t left_out = 0;        // disturbed repetitions, beside others that were not
   int64_t context_tokens = 0;  // shared: the median
   int64_t count = 0;           // repetitions, or samples
   Percentiles ttft_s;          // over repetitions or samples
   Percentiles tpot_s;          // over steps, median over repetitions or samples
-  // Medians of this over the full cache at the same run, length and repetition. Isolated only.
+  // Medians of this over the full cache at the same run, length and repetition, both undisturbed.
+  // Isolated only.
   std::optional<double> ttft_ratio, tpot_ratio;
   // Means.
   double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
