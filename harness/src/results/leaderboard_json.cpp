@@ -84,7 +84,8 @@ Json ToJson(const LeaderboardTable& table, const LeaderboardSplit& split,
                        {"high_ratio", m.high_ratio},
                        {"area", ToJson(m.area)},
                        {"delta", ToJson(m.versus_full)},
-                       {"missing", m.missing}});
+                       {"missing", m.missing},
+                       {"left_out", m.left_out}});
   }
   Json json = {{"model", table.model},
                {"fingerprint", table.model_fingerprint},
@@ -95,6 +96,7 @@ Json ToJson(const LeaderboardTable& table, const LeaderboardSplit& split,
                {"metric", table.metric},
                {"scale", table.scale},
                {"lower_is_better", table.lower_is_better},
+               {"corrected_over", table.corrected_over},
                {"rows", lines},
                {"methods", methods},
                {"notes", table.notes}};

@@ -111,7 +111,8 @@ struct LeaderboardLine {
   std::string not_ranked;       // why there is none
 };
 
-// One number for a method and variant over its budgets.
+// One number for a method and variant over its budgets that have a rank: other rows are of fewer
+// samples.
 struct MethodSummary {
   std::string method, variant;
   int64_t budgets = 0;
@@ -119,6 +120,7 @@ struct MethodSummary {
   std::optional<Estimate> area;          // mean score over log(bytes) in the table's range
   std::optional<Estimate> versus_full;   // of the same samples; positive is better
   std::string missing;                   // why there is no area
+  std::string left_out;  // budgets without a rank, and why: "5% (3 of 40 samples failed)"
 };
 
 struct LeaderboardTable {
@@ -133,6 +135,10 @@ struct LeaderboardTable {
   bool lower_is_better = false;
   std::vector<std::string> report_by;  // facts of samples that the task's authors print scores by
 
+  // Comparisons that p_adjusted is corrected over: those of all tables of this model and
+  // compress_at in which any sample differs from the full cache.
+  int64_t corrected_over = 0;
+
   std::vector<LeaderboardLine> lines;  // ranked first, then by method, variant, budget
   // Ratios of logical bytes that as many methods as possible cover; empty where none has two
   // budgets.
@@ -145,7 +151,7 @@ struct LeaderboardModel {
   LeaderboardOptions options;
   std::vector<LeaderboardTable> tables;  // by model, task, compress_at, signature
   int64_t samples = 0;
-  int64_t comparisons = 0;  // with a full cache
+  int64_t comparisons = 0;  // with a full cache, also those without any difference
 };
 
 // Of the union of the stores: a cell or sample that several hold counts once. Two successes of one
