@@ -80,6 +80,10 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--only", "snapk"}).err, HasSubstr("'snapkv'"));
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--shard", "5/4"}).err, HasSubstr("1/4"));
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--samples", "3-1"}).err, HasSubstr("0-9,17"));
+  const Outcome beyond = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--samples", "500"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("the largest has 8, expected positions from 0 to 7"));
+  EXPECT_FALSE(FileExists(Path("r.db")));
 }
 
 // Times are those of the machine.
@@ -499,13 +503,67 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
-  const Outcome outcome =
-      Run({"run", Path("mine.json"), "--db", Path("r.db"), "--max-memory", "1MiB", "--json"});
-  EXPECT_EQ(outcome.exit_code, 1);
-  const Json summary = *ParseJson(outcome.out, "out");
-  EXPECT_EQ(summary["failed"], 12 * (8 + 4));
-  const auto store = Open("r.db");
-  EXPECT_THAT(FirstOf(*store, CellsOf(*store)[0]).reason, HasSubstr("--max-memory"));
+  // The prompts of the second task are so long that not one row of them fits.
+  std::string text = Config();
+  text.replace(text.find("\"400\""), 5, "\"3000\"");
+  Write("mine.json", text);
+  const Json plan =
+      *ParseJson(Run({"plan", Path("mine.json"), "--json", "--db", Path("r.db")}).out, "out");
+  const auto least = [&](size_t group) {
+    return plan["groups"][group]["least_memory_bytes"].get<int64_t>();
+  };
+  ASSERT_LT(least(0), least(1));
+  const std::string bound = StrCat((least(0) + least(1)) / 2);
+  const std::vector<std::string> bounded = {"--db", Path("r.db"), "--max-memory", bound};
+  std::vector<std::string> planned = {"plan", Path("mine.json"), "--json"};
+  planned.insert(planned.end(), bounded.begin(), bounded.end());
+  const Json unfit = (*ParseJson(Run(planned).out, "out"))["groups"][1]["unfit"];
+  const Json summary = *ParseJson(RunInto("r.db", {"--max-memory", bound, "--json"}).out, "out");
+  EXPECT_EQ(summary["failed"], 12 * 4);
+  // The plan says what the run does.
+  ASSERT_EQ(unfit.size(), 1u) << unfit.dump();
+  EXPECT_EQ(unfit[0]["status"], "failed");
+  EXPECT_EQ(unfit[0]["cells"], 12 * 4);
+  EXPECT_EQ(unfit, summary["reasons"]);
+  EXPECT_THAT(unfit[0]["reason"].get<std::string>(), HasSubstr("--max-memory is"));
+  // What nothing fits into is refused before anything is made, by the plan as by the run.
+  for (const char* command : {"plan", "run"}) {
+    const Outcome refused =
+        Run({command, Path("mine.json"), "--db", Path("n.db"), "--max-memory", "1MiB"});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("no sample fits"), HasSubstr("passkey"),
+                                   HasSubstr("--max-memory is 1.0 MiB")));
+    EXPECT_FALSE(FileExists(Path("n.db")));
+  }
+}
+
+TEST_F(RunTest, PlanTellsTimesAndWhatCannotRun) {
+  Write("mine.json",
+        Config(R"("latency": {"contexts": [160, 320], "repetitions": 3, "decode_steps": 2}, )",
+               R"("random", {"method": "snapkv", "budgets": ["5%"]})"));
+  const std::vector<std::string> plan = {"plan", Path("mine.json"), "--json", "--db", Path("r.db")};
+  Json planned = *ParseJson(Run(plan).out, "out");
+  ASSERT_EQ(planned["latency"].size(), 1u);
+  // Three rows besides the full cache, two lengths, three rounds, each with the full cache.
+  EXPECT_EQ(planned["latency"][0]["measurements"], 2 * 3 * (3 + 1));
+  EXPECT_EQ(planned["latency"][0]["longest_prompt"], 320);
+  EXPECT_GT(planned["latency"][0]["seconds"], 0);
+  ASSERT_EQ(planned["groups"][0]["unfit"].size(), 1u);
+  EXPECT_EQ(planned["groups"][0]["unfit"][0]["status"], "skipped");
+  EXPECT_EQ(planned["groups"][0]["unfit"][0]["cells"], 8);
+  EXPECT_THAT(
+      Run({"plan", Path("mine.json"), "--db", Path("r.db")}).out,
+      AllOf(HasSubstr("(latency)"), HasSubstr("seed 0: 8 skipped: "), HasSubstr("protected")));
+  // A shard that measures no times plans none.
+  EXPECT_EQ((*ParseJson(Run({"plan", Path("mine.json"), "--json", "--shard", "2/2"}).out,
+                        "out"))["latency"]
+                .size(),
+            0u);
+  RunInto("r.db");
+  planned = *ParseJson(Run(plan).out, "out");
+  // A row that cannot be measured stays to be measured, beside the full cache.
+  EXPECT_GE(planned["latency"][0]["done"], 2 * 3 * 3);
+  EXPECT_EQ(planned["groups"][0]["unfit"].size(), 0u);
 }
 
 TEST_F(RunTest, TimesAreMeasuredOnce) {
@@ -534,12 +592,21 @@ TEST_F(RunTest, TimesAreMeasuredOnce) {
                             R"("random")"));
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 3);
   // Without room nothing is measured, and the reason is said.
-  const Outcome tight =
-      Run({"run", Path("mine.json"), "--db", Path("t.db"), "--limit", "1", "--max-memory", "1MiB"});
+  Write("mine.json", Config(R"("latency": {"contexts": [3500], "repetitions": 1}, )",
+                            R"("random", "kivi_2bit")"));
+  const Outcome tight = RunInto("t.db", {"--limit", "1", "--max-memory", "6MiB"});
   EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is"),
-                               HasSubstr("0 latency measurements, 2 failed")));
+                               HasSubstr("0 latency measurements, 1 failed")));
   Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
   EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
+}
+
+TEST_F(RunTest, AModelMayStandInTheWorkingDirectory) {
+  std::string text = Config();
+  text.replace(text.find(Path("config.json")), Path("config.json").size(), "config.json");
+  Write("mine.json", text);
+  const Outcome outcome = RunProgram(directory_, "plan mine.json --limit 1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
 TEST_F(RunTest, ShippedFilesAreRead) {

@@ -27,7 +27,6 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-constexpr int64_t kPoolRows = 64;
 
 std::string RandomKey() {
   std::ifstream source("/dev/urandom", std::ios::binary);
@@ -284,13 +283,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
 // Rows whose budget cannot hold on a prompt of this length are recorded as skipped, with the
 // reason.
 Status Executor::SkipUnfit(Pending& pending) {
-  const EngineSample& tokens = pending.sample->tokens;
-  int64_t length = std::ssize(tokens.context);
-  if (group_->compress_at != CompressAt::kContext) {
-    int64_t longest = 0;
-    for (const EngineTurn& turn : tokens.turns) longest = std::max(longest, std::ssize(turn.ids));
-    length += group_->compress_at == CompressAt::kTurn ? std::ssize(tokens.turns[0].ids) : longest;
-  }
+  const int64_t length = CompressedTokens(pending.sample->tokens, group_->compress_at);
   std::vector<size_t> fitting;
   for (const size_t row : pending.rows) {
     const RunRowSpec& spec = Row(row);
