@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plan and run do: wrong files, what is recorded, shards, company, texts, times.
+#include <pty.h>
+
 #include <cmath>
 #include <map>
 #include <set>
@@ -11,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
   struct Case {
@@ -423,6 +426,55 @@ TEST_F(RunTest, MalformedRecordsAreLeftOutAndCounted) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("sums: malformed records left out: 2"));
   EXPECT_EQ(Samples("k.db"), 2);
+}
+
+// A shard counts its own samples; latencies are numbered on and count themselves.
+TEST_F(RunTest, ProgressCountsWhatThisCallRuns) {
+  Write("mine.json",
+        Config(R"("latency": {"contexts": [160], "repetitions": 1, "decode_steps": 2}, )",
+               R"("random")"));
+  const std::string part = RunInto("p.db", {"--shard", "1/4"}).err;
+  EXPECT_THAT(part,
+              AllOf(HasSubstr("[1/3] tiny, passkey, prompt, seed 0: 3 rows, 2 samples\n"),
+                    HasSubstr(": 2/2 samples, 6 cells, "), HasSubstr("1/1 sample, 3 cells"),
+                    HasSubstr("[3/3] tiny, latency, compressed at prompt: 3/3 measurements")));
+  EXPECT_THAT(part, Not(HasSubstr("recorded before")));
+  const std::string whole = RunInto("p.db").err;
+  EXPECT_THAT(whole, AllOf(HasSubstr("8/8 samples, 18 cells, 2 samples recorded before"),
+                           HasSubstr("[3/3] tiny, latency, compressed at prompt: 0 meas")));
+}
+
+// Live lines keep to the terminal's width, and follow it.
+TEST_F(RunTest, LiveLinesFitTheTerminal) {
+  winsize size = {};
+  size.ws_row = 24;
+  size.ws_col = 50;
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    const std::string config = Path("mine.json"), database = Path("r.db");
+    execl(KVG_PROGRAM, KVG_PROGRAM, "run", config.c_str(), "--db", database.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string said;
+  char buffer[4096];
+  for (ssize_t count = 1; count > 0;) {
+    count = read(terminal, buffer, sizeof(buffer));
+    if (count > 0) said.append(buffer, static_cast<size_t>(count));
+  }
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << said;
+  int lines = 0;
+  for (const std::string& line : Split(said, '\r')) {
+    if (!line.starts_with("[")) continue;
+    ++lines;
+    EXPECT_LT(line.size(), 50u) << line;
+  }
+  EXPECT_GE(lines, 2) << said;
 }
 
 TEST_F(RunTest, ShardsMergedAreOneRun) {

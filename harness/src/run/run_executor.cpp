@@ -80,6 +80,11 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
+  // Of several shards the first measures times.
+  bool MeasuresTimes() const {
+    return plan_.config->latency != nullptr && settings_.choice.shard == 0;
+  }
+  size_t LatencyGroups() const { return MeasuresTimes() ? CountLatencyGroups(plan_) : 0; }
   void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
   // Whether no stop text has come yet.
   bool GoOn(const EngineToken& token);
@@ -104,6 +109,7 @@ class Executor {
   std::unique_ptr<GroupScoring> scoring_;
   SampleSource* source_ = nullptr;                     // of the group
   int64_t position_ = 0;                               // of the next sample of the stream
+  int64_t chosen_ = 0;                                 // of those before, what this call runs
   bool beyond_said_ = false;                           // of this group
   std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
 
@@ -166,6 +172,7 @@ Status Executor::PlanProgress() {
       work.cells += std::max<int64_t>(0, samples - recorded[cell.Key()]);
     }
   }
+  groups.resize(groups.size() + LatencyGroups());  // whose times nobody knows
   progress_.PlanRun(std::move(groups));
   return {};
 }
@@ -249,15 +256,13 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     if (interrupt_.signal() != 0) return true;
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
     if (!sample) {
-      progress_.SetSamples(position_);
+      progress_.SetSamples(chosen_);
       more = false;
       break;
     }
     const int64_t position = position_++;
-    if (!settings_.choice.Has(position)) {
-      progress_.SkipSample();
-      continue;
-    }
+    if (!settings_.choice.Has(position)) continue;
+    ++chosen_;
     Pending pending;
     KVG_TRY(FindPending(*sample, pending));
     if (pending.rows.empty()) {
@@ -502,8 +507,8 @@ Status Executor::RunGroup(size_t number) {
     KVG_ASSIGN(const int64_t cell, store_.AddCell(group_->cells[row]));
     cells_.push_back(cell);
   }
-  progress_.BeginGroup(number + 1, plan_.groups.size(), group_->name, names,
-                       settings_.choice.Most(entry.samples),
+  progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,
+                       settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
   scoring_ = std::make_unique<GroupScoring>(
       GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
@@ -511,6 +516,7 @@ Status Executor::RunGroup(size_t number) {
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();
   position_ = 0;
+  chosen_ = 0;
   beyond_said_ = false;
   const double start_s = NowSeconds();
   const int64_t cells_before = [&] {
@@ -548,9 +554,7 @@ Result<RunOutcome> Executor::Run() {
   }
   const Status flushed = recorder_.Flush();
   if (status.ok()) status = flushed;
-  // Of several shards the first measures times.
-  if (status.ok() && plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
-      interrupt_.signal() == 0) {
+  if (status.ok() && MeasuresTimes() && interrupt_.signal() == 0) {
     model_ = {};
     const Result<LatencyOutcome> latency =
         RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
