@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/rng.h"
+#include "core/strings.h"
 #include "src/chart/axis.h"
 #include "src/chart/bars.h"
 #include "src/chart/heat_map.h"
@@ -200,6 +201,89 @@ TEST(ParetoFrontTest, HoldsWhatNothingSmallerBeats) {
   EXPECT_THAT(ParetoFront({1, 2, 3, 2}, {5, 4, 6, 7}), ElementsAre(0, 3));
   EXPECT_THAT(ParetoFront({2, 2}, {5, 5}), ElementsAre(0));
   EXPECT_TRUE(ParetoFront({}, {}).empty());
+}
+
+XyChart EmptyChart() {
+  return {.label = "A chart",
+          .description = "",
+          .x_title = "x",
+          .y_title = "y",
+          .x = Axis::Linear(0, 100, Unit::kNumber),
+          .y = Axis::Linear(0, 100, Unit::kNumber)};
+}
+
+TEST(XyChartTest, MethodsOfAFamilyDifferInSignAndDashes) {
+  XyChart chart = EmptyChart();
+  for (size_t v = 0; v < 3; ++v) {
+    chart.series.push_back({.name = "m",
+                            .family = "selection",
+                            .variety = v,
+                            .points = {{.x = 10, .y = 10}, {.x = 50, .y = 20}}});
+  }
+  const std::string svg = Render(chart).text();
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection d1\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection d2\""));
+  EXPECT_THAT(svg, HasSubstr("href=\"#v-1\""));
+  EXPECT_THAT(svg, HasSubstr("href=\"#v-2\""));
+  EXPECT_THAT(svg, Not(HasSubstr("href=\"#v-0\"")));
+  EXPECT_THAT(MarkDefinitions().text(), HasSubstr("id=\"v-5\""));
+}
+
+TEST(XyChartTest, BothIntervalsAreDrawn) {
+  XyChart chart = EmptyChart();
+  chart.series.push_back(
+      {.family = "selection",
+       .line = false,
+       .points = {
+           {.x = 50, .y = 50, .interval = Interval{40, 60}, .x_interval = Interval{30, 70}}}});
+  const std::string svg = Render(chart).text();
+  EXPECT_THAT(svg, ContainsRegex("class=\"ci\" d=\"M[0-9.]+ [0-9.]+V"));
+  EXPECT_THAT(svg, ContainsRegex("class=\"ci\" d=\"M[0-9.]+ [0-9.]+H"));
+}
+
+// Names are set where there is room: none lies on a mark or on another name.
+TEST(XyChartTest, NamesCoverNeitherMarksNorEachOther) {
+  struct Box {
+    double left, top, right, bottom;
+  };
+  Rng rng(23, 0);
+  for (int round = 0; round < 20; ++round) {
+    XyChart chart = EmptyChart();
+    for (int i = 0; i < 25; ++i) {
+      XySeries series{.family = "selection", .line = false, .named = false};
+      series.points.push_back(
+          {.x = 100 * rng.NextDouble(), .y = 100 * rng.NextDouble(), .label = "method 40%"});
+      chart.series.push_back(series);
+    }
+    const std::string svg = Render(chart).text();
+    std::vector<Box> boxes;
+    const auto number = [&](size_t at, const char* name) {
+      const size_t begin = svg.find(StrCat(" ", name, "=\""), at);
+      return std::atof(svg.c_str() + begin + std::string(name).size() + 3);
+    };
+    for (size_t at = svg.find("<use href=\"#m-"); at != std::string::npos;
+         at = svg.find("<use href=\"#m-", at + 1)) {
+      const double x = number(at, "x"), y = number(at, "y");
+      boxes.push_back({x - 4, y - 4, x + 4, y + 4});
+    }
+    const size_t marks = boxes.size();
+    ASSERT_EQ(marks, 25u);
+    const double width = TextWidth("method 40%", 11);
+    for (size_t at = svg.find("<text class=\"nm"); at != std::string::npos;
+         at = svg.find("<text class=\"nm", at + 1)) {
+      const double x = number(at, "x"), y = number(at, "y");
+      boxes.push_back({x, y - 8, x + width, y + 2});
+    }
+    EXPECT_GT(boxes.size() - marks, 12u);
+    for (size_t a = marks; a < boxes.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        const bool apart = boxes[a].right <= boxes[b].left || boxes[b].right <= boxes[a].left ||
+                           boxes[a].bottom <= boxes[b].top || boxes[b].bottom <= boxes[a].top;
+        ASSERT_TRUE(apart) << "name " << a - marks << " in round " << round;
+      }
+    }
+  }
 }
 
 TEST(XyChartTest, SaysWhatItIsAndLinksItsPoints) {
