@@ -9,7 +9,9 @@
 // Departures: one draw for each KV head, from the mean of its query heads; all entries that a
 // prompt gives up are merged at once; entries really go, where the reference masks them.
 #include <algorithm>
+#include <vector>
 
+#include "kernels/window_sums.h"
 #include "methods/registry.h"
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
@@ -42,7 +44,7 @@ class Cam final : public Reducer {
       plan.keep = view.Scratch(DType::kI32, {kept});
       view.ops().select->TopK(Columns(input.scores.Slice(h, h + 1), 0, length),
                               Upload(view, std::span(&count, 1)), plan.keep.Reshape({1, kept}));
-      if (kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);
+      if (kept > 0 && kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);
       plans.push_back(plan);
     }
     return plans;
@@ -53,31 +55,38 @@ class Cam final : public Reducer {
   MergeList Merge(LayerView& view, int64_t head, const Tensor& keep,
                   const Tensor& attention) const {
     Ops& ops = view.ops();
-    const Tensor gone = Complement(view, keep, view.lengths()[head]);
-    const int64_t n = gone.shape[0], all = merge_ * n;
+    const int64_t length = view.lengths()[head], kept = keep.shape[0];
+    const Tensor gone = Complement(view, keep, length);
+    const int64_t n = gone.shape[0];
     const auto as_row = [n](const Tensor& t) { return t.Reshape({1, n}); };
 
     MergeList list;
-    list.to = view.Scratch(DType::kI32, {all});
-    ops.select->Following(keep, gone, list.to.Reshape({merge_, n}));
+    list.spread = merge_;
+    list.to = view.Scratch(DType::kI32, {n});
+    ops.select->Following(keep, gone, list.to.Reshape({1, n}));
 
-    // Mean attention of the entries that follow.
-    Tensor found = view.Scratch(DType::kF32, {merge_, n}), sum = view.Scratch(DType::kF32, {n});
-    Tensor count = view.Scratch(DType::kF32, {n});
-    ops.select->Gather(AsColumn(attention), list.to, found.Reshape({all, 1}));
-    ops.rows->ReduceColumns(found, Reduction::kSum, sum);
-    ops.select->Gather(AsColumn(Filled(view, attention.shape[0], 1.0f)), list.to,
-                       found.Reshape({all, 1}));
-    ops.rows->ReduceColumns(found, Reduction::kSum, count);
-    const Tensor ones = Filled(view, n, 1.0f);
-    ops.rows->Combine(as_row(count), as_row(ones), Binary::kMax, as_row(count));
-    ops.rows->Combine(as_row(sum), as_row(count), Binary::kDivide, as_row(sum));
+    // Mean attention of the entries that follow, found where the first of them stands.
+    const Tensor held = view.Scratch(DType::kF32, {kept, 1});
+    const Tensor mean = view.Scratch(DType::kF32, {kept, 1});
+    ops.select->Gather(AsColumn(attention), keep, held);
+    WindowSums(ops, held, merge_, WindowSide::kAhead, view.Scratch(DType::kF32, {2 * kept, 1}),
+               mean);
+    std::vector<float> counts(static_cast<size_t>(kept));
+    for (int64_t i = 0; i < kept; ++i) {
+      counts[static_cast<size_t>(i)] = static_cast<float>(std::min(merge_, kept - i));
+    }
+    const Tensor mean_row = mean.Reshape({1, kept});
+    ops.rows->Combine(mean_row, Upload(view, counts).Reshape({1, kept}), Binary::kDivide, mean_row);
+    const Tensor means = view.Scratch(DType::kF32, {length, 1});
+    ops.select->Scatter(mean, keep, means);
+    const Tensor following = view.Scratch(DType::kF32, {n});
+    ops.select->Gather(means, list.to, AsColumn(following));
     // Without attention anywhere the share is 0, not 0 / 0.
-    ops.rows->Affine(as_row(sum), 1.0f, 1e-30f, as_row(sum));
+    ops.rows->Affine(as_row(following), 1.0f, 1e-30f, as_row(following));
 
-    Tensor share = view.Scratch(DType::kF32, {n});
+    const Tensor share = view.Scratch(DType::kF32, {n}), ones = Filled(view, n, 1.0f);
     ops.select->Gather(AsColumn(attention), gone, AsColumn(share));
-    ops.rows->Combine(as_row(share), as_row(sum), Binary::kDivide, as_row(share));
+    ops.rows->Combine(as_row(share), as_row(following), Binary::kDivide, as_row(share));
     ops.rows->Combine(as_row(share), as_row(ones), Binary::kMin, as_row(share));
     if (!expectation_) Draw(view, head, gone, share);
     ops.rows->Affine(as_row(share), 1.0f / static_cast<float>(merge_), 0.0f, as_row(share));
@@ -88,7 +97,7 @@ class Cam final : public Reducer {
   }
 
   // share: 1 with that probability, else 0.
-  static void Draw(LayerView& view, int64_t head, const Tensor& gone, Tensor share) {
+  static void Draw(LayerView& view, int64_t head, const Tensor& gone, const Tensor& share) {
     Ops& ops = view.ops();
     const int64_t n = gone.shape[0];
     Tensor positions = view.Scratch(DType::kI32, {n}), draw = view.Scratch(DType::kF32, {n});

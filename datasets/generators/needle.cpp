@@ -17,6 +17,8 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kOwner = "needle";
+constexpr std::string_view kDrawn[] = {"number", "city", "key"};
+constexpr double kToldPoints = 1;  // of depth: less is what whole sentences cost everywhere
 
 struct Setup {
   std::vector<int64_t> lengths;
@@ -36,8 +38,10 @@ struct Setup {
 struct Built {
   std::string context;
   std::vector<Mark> marks;
+  double depth = 0;  // percent of the haystack before the first needle
 };
 
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 // Needles with their own white space keep it; bare sentences get a blank towards their neighbours.
@@ -60,6 +64,7 @@ Built Build(const Setup& setup, const Filler& filler, const std::vector<std::str
     const int64_t place = at >= 100    ? cut
                           : setup.snap ? filler.SentenceEnd(before, cut)
                                        : filler.CharacterEnd(before, cut);
+    if (i == 0 && cut > 0) built.depth = 100 * filler.TokensAt(place) / filler.TokensAt(cut);
     built.context.append(filler.text(), static_cast<size_t>(from),
                          static_cast<size_t>(place - from));
     from = std::max(from, place);
@@ -117,7 +122,43 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   sample.facts = {{"length", std::to_string(length)},
                   {"depth", depth.text},
                   {"repeat", std::to_string(repeat)}};
+  if (std::abs(built.depth - depth.value) >= kToldPoints) {
+    const int64_t tenths = std::llround(10 * built.depth);
+    sample.facts.emplace_back("placed_depth", StrCat(tenths / 10, ".", tenths % 10));
+  }
   return sample;
+}
+
+// The first "{name}" of a text that is none of the drawn ones; "" where there is none.
+std::string UnknownName(std::string_view text) {
+  for (size_t at = text.find('{'); at != std::string_view::npos; at = text.find('{', at + 1)) {
+    size_t end = at + 1;
+    while (end < text.size() && (IsLetter(text[end]) || text[end] == '_')) ++end;
+    if (end == at + 1 || end == text.size() || text[end] != '}') continue;
+    const std::string_view name = text.substr(at + 1, end - at - 1);
+    if (std::find(std::begin(kDrawn), std::end(kDrawn), name) == std::end(kDrawn)) {
+      return std::string(name);
+    }
+  }
+  return "";
+}
+
+Status Check(const Params& params, const Json&) {
+  for (const char* list : {"needles", "answers"}) {
+    for (const std::string& entry : Split(params.Text(list), '|')) {
+      if (!Trim(entry).empty()) continue;
+      return BadInput(StrCat(".", list, ": ", Quoted(params.Text(list)),
+                             " has an empty one; expected texts separated by |"));
+    }
+  }
+  for (const char* text : {"needles", "answers", "question", "answer_prefix"}) {
+    const std::string unknown = UnknownName(params.Text(text));
+    if (unknown.empty()) continue;
+    std::vector<std::string> known(std::begin(kDrawn), std::end(kDrawn));
+    return BadInput(StrCat(".", text, ": unknown name {", unknown, "}", DidYouMean(unknown, known),
+                           "; known: {", Join(known, "}, {"), "}"));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
@@ -137,9 +178,6 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.needles = Split(params.Text("needles"), '|');
   setup.answers = Split(params.Text("answers"), '|');
   setup.seed = options.seed;
-  for (const std::string& needle : setup.needles) {
-    if (Trim(needle).empty()) return BadInput(StrCat(kOwner, ".needles: a needle is empty"));
-  }
   std::string directory = params.Text("haystack");
   if (!directory.empty() && directory.front() != '/' && !options.data_directory.empty()) {
     directory = StrCat(options.data_directory, "/", directory);
@@ -181,7 +219,7 @@ KVG_REGISTER_SOURCE({
     .open = Open,
     .files = [](const Params& params,
                 const Json&) { return TextDirectory(params.Text("haystack")); },
-    .check = nullptr,
+    .check = Check,
 });
 
 }  // namespace

@@ -37,6 +37,71 @@ constexpr std::string_view kShapes[] = {
     "Without the {noun}, the {adjective} {noun2} would have been of little use to {name}.",
 };
 
+// English sentences are shorter. What is longer has ends of other kinds, or none.
+constexpr size_t kLongSentence = 1000;
+constexpr size_t kCutSentence = 200;  // where it has none
+// Ends of sentences that need no white space behind them.
+constexpr std::string_view kWideStops[] = {"。", "｡", "！", "？", "।", "॥", "۔", "؟"};
+constexpr std::string_view kClosers[] = {"\"", "'",  ")",  "]",  "}",  "”",  "’", "»",
+                                         "」", "』", "）", "】", "》", "〉", "｣"};
+
+bool IsStop(char c) { return c == '.' || c == '!' || c == '?'; }
+
+// Bytes of the first of `marks` that `text` begins with, or 0.
+template <size_t N>
+size_t Leading(const std::string_view (&marks)[N], std::string_view text) {
+  const auto found = std::find_if(std::begin(marks), std::end(marks), [&](std::string_view mark) {
+    return text.substr(0, mark.size()) == mark;
+  });
+  return found == std::end(marks) ? 0 : found->size();
+}
+
+// Where the sentence that `text` begins with ends: behind a stop with its closing quotes and
+// brackets, which white space follows unless the stop is a wide one, or before a line break.
+size_t LooseEnd(std::string_view text) {
+  // A break in front belongs to what follows it.
+  size_t at = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  while (at < text.size()) {
+    if (text[at] == '\n') return at;
+    const size_t wide = Leading(kWideStops, text.substr(at));
+    if (wide == 0 && !IsStop(text[at])) {
+      ++at;
+      continue;
+    }
+    at += std::max<size_t>(wide, 1);
+    while (const size_t closer = Leading(kClosers, text.substr(at))) at += closer;
+    // "？！" and "..." end once.
+    const bool more = Leading(kWideStops, text.substr(at)) > 0;
+    const bool spaced = at < text.size() && kWhiteSpace.find(text[at]) != std::string_view::npos;
+    if (!more && (wide > 0 || spaced)) return at;
+  }
+  return text.size();
+}
+
+// The first part of a text without ends, up to white space where there is some.
+size_t ForcedEnd(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  if (text.size() - begin <= kCutSentence) return text.size();
+  const size_t blank = text.substr(0, begin + kCutSentence).find_last_of(kWhiteSpace);
+  if (blank != std::string_view::npos && blank > begin) return blank;
+  size_t end = begin + kCutSentence;
+  while (end > begin + 1 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return end;
+}
+
+void SplitLong(std::string_view text, std::vector<std::string>& sentences) {
+  while (!text.empty()) {
+    std::string_view sentence = text.substr(0, LooseEnd(text));
+    text.remove_prefix(sentence.size());
+    const bool force = sentence.size() > kLongSentence;
+    while (!sentence.empty()) {
+      const size_t end = force ? ForcedEnd(sentence) : sentence.size();
+      sentences.emplace_back(sentence.substr(0, end));
+      sentence.remove_prefix(end);
+    }
+  }
+}
+
 }  // namespace
 
 std::string ProseSentence(int64_t id) {
@@ -66,13 +131,19 @@ std::vector<std::string> TextDirectory(const std::string& directory) {
 std::vector<std::string> SplitSentences(std::string_view text) {
   std::vector<std::string> sentences;
   size_t begin = 0;
+  const auto add = [&](size_t end) {
+    const std::string_view piece = text.substr(begin, end - begin);
+    if (piece.size() <= kLongSentence) {
+      sentences.emplace_back(piece);
+    } else {
+      SplitLong(piece, sentences);
+    }
+    begin = end;
+  };
   for (size_t i = 0; i + 1 < text.size(); ++i) {
-    const bool ends = text[i] == '.' || text[i] == '!' || text[i] == '?';
-    if (!ends || kWhiteSpace.find(text[i + 1]) == std::string_view::npos) continue;
-    sentences.emplace_back(text.substr(begin, i + 1 - begin));
-    begin = i + 1;
+    if (IsStop(text[i]) && kWhiteSpace.find(text[i + 1]) != std::string_view::npos) add(i + 1);
   }
-  if (begin < text.size()) sentences.emplace_back(text.substr(begin));
+  if (begin < text.size()) add(text.size());
   return sentences;
 }
 

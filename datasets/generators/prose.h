@@ -23,8 +23,11 @@ inline constexpr int64_t kProseSentences = 16384;
 // ends with a full stop. Precondition: 0 <= id < kProseSentences.
 std::string ProseSentence(int64_t id);
 
-// Breaks text after ".", "!" and "?" that white space follows. Every piece but the first keeps the
-// white space before it, so the pieces joined are the text.
+// Breaks text after ".", "!" and "?" that white space follows. What is still longer than 1,000
+// bytes is broken also at other ends: stops of other scripts ("。"), stops with closing quotes or
+// brackets, line breaks; and where it has none of them, every 200 bytes or less at white space, or
+// between two characters. Every piece but the first keeps the white space before it; the pieces
+// joined are the text.
 std::vector<std::string> SplitSentences(std::string_view text);
 
 class Haystack {

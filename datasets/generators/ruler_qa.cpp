@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/ruler.h"
+#include "src/records.h"
 
 namespace kvgauge {
 namespace {
@@ -162,12 +163,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                                            const TaskOptions& options) {
   Setup setup;
   KVG_ASSIGN(setup.ruler, ReadRulerSetup(kOwner, params, task, options, 32));
-  const std::string path = StrCat(options.data_directory, "/", FileOf(params));
-  if (!FileExists(path)) {
-    return BadInput(
-        StrCat(kOwner, ": ", path, " is missing; it is the published development set of ",
-               params.Text("dataset") == "squad" ? "SQuAD 2.0" : "HotpotQA (distractor)"));
-  }
+  KVG_ASSIGN(const std::string path, DataFile(options, FileOf(params)));
   KVG_ASSIGN(const Json json, ReadJsonFile(path));
   try {
     setup.corpus = params.Text("dataset") == "squad" ? ReadSquad(json) : ReadHotpot(json);

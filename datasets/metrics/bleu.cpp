@@ -74,15 +74,18 @@ double BrevityPenalty(const Counts& counts) {
   return std::exp(1 - static_cast<double>(counts.closest) / static_cast<double>(counts.predicted));
 }
 
+using Weights = std::array<double, kOrders>;
+constexpr Weights kEven = {0.25, 0.25, 0.25, 0.25};
+
 // An order without a match counts as the smallest positive number, so that the score is a number
 // like 1e-78 where others would say 0.
-double NltkScore(const Counts& counts) {
+double NltkScore(const Counts& counts, const Weights& weights = kEven) {
   if (counts.matched[0] == 0) return 0.0;
   double sum = 0;
   for (size_t n = 0; n < kOrders; ++n) {
     const double precision = static_cast<double>(counts.matched[n]) /
                              static_cast<double>(std::max<int64_t>(1, counts.total[n]));
-    sum += std::log(precision > 0 ? precision : std::numeric_limits<double>::min()) / kOrders;
+    sum += weights[n] * std::log(precision > 0 ? precision : std::numeric_limits<double>::min());
   }
   return BrevityPenalty(counts) * std::exp(sum);
 }
@@ -90,6 +93,25 @@ double NltkScore(const Counts& counts) {
 Result<double> Nltk(const MetricInput& input) {
   if (input.answers.empty()) return BadInput("bleu needs at least one answer");
   return NltkScore(CountAll(input, [](const Text& text) { return SplitSpace(text); }));
+}
+
+// One order alone. An empty output is the word None there.
+MetricSpec LoogleBleu(const char* name, const char* description, size_t order) {
+  Weights weights = {};
+  weights[order - 1] = 1;
+  return {name, 1, description, "LooGLE automatic_metrics.py, commit 6734382, with nltk 3.10.4",
+          [weights](const MetricInput& input) -> Result<double> {
+            double best = 0;
+            for (const std::string& answer : input.answers) {
+              MetricInput one;
+              one.prediction = input.prediction.empty() ? "None" : input.prediction;
+              one.answers = {answer};
+              const Counts counts =
+                  CountAll(one, [](const Text& text) { return SplitSpace(text); });
+              best = std::max(best, NltkScore(counts, weights));
+            }
+            return best;
+          }};
 }
 
 void ReplaceAll(Text& text, TextView from, TextView to) {
@@ -301,6 +323,9 @@ KVG_REGISTER_METRIC(sacrebleu, {"sacrebleu", 1, "BLEU of one sentence",
 KVG_REGISTER_METRIC(bleu_corpus, {"bleu_corpus", 1, "BLEU-4 of a set, not smoothed",
                                   "nltk 3.10.4 corpus_bleu, words split at white space", Nltk,
                                   NltkParts, NltkCorpus});
+KVG_REGISTER_METRIC(loogle_bleu_1, LoogleBleu("loogle_bleu_1", "BLEU of single words", 1));
+KVG_REGISTER_METRIC(loogle_bleu_4, LoogleBleu("loogle_bleu_4",
+                                              "BLEU of runs of four words and no shorter ones", 4));
 KVG_REGISTER_METRIC(m4le_bleu_en,
                     M4leBleu("m4le_bleu_en", "BLEU-4 of a set, not smoothed, of 13a's words",
                              TokensM4leEnglish));

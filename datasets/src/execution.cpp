@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "datasets/aggregate.h"
 #include "src/lines.h"
+#include "src/program_end.h"
 
 namespace kvgauge {
 namespace {
@@ -58,14 +59,17 @@ Result<ExecutionScores> ScoreByExecution(const std::string& path, const Executio
       out.bad_lines.push_back(program.error().message);
       continue;
     }
-    KVG_ASSIGN(const SandboxRun run, RunSandboxed(options.command, program->text, options.limits));
+    const EndedProgram ended = WithToldEnd(options.command, program->text);
+    KVG_ASSIGN(const SandboxRun run, RunSandboxed(ended.command, ended.program, options.limits));
+    const bool passed = run.exit_code == 0 && (run.end_told || !ended.tells);
     out.isolated = out.isolated && run.isolated;
+    out.end_checked = ended.tells;
     out.lines.push_back(lines.number());
-    out.passed.push_back(run.exit_code == 0);
+    out.passed.push_back(passed);
     Count& count =
         problems[program->problem.empty() ? StrCat("line ", lines.number()) : program->problem];
     ++count.samples;
-    if (run.exit_code == 0) ++count.passed;
+    if (passed) ++count.passed;
   }
   KVG_TRY(lines.status());
   if (out.lines.empty()) return BadInput(StrCat(path, ": no program to run"));
@@ -73,7 +77,10 @@ Result<ExecutionScores> ScoreByExecution(const std::string& path, const Executio
     ExecutionScores::PassAt pass;
     pass.k = k;
     for (const auto& [name, count] : problems) {
-      if (count.samples < k) continue;
+      if (count.samples < k) {
+        ++pass.left_out;
+        continue;
+      }
       pass.score += PassAtK(count.samples, count.passed, k);
       ++pass.problems;
     }

@@ -5,6 +5,7 @@
 
 #include "core/decimal.h"
 #include "datasets/task.h"
+#include "metrics/text.h"
 #include "src/python_text.h"
 
 namespace kvgauge {
@@ -106,6 +107,32 @@ std::string LastNumber(std::string_view text) {
     }
   }
   return CleanNumber(last);
+}
+
+// int() of a run of \d, printed again: 0345 is 345. The ten digits of every script lie in a row
+// behind their zero.
+std::string PrintedInteger(metrics::TextView digits) {
+  std::string out;
+  for (const char32_t digit : digits) {
+    char32_t block = digit;
+    while (metrics::IsDigit(block - 1)) --block;
+    const auto value = static_cast<char>((digit - block) % 10);
+    if (value > 0 || !out.empty()) out += static_cast<char>('0' + value);
+  }
+  return out.empty() ? "0" : out;
+}
+
+// No sign, no decimals: "-345" and "1.345" are 345, as the pattern \d+ reads them.
+std::string FirstInteger(std::string_view text) {
+  const metrics::Text decoded = metrics::Decode(text);
+  const std::vector<metrics::TextView> runs = metrics::DigitRuns(decoded);
+  return runs.empty() ? "" : PrintedInteger(runs.front());
+}
+
+std::string LastInteger(std::string_view text) {
+  const metrics::Text decoded = metrics::Decode(text);
+  const std::vector<metrics::TextView> runs = metrics::DigitRuns(decoded);
+  return runs.empty() ? "" : PrintedInteger(runs.back());
 }
 
 // A to D with no word byte on either side.
@@ -314,12 +341,14 @@ const std::vector<Rule>& Rules() {
       {{"before_stop", "what stands before the first full stop"},
        [](std::string_view text) { return BeforeStop(text, "."); }},
       {{"first_digits", "the first run of digits"}, FirstDigits},
+      {{"first_integer", "the first run of digits, as a whole number: 0345 is 345"}, FirstInteger},
       {{"gsm8k_cot", "the number in 'The answer is N.'"}, GsmCot},
       {{"gsm8k_strict", "the number after '#### '"},
        [](std::string_view text) { return NumberAfter(text, "#### "); }},
       {{"infinitebench_call", "the first call 'func_N(M)'"}, Call},
       {{"infinitebench_function", "the name in the first call 'func_N(M)'"}, CalledFunction},
       {{"infinitebench_sought", "'the largest number' of 'The largest number of ...'"}, Sought},
+      {{"last_integer", "the last run of digits, as a whole number: -0345 is 345"}, LastInteger},
       {{"last_number", "the last number (GSM8K's flexible rule)"}, LastNumber},
       {{"leval_fact", "what stands within '[fact: ...]', in lower case"}, LEvalFact},
       {{"leval_letter", "the first letter A to D, else A"}, LEvalLetter},

@@ -311,7 +311,7 @@ Result<std::optional<Sample>> FileStream::Next() {
 Result<std::string> DataFile(const TaskOptions& options, const std::string& relative) {
   const std::string path = options.data_directory + "/" + relative;
   if (FileExists(path)) return path;
-  return BadInput(StrCat(path, ": not found; get it with: ", FetchCommand(relative)));
+  return MissingData(relative, options.data_directory);
 }
 
 std::string ContextGroup(std::string_view context) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,13 +23,16 @@
 #include "core/clock.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
+#include "src/program_end.h"
 
 namespace kvgauge {
 namespace {
 
 // What the child tells: isolated or not, and then why the program was not begun.
-constexpr char kIsolated = '1', kOpen = '0', kNoSetup = 'S', kNoInterpreter = 'E';
+constexpr char kIsolated = '1', kOpen = '0', kNoSetup = 'S', kNoInterpreter = 'E', kRefused = 'R';
 constexpr const char* kProgramName = "program";
+constexpr int kFirstOwnFile = 16;  // the pipes' numbers begin above those that the program gets
+constexpr size_t kSecretBytes = 32;
 
 void WriteAll(int file, std::string_view text) {
   while (!text.empty()) {
@@ -82,7 +86,8 @@ struct ChildPlan {
   std::vector<char*> arguments, environment;
   SandboxLimits limits;
   int output = -1;
-  int news = -1;  // closed when the program begins
+  int secret = -1, end = -1;  // the program's kSecretFile and kEndFile
+  int news = -1;              // closed when the program begins
 };
 
 [[noreturn]] void GiveUp(const ChildPlan& plan, char why) {
@@ -93,11 +98,12 @@ struct ChildPlan {
 [[noreturn]] void RunProgram(const ChildPlan& plan) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = open("/dev/null", O_RDONLY);
-  if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(plan.output, 1) < 0 || dup2(1, 2) < 0) {
+  if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(plan.output, 1) < 0 || dup2(1, 2) < 0 ||
+      dup2(plan.secret, kSecretFile) < 0 || dup2(plan.end, kEndFile) < 0) {
     GiveUp(plan, kNoSetup);
   }
   for (int file = 3; file < 4096; ++file) {
-    if (file != plan.news) close(file);
+    if (file != plan.news && file != kSecretFile && file != kEndFile) close(file);
   }
   Limit(RLIMIT_CPU, plan.limits.cpu_s);
   Limit(RLIMIT_AS, plan.limits.memory_bytes);
@@ -126,6 +132,7 @@ struct ChildPlan {
   const bool isolated =
       Isolate(plan.directory.c_str(), plan.user_map.c_str(), plan.group_map.c_str());
   WriteAll(plan.news, std::string_view(isolated ? &kIsolated : &kOpen, 1));
+  if (!isolated && !plan.limits.unisolated) GiveUp(plan, kRefused);
   // The directory may lie below a new mount by now, so the program is written here.
   if (chdir(plan.directory.c_str()) != 0 || !WriteFileAt(kProgramName, plan.program)) {
     GiveUp(plan, kNoSetup);
@@ -153,7 +160,15 @@ struct Pipe {
     CloseEnd(0);
     CloseEnd(1);
   }
-  bool Open() { return pipe2(ends.data(), O_CLOEXEC) == 0; }
+  bool Open() {
+    std::array<int, 2> low;
+    if (pipe2(low.data(), O_CLOEXEC) != 0) return false;
+    for (size_t i = 0; i < 2; ++i) {
+      ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, kFirstOwnFile);
+      close(low[i]);
+    }
+    return ends[0] >= 0 && ends[1] >= 0;
+  }
   void CloseEnd(size_t which) {
     if (ends[which] >= 0) close(ends[which]);
     ends[which] = -1;
@@ -175,6 +190,27 @@ bool Drain(int file, double until_s, int64_t keep, std::string& output) {
     const int64_t room = keep - static_cast<int64_t>(output.size());
     if (room > 0) output.append(buffer.data(), static_cast<size_t>(std::min<int64_t>(room, got)));
   }
+}
+
+// Of hexadecimal digits; empty where the kernel has no random bytes.
+std::string NewSecret() {
+  std::array<unsigned char, kSecretBytes / 2> bytes;
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return "";
+  std::string secret;
+  for (const unsigned char byte : bytes) {
+    secret.push_back("0123456789abcdef"[byte >> 4]);
+    secret.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return secret;
+}
+
+// What is there by now, and no more than a secret with one byte too many.
+std::string ReadThere(int file) {
+  std::string bytes(kSecretBytes + 1, '\0');
+  fcntl(file, F_SETFL, O_NONBLOCK);
+  const ssize_t got = read(file, bytes.data(), bytes.size());
+  bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return bytes;
 }
 
 // Gone with its content, whatever happened.
@@ -216,9 +252,17 @@ Result<SandboxRun> RunSandboxed(const std::vector<std::string>& command, const s
   for (std::string& text : environment) plan.environment.push_back(text.data());
   plan.arguments.push_back(nullptr);
   plan.environment.push_back(nullptr);
-  Pipe output, news;
-  if (!output.Open() || !news.Open()) return IoError(StrCat("pipe: ", std::strerror(errno)));
+  Pipe output, news, secret_pipe, end;
+  if (!output.Open() || !news.Open() || !secret_pipe.Open() || !end.Open()) {
+    return IoError(StrCat("pipe: ", std::strerror(errno)));
+  }
+  const std::string secret = NewSecret();
+  if (secret.empty()) return IoError(StrCat("random bytes: ", std::strerror(errno)));
+  WriteAll(secret_pipe.ends[1], secret);  // far less than a pipe holds
+  secret_pipe.CloseEnd(1);
   plan.output = output.ends[1];
+  plan.secret = secret_pipe.ends[0];
+  plan.end = end.ends[1];
   plan.news = news.ends[1];
 
   const double until_s = NowSeconds() + limits.wall_s;
@@ -227,6 +271,8 @@ Result<SandboxRun> RunSandboxed(const std::vector<std::string>& command, const s
   if (child == 0) RunChild(plan);
   output.CloseEnd(1);
   news.CloseEnd(1);
+  secret_pipe.CloseEnd(0);
+  end.CloseEnd(1);
 
   SandboxRun run;
   std::string told;
@@ -248,9 +294,16 @@ Result<SandboxRun> RunSandboxed(const std::vector<std::string>& command, const s
   }
   Drain(news.ends[0], NowSeconds() + 1, 2, told);
   run.isolated = !told.empty() && told[0] == kIsolated;
+  run.end_told = ReadThere(end.ends[0]) == secret;
   run.exit_code = !run.timed_out && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (told.ends_with(kNoInterpreter)) {
     return BadInput(StrCat(Quoted(command[0]), " cannot be run; name an interpreter in PATH"));
+  }
+  if (told.ends_with(kRefused)) {
+    return Unsupported(
+        "this kernel gives the user no namespaces, so a program would have the user's network and "
+        "files; nothing was run. In a container or on a machine that may be lost, --unisolated "
+        "runs it all the same");
   }
   if (told.empty() || told.ends_with(kNoSetup)) {
     return IoError("the sandbox cannot be set up: no directory, process or file to be had");

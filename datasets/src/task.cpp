@@ -2,6 +2,7 @@
 #include "datasets/task.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,16 @@
 
 namespace kvgauge {
 namespace {
+
+// A directory of texts is data once there is one.
+bool HoldsTexts(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".txt") return true;
+  }
+  return false;
+}
 
 constexpr int64_t kMaxNewTokens = 1000000;
 
@@ -288,8 +299,7 @@ Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptio
   }
   const std::vector<std::string> missing = MissingFiles(task, options.data_directory);
   if (!missing.empty()) {
-    return BadInput(StrCat("task ", Quoted(task.name), ": ", options.data_directory, "/",
-                           missing[0], " not found; get it with: ", FetchCommand(missing[0])));
+    return MissingData(missing[0], options.data_directory).Wrap(StrCat("task ", Quoted(task.name)));
   }
   KVG_ASSIGN(std::unique_ptr<SampleStream> stream,
              spec->open(task.source_params, *task.json, options));
@@ -303,14 +313,35 @@ std::vector<std::string> MissingFiles(const Task& task, const std::string& data_
   if (spec == nullptr || !spec->files) return missing;
   for (const std::string& file : spec->files(task.source_params, *task.json)) {
     const std::string path = data_directory + "/" + file;
-    const bool there = !data_directory.empty() && (FileExists(path) || DirectoryExists(path));
-    if (!there) missing.push_back(file);
+    if (data_directory.empty() || (!FileExists(path) && !DirectoryExists(path))) {
+      missing.push_back(file);
+    } else if (DirectoryExists(path) && !HoldsTexts(path)) {
+      missing.push_back(file + "/*.txt");
+    }
   }
   return missing;
 }
 
-std::string FetchCommand(const std::string& missing_file) {
-  return "scripts/fetch_data " + missing_file.substr(0, missing_file.find('/'));
+std::string FetchCommand(const std::string& missing_file, const std::string& data_directory) {
+  const std::string set = missing_file.substr(0, missing_file.find('/'));
+  const std::vector<std::string> known = Split(KVG_FETCHED_SETS, ',');
+  if (std::find(known.begin(), known.end(), set) == known.end()) return "";
+  if (data_directory.empty()) return StrCat("scripts/fetch_data ", set);
+  // To be pasted into a shell.
+  const bool plain = std::all_of(data_directory.begin(), data_directory.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("/._-").find(c) != std::string_view::npos;
+  });
+  return StrCat("scripts/fetch_data --data ",
+                plain ? data_directory : StrCat("'", data_directory, "'"), " ", set);
+}
+
+Error MissingData(const std::string& missing_file, const std::string& data_directory) {
+  const std::string command = FetchCommand(missing_file, data_directory);
+  return BadInput(
+      StrCat(data_directory, "/", missing_file, " not found; ",
+             command.empty() ? std::string("put it there") : StrCat("get it with: ", command),
+             ", or name another directory with --data DIR or KVGAUGE_DATA"));
 }
 
 }  // namespace kvgauge

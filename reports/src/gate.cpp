@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
@@ -14,11 +16,13 @@
 namespace kvgauge {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // Cells of one store that belong together.
 struct Group {
   std::string name;
-  std::string model, task;
-  std::string metric;  // of the task
+  std::string model, task, compress_at;
+  std::string task_group, metric;  // of the task
   bool full_cache = false;
   std::vector<StoredCell> cells;  // one a seed
 };
@@ -31,10 +35,10 @@ std::string GroupName(const CellRow& c) {
   return Join(parts, ", ");
 }
 
-std::string MetricOf(const TaskRow& task) {
+std::string TextOfSpec(const TaskRow& task, const char* key) {
   const Result<Json> spec = ParseJson(task.spec, "task");
   if (!spec.ok() || !spec->is_object()) return "";
-  const auto at = spec->find("metric");
+  const auto at = spec->find(key);
   return at != spec->end() && at->is_string() ? at->get<std::string>() : "";
 }
 
@@ -49,7 +53,9 @@ Result<std::vector<Group>> ReadGroups(ResultStore& store) {
       groups.push_back({.name = name,
                         .model = stored.cell.model.name,
                         .task = stored.cell.task.name,
-                        .metric = MetricOf(stored.cell.task),
+                        .compress_at = stored.cell.compress_at,
+                        .task_group = TextOfSpec(stored.cell.task, "group"),
+                        .metric = TextOfSpec(stored.cell.task, "metric"),
                         .full_cache = stored.cell.method.full_cache,
                         .cells = {}});
     }
@@ -58,9 +64,30 @@ Result<std::vector<Group>> ReadGroups(ResultStore& store) {
   return groups;
 }
 
+Error NothingWanted(const std::string& path, const std::vector<Group>& groups,
+                    const GateScope& scope) {
+  std::set<std::string> tasks;
+  for (const Group& group : groups) tasks.insert(group.task);
+  const std::vector<std::string> known(tasks.begin(), tasks.end());
+  std::vector<std::string> asked;
+  if (!scope.task.empty()) {
+    asked.push_back(StrCat("task ", Quoted(scope.task), DidYouMean(scope.task, known)));
+  }
+  if (!scope.model.empty()) asked.push_back(StrCat("model ", Quoted(scope.model)));
+  if (!scope.compress_at.empty()) asked.push_back(StrCat("at ", Quoted(scope.compress_at)));
+  return BadInput(
+      StrCat(path, ": holds nothing of ", Join(asked, ", "), "; tasks: ", Join(known, ", ")));
+}
+
 const Group* FindGroup(const std::vector<Group>& groups, const std::string& name) {
   const auto found = std::ranges::find(groups, name, &Group::name);
   return found == groups.end() ? nullptr : &*found;
+}
+
+bool Wanted(const Group& group, const GateScope& scope) {
+  const bool named = group.task.starts_with(scope.task) || group.task_group == scope.task;
+  return named && group.model.starts_with(scope.model) &&
+         group.compress_at.starts_with(scope.compress_at);
 }
 
 // Why two groups must not be compared; "" when they may.
@@ -142,13 +169,18 @@ Result<Pairs> ReadPairs(ResultStore& baseline, const Group& a, ResultStore& cand
 class Gate {
  public:
   Gate(ResultStore& baseline, ResultStore& candidate, const GateMargins& margins,
-       const SumScores& set_scores)
-      : baseline_(baseline), candidate_(candidate), margins_(margins), set_scores_(set_scores) {}
+       const SumScores& set_scores, const GateScope& scope)
+      : baseline_(baseline),
+        candidate_(candidate),
+        margins_(margins),
+        set_scores_(set_scores),
+        scope_(scope) {}
 
   Result<GateReport> Run() {
     KVG_ASSIGN(groups_a_, ReadGroups(baseline_));
     KVG_ASSIGN(groups_b_, ReadGroups(candidate_));
     for (const Group& a : groups_a_) {
+      if (!Wanted(a, scope_)) continue;
       const Group* b = FindGroup(groups_b_, a.name);
       if (!b) {
         if (margins_.complete) Refuse(a, "the candidate does not hold it");
@@ -159,8 +191,12 @@ class Gate {
         Refuse(a, obstacle);
         continue;
       }
+      const size_t before = report_.lines.size();
       KVG_TRY(CompareSamples(a, *b));
       KVG_TRY(CompareLatency(a, *b));
+      if (report_.lines.size() == before && margins_.complete) {
+        Refuse(a, "the baseline holds no samples of it");
+      }
     }
     report_.alpha = margins_.alpha;
     Conclude();
@@ -169,28 +205,33 @@ class Gate {
 
  private:
   GateLine& AddLine(GateMetric metric, const Group& group, const std::string& quantity,
-                    double margin) {
+                    const GateMargins::Limits& limits) {
     GateLine& line = report_.lines.emplace_back();
     line.metric = metric;
     line.group = group.name;
     line.quantity = quantity;
-    line.margin = margin;
+    line.margin = limits.margin;
     line.relative = metric != GateMetric::kAccuracy;
-    settled_.push_back(false);
+    drafts_.push_back({.limits = limits});
     return line;
   }
 
-  // The verdict stands, whatever the numbers.
-  void Settle(GateLine& line, Verdict verdict, const std::string& reason) {
+  // The verdict of the last line stands, whatever the numbers.
+  void Settle(GateLine& line, Verdict verdict, const std::string& reason,
+              const std::string& remedy = "") {
     line.verdict = verdict;
-    line.reason = reason;
-    settled_.back() = true;
+    line.reason =
+        Join(line.reason.empty() ? std::vector{reason} : std::vector{reason, line.reason}, "; ");
+    line.remedy = remedy;
+    drafts_.back().settled = true;
   }
 
-  void Refuse(const Group& group, const std::string& reason) {
-    GateLine& line = AddLine(GateMetric::kAccuracy, group, "score", margins_.accuracy.margin);
+  void Refuse(GateLine& line, const std::string& reason) {
     Settle(line, Verdict::kUndecided, reason);
     line.comparable = false;
+  }
+  void Refuse(const Group& group, const std::string& reason) {
+    Refuse(AddLine(GateMetric::kAccuracy, group, "score", margins_.accuracy), reason);
   }
 
   Evidence Compare(const std::vector<double>& a, const std::vector<double>& b,
@@ -208,11 +249,20 @@ class Gate {
     }
     if (pairs.missing > 0 && margins_.complete) {
       Refuse(a, StrCat("the candidate lacks ", pairs.missing, " of ",
-                       pairs.missing + static_cast<int64_t>(pairs.pairs.size()), " samples"));
+                       Counted(pairs.missing + std::ssize(pairs.pairs), "sample")));
+      return {};
+    }
+    const auto ok = [](const Pair& p) { return p.a.status == SampleStatus::kOk; };
+    if (!pairs.pairs.empty() && std::ranges::none_of(pairs.pairs, ok)) {
+      if (margins_.complete) {
+        Refuse(a, StrCat("none of the baseline's ", Counted(std::ssize(pairs.pairs), "sample"),
+                         " succeeded (", pairs.pairs[0].a.reason, ")"));
+      }
       return {};
     }
     AddAccuracy(a, pairs.pairs);
-    AddBytes(a, pairs.pairs);
+    AddBytes(a, pairs.pairs, "logical bytes", &ScoreRow::logical_bytes, margins_.bytes);
+    AddBytes(a, pairs.pairs, "resident bytes", &ScoreRow::resident_bytes, margins_.resident);
     return {};
   }
 
@@ -220,10 +270,13 @@ class Gate {
     std::vector<double> a, b;
     SetSide set_a, set_b;
     std::vector<std::string> clusters;
-    int64_t failed = 0, idle = 0;
+    int64_t failed = 0, idle = 0, unscored = 0, without = 0;
     bool identical = true;
     for (const Pair& p : pairs) {
-      if (p.a.status != SampleStatus::kOk) continue;
+      if (p.a.status != SampleStatus::kOk) {
+        ++without;
+        continue;
+      }
       if (p.b.status != SampleStatus::kOk) {
         ++failed;
         continue;
@@ -232,6 +285,7 @@ class Gate {
                       p.a.engagement != EngagementMark::kNotEngaged
                   ? 1
                   : 0;
+      unscored += p.a.score && !p.b.score ? 1 : 0;
       if (!p.a.score || !p.b.score) continue;
       a.push_back(*p.a.score);
       b.push_back(*p.b.score);
@@ -240,11 +294,15 @@ class Gate {
       clusters.push_back(p.a.group);
       identical = identical && a.back() == b.back() && p.a.answers_key == p.b.answers_key;
     }
-    if (a.empty() && failed == 0 && idle == 0) return;  // nothing is scored
+    if (a.empty() && failed + idle + unscored == 0) return;  // nothing is scored
     const bool relative = LowerIsBetter(group.metric);
-    GateLine& line = AddLine(GateMetric::kAccuracy, group, relative ? group.metric : "score",
-                             margins_.accuracy.margin);
+    GateLine& line =
+        AddLine(GateMetric::kAccuracy, group, relative ? group.metric : "score", margins_.accuracy);
     line.relative = relative;
+    if (without > 0) {
+      line.reason = StrCat(without, " of ", pairs.size(),
+                           " samples left out, they did not succeed in the baseline");
+    }
     if (!a.empty()) {
       SumScore score = set_scores_ ? set_scores_(group.metric) : SumScore();
       if (!set_a.complete(a.size()) || !set_b.complete(a.size())) score = {};
@@ -268,29 +326,44 @@ class Gate {
       line.evidence = Compare(a, b, clusters, reach);
     }
     if (failed > 0) {
-      Settle(line, Verdict::kWorse, StrCat(failed, " samples fail that did not"));
+      Settle(line, Verdict::kWorse,
+             StrCat(Counted(failed, "sample"), failed == 1 ? " fails" : " fail", " that did not"));
     } else if (idle > 0) {
       Settle(line, Verdict::kWorse,
-             StrCat("the method did nothing on ", idle, " samples where it did before"));
+             StrCat("the method did nothing on ", Counted(idle, "sample"), " where it did before"));
+    } else if (unscored > 0 && margins_.complete) {
+      Refuse(line,
+             StrCat("the candidate has no score of ", unscored, " of ", pairs.size(), " samples"));
     } else if (identical) {
       Settle(line, Verdict::kSame, "all answers are identical");
     }
   }
 
-  void AddBytes(const Group& group, const std::vector<Pair>& pairs) {
+  void AddBytes(const Group& group, const std::vector<Pair>& pairs, const std::string& quantity,
+                std::optional<int64_t> ScoreRow::*field, const GateMargins::Limits& limits) {
     std::vector<double> a, b, bytes_a, bytes_b;
     std::vector<std::string> clusters;
+    int64_t uncounted = 0;
     for (const Pair& p : pairs) {
       if (p.a.status != SampleStatus::kOk || p.b.status != SampleStatus::kOk) continue;
-      if (!(p.a.logical_bytes > 0) || !(p.b.logical_bytes > 0)) continue;
-      bytes_a.push_back(static_cast<double>(*p.a.logical_bytes));
-      bytes_b.push_back(static_cast<double>(*p.b.logical_bytes));
+      if (!(p.a.*field > 0)) continue;
+      if (!(p.b.*field > 0)) {
+        ++uncounted;
+        continue;
+      }
+      bytes_a.push_back(static_cast<double>(*(p.a.*field)));
+      bytes_b.push_back(static_cast<double>(*(p.b.*field)));
       a.push_back(-std::log(bytes_a.back()));
       b.push_back(-std::log(bytes_b.back()));
       clusters.push_back(p.a.group);
     }
+    if (uncounted > 0 && margins_.complete) {
+      Refuse(AddLine(GateMetric::kBytes, group, quantity, limits),
+             StrCat("the candidate did not count them of ", Counted(uncounted, "sample")));
+      return;
+    }
     if (a.empty()) return;
-    GateLine& line = AddLine(GateMetric::kBytes, group, "logical bytes", margins_.bytes.margin);
+    GateLine& line = AddLine(GateMetric::kBytes, group, quantity, limits);
     line.baseline = Mean(bytes_a);
     line.candidate = Mean(bytes_b);
     line.evidence = Compare(a, b, clusters, 0.0);
@@ -385,22 +458,46 @@ class Gate {
     KVG_ASSIGN(const Grid after, ReadTimes(candidate_, groups_b_, b));
     for (const auto& [key, x] : before) {
       const auto found = after.find(key);
-      if (found == after.end()) continue;
-      const Times& y = found->second;
-      GateLine& line =
-          AddLine(GateMetric::kLatency, a, StrCat(key.first, " at ", key.second, " tokens"),
-                  margins_.latency.margin);
-      if (x.contended + y.contended > 0) {
-        line.reason = StrCat(x.contended + y.contended,
-                             " repetitions left out, other programs ran beside them");
+      const std::string quantity = StrCat(key.first, " at ", key.second, " tokens");
+      if (found == after.end()) {
+        if (margins_.complete) {
+          Refuse(AddLine(GateMetric::kLatency, a, quantity, margins_.latency),
+                 "the candidate does not hold such times");
+        }
+        continue;
       }
-      if (x.logs.empty() || y.logs.empty()) continue;
+      const Times& y = found->second;
+      GateLine& line = AddLine(GateMetric::kLatency, a, quantity, margins_.latency);
+      line.over_full = x.related;
+      const int64_t contended = x.contended + y.contended;
+      if (x.logs.empty() || y.logs.empty()) {
+        const Times& bare = x.logs.empty() ? x : y;
+        const char* const side = x.logs.empty() ? "baseline" : "candidate";
+        if (bare.contended > 0) {
+          Settle(
+              line, Verdict::kUndecided,
+              StrCat("all repetitions of the ", side, " left out, other programs ran beside them"),
+              "a quieter machine");
+        } else {
+          Settle(line, Verdict::kUndecided,
+                 StrCat("the ", side, " did not time the full cache beside it"),
+                 "times of the full cache");
+        }
+        continue;
+      }
+      if (contended > 0) {
+        line.reason =
+            StrCat(Counted(contended, "repetition"), " left out, other programs ran beside ",
+                   contended == 1 ? "it" : "them");
+      }
       if (x.related != y.related) {
-        Settle(line, Verdict::kUndecided, "only one store timed the full cache beside it");
+        Settle(line, Verdict::kUndecided, "only one store timed the full cache beside it",
+               "times of the full cache");
         continue;
       }
       if (!x.related && (x.machines != y.machines || x.machines.size() != 1)) {
-        Settle(line, Verdict::kUndecided, "timed on different machines, without the full cache");
+        Settle(line, Verdict::kUndecided, "timed on different machines, without the full cache",
+               "one machine for both");
         continue;
       }
       line.baseline = std::exp(Mean(x.logs));
@@ -410,7 +507,23 @@ class Gate {
       const bool apart = !x.related && !runs_tell;
       const std::vector<double> before_logs = x.related || apart ? x.logs : RunMeans(x);
       const std::vector<double> after_logs = x.related || apart ? y.logs : RunMeans(y);
+      line.evidence.samples = line.evidence.clusters =
+          static_cast<int64_t>(std::min(before_logs.size(), after_logs.size()));
+      if (line.evidence.samples < LatencyRow::kLeastRepetitions) {
+        line.evidence.value = Mean(before_logs) - Mean(after_logs);
+        line.evidence.interval = {-kInfinity, kInfinity};
+        line.evidence.detectable = kInfinity;
+        Settle(line, Verdict::kUndecided,
+               StrCat("too few repetitions: ", before_logs.size(), " and ", after_logs.size(), ", ",
+                      LatencyRow::kLeastRepetitions, " each are the least"),
+               contended > 0 ? "a quieter machine" : "more repetitions");
+        continue;
+      }
       if (apart && line.reason.empty()) line.reason = "absolute, so the machine's drift counts";
+      line.remedy = apart           ? "three runs in each database"
+                    : !x.related    ? "more runs"
+                    : contended > 0 ? "more repetitions on a quieter machine"
+                                    : "more repetitions";
       const double drift = apart ? std::log1p(margins_.latency_drift) : 0;
       const TwoSampleResult wide = CompareTimes(before_logs, after_logs, 1 - margins_.alpha, drift);
       const TwoSampleResult narrow =
@@ -420,8 +533,6 @@ class Gate {
       line.evidence.equivalence = narrow.interval;
       line.evidence.p = wide.p;
       line.evidence.test = "Welch's t of logarithms";
-      line.evidence.samples = line.evidence.clusters =
-          static_cast<int64_t>(std::min(before_logs.size(), after_logs.size()));
       Estimate estimate;
       estimate.standard_error = wide.standard_error;
       estimate.clusters = line.evidence.clusters;
@@ -439,7 +550,7 @@ class Gate {
       std::vector<double> p_values;
       for (size_t i = 0; i < report_.lines.size(); ++i) {
         const GateLine& line = report_.lines[i];
-        if (line.metric != metric || settled_[i] || line.evidence.samples == 0) continue;
+        if (line.metric != metric || drafts_[i].settled || line.evidence.samples == 0) continue;
         at.push_back(i);
         p_values.push_back(line.evidence.p);
       }
@@ -447,20 +558,20 @@ class Gate {
       for (size_t k = 0; k < at.size(); ++k) {
         GateLine& line = report_.lines[at[k]];
         line.p_adjusted = adjusted[k];
-        line.verdict = Decide(line.evidence, adjusted[k], LimitsOf(line));
+        line.verdict = Decide(line.evidence, adjusted[k], LimitsOf(line, drafts_[at[k]].limits));
+        if (line.verdict != Verdict::kUndecided) {
+          line.remedy.clear();
+        } else if (line.remedy.empty()) {
+          line.remedy = "more samples or a wider margin";
+        }
       }
     }
     std::ranges::stable_sort(report_.lines, {}, &GateLine::metric);
   }
 
-  VerdictLimits LimitsOf(const GateLine& line) const {
-    const auto relative = [&](const GateMargins::Limits& l) {
-      return VerdictLimits{margins_.alpha, std::log1p(l.margin), std::log1p(l.tolerance)};
-    };
-    if (line.metric == GateMetric::kBytes) return relative(margins_.bytes);
-    if (line.metric == GateMetric::kLatency) return relative(margins_.latency);
-    if (line.relative) return relative(margins_.accuracy);
-    return {margins_.alpha, margins_.accuracy.margin, margins_.accuracy.tolerance};
+  VerdictLimits LimitsOf(const GateLine& line, const GateMargins::Limits& l) const {
+    if (!line.relative) return {margins_.alpha, l.margin, l.tolerance};
+    return {margins_.alpha, std::log1p(l.margin), std::log1p(l.tolerance)};
   }
 
   static double Mean(const std::vector<double>& values) {
@@ -471,9 +582,14 @@ class Gate {
   ResultStore& candidate_;
   const GateMargins& margins_;
   const SumScores& set_scores_;
+  const GateScope& scope_;
   std::vector<Group> groups_a_, groups_b_;
   GateReport report_;
-  std::vector<bool> settled_;  // beside report_.lines
+  struct Draft {
+    GateMargins::Limits limits;
+    bool settled = false;
+  };
+  std::vector<Draft> drafts_;  // beside report_.lines
 };
 
 }  // namespace
@@ -506,9 +622,15 @@ int GateReport::ExitCode(bool strict) const {
 }
 
 Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
-                                 const GateMargins& margins, const SumScores& set_scores) {
-  KVG_ASSIGN(GateReport report, Gate(baseline, candidate, margins, set_scores).Run());
+                                 const GateMargins& margins, const SumScores& set_scores,
+                                 const GateScope& scope) {
+  KVG_ASSIGN(GateReport report, Gate(baseline, candidate, margins, set_scores, scope).Run());
   if (!report.lines.empty()) return report;
+  KVG_ASSIGN(const std::vector<Group> held, ReadGroups(baseline));
+  if (!held.empty() &&
+      std::ranges::none_of(held, [&](const Group& group) { return Wanted(group, scope); })) {
+    return NothingWanted(baseline.path(), held, scope);
+  }
   return BadInput(StrCat(candidate.path(), ": nothing to compare with ", baseline.path(),
                          ", expected cells of the same models, tasks, methods and budgets"));
 }

@@ -65,6 +65,7 @@ Result<GateMargins> ParseGateMargins(const Json& json, const std::string& origin
       {"resamples", Number(&resamples, 100, 1e6)},
       {"accuracy", LimitsSetter(&m.accuracy)},
       {"bytes", LimitsSetter(&m.bytes)},
+      {"resident", LimitsSetter(&m.resident)},
       {"latency",
        LimitsSetter(&m.latency, {{"drift", Number(&m.latency_drift, 0, 10)},
                                  {"max_others_share", Number(&m.max_others_share, 0, 1)}})},

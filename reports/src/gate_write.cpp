@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -42,7 +43,10 @@ std::string Value(const GateLine& line, double value) {
   if (line.metric == GateMetric::kBytes) {
     return HumanBytes(static_cast<int64_t>(std::llround(value)));
   }
-  return Format("%.4g", value);
+  if (line.metric != GateMetric::kLatency) return Format("%.4g", value);
+  if (line.over_full) return Format("%.3fx", value);
+  if (value >= 1) return Format("%.3f s", value);
+  return value >= 1e-3 ? Format("%.2f ms", 1e3 * value) : Format("%.1f us", 1e6 * value);
 }
 
 std::string Word(const GateLine& line) {
@@ -117,6 +121,21 @@ GateText Describe(const GateLine& line) {
           .note = Detail(line)};
 }
 
+std::string GateRemedies(const GateReport& report) {
+  std::vector<std::pair<std::string, int64_t>> counts;
+  for (const GateLine& line : report.lines) {
+    if (!line.comparable || line.verdict != Verdict::kUndecided) continue;
+    auto at = std::ranges::find(counts, line.remedy, [](const auto& count) { return count.first; });
+    if (at == counts.end()) at = counts.insert(at, {line.remedy, 0});
+    ++at->second;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [remedy, count] : counts) {
+    parts.push_back(StrCat(count, count == 1 ? " needs " : " need ", remedy));
+  }
+  return Join(parts, ", ");
+}
+
 std::string GateMarkdown(const GateReport& report) {
   std::string out = StrCat("## Gate: ", Summary(report), "\n\n");
   out += "| verdict | metric | group | baseline | candidate | change | p | margin | n | note |\n";
@@ -138,9 +157,13 @@ std::string GateMarkdown(const GateReport& report) {
     for (const std::string& cell : cells) out += StrCat(" ", MarkdownCell(cell), " |");
     out += "\n";
   }
-  out += StrCat("\nScores are in points (of 100), perplexities as they are; changes carry their ",
-                Format("%g", 100 * (1 - report.alpha)),
-                "% interval; p is corrected over the lines of a metric.\n");
+  out += StrCat(
+      "\nScores are in points (of 100), perplexities as they are; times with an x are over "
+      "the full cache's of the same round; changes carry their ",
+      Format("%g", 100 * (1 - report.alpha)),
+      "% interval; p is corrected over the lines of a metric.\n");
+  const std::string remedies = GateRemedies(report);
+  if (!remedies.empty()) out += StrCat("Of what is undecided ", remedies, ".\n");
   return out;
 }
 

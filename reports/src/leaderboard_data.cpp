@@ -9,6 +9,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/token_bytes.h"
 
 namespace kvgauge {
 namespace {
@@ -207,14 +208,16 @@ class Units {
 };
 
 // Sums first, then means.
-void AddBytes(const SampleTable::Row& row, ByteSummary& bytes, double& tokens) {
+void AddBytes(const SampleTable::Row& row, double full_token_bytes, ByteSummary& bytes,
+              double& tokens) {
   if (row.logical_bytes < 0 || row.full_bytes <= 0) return;
   ++bytes.samples;
   bytes.nominal += static_cast<double>(row.nominal_bytes);
   bytes.logical += static_cast<double>(row.logical_bytes);
   bytes.resident += static_cast<double>(row.resident_bytes);
   bytes.full += static_cast<double>(row.full_bytes);
-  tokens += static_cast<double>(row.tokens_in);
+  tokens += HeldTokens(static_cast<double>(row.full_bytes), full_token_bytes,
+                       static_cast<double>(row.tokens_in));
 }
 
 void Finish(ByteSummary& b, double tokens) {
@@ -248,6 +251,7 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
   for (const UnionCell* cell : cells) {
     line.cells.push_back(cell->stored);
     line.latency.insert(line.latency.end(), cell->latency.begin(), cell->latency.end());
+    const double full_token_bytes = FullTokenBytes(cell->stored.cell.model.facts);
     for (const SampleTable::Row& row : cell->rows) {
       ++line.samples;
       line.not_engaged += row.engagement == EngagementMark::kNotEngaged ? 1 : 0;
@@ -264,7 +268,7 @@ void FillLine(const Union& all, const std::vector<const UnionCell*>& cells, cons
       if (row.logical_bytes > 0) {
         line.log_bytes[unit] = std::log(static_cast<double>(row.logical_bytes));
       }
-      AddBytes(row, line.bytes, tokens);
+      AddBytes(row, full_token_bytes, line.bytes, tokens);
       if (!std::isnan(row.kl_divergence)) line.kl_divergence.Add(row.kl_divergence);
       if (!std::isnan(row.read_share)) line.read_share.Add(row.read_share);
       if (!std::isnan(row.top1_agreement)) line.top1_agreement.Add(row.top1_agreement);

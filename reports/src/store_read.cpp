@@ -312,8 +312,11 @@ Result<std::vector<StoredCell>> ResultStore::Cells() {
 Result<std::vector<ScoreRow>> ResultStore::Scores(int64_t cell) {
   KVG_ASSIGN(auto s, impl_->Cached("SELECT s.sample_key, s.group_key, s.hash, s.status,"
                                    " s.engagement, s.score, s.tokens_in, s.logical_bytes,"
-                                   " s.full_bytes, a.prediction, s.id, s.parts"
+                                   " s.full_bytes, a.prediction, s.id, s.parts, s.reason,"
+                                   " m.resident_bytes"
                                    " FROM sample s LEFT JOIN answer a ON a.sample_id = s.id"
+                                   " LEFT JOIN memory m ON m.sample_id = s.id"
+                                   " AND m.moment = 'compressed'"
                                    " WHERE s.cell_id = ?"
                                    " ORDER BY s.position, s.sample_key, a.turn"));
   s->Bind(cell);
@@ -340,6 +343,8 @@ Result<std::vector<ScoreRow>> ResultStore::Scores(int64_t cell) {
       row.logical_bytes = s->MaybeInt(7);
       row.full_bytes = s->MaybeInt(8);
       KVG_ASSIGN(row.parts, ParseNumbers(path(), s->Text(11)));
+      row.reason = s->Text(12);
+      row.resident_bytes = s->MaybeInt(13);
       rows.push_back(std::move(row));
     }
     const std::string prediction = s->Text(9);

@@ -37,7 +37,7 @@ class Stopwatch {
 // Entries that `list` folds into others.
 int64_t CountMerged(Ops& ops, const MergeList& list) {
   if (list.empty()) return 0;
-  std::vector<int32_t> to(static_cast<size_t>(list.to.Numel()));
+  std::vector<int32_t> to(static_cast<size_t>(list.to.shape[0]));
   ops.memory->Copy(list.to, View(to, {static_cast<int64_t>(to.size())}));
   return static_cast<int64_t>(
       std::count_if(to.begin(), to.end(), [](int32_t entry) { return entry >= 0; }));

@@ -218,7 +218,7 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
     const double count = static_cast<double>(std::max<int64_t>(compared_, 1));
     result.kl_divergence /= count;
     result.top1_agreement = compared_ > 0 ? result.top1_agreement / count : 1.0;
-    result.attention_error = follower.probe->MeanErrors(std::max<int64_t>(probed_steps, 1));
+    if (probed_steps > 0) result.attention_error = follower.probe->MeanErrors(probed_steps);
   }
   return {};
 }

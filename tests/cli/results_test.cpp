@@ -277,26 +277,27 @@ TEST_F(ResultsTest, GateExitsAsItsVerdict) {
   const std::string margins = StrCat("--margins ", KVG_SOURCE_DIR, "/configs/gate/default.json ");
   Outcome outcome = Run("gate --baseline a.db --candidate same.db " + margins);
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.out, "PASS: nothing got worse in 8 comparisons\n");
+  EXPECT_EQ(outcome.out, "PASS: nothing got worse in 12 comparisons\n");
   outcome =
       Run("gate --baseline a.db --candidate worse.db --margins margins.json"
           " --junit j.xml --markdown m.md");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("WORSE"), HasSubstr("-3.00"),
-                                 HasSubstr("FAIL: 1 of 2 comparisons got worse")));
+                                 HasSubstr("FAIL: 1 of 3 comparisons got worse")));
   EXPECT_THAT(*ReadFile(Path("j.xml")), HasSubstr("<failure"));
   EXPECT_THAT(*ReadFile(Path("m.md")), HasSubstr("| WORSE |"));
   // What the candidate lacks cannot be compared.
   EXPECT_EQ(Run("gate --baseline a.db --candidate few.db " + margins).exit_code, 2);
   outcome = Run("gate --baseline few.db --candidate few2.db --strict " + margins);
   EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_THAT(outcome.out, HasSubstr("UNDECIDED: 1 of 2"));
+  EXPECT_THAT(outcome.out, HasSubstr("UNDECIDED: 1 of 3"));
   outcome = Run("gate --baseline few.db --candidate few2.db " + margins);
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("1 undecided, more samples would tell"));
+  EXPECT_THAT(outcome.out, HasSubstr("1 undecided: 1 needs more samples or a wider margin"));
   const Json json =
       Must(ParseJson(Run("gate --baseline a.db --candidate same.db --json " + margins).out, "out"));
-  EXPECT_EQ(json["same"], 8);
+  EXPECT_EQ(json["same"], 12);
+  EXPECT_EQ(json["lines"][0]["unit"], "score");
   EXPECT_EQ(json["exit_code"], 0);
   // 1 means worse and nothing else.
   ExpectBad("gate --baseline a.db --candidate same.db --junit no/such/j.xml " + margins,

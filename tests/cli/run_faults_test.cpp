@@ -57,14 +57,16 @@ TEST_F(RunFaults, CtrlCFinishesTheSample) {
   std::string text = *ReadFile(Path("mine.json"));
   text.replace(text.find("\"samples\": 8"), 12, "\"samples\": 400");
   Write("mine.json", text);
-  const std::vector<std::string> command = {"run", Path("mine.json"), "--db", Path("r.db")};
+  const std::vector<std::string> command = {
+      "run", Path("mine.json"), "--db", Path("r d.db"), "--seed", "3", "--limit", "300"};
   const pid_t child = Start(command);
-  while (!HasSamples("r.db")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (!HasSamples("r d.db")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   kill(child, SIGINT);
   const Outcome outcome = Wait(child);
   EXPECT_EQ(outcome.exit_code, 130);
-  EXPECT_THAT(outcome.err, HasSubstr("kvgauge run " + Path("mine.json")));
-  const auto store = Open("r.db");
+  EXPECT_THAT(outcome.err, HasSubstr(StrCat("\n  kvgauge run ", Path("mine.json"), " --db '",
+                                            Path("r d.db"), "' --seed 3 --limit 300\n")));
+  const auto store = Open("r d.db");
   const std::vector<EventRow> events = *store->Events((*store->Runs())[0].id);
   EXPECT_EQ(events.back().kind, "interrupted");
   EXPECT_EQ((*store->Runs())[0].run.finished_at, "");
@@ -90,7 +92,15 @@ TEST_F(RunFaults, ASecondCtrlCLeavesAtOnce) {
   while (!started()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   kill(child, SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // Said at once, while the sample goes on for long.
+  const auto acknowledged = [&] {
+    return ReadFile(Path("err"))->find("once more leaves at once\n") != std::string::npos;
+  };
+  const double first_s = NowSeconds();
+  while (!acknowledged() && NowSeconds() - first_s < 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(acknowledged());
   const double asked_s = NowSeconds();
   kill(child, SIGINT);
   EXPECT_EQ(Wait(child).exit_code, 130);

@@ -172,6 +172,52 @@ TEST_F(RunTest, RecordsWhatHappened) {
   EXPECT_EQ(Digest("r.db"), digest);
 }
 
+// A full cache takes the same bytes a token wherever it is compressed and whatever is asked.
+TEST_F(RunTest, BytesATokenAreOfTheCacheAlone) {
+  Write("mine.json", Config(R"("compress_at": ["prompt", "context"], )", R"("random")"));
+  RunInto("r.db");
+  const Json board = *ParseJson(Run({"leaderboard", Path("r.db"), "--json"}).out, "out");
+  ASSERT_EQ(board["tables"].size(), 4u);
+  for (const Json& table : board["tables"]) {
+    for (const Json& row : table["rows"]) {
+      if (row["method"] != "full") continue;
+      EXPECT_EQ(row["logical_per_token"], 2 * 2 * (32 + 32) * 4) << row.dump();
+    }
+  }
+}
+
+// A continuation that ends at its first token has no decode step to measure an error in, and that
+// is no error of 0. Here every token ends it.
+TEST_F(RunTest, ErrorsThatWereNotMeasuredAreNull) {
+  for (const bool ends : {true, false}) {
+    std::string stops = "2";
+    for (int id = 3; ends && id < 1792; ++id) stops += StrCat(", ", id);
+    std::string model = kTinyModel;
+    const std::string was = "\"eos_token_id\": 2";
+    model.replace(model.find(was), was.size(), StrCat("\"eos_token_id\": [0, 1, ", stops, "]"));
+    if (ends) Write("config.json", model);
+    if (!ends) Write("config.json", kTinyModel);
+    Write("mine.json",
+          Config(R"("compress_at": ["prompt", "context"], "fidelity_steps": 3, )", R"("random")"));
+    const std::string database = ends ? "ends.db" : "goes_on.db";
+    RunInto(database, {"--limit", "2"});
+    const auto store = Open(database);
+    for (const StoredCell& cell : CellsOf(*store)) {
+      const SampleRow row = FirstOf(*store, cell);
+      ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+      // With `context` the question's own last token is compared.
+      const bool compared = !ends || cell.cell.compress_at == "context";
+      EXPECT_EQ(row.kl_divergence.has_value(), compared) << cell.cell.compress_at << ends;
+      EXPECT_EQ(row.top1_agreement.has_value(), compared) << cell.cell.compress_at << ends;
+      for (const LayerStatRow& layer : row.layers) {
+        if (layer.head == LayerStatRow::kWholeLayer) {
+          EXPECT_EQ(layer.attention_error.has_value(), !ends);
+        }
+      }
+    }
+  }
+}
+
 // Perplexities of a text through the cache, window by window, on the leaderboard and in
 // comparisons.
 TEST_F(RunTest, PerplexityIsTakenThroughTheCache) {
@@ -429,8 +475,14 @@ TEST_F(RunTest, AGrownPlanRunsWhatIsNew) {
 // Prompts that a method cannot take are recorded with the reason; with room for them they are run.
 TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
   Write("mine.json", Config("", R"("random", {"method": "snapkv", "budgets": ["5%"]})"));
-  const Json summary = *ParseJson(RunInto("r.db", {"--json"}).out, "out");
+  const Outcome ran = RunInto("r.db", {"--json"});
+  const Json summary = *ParseJson(ran.out, "out");
   EXPECT_EQ(summary["skipped"], 8 + 4);
+  // Lengths differ, the reason does not.
+  ASSERT_EQ(summary["reasons"].size(), 1u) << summary.dump();
+  EXPECT_EQ(summary["reasons"][0]["cells"], 8 + 4);
+  EXPECT_EQ(summary["reasons"][0]["status"], "skipped");
+  EXPECT_THAT(ran.err, HasSubstr("12 skipped: "));
   const auto store = Open("r.db");
   for (const StoredCell& cell : CellsOf(*store)) {
     if (cell.cell.method.name != "snapkv") continue;
@@ -439,11 +491,17 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
     EXPECT_THAT(row.reason, HasSubstr("protected"));
   }
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json"}).out, "out"))["skipped"], 0);
-  EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--retry"}).out, "out"))["skipped"], 8 + 4);
+  // Nothing but what cannot run: that is no success.
+  const Outcome retried = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--retry"});
+  EXPECT_EQ(retried.exit_code, 1);
+  EXPECT_THAT(retried.err, AllOf(HasSubstr("12 skipped: "), HasSubstr("protected"),
+                                 HasSubstr("nothing that was run succeeded")));
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
-  const Outcome outcome = RunInto("r.db", {"--max-memory", "1MiB", "--json"});
+  const Outcome outcome =
+      Run({"run", Path("mine.json"), "--db", Path("r.db"), "--max-memory", "1MiB", "--json"});
+  EXPECT_EQ(outcome.exit_code, 1);
   const Json summary = *ParseJson(outcome.out, "out");
   EXPECT_EQ(summary["failed"], 12 * (8 + 4));
   const auto store = Open("r.db");
@@ -476,8 +534,10 @@ TEST_F(RunTest, TimesAreMeasuredOnce) {
                             R"("random")"));
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 3);
   // Without room nothing is measured, and the reason is said.
-  const Outcome tight = RunInto("t.db", {"--limit", "1", "--max-memory", "1MiB"});
-  EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is")));
+  const Outcome tight =
+      Run({"run", Path("mine.json"), "--db", Path("t.db"), "--limit", "1", "--max-memory", "1MiB"});
+  EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is"),
+                               HasSubstr("0 latency measurements, 2 failed")));
   Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
   EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
 }

@@ -104,9 +104,38 @@ TEST_F(ScoreTest, RunsPredictionsOnlyWhenAsked) {
   const Outcome unasked = Run(StrCat("score --metric pass_at_k --pairs ", pairs));
   EXPECT_EQ(unasked.exit_code, 2);
   EXPECT_THAT(unasked.err, HasSubstr("nothing is run unasked"));
-  const Outcome asked = Run(StrCat("score --metric pass_at_k --execute sh --pairs ", pairs));
+  const Outcome asked =
+      Run(StrCat("score --metric pass_at_k --execute sh --unisolated --pairs ", pairs));
   ASSERT_EQ(asked.exit_code, 0) << asked.err;
   EXPECT_THAT(asked.out, HasSubstr("1.000000 over 1 problems"));
+}
+
+TEST_F(ScoreTest, AProgramThatExitsEarlyHasNotPassed) {
+  const std::string pairs =
+      Write("programs.jsonl", R"({"id": "a", "prediction": "x=2", "answers": ["[ $x = 2 ]"]})"
+                              "\n"
+                              R"({"id": "a", "prediction": "exit 0", "answers": ["[ $x = 2 ]"]})"
+                              "\n"
+                              R"({"id": "b", "prediction": "exit 0", "answers": ["[ $x = 2 ]"]})");
+  const Outcome outcome =
+      Run(StrCat("score --metric pass_at_k --execute sh --k 1,2 --unisolated --pairs ", pairs));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(ContainsRegex("pass@1 +0.250000 over 2 problems"),
+                                 ContainsRegex("pass@2 +1.000000 over 1 problems")));
+  EXPECT_THAT(outcome.err, HasSubstr("pass@2 leaves out 1 of 2 problems"));
+}
+
+TEST_F(ScoreTest, FlagsOfAnotherMetricAreRefused) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["x"]})");
+  for (const char* flag : {"--execute sh", "--k 1", "--timeout 3", "--unisolated"}) {
+    const Outcome outcome = Run(StrCat("score --metric qa_f1 ", flag, " --pairs ", pairs));
+    EXPECT_EQ(outcome.exit_code, 2) << flag;
+    EXPECT_THAT(outcome.err, HasSubstr(std::string(flag).substr(0, std::string(flag).find(' '))))
+        << flag;
+    EXPECT_THAT(outcome.err, HasSubstr("is for pass_at_k; --metric qa_f1 has no use for it"));
+  }
+  EXPECT_THAT(Run(StrCat("score --metric qa_f1 --judge-model m --pairs ", pairs)).err,
+              HasSubstr("--judge-model is for judge"));
 }
 
 // MLVU's two averages: of accuracies, each task once, and of summed grades.
@@ -193,20 +222,48 @@ TEST_F(ScoreTest, WrongNamesAndNumbersAreTold) {
   }
 }
 
+// Where scripts/fetch_data puts files is where they are looked for.
+TEST_F(ScoreTest, DataHasADefaultPlace) {
+  unsetenv("KVGAUGE_DATA");
+  std::filesystem::create_directories(Path("home"));
+  std::filesystem::create_directory_symlink(StrCat(KVG_SOURCE_DIR, "/configs"),
+                                            Path("home/configs"));
+  setenv("KVGAUGE_HOME", Path("home").c_str(), 1);
+  const std::string place = Path("home/data");
+  const Outcome listed = Run("tasks longbench/qasper");
+  EXPECT_THAT(listed.out, AllOf(HasSubstr("longbench/qasper.jsonl; scripts/fetch_data longbench\n"),
+                                HasSubstr(StrCat("Data files were looked for in ", place, ";"))));
+  EXPECT_EQ((*ParseJson(Run("tasks longbench/qasper --json").out, "tasks"))[0]["data_directory"],
+            place);
+  EXPECT_THAT(Run("sample longbench/qasper").err,
+              HasSubstr(StrCat(place, "/longbench/qasper.jsonl not found; get it with")));
+  std::filesystem::create_directories(Path("home/data/longbench"));
+  Write("home/data/longbench/qasper.jsonl",
+        R"({"input": "Who?", "context": "A text.", "answers": ["me"], "length": 3, )"
+        R"("dataset": "qasper", "language": "en", "all_classes": null, "_id": "1"})");
+  EXPECT_THAT(Run("tasks longbench/qasper").out, HasSubstr("ready"));
+  const Outcome sample = Run("sample longbench/qasper");
+  unsetenv("KVGAUGE_HOME");
+  EXPECT_EQ(sample.exit_code, 0) << sample.err;
+  EXPECT_THAT(sample.out, HasSubstr("Article: A text."));
+}
+
 TEST_F(ScoreTest, ADirectoryOfTextsIsData) {
   const auto state = [&] {
     const Outcome listed = Run(StrCat("tasks needle/essays --data '", directory_, "'"));
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     return listed.out;
   };
-  EXPECT_THAT(state(), HasSubstr("data missing  essays; scripts/fetch_data essays"));
+  const std::string fetch = StrCat("scripts/fetch_data --data ", directory_, " essays");
+  EXPECT_THAT(state(), HasSubstr(StrCat("data missing  essays; ", fetch)));
   const std::string sample = StrCat("sample needle/essays --data '", directory_, "'");
-  EXPECT_THAT(Run(sample).err, HasSubstr("/essays not found; get it with: scripts/fetch_data"));
-  EXPECT_THAT(Run("sample needle/essays").err, HasSubstr("--data DIR or KVGAUGE_DATA"));
+  EXPECT_THAT(Run(sample).err,
+              HasSubstr(StrCat(directory_, "/essays not found; get it with: ", fetch)));
   std::filesystem::create_directory(Path("essays"));
-  EXPECT_THAT(state(), HasSubstr("ready"));
-  EXPECT_THAT(Run(sample).err, HasSubstr("no *.txt files in"));
+  EXPECT_THAT(state(), HasSubstr(StrCat("data missing  essays/*.txt; ", fetch)));
+  EXPECT_THAT(Run(sample).err, HasSubstr(StrCat(directory_, "/essays/*.txt not found; get it")));
   Write("essays/a.txt", "One. Two.");
+  EXPECT_THAT(state(), HasSubstr("ready"));
   EXPECT_THAT(Run(sample).out, HasSubstr("One. Two.\nOne. Two."));
 }
 

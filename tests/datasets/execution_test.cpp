@@ -4,12 +4,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "core/clock.h"
 #include "core/strings.h"
+#include "src/program_end.h"
 
 namespace kvgauge {
 namespace {
@@ -17,7 +28,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-SandboxRun RunShell(const std::string& script, const SandboxLimits& limits = {}) {
+// Isolated where the kernel can; the tests' own scripts may run anyway.
+SandboxRun RunShell(const std::string& script, SandboxLimits limits = {}) {
+  limits.unisolated = true;
   Result<SandboxRun> run = RunSandboxed({"sh"}, script, limits);
   EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().message);
   return run.ok() ? *run : SandboxRun{};
@@ -69,20 +82,140 @@ TEST(Sandbox, HasNoNetworkAndWritesNowhereElse) {
 }
 
 TEST(Sandbox, MissingInterpreterIsAnError) {
-  const Result<SandboxRun> run = RunSandboxed({"no-such-interpreter"}, "", {});
+  const Result<SandboxRun> run = RunSandboxed({"no-such-interpreter"}, "", {.unisolated = true});
   ASSERT_FALSE(run.ok());
   EXPECT_THAT(run.error().message, HasSubstr("'no-such-interpreter' cannot be run"));
   EXPECT_FALSE(RunSandboxed({}, "", {}).ok());
+}
+
+// A kernel that gives no namespaces, as a filter of system calls makes it look.
+void RefuseNamespaces() {
+  std::array<sock_filter, 4> code = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter = {static_cast<uint16_t>(code.size()), code.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << std::strerror(errno);
+}
+
+TEST(SandboxDeathTest, RunsNothingWithoutNamespacesUnasked) {
+  const std::string trace = StrCat(::testing::TempDir(), "kvg_ran_", getpid());
+  const auto in_child = [&] {
+    RefuseNamespaces();
+    const std::string script = StrCat("echo x > '", trace, "'");
+    const Result<SandboxRun> refused = RunSandboxed({"sh"}, script, {});
+    if (refused.ok() || refused.error().code != ErrorCode::kUnsupported) _exit(1);
+    if (refused.error().message.find("--unisolated") == std::string::npos) _exit(2);
+    if (std::filesystem::exists(trace)) _exit(3);
+    SandboxLimits limits;
+    limits.unisolated = true;
+    const Result<SandboxRun> asked = RunSandboxed({"sh"}, script, limits);
+    if (!asked.ok() || asked->isolated || asked->exit_code != 0) _exit(4);
+    _exit(std::filesystem::exists(trace) ? 0 : 5);
+  };
+  EXPECT_EXIT(in_child(), ::testing::ExitedWithCode(0), "");
+  std::filesystem::remove(trace);
+}
+
+class ProgramEnd : public ::testing::Test {
+ protected:
+  // Of a program in this language: did it end with 0, and did it run to its end?
+  static std::pair<bool, bool> Ended(const std::string& command, const std::string& program) {
+    const EndedProgram ended = WithToldEnd({command}, program);
+    EXPECT_TRUE(ended.tells);
+    SandboxLimits limits;
+    limits.unisolated = true;
+    const Result<SandboxRun> run = RunSandboxed(ended.command, ended.program, limits);
+    EXPECT_TRUE(run.ok()) << (run.ok() ? "" : run.error().message);
+    if (!run.ok()) return {};
+    if (run->exit_code != 0) last_output_ = run->output;
+    return {run->exit_code == 0, run->end_told};
+  }
+  inline static std::string last_output_;
+};
+
+constexpr std::pair<bool, bool> kRight = {true, true}, kLeftEarly = {true, false},
+                                kWrong = {false, false};
+
+TEST_F(ProgramEnd, OfPythonIsToldFromAnExit) {
+  if (std::system("python3 -c 0") != 0) GTEST_SKIP() << "there is no python3";
+  const std::string test = "\ndef check(f):\n    assert f(2) == 4\ncheck(double)\n";
+  const std::string right = "def double(x):\n    return 2 * x\n";
+  EXPECT_EQ(Ended("python3", right + test), kRight) << last_output_;
+  EXPECT_EQ(Ended("python3", "def double(x):\n    return x\n" + test), kWrong);
+  for (const char* early :
+       {"import sys\nsys.exit(0)\n", "import os\nos._exit(0)\n", "exit()\n", "raise SystemExit\n",
+        "def double(x):\n    raise SystemExit(0)\n", "def double(x):\n    quit()\n",
+        "import os\nif os.fork() == 0:\n    double = lambda x: 4\nelse:\n    os._exit(0)\n",
+        "import os, sys\nos.execvp('true', ['true'])\n"}) {
+    EXPECT_EQ(Ended("python3", early + test), kLeftEarly) << early;
+  }
+  // What a program can read of itself and writes where the end is told.
+  for (const char* source :
+       {"open(__file__, 'rb').read()", "' '.join(sys.argv).encode()", "sys.stdin.buffer.read()",
+        "repr(os.environ).encode()", "open('/proc/self/cmdline', 'rb').read()",
+        "b''.join(open(f, 'rb').read() for f in os.listdir('.'))"}) {
+    EXPECT_EQ(Ended("python3", StrCat("import os, re, sys\nfor x in re.findall(rb'[0-9a-f]{32}', ",
+                                      source, "):\n    os.write(9, x)\nos._exit(0)\n")),
+              kLeftEarly)
+        << source;
+  }
+}
+
+// What programs may count on: they are the main module, with a file and arguments.
+TEST_F(ProgramEnd, PythonRunsAsItAlwaysDoes) {
+  if (std::system("python3 -c 0") != 0) GTEST_SKIP() << "there is no python3";
+  EXPECT_EQ(Ended("python3",
+                  "from __future__ import annotations\n"
+                  "import dataclasses, inspect, os, pickle, sys\n"
+                  "@dataclasses.dataclass\nclass P:\n    x: int\n"
+                  "assert __name__ == '__main__' and sys.modules['__main__'].P is P\n"
+                  "assert pickle.loads(pickle.dumps(P(3))) == P(3)\n"
+                  "assert sys.argv == [__file__] and os.path.exists(__file__)\n"
+                  "assert 'x: int' in inspect.getsource(P)\n"
+                  "if os.fork() == 0:\n    sys.exit(0)\n"
+                  "assert os.wait()[1] == 0\n"),
+            kRight)
+      << last_output_;
+  EXPECT_EQ(Ended("python3", "# -*- coding: latin-1 -*-\nassert len('\xe9') == 1\n"), kRight);
+  EXPECT_EQ(Ended("python3", "def broken(:\n"), kWrong);
+}
+
+TEST_F(ProgramEnd, OfShellsIsToldFromAnExit) {
+  EXPECT_EQ(Ended("sh", "x=2\n[ $x = 2 ]\n"), kRight);
+  EXPECT_EQ(Ended("sh", "x=2 # no newline"), kRight);
+  EXPECT_EQ(Ended("sh", "exit 0\n[ 1 = 2 ]\n"), kLeftEarly);
+  EXPECT_EQ(Ended("sh", "exec true\n"), kLeftEarly);
+  EXPECT_EQ(Ended("sh", "[ 1 = 2 ]\n").first, false);
+}
+
+TEST(WithToldEnd, KnowsInterpretersByName) {
+  const auto tells = [](const std::vector<std::string>& command) {
+    return WithToldEnd(command, "").tells;
+  };
+  EXPECT_TRUE(tells({"/usr/bin/python3.11", "-I", "-W", "ignore"}));
+  EXPECT_TRUE(tells({"env", "A=1", "pypy3"}));
+  EXPECT_TRUE(tells({"bash", "-e"}));
+  EXPECT_FALSE(tells({"node"}));
+  EXPECT_FALSE(tells({"bash", "wrapper"}));
+  EXPECT_FALSE(tells({"python3", "-m", "pytest"}));
+  EXPECT_FALSE(tells({"pythonic"}));
+  EXPECT_FALSE(tells({}));
+  EXPECT_EQ(WithToldEnd({"node"}, "x").program, "x");
 }
 
 class PassAtKTest : public ::testing::Test {
  protected:
   ~PassAtKTest() override { std::filesystem::remove(path_); }
   Result<ExecutionScores> Score(const std::string& lines, std::vector<int64_t> ks,
-                                bool skip_bad = false) {
+                                bool skip_bad = false, const std::string& command = "sh") {
     std::ofstream(path_, std::ios::binary) << lines;
     ExecutionOptions options;
-    options.command = {"sh"};
+    options.command = {command};
+    options.limits.unisolated = true;
     options.ks = std::move(ks);
     options.skip_bad = skip_bad;
     return ScoreByExecution(path_, options);
@@ -106,9 +239,28 @@ TEST_F(PassAtKTest, CountsSamplesOfAProblem) {
   EXPECT_THAT(scores->passed, ElementsAre(true, false, false, false, true));
   ASSERT_EQ(scores->pass.size(), 2u);
   EXPECT_NEAR(scores->pass[0].score, (0.25 + 1) / 2, 1e-12);
+  EXPECT_EQ(scores->pass[0].left_out, 0);
   EXPECT_EQ(scores->pass[1].problems, 1);  // b has one sample
+  EXPECT_EQ(scores->pass[1].left_out, 1);
   EXPECT_NEAR(scores->pass[1].score, 0.5, 1e-12);
   EXPECT_THAT(Score(good, {2}).error().message, HasSubstr("no problem has 2 samples"));
+}
+
+TEST_F(PassAtKTest, AnEarlyExitFails) {
+  const std::string early = R"({"prediction": "exit 0", "answers": ["[ 1 = 1 ]"]})";
+  const Result<ExecutionScores> scores = Score(early, {1});
+  ASSERT_TRUE(scores.ok()) << scores.error().message;
+  EXPECT_THAT(scores->passed, ElementsAre(false));
+  EXPECT_TRUE(scores->end_checked);
+  // An interpreter of which nothing is known: its exit code has to do.
+  const std::string wrapper = StrCat(path_, "_run");
+  std::ofstream(wrapper) << "#!/bin/sh\nexec sh \"$1\"\n";
+  std::filesystem::permissions(wrapper, std::filesystem::perms::owner_all);
+  const Result<ExecutionScores> unknown = Score(early, {1}, false, wrapper);
+  std::filesystem::remove(wrapper);
+  ASSERT_TRUE(unknown.ok()) << unknown.error().message;
+  EXPECT_THAT(unknown->passed, ElementsAre(true));
+  EXPECT_FALSE(unknown->end_checked);
 }
 
 TEST_F(PassAtKTest, BadLinesAreNamedOrSkipped) {

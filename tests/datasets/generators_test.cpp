@@ -74,6 +74,7 @@ Result<std::vector<Sample>> Draw(const std::string& source, const Json& given,
   const SourceSpec* spec = FindSource(source);
   if (spec == nullptr) return BadInput("no source " + source);
   KVG_ASSIGN(const Params params, Params::Parse(spec->params, given, source));
+  if (spec->check) KVG_TRY(spec->check(params, Json()));
   TaskOptions options;
   options.codec = codec;
   options.limit = limit;
@@ -304,6 +305,88 @@ TEST(Needle, DepthsAreSentenceEnds) {
   EXPECT_EQ(samples[0].id, "n4000-d0-r0");
 }
 
+// A directory with one file, gone with the object.
+class TextFolder {
+ public:
+  explicit TextFolder(const std::string& text)
+      : path_(std::filesystem::path(::testing::TempDir()) /
+              StrCat("kvgauge_folder_", Sha256Hex(text).substr(0, 8))) {
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ / "a.txt") << text;
+  }
+  ~TextFolder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string Repeated(const std::vector<std::string>& parts, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) {
+    for (const std::string& part : parts) text += part;
+  }
+  return text;
+}
+
+// Whatever ends the sentences of a text, needles stand behind one and at their depth.
+TEST(Needle, DepthsInTextsOfOtherKinds) {
+  const struct {
+    const char* name;
+    std::string text;
+    std::vector<std::string> before;  // a needle stands behind one of these
+  } kinds[] = {
+      {"chinese",
+       Repeated({"他们在河边走了很久。", "天黑了吗？！", "「是的。」"}, 400),
+       {"。", "！", "」"}},
+      {"lines",
+       Repeated({"a line without a stop, 3.5 long\n", "another one\n"}, 500),
+       {"long", "one"}},
+      {"quoted", Repeated({"\"He said so.\" ", "(\"Really?\") "}, 700), {".\"", "\")"}},
+      {"hindi", Repeated({"वह घर गया। ", "सब ठीक है। "}, 300), {"।"}},
+      {"words only", Repeated({"stone water light "}, 1000), {"stone", "water", "light"}},
+      {"one word", Repeated({"stonewater"}, 2000), {""}},
+  };
+  for (const auto& kind : kinds) {
+    SCOPED_TRACE(kind.name);
+    const TextFolder folder(kind.text);
+    const auto samples = MustDraw("needle",
+                                  {{"lengths", "12000"},
+                                   {"depths", "25,50,75"},
+                                   {"repeats", 2},
+                                   {"needles", "\nNeedle {number}.\n"},
+                                   {"answers", "{number}"},
+                                   {"haystack", folder.path()}},
+                                  &kBytes);
+    ASSERT_EQ(samples.size(), 6u);
+    for (const Sample& sample : samples) {
+      const auto begin = static_cast<size_t>(sample.marks[0].begin);
+      const double share = static_cast<double>(begin) / static_cast<double>(sample.context.size());
+      EXPECT_NEAR(share, std::stod(Fact(sample, "depth")) / 100, 0.02);
+      const std::string_view front = std::string_view(sample.context).substr(0, begin);
+      EXPECT_TRUE(std::any_of(kind.before.begin(), kind.before.end(), [&](const std::string& end) {
+        return front.ends_with(end);
+      })) << front.substr(front.size() - 20);
+      EXPECT_EQ(FindInvalidUtf8(sample.context), std::string::npos);
+    }
+  }
+}
+
+TEST(Needle, TellsTheDepthThatItCouldNotKeep) {
+  const std::string sentence = Repeated({"stone water light "}, 50) + "end. ";
+  const TextFolder folder(Repeated({sentence}, 20));
+  const auto samples = MustDraw(
+      "needle", {{"lengths", "3000"}, {"depths", "0,50"}, {"haystack", folder.path()}}, &kBytes);
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(Fact(samples[0], "placed_depth"), "");
+  const double placed = std::stod(Fact(samples[1], "placed_depth"));
+  EXPECT_EQ(Fact(samples[1], "depth"), "50");
+  const Mark& mark = samples[1].marks[0];
+  const double haystack = static_cast<double>(samples[1].marks[1].end - (mark.end - mark.begin));
+  EXPECT_NEAR(placed, 100 * static_cast<double>(mark.begin) / haystack, 0.06);
+  EXPECT_LT(placed, 40);
+}
+
 // The ROUGE score that papers print: ten times the F of single words, against the whole needle.
 TEST(Needle, RougeHasATaskOfItsOwn) {
   const auto task = ReadTask(KVG_SOURCE_DIR "/configs/tasks/needle/story_book_rouge.json");
@@ -378,7 +461,8 @@ TEST(Ruler, FrequentWordsAreFrequent) {
 TEST(Ruler, QuestionsOverDocuments) {
   namespace fs = std::filesystem;
   EXPECT_THAT(ErrorOf("ruler_qa", Json::object(), &kWords, "/nowhere"),
-              HasSubstr("/nowhere/ruler/dev-v2.0.json is missing"));
+              HasSubstr("/nowhere/ruler/dev-v2.0.json not found; get it with: scripts/fetch_data "
+                        "--data /nowhere ruler"));
   const fs::path data = fs::path(::testing::TempDir()) / "kvgauge_ruler";
   fs::create_directories(data / "ruler");
   Json paragraphs = Json::array();
@@ -450,7 +534,12 @@ TEST(Generators, BadParametersAreNamed) {
               HasSubstr("needle.lengths: 20: 20 tokens are too few"));
   EXPECT_THAT(ErrorOf("needle", {{"lengths", "many"}}), HasSubstr("'many' is not valid"));
   EXPECT_THAT(ErrorOf("needle", {{"depths", "0,101"}}), HasSubstr("percentages from 0 to 100"));
-  EXPECT_THAT(ErrorOf("needle", {{"needles", "one||two"}}), HasSubstr("a needle is empty"));
+  EXPECT_THAT(ErrorOf("needle", {{"needles", "one||two"}}), HasSubstr(".needles: 'one||two' has"));
+  EXPECT_THAT(ErrorOf("needle", {{"answers", ""}}), HasSubstr(".answers: '' has an empty one"));
+  EXPECT_THAT(ErrorOf("needle", {{"needles", "It is {nuber}."}}),
+              HasSubstr(".needles: unknown name {nuber} (did you mean 'number'?); known: {number}, "
+                        "{city}, {key}"));
+  EXPECT_EQ(ErrorOf("needle", {{"needles", "\nSo {\"a\": {number}} {2} {} { city }.\n"}}), "");
   EXPECT_THAT(ErrorOf("needle", {{"haystack", "/no/such/place"}}), HasSubstr("/no/such/place"));
   EXPECT_THAT(ErrorOf("needle", Json::object(), nullptr), HasSubstr("needs a tokenizer"));
   EXPECT_THAT(ErrorOf("ruler_niah", {{"lengths", "150"}}), HasSubstr("too few"));

@@ -85,7 +85,8 @@ TEST_P(MetricGolden, EqualsThePackages) {
 
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
-                                           "wordnet", "functions", "leval", "cloze", "babilong"),
+                                           "wordnet", "functions", "leval", "cloze", "babilong",
+                                           "order"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -265,7 +266,7 @@ TEST(Text, StemsAsNltkDoes) {
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
   for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
-                           "corpus", "functions", "leval", "cloze", "babilong", "hand"}) {
+                           "corpus", "functions", "leval", "cloze", "babilong", "order", "hand"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());

@@ -159,12 +159,25 @@ TEST_F(TaskFile, MissingDataSaysHowToGetIt) {
   TaskOptions options;
   EXPECT_THAT(OpenTask(*task, options).error().message, HasSubstr("--data DIR"));
   options.data_directory = directory_.string();
-  EXPECT_THAT(
+  EXPECT_EQ(
       OpenTask(*task, options).error().message,
-      AllOf(HasSubstr("/sample/one.jsonl not found"), HasSubstr("scripts/fetch_data sample")));
+      StrCat("task 'sample/one': ", directory_.string(), "/sample/one.jsonl not found; put it ",
+             "there, or name another directory with --data DIR or KVGAUGE_DATA"));
   Write("sample/one.jsonl", R"({"text": "x", "answer": "y"})");
   EXPECT_THAT(MissingFiles(*task, directory_.string()), IsEmpty());
   EXPECT_TRUE(OpenTask(*task, options).ok());
+}
+
+// Only sets that scripts/fetch_data knows are named with it.
+TEST(FetchCommand, IsOneThatWorks) {
+  EXPECT_EQ(FetchCommand("longbench/qasper.jsonl", ""), "scripts/fetch_data longbench");
+  EXPECT_EQ(FetchCommand("essays/*.txt", "/d/e_1.x-y"),
+            "scripts/fetch_data --data /d/e_1.x-y essays");
+  EXPECT_EQ(FetchCommand("gsm8k/test.jsonl", "/my data"),
+            "scripts/fetch_data --data '/my data' gsm8k");
+  for (const char* own : {"mine.jsonl", "longbench", "long/qasper.jsonl", "name/x", ""}) {
+    EXPECT_EQ(FetchCommand(own, "") == "", std::string(own) != "longbench") << own;
+  }
 }
 
 TEST_F(TaskFile, LimitEndsTheStream) {
@@ -279,6 +292,17 @@ TEST(PostProcess, Numbers) {
   EXPECT_EQ(by("last_number", "so 3 + 4 = 7"), "7");
   EXPECT_EQ(by("last_number", "5 - 8 = -3 - x"), "-3");
   EXPECT_EQ(by("last_number", "none"), "");
+  // LongEval's: what stands before the last digits does not count, and it compares numbers.
+  for (const char* text : {"345", "REGISTER_CONTENT is <345>...", "12.. 345 ..", "line-345",
+                           "12-345", "-345", "0345", "1.345", "1,345", "$345.", "the 7th: 345,",
+                           "\u0663\u0664\u0665", "\U0001D7DB\U0001D7DC\U0001D7D3"}) {
+    EXPECT_EQ(by("last_integer", text), "345") << text;
+  }
+  EXPECT_EQ(by("last_integer", "345 in line 7"), "7");
+  EXPECT_EQ(by("last_integer", "000"), "0");
+  EXPECT_EQ(by("last_integer", "none"), "");
+  EXPECT_EQ(by("first_integer", "The pass key is 0123. Or 4"), "123");
+  EXPECT_EQ(by("first_integer", "none"), "");
   EXPECT_EQ(by("gsm8k_cot", "So 2 + 3 = 5. The answer is 5."), "5");
   EXPECT_EQ(by("gsm8k_cot", "The answer is -1,250. And"), "-1250");
   // The pattern wants one more byte: without it, the number gives its last one back.

@@ -28,7 +28,8 @@ std::vector<HeadPlan> ReduceWith(const Reducer& stage, LayerView& view,
 }
 
 // What the list makes of rows, in double.
-std::vector<double> Merged(const MergeList& list, const std::vector<float>& rows, int64_t dim) {
+std::vector<double> Merged(const MergeList& list, const std::vector<int32_t>& keep,
+                           const std::vector<float>& rows, int64_t dim) {
   std::vector<double> out(rows.begin(), rows.end());
   if (list.empty()) return out;
   const std::vector<int32_t> from = Ints(list.from), to = Ints(list.to);
@@ -38,8 +39,12 @@ std::vector<double> Merged(const MergeList& list, const std::vector<float>& rows
   }
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i] < 0) continue;
-    const size_t at = i % from.size();
-    for (int64_t c = 0; c < dim; ++c) out[to[i] * dim + c] += weight[at] * rows[from[at] * dim + c];
+    const size_t first = std::find(keep.begin(), keep.end(), to[i]) - keep.begin();
+    for (size_t k = first; k < std::min(keep.size(), first + list.spread); ++k) {
+      for (int64_t c = 0; c < dim; ++c) {
+        out[keep[k] * dim + c] += weight[i] * rows[from[i] * dim + c];
+      }
+    }
   }
   return out;
 }
@@ -76,12 +81,13 @@ TEST(CamTest, HandWorked) {
     const HeadPlan plan = ReduceWith(*stage, view, {9, 0, 9, 9, 9, 9}, {5}, nullptr, step)[0];
     EXPECT_THAT(Ints(plan.keep), ElementsAre(0, 2, 3, 4, 5));
     EXPECT_THAT(Ints(plan.values.from), ElementsAre(1));
-    EXPECT_THAT(Ints(plan.values.to), ElementsAre(2, 3));
+    EXPECT_THAT(Ints(plan.values.to), ElementsAre(2));
+    EXPECT_EQ(plan.values.spread, 2);
     EXPECT_TRUE(AllWithin(Floats(plan.values.weight), std::vector<float>{0.5f}, 1e-6));
     EXPECT_TRUE(plan.keys.empty());
     EXPECT_TRUE(plan.values.self.empty());
     // Nothing is lost: what stays holds the sum of all values.
-    const std::vector<double> merged = Merged(plan.values, view.values[0], 2);
+    const std::vector<double> merged = Merged(plan.values, Ints(plan.keep), view.values[0], 2);
     for (int64_t c = 0; c < 2; ++c) {
       double before = 0, after = -merged[2 + c];
       for (int64_t i = 0; i < 6; ++i) {
@@ -94,7 +100,7 @@ TEST(CamTest, HandWorked) {
   // Entries 2 and 5 go: 0.1 against (0.2 + 0.3) / 2; nothing follows the last one.
   const HeadPlan two = ReduceWith(*stage, view, {9, 9, 0, 9, 9, 0}, {4})[0];
   EXPECT_THAT(Ints(two.values.from), ElementsAre(2, 5));
-  EXPECT_THAT(Ints(two.values.to), ElementsAre(3, -1, 4, -1));
+  EXPECT_THAT(Ints(two.values.to), ElementsAre(3, -1));
   EXPECT_NEAR(Floats(two.values.weight)[0], 0.2f, 1e-6);
   // Nothing goes.
   EXPECT_TRUE(ReduceWith(*stage, view, {9, 9, 9, 9, 9, 9}, {6})[0].values.empty());
@@ -152,10 +158,10 @@ TEST(D2oReducerTest, HandWorked) {
   EXPECT_THAT(Ints(plan.keys.to), ElementsAre(0));
   EXPECT_TRUE(AllWithin(Floats(plan.keys.weight), std::vector<float>{0.5f}, 1e-6));
   EXPECT_TRUE(AllWithin(Floats(plan.keys.self), std::vector<float>{0.5f, 1, 1, 1}, 1e-6));
-  const std::vector<double> keys = Merged(plan.keys, view.keys[0], 2);
+  const std::vector<double> keys = Merged(plan.keys, Ints(plan.keep), view.keys[0], 2);
   EXPECT_NEAR(keys[0], 2, 1e-6);  // (1 + 3) / 2
   EXPECT_NEAR(keys[3], 2, 1e-6);
-  EXPECT_NEAR(Merged(plan.values, view.values[0], 2)[1], 4, 1e-6);  // (2 + 6) / 2
+  EXPECT_NEAR(Merged(plan.values, Ints(plan.keep), view.values[0], 2)[1], 4, 1e-6);  // (2 + 6) / 2
 }
 
 TEST(D2oReducerTest, ThresholdMovesByHalves) {

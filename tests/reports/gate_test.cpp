@@ -22,8 +22,10 @@ using ::testing::Not;
 struct Measured {
   double score = 1;
   int64_t bytes = 1000;
+  int64_t resident = 0;
   SampleStatus status = SampleStatus::kOk;
   EngagementMark engagement = EngagementMark::kEngaged;
+  bool scored = true;
 };
 
 // A store in memory-backed scratch space, filled cell by cell.
@@ -50,13 +52,14 @@ class GateStore {
       s.status = m.status;
       s.engagement = m.engagement;
       if (m.status == SampleStatus::kOk) {
-        s.score = m.score;
+        if (m.scored) s.score = m.score;
       } else {
         s.reason = "out of memory";
       }
       MemoryRow memory;
       memory.full_bytes = 4000;
       memory.payload_bytes = m.bytes;
+      memory.resident_bytes = m.resident;
       s.memory.push_back(memory);
       s.answers.push_back({.prediction = StrCat(m.score), .references = {"1"}, .score = s.score});
       Must(store_->Write(s));
@@ -95,7 +98,8 @@ TEST(Gate, MarginsAreChecked) {
   EXPECT_FALSE(m.complete);
   EXPECT_EQ(m.seed, 3u);
   EXPECT_EQ(m.accuracy.margin, 0.02);
-  EXPECT_EQ(m.bytes.margin, 0.005);
+  EXPECT_EQ(m.bytes.margin, 0.0);
+  EXPECT_EQ(m.resident.margin, 0.005);
   EXPECT_EQ(m.latency.margin, 0.05);
   EXPECT_EQ(m.latency.tolerance, 0.03);
   EXPECT_EQ(m.max_others_share, 0.5);
@@ -226,6 +230,155 @@ TEST(Gate, WhatCannotBeComparedIsSaid) {
   EXPECT_THAT(nothing.error().message, HasSubstr("nothing to compare"));
 }
 
+// What the baseline holds and the candidate does not must not pass for what is the same.
+TEST(Gate, MissingTimesCannotBeCompared) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), none(scratch, "none.db"), one(scratch, "one.db");
+  const auto time = [](int i) { return 0.01 + 0.0001 * i; };
+  for (GateStore* store : {&a, &none, &one}) {
+    for (int c = 0; c < 2; ++c) {
+      const int64_t cell = store->Cell(c);
+      store->Samples(cell, 20, Plain);
+      if (store == &a || (store == &one && c == 0)) store->Times(cell, 6, time);
+    }
+  }
+  GateReport report = Must(CompareStores(a.get(), none.get(), {}));
+  EXPECT_EQ(report.NotComparable(), 2);
+  EXPECT_EQ(report.ExitCode(false), 2);
+  EXPECT_EQ(report.lines.back().reason, "the candidate does not hold such times");
+  EXPECT_EQ(report.lines.back().quantity, "tpot at 4096 tokens");
+  report = Must(CompareStores(a.get(), one.get(), {}));
+  EXPECT_EQ(report.NotComparable(), 1);
+  EXPECT_EQ(report.lines.back().group, "ref-gqa, needle/single, snapkv, 10%, prompt");
+  report = Must(CompareStores(a.get(), none.get(), {.complete = false}));
+  EXPECT_EQ(report.ExitCode(true), 0);
+  EXPECT_EQ(report.lines.size(), 4u);
+  // Times of the candidate alone are news, no loss.
+  EXPECT_EQ(Must(CompareStores(none.get(), a.get(), {})).ExitCode(true), 0);
+}
+
+TEST(Gate, ABaselineOfFailuresCannotBeCompared) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), b(scratch, "b.db");
+  const auto failing = [](int below) {
+    return [below](int i) {
+      Measured m = Plain(i);
+      if (i < below) m.status = SampleStatus::kFailed;
+      return m;
+    };
+  };
+  a.Samples(a.Cell(0), 20, Plain);
+  a.Samples(a.Cell(1), 20, failing(20));
+  a.Samples(a.Cell(2), 20, failing(3));
+  a.Cell(3);
+  for (int c = 0; c < 4; ++c) b.Samples(b.Cell(c), 20, Plain);
+  const GateReport report = Must(CompareStores(a.get(), b.get(), {}));
+  EXPECT_EQ(report.ExitCode(false), 2);
+  EXPECT_EQ(report.NotComparable(), 2);
+  EXPECT_EQ(report.lines[1].reason, "none of the baseline's 20 samples succeeded (out of memory)");
+  EXPECT_EQ(report.lines[2].verdict, Verdict::kSame);
+  EXPECT_EQ(report.lines[2].reason,
+            "all answers are identical; 3 of 20 samples left out, they did not succeed in the "
+            "baseline");
+  EXPECT_EQ(report.lines[3].reason, "the baseline holds no samples of it");
+  EXPECT_EQ(Must(CompareStores(a.get(), b.get(), {.complete = false})).ExitCode(true), 0);
+}
+
+TEST(Gate, ScoresAndBytesThatAreGoneCannotBeCompared) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), b(scratch, "b.db");
+  a.Samples(a.Cell(1), 20, Plain);
+  b.Samples(b.Cell(1), 20, [](int i) {
+    Measured m = Plain(i);
+    m.scored = i > 0;
+    if (i < 2) m.bytes = 0;
+    return m;
+  });
+  const GateReport report = Must(CompareStores(a.get(), b.get(), {}));
+  ASSERT_EQ(report.lines.size(), 2u);
+  EXPECT_EQ(report.lines[0].reason, "the candidate has no score of 1 of 20 samples");
+  EXPECT_EQ(report.lines[1].reason, "the candidate did not count them of 2 samples");
+  EXPECT_EQ(report.ExitCode(false), 2);
+  EXPECT_EQ(Must(CompareStores(a.get(), b.get(), {.complete = false})).ExitCode(true), 0);
+}
+
+// 40 samples of 100 KB with 256 B more each: 0.26%, and no chance.
+TEST(Gate, LogicalBytesAreExactAndResidentOnesComeInPages) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), b(scratch, "b.db");
+  const auto sized = [](int64_t more) {
+    return [more](int i) {
+      Measured m = Plain(i);
+      m.bytes = 100000 + i + more;
+      m.resident = 120000 + more;
+      return m;
+    };
+  };
+  a.Samples(a.Cell(1), 40, sized(0));
+  b.Samples(b.Cell(1), 40, sized(256));
+  GateReport report = Must(CompareStores(a.get(), b.get(), {}));
+  ASSERT_EQ(report.lines.size(), 3u);
+  EXPECT_EQ(report.lines[1].quantity, "logical bytes");
+  EXPECT_EQ(report.lines[1].verdict, Verdict::kWorse);
+  EXPECT_EQ(report.lines[2].quantity, "resident bytes");
+  EXPECT_EQ(report.lines[2].verdict, Verdict::kSame);
+  GateMargins margins;
+  margins.bytes.margin = 0.005;
+  margins.resident.margin = 0.001;
+  report = Must(CompareStores(a.get(), b.get(), margins));
+  EXPECT_EQ(report.lines[1].verdict, Verdict::kSame);
+  EXPECT_EQ(report.lines[2].verdict, Verdict::kWorse);
+}
+
+TEST(Gate, FewRepetitionsMakeNoInterval) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), b(scratch, "b.db");
+  for (int c = 0; c < 2; ++c) {
+    a.Times(a.Cell(c), 2, [](int i) { return i == 0 ? 0.001 : 0.1; });
+    b.Times(b.Cell(c), 2, [](int i) { return i == 0 ? 0.002 : 0.1; });
+  }
+  const GateReport report = Must(CompareStores(a.get(), b.get(), {}));
+  for (const GateLine& line : report.lines) {
+    EXPECT_EQ(line.verdict, Verdict::kUndecided);
+    EXPECT_EQ(line.reason, "too few repetitions: 2 and 2, 3 each are the least");
+    EXPECT_EQ(Describe(line).interval, "");
+  }
+  EXPECT_EQ(GateRemedies(report), "2 need more repetitions");
+}
+
+TEST(Gate, TimesSayWhatTheyAreMeasuredIn) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db");
+  a.Times(a.Cell(0), 6, [](int i) { return 0.02 + 0.0001 * i; });
+  a.Times(a.Cell(1), 6, [](int i) { return (0.02 + 0.0001 * i) / 2; });
+  const GateReport report = Must(CompareStores(a.get(), a.get(), {}));
+  ASSERT_EQ(report.lines.size(), 2u);
+  EXPECT_EQ(Describe(report.lines[0]).baseline, "20.25 ms");
+  EXPECT_EQ(Describe(report.lines[1]).baseline, "0.500x");
+}
+
+TEST(Gate, AScopeLeavesTheOthersOut) {
+  const ScratchDirectory scratch("/dev/shm");
+  GateStore a(scratch, "a.db"), b(scratch, "b.db");
+  const auto multi = [](CellRow& c) {
+    c.identity += "multi";
+    c.task = {"needle/multi", 1, R"({"group":"needles"})"};
+  };
+  for (GateStore* store : {&a, &b}) store->Samples(store->Cell(1), 20, Plain);
+  a.Samples(a.Cell(1, multi), 20, Plain);
+  const auto lines = [&](const GateScope& scope) {
+    return Must(CompareStores(a.get(), b.get(), {}, {}, scope)).lines.size();
+  };
+  EXPECT_EQ(lines({}), 3u) << "the candidate lacks needle/multi";
+  EXPECT_EQ(lines({.task = "needle/s"}), 2u);
+  EXPECT_EQ(lines({.task = "needles"}), 1u);
+  EXPECT_EQ(lines({.model = "ref", .compress_at = "prompt"}), 3u);
+  const auto nothing = CompareStores(a.get(), b.get(), {}, {}, {.task = "needle/mutli"});
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_THAT(nothing.error().message,
+              HasSubstr("holds nothing of task 'needle/mutli' (did you mean 'needle/multi'?)"));
+}
+
 TEST(Gate, TimesAreRelatedToTheFullCache) {
   const ScratchDirectory scratch("/dev/shm");
   GateStore a(scratch, "a.db"), b(scratch, "b.db");
@@ -294,7 +447,9 @@ TEST(Gate, ContendedTimesSayNothing) {
       b.Cell(0), 10, [](int i) { return 0.04 + 0.0001 * i; }, 0.5);
   const GateReport report = Must(CompareStores(a.get(), b.get(), {}));
   EXPECT_EQ(report.lines[0].verdict, Verdict::kUndecided);
-  EXPECT_EQ(report.lines[0].reason, "10 repetitions left out, other programs ran beside them");
+  EXPECT_EQ(report.lines[0].reason,
+            "all repetitions of the candidate left out, other programs ran beside them");
+  EXPECT_EQ(GateRemedies(report), "1 needs a quieter machine");
   EXPECT_EQ(report.ExitCode(false), 0);
   EXPECT_EQ(report.ExitCode(true), 3);
 }

@@ -170,6 +170,25 @@ TEST(Leaderboard, ByHand) {
   EXPECT_FALSE(table.lines[1].versus_full.has_value());
 }
 
+// A question after compression is of the prompt and not in the cache, whose tokens count.
+TEST(Leaderboard, BytesAreOfTheTokensThatWereSeen) {
+  Board board;
+  for (const char* method : {"full", "snapkv"}) {
+    CellRow cell = Cell(method);
+    cell.model.facts = R"({"dtype":"bf16","key_dim":10,"kv_heads":2,"layers":1,"value_dim":15})";
+    board.Add(cell, 3, [&](int) {
+      Given g;
+      g.bytes = std::string_view(method) == "full" ? 4000 : 800;
+      return g;
+    });
+  }
+  // 4000 bytes are 40 tokens of 100 bytes; prompts have 100 tokens.
+  const LeaderboardModel model = board.Make();
+  for (const LeaderboardLine& line : model.tables.at(0).lines) {
+    EXPECT_DOUBLE_EQ(line.bytes.logical_per_token, line.method.full_cache ? 100 : 20);
+  }
+}
+
 // The same numbers as the statistics of one comparison by itself.
 TEST(Leaderboard, EvidenceIsThatOfAPairedComparison) {
   Board board;

@@ -117,10 +117,14 @@ Result<Task> WithSourceParams(const Task& task, const Json& values);
 Result<std::vector<Task>> ReadTasks(const std::string& directory);
 // The stream ends after options.limit samples and fills every sample's hash.
 Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptions& options);
-// The task's files that are missing below the data directory, relative to it.
+// The task's files that are missing below the data directory, relative to it; a directory of texts
+// without a text in it as "essays/*.txt".
 std::vector<std::string> MissingFiles(const Task& task, const std::string& data_directory);
-// "scripts/fetch_data longbench": what brings a file that MissingFiles named.
-std::string FetchCommand(const std::string& missing_file);
+// "scripts/fetch_data longbench": what brings a file that MissingFiles named below the data
+// directory, or with "" below the default one; "" where the file is of no set that it knows.
+std::string FetchCommand(const std::string& missing_file, const std::string& data_directory);
+// An error for such a file: where it was looked for, and how to get it.
+Error MissingData(const std::string& missing_file, const std::string& data_directory);
 
 // What is left before the first of stop.texts. Stop tokens are the decoder's business.
 std::string CutAtStop(const StopRule& stop, const std::string& prediction);

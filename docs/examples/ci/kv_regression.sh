@@ -3,7 +3,8 @@
 #
 #   kv_regression.sh [--config FILE] [--baseline FILE] [--margins FILE] [--out DIR] [--strict]
 #                    [--resume]                  go on with a run of the same code that was stopped
-#   kv_regression.sh --update-baseline [...]     run, and make the result the baseline
+#   kv_regression.sh --update-baseline [...]     run, and make the result the baseline; failed
+#                                                samples are refused
 #
 # Works in any CI system, from any directory. Writes OUT/candidate.db, OUT/gate.md, OUT/gate.xml
 # (JUnit). Exit codes: 0 pass, 1 something is worse, 2 something cannot be compared or bad usage,
@@ -20,7 +21,7 @@ update=no
 resume=no
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 while [[ $# -gt 0 ]]; do
@@ -67,6 +68,14 @@ fi
 "$kvgauge" run "$config" --db "$out/candidate.db"
 
 if [[ $update == yes ]]; then
+  # Nothing could get worse than a failure.
+  failed=$("$kvgauge" leaderboard "$out/candidate.db" --format csv --columns failed |
+    awk 'NR > 1 { sum += $1 } END { print sum + 0 }')
+  if [[ $failed -gt 0 ]]; then
+    echo "kv_regression: $failed failed samples in $out/candidate.db, a baseline must have none;" \
+      "'$kvgauge leaderboard $out/candidate.db --all' says which rows and why" >&2
+    exit 2
+  fi
   # Merged rather than copied: one whole file, with nothing left in the log of the database.
   rm -f "$out/baseline.db"
   "$kvgauge" merge "$out/baseline.db" "$out/candidate.db"

@@ -14,7 +14,8 @@ struct BuildInfo {
   std::string Text() const;  // "0.1.0 (1a2b3c4d5e6f)"
 };
 
-// Exit codes: 0 done; 1 the system failed (disk, memory); 2 wrong usage or bad input.
+// Exit codes: 0 done; 1 the system failed (disk, memory), or all that was run failed; 2 wrong usage
+// or bad input.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitBadInput = 2;

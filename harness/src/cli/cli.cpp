@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
+#include "src/cli/print.h"
 #include "src/cluster/submit_command.h"
 #include "src/run/run_command.h"
 
@@ -180,8 +181,9 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--shard", options.shard,
                      "one part of the samples, for several machines: 1/4 is the first of four");
   command.add_option("--only", options.only, "only these methods, and the full cache; repeatable");
-  command.add_option("--data", options.data_directory,
-                     "directory of published files; default: KVGAUGE_DATA");
+  command.add_option(
+      "--data", options.data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   command.add_option("--max-memory", options.max_memory, "bound on memory, such as 8GiB");
   command.add_option("--backend", options.backend, "cpu, cpu:ISA, cuda or reference");
   command.add_option("--threads", options.threads, "threads; 0: one per processor")
@@ -246,9 +248,9 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   app.set_version_flag("--version", StrCat("kvgauge ", build.Text()));
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
-  std::vector<std::string> typed = {"kvgauge"};
-  typed.insert(typed.end(), argv + 1, argv + argc);
-  CommandTable table(app, Join(typed, " "), build);
+  std::string typed = "kvgauge";
+  for (int i = 1; i < argc; ++i) typed.append(" ").append(ShellWord(argv[i]));
+  CommandTable table(app, typed, build);
   AddRun(table);
   AddModelCommands(table);
   AddBench(table);

@@ -148,8 +148,9 @@ void AddDatasets(CommandTable& table) {
   CLI::App* command = table.app.add_subcommand("tasks", "Every task: ready, or what is missing");
   command->add_option("name", tasks->only, "only tasks whose name begins so");
   command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
-  command->add_option("--data", tasks->data_directory,
-                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option(
+      "--data", tasks->data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   AddJsonFlag(*command, tasks->json);
   table.Add(command, [tasks] { return RunTasks(*tasks); });
 
@@ -169,8 +170,9 @@ void AddDatasets(CommandTable& table) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--tasks", sample->directory, "directory of task files; default: shipped");
-  command->add_option("--data", sample->data_directory,
-                      "directory of published files; default: KVGAUGE_DATA");
+  command->add_option(
+      "--data", sample->data_directory,
+      "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
   AddJsonFlag(*command, sample->json);
   table.Add(command, [sample] { return RunSample(*sample); });
@@ -196,13 +198,16 @@ void AddDatasets(CommandTable& table) {
   command->add_option(
       "--execute", score->execute,
       "for pass_at_k: the interpreter that runs the predictions; none, none is run");
-  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10")
+  command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10; default: 1")
       ->delimiter(',')
-      ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--timeout", score->timeout_s, "for pass_at_k: seconds a program may take")
-      ->capture_default_str()
+  command
+      ->add_option("--timeout", score->timeout_s,
+                   "for pass_at_k: seconds a program may take; default: 10")
       ->check(CLI::Range(0.1, 3600.0));
+  command->add_flag("--unisolated", score->unisolated,
+                    "for pass_at_k: run programs even where the kernel gives no namespaces, with "
+                    "your network and your files");
   command->add_option("--judge", score->judge_url,
                       "for judge: http address of an OpenAI-compatible endpoint; its key is in "
                       "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");

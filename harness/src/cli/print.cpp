@@ -2,12 +2,19 @@
 #include "src/cli/print.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 #include "core/json.h"
+#include "core/strings.h"
 
 namespace kvgauge {
 namespace {
+
+bool IsPlain(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("_./:=,+@-").find(c) != std::string_view::npos;
+}
 
 // Columns on a terminal, near enough: one per code point.
 size_t Width(const std::string& text) {
@@ -73,6 +80,23 @@ std::string Fixed(double value, int digits) {
   char buffer[64];
   std::snprintf(buffer, sizeof(buffer), "%.*f", digits, value);
   return buffer;
+}
+
+std::string Counted(int64_t number, const std::string& noun) {
+  return StrCat(number, " ", noun, number == 1 ? "" : "s");
+}
+
+std::string ShellWord(const std::string& text) {
+  if (!text.empty() && std::ranges::all_of(text, IsPlain)) return text;
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
 }
 
 }  // namespace kvgauge

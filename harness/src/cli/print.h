@@ -2,6 +2,7 @@
 // Text for people: aligned tables and key-value blocks on standard output.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,5 +24,11 @@ void PrintTable(const std::vector<std::string>& header,
 
 // printf-style rounding of one number: Fixed(3.14159, 2) == "3.14".
 std::string Fixed(double value, int digits);
+
+// "1 sample", "12 samples".
+std::string Counted(int64_t number, const std::string& noun);
+
+// A word of a shell command, in quotes where it needs them.
+std::string ShellWord(const std::string& text);
 
 }  // namespace kvgauge

@@ -5,16 +5,12 @@
 #include <cctype>
 
 #include "core/strings.h"
+#include "src/cli/print.h"
 
 namespace kvgauge {
 namespace {
 
 constexpr int64_t kMostShards = 100000;
-
-bool IsPlain(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-         std::string_view("_./:=,+@-").find(c) != std::string_view::npos;
-}
 
 bool Consists(std::string_view text, std::string_view of) {
   return !text.empty() && text.find_first_not_of(of) == std::string_view::npos;
@@ -57,7 +53,7 @@ std::string LogPath(const SlurmJob& job, const std::string& name) {
 std::string JobName(const SlurmJob& job) {
   std::string name = job.name;
   for (char& c : name) {
-    if (!IsPlain(c) || c == '/') c = '_';
+    if (c == '/' || ShellWord(std::string(1, c)).size() > 1) c = '_';
   }
   return name;
 }
@@ -73,19 +69,6 @@ std::string Directives(const SlurmJob& job, const std::vector<std::string>& own)
 }
 
 }  // namespace
-
-std::string ShellWord(const std::string& text) {
-  if (!text.empty() && std::ranges::all_of(text, IsPlain)) return text;
-  std::string word = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      word += "'\\''";
-    } else {
-      word += c;
-    }
-  }
-  return word + "'";
-}
 
 Status CheckSlurmJob(const SlurmJob& job) {
   if (job.shards < 1 || job.shards > kMostShards) {

@@ -34,7 +34,4 @@ Status CheckSlurmJob(const SlurmJob& job);
 std::string ShardScript(const SlurmJob& job);
 std::string MergeScript(const SlurmJob& job);
 
-// A word of a shell command, in quotes where it needs them.
-std::string ShellWord(const std::string& text);
-
 }  // namespace kvgauge

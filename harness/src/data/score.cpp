@@ -2,6 +2,7 @@
 #include "src/data/score.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -107,13 +108,26 @@ Status RunPrograms(const ScoreOptions& options, const std::string& what) {
     return BadInput(StrCat(what, " runs the model's text as a program, and nothing is run ",
                            "unasked: name the interpreter with --execute, e.g. --execute python3"));
   }
-  execution.limits.wall_s = options.timeout_s;
-  execution.ks = options.ks;
+  execution.limits.wall_s = options.timeout_s.value_or(execution.limits.wall_s);
+  execution.limits.cpu_s =
+      std::max(execution.limits.cpu_s, static_cast<int64_t>(std::ceil(execution.limits.wall_s)));
+  execution.limits.unisolated = options.unisolated;
+  if (!options.ks.empty()) execution.ks = options.ks;
   execution.skip_bad = options.skip_bad;
   KVG_ASSIGN(const ExecutionScores result, ScoreByExecution(options.pairs, execution));
   for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
   if (!result.isolated) {
     LogWarning("this kernel gave no namespaces: the programs had the user's network and files");
+  }
+  if (!result.end_checked) {
+    LogWarning(
+        StrCat("only Python's and shells' programs are seen to run to their end; of those of ",
+               Quoted(options.execute), " one that exits early with 0 counts as passed"));
+  }
+  for (const ExecutionScores::PassAt& at : result.pass) {
+    if (at.left_out == 0) continue;
+    LogWarning(StrCat("pass@", at.k, " leaves out ", at.left_out, " of ", at.left_out + at.problems,
+                      " problems, which have fewer than ", at.k, " samples"));
   }
   if (options.json) {
     Json rows = Json::array(), pass = Json::array();
@@ -121,11 +135,13 @@ Status RunPrograms(const ScoreOptions& options, const std::string& what) {
       rows.push_back({{"line", result.lines[i]}, {"passed", static_cast<bool>(result.passed[i])}});
     }
     for (const ExecutionScores::PassAt& at : result.pass) {
-      pass.push_back({{"k", at.k}, {"score", at.score}, {"problems", at.problems}});
+      pass.push_back(
+          {{"k", at.k}, {"score", at.score}, {"problems", at.problems}, {"left_out", at.left_out}});
     }
     PrintJson({{"metric", kExecutionMetric},
                {"pass_at", pass},
                {"isolated", result.isolated},
+               {"end_checked", result.end_checked},
                {"skipped", result.bad_lines.size()},
                {"scores", rows}});
     return {};
@@ -252,6 +268,26 @@ void ListAllMetrics(bool json) {
   PrintTable({"metric", "", "as"}, rows);
 }
 
+// Flags that another metric would leave alone without a word.
+Status CheckFlags(const ScoreOptions& options, const std::string& metric, const std::string& what) {
+  const auto check = [&](const std::vector<std::pair<const char*, bool>>& flags,
+                         std::string_view owner) -> Status {
+    if (metric == owner) return {};
+    for (const auto& [flag, given] : flags) {
+      if (given) return BadInput(StrCat(flag, " is for ", owner, "; ", what, " has no use for it"));
+    }
+    return {};
+  };
+  KVG_TRY(check({{"--execute", !options.execute.empty()},
+                 {"--k", !options.ks.empty()},
+                 {"--timeout", options.timeout_s.has_value()},
+                 {"--unisolated", options.unisolated}},
+                kExecutionMetric));
+  return check(
+      {{"--judge", !options.judge_url.empty()}, {"--judge-model", !options.judge_model.empty()}},
+      kJudgeMetric);
+}
+
 }  // namespace
 
 Status RunScore(const ScoreOptions& options) {
@@ -290,6 +326,7 @@ Status RunScore(const ScoreOptions& options) {
   }
   const std::string what =
       task ? StrCat("task ", Quoted(task->name)) : StrCat("--metric ", options.metric);
+  KVG_TRY(CheckFlags(options, name, what));
   if (name == kExecutionMetric) return RunPrograms(options, what);
   if (name == kJudgeMetric) return RunJudge(options, what);
   if (name == kGenerationAverage) return RunGrades(options);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ struct ScoreOptions {
   std::vector<std::string> by;  // keys to group by, besides those of the task
   // For pass_at_k only: the interpreter with its flags. Empty: nothing is ever run.
   std::string execute;
-  std::vector<int64_t> ks = {1};
-  double timeout_s = 10;
+  std::vector<int64_t> ks;          // none: 1
+  std::optional<double> timeout_s;  // none: SandboxLimits' own
+  bool unisolated = false;
   // For judge only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes does not show.
   std::string judge_url;  // "": KVGAUGE_JUDGE_URL
   std::string judge_model;

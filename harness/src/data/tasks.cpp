@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,22 +19,25 @@
 namespace kvgauge {
 namespace {
 
+namespace fs = std::filesystem;
+
 // A text longer than this is shown by its ends; JSON output has all of it.
 constexpr size_t kShownBytes = 1200;
+// By which configs/ is found: it is always there.
+constexpr char kKnownTask[] = "tasks/longbench/qasper.json";
 
 Result<std::string> TaskDirectory(const std::string& given) {
   if (!given.empty()) return given;
-  // Found by one file that is always there.
-  constexpr std::string_view kKnown = "/longbench/qasper.json";
-  KVG_ASSIGN(const std::string path, FindConfigFile(StrCat("tasks", kKnown)));
-  return path.substr(0, path.size() - kKnown.size());
+  KVG_ASSIGN(const std::string path, FindConfigFile(kKnownTask));
+  return fs::path(path).parent_path().parent_path().string();
 }
 
 struct State {
   std::string name, detail;
 };
 
-State StateOf(const Task& task, const std::string& data_directory) {
+// `given` is the directory that the user named, "" for the default.
+State StateOf(const Task& task, const std::string& data_directory, const std::string& given) {
   const bool plain = task.metric != kJudgeMetric && task.metric != kExecutionMetric &&
                      task.metric != kPerplexityMetric;
   if (plain && FindMetric(task.metric) == nullptr) {
@@ -41,7 +45,9 @@ State StateOf(const Task& task, const std::string& data_directory) {
   }
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
   if (!missing.empty()) {
-    return {"data missing", StrCat(missing[0], "; ", FetchCommand(missing[0]))};
+    const std::string command = FetchCommand(missing[0], given);
+    return {"data missing",
+            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command)};
   }
   if (task.metric == kJudgeMetric)
     return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
@@ -138,8 +144,13 @@ void PrintSample(const Sample& sample) {
 }  // namespace
 
 std::string DataDirectory(const std::string& given) {
-  const char* fallback = std::getenv("KVGAUGE_DATA");
-  return given.empty() && fallback != nullptr ? fallback : given;
+  if (!given.empty()) return given;
+  if (const char* named = std::getenv("KVGAUGE_DATA"); named != nullptr && *named != 0)
+    return named;
+  const Result<std::string> known = FindConfigFile(kKnownTask);
+  if (!known.ok()) return "";
+  const fs::path configs = fs::path(*known).parent_path().parent_path().parent_path();
+  return (configs.parent_path() / "data").string();
 }
 
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
@@ -175,12 +186,14 @@ Status RunTasks(const TasksOptions& options) {
   std::vector<std::vector<std::string>> rows;
   Json list = Json::array();
   std::vector<std::string> names;
+  bool lacking = false;
   for (const Task& task : tasks) {
     names.push_back(task.name);
     const std::string folder = task.name.substr(0, task.name.find('/'));
     if (std::find(names.begin(), names.end(), folder) == names.end()) names.push_back(folder);
     if (!std::string_view(task.name).starts_with(options.only)) continue;
-    const State state = StateOf(task, data_directory);
+    const State state = StateOf(task, data_directory, options.data_directory);
+    if (state.name == "data missing") lacking = true;
     rows.push_back({task.name, task.metric, StrCat(task.max_new_tokens), state.name, state.detail});
     list.push_back({{"name", task.name},
                     {"version", task.version},
@@ -191,6 +204,7 @@ Status RunTasks(const TasksOptions& options) {
                     {"source", task.source},
                     {"state", state.name},
                     {"missing", MissingFiles(task, data_directory)},
+                    {"data_directory", data_directory},
                     {"detail", state.detail}});
   }
   if (rows.empty()) {
@@ -201,6 +215,10 @@ Status RunTasks(const TasksOptions& options) {
     PrintJson(list);
   } else {
     PrintTable({"task", "metric", "new tokens", "state", ""}, rows);
+    if (lacking) {
+      Print(StrCat("\nData files were looked for in ", data_directory,
+                   "; --data DIR or KVGAUGE_DATA name another directory.\n"));
+    }
   }
   return {};
 }

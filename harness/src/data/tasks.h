@@ -12,7 +12,7 @@ namespace kvgauge {
 
 struct TasksOptions {
   std::string directory;       // of task files; "": the shipped ones
-  std::string data_directory;  // "": KVGAUGE_DATA
+  std::string data_directory;  // "": DataDirectory
   std::string only;            // tasks whose name begins so; "": all
   bool json = false;
 };
@@ -29,7 +29,8 @@ struct SampleOptions {
   bool json = false;  // one JSON object per line, texts whole
 };
 
-// Where published files are: as given, else KVGAUGE_DATA; "" for nowhere.
+// Where published files are: as given, else KVGAUGE_DATA, else data/ beside configs/, where
+// scripts/fetch_data puts them; "" when there is no configs/.
 std::string DataDirectory(const std::string& given);
 
 // The task of this name in `directory` ("": the shipped ones), or of this file.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/counted.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -18,6 +19,19 @@ namespace {
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
+// Of baseline and candidate.
+const char* UnitOf(const GateLine& line) {
+  switch (line.metric) {
+    case GateMetric::kAccuracy:
+      return line.relative ? "perplexity" : "score";
+    case GateMetric::kBytes:
+      return "bytes";
+    case GateMetric::kLatency:
+      return line.over_full ? "times the full cache's" : "s";
+  }
+  return "";
+}
+
 Json ToJson(const GateReport& report, int exit_code) {
   Json lines = Json::array();
   for (const GateLine& line : report.lines) {
@@ -28,6 +42,8 @@ Json ToJson(const GateReport& report, int exit_code) {
                      {"verdict", NameOf(line.verdict)},
                      {"comparable", line.comparable},
                      {"reason", line.reason},
+                     {"remedy", line.remedy},
+                     {"unit", UnitOf(line)},
                      {"baseline", Number(line.baseline)},
                      {"candidate", Number(line.candidate)},
                      {"change", Number(e.value)},
@@ -76,12 +92,20 @@ std::string Lines(const GateReport& report, bool all, bool colour) {
   }
   if (table.rows.empty()) return "";
   table.DropEmptyColumns();
-  return table.ToText(colour) + "\n";
+  std::string text = table.ToText(colour) + "\n";
+  const bool over_full =
+      std::ranges::any_of(report.lines, [](const GateLine& line) { return line.over_full; });
+  if (over_full) {
+    text += Toned("Times with an x are over the full cache's of the same round.\n\n", Tone::kFaint,
+                  colour);
+  }
+  return text;
 }
 
 // What a person would say, and why the exit code is what it is.
 std::string Sentence(const GateReport& report, int exit_code) {
-  const std::string of = StrCat(" of ", report.lines.size(), " comparisons");
+  const std::string all = Counted(std::ssize(report.lines), "comparison");
+  const std::string of = StrCat(" of ", all);
   switch (exit_code) {
     case 1:
       return StrCat("FAIL: ", report.Count(Verdict::kWorse), of, " got worse");
@@ -89,11 +113,11 @@ std::string Sentence(const GateReport& report, int exit_code) {
       return StrCat("CANNOT COMPARE: ", report.NotComparable(), of, " cannot be made");
     case 3:
       return StrCat("UNDECIDED: ", report.Count(Verdict::kUndecided), of,
-                    " are undecided, and --strict asks for certainty");
+                    " are undecided, and --strict asks for certainty: ", GateRemedies(report));
     default: {
       const int64_t open = report.Count(Verdict::kUndecided);
-      std::string text = StrCat("PASS: nothing got worse in ", report.lines.size(), " comparisons");
-      if (open > 0) text.append(StrCat("; ", open, " undecided, more samples would tell"));
+      std::string text = StrCat("PASS: nothing got worse in ", all);
+      if (open > 0) text.append(StrCat("; ", open, " undecided: ", GateRemedies(report)));
       return text;
     }
   }

@@ -4,16 +4,27 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 
 namespace kvgauge {
 namespace {
 
-std::atomic<int> came = 0;  // the only thing a handler may touch
-static_assert(std::atomic<int>::is_always_lock_free);
+// A handler may touch these and call write and _exit, nothing else.
+std::atomic<int> came = 0;
+std::atomic<bool> live_line =
+    false;  // standard error is a terminal: a line may be unfinished there
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void OnSignal(int number) {
   if (came.exchange(number) != 0) _exit(128 + number);
+  static constexpr char kText[] =
+      "\nstopping: samples that are running are finished first; once more leaves at once\n";
+  const int error = errno;
+  const size_t begin = live_line ? 0 : 1;
+  // What cannot be said is no reason to stop otherwise.
+  if (write(STDERR_FILENO, kText + begin, sizeof(kText) - 1 - begin) < 0) errno = 0;
+  errno = error;
 }
 
 void Install(void (*handler)(int)) {
@@ -28,6 +39,7 @@ void Install(void (*handler)(int)) {
 
 InterruptGuard::InterruptGuard() {
   came = 0;
+  live_line = isatty(STDERR_FILENO) == 1;
   Install(OnSignal);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C and SIGTERM while a run goes on: the first asks it to finish what it began, the second
-// leaves at once with 128 + signal. Everything recorded is in the file either way.
+// Ctrl-C and SIGTERM while a run goes on: the first asks it to finish what it began and says so at
+// once, the second leaves at once with 128 + signal. Everything recorded is in the file either way.
 #pragma once
 
 namespace kvgauge {

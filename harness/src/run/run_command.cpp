@@ -17,6 +17,8 @@
 namespace kvgauge {
 namespace {
 
+constexpr size_t kMostReasons = 3;
+
 Result<RunConfig> ReadConfig(const RunOptions& options) {
   return ReadRunConfig(options.config, {.seeds = options.seeds,
                                         .only = options.only,
@@ -69,14 +71,6 @@ void PrintRefused(const RunPlan& plan) {
   for (const PlanRefusal& refusal : plan.refused) {
     LogWarning(StrCat("left out: ", refusal.row, " on ", refusal.model, ": ", refusal.reason));
   }
-}
-
-std::string SampleNames(const RunOptions& options) {
-  std::string text;
-  if (options.limit >= 0) text += StrCat(" --limit ", options.limit);
-  if (!options.samples.empty()) text += StrCat(" --samples ", options.samples);
-  if (!options.shard.empty()) text += StrCat(" --shard ", options.shard);
-  return text;
 }
 
 Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPlan& plan,
@@ -176,18 +170,43 @@ Status MakeParent(const std::string& path) {
 }
 
 Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::string& path) {
+  Json reasons = Json::array();
+  for (const ReasonTally::Line& line : outcome.reasons) {
+    reasons.push_back(
+        {{"status", NameOf(line.status)}, {"cells", line.cells}, {"reason", line.reason}});
+  }
   return {{"name", config.name},
           {"database", path},
           {"run", outcome.run_key},
           {"cells", outcome.cells},
           {"failed", outcome.failed},
           {"skipped", outcome.skipped},
+          {"reasons", reasons},
           {"had", outcome.had},
           {"prefills", outcome.prefills},
           {"latencies", outcome.latencies},
+          {"latencies_failed", outcome.latencies_failed},
           {"seconds", outcome.seconds},
           {"recording_s", outcome.recording_s},
           {"signal", outcome.signal}};
+}
+
+std::string SummaryText(const RunOutcome& outcome) {
+  std::string text =
+      StrCat(Counted(outcome.cells, "cell"), " recorded in ", ClockTime(outcome.seconds), ", ",
+             outcome.failed, " failed, ", outcome.skipped, " skipped; ");
+  if (outcome.latencies + outcome.latencies_failed > 0) {
+    text += StrCat(Counted(outcome.latencies, "latency measurement"), ", ",
+                   outcome.latencies_failed, " failed; ");
+  }
+  return text + StrCat("recording took ",
+                       Fixed(100 * outcome.recording_s / std::max(outcome.seconds, 1e-9), 2),
+                       "% of the time");
+}
+
+// Whether there was something to run and nothing came of it.
+bool RanInVain(const RunOutcome& outcome) {
+  return outcome.failed + outcome.skipped > 0 && outcome.succeeded == 0 && outcome.latencies == 0;
 }
 
 }  // namespace
@@ -211,12 +230,9 @@ Result<int> RunRunCommand(const RunOptions& options) {
   const InterruptGuard interrupt;
   RunProgress progress(options.quiet);
   if (!options.quiet) {
-    const auto count = [](size_t number, const char* noun) {
-      return StrCat(number, " ", noun, number == 1 ? "" : "s");
-    };
-    progress.Note(StrCat("run ", config.name, ": ", count(config.models.size(), "model"), " x ",
-                         count(config.tasks.size(), "task"), " x ",
-                         count(config.rows.size(), "row"), " -> ", path));
+    progress.Note(StrCat("run ", config.name, ": ", Counted(std::ssize(config.models), "model"),
+                         " x ", Counted(std::ssize(config.tasks), "task"), " x ",
+                         Counted(std::ssize(config.rows), "row"), " -> ", path));
   }
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
   PrintRefused(plan);
@@ -228,15 +244,20 @@ Result<int> RunRunCommand(const RunOptions& options) {
   if (options.json) {
     PrintJson(OutcomeJson(outcome, config, path));
   } else if (!options.quiet) {
-    progress.Note(StrCat(outcome.cells, " cells recorded in ", ClockTime(outcome.seconds), ", ",
-                         outcome.failed, " failed, ", outcome.skipped, " skipped; recording took ",
-                         Fixed(100 * outcome.recording_s / std::max(outcome.seconds, 1e-9), 2),
-                         "% of the time"));
+    progress.Note(SummaryText(outcome));
   }
-  if (outcome.signal == 0) return 0;
+  const bool in_vain = RanInVain(outcome);
+  if (in_vain || !options.quiet) {
+    for (const std::string& text : ReasonTexts(outcome.reasons, kMostReasons)) {
+      progress.Note(StrCat("  ", text));
+    }
+  }
+  if (outcome.signal == 0) {
+    if (in_vain) Log(LogLevel::kError, "nothing that was run succeeded");
+    return in_vain ? kExitFailure : kExitOk;
+  }
   progress.Note(
-      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  kvgauge run ",
-             options.config, " --db ", path, SampleNames(options)));
+      StrCat("interrupted; nothing that was recorded is lost. Go on with:\n  ", options.command));
   return 128 + outcome.signal;
 }
 

@@ -29,12 +29,13 @@ struct RunOptions {
   bool dry_run = false;
   bool quiet = false;
   bool json = false;
-  std::string command;  // as it was typed
+  std::string command;  // the whole of it, as a shell takes it
   BuildInfo build;      // of the program
 };
 
 Status RunPlanCommand(const RunOptions& options);
-// The exit code: 0, or 128 + the signal that interrupted it.
+// The exit code: 0; 1 where it ran something and nothing of it succeeded; 128 + the signal that
+// interrupted it.
 Result<int> RunRunCommand(const RunOptions& options);
 
 }  // namespace kvgauge

@@ -15,6 +15,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "reports/leaderboard.h"
+#include "src/cli/print.h"
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
 #include "src/run/run_record.h"
@@ -96,7 +97,8 @@ class Executor {
 
   int64_t run_ = 0;
   RunOutcome outcome_;
-  std::mutex count_mutex_;  // outcome_, which the recorder counts in
+  ReasonTally reasons_;
+  std::mutex count_mutex_;  // outcome_ and reasons_, which the recorder counts in
 
   const PlanGroup* group_ = nullptr;
   std::vector<int64_t> cells_;  // ids of the group's rows
@@ -198,6 +200,8 @@ void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcom
     outcome_.cells += outcome != WriteOutcome::kKept;
     outcome_.failed += row.status == SampleStatus::kFailed;
     outcome_.skipped += row.status == SampleStatus::kSkipped;
+    outcome_.succeeded += row.status == SampleStatus::kOk;
+    if (row.status != SampleStatus::kOk) reasons_.Add(row.status, row.reason);
   }
   progress_.EndCell(cell.row, cell.row == 0 && Row(0).full_cache(),
                     row.score ? &*row.score : nullptr, failed);
@@ -559,6 +563,7 @@ Result<RunOutcome> Executor::Run() {
         RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);
     if (latency.ok()) {
       outcome_.latencies = latency->measured;
+      outcome_.latencies_failed = latency->failed;
     } else {
       status = latency.error();
     }
@@ -566,12 +571,14 @@ Result<RunOutcome> Executor::Run() {
   outcome_.seconds = NowSeconds() - start_s;
   outcome_.recording_s = recorder_.seconds();
   outcome_.signal = interrupt_.signal();
+  outcome_.reasons = reasons_.Lines();
   if (!status.ok()) {
     // The disk may be the reason; then the event is lost as well.
     static_cast<void>(Event("failed", status.error().message).ok());
     return status.error();
   }
-  const std::string spent = StrCat(outcome_.cells, " cells in ", ClockTime(outcome_.seconds));
+  const std::string spent =
+      StrCat(Counted(outcome_.cells, "cell"), " in ", ClockTime(outcome_.seconds));
   if (outcome_.signal != 0) {
     KVG_TRY(Event("interrupted", StrCat("signal ", outcome_.signal, " after ", spent)));
     return outcome_;

@@ -271,7 +271,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
     row.reads_per_step = record.reads_per_step;
     row.read_share = record.read_share;
   }
-  if (result.fidelity) {
+  if (result.fidelity && result.fidelity->steps > 0) {
     row.kl_divergence = result.fidelity->kl_divergence;
     row.top1_agreement = result.fidelity->top1_agreement;
   }

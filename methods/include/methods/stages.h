@@ -101,13 +101,14 @@ class Allocator : public Stage {
 };
 
 // new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
-// they were before. All indices are entries before the reduction; every `to` is kept. `to` may be
-// several times as long as `from`: each run of n goes through `from` and `weight` again.
+// they were before. All indices are entries before the reduction; every `to` is kept. With `spread`
+// the same is added to the `spread` - 1 kept entries behind to[i], as far as there are so many.
 struct MergeList {
   Tensor from;    // [n] i32
-  Tensor to;      // [n], or a multiple, i32; -1: skipped
+  Tensor to;      // [n] i32; -1: skipped
   Tensor weight;  // [n] f32
   Tensor self;    // [length] f32, or empty: 1
+  int64_t spread = 1;
   bool empty() const { return from.empty(); }
 };
 

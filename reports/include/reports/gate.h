@@ -20,8 +20,8 @@ namespace kvgauge {
 
 struct GateMargins {
   double alpha = 0.05;
-  // A group or sample that the candidate lacks makes the comparison impossible; false: it is left
-  // out.
+  // A group, sample, byte count or time that the candidate lacks makes the comparison impossible,
+  // and so does a group of which no sample of the baseline succeeded; false: it is left out.
   bool complete = true;
   uint64_t seed = 0;
   int64_t resamples = 10000;
@@ -30,7 +30,10 @@ struct GateMargins {
     double tolerance = 0;
   };
   Limits accuracy = {0.01, 0.0};  // in units of the score; of a perplexity, relative
-  Limits bytes = {0.005, 0.0};    // relative
+  // Relative. What a method must keep is the same in every run of the same code, so any difference
+  // counts; what the allocator holds for it comes in pages.
+  Limits bytes = {0.0, 0.0};
+  Limits resident = {0.005, 0.0};
   Limits latency = {0.05, 0.02};  // relative
   // How far a machine's speed drifts between runs for no reason of the program's. Times that no
   // full cache was measured beside (its own) are compared with intervals wider by that much on
@@ -38,7 +41,7 @@ struct GateMargins {
   double latency_drift = 0.2;
   static constexpr int64_t kDriftRuns = 3;
   // Repetitions during which other programs had more of the machine than this say nothing.
-  double max_others_share = 0.2;
+  double max_others_share = LatencyRow::kMaxOthersShare;
 };
 // An unknown key, a wrong type or a number out of range is an error that names it.
 Result<GateMargins> ParseGateMargins(const Json& json, const std::string& origin);
@@ -49,13 +52,16 @@ std::string_view NameOf(GateMetric metric);
 
 struct GateLine {
   GateMetric metric = GateMetric::kAccuracy;
-  std::string group;     // "ref-gqa, needle/single, snapkv, 20%, prompt"
-  std::string quantity;  // "score", "perplexity", "logical bytes", "ttft at 4096 tokens"
+  std::string group;  // "ref-gqa, needle/single, snapkv, 20%, prompt"
+  // "score", "perplexity", "logical bytes", "resident bytes", "ttft at 4096 tokens"
+  std::string quantity;
   // Changes are shares of the baseline, and less is better: bytes, times, perplexities.
   bool relative = false;
+  bool over_full = false;  // times are shares of the full cache's of the same round, not seconds
   Verdict verdict = Verdict::kUndecided;
   bool comparable = true;
   std::string reason;  // why, where the numbers alone do not say
+  std::string remedy;  // of UNDECIDED: what would decide it, "more samples"
   // Means of score, bytes, or seconds (times over the full cache's, where that was interleaved).
   double baseline = 0, candidate = 0;
   // Of the score, or of minus the logarithm of what is relative: positive is better.
@@ -74,14 +80,22 @@ struct GateReport {
   int ExitCode(bool strict) const;
 };
 
+// Which groups of the baseline are compared: beginnings of names, or a group of tasks; "": all.
+struct GateScope {
+  std::string task = {}, model = {}, compress_at = {};
+};
+
 Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
-                                 const GateMargins& margins, const SumScores& set_scores = {});
+                                 const GateMargins& margins, const SumScores& set_scores = {},
+                                 const GateScope& scope = {});
 
 // A line in words: change and interval in points of the score, or percent of bytes and time.
 struct GateText {
   std::string verdict, baseline, candidate, change, interval, p, note;
 };
 GateText Describe(const GateLine& line);
+// What would decide the lines that are undecided: "4 need a quieter machine"; "" where none is.
+std::string GateRemedies(const GateReport& report);
 
 std::string GateMarkdown(const GateReport& report);
 // A test case for each line: WORSE is a failure, not comparable an error, UNDECIDED a skip.

@@ -129,6 +129,11 @@ struct MemoryRow {
 
 // Where time went, in seconds. Never a result column.
 struct LatencyRow {
+  // Isolated repetitions during which other programs had more of the machine than this say nothing.
+  static constexpr double kMaxOthersShare = 0.2;
+  // Fewer undisturbed repetitions make no interval.
+  static constexpr int64_t kLeastRepetitions = 3;
+
   std::string run_key;   // filled when read
   bool isolated = true;  // measured alone; false: shared with the samples run beside it
   int64_t context_tokens = 0;

@@ -54,12 +54,13 @@ struct ScoreRow {
   std::string group;
   std::string hash;
   SampleStatus status = SampleStatus::kOk;
+  std::string reason;  // of a status that is not ok
   EngagementMark engagement = EngagementMark::kNone;
   std::optional<double> score;
   std::vector<double> parts;  // where the score of a set is no mean
   int64_t tokens_in = 0;
-  std::optional<int64_t> logical_bytes, full_bytes;  // after compression
-  std::string answers_key;                           // SHA-256 over the predictions of all turns
+  std::optional<int64_t> logical_bytes, resident_bytes, full_bytes;  // after compression
+  std::string answers_key;  // SHA-256 over the predictions of all turns
 };
 
 // What tables need of all samples of a file, compact: a million take 150 MB.

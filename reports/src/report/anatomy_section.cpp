@@ -11,6 +11,7 @@
 #include "src/chart/xy_chart.h"
 #include "src/html/format.h"
 #include "src/report/sections.h"
+#include "src/token_bytes.h"
 
 namespace kvgauge::report {
 namespace {
@@ -67,13 +68,14 @@ class Section {
       depths.resize(std::max(depths.size(), mean.kept.size()));
       for (size_t i = 0; i < mean.kept.size(); ++i) depths[i].Add(mean.kept[i]);
     }
+    const double full_token_bytes = FullTokenBytes(board.model_facts);
     for (const BytesByKind& bytes : input.bytes) {
       Anatomy* part = part_of(bytes.cell);
-      if (part == nullptr || bytes.tokens_in <= 0) continue;
+      const double tokens = HeldTokens(bytes.full_bytes, full_token_bytes, bytes.tokens_in);
+      if (part == nullptr || tokens <= 0) continue;
       part->bytes.resize(BytesByKind::kKinds);
-      for (size_t k = 0; k < part->bytes.size(); ++k)
-        part->bytes[k].Add(bytes.parts[k] / bytes.tokens_in);
-      part->full_bytes.Add(bytes.full_bytes / bytes.tokens_in);
+      for (size_t k = 0; k < part->bytes.size(); ++k) part->bytes[k].Add(bytes.parts[k] / tokens);
+      part->full_bytes.Add(bytes.full_bytes / tokens);
     }
     for (size_t r = 0; r < board.rows.size(); ++r) {
       const BoardRow& row = board.rows[r];

@@ -67,10 +67,12 @@ struct EngineRow {
 // A row against the full cache of the original model, on that cache's own continuation of the
 // first turn.
 struct Fidelity {
-  int64_t steps = 0;
-  double kl_divergence = 0;             // of the row from the full cache, nats, mean over steps
-  double top1_agreement = 0;            // share of steps
-  std::vector<double> attention_error;  // [layers] |row - full| / |full|, mean over steps
+  int64_t steps = 0;          // 0: nothing was compared, the rest means nothing
+  double kl_divergence = 0;   // of the row from the full cache, nats, mean over steps
+  double top1_agreement = 0;  // share of steps
+  // [layers] |row - full| / |full|, mean over decode steps; empty where the continuation has none,
+  // as when it ends at its first token.
+  std::vector<double> attention_error;
 };
 
 struct TurnResult {

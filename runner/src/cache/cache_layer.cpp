@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "kernels/window_sums.h"
 
 namespace kvgauge {
 namespace {
@@ -296,9 +297,12 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   const int64_t owner = OwnerOf(side, head);
   const int64_t dim = StreamsOf(parts_[0], side)[static_cast<size_t>(owner)].spec().dim;
   const int64_t scaled = merge.self.empty() ? 0 : count;
-  const int64_t rows = n + gathered + count + scaled;
-  *memory = ops().memory->Allocate((rows * dim + std::ssize(to) + 3 * count) * 4);
-  const Tensor all = memory->As(DType::kF32, {rows * dim + std::ssize(to) + 3 * count});
+  const int64_t spread = merge.spread > 1 ? count : 0;
+  const int64_t rows = n + gathered + count + scaled + 4 * spread;
+  const int64_t numbers = rows * dim + std::ssize(to) + 4 * count;
+  // The heads of a layer share it: fresh memory costs more than what is done in it.
+  if (memory->size_bytes() < numbers * 4) *memory = ops().memory->Allocate(numbers * 4);
+  const Tensor all = memory->As(DType::kF32, {numbers});
   int64_t used = 0;
   const auto matrix = [&](int64_t height) {
     used += height * dim;
@@ -313,10 +317,17 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   };
   const Tensor before = matrix(n), given = matrix(gathered), out = matrix(count);
   const Tensor unscaled = matrix(scaled);
+  const Tensor sums = matrix(spread), windows = matrix(spread), spare = matrix(2 * spread);
   if (count == 0) return {};
   ReadStream(side, owner, 0, before);
   const Tensor keep = indices(kept);
   ops().select->Gather(before, keep, scaled > 0 ? unscaled : out);
+  if (scaled > 0 || spread > 0) {
+    // Sums begin at zero.
+    const Tensor nothing = indices(std::vector<int32_t>(kept.size(), -1));
+    if (scaled > 0) ops().select->Gather(before, nothing, out);
+    if (spread > 0) ops().select->Gather(before, nothing, sums);
+  }
   if (scaled > 0) {
     std::vector<int32_t> every(kept.size());
     std::iota(every.begin(), every.end(), 0);
@@ -334,10 +345,13 @@ Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const Mer
   for (int32_t& entry : to) entry = entry < 0 ? -1 : place[static_cast<size_t>(entry)];
   const Tensor source = stretch ? before.Slice(from[0], from[0] + moved) : given;
   if (!stretch) ops().select->Gather(before, merge.from, given);
-  const Tensor targets = indices(to);
-  for (int64_t begin = 0; begin < std::ssize(to); begin += moved) {
-    ops().select->ScatterAdd(source, targets.Slice(begin, begin + moved), merge.weight, out);
+  if (spread == 0) {
+    ops().select->ScatterAdd(source, indices(to), merge.weight, out);
+    return out;
   }
+  ops().select->ScatterAdd(source, indices(to), merge.weight, sums);
+  WindowSums(ops(), sums, merge.spread, WindowSide::kBehind, spare, windows);
+  ops().rows->Combine(out, windows, Binary::kAdd, out);
   return out;
 }
 
@@ -410,11 +424,11 @@ Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan>
     return Unsupported("entries that are shared with another layer cannot be dropped or merged");
   }
   std::vector<Part> parts(parts_.size());
+  Buffer memory;  // of merges
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
     for (int64_t o = 0; o < owners; ++o) {  // none where the values are in the keys
       const auto head = static_cast<size_t>(FirstHeadOf(side, o));
-      Buffer memory;
       Tensor rows;
       if (!plan.empty()) {
         const HeadPlan& one = plan[head];

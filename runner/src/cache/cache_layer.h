@@ -160,7 +160,8 @@ class CacheLayer {
   int64_t FirstHeadOf(KvSide side, int64_t owner) const {
     return owner * setup_->kv_heads / std::ssize(StreamsOf(parts_[0], side));
   }
-  // The kept entries [kept, dim] after the merge, in `memory`; empty when nothing is merged.
+  // The kept entries [kept, dim] after the merge, in `memory`, which grows as needed; empty when
+  // nothing is merged.
   Tensor Merged(KvSide side, int64_t head, const Kept& kept, const MergeList& merge,
                 Buffer* memory) const;
   Result<Head> GatheredHead(int64_t head, const Kept& kept, const Tensor& log_weight) const;

@@ -31,8 +31,23 @@ struct Patch {
   Tensor rows;  // [entries, dim]
 };
 
-Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge) {
-  std::vector<int32_t> to = OnHost(ops, merge.to), from = OnHost(ops, merge.from);
+// What each entry goes to, and behind that `spread` - 1 times what follows it among the kept.
+std::vector<int32_t> Targets(Ops& ops, const MergeList& merge, std::span<const int32_t> kept) {
+  std::vector<int32_t> to = OnHost(ops, merge.to);
+  const size_t moved = to.size();
+  for (int64_t step = 1; step < merge.spread; ++step) {
+    for (size_t i = 0; i < moved; ++i) {
+      const int64_t at = to[i] < 0 ? std::ssize(kept) : PlaceOf(kept, to[i]) + step;
+      to.push_back(at < std::ssize(kept) ? kept[static_cast<size_t>(at)] : -1);
+    }
+  }
+  return to;
+}
+
+// kept: ascending
+Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
+                 std::span<const int32_t> kept) {
+  std::vector<int32_t> to = Targets(ops, merge, kept), from = OnHost(ops, merge.from);
   Patch patch;
   std::vector<int32_t> sources = from;
   for (const int32_t entry : to) {
@@ -101,7 +116,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
         const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
         if (!stream.CanKeepInPlace(locals[p])) return false;
         Patch patch;
-        if (!merge.empty()) patch = MergedRows(ops(), stream, merge);
+        if (!merge.empty()) patch = MergedRows(ops(), stream, merge, kept[head]);
         if (!stream.Owns(patch.entries)) return false;
         moves.push_back({&stream, std::move(locals[p]), std::move(patch)});
       }

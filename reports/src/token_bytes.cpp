@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/token_bytes.h"
+
+#include "core/json.h"
+
+namespace kvgauge {
+
+double FullTokenBytes(const std::string& model_facts) {
+  const Result<Json> facts = ParseJson(model_facts, "model.facts");
+  if (!facts.ok() || !facts->is_object()) return 0;
+  const auto number = [&](const char* key) {
+    const auto at = facts->find(key);
+    return at != facts->end() && at->is_number() ? at->get<double>() : 0.0;
+  };
+  const auto dtype = facts->find("dtype");
+  const bool known = dtype != facts->end() && dtype->is_string();
+  const std::string name = known ? dtype->get<std::string>() : "";
+  const double number_bytes = name == "f32" ? 4 : name == "f16" || name == "bf16" ? 2 : 0;
+  return number("layers") * number("kv_heads") * (number("key_dim") + number("value_dim")) *
+         number_bytes;
+}
+
+}  // namespace kvgauge
