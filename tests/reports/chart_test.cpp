@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "core/rng.h"
 #include "core/strings.h"
 #include "src/chart/axis.h"
 #include "src/chart/bars.h"
+#include "src/chart/forest.h"
 #include "src/chart/heat_map.h"
 #include "src/chart/palette.h"
 #include "src/chart/xy_chart.h"
@@ -309,6 +311,26 @@ TEST(XyChartTest, SaysWhatItIsAndLinksItsPoints) {
   EXPECT_THAT(svg, HasSubstr(">snapkv</text>"));
   EXPECT_THAT(svg, HasSubstr("class=\"rule\""));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+// One long bar among short ones runs out of the frame; the others keep their width.
+TEST(ForestTest, AnOutlierDoesNotStretchTheAxis) {
+  Forest forest{.label = "f", .description = "", .title = "change", .lines = {}, .margin = 0.05};
+  forest.unit = Unit::kPercent;
+  for (int i = 0; i < 6; ++i) forest.lines.push_back({"line", 0.02, Interval{-0.1, 0.1}});
+  const std::string calm = Render(forest).text();
+  EXPECT_THAT(calm, Not(HasSubstr("class=\"on\"")));
+  forest.lines.push_back({"outlier", 0.5, Interval{-0.99, 3673}});
+  const std::string svg = Render(forest).text();
+  EXPECT_THAT(svg, HasSubstr("class=\"on\""));
+  EXPECT_THAT(svg, HasSubstr(">20%</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("00%</text>")));
+  // Of what nobody knows the ends of, only the value is drawn.
+  forest.lines.back() = {"open", 0, Interval{}};
+  forest.lines.back().interval = {-std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::infinity()};
+  EXPECT_THAT(Render(forest).text(), Not(HasSubstr("class=\"on\"")));
+  EXPECT_THAT(Render(forest).text(), HasSubstr("<circle class=\"open\""));
 }
 
 TEST(HeatMapTest, CellsOfALevelAreOnePath) {

@@ -82,10 +82,6 @@ std::string Fixed(double value, int digits) {
   return buffer;
 }
 
-std::string Counted(int64_t number, const std::string& noun) {
-  return StrCat(number, " ", noun, number == 1 ? "" : "s");
-}
-
 std::string ShellWord(const std::string& text) {
   if (!text.empty() && std::ranges::all_of(text, IsPlain)) return text;
   std::string word = "'";

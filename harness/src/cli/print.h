@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/counted.h"
 #include "core/json_fwd.h"
 
 namespace kvgauge {
@@ -24,9 +25,6 @@ void PrintTable(const std::vector<std::string>& header,
 
 // printf-style rounding of one number: Fixed(3.14159, 2) == "3.14".
 std::string Fixed(double value, int digits);
-
-// "1 sample", "12 samples".
-std::string Counted(int64_t number, const std::string& noun);
 
 // A word of a shell command, in quotes where it needs them.
 std::string ShellWord(const std::string& text);
