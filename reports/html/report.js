@@ -386,7 +386,7 @@
   const answered = texts => make('td', {class: 'text'}, ...texts.flatMap(([turn, text, score]) => [
     ...turn ? [make('span', {class: 'turn'}, turn + (score ? ', score ' + score : ''))] : [],
     text ? bdi(text) : make('span', {class: 'soft'}, 'no text')]));
-  const joined = texts => texts.map(([turn, text]) => (turn ? turn + ': ' : '') + text).join('\n');
+  const joined = texts => texts.map(([turn, text]) => (turn ? turn + ': ' : '') + text.trim()).join('\n');
   const answerRow = (name, score, texts, kept) => {
     kept.className += ' kept';
     kept.dataset.label = 'kept';

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "core/rng.h"
+#include "core/strings.h"
 #include "src/chart/axis.h"
 #include "src/chart/bars.h"
+#include "src/chart/forest.h"
 #include "src/chart/heat_map.h"
 #include "src/chart/palette.h"
 #include "src/chart/xy_chart.h"
@@ -202,6 +205,89 @@ TEST(ParetoFrontTest, HoldsWhatNothingSmallerBeats) {
   EXPECT_TRUE(ParetoFront({}, {}).empty());
 }
 
+XyChart EmptyChart() {
+  return {.label = "A chart",
+          .description = "",
+          .x_title = "x",
+          .y_title = "y",
+          .x = Axis::Linear(0, 100, Unit::kNumber),
+          .y = Axis::Linear(0, 100, Unit::kNumber)};
+}
+
+TEST(XyChartTest, MethodsOfAFamilyDifferInSignAndDashes) {
+  XyChart chart = EmptyChart();
+  for (size_t v = 0; v < 3; ++v) {
+    chart.series.push_back({.name = "m",
+                            .family = "selection",
+                            .variety = v,
+                            .points = {{.x = 10, .y = 10}, {.x = 50, .y = 20}}});
+  }
+  const std::string svg = Render(chart).text();
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection d1\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"ln f-selection d2\""));
+  EXPECT_THAT(svg, HasSubstr("href=\"#v-1\""));
+  EXPECT_THAT(svg, HasSubstr("href=\"#v-2\""));
+  EXPECT_THAT(svg, Not(HasSubstr("href=\"#v-0\"")));
+  EXPECT_THAT(MarkDefinitions().text(), HasSubstr("id=\"v-5\""));
+}
+
+TEST(XyChartTest, BothIntervalsAreDrawn) {
+  XyChart chart = EmptyChart();
+  chart.series.push_back(
+      {.family = "selection",
+       .line = false,
+       .points = {
+           {.x = 50, .y = 50, .interval = Interval{40, 60}, .x_interval = Interval{30, 70}}}});
+  const std::string svg = Render(chart).text();
+  EXPECT_THAT(svg, ContainsRegex("class=\"ci\" d=\"M[0-9.]+ [0-9.]+V"));
+  EXPECT_THAT(svg, ContainsRegex("class=\"ci\" d=\"M[0-9.]+ [0-9.]+H"));
+}
+
+// Names are set where there is room: none lies on a mark or on another name.
+TEST(XyChartTest, NamesCoverNeitherMarksNorEachOther) {
+  struct Box {
+    double left, top, right, bottom;
+  };
+  Rng rng(23, 0);
+  for (int round = 0; round < 20; ++round) {
+    XyChart chart = EmptyChart();
+    for (int i = 0; i < 25; ++i) {
+      XySeries series{.family = "selection", .line = false, .named = false};
+      series.points.push_back(
+          {.x = 100 * rng.NextDouble(), .y = 100 * rng.NextDouble(), .label = "method 40%"});
+      chart.series.push_back(series);
+    }
+    const std::string svg = Render(chart).text();
+    std::vector<Box> boxes;
+    const auto number = [&](size_t at, const char* name) {
+      const size_t begin = svg.find(StrCat(" ", name, "=\""), at);
+      return std::atof(svg.c_str() + begin + std::string(name).size() + 3);
+    };
+    for (size_t at = svg.find("<use href=\"#m-"); at != std::string::npos;
+         at = svg.find("<use href=\"#m-", at + 1)) {
+      const double x = number(at, "x"), y = number(at, "y");
+      boxes.push_back({x - 4, y - 4, x + 4, y + 4});
+    }
+    const size_t marks = boxes.size();
+    ASSERT_EQ(marks, 25u);
+    const double width = TextWidth("method 40%", 11);
+    for (size_t at = svg.find("<text class=\"nm"); at != std::string::npos;
+         at = svg.find("<text class=\"nm", at + 1)) {
+      const double x = number(at, "x"), y = number(at, "y");
+      boxes.push_back({x, y - 8, x + width, y + 2});
+    }
+    EXPECT_GT(boxes.size() - marks, 12u);
+    for (size_t a = marks; a < boxes.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        const bool apart = boxes[a].right <= boxes[b].left || boxes[b].right <= boxes[a].left ||
+                           boxes[a].bottom <= boxes[b].top || boxes[b].bottom <= boxes[a].top;
+        ASSERT_TRUE(apart) << "name " << a - marks << " in round " << round;
+      }
+    }
+  }
+}
+
 TEST(XyChartTest, SaysWhatItIsAndLinksItsPoints) {
   XyChart chart = {.label = "Score <over> bytes",
                    .description = "One point.",
@@ -225,6 +311,26 @@ TEST(XyChartTest, SaysWhatItIsAndLinksItsPoints) {
   EXPECT_THAT(svg, HasSubstr(">snapkv</text>"));
   EXPECT_THAT(svg, HasSubstr("class=\"rule\""));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+// One long bar among short ones runs out of the frame; the others keep their width.
+TEST(ForestTest, AnOutlierDoesNotStretchTheAxis) {
+  Forest forest{.label = "f", .description = "", .title = "change", .lines = {}, .margin = 0.05};
+  forest.unit = Unit::kPercent;
+  for (int i = 0; i < 6; ++i) forest.lines.push_back({"line", 0.02, Interval{-0.1, 0.1}});
+  const std::string calm = Render(forest).text();
+  EXPECT_THAT(calm, Not(HasSubstr("class=\"on\"")));
+  forest.lines.push_back({"outlier", 0.5, Interval{-0.99, 3673}});
+  const std::string svg = Render(forest).text();
+  EXPECT_THAT(svg, HasSubstr("class=\"on\""));
+  EXPECT_THAT(svg, HasSubstr(">20%</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("00%</text>")));
+  // Of what nobody knows the ends of, only the value is drawn.
+  forest.lines.back() = {"open", 0, Interval{}};
+  forest.lines.back().interval = {-std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<double>::infinity()};
+  EXPECT_THAT(Render(forest).text(), Not(HasSubstr("class=\"on\"")));
+  EXPECT_THAT(Render(forest).text(), HasSubstr("<circle class=\"open\""));
 }
 
 TEST(HeatMapTest, CellsOfALevelAreOnePath) {

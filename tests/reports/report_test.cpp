@@ -280,7 +280,45 @@ TEST(ComparisonTest, SaysWhatGotWorse) {
   EXPECT_TRUE(Holds(html, "The candidate is worse in"));
   EXPECT_TRUE(Holds(html, "<section id=\"accuracy\""));
   const std::string same = Must(RenderComparison(*before, *before, {}));
-  EXPECT_TRUE(Holds(same, "The candidate is worse in nothing."));
+  EXPECT_TRUE(Holds(same, "Nothing is shown to be worse, but "));
+}
+
+// Times have units, what is undecided is said before it is counted, and lines that cannot be drawn
+// are told from those that are only not urgent.
+TEST(ComparisonTest, TimesHaveUnitsAndWhatIsOpenIsSaid) {
+  const ScratchDirectory scratch;
+  auto before = MustOpen(scratch.File("before.db")), after = MustOpen(scratch.File("after.db"));
+  for (ResultStore* store : {before.get(), after.get()}) {
+    const int64_t run = Must(store->AddRun(TestRun(store == before.get() ? "a" : "b")));
+    for (int64_t c = 0; c < 2; ++c) {
+      const int64_t cell = Must(store->AddCell(TestCell(c)));
+      Must(store->Write(TestSample(cell, run, c, 0)));
+      std::vector<LatencyRow> rows;
+      for (const int64_t length : {1024, 2048}) {
+        for (int64_t repetition = 0; repetition < 4; ++repetition) {
+          LatencyRow row;
+          row.context_tokens = length;
+          row.repetition = repetition;
+          const double noise = (store == before.get()) == (repetition % 2 == 0) ? 1.3 : 0.9;
+          row.prefill_s = row.ttft_s = (c == 0 ? 0.010 : 0.020) * noise;
+          row.tpot_p50_s = row.tpot_p90_s = row.tpot_p99_s = row.ttft_s / 10;
+          row.steps = 4;
+          row.others_share = length == 2048 ? 0.9 : 0;
+          rows.push_back(row);
+        }
+      }
+      MustOk(store->WriteLatency(cell, run, rows));
+    }
+  }
+  const std::string html = Must(RenderComparison(*before, *after, {}));
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  EXPECT_TRUE(Holds(html, ">2.00×</td>"));
+  EXPECT_TRUE(Holds(html, " ms</td>"));
+  EXPECT_FALSE(Holds(html, ">0.011</td>"));
+  EXPECT_TRUE(Holds(html, "Nothing is shown to be worse, but "))
+      << html.substr(html.find("verdict"), 300);
+  EXPECT_TRUE(Holds(html, "4 lines have no numbers to draw; the table says why."));
+  EXPECT_FALSE(Holds(html, "most urgent"));
 }
 
 // Approved output; scripts/approve rewrites it.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/counted.h"
 #include "core/json_fwd.h"
 
 namespace kvgauge {

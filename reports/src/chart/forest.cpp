@@ -26,16 +26,34 @@ Markup ClassOf(Verdict verdict) {
   return Markup("undecided");
 }
 
+// How far from zero the axis goes: one bar that is much longer than the others runs out of the
+// frame instead of making dots of them.
+double Reach(const Forest& forest) {
+  std::vector<double> ends;
+  for (const Forest::Line& line : forest.lines) {
+    double end = std::abs(line.value);
+    for (const double other : {line.interval.low, line.interval.high}) {
+      if (std::isfinite(other)) end = std::max(end, std::abs(other));
+    }
+    ends.push_back(end);
+  }
+  if (ends.empty()) return 0;
+  std::ranges::sort(ends);
+  return std::max({1.5 * forest.margin, 4 * ends[ends.size() / 2]});
+}
+
 }  // namespace
 
 Html Render(const Forest& forest) {
   double low = -1.5 * forest.margin, high = 1.5 * forest.margin, left = 0;
+  const double most = Reach(forest);
   for (const Forest::Line& line : forest.lines) {
     left = std::max(left, TextWidth(line.name, kFont) + 12);
-    low = std::min(low, line.value);
-    high = std::max(high, line.value);
-    if (std::isfinite(line.interval.low)) low = std::min(low, line.interval.low);
-    if (std::isfinite(line.interval.high)) high = std::max(high, line.interval.high);
+    for (const double end : {line.value, line.interval.low, line.interval.high}) {
+      if (!std::isfinite(end)) continue;
+      low = std::min(low, std::max(end, -most));
+      high = std::max(high, std::min(end, most));
+    }
   }
   left = std::min(left, forest.width * 0.62);
   const double right = forest.width - 14, top = 20;
@@ -64,11 +82,27 @@ Html Render(const Forest& forest) {
   for (size_t i = 0; i < forest.lines.size(); ++i) {
     const Forest::Line& line = forest.lines[i];
     const double y = top + kPitch * (static_cast<double>(i) + 0.5);
-    html.Put(
-        "<g class=\"v {}\"><text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>"
-        "<path class=\"ci\" d=\"M{} {}H{}\"/><circle cx=\"{}\" cy=\"{}\" r=\"3.6\"/></g>",
-        {ClassOf(line.verdict), Px{left - 8}, Px{y + 3.8}, line.name, Px{x(line.interval.low)},
-         Px{y}, Px{x(line.interval.high)}, Px{x(line.value)}, Px{y}});
+    html.Put("<g class=\"v {}\"><text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>",
+             {ClassOf(line.verdict), Px{left - 8}, Px{y + 3.8}, line.name});
+    // Of what nobody knows how far it reaches, the value alone, hollow.
+    const bool known = std::isfinite(line.interval.low) || std::isfinite(line.interval.high);
+    if (known) {
+      html.Put("<path class=\"ci\" d=\"M{} {}H{}\"/>",
+               {Px{x(line.interval.low)}, Px{y}, Px{x(line.interval.high)}});
+    }
+    // An arrow where there is more beyond the frame.
+    if (axis.Place(known ? line.interval.low : line.value) < 0) {
+      html.Put("<path class=\"on\" d=\"M{} {}l6 -4v8z\"/>", {Px{left - 3}, Px{y}});
+    }
+    if (axis.Place(known ? line.interval.high : line.value) > 1) {
+      html.Put("<path class=\"on\" d=\"M{} {}l-6 -4v8z\"/>", {Px{right + 3}, Px{y}});
+    }
+    const double place = axis.Place(line.value);
+    if (place >= 0 && place <= 1) {
+      html.Put("<circle{} cx=\"{}\" cy=\"{}\" r=\"3.6\"/>",
+               {known ? Markup("") : Markup(" class=\"open\""), Px{x(line.value)}, Px{y}});
+    }
+    html.Put("</g>");
   }
   return html.Put("<text class=\"at m\" x=\"{}\" y=\"{}\">{}</text></svg>",
                   {Px{(left + right) / 2}, Px{bottom + 30}, forest.title});

@@ -18,7 +18,7 @@ struct Forest {
   struct Line {
     std::string name;
     double value = 0;
-    Interval interval;  // infinite ends run to the frame
+    Interval interval;  // infinite ends: not known; one of them runs to the frame
     Verdict verdict = Verdict::kUndecided;
   };
   std::vector<Line> lines;

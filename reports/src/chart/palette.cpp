@@ -52,6 +52,14 @@ constexpr FamilyLook kFamilies[] = {
     {"other", "Other", {"other", Hex(0x77624f), Hex(0xcdb59f)}, "M-4.8-2.4h9.6v4.8h-9.6z"},
 };
 
+// Small enough for every mark; the first is none.
+constexpr std::string_view kSigns[kVarieties] = {"",
+                                                 "M-1.2 0a1.2 1.2 0 1 0 2.4 0a1.2 1.2 0 1 0-2.4 0z",
+                                                 "M-2.8 0h5.6",
+                                                 "M0-2.8v5.6",
+                                                 "M-2.2 2.2L2.2-2.2",
+                                                 "M-2 -2L2 2M-2 2L2-2"};
+
 constexpr Shade kInks[] = {
     {"page", Hex(0xfcfcfb), Hex(0x14171b)},   {"panel", Hex(0xf4f5f3), Hex(0x1c2026)},
     {"line", Hex(0xd9dcd8), Hex(0x343a43)},   {"axis", Hex(0x8b918d), Hex(0x78818c)},
@@ -183,20 +191,43 @@ Html MarkDefinitions() {
   for (const FamilyLook& look : kFamilies) {
     html.Put("<path id=\"m-{}\" d=\"{}\"/>", {look.family, look.mark});
   }
+  for (size_t v = 1; v < kVarieties; ++v) {
+    html.Put("<path id=\"v-{}\" d=\"{}\"/>", {v, kSigns[v]});
+  }
   return html.Put("</defs></svg>\n");
 }
 
-Html FamilyLegend(const std::set<std::string_view>& present) {
+Html MarkAt(std::string_view family, size_t variety, double x, double y) {
   Html html;
-  html.Put("<p class=\"legend\">");
-  for (const FamilyLook& look : kFamilies) {
-    if (!present.contains(look.family)) continue;
-    html.Put(
-        "<span data-f=\"{}\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
-        "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> {}</span>",
-        {look.family, look.family, look.family, look.title});
+  html.Put("<use href=\"#m-{}\" x=\"{}\" y=\"{}\"/>", {LookOf(family).family, Px{x}, Px{y}});
+  if (variety % kVarieties != 0) {
+    html.Put("<use class=\"in\" href=\"#v-{}\" x=\"{}\" y=\"{}\"/>",
+             {variety % kVarieties, Px{x}, Px{y}});
   }
-  return html.Put("</p>");
+  return html;
+}
+
+Html MarkBesideText(std::string_view family, size_t variety) {
+  return Html().Put(
+      "<svg class=\"{}\" width=\"12\" height=\"12\" viewBox=\"-6 -6 12 12\" "
+      "aria-hidden=\"true\">{}</svg>",
+      {FamilyClass(family), MarkAt(family, variety, 0, 0)});
+}
+
+Html MethodLegend(const std::vector<LegendMethod>& methods) {
+  Html html;
+  html.Put("<div class=\"legend\">");
+  for (const FamilyLook& look : kFamilies) {
+    Html names;
+    for (const LegendMethod& method : methods) {
+      if (LookOf(method.family).family != look.family) continue;
+      names.Put(" <span class=\"one\">{} {}</span>",
+                {MarkBesideText(method.family, method.variety), Breakable(method.name)});
+    }
+    if (names.empty()) continue;
+    html.Put("<p data-f=\"{}\"><b>{}</b>{}</p>", {look.family, look.title, names});
+  }
+  return html.Put("</div>");
 }
 
 Html FamilyClass(std::string_view family) { return Html().Put("f-{}", {LookOf(family).family}); }

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/html/html.h"
 
@@ -50,10 +50,22 @@ Rgb HeatInk(HeatScale scale, int level, bool dark);
 // Variables and classes: f-FAMILY sets `color`, k0.. and a0.., s0.. set `fill`, at0.., st0.. are
 // the ink on the latter two.
 std::string PaletteCss();
-// One hidden drawing that defines the marks as #m-FAMILY.
+// Methods of one family share its colour and mark; a sign in the mark, and the dashes of the line,
+// tell so many of them apart, on paper too.
+inline constexpr size_t kVarieties = 6;
+// One hidden drawing that defines the marks as #m-FAMILY and the signs in them as #v-1 on.
 Html MarkDefinitions();
-// The families among `present` with their marks and colours: what figures without names need.
-Html FamilyLegend(const std::set<std::string_view>& present);
+// For a drawing around 0,0 that is to show the mark of a method: its elements, and a small drawing
+// beside text.
+Html MarkAt(std::string_view family, size_t variety, double x, double y);
+Html MarkBesideText(std::string_view family, size_t variety);
+
+struct LegendMethod {
+  std::string name, family;
+  size_t variety = 0;
+};
+// The families of `methods` with their marks and colours, and each method with its own.
+Html MethodLegend(const std::vector<LegendMethod>& methods);
 // References to a family's class and mark.
 Html FamilyClass(std::string_view family);
 

@@ -2,9 +2,10 @@
 #include "src/chart/xy_chart.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <optional>
 
 #include "src/chart/palette.h"
 
@@ -98,6 +99,7 @@ class Plot {
     for (const XyRule& rule : chart_.rules) Rule(rule);
     for (const XySeries& series : chart_.series) Line(series);
     for (const XySeries& series : chart_.series) Marks(series);
+    for (const XyRule& rule : chart_.rules) RuleName(rule);
     Names();
     PointLabels();
     return html_.Put("</svg>");
@@ -155,23 +157,62 @@ class Plot {
   void Rule(const XyRule& rule) {
     const double y = Y(rule.y);
     html_.Put("<path class=\"rule\" d=\"M{} {}H{}\"/>", {Px{left_}, Px{y}, Px{right_}});
-    const double width = TextWidth(rule.label, kFont);
+    crossed_.push_back({left_, y - 1, right_, y + 1});
+  }
+
+  // Above its line, where it covers least; below, where that is better.
+  void RuleName(const XyRule& rule) {
+    const double y = Y(rule.y), width = TextWidth(rule.label, kFont);
+    Box best;
+    size_t least = std::numeric_limits<size_t>::max();
+    for (const double top : {y - 16, y + 3}) {
+      if (top < 13 || top + 13 > bottom_) continue;
+      for (double left = left_; left + width + 5 <= right_; left += 12) {
+        const Box box = {left, top, left + 5 + width, top + 13};
+        const size_t cost = 10 * Count(taken_, box) + Count(crossed_, box);
+        if (cost >= least) continue;
+        least = cost;
+        best = box;
+      }
+    }
+    if (least == std::numeric_limits<size_t>::max())
+      best = {left_, y - 16, left_ + 5 + width, y - 3};
     html_.Put("<text class=\"nm\" x=\"{}\" y=\"{}\">{}</text>",
-              {Px{left_ + 3}, Px{y - 5}, rule.label});
-    taken_.push_back({left_, y - 16, left_ + 5 + width, y - 3});
+              {Px{best.left + 3}, Px{best.top + 11}, rule.label});
+    taken_.push_back(best);
+  }
+
+  static size_t Count(const std::vector<Box>& boxes, const Box& box) {
+    return static_cast<size_t>(std::count_if(
+        boxes.begin(), boxes.end(), [&](const Box& other) { return box.Overlaps(other); }));
   }
 
   void Line(const XySeries& series) {
     if (!series.line || series.points.size() < 2) return;
     html_.Put(
         "<path class=\"ln {}{}\" data-f=\"{}\" d=\"",
-        {FamilyClass(series.family), series.dashed ? " dash" : "", LookOf(series.family).family});
-    bool first = true;
-    for (const XyPoint& point : series.points) {
-      html_.Put(first ? Markup("M{} {}") : Markup("L{} {}"), {Px{X(point.x)}, Px{Y(point.y)}});
-      first = false;
+        {FamilyClass(series.family),
+         series.dashed                      ? Html().Put(" dash")
+         : series.variety % kVarieties != 0 ? Html().Put(" d{}", {series.variety % kVarieties})
+                                            : Html(),
+         LookOf(series.family).family});
+    for (size_t i = 0; i < series.points.size(); ++i) {
+      const double x = X(series.points[i].x), y = Y(series.points[i].y);
+      html_.Put(i == 0 ? Markup("M{} {}") : Markup("L{} {}"), {Px{x}, Px{y}});
+      if (i > 0) Crossed(X(series.points[i - 1].x), Y(series.points[i - 1].y), x, y);
     }
     html_.Put("\"/>");
+  }
+
+  // What a name had better not lie on.
+  void Crossed(double x0, double y0, double x1, double y1) {
+    const double steps = std::max(1.0, std::ceil(std::hypot(x1 - x0, y1 - y0) / 6));
+    for (double i = 0; i < steps; ++i) {
+      const double ax = x0 + (x1 - x0) * i / steps, bx = x0 + (x1 - x0) * (i + 1) / steps;
+      const double ay = y0 + (y1 - y0) * i / steps, by = y0 + (y1 - y0) * (i + 1) / steps;
+      crossed_.push_back({std::min(ax, bx) - 0.5, std::min(ay, by) - 0.5, std::max(ax, bx) + 0.5,
+                          std::max(ay, by) + 0.5});
+    }
   }
 
   void Marks(const XySeries& series) {
@@ -194,12 +235,14 @@ class Plot {
       if (point.interval && std::isfinite(point.interval->low)) {
         html_.Put("<path class=\"ci\" d=\"M{} {}V{}\"/>",
                   {Px{x}, Px{Y(point.interval->low)}, Px{Y(point.interval->high)}});
+        crossed_.push_back({x - 0.5, Y(point.interval->high), x + 0.5, Y(point.interval->low)});
       }
       if (point.x_interval && point.x_interval->high > point.x_interval->low) {
         html_.Put("<path class=\"ci\" d=\"M{} {}H{}\"/>",
                   {Px{X(point.x_interval->low)}, Px{y}, Px{X(point.x_interval->high)}});
+        crossed_.push_back({X(point.x_interval->low), y - 0.5, X(point.x_interval->high), y + 0.5});
       }
-      html_.Put("<use href=\"#m-{}\" x=\"{}\" y=\"{}\"/>", {name, Px{x}, Px{y}});
+      html_.Put(MarkAt(series.family, series.variety, x, y));
       html_.Put(point.target.empty() ? Markup("</g>") : Markup("</a>"));
       taken_.push_back({x - 5, y - 5, x + 5, y + 5});
     }
@@ -250,48 +293,52 @@ class Plot {
     }
   }
 
-  // Where it covers nothing, if there is such a place beside the point.
+  // Where it covers no mark or name and is crossed by the fewest lines, near the point if possible;
+  // tied to it where it is not. A point without such a place has no name.
   void PointLabel(const XySeries& series, const XyPoint& point) {
     const double x = X(point.x), y = Y(point.y), width = TextWidth(point.label, kFont);
     struct Place {
-      double dx, dy;
-      Markup anchor;
-      double left;
+      double x = 0, base = 0, cost = 0;
+      Box box;
     };
-    const Place places[] = {
-        {0, -10, Markup("m"), -width / 2},
-        {0, 19, Markup("m"), -width / 2},
-        {9, 4, Markup("s"), 0},
-        {-9, 4, Markup("e"), -width},
-        {8, -9, Markup("s"), 0},
-        {8, 17, Markup("s"), 0},
-        {-8, -9, Markup("e"), -width},
-        {-8, 17, Markup("e"), -width},
-        {0, -24, Markup("m"), -width / 2},
-        {0, 33, Markup("m"), -width / 2},
-    };
-    for (const Place& place : places) {
-      const double left = x + place.dx + place.left, base = y + place.dy;
+    std::optional<Place> best;
+    const auto consider = [&](double left, double base, double cost) {
       const Box box = {left - 2, base - 10, left + width + 2, base + 3};
       if (box.left < left_ - 4 || box.right > chart_.width || box.top < top_ - 14 ||
-          box.bottom > bottom_ + 2) {
-        continue;
+          box.bottom > bottom_ + 2 || Count(taken_, box) > 0) {
+        return;
       }
-      if (std::any_of(taken_.begin(), taken_.end(),
-                      [&](const Box& other) { return box.Overlaps(other); })) {
-        continue;
+      cost += 8 * static_cast<double>(Count(crossed_, box));
+      if (!best || cost < best->cost) best = Place{left, base, cost, box};
+    };
+    consider(x - width / 2, y - 10, 0);
+    consider(x - width / 2, y + 19, 1);
+    consider(x + 9, y + 4, 2);
+    consider(x - 9 - width, y + 4, 3);
+    for (const double distance : {8.0, 20.0, 34.0, 50.0}) {
+      for (const double down : {-distance, distance + 8, 4.0}) {
+        consider(x + distance, y + down, distance);
+        consider(x - distance - width, y + down, distance);
+        if (down != 4.0) consider(x - width / 2, y + down * 1.3, distance);
       }
-      taken_.push_back(box);
-      html_.Put("<text class=\"nm {} {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
-                {place.anchor, FamilyClass(series.family), LookOf(series.family).family,
-                 Px{x + place.dx}, Px{base}, point.label});
-      return;
     }
+    if (!best) return;
+    taken_.push_back(best->box);
+    // From the mark to the nearest edge of a name that stands apart.
+    const double to_x = std::clamp(x, best->x, best->x + width);
+    const double to_y = std::clamp(y, best->base - 9, best->base + 2);
+    if (std::hypot(to_x - x, to_y - y) > 15) {
+      html_.Put("<path class=\"tie\" d=\"M{} {}L{} {}\"/>", {Px{x}, Px{y}, Px{to_x}, Px{to_y}});
+    }
+    html_.Put("<text class=\"nm {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
+              {FamilyClass(series.family), LookOf(series.family).family, Px{best->x},
+               Px{best->base}, point.label});
   }
 
   const XyChart& chart_;
   double left_ = 0, right_ = 0, top_ = 0, bottom_ = 0;
-  std::vector<Box> taken_;
+  std::vector<Box> taken_;    // by marks and names: nothing may cover them
+  std::vector<Box> crossed_;  // by lines and bars
   std::vector<const XySeries*> named_here_;
   Html html_;
 };

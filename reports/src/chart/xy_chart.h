@@ -26,7 +26,7 @@ struct XyPoint {
 struct XySeries {
   std::string name = {};
   std::string family = {};
-  std::string key = {};  // ties it to rows of tables
+  size_t variety = 0;  // which of its family's methods it is
   bool line = true;
   bool marks = true;
   bool dashed = false;

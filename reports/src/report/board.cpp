@@ -194,10 +194,25 @@ bool Board::InSweep(const MethodRow& method) const {
   });
 }
 
+size_t Board::Variety(const std::string& method) const {
+  const auto found =
+      std::ranges::find_if(rows, [&](const BoardRow& row) { return row.method.name == method; });
+  if (found == rows.end()) return 0;
+  std::set<std::string_view> before;
+  for (auto row = rows.begin(); row != found; ++row) {
+    if (row->method.family == found->method.family) before.insert(row->method.name);
+  }
+  return before.size();
+}
+
 Html Board::Legend() const {
-  std::set<std::string_view> families;
-  for (const BoardRow& row : rows) families.insert(LookOf(row.method.family).family);
-  return FamilyLegend(families);
+  std::vector<LegendMethod> methods;
+  std::set<std::string_view> seen;
+  for (const BoardRow& row : rows) {
+    if (!seen.insert(row.method.name).second) continue;
+    methods.push_back({row.method.name, row.method.family, Variety(row.method.name)});
+  }
+  return MethodLegend(methods);
 }
 
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {

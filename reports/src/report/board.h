@@ -70,7 +70,9 @@ struct Board {
   // Is it one of several settings of its method? Figures of methods show the plain ones alone;
   // a method that was run in one setting only is shown in that.
   bool InSweep(const MethodRow& method) const;
-  Html Legend() const;  // of the families of its rows
+  // Which of its family's methods one is, by the order of rows: figures tell them apart by it.
+  size_t Variety(const std::string& method) const;
+  Html Legend() const;  // of the methods of its rows
 };
 
 // The tables of a leaderboard by one fact of their samples.

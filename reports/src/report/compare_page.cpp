@@ -46,7 +46,7 @@ std::string Value(const GateLine& line, double value) {
     case GateMetric::kBytes:
       return Format(value, Unit::kBytes);
     case GateMetric::kLatency:
-      return Format(value, Unit::kDecimals);
+      return Format(value, line.over_full ? Unit::kRatio : Unit::kSeconds);
   }
   return "–";
 }
@@ -136,6 +136,13 @@ Html Verdicts(const GateReport& gate, const Namer& name_of) {
   } else if (incomparable > 0) {
     html.Put("Nothing that can be compared is worse, but {} cannot be compared.",
              {Plural(incomparable, "group", "groups")});
+  } else if (const int64_t open = gate.Count(Verdict::kUndecided); open > 0) {
+    html.Put(
+        "Nothing is shown to be worse, but {} of {} undecided",
+        {open, StrCat(Plural(static_cast<int64_t>(gate.lines.size()), "comparison", "comparisons"),
+                      open == 1 ? " is" : " are")});
+    const std::string remedies = GateRemedies(gate);
+    html.Put(remedies.empty() ? report::Markup("{}.") : report::Markup(": {}."), {remedies});
   } else {
     html.Put("The candidate is worse in nothing.");
   }
@@ -156,9 +163,10 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const 
                      ? "change of the score, in points of 100; right is better"
                      : "change of the ratio; left is better";
   forest.label = StrCat(TitleOf(metric), ": change from baseline to candidate with 95% intervals");
+  size_t drawable = 0;
   for (const GateLine* line : lines) {
     if (!line->comparable || line->evidence.samples == 0) continue;
-    if (forest.lines.size() == kBars) break;
+    if (++drawable > kBars) continue;
     forest.margin = std::max(forest.margin, line->margin);
     forest.lines.push_back({name_of(*line), Change(*line, line->evidence.value),
                             ChangeInterval(*line), line->verdict});
@@ -168,10 +176,16 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const 
                               ", the first: ", forest.lines.front().name, ".");
   Html html;
   html.Put("<figure><div class=\"scroll\">{}</div></figure>\n", {report::Render(forest)});
-  if (lines.size() > forest.lines.size()) {
-    html.Put("<p class=\"soft\">The {} most urgent; the table has them all.</p>",
-             {forest.lines.size()});
+  std::string left_out;
+  if (drawable > kBars) {
+    left_out = StrCat("The ", kBars, " most urgent of ", drawable, " that have numbers.");
   }
+  if (const auto without = static_cast<int64_t>(lines.size() - drawable); without > 0) {
+    if (!left_out.empty()) left_out.append(" ");
+    left_out.append(StrCat(Plural(without, "line has", "lines have"),
+                           " no numbers to draw; the table says why."));
+  }
+  if (!left_out.empty()) html.Put("<p class=\"soft\">{}</p>", {left_out});
   return html;
 }
 
@@ -181,19 +195,20 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
   html.Put(
       "<div class=\"controls js\" data-for=\"gate{}\"><label class=\"find\">Search <input "
       "type=\"search\" "
-      "class=\"search\" placeholder=\"group, verdict\"></label><button type=\"button\" "
+      "class=\"search\" placeholder=\"any words\"></label><button type=\"button\" "
       "class=\"csv\">Download CSV</button><output class=\"count\"></output></div>\n"
-      "<div class=\"scroll\"><table class=\"board sortable\" id=\"gate{}\" "
+      "<div class=\"scroll\"><table class=\"board gate sortable\" id=\"gate{}\" "
       "data-name=\"{}\"><caption "
       "class=\"hide\">{}: a line for each group</caption><thead><tr><th scope=\"col\" "
       "class=\"c-group\">Group</th>"
       "<th scope=\"col\" class=\"c-verdict\">Verdict</th><th scope=\"col\" class=\"c-base "
       "n\">Baseline</th>"
       "<th scope=\"col\" class=\"c-cand n\">Candidate</th><th scope=\"col\" class=\"c-change "
-      "n\">Change</th>"
+      "n\">{}</th>"
       "<th scope=\"col\" class=\"c-p n\">p, Holm</th><th scope=\"col\" class=\"c-n n\">Samples</th>"
       "<th scope=\"col\" class=\"c-why\">Why</th></tr></thead><tbody>\n",
-      {id, id, TitleOf(metric), TitleOf(metric)});
+      {id, id, TitleOf(metric), TitleOf(metric),
+       metric == GateMetric::kAccuracy ? "Change, points" : "Change"});
   for (const GateLine* line : lines) {
     const bool known = line->evidence.samples > 0;
     html.Put(
@@ -210,12 +225,15 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
     } else {
       const Interval interval = ChangeInterval(*line);
       const double change = Change(*line, line->evidence.value);
+      const bool closed = std::isfinite(interval.low) && std::isfinite(interval.high);
       html.Put(
           "<td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td><td "
-          "class=\"n\" data-v=\"{}\">{}",
+          "class=\"n\" data-v=\"{}\"",
           {line->baseline, Value(*line, line->baseline), line->candidate,
-           Value(*line, line->candidate), change, ChangeText(*line, change)});
-      if (std::isfinite(interval.low) && std::isfinite(interval.high)) {
+           Value(*line, line->candidate), change});
+      if (closed) html.Put(" data-low=\"{}\" data-high=\"{}\"", {interval.low, interval.high});
+      html.Put(">{}", {ChangeText(*line, change)});
+      if (closed) {
         html.Put("<small>{} to {}</small>",
                  {ChangeText(*line, interval.low), ChangeText(*line, interval.high)});
       }

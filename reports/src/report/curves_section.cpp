@@ -42,6 +42,7 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
     XySeries& series = curves[line.method.name];
     series.name = line.method.name;
     series.family = line.method.family;
+    series.variety = board.Variety(line.method.name);
     const BoardRow* row = board.Find(line);
     std::optional<Interval> interval;
     if (std::isfinite(line.score.interval.low)) {

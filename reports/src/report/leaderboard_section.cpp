@@ -139,11 +139,9 @@ class Table {
     for (const FamilyLook& look : Families()) {
       if (families.count(std::string(look.family)) == 0) continue;
       html.Put(
-          "<label class=\"chip f-{}\"><input type=\"checkbox\" checked value=\"{}\"><svg "
-          "width=\"12\" "
-          "height=\"12\" viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg>"
+          "<label class=\"chip f-{}\"><input type=\"checkbox\" checked value=\"{}\">{}"
           "<span>{}</span></label>",
-          {look.family, look.family, look.family, look.title});
+          {look.family, look.family, MarkBesideText(look.family, 0), look.title});
     }
     if (std::any_of(board_.rows.begin(), board_.rows.end(), IsSweepPoint)) {
       html.Put(
@@ -173,11 +171,9 @@ class Table {
                                                 row.method.full_cache ? Markup(" class=\"full\"")
                                                 : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
                                                                       : Markup("")});
-    html.Put(
-        "<th scope=\"row\" class=\"c-method\"><svg class=\"f-{}\" width=\"12\" height=\"12\" "
-        "viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><use href=\"#m-{}\"/></svg> <span "
-        "title=\"{}\">{}</span>",
-        {family, family, row.method.title, Breakable(row.method.name)});
+    html.Put("<th scope=\"row\" class=\"c-method\">{} <span title=\"{}\">{}</span>",
+             {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
+              Breakable(row.method.name)});
     if (!row.method.variant.empty())
       html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
     if (row.budget_kind != "none") {
@@ -390,7 +386,7 @@ class Table {
       if (trouble.empty()) trouble = line->trouble;
     }
     if (row.method.full_cache) {
-      html.Put("<td class=\"c-engaged nil\" data-v=\"2\">–</td>");
+      html.Put("<td class=\"c-engaged nil\" data-v=\"2\" data-csv=\"\">–</td>");
     } else if (!idle.empty()) {
       const bool nowhere = idle.size() == groups;
       html.Put(

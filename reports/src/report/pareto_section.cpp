@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "core/strings.h"
 #include "src/chart/xy_chart.h"
@@ -113,6 +115,27 @@ XyBand UncertainFront(const std::vector<Item>& items, bool lower_is_better, doub
   return band;
 }
 
+// The full cache, the front, and of every other method its best row.
+std::vector<bool> Named(const std::vector<Item>& items, const std::vector<size_t>& front,
+                        bool lower_is_better) {
+  std::vector<bool> named(items.size(), false);
+  std::map<std::string, size_t> best;
+  std::set<std::string> done;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string& method = items[i].row->method.name;
+    named[i] =
+        items[i].row->method.full_cache || std::find(front.begin(), front.end(), i) != front.end();
+    if (named[i]) done.insert(method);
+    const auto [at, added] = best.emplace(method, i);
+    const double own = items[i].y, other = items[at->second].y;
+    if (!added && (lower_is_better ? own < other : own > other)) at->second = i;
+  }
+  for (const auto& [method, i] : best) {
+    if (!done.contains(method)) named[i] = true;
+  }
+  return named;
+}
+
 Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
             const std::string& x_title, Unit unit, const std::string& what) {
   const LeaderboardTable& table = *board.groups[group];
@@ -152,12 +175,22 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
     line.points.push_back({.x = at, .y = height});
   }
   chart.series.push_back(line);
-  for (size_t i = 0; i < items.size(); ++i) {
+  const std::vector<bool> named = Named(items, front, table.lower_is_better);
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // Names are set in this order: the full cache's first, as what the others are held against, then
+  // those of the front.
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    return items[i].row->method.full_cache                           ? 0
+           : std::find(front.begin(), front.end(), i) != front.end() ? 1
+                                                                     : 2;
+  });
+  for (const size_t i : order) {
     const Item& item = items[i];
     XySeries series;
     series.family = item.row->method.family;
+    series.variety = board.Variety(item.row->method.name);
     series.line = series.named = false;
-    const bool on_front = std::find(front.begin(), front.end(), i) != front.end();
     series.points.push_back(
         {.x = item.x,
          .y = item.y,
@@ -169,14 +202,9 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
                                                    RepetitionsText(*item.times, item.times->tpot_s))
                                           : ""),
          .target = item.row->id,
-         .label = on_front || item.row->method.full_cache ? item.row->NameBudget() : "",
+         .label = named[i] ? item.row->ShortName() : "",
          .open = !item.Counts()});
-    // The full cache's name first: it is what the others are held against.
-    if (item.row->method.full_cache) {
-      chart.series.insert(chart.series.begin() + 1, series);
-    } else {
-      chart.series.push_back(series);
-    }
+    chart.series.push_back(std::move(series));
   }
   Html html;
   html.Put(

@@ -29,7 +29,7 @@ constexpr Measure kMeasures[] = {
      [](const LatencySummary& l) { return l.resident_bytes; }, nullptr},
 };
 
-Html Figure(const Measure& measure, const std::string& budget,
+Html Figure(const Board& board, const Measure& measure, const std::string& budget,
             const std::vector<const BoardRow*>& rows) {
   double low = 1e300, high = 0, short_end = 1e300, long_end = 0, full = 0;
   XyChart chart = {.label = StrCat(measure.title, " against the length of the context",
@@ -44,6 +44,7 @@ Html Figure(const Measure& measure, const std::string& budget,
   for (const BoardRow* row : rows) {
     XySeries series;
     series.family = row->method.family;
+    series.variety = board.Variety(row->method.name);
     series.dashed = row->method.full_cache;
     for (const RowTimes& times : row->times) {
       const LatencySummary& latency = times.summary;
@@ -120,7 +121,8 @@ Html ScalingSection(const Board& board) {
     std::vector<const BoardRow*> rows = order[i].second.rows;
     if (full != nullptr && !full->times.empty()) rows.insert(rows.begin(), full);
     Html figures;
-    for (const Measure& measure : kMeasures) figures.Put(Figure(measure, order[i].first, rows));
+    for (const Measure& measure : kMeasures)
+      figures.Put(Figure(board, measure, order[i].first, rows));
     if (figures.empty()) continue;
     Html summary;
     summary.Text(order[i].first.empty() ? "Without a budget"
@@ -130,9 +132,12 @@ Html ScalingSection(const Board& board) {
   }
   if (html.empty()) return html;
   int64_t left_out = 0, disturbed = 0, shown = 0;
-  std::set<std::string_view> families;
+  std::vector<LegendMethod> methods;
+  std::set<std::string_view> seen;
   for (const BoardRow& row : board.rows) {
-    if (!row.times.empty()) families.insert(LookOf(row.method.family).family);
+    if (!row.times.empty() && !board.InSweep(row.method) && seen.insert(row.method.name).second) {
+      methods.push_back({row.method.name, row.method.family, board.Variety(row.method.name)});
+    }
     for (const RowTimes& times : row.times) {
       ++shown;
       left_out += times.left_out;
@@ -157,7 +162,7 @@ Html ScalingSection(const Board& board) {
       "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
       "those of the full cache (dashed); bars run from the least to the most of them. Behind a "
       "name: times the full cache's at the longest context.{}</p>{}{}",
-      {company, FamilyLegend(families), html});
+      {company, MethodLegend(methods), html});
 }
 
 }  // namespace kvgauge::report
