@@ -158,6 +158,8 @@ TEST_F(ScoreTest, FlagsOfAnotherMetricAreRefused) {
   }
   EXPECT_THAT(Run(StrCat("score --metric qa_f1 --judge-model m --pairs ", pairs)).err,
               HasSubstr("--judge-model is for judge"));
+  EXPECT_THAT(Run(StrCat("score --metric pass_at_k --execute sh --by x --pairs ", pairs)).err,
+              HasSubstr("--by: --metric pass_at_k has no scores by groups"));
 }
 
 // MLVU's two averages: of accuracies, each task once, and of summed grades.
