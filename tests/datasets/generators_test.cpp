@@ -656,6 +656,44 @@ TEST(Generators, TaskFilesGiveSamples) {
   EXPECT_GE(generated, 20);
 }
 
+// Where whole units are asked to be filled up, every length is met to the token.
+TEST(Generators, FilledLengthsAreExact) {
+  const std::string lengths = "2500,2501,2502,2503,2504,2505,2517,2533,2589,2611";
+  for (const TextCodec* codec :
+       {static_cast<const TextCodec*>(&kBytes), static_cast<const TextCodec*>(&kMerging)}) {
+    for (const auto& [source, given] : std::initializer_list<std::pair<const char*, Json>>{
+             {"passages", {{"task", "count"}, {"sentences", 3}}},
+             {"passages", {{"task", "retrieval"}, {"sentences", 3}}},
+             {"key_value", {{"depths", "50"}}}}) {
+      Json full = given;
+      full["lengths"] = lengths;
+      full["samples"] = 3;
+      const auto coarse = MustDraw(source, full, codec);
+      full["fill"] = true;
+      const auto samples = MustDraw(source, full, codec);
+      ASSERT_EQ(samples.size(), 30u);
+      int64_t short_ones = 0;
+      for (size_t i = 0; i < samples.size(); ++i) {
+        const int64_t length = std::stoll(Fact(samples[i], "length"));
+        EXPECT_EQ(Tokens(*codec, TextOf(samples[i])), samples[i].length);
+        EXPECT_LE(samples[i].length, length);
+        EXPECT_GE(samples[i].length, length - 1) << source << " " << samples[i].id;
+        short_ones += coarse[i].length < length - 1 ? 1 : 0;
+      }
+      EXPECT_GT(short_ones, 20) << source;
+      if (std::string_view(source) != "key_value") continue;
+      for (const Sample& sample : samples) {
+        const size_t begin = sample.context.find('{');
+        const auto records = ParseJson(sample.context.substr(begin), "records");
+        ASSERT_TRUE(records.ok()) << records.error().message;
+        // One more where there was something to fill.
+        const int64_t more = std::ssize(*records) - std::stoll(Fact(sample, "keys"));
+        EXPECT_TRUE(more == 0 || more == 1) << more;
+      }
+    }
+  }
+}
+
 TEST(Generators, StreamsAskForLinesBehindThem) {
   const auto samples =
       MustDraw("stream_lines", *ParseJson(R"({"distances": "20", "queries": 3})", ""), &kWords, 1);
