@@ -147,8 +147,8 @@ class ResultStore {
 
   // Takes over everything of `source` that is not here, in one transaction: runs, cells, samples by
   // the rule of Write, latencies, events. Again: changes nothing. A conflict is refused as a whole;
-  // a row (model, task, method, variant, budget, compress_at) of which the two share no signature is
-  // one.
+  // a row (model, task, method, variant, budget, compress_at) of which the two share no signature
+  // is one.
   Result<MergeReport> Merge(ResultStore& source);
 
   Result<std::vector<StoredRun>> Runs();  // in the order they came in
