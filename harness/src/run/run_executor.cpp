@@ -146,6 +146,8 @@ Status Executor::Start() {
   KVG_TRY(PlanProgress());
   KVG_ASSIGN(run_, store_.AddRun(run));
   outcome_.run_key = run.key;
+  const Json environment = ThreadEnvironment();
+  if (!environment.empty()) KVG_TRY(Event("environment", CanonicalJson(environment)));
   return Event(resumed ? "resumed" : "started",
                StrCat(plan_.config->name, ": ", plan_.groups.size(), " groups, ",
                       plan_.config->rows.size(), " rows"));

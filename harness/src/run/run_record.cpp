@@ -130,7 +130,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
     const Question& question = sample.questions[t];
     const TurnResult& turn = cell.result.turns[t];
     AnswerRow answer;
-    answer.question = question.text;
+    answer.question = question.text + question.answer_prefix;
     if (t == 0) answer.excerpt = cell.sample->excerpt;
     answer.references = question.answers;
     answer.tokens_out = std::ssize(turn.ids);
