@@ -30,6 +30,13 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
        {"mine.json: unknown key", "modles", "'models'"}},
       {StrCat("{", rest, "}"), {"mine.json.models: missing"}},
       {StrCat(R"({"models": ["nowhere"], )", rest, "}"), {"models[0]", "nowhere", "config.json"}},
+      {StrCat(R"({"models": ["models/ref-gqq"], )", rest, "}"),
+       {"models[0]", "ref-gqq", "did you mean 'models/ref-gqa'?"}},
+      {StrCat(R"({"models": [{"path": ")", Path("confg.json"), R"("}], )", rest, "}"),
+       {"models[0]", Path("config.json")}},
+      {StrCat("{", model, R"(, "tasks": [{"task": "ruler/vt", "source": {"lengths": "20"}}],
+              "methods": ["full"]})"),
+       {"mine.json: task 'ruler/vt': ", "lengths: 20 less"}},
       {StrCat(R"({"models": [{"path": ")", Path("config.json"), R"(", "dtpye": "f32"}], )", rest,
               "}"),
        {"models[0]: unknown key", "dtpye", "'dtype'"}},
@@ -170,6 +177,10 @@ TEST_F(RunTest, RecordsWhatHappened) {
               method != "full" && method != "quest");
     ASSERT_TRUE(row.latency);
     EXPECT_GT(row.latency->prefill_s, 0);
+    // In company both are counted, a reader's index with them.
+    EXPECT_EQ(row.memory[0].peak_bytes, row.memory[0].full_bytes + row.memory[0].resident_bytes);
+    EXPECT_EQ(row.latency->peak_bytes, row.memory[0].peak_bytes);
+    EXPECT_EQ(row.latency->resident_bytes, row.memory[1].resident_bytes);
   }
   // Again: nothing to do, nothing changed, and no prefill.
   const std::string digest = Digest("r.db");

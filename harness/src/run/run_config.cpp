@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/run/run_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -31,6 +32,23 @@ std::string NameOfPath(const std::string& path) {
   return p.extension() == ".json" ? p.stem().string() : p.filename().string();
 }
 
+// What stands beside a path that is not there, and the shipped models.
+std::vector<std::string> ModelsNear(const std::string& path) {
+  std::vector<std::string> known;
+  const fs::path parent = fs::path(path).parent_path();
+  for (const fs::path& shown : {parent, fs::path("models")}) {
+    std::error_code ignored;
+    const std::string directory = shown.empty() ? "." : FindShipped(shown.string());
+    for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+      if (!entry.is_directory() && entry.path().extension() != ".json") continue;
+      known.push_back((shown / entry.path().filename()).string());
+    }
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  return known;
+}
+
 Result<RunModel> ReadModel(const Json& json, const std::string& where) {
   RunModel model;
   if (json.is_string()) {
@@ -52,6 +70,7 @@ Result<RunModel> ReadModel(const Json& json, const std::string& where) {
   const std::string found = FindShipped(model.path);
   if (!FileExists(found) && !DirectoryExists(found)) {
     return BadInput(StrCat(where, ": no such model ", Quoted(model.path),
+                           DidYouMean(model.path, ModelsNear(model.path)),
                            ", expected a checkpoint directory with config.json"));
   }
   model.path = found;

@@ -149,8 +149,8 @@ Status Executor::Start() {
   const Json environment = ThreadEnvironment();
   if (!environment.empty()) KVG_TRY(Event("environment", CanonicalJson(environment)));
   return Event(resumed ? "resumed" : "started",
-               StrCat(plan_.config->name, ": ", plan_.groups.size(), " groups, ",
-                      plan_.config->rows.size(), " rows"));
+               StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
+                      Counted(std::ssize(plan_.config->rows), "row")));
 }
 
 // What is left of each group.
