@@ -147,9 +147,11 @@ Status Executor::Start() {
   KVG_TRY(PlanProgress());
   KVG_ASSIGN(run_, store_.AddRun(run));
   outcome_.run_key = run.key;
+  const Json environment = ThreadEnvironment();
+  if (!environment.empty()) KVG_TRY(Event("environment", CanonicalJson(environment)));
   return Event(resumed ? "resumed" : "started",
-               StrCat(plan_.config->name, ": ", plan_.groups.size(), " groups, ",
-                      plan_.config->rows.size(), " rows"));
+               StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
+                      Counted(std::ssize(plan_.config->rows), "row")));
 }
 
 // What is left of each group.
