@@ -15,20 +15,26 @@ namespace {
 
 class GeneratedStream : public SampleStream {
  public:
-  GeneratedStream(int64_t total, std::function<Result<Sample>(int64_t)> make)
-      : total_(total), make_(std::move(make)) {}
+  GeneratedStream(int64_t total, std::function<Result<Sample>(int64_t)> make,
+                  std::vector<std::string> faults)
+      : total_(total), make_(std::move(make)), faults_(std::move(faults)) {}
 
   Result<std::optional<Sample>> Next() override {
     if (next_ == total_) return std::optional<Sample>();
-    KVG_ASSIGN(Sample sample, make_(next_));
+    Result<Sample> sample = make_(next_);
+    if (!sample.ok()) return sample.error().Wrap(StrCat("sample at position ", next_));
     ++next_;
-    return std::optional<Sample>(std::move(sample));
+    return std::optional<Sample>(*std::move(sample));
   }
+
+  int64_t skipped() const override { return std::ssize(faults_); }
+  const std::vector<std::string>& faults() const override { return faults_; }
 
  private:
   int64_t total_;
   int64_t next_ = 0;
   std::function<Result<Sample>(int64_t)> make_;
+  std::vector<std::string> faults_;
 };
 
 Error BadList(std::string_view owner, std::string_view name, std::string_view entry,
@@ -59,9 +65,10 @@ bool ParsePercent(std::string_view text, double& value) {
 }  // namespace
 
 std::unique_ptr<SampleStream> MakeStream(int64_t total, const TaskOptions& options,
-                                         std::function<Result<Sample>(int64_t)> make) {
+                                         std::function<Result<Sample>(int64_t)> make,
+                                         std::vector<std::string> faults) {
   if (options.limit >= 0) total = std::min(total, options.limit);
-  return std::make_unique<GeneratedStream>(total, std::move(make));
+  return std::make_unique<GeneratedStream>(total, std::move(make), std::move(faults));
 }
 
 ParamSpec TextParam(std::string name, std::string default_value, std::string help) {

@@ -15,9 +15,10 @@
 
 namespace kvgauge {
 
-// Sample i of `total`; `make` must be a pure function of i.
+// Sample i of `total`; `make` must be a pure function of i. `faults`: of data that were left out.
 std::unique_ptr<SampleStream> MakeStream(int64_t total, const TaskOptions& options,
-                                         std::function<Result<Sample>(int64_t index)> make);
+                                         std::function<Result<Sample>(int64_t index)> make,
+                                         std::vector<std::string> faults = {});
 
 ParamSpec TextParam(std::string name, std::string default_value, std::string help);
 // "1000,2000": what parameters have instead of lists. `owner` and `name` begin the messages.

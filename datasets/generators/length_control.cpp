@@ -32,16 +32,19 @@ int64_t NextCharacter(std::string_view text, int64_t bytes) {
 }
 
 Error TooShort(std::string_view what, int64_t budget, int64_t needed) {
-  return BadInput(StrCat(what, ": ", budget,
-                         " tokens are too few; instructions, question and what ",
-                         "must be found take ", needed));
+  return BadInput(StrCat(what, ": ",
+                         budget > 0 ? StrCat(budget, " tokens are") : "nothing is left, which is",
+                         " too few; instructions, question and what must be found take ", needed,
+                         "; the length must grow by ", needed - budget, " or more"));
 }
 
 }  // namespace
 
 Result<TokenCounter> TokenCounter::Create(const TextCodec* codec, std::string_view owner) {
   if (codec == nullptr) {
-    return BadInput(StrCat(owner, ": lengths are in the model's tokens; this needs a tokenizer"));
+    return BadInput(StrCat(
+        owner,
+        ": lengths are in the model's tokens; this needs a tokenizer, name a model with --model"));
   }
   TokenCounter counter(codec);
   KVG_ASSIGN(counter.anchor_tokens_, counter.Exact(kAnchor));

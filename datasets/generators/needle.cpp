@@ -111,8 +111,10 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     return Build(setup, filler, needles, depth.value, cut, spread).context + question.text +
            question.answer_prefix;
   };
-  KVG_ASSIGN(const Fit fit, FitCut(setup.counter, filler, length - setup.reserve, whole,
-                                   StrCat(kOwner, ".lengths: ", length)));
+  const std::string what =
+      StrCat(kOwner, ".lengths: ", length,
+             setup.reserve == 0 ? "" : StrCat(" less ", setup.reserve, " reserve_tokens"));
+  KVG_ASSIGN(const Fit fit, FitCut(setup.counter, filler, length - setup.reserve, whole, what));
   Built built = Build(setup, filler, needles, depth.value, fit.size, fit.spread);
   sample.id = sample.group = StrCat("n", length, "-d", depth.text, "-r", repeat);
   sample.context = std::move(built.context);

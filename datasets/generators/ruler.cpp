@@ -50,8 +50,9 @@ Sample RulerSample(const RulerSetup& setup, int64_t index, RulerText text, int64
 
 Result<Sample> FitRulerSample(const RulerSetup& setup, int64_t index, int64_t least, int64_t most,
                               const std::function<RulerText(int64_t units)>& build) {
-  const std::string what = StrCat(setup.owner, ".lengths: ", setup.length_of(index), " less ",
-                                  setup.new_tokens + setup.reserve, " for the answer and reserve");
+  const std::string what = StrCat(
+      setup.owner, ".lengths: ", setup.length_of(index), " less ", setup.new_tokens, " new tokens",
+      setup.reserve == 0 ? "" : StrCat(" and ", setup.reserve, " reserve_tokens"));
   KVG_ASSIGN(const Fit fit, FitUnits(
                                 setup.counter, setup.budget(index), least, most,
                                 [&](int64_t units) { return WholeText(build(units)); }, what));

@@ -22,6 +22,7 @@ constexpr std::string_view kCommonQuestion =
 constexpr std::string_view kCommonPrefix =
     " Answer: The top 10 words that appear most often in the list are:";
 constexpr int64_t kCommon = 10;
+constexpr uint64_t kDraws = 1000, kDrawStep = 0x9E3779B97F4A7C15;
 
 constexpr std::string_view kFrequentHead =
     "Read the following coded text and track the frequency of each coded word. Find the three most "
@@ -95,26 +96,28 @@ RulerText CommonText(const std::vector<std::string>& words, Rng rng, int64_t oft
   return text;
 }
 
-Result<Sample> MakeCommon(const RulerSetup& setup, int64_t index) {
+// Sample `index` in its `draw`-th drawing.
+Result<Sample> DrawCommon(const RulerSetup& setup, int64_t index, uint64_t draw) {
   static const std::vector<std::string> plain = PlainWords();
   static const std::vector<std::string> compound = CompoundWords();
   const bool is_short = setup.length_of(index) < 4096;
-  Rng rng = RngFor(setup.seed, index, Draw::kFacts);
+  const uint64_t seed = setup.seed ^ draw * kDrawStep;
+  Rng rng = RngFor(seed, index, Draw::kFacts);
   const auto example_words = Choose(plain, rng, is_short ? 20 : 40);
   const RulerText example =
       CommonText(example_words, Rng(rng.NextU64(), 0), is_short ? 3 : 10, is_short ? 1 : 3);
   const std::string solved =
       StrCat(WholeText(example), " ", Numbered(example.question.answers), "\n");
 
-  Rng pool_rng = RngFor(setup.seed, index, Draw::kFiller);
+  Rng pool_rng = RngFor(seed, index, Draw::kFiller);
   // The short list serves while it lasts; some of its words clash with a common one.
   const auto plain_words = Choose(plain, pool_rng, static_cast<int64_t>(plain.size()));
   std::vector<std::string> many;
-  const Rng places = RngFor(setup.seed, index, Draw::kPlaces);
+  const Rng places = RngFor(seed, index, Draw::kPlaces);
   const auto build = [&](int64_t count) {
     const bool fits = count <= static_cast<int64_t>(plain_words.size());
     if (!fits && many.empty()) {
-      Rng own = RngFor(setup.seed, index, Draw::kQuestion);
+      Rng own = RngFor(seed, index, Draw::kQuestion);
       many = Choose(compound, own, static_cast<int64_t>(compound.size()));
     }
     const auto& pool = fits ? plain_words : many;
@@ -124,6 +127,15 @@ Result<Sample> MakeCommon(const RulerSetup& setup, int64_t index) {
     return text;
   };
   return FitRulerSample(setup, index, kCommon, static_cast<int64_t>(compound.size()) / 2, build);
+}
+
+// The ten common words alone, each thirty times, can be longer than 4,096 tokens of a small
+// vocabulary; the reference then draws other words until they fit.
+Result<Sample> MakeCommon(const RulerSetup& setup, int64_t index) {
+  for (uint64_t draw = 0;; ++draw) {
+    Result<Sample> sample = DrawCommon(setup, index, draw);
+    if (sample.ok() || draw + 1 == kDraws) return sample;
+  }
 }
 
 Result<Sample> MakeFrequent(const RulerSetup& setup, int64_t index) {

@@ -83,12 +83,15 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   }
   Filler filler =
       setup.haystack->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kFiller), 0);
+  const std::string what =
+      StrCat(kOwner, ".lengths: ", length,
+             answers == 0 ? "" : StrCat(" less ", answers, " new tokens of earlier answers"));
   KVG_ASSIGN(const Fit fit, FitCut(
                                 setup.counter, filler, length - answers,
                                 [&](int64_t cut, int64_t spread) {
                                   return Build(facts, filler, cut, spread, nullptr) + tail;
                                 },
-                                StrCat(kOwner, ".lengths: ", length)));
+                                what));
   sample.context = Build(facts, filler, fit.size, fit.spread, &sample.marks);
   sample.mode = setup.mode;
   sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);

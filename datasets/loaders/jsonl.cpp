@@ -118,6 +118,11 @@ size_t BytesOf(std::string_view text, int64_t characters) {
   return at;
 }
 
+int64_t CharactersOf(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
+}
+
 // Of each value of one field the named answers of all records that share it: name, answer, name,
 // answer ..., none twice.
 using Peers = std::map<std::string, std::vector<std::string>>;
@@ -235,11 +240,16 @@ class Loader {
 
     if (!layout_.split_at.empty()) {
       KVG_ASSIGN(const int64_t characters, Fields(record).Int(layout_.split_at));
-      prompt.question =
-          prompt.document_begin +
-          BytesOf(std::string_view(prompt.text)
-                      .substr(prompt.document_begin, prompt.document_end - prompt.document_begin),
-                  characters);
+      const std::string_view document =
+          std::string_view(prompt.text)
+              .substr(prompt.document_begin, prompt.document_end - prompt.document_begin);
+      const size_t bytes = BytesOf(document, characters);
+      if (bytes >= document.size()) {
+        return Fields(record).Wrong(
+            layout_.split_at, StrCat("is ", characters, ", but '", layout_.document, "' has ",
+                                     CharactersOf(document), " characters: no question is left"));
+      }
+      prompt.question = prompt.document_begin + bytes;
       prompt.document_end = prompt.question;
     }
     if (!layout_.separator.empty()) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precision, recall and F1: of words, of sets, and of yes-or-no answers over a whole set.
-#include <map>
+// F1 of sets, and precision, recall and F1 of yes-or-no answers over a whole set.
 #include <set>
 
 #include "metrics/text.h"
@@ -8,32 +7,7 @@
 namespace kvgauge::metrics {
 namespace {
 
-struct Common {
-  double both = 0, got = 0, want = 0;
-};
-
-Common CommonWords(TextView prediction, TextView answer) {
-  const std::vector<Text> got = NormalWords(prediction), want = NormalWords(answer);
-  std::map<Text, int64_t> left;
-  for (const Text& word : want) ++left[word];
-  Common common{0, static_cast<double>(got.size()), static_cast<double>(want.size())};
-  for (const Text& word : got) {
-    if (left[word]-- > 0) ++common.both;
-  }
-  return common;
-}
-
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-double TokenPrecision(TextView prediction, TextView answer) {
-  const Common common = CommonWords(prediction, answer);
-  return Ratio(common.both, common.got);
-}
-
-double TokenRecall(TextView prediction, TextView answer) {
-  const Common common = CommonWords(prediction, answer);
-  return Ratio(common.both, common.want);
-}
 
 std::set<Text> Items(TextView text) {
   std::set<Text> items;
@@ -77,17 +51,10 @@ double Precision(const Cells& cells) { return Ratio(cells[0], cells[0] + cells[1
 double Recall(const Cells& cells) { return Ratio(cells[0], cells[0] + cells[2]); }
 double F1(const Cells& cells) { return HarmonicMean(Precision(cells), Recall(cells)); }
 
-constexpr const char* kSquad = "SQuAD v1.1 evaluation";
 constexpr const char* kBamboo = "BAMBOO evaluate.py, commit f230f20";
 
 }  // namespace
 
-KVG_REGISTER_METRIC(token_precision,
-                    {"token_precision", 1, "share of the prediction's words that are the answer's",
-                     kSquad, BestOf(TokenPrecision)});
-KVG_REGISTER_METRIC(token_recall,
-                    {"token_recall", 1, "share of the answer's words that the prediction has",
-                     kSquad, BestOf(TokenRecall)});
 KVG_REGISTER_METRIC(set_f1, {"set_f1", 1, "F1 of two sets of items, split at commas",
                              "M4LE cls_f1, commit 47c2af9", BestOf(SetF1)});
 KVG_REGISTER_METRIC(yes_no_precision,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LongBench v1's own metrics, ROUGE aside.
+// LongBench v1's own metrics, ROUGE and F1 of words aside.
 #include <cmath>
-#include <map>
 
-#include "metrics/jieba.h"
 #include "metrics/sequence.h"
 #include "metrics/text.h"
 
@@ -11,70 +9,6 @@ namespace kvgauge::metrics {
 namespace {
 
 constexpr const char* kReference = "LongBench v1 metrics.py, commit 2e00731";
-
-// Both sides empty is 0 here, unlike in SQuAD 2.
-double TokenF1(const std::vector<Text>& got, const std::vector<Text>& want) {
-  std::map<Text, int64_t> left;
-  for (const Text& word : want) ++left[word];
-  int64_t common = 0;
-  for (const Text& word : got) {
-    const auto found = left.find(word);
-    if (found != left.end() && found->second > 0) {
-      --found->second;
-      ++common;
-    }
-  }
-  if (common == 0) return 0;
-  const double precision = static_cast<double>(common) / static_cast<double>(got.size());
-  const double recall = static_cast<double>(common) / static_cast<double>(want.size());
-  return 2 * precision * recall / (precision + recall);
-}
-
-double QaF1(TextView prediction, TextView answer) {
-  return TokenF1(NormalWords(prediction), NormalWords(answer));
-}
-
-// Not a fault here: the list has the closing but not the opening book title mark.
-bool IsChinesePunctuation(char32_t c) {
-  static constexpr TextView kSigns =
-      U"！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、\u3000〃》「」『"
-      U"』【】〔〕〖〗〘"
-      U"〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏.";
-  return kSigns.find(c) != TextView::npos;
-}
-
-Result<double> QaF1Chinese(const MetricInput& input) {
-  KVG_ASSIGN(const std::shared_ptr<const Jieba> jieba, Jieba::Shared());
-  const auto tokens = [&](const std::string& utf8) {
-    std::vector<Text> kept;
-    for (const Text& word : jieba->Cut(Decode(utf8))) {
-      Text token = Lower(word);
-      std::erase_if(token, [](char32_t c) {
-        return IsPunctuation(c) || IsChinesePunctuation(c) || IsSpace(c);
-      });
-      if (!token.empty()) kept.push_back(std::move(token));
-    }
-    return kept;
-  };
-  const std::vector<Text> got = tokens(input.prediction);
-  double best = 0;
-  for (const std::string& answer : input.answers) {
-    best = std::max(best, TokenF1(got, tokens(answer)));
-  }
-  return best;
-}
-
-// InfiniteBench's Chinese F1 counts characters, and needs no dictionary.
-double QaF1Characters(TextView prediction, TextView answer) {
-  const auto characters = [](TextView text) {
-    std::vector<Text> kept;
-    for (const char32_t c : Lower(text)) {
-      if (!IsPunctuation(c) && !IsChinesePunctuation(c) && !IsSpace(c)) kept.emplace_back(1, c);
-    }
-    return kept;
-  };
-  return TokenF1(characters(prediction), characters(answer));
-}
 
 // The share of the numbers in the prediction that are `number`, compared as text.
 double NumberShare(TextView prediction, TextView number) {
@@ -154,14 +88,6 @@ double CodeSim(TextView prediction, TextView answer) {
 
 }  // namespace
 
-KVG_REGISTER_METRIC(qa_f1,
-                    {"qa_f1", 1, "token F1 after SQuAD normalisation", kReference, BestOf(QaF1)});
-KVG_REGISTER_METRIC(qa_f1_zh,
-                    {"qa_f1_zh", 1, "token F1 of Chinese words",
-                     "LongBench v1 metrics.py, commit 2e00731, with jieba 0.42.1", QaF1Chinese});
-KVG_REGISTER_METRIC(qa_f1_zh_characters,
-                    {"qa_f1_zh_characters", 1, "character F1 without punctuation",
-                     "InfiniteBench compute_scores.py, commit 88b3daa", BestOf(QaF1Characters)});
 KVG_REGISTER_METRIC(count, {"count", 1, "share of the numbers in the prediction that are right",
                             kReference, BestOf(NumberShare)});
 KVG_REGISTER_METRIC(retrieval,

@@ -29,7 +29,7 @@ struct Program {
 Result<Program> ProgramOf(const PairLines& lines) {
   const std::string origin = lines.origin();
   KVG_ASSIGN(const Json object, lines.Object());
-  KVG_ASSIGN(const MetricInput input, PairOf(object, origin));
+  KVG_ASSIGN(const MetricInput input, PairOf(object, origin, PairUse::kProgram));
   if (input.answers.size() != 1) {
     return BadInput(StrCat(origin, ": \"answers\" must hold one text, the test that is run"));
   }

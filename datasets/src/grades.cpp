@@ -65,6 +65,7 @@ Result<GradedSet> AverageGrades(const std::string& path, const std::string& by, 
   KVG_ASSIGN(PairLines lines, PairLines::Open(path));
   GradedSet out;
   std::map<std::string, std::vector<GradePair>> tasks;
+  SampleIds ids({by});
   const auto take = [&]() -> Result<GradePair> {
     const std::string origin = lines.origin();
     KVG_ASSIGN(const Json object, lines.Object());
@@ -72,6 +73,7 @@ Result<GradedSet> AverageGrades(const std::string& path, const std::string& by, 
       return BadInput(StrCat(origin, ": \"", by, "\" must be a text, the task's name"));
     }
     KVG_ASSIGN(const GradePair pair, GradesOf(object, origin));
+    KVG_TRY(ids.Add(object, lines));
     tasks[object[by].get<std::string>()].push_back(pair);
     return pair;
   };

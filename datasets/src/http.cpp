@@ -99,6 +99,7 @@ bool ToSize(std::string_view text, int base, size_t& value) {
 
 Error Faulty(std::string_view what) { return IoError(StrCat("not an HTTP answer: ", what)); }
 
+// The content of all chunks up to the last one, which is empty.
 Result<std::string> Dechunk(std::string_view bytes) {
   std::string body;
   while (true) {
@@ -114,6 +115,59 @@ Result<std::string> Dechunk(std::string_view bytes) {
     body.append(bytes.substr(0, size));
     bytes.remove_prefix(size + kLineEnd.size());
   }
+}
+
+struct HttpHead {
+  int status = 0;
+  size_t size = 0;  // where the body begins
+  std::optional<size_t> length;
+  std::optional<double> retry_after_s;
+  bool chunked = false;
+};
+
+Result<HttpHead> ParseHead(std::string_view bytes) {
+  const size_t head_end = bytes.find("\r\n\r\n");
+  if (!bytes.starts_with("HTTP/1.") || head_end == std::string_view::npos) {
+    return Faulty("no header");
+  }
+  std::string_view left = bytes.substr(0, head_end);
+  HttpHead head;
+  head.size = head_end + 4;
+  size_t number = 0;
+  if (left.size() < 12 || left[8] != ' ' || !ToSize(left.substr(9, 3), 10, number) ||
+      number < 100) {
+    return Faulty("no status");
+  }
+  head.status = static_cast<int>(number);
+  while (!left.empty()) {
+    const size_t end = std::min(left.find(kLineEnd), left.size());
+    const std::string_view line = left.substr(0, end);
+    left.remove_prefix(std::min(end + kLineEnd.size(), left.size()));
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    const std::string_view name = line.substr(0, colon), value = Trim(line.substr(colon + 1));
+    const bool is_number = ToSize(value, 10, number);
+    if (EqualsIgnoringCase(name, "content-length")) {
+      if (!is_number) return Faulty("Content-Length is no number or too large");
+      head.length = number;
+    }
+    if (EqualsIgnoringCase(name, "retry-after") && is_number) {
+      head.retry_after_s = static_cast<double>(number);
+    }
+    head.chunked = head.chunked || (EqualsIgnoringCase(name, "transfer-encoding") &&
+                                    EqualsIgnoringCase(value, "chunked"));
+  }
+  return head;
+}
+
+// Nothing more of this response can come. Without a length only its end tells.
+bool IsWhole(std::string_view bytes) {
+  const Result<HttpHead> head = ParseHead(bytes);
+  if (!head.ok()) return false;
+  const std::string_view body = bytes.substr(head->size);
+  // Every body of chunks ends so; whether it is the end takes reading them.
+  if (head->chunked) return body.ends_with("\r\n\r\n") && Dechunk(body).ok();
+  return head->length && body.size() >= *head->length;
 }
 
 }  // namespace
@@ -156,38 +210,14 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text) {
 }
 
 Result<HttpResponse> ParseHttpResponse(std::string_view bytes) {
-  const size_t head_end = bytes.find("\r\n\r\n");
-  if (!bytes.starts_with("HTTP/1.") || head_end == std::string_view::npos) {
-    return Faulty("no header");
-  }
-  std::string_view head = bytes.substr(0, head_end);
-  std::string_view body = bytes.substr(head_end + 4);
-  HttpResponse response;
-  size_t status = 0;
-  if (head.size() < 12 || head[8] != ' ' || !ToSize(head.substr(9, 3), 10, status) ||
-      status < 100) {
-    return Faulty("no status");
-  }
-  response.status = static_cast<int>(status);
-  size_t length = body.size();
-  bool chunked = false;
-  while (!head.empty()) {
-    const size_t end = std::min(head.find(kLineEnd), head.size());
-    const std::string_view line = head.substr(0, end);
-    head.remove_prefix(std::min(end + kLineEnd.size(), head.size()));
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    const std::string_view name = line.substr(0, colon), value = Trim(line.substr(colon + 1));
-    if (EqualsIgnoringCase(name, "content-length") && !ToSize(value, 10, length)) {
-      return Faulty("Content-Length is no number or too large");
-    }
-    chunked = chunked || (EqualsIgnoringCase(name, "transfer-encoding") &&
-                          EqualsIgnoringCase(value, "chunked"));
-  }
-  if (chunked) {
+  KVG_ASSIGN(const HttpHead head, ParseHead(bytes));
+  const std::string_view body = bytes.substr(head.size);
+  HttpResponse response = {head.status, head.retry_after_s, {}};
+  if (head.chunked) {
     KVG_ASSIGN(response.body, Dechunk(body));
     return response;
   }
+  const size_t length = head.length.value_or(body.size());
   if (body.size() < length) return Faulty("the body is cut short");
   response.body = body.substr(0, length);
   return response;
@@ -228,6 +258,7 @@ Result<HttpResponse> HttpPost(const HttpUrl& url,
     if (got == 0) break;
     if (got > 0) {
       bytes.append(buffer.data(), static_cast<size_t>(got));
+      if (IsWhole(bytes)) break;
       if (static_cast<int64_t>(bytes.size()) > kMaxHttpResponseBytes) {
         return IoError(
             StrCat(origin, ": the answer is longer than ", HumanBytes(kMaxHttpResponseBytes)));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,7 @@ Result<HttpUrl> ParseHttpUrl(std::string_view text);
 
 struct HttpResponse {
   int status = 0;
+  std::optional<double> retry_after_s;  // where Retry-After names seconds
   std::string body;
 };
 
@@ -31,7 +33,8 @@ Result<HttpResponse> ParseHttpResponse(std::string_view bytes);
 
 inline constexpr int64_t kMaxHttpResponseBytes = int64_t{16} << 20;
 
-// Headers must not hold line breaks. Blocks for at most `timeout_s`.
+// Headers must not hold line breaks. Blocks for at most `timeout_s`, and no longer than until the
+// response is whole: a server may leave the connection open.
 Result<HttpResponse> HttpPost(const HttpUrl& url,
                               const std::vector<std::pair<std::string, std::string>>& headers,
                               const std::string& body, double timeout_s);

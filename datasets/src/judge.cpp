@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datasets/judge.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/given_grades.h"
 #include "src/http.h"
 #include "src/lines.h"
 
@@ -22,16 +26,26 @@ Result<std::string> AskJudge(const JudgeEndpoint& judge, const std::string& mess
                         {"temperature", 0},
                         {"max_tokens", 1024},
                         {"messages", Json::array({{{"role", "user"}, {"content", message}}})}};
-  KVG_ASSIGN(
-      const HttpResponse response,
-      HttpPost(url,
-               {{"Content-Type", "application/json"},
-                {"Accept", "application/json"},
-                {"Authorization", "Bearer " + judge.key}},
-               request.dump(-1, ' ', false, Json::error_handler_t::replace), judge.timeout_s));
-  if (response.status != 200) {
-    return IoError(StrCat("the judge answered with status ", response.status, ": ",
-                          Quoted(response.body, 200)));
+  const std::string body = request.dump(-1, ' ', false, Json::error_handler_t::replace);
+  HttpResponse response;
+  double wait_s = judge.first_wait_s;
+  for (int attempt = 1;; ++attempt) {
+    KVG_ASSIGN(response, HttpPost(url,
+                                  {{"Content-Type", "application/json"},
+                                   {"Accept", "application/json"},
+                                   {"Authorization", "Bearer " + judge.key}},
+                                  body, judge.timeout_s));
+    if (response.status == 200) break;
+    const bool passing = response.status == 429 || response.status / 100 == 5;
+    if (!passing || attempt >= judge.attempts) {
+      return IoError(StrCat("the judge answered with status ", response.status, ": ",
+                            Quoted(response.body, 200),
+                            passing ? StrCat(", asked ", attempt, " times") : ""));
+    }
+    const double named_s = response.retry_after_s.value_or(wait_s);
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(std::min(named_s, judge.most_wait_s)));
+    wait_s *= 2;
   }
   KVG_ASSIGN(const Json json, ParseJson(response.body, "the judge's answer"));
   const Json::json_pointer content("/choices/0/message/content");
@@ -66,13 +80,16 @@ RelativeGrade ParseRelativeGrade(const std::string& reply) {
   return numbers.size() == 2 ? RelativeGrade{numbers[0], numbers[1]} : kUnparsed;
 }
 
-Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad) {
+Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge,
+                               const JudgeOptions& options) {
   if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
   KVG_ASSIGN(PairLines lines, PairLines::Open(path));
+  KVG_ASSIGN(GivenGrades given, GivenGrades::Open(options.grades_path));
+  SampleIds ids({});
   const auto prompt_of = [&]() -> Result<std::string> {
     const std::string origin = lines.origin();
     KVG_ASSIGN(const Json object, lines.Object());
-    KVG_ASSIGN(const MetricInput input, PairOf(object, origin));
+    KVG_ASSIGN(const MetricInput input, PairOf(object, origin, PairUse::kMetric));
     std::string question;
     if (object.contains("question")) {
       if (!object["question"].is_string()) {
@@ -80,6 +97,7 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
       }
       question = object["question"].get<std::string>();
     }
+    KVG_TRY(ids.Add(object, lines));
     return RelativeGradePrompt(question, input.answers[0], input.prediction);
   };
   JudgedPairs out;
@@ -88,17 +106,31 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
   const bool twice = lines.Rewind();
   for (const bool sending : twice ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
     if (sending && twice) lines.Rewind();
-    while (lines.Next()) {
+    ids = SampleIds({});
+    while (out.ended.empty() && lines.Next()) {
       const Result<std::string> prompt = prompt_of();
       if (!prompt.ok()) {
-        if (!skip_bad) return prompt.error();
+        if (!options.skip_bad) return prompt.error();
         if (sending) out.bad_lines.push_back(prompt.error().message);
         continue;
       }
       if (!sending) continue;
-      const Result<std::string> reply = AskJudge(judge, *prompt);
-      if (!reply.ok()) return reply.error().Wrap(lines.origin());
-      out.grades.push_back(ParseRelativeGrade(*reply));
+      const std::string request = StrCat(judge.model, "\n", *prompt);
+      if (const std::string* reply = given.Find(request); reply != nullptr) {
+        out.grades.push_back(ParseRelativeGrade(*reply));
+        ++out.reused;
+      } else {
+        const Result<std::string> asked = AskJudge(judge, *prompt);
+        if (!asked.ok()) {
+          const Error error = asked.error().Wrap(lines.origin());
+          if (out.grades.empty()) return error;
+          out.ended = error.message;
+          break;
+        }
+        out.grades.push_back(ParseRelativeGrade(*asked));
+        const Status kept = given.Add(request, lines.number(), *asked);
+        if (!kept.ok()) out.ended = kept.error().message;
+      }
       out.lines.push_back(lines.number());
       if (out.grades.back().reference < 0) ++out.unparsed;
     }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/files.h"
@@ -13,6 +15,9 @@
 
 namespace kvgauge {
 namespace {
+
+// Besides the id; absent ones are equal.
+constexpr const char* kWithinId[] = {"task", "dataset", "kind", "turn", "turn_idx", "question"};
 
 // Column of a byte, in characters from 1.
 int64_t ColumnOf(const std::string& text, size_t byte) {
@@ -37,7 +42,26 @@ std::string InColumns(const std::string& message, const std::string& text) {
 
 }  // namespace
 
+Status SampleIds::Add(const Json& object, const PairLines& at) {
+  const char* key = object.contains("id") ? "id" : "_id";
+  if (!object.contains(key) || !(object[key].is_string() || object[key].is_number())) return {};
+  Json sample = Json::array({object[key]});
+  const auto add = [&](const std::string& part) {
+    sample.push_back(object.contains(part) ? object[part] : Json());
+  };
+  for (const char* part : kWithinId) add(part);
+  for (const std::string& part : by_) add(part);
+  const auto [found, added] = first_lines_.emplace(sample.dump(), at.number());
+  if (added) return {};
+  return BadInput(StrCat(at.origin(), ": \"", key, "\" ", object[key].dump(), " stands in line ",
+                         found->second, " already; a sample is scored once"));
+}
+
 Result<PairLines> PairLines::Open(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return BadInput(StrCat(path, ": is a directory; name a file of JSON lines"));
+  }
   std::FILE* file = std::fopen(path.c_str(), "rb");
   if (file == nullptr) return SystemError(path, "open");
   return PairLines(path, file);

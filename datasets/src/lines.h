@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -47,7 +49,24 @@ class PairLines {
   int64_t number_ = 0;
 };
 
+// What a line is read for. A task reads the whole response where a line also holds what was
+// extracted from it; a program's test, which stands among the answers, may be blank.
+enum class PairUse { kMetric, kTask, kProgram };
+
 // "prediction", "answers" and what else a metric sees of an object.
-Result<MetricInput> PairOf(const Json& object, const std::string& origin);
+Result<MetricInput> PairOf(const Json& object, const std::string& origin, PairUse use);
+
+// Tells samples that a file holds twice by their "id" (or "_id"). Questions of one context may
+// share it: what tells them apart is a key of kWithinId or one that scores are grouped by.
+class SampleIds {
+ public:
+  explicit SampleIds(std::vector<std::string> by) : by_(std::move(by)) {}
+  // An error that names the first line, where the sample was there before.
+  Status Add(const Json& object, const PairLines& at);
+
+ private:
+  std::vector<std::string> by_;
+  std::map<std::string, int64_t> first_lines_;
+};
 
 }  // namespace kvgauge

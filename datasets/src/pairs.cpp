@@ -11,6 +11,8 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/lines.h"
+#include "src/metric_language.h"
+#include "src/records.h"
 
 namespace kvgauge {
 namespace {
@@ -31,18 +33,25 @@ std::optional<std::string> Scalar(const Json& value) {
   return std::nullopt;
 }
 
-Result<std::vector<std::string>> ScalarsAt(const Json& object, const char* key,
+// One text or number, or a list of them.
+Result<std::vector<std::string>> ScalarsAt(const Json& object, const std::string& key,
                                            const std::string& origin) {
   const Json& given = object[key];
   // InfiniteBench's files of some models hold a list of one list.
   const bool wrapped = given.is_array() && given.size() == 1 && given[0].is_array();
   const Json& value = wrapped ? given[0] : given;
   if (std::optional<std::string> text = Scalar(value)) return std::vector{*std::move(text)};
+  if (!value.is_array()) {
+    return BadInput(StrCat(origin, ": \"", key,
+                           "\" must be a text, a number or a list of them, not ",
+                           value.type_name()));
+  }
   std::vector<std::string> texts;
-  for (const Json& item : value.is_array() ? value : Json::array({nullptr})) {
+  for (const Json& item : value) {
     std::optional<std::string> text = Scalar(item);
     if (!text) {
-      return BadInput(StrCat(origin, ": \"", key, "\" must be a text, a number or a list of them"));
+      return BadInput(StrCat(origin, ": \"", key, "\"[", texts.size(),
+                             "] must be a text or a number, not ", item.type_name()));
     }
     texts.push_back(*std::move(text));
   }
@@ -88,25 +97,31 @@ Result<std::string> GroupOf(const Json& object, const std::string& key, const st
 
 }  // namespace
 
-Result<MetricInput> PairOf(const Json& object, const std::string& origin) {
+Result<MetricInput> PairOf(const Json& object, const std::string& origin, PairUse use) {
   std::vector<std::string> keys;
   for (const auto& entry : object.items()) keys.push_back(entry.key());
-  const std::string prediction = FirstOf(object, {"prediction", "pred"});
-  const std::string answers = FirstOf(object, {"answers", "ground_truth", "label"});
+  std::string prediction = FirstOf(object, {"prediction", "pred"});
+  const std::string answers =
+      FirstOf(object, {"answers", "ground_truth", "label", "outputs", "answer"});
+  // LongBench v2's files: the letter that was found in the response, or null.
+  const bool extracted = prediction == "pred" && object.contains("response");
+  if (extracted && use == PairUse::kTask) prediction = "response";
   for (const auto& [key, found] : {std::pair{"prediction", prediction}, {"answers", answers}}) {
     if (found.empty()) {
       return BadInput(StrCat(origin, ": \"", key, "\" is missing", DidYouMean(key, keys)));
     }
   }
   MetricInput input;
-  KVG_ASSIGN(input.prediction, TextAt(object, prediction.c_str(), origin));
-  if (answers == "answers") {
-    KVG_ASSIGN(input.answers, TextsAt(object, "answers", origin));
-  } else {
-    KVG_ASSIGN(input.answers, ScalarsAt(object, answers.c_str(), origin));
+  if (!extracted || !object[prediction].is_null()) {
+    KVG_ASSIGN(input.prediction, TextAt(object, prediction.c_str(), origin));
   }
+  KVG_ASSIGN(input.answers, ScalarsAt(object, answers, origin));
   if (input.answers.empty()) {
     return BadInput(StrCat(origin, ": \"", answers, "\" is empty: no prediction could be right"));
+  }
+  if (use != PairUse::kProgram && AllBlank(input.answers)) {
+    return BadInput(
+        StrCat(origin, ": \"", answers, "\" holds blank text alone; an answer needs words"));
   }
   if (object.contains("all_classes") && !object["all_classes"].is_null()) {
     KVG_ASSIGN(input.all_classes, TextsAt(object, "all_classes", origin));
@@ -125,12 +140,14 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
   KVG_ASSIGN(PairLines lines, PairLines::Open(path));
   SetScore all(metric);
   std::vector<std::map<std::string, SetScore>> groups(options.by.size());
+  SampleIds ids(options.by);
 
   // Nothing is added to any set before all of the line is known to be good.
   const auto score_line = [&]() -> Result<double> {
     const std::string origin = lines.origin();
     KVG_ASSIGN(const Json object, lines.Object());
-    KVG_ASSIGN(MetricInput input, PairOf(object, origin));
+    const PairUse use = options.task != nullptr ? PairUse::kTask : PairUse::kMetric;
+    KVG_ASSIGN(MetricInput input, PairOf(object, origin, use));
     const Task* task = options.task;
     if (object.contains("task") && !object["task"].is_null()) {
       KVG_ASSIGN(const std::string name, TextAt(object, "task", origin));
@@ -150,6 +167,12 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
       KVG_ASSIGN(std::string value, GroupOf(object, key, origin));
       values.push_back(std::move(value));
     }
+    // A task's metric is its own choice.
+    if (options.task == nullptr && object.contains("language")) {
+      const Status fitting = CheckLanguage(metric.name, input.language);
+      if (!fitting.ok()) return fitting.error().Wrap(origin);
+    }
+    KVG_TRY(ids.Add(object, lines));
     Result<double> score = all.Add(input);
     if (!score.ok()) return score.error().Wrap(origin);
     for (size_t i = 0; i < values.size(); ++i) {

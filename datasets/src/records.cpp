@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/python_text.h"
 
 namespace kvgauge {
 namespace {
@@ -223,7 +224,7 @@ std::string_view KindOf(const Json& value) {
 
 bool AllBlank(const std::vector<std::string>& texts) {
   return std::all_of(texts.begin(), texts.end(),
-                     [](const std::string& text) { return Trim(text).empty(); });
+                     [](const std::string& text) { return PythonStrip(text).empty(); });
 }
 
 Error Fields::Wrong(const std::string& name, std::string_view what) const {
@@ -305,6 +306,7 @@ Result<std::optional<Sample>> FileStream::Next() {
       return sample;
     }
     ++skipped_;
+    if (faults_.size() < kToldFaults) faults_.push_back(sample.error().message);
   }
 }
 

@@ -22,6 +22,8 @@ namespace kvgauge {
 // Far above any published record (the longest documents are some 20 MB).
 inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
+inline constexpr size_t kToldFaults = 100;
+
 enum class Container { kJsonLines, kJsonArray };
 
 struct Record {
@@ -110,6 +112,7 @@ class FileStream final : public SampleStream {
 
   Result<std::optional<Sample>> Next() override;
   int64_t skipped() const override { return skipped_; }
+  const std::vector<std::string>& faults() const override { return faults_; }
 
   // Takes what belongs to `first` out of `next`, the record behind it, and returns true; or changes
   // nothing and returns false.
@@ -126,6 +129,7 @@ class FileStream final : public SampleStream {
   bool skip_bad_;
   Build build_;
   int64_t skipped_ = 0;
+  std::vector<std::string> faults_;  // at most kToldFaults
   std::set<std::string> ids_;
 };
 

@@ -205,6 +205,7 @@ class BoundedStream final : public SampleStream {
     return sample;
   }
   int64_t skipped() const override { return inner_->skipped(); }
+  const std::vector<std::string>& faults() const override { return inner_->faults(); }
 
  private:
   std::unique_ptr<SampleStream> inner_;

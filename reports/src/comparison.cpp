@@ -32,16 +32,19 @@ std::string Spelling(const RowName& name) {
   return text;
 }
 
-// The line of a task that fits; null where none does.
+// The line of a task that fits; null where none does. The name of one line, letter by letter, is
+// that line, whatever else it fits.
 Result<const TaskLine*> LineOf(const TaskData& task, const RowName& name) {
-  const TaskLine* found = nullptr;
+  const TaskLine *found = nullptr, *exact = nullptr;
   std::vector<std::string> labels;
   for (const TaskLine& line : task.lines) {
     if (!Fits(name, line.cells[0].cell)) continue;
     found = &line;
     labels.push_back(RowLabel(line.cells[0].cell));
+    if (labels.back() == Spelling(name)) exact = &line;
   }
   if (labels.size() < 2) return found;
+  if (std::ranges::count(labels, Spelling(name)) == 1) return exact;
   return BadInput(StrCat(Quoted(Spelling(name)), " fits ", labels.size(), " rows of ", task.task,
                          ": ", Join(labels, ", "), "; expected one of them"));
 }
@@ -67,8 +70,8 @@ Error NothingFits(const LeaderboardData& data, const RowName& name, const Compar
     if (!options.compress_at.empty()) asked.append(" at ").append(Quoted(options.compress_at));
     return BadInput(StrCat("there are no results", asked, "; tasks: ", Join(list(tasks), ", ")));
   }
-  const std::string slip = names.contains(name.method) ? "" : DidYouMean(name.method, list(names));
-  return BadInput(StrCat("there is no row ", Quoted(Spelling(name)), slip,
+  return BadInput(StrCat("there is no row ", Quoted(Spelling(name)),
+                         DidYouMeanRow(Spelling(name), list(labels), list(names)),
                          "; there is: ", Join(list(labels), ", ")));
 }
 
@@ -110,24 +113,31 @@ double MeanOf(const UnitValues& values, const UnitValues& mask) {
   return tasks > 0 ? sum / static_cast<double>(tasks) : 0;
 }
 
-void AddLatency(const Match& match, RowComparison& row) {
-  std::vector<const LatencyRow*> full;
+void AddLatency(const Match& match, const CompareOptions& options, RowComparison& row) {
+  std::vector<LatencyRow> full;
   for (const TaskLine& line : match.task->lines) {
     if (!line.cells[0].cell.method.full_cache) continue;
-    for (const LatencyRow& r : line.latency) full.push_back(&r);
+    full.insert(full.end(), line.latency.begin(), line.latency.end());
   }
-  const auto summaries = [&](const TaskLine& line) {
-    std::vector<const LatencyRow*> rows;
-    for (const LatencyRow& r : line.latency) rows.push_back(&r);
-    return SummariseLatency(rows, full);
-  };
-  const std::vector<LatencySummary> a = summaries(*match.a), b = summaries(*match.b);
-  for (const LatencySummary& x : a) {
-    const auto y = std::ranges::find(b, x.context_tokens, &LatencySummary::context_tokens);
-    if (y == b.end() || !x.isolated || !y->isolated) continue;
-    row.latency_tokens = x.context_tokens;
-    if (x.ttft_ratio && y->ttft_ratio) row.ttft_ratio = *y->ttft_ratio / *x.ttft_ratio;
-    if (x.tpot_ratio && y->tpot_ratio) row.tpot_ratio = *y->tpot_ratio / *x.tpot_ratio;
+  const VerdictLimits limits = {.alpha = options.alpha,
+                                .margin = std::log1p(options.latency_margin)};
+  for (const int64_t tokens : CommonLengths(match.a->latency, match.b->latency)) {
+    int64_t disturbed = 0;
+    const auto compare = [&](double LatencyRow::*field) {
+      RowComparison::Times times;
+      times.evidence = CompareTimes(match.a->latency, match.b->latency, full, tokens, field,
+                                    options.alpha, disturbed);
+      times.verdict = Decide(times.evidence, times.evidence.p, limits);
+      return times;
+    };
+    const RowComparison::Times ttft = compare(&LatencyRow::ttft_s);
+    const RowComparison::Times tpot = compare(&LatencyRow::tpot_p50_s);
+    row.disturbed = disturbed;
+    if (ttft.evidence.samples == 0 && tpot.evidence.samples == 0) continue;
+    row.ttft = ttft;
+    row.tpot = tpot;
+    row.latency_tokens = tokens;
+    return;
   }
 }
 
@@ -150,6 +160,13 @@ RowComparison Compare(const std::vector<Match>& matches, const CompareOptions& o
     b.parts.push_back(m.b);
     row.a_ratio += m.a->bytes.logical_ratio / static_cast<double>(matches.size());
     row.b_ratio += m.b->bytes.logical_ratio / static_cast<double>(matches.size());
+    const auto count = [](const TaskLine& line, RowComparison::Side& side) {
+      side.samples += line.samples;
+      side.failed += line.failed;
+      side.skipped += line.skipped;
+    };
+    count(*m.a, row.a_side);
+    count(*m.b, row.b_side);
   }
   const double sign = first.lower_is_better ? -1 : 1;
   const double reach = AllBetweenZeroAndOne(tasks) ? 1.0 : 0.0;
@@ -176,7 +193,7 @@ RowComparison Compare(const std::vector<Match>& matches, const CompareOptions& o
         Decide(row.bytes, row.bytes.p,
                {.alpha = options.alpha, .margin = std::log1p(options.bytes_margin)});
   }
-  if (matches.size() == 1) AddLatency(matches[0], row);
+  if (matches.size() == 1) AddLatency(matches[0], options, row);
   return row;
 }
 
@@ -212,6 +229,16 @@ std::string RowLabel(const CellRow& cell) {
   return Spelling({cell.method.name,
                    cell.method.variant.empty() ? std::nullopt : std::optional(cell.method.variant),
                    cell.budget == "none" ? std::nullopt : std::optional(cell.budget)});
+}
+
+std::string DidYouMeanRow(const std::string& name, const std::vector<std::string>& labels,
+                          const std::vector<std::string>& methods) {
+  const std::string method = ParseRowName(name).method;
+  if (std::ranges::find(methods, method) == methods.end()) return DidYouMean(method, methods);
+  // A name that was not written to its end: "snapkv@10".
+  const auto begins = [&](const std::string& label) { return label.starts_with(name); };
+  if (name == method || std::ranges::count_if(labels, begins) != 1) return "";
+  return StrCat(" (did you mean ", Quoted(*std::ranges::find_if(labels, begins)), "?)");
 }
 
 Result<RowsComparison> CompareRows(std::span<ResultStore* const> stores, const RowName& a,

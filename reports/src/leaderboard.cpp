@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/check.h"
+#include "core/counted.h"
 #include "core/decimal.h"
 #include "core/strings.h"
 #include "src/leaderboard_columns.h"
@@ -206,6 +207,7 @@ void AddStatistics(Draft& draft, const LeaderboardOptions& options) {
     if (delta_of[i] == kNoLine) continue;
     const ColumnResult& result = results[delta_of[i]];
     Evidence& e = line.versus_full.emplace(EvidenceOf(result, reach, options.alpha));
+    e.differing = Differing(columns[delta_of[i]]);
     e.p = PairedP(draft.tasks, draft.lines[draft.reference], draft.lines[i], columns[delta_of[i]],
                   e.test);
   }
@@ -233,27 +235,34 @@ std::string Unranked(const Draft& draft, size_t i, int64_t most_scored) {
   const LeaderboardLine& line = draft.table.lines[i];
   if (line.samples == 0) return "no samples yet";
   if (line.not_engaged > 0) {
-    return StrCat("not engaged on ", line.not_engaged, " of ", line.samples, " samples");
+    return StrCat("not engaged on ", line.not_engaged, " of ", Counted(line.samples, "sample"));
   }
-  if (line.failed > 0) return StrCat(line.failed, " of ", line.samples, " samples failed");
+  if (line.failed > 0)
+    return StrCat(line.failed, " of ", Counted(line.samples, "sample"), " failed");
   if (line.scored == 0 && line.skipped == 0) return "nothing is scored";
-  if (line.skipped > 0) return StrCat(line.skipped, " of ", line.samples, " samples skipped");
+  if (line.skipped > 0) {
+    return StrCat(line.skipped, " of ", Counted(line.samples, "sample"), " skipped");
+  }
   const auto tasks = static_cast<int64_t>(draft.tasks.size());
-  if (line.tasks < tasks) return StrCat("has ", line.tasks, " of ", tasks, " tasks");
+  if (line.tasks < tasks) return StrCat("has ", line.tasks, " of ", Counted(tasks, "task"));
   if (line.scored < most_scored) {
-    return StrCat("has ", line.scored, " of ", most_scored, " scores");
+    return StrCat("has ", line.scored, " of ", Counted(most_scored, "score"));
   }
   return "";
 }
 
-void Rank(Draft& draft) {
+void SayWhoIsUnranked(Draft& draft) {
   std::vector<LeaderboardLine>& lines = draft.table.lines;
   int64_t most_scored = 0;
   for (const LeaderboardLine& line : lines) most_scored = std::max(most_scored, line.scored);
+  for (size_t i = 0; i < lines.size(); ++i) lines[i].not_ranked = Unranked(draft, i, most_scored);
+}
+
+void Rank(Draft& draft) {
+  std::vector<LeaderboardLine>& lines = draft.table.lines;
   std::vector<LeaderboardLine*> ranked;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    lines[i].not_ranked = Unranked(draft, i, most_scored);
-    if (lines[i].not_ranked.empty()) ranked.push_back(&lines[i]);
+  for (LeaderboardLine& line : lines) {
+    if (line.not_ranked.empty()) ranked.push_back(&line);
   }
   const double sign = draft.table.lower_is_better ? 1 : -1;
   const auto standing = [&](const LeaderboardLine* line) {
@@ -271,7 +280,7 @@ void Rank(Draft& draft) {
 }
 
 // Holm over all comparisons of a model and compress_at. What does not differ at all takes no part:
-// it cannot become a false alarm (Tarone 1990).
+// it could not become a false alarm (Tarone 1990). Gains and losses that cancel do take part.
 void Conclude(LeaderboardModel& model) {
   std::map<std::pair<std::string, std::string>,
            std::vector<std::pair<LeaderboardTable*, LeaderboardLine*>>>
@@ -286,15 +295,14 @@ void Conclude(LeaderboardModel& model) {
     std::vector<LeaderboardLine*> open;
     for (const auto& [table, line] : entry.second) {
       ++model.comparisons;
-      const Evidence& e = *line->versus_full;
-      const bool constant = e.value == 0 && e.p == 1;
-      if (constant) continue;
+      if (line->versus_full->differing == 0) continue;
       open.push_back(line);
-      p_values.push_back(e.p);
+      p_values.push_back(line->versus_full->p);
     }
     const std::vector<double> adjusted = HolmAdjust(p_values);
     for (size_t i = 0; i < open.size(); ++i) open[i]->p_adjusted = adjusted[i];
     for (const auto& [table, line] : entry.second) {
+      table->corrected_over = static_cast<int64_t>(open.size());
       double margin = model.options.margin;
       if (table->lower_is_better) {
         const auto full = std::ranges::find_if(table->lines, [](const LeaderboardLine& l) {
@@ -362,6 +370,7 @@ Result<LeaderboardModel> MakeLeaderboard(std::span<ResultStore* const> stores,
     draft.table.notes.insert(draft.table.notes.end(), notes[i].begin(), notes[i].end());
     AddStatistics(draft, options);
     if (options.latency) AddLatency(draft);
+    SayWhoIsUnranked(draft);
     AddAreas(draft.tasks, draft.lines, draft.reference, options, draft.table);
     Rank(draft);
     model.tables.push_back(std::move(draft.table));

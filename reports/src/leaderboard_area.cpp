@@ -4,15 +4,17 @@
 #include <map>
 #include <tuple>
 
+#include "core/counted.h"
 #include "core/strings.h"
 #include "src/leaderboard_columns.h"
 
 namespace kvgauge {
 namespace {
 
-// Of a method and variant: its lines that have bytes and scores, by bytes.
+// Of a method and variant: its lines with a rank, by bytes. The others' scores are of fewer
+// samples.
 struct Curve {
-  std::vector<size_t> lines;
+  std::vector<size_t> lines, left_out;
   double low = 0, high = 0;
 };
 
@@ -59,8 +61,9 @@ void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<Draft
     const LeaderboardLine& line = table.lines[i];
     if (line.method.full_cache) continue;
     Curve& curve = by_method[{line.method.name, line.method.variant}];
-    const bool complete = line.tasks == static_cast<int64_t>(tasks.size());
-    if (complete && line.scored > 0 && line.not_engaged == 0 && line.bytes.logical_ratio > 0) {
+    if (!line.not_ranked.empty()) {
+      curve.left_out.push_back(i);
+    } else if (line.scored > 0 && line.bytes.logical_ratio > 0) {
       curve.lines.push_back(i);
     }
   }
@@ -89,8 +92,14 @@ void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<Draft
     summary.budgets = static_cast<int64_t>(curve.lines.size());
     summary.low_ratio = curve.low;
     summary.high_ratio = curve.high;
+    std::vector<std::string> left_out;
+    for (const size_t i : curve.left_out) {
+      left_out.push_back(StrCat(table.lines[i].budget, " (", table.lines[i].not_ranked, ")"));
+    }
+    summary.left_out = Join(left_out, ", ");
     if (curve.lines.size() < 2) {
-      summary.missing = StrCat("has ", curve.lines.size(), " budgets with scores, needs two");
+      summary.missing =
+          StrCat("has ", Counted(std::ssize(curve.lines), "budget"), " with a rank, needs two");
     } else if (curve.low > table.area_range->low || curve.high < table.area_range->high) {
       summary.missing = "its budgets do not cover the range";
     } else {
@@ -125,12 +134,17 @@ void AddAreas(const std::vector<const TaskData*>& tasks, const std::vector<Draft
     }
     table.methods.push_back(std::move(summary));
   }
-  const std::vector<ColumnResult> results = ResampleMeans(
-      columns,
-      {.confidence = 1 - options.alpha, .resamples = options.resamples, .seed = options.seed});
+  // A height is a mean of scores, with their reach.
+  const double reach = AllBetweenZeroAndOne(tasks) ? 1.0 : 0.0;
+  const std::vector<ColumnResult> results = ResampleMeans(columns, {.confidence = 1 - options.alpha,
+                                                                    .resamples = options.resamples,
+                                                                    .seed = options.seed,
+                                                                    .reach = reach});
   for (size_t i = 0; i < results.size(); ++i) {
-    MethodSummary& summary = table.methods[owners[i].first];
-    (owners[i].second ? summary.versus_full : summary.area) = results[i].estimate;
+    const auto& [method, against] = owners[i];
+    Estimate estimate = results[i].estimate;
+    if (reach > 0) ClampInterval(estimate.interval, against ? -1 : 0, 1);
+    (against ? table.methods[method].versus_full : table.methods[method].area) = estimate;
   }
   const double sign = table.lower_is_better ? 1 : -1;
   std::ranges::stable_sort(table.methods, {}, [&](const MethodSummary& m) {

@@ -127,6 +127,14 @@ double PairedP(const std::vector<const TaskData*>& tasks, const DraftLine& a, co
   return SignFlipTest(terms, numbers);
 }
 
+int64_t Differing(const MeanColumn& differences) {
+  int64_t differing = 0;
+  for (const MeanColumn::Stratum& s : differences.strata) {
+    differing += std::ranges::count_if(s.sums, [](double sum) { return sum != 0; });
+  }
+  return differing;
+}
+
 bool AllBetweenZeroAndOne(const std::vector<const TaskData*>& tasks) {
   for (const TaskData* task : tasks) {
     if (task->set_score) return false;

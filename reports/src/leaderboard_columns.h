@@ -43,6 +43,9 @@ MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLin
 double PairedP(const std::vector<const TaskData*>& tasks, const DraftLine& a, const DraftLine& b,
                const MeanColumn& differences, std::string& test);
 
+// Clusters of which the sum of differences is not zero.
+int64_t Differing(const MeanColumn& differences);
+
 // Every score of the tasks is from 0 to 1.
 bool AllBetweenZeroAndOne(const std::vector<const TaskData*>& tasks);
 

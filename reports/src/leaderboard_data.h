@@ -64,6 +64,16 @@ struct LeaderboardData {
 Result<LeaderboardData> ReadLeaderboardData(std::span<ResultStore* const> stores, bool latency,
                                             const SumScores& set_scores);
 
+// Lengths at which both were timed in isolation, the longest first.
+std::vector<int64_t> CommonLengths(std::span<const LatencyRow> a, std::span<const LatencyRow> b);
+
+// Isolated times of b against a's at one length, of minus the logarithm of the ratio: over
+// repetitions of one round where both were timed in one run, else each over the full cache's
+// beside it. Repetitions that other programs disturbed are left out and added to `disturbed`.
+Evidence CompareTimes(std::span<const LatencyRow> a, std::span<const LatencyRow> b,
+                      std::span<const LatencyRow> full, int64_t tokens, double LatencyRow::*field,
+                      double alpha, int64_t& disturbed);
+
 // Of one line, over any of its tasks. `full`: rows of the full cache that times are related to.
 std::vector<LatencySummary> SummariseLatency(std::span<const LatencyRow* const> rows,
                                              std::span<const LatencyRow* const> full);

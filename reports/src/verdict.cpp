@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 
 #include "core/check.h"
 #include "reports/statistics.h"
@@ -47,6 +48,9 @@ Evidence ComparePaired(std::span<const double> baseline, std::span<const double>
   evidence.detectable = MinimumDetectableEffect(estimate, options.reach, alpha);
   evidence.samples = estimate.samples;
   evidence.clusters = estimate.clusters;
+  std::map<int64_t, double> sums;
+  for (size_t i = 0; i < differences.size(); ++i) sums[clusters[i]] += differences[i];
+  evidence.differing = std::ranges::count_if(sums, [](const auto& sum) { return sum.second != 0; });
   const bool binary =
       std::ranges::all_of(baseline, IsZeroOrOne) && std::ranges::all_of(candidate, IsZeroOrOne);
   if (binary && estimate.clusters == estimate.samples) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run will hold, before it starts; and samples that cannot be run at all.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 
@@ -26,8 +27,8 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
 }
 
 // What the backend's operations take for themselves in the largest pass.
-int64_t ScratchBytes(const Model& model, int64_t sequences, int64_t entries) {
-  const ModelConfig& config = model.config();
+int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries) {
+  const ModelConfig& config = *model.config;
   const int64_t ffn = std::max(
       config.ffn_size, config.moe ? config.moe->expert_ffn_size * config.moe->shared_experts : 0);
   const int64_t attended = config.query_heads * config.value_dim;
@@ -45,28 +46,7 @@ int64_t ScratchBytes(const Model& model, int64_t sequences, int64_t entries) {
   pass.query_heads = config.query_heads;
   pass.kv_heads = config.kv_heads;
   pass.value_dim = config.value_dim;
-  return model.ops().memory->ScratchBytes(pass);
-}
-
-struct SampleLength {
-  int64_t prefill = 0;  // longest prompt that is prefilled in one piece
-  int64_t total = 0;    // longest sequence, answers included
-};
-
-SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
-  const auto context = static_cast<int64_t>(sample.context.size());
-  SampleLength length = {.prefill = context, .total = context};
-  for (const EngineTurn& turn : sample.turns) {
-    const auto question = static_cast<int64_t>(turn.ids.size());
-    if (at == CompressAt::kPrompt) {
-      length.prefill = std::max(length.prefill, context + question);
-      length.total = std::max(length.total, context + question + turn.max_new_tokens);
-    } else {
-      length.total += question + turn.max_new_tokens;
-    }
-  }
-  if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
-  return length;
+  return model.ops->memory->ScratchBytes(pass);
 }
 
 Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t vocab_size) {
@@ -107,6 +87,22 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
 
 }  // namespace
 
+SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
+  const auto context = static_cast<int64_t>(sample.context.size());
+  SampleLength length = {.prefill = context, .total = context};
+  for (const EngineTurn& turn : sample.turns) {
+    const auto question = static_cast<int64_t>(turn.ids.size());
+    if (at == CompressAt::kPrompt) {
+      length.prefill = std::max(length.prefill, context + question);
+      length.total = std::max(length.total, context + question + turn.max_new_tokens);
+    } else {
+      length.total += question + turn.max_new_tokens;
+    }
+  }
+  if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
+  return length;
+}
+
 std::string_view NameOf(CompressAt at) {
   switch (at) {
     case CompressAt::kPrompt:
@@ -126,58 +122,51 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
   return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
 }
 
-Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
+Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
+                              std::span<const SampleLength> lengths, const EngineOptions& options) {
   MemoryPlan plan;
-  plan.pool_rows = options_.max_pool_rows;
+  plan.pool_rows = options.max_pool_rows;
   int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
-  std::set<const Model*> models;
-  std::set<const Model*> loaded;
-  for (const EngineRow& row : rows_) {
-    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
+  std::set<const PlannedModel*> models;
+  std::set<const PlannedModel*> loaded;
+  for (const PlannedRow& row : rows) {
     models.insert(row.model);
-    for (const Model* model : {row.model, OriginalOf(row)}) {
-      if (loaded.insert(model).second) plan.weight_bytes += model->weight_bytes();
-    }
-    for (const EngineSample& sample : samples) {
-      KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size));
+    for (const PlannedModel* model : {row.model, row.original}) {
+      if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
     }
   }
-  for (const Model* model : models) {
-    const ModelShape shape = model->shape();
+  for (const PlannedModel* model : models) {
+    const ModelShape& shape = model->shape;
     Needs needs;
     std::set<std::string> scorers;
-    for (const EngineRow& row : rows_) {
+    for (const PlannedRow& row : rows) {
       if (row.model != model) continue;
       needs |= row.method->needs();
       if (row.method->score) scorers.insert(row.method->score->params.ToJson().dump());
     }
     int64_t longest = 0;
-    for (const EngineSample& sample : samples) {
-      longest = std::max(longest, LengthOf(sample, options_.compress_at).total);
-    }
-    plan.working_bytes =
-        std::max(plan.working_bytes,
-                 WorkingBytes(model->config(), Model::kChunkRows + options_.max_pool_rows,
-                              1 + options_.max_pool_rows) +
-                     ScratchBytes(*model, options_.max_pool_rows, longest));
-    for (const EngineSample& sample : samples) {
-      const SampleLength length = LengthOf(sample, options_.compress_at);
+    for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
+    plan.working_bytes = std::max(
+        plan.working_bytes, WorkingBytes(*model->config, Model::kChunkRows + options.max_pool_rows,
+                                         1 + options.max_pool_rows) +
+                                ScratchBytes(*model, options.max_pool_rows, longest));
+    for (const SampleLength& length : lengths) {
       const int64_t scores =
           static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
       plan.snapshot_bytes = std::max(
           plan.snapshot_bytes,
           FullCacheBytes(shape, WholePages(length.prefill)) +
-              PrefillCapture::PlannedBytes(model->config(), needs, length.prefill) + scores);
-      for (const EngineRow& row : rows_) {
+              PrefillCapture::PlannedBytes(*model->config, needs, length.prefill) + scores);
+      for (const PlannedRow& row : rows) {
         if (row.model != model) continue;
-        if (options_.fidelity_steps > 0 && OriginalOf(row) != model) {
-          original_bytes = std::max(
-              original_bytes, FullCacheBytes(OriginalOf(row)->shape(), WholePages(length.total)));
+        if (options.fidelity_steps > 0 && row.original != nullptr && row.original != model) {
+          original_bytes = std::max(original_bytes,
+                                    FullCacheBytes(row.original->shape, WholePages(length.total)));
         }
         const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
         const int64_t held = kept + length.total - length.prefill;
         // Each head's last page is part filled; a context that is returned to is held as well.
-        const int64_t copies = options_.compress_at == CompressAt::kContext ? 2 : 1;
+        const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
         plan.row_bytes = std::max(
             plan.row_bytes, copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries));
       }
@@ -185,9 +174,9 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   }
   plan.snapshot_bytes += original_bytes;
   // Without a limit of the user's, that of the device: weights are there already.
-  const int64_t free_bytes = rows_[0].model->ops().memory->FreeBytes();
-  const bool asked = options_.max_memory_bytes > 0;
-  const int64_t limit_bytes = asked            ? options_.max_memory_bytes
+  const int64_t free_bytes = rows[0].model->ops->memory->FreeBytes();
+  const bool asked = options.max_memory_bytes > 0;
+  const int64_t limit_bytes = asked            ? options.max_memory_bytes
                               : free_bytes > 0 ? plan.weight_bytes + free_bytes
                                                : 0;
   if (limit_bytes == 0 || plan.row_bytes == 0) return plan;
@@ -203,6 +192,34 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   }
   plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
   return plan;
+}
+
+Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
+  std::map<const Model*, PlannedModel> models;
+  for (const EngineRow& row : rows_) {
+    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
+    for (const EngineSample& sample : samples) {
+      KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size));
+    }
+    for (const Model* model : {row.model, OriginalOf(row)}) {
+      models[model] = {.config = &model->config(),
+                       .shape = model->shape(),
+                       .weight_bytes = model->weight_bytes(),
+                       .ops = &model->ops()};
+    }
+  }
+  std::vector<PlannedRow> rows;
+  for (const EngineRow& row : rows_) {
+    rows.push_back({.method = row.method,
+                    .budget = row.budget,
+                    .model = &models.at(row.model),
+                    .original = &models.at(OriginalOf(row))});
+  }
+  std::vector<SampleLength> lengths;
+  for (const EngineSample& sample : samples) {
+    lengths.push_back(LengthOf(sample, options_.compress_at));
+  }
+  return kvgauge::PlanMemory(rows, lengths, options_);
 }
 
 }  // namespace kvgauge

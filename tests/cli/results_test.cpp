@@ -291,6 +291,68 @@ TEST_F(ResultsTest, CompareEndsInASentence) {
   EXPECT_EQ(json["tasks"][0]["score"]["change"], -0.05);
 }
 
+TEST_F(ResultsTest, TimesSayHowFarToTrustThem) {
+  Fill("a.db");
+  const auto store = MustOpen(Path("a.db"));
+  const int64_t run = Must(store->AddRun(TestRun("times")));
+  for (const StoredCell& cell : Must(store->Cells())) {
+    std::vector<LatencyRow> rows(3);
+    for (int i = 0; i < 3; ++i) {
+      LatencyRow& row = rows[static_cast<size_t>(i)];
+      row.repetition = i;
+      row.context_tokens = 1024;
+      row.tpot_p50_s = cell.cell.method.full_cache ? 0.020 : 0.010 + 0.0001 * i;
+      if (cell.cell.method.name == "h2o") row.others_share = 0.5;
+    }
+    MustOk(store->WriteLatency(cell.id, run, rows));
+  }
+  Outcome outcome = Run("leaderboard a.db --columns method,tpot");
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("10.10 ms (0.51x)\n"), HasSubstr("10.10 ms!\n"),
+                                 HasSubstr("not the ratio of the medians"),
+                                 HasSubstr("!: other programs ran beside every repetition")));
+  outcome = Run("compare full snapkv --db a.db");
+  EXPECT_THAT(outcome.out,
+              HasSubstr("Its TPOT at 1,024 tokens is 0.50x of full's: BETTER (95% interval [0.49, "
+                        "0.52], 3 repetitions)"));
+  outcome = Run("compare full h2o --db a.db");
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("3 repetitions left out: other programs ran beside"),
+                                 Not(HasSubstr("TPOT at"))));
+}
+
+TEST_F(ResultsTest, CompareSaysHowManySamplesItIsOf) {
+  Add("a.db", "full", "none", 44, [](int) { return Given{.bytes = 4000}; });
+  Add("a.db", "snapkv", "5%", 22, [](int) { return Given{}; });
+  const Outcome outcome = Run("compare full snapkv@5% --db a.db");
+  EXPECT_THAT(outcome.out, HasSubstr("22 paired samples of 44 (snapkv@5%: 22 not run)"));
+  EXPECT_THAT(outcome.out, HasSubstr("22 of 44"));
+  ExpectBad("compare full snapkv@5 --db a.db", {"did you mean 'snapkv@5%'?"});
+  ExpectBad("show a.db snapkv@5", {"did you mean 'snapkv@5%'?"});
+  ExpectBad("compare full snapkv --db a.db --margins m.json", {"--margins is of two databases"});
+}
+
+// Flags of a comparison mean the same of two databases, or are refused.
+TEST_F(ResultsTest, CompareOfDatabasesHeedsItsFlags) {
+  const auto give = [](int lost) {
+    return [lost](int i) { return Given{.score = i < lost ? 0.0 : 1.0}; };
+  };
+  for (const char* task : {"needle/single", "needle/multi"}) {
+    Add("a.db", "full", "none", 400, give(0), task);
+    Add("b.db", "full", "none", 400, give(12), task);
+  }
+  const std::string margins = StrCat(" --margins ", KVG_SOURCE_DIR, "/configs/gate/default.json");
+  const auto compare = [&](const std::string& flags) {
+    return Run(StrCat("compare a.db b.db", margins, flags)).out;
+  };
+  EXPECT_THAT(compare(""), HasSubstr("2 of 6 comparisons got worse"));
+  EXPECT_THAT(compare(" --task needle/multi"),
+              AllOf(HasSubstr("1 of 3 comparisons"), Not(HasSubstr("needle/single"))));
+  EXPECT_THAT(compare(" --margin 0.06"), HasSubstr("nothing got worse"));
+  EXPECT_THAT(compare(" --alpha 0.0001"), HasSubstr("2 undecided"));
+  EXPECT_THAT(compare(" --seed 3 --resamples 100"), Not(testing::Eq(compare(""))));
+  ExpectBad("compare a.db b.db --db a.db", {"--db a.db is of two methods"});
+  ExpectBad(StrCat("compare a.db b.db --model no", margins), {"a.db: holds nothing of model 'no'"});
+}
+
 TEST_F(ResultsTest, GateExitsAsItsVerdict) {
   Fill("a.db");
   Fill("same.db");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plan and run do: wrong files, what is recorded, shards, company, texts, times.
+#include <pty.h>
+
 #include <cmath>
 #include <map>
 #include <set>
@@ -11,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
   struct Case {
@@ -80,6 +83,10 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--only", "snapk"}).err, HasSubstr("'snapkv'"));
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--shard", "5/4"}).err, HasSubstr("1/4"));
   EXPECT_THAT(Run({"plan", Path("mine.json"), "--samples", "3-1"}).err, HasSubstr("0-9,17"));
+  const Outcome beyond = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--samples", "500"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("the largest has 8, expected positions from 0 to 7"));
+  EXPECT_FALSE(FileExists(Path("r.db")));
 }
 
 // Times are those of the machine.
@@ -421,6 +428,55 @@ TEST_F(RunTest, MalformedRecordsAreLeftOutAndCounted) {
   EXPECT_EQ(Samples("k.db"), 2);
 }
 
+// A shard counts its own samples; latencies are numbered on and count themselves.
+TEST_F(RunTest, ProgressCountsWhatThisCallRuns) {
+  Write("mine.json",
+        Config(R"("latency": {"contexts": [160], "repetitions": 1, "decode_steps": 2}, )",
+               R"("random")"));
+  const std::string part = RunInto("p.db", {"--shard", "1/4"}).err;
+  EXPECT_THAT(part,
+              AllOf(HasSubstr("[1/3] tiny, passkey, prompt, seed 0: 3 rows, 2 samples\n"),
+                    HasSubstr(": 2/2 samples, 6 cells, "), HasSubstr("1/1 sample, 3 cells"),
+                    HasSubstr("[3/3] tiny, latency, compressed at prompt: 3/3 measurements")));
+  EXPECT_THAT(part, Not(HasSubstr("recorded before")));
+  const std::string whole = RunInto("p.db").err;
+  EXPECT_THAT(whole, AllOf(HasSubstr("8/8 samples, 18 cells, 2 samples recorded before"),
+                           HasSubstr("[3/3] tiny, latency, compressed at prompt: 0 meas")));
+}
+
+// Live lines keep to the terminal's width, and follow it.
+TEST_F(RunTest, LiveLinesFitTheTerminal) {
+  winsize size = {};
+  size.ws_row = 24;
+  size.ws_col = 50;
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    const std::string config = Path("mine.json"), database = Path("r.db");
+    execl(KVG_PROGRAM, KVG_PROGRAM, "run", config.c_str(), "--db", database.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string said;
+  char buffer[4096];
+  for (ssize_t count = 1; count > 0;) {
+    count = read(terminal, buffer, sizeof(buffer));
+    if (count > 0) said.append(buffer, static_cast<size_t>(count));
+  }
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << said;
+  int lines = 0;
+  for (const std::string& line : Split(said, '\r')) {
+    if (!line.starts_with("[")) continue;
+    ++lines;
+    EXPECT_LT(line.size(), 50u) << line;
+  }
+  EXPECT_GE(lines, 2) << said;
+}
+
 TEST_F(RunTest, ShardsMergedAreOneRun) {
   RunInto("whole.db");
   const auto merged = Open("merged.db", StoreMode::kCreate);
@@ -499,13 +555,67 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
-  const Outcome outcome =
-      Run({"run", Path("mine.json"), "--db", Path("r.db"), "--max-memory", "1MiB", "--json"});
-  EXPECT_EQ(outcome.exit_code, 1);
-  const Json summary = *ParseJson(outcome.out, "out");
-  EXPECT_EQ(summary["failed"], 12 * (8 + 4));
-  const auto store = Open("r.db");
-  EXPECT_THAT(FirstOf(*store, CellsOf(*store)[0]).reason, HasSubstr("--max-memory"));
+  // The prompts of the second task are so long that not one row of them fits.
+  std::string text = Config();
+  text.replace(text.find("\"400\""), 5, "\"3000\"");
+  Write("mine.json", text);
+  const Json plan =
+      *ParseJson(Run({"plan", Path("mine.json"), "--json", "--db", Path("r.db")}).out, "out");
+  const auto least = [&](size_t group) {
+    return plan["groups"][group]["least_memory_bytes"].get<int64_t>();
+  };
+  ASSERT_LT(least(0), least(1));
+  const std::string bound = StrCat((least(0) + least(1)) / 2);
+  const std::vector<std::string> bounded = {"--db", Path("r.db"), "--max-memory", bound};
+  std::vector<std::string> planned = {"plan", Path("mine.json"), "--json"};
+  planned.insert(planned.end(), bounded.begin(), bounded.end());
+  const Json unfit = (*ParseJson(Run(planned).out, "out"))["groups"][1]["unfit"];
+  const Json summary = *ParseJson(RunInto("r.db", {"--max-memory", bound, "--json"}).out, "out");
+  EXPECT_EQ(summary["failed"], 12 * 4);
+  // The plan says what the run does.
+  ASSERT_EQ(unfit.size(), 1u) << unfit.dump();
+  EXPECT_EQ(unfit[0]["status"], "failed");
+  EXPECT_EQ(unfit[0]["cells"], 12 * 4);
+  EXPECT_EQ(unfit, summary["reasons"]);
+  EXPECT_THAT(unfit[0]["reason"].get<std::string>(), HasSubstr("--max-memory is"));
+  // What nothing fits into is refused before anything is made, by the plan as by the run.
+  for (const char* command : {"plan", "run"}) {
+    const Outcome refused =
+        Run({command, Path("mine.json"), "--db", Path("n.db"), "--max-memory", "1MiB"});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("no sample fits"), HasSubstr("passkey"),
+                                   HasSubstr("--max-memory is 1.0 MiB")));
+    EXPECT_FALSE(FileExists(Path("n.db")));
+  }
+}
+
+TEST_F(RunTest, PlanTellsTimesAndWhatCannotRun) {
+  Write("mine.json",
+        Config(R"("latency": {"contexts": [160, 320], "repetitions": 3, "decode_steps": 2}, )",
+               R"("random", {"method": "snapkv", "budgets": ["5%"]})"));
+  const std::vector<std::string> plan = {"plan", Path("mine.json"), "--json", "--db", Path("r.db")};
+  Json planned = *ParseJson(Run(plan).out, "out");
+  ASSERT_EQ(planned["latency"].size(), 1u);
+  // Three rows besides the full cache, two lengths, three rounds, each with the full cache.
+  EXPECT_EQ(planned["latency"][0]["measurements"], 2 * 3 * (3 + 1));
+  EXPECT_EQ(planned["latency"][0]["longest_prompt"], 320);
+  EXPECT_GT(planned["latency"][0]["seconds"], 0);
+  ASSERT_EQ(planned["groups"][0]["unfit"].size(), 1u);
+  EXPECT_EQ(planned["groups"][0]["unfit"][0]["status"], "skipped");
+  EXPECT_EQ(planned["groups"][0]["unfit"][0]["cells"], 8);
+  EXPECT_THAT(
+      Run({"plan", Path("mine.json"), "--db", Path("r.db")}).out,
+      AllOf(HasSubstr("(latency)"), HasSubstr("seed 0: 8 skipped: "), HasSubstr("protected")));
+  // A shard that measures no times plans none.
+  EXPECT_EQ((*ParseJson(Run({"plan", Path("mine.json"), "--json", "--shard", "2/2"}).out,
+                        "out"))["latency"]
+                .size(),
+            0u);
+  RunInto("r.db");
+  planned = *ParseJson(Run(plan).out, "out");
+  // A row that cannot be measured stays to be measured, beside the full cache.
+  EXPECT_GE(planned["latency"][0]["done"], 2 * 3 * 3);
+  EXPECT_EQ(planned["groups"][0]["unfit"].size(), 0u);
 }
 
 TEST_F(RunTest, TimesAreMeasuredOnce) {
@@ -534,12 +644,21 @@ TEST_F(RunTest, TimesAreMeasuredOnce) {
                             R"("random")"));
   EXPECT_EQ((*ParseJson(RunInto("r.db", {"--json", "--limit", "1"}).out, "out"))["latencies"], 3);
   // Without room nothing is measured, and the reason is said.
-  const Outcome tight =
-      Run({"run", Path("mine.json"), "--db", Path("t.db"), "--limit", "1", "--max-memory", "1MiB"});
+  Write("mine.json", Config(R"("latency": {"contexts": [3500], "repetitions": 1}, )",
+                            R"("random", "kivi_2bit")"));
+  const Outcome tight = RunInto("t.db", {"--limit", "1", "--max-memory", "6MiB"});
   EXPECT_THAT(tight.err, AllOf(HasSubstr("latency: full"), HasSubstr("--max-memory is"),
-                               HasSubstr("0 latency measurements, 2 failed")));
+                               HasSubstr("0 latency measurements, 1 failed")));
   Write("mine.json", Config(R"("latency": {"context": [160]}, )"));
   EXPECT_THAT(Run({"plan", Path("mine.json")}).err, HasSubstr("'contexts'"));
+}
+
+TEST_F(RunTest, AModelMayStandInTheWorkingDirectory) {
+  std::string text = Config();
+  text.replace(text.find(Path("config.json")), Path("config.json").size(), "config.json");
+  Write("mine.json", text);
+  const Outcome outcome = RunProgram(directory_, "plan mine.json --limit 1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
 TEST_F(RunTest, ShippedFilesAreRead) {

@@ -98,6 +98,28 @@ TEST_F(ScoreTest, ATaskOfAJudgeIsGradedByOne) {
   EXPECT_THAT(server.Requests()[0], HasSubstr("Who?"));
 }
 
+TEST_F(ScoreTest, GradesAreKeptWhenAJudgeFails) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["y"]})"
+                                                 "\n"
+                                                 R"({"prediction": "z", "answers": ["y"]})");
+  setenv("KVGAUGE_JUDGE_KEY", "secret", 1);
+  const auto judged = [&](LocalServer& server) {
+    return Run(StrCat("score --metric judge --judge ", server.Url(), " --judge-model m --grades ",
+                      Path("grades.jsonl"), " --pairs ", pairs));
+  };
+  LocalServer failing({JudgeReply("8 6"), "HTTP/1.1 400 x\r\nContent-Length: 0\r\n\r\n"});
+  const Outcome first = judged(failing);
+  EXPECT_EQ(first.exit_code, 1);
+  EXPECT_THAT(first.out, ContainsRegex("1 +8.0 +6.0"));
+  EXPECT_THAT(first.err, AllOf(HasSubstr("status 400"), HasSubstr("goes on from")));
+  LocalServer server({JudgeReply("8 2")});
+  const Outcome second = judged(server);
+  unsetenv("KVGAUGE_JUDGE_KEY");
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.out, ContainsRegex("relative score +50.0"));
+  EXPECT_EQ(server.Requests().size(), 1u);
+}
+
 TEST_F(ScoreTest, RunsPredictionsOnlyWhenAsked) {
   const std::string pairs =
       Write("programs.jsonl", R"({"prediction": "x=2", "answers": ["[ $x = 2 ]"]})");
@@ -172,6 +194,16 @@ TEST_F(ScoreTest, AveragesOverTasks) {
   outcome = Run(StrCat("score --metric g_avg --pairs ", grades));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("name with one --by the key"));
+}
+
+TEST_F(ScoreTest, WhatIsNoMetricOrNoFileIsTold) {
+  const std::string pairs = Write("pairs.jsonl", R"({"prediction": "x", "answers": ["x"]})");
+  const Outcome average = Run(StrCat("score --metric m_avg --pairs ", pairs));
+  EXPECT_EQ(average.exit_code, 2);
+  EXPECT_THAT(average.err, HasSubstr("--metric accuracy with --by KEY"));
+  const Outcome folder = Run(StrCat("score --metric qa_f1 --pairs ", directory_));
+  EXPECT_EQ(folder.exit_code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("is a directory; name a file of JSON lines"));
 }
 
 TEST_F(ScoreTest, ListsMetrics) {

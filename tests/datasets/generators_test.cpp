@@ -482,7 +482,76 @@ TEST(Ruler, QuestionsOverDocuments) {
   EXPECT_THAT(samples[1].questions[0].text, HasSubstr("Question: Which fact is 2?"));
   EXPECT_THAT(samples[1].context, HasSubstr("Fact number 2 is told here."));
   EXPECT_THAT(samples[1].context, HasSubstr("Document 9:\n"));
+
+  // What the set gets wrong is named by its place, or left out with the reason.
+  const auto faulty = [&](const Json& json, const char* file, const char* set) {
+    std::ofstream(data / "ruler" / file) << json.dump(1);
+    const Json given = {{"lengths", "250"}, {"dataset", set}};
+    return ErrorOf("ruler_qa", given, &kWords, data.string());
+  };
+  const auto squad = [&](const Json& wrong) {
+    return faulty({{"data", {{{"paragraphs", wrong}}}}}, "dev-v2.0.json", "squad");
+  };
+  Json wrong = paragraphs;
+  wrong[2]["qas"][0]["answers"] = Json::array();
+  EXPECT_THAT(squad(wrong), HasSubstr("dev-v2.0.json: data[0].paragraphs[2].qas[0]: field "
+                                      "'answers' has no text, but is_impossible is false"));
+  wrong[4]["qas"][0].erase("question");
+  wrong[6].erase("context");
+  wrong[8]["qas"][0]["is_impossible"] = "no";
+  const SourceSpec* spec = FindSource("ruler_qa");
+  const Params params = *Params::Parse(spec->params, {{"lengths", "250"}}, "ruler_qa");
+  TaskOptions tolerant;
+  tolerant.codec = &kWords;
+  tolerant.data_directory = data.string();
+  tolerant.skip_bad = true;
+  EXPECT_THAT(squad(wrong), HasSubstr("data[0].paragraphs[6]: field 'context' is missing"));
+  const auto stream = spec->open(params, Json(), tolerant);
+  ASSERT_TRUE(stream.ok()) << stream.error().message;
+  EXPECT_EQ((*stream)->skipped(), 4);
+  EXPECT_THAT((*stream)->faults(),
+              ::testing::UnorderedElementsAre(
+                  HasSubstr("paragraphs[2].qas[0]: field 'answers'"),
+                  HasSubstr("paragraphs[4].qas[0]: field 'question' is missing"),
+                  HasSubstr("paragraphs[6]: field 'context' is missing"),
+                  HasSubstr("paragraphs[8].qas[0]: field 'is_impossible' is a string")));
+  EXPECT_THAT(faulty(Json::array(), "dev-v2.0.json", "squad"), HasSubstr("dev-v2.0.json: is an"));
+
+  const char* hotpot = "hotpot_dev_distractor_v1.json";
+  Json records = Json::array();
+  for (int i = 0; i < 3; ++i) {
+    records.push_back(
+        {{"question", "Who?"},
+         {"answer", "Bo"},
+         {"context",
+          Json::array({Json::array({StrCat("Title ", i), {"Bo did. ", "It rained."}})})}});
+  }
+  EXPECT_EQ(faulty(records, hotpot, "hotpotqa"), "");
+  Json blank = records;
+  blank[1]["answer"] = " ";
+  EXPECT_THAT(faulty(blank, hotpot, "hotpotqa"), HasSubstr("v1.json:15: field 'answer' is empty"));
+  records[1]["context"][0] = "Title";
+  EXPECT_THAT(faulty(records, hotpot, "hotpotqa"),
+              HasSubstr("field 'context' is no array of [title, [sentences]]"));
   fs::remove_all(data);
+}
+
+// The shortest list of common words is about as long as 4,096 tokens of a small vocabulary: words
+// are drawn until it fits.
+TEST(Ruler, CommonWordsAreDrawnUntilTheyFit) {
+  const Json tight = {{"task", "common"}, {"lengths", "6050"}, {"samples", 20}};
+  const auto samples = MustDraw("ruler_words", tight, &kBytes);
+  ASSERT_EQ(samples.size(), 20u);
+  for (const Sample& sample : samples) {
+    EXPECT_LE(Tokens(kBytes, TextOf(sample)) + 120, 6050);
+    EXPECT_EQ(std::set<std::string>(sample.questions[0].answers.begin(),
+                                    sample.questions[0].answers.end())
+                  .size(),
+              10u);
+  }
+  EXPECT_THAT(ErrorOf("ruler_words", {{"lengths", "5000"}}, &kBytes),
+              HasSubstr("sample at position 0: ruler_words.lengths: 5000 less 120 new tokens: "
+                        "4880 tokens are too few"));
 }
 
 // Another evaluation of the expressions, from their text.
@@ -543,6 +612,14 @@ TEST(Generators, BadParametersAreNamed) {
   EXPECT_THAT(ErrorOf("needle", {{"haystack", "/no/such/place"}}), HasSubstr("/no/such/place"));
   EXPECT_THAT(ErrorOf("needle", Json::object(), nullptr), HasSubstr("needs a tokenizer"));
   EXPECT_THAT(ErrorOf("ruler_niah", {{"lengths", "150"}}), HasSubstr("too few"));
+  EXPECT_THAT(ErrorOf("ruler_niah", {{"lengths", "100"}, {"reserve_tokens", 5}}),
+              HasSubstr("ruler_niah.lengths: 100 less 128 new tokens and 5 reserve_tokens: nothing "
+                        "is left"));
+  EXPECT_THAT(ErrorOf("needle", {{"lengths", "60"}, {"reserve_tokens", 55}}),
+              HasSubstr("needle.lengths: 60 less 55 reserve_tokens: 5 tokens are too few; "
+                        "instructions, question and what must be found take "));
+  EXPECT_THAT(ErrorOf("shared_context", {{"lengths", "100"}, {"mode", "multi_turn"}}),
+              HasSubstr(" new tokens of earlier answers: "));
   EXPECT_THAT(ErrorOf("ruler_variables", {{"lengths", "64"}}), HasSubstr("too few"));
   EXPECT_THAT(ErrorOf("list_ops", {{"least_size", 9}, {"most_size", 9}}), HasSubstr("most_size"));
   EXPECT_THAT(ErrorOf("lines", {{"lines", "50000"}, {"index_type", "letters"}}),

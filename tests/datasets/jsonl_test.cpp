@@ -127,6 +127,37 @@ TEST_F(Jsonl, SkipsAndCountsBadRecords) {
 }
 
 // The file is sparse: 200 MB of zero bytes without a newline, then a good line.
+TEST_F(Jsonl, SaysWhatWasLeftOut) {
+  std::string bad;
+  for (int i = 0; i < 150; ++i) bad += "{\"c\":\"1\"}\n";
+  WriteData("{\"c\":\"1\",\"a\":\"x\"}\n[]\n" + bad);
+  TaskOptions options;
+  options.data_directory = directory_.string();
+  options.skip_bad = true;
+  const auto stream = OpenTask(MakeTask(), options);
+  ASSERT_TRUE(ReadAll(**stream).ok());
+  EXPECT_EQ((*stream)->skipped(), 151);
+  ASSERT_EQ((*stream)->faults().size(), 100u);  // of many the first
+  EXPECT_THAT((*stream)->faults()[0], HasSubstr("x.jsonl:2: an array, expected an object"));
+  EXPECT_THAT((*stream)->faults()[1], HasSubstr("x.jsonl:3: field 'a' is missing"));
+}
+
+TEST_F(Jsonl, TheQuestionBeginsWithinTheDocument) {
+  source_ = {{"name", "jsonl"}, {"file", "set/x.jsonl"}, {"context", "{c}"},
+             {"document", "c"}, {"split_at", "at"},      {"answers", "a"}};
+  const auto record = [](int64_t at) {
+    return Json{{"c", "Märchen. Wer?"}, {"at", at}, {"a", "x"}}.dump();
+  };
+  const auto samples = Open(record(9));
+  ASSERT_TRUE(samples.ok()) << samples.error().message;
+  EXPECT_EQ((*samples)[0].questions[0].text, "Wer?");
+  for (const int64_t at : {13, 999}) {
+    EXPECT_THAT(ErrorOf(record(at)),
+                HasSubstr(StrCat("x.jsonl:1: field 'at' is ", at,
+                                 ", but 'c' has 13 characters: no question is left")));
+  }
+}
+
 TEST_F(Jsonl, RefusesAnEndlessLine) {
   WriteData("");
   const std::filesystem::path path = directory_ / "set/x.jsonl";

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/clock.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/http.h"
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 JudgeEndpoint Endpoint(const std::string& url) {
-  return {.url = url, .key = "secret", .model = "grader", .timeout_s = 5};
+  return {.url = url, .key = "secret", .model = "grader", .timeout_s = 5, .first_wait_s = 0.01};
 }
 
 TEST(Judge, AsksAsOthersDo) {
@@ -120,6 +121,99 @@ TEST(Judge, ReadsChunks) {
   EXPECT_FALSE(ParseHttpResponse("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").ok());
 }
 
+// The end of an answer is where its length says, not where the connection ends.
+TEST(Judge, AnOpenConnectionIsNotWaitedFor) {
+  const std::string content = R"({"choices": [{"message": {"content": "9 7"}}]})";
+  const std::string chunked =
+      StrCat("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n", content.substr(0, 5),
+             "\r\n29\r\n", content.substr(5), "\r\n0\r\nX-Trailer: x\r\n\r\n");
+  ASSERT_EQ(content.size() - 5, 0x29u);
+  LocalServer server({JudgeReply("9 7"), chunked}, true);
+  for (int i = 0; i < 2; ++i) {
+    const double begin_s = NowSeconds();
+    const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "x");
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(*reply, "9 7");
+    EXPECT_LT(NowSeconds() - begin_s, 4);  // the time limit is 5
+  }
+}
+
+constexpr const char* kBusy = "HTTP/1.1 429 Too Many\r\nContent-Length: 4\r\n\r\nslow";
+constexpr const char* kFailing = "HTTP/1.1 503 x\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+
+TEST(Judge, ABusyServerIsAskedAgain) {
+  LocalServer server({kBusy, kFailing, JudgeReply("9 7")});
+  const double begin_s = NowSeconds();
+  const Result<std::string> reply = AskJudge(Endpoint(server.Url()), "x");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(*reply, "9 7");
+  EXPECT_EQ(server.Requests().size(), 3u);
+  EXPECT_GE(NowSeconds() - begin_s, 1);  // Retry-After
+  // What is wrong with the request stays wrong.
+  LocalServer strict({"HTTP/1.1 401 x\r\nContent-Length: 0\r\n\r\n"});
+  EXPECT_FALSE(AskJudge(Endpoint(strict.Url()), "x").ok());
+  EXPECT_EQ(strict.Requests().size(), 1u);
+  LocalServer busy({kBusy});
+  EXPECT_THAT(AskJudge(Endpoint(busy.Url()), "x").error().message,
+              HasSubstr("status 429: 'slow', asked 6 times"));
+  EXPECT_EQ(busy.Requests().size(), 6u);
+}
+
+class JudgedFile : public ::testing::Test {
+ protected:
+  JudgedFile() {
+    std::ofstream(pairs_) << R"({"prediction": "p1", "answers": ["r"]})"
+                          << "\n"
+                          << R"({"prediction": "p2", "answers": ["r"]})"
+                          << "\n"
+                          << R"({"prediction": "p3", "answers": ["r"]})"
+                          << "\n";
+  }
+  ~JudgedFile() override {
+    std::filesystem::remove(pairs_);
+    std::filesystem::remove(grades_);
+  }
+  Result<JudgedPairs> Judge(LocalServer& server, const std::string& model = "grader") {
+    JudgeEndpoint endpoint = Endpoint(server.Url());
+    endpoint.model = model;
+    endpoint.attempts = 2;
+    return JudgePairs(pairs_, endpoint, {.skip_bad = false, .grades_path = grades_});
+  }
+  std::string pairs_ = StrCat(::testing::TempDir(), "to_judge_", getpid(), ".jsonl");
+  std::string grades_ = StrCat(::testing::TempDir(), "grades_", getpid(), ".jsonl");
+};
+
+TEST_F(JudgedFile, GradesOutliveAJudgeThatFails) {
+  LocalServer failing({JudgeReply("8 6"), JudgeReply("8 4"), kBusy});
+  const Result<JudgedPairs> first = Judge(failing);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_THAT(first->lines, ElementsAre(1, 2));
+  EXPECT_NEAR(first->relative_score, 10.0 / 16, 1e-12);
+  EXPECT_THAT(first->ended, HasSubstr(":3: the judge answered with status 429"));
+  // As a crash in the middle of a line leaves it.
+  std::ofstream(grades_, std::ios::app) << R"({"request": "ab)";
+  LocalServer server({JudgeReply("8 2")});
+  const Result<JudgedPairs> second = Judge(server);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_THAT(second->lines, ElementsAre(1, 2, 3));
+  EXPECT_EQ(second->reused, 2);
+  EXPECT_EQ(second->ended, "");
+  EXPECT_NEAR(second->relative_score, 12.0 / 24, 1e-12);
+  EXPECT_EQ(server.Requests().size(), 1u);
+  // Another judge's grades are its own.
+  LocalServer other({JudgeReply("5 5")});
+  EXPECT_EQ(Judge(other, "another")->reused, 0);
+}
+
+TEST_F(JudgedFile, AnotherFileIsNoFileOfGrades) {
+  LocalServer server({JudgeReply("8 2")});
+  std::filesystem::copy_file(pairs_, grades_);
+  const Result<JudgedPairs> judged = Judge(server);
+  ASSERT_FALSE(judged.ok());
+  EXPECT_THAT(judged.error().message, HasSubstr(":1: no grade that --grades wrote"));
+  EXPECT_THAT(server.Requests(), IsEmpty());
+}
+
 TEST(Judge, Grades) {
   const auto grade = [](const std::string& reply) {
     const RelativeGrade got = ParseRelativeGrade(reply);
@@ -139,8 +233,8 @@ TEST(Judge, NothingIsSentForAFileWithAFault) {
   const std::string path = StrCat(::testing::TempDir(), "faulty_judged_", getpid(), ".jsonl");
   std::ofstream(path) << R"({"prediction": "p1", "answers": ["r1"]})"
                       << "\n{\n";
-  EXPECT_THAT(JudgePairs(path, Endpoint(server.Url()), false).error().message, HasSubstr(":2: "));
-  EXPECT_THAT(JudgePairs(path, Endpoint("https://a"), true).error().message,
+  EXPECT_THAT(JudgePairs(path, Endpoint(server.Url()), {}).error().message, HasSubstr(":2: "));
+  EXPECT_THAT(JudgePairs(path, Endpoint("https://a"), {.skip_bad = true}).error().message,
               AllOf(HasSubstr("TLS"), ::testing::Not(HasSubstr("jsonl"))));
   std::filesystem::remove(path);
   EXPECT_THAT(server.Requests(), IsEmpty());
@@ -155,9 +249,9 @@ TEST(Judge, ScoresAFile) {
                       << "\n"
                       << R"({"prediction": "p3", "answers": []})"
                       << "\n";
-  EXPECT_THAT(JudgePairs(path, Endpoint("http://127.0.0.1:1"), true).error().message,
+  EXPECT_THAT(JudgePairs(path, Endpoint("http://127.0.0.1:1"), {.skip_bad = true}).error().message,
               HasSubstr(":1: 127.0.0.1:1"));
-  const Result<JudgedPairs> judged = JudgePairs(path, Endpoint(server.Url()), true);
+  const Result<JudgedPairs> judged = JudgePairs(path, Endpoint(server.Url()), {.skip_bad = true});
   std::filesystem::remove(path);
   ASSERT_TRUE(judged.ok()) << judged.error().message;
   EXPECT_THAT(judged->lines, ElementsAre(1, 3));

@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/strings.h"
+#include "src/metric_language.h"
 
 namespace kvgauge {
 namespace {
@@ -59,10 +61,10 @@ TEST_F(Pairs, ErrorsNameLineAndColumn) {
   EXPECT_THAT(ErrorOf(R"({"prediction": "a"})"), HasSubstr("\"answers\" is missing"));
   EXPECT_THAT(ErrorOf(R"({"prediction": 1, "answers": []})"),
               HasSubstr("\"prediction\" must be a text, not number"));
-  EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": "a"})"),
-              HasSubstr("\"answers\" must be a list of texts, not string"));
+  EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": {"a": 1}})"),
+              HasSubstr("\"answers\" must be a text, a number or a list of them, not object"));
   EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": ["a", null]})"),
-              HasSubstr("\"answers\"[1] must be a text, not null"));
+              HasSubstr("\"answers\"[1] must be a text or a number, not null"));
   EXPECT_THAT(ErrorOf(R"({"prediction": "\ud800", "answers": []})"), HasSubstr(":1: not valid"));
   EXPECT_THAT(ErrorOf(R"({"prediction": "", "answers": []})"),
               HasSubstr(":1: \"answers\" is empty: no prediction could be right"));
@@ -112,7 +114,97 @@ TEST_F(Pairs, PublishedNamesWillDo) {
   EXPECT_THAT(result->scores, ElementsAre(1, 1, 1));
   EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[]]})"), HasSubstr("\"label\" is empty"));
   EXPECT_THAT(ErrorOf(R"({"pred": "7", "label": [[7], 7]})"),
-              HasSubstr("\"label\" must be a text, a number or a list of them"));
+              HasSubstr("\"label\"[0] must be a text or a number, not array"));
+}
+
+// RULER's, LongBench v2's, and answers that are one text or numbers.
+TEST_F(Pairs, OtherSuitesFilesAreRead) {
+  const Result<PairScores> result =
+      Score(R"({"pred": "7", "outputs": ["7"], "index": 0})"
+            "\n"
+            R"({"_id": "a", "answer": "B", "pred": "B"})"
+            "\n"
+            R"({"_id": "b", "answer": "B", "pred": null, "response": "B"})"
+            "\n"
+            R"({"prediction": "x", "answers": "x"})"
+            "\n"
+            R"({"prediction": "5", "answers": [5]})",
+            false, "accuracy");
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_THAT(result->scores, ElementsAre(1, 1, 0, 1, 1));
+  EXPECT_THAT(ErrorOf(R"({"answer": "B", "pred": null})"),
+              HasSubstr("\"pred\" must be a text, not null"));
+  Task task;
+  task.post.extract = "longbench_v2";
+  std::ofstream(path_)
+      << R"j({"answer": "B", "pred": "C", "response": "The correct answer is (B)"})j";
+  const Result<PairScores> whole = ScorePairs(*FindMetric("accuracy"), path_, {.task = &task});
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->mean, 1);
+}
+
+TEST_F(Pairs, BlankAnswersAreRefused) {
+  for (const char* answers : {R"([""])", R"(["", " \n\u3000"])", R"("")"}) {
+    const std::string line = StrCat(R"({"prediction": "x", "answers": )", answers, "}");
+    for (const char* metric : {"partial_match", "string_match_all", "contains"}) {
+      EXPECT_THAT(ErrorOf(line, metric), HasSubstr(":1: \"answers\" holds blank text alone"));
+    }
+    EXPECT_THAT(Score(StrCat(line, "\n", kGood), true)->bad_lines, SizeIs(1));
+  }
+  EXPECT_TRUE(Score(R"({"prediction": "x", "answers": ["", "x"]})").ok());
+}
+
+TEST_F(Pairs, AMetricOfAnotherLanguageIsRefused) {
+  const auto line = [](const char* language) {
+    return StrCat(R"({"prediction": "\u6211", "answers": ["\u6211"], "language": ")", language,
+                  "\"}\n");
+  };
+  EXPECT_THAT(ErrorOf(line("zh"), "qa_f1"),
+              AllOf(HasSubstr(":1"), HasSubstr("take --metric qa_f1_zh")));
+  EXPECT_THAT(ErrorOf(line("zh-CN"), "rouge_1"), HasSubstr("no twin of it cuts Chinese words"));
+  EXPECT_THAT(ErrorOf(line("en"), "token_recall_zh"), HasSubstr("take --metric token_recall"));
+  EXPECT_EQ(ErrorOf(line("zh"), "qa_f1_zh_characters"), "");
+  EXPECT_EQ(ErrorOf(line("zh"), "accuracy"), "");
+  EXPECT_EQ(ErrorOf(StrCat(line("en"), line("python")), "qa_f1"), "");
+  const Task task;
+  std::ofstream(path_) << line("zh");
+  EXPECT_TRUE(ScorePairs(*FindMetric("qa_f1"), path_, {.task = &task}).ok());
+}
+
+// Every metric in the table is one, and no twin is left out of it.
+TEST(EnglishMetrics, AreRegisteredWithTheirTwins) {
+  std::set<std::string> twins = {"qa_f1_zh_characters"};  // counts characters: no twin of qa_f1
+  for (const EnglishMetric& metric : EnglishMetrics()) {
+    EXPECT_NE(FindMetric(metric.name), nullptr) << metric.name;
+    if (metric.chinese.empty()) continue;
+    EXPECT_NE(FindMetric(metric.chinese), nullptr) << metric.chinese;
+    twins.insert(metric.chinese);
+  }
+  for (const MetricSpec* metric : ListMetrics()) {
+    if (metric->name.find("_zh") == std::string::npos) continue;
+    EXPECT_TRUE(twins.contains(metric->name)) << metric->name;
+  }
+}
+
+TEST_F(Pairs, ASampleIsScoredOnce) {
+  const auto line = [](const std::string& rest) {
+    return StrCat(R"({"prediction": "x", "answers": ["x"], )", rest, "}\n");
+  };
+  const std::string twice = StrCat(line(R"("id": 7)"), line(R"("id": 8)"), line(R"("id": 7)"));
+  EXPECT_THAT(ErrorOf(twice), HasSubstr(".jsonl:3: \"id\" 7 stands in line 1 already"));
+  EXPECT_THAT(ErrorOf(StrCat(line(R"("_id": "a")"), line(R"("_id": "a")"))),
+              HasSubstr("\"_id\" \"a\" stands in line 1 already"));
+  const Result<PairScores> rest = Score(twice, true);
+  EXPECT_THAT(rest->lines, ElementsAre(1, 2));
+  EXPECT_THAT(rest->bad_lines, SizeIs(1));
+  // Questions about one context, and samples of several sets.
+  EXPECT_EQ(ErrorOf(StrCat(line(R"("id": 7, "turn_idx": 0)"), line(R"("id": 7, "turn_idx": 1)"),
+                           line(R"("id": 7, "question": "who?")"), line(R"("id": "7")"))),
+            "");
+  const std::string sets = StrCat(line(R"("id": 7, "set": "a")"), line(R"("id": 7, "set": "b")"));
+  EXPECT_THAT(ErrorOf(sets), HasSubstr(":2: \"id\" 7"));
+  std::ofstream(path_) << sets;
+  EXPECT_TRUE(ScorePairs(*FindMetric("qa_f1"), path_, {.by = {"set"}}).ok());
 }
 
 TEST_F(Pairs, GroupsHaveTheirOwnScores) {

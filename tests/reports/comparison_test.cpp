@@ -130,9 +130,13 @@ TEST_F(Compare, WhatIsNotThereIsSaid) {
               AllOf(HasSubstr("there is no row 'snapvk@20%' (did you mean 'snapkv'?)"),
                     HasSubstr("there is: h2o@20%, snapkv@20%, snapkv@40%")));
   EXPECT_THAT(Complaint("snapkv@30%", "snapkv@20%"), HasSubstr("no row 'snapkv@30%'; there is"));
-  EXPECT_THAT(Complaint("snapkv@40%", "snapkv@20%"),
-              AllOf(HasSubstr("'snapkv@40%' fits 2 rows of needle/single"),
+  EXPECT_THAT(Complaint("snapkv@40", "snapkv@20%"),
+              HasSubstr("no row 'snapkv@40' (did you mean 'snapkv@40%'?)"));
+  EXPECT_THAT(Complaint("snapkv", "snapkv@20%"),
+              AllOf(HasSubstr("'snapkv' fits 3 rows of needle/single"),
                     HasSubstr("snapkv[score.window=16]@40%")));
+  EXPECT_EQ(Complaint("snapkv@40%", "snapkv@20%"), "") << "the plain row beside its variants";
+  EXPECT_EQ(Must(Run("snapkv@40%", "snapkv@20%")).conclusion().a, "snapkv@40%");
   EXPECT_EQ(Complaint("snapkv[]@40%", "snapkv@20%"), "");
   EXPECT_THAT(Complaint("snapkv@20%", "h2o@20%"), HasSubstr("not run on the same model, task"));
   EXPECT_THAT(Complaint("snapkv@20%", "h2o@20%", {.task = "needel/single"}),
@@ -147,21 +151,80 @@ TEST_F(Compare, SignaturesAreNeverMixed) {
   EXPECT_EQ(result.tasks[0].obstacle, "signatures differ: template");
 }
 
-TEST_F(Compare, TimesAreRelatedToTheFullCache) {
-  const auto times = [&](int64_t cell, double tpot_s) {
-    LatencyRow row;
-    row.context_tokens = 4096;
-    row.ttft_s = 1;
-    row.tpot_p50_s = tpot_s;
-    MustOk(store_->WriteLatency(cell, run_, {&row, 1}));
-  };
-  times(Add("full", "none", "needle/single", 10, 0, 4000), 0.02);
-  times(Add("snapkv", "20%", "needle/single", 10, 0, 800), 0.01);
-  times(Add("h2o", "20%", "needle/single", 10, 0, 800), 0.015);
+TEST_F(Compare, SamplesThatWereSkippedAreCounted) {
+  Add("snapkv", "20%", "needle/single", 40, 0, 800);
+  const int64_t cell = Add("h2o", "20%", "needle/single", 30, 0, 800);
+  for (int i = 30; i < 36; ++i) {
+    SampleRow s;
+    s.cell = cell;
+    s.run = run_;
+    s.sample_id = s.hash = s.group = StrCat(i);
+    s.position = i;
+    s.status = i < 34 ? SampleStatus::kSkipped : SampleStatus::kFailed;
+    s.reason = "too short";
+    Must(store_->Write(s));
+  }
+  const RowComparison row = Must(Run("snapkv", "h2o")).conclusion();
+  EXPECT_EQ(row.score.samples, 30);
+  EXPECT_EQ(row.a_side.samples, 40);
+  EXPECT_EQ(row.b_side.samples, 36);
+  EXPECT_EQ(row.b_side.skipped, 4);
+  EXPECT_EQ(row.b_side.failed, 2);
+}
+
+class CompareTimesTest : public Compare {
+ protected:
+  void Times(int64_t cell, const std::vector<double>& tpot_s, double others_share = 0) {
+    std::vector<LatencyRow> rows(tpot_s.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].repetition = static_cast<int64_t>(i);
+      rows[i].context_tokens = 4096;
+      rows[i].ttft_s = 1;
+      rows[i].tpot_p50_s = tpot_s[i];
+      // Of a disturbed cell the first repetition is quiet.
+      rows[i].others_share = i > 0 ? others_share : 0;
+    }
+    MustOk(store_->WriteLatency(cell, run_, rows));
+  }
+};
+
+TEST_F(CompareTimesTest, OfOneRunArePaired) {
+  Times(Add("snapkv", "20%", "needle/single", 10, 0, 800), {0.010, 0.020, 0.030, 0.040});
+  Times(Add("h2o", "20%", "needle/single", 10, 0, 800), {0.0149, 0.0302, 0.0449, 0.0601});
   const RowComparison row = Must(Run("snapkv", "h2o")).conclusion();
   EXPECT_EQ(row.latency_tokens, 4096);
-  EXPECT_DOUBLE_EQ(*row.tpot_ratio, 1.5);
-  EXPECT_DOUBLE_EQ(*row.ttft_ratio, 1.0);
+  EXPECT_NEAR(row.tpot.ratio(), 1.5, 0.01);
+  EXPECT_EQ(row.tpot.evidence.test, "paired t of logarithms");
+  EXPECT_EQ(row.tpot.verdict, Verdict::kWorse);
+  EXPECT_LT(row.tpot.evidence.interval.high, -std::log(1.45));
+  EXPECT_EQ(row.ttft.verdict, Verdict::kSame);
+  EXPECT_EQ(row.disturbed, 0);
+}
+
+TEST_F(CompareTimesTest, OfSeveralRunsAreRelatedToTheFullCache) {
+  const int64_t full = Add("full", "none", "needle/single", 10, 0, 4000);
+  Times(full, {0.020, 0.020, 0.021});
+  Times(Add("snapkv", "20%", "needle/single", 10, 0, 800), {0.010, 0.010, 0.0105});
+  // Another machine, twice as slow.
+  run_ = Must(store_->AddRun(TestRun("second")));
+  Times(full, {0.040, 0.040, 0.042});
+  Times(Add("h2o", "20%", "needle/single", 10, 0, 800), {0.030, 0.0301, 0.0315});
+  const RowComparison row = Must(Run("snapkv", "h2o")).conclusion();
+  EXPECT_NEAR(row.tpot.ratio(), 1.5, 0.01);
+  EXPECT_EQ(row.tpot.evidence.test, "Welch's t of logarithms");
+  EXPECT_EQ(row.tpot.verdict, Verdict::kWorse);
+}
+
+TEST_F(CompareTimesTest, DisturbedOnesAreLeftOut) {
+  const double share = LatencyRow::kMaxOthersShare + 0.01;
+  Times(Add("snapkv", "20%", "needle/single", 10, 0, 800), {0.01, 0.01, 0.01, 0.01});
+  Times(Add("h2o", "20%", "needle/single", 10, 0, 800), {0.015, 0.09, 0.09, 0.09}, share);
+  const RowComparison row = Must(Run("snapkv", "h2o")).conclusion();
+  EXPECT_EQ(row.disturbed, 3);
+  EXPECT_EQ(row.tpot.evidence.samples, 1);
+  EXPECT_DOUBLE_EQ(row.tpot.ratio(), 1.5);
+  EXPECT_TRUE(std::isinf(row.tpot.evidence.interval.low)) << "one repetition is no interval";
+  EXPECT_EQ(row.tpot.verdict, Verdict::kUndecided);
 }
 
 }  // namespace

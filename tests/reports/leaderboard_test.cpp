@@ -298,6 +298,27 @@ TEST(Leaderboard, HolmIsOverTheWholeGrid) {
   }
 }
 
+// Gains and losses that cancel could have been a false alarm; what is equal everywhere could not.
+TEST(Leaderboard, HolmLeavesOutOnlyWhatCouldNotDiffer) {
+  Board board;
+  board.Add(Cell("full"), 400, Half);
+  board.Add(Cell("h2o", "20%"), 400, Losing(8));
+  board.Add(Cell("equal", "20%"), 400, Losing(0));
+  board.Add(Cell("turned", "20%"), 400, [](int i) {
+    Given g = Half(i);
+    if (i < 10) g.score = 1 - *g.score;
+    return g;
+  });
+  const LeaderboardModel model = board.Make();
+  EXPECT_EQ(model.comparisons, 3);
+  const LeaderboardTable& table = model.tables[0];
+  EXPECT_EQ(table.corrected_over, 2);
+  EXPECT_EQ(LineOf(table, "turned", "20%").versus_full->differing, 10);
+  EXPECT_EQ(LineOf(table, "turned", "20%").versus_full->p, 1);
+  EXPECT_EQ(LineOf(table, "equal", "20%").versus_full->differing, 0);
+  EXPECT_DOUBLE_EQ(LineOf(table, "h2o", "20%").p_adjusted, 2 * McNemarExact(0, 8));
+}
+
 TEST(Leaderboard, GroupsAreThePlainMeanOfTheirTasks) {
   Board board;
   const auto spec = [](CellRow cell) {
@@ -401,8 +422,8 @@ TEST(Leaderboard, AreaIsThatOfTheCurve) {
   ASSERT_TRUE(table.area_range.has_value());
   EXPECT_DOUBLE_EQ(table.area_range->low, 0.15);
   EXPECT_DOUBLE_EQ(table.area_range->high, 0.4);
-  const Estimate expected =
-      Must(AreaOverLogBytes(points, clusters, 0.15, 0.4, {.resamples = 400, .seed = 3}));
+  const Estimate expected = Must(
+      AreaOverLogBytes(points, clusters, 0.15, 0.4, {.resamples = 400, .seed = 3, .reach = 1}));
   ASSERT_EQ(table.methods.size(), 3u);
   for (const MethodSummary& m : table.methods) {
     if (m.method != "h2o") continue;
@@ -413,7 +434,50 @@ TEST(Leaderboard, AreaIsThatOfTheCurve) {
     EXPECT_DOUBLE_EQ(m.low_ratio, 0.1);
   }
   EXPECT_EQ(table.methods[2].method, "kivi");
-  EXPECT_EQ(table.methods[2].missing, "has 1 budgets with scores, needs two");
+  EXPECT_EQ(table.methods[2].missing, "has 1 budget with a rank, needs two");
+}
+
+// Forty equal scores do not prove that the next is equal, of a curve no more than of a row.
+TEST(Leaderboard, AreasOfEqualScoresHaveAnInterval) {
+  Board board;
+  board.Add(Cell("full"), 40, [](int) { return Given{.bytes = 4000}; });
+  for (const int64_t bytes : {400, 1600}) {
+    board.Add(Cell("h2o", StrCat(bytes)), 40, [&](int) { return Given{.bytes = bytes}; });
+  }
+  const LeaderboardTable table = board.Make().tables[0];
+  const Interval& row = LineOf(table, "h2o", "400").score.interval;
+  const MethodSummary& m = table.methods.at(0);
+  EXPECT_DOUBLE_EQ(m.area->value, 1);
+  EXPECT_LT(m.area->interval.low, 0.95);
+  EXPECT_DOUBLE_EQ(m.area->interval.low, row.low);
+  EXPECT_EQ(m.area->interval.high, 1);
+  EXPECT_LT(m.versus_full->interval.low, -0.05);
+  EXPECT_GT(m.versus_full->interval.high, 0.05);
+}
+
+TEST(Leaderboard, AreasAreOfRowsWithARank) {
+  Board board;
+  board.Add(Cell("full"), 40, [](int) { return Given{.bytes = 4000}; });
+  // The tightest budget runs on the easy half alone.
+  board.Add(Cell("h2o", "5%"), 40, [](int i) {
+    return Given{.bytes = 200, .status = i < 20 ? SampleStatus::kSkipped : SampleStatus::kOk};
+  });
+  for (const int64_t bytes : {400, 1600}) {
+    for (const char* method : {"h2o", "snapkv"}) {
+      board.Add(Cell(method, StrCat(bytes)), 40,
+                [&](int i) { return Given{.score = i < 20 ? 0.0 : 1.0, .bytes = bytes}; });
+    }
+  }
+  const LeaderboardTable table = board.Make().tables[0];
+  EXPECT_DOUBLE_EQ(table.area_range->low, 0.1);
+  ASSERT_EQ(table.methods.size(), 2u);
+  const MethodSummary& h2o = table.methods[0];
+  EXPECT_EQ(h2o.method, "h2o");
+  EXPECT_EQ(h2o.budgets, 2);
+  EXPECT_EQ(h2o.area->samples, 40);
+  EXPECT_DOUBLE_EQ(h2o.area->value, 0.5);
+  EXPECT_EQ(h2o.left_out, "5% (20 of 40 samples skipped)");
+  EXPECT_EQ(table.methods[1].left_out, "");
 }
 
 TEST(Leaderboard, ShardsAreOneStore) {
@@ -507,6 +571,39 @@ TEST(Leaderboard, IsolatedTimesStandBeforeShared) {
   EXPECT_DOUBLE_EQ(s.others_share, 0.04);
   EXPECT_FALSE(LineOf(table, "full").latency[0].ttft_ratio.has_value());
   EXPECT_TRUE(board.Make({.latency = false}).tables[0].lines[0].latency.empty());
+}
+
+// The gate's rule: what other programs ran beside says nothing.
+TEST(Leaderboard, DisturbedTimesAreLeftOutOrMarked) {
+  Board board;
+  const int64_t full = board.Add(Cell("full"), 4, Half);
+  const int64_t some = board.Add(Cell("snapkv", "20%"), 4, Losing(0));
+  const int64_t all = board.Add(Cell("h2o", "20%"), 4, Losing(0));
+  const auto times = [&](int64_t cell, double tpot_s, int disturbed) {
+    std::vector<LatencyRow> rows(5);
+    for (int i = 0; i < 5; ++i) {
+      LatencyRow& row = rows[static_cast<size_t>(i)];
+      row.repetition = i;
+      row.context_tokens = 1024;
+      row.tpot_p50_s = i < disturbed ? 10 * tpot_s : tpot_s;
+      row.others_share = i < disturbed ? 0.5 : 0.01;
+    }
+    board.Times(cell, rows);
+  };
+  times(full, 0.02, 1);
+  times(some, 0.01, 3);
+  times(all, 0.01, 5);
+  const LeaderboardTable table = board.Make().tables[0];
+  const LatencySummary& s = LineOf(table, "snapkv", "20%").latency.at(0);
+  EXPECT_FALSE(s.disturbed);
+  EXPECT_EQ(s.count, 2);
+  EXPECT_EQ(s.left_out, 3);
+  EXPECT_DOUBLE_EQ(s.tpot_s.p50, 0.01);
+  EXPECT_DOUBLE_EQ(*s.tpot_ratio, 0.5);
+  const LatencySummary& none = LineOf(table, "h2o", "20%").latency.at(0);
+  EXPECT_TRUE(none.disturbed);
+  EXPECT_EQ(none.count, 5);
+  EXPECT_FALSE(none.tpot_ratio.has_value());
 }
 
 TEST(Leaderboard, SharedTimesAreMarked) {

@@ -413,6 +413,20 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
 
   const Result<MemoryPlan> free = Engine({Row(full_, 1)}, {}).PlanMemory(samples);
   ASSERT_TRUE(free.ok());
+  // The same before the weights are loaded.
+  const Model& model = *Row(full_, 1).model;
+  const PlannedModel planned = {
+      .config = &model.config(),
+      .shape = model.shape(),
+      .weight_bytes = PlannedWeightBytes(model.config(), model.dtype(), model.dtype()),
+      .ops = &model.ops()};
+  const PlannedRow row = {.method = Row(full_, 1).method, .budget = {}, .model = &planned};
+  const SampleLength length = LengthOf(samples[0], CompressAt::kPrompt);
+  const Result<MemoryPlan> before = PlanMemory({&row, 1}, {&length, 1}, {});
+  ASSERT_TRUE(before.ok());
+  EXPECT_NEAR(static_cast<double>(before->total_bytes()), static_cast<double>(free->total_bytes()),
+              0.02 * static_cast<double>(free->total_bytes()));
+  EXPECT_EQ(before->row_bytes, free->row_bytes);
   EXPECT_EQ(free->pool_rows, 64);
   // Just enough for one row at a time: slower, the same answers.
   const int64_t tight = free->total_bytes() - 63 * free->row_bytes;

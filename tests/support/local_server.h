@@ -22,10 +22,11 @@
 namespace kvgauge {
 
 // Answers each connection with the next of its replies, whole or as two pieces; the last reply goes
-// on for ever.
+// on for ever. Connections are closed behind the reply, or with `keep_open` only at its own end.
 class LocalServer {
  public:
-  explicit LocalServer(std::vector<std::string> replies) : replies_(std::move(replies)) {
+  explicit LocalServer(std::vector<std::string> replies, bool keep_open = false)
+      : replies_(std::move(replies)), keep_open_(keep_open) {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -42,6 +43,7 @@ class LocalServer {
     shutdown(listener_, SHUT_RDWR);
     thread_.join();
     close(listener_);
+    for (const int peer : open_peers_) close(peer);
   }
 
   std::string Url() const { return StrCat("http://127.0.0.1:", port_, "/v1/"); }
@@ -71,7 +73,11 @@ class LocalServer {
       send(peer, reply.data(), half, MSG_NOSIGNAL);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       send(peer, reply.data() + half, reply.size() - half, MSG_NOSIGNAL);
-      close(peer);
+      if (keep_open_) {
+        open_peers_.push_back(peer);
+      } else {
+        close(peer);
+      }
     }
   }
   static bool Whole(const std::string& request) {
@@ -81,6 +87,8 @@ class LocalServer {
   }
 
   std::vector<std::string> replies_;
+  bool keep_open_;
+  std::vector<int> open_peers_;  // the thread's own until it has ended
   int listener_ = -1;
   int port_ = 0;
   std::mutex mutex_;

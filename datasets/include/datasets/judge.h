@@ -17,6 +17,11 @@ struct JudgeEndpoint {
   std::string key;    // sent as a bearer token; a server that wants none takes any text
   std::string model;  // its name there
   double timeout_s = 120;
+  // A judge that is busy (429) or fails (5xx) is asked so often in all. Between two times passes
+  // what it names in Retry-After, else this, doubled each time; never more than `most_wait_s`.
+  int attempts = 6;
+  double first_wait_s = 1;
+  double most_wait_s = 60;
 };
 
 // The judge's answer to one message, at temperature 0.
@@ -35,12 +40,22 @@ struct JudgedPairs {
   std::vector<int64_t> lines;  // of each grade, from 1
   std::vector<std::string> bad_lines;
   int64_t unparsed = 0;
-  double relative_score = 0;  // 1 is as good as the references
+  int64_t reused = 0;         // of the grades, those that were in the file already
+  double relative_score = 0;  // 1 is as good as the references; of the grades that there are
+  std::string ended;          // why the judge was asked no further; "": every line is graded
 };
 
-// Lines as in datasets/pairs.h; the first answer is the reference, "question" may be there. An
-// answer of the judge that cannot be had is an error: nothing is half-scored. Where the file can be
-// read twice, nothing is sent before every line was found good.
-Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge, bool skip_bad);
+struct JudgeOptions {
+  bool skip_bad = false;
+  // Every reply is added to this file as soon as it comes, and what stands in it is not asked for
+  // again. "": none.
+  std::string grades_path = {};
+};
+
+// Lines as in datasets/pairs.h; the first answer is the reference, "question" may be there. Where
+// the judge's answer cannot be had, the grades so far come back with `ended`; without any it is an
+// error. Where the file can be read twice, nothing is sent before every line was found good.
+Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& judge,
+                               const JudgeOptions& options);
 
 }  // namespace kvgauge

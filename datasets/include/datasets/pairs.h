@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scoring a file of predictions: one JSON object a line with `prediction` (text), `answers` (a list
-// of texts), and optionally `all_classes` (a list of texts or null), `language` and `kind` (of the
-// question, where a task mixes several). Published files have other names for the first two: `pred`
-// will do, and so will `ground_truth` or `label`, a list or one text or number. Other keys are left
-// alone, blank lines too.
+// Scoring a file of predictions: one JSON object a line with `prediction` (text), `answers` (a text
+// or number or a list of them, not all blank), and optionally `all_classes` (a list of texts or
+// null), `language` and `kind` (of the question, where a task mixes several). Published files have
+// other names for the first two: `pred` will do, and so will `ground_truth`, `label`, `outputs` or
+// `answer`. Where `response` stands beside `pred`, a task reads the first, a metric the second. Two
+// lines of one `id` are an error, unless another key tells them apart. Other keys are left alone,
+// blank lines too.
 #pragma once
 
 #include <cstdint>

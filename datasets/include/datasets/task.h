@@ -35,6 +35,11 @@ class SampleStream {
   // The next sample, or nothing at the end. An error names file, line and what would be right.
   virtual Result<std::optional<Sample>> Next() = 0;
   virtual int64_t skipped() const { return 0; }
+  // Why records were left out, a message each; of many the first.
+  virtual const std::vector<std::string>& faults() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
 };
 
 // A loader or generator. `name` is its file's stem.

@@ -212,6 +212,9 @@ void AddDatasets(CommandTable& table) {
                       "for judge: http address of an OpenAI-compatible endpoint; its key is in "
                       "KVGAUGE_JUDGE_KEY. Default: KVGAUGE_JUDGE_URL");
   command->add_option("--judge-model", score->judge_model, "for judge: the model's name there");
+  command->add_option("--grades", score->grades,
+                      "for judge: file that keeps every grade as it comes; what it holds is not "
+                      "asked for again");
   command->add_flag("--skip-bad", score->skip_bad, "leave out malformed lines and count them");
   AddJsonFlag(*command, score->json);
   table.Add(command, [score] { return RunScore(*score); });

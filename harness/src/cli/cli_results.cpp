@@ -83,7 +83,16 @@ void AddCompare(CommandTable& table) {
                       "only what was compressed at prompt, context, turn");
   command->add_option("--margins", flags->margins,
                       "of two databases: JSON file of margins; default: configs/gate/default.json");
-  AddStatisticsFlags(*command, flags->statistics);
+  command
+      ->add_option("--margin", flags->margin,
+                   "differences of the score up to this are SAME; default: 0.01, of two databases "
+                   "the file's, as of the next three")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--alpha", flags->alpha, "level of tests and intervals; default: 0.05")
+      ->check(CLI::Range(1e-6, 0.49));
+  command->add_option("--resamples", flags->resamples, "draws of the bootstrap; default: 10000")
+      ->check(CLI::Range(100, 1000000));
+  command->add_option("--seed", flags->seed, "seed of the bootstrap; default: 0");
   AddJsonFlag(*command, flags->json);
   table.Add(command, [flags] { return RunCompare(*flags); });
 }

@@ -23,6 +23,11 @@ namespace {
 
 Result<const MetricSpec*> MetricFor(const std::string& name) {
   if (const MetricSpec* metric = FindMetric(name); metric != nullptr) return metric;
+  if (name == "m_avg") {
+    return BadInput(
+        "--metric: MLVU's M-Avg is the mean over its tasks of their accuracies: --metric accuracy "
+        "with --by KEY, the key of the lines that tells their task");
+  }
   std::vector<std::string> names;
   for (const MetricSpec* known : ListMetrics()) names.push_back(known->name);
   for (const std::string_view special : {kGenerationAverage, kJudgeMetric, kExecutionMetric}) {
@@ -162,6 +167,39 @@ std::string FromEnvironment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+void PrintJudged(const ScoreOptions& options, const std::string& model, const JudgedPairs& result) {
+  if (options.json) {
+    Json rows = Json::array();
+    for (size_t i = 0; i < result.lines.size(); ++i) {
+      rows.push_back({{"line", result.lines[i]},
+                      {"reference", result.grades[i].reference},
+                      {"model", result.grades[i].model}});
+    }
+    PrintJson({{"metric", kJudgeMetric},
+               {"judge_model", model},
+               {"relative_score", result.relative_score},
+               {"unparsed", result.unparsed},
+               {"reused", result.reused},
+               {"ended", result.ended.empty() ? Json() : Json(result.ended)},
+               {"skipped", result.bad_lines.size()},
+               {"scores", rows}});
+    return;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < result.lines.size(); ++i) {
+    rows.push_back({StrCat(result.lines[i]), Fixed(result.grades[i].reference, 1),
+                    Fixed(result.grades[i].model, 1)});
+  }
+  PrintTable({"line", "reference", "model"}, rows);
+  Print("\n");
+  PrintFacts({{"relative score", Fixed(100 * result.relative_score, 1)},
+              {"judge", model},
+              {"judged", StrCat(result.lines.size())},
+              {"of them before", StrCat(result.reused)},
+              {"unparsed", StrCat(result.unparsed)},
+              {"skipped", StrCat(result.bad_lines.size())}});
+}
+
 // Answers that another model grades. `what` needs it, for the message.
 Status RunJudge(const ScoreOptions& options, const std::string& what) {
   JudgeEndpoint judge;
@@ -173,29 +211,16 @@ Status RunJudge(const ScoreOptions& options, const std::string& what) {
                            "OpenAI-compatible endpoint, --judge-model NAME, and its key in ",
                            "KVGAUGE_JUDGE_KEY; without all three nothing is sent"));
   }
-  KVG_ASSIGN(const JudgedPairs result, JudgePairs(options.pairs, judge, options.skip_bad));
+  KVG_ASSIGN(const JudgedPairs result,
+             JudgePairs(options.pairs, judge,
+                        {.skip_bad = options.skip_bad, .grades_path = options.grades}));
   for (const std::string& message : result.bad_lines) LogWarning(StrCat("skipped: ", message));
-  if (options.json) {
-    Json rows = Json::array();
-    for (size_t i = 0; i < result.lines.size(); ++i) {
-      rows.push_back({{"line", result.lines[i]},
-                      {"reference", result.grades[i].reference},
-                      {"model", result.grades[i].model}});
-    }
-    PrintJson({{"metric", kJudgeMetric},
-               {"judge_model", judge.model},
-               {"relative_score", result.relative_score},
-               {"unparsed", result.unparsed},
-               {"skipped", result.bad_lines.size()},
-               {"scores", rows}});
-    return {};
-  }
-  PrintFacts({{"relative score", Fixed(100 * result.relative_score, 1)},
-              {"judge", judge.model},
-              {"judged", StrCat(result.lines.size())},
-              {"unparsed", StrCat(result.unparsed)},
-              {"skipped", StrCat(result.bad_lines.size())}});
-  return {};
+  PrintJudged(options, judge.model, result);
+  if (result.ended.empty()) return {};
+  return IoError(StrCat(
+      result.ended, "; ", result.lines.size(), " lines are graded, those after ", "them are not",
+      options.grades.empty() ? ". With --grades FILE grades are kept, and the same command goes on"
+                             : StrCat("; the same command goes on from ", options.grades)));
 }
 
 Status RunGrades(const ScoreOptions& options) {
@@ -283,9 +308,10 @@ Status CheckFlags(const ScoreOptions& options, const std::string& metric, const 
                  {"--timeout", options.timeout_s.has_value()},
                  {"--unisolated", options.unisolated}},
                 kExecutionMetric));
-  return check(
-      {{"--judge", !options.judge_url.empty()}, {"--judge-model", !options.judge_model.empty()}},
-      kJudgeMetric);
+  return check({{"--judge", !options.judge_url.empty()},
+                {"--judge-model", !options.judge_model.empty()},
+                {"--grades", !options.grades.empty()}},
+               kJudgeMetric);
 }
 
 }  // namespace

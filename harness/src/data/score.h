@@ -27,7 +27,8 @@ struct ScoreOptions {
   // For judge only; the key is in KVGAUGE_JUDGE_KEY, which a listing of processes does not show.
   std::string judge_url;  // "": KVGAUGE_JUDGE_URL
   std::string judge_model;
-  bool list = false;  // print what metrics there are, and nothing else
+  std::string grades;  // file of the grades given so far; "": none is kept
+  bool list = false;   // print what metrics there are, and nothing else
   bool skip_bad = false;
   bool json = false;
 };

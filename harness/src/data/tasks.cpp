@@ -10,6 +10,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "core/log.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
 #include "src/cli/print.h"
@@ -236,7 +237,9 @@ Status RunSample(const SampleOptions& options) {
   std::unique_ptr<TokenizerCodec> codec;
   std::string model = options.model;
   const SourceSpec* source = FindSource(task.source);
-  if (model.empty() && source != nullptr && source->generated) {
+  const auto sized = [](const ParamSpec& param) { return param.name == "lengths"; };
+  if (model.empty() && source != nullptr &&
+      std::any_of(source->params.begin(), source->params.end(), sized)) {
     // Lengths are in tokens: those of the shipped model, so that there is something to read.
     const Result<std::string> shipped = FindConfigFile("../models/ref-gqa/tokenizer.json");
     if (shipped.ok()) model = shipped->substr(0, shipped->rfind('/'));
@@ -258,10 +261,9 @@ Status RunSample(const SampleOptions& options) {
       PrintSample(*sample);
     }
   }
-  if (stream->skipped() > 0 && !options.json) {
-    Print(StrCat(stream->skipped(),
-                 stream->skipped() == 1 ? " malformed record was" : " malformed records were",
-                 " left out\n"));
+  for (const std::string& fault : stream->faults()) LogWarning(StrCat("left out: ", fault));
+  if (stream->skipped() > 0) {
+    LogWarning(StrCat("malformed records left out: ", stream->skipped()));
   }
   return {};
 }

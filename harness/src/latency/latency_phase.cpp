@@ -47,6 +47,27 @@ Status ReadContexts(const Json& value, const std::string& where, std::vector<int
   return {};
 }
 
+// The rows besides the full cache of each round to come. Who goes first changes from repetition to
+// repetition.
+std::vector<std::vector<size_t>> RoundsOf(const std::vector<int64_t>& missing, size_t full) {
+  std::vector<std::vector<size_t>> rounds;
+  const int64_t most = *std::ranges::max_element(missing);
+  for (int64_t repetition = 0; repetition < most; ++repetition) {
+    std::vector<size_t> rows;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      const size_t line = (i + static_cast<size_t>(repetition)) % missing.size();
+      if (line != full && missing[line] > repetition) rows.push_back(line);
+    }
+    for (size_t begin = 0; begin < rows.size(); begin += kRowsBesideFull) {
+      const size_t end = std::min(begin + kRowsBesideFull, rows.size());
+      rounds.emplace_back(rows.begin() + static_cast<int64_t>(begin),
+                          rows.begin() + static_cast<int64_t>(end));
+    }
+  }
+  while (std::ssize(rounds) < missing[full]) rounds.emplace_back();
+  return rounds;
+}
+
 class Phase {
  public:
   Phase(const std::vector<LatencyLine>& lines, const LatencyPrompt& prompt,
@@ -102,31 +123,8 @@ class Phase {
     return {};
   }
 
-  // The rows besides the full cache of each round to come. Who goes first changes from repetition
-  // to repetition.
-  std::vector<std::vector<size_t>> Rounds(const Length& length) const {
-    std::vector<std::vector<size_t>> rounds;
-    const int64_t most = *std::ranges::max_element(length.missing);
-    for (int64_t repetition = 0; repetition < most; ++repetition) {
-      std::vector<size_t> rows;
-      for (size_t i = 0; i < lines_.size(); ++i) {
-        const size_t line = (i + static_cast<size_t>(repetition)) % lines_.size();
-        if (line != full_ && length.missing[line] > repetition) rows.push_back(line);
-      }
-      for (size_t begin = 0; begin < rows.size(); begin += kRowsBesideFull) {
-        const size_t end = std::min(begin + kRowsBesideFull, rows.size());
-        rounds.emplace_back(rows.begin() + static_cast<int64_t>(begin),
-                            rows.begin() + static_cast<int64_t>(end));
-      }
-    }
-    while (std::ssize(rounds) < length.missing[full_]) rounds.emplace_back();
-    return rounds;
-  }
-
   int64_t Measurements(const Length& length) const {
-    int64_t count = 0;
-    for (const auto& rows : Rounds(length)) count += std::ssize(rows) + 1;
-    return count;
+    return PlannedMeasurements(length.missing, full_);
   }
 
   bool Cancelled() {
@@ -208,7 +206,7 @@ class Phase {
   }
 
   Status RunLength(Length& length) {
-    const std::vector<std::vector<size_t>> rounds = Rounds(length);
+    const std::vector<std::vector<size_t>> rounds = RoundsOf(length.missing, full_);
     std::vector<bool> failed(lines_.size());
     for (const std::vector<size_t>& rows : rounds) {
       LatencyRound round;
@@ -320,6 +318,12 @@ Json ToJson(const LatencyOptions& options) {
           {"most_retries", options.most_retries},
           {"pin_threads", options.pin_threads},
           {"repetitions", options.repetitions}};
+}
+
+int64_t PlannedMeasurements(const std::vector<int64_t>& missing, size_t full) {
+  int64_t count = 0;
+  for (const auto& rows : RoundsOf(missing, full)) count += std::ssize(rows) + 1;
+  return count;
 }
 
 Result<LatencyOutcome> MeasureLatency(

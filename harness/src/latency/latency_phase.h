@@ -101,6 +101,10 @@ struct LatencyOutcome {
   bool cancelled = false;
 };
 
+// Measurements of one length to come, with the full cache's of every round: `missing` are the
+// repetitions that each line lacks, `full` is the line of the full cache.
+int64_t PlannedMeasurements(const std::vector<int64_t>& missing, size_t full);
+
 struct LatencyRound {
   std::vector<size_t> lines;  // indices; the full cache first
   std::vector<LatencyRow> rows;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,12 @@ Result<Lines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultSt
 
 }  // namespace
 
+size_t CountLatencyGroups(const RunPlan& plan) {
+  std::set<std::pair<size_t, CompressAt>> places;
+  for (const PlanGroup& group : plan.groups) places.insert({group.model, group.compress_at});
+  return places.size();
+}
+
 Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, int64_t run,
                                        RunProgress& progress, const InterruptGuard& interrupt) {
   const RunConfig& config = *plan.config;
@@ -86,11 +93,10 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
              ParseLatencyOptions(*config.latency, StrCat(config.path, ".latency")));
   options.max_memory_bytes = config.max_memory_bytes;
   LatencyOutcome total;
-  size_t number = 0;
+  size_t number = plan.groups.size();
   for (size_t m = 0; m < plan.models.size() && !total.cancelled; ++m) {
     std::map<size_t, LoadedModel> models;  // by prefill
     for (const CompressAt at : config.compress_at) {
-      ++number;
       if (total.cancelled) break;
       KVG_ASSIGN(const Lines found, LinesAt(plan, m, at, store, models));
       if (found.first == nullptr) continue;
@@ -102,13 +108,13 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
         ordered.push_back(line);
         names.push_back(line.name);
       }
-      progress.BeginGroup(
-          number, plan.models.size() * config.compress_at.size(),
-          StrCat(plan.models[m].spec->name, ", latency, compressed at ", NameOf(at)), names, -1);
+      progress.BeginMeasurements(
+          ++number, plan.groups.size() + CountLatencyGroups(plan),
+          StrCat(plan.models[m].spec->name, ", latency, compressed at ", NameOf(at)), names);
       LatencyHooks hooks;
       hooks.cancelled = [&] { return interrupt.signal() != 0; };
       hooks.on_event = [&](const LatencyEvent& event) {
-        progress.EndCell(0, false, nullptr, !event.status.ok());
+        progress.EndMeasurement(event.done, event.planned, !event.status.ok());
         if (!event.status.ok()) {
           progress.Note(StrCat("latency: ", event.line->name, " at ", event.context_tokens,
                                " tokens: ", event.status.error().message));

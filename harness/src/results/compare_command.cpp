@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
+#include "core/counted.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -27,6 +29,55 @@ std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2
 
 std::string P(double p) { return p < 0.001 ? "p < 0.001" : StrCat("p = ", Fixed(p, 3)); }
 
+// ", 22 paired samples of 44 (snapkv@5%: 22 skipped)".
+std::string SamplesText(const RowComparison& row) {
+  const int64_t all = std::max(row.a_side.samples, row.b_side.samples);
+  std::string text = Counted(row.score.samples, "paired sample");
+  if (row.score.samples >= all) return text;
+  std::vector<std::string> sides;
+  for (const bool second : {false, true}) {
+    const RowComparison::Side& side = second ? row.b_side : row.a_side;
+    std::vector<std::string> parts;
+    if (side.failed > 0) parts.push_back(StrCat(WithCommas(side.failed), " failed"));
+    if (side.skipped > 0) parts.push_back(StrCat(WithCommas(side.skipped), " skipped"));
+    if (side.samples < all) parts.push_back(StrCat(WithCommas(all - side.samples), " not run"));
+    if (!parts.empty()) {
+      sides.push_back(StrCat(second ? row.b : row.a, ": ", Join(parts, ", ")));
+    }
+  }
+  text.append(StrCat(" of ", WithCommas(all)));
+  return sides.empty() ? text : text.append(StrCat(" (", Join(sides, "; "), ")"));
+}
+
+// "[1.42, 1.58]" of a ratio; "" where nothing is known.
+std::string RatioInterval(const Evidence& e) {
+  if (e.samples == 0 || std::isinf(e.interval.low) || std::isinf(e.interval.high)) return "";
+  return StrCat("[", Fixed(std::exp(-e.interval.high), 2), ", ",
+                Fixed(std::exp(-e.interval.low), 2), "]");
+}
+
+std::string TimesSentence(const RowComparison& row, const CompareOptions& options) {
+  std::string text;
+  for (const bool first_token : {true, false}) {
+    const RowComparison::Times& times = first_token ? row.ttft : row.tpot;
+    const Evidence& e = times.evidence;
+    if (e.samples == 0) continue;
+    const std::string interval = RatioInterval(e);
+    text += StrCat(" Its ", first_token ? "TTFT" : "TPOT", " at ", WithCommas(row.latency_tokens),
+                   " tokens is ", Fixed(times.ratio(), 2), "x of ", row.a,
+                   "'s: ", NameOf(times.verdict), " (",
+                   interval.empty()
+                       ? std::string("too few repetitions for an interval: ")
+                       : StrCat(Fixed(100 * (1 - options.alpha), 0), "% interval ", interval, ", "),
+                   interval.empty() ? StrCat(e.samples) : Counted(e.samples, "repetition"), ").");
+  }
+  if (row.disturbed > 0) {
+    text +=
+        StrCat(" ", Counted(row.disturbed, "repetition"), " left out: other programs ran beside.");
+  }
+  return text;
+}
+
 // "smaller by 40.0%", of b against a.
 std::string BytesSentence(const RowComparison& row) {
   if (row.bytes.samples == 0) return "";
@@ -50,7 +101,7 @@ std::string Sentence(const RowComparison& row, const CompareOptions& options) {
   const std::string data = StrCat(
       interval.empty() ? ""
                        : StrCat(Fixed(100 * (1 - options.alpha), 0), "% interval ", interval, ", "),
-      P(row.p_adjusted), ", ", WithCommas(e.samples), " paired samples");
+      P(row.p_adjusted), ", ", SamplesText(row));
   const std::string by = ShowScore(units, std::abs(e.value));
   const std::string turned = row.lower_is_better ? " (+ is a lower perplexity)" : "";
   std::string text;
@@ -77,7 +128,7 @@ std::string Sentence(const RowComparison& row, const CompareOptions& options) {
       break;
     }
   }
-  return StrCat(where, text, BytesSentence(row));
+  return StrCat(where, text, BytesSentence(row), TimesSentence(row, options));
 }
 
 TextTable Rows(const RowsComparison& result) {
@@ -92,14 +143,23 @@ TextTable Rows(const RowsComparison& result) {
                    {"bytes of a", true},
                    {"bytes of b", true},
                    {"TTFT", true},
+                   {"interval"},
                    {"TPOT", true},
+                   {"interval"},
                    {"n", true},
                    {"note"}};
   const auto add = [&](const RowComparison& row, bool total) {
     const LeaderboardTable units = Units(row);
     const bool measured = row.obstacle.empty();
-    const auto ratio = [](const std::optional<double>& value) -> TableCell {
-      return {value ? StrCat(Fixed(*value, 2), "x") : ""};
+    const auto ratio = [](const RowComparison::Times& times) -> TableCell {
+      if (times.evidence.samples == 0) return {""};
+      return {StrCat(Fixed(times.ratio(), 2), "x"),
+              RatioInterval(times.evidence).empty() ? Tone::kFaint : ToneOf(times.verdict)};
+    };
+    const auto paired = [&]() -> std::string {
+      const int64_t all = std::max(row.a_side.samples, row.b_side.samples);
+      return row.score.samples < all ? StrCat(row.score.samples, " of ", all)
+                                     : StrCat(row.score.samples);
     };
     const Tone tone = total ? Tone::kStrong : Tone::kPlain;
     table.rows.push_back(
@@ -113,9 +173,11 @@ TextTable Rows(const RowsComparison& result) {
           measured ? ToneOf(row.verdict) : Tone::kBad},
          {row.a_ratio > 0 ? Percent(row.a_ratio) : ""},
          {row.b_ratio > 0 ? Percent(row.b_ratio) : ""},
-         ratio(row.ttft_ratio),
-         ratio(row.tpot_ratio),
-         {measured ? StrCat(row.score.samples) : ""},
+         ratio(row.ttft),
+         {RatioInterval(row.ttft.evidence)},
+         ratio(row.tpot),
+         {RatioInterval(row.tpot.evidence)},
+         {measured ? paired() : ""},
          {row.obstacle, Tone::kDoubtful}});
   };
   for (const RowComparison& row : result.tasks) add(row, false);
@@ -153,8 +215,21 @@ Json ToJson(const RowComparison& row, const CompareOptions& options) {
                {"log_bytes", evidence(row.bytes)},
                {"bytes_verdict", NameOf(row.bytes_verdict)},
                {"sentence", Sentence(row, options)}};
-  if (row.ttft_ratio) json["ttft_ratio"] = *row.ttft_ratio;
-  if (row.tpot_ratio) json["tpot_ratio"] = *row.tpot_ratio;
+  const auto side = [](const RowComparison::Side& s) -> Json {
+    return {{"samples", s.samples}, {"failed", s.failed}, {"skipped", s.skipped}};
+  };
+  json["a_side"] = side(row.a_side);
+  json["b_side"] = side(row.b_side);
+  const auto times = [&](const char* name, const RowComparison::Times& t) {
+    if (t.evidence.samples == 0) return;
+    json[StrCat(name, "_ratio")] = t.ratio();
+    json[StrCat("log_", name)] = evidence(t.evidence);
+    json[StrCat(name, "_verdict")] = NameOf(t.verdict);
+  };
+  times("ttft", row.ttft);
+  times("tpot", row.tpot);
+  json["latency_tokens"] = row.latency_tokens;
+  json["disturbed_repetitions"] = row.disturbed;
   return json;
 }
 
@@ -164,14 +239,17 @@ Status CompareNames(const CompareFlags& flags) {
                            " is no file; for two methods name their "
                            "database with --db FILE, for two databases give both files"));
   }
-  const CompareOptions options = {.alpha = flags.statistics.alpha,
-                                  .score_margin = flags.statistics.margin,
-                                  .seed = flags.statistics.seed,
-                                  .resamples = flags.statistics.resamples,
-                                  .task = flags.task,
-                                  .model = flags.model,
-                                  .compress_at = flags.compress_at,
-                                  .set_scores = KnownSetScores()};
+  if (!flags.margins.empty()) {
+    return BadInput("compare: --margins is of two databases, expected --margin with two methods");
+  }
+  CompareOptions options = {.task = flags.task,
+                            .model = flags.model,
+                            .compress_at = flags.compress_at,
+                            .set_scores = KnownSetScores()};
+  options.alpha = flags.alpha.value_or(options.alpha);
+  options.score_margin = flags.margin.value_or(options.score_margin);
+  options.seed = flags.seed.value_or(options.seed);
+  options.resamples = flags.resamples.value_or(options.resamples);
   KVG_ASSIGN(const OpenStores stores, OpenAllForReading(flags.stores));
   KVG_ASSIGN(const RowsComparison result,
              CompareRows(stores.all, ParseRowName(flags.a), ParseRowName(flags.b), options));
@@ -202,10 +280,20 @@ Status CompareNames(const CompareFlags& flags) {
 Status RunCompare(const CompareFlags& flags) {
   const bool file_a = FileExists(flags.a), file_b = FileExists(flags.b);
   if (file_a && file_b) {
+    if (!flags.stores.empty()) {
+      return BadInput(StrCat("compare: --db ", Join(flags.stores, ", "),
+                             " is of two methods, expected none with the databases ", flags.a,
+                             " and ", flags.b));
+    }
     GateFlags gate;
     gate.baseline = flags.a;
     gate.candidate = flags.b;
     gate.margins = flags.margins;
+    gate.scope = {.task = flags.task, .model = flags.model, .compress_at = flags.compress_at};
+    gate.alpha = flags.alpha;
+    gate.accuracy_margin = flags.margin;
+    gate.seed = flags.seed;
+    gate.resamples = flags.resamples;
     gate.all = true;
     gate.json = flags.json;
     int ignored = 0;

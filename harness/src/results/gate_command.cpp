@@ -134,11 +134,15 @@ Status Gate(const GateFlags& flags, int& exit_code) {
   if (margins_path.empty()) {
     KVG_ASSIGN(margins_path, FindConfigFile("gate/default.json"));
   }
-  KVG_ASSIGN(const GateMargins margins, ReadGateMargins(margins_path));
+  KVG_ASSIGN(GateMargins margins, ReadGateMargins(margins_path));
+  margins.alpha = flags.alpha.value_or(margins.alpha);
+  margins.accuracy.margin = flags.accuracy_margin.value_or(margins.accuracy.margin);
+  margins.seed = flags.seed.value_or(margins.seed);
+  margins.resamples = flags.resamples.value_or(margins.resamples);
   KVG_ASSIGN(const auto baseline, OpenForReading(flags.baseline));
   KVG_ASSIGN(const auto candidate, OpenForReading(flags.candidate));
   KVG_ASSIGN(const GateReport report,
-             CompareStores(*baseline, *candidate, margins, KnownSetScores()));
+             CompareStores(*baseline, *candidate, margins, KnownSetScores(), flags.scope));
   KVG_TRY(WriteOutput(flags.junit, GateJUnit(report)));
   KVG_TRY(WriteOutput(flags.markdown, GateMarkdown(report)));
   exit_code = report.ExitCode(flags.strict);

@@ -47,6 +47,14 @@ TableCell Bytes(const LeaderboardLine& l, double ratio) {
   return Text(l.bytes.samples > 0 ? Percent(ratio) : "");
 }
 
+// "~" where the times are not to compare by: taken in company of other rows; "!": of other
+// programs.
+TableCell TimeCell(const LatencySummary& s, std::string text) {
+  if (!s.isolated) return {text += "~", Tone::kFaint};
+  if (s.disturbed) return {text += "!", Tone::kDoubtful};
+  return {std::move(text)};
+}
+
 TableCell Time(const LeaderboardLine& l, double Percentiles::*which,
                Percentiles LatencySummary::*what, std::optional<double> LatencySummary::*ratio) {
   if (l.latency.empty()) return {};
@@ -54,9 +62,8 @@ TableCell Time(const LeaderboardLine& l, double Percentiles::*which,
   const double seconds = (s.*what).*which;
   if (!(seconds > 0)) return {};
   std::string text = ShowSeconds(seconds);
-  if (!s.isolated) text += "~";
   if (ratio && s.*ratio) text.append(" (").append(Fixed(*(s.*ratio), 2)).append("x)");
-  return {text, s.isolated ? Tone::kPlain : Tone::kFaint};
+  return TimeCell(s, std::move(text));
 }
 
 const Column kColumns[] = {
@@ -159,8 +166,7 @@ const Column kColumns[] = {
      [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {
        if (l.latency.empty() || l.method.full_cache) return {};
        const LatencySummary& s = l.latency.back();
-       return {ShowSeconds(s.compress_s()) + (s.isolated ? "" : "~"),
-               s.isolated ? Tone::kPlain : Tone::kFaint};
+       return TimeCell(s, ShowSeconds(s.compress_s()));
      }},
     {"samples", "n", true, 33, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) { return Text(StrCat(l.scored)); }},

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard_split.h"
@@ -158,12 +159,9 @@ std::string Title(std::string what, const LeaderboardTable& table, const std::ve
     scored = std::max(scored, row.line->scored);
     contexts = std::max(contexts, row.line->score.clusters);
   }
-  const auto count = [](int64_t number, const char* noun) {
-    return StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
-  };
   parts.push_back(scored == contexts
-                      ? count(scored, "sample")
-                      : StrCat(count(scored, "sample"), " of ", count(contexts, "context")));
+                      ? Counted(scored, "sample")
+                      : StrCat(Counted(scored, "sample"), " of ", Counted(contexts, "context")));
   return Join(parts, " | ");
 }
 
@@ -179,10 +177,18 @@ TextTable Lines(const std::vector<Row>& rows, const std::vector<std::string>& co
 
 TextTable Methods(const LeaderboardTable& table) {
   TextTable text;
-  text.columns = {{"method"},          {"area", true},    {"interval"},    {"vs full", true},
-                  {"interval", false}, {"budgets", true}, {"bytes", true}, {"note"}};
+  text.columns = {{"method"},  {"area", true},    {"interval"},    {"vs full", true}, {"interval"},
+                  {"n", true}, {"budgets", true}, {"bytes", true}, {"note"}};
+  int64_t most = 0;
   for (const MethodSummary& m : table.methods) {
-    if (!m.area && m.budgets < 2) continue;
+    if (m.area) most = std::max(most, m.area->samples);
+  }
+  for (const MethodSummary& m : table.methods) {
+    if (!m.area && m.budgets < 2 && m.left_out.empty()) continue;
+    std::vector<std::string> notes;
+    if (!m.missing.empty()) notes.push_back(m.missing);
+    if (m.area && m.area->samples < most) notes.emplace_back("of other samples than the others");
+    if (!m.left_out.empty()) notes.push_back(StrCat("without ", m.left_out));
     const auto number = [&](const std::optional<Estimate>& e, bool change) -> TableCell {
       if (!e) return {};
       return {change ? ShowChange(table, e->value) : ShowScore(table, e->value)};
@@ -190,15 +196,17 @@ TextTable Methods(const LeaderboardTable& table) {
     const auto interval = [&](const std::optional<Estimate>& e, bool change) -> TableCell {
       return {e ? ShowInterval(table, e->interval, change) : ""};
     };
-    text.rows.push_back(
-        {{m.variant.empty() ? m.method : StrCat(m.method, "[", m.variant, "]")},
-         number(m.area, false),
-         interval(m.area, false),
-         number(m.versus_full, true),
-         interval(m.versus_full, true),
-         {StrCat(m.budgets)},
-         {StrCat(Fixed(100 * m.low_ratio, 1), " to ", Fixed(100 * m.high_ratio, 1), "%")},
-         {m.missing, Tone::kDoubtful}});
+    text.rows.push_back({{m.variant.empty() ? m.method : StrCat(m.method, "[", m.variant, "]")},
+                         number(m.area, false),
+                         interval(m.area, false),
+                         number(m.versus_full, true),
+                         interval(m.versus_full, true),
+                         {m.area ? StrCat(m.area->samples) : ""},
+                         {StrCat(m.budgets)},
+                         {m.budgets == 0 ? ""
+                                         : StrCat(Fixed(100 * m.low_ratio, 1), " to ",
+                                                  Fixed(100 * m.high_ratio, 1), "%")},
+                         {Join(notes, "; "), Tone::kDoubtful}});
   }
   return text;
 }
@@ -318,23 +326,43 @@ std::string AcrossPage(const LeaderboardModel& model, const std::vector<size_t>&
   return out + Notes(notes, out_of_rank, hidden, style);
 }
 
+// What p is corrected over.
+std::string Correction(const LeaderboardModel& model) {
+  const std::string which = "in which any sample differs from the full cache";
+  std::vector<std::string> families;
+  int64_t size = 0;
+  for (const LeaderboardTable& table : model.tables) {
+    const std::string family =
+        StrCat(table.corrected_over, " of ", table.model, " at ", table.compress_at);
+    if (std::ranges::find(families, family) == families.end()) families.push_back(family);
+    size = table.corrected_over;
+  }
+  if (families.size() == 1) {
+    return StrCat("over the ", Counted(size, "comparison"), " of the model ", which);
+  }
+  return StrCat("over the comparisons of a model ", which, ": ", Join(families, ", "));
+}
+
 // What the words and numbers mean, once.
 std::string Legend(const LeaderboardModel& model, const std::vector<std::string>& columns) {
   const bool timed = std::ranges::any_of(columns, [](const std::string& id) {
     return id.starts_with("ttft") || id.starts_with("tpot") || id == "compress";
   });
-  bool shared = false;
+  bool shared = false, disturbed = false, related = false;
   for (const LeaderboardTable& table : model.tables) {
     for (const LeaderboardLine& line : table.lines) {
-      shared = shared || (timed && !line.latency.empty() && !line.latency.back().isolated);
+      if (!timed || line.latency.empty()) continue;
+      const LatencySummary& s = line.latency.back();
+      shared = shared || !s.isolated;
+      disturbed = disturbed || s.disturbed;
+      related = related || s.ttft_ratio || s.tpot_ratio;
     }
   }
   const LeaderboardOptions& o = model.options;
   std::string out =
       StrCat("Intervals at ", Fixed(100 * (1 - o.alpha), 0),
-             "%, clustered by context; p is corrected over ", model.comparisons,
-             model.comparisons == 1 ? " comparison" : " comparisons",
-             " with the full cache.\nSAME: within ", o.margin,
+             "%, clustered by context; p is corrected (Holm) ", Correction(model),
+             ".\nSAME: within ", o.margin,
              " of the full cache's score, by two one-sided tests; findable: the least difference "
              "this many "
              "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "
@@ -345,7 +373,13 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
     out +=
         "\nDifferences of a perplexity are turned round: + is better, lower than the full cache's.";
   }
+  if (related) {
+    out +=
+        "\nTimes are medians; (x): the median ratio to the full cache of the same round, not the "
+        "ratio of the medians.";
+  }
   if (shared) out += "\n~: times in company of other rows, never to compare by.";
+  if (disturbed) out += "\n!: other programs ran beside every repetition, never to compare by.";
   return out + "\n";
 }
 

@@ -91,6 +91,8 @@ const Field kFields[] = {
     KVG_FIELD("latency_isolated", KVG_TIMED(isolated)),
     KVG_FIELD("latency_tokens", KVG_TIMED(context_tokens)),
     KVG_FIELD("latency_count", KVG_TIMED(count)),
+    KVG_FIELD("latency_left_out", KVG_TIMED(left_out)),
+    KVG_FIELD("latency_disturbed", KVG_TIMED(disturbed)),
     KVG_FIELD("ttft_p50_s", KVG_TIMED(ttft_s.p50)),
     KVG_FIELD("ttft_p90_s", KVG_TIMED(ttft_s.p90)),
     KVG_FIELD("ttft_p99_s", KVG_TIMED(ttft_s.p99)),

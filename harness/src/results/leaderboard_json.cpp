@@ -28,6 +28,8 @@ Json ToJson(const LatencySummary& s) {
   Json json = {{"isolated", s.isolated},
                {"context_tokens", s.context_tokens},
                {"count", s.count},
+               {"left_out", s.left_out},
+               {"disturbed", s.disturbed},
                {"ttft_s", percentiles(s.ttft_s)},
                {"tpot_s", percentiles(s.tpot_s)},
                {"prefill_s", s.prefill_s},
@@ -82,7 +84,8 @@ Json ToJson(const LeaderboardTable& table, const LeaderboardSplit& split,
                        {"high_ratio", m.high_ratio},
                        {"area", ToJson(m.area)},
                        {"delta", ToJson(m.versus_full)},
-                       {"missing", m.missing}});
+                       {"missing", m.missing},
+                       {"left_out", m.left_out}});
   }
   Json json = {{"model", table.model},
                {"fingerprint", table.model_fingerprint},
@@ -93,6 +96,7 @@ Json ToJson(const LeaderboardTable& table, const LeaderboardSplit& split,
                {"metric", table.metric},
                {"scale", table.scale},
                {"lower_is_better", table.lower_is_better},
+               {"corrected_over", table.corrected_over},
                {"rows", lines},
                {"methods", methods},
                {"notes", table.notes}};

@@ -3,14 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
+#include "reports/gate.h"
 
 namespace kvgauge {
 
-// What commands with intervals and verdicts share.
+// Of intervals and verdicts.
 struct StatisticsFlags {
   double alpha = 0.05;
   double margin = 0.01;
@@ -36,8 +38,13 @@ struct GateFlags {
   std::string baseline, candidate;
   std::string margins;          // "": the shipped ones
   std::string junit, markdown;  // files to write; "": none
-  bool strict = false;          // what is undecided fails
-  bool all = false;             // also lines that are the same
+  GateScope scope;
+  // Instead of what the file of margins says.
+  std::optional<double> alpha, accuracy_margin;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> resamples;
+  bool strict = false;  // what is undecided fails
+  bool all = false;     // also lines that are the same
   bool json = false;
 };
 
@@ -52,7 +59,10 @@ struct CompareFlags {
   std::vector<std::string> stores;       // of methods
   std::string task, model, compress_at;  // beginnings of names, or a group of tasks; "": all
   std::string margins;                   // of databases; "": the shipped ones
-  StatisticsFlags statistics = {.resamples = 10000};
+  // Nothing: the defaults of CompareOptions; of databases what the file of margins says.
+  std::optional<double> alpha, margin;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> resamples;
   bool json = false;
 };
 

@@ -66,9 +66,8 @@ Error NoCell(const std::vector<StoredCell>& cells, const ShowFlags& flags,
                            "seed; tasks: ",
                            Join(list(tasks), ", ")));
   }
-  const std::string method = ParseRowName(flags.cell).method;
   return BadInput(StrCat(path, ": holds no cell ", Quoted(flags.cell),
-                         methods.contains(method) ? "" : DidYouMean(method, list(methods)),
+                         DidYouMeanRow(flags.cell, list(rows), list(methods)),
                          "; there is: ", Join(list(rows), ", ")));
 }
 
@@ -80,6 +79,11 @@ Result<const StoredCell*> FindCell(const std::vector<StoredCell>& cells, const S
   for (const StoredCell& stored : cells) {
     const bool by_key = IsHex(flags.cell) && stored.cell.Key().starts_with(flags.cell);
     if (by_key || (Fits(name, stored.cell) && Wanted(stored.cell, flags))) found.push_back(&stored);
+  }
+  // The name of a row, letter by letter, is that row, whatever else it fits.
+  const auto exact = [&](const StoredCell* cell) { return RowLabel(cell->cell) == flags.cell; };
+  if (std::ranges::any_of(found, exact)) {
+    std::erase_if(found, [&](const StoredCell* cell) { return !exact(cell); });
   }
   if (found.size() == 1) return found[0];
   if (found.empty()) return NoCell(cells, flags, path);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/comparison.h"
@@ -75,7 +76,8 @@ std::string Facts(const ShownSample& shown) {
                                              : ", the full cache was not run on it"));
   std::string engagement(NameOf(row.engagement));
   if (!row.engagement_reason.empty()) engagement.append(": ").append(row.engagement_reason);
-  facts.emplace_back("engagement", StrCat(engagement, ", acted ", row.compressions, " times"));
+  facts.emplace_back("engagement",
+                     StrCat(engagement, ", acted ", Counted(row.compressions, "time")));
   AddBytes(row, facts);
   if (row.kl_divergence) facts.emplace_back("KL to full", Fixed(*row.kl_divergence, 5));
   if (row.top1_agreement) facts.emplace_back("top-1 agreement", Percent(*row.top1_agreement));

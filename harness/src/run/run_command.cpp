@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/counted.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -73,6 +74,15 @@ void PrintRefused(const RunPlan& plan) {
   }
 }
 
+Json ReasonsJson(const std::vector<ReasonTally::Line>& lines) {
+  Json reasons = Json::array();
+  for (const ReasonTally::Line& line : lines) {
+    reasons.push_back(
+        {{"status", NameOf(line.status)}, {"cells", line.cells}, {"reason", line.reason}});
+  }
+  return reasons;
+}
+
 Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPlan& plan,
                 const SampleChoice& choice) {
   const std::string path = DatabasePath(options, config);
@@ -87,6 +97,7 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
   Json groups = Json::array();
   GroupEstimate total;
   bool measured = true;
+  std::vector<std::string> unfit;
   for (const PlanGroup& group : plan.groups) {
     KVG_ASSIGN(const GroupEstimate estimate, EstimateGroup(plan, group, choice, pending, rate));
     total.samples += estimate.samples;
@@ -94,6 +105,7 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
     total.done += estimate.done;
     total.seconds += estimate.seconds;
     total.memory_bytes = std::max(total.memory_bytes, estimate.memory_bytes);
+    total.least_bytes = std::max(total.least_bytes, estimate.least_bytes);
     measured = measured && estimate.measured;
     if (estimate.skipped_records > 0) {
       LogWarning(StrCat(config.tasks[group.task].task.name,
@@ -113,6 +125,9 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
                          ? "-"
                          : StrCat(estimate.measured ? "" : "~", ClockTime(estimate.seconds)),
                      HumanBytes(estimate.memory_bytes)});
+    for (const std::string& text : ReasonTexts(estimate.unfit, kMostReasons)) {
+      unfit.push_back(StrCat(group.name, ": ", text));
+    }
     Json cells = Json::array();
     for (size_t i = 0; i < group.rows.size(); ++i) {
       cells.push_back({{"row", config.rows[group.rows[i]].Name()}, {"key", group.cells[i].Key()}});
@@ -126,7 +141,31 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
                       {"seconds", estimate.seconds},
                       {"measured", estimate.measured},
                       {"memory_bytes", estimate.memory_bytes},
+                      {"least_memory_bytes", estimate.least_bytes},
+                      {"unfit", ReasonsJson(estimate.unfit)},
                       {"rows", cells}});
+  }
+  std::vector<LatencyEstimate> latencies;
+  if (choice.shard == 0) {
+    KVG_ASSIGN(latencies, EstimateLatency(plan, store.get()));
+  }
+  Json latency = Json::array();
+  for (const LatencyEstimate& estimate : latencies) {
+    const std::string& model = plan.models[estimate.model].spec->name;
+    total.seconds += estimate.seconds;
+    measured = measured && estimate.measurements == 0;
+    table.push_back({model, "(latency)", std::string(NameOf(estimate.compress_at)), "", "",
+                     StrCat(estimate.rows), "", StrCat(estimate.measurements + estimate.done),
+                     StrCat(estimate.done), StrCat(estimate.longest_prompt),
+                     estimate.measurements == 0 ? "-" : StrCat("~", ClockTime(estimate.seconds)),
+                     ""});
+    latency.push_back({{"model", model},
+                       {"compress_at", NameOf(estimate.compress_at)},
+                       {"rows", estimate.rows},
+                       {"measurements", estimate.measurements},
+                       {"done", estimate.done},
+                       {"longest_prompt", estimate.longest_prompt},
+                       {"seconds", estimate.seconds}});
   }
   if (options.json) {
     Json refused = Json::array();
@@ -141,7 +180,9 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
                {"cells", total.cells},
                {"done", total.done},
                {"seconds", total.seconds},
-               {"memory_bytes", total.memory_bytes}});
+               {"latency", latency},
+               {"memory_bytes", total.memory_bytes},
+               {"least_memory_bytes", total.least_bytes}});
     return {};
   }
   PrintTable({"model", "task", "compress at", "seed", "prefill", "rows", "samples", "cells", "done",
@@ -151,12 +192,14 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
   for (const PlanRefusal& refusal : plan.refused) {
     Print(StrCat("left out  ", refusal.row, " on ", refusal.model, ": ", refusal.reason, "\n"));
   }
+  for (const std::string& text : unfit) Print(StrCat("cannot run  ", text, "\n"));
   PrintFacts(
       {{"cells", StrCat(total.cells, ", ", total.done, " recorded in ", path)},
        {"time", StrCat(ClockTime(total.seconds), measured ? " at the recorded rates"
                                                           : " at 20 GFLOP/s a processor where "
                                                             "no rate is recorded (~)")},
-       {"memory", StrCat(HumanBytes(total.memory_bytes), " at most, one model at a time")}});
+       {"memory", StrCat(HumanBytes(total.memory_bytes), " at most, one model at a time; ",
+                         HumanBytes(total.least_bytes), " with one row at a time")}});
   return {};
 }
 
@@ -170,18 +213,13 @@ Status MakeParent(const std::string& path) {
 }
 
 Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::string& path) {
-  Json reasons = Json::array();
-  for (const ReasonTally::Line& line : outcome.reasons) {
-    reasons.push_back(
-        {{"status", NameOf(line.status)}, {"cells", line.cells}, {"reason", line.reason}});
-  }
   return {{"name", config.name},
           {"database", path},
           {"run", outcome.run_key},
           {"cells", outcome.cells},
           {"failed", outcome.failed},
           {"skipped", outcome.skipped},
-          {"reasons", reasons},
+          {"reasons", ReasonsJson(outcome.reasons)},
           {"had", outcome.had},
           {"prefills", outcome.prefills},
           {"latencies", outcome.latencies},
@@ -215,6 +253,7 @@ Status RunPlanCommand(const RunOptions& options) {
   KVG_ASSIGN(const RunConfig config, ReadConfig(options));
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
+  KVG_TRY(CheckSomethingRuns(plan, choice));
   return ShowPlan(options, config, plan, choice);
 }
 
@@ -223,9 +262,8 @@ Result<int> RunRunCommand(const RunOptions& options) {
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
   const std::string path = DatabasePath(options, config);
   if (options.dry_run) {
-    KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
-    KVG_TRY(ShowPlan(options, config, plan, choice));
-    return 0;
+    KVG_TRY(RunPlanCommand(options));
+    return kExitOk;
   }
   const InterruptGuard interrupt;
   RunProgress progress(options.quiet);
@@ -236,6 +274,7 @@ Result<int> RunRunCommand(const RunOptions& options) {
   }
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
   PrintRefused(plan);
+  KVG_TRY(CheckSomethingRuns(plan, choice));
   KVG_TRY(MakeParent(path));
   KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
   const RunSettings settings = {

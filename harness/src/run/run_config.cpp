@@ -339,7 +339,9 @@ Result<std::string> FindRunFile(const std::string& name) {
 }  // namespace
 
 std::string RunModel::directory() const {
-  return DirectoryExists(path) ? path : fs::path(path).parent_path().string();
+  if (DirectoryExists(path)) return path;
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
 }
 
 std::string RunRowSpec::Name() const {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/counted.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/strings.h"
@@ -27,7 +28,6 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-constexpr int64_t kPoolRows = 64;
 
 std::string RandomKey() {
   std::ifstream source("/dev/urandom", std::ios::binary);
@@ -81,6 +81,11 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
+  // Of several shards the first measures times.
+  bool MeasuresTimes() const {
+    return plan_.config->latency != nullptr && settings_.choice.shard == 0;
+  }
+  size_t LatencyGroups() const { return MeasuresTimes() ? CountLatencyGroups(plan_) : 0; }
   void Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome);
   // Whether no stop text has come yet.
   bool GoOn(const EngineToken& token);
@@ -105,6 +110,7 @@ class Executor {
   std::unique_ptr<GroupScoring> scoring_;
   SampleSource* source_ = nullptr;                     // of the group
   int64_t position_ = 0;                               // of the next sample of the stream
+  int64_t chosen_ = 0;                                 // of those before, what this call runs
   bool beyond_said_ = false;                           // of this group
   std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
 
@@ -167,6 +173,7 @@ Status Executor::PlanProgress() {
       work.cells += std::max<int64_t>(0, samples - recorded[cell.Key()]);
     }
   }
+  groups.resize(groups.size() + LatencyGroups());  // whose times nobody knows
   progress_.PlanRun(std::move(groups));
   return {};
 }
@@ -250,15 +257,13 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     if (interrupt_.signal() != 0) return true;
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
     if (!sample) {
-      progress_.SetSamples(position_);
+      progress_.SetSamples(chosen_);
       more = false;
       break;
     }
     const int64_t position = position_++;
-    if (!settings_.choice.Has(position)) {
-      progress_.SkipSample();
-      continue;
-    }
+    if (!settings_.choice.Has(position)) continue;
+    ++chosen_;
     Pending pending;
     KVG_TRY(FindPending(*sample, pending));
     if (pending.rows.empty()) {
@@ -284,13 +289,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
 // Rows whose budget cannot hold on a prompt of this length are recorded as skipped, with the
 // reason.
 Status Executor::SkipUnfit(Pending& pending) {
-  const EngineSample& tokens = pending.sample->tokens;
-  int64_t length = std::ssize(tokens.context);
-  if (group_->compress_at != CompressAt::kContext) {
-    int64_t longest = 0;
-    for (const EngineTurn& turn : tokens.turns) longest = std::max(longest, std::ssize(turn.ids));
-    length += group_->compress_at == CompressAt::kTurn ? std::ssize(tokens.turns[0].ids) : longest;
-  }
+  const int64_t length = CompressedTokens(pending.sample->tokens, group_->compress_at);
   std::vector<size_t> fitting;
   for (const size_t row : pending.rows) {
     const RunRowSpec& spec = Row(row);
@@ -509,8 +508,8 @@ Status Executor::RunGroup(size_t number) {
     KVG_ASSIGN(const int64_t cell, store_.AddCell(group_->cells[row]));
     cells_.push_back(cell);
   }
-  progress_.BeginGroup(number + 1, plan_.groups.size(), group_->name, names,
-                       settings_.choice.Most(entry.samples),
+  progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,
+                       settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
   scoring_ = std::make_unique<GroupScoring>(
       GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
@@ -518,6 +517,7 @@ Status Executor::RunGroup(size_t number) {
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();
   position_ = 0;
+  chosen_ = 0;
   beyond_said_ = false;
   const double start_s = NowSeconds();
   const int64_t cells_before = [&] {
@@ -555,9 +555,7 @@ Result<RunOutcome> Executor::Run() {
   }
   const Status flushed = recorder_.Flush();
   if (status.ok()) status = flushed;
-  // Of several shards the first measures times.
-  if (status.ok() && plan_.config->latency != nullptr && settings_.choice.shard == 0 &&
-      interrupt_.signal() == 0) {
+  if (status.ok() && MeasuresTimes() && interrupt_.signal() == 0) {
     model_ = {};
     const Result<LatencyOutcome> latency =
         RunLatencyPhase(plan_, store_, run_, progress_, interrupt_);

@@ -10,6 +10,7 @@
 #include "harness/cli.h"
 #include "reports/store.h"
 #include "src/run/interrupt.h"
+#include "src/run/run_estimate.h"
 #include "src/run/run_plan.h"
 #include "src/run/run_progress.h"
 #include "src/run/run_reasons.h"

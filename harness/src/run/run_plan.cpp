@@ -273,12 +273,6 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
   return cell;
 }
 
-// Two instruction sets may differ in the last bits.
-Result<Json> NumericsOf(const RunConfig& config) {
-  KVG_ASSIGN(const std::unique_ptr<Ops> ops, MakeOps(config.backend, MakeThreadSettings(1)));
-  return Json{{"backend", ops->backend}, {"isa", ops->variant}};
-}
-
 bool ParseNumber(std::string_view text, int64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && out >= 0;
@@ -320,6 +314,15 @@ int64_t SampleChoice::Count(int64_t samples) const {
   return count;
 }
 
+int64_t CompressedTokens(const EngineSample& sample, CompressAt at) {
+  const int64_t context = std::ssize(sample.context);
+  if (at == CompressAt::kContext) return context;
+  if (at == CompressAt::kTurn) return context + std::ssize(sample.turns[0].ids);
+  int64_t longest = 0;
+  for (const EngineTurn& turn : sample.turns) longest = std::max(longest, std::ssize(turn.ids));
+  return context + longest;
+}
+
 bool SampleChoice::Has(int64_t position) const {
   if (position % shards != shard) return false;
   return positions.empty() ||
@@ -359,7 +362,9 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
   RunPlan plan;
   plan.config = &config;
   for (const RunTask& task : config.tasks) KVG_TRY(CheckTask(config, task));
-  KVG_ASSIGN(const Json numerics, NumericsOf(config));
+  KVG_ASSIGN(plan.ops, MakeOps(config.backend, MakeThreadSettings(1)));
+  // Two instruction sets may differ in the last bits.
+  const Json numerics = {{"backend", plan.ops->backend}, {"isa", plan.ops->variant}};
   for (size_t m = 0; m < config.models.size(); ++m) {
     KVG_ASSIGN(PlanModel opened, OpenModel(config.models[m]));
     FindPrefills(config, opened, plan.refused);
@@ -438,83 +443,6 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
   KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));
   return loaded;
-}
-
-Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
-                                    const SampleChoice& choice, const PendingOf& pending,
-                                    const RateOf& rate) {
-  const PlanModel& model = plan.models[group.model];
-  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
-  struct Length {
-    int64_t prompt = 0, total = 0, steps = 0;
-    int64_t pending = 0;
-  };
-  std::vector<std::string> ids;
-  std::vector<Length> lengths;
-  for (int64_t position = 0;; ++position) {
-    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
-    if (!sample) break;
-    if (!choice.Has(position)) continue;
-    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
-    Length length;
-    length.prompt = std::ssize(built.context);
-    length.total = length.prompt;
-    for (const EngineTurn& turn : built.turns) {
-      length.prompt += std::ssize(turn.ids);
-      length.steps += turn.max_new_tokens;
-    }
-    length.total = length.prompt + length.steps;
-    ids.push_back(sample->id);
-    lengths.push_back(length);
-  }
-  GroupEstimate estimate;
-  estimate.skipped_records = source->skipped();
-  estimate.samples = std::ssize(ids);
-  estimate.cells = estimate.samples * std::ssize(group.rows);
-  std::vector<bool> open(ids.size());
-  int64_t open_cells = 0;
-  for (const CellRow& cell : group.cells) {
-    KVG_ASSIGN(const std::vector<std::string> left, pending(cell, ids));
-    open_cells += std::ssize(left);
-    size_t next = 0;
-    for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
-      if (ids[i] != left[next]) continue;
-      open[i] = true;
-      ++lengths[i].pending;
-      ++next;
-    }
-  }
-  estimate.done = estimate.cells - open_cells;
-  // The simple model: two operations for each weight and token, kPrefillRate of them a second and
-  // processor in prefills; a decode step of a row reads its cache and takes half that rate.
-  constexpr double kPrefillRate = 20e9;
-  const double weights = 2.0 * static_cast<double>(ParameterCount(model.config));
-  const double second = kPrefillRate * AvailableProcessors();
-  int64_t longest_total = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    estimate.longest_prompt = std::max(estimate.longest_prompt, lengths[i].prompt);
-    longest_total = std::max(longest_total, lengths[i].total);
-    if (!open[i]) continue;
-    estimate.prompt_tokens += lengths[i].prompt;
-    estimate.seconds += weights * static_cast<double>(lengths[i].prompt) / second;
-    estimate.seconds +=
-        2 * weights * static_cast<double>(lengths[i].steps * lengths[i].pending) / second;
-  }
-  if (const std::optional<double> known = rate(group)) {
-    estimate.measured = true;
-    estimate.seconds = *known * static_cast<double>(open_cells);
-  }
-  // Weights, the snapshot, and every row's own cache.
-  estimate.memory_bytes = ParameterCount(model.config) * SizeOf(model.dtype) +
-                          FullCacheBytes(model.shape, longest_total);
-  for (const size_t row : group.rows) {
-    const RunRowSpec& spec = plan.config->rows[row];
-    const int64_t kept =
-        AllowanceFor(spec.method, model.shape, spec.budget, estimate.longest_prompt).entries;
-    estimate.memory_bytes +=
-        FullCacheBytes(model.shape, kept + longest_total - estimate.longest_prompt);
-  }
-  return estimate;
 }
 
 }  // namespace kvgauge

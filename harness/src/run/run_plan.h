@@ -4,12 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/ops.h"
 #include "reports/rows.h"
 #include "runner/chat_template.h"
 #include "runner/model.h"
@@ -54,6 +53,9 @@ struct PlanGroup {
   std::string name = {};  // "ref-gqa, needle/single, prompt, seed 0", for people and for events
 };
 
+// Rows of samples that decode together at most.
+inline constexpr int64_t kPoolRows = 64;
+
 struct PlanRefusal {
   std::string model, row;
   std::string reason;
@@ -61,6 +63,7 @@ struct PlanRefusal {
 
 struct RunPlan {
   const RunConfig* config = nullptr;
+  std::unique_ptr<Ops> ops;  // of the backend, to ask about it
   std::vector<PlanModel> models;
   std::vector<PlanGroup> groups;  // those of one model and prefill beside each other
   std::vector<PlanRefusal> refused;
@@ -92,26 +95,9 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config);
 Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
                                                   const SampleChoice& choice,
                                                   const TextCodec& codec);
+// What a budget is a part of: the longest prompt that is compressed.
+int64_t CompressedTokens(const EngineSample& sample, CompressAt at);
 // The weights that a prefill of a model runs on.
 Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill);
-
-// What a group will take, from reading all of its samples.
-struct GroupEstimate {
-  int64_t samples = 0, cells = 0, done = 0;
-  int64_t skipped_records = 0;  // malformed ones
-  int64_t longest_prompt = 0;
-  int64_t prompt_tokens = 0;  // of the samples that are still to be run
-  double seconds = 0;         // of what is still to be run
-  bool measured = false;      // seconds are from a recorded run, not from the simple model
-  int64_t memory_bytes = 0;
-};
-// `recorded(group, cell, ids)` gives the ids that are pending; `rate(group)` the recorded seconds a
-// cell took, if known.
-using PendingOf = std::function<Result<std::vector<std::string>>(
-    const CellRow& cell, const std::vector<std::string>& ids)>;
-using RateOf = std::function<std::optional<double>(const PlanGroup& group)>;
-Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
-                                    const SampleChoice& choice, const PendingOf& pending,
-                                    const RateOf& rate);
 
 }  // namespace kvgauge

@@ -62,27 +62,48 @@ std::string RunProgress::RunEta(double group_left_s) const {
   return StrCat(ClockTime(left_s), open ? "+" : "");
 }
 
-void RunProgress::BeginGroup(size_t number, size_t of, const std::string& name,
-                             const std::vector<std::string>& rows, int64_t samples, double scale) {
-  const std::lock_guard lock(mutex_);
+void RunProgress::Begin(size_t number, size_t of, const std::string& name,
+                        const std::vector<std::string>& rows, int64_t samples) {
   group_ = number;
   head_ = StrCat("[", number, "/", of, "] ", name);
   samples_ = samples;
   rows_ = rows.size();
-  scale_ = scale;
   skipped_ = begun_ = cells_begun_ = cells_done_ = failed_ = 0;
   full_ = others_ = {};
   start_s_ = shown_s_ = NowSeconds();
   open_ = true;
   if (quiet_) return;
   if (!live_) {
-    std::fputs(StrCat(head_, ": ", rows.size(), rows.size() == 1 ? " row" : " rows",
-                      samples < 0 ? "" : StrCat(", ", samples, " samples"), "\n")
+    std::fputs(StrCat(head_, ": ", Counted(std::ssize(rows), "row"),
+                      samples < 0 ? "" : StrCat(", ", Counted(samples, "sample")), "\n")
                    .c_str(),
                stderr);
   } else {
     Show(false);
   }
+}
+
+void RunProgress::BeginGroup(size_t number, size_t of, const std::string& name,
+                             const std::vector<std::string>& rows, int64_t samples, double scale) {
+  const std::lock_guard lock(mutex_);
+  scale_ = scale;
+  measures_ = false;
+  Begin(number, of, name, rows, samples);
+}
+
+void RunProgress::BeginMeasurements(size_t number, size_t of, const std::string& name,
+                                    const std::vector<std::string>& rows) {
+  const std::lock_guard lock(mutex_);
+  measures_ = true;
+  Begin(number, of, name, rows, -1);
+}
+
+void RunProgress::EndMeasurement(int64_t done, int64_t planned, bool failed) {
+  const std::lock_guard lock(mutex_);
+  cells_done_ = done;
+  samples_ = planned;
+  failed_ += failed;
+  ShowWhenDue();
 }
 
 void RunProgress::SetSamples(int64_t samples) {
@@ -110,6 +131,10 @@ void RunProgress::EndCell(size_t /*row*/, bool full_cache, const double* score, 
     ++tally.count;
     tally.sum += *score;
   }
+  ShowWhenDue();
+}
+
+void RunProgress::ShowWhenDue() {
   if (quiet_ || !open_) return;
   const double now_s = NowSeconds();
   if (now_s - shown_s_ < (live_ ? kLiveSeconds : kPlainSeconds)) return;
@@ -117,42 +142,53 @@ void RunProgress::EndCell(size_t /*row*/, bool full_cache, const double* score, 
   Show(false);
 }
 
-std::string RunProgress::Line(bool last) const {
+// Of how many, how fast, and until when.
+void RunProgress::AddCells(bool last, double rate, std::vector<LinePart>& parts) const {
+  const int64_t done = measures_ ? cells_done_ : skipped_ + begun_;
+  const std::string of = samples_ >= 0 ? StrCat("/", samples_) : "";
+  const bool one = samples_ < 0 ? done == 1 : samples_ == 1;
+  parts.push_back({StrCat(done, of, measures_ ? " measurement" : " sample", one ? "" : "s"), 9});
+  if (!measures_) parts.push_back({Counted(cells_done_, "cell"), 4});
+  if (skipped_ > 0) parts.push_back({Counted(skipped_, "sample") + " recorded before", 2});
+  if (rate > 0) parts.push_back({StrCat(Fixed(rate, rate < 10 ? 2 : 0), "/s"), 3});
+  if (last || rate <= 0 || samples_ < 0) return;
+  const int64_t to_come = std::max<int64_t>(0, samples_ - done);
+  const auto left = static_cast<double>(
+      measures_ ? to_come : cells_begun_ - cells_done_ + to_come * static_cast<int64_t>(rows_));
+  parts.push_back({StrCat("ETA ", ClockTime(left / rate)), 8});
+  const std::string run = RunEta(left / rate);
+  if (!run.empty()) parts.push_back({StrCat("run ", run), 7});
+}
+
+std::vector<LinePart> RunProgress::Parts(bool last) const {
   const double spent_s = NowSeconds() - start_s_;
   const double rate = spent_s > 0 ? static_cast<double>(cells_done_) / spent_s : 0;
-  std::string line = StrCat(head_, ": ", skipped_ + begun_);
-  if (samples_ >= 0) line += StrCat("/", samples_);
-  line += StrCat(" samples, ", cells_done_, " cells");
-  if (skipped_ > 0) line += StrCat(" (", skipped_, " samples were there)");
-  if (rate > 0) line += StrCat(", ", Fixed(rate, rate < 10 ? 2 : 0), "/s");
-  if (last) {
-    line += StrCat(", ", ClockTime(spent_s));
-  } else if (rate > 0 && samples_ >= 0) {
-    const int64_t to_come = std::max<int64_t>(0, samples_ - skipped_ - begun_);
-    const auto left =
-        static_cast<double>(cells_begun_ - cells_done_ + to_come * static_cast<int64_t>(rows_));
-    line += StrCat(", ETA ", ClockTime(left / rate));
-    const std::string run = RunEta(left / rate);
-    if (!run.empty()) line += StrCat(" (run ", run, ")");
-  }
+  std::vector<LinePart> parts = {{head_, 10}};
+  AddCells(last, rate, parts);
+  if (last) parts.push_back({ClockTime(spent_s), 8});
   const auto mean = [&](const Tally& tally) {
     return Fixed(scale_ * tally.sum / static_cast<double>(tally.count), 1);
   };
-  if (full_.count > 0) line += StrCat(", full ", mean(full_));
-  if (others_.count > 0) line += StrCat(", others ", mean(others_));
-  if (failed_ > 0) line += StrCat(", ", failed_, " failed");
-  return line + StrCat(", ", HumanBytes(ResidentBytes()));
+  if (full_.count > 0) parts.push_back({StrCat("full ", mean(full_)), 6});
+  if (others_.count > 0) parts.push_back({StrCat("others ", mean(others_)), 5});
+  if (failed_ > 0) parts.push_back({StrCat(failed_, " failed"), 9});
+  parts.push_back({HumanBytes(ResidentBytes()), 1});
+  return parts;
 }
 
 void RunProgress::Show(bool last) {
-  std::string line = Line(last);
+  std::string line;
   if (live_) {
-    const size_t width = line.size();
-    if (width < width_) line.append(width_ - width, ' ');
+    // A line that reaches the last column may break there.
+    const size_t columns = TerminalColumns(STDERR_FILENO) - 1;
+    line = FitLine(Parts(last), columns);
+    const size_t width = TextWidth(line);
+    const size_t covered = std::min(width_, columns);
+    if (width < covered) line.append(covered - width, ' ');
     width_ = last ? 0 : width;
     line = "\r" + line + (last ? "\n" : "");
   } else {
-    line += "\n";
+    line = FitLine(Parts(last), std::string::npos) + "\n";
   }
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);

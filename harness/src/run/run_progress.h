@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run says while it goes on, on standard error: one live line a group on a terminal, a plain
-// line now and then elsewhere. Thread-safe.
+// What a run says while it goes on, on standard error: one live line a group on a terminal, never
+// longer than that is wide, a plain line now and then elsewhere. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "src/run/progress_line.h"
 
 namespace kvgauge {
 
@@ -27,6 +29,10 @@ class RunProgress {
   void BeginGroup(size_t number, size_t of, const std::string& name,
                   const std::vector<std::string>& rows, int64_t samples, double scale = 100);
   void SetSamples(int64_t samples);
+  // Measurements instead of samples: so many in all, once that is known.
+  void BeginMeasurements(size_t number, size_t of, const std::string& name,
+                         const std::vector<std::string>& rows);
+  void EndMeasurement(int64_t done, int64_t planned, bool failed);
   // A sample was recorded for all rows already.
   void SkipSample();
   // A sample was handed to the engine.
@@ -37,10 +43,14 @@ class RunProgress {
   void Note(const std::string& text);
 
  private:
+  void Begin(size_t number, size_t of, const std::string& name,
+             const std::vector<std::string>& rows, int64_t samples);
+  void ShowWhenDue();
   void Show(bool last);
   // "1:02:03", with a + where some group's size is not known; "" where nothing can be told.
   std::string RunEta(double group_left_s) const;
-  std::string Line(bool last) const;
+  std::vector<LinePart> Parts(bool last) const;
+  void AddCells(bool last, double rate, std::vector<LinePart>& parts) const;
 
   struct Tally {
     int64_t count = 0;
@@ -55,6 +65,7 @@ class RunProgress {
   int64_t run_cells_ = 0;  // done in the groups before
   double run_s_ = 0;       // that they took
   std::string head_;
+  bool measures_ = false;  // times, one by one
   int64_t samples_ = -1, skipped_ = 0, begun_ = 0;
   int64_t cells_begun_ = 0, cells_done_ = 0, failed_ = 0;
   size_t rows_ = 0;

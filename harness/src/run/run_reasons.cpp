@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/counted.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
 

@@ -55,15 +55,20 @@ struct Percentiles {
   double p50 = 0, p90 = 0, p99 = 0;
 };
 
-// Times of a row at one context length. Isolated: over repetitions. Shared, measured in company:
-// over samples of all lengths, never to be ranked by.
+// Times of a row at one context length. Isolated: over repetitions, without those that other
+// programs disturbed (LatencyRow::kMaxOthersShare). Shared, measured in company: over samples of
+// all lengths, never to be ranked by.
 struct LatencySummary {
   bool isolated = true;
+  // Isolated, and not one repetition was undisturbed: of all of them, never to compare by.
+  bool disturbed = false;
+  int64_t left_out = 0;        // disturbed repetitions, beside others that were not
   int64_t context_tokens = 0;  // shared: the median
   int64_t count = 0;           // repetitions, or samples
   Percentiles ttft_s;          // over repetitions or samples
   Percentiles tpot_s;          // over steps, median over repetitions or samples
-  // Medians of this over the full cache at the same run, length and repetition. Isolated only.
+  // Medians of this over the full cache at the same run, length and repetition, both undisturbed.
+  // Isolated only.
   std::optional<double> ttft_ratio, tpot_ratio;
   // Means.
   double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
@@ -106,7 +111,8 @@ struct LeaderboardLine {
   std::string not_ranked;       // why there is none
 };
 
-// One number for a method and variant over its budgets.
+// One number for a method and variant over its budgets that have a rank: other rows are of fewer
+// samples.
 struct MethodSummary {
   std::string method, variant;
   int64_t budgets = 0;
@@ -114,6 +120,7 @@ struct MethodSummary {
   std::optional<Estimate> area;          // mean score over log(bytes) in the table's range
   std::optional<Estimate> versus_full;   // of the same samples; positive is better
   std::string missing;                   // why there is no area
+  std::string left_out;  // budgets without a rank, and why: "5% (3 of 40 samples failed)"
 };
 
 struct LeaderboardTable {
@@ -128,6 +135,10 @@ struct LeaderboardTable {
   bool lower_is_better = false;
   std::vector<std::string> report_by;  // facts of samples that the task's authors print scores by
 
+  // Comparisons that p_adjusted is corrected over: those of all tables of this model and
+  // compress_at in which any sample differs from the full cache.
+  int64_t corrected_over = 0;
+
   std::vector<LeaderboardLine> lines;  // ranked first, then by method, variant, budget
   // Ratios of logical bytes that as many methods as possible cover; empty where none has two
   // budgets.
@@ -140,7 +151,7 @@ struct LeaderboardModel {
   LeaderboardOptions options;
   std::vector<LeaderboardTable> tables;  // by model, task, compress_at, signature
   int64_t samples = 0;
-  int64_t comparisons = 0;  // with a full cache
+  int64_t comparisons = 0;  // with a full cache, also those without any difference
 };
 
 // Of the union of the stores: a cell or sample that several hold counts once. Two successes of one

@@ -101,6 +101,9 @@ struct Evidence {
   double detectable = 0;  // minimum detectable effect at 80% power
   int64_t samples = 0;
   int64_t clusters = 0;
+  // Clusters that differ. Of none no data could ever have shown a difference: what is corrected for
+  // multiplicity may leave the comparison out (Tarone 1990).
+  int64_t differing = 0;
   std::string test;  // which test gave p
 };
 

@@ -127,6 +127,34 @@ struct MemoryPlan {
   }
 };
 
+struct SampleLength {
+  int64_t prefill = 0;  // the longest prompt that is prefilled in one piece
+  int64_t total = 0;    // the longest sequence, answers included
+
+  bool operator<(const SampleLength& other) const {
+    return prefill != other.prefill ? prefill < other.prefill : total < other.total;
+  }
+};
+SampleLength LengthOf(const EngineSample& sample, CompressAt at);
+
+// What planning must know of a model; its weights need not be loaded.
+struct PlannedModel {
+  const ModelConfig* config = nullptr;
+  ModelShape shape = {};
+  int64_t weight_bytes = 0;
+  const Ops* ops = nullptr;
+};
+struct PlannedRow {
+  const Method* method = nullptr;
+  Budget budget = {};
+  const PlannedModel* model = nullptr;
+  const PlannedModel* original = nullptr;  // as for EngineRow
+};
+// Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time.
+// Precondition: there are rows.
+Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
+                              std::span<const SampleLength> lengths, const EngineOptions& options);
+
 class Engine {
  public:
   // Called once for every cell, as it ends. An error ends the run.
@@ -134,7 +162,7 @@ class Engine {
 
   Engine(std::vector<EngineRow> rows, const EngineOptions& options);
 
-  // Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time.
+  // As above, of loaded models; refuses samples that are malformed as well.
   Result<MemoryPlan> PlanMemory(std::span<const EngineSample> samples) const;
 
   // Precondition: CheckMethod holds for every row. A refused plan or an error of `on_result` is the

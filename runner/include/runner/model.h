@@ -40,6 +40,9 @@ struct ModelOptions {
 // hold.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 int64_t ParameterCount(const ModelConfig& config);
+// What Load will hold of a checkpoint in that dtype, near enough to plan by: packing may pad, and a
+// Prepare stage may change it. Tables of embeddings stay as `stored`.
+int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored);
 
 // Holds names, shapes and types of a checkpoint against its config, without reading the weights:
 // missing, misshapen and unused tensors are errors that name the tensor and its file.

@@ -222,6 +222,19 @@ int64_t ParameterCount(const ModelConfig& config) {
   return count;
 }
 
+int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored) {
+  const ModelTensors tensors = DescribeTensors(config);
+  const auto elements = [](const TensorSpec& spec) {
+    int64_t size = spec.name.empty() ? 0 : 1;
+    for (const int64_t d : spec.shape) size *= d;
+    return size;
+  };
+  const int64_t tables = elements(tensors.embedding) + elements(tensors.positions);
+  // A tied head is packed beside the table.
+  const int64_t head = config.tied_head ? elements(tensors.embedding) : 0;
+  return tables * SizeOf(stored) + (ParameterCount(config) - tables + head) * SizeOf(dtype);
+}
+
 bool IsIgnorableTensor(const std::string& name) {
   for (const char* ending : {".rotary_emb.inv_freq", ".self_attn.masked_bias"}) {
     if (name.ends_with(ending)) return true;

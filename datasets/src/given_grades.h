@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replies that a judge has given, in a file of JSON lines which grows by one as soon as one
+// comes: whatever ends the command, the next one asks for the rest. One process at a time.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/result.h"
+
+namespace kvgauge {
+
+class GivenGrades {
+ public:
+  // "": no file, nothing is found and nothing kept. A last line that a crash cut short is dropped.
+  static Result<GivenGrades> Open(const std::string& path);
+
+  // The reply to this request, null where it was never given. A request is what was sent and to
+  // which model: another answer, question or judge is another request.
+  const std::string* Find(const std::string& request) const;
+  // `line` is for people who read the file.
+  Status Add(const std::string& request, int64_t line, const std::string& reply);
+
+ private:
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::map<std::string, std::string> replies_;  // by the request's hash
+};
+
+}  // namespace kvgauge

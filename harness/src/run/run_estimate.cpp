@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "core/strings.h"
+#include "core/threads.h"
+#include "runner/engine.h"
+#include "src/latency/latency_phase.h"
+#include "src/run/sample_source.h"
+
+namespace kvgauge {
+namespace {
+
+// Asks the engine's plan about rows whose weights are not loaded.
+class MemoryPlanner {
+ public:
+  MemoryPlanner(const RunPlan& plan, const PlanGroup& group) : model_(Planned(plan, group.model)) {
+    options_.compress_at = group.compress_at;
+    options_.max_pool_rows = kPoolRows;
+    options_.max_memory_bytes = plan.config->max_memory_bytes;
+    options_.fidelity_steps = plan.config->fidelity_steps;
+    // A prefill that changes the model is held against the model as it was.
+    if (options_.fidelity_steps > 0 && group.prefill != 0) original_ = model_;
+    for (const size_t row : group.rows) {
+      const RunRowSpec& spec = plan.config->rows[row];
+      rows_.push_back({.method = &spec.method,
+                       .budget = spec.budget,
+                       .model = &model_,
+                       .original = original_.config != nullptr ? &original_ : nullptr});
+    }
+  }
+  MemoryPlanner(const MemoryPlanner&) = delete;
+  MemoryPlanner& operator=(const MemoryPlanner&) = delete;
+
+  // With the bound of the run.
+  Result<MemoryPlan> Within(const SampleLength& length) const {
+    return PlanMemory(rows_, {&length, 1}, options_);
+  }
+  // Without one: at most, with so many cells in all; and with one row at a time.
+  void AddTo(GroupEstimate& estimate, const std::vector<SampleLength>& lengths) const {
+    EngineOptions options = options_;
+    options.max_memory_bytes = 0;
+    const Result<MemoryPlan> all = PlanMemory(rows_, lengths, options);
+    if (!all.ok() || lengths.empty()) return;
+    std::vector<int64_t> row_bytes;
+    for (const PlannedRow& row : rows_) {
+      const Result<MemoryPlan> one = PlanMemory({&row, 1}, lengths, options);
+      row_bytes.push_back(one.ok() ? one->row_bytes : all->row_bytes);
+    }
+    std::sort(row_bytes.rbegin(), row_bytes.rend());
+    const int64_t together = std::min(kPoolRows, estimate.cells);
+    const int64_t bare = all->weight_bytes + all->working_bytes + all->snapshot_bytes;
+    estimate.least_bytes = bare + all->row_bytes;
+    estimate.memory_bytes = bare;
+    for (int64_t i = 0; i < together; ++i) {
+      // The largest rows first, those of several samples beside each other.
+      estimate.memory_bytes += row_bytes[static_cast<size_t>(i) % row_bytes.size()];
+    }
+    if (options_.max_memory_bytes > 0) {
+      estimate.memory_bytes = std::min(estimate.memory_bytes, options_.max_memory_bytes);
+    }
+  }
+
+ private:
+  static PlannedModel Planned(const RunPlan& plan, size_t model) {
+    const PlanModel& of = plan.models[model];
+    const bool drawn = of.spec->weights != "file";
+    return {.config = &of.config,
+            .shape = of.shape,
+            .weight_bytes =
+                PlannedWeightBytes(of.config, of.dtype, drawn ? of.dtype : of.config.stored_dtype),
+            .ops = plan.ops.get()};
+  }
+
+  EngineOptions options_;
+  const PlannedModel model_;
+  PlannedModel original_;
+  std::vector<PlannedRow> rows_;
+};
+
+// The simple model of time: two operations for each weight and token, so many of them a second and
+// processor in prefills; a decode step of a row reads its cache and takes half that rate.
+class SimpleTimes {
+ public:
+  explicit SimpleTimes(const PlanModel& model)
+      : token_s_(2.0 * static_cast<double>(ParameterCount(model.config)) /
+                 (kPrefillRate * AvailableProcessors())) {}
+  double Of(int64_t prompt_tokens, int64_t steps) const {
+    return token_s_ * static_cast<double>(prompt_tokens) +
+           2 * token_s_ * static_cast<double>(steps);
+  }
+
+ private:
+  static constexpr double kPrefillRate = 20e9;
+  const double token_s_;
+};
+
+// A sample of a group, and which rows are still to be run on it.
+struct PlannedSample {
+  std::string id;
+  int64_t prompt = 0, steps = 0, compressed = 0;
+  SampleLength length;
+  std::vector<size_t> pending;
+};
+
+Result<std::vector<PlannedSample>> ReadSamples(const RunPlan& plan, const PlanGroup& group,
+                                               const SampleChoice& choice,
+                                               GroupEstimate& estimate) {
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
+  std::vector<PlannedSample> samples;
+  for (int64_t position = 0;; ++position) {
+    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+    if (!sample) break;
+    if (!choice.Has(position)) continue;
+    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
+    PlannedSample planned;
+    planned.id = sample->id;
+    planned.prompt = std::ssize(built.context);
+    for (const EngineTurn& turn : built.turns) {
+      planned.prompt += std::ssize(turn.ids);
+      planned.steps += turn.max_new_tokens;
+    }
+    planned.compressed = CompressedTokens(built, group.compress_at);
+    planned.length = LengthOf(built, group.compress_at);
+    samples.push_back(std::move(planned));
+  }
+  estimate.skipped_records = source->skipped();
+  return samples;
+}
+
+// What the run will find when it comes to those samples, as the executor does it.
+std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group,
+                                     const MemoryPlanner& memory,
+                                     const std::vector<PlannedSample>& samples) {
+  const ModelShape& shape = plan.models[group.model].shape;
+  std::map<std::pair<size_t, int64_t>, Status> budgets;  // by row and length
+  std::map<SampleLength, Status> rooms;
+  ReasonTally tally;
+  for (const PlannedSample& sample : samples) {
+    for (const size_t row : sample.pending) {
+      const auto [fits, fresh] = budgets.try_emplace({row, sample.compressed});
+      if (fresh) {
+        const RunRowSpec& spec = plan.config->rows[group.rows[row]];
+        fits->second = CheckMethod(spec.method, shape, spec.budget, sample.compressed);
+      }
+      if (!fits->second.ok()) {
+        tally.Add(SampleStatus::kSkipped, fits->second.error().message);
+        continue;
+      }
+      const auto [room, first] = rooms.try_emplace(sample.length);
+      if (first) {
+        const Result<MemoryPlan> within = memory.Within(sample.length);
+        if (!within.ok()) room->second = within.error();
+      }
+      if (!room->second.ok()) tally.Add(SampleStatus::kFailed, room->second.error().message);
+    }
+  }
+  return tally.Lines();
+}
+
+}  // namespace
+
+Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
+                                    const SampleChoice& choice, const PendingOf& pending,
+                                    const RateOf& rate) {
+  const SimpleTimes times(plan.models[group.model]);
+  GroupEstimate estimate;
+  KVG_ASSIGN(std::vector<PlannedSample> samples, ReadSamples(plan, group, choice, estimate));
+  std::vector<std::string> ids;
+  std::set<SampleLength> lengths;
+  for (const PlannedSample& sample : samples) {
+    ids.push_back(sample.id);
+    lengths.insert(sample.length);
+    estimate.longest_prompt = std::max(estimate.longest_prompt, sample.prompt);
+  }
+  estimate.samples = std::ssize(samples);
+  estimate.cells = estimate.samples * std::ssize(group.rows);
+  int64_t open_cells = 0;
+  for (size_t row = 0; row < group.cells.size(); ++row) {
+    KVG_ASSIGN(const std::vector<std::string> left, pending(group.cells[row], ids));
+    open_cells += std::ssize(left);
+    size_t next = 0;
+    for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
+      if (ids[i] != left[next]) continue;
+      samples[i].pending.push_back(row);
+      ++next;
+    }
+  }
+  estimate.done = estimate.cells - open_cells;
+  for (const PlannedSample& sample : samples) {
+    if (sample.pending.empty()) continue;
+    estimate.seconds += times.Of(sample.prompt, sample.steps * std::ssize(sample.pending));
+  }
+  if (const std::optional<double> known = rate(group)) {
+    estimate.measured = true;
+    estimate.seconds = *known * static_cast<double>(open_cells);
+  }
+  const MemoryPlanner memory(plan, group);
+  memory.AddTo(estimate, {lengths.begin(), lengths.end()});
+  estimate.unfit = Unfit(plan, group, memory, samples);
+  return estimate;
+}
+
+Result<std::vector<LatencyEstimate>> EstimateLatency(const RunPlan& plan, ResultStore* store) {
+  const RunConfig& config = *plan.config;
+  std::vector<LatencyEstimate> estimates;
+  if (config.latency == nullptr) return estimates;
+  KVG_ASSIGN(const LatencyOptions options,
+             ParseLatencyOptions(*config.latency, StrCat(config.path, ".latency")));
+  std::map<std::string, int64_t> ids;  // of recorded cells
+  if (store != nullptr) {
+    KVG_ASSIGN(const std::vector<StoredCell> cells, store->Cells());
+    for (const StoredCell& cell : cells) ids[cell.cell.Key()] = cell.id;
+  }
+  for (size_t m = 0; m < plan.models.size(); ++m) {
+    const SimpleTimes times(plan.models[m]);
+    for (const CompressAt at : config.compress_at) {
+      // Rows of the first task that has them, as the phase takes them.
+      std::map<size_t, std::string> keys;
+      for (const PlanGroup& group : plan.groups) {
+        if (group.model != m || group.compress_at != at) continue;
+        for (size_t i = 0; i < group.rows.size(); ++i) {
+          keys.try_emplace(group.rows[i], group.cells[i].Key());
+        }
+      }
+      if (keys.empty()) continue;
+      LatencyEstimate& estimate = estimates.emplace_back();
+      estimate.model = m;
+      estimate.compress_at = at;
+      estimate.rows = std::ssize(keys);
+      for (const int64_t context : options.contexts) {
+        estimate.longest_prompt = std::max(estimate.longest_prompt, context);
+        std::vector<int64_t> missing;
+        size_t full = 0;
+        for (const auto& [row, key] : keys) {
+          if (config.rows[row].full_cache()) full = missing.size();
+          int64_t there = 0;
+          if (const auto id = ids.find(key); id != ids.end()) {
+            KVG_ASSIGN(const std::vector<LatencyRow> rows, store->Latency(id->second));
+            there = std::count_if(rows.begin(), rows.end(), [&](const LatencyRow& latency) {
+              return latency.context_tokens == context;
+            });
+          }
+          estimate.done += std::min(there, options.repetitions);
+          missing.push_back(std::max<int64_t>(options.repetitions - there, 0));
+        }
+        const int64_t measurements = PlannedMeasurements(missing, full);
+        const int64_t warm_ups =
+            measurements == 0
+                ? 0
+                : 1 + std::count_if(missing.begin(), missing.end(),
+                                    [](int64_t repetitions) { return repetitions > 0; });
+        estimate.measurements += measurements;
+        estimate.seconds +=
+            static_cast<double>(measurements) * times.Of(context, options.decode_steps) +
+            static_cast<double>(warm_ups) * times.Of(context, 0);
+      }
+    }
+  }
+  return estimates;
+}
+
+Status CheckSomethingRuns(const RunPlan& plan, const SampleChoice& choice) {
+  bool any = false;
+  int64_t most = 0;
+  std::optional<Error> closest;
+  int64_t closest_tokens = 0;
+  for (const PlanGroup& group : plan.groups) {
+    const MemoryPlanner memory(plan, group);
+    KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
+    int64_t position = 0;
+    for (;; ++position) {
+      KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+      if (!sample) break;
+      if (!choice.Has(position)) continue;
+      any = true;
+      if (plan.config->max_memory_bytes == 0) return {};
+      KVG_ASSIGN(const EngineSample built, source->Build(*sample));
+      const SampleLength length = LengthOf(built, group.compress_at);
+      const Result<MemoryPlan> within = memory.Within(length);
+      if (within.ok()) return {};
+      if (closest && closest_tokens <= length.total) continue;
+      closest = within.error().Wrap(StrCat("no sample fits; of the shortest, of ", group.name));
+      closest_tokens = length.total;
+    }
+    most = std::max(most, position);
+  }
+  if (closest) return BadInput(closest->message);
+  // A shard may be without samples; a choice by position may not.
+  if (any || choice.positions.empty() || choice.shards > 1) return {};
+  return BadInput(StrCat("--samples: no task has a sample at these positions; the largest has ",
+                         most, ", expected positions from 0 to ", most - 1));
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan will take before anything is run: cells, time, memory, and what cannot run at all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "reports/store.h"
+#include "src/run/run_plan.h"
+#include "src/run/run_reasons.h"
+
+namespace kvgauge {
+
+// What a group will take, from reading all of its samples.
+struct GroupEstimate {
+  int64_t samples = 0, cells = 0, done = 0;
+  int64_t skipped_records = 0;  // malformed ones
+  int64_t longest_prompt = 0;
+  double seconds = 0;        // of what is still to be run
+  bool measured = false;     // seconds are from a recorded run, not from the simple model
+  int64_t memory_bytes = 0;  // at most, by the engine's own plan
+  int64_t least_bytes = 0;   // with one row at a time
+  std::vector<ReasonTally::Line> unfit;  // of the cells still to be run, those that cannot
+};
+// `recorded(group, cell, ids)` gives the ids that are pending; `rate(group)` the recorded seconds a
+// cell took, if known.
+using PendingOf = std::function<Result<std::vector<std::string>>(
+    const CellRow& cell, const std::vector<std::string>& ids)>;
+using RateOf = std::function<std::optional<double>(const PlanGroup& group)>;
+Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
+                                    const SampleChoice& choice, const PendingOf& pending,
+                                    const RateOf& rate);
+
+// The latency phase of one model compressed at one place.
+struct LatencyEstimate {
+  size_t model = 0;
+  CompressAt compress_at = CompressAt::kPrompt;
+  int64_t rows = 0, longest_prompt = 0;
+  int64_t measurements = 0, done = 0;  // to come, with the full caches beside rows; recorded
+  double seconds = 0;
+};
+// In the order of the run. `store` may be null: then nothing is recorded.
+Result<std::vector<LatencyEstimate>> EstimateLatency(const RunPlan& plan, ResultStore* store);
+
+// Refuses a choice of samples that no task has any of, and a bound on memory that no cell can keep,
+// with the least that one needs. Reads samples until one can run.
+Status CheckSomethingRuns(const RunPlan& plan, const SampleChoice& choice);
+
+}  // namespace kvgauge
