@@ -177,6 +177,14 @@
     save(table.dataset.name || 'table', lines);
   };
 
+  // What figures show, as it stands in the page.
+  for (const button of all('button.download')) {
+    button.addEventListener('click', () => {
+      const {columns, rows} = JSON.parse(document.getElementById('tables-data').textContent)[button.dataset.table];
+      save(button.dataset.table, [columns, ...rows].map(row => row.map(quoted).join(',')));
+    });
+  }
+
   // Families: one class at the root hides rows, marks, lines and maps.
   for (const box of all('.chips input')) {
     root.classList.toggle('no-' + box.value, !box.checked);

@@ -66,6 +66,8 @@ TEST_F(CliTest, ReportNamesWhatIsWrong) {
   EXPECT_EQ(two.exit_code, 2);
   EXPECT_THAT(two.err, HasSubstr("--compare"));
   EXPECT_EQ(Run("report --compare a.db").exit_code, 2);
+  EXPECT_EQ(Run("report a.db --format table --json").exit_code, 2);
+  EXPECT_EQ(Run("report a.db b.db --compare --format markdown").exit_code, 2);
 }
 
 TEST_F(CliTest, DataGenerateWritesTheSameTextsEachTime) {

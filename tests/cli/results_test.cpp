@@ -140,6 +140,30 @@ TEST_F(ResultsTest, LeaderboardForPeople) {
   EXPECT_THAT(outcome.out, HasSubstr("| h2o | 95.00 | WORSE |"));
 }
 
+TEST_F(ResultsTest, ReportTellsWhatItWroteAndPrintsItsTables) {
+  Fill("a.db");
+  const Outcome written = Run("report a.db -o a.html --max-answers 5 --json");
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  const auto json = ParseJson(written.out, "report --json");
+  ASSERT_TRUE(json.ok()) << written.out;
+  EXPECT_EQ((*json)["out"], "a.html");
+  EXPECT_EQ((*json)["answers"], 5);
+  EXPECT_GT((*json)["answers_left_out"].get<int64_t>(), 100);
+  EXPECT_EQ((*json)["bytes"].get<size_t>(), Must(ReadFile(Path("a.html"))).size());
+
+  const Outcome table = Run("report a.db --format table");
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, StartsWith("Scores of groups of tasks\n\nmethod  budget  group"));
+  EXPECT_THAT(table.out, HasSubstr("\nBytes a token of context, by kind\n"));
+  EXPECT_THAT(table.out, HasSubstr("95.0"));
+  const Outcome markdown = Run("report a.db --format markdown -o tables.md");
+  EXPECT_EQ(markdown.exit_code, 0) << markdown.err;
+  EXPECT_EQ(markdown.out, "");
+  const std::string text = Must(ReadFile(Path("tables.md")));
+  EXPECT_THAT(text, StartsWith("## Scores of groups of tasks\n\n| method | budget | group |"));
+  EXPECT_THAT(text, HasSubstr("| h2o | 20% | needle/single | partial_match | 95.0 |"));
+}
+
 TEST_F(ResultsTest, LeaderboardAcrossModels) {
   Fill("a.db");
   const auto add = [&](const std::string& method, const std::string& budget, int wrong, int bytes,

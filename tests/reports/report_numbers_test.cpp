@@ -3,10 +3,12 @@
 // what is known in one group of tasks only.
 #include <gtest/gtest.h>
 
+#include "core/json.h"
 #include "core/strings.h"
 #include "reports/html_check.h"
 #include "reports/report.h"
 #include "reports/report_scene.h"
+#include "reports/report_tables.h"
 #include "reports/store_fixture.h"
 #include "src/html/format.h"
 #include "src/sqlite.h"
@@ -221,6 +223,50 @@ TEST_F(ReportNumbers, ReasoningIsToldFromTheAnswer) {
   EXPECT_TRUE(Holds(written, "<span class=\"turn\">Reasoning</span><bdi>Since B follows A"));
   EXPECT_TRUE(Holds(written, "<span class=\"turn\">Answer, score 100.0</span><bdi>B</bdi>"));
   EXPECT_TRUE(Holds(written, "<b>Reasoning:</b> <bdi>Think of it.</bdi></p><p class=\"q\">"));
+}
+
+// What is drawn can be taken away: the page holds the tables for its buttons.
+TEST_F(ReportNumbers, TablesGiveThePagesNumbers) {
+  for (const char* task : {"a", "b"}) {
+    const bool first = std::string(task) == "a";
+    AddSamples(AddCell(0, task), 0, 8, 0, EngagementMark::kIdentity);
+    AddSamples(AddCell(1, task), 1, first ? 1 : 3, 0.5, EngagementMark::kEngaged);
+  }
+  AddTimes(AddCell(0, "a"), {{0.010, 0}, {0.012, 0}});
+  AddTimes(AddCell(1, "a"), {{0.020, 0.9}});
+  const std::vector<ReportTable> tables = Must(MakeReportTables(*store_));
+  ASSERT_EQ(tables.size(), 4u);
+  const auto cell = [](const ReportTable& table, size_t row, const std::string& name) {
+    for (size_t c = 0; c < table.columns.size(); ++c) {
+      if (table.columns[c].name == name) return table.rows[row][c];
+    }
+    ADD_FAILURE() << "no column " << name;
+    return ReportCell();
+  };
+  EXPECT_EQ(tables[1].id, "tasks");
+  ASSERT_EQ(tables[1].rows.size(), 4u);
+  EXPECT_EQ(cell(tables[1], 0, "task").text, "a");
+  EXPECT_EQ(cell(tables[1], 0, "score").number, 75.0);
+  EXPECT_TRUE(cell(tables[1], 0, "low").number.has_value());
+  EXPECT_EQ(tables[2].id, "bytes");
+  for (size_t r = 0; r < tables[2].rows.size(); ++r) {
+    const bool full = cell(tables[2], r, "method").text == "method0";
+    EXPECT_EQ(cell(tables[2], r, "payload").text, full ? "8.00 B" : "2.00 B");
+  }
+  EXPECT_EQ(tables[3].id, "times");
+  for (size_t r = 0; r < tables[3].rows.size(); ++r) {
+    const bool full = cell(tables[3], r, "method").text == "method0";
+    EXPECT_EQ(cell(tables[3], r, "ttft").number, full ? 0.011 : 0.020);
+    EXPECT_EQ(cell(tables[3], r, "note").text, full ? "" : "disturbed");
+    EXPECT_EQ(cell(tables[3], r, "scoring").number.has_value(), !full);
+  }
+  const std::string html = Page();
+  EXPECT_TRUE(Holds(html, "data-table=\"tasks\">Download CSV: Scores of tasks"));
+  const std::string data = Part(html, "id=\"tables-data\">", "</script>");
+  const auto json = ParseJson(data.substr(data.find('>') + 1), "tables");
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  EXPECT_EQ((*json)["tasks"]["rows"].size(), 4u);
+  EXPECT_EQ((*json)["times"]["rows"].size(), 2u);
 }
 
 // A section without content says what would give it some.

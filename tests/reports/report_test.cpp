@@ -195,7 +195,7 @@ TEST(ReportTest, HostileTextsAreShownNotRun) {
   const std::string html = Page(scene);
   const HtmlFacts facts = CheckHtml(html);
   EXPECT_THAT(facts.faults, IsEmpty());
-  EXPECT_EQ(facts.elements.at("script"), 2);  // the data and ours
+  EXPECT_EQ(facts.elements.at("script"), 3);  // the data of samples and tables, and ours
   EXPECT_EQ(facts.elements.count("img"), 0u);
   EXPECT_EQ(html.find('\0'), std::string::npos);
   EXPECT_EQ(FindInvalidUtf8(html), std::string::npos);

@@ -155,6 +155,12 @@ void AddReport(CommandTable& table) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--title", flags->title, "heading; default: made of what was run");
+  command
+      ->add_option("--format", flags->format,
+                   "html, or the main tables on standard output: table, markdown")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"html", "table", "markdown"}));
+  command->add_flag("--json", flags->json, "tell what was written as JSON");
   table.Add(command, [flags] { return RunReport(*flags); });
 }
 

@@ -19,6 +19,8 @@ struct ReportFlags {
   int64_t max_answers = 2000;
   int64_t max_text_bytes = 2000;
   std::string title;
+  std::string format = "html";  // or the main tables: "table", "markdown"
+  bool json = false;            // what was written
 };
 
 Status RunReport(const ReportFlags& flags);

@@ -23,8 +23,14 @@ struct ReportOptions {
   std::string title;              // "": the models' names
 };
 
+// Of the answers of methods that can be set beside the full cache's: all, and those the page holds.
+struct ReportCounts {
+  int64_t answers = 0, answers_held = 0;
+};
+
 // A store without cells gives a page that says so.
-Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options = {});
+Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options = {},
+                                 ReportCounts* counts = nullptr);
 
 // Two stores side by side, with the gate's verdicts: does `candidate` keep what `baseline` had?
 Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candidate,

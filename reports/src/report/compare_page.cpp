@@ -27,7 +27,8 @@ double Change(const GateLine& line, double value) {
 }
 Interval ChangeInterval(const GateLine& line) {
   const Interval& i = line.evidence.interval;
-  if (!line.relative) return i;
+  // Both ends open: nothing is known of it, which no change of units makes otherwise.
+  if (!line.relative || (std::isinf(i.low) && std::isinf(i.high))) return i;
   return {Change(line, i.high), Change(line, i.low)};
 }
 std::string ChangeText(const GateLine& line, double change) {

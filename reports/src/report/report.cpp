@@ -3,6 +3,7 @@
 
 #include "core/strings.h"
 #include "src/report/sections.h"
+#include "src/report/tables.h"
 
 namespace kvgauge {
 namespace {
@@ -53,7 +54,8 @@ bool HasFidelity(const report::PageData& data) {
 
 }  // namespace
 
-Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options) {
+Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options,
+                                 ReportCounts* counts) {
   report::Queries queries(store);
   KVG_ASSIGN(const report::PageData data, report::GatherPage(store, options.leaderboard));
   KVG_ASSIGN(const std::vector<report::GridCount> grid, queries.Grid());
@@ -61,7 +63,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(anatomy.bytes, queries.Bytes());
   KVG_ASSIGN(anatomy.heads, queries.Heads(kLayerRows, anatomy.samples));
   KVG_ASSIGN(anatomy.depths, queries.Depths(anatomy.samples));
-  KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options));
+  ReportCounts held;
+  KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options, held));
+  if (counts != nullptr) *counts = held;
 
   Html leaderboard, pareto, curves, needle, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
@@ -74,6 +78,17 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
     inside.Put(report::AnatomySection(board, data, anatomy));
     scaling.Put(report::ScalingSection(board));
   }
+  // Figures show what these hold; tables of the page are downloaded as they stand.
+  const ReportTable tasks = report::TaskTable(data), needles = report::NeedleTable(data, grid),
+                    bytes = report::BytesTable(data, anatomy.bytes),
+                    times = report::TimesTable(data);
+  const auto with = [](Html& section, const ReportTable& table) {
+    if (!section.empty()) section.Put(report::DownloadButton(table));
+  };
+  with(curves, tasks);
+  with(needle, needles);
+  with(inside, bytes);
+  with(scaling.empty() ? inside : scaling, times);
   Page page;
   page.body().Put(report::HeadSection(data, options));
   page.Add("leaderboard", "Leaderboard", "Leaderboard", leaderboard, "Nothing was run.");
@@ -111,6 +126,7 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   }
   page.Add("reproduce", "Reproduce", "Reproduce",
            report::ReproduceSection(data, store.path(), anatomy.samples), "Nothing was run.");
+  page.body().Put(report::TablesData({tasks, needles, bytes, times}));
   std::string title = options.title;
   if (title.empty()) {
     title = data.boards.empty() ? "kvgauge report" : StrCat("kvgauge: ", data.boards.front().model);

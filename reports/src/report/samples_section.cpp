@@ -230,11 +230,14 @@ Html WrittenOut(const Question& question, const PageData& data) {
 
 }  // namespace
 
-Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options) {
+Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
+                            ReportCounts& counts) {
   KVG_ASSIGN(const std::vector<SamplePair> pairs, queries.Pairs());
   Html html;
   if (pairs.empty()) return html;
   const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);
+  counts.answers = std::ssize(pairs);
+  counts.answers_held = std::ssize(chosen);
   std::map<int64_t, const StoredCell*> cells;
   for (const StoredCell& cell : data.cells) cells[cell.id] = &cell;
 

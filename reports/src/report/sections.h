@@ -29,7 +29,8 @@ struct AnatomyInput {
 };
 Html AnatomySection(const Board& board, const PageData& data, const AnatomyInput& input);
 Html ScalingSection(const Board& board);
-Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options);
+Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
+                            ReportCounts& counts);
 // `layer_samples`: as AnatomyInput::samples.
 Html ReproduceSection(const PageData& data, const std::string& path, int64_t layer_samples);
 
