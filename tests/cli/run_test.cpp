@@ -579,8 +579,9 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
   // Nothing but what cannot run: that is no success.
   const Outcome retried = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--retry"});
   EXPECT_EQ(retried.exit_code, 1);
-  EXPECT_THAT(retried.err, AllOf(HasSubstr("12 skipped: "), HasSubstr("protected"),
-                                 HasSubstr("nothing that was run succeeded")));
+  EXPECT_THAT(retried.err,
+              AllOf(HasSubstr("8/8 samples, 8 cells, "), HasSubstr("12 skipped: "),
+                    HasSubstr("protected"), HasSubstr("nothing that was run succeeded")));
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
@@ -599,8 +600,10 @@ TEST_F(RunTest, MemoryIsBounded) {
   std::vector<std::string> planned = {"plan", Path("mine.json"), "--json"};
   planned.insert(planned.end(), bounded.begin(), bounded.end());
   const Json unfit = (*ParseJson(Run(planned).out, "out"))["groups"][1]["unfit"];
-  const Json summary = *ParseJson(RunInto("r.db", {"--max-memory", bound, "--json"}).out, "out");
+  const Outcome ran = RunInto("r.db", {"--max-memory", bound, "--json"});
+  const Json summary = *ParseJson(ran.out, "out");
   EXPECT_EQ(summary["failed"], 12 * 4);
+  EXPECT_THAT(ran.err, HasSubstr("4/4 samples, 48 cells, "));
   // The plan says what the run does.
   ASSERT_EQ(unfit.size(), 1u) << unfit.dump();
   EXPECT_EQ(unfit[0]["status"], "failed");
