@@ -161,7 +161,7 @@ TEST_F(ResultsTest, ReportTellsWhatItWroteAndPrintsItsTables) {
   EXPECT_EQ(markdown.out, "");
   const std::string text = Must(ReadFile(Path("tables.md")));
   EXPECT_THAT(text, StartsWith("## Scores of groups of tasks\n\n| method | budget | group |"));
-  EXPECT_THAT(text, HasSubstr("| h2o | 20% | needle/single | partial_match | 95.0 |"));
+  EXPECT_THAT(text, HasSubstr("| h2o | 20% | needle/single | partial_match | 95.00 |"));
 }
 
 TEST_F(ResultsTest, LeaderboardAcrossModels) {

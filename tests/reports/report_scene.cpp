@@ -264,6 +264,8 @@ class Scene {
       a.prediction.push_back('\0');
       a.prediction += "after the zero byte";
       if (position == 3) a.prediction = std::string(1 << 20, 'A') + kHostile;
+      if (position == 4) a.prediction = "=HYPERLINK(\"x\")";
+      if (position == 5) a.prediction = "-5.25";
       a.question += kHostile;
       a.references.emplace_back(kHostile);
     }
