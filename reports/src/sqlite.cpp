@@ -33,7 +33,7 @@ Error Database::Failure(int code) const {
     case SQLITE_NOTADB:
       return BadInput(say("is not a result store, expected a file that `kvgauge run` made"));
     case SQLITE_CORRUPT:
-      return IoError(
+      return BadInput(
           say("is damaged; nothing was changed. Copy it, then save what can be read with "
               "`sqlite3 COPY .recover | sqlite3 NEW`"));
     case SQLITE_FULL:

@@ -70,9 +70,9 @@ Status Configure(Database& db) {
 Status QuickCheck(Database& db, const char* pragma) {
   KVG_ASSIGN(const std::string found, db.QueryText(pragma));
   if (found == "ok") return {};
-  return IoError(StrCat(db.name(), ": is damaged: ", found,
-                        "; nothing was changed. Copy it, then save what can be read with "
-                        "`sqlite3 COPY .recover | sqlite3 NEW`"));
+  return BadInput(StrCat(db.name(), ": is damaged: ", found,
+                         "; nothing was changed. Copy it, then save what can be read with "
+                         "`sqlite3 COPY .recover | sqlite3 NEW`"));
 }
 
 // The schema version; 0 for a database without anything in it.
@@ -165,8 +165,8 @@ Status ResultStore::Check() {
   KVG_ASSIGN(Statement statement, impl_->db.Prepare("PRAGMA foreign_key_check"));
   KVG_ASSIGN(const bool row, statement.Step());
   if (!row) return {};
-  return IoError(StrCat(path(), ": is damaged: row ", statement.Int(1), " of table ",
-                        statement.Text(0), " refers to a missing row of ", statement.Text(2)));
+  return BadInput(StrCat(path(), ": is damaged: row ", statement.Int(1), " of table ",
+                         statement.Text(0), " refers to a missing row of ", statement.Text(2)));
 }
 
 Status ResultStore::Impl::Writable() const {
