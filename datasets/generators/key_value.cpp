@@ -6,6 +6,7 @@
 #include "core/strings.h"
 #include "generators/generator.h"
 #include "generators/length_control.h"
+#include "generators/prose.h"
 
 namespace kvgauge {
 namespace {
@@ -18,7 +19,8 @@ struct Setup {
   std::vector<int64_t> keys, lengths;  // one of them
   std::vector<Percent> depths;
   int64_t samples = 0, new_tokens = 0;
-  bool query_first = false;
+  bool query_first = false, fill = false;
+  std::shared_ptr<Haystack> prose;  // to fill with
   uint64_t seed = 0;
   TokenCounter counter;
 };
@@ -31,11 +33,14 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 
   Rng rng = RngFor(setup.seed, index, Draw::kFacts);
   const std::string key = Uuid(rng), value = Uuid(rng);
+  Rng last_rng = RngFor(setup.seed, index, Draw::kFiller);
+  Filler filler = setup.prose->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kPlaces));
   std::vector<std::string> others;  // records without the white space between them
   const auto record = [](const std::string& name, const std::string& content) {
     return StrCat("\"", name, "\": \"", content, "\"");
   };
-  const auto build = [&](int64_t count) {
+  const std::string last = Uuid(last_rng);
+  const auto build = [&](int64_t count, int64_t cut) {
     while (static_cast<int64_t>(others.size()) + 1 < count) {
       const std::string name = Uuid(rng);
       others.push_back(record(name, Uuid(rng)));
@@ -54,6 +59,10 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       }
       sample.context += line;
     }
+    if (cut >= 0) {
+      const std::string value_text = filler.text().substr(0, static_cast<size_t>(cut));
+      sample.context += StrCat(",\n ", record(last, value_text));
+    }
     sample.context += '}';
     Question question;
     question.text = StrCat("\n\nKey: \"", key, "\"\nCorresponding value:");
@@ -65,18 +74,25 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   };
   Sample sample;
   if (setup.lengths.empty()) {
-    sample = build(setup.keys[size]);
+    sample = build(setup.keys[size], -1);
     sample.length = setup.keys[size];
     sample.id = StrCat("k", setup.keys[size]);
   } else {
     const int64_t length = setup.lengths[size];
-    const auto whole = [&](int64_t count) {
-      const Sample text = build(count);
+    const auto whole = [&](int64_t count, int64_t cut) {
+      const Sample text = build(count, cut);
       return text.context + text.questions[0].text;
     };
-    KVG_ASSIGN(const Fit fit, FitUnits(setup.counter, length, 1, int64_t{1} << 40, whole,
-                                       StrCat(kOwner, ".lengths: ", length)));
-    sample = build(fit.size);
+    const std::string what = StrCat(kOwner, ".lengths: ", length);
+    FilledFit fit;
+    if (setup.fill) {
+      KVG_ASSIGN(fit, FitFilled(setup.counter, filler, length, 1, int64_t{1} << 40, whole, what));
+    } else {
+      const auto units = [&](int64_t count) { return whole(count, -1); };
+      KVG_ASSIGN(const Fit fits, FitUnits(setup.counter, length, 1, int64_t{1} << 40, units, what));
+      fit = {fits.size, -1, fits.tokens};
+    }
+    sample = build(fit.units, fit.cut);
     sample.length = fit.tokens;
     sample.id = StrCat("n", length);
     sample.facts.insert(sample.facts.begin(), {"length", std::to_string(length)});
@@ -97,6 +113,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
   setup.samples = params.Int("samples");
   setup.query_first = params.Bool("query_first");
+  setup.fill = params.Bool("fill");
+  KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
   setup.new_tokens = NewTokens(task, 100);
   setup.seed = options.seed;
   const auto cells =
@@ -119,6 +137,7 @@ KVG_REGISTER_SOURCE({
                       "percent of the records before the one asked for"),
             IntParam("samples", 100, 1, 1'000'000, "per size and depth"),
             BoolParam("query_first", false, "the key stands before the object too"),
+            BoolParam("fill", false, "prose in a last record fills each of lengths to the token"),
         },
     .open = Open,
     .files = nullptr,

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kAnchor = ".";
 constexpr int kGuesses = 8;
+constexpr int64_t kFewerUnits = 3;
 constexpr int kNeighbours = 48;  // characters tried one by one on each side, after the guesses
 
 bool StartsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
@@ -192,6 +193,28 @@ Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least,
     units += static_cast<int64_t>(std::clamp(step, -1e12, 1e12));
   }
   return fits;
+}
+
+Result<FilledFit> FitFilled(const TokenCounter& counter, Filler& filler, int64_t budget,
+                            int64_t least, int64_t most,
+                            const std::function<std::string(int64_t units, int64_t cut)>& build,
+                            std::string_view what) {
+  KVG_ASSIGN(const Fit whole, FitUnits(
+                                  counter, budget, least, most,
+                                  [&](int64_t units) { return build(units, -1); }, what));
+  // The frame may need the room of a unit, or of more where counts jump.
+  FilledFit best{whole.size, -1, whole.tokens};
+  for (int64_t less = 0; less <= kFewerUnits && best.tokens < budget - 1; ++less) {
+    const int64_t units = whole.size - less;
+    if (units < least) break;
+    KVG_ASSIGN(const int64_t framed, counter.Exact(build(units, 0)));
+    if (framed > budget) continue;
+    KVG_ASSIGN(const Fit fit, FitCut(
+                                  counter, filler, budget,
+                                  [&](int64_t cut, int64_t) { return build(units, cut); }, what));
+    if (fit.tokens > best.tokens) best = {units, fit.size, fit.tokens};
+  }
+  return best;
 }
 
 }  // namespace kvgauge

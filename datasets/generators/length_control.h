@@ -87,6 +87,18 @@ Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
                    const std::function<std::string(int64_t cut, int64_t spread)>& build,
                    std::string_view what);
 
+// FitUnits, and what it leaves filled: as many units as fit beside the filler's own frame.
+struct FilledFit {
+  int64_t units = 0;
+  int64_t cut = -1;  // bytes of filler; -1: none is needed, or its frame does not fit
+  int64_t tokens = 0;
+};
+// `build(units, cut)` is the whole text; a cut of -1 is one without filler and its frame.
+Result<FilledFit> FitFilled(const TokenCounter& counter, Filler& filler, int64_t budget,
+                            int64_t least, int64_t most,
+                            const std::function<std::string(int64_t units, int64_t cut)>& build,
+                            std::string_view what);
+
 // As many whole units (lines, words, records) as fit, between `least` and `most`.
 Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least, int64_t most,
                      const std::function<std::string(int64_t units)>& build, std::string_view what);

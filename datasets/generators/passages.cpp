@@ -2,6 +2,7 @@
 // Numbered paragraphs of generated prose: how many differ, or which one a passage is from. The
 // tasks are LongBench's, text and wording our own.
 #include <algorithm>
+#include <deque>
 #include <numeric>
 
 #include "core/json.h"
@@ -27,8 +28,11 @@ constexpr std::string_view kFindQuestion =
     "\"Paragraph "
     "1\".\n\nThe answer is: ";
 
+// What fills a length to the token, where that is asked for.
+constexpr std::string_view kFillHead = "\n\nThe paragraphs end here.";
+
 struct Setup {
-  bool count = false;
+  bool count = false, fill = false;
   std::vector<int64_t> lengths;
   int64_t samples = 0, sentences = 0, new_tokens = 0;
   uint64_t seed = 0;
@@ -57,7 +61,16 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     for (int64_t i = 1; i < setup.sentences; ++i) text += " " + sentence(number, i);
     return text;
   };
-  const auto build = [&](int64_t count) {
+  // Sentences that no paragraph holds, but in the longest texts.
+  std::deque<TextPiece> spare;
+  Filler filler(&setup.counter, [&](int64_t j) -> TextPiece& {
+    while (std::ssize(spare) <= j) {
+      const size_t at = ids.size() - 1 - spare.size() % ids.size();
+      spare.push_back({" " + ProseSentence(ids[at]), -1});
+    }
+    return spare[static_cast<size_t>(j)];
+  });
+  const auto build = [&](int64_t count, int64_t cut) {
     Text text;
     Rng order = places;
     // Between half of them and all are different.
@@ -81,6 +94,11 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       }
       text.context += body;
     }
+    if (cut >= 0) {
+      text.context += kFillHead;
+      if (cut > 0) text.context += ' ';
+      text.context.append(filler.text(), 0, static_cast<size_t>(cut));
+    }
     if (setup.count) {
       text.question = kCountQuestion;
       text.answer = std::to_string(different);
@@ -92,13 +110,21 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     }
     return text;
   };
-  const auto whole = [&](int64_t count) {
-    const Text text = build(count);
+  const auto whole = [&](int64_t count, int64_t cut) {
+    const Text text = build(count, cut);
     return text.context + text.question;
   };
-  KVG_ASSIGN(const Fit fit, FitUnits(setup.counter, length, 1, kProseSentences / setup.sentences,
-                                     whole, StrCat(kOwner, ".lengths: ", length)));
-  Text text = build(fit.size);
+  const int64_t most = kProseSentences / setup.sentences;
+  const std::string what = StrCat(kOwner, ".lengths: ", length);
+  FilledFit fit;
+  if (setup.fill) {
+    KVG_ASSIGN(fit, FitFilled(setup.counter, filler, length, 1, most, whole, what));
+  } else {
+    const auto units = [&](int64_t count) { return whole(count, -1); };
+    KVG_ASSIGN(const Fit fits, FitUnits(setup.counter, length, 1, most, units, what));
+    fit = {fits.size, -1, fits.tokens};
+  }
+  Text text = build(fit.units, fit.cut);
   Sample sample;
   sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);
   sample.context = std::move(text.context);
@@ -109,7 +135,7 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   question.max_new_tokens = setup.new_tokens;
   sample.questions.push_back(std::move(question));
   sample.length = fit.tokens;
-  sample.facts = {{"length", std::to_string(length)}, {"paragraphs", std::to_string(fit.size)}};
+  sample.facts = {{"length", std::to_string(length)}, {"paragraphs", std::to_string(fit.units)}};
   return sample;
 }
 
@@ -119,6 +145,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
   setup.count = params.Text("task") == "count";
+  setup.fill = params.Bool("fill");
   setup.samples = params.Int("samples");
   setup.sentences = params.Int("sentences");
   setup.new_tokens = NewTokens(task, 32);
@@ -139,6 +166,7 @@ KVG_REGISTER_SOURCE({
             TextParam("lengths", "4096", "tokens of context and question together"),
             IntParam("samples", 200, 1, 1'000'000, "per length"),
             IntParam("sentences", 8, 2, 100, "in a paragraph"),
+            BoolParam("fill", false, "prose behind the paragraphs fills each length to the token"),
         },
     .open = Open,
     .files = nullptr,

@@ -34,9 +34,25 @@ class Hasher {
   Sha256 sha_;
 };
 
+void FinishMarks(Sample& sample) {
+  std::erase_if(sample.marks, [](const Mark& mark) { return mark.question >= 0; });
+  const bool told = std::any_of(sample.marks.begin(), sample.marks.end(),
+                                [](const Mark& mark) { return mark.kind == MarkKind::kContext; });
+  if (!told && !sample.context.empty()) {
+    sample.marks.push_back({MarkKind::kContext, 0, std::ssize(sample.context)});
+  }
+  const MarkKind kind =
+      sample.mode == QuestionMode::kMultiTurn ? MarkKind::kTurn : MarkKind::kQuestion;
+  for (size_t i = 0; i < sample.questions.size(); ++i) {
+    sample.marks.push_back(
+        {kind, 0, std::ssize(sample.questions[i].text), static_cast<int64_t>(i)});
+  }
+}
+
 }  // namespace
 
 void FinishSample(Sample& sample) {
+  FinishMarks(sample);
   Hasher hasher;
   hasher.Text("kvgauge sample 1");
   hasher.Text(sample.context);

@@ -212,9 +212,10 @@ void AddBytes(const SampleTable::Row& row, double full_token_bytes, ByteSummary&
               double& tokens) {
   if (row.logical_bytes < 0 || row.full_bytes <= 0) return;
   ++bytes.samples;
-  bytes.nominal += static_cast<double>(row.nominal_bytes);
+  // A record without its counts of memory, as a small baseline is, has these two at -1.
+  bytes.nominal += static_cast<double>(std::max<int64_t>(row.nominal_bytes, 0));
   bytes.logical += static_cast<double>(row.logical_bytes);
-  bytes.resident += static_cast<double>(row.resident_bytes);
+  bytes.resident += static_cast<double>(std::max<int64_t>(row.resident_bytes, 0));
   bytes.full += static_cast<double>(row.full_bytes);
   tokens += HeldTokens(static_cast<double>(row.full_bytes), full_token_bytes,
                        static_cast<double>(row.tokens_in));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <map>
 
 #include "core/strings.h"
+#include "reports/leaderboard.h"
 #include "src/store_impl.h"
 
 namespace kvgauge {
@@ -18,6 +20,46 @@ class ReadView {
   Database& database_;
 };
 
+// A row as people name it, and the signatures that a store holds samples of it under.
+using RowSignatures = std::map<std::string, std::map<std::string, std::string>>;  // key -> text
+
+Result<RowSignatures> SignaturesOf(ResultStore& store) {
+  KVG_ASSIGN(const std::vector<StoredCell> cells, store.Cells());
+  KVG_ASSIGN(const auto counts, store.SampleCounts());
+  RowSignatures rows;
+  for (const StoredCell& stored : cells) {
+    if (!counts.contains(stored.id)) continue;  // planned, and nothing came of it yet
+    const CellRow& c = stored.cell;
+    std::vector<std::string> parts = {c.model.name, c.task.name, c.method.name};
+    if (!c.method.variant.empty()) parts.push_back(c.method.variant);
+    parts.push_back(c.budget);
+    parts.push_back(c.compress_at);
+    rows[Join(parts, ", ")].emplace(stored.signature_key, c.signature);
+  }
+  return rows;
+}
+
+// Halves of a row that were run under different protocols are no row. A store that holds both sides
+// by itself was made so on purpose: it shares a signature with whatever it is joined with.
+Status CheckSignatures(ResultStore& target, ResultStore& source) {
+  KVG_ASSIGN(const RowSignatures held, SignaturesOf(target));
+  KVG_ASSIGN(const RowSignatures added, SignaturesOf(source));
+  for (const auto& [row, signatures] : added) {
+    const auto at = held.find(row);
+    if (at == held.end()) continue;
+    const auto& others = at->second;
+    const bool shared = std::ranges::any_of(
+        signatures, [&](const auto& signature) { return others.contains(signature.first); });
+    if (shared) continue;
+    return BadInput(StrCat(
+        source.path(), ": ", row, " was run under another signature than in ", target.path(),
+        ": they differ in ",
+        DifferingSignatureKeys(others.begin()->second, signatures.begin()->second),
+        ", expected one protocol; `kvgauge leaderboard` takes both files and keeps them apart"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<MergeReport> ResultStore::Merge(ResultStore& source) {
@@ -25,6 +67,7 @@ Result<MergeReport> ResultStore::Merge(ResultStore& source) {
   if (&source == this) return BadInput(StrCat(path(), ": cannot be merged into itself"));
   ReadView view(source.impl_->db);
   KVG_TRY(view.Begin());
+  KVG_TRY(CheckSignatures(*this, source));
   KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
   MergeReport report;
   const auto from_source = [&](const Error& error) { return error.Wrap(source.path()); };

@@ -485,6 +485,20 @@ TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
   outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db /proc/x.db"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("/proc/x.db.shards"));
+  // What the shards would refuse.
+  for (const auto& [arguments, says] :
+       {std::pair("--limitt 5", "no flag of 'kvgauge run' (did you mean '--limit'?)"),
+        {"--limit 5 more", "after --: "},
+        {"--limit x", "--limit"},
+        {"--only snapkw", "the run has no method 'snapkw'"},
+        {"--samples 3-1", "0-9,17"},
+        {"--max-memory 8GB", "8GiB"}}) {
+    outcome =
+        Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db x.db -- ", arguments));
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(says));
+    EXPECT_FALSE(FileExists(Path("x.db.shards/shard.sh")));
+  }
   outcome = Run("submit --slurm quickstar --shards 4 --dry-run --db x.db");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("quickstart"));

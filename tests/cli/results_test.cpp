@@ -222,6 +222,34 @@ TEST_F(ResultsTest, LeaderboardForPrograms) {
   EXPECT_EQ(outcome.out, "method\r\nsnapkv\r\nh2o\r\n");
 }
 
+// One set of names for columns, filters and sorting, for people and programs.
+TEST_F(ResultsTest, NamesMeanTheSameEverywhere) {
+  Fill("a.db");
+  Add("a.db", "snapkv", "40%", 400, [](int) { return Given{.bytes = 1600}; });
+  Outcome outcome =
+      Run("leaderboard a.db --format csv --columns method,bytes,p,interval --filter 'bytes<0.3' "
+          "--filter 'p<0.01' --sort bytes");
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("method,bytes,p,score_low,score_high\r\nh2o,0.25,"),
+                                 Not(HasSubstr("snapkv"))))
+      << outcome.err;
+  outcome = Run("leaderboard a.db --columns method,logical_ratio,scored --filter resident=0.2");
+  EXPECT_THAT(outcome.out, HasSubstr("method  logical_ratio    n\nsnapkv         0.2000  400\n"));
+  outcome =
+      Run("leaderboard a.db --format csv --columns method,budget,area,area_samples "
+          "--filter method=snapkv,h2o --sort bytes");
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("\r\nsnapkv,20%,1.0,400\r\n"),
+                    HasSubstr("\r\nsnapkv,40%,1.0,400\r\n"), HasSubstr("\r\nh2o,20%,,\r\n")));
+  ExpectBad("leaderboard a.db --filter 'interval<1'", {"expected score_low or score_high"});
+}
+
+TEST_F(ResultsTest, WhatWasNotCountedIsNotShown) {
+  const Outcome outcome = Run(StrCat("leaderboard ", KVG_SOURCE_DIR, "/tests/baseline/ci.db"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("B/token"), Not(HasSubstr("0.00%"))));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("  resident  ")));
+}
+
 TEST_F(ResultsTest, ShardsCountAsOne) {
   Add("a.db", "full", "none", 10, [](int) { return Given{}; });
   Add("b.db", "full", "none", 30, [](int) { return Given{}; });

@@ -30,6 +30,13 @@ TEST_F(RunTest, ConfigErrorsNameTheRightOne) {
        {"mine.json: unknown key", "modles", "'models'"}},
       {StrCat("{", rest, "}"), {"mine.json.models: missing"}},
       {StrCat(R"({"models": ["nowhere"], )", rest, "}"), {"models[0]", "nowhere", "config.json"}},
+      {StrCat(R"({"models": ["models/ref-gqq"], )", rest, "}"),
+       {"models[0]", "ref-gqq", "did you mean 'models/ref-gqa'?"}},
+      {StrCat(R"({"models": [{"path": ")", Path("confg.json"), R"("}], )", rest, "}"),
+       {"models[0]", Path("config.json")}},
+      {StrCat("{", model, R"(, "tasks": [{"task": "ruler/vt", "source": {"lengths": "20"}}],
+              "methods": ["full"]})"),
+       {"mine.json: task 'ruler/vt': ", "lengths: 20 less"}},
       {StrCat(R"({"models": [{"path": ")", Path("config.json"), R"(", "dtpye": "f32"}], )", rest,
               "}"),
        {"models[0]: unknown key", "dtpye", "'dtype'"}},
@@ -170,6 +177,10 @@ TEST_F(RunTest, RecordsWhatHappened) {
               method != "full" && method != "quest");
     ASSERT_TRUE(row.latency);
     EXPECT_GT(row.latency->prefill_s, 0);
+    // In company both are counted, a reader's index with them.
+    EXPECT_EQ(row.memory[0].peak_bytes, row.memory[0].full_bytes + row.memory[0].resident_bytes);
+    EXPECT_EQ(row.latency->peak_bytes, row.memory[0].peak_bytes);
+    EXPECT_EQ(row.latency->resident_bytes, row.memory[1].resident_bytes);
   }
   // Again: nothing to do, nothing changed, and no prefill.
   const std::string digest = Digest("r.db");
@@ -428,6 +439,24 @@ TEST_F(RunTest, MalformedRecordsAreLeftOutAndCounted) {
   EXPECT_EQ(Samples("k.db"), 2);
 }
 
+// Where a task begins the answer, that is part of what the model was asked.
+TEST_F(RunTest, TheQuestionIsWhatWasAsked) {
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
+                            R"(", "name": "tiny", "weights": "random:5"}], "methods": ["full"],
+      "tasks": [{"task": "reference/needle", "samples": 3, "source": {"lengths": "320"}}]})"));
+  RunInto("r.db");
+  const auto store = Open("r.db");
+  for (const StoredCell& cell : CellsOf(*store)) {
+    for (const ScoreRow& score : ScoresOf(*store, cell)) {
+      const SampleRow row = **store->Read(cell.id, score.sample_id);
+      EXPECT_TRUE(row.answers[0].question.ends_with(" is kept in the")) << row.answers[0].question;
+      const Json shown =
+          *ParseJson(Run({"show", Path("r.db"), "full", score.sample_id, "--json"}).out, "out");
+      EXPECT_EQ(shown["questions"][0], row.answers[0].question);
+    }
+  }
+}
+
 // A shard counts its own samples; latencies are numbered on and count themselves.
 TEST_F(RunTest, ProgressCountsWhatThisCallRuns) {
   Write("mine.json",
@@ -550,8 +579,9 @@ TEST_F(RunTest, CellsThatCannotRunAreRecorded) {
   // Nothing but what cannot run: that is no success.
   const Outcome retried = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--retry"});
   EXPECT_EQ(retried.exit_code, 1);
-  EXPECT_THAT(retried.err, AllOf(HasSubstr("12 skipped: "), HasSubstr("protected"),
-                                 HasSubstr("nothing that was run succeeded")));
+  EXPECT_THAT(retried.err,
+              AllOf(HasSubstr("8/8 samples, 8 cells, "), HasSubstr("12 skipped: "),
+                    HasSubstr("protected"), HasSubstr("nothing that was run succeeded")));
 }
 
 TEST_F(RunTest, MemoryIsBounded) {
@@ -570,8 +600,10 @@ TEST_F(RunTest, MemoryIsBounded) {
   std::vector<std::string> planned = {"plan", Path("mine.json"), "--json"};
   planned.insert(planned.end(), bounded.begin(), bounded.end());
   const Json unfit = (*ParseJson(Run(planned).out, "out"))["groups"][1]["unfit"];
-  const Json summary = *ParseJson(RunInto("r.db", {"--max-memory", bound, "--json"}).out, "out");
+  const Outcome ran = RunInto("r.db", {"--max-memory", bound, "--json"});
+  const Json summary = *ParseJson(ran.out, "out");
   EXPECT_EQ(summary["failed"], 12 * 4);
+  EXPECT_THAT(ran.err, HasSubstr("4/4 samples, 48 cells, "));
   // The plan says what the run does.
   ASSERT_EQ(unfit.size(), 1u) << unfit.dump();
   EXPECT_EQ(unfit[0]["status"], "failed");
@@ -659,6 +691,23 @@ TEST_F(RunTest, AModelMayStandInTheWorkingDirectory) {
   Write("mine.json", text);
   const Outcome outcome = RunProgram(directory_, "plan mine.json --limit 1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+// What the store holds of a run is the run again: the same cells, and nothing is left to do.
+TEST_F(RunTest, ARecordedConfigurationRunsAgain) {
+  Write("mine.json", Config(R"("latency": {"contexts": [160], "repetitions": 1, "decode_steps": 2},
+                               "compress_at": ["prompt", "context"], "seeds": [3], )"));
+  RunInto("r.db", {"--limit", "1"});
+  const std::string recorded = (*Open("r.db")->Runs())[0].run.config;
+  Write("mine.json", recorded);
+  const Json again = *ParseJson(RunInto("r.db", {"--limit", "1", "--json"}).out, "out");
+  EXPECT_EQ(again["cells"], 0);
+  EXPECT_EQ(again["latencies"], 0);
+  EXPECT_EQ((*Open("r.db")->Runs())[1].run.config, recorded);
+  const std::vector<EventRow> events = *Open("r.db")->Events((*Open("r.db")->Runs())[1].id);
+  EXPECT_EQ(events.at(0).kind, "environment");
+  EXPECT_EQ(events.at(0).message, R"({"OMP_WAIT_POLICY":"passive"})");
+  EXPECT_EQ(events.at(1).kind, "resumed");
 }
 
 TEST_F(RunTest, ShippedFilesAreRead) {

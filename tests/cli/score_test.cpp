@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "cli/program.h"
 #include "core/json.h"
@@ -18,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ScoreTest : public ProgramTest {};
 
@@ -158,6 +160,8 @@ TEST_F(ScoreTest, FlagsOfAnotherMetricAreRefused) {
   }
   EXPECT_THAT(Run(StrCat("score --metric qa_f1 --judge-model m --pairs ", pairs)).err,
               HasSubstr("--judge-model is for judge"));
+  EXPECT_THAT(Run(StrCat("score --metric pass_at_k --execute sh --by x --pairs ", pairs)).err,
+              HasSubstr("--by: --metric pass_at_k has no scores by groups"));
 }
 
 // MLVU's two averages: of accuracies, each task once, and of summed grades.
@@ -278,6 +282,73 @@ TEST_F(ScoreTest, DataHasADefaultPlace) {
   unsetenv("KVGAUGE_HOME");
   EXPECT_EQ(sample.exit_code, 0) << sample.err;
   EXPECT_THAT(sample.out, HasSubstr("Article: A text."));
+}
+
+// With a model the prompt is the one that a run feeds it: template and special tokens included.
+TEST_F(ScoreTest, SamplesAreShownAsTheModelIsGivenThem) {
+  const std::string task =
+      "sample needle/single --set source.lengths=512 --set source.depths=50 --set source.repeats=2";
+  const std::string model = StrCat(" --model '", KVG_SOURCE_DIR, "/models/ref-gqa'");
+  const Outcome plain = Run(task + " --n 5");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_THAT(plain.out, AllOf(HasSubstr("n512-d50-r1\n"), Not(HasSubstr("-r2")),
+                               HasSubstr("yes; shown without, --model DIR adds it"),
+                               HasSubstr("--- question (at most 50 new tokens)\n")));
+  const Outcome shown = Run(task + model + " --template llama3");
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out,
+              AllOf(ContainsRegex("chat template +llama3\n"),
+                    ContainsRegex("--- prompt \\([0-9]+ tokens; at most 50 new tokens\\)\n"),
+                    HasSubstr("user<|end_header_id|>"), HasSubstr(" bytes ...]\n")));
+  const Outcome whole = Run(task + model + " --template llama3 --whole");
+  EXPECT_THAT(whole.out, Not(HasSubstr(" bytes ...]\n")));
+  const Json sample = *ParseJson(Run(task + model + " --template llama3 --json").out, "sample");
+  EXPECT_EQ(sample["template"], "llama3");
+  const std::string context = sample["context"], question = sample["questions"][0]["text"];
+  const std::string text = sample["prompts"][0]["text"];
+  EXPECT_THAT(text, HasSubstr(context + question));
+  EXPECT_THAT(whole.out, HasSubstr(text));
+  EXPECT_GT(sample["prompts"][0]["tokens"], sample["length"]);
+  // The marks say where what is.
+  std::map<std::string, std::string> marked;
+  for (const Json& mark : sample["marks"]) {
+    const std::string& of = mark.contains("question") ? question : context;
+    marked[mark["kind"]] =
+        of.substr(mark["begin"], mark["end"].get<size_t>() - mark["begin"].get<size_t>());
+  }
+  EXPECT_THAT(marked["needle"], HasSubstr("eat a sandwich"));
+  EXPECT_THAT(marked["context"], HasSubstr(marked["needle"]));
+  EXPECT_EQ(marked["question"], question);
+
+  for (const auto& [set, told] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"lengths=512", "--set 'lengths=512': must be source.param=value"},
+           {"source.lenghts=512", "did you mean 'lengths'?"},
+           {"source.snap=maybe", "snap"}}) {
+    const Outcome refused = Run("sample needle/single --set " + set);
+    EXPECT_EQ(refused.exit_code, 2) << set;
+    EXPECT_THAT(refused.err, HasSubstr(told));
+  }
+  EXPECT_THAT(Run("sample ./nope.json").err, HasSubstr("./nope.json: there is no such task file"));
+}
+
+TEST_F(ScoreTest, SamplesSayWhatWasLeftOut) {
+  std::filesystem::create_directories(Path("ruler"));
+  const auto qa = [](const char* answer) {
+    return StrCat(R"({"question": "Who?", "is_impossible": false, "answers": [)", answer, "]}");
+  };
+  Write("ruler/dev-v2.0.json",
+        StrCat(R"({"data": [{"paragraphs": [{"context": "Bo did it.", "qas": [)", qa(""), ", ",
+               qa(R"({"text": "Bo"})"), "]}]}]}"));
+  const std::string sample = StrCat("sample ruler/qa_1 --data '", directory_, "'");
+  const std::string fault = "dev-v2.0.json: data[0].paragraphs[0].qas[0]: field 'answers' has no";
+  EXPECT_THAT(Run(sample).err, HasSubstr(fault));
+  for (const char* format : {"", " --json"}) {
+    const Outcome outcome = Run(StrCat(sample, " --skip-bad", format));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("Bo did it."));
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(StrCat("left out: ", directory_, "/ruler/", fault)),
+                                   HasSubstr("malformed records left out: 1")));
+  }
 }
 
 TEST_F(ScoreTest, ADirectoryOfTextsIsData) {

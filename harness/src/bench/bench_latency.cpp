@@ -239,6 +239,7 @@ class LatencyBench {
       PrintJson({{"model", options_.model.model},
                  {"dtype", NameOf(full.dtype())},
                  {"machine", MachineFacts(full.ops(), options_.model.threads)},
+                 {"environment", ThreadEnvironment()},
                  {"settings", ToJson(latency)},
                  {"seed", options_.seed},
                  {"disturbed", outcome.disturbed},

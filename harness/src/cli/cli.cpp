@@ -3,6 +3,7 @@
 #include "harness/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -145,31 +146,6 @@ void AddBench(CommandTable& table) {
   AddBenchKernels(*bench, table);
 }
 
-void AddSubmit(CommandTable& table) {
-  auto options = std::make_shared<SubmitOptions>();
-  CLI::App* command = table.app.add_subcommand(
-      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
-  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
-  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
-      ->required();
-  command->add_option("run-arguments", options->run_arguments,
-                      "after --: more for 'kvgauge run', such as --limit 100");
-  command->add_option("--shards", options->shards, "how many parts")->required();
-  command
-      ->add_option("--db", options->database,
-                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
-      ->required();
-  command->add_option("--partition", options->partition, "where the jobs go");
-  command->add_option("--time", options->time,
-                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
-  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
-  command->add_option("--mem", options->memory, "memory of each job: 16G");
-  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
-  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
-  AddJsonFlag(*command, options->json);
-  table.Add(command, [options] { return RunSubmit(*options); });
-}
-
 void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("config", options.config, "a JSON file, or the name of a shipped one")
       ->required();
@@ -196,6 +172,42 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   AddJsonFlag(command, options.json);
 }
 
+void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
+  command.add_flag("--dry-run", options.dry_run, "show the plan instead");
+  command.add_flag("--quiet", options.quiet, "no progress");
+}
+
+// What follows -- for the shards, as 'kvgauge run' would take it.
+Status ParseShardArguments(SubmitOptions& options) {
+  if (!options.run_arguments.empty() && !options.run_arguments[0].starts_with('-')) {
+    return BadInput(StrCat(Quoted(options.run_arguments[0]),
+                           ": expected nothing more, or arguments for 'kvgauge run' after --"));
+  }
+  CLI::App app;
+  app.set_help_flag("");
+  AddRunFlags(app, options.run);
+  AddRunOnlyFlags(app, options.run);
+  std::vector<std::string> words(options.run_arguments.rbegin(), options.run_arguments.rend());
+  words.push_back(options.config);  // read from the back
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->nonpositional()) known.push_back(option->get_name());
+    }
+    for (const std::string& word : options.run_arguments) {
+      const std::string flag = word.substr(0, word.find('='));
+      if (!flag.starts_with("--")) continue;
+      if (std::find(known.begin(), known.end(), flag) != known.end()) continue;
+      return BadInput(StrCat("after --: ", Quoted(flag), " is no flag of 'kvgauge run'",
+                             DidYouMean(flag, known)));
+    }
+    return BadInput(StrCat("after --: ", error.what()));
+  }
+  return {};
+}
+
 void AddRun(CommandTable& table) {
   auto planned = std::make_shared<RunOptions>();
   CLI::App* command = table.app.add_subcommand(
@@ -209,11 +221,38 @@ void AddRun(CommandTable& table) {
   command = table.app.add_subcommand(
       "run", "Run a configuration; the same command again goes on where it stopped");
   AddRunFlags(*command, *options);
-  command->add_flag("--dry-run", options->dry_run, "show the plan instead");
-  command->add_flag("--quiet", options->quiet, "no progress");
+  AddRunOnlyFlags(*command, *options);
   table.Add(command, [options, &table]() -> Status {
     KVG_ASSIGN(table.exit_code, RunRunCommand(*options));
     return {};
+  });
+}
+
+void AddSubmit(CommandTable& table) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+  command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
+  command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
+      ->required();
+  command->add_option("run-arguments", options->run_arguments,
+                      "after --: more for 'kvgauge run', such as --limit 100");
+  command->add_option("--shards", options->shards, "how many parts")->required();
+  command
+      ->add_option("--db", options->database,
+                   "the merged result; scripts, logs and shards are put beside it, in FILE.shards")
+      ->required();
+  command->add_option("--partition", options->partition, "where the jobs go");
+  command->add_option("--time", options->time,
+                      "limit of each job: 90 (minutes), 2:00:00, 1-12:00:00");
+  command->add_option("--cpus", options->cpus, "processors, and threads, of each shard");
+  command->add_option("--mem", options->memory, "memory of each job: 16G");
+  command->add_option("--array-limit", options->array_limit, "shards that run at a time");
+  command->add_flag("--dry-run", options->dry_run, "write the scripts and submit nothing");
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options]() -> Status {
+    KVG_TRY(ParseShardArguments(*options));
+    return RunSubmit(*options);
   });
 }
 

@@ -155,7 +155,8 @@ void AddDatasets(CommandTable& table) {
   table.Add(command, [tasks] { return RunTasks(*tasks); });
 
   auto sample = std::make_shared<SampleOptions>();
-  command = table.app.add_subcommand("sample", "Print samples of a task as a model would be asked");
+  command = table.app.add_subcommand(
+      "sample", "Print samples of a task: with --model the prompts that it would be given");
   command->add_option("task", sample->task, "a task's name, or the path of a task file")
       ->required();
   command->add_option("--n", sample->count, "how many")
@@ -163,7 +164,15 @@ void AddDatasets(CommandTable& table) {
       ->check(CLI::PositiveNumber);
   command->add_option("--seed", sample->seed, "seed of generated tasks")->capture_default_str();
   command->add_option("--model", sample->model,
-                      "directory with a tokenizer, for lengths and truncation");
+                      "directory of a checkpoint: its tokens, and prompts in its chat template");
+  command
+      ->add_option("--template", sample->chat_template,
+                   "chat template: auto (the checkpoint's), none, or a name")
+      ->capture_default_str();
+  command->add_option("--set", sample->overrides,
+                      "another value for a parameter of the task's source, repeatable: "
+                      "source.lengths=512");
+  command->add_flag("--whole", sample->whole, "long texts too, not their ends alone");
   command
       ->add_option("--max-prompt-tokens", sample->max_prompt_tokens,
                    "cut prompts of published sets as the task says; 0: as they are")
@@ -253,6 +262,7 @@ void AddData(CommandTable& table) {
       ->capture_default_str();
   command->add_option("--tasks", options->task_directory,
                       "directory of task files; default: shipped");
+  AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunDataGenerate(*options); });
 }
 

@@ -34,7 +34,7 @@ void AddLeaderboard(CommandTable& table) {
   command->add_option("--sort", flags->sort, "a column; with - before it turned round: -score");
   command->add_option("--filter", flags->filters,
                       "rows to show, repeatable: method=snapkv,h2o, task=ruler/*, "
-                      "logical_ratio<0.3");
+                      "bytes<0.3");
   command->add_option("--columns", flags->columns, "which columns, in which order")->delimiter(',');
   command
       ->add_option("--split", flags->split,

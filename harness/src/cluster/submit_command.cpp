@@ -26,16 +26,10 @@ Result<SlurmJob> MakeJob(const SubmitOptions& options) {
   job.program = fs::read_symlink("/proc/self/exe", error).string();
   if (error) return IoError(StrCat("/proc/self/exe: ", error.message()));
   // What the shards would refuse is refused before anything is queued.
-  const auto& more = options.run_arguments;
-  const bool unscored = std::ranges::find(more, "--unscored") != more.end();
-  KVG_ASSIGN(const RunConfig config, ReadRunConfig(options.config, {.unscored = unscored}));
+  KVG_ASSIGN(const RunConfig config, CheckedConfig(options.run));
   job.name = config.name;
   job.config = FileExists(options.config) ? fs::absolute(options.config).string() : options.config;
   job.arguments = options.run_arguments;
-  if (!job.arguments.empty() && !job.arguments[0].starts_with('-')) {
-    return BadInput(StrCat(Quoted(job.arguments[0]),
-                           ": expected nothing more, or arguments for 'kvgauge run' after --"));
-  }
   job.database = fs::absolute(options.database).lexically_normal().string();
   job.directory = StrCat(job.database, ".shards");
   job.shards = options.shards;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "src/run/run_command.h"
 
 namespace kvgauge {
 
@@ -14,6 +15,7 @@ struct SubmitOptions {
   bool slurm = false;
   std::string config;                      // a path, or the name of a shipped one
   std::vector<std::string> run_arguments;  // more for `kvgauge run`
+  RunOptions run;                          // the same, read
   int64_t shards = 0;
   std::string database;
   std::string partition;

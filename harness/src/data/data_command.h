@@ -21,6 +21,7 @@ struct DataGenerateOptions {
   int64_t first = 0;               // index of the first text
   uint64_t seed = 0;
   std::string out = "-";
+  bool json = false;  // changes nothing: it is JSON lines in any case
 };
 
 // One JSON object a line: task, id, length, text, answers ([begin, end) in bytes of the text); with

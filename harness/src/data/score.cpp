@@ -295,6 +295,9 @@ void ListAllMetrics(bool json) {
 
 // Flags that another metric would leave alone without a word.
 Status CheckFlags(const ScoreOptions& options, const std::string& metric, const std::string& what) {
+  if (!options.by.empty() && (metric == kExecutionMetric || metric == kJudgeMetric)) {
+    return BadInput(StrCat("--by: ", what, " has no scores by groups"));
+  }
   const auto check = [&](const std::vector<std::pair<const char*, bool>>& flags,
                          std::string_view owner) -> Status {
     if (metric == owner) return {};

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,16 +14,18 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "runner/chat_template.h"
 #include "src/cli/print.h"
 #include "src/model/model_flags.h"
 #include "src/model/tokenizer_codec.h"
+#include "src/run/sample_prompt.h"
 
 namespace kvgauge {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A text longer than this is shown by its ends; JSON output has all of it.
+// A text longer than this is shown by its ends; --whole and JSON output have all of it.
 constexpr size_t kShownBytes = 1200;
 // By which configs/ is found: it is always there.
 constexpr char kKnownTask[] = "tasks/longbench/qasper.json";
@@ -63,8 +66,8 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
   return {"ready", ""};
 }
 
-std::string Ends(const std::string& text) {
-  if (text.size() <= kShownBytes) return text;
+std::string Shown(const std::string& text, bool whole) {
+  if (whole || text.size() <= kShownBytes) return text;
   const size_t half = kShownBytes / 2;
   return RepairUtf8(StrCat(text.substr(0, half), "\n[... ",
                            WithCommas(static_cast<int64_t>(text.size() - 2 * half)),
@@ -82,6 +85,63 @@ std::string_view NameOf(QuestionMode mode) {
   }
 }
 
+std::string_view NameOf(MarkKind kind) {
+  switch (kind) {
+    case MarkKind::kContext:
+      return "context";
+    case MarkKind::kNeedle:
+      return "needle";
+    case MarkKind::kQuestion:
+      return "question";
+    default:
+      return "turn";
+  }
+}
+
+// What the model is given of one question: chat template, special tokens and all.
+struct ShownPrompt {
+  std::string text;
+  int64_t tokens = 0;
+  bool continues = false;  // behind the answer before it
+};
+
+// One for each question, as a run feeds it.
+Result<std::vector<ShownPrompt>> PromptsOf(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                           const Task& task, const Sample& sample) {
+  KVG_ASSIGN(const EngineSample fed, PromptBuilder(tokenizer, chat).Build(sample, task, {}));
+  std::vector<ShownPrompt> prompts;
+  for (const EngineTurn& turn : fed.turns) {
+    std::vector<int32_t> ids = turn.continues ? std::vector<int32_t>() : fed.context;
+    ids.insert(ids.end(), turn.ids.begin(), turn.ids.end());
+    prompts.push_back({tokenizer.Decode(ids, false), std::ssize(ids), turn.continues});
+  }
+  return prompts;
+}
+
+// "source.lengths=512": another value for a parameter of the task's source.
+Result<Task> WithOverrides(const Task& task, const std::vector<std::string>& overrides) {
+  constexpr std::string_view kSource = "source.";
+  if (overrides.empty()) return task;
+  const SourceSpec* source = FindSource(task.source);
+  Json values = Json::object();
+  for (const std::string& text : overrides) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || !text.starts_with(kSource)) {
+      return BadInput(StrCat("--set ", Quoted(text),
+                             ": must be source.param=value, such as source.lengths=512"));
+    }
+    const std::string name = text.substr(kSource.size(), equals - kSource.size());
+    const std::string given = text.substr(equals + 1);
+    const auto spec = std::find_if(source->params.begin(), source->params.end(),
+                                   [&](const ParamSpec& param) { return param.name == name; });
+    const bool is_text =
+        spec != source->params.end() && std::holds_alternative<std::string>(spec->default_value);
+    const Result<Json> parsed = ParseJson(given, "--set");
+    values[name] = !is_text && parsed.ok() && !parsed->is_structured() ? *parsed : Json(given);
+  }
+  return WithSourceParams(task, values);
+}
+
 Json ToJson(const Sample& sample) {
   Json questions = Json::array();
   for (const Question& question : sample.questions) {
@@ -97,6 +157,11 @@ Json ToJson(const Sample& sample) {
   }
   Json facts = Json::object();
   for (const auto& [name, value] : sample.facts) facts[name] = value;
+  Json marks = Json::array();
+  for (const Mark& mark : sample.marks) {
+    marks.push_back({{"kind", NameOf(mark.kind)}, {"begin", mark.begin}, {"end", mark.end}});
+    if (mark.question >= 0) marks.back()["question"] = mark.question;
+  }
   return {{"id", sample.id},
           {"hash", sample.hash},
           {"group", sample.group},
@@ -106,16 +171,21 @@ Json ToJson(const Sample& sample) {
           {"chat_template", sample.chat_template},
           {"language", sample.language},
           {"length", sample.length},
+          {"marks", marks},
           {"facts", facts}};
 }
 
-void PrintSample(const Sample& sample) {
+// `prompts` is empty where there is no model, or no question.
+void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
+                 const std::string& template_name, bool whole) {
   std::vector<std::pair<std::string, std::string>> facts = {
       {"id", sample.id},
       {"hash", sample.hash.substr(0, 16)},
       {"group", sample.group},
       {"mode", std::string(NameOf(sample.mode))},
-      {"chat template", sample.chat_template ? "yes" : "no"},
+      {"chat template", !sample.chat_template   ? "no"
+                        : template_name.empty() ? "yes; shown without, --model DIR adds it"
+                                                : template_name},
       {"language", sample.language},
       {"length", StrCat(sample.length)},
       {"context", WithCommas(static_cast<int64_t>(sample.context.size())) + " bytes"}};
@@ -123,12 +193,20 @@ void PrintSample(const Sample& sample) {
     if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
   }
   PrintFacts(facts);
-  Print(StrCat("--- context\n", Ends(sample.context), "\n"));
-  for (const Question& question : sample.questions) {
-    Print(StrCat("--- question (", question.kind.empty() ? "" : StrCat(question.kind, ", "),
-                 "at most ", question.max_new_tokens, " new tokens)\n", Ends(question.text), "\n"));
-    if (!question.answer_prefix.empty()) {
-      Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
+  if (prompts.empty()) Print(StrCat("--- context\n", Shown(sample.context, whole), "\n"));
+  for (size_t i = 0; i < sample.questions.size(); ++i) {
+    const Question& question = sample.questions[i];
+    const std::string most = StrCat(question.kind.empty() ? "" : StrCat(question.kind, ", "),
+                                    "at most ", question.max_new_tokens, " new tokens");
+    if (!prompts.empty()) {
+      Print(StrCat("--- ", prompts[i].continues ? "behind that answer" : "prompt", " (",
+                   WithCommas(prompts[i].tokens), " tokens; ", most, ")\n",
+                   Shown(prompts[i].text, whole), "\n"));
+    } else {
+      Print(StrCat("--- question (", most, ")\n", Shown(question.text, whole), "\n"));
+      if (!question.answer_prefix.empty()) {
+        Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
+      }
     }
     if (!question.conclusion.empty()) {
       Print(StrCat("--- then, without the context (at most ", question.conclusion_max_new_tokens,
@@ -156,6 +234,10 @@ std::string DataDirectory(const std::string& given) {
 
 Result<Task> FindTask(const std::string& name_or_path, const std::string& directory) {
   if (FileExists(name_or_path)) return ReadTask(name_or_path);
+  if (name_or_path.ends_with(".json") || name_or_path.starts_with('.') ||
+      name_or_path.starts_with('/')) {
+    return BadInput(StrCat(name_or_path, ": there is no such task file"));
+  }
   KVG_ASSIGN(const std::string read, TaskDirectory(directory));
   // Most files are named after their task: no need to read all of them.
   for (const std::string& path : {StrCat(read, "/", name_or_path, ".json"),
@@ -226,7 +308,12 @@ Status RunTasks(const TasksOptions& options) {
 
 Status RunSample(const SampleOptions& options) {
   if (options.count < 1) return BadInput("the number of samples must be at least 1");
-  KVG_ASSIGN(const Task task, FindTask(options.task, options.directory));
+  KVG_ASSIGN(const Task found, FindTask(options.task, options.directory));
+  KVG_ASSIGN(const Task task, WithOverrides(found, options.overrides));
+  std::optional<ChatTemplate> chat;
+  if (!options.model.empty()) {
+    KVG_ASSIGN(chat, ChatTemplate::Load(options.model, options.chat_template));
+  }
   TaskOptions opened;
   opened.data_directory = DataDirectory(options.data_directory);
   opened.seed = options.seed;
@@ -255,11 +342,21 @@ Status RunSample(const SampleOptions& options) {
   while (true) {
     KVG_ASSIGN(const std::optional<Sample> sample, stream->Next());
     if (!sample) break;
-    if (options.json) {
-      Print(ToJson(*sample).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    } else {
-      PrintSample(*sample);
+    std::vector<ShownPrompt> prompts;
+    if (chat) {
+      KVG_ASSIGN(prompts, PromptsOf(*tokenizer, *chat, task, *sample));
     }
+    if (!options.json) {
+      PrintSample(*sample, prompts, chat ? chat->name() : "", options.whole);
+      continue;
+    }
+    Json json = ToJson(*sample);
+    if (chat) json["template"] = sample->chat_template ? chat->name() : "none";
+    for (const ShownPrompt& prompt : prompts) {
+      json["prompts"].push_back(
+          {{"text", prompt.text}, {"tokens", prompt.tokens}, {"continues", prompt.continues}});
+    }
+    Print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   for (const std::string& fault : stream->faults()) LogWarning(StrCat("left out: ", fault));
   if (stream->skipped() > 0) {

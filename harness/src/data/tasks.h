@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "datasets/task.h"
@@ -23,8 +24,11 @@ struct SampleOptions {
   std::string data_directory;  // as above
   int64_t count = 1;
   uint64_t seed = 0;
-  std::string model;              // a directory with a tokenizer; needed by length limits
-  int64_t max_prompt_tokens = 0;  // 0: prompts as they are
+  std::string model;  // a directory with a tokenizer; with one, prompts are shown as it is fed them
+  std::string chat_template = "auto";  // as GenerateFlags has it
+  std::vector<std::string> overrides;  // source.param=value
+  bool whole = false;                  // long texts too
+  int64_t max_prompt_tokens = 0;       // 0: prompts as they are
   bool skip_bad = false;
   bool json = false;  // one JSON object per line, texts whole
 };

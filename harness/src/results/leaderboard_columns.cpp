@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/json.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
 #include "src/results/leaderboard_fields.h"
@@ -44,7 +45,7 @@ std::string Short(double value) { return Fixed(value, value >= 100 ? 0 : value >
 TableCell Text(std::string text) { return {std::move(text)}; }
 
 TableCell Bytes(const LeaderboardLine& l, double ratio) {
-  return Text(l.bytes.samples > 0 ? Percent(ratio) : "");
+  return Text(l.bytes.samples > 0 && ratio > 0 ? Percent(ratio) : "");
 }
 
 // "~" where the times are not to compare by: taken in company of other rows; "!": of other
@@ -168,7 +169,7 @@ const Column kColumns[] = {
        const LatencySummary& s = l.latency.back();
        return TimeCell(s, ShowSeconds(s.compress_s()));
      }},
-    {"samples", "n", true, 33, true,
+    {"scored", "n", true, 33, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) { return Text(StrCat(l.scored)); }},
     {"seeds", "seeds", true, 15, false,
      [](const LeaderboardTable&, const LeaderboardLine& l) {
@@ -182,9 +183,17 @@ const Column kColumns[] = {
      }},
 };
 
-const Column& Find(std::string_view id) {
-  return *std::find_if(std::begin(kColumns), std::end(kColumns),
-                       [id](const Column& c) { return c.id == id; });
+// Null where a value has no column.
+const Column* Find(std::string_view id) {
+  const auto at = std::find_if(std::begin(kColumns), std::end(kColumns),
+                               [id](const Column& c) { return c.id == id; });
+  return at == std::end(kColumns) ? nullptr : at;
+}
+
+std::string Plain(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? Short(value.get<double>()) : value.dump();
 }
 
 }  // namespace
@@ -210,12 +219,15 @@ const std::vector<std::string>& DefaultColumns() {
 }
 
 TableColumn ColumnOf(std::string_view id) {
-  const Column& column = Find(id);
-  return {column.title, column.right, column.importance};
+  const Column* column = Find(id);
+  if (column == nullptr) return {std::string(id), true};
+  return {column->title, column->right, column->importance};
 }
 
 TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id) {
-  return Find(id).show(table, line);
+  const Column* column = Find(id);
+  if (column == nullptr) return {Plain(FieldOf(table, line, id))};
+  return column->show(table, line);
 }
 
 std::string ShowScore(const LeaderboardTable& table, double score) {

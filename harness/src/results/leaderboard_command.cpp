@@ -21,23 +21,8 @@
 namespace kvgauge {
 namespace {
 
-// The value that a column for people is sorted by.
-std::string FieldForSorting(const std::string& column) {
-  static const std::map<std::string, std::string> kOther = {
-      {"interval", "score"},          {"delta_interval", "delta"},
-      {"bytes", "logical_ratio"},     {"nominal", "nominal_ratio"},
-      {"resident", "resident_ratio"}, {"token_bytes", "logical_per_token"},
-      {"kl", "kl_divergence"},        {"top1", "top1_agreement"},
-      {"reads", "read_share"},        {"ttft", "ttft_p50_s"},
-      {"tpot", "tpot_p50_s"},         {"tpot_p90", "tpot_p90_s"},
-      {"tpot_p99", "tpot_p99_s"},     {"compress", "compress_s"},
-      {"note", "not_ranked"}};
-  const auto at = kOther.find(column);
-  return at == kOther.end() ? column : at->second;
-}
-
-Status CheckNames(const std::string& flag, const std::vector<std::string>& names,
-                  const std::vector<std::string>& known) {
+Status CheckNames(const std::string& flag, const std::vector<std::string>& names) {
+  const std::vector<std::string>& known = LeaderboardNames();
   for (const std::string& name : names) {
     if (std::ranges::find(known, name) != known.end()) continue;
     return BadInput(StrCat(flag, ": there is no column ", Quoted(name), DidYouMean(name, known),
@@ -55,7 +40,9 @@ struct Row {
 void Sort(const std::string& by, std::vector<Row>& rows) {
   if (by.empty() || rows.empty()) return;
   const bool turned = by[0] == '-';
-  const std::string field = FieldForSorting(turned ? by.substr(1) : by);
+  std::string field = turned ? by.substr(1) : by;
+  if (field == "interval") field = "score";
+  if (field == "delta_interval") field = "delta";
   if (field == "budget") {
     std::ranges::stable_sort(rows, {}, [](const Row& row) {
       return std::pair(row.line->budget_kind, row.line->budget_value);
@@ -410,15 +397,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
                            ", expected task or group"));
   }
   const bool values = format == TableFormat::kCsv || format == TableFormat::kJson;
-  KVG_TRY(
-      CheckNames("--columns", flags.columns, values ? LeaderboardFields() : LeaderboardColumns()));
+  KVG_TRY(CheckNames("--columns", flags.columns));
   if (!flags.sort.empty()) {
-    std::vector<std::string> known = LeaderboardColumns();
-    for (const std::string& field : LeaderboardFields()) {
-      if (std::ranges::find(known, field) == known.end()) known.push_back(field);
-    }
-    const std::string name = flags.sort[0] == '-' ? flags.sort.substr(1) : flags.sort;
-    KVG_TRY(CheckNames("--sort", {name}, known));
+    KVG_TRY(CheckNames("--sort", {flags.sort[0] == '-' ? flags.sort.substr(1) : flags.sort}));
   }
   if (flags.across_models && (values || !flags.split.empty())) {
     return BadInput(StrCat("--across-models: expected without ",
@@ -454,11 +435,11 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
              SplitLeaderboard(stores.all, model, flags.split));
   KVG_TRY(CheckSplits(flags.split, splits, stores.all));
   if (format == TableFormat::kJson) {
-    PrintJson(LeaderboardToJson(model, splits, flags.stores, flags.columns));
+    PrintJson(LeaderboardToJson(model, splits, flags.stores, FieldsOfNames(flags.columns)));
     return {};
   }
   if (format == TableFormat::kCsv) {
-    Print(Csv(model, flags.columns.empty() ? LeaderboardFields() : flags.columns));
+    Print(Csv(model, flags.columns.empty() ? LeaderboardFields() : FieldsOfNames(flags.columns)));
     return {};
   }
   Style style;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -22,6 +24,15 @@ const LatencySummary* LatencyOf(const LeaderboardLine& line) {
   return line.latency.empty() ? nullptr : &line.latency.back();
 }
 
+// The one number of the row's method over its budgets.
+const Estimate* AreaOf(const LeaderboardTable& table, const LeaderboardLine& line) {
+  for (const MethodSummary& m : table.methods) {
+    const bool own = m.method == line.method.name && m.variant == line.method.variant;
+    if (own && m.area && !line.method.full_cache) return &*m.area;
+  }
+  return nullptr;
+}
+
 #define KVG_FIELD(id, expression)                                         \
   {                                                                       \
     id, [](const LeaderboardTable& t, const LeaderboardLine& l) -> Json { \
@@ -34,6 +45,7 @@ const LatencySummary* LatencyOf(const LeaderboardLine& line) {
 #define KVG_COMPARED(expression) (l.versus_full ? Json(expression) : Json())
 #define KVG_BYTES(expression) (l.bytes.samples > 0 ? Number(expression) : Json())
 #define KVG_TIMED(expression) (LatencyOf(l) ? Json(LatencyOf(l)->expression) : Json())
+#define KVG_AREA(expression) (AreaOf(t, l) ? Json(AreaOf(t, l)->expression) : Json())
 
 struct Field {
   const char* id;
@@ -69,7 +81,7 @@ const Field kFields[] = {
     KVG_FIELD("delta", KVG_COMPARED(Number(l.versus_full->value))),
     KVG_FIELD("delta_low", KVG_COMPARED(Number(l.versus_full->interval.low))),
     KVG_FIELD("delta_high", KVG_COMPARED(Number(l.versus_full->interval.high))),
-    KVG_FIELD("p", KVG_COMPARED(l.versus_full->p)),
+    KVG_FIELD("p_uncorrected", KVG_COMPARED(l.versus_full->p)),
     KVG_FIELD("p_adjusted", KVG_COMPARED(l.p_adjusted)),
     KVG_FIELD("test", KVG_COMPARED(l.versus_full->test)),
     KVG_FIELD("paired", KVG_COMPARED(l.versus_full->samples)),
@@ -110,10 +122,31 @@ const Field kFields[] = {
     KVG_FIELD("attend_s", KVG_TIMED(attend_s)),
     KVG_FIELD("other_s", KVG_TIMED(other_s)),
     KVG_FIELD("others_share", KVG_TIMED(others_share)),
+    KVG_FIELD("area", KVG_AREA(value)),
+    KVG_FIELD("area_low", KVG_AREA(interval.low)),
+    KVG_FIELD("area_high", KVG_AREA(interval.high)),
+    KVG_FIELD("area_samples", KVG_AREA(samples)),
     KVG_FIELD("not_ranked", l.not_ranked),
     KVG_FIELD("not_compared", l.not_compared),
     KVG_FIELD("trouble", l.trouble),
 };
+
+// Values by the names of the columns that show them.
+const std::map<std::string, std::string, std::less<>> kValueOfColumn = {
+    {"p", "p_adjusted"},
+    {"bytes", "logical_ratio"},
+    {"nominal", "nominal_ratio"},
+    {"resident", "resident_ratio"},
+    {"token_bytes", "logical_per_token"},
+    {"kl", "kl_divergence"},
+    {"top1", "top1_agreement"},
+    {"reads", "read_share"},
+    {"ttft", "ttft_p50_s"},
+    {"tpot", "tpot_p50_s"},
+    {"tpot_p90", "tpot_p90_s"},
+    {"tpot_p99", "tpot_p99_s"},
+    {"compress", "compress_s"},
+    {"note", "not_ranked"}};
 
 bool TextMatches(const std::string& text, const std::string& pattern) {
   if (!pattern.empty() && pattern.back() == '*') {
@@ -146,14 +179,47 @@ const std::vector<std::string>& LeaderboardFields() {
   return kIds;
 }
 
-Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id) {
+const std::vector<std::string>& LeaderboardNames() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names = LeaderboardColumns();
+    for (const std::string& field : LeaderboardFields()) {
+      if (std::ranges::find(names, field) == names.end()) names.push_back(field);
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+std::string FieldOfName(std::string_view name) {
+  const auto at = kValueOfColumn.find(name);
+  return at == kValueOfColumn.end() ? std::string(name) : at->second;
+}
+
+std::vector<std::string> FieldsOfNames(const std::vector<std::string>& names) {
+  std::vector<std::string> fields;
+  for (const std::string& name : names) {
+    if (name == "interval") {
+      fields.insert(fields.end(), {"score_low", "score_high"});
+    } else if (name == "delta_interval") {
+      fields.insert(fields.end(), {"delta_low", "delta_high"});
+    } else {
+      fields.push_back(name);
+    }
+  }
+  return fields;
+}
+
+Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view name) {
+  const std::string id = FieldOfName(name);
   for (const Field& field : kFields) {
     if (field.id == id) return field.get(table, line);
   }
   return {};
 }
 
-bool MoreIsBetter(const LeaderboardTable& table, std::string_view id) {
+bool MoreIsBetter(const LeaderboardTable& table, std::string_view name) {
+  const std::string id = FieldOfName(name);
+  if (id.starts_with("area")) return !table.lower_is_better;
   if (id.starts_with("score") && id != "score_s") return !table.lower_is_better;
   return id.starts_with("delta") || id == "top1_agreement" || id == "samples" || id == "scored" ||
          id == "ok" || id == "paired";
@@ -163,13 +229,17 @@ Result<FieldFilter> ParseFieldFilter(const std::string& text) {
   const size_t at = text.find_first_of("=!<>");
   if (at == std::string::npos || at == 0) {
     return BadInput(StrCat("--filter: ", Quoted(text),
-                           ", expected NAME=VALUE, e.g. method=snapkv,h2o or logical_ratio<0.3"));
+                           ", expected NAME=VALUE, e.g. method=snapkv,h2o or bytes<0.3"));
   }
   const bool two = at + 1 < text.size() && text[at + 1] == '=';
   FieldFilter filter = {text.substr(0, at), text.substr(at, two ? 2 : 1),
                         text.substr(at + (two ? 2 : 1))};
   if (filter.operation == "==") filter.operation = "=";
-  const std::vector<std::string>& known = LeaderboardFields();
+  if (filter.id == "interval" || filter.id == "delta_interval") {
+    return BadInput(StrCat("--filter: ", filter.id, " is two values, expected ",
+                           Join(FieldsOfNames({filter.id}), " or ")));
+  }
+  const std::vector<std::string>& known = LeaderboardNames();
   if (filter.operation == "!" || std::ranges::find(known, filter.id) == known.end()) {
     return BadInput(StrCat("--filter: there is no ", Quoted(filter.id),
                            DidYouMean(filter.id, known), "; known: ", Join(known, ", ")));

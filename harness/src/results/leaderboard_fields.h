@@ -16,10 +16,16 @@ namespace kvgauge {
 
 // Ids of all values, in the order of CSV files.
 const std::vector<std::string>& LeaderboardFields();
-// A line's value; null where it has none. Scores are in the metric's own units.
-Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id);
+// One set of names for --columns, --sort and --filter: columns, then the values that have none.
+const std::vector<std::string>& LeaderboardNames();
+// The value that a name stands for: "logical_ratio" of "bytes".
+std::string FieldOfName(std::string_view name);
+// For programs: an interval is its two ends. Other names stay as they were asked for.
+std::vector<std::string> FieldsOfNames(const std::vector<std::string>& names);
+// A line's value by any name; null where it has none. Scores are in the metric's own units.
+Json FieldOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view name);
 // True where more is better, so that sorting begins with the largest.
-bool MoreIsBetter(const LeaderboardTable& table, std::string_view id);
+bool MoreIsBetter(const LeaderboardTable& table, std::string_view name);
 
 // "k=v", also != < > <= >=; alternatives by commas; a * at the end stands for anything.
 struct FieldFilter {
@@ -33,6 +39,7 @@ Result<bool> Passes(const FieldFilter& filter, const LeaderboardTable& table,
 const std::vector<std::string>& LeaderboardColumns();
 // Those that a table shows when none are named.
 const std::vector<std::string>& DefaultColumns();
+// Any name; a value without a column is shown as it is.
 TableColumn ColumnOf(std::string_view id);
 TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std::string_view id);
 

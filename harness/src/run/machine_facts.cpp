@@ -50,6 +50,11 @@ Json MachineFacts(const Ops& ops, int threads) {
                 {"threads", MakeThreadSettings(threads).threads}};
   const std::string governor = FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty()) facts["governor"] = governor;
+  return facts;
+}
+
+Json ThreadEnvironment() {
+  Json facts = Json::object();
   for (const char* name : {"OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) facts[name] = value;

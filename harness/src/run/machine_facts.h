@@ -14,9 +14,12 @@ std::string ProcessorName();
 std::string SystemName();
 int64_t MemoryBytes();
 
-// The same on every call on one machine with the same backend and thread count: system, processor,
-// processors, memory_bytes, backend, isa, threads, and what of the environment moves times. For
-// MachineRow::facts, as canonical JSON.
+// The same on every call on one machine with the same backend and thread count, however busy it is:
+// system, processor, processors, memory_bytes, backend, isa, threads. For MachineRow::facts, as
+// canonical JSON.
 Json MachineFacts(const Ops& ops, int threads);
+// What of the environment moves times: how threads wait and where they are bound. The program
+// itself sets OMP_WAIT_POLICY on a busy machine, so it is a fact of the run.
+Json ThreadEnvironment();
 
 }  // namespace kvgauge

@@ -249,6 +249,12 @@ bool RanInVain(const RunOutcome& outcome) {
 
 }  // namespace
 
+Result<RunConfig> CheckedConfig(const RunOptions& options) {
+  const Result<SampleChoice> choice = ChooseSamples(options);
+  if (!choice.ok()) return choice.error();
+  return ReadConfig(options);
+}
+
 Status RunPlanCommand(const RunOptions& options) {
   KVG_ASSIGN(const RunConfig config, ReadConfig(options));
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));

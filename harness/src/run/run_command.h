@@ -8,6 +8,7 @@
 
 #include "core/result.h"
 #include "harness/cli.h"
+#include "src/run/run_config.h"
 
 namespace kvgauge {
 
@@ -33,6 +34,9 @@ struct RunOptions {
   BuildInfo build;      // of the program
 };
 
+// The configuration with what the options put over it; wrong ones are errors, the choice of samples
+// included.
+Result<RunConfig> CheckedConfig(const RunOptions& options);
 Status RunPlanCommand(const RunOptions& options);
 // The exit code: 0; 1 where it ran something and nothing of it succeeded; 128 + the signal that
 // interrupted it.

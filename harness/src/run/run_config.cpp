@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/run/run_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -31,6 +32,23 @@ std::string NameOfPath(const std::string& path) {
   return p.extension() == ".json" ? p.stem().string() : p.filename().string();
 }
 
+// What stands beside a path that is not there, and the shipped models.
+std::vector<std::string> ModelsNear(const std::string& path) {
+  std::vector<std::string> known;
+  const fs::path parent = fs::path(path).parent_path();
+  for (const fs::path& shown : {parent, fs::path("models")}) {
+    std::error_code ignored;
+    const std::string directory = shown.empty() ? "." : FindShipped(shown.string());
+    for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+      if (!entry.is_directory() && entry.path().extension() != ".json") continue;
+      known.push_back((shown / entry.path().filename()).string());
+    }
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  return known;
+}
+
 Result<RunModel> ReadModel(const Json& json, const std::string& where) {
   RunModel model;
   if (json.is_string()) {
@@ -52,6 +70,7 @@ Result<RunModel> ReadModel(const Json& json, const std::string& where) {
   const std::string found = FindShipped(model.path);
   if (!FileExists(found) && !DirectoryExists(found)) {
     return BadInput(StrCat(where, ": no such model ", Quoted(model.path),
+                           DidYouMean(model.path, ModelsNear(model.path)),
                            ", expected a checkpoint directory with config.json"));
   }
   model.path = found;
@@ -67,13 +86,17 @@ Status ReadTaskEntry(const Json& json, const std::string& where, int64_t samples
   out.samples = samples;
   out.max_new_tokens = max_new_tokens;
   std::string name, own_name;
-  const Json* source = nullptr;
+  const Json *source = nullptr, *whole = nullptr;
   if (json.is_string()) {
     name = json.get<std::string>();
   } else if (json.is_object()) {
     const ConfigObject object(json, where);
     KVG_TRY(object.Only({"task", "name", "samples", "max_new_tokens", "source"}));
-    KVG_TRY(object.Text("task", name));
+    whole = object.Find("task");
+    if (whole == nullptr || !whole->is_object()) {
+      whole = nullptr;
+      KVG_TRY(object.Text("task", name));
+    }
     KVG_TRY(object.Text("name", own_name));
     KVG_TRY(object.Int("samples", 1, kMostSamples, out.samples));
     KVG_TRY(object.Int("max_new_tokens", 1, 1 << 20, out.max_new_tokens));
@@ -85,8 +108,11 @@ Status ReadTaskEntry(const Json& json, const std::string& where, int64_t samples
     return BadInput(StrCat(where, ": ", Quoted(json.dump()),
                            ", expected a task's name, or an object with \"task\""));
   }
-  if (name.empty()) return BadInput(StrCat(where, ".task: missing; expected a task's name"));
-  Result<Task> task = FindTask(name, "");
+  if (whole == nullptr && name.empty()) {
+    return BadInput(StrCat(where, ".task: missing; expected a task's name"));
+  }
+  Result<Task> task =
+      whole != nullptr ? ParseTask(*whole, StrCat(where, ".task")) : FindTask(name, "");
   if (!task.ok()) return task.error().Wrap(where);
   if (!own_name.empty()) {
     Json renamed = *task->json;
@@ -181,6 +207,8 @@ Status ReadMethodEntry(const Json& json, const std::string& where,
     if (!method.ok()) return method.error().Wrap(where);
     row.method = std::move(method).value();
     row.variant = Join(point, ", ");
+    row.source = name.ends_with(".json") ? FindShipped(name) : name;
+    row.overrides = point;
     std::vector<Budget> budgets = {Budget{}};
     if (row.method.takes_budget) {
       budgets = own_budgets ? *own_budgets : shared_budgets;
@@ -258,39 +286,47 @@ Status ReadRows(const ConfigObject& object, std::vector<RunRowSpec>& rows) {
 Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
   Json models = Json::array(), tasks = Json::array(), methods = Json::array();
   for (const RunModel& model : config.models) {
-    models.push_back({{"name", model.name},
-                      {"path", model.path},
-                      {"dtype", model.dtype},
-                      {"weights", model.weights},
-                      {"template", model.chat_template},
-                      {"max_prompt_tokens", model.max_prompt_tokens}});
+    Json entry = {{"name", model.name},
+                  {"path", model.path},
+                  {"dtype", model.dtype},
+                  {"weights", model.weights},
+                  {"template", model.chat_template}};
+    if (model.max_prompt_tokens >= 0) entry["max_prompt_tokens"] = model.max_prompt_tokens;
+    models.push_back(std::move(entry));
   }
   for (const RunTask& task : config.tasks) {
-    tasks.push_back({{"task", *task.task.json},
-                     {"samples", task.samples},
-                     {"max_new_tokens", task.max_new_tokens}});
+    Json entry = {{"task", *task.task.json}};
+    if (task.samples >= 0) entry["samples"] = task.samples;
+    if (task.max_new_tokens > 0) entry["max_new_tokens"] = task.max_new_tokens;
+    tasks.push_back(std::move(entry));
   }
+  // By name: the cells hold what the method's file said.
   for (const RunRowSpec& row : rows) {
-    methods.push_back({{"method", row.method.ToJson()},
-                       {"variant", row.variant},
-                       {"budget", BudgetText(row.budget)}});
+    Json entry = {{"method", row.source}};
+    for (const std::string& text : row.overrides) {
+      const size_t equals = text.find('=');
+      entry["overrides"][text.substr(0, equals)] = text.substr(equals + 1);
+    }
+    if (row.method.takes_budget) entry["budgets"] = {BudgetText(row.budget)};
+    methods.push_back(std::move(entry));
   }
   Json at = Json::array();
   for (const CompressAt when : config.compress_at) at.push_back(NameOf(when));
-  return {{"name", config.name},
-          {"description", config.description},
-          {"models", models},
-          {"tasks", tasks},
-          {"methods", methods},
-          {"compress_at", at},
-          {"seeds", config.seeds},
-          {"fidelity_steps", config.fidelity_steps},
-          {"unscored", config.unscored},
-          {"skip_bad", config.skip_bad},
-          {"max_memory", config.max_memory_bytes},
-          {"backend", config.backend},
-          {"threads", config.threads},
-          {"latency", config.latency ? *config.latency : Json(nullptr)}};
+  Json json = {{"name", config.name},
+               {"description", config.description},
+               {"models", models},
+               {"tasks", tasks},
+               {"methods", methods},
+               {"compress_at", at},
+               {"seeds", config.seeds},
+               {"fidelity_steps", config.fidelity_steps},
+               {"unscored", config.unscored},
+               {"skip_bad", config.skip_bad},
+               {"max_memory", config.max_memory_bytes},
+               {"backend", config.backend},
+               {"threads", config.threads}};
+  if (config.latency != nullptr) json["latency"] = *config.latency;
+  return json;
 }
 
 Status ReadAxes(const ConfigObject& object, RunConfig& config) {

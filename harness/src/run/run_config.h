@@ -38,6 +38,8 @@ struct RunTask {
 struct RunRowSpec {
   Method method;
   std::string variant;  // "read.tokens=512"; "" for the method as its file has it
+  std::string source;   // the method as the configuration names it: an id or a path
+  std::vector<std::string> overrides = {};  // "read.tokens=512"
   Budget budget;
 
   bool full_cache() const { return method.id == "full"; }
@@ -61,7 +63,9 @@ struct RunConfig {
   std::string backend = "cpu";
   int threads = 0;
   std::shared_ptr<const Json> latency;  // null: no latency phase
-  std::string canonical;                // all of it, defaults filled in; canonical JSON
+  // All of it but the data directory, defaults filled in, methods that --only leaves out included;
+  // canonical JSON that reads back as the same configuration.
+  std::string canonical;
 };
 
 // "20%", "512", "64B", "none".

@@ -147,9 +147,11 @@ Status Executor::Start() {
   KVG_TRY(PlanProgress());
   KVG_ASSIGN(run_, store_.AddRun(run));
   outcome_.run_key = run.key;
+  const Json environment = ThreadEnvironment();
+  if (!environment.empty()) KVG_TRY(Event("environment", CanonicalJson(environment)));
   return Event(resumed ? "resumed" : "started",
-               StrCat(plan_.config->name, ": ", plan_.groups.size(), " groups, ",
-                      plan_.config->rows.size(), " rows"));
+               StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
+                      Counted(std::ssize(plan_.config->rows), "row")));
 }
 
 // What is left of each group.
@@ -273,7 +275,10 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     }
     KVG_TRY(Build(source, std::move(*sample), position, pending));
     KVG_TRY(SkipUnfit(pending));
-    if (pending.rows.empty()) continue;
+    if (pending.rows.empty()) {
+      progress_.BeginSample(0);
+      continue;
+    }
     int64_t prompt = std::ssize(pending.sample->tokens.context);
     for (const EngineTurn& turn : pending.sample->tokens.turns) prompt += std::ssize(turn.ids);
     tokens += prompt;
@@ -312,6 +317,7 @@ Status Executor::SkipUnfit(Pending& pending) {
     cell.result.status = known->second;
     KVG_TRY(recorder_.Put(std::move(cell)));
   }
+  progress_.SkipCells(std::ssize(pending.rows) - std::ssize(fitting));
   pending.rows = std::move(fitting);
   return {};
 }
@@ -433,6 +439,7 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
         tokens.push_back(sample->tokens);
         continue;
       }
+      progress_.BeginSample(std::ssize(rows));
       for (const size_t row : rows) {
         FinishedCell cell = {.scoring = scoring_.get(),
                              .sample = sample,

@@ -122,6 +122,11 @@ void RunProgress::BeginSample(int64_t cells) {
   cells_begun_ += cells;
 }
 
+void RunProgress::SkipCells(int64_t cells) {
+  const std::lock_guard lock(mutex_);
+  cells_begun_ += cells;
+}
+
 void RunProgress::EndCell(size_t /*row*/, bool full_cache, const double* score, bool failed) {
   const std::lock_guard lock(mutex_);
   ++cells_done_;

@@ -35,8 +35,10 @@ class RunProgress {
   void EndMeasurement(int64_t done, int64_t planned, bool failed);
   // A sample was recorded for all rows already.
   void SkipSample();
-  // A sample was handed to the engine.
+  // A sample was handed to the engine, or will not be run; its cells end one by one.
   void BeginSample(int64_t cells);
+  // So many more of a sample end than BeginSample tells.
+  void SkipCells(int64_t cells);
   void EndCell(size_t row, bool full_cache, const double* score, bool failed);
   void EndGroup();
   // A line of its own.

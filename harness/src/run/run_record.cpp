@@ -30,6 +30,12 @@ EngagementMark MarkOf(Engagement engagement) {
   return EngagementMark::kNone;
 }
 
+// In a run rows share pools, so what one holds at its worst is counted, not measured: the prefill's
+// cache whole and the row's own beside it. Only the latency phase measures it.
+int64_t PeakBytes(int64_t full_bytes, int64_t resident_bytes) {
+  return full_bytes + resident_bytes;
+}
+
 MemoryRow MemoryOf(MemoryMoment moment, const KvBytes& bytes, const CompressionRecord& record,
                    int64_t full_bytes) {
   MemoryRow row;
@@ -47,8 +53,7 @@ MemoryRow MemoryOf(MemoryMoment moment, const KvBytes& bytes, const CompressionR
   row.reader_bytes = record.reader_bytes;
   row.slack_bytes = bytes.slack;
   row.resident_bytes = bytes.resident() + record.reader_bytes;
-  // The snapshot and the fork beside it.
-  row.peak_bytes = std::max(record.full_bytes, full_bytes) + row.resident_bytes;
+  row.peak_bytes = PeakBytes(std::max(record.full_bytes, full_bytes), row.resident_bytes);
   return row;
 }
 
@@ -70,8 +75,8 @@ LatencyRow SharedLatency(const CompressionRecord& record, int64_t context_tokens
     row.tpot_p50_s = (s.attend + s.other) / static_cast<double>(record.steps);
     row.tpot_p90_s = row.tpot_p99_s = row.tpot_p50_s;
   }
-  row.resident_bytes = record.final_bytes.resident();
-  row.peak_bytes = record.full_bytes + record.bytes.resident();
+  row.resident_bytes = record.final_bytes.resident() + record.reader_bytes;
+  row.peak_bytes = PeakBytes(record.full_bytes, record.bytes.resident() + record.reader_bytes);
   return row;
 }
 
@@ -130,7 +135,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
     const Question& question = sample.questions[t];
     const TurnResult& turn = cell.result.turns[t];
     AnswerRow answer;
-    answer.question = question.text;
+    answer.question = question.text + question.answer_prefix;
     if (t == 0) answer.excerpt = cell.sample->excerpt;
     answer.references = question.answers;
     answer.tokens_out = std::ssize(turn.ids);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/run/sample_source.h"
 
+#include "core/strings.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/run/sample_prompt.h"
 #include "src/run/text_windows.h"
@@ -8,10 +9,18 @@
 namespace kvgauge {
 namespace {
 
+// Errors of a source name the configuration's file and the task where they do not already.
+Error OfTask(const RunPlan& plan, const Task& task, const Error& error) {
+  const std::string name = StrCat("task ", Quoted(task.name));
+  if (error.message.find(name) != std::string::npos) return error;
+  return error.Wrap(StrCat(plan.config->path, ": ", name));
+}
+
 class Prompts final : public SampleSource {
  public:
   Prompts(const RunPlan& plan, const PlanGroup& group)
-      : task_(plan.config->tasks[group.task].task),
+      : plan_(plan),
+        task_(plan.config->tasks[group.task].task),
         codec_(*plan.models[group.model].tokenizer),
         builder_(*plan.models[group.model].tokenizer, plan.models[group.model].chat) {}
 
@@ -19,11 +28,17 @@ class Prompts final : public SampleSource {
     KVG_ASSIGN(rules_.stop_ids, builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
     const RunTask& entry = plan.config->tasks[group.task];
     rules_.max_new_tokens = entry.max_new_tokens;
-    KVG_ASSIGN(stream_, OpenSamples(plan, group, choice, codec_));
+    Result<std::unique_ptr<SampleStream>> opened = OpenSamples(plan, group, choice, codec_);
+    if (!opened.ok()) return OfTask(plan_, task_, opened.error());
+    stream_ = std::move(opened).value();
     return {};
   }
 
-  Result<std::optional<Sample>> Next() override { return stream_->Next(); }
+  Result<std::optional<Sample>> Next() override {
+    Result<std::optional<Sample>> next = stream_->Next();
+    if (!next.ok()) return OfTask(plan_, task_, next.error());
+    return next;
+  }
   int64_t skipped() const override { return stream_->skipped(); }
   Result<EngineSample> Build(const Sample& sample) override {
     return builder_.Build(sample, task_, rules_);
@@ -37,6 +52,7 @@ class Prompts final : public SampleSource {
   }
 
  private:
+  const RunPlan& plan_;
   const Task& task_;
   TokenizerCodec codec_;
   PromptBuilder builder_;

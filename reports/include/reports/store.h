@@ -146,7 +146,9 @@ class ResultStore {
   Status WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows);
 
   // Takes over everything of `source` that is not here, in one transaction: runs, cells, samples by
-  // the rule of Write, latencies, events. Again: changes nothing. A conflict is refused as a whole.
+  // the rule of Write, latencies, events. Again: changes nothing. A conflict is refused as a whole;
+  // a row (model, task, method, variant, budget, compress_at) of which the two share no signature
+  // is one.
   Result<MergeReport> Merge(ResultStore& source);
 
   Result<std::vector<StoredRun>> Runs();  // in the order they came in

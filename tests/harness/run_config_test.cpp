@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/run_config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/files.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+// What is recorded of a run reads back as the same configuration, and says the same of itself.
+TEST(RunConfig, CanonicalFormsOfShippedFilesReadBack) {
+  const std::string copy = StrCat(::testing::TempDir(), "kvg_canonical.json");
+  int count = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(StrCat(KVG_SOURCE_DIR, "/configs/runs"))) {
+    const std::string path = file.path().string();
+    const Result<RunConfig> config = ReadRunConfig(path, {});
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    std::ofstream(copy, std::ios::binary) << config->canonical;
+    const Result<RunConfig> again = ReadRunConfig(copy, {});
+    ASSERT_TRUE(again.ok()) << path << ": " << again.error().message;
+    EXPECT_EQ(again->canonical, config->canonical) << path;
+    ASSERT_EQ(again->rows.size(), config->rows.size()) << path;
+    for (size_t i = 0; i < config->rows.size(); ++i) {
+      EXPECT_EQ(again->rows[i].Name(), config->rows[i].Name()) << path;
+    }
+    ++count;
+  }
+  std::filesystem::remove(copy);
+  EXPECT_GE(count, 6);
+}
+
+}  // namespace
+}  // namespace kvgauge
