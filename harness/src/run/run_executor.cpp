@@ -19,6 +19,7 @@
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
+#include "src/run/run_conclusions.h"
 #include "src/run/run_record.h"
 #include "src/run/sample_source.h"
 
@@ -459,46 +460,16 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
   return Conclude(std::move(unconcluded));
 }
 
-// A second prompt is a row's own, short and without the context: the full cache answers those of
-// all rows as one run. It is what the method made of the context that is measured.
 Status Executor::Conclude(std::vector<FinishedCell> cells) {
   if (cells.empty()) return {};
-  KVG_ASSIGN(
-      const Method full,
-      ParseMethod({{"id", "full"}, {"title", "Full cache"}, {"family", "baseline"}, {"version", 1}},
-                  "full"));
   EngineOptions options;
   options.seed = static_cast<uint64_t>(group_->seed);
   options.valid_vocab =
       std::min(ModelOf().tokenizer->VocabSize(), model_.model->config().vocab_size);
   options.max_pool_rows = kPoolRows;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
-  std::vector<EngineSample> prompts;
-  std::vector<std::pair<size_t, size_t>> asked_by;  // cell and turn
-  for (size_t c = 0; c < cells.size(); ++c) {
-    const Sample& sample = cells[c].sample->sample;
-    cells[c].conclusions.resize(cells[c].result.turns.size());
-    for (size_t t = 0; t < cells[c].result.turns.size(); ++t) {
-      if (sample.questions[t].conclusion.empty()) continue;
-      const std::string reasoning =
-          CutAtStop(Entry().task.stop, ModelOf().tokenizer->Decode(cells[c].result.turns[t].ids));
-      KVG_ASSIGN(EngineSample prompt,
-                 source_->Build(ConclusionOf(sample, sample.questions[t], reasoning)));
-      prompts.push_back(std::move(prompt));
-      asked_by.emplace_back(c, t);
-    }
-  }
-  Engine engine({{.method = &full, .model = model_.model.get()}}, options);
-  const auto keep = [&](CellResult result) {
-    const auto& [c, t] = asked_by[static_cast<size_t>(result.sample)];
-    if (result.status.ok()) {
-      cells[c].conclusions[t] = std::move(result.turns[0]);
-    } else if (cells[c].result.status.ok()) {
-      cells[c].result.status = std::move(result.status);
-    }
-    return Status();
-  };
-  KVG_TRY(engine.Run(prompts, keep));
+  KVG_TRY(
+      AskConclusions(Entry().task, *ModelOf().tokenizer, *model_.model, options, *source_, cells));
   for (FinishedCell& cell : cells) KVG_TRY(recorder_.Put(std::move(cell)));
   return {};
 }
