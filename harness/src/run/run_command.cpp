@@ -225,6 +225,7 @@ Json OutcomeJson(const RunOutcome& outcome, const RunConfig& config, const std::
           {"latencies", outcome.latencies},
           {"latencies_failed", outcome.latencies_failed},
           {"seconds", outcome.seconds},
+          {"processor_s", outcome.processor_s},
           {"recording_s", outcome.recording_s},
           {"signal", outcome.signal}};
 }
@@ -238,8 +239,8 @@ std::string SummaryText(const RunOutcome& outcome) {
                    outcome.latencies_failed, " failed; ");
   }
   return text + StrCat("recording took ",
-                       Fixed(100 * outcome.recording_s / std::max(outcome.seconds, 1e-9), 2),
-                       "% of the time");
+                       Fixed(100 * outcome.recording_s / std::max(outcome.processor_s, 1e-9), 2),
+                       "% of the processors' time");
 }
 
 // Whether there was something to run and nothing came of it.

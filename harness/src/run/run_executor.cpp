@@ -525,7 +525,7 @@ Status Executor::RunGroup(size_t number) {
 }
 
 Result<RunOutcome> Executor::Run() {
-  const double start_s = NowSeconds();
+  const double start_s = NowSeconds(), start_processor_s = ReadCpuUse().process_s;
   KVG_TRY(Start());
   Status status;
   for (size_t i = 0; i < plan_.groups.size() && status.ok() && interrupt_.signal() == 0; ++i) {
@@ -545,6 +545,7 @@ Result<RunOutcome> Executor::Run() {
     }
   }
   outcome_.seconds = NowSeconds() - start_s;
+  outcome_.processor_s = ReadCpuUse().process_s - start_processor_s;
   outcome_.recording_s = recorder_.seconds();
   outcome_.signal = interrupt_.signal();
   outcome_.reasons = reasons_.Lines();

@@ -36,7 +36,8 @@ struct RunOutcome {
   int64_t latencies_failed = 0;            // left out, each a row at a length
   int64_t prefills = 0;                    // samples that were prefilled, once for each group
   double seconds = 0;
-  double recording_s = 0;  // of a processor, on scoring and writing
+  double processor_s = 0;  // of all processors together, and of that
+  double recording_s = 0;  // on scoring and writing, which have a thread of their own
   int signal = 0;          // that interrupted it; 0: it went to the end
 };
 
