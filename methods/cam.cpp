@@ -115,6 +115,7 @@ class Cam final : public Reducer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kReduce,
     .id = "cam",
+    .version = 2,
     .paper = "ICML 2024, proceedings.mlr.press/v235/zhang24n.html",
     .summary = "top-k, and values that go are added to those that follow, by chance",
     .departures = {"one draw per KV head, from the mean of its query heads",

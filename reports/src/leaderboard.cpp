@@ -52,12 +52,10 @@ void MergeBytes(const DraftLine& line, ByteSummary& out) {
 std::optional<double> MergeTally(const DraftLine& line, TaskTally TaskLine::*field) {
   TaskTally tasks;
   for (const TaskLine* part : line.parts) {
-    if (part && (part->*field).count > 0) {
-      tasks.Add((part->*field).sum / static_cast<double>((part->*field).count));
-    }
+    const std::optional<double> mean = part ? (part->*field).Mean() : std::nullopt;
+    if (mean) tasks.Add(*mean);
   }
-  if (tasks.count == 0) return std::nullopt;
-  return tasks.sum / static_cast<double>(tasks.count);
+  return tasks.Mean();
 }
 
 // Everything of a line that needs no other line.

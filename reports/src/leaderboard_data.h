@@ -23,6 +23,10 @@ struct TaskTally {
     sum += value;
     ++count;
   }
+  std::optional<double> Mean() const {
+    if (count == 0) return std::nullopt;
+    return sum / static_cast<double>(count);
+  }
 };
 
 // A method, variant and budget on one task.

@@ -38,25 +38,13 @@ Result<std::vector<KeySplits>> Splits(std::span<ResultStore* const> stores,
 }
 
 void AddMeans(const std::vector<const LeaderboardLine*>& of_tasks, RowMeans& means) {
-  struct Sum {
-    double sum = 0;
-    int64_t count = 0;
-    void Add(double value) {
-      sum += value;
-      ++count;
-    }
-    std::optional<double> Mean() const {
-      if (count == 0) return std::nullopt;
-      return sum / static_cast<double>(count);
-    }
-  };
   double ByteSummary::*const fields[] = {
       &ByteSummary::nominal,           &ByteSummary::logical,
       &ByteSummary::resident,          &ByteSummary::full,
       &ByteSummary::nominal_ratio,     &ByteSummary::logical_ratio,
       &ByteSummary::resident_ratio,    &ByteSummary::nominal_per_token,
       &ByteSummary::logical_per_token, &ByteSummary::resident_per_token};
-  Sum sums[std::size(fields)], full, kl, top1;
+  TaskTally sums[std::size(fields)], full, kl, top1;
   for (const LeaderboardLine* line : of_tasks) {
     if (line->kl_divergence) kl.Add(*line->kl_divergence);
     if (line->top1_agreement) top1.Add(*line->top1_agreement);
