@@ -164,82 +164,105 @@ void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const
   }
 }
 
-void CopyKeys(const PageLayout& layout, const void* source, int from, int count, void* target,
-              int to) {
-  // A bf16 pair of dims moves as one 32-bit number.
-  const int steps = layout.dtype == DType::kBF16 ? layout.key_steps / 2 : layout.key_steps;
-  const auto copy = [&](auto unit) {
-    using Unit = decltype(unit);
-    const Unit* in = static_cast<const Unit*>(source) + from;
-    Unit* out = static_cast<Unit*>(target) + to;
-    if (count == 1) {
-      for (int s = 0; s < steps; ++s) out[s * kPanelWidth] = in[s * kPanelWidth];
-      return;
+namespace {
+
+// Slots that follow one another, from the first on.
+int RunLength(const uint8_t* slots, int count) {
+  int run = 1;
+  while (run < count && slots[run] == slots[0] + run) ++run;
+  return run;
+}
+
+template <class Unit>
+void CopyKeyRows(const Unit* in, const uint8_t* slots, int count, int rows, Unit* out) {
+  int runs = 0;
+  for (int done = 0; done < count; ++runs) done += RunLength(slots + done, count - done);
+  // Row by row, so that both pages are walked as they lie.
+  constexpr int kLongRun = 8;
+  if (runs * kLongRun > count) {
+    for (int r = 0; r < rows; ++r, in += kPanelWidth, out += kPanelWidth) {
+      for (int i = 0; i < count; ++i) out[i] = in[slots[i]];
     }
-    for (int s = 0; s < steps; ++s) {
-      std::memmove(out + s * kPanelWidth, in + s * kPanelWidth,
-                   static_cast<size_t>(count) * sizeof(Unit));
+    return;
+  }
+  for (int done = 0; done < count;) {
+    const int run = RunLength(slots + done, count - done);
+    for (int r = 0; r < rows; ++r) {
+      std::memmove(out + r * kPanelWidth + done, in + r * kPanelWidth + slots[done],
+                   static_cast<size_t>(run) * sizeof(Unit));
     }
-  };
-  if (layout.dtype == DType::kF16) {
-    copy(uint16_t{});
-  } else {
-    copy(uint32_t{});
+    done += run;
   }
 }
 
-namespace {
-
-// Of a panel of pairs [32][width][2].
-void CopyValuePairs(const uint16_t* in, int from, int count, int width, uint16_t* out, int to) {
-  const auto one = [&](int source, int target) {
-    const uint16_t* x = in + int64_t{source / 2} * width * 2 + source % 2;
-    uint16_t* y = out + int64_t{target / 2} * width * 2 + target % 2;
-    for (int d = 0; d < width; ++d) y[2 * d] = x[2 * d];
-  };
-  if (to % 2 == 1) {
-    one(from++, to++);
-    --count;
-  }
-  const int pairs = count / 2;
-  const int64_t pair = int64_t{width} * 2;
-  if (from % 2 == 0) {
-    std::memmove(out + to / 2 * pair, in + from / 2 * pair,
-                 static_cast<size_t>(pairs * pair) * sizeof(uint16_t));
-  } else {
-    // The second of one pair and the first of the next become a pair. In place each target lies
-    // at or before what it is made from.
-    for (int p = 0; p < pairs; ++p) {
-      const uint16_t* x = in + (from / 2 + p) * pair;
-      const uint16_t* next = x + pair;
-      uint16_t* y = out + (to / 2 + p) * pair;
+// A panel of pairs [32][width] holds entry e in the low (e even) or high halves of row e / 2.
+// Halves of two rows become a row. In place each target lies at or before what it is made from.
+void JoinHalves(const uint32_t* first, int first_shift, const uint32_t* second, int second_shift,
+                int width, uint32_t* out) {
 #pragma omp simd
-      for (int d = 0; d < width; ++d) {
-        uint32_t first, second;
-        std::memcpy(&first, x + 2 * d, sizeof(first));
-        std::memcpy(&second, next + 2 * d, sizeof(second));
-        first = first >> 16 | second << 16;
-        std::memcpy(y + 2 * d, &first, sizeof(first));
-      }
+  for (int d = 0; d < width; ++d) {
+    out[d] = (first[d] >> first_shift & 0xffff) | second[d] >> second_shift << 16;
+  }
+}
+
+void CopyValuePairs(const uint32_t* in, const uint8_t* slots, int count, int width, uint32_t* out,
+                    int to) {
+  const auto row = [&](int i) { return in + int64_t{slots[i] / 2} * width; };
+  const auto shift = [&](int i) { return slots[i] % 2 * 16; };
+  int i = 0;
+  if (to % 2 == 1) {
+    uint32_t* y = out + int64_t{to / 2} * width;
+    JoinHalves(y, 0, row(0), shift(0), width, y);
+    i = 1;
+  }
+  while (i + 1 < count) {
+    uint32_t* y = out + int64_t{(to + i) / 2} * width;
+    const int run = shift(i) == 0 ? RunLength(slots + i, count - i) / 2 * 2 : 0;
+    if (run > 0) {
+      std::memmove(y, row(i), static_cast<size_t>(run / 2 * width) * sizeof(uint32_t));
+      i += run;
+    } else {
+      JoinHalves(row(i), shift(i), row(i + 1), shift(i + 1), width, y);
+      i += 2;
     }
   }
-  if (count % 2 == 1) one(from + count - 1, to + count - 1);
+  if (i == count) return;
+  uint32_t* y = out + int64_t{(to + i) / 2} * width;
+  JoinHalves(row(i), shift(i), y, 16, width, y);
 }
 
 }  // namespace
 
-void CopyValues(const PageLayout& layout, const void* source, int from, int count, void* target,
-                int to) {
+void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+              void* target, int to) {
+  if (layout.dtype == DType::kF16) {
+    CopyKeyRows(static_cast<const uint16_t*>(source), slots, count, layout.key_steps,
+                static_cast<uint16_t*>(target) + to);
+    return;
+  }
+  // A bf16 pair of dims moves as one 32-bit number.
+  const int rows = layout.dtype == DType::kBF16 ? layout.key_steps / 2 : layout.key_steps;
+  CopyKeyRows(static_cast<const uint32_t*>(source), slots, count, rows,
+              static_cast<uint32_t*>(target) + to);
+}
+
+void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+                void* target, int to) {
   for (int g = 0; g < layout.ValuePanels(); ++g) {
     const int width = layout.PanelDims(g);
     const char* in = static_cast<const char*>(source) + layout.PanelOffset(g);
     char* out = static_cast<char*>(target) + layout.PanelOffset(g);
     if (layout.dtype == DType::kBF16) {
-      CopyValuePairs(reinterpret_cast<const uint16_t*>(in), from, count, width,
-                     reinterpret_cast<uint16_t*>(out), to);
-    } else {
-      const int bytes = width * layout.element_bytes;
-      std::memmove(out + to * bytes, in + from * bytes, static_cast<size_t>(count * bytes));
+      CopyValuePairs(reinterpret_cast<const uint32_t*>(in), slots, count, width,
+                     reinterpret_cast<uint32_t*>(out), to);
+      continue;
+    }
+    const int bytes = width * layout.element_bytes;
+    for (int done = 0; done < count;) {
+      const int run = RunLength(slots + done, count - done);
+      std::memmove(out + (to + done) * bytes, in + slots[done] * bytes,
+                   static_cast<size_t>(run * bytes));
+      done += run;
     }
   }
 }

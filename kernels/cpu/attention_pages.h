@@ -49,11 +49,11 @@ void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const v
 void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
                 int begin, int end, float* values, int64_t stride);
 
-// Entries [from, from + count) of one page become those from `to` on of another, or of the same one
-// where they do not move up.
-void CopyKeys(const PageLayout& layout, const void* source, int from, int count, void* target,
-              int to);
-void CopyValues(const PageLayout& layout, const void* source, int from, int count, void* target,
-                int to);
+// Entries `slots` of one page, `count` of them, become those from `to` on of another; or of the
+// same one, where slots ascend and none moves up.
+void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+              void* target, int to);
+void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+                void* target, int to);
 
 }  // namespace kvgauge

@@ -49,19 +49,24 @@ void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const
   for (int64_t p = first_page; p < first_page + pages; ++p) {
     const int64_t end = std::min(to.first_entry + n, (p + 1) * kEntries);
     for (int64_t entry = std::max(to.first_entry, p * kEntries); entry < end;) {
-      // A run of neighbours goes at once, as far as both pages reach.
+      // What comes from one page goes at once.
       const int32_t* source = index.i32() + (entry - to.first_entry);
-      const int slot = static_cast<int>(source[0] % kEntries);
-      const int64_t most = std::min<int64_t>(end - entry, kEntries - slot);
-      int count = 1;
-      while (count < most && source[count] == source[0] + count) ++count;
-      const int target = static_cast<int>(entry % kEntries);
       const int64_t page = source[0] / kEntries;
+      const auto page_begin = static_cast<int32_t>(page * kEntries);
+      uint8_t slots[kEntries];
+      const auto most = static_cast<int>(end - entry);
+      int count = 0;
+      for (; count < most; ++count) {
+        const auto slot = static_cast<uint32_t>(source[count] - page_begin);
+        if (slot >= kEntries) break;
+        slots[count] = static_cast<uint8_t>(slot);
+      }
+      const int target = static_cast<int>(entry % kEntries);
       if (to.key_pages != nullptr) {
-        CopyKeys(layout, from.key_pages[page], slot, count, to.key_pages[p], target);
+        CopyKeys(layout, from.key_pages[page], slots, count, to.key_pages[p], target);
       }
       if (to.value_pages != nullptr) {
-        CopyValues(layout, from.value_pages[page], slot, count, to.value_pages[p], target);
+        CopyValues(layout, from.value_pages[page], slots, count, to.value_pages[p], target);
       }
       entry += count;
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -14,17 +15,35 @@ Sampler::Sampler(const SamplingOptions& options, uint64_t stream, int64_t valid_
 
 namespace {
 
-// The first of the largest. Whole vectors at a time: this is done once a row and step.
+// The first of the largest. This is done once a row and step over the whole vocabulary, so whole
+// vectors go at a time whatever the optimisation, and several, so that none waits for the last.
 size_t Largest(std::span<const float> values) {
+  using Lanes [[gnu::vector_size(16)]] = float;
+  constexpr size_t kLanes = 4, kChains = 8, kAtOnce = kLanes * kChains;
   // Only the block that holds the maximum is searched.
-  constexpr size_t kBlock = 1024;
+  constexpr size_t kBlock = 32 * kAtOnce;
   float most = values[0];
   size_t block = 0;
   for (size_t begin = 0; begin < values.size(); begin += kBlock) {
-    const size_t end = std::min(begin + kBlock, values.size());
+    const std::span<const float> part =
+        values.subspan(begin, std::min(kBlock, values.size() - begin));
     float here = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : here)
-    for (size_t i = begin; i < end; ++i) here = std::max(here, values[i]);
+    size_t i = 0;
+    if (part.size() >= kAtOnce) {
+      Lanes chains[kChains];
+      for (Lanes& chain : chains) chain = Lanes{here, here, here, here};
+      for (; i + kAtOnce <= part.size(); i += kAtOnce) {
+        for (size_t c = 0; c < kChains; ++c) {
+          Lanes next;
+          std::memcpy(&next, &part[i + c * kLanes], sizeof(next));
+          chains[c] = next > chains[c] ? next : chains[c];
+        }
+      }
+      for (const Lanes& chain : chains) {
+        for (size_t lane = 0; lane < kLanes; ++lane) here = std::max(here, chain[lane]);
+      }
+    }
+    for (; i < part.size(); ++i) here = std::max(here, part[i]);
     if (!(here > most)) continue;
     most = here;
     block = begin;

@@ -6,9 +6,10 @@ import pathlib
 import shutil
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import vocabulary
+from model import VARIANTS, Shape
 
 COMMON = {"attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
           "hidden_act": "silu", "initializer_range": 0.02, "max_position_embeddings": 8192,
@@ -35,6 +36,25 @@ def config(shape):
             "topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0,
             "scoring_func": "softmax", "aux_loss_alpha": 0.001, "seq_aux": True, "ep_size": 1,
             **COMMON, **sizes, "num_key_value_heads": shape["heads"]}
+
+
+def origin(directory):
+    """A directory that `main` wrote for a Llama, as far as a training needs a checkpoint of it."""
+    read = json.loads((directory / "config.json").read_text())
+    if read["model_type"] != "llama":
+        raise SystemExit(f"{directory}/config.json: model_type {read['model_type']}; --from takes a "
+                         "Llama")
+    shape = Shape(vocab=read["vocab_size"], width=read["hidden_size"],
+                  layers=read["num_hidden_layers"], heads=read["num_attention_heads"],
+                  kv_heads=read["num_key_value_heads"], head_dim=read["head_dim"],
+                  ffn=read["intermediate_size"], theta=read["rope_theta"],
+                  eps=read["rms_norm_eps"]).as_dict()
+    variant = next(name for name, sizes in VARIANTS.items()
+                   if sizes == {"kv_heads": shape["kv_heads"]})
+    weights = {name: weight.float()
+               for name, weight in load_file(directory / "model.safetensors").items()}
+    return {"model": weights, "shape": shape, "taken": {}, "at": {"step": None, "tokens": None},
+            "arguments": {"variant": variant}}
 
 
 def main():

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import data
+import export
 import vocabulary
 from model import VARIANTS, build, converted, structured_start
 
@@ -89,7 +90,8 @@ def main():
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="gqa")
     parser.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
                         help="begin with another Llama variant's weights, its KV heads copied or "
-                        "merged, and its tokenizer, all tasks and its next texts")
+                        "merged, and its tokenizer, all tasks and its next texts; of a model's "
+                        "directory the same, but texts begin anew: give another --seed")
     parser.add_argument("--kvgauge", help="the program; default: from the build folders")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
@@ -116,7 +118,8 @@ def main():
     if args.origin:
         for name in vocabulary.FILES:
             if not (args.work / name).exists():
-                shutil.copy(args.origin.parent / name, args.work / name)
+                folder = args.origin if args.origin.is_dir() else args.origin.parent
+                shutil.copy(folder / name, args.work / name)
     if not (args.work / "tokenizer.json").exists():
         vocabulary.train(args.work / "tokenizer.model", program)
     batches = Batches(program, args.work, args.seed, args.tokens)
@@ -129,7 +132,8 @@ def main():
           "starts": 0}
     checkpoint = args.work / "checkpoint.pt"
     if args.origin and not checkpoint.exists():
-        state = torch.load(args.origin, weights_only=True, map_location="cpu")
+        state = export.origin(args.origin) if args.origin.is_dir() else torch.load(
+            args.origin, weights_only=True, map_location="cpu")
         model.load_state_dict(converted(state["model"], state["shape"], model.shape))
         batches.taken = state["taken"]
         at.update(stage=last_level, everything=True,

@@ -74,9 +74,21 @@ TEST_P(BlockPoolTest, RandomUseAgainstAModel) {
     ASSERT_GE(pool.resident_bytes(), used);
   }
   EXPECT_EQ(pool.peak_bytes(), peak);
+  // Lists at once; null is nothing.
+  std::vector<void*> all = {nullptr};
   for (const auto& [block, state] : blocks) {
-    for (int i = 0; i < state.references; ++i) pool.Release(block);
+    all.push_back(block);
+    for (int i = 1; i < state.references; ++i) pool.Release(block);
   }
+  EXPECT_FALSE(pool.AnyShared(all));
+  pool.Retain(all.back());
+  EXPECT_TRUE(pool.AnyShared(all));
+  pool.Release(all.back());
+  pool.Retain(all);
+  pool.Release(all);
+  EXPECT_FALSE(pool.AnyShared(all));
+  EXPECT_EQ(pool.used_bytes(), used);
+  pool.Release(all);
   EXPECT_EQ(pool.used_bytes(), 0);
   EXPECT_EQ(pool.resident_bytes(), 0);
 }

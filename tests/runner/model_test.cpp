@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "core/json.h"
+#include "core/rng.h"
 #include "core/strings.h"
 #include "runner/generate.h"
 #include "support/compare.h"
@@ -274,6 +275,25 @@ TEST_F(ModelTest, StopIdsEndTheText) {
   ASSERT_TRUE(two.ok());
   EXPECT_TRUE(two->stopped);
   EXPECT_EQ(two->ids.size(), 2u);
+}
+
+TEST(Sampler, TakesTheFirstOfTheLargestAtEveryLength) {
+  for (const size_t length : {1, 3, 31, 32, 33, 1023, 1024, 1025, 3000}) {
+    Rng rng(5, length);
+    for (int i = 0; i < 40; ++i) {
+      std::vector<float> logits(length);
+      // Few values, so that the largest comes several times.
+      for (float& logit : logits) logit = static_cast<float>(rng.NextBelow(50)) - 60.0f;
+      if (i % 4 == 1) std::fill(logits.begin(), logits.end(), -INFINITY);
+      // What is no number is never larger.
+      if (i % 4 == 2 && length > 1) logits[1 + rng.NextBelow(length - 1)] = NAN;
+      size_t first = 0;
+      for (size_t j = 0; j < length; ++j) {
+        if (logits[j] > logits[first]) first = j;
+      }
+      EXPECT_EQ(Sampler({}, 0, 0).Next(logits), static_cast<int32_t>(first)) << length;
+    }
+  }
 }
 
 TEST(Sampler, GreedySamplingAndPadding) {

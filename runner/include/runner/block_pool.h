@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,14 @@ class BlockPool {
 
   // Zero-filled, 64-byte aligned, one reference; null when the limit or the machine has no more.
   void* Allocate(int64_t size_bytes);
-  // Null is nothing to both.
-  void Retain(void* block);
-  void Release(void* block);
-  bool Shared(const void* block) const;         // more than one reference
+  // Null is nothing to all of these. Lists go at once: neighbours mostly lie in one slab.
+  void Retain(void* block) { Retain(std::span(&block, 1)); }
+  void Retain(std::span<void* const> blocks);
+  void Release(void* block) { Release(std::span(&block, 1)); }
+  void Release(std::span<void* const> blocks);
+  // Whether one of them has more than one reference.
+  bool Shared(void* block) const { return AnyShared(std::span(&block, 1)); }
+  bool AnyShared(std::span<void* const> blocks) const;
   int64_t BlockBytes(const void* block) const;  // as rounded to its class
   // What Allocate rounds a size to: a multiple of 64 within 1/32 of it.
   static int64_t ClassBytes(int64_t size_bytes);
@@ -86,8 +91,9 @@ class BlockPool {
   Buffer MapMemory(int64_t size_bytes) const;
   Buffer MapFile(int64_t size_bytes) const;
   void Clear(void* block, int64_t size_bytes);
-  // The slab that holds the block, and which of its blocks it is.
-  Slab& Find(const void* block, int64_t* index) const;
+  // The slab that holds the block, and which of its blocks it is; `near` is tried first, and set.
+  Slab& Find(const void* block, Slab*& near, int64_t* index) const;
+  void Free(Slab& slab, int64_t index);
 
   Tier tier_;
   Ops* ops_;
@@ -98,7 +104,6 @@ class BlockPool {
   std::vector<Buffer> spare_;                         // of the largest slab's size
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
-  mutable Slab* last_found_ = nullptr;
   mutable std::mutex mutex_;  // of everything that changes
   Buffer zeros_;              // what a device block is cleared with
 };

@@ -204,7 +204,7 @@ void BlockPool::Clear(void* block, int64_t size_bytes) {
   }
 }
 
-BlockPool::Slab& BlockPool::Find(const void* block, int64_t* index) const {
+BlockPool::Slab& BlockPool::Find(const void* block, Slab*& near, int64_t* index) const {
   const auto address = reinterpret_cast<uintptr_t>(block);
   const auto offset = [&](const Slab& slab) {
     return static_cast<int64_t>(address - reinterpret_cast<uintptr_t>(slab.memory.data()));
@@ -213,57 +213,70 @@ BlockPool::Slab& BlockPool::Find(const void* block, int64_t* index) const {
     return address >= reinterpret_cast<uintptr_t>(slab.memory.data()) &&
            offset(slab) < slab.blocks() * slab.block_bytes;
   };
-  // Neighbours are mostly asked for one after the other.
-  if (last_found_ == nullptr || !holds(*last_found_)) {
+  if (near == nullptr || !holds(*near)) {
     auto after = slabs_.upper_bound(address);
     KVG_CHECK(after != slabs_.begin(), "not a block of this pool");
-    last_found_ = std::prev(after)->second.get();
+    near = std::prev(after)->second.get();
   }
-  Slab& slab = *last_found_;
+  Slab& slab = *near;
   KVG_CHECK(holds(slab) && offset(slab) % slab.block_bytes == 0, "not a block of this pool");
   *index = offset(slab) / slab.block_bytes;
   KVG_CHECK(slab.references[static_cast<size_t>(*index)] > 0, "the block was released");
   return slab;
 }
 
-void BlockPool::Retain(void* block) {
-  if (block == nullptr) return;
+void BlockPool::Retain(std::span<void* const> blocks) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  int64_t index = 0;
-  Slab& slab = Find(block, &index);
-  ++slab.references[static_cast<size_t>(index)];
+  Slab* near = nullptr;
+  for (void* block : blocks) {
+    if (block == nullptr) continue;
+    int64_t index = 0;
+    Slab& slab = Find(block, near, &index);
+    ++slab.references[static_cast<size_t>(index)];
+  }
 }
 
-void BlockPool::Release(void* block) {
-  if (block == nullptr) return;
+void BlockPool::Release(std::span<void* const> blocks) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  int64_t index = 0;
-  Slab& slab = Find(block, &index);
-  if (--slab.references[static_cast<size_t>(index)] > 0) return;
+  Slab* near = nullptr;
+  for (void* block : blocks) {
+    if (block == nullptr) continue;
+    int64_t index = 0;
+    Slab& slab = Find(block, near, &index);
+    if (--slab.references[static_cast<size_t>(index)] > 0) continue;
+    if (slab.used == 1) near = nullptr;  // goes with its last block
+    Free(slab, index);
+  }
+}
+
+void BlockPool::Free(Slab& slab, int64_t index) {
   slab.free[static_cast<size_t>(index / 64)] |= uint64_t{1} << (index % 64);
   SizeClass& size_class = classes_[slab.block_bytes];
-  size_class.open.emplace(slab.number, &slab);
+  if (slab.used == slab.blocks()) size_class.open.emplace(slab.number, &slab);
   size_class.used_bytes -= slab.block_bytes;
   used_bytes_ -= slab.block_bytes;
   if (--slab.used > 0) return;
   size_class.open.erase(slab.number);
   resident_bytes_ -= slab.blocks() * slab.block_bytes;
-  last_found_ = nullptr;
   const auto address = reinterpret_cast<uintptr_t>(slab.memory.data());
   if (SetsAside(slab.memory.size_bytes())) spare_.push_back(std::move(slab.memory));
   slabs_.erase(address);
 }
 
-bool BlockPool::Shared(const void* block) const {
+bool BlockPool::AnyShared(std::span<void* const> blocks) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  int64_t index = 0;
-  return Find(block, &index).references[static_cast<size_t>(index)] > 1;
+  Slab* near = nullptr;
+  return std::any_of(blocks.begin(), blocks.end(), [&](const void* block) {
+    int64_t index = 0;
+    return block != nullptr && Find(block, near, &index).references[static_cast<size_t>(index)] > 1;
+  });
 }
 
 int64_t BlockPool::BlockBytes(const void* block) const {
   const std::lock_guard<std::mutex> lock(mutex_);
+  Slab* near = nullptr;
   int64_t index = 0;
-  return Find(block, &index).block_bytes;
+  return Find(block, near, &index).block_bytes;
 }
 
 Error BlockPool::Refusal(int64_t size_bytes) const {

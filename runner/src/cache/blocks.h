@@ -18,7 +18,7 @@ class BlockList {
  public:
   explicit BlockList(BlockPool& pool) : pool_(&pool) {}
   BlockList(const BlockList& other) : pool_(other.pool_), blocks_(other.blocks_) {
-    for (void* block : blocks_) pool_->Retain(block);
+    if (!blocks_.empty()) pool_->Retain(blocks_);
   }
   BlockList(BlockList&& other) noexcept
       : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})) {}
@@ -28,7 +28,7 @@ class BlockList {
     return *this;
   }
   ~BlockList() {
-    for (void* block : blocks_) pool_->Release(block);
+    if (!blocks_.empty()) pool_->Release(blocks_);
   }
 
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
@@ -57,6 +57,10 @@ class BlockList {
   // Makes block i this list's alone.
   Status Own(int64_t i);
   bool Shared(int64_t i) const { return pool_->Shared(blocks_[static_cast<size_t>(i)]); }
+  bool AnySharedFrom(int64_t first) const {
+    return first < size() &&
+           pool_->AnyShared(std::span(blocks_).subspan(static_cast<size_t>(first)));
+  }
   // Puts `block` at i, with one more reference, and releases what was there.
   void SetShared(int64_t i, void* block) {
     pool_->Retain(block);
@@ -64,10 +68,9 @@ class BlockList {
   }
   void Drop(int64_t i) { SetShared(i, nullptr); }
   void Truncate(int64_t size) {
-    while (this->size() > size) {
-      pool_->Release(blocks_.back());
-      blocks_.pop_back();
-    }
+    if (size >= this->size()) return;
+    pool_->Release(std::span(blocks_).subspan(static_cast<size_t>(size)));
+    blocks_.resize(static_cast<size_t>(size));
   }
   // As allocated; a block that lies at several places counts once where those are neighbours.
   int64_t allocated_bytes() const;

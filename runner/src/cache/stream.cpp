@@ -231,10 +231,7 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
 bool Stream::CanKeepInPlace(std::span<const int32_t> kept) const {
   if (coded_ > 0) return false;
   const int64_t same = SamePrefix(kept);
-  for (int64_t p = same / kPage; same < length_ && p < pages_.size(); ++p) {
-    if (pages_.Shared(p)) return false;
-  }
-  return true;
+  return same == length_ || !pages_.AnySharedFrom(same / kPage);
 }
 
 bool Stream::Owns(std::span<const int32_t> entries) const {
