@@ -432,7 +432,13 @@ TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
   json = Must(ParseJson(Run("merge out.db b.db a.db --json").out, "out"));
   EXPECT_EQ(json["merged"][0]["added"], 0);
   EXPECT_EQ(json["merged"][0]["kept"], 30);
-  ExpectBad("merge out.db liar.db", {"liar.db"});
+  // A conflict in the last input: what came before it is not taken over either.
+  Add("c.db", "h2o", "20%", 5, [](int) { return Given{}; });
+  Add("d.db", "knorm", "20%", 5, [](int) { return Given{}; });
+  const std::string bytes = *ReadFile(Path("out.db"));
+  ExpectBad("merge out.db c.db d.db liar.db", {"liar.db"});
+  EXPECT_EQ(*ReadFile(Path("out.db")), bytes);
+  EXPECT_FALSE(FileExists(Path("out.db-wal")));
   EXPECT_EQ(Must(MustOpen(Path("out.db"))->ResultDigest()), digest);
   ExpectBad("merge new.db a.db liar.db", {"liar.db"});
   EXPECT_FALSE(FileExists(Path("new.db")));
