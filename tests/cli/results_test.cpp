@@ -419,6 +419,24 @@ TEST_F(ResultsTest, GateExitsAsItsVerdict) {
   ExpectBad("gate --baseline a.db --candidate same.db --margins none.json", {"none.json"});
 }
 
+// /dev/full: every write fails as on a full disk.
+TEST_F(ResultsTest, OutputThatIsLostIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  Fill("a.db");
+  const auto lose = [&](const std::string& arguments) {
+    const int status = std::system(
+        StrCat("cd '", Path(""), "' && '", KVG_PROGRAM, "' ", arguments, " >/dev/full 2>lost")
+            .c_str());
+    EXPECT_THAT(*ReadFile(Path("lost")), HasSubstr("standard output cannot be written"));
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(lose("leaderboard a.db --format csv"), 1);
+  EXPECT_EQ(lose("compare full snapkv@20% --db a.db"), 1);
+  EXPECT_EQ(lose("methods"), 1);
+  // 1 means worse and nothing else.
+  EXPECT_EQ(lose("gate --baseline a.db --candidate a.db"), 2);
+}
+
 TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
   Add("a.db", "full", "none", 10, [](int) { return Given{}; });
   Add("b.db", "full", "none", 30, [](int) { return Given{}; });
