@@ -487,6 +487,23 @@ TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {
   EXPECT_EQ(json["layers"].size(), 2u);
 }
 
+TEST_F(ResultsTest, ShowNamesTheFlagThatFitsNothing) {
+  Fill("a.db");
+  ExpectBad("show a.db h2o --task needle/singel",
+            {"a.db: holds no cell of task 'needle/singel' (did you mean 'needle/single'?)"});
+  ExpectBad("show a.db h2o --model ref-gqx",
+            {"holds no cell of model 'ref-gqx' (did you mean 'ref-gqa'?); there is: ref-gqa"});
+  ExpectBad("show a.db h2o --at turn", {"no cell of compress_at 'turn'; there is: prompt"});
+  ExpectBad("show a.db h2o --seed 4", {"no cell of seed '4'; there is: 0"});
+  Add(
+      "a.db", "h2o", "20%", 2, [](int) { return Given{}; }, "needle/single", "other");
+  Add(
+      "a.db", "h2o", "20%", 2, [](int) { return Given{}; }, "needle/multi", "third");
+  ExpectBad("show a.db h2o --task needle/multi --model other",
+            {"holds no cell of task 'needle/multi' and model 'other', expected some that were run"
+             " together"});
+}
+
 // What fits several cells is answered with all of them, and what tells them apart.
 TEST_F(ResultsTest, ShowListsWhatAnAmbiguousNameFits) {
   Add("a.db", "h2o", "20%", 2, [](int) { return Given{}; });
