@@ -189,8 +189,12 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   const int64_t least = std::max<int64_t>(1, std::min(kept, prompt_tokens));
   if (entries < least) {
     const std::string enough = LeastBudget(p, shape, budget.kind, least, prompt_tokens).ToString();
-    const std::string gives = StrCat("budget ", budget.ToString(), " gives each head ", entries,
-                                     " entries of a prompt of ", prompt_tokens);
+    std::string gives = StrCat("budget ", budget.ToString(), " gives each head ", entries, " ",
+                               entries == 1 ? "entry" : "entries");
+    // A number of entries is that of every prompt.
+    if (budget.kind != Budget::Kind::kEntries) {
+      gives += StrCat(" of a prompt of ", prompt_tokens);
+    }
     if (kept == 0) return BadInput(StrCat(gives, "; ", enough, " would do"));
     return BadInput(StrCat(gives, ", but ", method.sinks, " first and ", method.recent,
                            " last ones are protected; ", enough,

@@ -204,6 +204,13 @@ void Conclude(const CompareOptions& options, double p, RowComparison& row) {
   row.verdict = Decide(row.score, p, {.alpha = options.alpha, .margin = margin});
 }
 
+// "b=2,a=1" is "a=1, b=2". A value may hold commas; its parts move as settings do, on both sides.
+std::multiset<std::string> SettingsOf(const std::string& variant) {
+  std::multiset<std::string> settings;
+  for (const std::string_view setting : Split(variant, ',')) settings.emplace(Trim(setting));
+  return settings;
+}
+
 }  // namespace
 
 RowName ParseRowName(const std::string& text) {
@@ -221,7 +228,7 @@ RowName ParseRowName(const std::string& text) {
 
 bool Fits(const RowName& name, const CellRow& cell) {
   return cell.method.name == name.method &&
-         (!name.variant || *name.variant == cell.method.variant) &&
+         (!name.variant || SettingsOf(*name.variant) == SettingsOf(cell.method.variant)) &&
          (!name.budget || *name.budget == cell.budget);
 }
 

@@ -62,13 +62,11 @@ Status CheckSignatures(ResultStore& target, ResultStore& source) {
 
 }  // namespace
 
-Result<MergeReport> ResultStore::Merge(ResultStore& source) {
-  KVG_TRY(impl_->Writable());
+Result<MergeReport> ResultStore::TakeOver(ResultStore& source) {
   if (&source == this) return BadInput(StrCat(path(), ": cannot be merged into itself"));
   ReadView view(source.impl_->db);
   KVG_TRY(view.Begin());
   KVG_TRY(CheckSignatures(*this, source));
-  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
   MergeReport report;
   const auto from_source = [&](const Error& error) { return error.Wrap(source.path()); };
 
@@ -116,8 +114,25 @@ Result<MergeReport> ResultStore::Merge(ResultStore& source) {
       KVG_TRY(impl_->PutLatency(*cell, run_of_key[row.run_key], std::nullopt, row));
     }
   }
-  KVG_TRY(transaction.Commit());
   return report;
+}
+
+Result<std::vector<MergeReport>> ResultStore::MergeAll(std::span<ResultStore* const> sources) {
+  KVG_TRY(impl_->Writable());
+  KVG_ASSIGN(Transaction transaction, Transaction::Begin(impl_->db));
+  std::vector<MergeReport> reports;
+  for (ResultStore* source : sources) {
+    KVG_ASSIGN(const MergeReport report, TakeOver(*source));
+    reports.push_back(report);
+  }
+  KVG_TRY(transaction.Commit());
+  return reports;
+}
+
+Result<MergeReport> ResultStore::Merge(ResultStore& source) {
+  ResultStore* const sources[] = {&source};
+  KVG_ASSIGN(const std::vector<MergeReport> reports, MergeAll(sources));
+  return reports.front();
 }
 
 }  // namespace kvgauge

@@ -12,6 +12,9 @@
 namespace kvgauge {
 namespace {
 
+// Rows that room is made for at once, whatever a damaged file says of how many there are.
+constexpr int64_t kMostReserved = 2'000'000;
+
 double RealOrNan(const Statement& row, int column) {
   return row.IsNull(column) ? std::numeric_limits<double>::quiet_NaN() : row.Real(column);
 }
@@ -139,6 +142,8 @@ Result<SampleTable> ResultStore::Samples() {
   KVG_ASSIGN(auto memory_rows, impl_->Cached(kMemorySql));
   MemoryScan memory(*memory_rows);
   SampleTable table;
+  KVG_ASSIGN(const int64_t most, impl_->db.QueryInt("SELECT coalesce(max(id), 0) FROM sample"));
+  table.rows.reserve(static_cast<size_t>(std::clamp<int64_t>(most, 0, kMostReserved)));
   table.reasons.emplace_back();
   std::unordered_map<std::string, uint32_t> reasons;
   ItemNumbers numbers(table.items);

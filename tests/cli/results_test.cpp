@@ -419,6 +419,24 @@ TEST_F(ResultsTest, GateExitsAsItsVerdict) {
   ExpectBad("gate --baseline a.db --candidate same.db --margins none.json", {"none.json"});
 }
 
+// /dev/full: every write fails as on a full disk.
+TEST_F(ResultsTest, OutputThatIsLostIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  Fill("a.db");
+  const auto lose = [&](const std::string& arguments) {
+    const int status = std::system(
+        StrCat("cd '", Path(""), "' && '", KVG_PROGRAM, "' ", arguments, " >/dev/full 2>lost")
+            .c_str());
+    EXPECT_THAT(*ReadFile(Path("lost")), HasSubstr("standard output cannot be written"));
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(lose("leaderboard a.db --format csv"), 1);
+  EXPECT_EQ(lose("compare full snapkv@20% --db a.db"), 1);
+  EXPECT_EQ(lose("methods"), 1);
+  // 1 means worse and nothing else.
+  EXPECT_EQ(lose("gate --baseline a.db --candidate a.db"), 2);
+}
+
 TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
   Add("a.db", "full", "none", 10, [](int) { return Given{}; });
   Add("b.db", "full", "none", 30, [](int) { return Given{}; });
@@ -432,7 +450,13 @@ TEST_F(ResultsTest, MergeIsIdempotentAndRefusesConflicts) {
   json = Must(ParseJson(Run("merge out.db b.db a.db --json").out, "out"));
   EXPECT_EQ(json["merged"][0]["added"], 0);
   EXPECT_EQ(json["merged"][0]["kept"], 30);
-  ExpectBad("merge out.db liar.db", {"liar.db"});
+  // A conflict in the last input: what came before it is not taken over either.
+  Add("c.db", "h2o", "20%", 5, [](int) { return Given{}; });
+  Add("d.db", "knorm", "20%", 5, [](int) { return Given{}; });
+  const std::string bytes = *ReadFile(Path("out.db"));
+  ExpectBad("merge out.db c.db d.db liar.db", {"liar.db"});
+  EXPECT_EQ(*ReadFile(Path("out.db")), bytes);
+  EXPECT_FALSE(FileExists(Path("out.db-wal")));
   EXPECT_EQ(Must(MustOpen(Path("out.db"))->ResultDigest()), digest);
   ExpectBad("merge new.db a.db liar.db", {"liar.db"});
   EXPECT_FALSE(FileExists(Path("new.db")));
@@ -461,6 +485,23 @@ TEST_F(ResultsTest, ShowPutsBothAnswersSideBySide) {
   EXPECT_EQ(json["answers"][0]["prediction"], "answer 0");
   EXPECT_EQ(json["full_answers"][0]["prediction"], "answer 1");
   EXPECT_EQ(json["layers"].size(), 2u);
+}
+
+TEST_F(ResultsTest, ShowNamesTheFlagThatFitsNothing) {
+  Fill("a.db");
+  ExpectBad("show a.db h2o --task needle/singel",
+            {"a.db: holds no cell of task 'needle/singel' (did you mean 'needle/single'?)"});
+  ExpectBad("show a.db h2o --model ref-gqx",
+            {"holds no cell of model 'ref-gqx' (did you mean 'ref-gqa'?); there is: ref-gqa"});
+  ExpectBad("show a.db h2o --at turn", {"no cell of compress_at 'turn'; there is: prompt"});
+  ExpectBad("show a.db h2o --seed 4", {"no cell of seed '4'; there is: 0"});
+  Add(
+      "a.db", "h2o", "20%", 2, [](int) { return Given{}; }, "needle/single", "other");
+  Add(
+      "a.db", "h2o", "20%", 2, [](int) { return Given{}; }, "needle/multi", "third");
+  ExpectBad("show a.db h2o --task needle/multi --model other",
+            {"holds no cell of task 'needle/multi' and model 'other', expected some that were run"
+             " together"});
 }
 
 // What fits several cells is answered with all of them, and what tells them apart.

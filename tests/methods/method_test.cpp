@@ -233,7 +233,9 @@ TEST(CheckMethodTest, Budgets) {
   EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "0.2"), "");
   EXPECT_EQ(Refusal(Loaded("snapkv"), shape, "32"), "");
   EXPECT_THAT(Refusal(Loaded("snapkv"), shape, "31"),
-              AllOf(HasSubstr("gives each head 31 entries"), HasSubstr("protect.recent")));
+              AllOf(HasSubstr("gives each head 31 entries, but"), HasSubstr("protect.recent")));
+  EXPECT_THAT(Refusal(Loaded("snapkv"), shape, "0.01"),
+              HasSubstr("gives each head 10 entries of a prompt of 1000, but"));
   EXPECT_THAT(Refusal(Loaded("random", {"protect.sinks=0", "protect.recent=0"}), shape, "0.1B"),
               HasSubstr("gives each head 0 entries"));
   // A prompt that fits whole needs no more.

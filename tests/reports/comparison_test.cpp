@@ -79,6 +79,23 @@ TEST(RowName, IsParsed) {
   EXPECT_FALSE(name.variant || name.budget);
 }
 
+TEST(RowName, SettingsFitInAnyOrderAndSpacing) {
+  CellRow cell;
+  cell.method.name = "snapkv";
+  cell.method.variant = "score.kernel=1, score.window=8";
+  cell.budget = "128";
+  for (const char* name :
+       {"snapkv[score.kernel=1, score.window=8]@128", "snapkv[score.kernel=1,score.window=8]@128",
+        "snapkv[score.window=8, score.kernel=1]"}) {
+    EXPECT_TRUE(Fits(ParseRowName(name), cell)) << name;
+  }
+  for (const char* name :
+       {"snapkv[score.kernel=8, score.window=1]@128", "snapkv[score.kernel=1]@128",
+        "snapkv[score.kernel=1,score.window=8,score.window=8]", "snapkv[]@128"}) {
+    EXPECT_FALSE(Fits(ParseRowName(name), cell)) << name;
+  }
+}
+
 TEST_F(Compare, ByHand) {
   Add("snapkv", "20%", "needle/single", 400, 0, 800);
   Add("h2o", "20%", "needle/single", 400, 20, 1000);

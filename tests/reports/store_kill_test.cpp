@@ -102,5 +102,60 @@ TEST(StoreKill, AtAnyMoment) {
   ExpectSameAsUninterrupted(scratch, path, kSamples);
 }
 
+// A merge of several into a file that holds something, killed inside a write: the file is as before
+// it or as after it.
+TEST(StoreKill, InAMergeOfSeveral) {
+  const ScratchDirectory scratch("/dev/shm");
+  Fill(*MustOpen(scratch.File("before.db")), "before", 2, 0, 20);
+  std::vector<std::string> inputs;
+  for (int64_t i = 1; i <= 3; ++i) {
+    inputs.push_back(scratch.File(StrCat("in", i, ".db")));
+    Fill(*MustOpen(inputs.back()), inputs.back(), 2, 20 * i, 20 * i + 20);
+  }
+  const auto copy = [&](const std::string& to) {
+    std::filesystem::copy_file(scratch.File("before.db"), to,
+                               std::filesystem::copy_options::overwrite_existing);
+  };
+  const auto merge = [&](const std::string& to) {
+    const auto target = ResultStore::Open(to, StoreMode::kReadWrite);
+    if (!target.ok()) return false;
+    std::vector<std::unique_ptr<ResultStore>> owned;
+    std::vector<ResultStore*> sources;
+    for (const std::string& input : inputs) {
+      auto source = ResultStore::Open(input, StoreMode::kReadOnly);
+      if (!source.ok()) return false;
+      sources.push_back(source->get());
+      owned.push_back(std::move(*source));
+    }
+    return (*target)->MergeAll(sources).ok();
+  };
+  copy(scratch.File("after.db"));
+  ASSERT_TRUE(merge(scratch.File("after.db")));
+  const std::string before = Must(MustOpen(scratch.File("before.db"))->ResultDigest());
+  const std::string after = Must(MustOpen(scratch.File("after.db"))->ResultDigest());
+  ASSERT_NE(before, after);
+
+  int unchanged = 0, whole = 0;
+  bool killed = true;
+  for (int64_t writes = 0; killed && writes < 2000; writes += 5) {
+    const std::string path = scratch.File(StrCat("killed", writes, ".db"));
+    copy(path);
+    const pid_t child = fork();
+    if (child == 0) {
+      InstallKillingVfs(writes, static_cast<int>(writes % 101));
+      _exit(merge(path) ? 0 : 1);
+    }
+    killed = WasKilled(child);
+    const auto store = MustOpen(path);
+    const std::string digest = Must(store->ResultDigest());
+    MustOk(store->Check());
+    EXPECT_TRUE(digest == before || digest == after) << writes;
+    (digest == before ? unchanged : whole) += killed ? 1 : 0;
+  }
+  EXPECT_FALSE(killed);
+  EXPECT_GT(unchanged, 10);
+  EXPECT_GT(whole, 0);
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -133,5 +133,36 @@ TEST(StoreMerge, ConflictsAreRefusedAsAWhole) {
   EXPECT_FALSE(reader->Merge(*other).ok());
 }
 
+TEST(StoreMerge, SeveralAreTakenOverTogetherOrNotAtAll) {
+  const ScratchDirectory scratch;
+  const auto target = MustOpen(scratch.File("t.db"));
+  Fill(*target, "t", 1, 0, 5);
+  const auto second = MustOpen(scratch.File("second.db")), third = MustOpen(scratch.File("3.db"));
+  Fill(*second, "second", 1, 5, 8);
+  Fill(*third, "third", 1, 6, 10);
+  // Agrees with the target, not with the input before it.
+  const auto liar = MustOpen(scratch.File("liar.db"));
+  SampleRow differs =
+      TestSample(Must(liar->AddCell(TestCell(0))), Must(liar->AddRun(TestRun("liar"))), 0, 7);
+  differs.score = 0.25;
+  Must(liar->Write(differs));
+
+  const std::string digest = Must(target->ResultDigest());
+  const Result<std::vector<MergeReport>> refused =
+      target->MergeAll(std::vector{second.get(), third.get(), liar.get()});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr(liar->path()));
+  EXPECT_EQ(Must(target->ResultDigest()), digest);
+  EXPECT_EQ(Must(target->Runs()).size(), 1u);
+  EXPECT_FALSE(target->MergeAll(std::vector{second.get(), target.get()}).ok());
+  EXPECT_EQ(Must(target->ResultDigest()), digest);
+
+  const auto reports = Must(target->MergeAll(std::vector{second.get(), third.get()}));
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports[0].added, 3);
+  EXPECT_EQ(reports[1].added, 2);
+  EXPECT_EQ(reports[1].kept, 2);
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -317,6 +317,7 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
     status = ResourceError(what.starts_with("out of") ? std::string(what) : "out of memory");
   }
   if (!status) return kExitBadInput;
+  if (status->ok() && table.exit_code == kExitOk) status = CheckPrinted();
   if (status->ok()) return table.exit_code;
   Log(LogLevel::kError, status->error().message);
   return ExitCodeOf(status->error());

@@ -51,6 +51,13 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
+Status CheckPrinted() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return IoError(
+      "standard output cannot be written: a full disk or a closed file; what was"
+      " printed is not whole");
+}
+
 void PrintJson(const Json& value) {
   Print(value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -9,11 +9,14 @@
 
 #include "core/counted.h"
 #include "core/json_fwd.h"
+#include "core/result.h"
 
 namespace kvgauge {
 
 // Writes all of `text` to standard output.
 void Print(const std::string& text);
+// Whether all that was printed until now got there; a full disk swallows it.
+Status CheckPrinted();
 void PrintJson(const Json& value);
 
 // "name   value" lines with the values in one column.

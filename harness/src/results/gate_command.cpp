@@ -148,13 +148,13 @@ Status Gate(const GateFlags& flags, int& exit_code) {
   exit_code = report.ExitCode(flags.strict);
   if (flags.json) {
     PrintJson(ToJson(report, exit_code));
-    return {};
+    return CheckPrinted();
   }
   const bool colour = StdoutTakesColour();
   Print(Lines(report, flags.all, colour));
   const Tone tone = exit_code == 0 ? Tone::kGood : exit_code == 3 ? Tone::kDoubtful : Tone::kBad;
   Print(Toned(Sentence(report, exit_code), tone, colour) + "\n");
-  return {};
+  return CheckPrinted();
 }
 
 }  // namespace

@@ -16,13 +16,11 @@ struct Merged {
   MergeReport report;
 };
 
-Result<std::vector<Merged>> MergeAll(const std::string& out, const OpenStores& inputs) {
+Result<std::vector<Merged>> MergeInto(const std::string& out, const OpenStores& inputs) {
   KVG_ASSIGN(const auto store, ResultStore::Open(out, StoreMode::kCreate));
+  KVG_ASSIGN(const std::vector<MergeReport> reports, store->MergeAll(inputs.all));
   std::vector<Merged> merged;
-  for (ResultStore* input : inputs.all) {
-    KVG_ASSIGN(const MergeReport report, store->Merge(*input));
-    merged.push_back({input->path(), report});
-  }
+  for (size_t i = 0; i < reports.size(); ++i) merged.push_back({inputs.all[i]->path(), reports[i]});
   return merged;
 }
 
@@ -37,9 +35,9 @@ Status RunMerge(const MergeFlags& flags) {
   }
   KVG_ASSIGN(const OpenStores inputs, OpenAllForReading(flags.inputs));
   const bool existed = FileExists(flags.out);
-  const Result<std::vector<Merged>> merged = MergeAll(flags.out, inputs);
+  const Result<std::vector<Merged>> merged = MergeInto(flags.out, inputs);
   if (!merged.ok()) {
-    // A new file that holds a part would pass for the whole.
+    // A new file without anything in it is of no use.
     for (const char* tail : {"", "-wal", "-shm", ".lock"}) {
       if (!existed) std::filesystem::remove(flags.out + tail, error);
     }

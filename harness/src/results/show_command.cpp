@@ -46,26 +46,51 @@ bool Wanted(const CellRow& cell, const ShowFlags& flags) {
          (flags.seed < 0 || cell.seed == flags.seed);
 }
 
-// Names that --cell and --task could have meant.
+// What --task, --model, --at and --seed, which no cell has all of, could have meant.
+Error NoneWanted(const std::vector<StoredCell>& cells, const ShowFlags& flags,
+                 const std::string& path) {
+  struct Flag {
+    const char* name;
+    std::string given;
+    std::set<std::string> held;
+  };
+  Flag given[] = {{"task", flags.task, {}},
+                  {"model", flags.model, {}},
+                  {"compress_at", flags.compress_at, {}},
+                  {"seed", flags.seed < 0 ? "" : StrCat(flags.seed), {}}};
+  for (const StoredCell& stored : cells) {
+    const CellRow& c = stored.cell;
+    const std::string values[] = {c.task.name, c.model.name, c.compress_at, StrCat(c.seed)};
+    for (size_t i = 0; i < std::size(values); ++i) given[i].held.insert(values[i]);
+  }
+  std::vector<std::string> together;
+  for (const Flag& flag : given) {
+    if (flag.given.empty()) continue;
+    together.push_back(StrCat(flag.name, " ", Quoted(flag.given)));
+    if (flag.held.contains(flag.given)) continue;
+    const std::vector<std::string> held(flag.held.begin(), flag.held.end());
+    const bool number = flag.given[0] >= '0' && flag.given[0] <= '9';
+    return BadInput(StrCat(path, ": holds no cell of ", together.back(),
+                           number ? "" : DidYouMean(flag.given, held),
+                           "; there is: ", Join(held, ", ")));
+  }
+  return BadInput(StrCat(path, ": holds no cell of ", Join(together, " and "),
+                         ", expected some that were run together"));
+}
+
+// Names that --cell could have meant.
 Error NoCell(const std::vector<StoredCell>& cells, const ShowFlags& flags,
              const std::string& path) {
-  std::set<std::string> rows, tasks, methods;
+  std::set<std::string> rows, methods;
   for (const StoredCell& stored : cells) {
-    tasks.insert(stored.cell.task.name);
     if (!Wanted(stored.cell, flags)) continue;
     rows.insert(RowLabel(stored.cell));
     methods.insert(stored.cell.method.name);
   }
+  if (rows.empty()) return NoneWanted(cells, flags, path);
   const auto list = [](const std::set<std::string>& set) {
     return std::vector<std::string>(set.begin(), set.end());
   };
-  if (rows.empty()) {
-    return BadInput(StrCat(path, ": holds no cell of task ", Quoted(flags.task),
-                           DidYouMean(flags.task, list(tasks)),
-                           " with this model, compress_at and "
-                           "seed; tasks: ",
-                           Join(list(tasks), ", ")));
-  }
   return BadInput(StrCat(path, ": holds no cell ", Quoted(flags.cell),
                          DidYouMeanRow(flags.cell, list(rows), list(methods)),
                          "; there is: ", Join(list(rows), ", ")));

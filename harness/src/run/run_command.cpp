@@ -92,14 +92,14 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
     KVG_ASSIGN(store, ResultStore::Open(path, StoreMode::kReadOnly));
     KVG_ASSIGN(rate, RecordedRates(*store));
   }
-  const PendingOf pending = PendingIn(store.get(), options.retry);
+  GroupEstimator estimator(plan, choice, PendingIn(store.get(), options.retry), rate);
   std::vector<std::vector<std::string>> table;
   Json groups = Json::array();
   GroupEstimate total;
   bool measured = true;
   std::vector<std::string> unfit;
   for (const PlanGroup& group : plan.groups) {
-    KVG_ASSIGN(const GroupEstimate estimate, EstimateGroup(plan, group, choice, pending, rate));
+    KVG_ASSIGN(const GroupEstimate estimate, estimator.Estimate(group));
     total.samples += estimate.samples;
     total.cells += estimate.cells;
     total.done += estimate.done;

@@ -99,49 +99,25 @@ class SimpleTimes {
   const double token_s_;
 };
 
-// A sample of a group, and which rows are still to be run on it.
+// A sample of a group.
 struct PlannedSample {
   std::string id;
   int64_t prompt = 0, steps = 0, compressed = 0;
   SampleLength length;
-  std::vector<size_t> pending;
 };
-
-Result<std::vector<PlannedSample>> ReadSamples(const RunPlan& plan, const PlanGroup& group,
-                                               const SampleChoice& choice,
-                                               GroupEstimate& estimate) {
-  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
-  std::vector<PlannedSample> samples;
-  for (int64_t position = 0;; ++position) {
-    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
-    if (!sample) break;
-    if (!choice.Has(position)) continue;
-    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
-    PlannedSample planned;
-    planned.id = sample->id;
-    planned.prompt = std::ssize(built.context);
-    for (const EngineTurn& turn : built.turns) {
-      planned.prompt += std::ssize(turn.ids);
-      planned.steps += turn.max_new_tokens;
-    }
-    planned.compressed = CompressedTokens(built, group.compress_at);
-    planned.length = LengthOf(built, group.compress_at);
-    samples.push_back(std::move(planned));
-  }
-  estimate.skipped_records = source->skipped();
-  return samples;
-}
 
 // What the run will find when it comes to those samples, as the executor does it.
 std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group,
                                      const MemoryPlanner& memory,
-                                     const std::vector<PlannedSample>& samples) {
+                                     const std::vector<PlannedSample>& samples,
+                                     const std::vector<std::vector<size_t>>& pending) {
   const ModelShape& shape = plan.models[group.model].shape;
   std::map<std::pair<size_t, int64_t>, Status> budgets;  // by row and length
   std::map<SampleLength, Status> rooms;
   ReasonTally tally;
-  for (const PlannedSample& sample : samples) {
-    for (const size_t row : sample.pending) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const PlannedSample& sample = samples[i];
+    for (const size_t row : pending[i]) {
       const auto [fits, fresh] = budgets.try_emplace({row, sample.compressed});
       if (fresh) {
         const RunRowSpec& spec = plan.config->rows[group.rows[row]];
@@ -164,12 +140,48 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
 
 }  // namespace
 
-Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
-                                    const SampleChoice& choice, const PendingOf& pending,
-                                    const RateOf& rate) {
-  const SimpleTimes times(plan.models[group.model]);
+struct GroupEstimator::Samples {
+  std::vector<PlannedSample> samples;
+  int64_t skipped_records = 0;
+};
+
+GroupEstimator::GroupEstimator(const RunPlan& plan, const SampleChoice& choice, PendingOf pending,
+                               RateOf rate)
+    : plan_(plan), choice_(choice), pending_(std::move(pending)), rate_(std::move(rate)) {}
+GroupEstimator::~GroupEstimator() = default;
+
+Result<const GroupEstimator::Samples*> GroupEstimator::Read(const PlanGroup& group) {
+  std::unique_ptr<Samples>& known = read_[{group.model, group.task, group.compress_at, group.seed}];
+  if (known != nullptr) return known.get();
+  auto read = std::make_unique<Samples>();
+  KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan_, group, choice_));
+  for (int64_t position = 0;; ++position) {
+    KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
+    if (!sample) break;
+    if (!choice_.Has(position)) continue;
+    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
+    PlannedSample planned;
+    planned.id = sample->id;
+    planned.prompt = std::ssize(built.context);
+    for (const EngineTurn& turn : built.turns) {
+      planned.prompt += std::ssize(turn.ids);
+      planned.steps += turn.max_new_tokens;
+    }
+    planned.compressed = CompressedTokens(built, group.compress_at);
+    planned.length = LengthOf(built, group.compress_at);
+    read->samples.push_back(std::move(planned));
+  }
+  read->skipped_records = source->skipped();
+  known = std::move(read);
+  return known.get();
+}
+
+Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
+  const SimpleTimes times(plan_.models[group.model]);
   GroupEstimate estimate;
-  KVG_ASSIGN(std::vector<PlannedSample> samples, ReadSamples(plan, group, choice, estimate));
+  KVG_ASSIGN(const Samples* const read, Read(group));
+  const std::vector<PlannedSample>& samples = read->samples;
+  estimate.skipped_records = read->skipped_records;
   std::vector<std::string> ids;
   std::set<SampleLength> lengths;
   for (const PlannedSample& sample : samples) {
@@ -180,28 +192,29 @@ Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
   estimate.samples = std::ssize(samples);
   estimate.cells = estimate.samples * std::ssize(group.rows);
   int64_t open_cells = 0;
+  std::vector<std::vector<size_t>> pending(samples.size());  // rows to be run on each sample
   for (size_t row = 0; row < group.cells.size(); ++row) {
-    KVG_ASSIGN(const std::vector<std::string> left, pending(group.cells[row], ids));
+    KVG_ASSIGN(const std::vector<std::string> left, pending_(group.cells[row], ids));
     open_cells += std::ssize(left);
     size_t next = 0;
     for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
       if (ids[i] != left[next]) continue;
-      samples[i].pending.push_back(row);
+      pending[i].push_back(row);
       ++next;
     }
   }
   estimate.done = estimate.cells - open_cells;
-  for (const PlannedSample& sample : samples) {
-    if (sample.pending.empty()) continue;
-    estimate.seconds += times.Of(sample.prompt, sample.steps * std::ssize(sample.pending));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (pending[i].empty()) continue;
+    estimate.seconds += times.Of(samples[i].prompt, samples[i].steps * std::ssize(pending[i]));
   }
-  if (const std::optional<double> known = rate(group)) {
+  if (const std::optional<double> known = rate_(group)) {
     estimate.measured = true;
     estimate.seconds = *known * static_cast<double>(open_cells);
   }
-  const MemoryPlanner memory(plan, group);
+  const MemoryPlanner memory(plan_, group);
   memory.AddTo(estimate, {lengths.begin(), lengths.end()});
-  estimate.unfit = Unfit(plan, group, memory, samples);
+  estimate.unfit = Unfit(plan_, group, memory, samples, pending);
   return estimate;
 }
 

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/result.h"
@@ -31,9 +34,24 @@ struct GroupEstimate {
 using PendingOf = std::function<Result<std::vector<std::string>>(
     const CellRow& cell, const std::vector<std::string>& ids)>;
 using RateOf = std::function<std::optional<double>(const PlanGroup& group)>;
-Result<GroupEstimate> EstimateGroup(const RunPlan& plan, const PlanGroup& group,
-                                    const SampleChoice& choice, const PendingOf& pending,
-                                    const RateOf& rate);
+// Groups that differ in their prefill alone have the same samples, which are read once. What it is
+// made of outlives it.
+class GroupEstimator {
+ public:
+  GroupEstimator(const RunPlan& plan, const SampleChoice& choice, PendingOf pending, RateOf rate);
+  ~GroupEstimator();
+  Result<GroupEstimate> Estimate(const PlanGroup& group);
+
+ private:
+  struct Samples;
+  Result<const Samples*> Read(const PlanGroup& group);
+
+  const RunPlan& plan_;
+  const SampleChoice& choice_;
+  const PendingOf pending_;
+  const RateOf rate_;
+  std::map<std::tuple<size_t, size_t, CompressAt, int64_t>, std::unique_ptr<Samples>> read_;
+};
 
 // The latency phase of one model compressed at one place.
 struct LatencyEstimate {

@@ -32,6 +32,11 @@ std::string ClockTime(double seconds) {
   return text;
 }
 
+double SecondsLeft(double spent_s, int64_t done, int64_t running, int64_t to_come) {
+  const double half = static_cast<double>(running) / 2;
+  return spent_s * (half + static_cast<double>(to_come)) / (static_cast<double>(done) + half);
+}
+
 int64_t ResidentBytes() {
   long long total = 0, resident = 0;
   if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
@@ -114,12 +119,14 @@ void RunProgress::SetSamples(int64_t samples) {
 void RunProgress::SkipSample() {
   const std::lock_guard lock(mutex_);
   ++skipped_;
+  ShowWhenDue();
 }
 
 void RunProgress::BeginSample(int64_t cells) {
   const std::lock_guard lock(mutex_);
   ++begun_;
   cells_begun_ += cells;
+  ShowWhenDue();
 }
 
 void RunProgress::SkipCells(int64_t cells) {
@@ -158,10 +165,11 @@ void RunProgress::AddCells(bool last, double rate, std::vector<LinePart>& parts)
   if (rate > 0) parts.push_back({StrCat(Fixed(rate, rate < 10 ? 2 : 0), "/s"), 3});
   if (last || rate <= 0 || samples_ < 0) return;
   const int64_t to_come = std::max<int64_t>(0, samples_ - done);
-  const auto left = static_cast<double>(
-      measures_ ? to_come : cells_begun_ - cells_done_ + to_come * static_cast<int64_t>(rows_));
-  parts.push_back({StrCat("ETA ", ClockTime(left / rate)), 8});
-  const std::string run = RunEta(left / rate);
+  const int64_t running = measures_ ? 0 : std::max<int64_t>(0, cells_begun_ - cells_done_);
+  const double left_s = SecondsLeft(NowSeconds() - start_s_, cells_done_, running,
+                                    measures_ ? to_come : to_come * static_cast<int64_t>(rows_));
+  parts.push_back({StrCat("ETA ", ClockTime(left_s)), 8});
+  const std::string run = RunEta(left_s);
   if (!run.empty()) parts.push_back({StrCat("run ", run), 7});
 }
 

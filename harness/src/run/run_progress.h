@@ -78,6 +78,9 @@ class RunProgress {
   size_t width_ = 0;  // of the live line that is shown
 };
 
+// Time to go of `running` cells, taken as half done, and of those to come. Cells that run together
+// end together: right after the first of them ended, the ended ones alone tell too slow a pace.
+double SecondsLeft(double spent_s, int64_t done, int64_t running, int64_t to_come);
 // "1:02", "1:02:03".
 std::string ClockTime(double seconds);
 // Of this process, 0 when unknown.

@@ -150,6 +150,8 @@ class ResultStore {
   // a row (model, task, method, variant, budget, compress_at) of which the two share no signature
   // is one.
   Result<MergeReport> Merge(ResultStore& source);
+  // The same of several in their order, in one transaction: all of them or none.
+  Result<std::vector<MergeReport>> MergeAll(std::span<ResultStore* const> sources);
 
   Result<std::vector<StoredRun>> Runs();  // in the order they came in
   Result<std::vector<EventRow>> Events(int64_t run);
@@ -180,6 +182,7 @@ class ResultStore {
   friend class report::Queries;  // reads what figures need, by SQL of its own
   class Impl;
   explicit ResultStore(std::unique_ptr<Impl> impl);
+  Result<MergeReport> TakeOver(ResultStore& source);  // inside the caller's transaction
   std::unique_ptr<Impl> impl_;
 };
 
