@@ -342,11 +342,19 @@
   }, {rootMargin: '-60px 0px -75% 0px'});
   all('main>section').forEach(section => watch.observe(section));
 
-  // On paper nothing can be opened.
+  // On paper nothing can be opened, and rows stand as they were sorted and found.
   let closed = [];
   addEventListener('beforeprint', () => {
     folds.forEach(fill);
-    closed = folds.filter(fold => fold.open === false);
+    for (const table of all('table[data-of]')) {
+      const twins = new Map(all('tr[data-row]', table).map(row => [row.dataset.row, row]));
+      for (const row of document.getElementById(table.dataset.of).tBodies[0].rows) {
+        const twin = twins.get(row.id);
+        twin.hidden = row.hidden;
+        twin.parentNode.append(twin);
+      }
+    }
+    closed = all('details.maps,details.brief').filter(node => !node.open);
     closed.forEach(node => { node.open = true; });
   });
   addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));
@@ -368,7 +376,7 @@
   const [outcomeLabel, outcome] = choose('Outcome', [option('', 'all'), ...data.outcomes.map((o, i) => option(i, o))]);
   outcome.value = '0';
   const count = make('output', {class: 'count'});
-  const list = make('div'), more = make('button', {type: 'button'}, 'Show more');
+  const list = make('div', {class: 'samples'}), more = make('button', {type: 'button'}, 'Show more');
   const download = make('button', {type: 'button', class: 'csv'}, 'Download CSV');
   place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), taskLabel, rowLabel, outcomeLabel, download, count), list, more);
   still.remove();
@@ -420,7 +428,7 @@
     if (answers.length > few) {
       const rest = make('button', {type: 'button'}, 'Show ' + (answers.length - few) + ' more answers');
       rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
-      body.append(make('tr', {}, make('td', {colspan: 4}, rest)));
+      body.append(make('tr', {class: 'rest'}, make('td', {colspan: 4}, rest)));
     }
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;

@@ -98,33 +98,47 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
   return html;
 }
 
-// Where all contexts are of one length: a row for each row of the board, depths side by side.
-Html DepthMap(const Board& board, const std::string& task,
-              const std::vector<std::pair<size_t, const NeedleGrid*>>& rows, const Names& depths,
-              const std::string& length) {
-  HeatMap map;
-  map.label = StrCat(task, ": right answers by method and depth of the needle");
-  map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
-  map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
-  map.cell_width = 44;
-  map.cell_height = 18;
-  for (const std::string& depth : depths)
-    map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
-  for (const auto& [row, grid] : rows) {
-    map.rows.push_back(board.rows[row].ShortName());
-    auto& cells = map.cells.emplace_back();
-    for (const std::string& depth : depths) {
-      const auto tally = grid->cells.find({depth, length});
-      if (tally == grid->cells.end() || tally->second.samples == 0) {
-        cells.emplace_back();
-      } else {
-        cells.push_back(CellOf(tally->second, grid->whole));
+// So many rows of a map stand on a sheet of paper.
+constexpr size_t kMapRows = 40;
+
+using DepthRows = std::vector<std::pair<size_t, const NeedleGrid*>>;
+
+// Where all contexts are of one length: a row for each row of the board, depths side by side; of
+// many rows several maps.
+Html DepthMaps(const Board& board, const std::string& task, const DepthRows& rows,
+               const Names& depths, const std::string& length) {
+  const size_t maps = (rows.size() + kMapRows - 1) / kMapRows;
+  Html html;
+  size_t begin = 0;
+  for (size_t m = 0; m < maps; ++m) {
+    const size_t end = begin + (rows.size() - begin) / (maps - m);
+    const std::string part = maps > 1 ? StrCat(", rows ", begin + 1, " to ", end) : "";
+    HeatMap map;
+    map.label = StrCat(task, part, ": right answers by method and depth of the needle");
+    map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
+    map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
+    map.cell_width = 44;
+    map.cell_height = 18;
+    for (const std::string& depth : depths)
+      map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
+    for (; begin < end; ++begin) {
+      const auto& [row, grid] = rows[begin];
+      map.rows.push_back(board.rows[row].ShortName());
+      auto& cells = map.cells.emplace_back();
+      for (const std::string& depth : depths) {
+        const auto tally = grid->cells.find({depth, length});
+        if (tally == grid->cells.end() || tally->second.samples == 0) {
+          cells.emplace_back();
+        } else {
+          cells.push_back(CellOf(tally->second, grid->whole));
+        }
       }
     }
+    html.Put(
+        "<figure><figcaption><b>{}</b>{}</figcaption><div class=\"scroll\">{}</div></figure>\n",
+        {task, part, Render(map)});
   }
-  return Html().Put(
-      "<figure><figcaption><b>{}</b></figcaption><div class=\"scroll\">{}</div></figure>\n",
-      {task, Render(map)});
+  return html;
 }
 
 }  // namespace
@@ -185,12 +199,12 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       });
     }
     if (task.lengths.size() == 1) {
-      std::vector<std::pair<size_t, const NeedleGrid*>> order;
+      DepthRows order;
       for (const auto& entry : methods) {
         for (const size_t row : entry.second) order.emplace_back(row, &task.rows.at(row));
       }
       ++one_length_tasks;
-      of_one_length.Put(DepthMap(board, name, order, task.depths, *task.lengths.begin()));
+      of_one_length.Put(DepthMaps(board, name, order, task.depths, *task.lengths.begin()));
       continue;
     }
     html.Put("<h3>{}</h3>\n", {name});

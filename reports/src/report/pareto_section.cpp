@@ -158,7 +158,7 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
       .y = table.lower_is_better ? Axis::Linear(bottom, top, Unit::kNumber, 6)
                                  : Axis::Linear(bottom, top, Unit::kNumber, 6, 0, 100),
       .width = 600,
-      .height = 400,
+      .height = 370,
   };
   chart.band = UncertainFront(items, table.lower_is_better, chart.x.high());
   std::vector<size_t> front = ParetoFront(x, y);

@@ -343,7 +343,9 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   html.Put(" Scores are of 100.");
   html.Put(" Squares tell how much of the answer's place each layer kept. {}",
            {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
-  html.Put("</p>\n<div class=\"js\" id=\"samples-ui\"></div><div id=\"samples-static\">");
+  html.Put(
+      "</p>\n<div class=\"js\" id=\"samples-ui\"></div><div class=\"samples\" "
+      "id=\"samples-static\">");
   int64_t written = 0;
   for (const Question& question : questions) {
     if (written++ == kWrittenOut) break;
