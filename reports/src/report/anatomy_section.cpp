@@ -125,9 +125,10 @@ class Section {
     Html section;
     if (!board_.alone) section.Put("<h3>{}</h3>", {board_.Title()});
     section.Put(
-        "<p class=\"lead\">Means over all tasks; by layer and head over the first {} of each cell. "
+        "<p class=\"lead\">Means over all tasks; by layer and head over the first {} of each "
+        "cell.{} "
         "{}</p>{}",
-        {Plural(samples_, "sample", "samples"),
+        {Plural(samples_, "sample", "samples"), board_.OnlySwept(),
          HeatLegend(HeatScale::kAmount, "nothing kept", "everything"), html});
     return section;
   }

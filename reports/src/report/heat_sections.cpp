@@ -173,7 +173,8 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
   html.Put(
       "<p class=\"lead\">Right answers of all samples in a cell, by where in the context they "
-      "stand; of answers that can be partly right, the sum of their scores. {}</p>\n",
+      "stand; of answers that can be partly right, the sum of their scores. Where a cell is "
+      "empty, no sample has a score. {}</p>\n",
       {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
   Html of_one_length;
   int64_t one_length_tasks = 0;
@@ -207,7 +208,7 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       of_one_length.Put(DepthMaps(board, name, order, task.depths, *task.lengths.begin()));
       continue;
     }
-    html.Put("<h3>{}</h3>\n", {name});
+    Html tiles;
     size_t shown = 0;
     for (const auto& [method, rows] : methods) {
       Html summary, maps;
@@ -215,9 +216,10 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       summary.Put("{} <span class=\"soft\">{}</span>", {method, first.title});
       for (const size_t row : rows)
         maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
-      html.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
-                      first.family, shown++ < kOpenMaps));
+      tiles.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
+                       first.family, shown++ < kOpenMaps));
     }
+    html.Put("<h3>{}</h3><div class=\"tiles\">{}</div>\n", {name, tiles});
   }
   if (!of_one_length.empty()) {
     html.Put(Folded(Html().Text(Plural(one_length_tasks, "task", "tasks")),
@@ -304,16 +306,25 @@ Html SweepMap(const Board& board, const Sweep& sweep) {
       }
     }
     for (const std::string& column : values[x]) map.columns.push_back(column);
-    map.description = StrCat("Best: ", best->method.variant, " with ",
-                             ReportedText(*sweep.table, best->reported), ".");
+    const bool alike = !(high > low);
+    map.description = alike ? "All settings score alike."
+                            : StrCat("Best: ", best->method.variant, " with ",
+                                     ReportedText(*sweep.table, best->reported), ".");
     Html caption;
     caption.Put("<b>{} {}</b> on {}", {sweep.method, sweep.budget, sweep.table->task});
     if (!rest.empty()) caption.Put(" <span class=\"soft\">{}</span>", {rest});
     const BoardRow* row = board.Find(*best);
+    Html verdict;
+    if (alike) {
+      verdict.Text("All settings alike");
+    } else {
+      verdict.Put("Best: <a href=\"#{}\">{}</a>",
+                  {row != nullptr ? row->id : "", best->method.variant});
+    }
     html.Put(
-        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft best\">Best: <a "
-        "href=\"#{}\">{}</a></p></figure>",
-        {caption, Render(map), row != nullptr ? row->id : "", best->method.variant});
+        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft "
+        "best\">{}</p></figure>",
+        {caption, Render(map), verdict});
   }
   return html;
 }

@@ -250,9 +250,11 @@ class Table {
              {LookOf(row.method.family).family, row.method.full_cache ? Markup(" class=\"full\"")
                                                 : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
                                                                       : Markup("")});
-    html.Put("<th scope=\"row\" class=\"c-method\">{}&#160;<span title=\"{}\">{}</span>",
-             {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
-              Breakable(row.method.name)});
+    html.Put(
+        "<th scope=\"row\" class=\"c-method\"><span class=\"who\">{} <span "
+        "title=\"{}\">{}</span></span>",
+        {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
+         Breakable(row.method.name)});
     if (!row.method.variant.empty())
       html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
     if (row.budget_kind != "none") {

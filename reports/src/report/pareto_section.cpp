@@ -255,7 +255,7 @@ Html ParetoSection(const Board& board) {
       "anywhere in the shaded band, so that rows whose bars "
       "reach it may belong to it. Outlines are rows that are not ranked, or whose times other "
       "programs disturbed. Each mark leads to its row.</p>{}{}",
-      {board.Legend(), Figures(board, html)});
+      {board.Legend(true), Figures(board, html)});
   return section;
 }
 

@@ -167,8 +167,8 @@ Html ScalingSection(const Board& board) {
   return section.Put(
       "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
       "those of the full cache (dashed); bars run from the least to the most of them. Behind a "
-      "name: times the full cache's at the longest context.{}</p>{}{}",
-      {company, MethodLegend(methods), html});
+      "name: times the full cache's at the longest context.{}{}</p>{}{}",
+      {company, board.OnlySwept(), MethodLegend(methods), html});
 }
 
 }  // namespace kvgauge::report
