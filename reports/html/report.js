@@ -342,11 +342,19 @@
   }, {rootMargin: '-60px 0px -75% 0px'});
   all('main>section').forEach(section => watch.observe(section));
 
-  // On paper nothing can be opened.
+  // On paper nothing can be opened, and rows stand as they were sorted and found.
   let closed = [];
   addEventListener('beforeprint', () => {
     folds.forEach(fill);
-    closed = folds.filter(fold => fold.open === false);
+    for (const table of all('table[data-of]')) {
+      const twins = new Map(all('tr[data-row]', table).map(row => [row.dataset.row, row]));
+      for (const row of document.getElementById(table.dataset.of).tBodies[0].rows) {
+        const twin = twins.get(row.id);
+        twin.hidden = row.hidden;
+        twin.parentNode.append(twin);
+      }
+    }
+    closed = all('details.maps,details.brief').filter(node => !node.open);
     closed.forEach(node => { node.open = true; });
   });
   addEventListener('afterprint', () => closed.forEach(node => { node.open = false; }));
@@ -364,13 +372,14 @@
   const find = make('input', {type: 'search', placeholder: 'any words'});
   const [taskLabel, task] = choose('Task', [option('', 'all'), ...new Set(data.questions.map(q => q[0]))].map(
       item => typeof item === 'string' ? option(item, item) : item));
-  const [rowLabel, row] = choose('Method', [option('', 'all'), ...data.rows.map((r, i) => option(i, r[1]))]);
+  const [boardLabel, board] = choose('Model', [option('', 'all'), ...data.boards.map((title, i) => option(i, title))]);
+  const [rowLabel, row] = choose('Method', [option('', 'all'), ...Array.from(new Set(data.rows.map(r => r[1])), name => option(name, name))]);
   const [outcomeLabel, outcome] = choose('Outcome', [option('', 'all'), ...data.outcomes.map((o, i) => option(i, o))]);
   outcome.value = '0';
   const count = make('output', {class: 'count'});
-  const list = make('div'), more = make('button', {type: 'button'}, 'Show more');
+  const list = make('div', {class: 'samples'}), more = make('button', {type: 'button'}, 'Show more');
   const download = make('button', {type: 'button', class: 'csv'}, 'Download CSV');
-  place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), taskLabel, rowLabel, outcomeLabel, download, count), list, more);
+  place.append(make('div', {class: 'pick'}, make('label', {}, 'Search ', find), ...data.boards.length > 1 ? [boardLabel] : [], taskLabel, rowLabel, outcomeLabel, download, count), list, more);
   still.remove();
 
   const percent = share => share === null ? '–' : (100 * share).toFixed(0) + '%';
@@ -402,8 +411,9 @@
       make('td', {class: 'n', 'data-label': 'score'}, score), answered(texts), kept);
   };
   const article = ([q, answers]) => {
-    const [taskName, id, facts, depth, turns, texts, score] = q;
-    const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName)));
+    const [taskName, id, facts, depth, turns, texts, score, , of] = q;
+    const model = data.boards.length > 1 ? ', ' + data.boards[of] : '';
+    const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName + model)));
     turns.forEach(([turn, question, excerpt, references], i) => {
       if (question) node.append(make('p', {class: 'q'}, ...turn ? [make('b', {}, turn + ': ')] : [], bdi(question.trim())));
       if (!i && depth !== null) node.append(make('p', {class: 'soft'}, 'The answer stands at ' + percent(depth) + ' of the context ', depthBar(depth)));
@@ -420,7 +430,7 @@
     if (answers.length > few) {
       const rest = make('button', {type: 'button'}, 'Show ' + (answers.length - few) + ' more answers');
       rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
-      body.append(make('tr', {}, make('td', {colspan: 4}, rest)));
+      body.append(make('tr', {class: 'rest'}, make('td', {colspan: 4}, rest)));
     }
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;
@@ -437,8 +447,9 @@
     let answers = 0;
     for (const q of data.questions) {
       if (task.value && q[0] !== task.value) continue;
+      if (board.value !== '' && q[8] !== Number(board.value)) continue;
       const asked = [q[1], ...q[4].flatMap(turn => [turn[1], turn[3]]), ...q[5].map(text => text[1])];
-      const some = q[7].filter(a => (row.value === '' || a[0] === Number(row.value)) &&
+      const some = q[7].filter(a => (row.value === '' || data.rows[a[0]][1] === row.value) &&
         (outcome.value === '' || a[1] === Number(outcome.value)) &&
         (!wanted.length || wanted.every(word => [...asked, ...a[3].map(text => text[1])].some(text => text.toLowerCase().includes(word)))));
       if (!some.length) continue;
@@ -451,13 +462,13 @@
     shown = 0;
     page();
   };
-  for (const node of [find, task, row, outcome]) node.addEventListener('input', select);
+  for (const node of [find, board, task, row, outcome]) node.addEventListener('input', select);
   more.addEventListener('click', page);
   download.addEventListener('click', () => {
-    const lines = ['task,sample,method,outcome,score,full cache score,question,right,answer,full cache answer,kept by layer'];
+    const lines = ['model,task,sample,method,outcome,score,full cache score,question,right,answer,full cache answer,kept by layer'];
     for (const [q, answers] of found) {
       for (const a of answers) {
-        lines.push([q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[6],
+        lines.push([data.boards[q[8]], q[0], q[1], data.rows[a[0]][1], data.outcomes[a[1]], a[2], q[6],
           joined(q[4]), joined(q[4].map(turn => [turn[0], turn[3]])), joined(a[3]), joined(q[5]), a[4].map(percent).join(' ')]
           .map(quoted).join(','));
       }

@@ -3,6 +3,8 @@
 // what is known in one group of tasks only.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/html_check.h"
@@ -283,6 +285,89 @@ TEST_F(ReportNumbers, WhatWasNotMeasuredIsNamedWithItsCure) {
     EXPECT_TRUE(Holds(missing, part)) << part << " in " << missing;
   }
   EXPECT_FALSE(Holds(missing, "Needles")) << missing;  // there are some
+}
+
+// Of two models the same method answers the same question.
+TEST_F(ReportNumbers, SamplesSayWhoseModelAnswered) {
+  for (const auto& [name, offset] : {std::pair("small", 0), std::pair("large", 2)}) {
+    for (int64_t c = 0; c < 2; ++c) {
+      CellRow cell = TestCell(c);
+      cell.identity = StrCat(name, c);
+      cell.model = {StrCat("print", offset), name, "{}"};
+      AddSamples(Must(store_->AddCell(cell)), c, 1, 0.1, EngagementMark::kEngaged);
+    }
+  }
+  const std::string html = Page();
+  const std::string samples = Part(html, "<section id=\"samples\"", "</section>");
+  EXPECT_TRUE(Holds(samples, "needle/single, small</span>"));
+  EXPECT_TRUE(Holds(samples, "needle/single, large</span>"));
+  const std::string data = Part(html, "id=\"samples-data\">", "</script>");
+  const auto json = ParseJson(data.substr(data.find('>') + 1), "samples");
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  std::set<std::string> models;
+  for (const auto& question : (*json)["questions"]) {
+    models.insert((*json)["boards"][question.back().get<size_t>()].get<std::string>());
+  }
+  EXPECT_EQ(models, (std::set<std::string>{"small", "large"}));
+  EXPECT_FALSE(Holds(html, ", compressed at prompt</h3>"));  // no two differ in it
+}
+
+// A method that was run in several settings only is left out of figures of methods, which say so;
+// and where settings are alike, none is the best.
+TEST_F(ReportNumbers, SettingsOfASweepStandInItsSectionAlone) {
+  AddSamples(AddCell(0, "a"), 0, 1, 0, EngagementMark::kNone);
+  AddSamples(AddCell(1, "a"), 1, 0.5, 0.1, EngagementMark::kEngaged);
+  for (const auto& [variant, later] :
+       {std::pair("score.window=8", 1.0), {"score.window=16", 0.0}}) {
+    for (const char* task : {"a", "b"}) {
+      CellRow cell = TestCell(1);
+      cell.identity = StrCat(task, variant);
+      cell.method.name = "swept";
+      cell.method.variant = variant;
+      cell.signature = StrCat(R"({"task":")", task, R"("})");
+      cell.task = {task, 1, R"({"group":"a"})"};
+      const int64_t id = Must(store_->AddCell(cell));
+      for (int64_t i = 0; i < 4; ++i) {
+        SampleRow sample = TestSample(id, run_, 1, i);
+        sample.score = *task == 'a' ? 1 : later;
+        Must(store_->Write(sample));
+      }
+    }
+  }
+  const std::string html = Page();
+  const std::string curves = Part(html, "<section id=\"curves\"", "</section>");
+  EXPECT_TRUE(Holds(curves, "under <a href=\"#ablation\">Sweeps</a>: swept.")) << curves;
+  EXPECT_TRUE(Holds(Part(curves, "class=\"legend\"", "</div>"), "method1"));
+  EXPECT_FALSE(Holds(Part(curves, "class=\"legend\"", "</div>"), "swept"));
+  const std::string sweeps = Part(html, "<section id=\"ablation\"", "</section>");
+  const size_t b = sweeps.find("on b</figcaption>");
+  ASSERT_NE(b, std::string::npos) << sweeps;
+  EXPECT_TRUE(Holds(sweeps.substr(0, b), "All settings alike")) << sweeps;
+  EXPECT_FALSE(Holds(sweeps.substr(0, b), "Best")) << sweeps;
+  EXPECT_TRUE(Holds(sweeps.substr(b), ">score.window=8</a>")) << sweeps;
+}
+
+// Every group of tasks once, beside what they cost, where one table would be wider than paper.
+TEST_F(ReportNumbers, AWideBoardHasTablesForPaper) {
+  for (const char* task : {"a", "b", "c", "d"}) {
+    for (int64_t c = 0; c < 2; ++c)
+      AddSamples(AddCell(c, task), c, 1, 0.1, EngagementMark::kEngaged);
+  }
+  const auto captions = [&] {
+    const std::string html = Page();
+    std::vector<std::string> found;
+    for (size_t at = html.find("data-of=\"board0\"><caption>"); at != std::string::npos;
+         at = html.find("data-of=\"board0\"><caption>", at + 1)) {
+      found.push_back(html.substr(at + 26, html.find('<', at + 26) - at - 26));
+    }
+    return found;
+  };
+  // Four groups and KL are nine columns.
+  EXPECT_EQ(captions(),
+            (std::vector<std::string>{"Scores on a, b, c, d", "Bytes, fidelity and times"}));
+  for (int64_t c = 0; c < 2; ++c) AddSamples(AddCell(c, "e"), c, 1, 0.1, EngagementMark::kEngaged);
+  EXPECT_EQ(captions(), (std::vector<std::string>{"Scores on a, b", "Scores on c, d, e",
+                                                  "Bytes, fidelity and times"}));
 }
 
 std::string Unescaped(std::string text) {

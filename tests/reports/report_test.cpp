@@ -95,7 +95,6 @@ TEST(ReportTest, SaysWhatTheStoreSays) {
   EXPECT_TRUE(Holds(html, "✕ no"));  // it was not engaged
   EXPECT_TRUE(Holds(html, "kvgauge run configs/runs/leaderboard.json"));
   EXPECT_TRUE(Holds(html, "out of memory: the pool of 64 MiB is full"));
-  EXPECT_TRUE(Holds(html, "Best: <a href=\"#"));  // of the sweep
 }
 
 TEST(ReportTest, ScoresByWhatTheDataSaysAreMeansOfItsParts) {

@@ -75,7 +75,7 @@ Html Render(const StackedBars& chart) {
                 Px{kThick}, Px{std::max(width - 1, width / 2)}});
       from += bar.parts[k];
     }
-    html.Put("<text class=\"tk\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put("<text class=\"tk beside\" x=\"{}\" y=\"{}\">{}</text>",
              {Px{x(from) + 5}, Px{y + kThick / 2 + 3.8}, bar.total});
   }
   if (chart.rule) {

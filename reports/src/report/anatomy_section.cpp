@@ -39,6 +39,8 @@ struct Anatomy {
   Mean full_bytes;
 };
 
+constexpr double kWidth = 420;  // of a figure: three stand beside each other
+
 struct Method {
   std::string name, title, family;
   std::vector<size_t> rows;  // by budget
@@ -116,15 +118,17 @@ class Section {
       if (open) first = false;
       Html summary;
       summary.Put("{} <span class=\"soft\">{}</span>", {method.name, method.title});
-      html.Put(Folded(summary, body, method.family, open));
+      html.Put(Folded(summary, Html().Put("<div class=\"parts\">{}</div>", {body}), method.family,
+                      open));
     }
     if (html.empty()) return html;
     Html section;
     if (!board_.alone) section.Put("<h3>{}</h3>", {board_.Title()});
     section.Put(
-        "<p class=\"lead\">Means over all tasks; by layer and head over the first {} of each cell. "
+        "<p class=\"lead\">Means over all tasks; by layer and head over the first {} of each "
+        "cell.{} "
         "{}</p>{}",
-        {Plural(samples_, "sample", "samples"),
+        {Plural(samples_, "sample", "samples"), board_.OnlySwept(),
          HeatLegend(HeatScale::kAmount, "nothing kept", "everything"), html});
     return section;
   }
@@ -148,7 +152,7 @@ class Section {
 
   void Maps(Html& body, const Method& method) const {
     if (KeepsAll(method)) {
-      body.Put("<p class=\"soft\">Every layer and head keeps all entries.</p>");
+      body.Put("<p class=\"soft part maps all\">Every layer and head keeps all entries.</p>");
       return;
     }
     Html heads, depths;
@@ -158,15 +162,15 @@ class Section {
     }
     if (!heads.empty()) {
       body.Put(
-          "<h3 class=\"sub\">Entries kept, by layer and head</h3><div class=\"figures "
-          "tight\">{}</div>",
+          "<div class=\"part maps heads\"><h3 class=\"sub\">Entries kept, by layer and "
+          "head</h3><div "
+          "class=\"figures tight\">{}</div></div>",
           {heads});
     }
     if (!depths.empty()) {
       body.Put(
-          "<h3 class=\"sub\">Places kept, by layer and depth of the context</h3><div "
-          "class=\"figures "
-          "tight\">{}</div>",
+          "<div class=\"part maps\"><h3 class=\"sub\">Places kept, by layer and depth of the "
+          "context</h3><div class=\"figures tight\">{}</div></div>",
           {depths});
     }
   }
@@ -272,8 +276,8 @@ class Section {
                      .y_title = "error of the attention output, relative",
                      .x = Axis::Linear(0, 1, Unit::kNumber),
                      .y = Axis::Linear(0, 1, Unit::kNumber),
-                     .width = 600,
-                     .height = 260};
+                     .width = kWidth,
+                     .height = 200};
     double most = 0;
     int64_t layers = 1;
     for (const size_t r : method.rows) {
@@ -301,7 +305,7 @@ class Section {
               Format(means.top1_agreement, Unit::kPercent)});
     }
     if (chart.series.empty() && kl.empty()) return;
-    body.Put("<h3 class=\"sub\">Fidelity</h3><div class=\"figures\">");
+    body.Put("<div class=\"part\"><h3 class=\"sub\">Fidelity</h3><div class=\"figures\">");
     if (!chart.series.empty()) {
       chart.x = Axis::Linear(0, static_cast<double>(layers), Unit::kNumber,
                              static_cast<int>(std::clamp<int64_t>(layers, 2, 8)));
@@ -320,7 +324,7 @@ class Section {
           "<tbody>{}</tbody></table></figure>",
           {kl});
     }
-    body.Put("</div>");
+    body.Put("</div></div>");
   }
 
   void Bytes(Html& body, const Method& method) const {
@@ -328,6 +332,7 @@ class Section {
     bars.label = StrCat(method.name, ": bytes a token of context, by kind");
     bars.description = "After compression, means over samples.";
     bars.title = "bytes a token of context";
+    bars.width = kWidth;
     bars.kinds.assign(std::begin(BytesByKind::kNames), std::end(BytesByKind::kNames));
     Mean full;
     for (const size_t r : method.rows) {
@@ -349,8 +354,10 @@ class Section {
       bars.rule = *value;
       bars.rule_label = StrCat("full cache ", Format(*value, Unit::kBytes));
     }
-    body.Put("<h3 class=\"sub\">Bytes by kind</h3><figure><div class=\"scroll\">{}</div></figure>",
-             {kvgauge::report::Render(bars)});
+    body.Put(
+        "<div class=\"part\"><h3 class=\"sub\">Bytes by kind</h3><figure><div "
+        "class=\"scroll\">{}</div></figure></div>",
+        {kvgauge::report::Render(bars)});
   }
 
   // Of the longest context: where the time of the whole went, and that of compression by itself.
@@ -391,11 +398,10 @@ class Section {
     whole.description = compress.description =
         "Means over repetitions measured alone, less disturbed ones.";
     whole.title = compress.title = "time";
-    whole.width = compress.width = 600;
+    whole.width = compress.width = kWidth;
     body.Put(
-        "<h3 class=\"sub\">Time by phase{}</h3><div class=\"figures\"><figure><figcaption>Prefill "
-        "and "
-        "decoding</figcaption>"
+        "<div class=\"part\"><h3 class=\"sub\">Time by phase{}</h3><div "
+        "class=\"figures\"><figure><figcaption>Prefill and decoding</figcaption>"
         "<div class=\"scroll\">{}</div></figure>",
         {at, kvgauge::report::Render(whole)});
     if (!compress.bars.empty()) {
@@ -404,7 +410,7 @@ class Section {
           "class=\"scroll\">{}</div></figure>",
           {kvgauge::report::Render(compress)});
     }
-    body.Put("</div>");
+    body.Put("</div></div>");
   }
 
   const Board& board_;

@@ -155,7 +155,7 @@ const RowTimes* BoardRow::TimesAt(int64_t context_tokens) const {
 
 std::string Board::Title() const {
   std::string title = model;
-  if (!alone) title.append(", compressed at ").append(compress_at);
+  if (!alone && !same_moment) title.append(", compressed at ").append(compress_at);
   return title;
 }
 
@@ -193,14 +193,32 @@ size_t Board::Variety(const std::string& method) const {
   return before.size();
 }
 
-Html Board::Legend() const {
+Html Board::Legend(bool sweeps) const {
   std::vector<LegendMethod> methods;
   std::set<std::string_view> seen;
   for (const BoardRow& row : rows) {
+    if (!sweeps && InSweep(row.method)) continue;
     if (!seen.insert(row.method.name).second) continue;
     methods.push_back({row.method.name, row.method.family, Variety(row.method.name)});
   }
   return MethodLegend(methods);
+}
+
+Html Board::OnlySwept() const {
+  std::vector<std::string> names;
+  for (const BoardRow& row : rows) {
+    const auto shown = [&](const BoardRow& other) {
+      return other.method.name == row.method.name && !InSweep(other.method);
+    };
+    if (std::ranges::none_of(rows, shown) && std::ranges::count(names, row.method.name) == 0) {
+      names.push_back(row.method.name);
+    }
+  }
+  Html html;
+  if (names.empty()) return html;
+  return html.Put(
+      " Run in several settings, and therefore under <a href=\"#ablation\">Sweeps</a>: {}.",
+      {Join(names, ", ")});
 }
 
 Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& options) {
@@ -238,6 +256,8 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
   for (size_t b = 0; b < data.boards.size(); ++b) {
     Board& board = data.boards[b];
     board.alone = data.boards.size() == 1;
+    board.same_moment = std::ranges::all_of(
+        data.boards, [&](const Board& other) { return other.compress_at == board.compress_at; });
     std::map<RowKey, size_t> index;
     for (size_t g = 0; g < board.groups.size(); ++g) {
       for (const LeaderboardLine& line : board.groups[g]->lines) {

@@ -58,6 +58,7 @@ struct Board {
   std::vector<BoardRow> rows;  // in the order of the first group that ranks them
   size_t task_count = 0;       // of its groups
   bool alone = false;          // the only one of its page
+  bool same_moment = false;    // all of its page were compressed at the same moment
 
   // Scripts show the first rows of its table until all are asked for: to lay out three hundred rows
   // of thirty columns takes longer than all the rest. The style sheet has the number of rows.
@@ -72,7 +73,10 @@ struct Board {
   bool InSweep(const MethodRow& method) const;
   // Which of its family's methods one is, by the order of rows: figures tell them apart by it.
   size_t Variety(const std::string& method) const;
-  Html Legend() const;  // of the methods of its rows
+  // Of the methods of its rows; without `sweeps` of those that InSweep leaves.
+  Html Legend(bool sweeps) const;
+  // A sentence on the methods that figures leave out; nothing where there are none.
+  Html OnlySwept() const;
 };
 
 // The tables of a leaderboard by one fact of their samples.

@@ -88,8 +88,8 @@ Html CurvesSection(const Board& board) {
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   return section.Put(
       "<p class=\"lead\">A figure for each task, a line for each method from its largest budget to "
-      "its smallest, over the bytes measured. Dotted: the full cache.</p>{}{}",
-      {board.Legend(), Figures(board, html)});
+      "its smallest, over the bytes measured. Dotted: the full cache.{}</p>{}{}",
+      {board.OnlySwept(), board.Legend(false), Figures(board, html)});
 }
 
 }  // namespace kvgauge::report

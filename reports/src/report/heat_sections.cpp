@@ -98,33 +98,47 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
   return html;
 }
 
-// Where all contexts are of one length: a row for each row of the board, depths side by side.
-Html DepthMap(const Board& board, const std::string& task,
-              const std::vector<std::pair<size_t, const NeedleGrid*>>& rows, const Names& depths,
-              const std::string& length) {
-  HeatMap map;
-  map.label = StrCat(task, ": right answers by method and depth of the needle");
-  map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
-  map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
-  map.cell_width = 44;
-  map.cell_height = 18;
-  for (const std::string& depth : depths)
-    map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
-  for (const auto& [row, grid] : rows) {
-    map.rows.push_back(board.rows[row].ShortName());
-    auto& cells = map.cells.emplace_back();
-    for (const std::string& depth : depths) {
-      const auto tally = grid->cells.find({depth, length});
-      if (tally == grid->cells.end() || tally->second.samples == 0) {
-        cells.emplace_back();
-      } else {
-        cells.push_back(CellOf(tally->second, grid->whole));
+// So many rows of a map stand on a sheet of paper.
+constexpr size_t kMapRows = 40;
+
+using DepthRows = std::vector<std::pair<size_t, const NeedleGrid*>>;
+
+// Where all contexts are of one length: a row for each row of the board, depths side by side; of
+// many rows several maps.
+Html DepthMaps(const Board& board, const std::string& task, const DepthRows& rows,
+               const Names& depths, const std::string& length) {
+  const size_t maps = (rows.size() + kMapRows - 1) / kMapRows;
+  Html html;
+  size_t begin = 0;
+  for (size_t m = 0; m < maps; ++m) {
+    const size_t end = begin + (rows.size() - begin) / (maps - m);
+    const std::string part = maps > 1 ? StrCat(", rows ", begin + 1, " to ", end) : "";
+    HeatMap map;
+    map.label = StrCat(task, part, ": right answers by method and depth of the needle");
+    map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
+    map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
+    map.cell_width = 44;
+    map.cell_height = 18;
+    for (const std::string& depth : depths)
+      map.columns.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
+    for (; begin < end; ++begin) {
+      const auto& [row, grid] = rows[begin];
+      map.rows.push_back(board.rows[row].ShortName());
+      auto& cells = map.cells.emplace_back();
+      for (const std::string& depth : depths) {
+        const auto tally = grid->cells.find({depth, length});
+        if (tally == grid->cells.end() || tally->second.samples == 0) {
+          cells.emplace_back();
+        } else {
+          cells.push_back(CellOf(tally->second, grid->whole));
+        }
       }
     }
+    html.Put(
+        "<figure><figcaption><b>{}</b>{}</figcaption><div class=\"scroll\">{}</div></figure>\n",
+        {task, part, Render(map)});
   }
-  return Html().Put(
-      "<figure><figcaption><b>{}</b></figcaption><div class=\"scroll\">{}</div></figure>\n",
-      {task, Render(map)});
+  return html;
 }
 
 }  // namespace
@@ -159,7 +173,8 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
   html.Put(
       "<p class=\"lead\">Right answers of all samples in a cell, by where in the context they "
-      "stand; of answers that can be partly right, the sum of their scores. {}</p>\n",
+      "stand; of answers that can be partly right, the sum of their scores. Where a cell is "
+      "empty, no sample has a score. {}</p>\n",
       {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
   Html of_one_length;
   int64_t one_length_tasks = 0;
@@ -185,15 +200,15 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       });
     }
     if (task.lengths.size() == 1) {
-      std::vector<std::pair<size_t, const NeedleGrid*>> order;
+      DepthRows order;
       for (const auto& entry : methods) {
         for (const size_t row : entry.second) order.emplace_back(row, &task.rows.at(row));
       }
       ++one_length_tasks;
-      of_one_length.Put(DepthMap(board, name, order, task.depths, *task.lengths.begin()));
+      of_one_length.Put(DepthMaps(board, name, order, task.depths, *task.lengths.begin()));
       continue;
     }
-    html.Put("<h3>{}</h3>\n", {name});
+    Html tiles;
     size_t shown = 0;
     for (const auto& [method, rows] : methods) {
       Html summary, maps;
@@ -201,9 +216,10 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       summary.Put("{} <span class=\"soft\">{}</span>", {method, first.title});
       for (const size_t row : rows)
         maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
-      html.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
-                      first.family, shown++ < kOpenMaps));
+      tiles.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
+                       first.family, shown++ < kOpenMaps));
     }
+    html.Put("<h3>{}</h3><div class=\"tiles\">{}</div>\n", {name, tiles});
   }
   if (!of_one_length.empty()) {
     html.Put(Folded(Html().Text(Plural(one_length_tasks, "task", "tasks")),
@@ -290,16 +306,25 @@ Html SweepMap(const Board& board, const Sweep& sweep) {
       }
     }
     for (const std::string& column : values[x]) map.columns.push_back(column);
-    map.description = StrCat("Best: ", best->method.variant, " with ",
-                             ReportedText(*sweep.table, best->reported), ".");
+    const bool alike = !(high > low);
+    map.description = alike ? "All settings score alike."
+                            : StrCat("Best: ", best->method.variant, " with ",
+                                     ReportedText(*sweep.table, best->reported), ".");
     Html caption;
     caption.Put("<b>{} {}</b> on {}", {sweep.method, sweep.budget, sweep.table->task});
     if (!rest.empty()) caption.Put(" <span class=\"soft\">{}</span>", {rest});
     const BoardRow* row = board.Find(*best);
+    Html verdict;
+    if (alike) {
+      verdict.Text("All settings alike");
+    } else {
+      verdict.Put("Best: <a href=\"#{}\">{}</a>",
+                  {row != nullptr ? row->id : "", best->method.variant});
+    }
     html.Put(
-        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft best\">Best: <a "
-        "href=\"#{}\">{}</a></p></figure>",
-        {caption, Render(map), row != nullptr ? row->id : "", best->method.variant});
+        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft "
+        "best\">{}</p></figure>",
+        {caption, Render(map), verdict});
   }
   return html;
 }

@@ -21,13 +21,16 @@ bool IsSweepPoint(const BoardRow& row) {
                      [](const LeaderboardLine* line) { return line == nullptr; });
 }
 
+constexpr auto kNoGroup = std::numeric_limits<size_t>::max();
+
 struct Column {
   std::string key;    // of its class: "c-key"
   std::string group;  // its heading's first line; "": none
   std::string title;
   std::string help;
   bool number = true;
-  bool shown = true;  // at first; all are without scripts
+  bool shown = true;           // at first; all are without scripts
+  size_t of_group = kNoGroup;  // whose scores it shows
 };
 
 class Table {
@@ -46,25 +49,85 @@ class Table {
   Html Render() {
     Html html;
     html.Put(Controls());
+    const bool fits = FitsPaper();
     html.Put(
-        "<div class=\"scroll\"><table class=\"board sortable{}\" id=\"board{}\" "
+        "<div class=\"scroll{}\"><table class=\"board sortable{}\" id=\"board{}\" "
         "data-name=\"leaderboard\">"
         "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
         "budget</caption><thead><tr>",
-        {board_.IsLong() ? Markup(" long") : Markup(""), index_, board_.Title()});
-    for (const Column& column : columns_) {
-      html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
-               {column.key, column.number ? Markup(" n") : Markup(""),
-                column.shown ? Markup("") : Markup(" opt"), column.help});
-      if (!column.group.empty()) html.Put("<span class=\"grp\">{}</span>", {column.group});
-      html.Put("<span class=\"ttl\">{}</span></th>", {column.title});
-    }
+        {fits ? Markup("") : Markup(" no-paper"), board_.IsLong() ? Markup(" long") : Markup(""),
+         index_, board_.Title()});
+    for (const Column& column : columns_) Heading(html, column);
     html.Put("</tr></thead><tbody>\n");
     for (const BoardRow& row : board_.rows) html.Put(Row(row));
-    return html.Put("</tbody></table></div>\n");
+    html.Put("</tbody></table></div>\n");
+    return fits ? html : html.Put(OnPaper());
   }
 
  private:
+  // Columns of numbers that stand beside each other on A4 and on Letter, landscape.
+  static constexpr size_t kPaperColumns = 8;
+
+  bool FitsPaper() const {
+    return 2 * board_.groups.size() + (kl_ ? 1 : 0) + (longest_ > 0 ? 3 : 0) <= kPaperColumns;
+  }
+
+  // The same board for print, where it is wider than paper: tables of a few groups each, and one
+  // of everything else. Without rows' ids, which the board has.
+  Html OnPaper() {
+    const size_t count = board_.groups.size();
+    constexpr size_t kEach = kPaperColumns / 2;
+    const size_t tables = (count + kEach - 1) / kEach;
+    Html html;
+    size_t begin = 0;
+    for (size_t t = 0; t < tables; ++t) {
+      const size_t end = begin + (count - begin) / (tables - t);  // as alike as they can be
+      std::vector<std::string> names;
+      for (size_t g = begin; g < end; ++g) names.push_back(board_.groups[g]->task);
+      html.Put(PaperTable(StrCat("Scores on ", Join(names, ", ")), begin, end, false));
+      begin = end;
+    }
+    html.Put(PaperTable("Bytes, fidelity and times", 0, 0, true));
+    return Html().Put("<div class=\"later paper\"><noscript>{}</noscript></div>\n", {html});
+  }
+
+  Html PaperTable(const std::string& caption, size_t begin, size_t end, bool costs) {
+    Html html;
+    html.Put("<table class=\"board\" data-of=\"board{}\"><caption>{}</caption><thead><tr>",
+             {index_, caption});
+    for (const Column& column : columns_) {
+      const bool of_group = column.of_group != kNoGroup;
+      const bool first = column.key == "method" || column.key == "budget";
+      if (first || (of_group && column.of_group >= begin && column.of_group < end) ||
+          (!of_group && costs && column.key != "family" && column.key != "spark")) {
+        Heading(html, column);
+      }
+    }
+    html.Put("</tr></thead><tbody>\n");
+    for (const BoardRow& row : board_.rows) {
+      html.Put("<tr data-row=\"{}\"", {row.id});
+      Beginning(html, row);
+      Budget(html, row);
+      if (costs) Bytes(html, row);
+      for (size_t g = begin; g < end; ++g) Score(html, row, g);
+      if (costs) {
+        Fidelity(html, row);
+        if (longest_ > 0) Times(html, row);
+        Engagement(html, row);
+      }
+      html.Put("</tr>\n");
+    }
+    return html.Put("</tbody></table>\n");
+  }
+
+  static void Heading(Html& html, const Column& column) {
+    html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
+             {column.key, column.number ? Markup(" n") : Markup(""),
+              column.shown ? Markup("") : Markup(" opt"), column.help});
+    if (!column.group.empty()) html.Put("<span class=\"grp\">{}</span>", {Breakable(column.group)});
+    html.Put("<span class=\"ttl\">{}</span></th>", {column.title});
+  }
+
   void Columns() {
     columns_.push_back(
         {"method", "", "Method", "The method's id; its variant in brackets.", false});
@@ -85,11 +148,13 @@ class Table {
       const LeaderboardTable& table = *board_.groups[g];
       columns_.push_back({StrCat("rank", g), table.task, "rank",
                           "By score, then by bytes. A row that did nothing, or failed, has none.",
-                          true, g == 0});
+                          true, g == 0, g});
       columns_.push_back({StrCat("score", g), table.task, "score",
-                          StrCat(ScoreTitle(table), "; below it the 95% interval of the mean.")});
+                          StrCat(ScoreTitle(table), "; below it the 95% interval of the mean."),
+                          true, true, g});
       columns_.push_back({StrCat("delta", g), table.task, "Δ full",
-                          "Difference to the full cache on the same samples, and the verdict."});
+                          "Difference to the full cache on the same samples, and the verdict.",
+                          true, true, g});
     }
     columns_.push_back({"spark", "", "over budgets",
                         "Score of the method over its budgets, smallest first.", false});
@@ -166,23 +231,10 @@ class Table {
 
   Html Row(const BoardRow& row) {
     Html html;
-    const std::string_view family = LookOf(row.method.family).family;
-    html.Put("<tr id=\"{}\" data-f=\"{}\"{}>", {row.id, family,
-                                                row.method.full_cache ? Markup(" class=\"full\"")
-                                                : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
-                                                                      : Markup("")});
-    html.Put("<th scope=\"row\" class=\"c-method\">{} <span title=\"{}\">{}</span>",
-             {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
-              Breakable(row.method.name)});
-    if (!row.method.variant.empty())
-      html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
-    if (row.budget_kind != "none") {
-      html.Put(" <small class=\"at-narrow\">{}</small>", {row.budget});
-    }
-    html.Put("</th><td class=\"c-family opt\">{}</td>", {LookOf(row.method.family).title});
-    html.Put("<td class=\"c-budget n\" data-v=\"{}\">{}</td>",
-             {row.budget_kind == "none" ? 1e18 : row.budget_value,
-              row.budget_kind == "none" ? "all" : row.budget});
+    html.Put("<tr id=\"{}\"", {row.id});
+    Beginning(html, row);
+    html.Put("<td class=\"c-family opt\">{}</td>", {LookOf(row.method.family).title});
+    Budget(html, row);
     Bytes(html, row);
     for (size_t g = 0; g < board_.groups.size(); ++g) Score(html, row, g);
     Spark(html, row);
@@ -190,6 +242,31 @@ class Table {
     if (longest_ > 0) Times(html, row);
     Engagement(html, row);
     return html.Put("</tr>\n");
+  }
+
+  // What a row is: the rest of its tag, method and budget.
+  void Beginning(Html& html, const BoardRow& row) const {
+    html.Put(" data-f=\"{}\"{}>",
+             {LookOf(row.method.family).family, row.method.full_cache ? Markup(" class=\"full\"")
+                                                : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
+                                                                      : Markup("")});
+    html.Put(
+        "<th scope=\"row\" class=\"c-method\"><span class=\"who\">{} <span "
+        "title=\"{}\">{}</span></span>",
+        {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
+         Breakable(row.method.name)});
+    if (!row.method.variant.empty())
+      html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
+    if (row.budget_kind != "none") {
+      html.Put(" <small class=\"at-narrow\">{}</small>", {row.budget});
+    }
+    html.Put("</th>");
+  }
+
+  void Budget(Html& html, const BoardRow& row) const {
+    html.Put("<td class=\"c-budget n\" data-v=\"{}\">{}</td>",
+             {row.budget_kind == "none" ? 1e18 : row.budget_value,
+              row.budget_kind == "none" ? "all" : row.budget});
   }
 
   void Bytes(Html& html, const BoardRow& row) const {

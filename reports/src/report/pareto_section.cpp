@@ -158,7 +158,7 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
       .y = table.lower_is_better ? Axis::Linear(bottom, top, Unit::kNumber, 6)
                                  : Axis::Linear(bottom, top, Unit::kNumber, 6, 0, 100),
       .width = 600,
-      .height = 400,
+      .height = 370,
   };
   chart.band = UncertainFront(items, table.lower_is_better, chart.x.high());
   std::vector<size_t> front = ParetoFront(x, y);
@@ -255,7 +255,7 @@ Html ParetoSection(const Board& board) {
       "anywhere in the shaded band, so that rows whose bars "
       "reach it may belong to it. Outlines are rows that are not ranked, or whose times other "
       "programs disturbed. Each mark leads to its row.</p>{}{}",
-      {board.Legend(), Figures(board, html)});
+      {board.Legend(true), Figures(board, html)});
   return section;
 }
 

@@ -54,8 +54,9 @@ Html ReproduceSection(const PageData& data, const std::string& path, int64_t lay
         {entry.second->started_at, Indented(entry.first)});
   }
   for (const std::string& machine : machines) {
-    html.Put("<details><summary>Machine</summary><pre class=\"code\">{}</pre></details>",
-             {Indented(machine)});
+    html.Put(
+        "<details class=\"brief\"><summary>Machine</summary><pre class=\"code\">{}</pre></details>",
+        {Indented(machine)});
   }
   std::map<std::string, std::pair<std::string, std::set<std::string>>> signatures;
   std::map<std::string, std::string> models;

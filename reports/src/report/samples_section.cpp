@@ -118,6 +118,7 @@ std::string KeptText(const SampleText& text) {
 struct Question {
   const SampleText* full = nullptr;
   const LeaderboardTable* table = nullptr;  // whose scale its scores are shown on
+  size_t board = 0;                         // whose full cache answered it
   std::string task;
   std::vector<std::pair<const SamplePair*, SampleText>> answers;
 };
@@ -204,8 +205,9 @@ const LeaderboardTable* TableOf(const PageData& data, const SamplePair& pair,
 Html WrittenOut(const Question& question, const PageData& data) {
   const SampleText& full = *question.full;
   Html html;
-  html.Put("<article class=\"sample\"><h3 class=\"sub\">{} <span class=\"soft\">{}</span></h3>",
-           {full.sample_id, question.task});
+  const Board& board = data.boards[question.board];
+  html.Put("<article class=\"sample\"><h3 class=\"sub\">{} <span class=\"soft\">{}{}</span></h3>",
+           {full.sample_id, question.task, board.alone ? "" : StrCat(", ", board.Title())});
   html.Put(Asked(full));
   html.Put(
       "<table class=\"plain answers\"><thead><tr><th scope=\"col\">Answer of</th><th scope=\"col\" "
@@ -253,16 +255,22 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
       Question& question = questions.emplace_back();
       question.full = &full_texts.emplace(pair->full_sample, std::move(text)).first->second;
       question.task = cells.at(pair->cell)->cell.task.name;
+      question.board = data.row_of_cell.at(pair->cell).first;
       question.table = TableOf(data, *pair, question.task);
     }
     KVG_ASSIGN(SampleText text, queries.Text(pair->sample, limit));
     questions[place.first->second].answers.emplace_back(pair, std::move(text));
   }
 
-  // {"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,
-  // [[turn,question,excerpt,references]],ANSWERS,score,[[row,outcome,score,ANSWERS,[kept]]]]]},
-  // where ANSWERS are [[turn,text,score]]
-  std::string json = "{\"rows\":[";
+  // {"boards":[title],"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,
+  // [[turn,question,excerpt,references]],ANSWERS,score,[[row,outcome,score,ANSWERS,[kept]]],
+  // board]]}, where ANSWERS are [[turn,text,score]]
+  std::string json = "{\"boards\":[";
+  for (const Board& board : data.boards) {
+    if (&board != data.boards.data()) json.push_back(',');
+    AppendScriptString(json, MakeVisible(board.Title()));
+  }
+  json.append("],\"rows\":[");
   std::map<std::pair<size_t, size_t>, size_t> row_numbers;
   for (const SamplePair* pair : chosen) {
     const auto place = data.row_of_cell.at(pair->cell);
@@ -319,7 +327,7 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
       AppendShares(json, text.answer_kept);
       json.push_back(']');
     }
-    json.append("]]");
+    json.append(StrCat("],", question.board, "]"));
   }
   json.append("\n]}");
 
@@ -343,7 +351,9 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   html.Put(" Scores are of 100.");
   html.Put(" Squares tell how much of the answer's place each layer kept. {}",
            {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
-  html.Put("</p>\n<div class=\"js\" id=\"samples-ui\"></div><div id=\"samples-static\">");
+  html.Put(
+      "</p>\n<div class=\"js\" id=\"samples-ui\"></div><div class=\"samples\" "
+      "id=\"samples-static\">");
   int64_t written = 0;
   for (const Question& question : questions) {
     if (written++ == kWrittenOut) break;

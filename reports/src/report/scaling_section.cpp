@@ -39,8 +39,8 @@ Html Figure(const Board& board, const Measure& measure, const std::string& budge
                    .y_title = StrCat(measure.what, ", logarithmic"),
                    .x = Axis::Log(1, 2, Unit::kTokens),
                    .y = Axis::Log(1, 2, measure.unit),
-                   .width = 600,
-                   .height = 370};
+                   .width = 440,
+                   .height = 320};
   for (const BoardRow* row : rows) {
     XySeries series;
     series.family = row->method.family;
@@ -72,7 +72,13 @@ Html Figure(const Board& board, const Measure& measure, const std::string& budge
     std::sort(series.points.begin(), series.points.end(),
               [](const XyPoint& a, const XyPoint& b) { return a.x < b.x; });
     if (row->method.full_cache) full = series.points.back().y;
-    series.name = row->Name();
+    // Its variant only where the method is there twice; what is pointed at says it in full.
+    series.name = std::ranges::count_if(rows,
+                                        [row](const BoardRow* other) {
+                                          return other->method.name == row->method.name;
+                                        }) > 1
+                      ? row->Name()
+                      : row->method.name;
     chart.series.push_back(std::move(series));
   }
   if (chart.series.empty() || short_end >= long_end) return {};
@@ -127,7 +133,7 @@ Html ScalingSection(const Board& board) {
     Html summary;
     summary.Text(order[i].first.empty() ? "Without a budget"
                                         : StrCat("At a budget of ", order[i].first));
-    html.Put(Folded(summary, Html().Put("<div class=\"figures\">{}</div>", {figures}), "",
+    html.Put(Folded(summary, Html().Put("<div class=\"figures three\">{}</div>", {figures}), "",
                     i == order.size() / 2));
   }
   if (html.empty()) return html;
@@ -161,8 +167,8 @@ Html ScalingSection(const Board& board) {
   return section.Put(
       "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
       "those of the full cache (dashed); bars run from the least to the most of them. Behind a "
-      "name: times the full cache's at the longest context.{}</p>{}{}",
-      {company, MethodLegend(methods), html});
+      "name: times the full cache's at the longest context.{}{}</p>{}{}",
+      {company, board.OnlySwept(), MethodLegend(methods), html});
 }
 
 }  // namespace kvgauge::report
