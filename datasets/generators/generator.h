@@ -34,7 +34,7 @@ Result<std::vector<Percent>> ParsePercents(const Params& params, std::string_vie
 int64_t NewTokens(const Json& task, int64_t otherwise);
 
 // A generator of its own for one purpose of sample `index`.
-enum class Draw : uint64_t { kFiller, kFacts, kPlaces, kQuestion };
+enum class Draw : uint64_t { kFiller, kFacts, kPlaces, kQuestion, kTail };
 Rng RngFor(uint64_t seed, int64_t index, Draw purpose);
 
 int64_t Between(Rng& rng, int64_t least, int64_t most);  // both ends included

@@ -83,15 +83,9 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       const Sample text = build(count, cut);
       return text.context + text.questions[0].text;
     };
-    const std::string what = StrCat(kOwner, ".lengths: ", length);
-    FilledFit fit;
-    if (setup.fill) {
-      KVG_ASSIGN(fit, FitFilled(setup.counter, filler, length, 1, int64_t{1} << 40, whole, what));
-    } else {
-      const auto units = [&](int64_t count) { return whole(count, -1); };
-      KVG_ASSIGN(const Fit fits, FitUnits(setup.counter, length, 1, int64_t{1} << 40, units, what));
-      fit = {fits.size, -1, fits.tokens};
-    }
+    KVG_ASSIGN(const FilledFit fit,
+               FitFilled(setup.counter, setup.fill ? &filler : nullptr, length, 1, int64_t{1} << 40,
+                         whole, StrCat(kOwner, ".lengths: ", length)));
     sample = build(fit.units, fit.cut);
     sample.length = fit.tokens;
     sample.id = StrCat("n", length);

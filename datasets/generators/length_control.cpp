@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
@@ -13,8 +14,10 @@ namespace {
 
 constexpr std::string_view kAnchor = ".";
 constexpr int kGuesses = 8;
-constexpr int64_t kFewerUnits = 3;
+constexpr int64_t kFewerUnits = 8;
 constexpr int kNeighbours = 48;  // characters tried one by one on each side, after the guesses
+// A character that every vocabulary has in one token, alone and apart.
+constexpr std::string_view kPads[] = {".", " ."};
 
 bool StartsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
@@ -129,16 +132,46 @@ int64_t Filler::CharacterEnd(double tokens, int64_t bytes) const {
   return WholeCharacters(text_, low);
 }
 
-Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
-                   const std::function<std::string(int64_t cut, int64_t spread)>& build,
+void Filler::Insert(int64_t bytes, std::string_view text) {
+  text_.insert(static_cast<size_t>(bytes), text);
+  for (int64_t& end : byte_ends_) {
+    if (end > bytes) end += std::ssize(text);
+  }
+}
+
+void Filler::Erase(int64_t bytes, int64_t size) {
+  text_.erase(static_cast<size_t>(bytes), static_cast<size_t>(size));
+  for (int64_t& end : byte_ends_) {
+    if (end > bytes) end -= size;
+  }
+}
+
+Filler RepeatingFiller(const TokenCounter* counter, std::vector<std::string> pieces) {
+  auto kept = std::make_shared<std::vector<TextPiece>>();
+  for (std::string& piece : pieces) kept->push_back({std::move(piece), -1});
+  return Filler(counter, [kept](int64_t j) -> TextPiece& {
+    return (*kept)[static_cast<size_t>(j % std::ssize(*kept))];
+  });
+}
+
+std::string Tail::Text(int64_t cut) const {
+  if (cut < 0) return "";
+  std::string text = frame;
+  if (cut == 0) return text;
+  text += joint;
+  return text.append(filler.text(), 0, static_cast<size_t>(cut));
+}
+
+Result<Fit> FitCut(Filler& filler, int64_t budget,
+                   const std::function<Result<int64_t>(int64_t cut, int64_t spread)>& count,
                    std::string_view what) {
-  KVG_ASSIGN(const int64_t fixed, counter.Exact(build(0, 0)));
+  KVG_ASSIGN(const int64_t fixed, count(0, 0));
   if (fixed > budget) return TooShort(what, budget, fixed);
   Fit best{0, 0, fixed};
   int64_t spread = -1;
   const auto attempt = [&](int64_t cut) -> Result<int64_t> {
     if (spread < 0) spread = cut;
-    KVG_ASSIGN(const int64_t tokens, counter.Exact(build(cut, spread)));
+    KVG_ASSIGN(const int64_t tokens, count(cut, spread));
     if (tokens <= budget && tokens > best.tokens) best = {cut, spread, tokens};
     return tokens;
   };
@@ -166,6 +199,20 @@ Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
     down = WholeCharacters(filler.text(), down - 1);
     KVG_ASSIGN(const int64_t below, attempt(down));
     if (below >= budget - 1 && below <= budget) break;
+  }
+  if (done()) return best;
+  const Fit fullest = best;
+  for (const std::string_view pad : kPads) {
+    std::string pads;
+    for (int64_t lacking = budget - fullest.tokens; lacking > 0; --lacking) {
+      pads += pad;
+      filler.Insert(fullest.size, pads);
+      KVG_ASSIGN(const int64_t tokens, attempt(fullest.size + std::ssize(pads)));
+      if (tokens <= budget && done()) return best;
+      filler.Erase(fullest.size, std::ssize(pads));
+      best = fullest;
+      if (tokens > budget) break;
+    }
   }
   return best;
 }
@@ -195,7 +242,7 @@ Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least,
   return fits;
 }
 
-Result<FilledFit> FitFilled(const TokenCounter& counter, Filler& filler, int64_t budget,
+Result<FilledFit> FitFilled(const TokenCounter& counter, Filler* filler, int64_t budget,
                             int64_t least, int64_t most,
                             const std::function<std::string(int64_t units, int64_t cut)>& build,
                             std::string_view what) {
@@ -204,14 +251,16 @@ Result<FilledFit> FitFilled(const TokenCounter& counter, Filler& filler, int64_t
                                   [&](int64_t units) { return build(units, -1); }, what));
   // The frame may need the room of a unit, or of more where counts jump.
   FilledFit best{whole.size, -1, whole.tokens};
+  if (filler == nullptr) return best;
   for (int64_t less = 0; less <= kFewerUnits && best.tokens < budget - 1; ++less) {
     const int64_t units = whole.size - less;
     if (units < least) break;
     KVG_ASSIGN(const int64_t framed, counter.Exact(build(units, 0)));
     if (framed > budget) continue;
-    KVG_ASSIGN(const Fit fit, FitCut(
-                                  counter, filler, budget,
-                                  [&](int64_t cut, int64_t) { return build(units, cut); }, what));
+    KVG_ASSIGN(const Fit fit,
+               FitCut(
+                   *filler, budget,
+                   [&](int64_t cut, int64_t) { return counter.Exact(build(units, cut)); }, what));
     if (fit.tokens > best.tokens) best = {units, fit.size, fit.tokens};
   }
   return best;

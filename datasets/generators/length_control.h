@@ -61,6 +61,10 @@ class Filler {
   int64_t SentenceEnd(double tokens, int64_t bytes) const;
   // The last whole character within about `tokens` tokens and `bytes` bytes.
   int64_t CharacterEnd(double tokens, int64_t bytes) const;
+  // Puts `text` behind the first `bytes` bytes, and takes `size` bytes from there out again. Ends
+  // of sentences up to there stay.
+  void Insert(int64_t bytes, std::string_view text);
+  void Erase(int64_t bytes, int64_t size);
 
  private:
   Status Grow();
@@ -78,14 +82,26 @@ struct Fit {
   int64_t tokens = 0;  // of the whole text, exact
 };
 
-// The cut of the filler with which `build(cut, spread)`, the whole text, has `budget` tokens or one
-// less. What stands inside the filler is placed as in a filler of `spread` bytes, which is the
+// The cut of the filler with which the whole text, of `count(cut, spread)` tokens, has `budget` or
+// one less. What stands inside the filler is placed as in a filler of `spread` bytes, which is the
 // first guess of the cut and stays: a last adjustment moves the end of the text and nothing before
-// it. Where no cut gives either (characters of several tokens), the fullest text found that fits. A
-// budget that the text without filler exceeds is an error; `what` begins it.
-Result<Fit> FitCut(const TokenCounter& counter, Filler& filler, int64_t budget,
-                   const std::function<std::string(int64_t cut, int64_t spread)>& build,
+// it. Where no cut gives either (characters of several tokens), full stops go into the filler
+// behind the fullest cut; where they do not help, the fullest text found that fits. A budget that
+// the text without filler exceeds is an error; `what` begins it.
+Result<Fit> FitCut(Filler& filler, int64_t budget,
+                   const std::function<Result<int64_t>(int64_t cut, int64_t spread)>& count,
                    std::string_view what);
+
+// What fills a text of whole units up to the token: it stands behind them, where it changes no
+// answer.
+struct Tail {
+  std::string frame, joint;  // before the filler, the second only where there is any
+  Filler filler;
+
+  std::string Text(int64_t cut) const;  // "" for a cut of -1
+};
+// The same pieces over and over, each with the white space before it.
+Filler RepeatingFiller(const TokenCounter* counter, std::vector<std::string> pieces);
 
 // FitUnits, and what it leaves filled: as many units as fit beside the filler's own frame.
 struct FilledFit {
@@ -93,8 +109,9 @@ struct FilledFit {
   int64_t cut = -1;  // bytes of filler; -1: none is needed, or its frame does not fit
   int64_t tokens = 0;
 };
-// `build(units, cut)` is the whole text; a cut of -1 is one without filler and its frame.
-Result<FilledFit> FitFilled(const TokenCounter& counter, Filler& filler, int64_t budget,
+// `build(units, cut)` is the whole text; a cut of -1 is one without filler and its frame, which is
+// all there is where `filler` is null.
+Result<FilledFit> FitFilled(const TokenCounter& counter, Filler* filler, int64_t budget,
                             int64_t least, int64_t most,
                             const std::function<std::string(int64_t units, int64_t cut)>& build,
                             std::string_view what);

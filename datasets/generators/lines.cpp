@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // LongEval's fine-grained retrieval: one line's number out of many.
+#include <memory>
 #include <set>
 
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
 #include "generators/length_control.h"
+#include "generators/prose.h"
 #include "generators/words.h"
 
 namespace kvgauge {
@@ -29,6 +31,8 @@ struct Setup {
   int64_t samples = 0, new_tokens = 0;
   std::string index_type;
   uint64_t seed = 0;
+  bool fill = false;
+  std::shared_ptr<Haystack> prose;  // to fill with
   TokenCounter counter;
 };
 
@@ -81,7 +85,9 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   const auto cell = static_cast<size_t>(index / setup.samples);
   RecordDraw draw(setup, index);
   const double place = RngFor(setup.seed, index, Draw::kPlaces).NextDouble();
-  const auto build = [&](int64_t count) {
+  Tail tail{"The lines end here.", " ",
+            setup.prose->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kTail))};
+  const auto build = [&](int64_t count, int64_t cut) {
     const Record& record = draw.Grow(count);
     const auto asked = static_cast<size_t>(place * static_cast<double>(count));
     Sample sample;
@@ -94,6 +100,7 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       }
       sample.context += line;
     }
+    sample.context += tail.Text(cut);
     Question question;
     question.text = FillIn(kQuestion, {{"index", record.indices[asked]}});
     question.answers = {std::to_string(record.numbers[asked])};
@@ -104,18 +111,19 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   };
   Sample sample;
   if (setup.lengths.empty()) {
-    sample = build(setup.lines[cell]);
+    sample = build(setup.lines[cell], -1);
     sample.length = setup.lines[cell];
     sample.id = StrCat("l", setup.lines[cell], "-", index % setup.samples);
   } else {
     const int64_t length = setup.lengths[cell];
-    const auto whole = [&](int64_t count) {
-      const Sample text = build(count);
+    const auto whole = [&](int64_t count, int64_t cut) {
+      const Sample text = build(count, cut);
       return text.context + text.questions[0].text;
     };
-    KVG_ASSIGN(const Fit fit, FitUnits(setup.counter, length, 1, int64_t{1} << 40, whole,
-                                       StrCat(kOwner, ".lengths: ", length)));
-    sample = build(fit.size);
+    KVG_ASSIGN(const FilledFit fit,
+               FitFilled(setup.counter, setup.fill ? &tail.filler : nullptr, length, 1,
+                         int64_t{1} << 40, whole, StrCat(kOwner, ".lengths: ", length)));
+    sample = build(fit.units, fit.cut);
     sample.length = fit.tokens;
     sample.id = StrCat("n", length, "-", index % setup.samples);
     sample.facts.insert(sample.facts.begin(), {"length", std::to_string(length)});
@@ -136,6 +144,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   setup.samples = params.Int("samples");
+  setup.fill = params.Bool("fill");
+  KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
   setup.new_tokens = NewTokens(task, 100);
   setup.seed = options.seed;
   const auto cells = static_cast<int64_t>(setup.lines.size() + setup.lengths.size());
@@ -156,6 +166,7 @@ KVG_REGISTER_SOURCE({
             IntParam("samples", 50, 1, 1'000'000, "per number of lines or length"),
             ChoiceParam("index_type", "words", {"words", "numbers", "letters", "uuids"},
                         "what lines are called"),
+            BoolParam("fill", false, "prose behind the lines fills each of lengths to the token"),
         },
     .open = Open,
     .files = nullptr,

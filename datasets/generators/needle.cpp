@@ -107,14 +107,14 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   // Files are read from their beginning first; repeats begin elsewhere.
   const int64_t start = repeat == 0 ? 0 : Between(filler_rng, 0, setup.haystack->sentences() - 1);
   Filler filler = setup.haystack->NewFiller(&setup.counter, filler_rng, start);
-  const auto whole = [&](int64_t cut, int64_t spread) {
-    return Build(setup, filler, needles, depth.value, cut, spread).context + question.text +
-           question.answer_prefix;
+  const auto count = [&](int64_t cut, int64_t spread) {
+    return setup.counter.Exact(Build(setup, filler, needles, depth.value, cut, spread).context +
+                               question.text + question.answer_prefix);
   };
   const std::string what =
       StrCat(kOwner, ".lengths: ", length,
              setup.reserve == 0 ? "" : StrCat(" less ", setup.reserve, " reserve_tokens"));
-  KVG_ASSIGN(const Fit fit, FitCut(setup.counter, filler, length - setup.reserve, whole, what));
+  KVG_ASSIGN(const Fit fit, FitCut(filler, length - setup.reserve, count, what));
   Built built = Build(setup, filler, needles, depth.value, fit.size, fit.spread);
   sample.id = sample.group = StrCat("n", length, "-d", depth.text, "-r", repeat);
   sample.context = std::move(built.context);
@@ -193,7 +193,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 
 KVG_REGISTER_SOURCE({
     .name = "needle",
-    .version = 1,
+    .version = 2,  // 2: full stops where no character of the haystack fills the length
     .description = "facts hidden in a haystack, over a grid of lengths and depths",
     .generated = true,
     .params =

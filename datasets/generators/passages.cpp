@@ -63,13 +63,13 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   };
   // Sentences that no paragraph holds, but in the longest texts.
   std::deque<TextPiece> spare;
-  Filler filler(&setup.counter, [&](int64_t j) -> TextPiece& {
-    while (std::ssize(spare) <= j) {
-      const size_t at = ids.size() - 1 - spare.size() % ids.size();
-      spare.push_back({" " + ProseSentence(ids[at]), -1});
-    }
-    return spare[static_cast<size_t>(j)];
-  });
+  Tail tail{std::string(kFillHead), " ", Filler(&setup.counter, [&](int64_t j) -> TextPiece& {
+              while (std::ssize(spare) <= j) {
+                const size_t at = ids.size() - 1 - spare.size() % ids.size();
+                spare.push_back({" " + ProseSentence(ids[at]), -1});
+              }
+              return spare[static_cast<size_t>(j)];
+            })};
   const auto build = [&](int64_t count, int64_t cut) {
     Text text;
     Rng order = places;
@@ -94,11 +94,7 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       }
       text.context += body;
     }
-    if (cut >= 0) {
-      text.context += kFillHead;
-      if (cut > 0) text.context += ' ';
-      text.context.append(filler.text(), 0, static_cast<size_t>(cut));
-    }
+    text.context += tail.Text(cut);
     if (setup.count) {
       text.question = kCountQuestion;
       text.answer = std::to_string(different);
@@ -116,14 +112,8 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   };
   const int64_t most = kProseSentences / setup.sentences;
   const std::string what = StrCat(kOwner, ".lengths: ", length);
-  FilledFit fit;
-  if (setup.fill) {
-    KVG_ASSIGN(fit, FitFilled(setup.counter, filler, length, 1, most, whole, what));
-  } else {
-    const auto units = [&](int64_t count) { return whole(count, -1); };
-    KVG_ASSIGN(const Fit fits, FitUnits(setup.counter, length, 1, most, units, what));
-    fit = {fits.size, -1, fits.tokens};
-  }
+  KVG_ASSIGN(const FilledFit fit, FitFilled(setup.counter, setup.fill ? &tail.filler : nullptr,
+                                            length, 1, most, whole, what));
   Text text = build(fit.units, fit.cut);
   Sample sample;
   sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);

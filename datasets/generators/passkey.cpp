@@ -44,12 +44,13 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
       setup.depths.empty() ? nullptr : &setup.depths[static_cast<size_t>(cell % depths)];
   const double share = depth == nullptr ? drawn : depth->value / 100;
   Mark needle{};
-  const auto build = [&](int64_t characters, int64_t before) {
+  Tail tail{"", " ", RepeatingFiller(&setup.counter, SplitSentences(kGrass))};
+  const auto build = [&](int64_t characters, int64_t before, int64_t cut) {
     std::string text = StrCat(kHead, "\n", Grass(before), "\n");
     const std::string line =
         StrCat("The pass key is ", key, ". Remember it. ", key, " is the pass key.");
     needle = MarkAt(MarkKind::kNeedle, text.size(), line.size());
-    return text + line + "\n" + Grass(characters - before) + "\n";
+    return text + line + "\n" + Grass(characters - before) + tail.Text(cut) + "\n";
   };
   const auto before = [share](int64_t characters) {
     return static_cast<int64_t>(static_cast<double>(characters) * share);
@@ -59,17 +60,20 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   KVG_ASSIGN(const Fit near, FitUnits(
                                  setup.counter, length, 0, int64_t{1} << 40,
                                  [&](int64_t characters) {
-                                   return build(characters, before(characters)) + question_text;
+                                   return build(characters, before(characters), -1) + question_text;
                                  },
                                  what));
   const int64_t first = before(near.size);
-  KVG_ASSIGN(
-      const Fit fit,
-      FitUnits(
-          setup.counter, length, near.size, near.size + 4096,
-          [&](int64_t characters) { return build(characters, first) + question_text; }, what));
+  // Nor do single characters give every count.
+  KVG_ASSIGN(const FilledFit fit,
+             FitFilled(
+                 setup.counter, &tail.filler, length, near.size, near.size + 4096,
+                 [&](int64_t characters, int64_t cut) {
+                   return build(characters, first, cut) + question_text;
+                 },
+                 what));
   Sample sample;
-  sample.context = build(fit.size, first);
+  sample.context = build(fit.units, first, fit.cut);
   sample.marks = {needle};
   Question question;
   question.text = question_text;
@@ -78,7 +82,7 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   sample.questions.push_back(std::move(question));
   sample.length = fit.tokens;
   const std::string depth_text =
-      depth != nullptr ? depth->text : std::to_string(fit.size == 0 ? 0 : first * 100 / fit.size);
+      depth != nullptr ? depth->text : std::to_string(fit.units == 0 ? 0 : first * 100 / fit.units);
   sample.id = sample.group =
       StrCat("n", length, depth == nullptr ? "" : "-d" + depth_text, "-", index % setup.samples);
   sample.facts = {{"length", std::to_string(length)}, {"depth", depth_text}};
@@ -104,7 +108,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 
 KVG_REGISTER_SOURCE({
     .name = "passkey",
-    .version = 1,
+    .version = 2,  // 2: no length stays two below
     .description = "a pass key in repeated sentences",
     .generated = true,
     .params =

@@ -12,6 +12,7 @@ std::vector<ParamSpec> RulerParams(std::vector<ParamSpec> more) {
       TextParam("lengths", "4096", "tokens of prompt, answer prefix and answer together"),
       IntParam("samples", 500, 1, 1'000'000, "per length"),
       IntParam("reserve_tokens", 0, 0, 100'000, "of each length kept free for the chat template"),
+      BoolParam("fill", false, "text that changes no answer fills each length to the token"),
   };
   params.insert(params.end(), std::make_move_iterator(more.begin()),
                 std::make_move_iterator(more.end()));
@@ -28,7 +29,22 @@ Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, 
   setup.reserve = params.Int("reserve_tokens");
   setup.new_tokens = NewTokens(task, new_tokens);
   setup.seed = options.seed;
+  if (params.Bool("fill")) {
+    KVG_ASSIGN(setup.prose, Haystack::Open("", owner));
+  }
   return setup;
+}
+
+Tail ProseTail(const RulerSetup& setup, int64_t index, std::string frame) {
+  if (setup.prose == nullptr) return {{}, {}, RepeatingFiller(&setup.counter, {})};
+  return {std::move(frame), " ",
+          setup.prose->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kTail))};
+}
+
+Tail GrassTail(const RulerSetup& setup) {
+  std::vector<std::string> sentences = SplitSentences(kGrass);
+  sentences[0].insert(0, " ");
+  return {"\n", "", RepeatingFiller(&setup.counter, std::move(sentences))};
 }
 
 std::string WholeText(const RulerText& text) {
@@ -49,14 +65,20 @@ Sample RulerSample(const RulerSetup& setup, int64_t index, RulerText text, int64
 }
 
 Result<Sample> FitRulerSample(const RulerSetup& setup, int64_t index, int64_t least, int64_t most,
-                              const std::function<RulerText(int64_t units)>& build) {
+                              Tail tail, const std::function<RulerText(int64_t units)>& build) {
   const std::string what = StrCat(
       setup.owner, ".lengths: ", setup.length_of(index), " less ", setup.new_tokens, " new tokens",
       setup.reserve == 0 ? "" : StrCat(" and ", setup.reserve, " reserve_tokens"));
-  KVG_ASSIGN(const Fit fit, FitUnits(
-                                setup.counter, setup.budget(index), least, most,
-                                [&](int64_t units) { return WholeText(build(units)); }, what));
-  return RulerSample(setup, index, build(fit.size), fit.tokens);
+  const auto filled = [&](int64_t units, int64_t cut) {
+    RulerText text = build(units);
+    text.context += tail.Text(cut);
+    return text;
+  };
+  const auto whole = [&](int64_t units, int64_t cut) { return WholeText(filled(units, cut)); };
+  KVG_ASSIGN(const FilledFit fit,
+             FitFilled(setup.counter, setup.prose == nullptr ? nullptr : &tail.filler,
+                       setup.budget(index), least, most, whole, what));
+  return RulerSample(setup, index, filled(fit.units, fit.cut), fit.tokens);
 }
 
 }  // namespace kvgauge

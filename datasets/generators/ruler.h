@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "generators/generator.h"
 #include "generators/length_control.h"
+#include "generators/prose.h"
 
 namespace kvgauge {
 
@@ -30,6 +32,7 @@ struct RulerSetup {
   int64_t new_tokens = 0;
   uint64_t seed = 0;
   TokenCounter counter;
+  std::shared_ptr<Haystack> prose;  // to fill with; null: lengths are whole units, as upstream's
 
   int64_t total() const { return samples * static_cast<int64_t>(lengths.size()); }
   int64_t length_of(int64_t index) const { return lengths[static_cast<size_t>(index / samples)]; }
@@ -37,14 +40,19 @@ struct RulerSetup {
   int64_t budget(int64_t index) const { return length_of(index) - new_tokens - reserve; }
 };
 
-// "lengths", "samples" and "reserve_tokens".
+// "lengths", "samples", "reserve_tokens" and "fill".
 std::vector<ParamSpec> RulerParams(std::vector<ParamSpec> more);
 Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, const Json& task,
                                   const TaskOptions& options, int64_t new_tokens);
 
-// The text with as many units as fit.
+// Behind `frame`, a line of its own, as much prose as is needed.
+Tail ProseTail(const RulerSetup& setup, int64_t index, std::string frame);
+// The grass, whose last line may be a part of it.
+Tail GrassTail(const RulerSetup& setup);
+
+// The text with as many units as fit, and where lengths are to be filled `tail` behind its context.
 Result<Sample> FitRulerSample(const RulerSetup& setup, int64_t index, int64_t least, int64_t most,
-                              const std::function<RulerText(int64_t units)>& build);
+                              Tail tail, const std::function<RulerText(int64_t units)>& build);
 std::string WholeText(const RulerText& text);
 // For texts that were fitted elsewhere; `tokens` is exact.
 Sample RulerSample(const RulerSetup& setup, int64_t index, RulerText text, int64_t tokens);

@@ -156,7 +156,12 @@ Result<Sample> MakeEssay(const Setup& setup, int64_t index) {
     add_until(sentences.size());
     return Joined(facts, parts, ' ');
   };
-  return FitRulerSample(setup.ruler, index, 0, static_cast<int64_t>(words.ends.size()), build);
+  // What is left of the last word's room.
+  Tail tail{
+      "", " ",
+      setup.essays->NewFiller(&setup.ruler.counter, RngFor(setup.ruler.seed, index, Draw::kTail))};
+  return FitRulerSample(setup.ruler, index, 0, static_cast<int64_t>(words.ends.size()),
+                        std::move(tail), build);
 }
 
 Result<Sample> MakeLines(const Setup& setup, int64_t index) {
@@ -196,7 +201,10 @@ Result<Sample> MakeLines(const Setup& setup, int64_t index) {
     }
     return Joined(facts, parts, '\n');
   };
-  return FitRulerSample(setup.ruler, index, needles, int64_t{1} << 40, build);
+  return FitRulerSample(
+      setup.ruler, index, needles, int64_t{1} << 40,
+      setup.haystack == "noise" ? GrassTail(setup.ruler) : ProseTail(setup.ruler, index, "\n"),
+      build);
 }
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,

@@ -278,7 +278,8 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     return text;
   };
   return FitRulerSample(setup.ruler, index, static_cast<int64_t>(item.gold.size()),
-                        int64_t{1} << 40, build);
+                        int64_t{1} << 40,
+                        ProseTail(setup.ruler, index, "\n\nThe documents end here."), build);
 }
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,

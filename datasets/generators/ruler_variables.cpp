@@ -102,7 +102,8 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     }
     return text;
   };
-  return FitRulerSample(setup.ruler, index, setup.hops + 1, int64_t{1} << 40, build);
+  return FitRulerSample(setup.ruler, index, setup.hops + 1, int64_t{1} << 40,
+                        GrassTail(setup.ruler), build);
 }
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,

@@ -126,7 +126,8 @@ Result<Sample> DrawCommon(const RulerSetup& setup, int64_t index, uint64_t draw)
     text.context.insert(0, solved);
     return text;
   };
-  return FitRulerSample(setup, index, kCommon, static_cast<int64_t>(compound.size()) / 2, build);
+  return FitRulerSample(setup, index, kCommon, static_cast<int64_t>(compound.size()) / 2,
+                        ProseTail(setup, index, "\nThe list ends here."), build);
 }
 
 // The ten common words alone, each thirty times, can be longer than 4,096 tokens of a small
@@ -169,7 +170,9 @@ Result<Sample> MakeFrequent(const RulerSetup& setup, int64_t index) {
     text.question.answers.assign(words.begin() + 1, words.begin() + 4);
     return text;
   };
-  return FitRulerSample(setup, index, kLeastCoded, int64_t{1} << 32, build);
+  // More of the dots that the question says to ignore.
+  Tail tail{"", " ", RepeatingFiller(&setup.counter, {" ..."})};
+  return FitRulerSample(setup, index, kLeastCoded, int64_t{1} << 32, std::move(tail), build);
 }
 
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,

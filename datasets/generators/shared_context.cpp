@@ -47,6 +47,22 @@ std::string Build(const std::vector<std::string>& facts, const Filler& filler, i
   return text.append(filler.text(), static_cast<size_t>(from), static_cast<size_t>(cut - from));
 }
 
+// Those that can have the most tokens behind a context: all, or the longest where there are many.
+Result<std::vector<std::string>> LongestQuestions(const TokenCounter& counter,
+                                                  const std::vector<Question>& questions) {
+  constexpr size_t kMeasured = 5;
+  std::vector<std::pair<int64_t, std::string>> sized;
+  for (const Question& question : questions) {
+    KVG_ASSIGN(const int64_t tokens, counter.Added(question.text));
+    sized.emplace_back(-tokens, question.text);
+  }
+  std::sort(sized.begin(), sized.end());
+  sized.resize(std::min(sized.size(), kMeasured));
+  std::vector<std::string> texts;
+  for (auto& [tokens, text] : sized) texts.push_back(std::move(text));
+  return texts;
+}
+
 Result<Sample> Make(const Setup& setup, int64_t index) {
   const int64_t length = setup.lengths[static_cast<size_t>(index / setup.samples)];
   Rng rng = RngFor(setup.seed, index, Draw::kFacts);
@@ -70,28 +86,33 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   Rng order = RngFor(setup.seed, index, Draw::kQuestion);
   Shuffle(sample.questions, order);
 
-  // A conversation holds every question and every answer but the last; requests hold one question.
-  std::string tail;
+  // A conversation holds every question and every answer but the last; requests hold one question
+  // each, and the longest of them has the length.
+  std::vector<std::string> tails;
   int64_t answers = 0;
-  for (const Question& question : sample.questions) {
-    if (setup.mode == QuestionMode::kMultiTurn) {
-      tail += question.text;
-      answers = setup.new_tokens * (setup.questions - 1);
-    } else if (question.text.size() > tail.size()) {
-      tail = question.text;
-    }
+  if (setup.mode == QuestionMode::kMultiTurn) {
+    std::string all;
+    for (const Question& question : sample.questions) all += question.text;
+    tails = {std::move(all)};
+    answers = setup.new_tokens * (setup.questions - 1);
+  } else {
+    KVG_ASSIGN(tails, LongestQuestions(setup.counter, sample.questions));
   }
   Filler filler =
       setup.haystack->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kFiller), 0);
+  const auto count = [&](int64_t cut, int64_t spread) -> Result<int64_t> {
+    const std::string text = Build(facts, filler, cut, spread, nullptr);
+    int64_t most = 0;
+    for (const std::string& tail : tails) {
+      KVG_ASSIGN(const int64_t tokens, setup.counter.Exact(text + tail));
+      most = std::max(most, tokens);
+    }
+    return most;
+  };
   const std::string what =
       StrCat(kOwner, ".lengths: ", length,
              answers == 0 ? "" : StrCat(" less ", answers, " new tokens of earlier answers"));
-  KVG_ASSIGN(const Fit fit, FitCut(
-                                setup.counter, filler, length - answers,
-                                [&](int64_t cut, int64_t spread) {
-                                  return Build(facts, filler, cut, spread, nullptr) + tail;
-                                },
-                                what));
+  KVG_ASSIGN(const Fit fit, FitCut(filler, length - answers, count, what));
   sample.context = Build(facts, filler, fit.size, fit.spread, &sample.marks);
   sample.mode = setup.mode;
   sample.id = sample.group = StrCat("n", length, "-", index % setup.samples);
@@ -119,7 +140,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 
 KVG_REGISTER_SOURCE({
     .name = "shared_context",
-    .version = 1,
+    .version = 2,  // 2: no request is longer than asked for
     .description = "one context of prose and facts, many questions",
     .generated = true,
     .params =

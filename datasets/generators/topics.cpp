@@ -3,6 +3,7 @@
 // or the second or third (TopicRet). The
 // record's frame is the published one, the conversations are generated prose.
 #include <algorithm>
+#include <memory>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -32,6 +33,8 @@ struct Setup {
   int64_t asked = 1;  // counted from 1
   std::string ordinal;
   uint64_t seed = 0;
+  bool fill = false;
+  std::shared_ptr<Haystack> prose;  // to fill with
   TokenCounter counter;
 };
 
@@ -69,7 +72,10 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
   Shuffle(order, rng);
   std::vector<Talk> talks;
-  const auto build = [&](int64_t count) {
+  // The last conversation goes on.
+  Tail tail{" USER: Tell me more. ASSISTANT:", " ",
+            setup.prose->NewFiller(&setup.counter, RngFor(setup.seed, index, Draw::kTail))};
+  const auto build = [&](int64_t count, int64_t cut) {
     while (static_cast<int64_t>(talks.size()) < count) {
       const int64_t drawn = order[talks.size()];
       talks.push_back(DrawTalk(
@@ -80,28 +86,28 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
     std::string text =
         FillIn(kHead, {{"count", std::to_string(count)}, {"ordinal", setup.ordinal}});
     for (int64_t i = 0; i < count; ++i) text += talks[static_cast<size_t>(i)].text;
-    return text;
+    return text + tail.Text(cut);
   };
   const std::string asking = FillIn(kQuestion, {{"ordinal", setup.ordinal}});
   Sample sample;
-  int64_t count = 0;
+  int64_t count = 0, cut = -1;
   if (setup.lengths.empty()) {
     count = sample.length = setup.topics[cell];
     sample.id = StrCat("t", count);
   } else {
     const int64_t length = setup.lengths[cell];
-    KVG_ASSIGN(const Fit fit,
-               FitUnits(
-                   setup.counter, length, setup.asked, nouns * kinds,
-                   [&](int64_t talks_wanted) { return build(talks_wanted) + asking; },
-                   StrCat(kOwner, ".lengths: ", length)));
-    count = fit.size;
+    const auto whole = [&](int64_t units, int64_t filled) { return build(units, filled) + asking; };
+    KVG_ASSIGN(const FilledFit fit,
+               FitFilled(setup.counter, setup.fill ? &tail.filler : nullptr, length, setup.asked,
+                         nouns * kinds, whole, StrCat(kOwner, ".lengths: ", length)));
+    count = fit.units;
+    cut = fit.cut;
     sample.length = fit.tokens;
     sample.id = StrCat("n", length);
     sample.facts = {{"length", std::to_string(length)}};
   }
   sample.id = sample.group = StrCat(sample.id, "-", index % setup.samples);
-  sample.context = build(count);
+  sample.context = build(count, cut);
   const std::string& topic = talks[static_cast<size_t>(setup.asked - 1)].topic;
   sample.marks = {MarkAt(MarkKind::kNeedle, sample.context.find(topic + "."), topic.size())};
   Question question;
@@ -125,6 +131,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   setup.samples = params.Int("samples");
+  setup.fill = params.Bool("fill");
+  KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
   setup.turns = params.Int("turns");
   setup.new_tokens = NewTokens(task, 50);
   setup.seed = options.seed;
@@ -146,6 +154,7 @@ KVG_REGISTER_SOURCE({
             IntParam("samples", 50, 1, 1'000'000, "per number of topics or length"),
             ChoiceParam("asked", "first", {"first", "second", "third"}, "the topic's place"),
             IntParam("turns", 6, 1, 1000, "of each conversation"),
+            BoolParam("fill", false, "the last answer fills each of lengths to the token"),
         },
     .open = Open,
     .files = nullptr,

@@ -35,7 +35,9 @@ class Hasher {
 };
 
 void FinishMarks(Sample& sample) {
-  std::erase_if(sample.marks, [](const Mark& mark) { return mark.question >= 0; });
+  std::erase_if(sample.marks, [](const Mark& mark) {
+    return mark.question >= 0 || mark.kind == MarkKind::kSystem;
+  });
   const bool told = std::any_of(sample.marks.begin(), sample.marks.end(),
                                 [](const Mark& mark) { return mark.kind == MarkKind::kContext; });
   if (!told && !sample.context.empty()) {
@@ -46,6 +48,9 @@ void FinishMarks(Sample& sample) {
   for (size_t i = 0; i < sample.questions.size(); ++i) {
     sample.marks.push_back(
         {kind, 0, std::ssize(sample.questions[i].text), static_cast<int64_t>(i)});
+  }
+  if (!sample.system.empty()) {
+    sample.marks.push_back({MarkKind::kSystem, 0, std::ssize(sample.system)});
   }
 }
 
@@ -80,6 +85,11 @@ void FinishSample(Sample& sample) {
     hasher.Text(question.conclusion);
     hasher.Number(question.conclusion_max_new_tokens);
   }
+  // Nor system texts.
+  if (!sample.system.empty()) {
+    hasher.Text("system");
+    hasher.Text(sample.system);
+  }
   sample.hash = hasher.Finish();
 }
 
@@ -92,6 +102,7 @@ Sample ConclusionOf(const Sample& sample, const Question& question, const std::s
   Sample asked;
   asked.id = sample.id;
   asked.group = sample.group;
+  asked.system = sample.system;
   asked.chat_template = sample.chat_template;
   asked.language = sample.language;
   Question& concluding = asked.questions.emplace_back(question);

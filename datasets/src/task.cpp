@@ -191,16 +191,19 @@ Status ReadSource(const Json& json, Task& task) {
   return Error{checked.error().code, owner + checked.error().message};
 }
 
-// Ends after `limit` samples and fills the hashes.
+// Ends after `limit` samples and fills system texts and hashes.
 class BoundedStream final : public SampleStream {
  public:
-  BoundedStream(std::unique_ptr<SampleStream> inner, int64_t limit)
-      : inner_(std::move(inner)), left_(limit) {}
+  BoundedStream(std::unique_ptr<SampleStream> inner, const Task& task, int64_t limit)
+      : inner_(std::move(inner)), system_(task.system), left_(limit) {}
 
   Result<std::optional<Sample>> Next() override {
     if (left_ == 0) return std::optional<Sample>();
     KVG_ASSIGN(std::optional<Sample> sample, inner_->Next());
-    if (sample) FinishSample(*sample);
+    if (sample) {
+      sample->system = system_;
+      FinishSample(*sample);
+    }
     if (left_ > 0) --left_;
     return sample;
   }
@@ -209,6 +212,7 @@ class BoundedStream final : public SampleStream {
 
  private:
   std::unique_ptr<SampleStream> inner_;
+  std::string system_;
   int64_t left_;  // -1: no end of its own
 };
 
@@ -234,6 +238,7 @@ Result<Task> ParseTask(Json json, const std::string& path) {
   KVG_TRY(reader.Text("description", task.description, true));
   KVG_TRY(reader.Text("citation", task.citation));
   KVG_TRY(reader.Text("metric", task.metric, true));
+  KVG_TRY(reader.Text("system", task.system));
   KVG_TRY(reader.Int("max_new_tokens", 1, kMaxNewTokens, task.max_new_tokens, true));
   KVG_TRY(reader.Object("post", post));
   KVG_TRY(reader.Object("stop", stop));
@@ -243,6 +248,12 @@ Result<Task> ParseTask(Json json, const std::string& path) {
   task.version = static_cast<int>(version);
   if (!IsTaskName(task.name)) {
     return reader.Wrong("name", "lower-case letters, digits and _-./ (no slash at the ends)");
+  }
+  if (task.json->contains("system") && Trim(task.system).empty()) {
+    return reader.Wrong("system", "a text that is not blank; leave the key out for none");
+  }
+  if (!task.system.empty() && task.metric == kPerplexityMetric) {
+    return reader.Wrong("system", "no such key: perplexity is that of the text alone");
   }
   if (post != nullptr) KVG_TRY(ReadPost(*post, path, task.post));
   if (stop != nullptr) KVG_TRY(ReadStop(*stop, path, task.stop));
@@ -305,7 +316,7 @@ Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptio
   KVG_ASSIGN(std::unique_ptr<SampleStream> stream,
              spec->open(task.source_params, *task.json, options));
   return std::unique_ptr<SampleStream>(
-      std::make_unique<BoundedStream>(std::move(stream), options.limit));
+      std::make_unique<BoundedStream>(std::move(stream), task, options.limit));
 }
 
 std::vector<std::string> MissingFiles(const Task& task, const std::string& data_directory) {

@@ -66,13 +66,7 @@ Status CheckAlternates(const std::vector<ChatMessage>& turns) {
   return {};
 }
 
-Status RefuseSystem(const Conversation& c) {
-  if (!c.system) return {};
-  return BadInput("there is no system role; put the text into the first user message");
-}
-
 Result<std::string> RenderNone(const Conversation& c) {
-  KVG_TRY(RefuseSystem(c));
   if (c.turns.size() != 1 || c.turns[0].role != "user") {
     return BadInput("without a template a prompt is one user message");
   }
@@ -126,7 +120,6 @@ Result<std::string> RenderLlama31(const Conversation& c) {
 }
 
 Result<std::string> RenderMistral12(const Conversation& c, std::string_view after_eos) {
-  KVG_TRY(RefuseSystem(c));
   KVG_TRY(CheckAlternates(c.turns));
   std::string out = c.bos;
   for (const ChatMessage& turn : c.turns) {
@@ -227,7 +220,6 @@ Result<std::string> RenderPhi3(const Conversation& c) {
 
 // The first revision asks for an answer behind every user turn, whatever the caller wants.
 Result<std::string> RenderPhi3V1(const Conversation& c) {
-  KVG_TRY(RefuseSystem(c));
   std::string out = c.bos;
   for (const ChatMessage& turn : c.turns) {
     out += turn.role == "user" ? StrCat("<|user|>\n", turn.content, "<|end|>\n<|assistant|>\n")
@@ -248,7 +240,6 @@ std::string GemmaTurns(const Conversation& c, std::string_view prefix) {
 }
 
 Result<std::string> RenderGemma(const Conversation& c) {
-  KVG_TRY(RefuseSystem(c));
   KVG_TRY(CheckAlternates(c.turns));
   return GemmaTurns(c, "");
 }
@@ -304,17 +295,18 @@ struct Family {
   bool includes_bos = false;
   std::string_view bos = {}, eos = {};  // where the checkpoint names none
   std::string_view default_system = {};
+  bool takes_system = true;
 };
 
 constexpr Family kFamilies[] = {
-    {"none", RenderNone},
+    {"none", RenderNone, false, "", "", "", false},
     {"llama2", RenderLlama2, true, "<s>", "</s>"},
     {"vicuna", RenderVicuna, false, "<s>", "</s>", kVicunaSystem},
     {"llama3", RenderLlama3, true, "<|begin_of_text|>"},
     {"llama31", RenderLlama31, true, "<|begin_of_text|>"},
     {"llama32", RenderLlama31, true, "<|begin_of_text|>"},
-    {"mistral_v1", RenderMistralV1, true, "<s>", "</s>"},
-    {"mistral_v2", RenderMistralV2, true, "<s>", "</s>"},
+    {"mistral_v1", RenderMistralV1, true, "<s>", "</s>", "", false},
+    {"mistral_v2", RenderMistralV2, true, "<s>", "</s>", "", false},
     {"mistral_v3", RenderMistralV3, true, "<s>", "</s>"},
     {"qwen2", RenderChatMl, false, "", "", kQwen2System},
     {"qwen25", RenderChatMl, false, "", "", kQwen25System},
@@ -324,8 +316,8 @@ constexpr Family kFamilies[] = {
     {"internlm2", RenderInternLm2, true, "<s>"},
     {"chatml", RenderChatMl},
     {"phi3", RenderPhi3, false, "<s>", "<|endoftext|>"},
-    {"phi3_v1", RenderPhi3V1, true, "<s>", "<|endoftext|>"},
-    {"gemma", RenderGemma, true, "<bos>"},
+    {"phi3_v1", RenderPhi3V1, true, "<s>", "<|endoftext|>", "", false},
+    {"gemma", RenderGemma, true, "<bos>", "", "", false},
     {"gemma3", RenderGemma3, true, "<bos>"},
     {"deepseek_v2", RenderDeepSeekV2, true, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"},
     {"deepseek_v3", RenderDeepSeekV3, true, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"},
@@ -503,6 +495,11 @@ bool ChatTemplate::includes_bos() const {
   return family != nullptr && family->includes_bos;
 }
 
+bool ChatTemplate::takes_system() const {
+  const Family* family = FindFamily(name_);
+  return family != nullptr && family->takes_system;
+}
+
 Result<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& messages,
                                          const ChatOptions& options) const {
   Conversation conversation{.system = {},
@@ -528,6 +525,10 @@ Result<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& message
   }
   if (conversation.turns.empty()) {
     return BadInput(StrCat("chat template ", name_, ": the conversation has no user message"));
+  }
+  if (conversation.system && !takes_system()) {
+    return BadInput(StrCat("chat template ", name_,
+                           ": there is no system role; put the text into the first user message"));
   }
   Result<std::string> rendered = FindFamily(name_)->render(conversation);
   if (!rendered.ok()) return rendered.error().Wrap(StrCat("chat template ", name_));

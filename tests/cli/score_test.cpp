@@ -320,6 +320,19 @@ TEST_F(ScoreTest, SamplesAreShownAsTheModelIsGivenThem) {
   EXPECT_THAT(marked["context"], HasSubstr(marked["needle"]));
   EXPECT_EQ(marked["question"], question);
 
+  // A task file may say who answers.
+  Write("terse.json", R"({"name": "terse", "version": 1, "group": "own", "description": "d",
+    "metric": "qa_f1", "max_new_tokens": 8, "system": "Answer in one word.",
+    "source": {"name": "list_ops", "samples": 1, "least_size": 5, "most_size": 50}})");
+  const std::string terse = StrCat("sample '", Path("terse.json"), "'");
+  EXPECT_THAT(Run(terse).out, HasSubstr("--- system\nAnswer in one word.\n--- context\n"));
+  const Json said = *ParseJson(Run(terse + model + " --template llama3 --json").out, "sample");
+  EXPECT_EQ(said["system"], "Answer in one word.");
+  EXPECT_EQ(said["marks"].back(), (Json{{"kind", "system"}, {"begin", 0}, {"end", 19}}));
+  EXPECT_THAT(said["prompts"][0]["text"].get<std::string>(),
+              HasSubstr("system<|end_header_id|>\n\nAnswer in one word.<|eot_id|>"));
+  EXPECT_THAT(Run(terse + model + " --template llama3").out, ContainsRegex("system +19 bytes\n"));
+
   for (const auto& [set, told] : std::initializer_list<std::pair<std::string, std::string>>{
            {"lengths=512", "--set 'lengths=512': must be source.param=value"},
            {"source.lenghts=512", "did you mean 'lengths'?"},

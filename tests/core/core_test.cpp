@@ -143,6 +143,7 @@ TEST(Strings, Helpers) {
   EXPECT_EQ(Split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_EQ(Trim(" \tx y\n"), "x y");
   EXPECT_EQ(NearestName("snapkw", {"h2o", "snapkv"}), "snapkv");
+  EXPECT_EQ(NearestName("ROUGE-L", {"bleu", "rouge_l", "rouge_l_zh"}), "rouge_l");
   EXPECT_EQ(NearestName("zzzzzz", {"h2o", "snapkv"}), std::nullopt);
   EXPECT_EQ(FindInvalidUtf8("a\xc3\xa9\xf0\x9f\x98\x80"), std::string_view::npos);
   EXPECT_EQ(FindInvalidUtf8("a\xed\xa0\x80"), 1u);  // surrogate

@@ -134,6 +134,42 @@ TEST_F(TaskFile, FaultsNameKeyValueAndRemedy) {
   }
 }
 
+TEST_F(TaskFile, SystemTextIsMarkedAndHashed) {
+  Write("sample/one.jsonl", R"({"text": "A", "answer": "a"})");
+  const auto first = [&](const Json& json) {
+    const Result<Task> task = ReadTask(Write("task.json", json.dump()));
+    EXPECT_TRUE(task.ok()) << task.error().message;
+    TaskOptions options;
+    options.data_directory = directory_.string();
+    const auto stream = OpenTask(*task, options);
+    EXPECT_TRUE(stream.ok()) << stream.error().message;
+    return **(*stream)->Next();
+  };
+  Json json = GoodTask();
+  const Sample without = first(json);
+  // What samples without a system text hashed to before there were any.
+  EXPECT_EQ(without.hash, "b7239b5168293bb86191f9a77d10d8c3820aa8fbd4cc00a84360f448d29016e1");
+  EXPECT_EQ(without.system, "");
+  json["system"] = "Be terse.";
+  const Sample with = first(json);
+  EXPECT_EQ(with.system, "Be terse.");
+  EXPECT_NE(with.hash, without.hash);
+  EXPECT_EQ(with.id, without.id);
+  EXPECT_EQ(with.marks.size(), without.marks.size() + 1);
+  EXPECT_EQ(with.marks.back().kind, MarkKind::kSystem);
+  EXPECT_EQ(with.marks.back().end, 9);
+  Sample again = with;
+  FinishSample(again);
+  EXPECT_EQ(again.marks.size(), with.marks.size());
+  json["system"] = "Be long.";
+  EXPECT_NE(first(json).hash, with.hash);
+  json["system"] = " \n";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("task.json: system: "));
+  json["system"] = "Be terse.";
+  json["metric"] = "perplexity";
+  EXPECT_THAT(ErrorOf(json), HasSubstr("perplexity is that of the text alone"));
+}
+
 TEST_F(TaskFile, NamesAreUniqueInADirectory) {
   Json json = GoodTask();
   Write("b.json", json.dump());

@@ -12,12 +12,13 @@
 
 namespace kvgauge {
 
-// kContext: the long text, or all of Sample::context where the source tells no more; kNeedle: what
-// has to be found in it; kQuestion: a question's text, kTurn: that of one turn of a conversation.
-// No kind for system texts: no sample has one, and what a chat template says is not the sample's.
-enum class MarkKind { kContext, kNeedle, kQuestion, kTurn };
+// kSystem: the system text; kContext: the long text, or all of Sample::context where the source
+// tells no more; kNeedle: what has to be found in it; kQuestion: a question's text, kTurn: that of
+// one turn of a conversation. What a chat template says by itself is not the sample's.
+enum class MarkKind { kSystem, kContext, kNeedle, kQuestion, kTurn };
 
-// A byte range of Sample::context (kContext, kNeedle) or of one question's text.
+// A byte range of Sample::system (kSystem), Sample::context (kContext, kNeedle) or of one
+// question's text.
 struct Mark {
   MarkKind kind;
   int64_t begin = 0;
@@ -50,14 +51,15 @@ enum class QuestionMode {
 struct Sample {
   std::string id;       // stable: the same sample has it in every run
   std::string hash;     // SHA-256 over what can move a score: context, questions, mode,
-                        // chat_template, language
+                        // chat_template, language, system
   std::string group;    // samples of one context share it; statistics cluster by it
+  std::string system;   // the task's; in the template's place for it, else before the context
   std::string context;  // everything before the first question, instructions included
   std::vector<Question> questions;
   QuestionMode mode = QuestionMode::kSingle;
   bool chat_template = true;  // LongBench's few-shot and code tasks go without
   std::string language = "en";
-  std::vector<Mark> marks;  // those of questions behind those of the context
+  std::vector<Mark> marks;  // those of questions behind those of the context, the system's last
   int64_t length = 0;  // as the data set states it (words, characters), or tokens when generated
   std::vector<std::pair<std::string, std::string>> facts;  // e.g. {"depth", "55"}, in this order
 };

@@ -100,6 +100,7 @@ struct Task {
   std::string description;
   std::string citation;
   std::string metric;  // id in datasets/metric.h
+  std::string system;  // of every sample; "" for none
   PostProcessing post;
   StopRule stop;
   Reporting report;
@@ -120,7 +121,7 @@ Result<Task> WithSourceParams(const Task& task, const Json& values);
 // Every *.json below `directory` (configs/tasks), sorted by name. Two tasks of one name are an
 // error.
 Result<std::vector<Task>> ReadTasks(const std::string& directory);
-// The stream ends after options.limit samples and fills every sample's hash.
+// The stream ends after options.limit samples and fills every sample's system text and hash.
 Result<std::unique_ptr<SampleStream>> OpenTask(const Task& task, const TaskOptions& options);
 // The task's files that are missing below the data directory, relative to it; a directory of texts
 // without a text in it as "essays/*.txt".

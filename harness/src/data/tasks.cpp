@@ -87,6 +87,8 @@ std::string_view NameOf(QuestionMode mode) {
 
 std::string_view NameOf(MarkKind kind) {
   switch (kind) {
+    case MarkKind::kSystem:
+      return "system";
     case MarkKind::kContext:
       return "context";
     case MarkKind::kNeedle:
@@ -165,6 +167,7 @@ Json ToJson(const Sample& sample) {
   return {{"id", sample.id},
           {"hash", sample.hash},
           {"group", sample.group},
+          {"system", sample.system},
           {"context", sample.context},
           {"questions", questions},
           {"mode", NameOf(sample.mode)},
@@ -189,10 +192,16 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
       {"language", sample.language},
       {"length", StrCat(sample.length)},
       {"context", WithCommas(static_cast<int64_t>(sample.context.size())) + " bytes"}};
+  if (!sample.system.empty()) {
+    facts.emplace_back("system", WithCommas(std::ssize(sample.system)) + " bytes");
+  }
   for (const auto& fact : sample.facts) {
     if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
   }
   PrintFacts(facts);
+  if (prompts.empty() && !sample.system.empty()) {
+    Print(StrCat("--- system\n", Shown(sample.system, whole), "\n"));
+  }
   if (prompts.empty()) Print(StrCat("--- context\n", Shown(sample.context, whole), "\n"));
   for (size_t i = 0; i < sample.questions.size(); ++i) {
     const Question& question = sample.questions[i];

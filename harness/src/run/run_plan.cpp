@@ -194,7 +194,7 @@ Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int
           {"bos", bos},
           {"stop_ids", stop_ids},
           {"prompt_version", kPromptVersion},
-          {"max_prompt_tokens", model.MaxPromptTokens(NewTokens(entry))},
+          {"max_prompt_tokens", model.MaxPromptTokens(NewTokens(entry), task.system)},
           {"max_new_tokens", entry.max_new_tokens},
           {"task", task.name},
           {"task_version", task.version},
@@ -287,9 +287,13 @@ std::string PlanModel::BeyondPositions(int64_t prompt_tokens) const {
                 " was made for; its scores there say little");
 }
 
-int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens) const {
+int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens, const std::string& system) const {
   if (spec->max_prompt_tokens >= 0) return spec->max_prompt_tokens;
-  const int64_t frame = chat.name() == "none" ? 0 : kTemplateTokens;
+  int64_t frame = chat.name() == "none" ? 0 : kTemplateTokens;
+  if (!system.empty()) {
+    const auto ids = tokenizer->Encode(system, {.add_special = false, .parse_special = false});
+    frame += ids.ok() ? std::ssize(*ids) : std::ssize(system);
+  }
   return std::max<int64_t>(1, config.max_position - max_new_tokens - frame);
 }
 
@@ -425,7 +429,8 @@ Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const Pla
       .seed = static_cast<uint64_t>(group.seed),
       .limit = entry.task.metric == kPerplexityMetric ? -1 : choice.Most(entry.samples),
       .codec = &codec,
-      .max_prompt_tokens = plan.models[group.model].MaxPromptTokens(NewTokens(entry)),
+      .max_prompt_tokens =
+          plan.models[group.model].MaxPromptTokens(NewTokens(entry), entry.task.system),
       .skip_bad = plan.config->skip_bad};
   return OpenTask(entry.task, options);
 }

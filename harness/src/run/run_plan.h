@@ -37,7 +37,9 @@ struct PlanModel {
   ChatTemplate chat;
   std::vector<PlanPrefill> prefills;
 
-  int64_t MaxPromptTokens(int64_t max_new_tokens) const;
+  // Of the data set's texts; the rest of the positions is for the template, the task's system text
+  // and the answer.
+  int64_t MaxPromptTokens(int64_t max_new_tokens, const std::string& system) const;
   // What to know of a prompt of so many tokens where the model was not made for them; "": nothing.
   std::string BeyondPositions(int64_t prompt_tokens) const;
 };

@@ -10,8 +10,9 @@ namespace {
 
 constexpr int64_t kExcerptBytes = 80;  // on either side
 constexpr size_t kMostPlaces = 8;      // of one answer
-// A text that no template and no data set holds.
-constexpr char kMark[] = "\x01KVG\x01";
+// Texts that no template and no data set holds.
+constexpr std::string_view kMark = "\x01KVG\x01", kSystemMark = "\x01KVG-SYSTEM\x01";
+constexpr std::string_view kBehindSystem = "\n\n";  // where the template has no place for it
 
 int64_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -87,23 +88,49 @@ Result<std::vector<int32_t>> PromptBuilder::StopIds(const Task& task,
 
 Result<PromptBuilder::Rendered> PromptBuilder::Render(const Sample& sample,
                                                       const Question& question) const {
-  const std::string content = sample.context + question.text;
+  const bool bare = !sample.chat_template || chat_.name() == "none";
+  const bool own_place = !sample.system.empty() && !bare && chat_.takes_system();
+  std::string content =
+      sample.system.empty() || own_place ? "" : StrCat(sample.system, kBehindSystem);
+  const size_t before_context = content.size();
+  content += sample.context + question.text;
   Rendered rendered;
-  if (!sample.chat_template || chat_.name() == "none") {
-    rendered.text = content;
+  // Adds a piece of the template, or one of the sample's own.
+  const auto frame = [&](std::string_view text) { rendered.text += text; };
+  const auto plain = [&](std::string_view text) {
+    rendered.plain.emplace_back(rendered.text.size(), rendered.text.size() + text.size());
+    rendered.text += text;
+  };
+  if (bare) {
+    plain(content);
   } else {
-    // The content is put in afterwards: templates trim what they are given.
-    KVG_ASSIGN(const std::string frame, chat_.Render({{"user", kMark}}, true));
-    const size_t at = frame.find(kMark);
-    if (at == std::string::npos) {
+    // The sample's texts are put in afterwards: templates trim what they are given.
+    std::vector<ChatMessage> messages = {{"user", std::string(kMark)}};
+    if (own_place) messages.insert(messages.begin(), {"system", std::string(kSystemMark)});
+    KVG_ASSIGN(const std::string said, chat_.Render(messages, true));
+    std::string_view left = said;
+    const auto up_to = [&](std::string_view mark) {
+      const size_t at = left.find(mark);
+      if (at == std::string_view::npos) return false;
+      frame(left.substr(0, at));
+      left.remove_prefix(at + mark.size());
+      return true;
+    };
+    if (own_place) {
+      if (!up_to(kSystemMark)) {
+        return Unsupported(StrCat("chat template ", chat_.name(), " leaves out the system text"));
+      }
+      plain(sample.system);
+    }
+    if (!up_to(kMark)) {
       return Unsupported(StrCat("chat template ", chat_.name(), " leaves out the user's text"));
     }
-    rendered.content = at;
-    rendered.text = StrCat(frame.substr(0, at), content, frame.substr(at + sizeof(kMark) - 1));
+    plain(content);
+    frame(left);
     rendered.add_special = !chat_.includes_bos();
   }
-  rendered.content_end = rendered.content + content.size();
-  rendered.text += question.answer_prefix;
+  rendered.context = rendered.plain.back().first + before_context;
+  frame(question.answer_prefix);
   return rendered;
 }
 
@@ -111,16 +138,15 @@ Result<std::vector<int32_t>> PromptBuilder::Encode(const Rendered& rendered) con
   return EncodePrefix(rendered, rendered.text.size());
 }
 
-// Templates spell special tokens out, data must not. Where the content holds none the text is
-// encoded as a whole, as the checkpoint's own pipeline does it; else piece by piece.
+// Templates spell special tokens out, data must not. Where the sample's own texts hold none the
+// text is encoded as a whole, as the checkpoint's own pipeline does it; else piece by piece.
 Result<std::vector<int32_t>> PromptBuilder::EncodePrefix(const Rendered& rendered,
                                                          size_t end) const {
   const std::string_view text = std::string_view(rendered.text).substr(0, end);
-  const bool framed = rendered.content > 0 || rendered.content_end < rendered.text.size();
-  const EncodeOptions plain = {.add_special = rendered.add_special, .parse_special = false};
-  if (!framed) return tokenizer_.Encode(text, plain);
-  const std::string_view content =
-      text.substr(rendered.content, rendered.content_end - rendered.content);
+  EncodeOptions plain = {.add_special = rendered.add_special, .parse_special = false};
+  if (rendered.plain[0] == std::pair<size_t, size_t>(0, rendered.text.size())) {
+    return tokenizer_.Encode(text, plain);
+  }
   EncodeOptions special = plain;
   special.parse_special = true;
   KVG_ASSIGN(std::vector<int32_t> ids, tokenizer_.Encode(text, special));
@@ -128,31 +154,51 @@ Result<std::vector<int32_t>> PromptBuilder::EncodePrefix(const Rendered& rendere
     return std::count_if(some.begin(), some.end(),
                          [&](int32_t id) { return tokenizer_.IsSpecial(id); });
   };
-  const std::string_view before = text.substr(0, rendered.content);
-  const std::string_view after =
-      end > rendered.content_end ? text.substr(rendered.content_end) : std::string_view();
-  KVG_ASSIGN(std::vector<int32_t> head, tokenizer_.Encode(before, special));
-  special.add_special = false;
-  KVG_ASSIGN(const std::vector<int32_t> tail, tokenizer_.Encode(after, special));
-  if (specials(ids) == specials(head) + specials(tail)) return ids;
-  KVG_ASSIGN(const std::vector<int32_t> middle,
-             tokenizer_.Encode(content, {.add_special = false, .parse_special = false}));
-  head.insert(head.end(), middle.begin(), middle.end());
-  head.insert(head.end(), tail.begin(), tail.end());
-  return head;
+  // Pieces take turns, the template's first; any of them can be empty.
+  std::vector<std::string_view> pieces;
+  size_t from = 0;
+  const auto cut = [&](size_t upto) {
+    const size_t stop = std::max(from, std::min(upto, text.size()));
+    pieces.push_back(text.substr(from, stop - from));
+    from = stop;
+  };
+  for (const auto& [begin, stop] : rendered.plain) {
+    cut(begin);
+    cut(stop);
+  }
+  cut(text.size());
+  std::vector<std::vector<int32_t>> encoded(pieces.size());
+  int64_t framed = 0;  // special tokens of the template
+  for (size_t i = 0; i < pieces.size(); i += 2) {
+    special.add_special = rendered.add_special && i == 0;
+    KVG_ASSIGN(encoded[i], tokenizer_.Encode(pieces[i], special));
+    framed += specials(encoded[i]);
+  }
+  if (specials(ids) == framed) return ids;
+  ids.clear();
+  plain.add_special = false;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i % 2 == 1) {
+      KVG_ASSIGN(encoded[i], tokenizer_.Encode(pieces[i], plain));
+    }
+    ids.insert(ids.end(), encoded[i].begin(), encoded[i].end());
+  }
+  return ids;
 }
 
 Result<std::vector<int32_t>> PromptBuilder::FollowUp(const Sample& sample,
                                                      const Question& question) const {
   std::string text = question.text;
   if (sample.chat_template && chat_.name() != "none") {
-    KVG_ASSIGN(const std::string frame,
-               chat_.Render({{"user", "q"}, {"assistant", kMark}, {"user", question.text}}, true));
+    KVG_ASSIGN(
+        const std::string frame,
+        chat_.Render({{"user", "q"}, {"assistant", std::string(kMark)}, {"user", question.text}},
+                     true));
     const size_t at = frame.find(kMark);
     if (at == std::string::npos) {
       return Unsupported(StrCat("chat template ", chat_.name(), " leaves out earlier answers"));
     }
-    text = frame.substr(at + sizeof(kMark) - 1);
+    text = frame.substr(at + kMark.size());
   }
   text += question.answer_prefix;
   // Some tokenizers put a space in front of a text: it is encoded behind a full stop, whose tokens
@@ -179,7 +225,7 @@ Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task
     KVG_ASSIGN(std::vector<int32_t> ids, Encode(rendered));
     if (i == 0) {
       KVG_ASSIGN(const std::vector<int32_t> head,
-                 EncodePrefix(rendered, rendered.content + sample.context.size()));
+                 EncodePrefix(rendered, rendered.context + sample.context.size()));
       // A token that spans the end of the context belongs to the question, and one row of it must
       // be left to be fed.
       shared = std::min(CommonPrefix(head, ids), std::ssize(ids) - 1);
@@ -217,9 +263,9 @@ Result<std::vector<std::pair<int64_t, int64_t>>> PromptBuilder::TokensOf(
   KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
   for (const auto& place_bytes : place.bytes) {
     KVG_ASSIGN(const std::vector<int32_t> before,
-               EncodePrefix(rendered, rendered.content + static_cast<size_t>(place_bytes.first)));
+               EncodePrefix(rendered, rendered.context + static_cast<size_t>(place_bytes.first)));
     KVG_ASSIGN(const std::vector<int32_t> upto,
-               EncodePrefix(rendered, rendered.content + static_cast<size_t>(place_bytes.second)));
+               EncodePrefix(rendered, rendered.context + static_cast<size_t>(place_bytes.second)));
     int64_t begin = CommonPrefix(before, context);
     int64_t end =
         std::min<int64_t>(std::max<int64_t>(std::ssize(upto), begin + 1), std::ssize(context));

@@ -49,7 +49,9 @@ class PromptBuilder {
 
   // Context and question together are encoded as one text; the context is what of these tokens does
   // not depend on the questions. So `compress_at` never changes the tokens of a prompt. Text that
-  // looks like a special token stays text. A conversation goes on with the model's own answers.
+  // looks like a special token stays text. A conversation goes on with the model's own answers. The
+  // system text stands where the template has it, else before the context with a blank line between
+  // them; it is part of the context.
   Result<EngineSample> Build(const Sample& sample, const Task& task,
                              const PromptRules& rules) const;
 
@@ -62,8 +64,10 @@ class PromptBuilder {
   // The whole text of one prompt and where the sample's context begins in it.
   struct Rendered {
     std::string text;
-    size_t content = 0;      // byte at which the user's text begins
-    size_t content_end = 0;  // and ends
+    size_t context = 0;  // byte at which the sample's context begins
+    // [begin, end) of what is the sample's own: the system text, the user's. Ascending; all else is
+    // the template's.
+    std::vector<std::pair<size_t, size_t>> plain;
     bool add_special = true;
   };
   Result<Rendered> Render(const Sample& sample, const Question& question) const;

@@ -40,6 +40,9 @@ class ChatTemplate {
   // must be encoded without adding them again.
   bool includes_bos() const;
 
+  // Whether a conversation may begin with a system message.
+  bool takes_system() const;
+
   // The prompt text, special tokens spelled out. A role or an order of roles that the family does
   // not know (system in Gemma 2) is an error.
   Result<std::string> Render(const std::vector<ChatMessage>& messages,
