@@ -11,6 +11,22 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(RunTest, FewerSamplesThanAskedForAreTold) {
+  const std::string config =
+      StrCat(R"({"models": [{"path": ")", Path("config.json"), R"(", "weights": "random:5"}],
+      "tasks": [{"task": "passkey", "samples": 4, "source": {"lengths": "320", "samples": 2},
+                 "max_new_tokens": 2},
+                {"task": "needle", "name": "enough", "samples": 2, "source": {"lengths": "320"},
+                 "max_new_tokens": 2}],
+      "budgets": ["25%"], "methods": ["random"]})");
+  Write("mine.json", config);
+  const std::string told = RunInto("r.db").err;
+  EXPECT_THAT(told, HasSubstr("passkey: there are 2 samples of the 4 asked for; \"source\": "
+                              "{\"samples\": ...} makes more\n"));
+  EXPECT_THAT(told, Not(HasSubstr("enough: there")));
+}
 
 TEST_F(RunTest, RecordsWhatHappened) {
   const Outcome outcome = RunInto("r.db", {"--json"});

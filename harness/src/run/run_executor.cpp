@@ -74,6 +74,8 @@ class Executor {
   Status RunGroup(size_t number);
   // Fills a window of samples with something to run; false at the end of the task.
   Result<bool> ReadWindow(SampleSource& source, std::vector<Pending>& window);
+  // The task ended before it had given what the configuration asks for.
+  void TellOfFewer();
   Status FindPending(const Sample& sample, Pending& pending);
   Status Build(SampleSource& source, Sample sample, int64_t position, Pending& pending);
   Status SkipUnfit(Pending& pending);
@@ -252,6 +254,18 @@ Status Executor::FindPending(const Sample& sample, Pending& pending) {
   return {};
 }
 
+void Executor::TellOfFewer() {
+  const RunTask& entry = Entry();
+  if (entry.samples < 0 || chosen_ >= settings_.choice.Count(entry.samples)) return;
+  const SourceSpec* source = FindSource(entry.task.source);
+  const bool can_make_more =
+      source != nullptr && std::any_of(source->params.begin(), source->params.end(),
+                                       [](const auto& param) { return param.name == "samples"; });
+  progress_.Note(StrCat(entry.task.name, ": there are ", Counted(position_, "sample"), " of the ",
+                        entry.samples, " asked for",
+                        can_make_more ? "; \"source\": {\"samples\": ...} makes more" : ""));
+}
+
 Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& window) {
   window.clear();
   int64_t tokens = 0;
@@ -261,6 +275,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
     if (!sample) {
       progress_.SetSamples(chosen_);
+      TellOfFewer();
       more = false;
       break;
     }
