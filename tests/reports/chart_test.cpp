@@ -245,6 +245,27 @@ TEST(XyChartTest, BothIntervalsAreDrawn) {
 }
 
 // Names are set where there is room: none lies on a mark or on another name.
+TEST(XyChartTest, NamesEndWithinTheFigure) {
+  EXPECT_EQ(Shortened("quest", 11, 200), "quest");
+  for (const std::string name :
+       {"a_method_with_a_name_of_forty_two_letters_ 1.02×", "ééééééééééééééé", "ab"}) {
+    for (const double width : {8.0, 30.0, 60.0, 100.0}) {
+      const std::string shorter = Shortened(name, 11, width);
+      EXPECT_LE(TextWidth(shorter, 11), std::max(width, TextWidth("…", 11))) << shorter;
+      EXPECT_EQ(FindInvalidUtf8(shorter), std::string::npos) << shorter;
+    }
+  }
+  EXPECT_TRUE(
+      Shortened("a_method_with_a_name_of_forty_two_letters_ 1.02×", 11, 120).ends_with("1.02×"));
+  XyChart chart = EmptyChart();
+  XySeries series{.name = std::string(200, 'm') + " 1.02×", .family = "selection"};
+  series.points = {{.x = 1, .y = 1}, {.x = 100, .y = 1}};
+  chart.series.push_back(series);
+  const std::string svg = Render(chart).text();
+  EXPECT_EQ(svg.find(series.name), std::string::npos);
+  EXPECT_NE(svg.find("m…m"), std::string::npos);
+}
+
 TEST(XyChartTest, NamesCoverNeitherMarksNorEachOther) {
   struct Box {
     double left, top, right, bottom;

@@ -271,7 +271,8 @@ class Plot {
                   {Px{x + 6}, Px{wanted[i]}, Px{right_ + 6}, Px{places[i]}});
       }
       html_.Put("<text class=\"nm {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
-                {family, name, Px{right_ + 9}, Px{places[i] + 3.8}, named[i]->name});
+                {family, name, Px{right_ + 9}, Px{places[i] + 3.8},
+                 Shortened(named[i]->name, kFont, chart_.width - right_ - 9)});
     }
   }
 
@@ -353,6 +354,26 @@ double TextWidth(const std::string& text, double size) {
     width += byte < 0x80 ? WidthOf(c) : 0.64;
   }
   return width * size;
+}
+
+std::string Shortened(const std::string& text, double size, double width) {
+  if (TextWidth(text, size) <= width) return text;
+  std::vector<std::string> characters;
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80 || characters.empty()) {
+      characters.emplace_back();
+    }
+    characters.back().push_back(c);
+  }
+  const size_t count = characters.size();
+  for (size_t kept = count - 1; kept > 0; --kept) {
+    std::string shorter;
+    for (size_t i = 0; i < (kept + 1) / 2; ++i) shorter.append(characters[i]);
+    shorter.append("…");
+    for (size_t i = count - kept / 2; i < count; ++i) shorter.append(characters[i]);
+    if (TextWidth(shorter, size) <= width) return shorter;
+  }
+  return "…";
 }
 
 std::vector<double> Spread(const std::vector<double>& wanted, double gap, double low, double high) {

@@ -62,6 +62,8 @@ Html Render(const XyChart& chart);
 
 // About how wide a text is set in `size` pixels.
 double TextWidth(const std::string& text, double size);
+// The text, less as much of its middle as does not fit: ratios at the ends of names stay.
+std::string Shortened(const std::string& text, double size, double width);
 // The nearest places to `wanted` (in any order) that are `gap` apart and within [low, high] as far
 // as they fit. The order of neighbours stays.
 std::vector<double> Spread(const std::vector<double>& wanted, double gap, double low, double high);

@@ -156,16 +156,17 @@ class Section {
       return;
     }
     Html heads, depths;
+    bool few = true;  // so narrow that they leave room beside them
     for (const size_t r : method.rows) {
+      for (const auto& entry : parts_[r].kept) few = few && entry.first.second < 4;
       HeadMap(heads, method, r);
       DepthMap(depths, method, r);
     }
     if (!heads.empty()) {
       body.Put(
-          "<div class=\"part maps heads\"><h3 class=\"sub\">Entries kept, by layer and "
-          "head</h3><div "
-          "class=\"figures tight\">{}</div></div>",
-          {heads});
+          "<div class=\"part maps{}\"><h3 class=\"sub\">Entries kept, by layer and head</h3>"
+          "<div class=\"figures tight\">{}</div></div>",
+          {few ? Markup(" few") : Markup(""), heads});
     }
     if (!depths.empty()) {
       body.Put(

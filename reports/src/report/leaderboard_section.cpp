@@ -61,7 +61,22 @@ class Table {
     html.Put("</tr></thead><tbody>\n");
     for (const BoardRow& row : board_.rows) html.Put(Row(row));
     html.Put("</tbody></table></div>\n");
-    return fits ? html : html.Put(OnPaper());
+    if (!fits) html.Put(OnPaper());
+    return html;
+  }
+
+  // What headings mean, for readers who cannot point at them.
+  Html Key() const {
+    Html html;
+    html.Put("<dl class=\"facts glossary{}\" aria-label=\"What the columns mean\">",
+             {FitsPaper() ? Markup(" fits") : Markup("")});
+    for (const Column& column : columns_) {
+      if (column.key == "method" || column.key == "family" || column.key == "budget") continue;
+      if (column.of_group != kNoGroup && column.of_group > 0) continue;
+      html.Put("<div class=\"c-{}{}\"><dt>{}</dt><dd>{}</dd></div>",
+               {column.key, column.shown ? Markup("") : Markup(" opt"), column.title, column.help});
+    }
+    return html.Put("</dl>\n");
   }
 
  private:
@@ -508,10 +523,12 @@ Html LeaderboardSection(const Board& board, const PageData& data) {
   const auto index = static_cast<size_t>(&board - data.boards.data());
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
   html.Put("<p class=\"lead\">{}</p>\n", {ScoreRule(board)});
-  html.Put(Table(board, index).Render());
+  Table table(board, index);
+  html.Put(table.Render());
+  if (index == 0) html.Put(table.Key());
   std::set<std::string> notes;
-  for (const LeaderboardTable* table : board.groups)
-    notes.insert(table->notes.begin(), table->notes.end());
+  for (const LeaderboardTable* group : board.groups)
+    notes.insert(group->notes.begin(), group->notes.end());
   for (const std::string& note : notes) html.Put("<p class=\"note\">{}</p>", {note});
   return html;
 }
