@@ -45,7 +45,9 @@ EngineRun::EngineRun(std::span<const EngineRow> rows, const EngineOptions& optio
       pool_rows_(plan.pool_rows),
       bounded_(plan.cache_limit_bytes > 0),
       on_result_(on_result),
-      pools_(rows[0].model->ops(), Limits(plan.cache_limit_bytes)) {}
+      pools_(plan.cache_limit_bytes > 0
+                 ? bounded_pools_.emplace(rows[0].model->ops(), Limits(plan.cache_limit_bytes))
+                 : rows[0].model->pools()) {}
 
 void EngineRun::PlanJobs() {
   for (size_t i = 0; i < rows_.size(); ++i) {

@@ -111,7 +111,10 @@ class EngineRun {
   int64_t pool_rows_;
   bool bounded_;  // the pool of caches may refuse
   const Engine::OnResult& on_result_;
-  CachePools pools_;
+  std::optional<CachePools> bounded_pools_;
+  // The model's where nothing bounds them: memory of one run serves the next, which costs less than
+  // what the system hands out.
+  CachePools& pools_;
 
   std::vector<Group> groups_;   // in the order of the rows
   std::vector<Model*> models_;  // likewise

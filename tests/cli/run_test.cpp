@@ -18,7 +18,7 @@ TEST_F(RunTest, FewerSamplesThanAskedForAreTold) {
       StrCat(R"({"models": [{"path": ")", Path("config.json"), R"(", "weights": "random:5"}],
       "tasks": [{"task": "passkey", "samples": 4, "source": {"lengths": "320", "samples": 2},
                  "max_new_tokens": 2},
-                {"task": "needle", "name": "enough", "samples": 2, "source": {"lengths": "320"},
+                {"task": "passkey", "name": "enough", "samples": 2, "source": {"lengths": "320"},
                  "max_new_tokens": 2}],
       "budgets": ["25%"], "methods": ["random"]})");
   Write("mine.json", config);

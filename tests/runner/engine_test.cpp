@@ -435,6 +435,21 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
   EXPECT_EQ(cells.at({0, 0}).turns[0].ids, RunEngine(rows, {}, samples).at({0, 1}).turns[0].ids);
 }
 
+TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
+  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.5)};
+  const std::vector<EngineSample> samples = {Sample(60, 1), Sample(90, 2)};
+  BlockPool& pool = model_.pools().of(Tier::kDevice);
+  RunEngine(rows, {}, samples);
+  EXPECT_EQ(pool.used_bytes(), 0);
+  const int64_t peak = pool.peak_bytes();
+  EXPECT_GT(peak, 0);
+  RunEngine(rows, {}, samples);
+  EXPECT_EQ(pool.peak_bytes(), peak);
+  // What is bounded holds no more than its bound, so it has memory of its own.
+  RunEngine(rows, {.max_memory_bytes = int64_t{1} << 32}, samples);
+  EXPECT_EQ(pool.peak_bytes(), peak);
+}
+
 TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
   const auto message = [&](const EngineSample& sample, CompressAt at) {
     Engine engine({Row(full_, 1)}, {.compress_at = at});

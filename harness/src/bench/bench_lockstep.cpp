@@ -15,6 +15,7 @@
 #include "src/cli/print.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
+#include "src/run/run_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -95,7 +96,7 @@ class LockstepBench {
     };
     double digests_s = 0, digests_process_s = 0;
     EngineOptions engine_options;
-    engine_options.max_pool_rows = std::max<int64_t>(options_.samples, 1) * std::ssize(rows);
+    engine_options.max_pool_rows = std::max(kPoolRows, std::ssize(rows));  // as `run` does
     engine_options.inspect = [&](const CellResult& result, const KvCache& cache) {
       const double start_s = NowSeconds(), process_s = ReadCpuUse().process_s;
       measured.answers[at(result)].digest = Digest(cache);

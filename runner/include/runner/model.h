@@ -92,6 +92,7 @@ class Model {
   // A cache for a sequence that is planned to reach `planned_length` tokens. Without `pools` it
   // lies in the model's own, which know no limit.
   KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
+  CachePools& pools() { return *pools_; }
   // `mla_latent` needs a model that was loaded for it.
   KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
