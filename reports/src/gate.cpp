@@ -4,117 +4,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <set>
 
 #include "core/counted.h"
-#include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
+#include "src/gate_times.h"
 
 namespace kvgauge {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// Cells of one store that belong together.
-struct Group {
-  std::string name;
-  std::string model, task, compress_at;
-  std::string task_group, metric;  // of the task
-  bool full_cache = false;
-  std::vector<StoredCell> cells;  // one a seed
-};
-
-std::string GroupName(const CellRow& c) {
-  std::vector<std::string> parts = {c.model.name, c.task.name, c.method.name};
-  if (!c.method.variant.empty()) parts.push_back(c.method.variant);
-  parts.push_back(c.budget);
-  parts.push_back(c.compress_at);
-  return Join(parts, ", ");
-}
-
-std::string TextOfSpec(const TaskRow& task, const char* key) {
-  const Result<Json> spec = ParseJson(task.spec, "task");
-  if (!spec.ok() || !spec->is_object()) return "";
-  const auto at = spec->find(key);
-  return at != spec->end() && at->is_string() ? at->get<std::string>() : "";
-}
-
-Result<std::vector<Group>> ReadGroups(ResultStore& store) {
-  KVG_ASSIGN(const std::vector<StoredCell> cells, store.Cells());
-  std::vector<Group> groups;
-  std::map<std::string, size_t> place;
-  for (const StoredCell& stored : cells) {
-    const std::string name = GroupName(stored.cell);
-    const size_t at = place.try_emplace(name, groups.size()).first->second;
-    if (at == groups.size()) {
-      groups.push_back({.name = name,
-                        .model = stored.cell.model.name,
-                        .task = stored.cell.task.name,
-                        .compress_at = stored.cell.compress_at,
-                        .task_group = TextOfSpec(stored.cell.task, "group"),
-                        .metric = TextOfSpec(stored.cell.task, "metric"),
-                        .full_cache = stored.cell.method.full_cache,
-                        .cells = {}});
-    }
-    groups[at].cells.push_back(stored);
-  }
-  return groups;
-}
-
-Error NothingWanted(const std::string& path, const std::vector<Group>& groups,
-                    const GateScope& scope) {
-  std::set<std::string> tasks;
-  for (const Group& group : groups) tasks.insert(group.task);
-  const std::vector<std::string> known(tasks.begin(), tasks.end());
-  std::vector<std::string> asked;
-  if (!scope.task.empty()) {
-    asked.push_back(StrCat("task ", Quoted(scope.task), DidYouMean(scope.task, known)));
-  }
-  if (!scope.model.empty()) asked.push_back(StrCat("model ", Quoted(scope.model)));
-  if (!scope.compress_at.empty()) asked.push_back(StrCat("at ", Quoted(scope.compress_at)));
-  return BadInput(
-      StrCat(path, ": holds nothing of ", Join(asked, ", "), "; tasks: ", Join(known, ", ")));
-}
-
-const Group* FindGroup(const std::vector<Group>& groups, const std::string& name) {
-  const auto found = std::ranges::find(groups, name, &Group::name);
-  return found == groups.end() ? nullptr : &*found;
-}
-
-bool Wanted(const Group& group, const GateScope& scope) {
-  const bool named = group.task.starts_with(scope.task) || group.task_group == scope.task;
-  return named && group.model.starts_with(scope.model) &&
-         group.compress_at.starts_with(scope.compress_at);
-}
-
-// Why two groups must not be compared; "" when they may.
-std::string Obstacle(const Group& a, const Group& b) {
-  for (const Group* group : {&a, &b}) {
-    std::set<int64_t> seeds;
-    for (const StoredCell& cell : group->cells) {
-      if (cell.signature_key != group->cells[0].signature_key) {
-        return StrCat(group == &a ? "baseline" : "candidate", " holds it under two signatures: ",
-                      DifferingSignatureKeys(group->cells[0].cell.signature, cell.cell.signature));
-      }
-      if (!seeds.insert(cell.cell.seed).second) {
-        return StrCat(group == &a ? "baseline" : "candidate", " holds it twice for seed ",
-                      cell.cell.seed, ", in different versions");
-      }
-    }
-  }
-  if (a.cells[0].signature_key != b.cells[0].signature_key) {
-    return StrCat("signatures differ: ",
-                  DifferingSignatureKeys(a.cells[0].cell.signature, b.cells[0].cell.signature));
-  }
-  return "";
-}
-
-struct Pair {
-  ScoreRow a, b;
-};
 
 // What the samples of one side add to the sums of a score that is no mean.
 struct SetSide {
@@ -135,34 +35,26 @@ struct SetSide {
   }
 };
 
-// Samples of both by seed and id, in the baseline's order.
-struct Pairs {
-  std::vector<Pair> pairs;
-  int64_t missing = 0;    // of the baseline's, in the candidate
-  std::string differing;  // a sample of other content under the same id; "" for none
-};
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
 
-Result<Pairs> ReadPairs(ResultStore& baseline, const Group& a, ResultStore& candidate,
-                        const Group& b) {
-  Pairs result;
-  for (const StoredCell& cell : a.cells) {
-    KVG_ASSIGN(const std::vector<ScoreRow> rows, baseline.Scores(cell.id));
-    std::map<std::string, ScoreRow> others;
-    for (const StoredCell& other : b.cells) {
-      if (other.cell.seed != cell.cell.seed) continue;
-      KVG_ASSIGN(std::vector<ScoreRow> found, candidate.Scores(other.id));
-      for (ScoreRow& row : found) others.emplace(row.sample_id, std::move(row));
-    }
-    for (const ScoreRow& row : rows) {
-      const auto other = others.find(row.sample_id);
-      if (other == others.end()) {
-        ++result.missing;
-        continue;
-      }
-      if (other->second.hash != row.hash) result.differing = row.sample_id;
-      result.pairs.push_back({row, other->second});
-    }
-  }
+std::vector<double> RunMeans(const GateTimes& times) {
+  std::vector<double> means;
+  for (const auto& run : times.by_run) means.push_back(Mean(run.second));
+  return means;
+}
+
+// Of logarithms; positive is less time. `drift` widens the interval on either side, and p is that
+// of a difference beyond it.
+TwoSampleResult CompareTimes(const std::vector<double>& before, const std::vector<double>& after,
+                             double confidence, double drift) {
+  TwoSampleResult result = WelchTest(after, before, confidence);
+  if (drift == 0) return result;
+  std::vector<double> nearer = before;
+  for (double& log : nearer) log += result.difference > 0 ? -drift : drift;
+  result.p = std::abs(result.difference) <= drift ? 1 : WelchTest(after, nearer).p;
+  result.interval = {result.interval.low - drift, result.interval.high + drift};
   return result;
 }
 
@@ -177,16 +69,16 @@ class Gate {
         scope_(scope) {}
 
   Result<GateReport> Run() {
-    KVG_ASSIGN(groups_a_, ReadGroups(baseline_));
-    KVG_ASSIGN(groups_b_, ReadGroups(candidate_));
-    for (const Group& a : groups_a_) {
-      if (!Wanted(a, scope_)) continue;
-      const Group* b = FindGroup(groups_b_, a.name);
+    KVG_ASSIGN(groups_a_, ReadGateGroups(baseline_));
+    KVG_ASSIGN(groups_b_, ReadGateGroups(candidate_));
+    for (const GateGroup& a : groups_a_) {
+      if (!InScope(a, scope_)) continue;
+      const GateGroup* b = FindGateGroup(groups_b_, a.name);
       if (!b) {
         if (margins_.complete) Refuse(a, "the candidate does not hold it");
         continue;
       }
-      const std::string obstacle = Obstacle(a, *b);
+      const std::string obstacle = GateObstacle(a, *b);
       if (!obstacle.empty()) {
         Refuse(a, obstacle);
         continue;
@@ -204,7 +96,7 @@ class Gate {
   }
 
  private:
-  GateLine& AddLine(GateMetric metric, const Group& group, const std::string& quantity,
+  GateLine& AddLine(GateMetric metric, const GateGroup& group, const std::string& quantity,
                     const GateMargins::Limits& limits) {
     GateLine& line = report_.lines.emplace_back();
     line.metric = metric;
@@ -230,7 +122,7 @@ class Gate {
     Settle(line, Verdict::kUndecided, reason);
     line.comparable = false;
   }
-  void Refuse(const Group& group, const std::string& reason) {
+  void Refuse(const GateGroup& group, const std::string& reason) {
     Refuse(AddLine(GateMetric::kAccuracy, group, "score", margins_.accuracy), reason);
   }
 
@@ -241,8 +133,8 @@ class Gate {
     return ComparePaired(a, b, ClusterNumbers(groups), margins_.alpha, options);
   }
 
-  Status CompareSamples(const Group& a, const Group& b) {
-    KVG_ASSIGN(const Pairs pairs, ReadPairs(baseline_, a, candidate_, b));
+  Status CompareSamples(const GateGroup& a, const GateGroup& b) {
+    KVG_ASSIGN(const GatePairs pairs, ReadGatePairs(baseline_, a, candidate_, b));
     if (!pairs.differing.empty()) {
       Refuse(a, StrCat("sample ", Quoted(pairs.differing), " has another content"));
       return {};
@@ -252,7 +144,7 @@ class Gate {
                        Counted(pairs.missing + std::ssize(pairs.pairs), "sample")));
       return {};
     }
-    const auto ok = [](const Pair& p) { return p.a.status == SampleStatus::kOk; };
+    const auto ok = [](const GatePair& p) { return p.a.status == SampleStatus::kOk; };
     if (!pairs.pairs.empty() && std::ranges::none_of(pairs.pairs, ok)) {
       if (margins_.complete) {
         Refuse(a, StrCat("none of the baseline's ", Counted(std::ssize(pairs.pairs), "sample"),
@@ -266,13 +158,13 @@ class Gate {
     return {};
   }
 
-  void AddAccuracy(const Group& group, const std::vector<Pair>& pairs) {
+  void AddAccuracy(const GateGroup& group, const std::vector<GatePair>& pairs) {
     std::vector<double> a, b;
     SetSide set_a, set_b;
     std::vector<std::string> clusters;
     int64_t failed = 0, idle = 0, unscored = 0, without = 0;
     bool identical = true;
-    for (const Pair& p : pairs) {
+    for (const GatePair& p : pairs) {
       if (p.a.status != SampleStatus::kOk) {
         ++without;
         continue;
@@ -339,12 +231,13 @@ class Gate {
     }
   }
 
-  void AddBytes(const Group& group, const std::vector<Pair>& pairs, const std::string& quantity,
-                std::optional<int64_t> ScoreRow::*field, const GateMargins::Limits& limits) {
+  void AddBytes(const GateGroup& group, const std::vector<GatePair>& pairs,
+                const std::string& quantity, std::optional<int64_t> ScoreRow::*field,
+                const GateMargins::Limits& limits) {
     std::vector<double> a, b, bytes_a, bytes_b;
     std::vector<std::string> clusters;
     int64_t uncounted = 0;
-    for (const Pair& p : pairs) {
+    for (const GatePair& p : pairs) {
       if (p.a.status != SampleStatus::kOk || p.b.status != SampleStatus::kOk) continue;
       if (!(p.a.*field > 0)) continue;
       if (!(p.b.*field > 0)) {
@@ -370,92 +263,11 @@ class Gate {
     if (a == b) Settle(line, Verdict::kSame, "every sample takes the same bytes");
   }
 
-  // Logarithms of one quantity at one context length. `related`: over the full cache's time of the
-  // same run, length and repetition.
-  struct Times {
-    std::map<std::string, std::vector<double>> by_run;
-    std::vector<double> logs;  // all of them
-    bool related = false;
-    std::set<std::string> machines;
-    int64_t contended = 0;
-  };
-  using Grid = std::map<std::pair<std::string, int64_t>, Times>;  // (quantity, context tokens)
-
-  Result<Grid> ReadTimes(ResultStore& store, const std::vector<Group>& groups,
-                         const Group& group) const {
-    using Key = std::tuple<std::string, int64_t, int64_t>;  // run, context tokens, repetition
-    const auto key_of = [](const LatencyRow& r) {
-      return Key(r.run_key, r.context_tokens, r.repetition);
-    };
-    std::map<Key, LatencyRow> full;
-    if (!group.full_cache) {
-      for (const Group& other : groups) {
-        if (!other.full_cache || other.model != group.model || other.task != group.task) continue;
-        for (const StoredCell& cell : other.cells) {
-          KVG_ASSIGN(const std::vector<LatencyRow> rows, store.Latency(cell.id));
-          for (const LatencyRow& row : rows) full.emplace(key_of(row), row);
-        }
-      }
-    }
-    std::map<std::string, std::string> machine_of;
-    KVG_ASSIGN(const std::vector<StoredRun> runs, store.Runs());
-    for (const StoredRun& run : runs) machine_of[run.run.key] = run.run.machine.facts;
-
-    Grid grid;
-    for (const StoredCell& cell : group.cells) {
-      KVG_ASSIGN(const std::vector<LatencyRow> rows, store.Latency(cell.id));
-      for (const LatencyRow& row : rows) {
-        const auto partner = full.find(key_of(row));
-        const double times[] = {row.ttft_s, row.tpot_p50_s};
-        const char* const names[] = {"ttft", "tpot"};
-        for (int i = 0; i < 2; ++i) {
-          if (!(times[i] > 0)) continue;
-          Times& t = grid[{names[i], row.context_tokens}];
-          t.related = !full.empty();
-          double base = 1;
-          double share = row.others_share;
-          if (t.related) {
-            if (partner == full.end()) continue;
-            base = i == 0 ? partner->second.ttft_s : partner->second.tpot_p50_s;
-            share = std::max(share, partner->second.others_share);
-            if (!(base > 0)) continue;
-          }
-          if (share > margins_.max_others_share) {
-            ++t.contended;
-            continue;
-          }
-          t.machines.insert(machine_of[row.run_key]);
-          t.logs.push_back(std::log(times[i] / base));
-          t.by_run[row.run_key].push_back(t.logs.back());
-        }
-      }
-    }
-    return grid;
-  }
-
-  static std::vector<double> RunMeans(const Times& times) {
-    std::vector<double> means;
-    for (const auto& run : times.by_run) means.push_back(Mean(run.second));
-    return means;
-  }
-
-  // Of logarithms; positive is less time. `drift` widens the interval on either side, and p is that
-  // of a difference beyond it.
-  static TwoSampleResult CompareTimes(const std::vector<double>& before,
-                                      const std::vector<double>& after, double confidence,
-                                      double drift) {
-    TwoSampleResult result = WelchTest(after, before, confidence);
-    if (drift == 0) return result;
-    std::vector<double> nearer = before;
-    for (double& log : nearer) log += result.difference > 0 ? -drift : drift;
-    result.p = std::abs(result.difference) <= drift ? 1 : WelchTest(after, nearer).p;
-    result.interval = {result.interval.low - drift, result.interval.high + drift};
-    return result;
-  }
-
-  Status CompareLatency(const Group& a, const Group& b) {
-    KVG_ASSIGN(const Grid before, ReadTimes(baseline_, groups_a_, a));
-    KVG_ASSIGN(const Grid after, ReadTimes(candidate_, groups_b_, b));
+  Status CompareLatency(const GateGroup& a, const GateGroup& b) {
+    KVG_ASSIGN(const GateGrid before,
+               ReadGateTimes(baseline_, groups_a_, a, margins_.max_others_share));
+    KVG_ASSIGN(const GateGrid after,
+               ReadGateTimes(candidate_, groups_b_, b, margins_.max_others_share));
     for (const auto& [key, x] : before) {
       const auto found = after.find(key);
       const std::string quantity = StrCat(key.first, " at ", key.second, " tokens");
@@ -466,12 +278,12 @@ class Gate {
         }
         continue;
       }
-      const Times& y = found->second;
+      const GateTimes& y = found->second;
       GateLine& line = AddLine(GateMetric::kLatency, a, quantity, margins_.latency);
       line.over_full = x.related;
       const int64_t contended = x.contended + y.contended;
       if (x.logs.empty() || y.logs.empty()) {
-        const Times& bare = x.logs.empty() ? x : y;
+        const GateTimes& bare = x.logs.empty() ? x : y;
         const char* const side = x.logs.empty() ? "baseline" : "candidate";
         if (bare.contended > 0) {
           Settle(
@@ -574,16 +386,12 @@ class Gate {
     return {margins_.alpha, std::log1p(l.margin), std::log1p(l.tolerance)};
   }
 
-  static double Mean(const std::vector<double>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-  }
-
   ResultStore& baseline_;
   ResultStore& candidate_;
   const GateMargins& margins_;
   const SumScores& set_scores_;
   const GateScope& scope_;
-  std::vector<Group> groups_a_, groups_b_;
+  std::vector<GateGroup> groups_a_, groups_b_;
   GateReport report_;
   struct Draft {
     GateMargins::Limits limits;
@@ -626,10 +434,10 @@ Result<GateReport> CompareStores(ResultStore& baseline, ResultStore& candidate,
                                  const GateScope& scope) {
   KVG_ASSIGN(GateReport report, Gate(baseline, candidate, margins, set_scores, scope).Run());
   if (!report.lines.empty()) return report;
-  KVG_ASSIGN(const std::vector<Group> held, ReadGroups(baseline));
+  KVG_ASSIGN(const std::vector<GateGroup> held, ReadGateGroups(baseline));
   if (!held.empty() &&
-      std::ranges::none_of(held, [&](const Group& group) { return Wanted(group, scope); })) {
-    return NothingWanted(baseline.path(), held, scope);
+      std::ranges::none_of(held, [&](const GateGroup& group) { return InScope(group, scope); })) {
+    return NothingInScope(baseline.path(), held, scope);
   }
   return BadInput(StrCat(candidate.path(), ": nothing to compare with ", baseline.path(),
                          ", expected cells of the same models, tasks, methods and budgets"));

@@ -13,7 +13,9 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
+#include "src/run/run_estimate.h"
 #include "src/run/run_executor.h"
+#include "src/run/run_history.h"
 
 namespace kvgauge {
 namespace {

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -15,11 +14,11 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "core/threads.h"
-#include "reports/leaderboard.h"
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
 #include "src/run/machine_facts.h"
 #include "src/run/run_conclusions.h"
+#include "src/run/run_history.h"
 #include "src/run/run_record.h"
 #include "src/run/sample_source.h"
 
@@ -68,8 +67,6 @@ class Executor {
 
  private:
   Status Start();
-  Status PlanProgress();
-  Status NoteOtherRecords();
   Status Event(const std::string& kind, const std::string& message);
   Status RunGroup(size_t number);
   // Fills a window of samples with something to run; false at the end of the task.
@@ -146,8 +143,11 @@ Status Executor::Start() {
   const bool resumed = std::any_of(before.begin(), before.end(), [&](const StoredRun& other) {
     return other.run.config == run.config;
   });
-  KVG_TRY(NoteOtherRecords());
-  KVG_TRY(PlanProgress());
+  KVG_ASSIGN(const std::vector<std::string> others, RecordsOfOtherInputs(plan_, store_));
+  for (const std::string& text : others) progress_.Note(text);
+  KVG_ASSIGN(std::vector<RunProgress::Work> groups, WorkLeft(plan_, settings_.choice, store_));
+  groups.resize(groups.size() + LatencyGroups());  // whose times nobody knows
+  progress_.PlanRun(std::move(groups));
   KVG_ASSIGN(run_, store_.AddRun(run));
   outcome_.run_key = run.key;
   const Json environment = ThreadEnvironment();
@@ -155,54 +155,6 @@ Status Executor::Start() {
   return Event(resumed ? "resumed" : "started",
                StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
                       Counted(std::ssize(plan_.config->rows), "row")));
-}
-
-// What is left of each group.
-Status Executor::PlanProgress() {
-  KVG_ASSIGN(const RateOf rate_of, RecordedRates(store_));
-  KVG_ASSIGN(const std::vector<StoredCell> stored, store_.Cells());
-  KVG_ASSIGN(const auto counts, store_.SampleCounts());
-  std::map<std::string, int64_t> recorded;
-  for (const StoredCell& cell : stored) {
-    const auto at = counts.find(cell.id);
-    recorded[cell.cell.Key()] = at == counts.end() ? 0 : at->second;
-  }
-  std::vector<RunProgress::Work> groups;
-  for (const PlanGroup& group : plan_.groups) {
-    RunProgress::Work& work = groups.emplace_back();
-    work.rate_s = rate_of(group).value_or(0);
-    const int64_t samples = settings_.choice.Count(plan_.config->tasks[group.task].samples);
-    if (samples < 0) continue;
-    work.cells = 0;
-    for (const CellRow& cell : group.cells) {
-      work.cells += std::max<int64_t>(0, samples - recorded[cell.Key()]);
-    }
-  }
-  groups.resize(groups.size() + LatencyGroups());  // whose times nobody knows
-  progress_.PlanRun(std::move(groups));
-  return {};
-}
-
-// Cells of the same names under other inputs are run anew, which a user must not have to guess.
-Status Executor::NoteOtherRecords() {
-  KVG_ASSIGN(const std::vector<StoredCell> stored, store_.Cells());
-  std::set<std::string> said;
-  for (const PlanGroup& group : plan_.groups) {
-    const CellRow& now = group.cells[0];
-    for (const StoredCell& other : stored) {
-      const CellRow& was = other.cell;
-      if (was.model.name != now.model.name || was.task.name != now.task.name ||
-          was.compress_at != now.compress_at || was.signature == now.signature) {
-        continue;
-      }
-      const std::string text =
-          StrCat(now.task.name, " of ", now.model.name, " is recorded with another ",
-                 DifferingSignatureKeys(was.signature, now.signature),
-                 "; it is run anew, and the two are never compared in silence");
-      if (said.insert(text).second) progress_.Note(text);
-    }
-  }
-  return {};
 }
 
 void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
@@ -585,36 +537,6 @@ Result<RunOutcome> Executor::Run() {
 Result<RunOutcome> ExecuteRun(const RunPlan& plan, const RunSettings& settings, ResultStore& store,
                               RunProgress& progress, const InterruptGuard& interrupt) {
   return Executor(plan, settings, store, progress, interrupt).Run();
-}
-
-Result<RateOf> RecordedRates(ResultStore& store) {
-  struct Spent {
-    double cells = 0, seconds = 0;
-  };
-  auto spent = std::make_shared<std::map<std::string, Spent>>();
-  KVG_ASSIGN(const std::vector<StoredRun> runs, store.Runs());
-  for (const StoredRun& run : runs) {
-    KVG_ASSIGN(const std::vector<EventRow> events, store.Events(run.id));
-    for (const EventRow& event : events) {
-      if (event.kind != "note") continue;
-      const Result<Json> json = ParseJson(event.message, "event");
-      const auto has = [&](const char* key, bool text) {
-        return json->contains(key) && (text ? (*json)[key].is_string() : (*json)[key].is_number());
-      };
-      if (!json.ok() || !json->is_object() || !has("group", true) || !has("cells", false) ||
-          !has("seconds", false)) {
-        continue;
-      }
-      Spent& group = (*spent)[(*json)["group"].get<std::string>()];
-      group.cells += (*json)["cells"].get<double>();
-      group.seconds += (*json)["seconds"].get<double>();
-    }
-  }
-  return RateOf([spent](const PlanGroup& group) -> std::optional<double> {
-    const auto found = spent->find(group.name);
-    if (found == spent->end() || found->second.cells <= 0) return std::nullopt;
-    return found->second.seconds / found->second.cells;
-  });
 }
 
 }  // namespace kvgauge

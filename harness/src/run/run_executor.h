@@ -10,7 +10,6 @@
 #include "harness/cli.h"
 #include "reports/store.h"
 #include "src/run/interrupt.h"
-#include "src/run/run_estimate.h"
 #include "src/run/run_plan.h"
 #include "src/run/run_progress.h"
 #include "src/run/run_reasons.h"
@@ -45,8 +44,5 @@ struct RunOutcome {
 // Failures of single cells are recorded and are no error.
 Result<RunOutcome> ExecuteRun(const RunPlan& plan, const RunSettings& settings, ResultStore& store,
                               RunProgress& progress, const InterruptGuard& interrupt);
-
-// Seconds a cell of that group took in recorded runs; nothing where none is recorded.
-Result<RateOf> RecordedRates(ResultStore& store);
 
 }  // namespace kvgauge

@@ -15,6 +15,10 @@ namespace {
 
 constexpr size_t kMostWaiting = 4096;
 constexpr size_t kMostTogether = 256;
+// How long a batch waits for more: a transaction costs as much as several cells, so short waits are
+// for the beginning only, where people and interrupted runs want to see something.
+constexpr double kFirstLingerSeconds = 0.2;
+constexpr double kLongestLingerSeconds = 1.0;
 
 double Rounded(double share) { return std::round(1000 * share) / 1000; }
 
@@ -356,16 +360,18 @@ Status CellRecorder::WriteBatch(const std::vector<FinishedCell>& cells) {
 
 void CellRecorder::Work() {
   std::unique_lock lock(mutex_);
+  double linger_s = kFirstLingerSeconds;
   while (true) {
     changed_.wait(lock, [&] { return !queue_.empty() || closing_; });
     if (queue_.empty()) return;
-    changed_.wait_for(lock, std::chrono::duration<double>(kLingerSeconds),
+    changed_.wait_for(lock, std::chrono::duration<double>(linger_s),
                       [&] { return queue_.size() >= kMostTogether || closing_ || flushing_ > 0; });
     std::vector<FinishedCell> cells;
     while (!queue_.empty() && cells.size() < kMostTogether) {
       cells.push_back(std::move(queue_.front()));
       queue_.pop_front();
     }
+    linger_s = std::min(2 * linger_s, kLongestLingerSeconds);
     busy_ = true;
     const bool failed = !status_.ok();
     lock.unlock();

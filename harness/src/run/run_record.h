@@ -67,8 +67,8 @@ struct FinishedCell {
 // Decodes and scores the answers.
 SampleRow MakeSampleRow(const FinishedCell& cell);
 
-// Owns the store's writing side while it lives, in the order of Put. A cell is written at once, or
-// with those that come within kLingerSeconds after it, as one transaction.
+// Owns the store's writing side while it lives, in the order of Put. A cell is written with those
+// that come within a second after it, as one transaction; the first ones of a run sooner.
 class CellRecorder {
  public:
   // `on_row` sees every row that was written, on the recorder's thread.
@@ -78,8 +78,6 @@ class CellRecorder {
   ~CellRecorder();
   CellRecorder(const CellRecorder&) = delete;
   CellRecorder& operator=(const CellRecorder&) = delete;
-
-  static constexpr double kLingerSeconds = 0.2;
 
   // The error of an earlier write ends the run. Waits only where thousands of cells do.
   Status Put(FinishedCell cell);
