@@ -196,7 +196,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
     facts.emplace_back("system", WithCommas(std::ssize(sample.system)) + " bytes");
   }
   for (const auto& fact : sample.facts) {
-    if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
+    if (std::find(facts.begin(), facts.end(), fact) != facts.end()) continue;
+    const bool named = std::any_of(facts.begin(), facts.end(),
+                                   [&](const auto& other) { return other.first == fact.first; });
+    facts.emplace_back(StrCat(named ? "fact " : "", fact.first), fact.second);
   }
   PrintFacts(facts);
   if (prompts.empty() && !sample.system.empty()) {
