@@ -50,8 +50,11 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
   if (!missing.empty()) {
     const std::string command = FetchCommand(missing[0], given);
+    const std::string_view then = task.metric == kJudgeMetric       ? "; then needs a judge"
+                                  : task.metric == kExecutionMetric ? "; then needs execution"
+                                                                    : "";
     return {"data missing",
-            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command)};
+            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command, then)};
   }
   if (task.metric == kJudgeMetric)
     return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
