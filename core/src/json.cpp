@@ -98,6 +98,11 @@ Result<Json> ParseJson(std::string_view text, std::string_view origin) {
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return BadInput(builder.message.empty() ? StrCat(origin, ": not valid JSON") : builder.message);
   }
+  // The parser takes a NUL byte for the end and would leave out what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return BadInput(StrCat(origin, ": not valid JSON at byte ", nul + 1,
+                           ", near '<U+0000>': a NUL byte outside a string"));
+  }
   return std::move(builder.root);
 }
 

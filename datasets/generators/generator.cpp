@@ -108,6 +108,14 @@ Result<std::vector<Percent>> ParsePercents(const Params& params, std::string_vie
   return values;
 }
 
+Result<bool> ReadFill(const Params& params, std::string_view owner) {
+  const bool fill = params.Bool("fill");
+  if (fill && params.Text("lengths").empty()) {
+    return BadInput(StrCat(owner, ".fill: there is no length to fill; name lengths, in tokens"));
+  }
+  return fill;
+}
+
 int64_t NewTokens(const Json& task, int64_t otherwise) {
   if (!task.is_object()) return otherwise;
   const auto found = task.find("max_new_tokens");

@@ -30,6 +30,8 @@ struct Percent {
 };
 Result<std::vector<Percent>> ParsePercents(const Params& params, std::string_view name,
                                            std::string_view owner);
+// "fill", which is an error where "lengths" names none.
+Result<bool> ReadFill(const Params& params, std::string_view owner);
 // The task file's "max_new_tokens", or `otherwise`.
 int64_t NewTokens(const Json& task, int64_t otherwise);
 

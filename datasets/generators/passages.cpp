@@ -135,7 +135,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
   setup.count = params.Text("task") == "count";
-  setup.fill = params.Bool("fill");
+  KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   setup.samples = params.Int("samples");
   setup.sentences = params.Int("sentences");
   setup.new_tokens = NewTokens(task, 32);

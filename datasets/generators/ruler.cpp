@@ -29,7 +29,8 @@ Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, 
   setup.reserve = params.Int("reserve_tokens");
   setup.new_tokens = NewTokens(task, new_tokens);
   setup.seed = options.seed;
-  if (params.Bool("fill")) {
+  KVG_ASSIGN(const bool fill, ReadFill(params, owner));
+  if (fill) {
     KVG_ASSIGN(setup.prose, Haystack::Open("", owner));
   }
   return setup;

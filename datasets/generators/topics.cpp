@@ -131,7 +131,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   setup.samples = params.Int("samples");
-  setup.fill = params.Bool("fill");
+  KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
   setup.turns = params.Int("turns");
   setup.new_tokens = NewTokens(task, 50);

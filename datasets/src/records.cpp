@@ -120,7 +120,7 @@ Result<std::optional<Record>> RecordReader::NextLine() {
   }
   if (std::ferror(file_)) return Broken("");
   closed_ = true;
-  if (seen_ == 0) return BadInput(StrCat(path_, ": holds no records; expected one per line"));
+  if (seen_ == 0) return Broken("holds no records; expected one per line");
   return std::optional<Record>();
 }
 
@@ -138,7 +138,7 @@ Result<std::optional<Record>> RecordReader::NextElement() {
     Get();
     if (SkipBlanks() >= 0) return Broken("text follows the array");
     closed_ = true;
-    if (seen_ == 0) return BadInput(StrCat(path_, ": the array is empty"));
+    if (seen_ == 0) return Broken("the array is empty");
     return std::optional<Record>();
   } else if (seen_ > 0 && byte >= 0) {
     return Broken("expected ',' or ']' after an element");
@@ -300,6 +300,9 @@ Result<std::optional<Sample>> FileStream::Try() {
 Result<std::optional<Sample>> FileStream::Next() {
   while (true) {
     Result<std::optional<Sample>> sample = Try();
+    if (sample.ok() && !*sample && ids_.empty() && skipped_ > 0) {
+      return BadInput(StrCat("every record is malformed; the first: ", faults_[0]));
+    }
     // Only faults of a record can be left out: a full disk or a cut file cannot.
     if (sample.ok() || !skip_bad_ || reader_->broken() ||
         sample.error().code != ErrorCode::kBadInput) {

@@ -248,6 +248,12 @@ TEST_F(CliTest, ListsTasksAndShowsSamples) {
   EXPECT_THAT(tasks.out, HasSubstr("ready"));
   EXPECT_THAT(tasks.out, HasSubstr("data missing"));
   EXPECT_EQ(Run("sample no_such_task").exit_code, 2);
+  // What is lacking besides data is said with it.
+  const std::string none = " --data " + Path("none");
+  EXPECT_THAT(Run("tasks loogle/longdep_qa_judge" + none).out,
+              AllOf(HasSubstr("fetch_data --data"), HasSubstr(" loogle; then needs a judge\n")));
+  EXPECT_THAT(Run("tasks bamboo/private_eval_4k" + none).out,
+              HasSubstr("; then needs execution\n"));
 
   const std::string data = " --n 3 --data '" KVG_SOURCE_DIR "/tests/datasets/data'";
   for (const auto& [task, part] : std::vector<std::pair<std::string, std::string>>{

@@ -579,7 +579,7 @@ TEST_F(ResultsTest, LeaderboardSplitsByFacts) {
 TEST_F(ResultsTest, ShowMakesThePromptAgain) {
   std::ofstream(Path("tiny.json")) << R"({"name": "tiny", "version": 1, "group": "tiny",
     "description": "d", "citation": "c", "metric": "partial_match", "max_new_tokens": 5,
-    "source": {"name": "key_value", "lengths": "3000"}})";
+    "system": "Answer in one word.", "source": {"name": "key_value", "lengths": "3000"}})";
   const Outcome sample = Run("sample tiny.json --json --model '" KVG_SOURCE_DIR "/models/ref-gqa'");
   ASSERT_EQ(sample.exit_code, 0) << sample.err;
   const Json made = Must(ParseJson(sample.out.substr(0, sample.out.find('\n')), "out"));
@@ -603,6 +603,8 @@ TEST_F(ResultsTest, ShowMakesThePromptAgain) {
   const std::string show = StrCat("show a.db snapkv '", made["id"].get<std::string>(), "' ");
   const Json json = Must(ParseJson(Run(show + "--json").out, "out"));
   EXPECT_EQ(json["context"], made["context"]);
+  EXPECT_EQ(json["system"], "Answer in one word.");
+  EXPECT_THAT(Run(show).out, HasSubstr("--- system\nAnswer in one word.\n--- context\n"));
   EXPECT_THAT(Run(show + "--prompt").out, HasSubstr(made["context"].get<std::string>()));
   // Another tokenizer gives another text, which is not passed off as the one that was run.
   const Json other = Must(ParseJson(

@@ -291,6 +291,11 @@ TEST_F(ScoreTest, SamplesAreShownAsTheModelIsGivenThem) {
   const std::string model = StrCat(" --model '", KVG_SOURCE_DIR, "/models/ref-gqa'");
   const Outcome plain = Run(task + " --n 5");
   ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  // The tokens there are, and those that were asked for.
+  EXPECT_THAT(plain.out,
+              AllOf(ContainsRegex("\nlength +51[12]\n"), ContainsRegex("\ndepth +50\n")));
+  EXPECT_THAT(Run(task + " --set source.lengths=513 --set source.reserve_tokens=5").out,
+              AllOf(ContainsRegex("\nlength +50[78]\n"), ContainsRegex("\nfact length +513\n")));
   EXPECT_THAT(plain.out, AllOf(HasSubstr("n512-d50-r1\n"), Not(HasSubstr("-r2")),
                                HasSubstr("yes; shown without, --model DIR adds it"),
                                HasSubstr("--- question (at most 50 new tokens)\n")));

@@ -99,6 +99,9 @@ TEST(Json, RefusesWhatFilesLieAbout) {
   EXPECT_THAT(message("{\"a\": 1} x"), ::testing::HasSubstr("not valid JSON at byte"));
   EXPECT_THAT(message("{\"a\": \"\xff\"}"), ::testing::HasSubstr("f.json"));
   EXPECT_THAT(message(""), ::testing::HasSubstr("f.json"));
+  // Nothing behind a NUL byte is left out without a word.
+  EXPECT_THAT(message(std::string_view("{\"a\": 1}\0{\"b\": 2}", 17)),
+              ::testing::HasSubstr("not valid JSON at byte 9, near '<U+0000>'"));
   EXPECT_THAT(message(std::string(100000, '[')), ::testing::HasSubstr("nested deeper than 256"));
 }
 

@@ -126,6 +126,21 @@ TEST_F(Jsonl, SkipsAndCountsBadRecords) {
   EXPECT_EQ(skipped, 4);
 }
 
+TEST_F(Jsonl, NoRecordAtAllIsNeverSkippedOver) {
+  const auto error = [&](const std::string& content) {
+    WriteData(content);
+    TaskOptions options;
+    options.data_directory = directory_.string();
+    options.skip_bad = true;
+    const auto read = ReadAll(MakeTask(), options);
+    return read.ok() ? "" : read.error().message;
+  };
+  EXPECT_THAT(error(""), HasSubstr("x.jsonl:1: holds no records"));
+  EXPECT_THAT(error("{\n{\"c\":\"1\"}\n"), HasSubstr("every record is malformed; the first: "));
+  EXPECT_THAT(ErrorOf("{\"c\":\"1\",\"a\":\"x\"}" + std::string(1, '\0') + "{}\n"),
+              HasSubstr("x.jsonl:1: column 18: not valid JSON"));
+}
+
 // The file is sparse: 200 MB of zero bytes without a newline, then a good line.
 TEST_F(Jsonl, SaysWhatWasLeftOut) {
   std::string bad;

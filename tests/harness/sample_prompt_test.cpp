@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "src/run/run_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -126,6 +127,21 @@ TEST_F(SystemText, IsSaidOnceInAConversationAndToEveryRequest) {
   EXPECT_THAT(Text(Ids(turns, 1)), Not(HasSubstr(kSystem)));
   const EngineSample requests = Build(*chat, Asked(kSystem, QuestionMode::kMultiRequest));
   EXPECT_THAT(Text(Ids(requests, 1)), HasSubstr(kSystem));
+}
+
+// Where prompts are cut to the model's positions; a limit of the user's own stays as it is.
+TEST_F(SystemText, KeepsPositionsFree) {
+  RunModel spec;
+  PlanModel model;
+  model.spec = &spec;
+  model.config.max_position = 1000;
+  model.tokenizer = std::move(tokenizer_);
+  const auto tokens = model.tokenizer->Encode(kSystem, {.add_special = false});
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_EQ(model.MaxPromptTokens(100, ""), 900);
+  EXPECT_EQ(model.MaxPromptTokens(100, kSystem), 900 - std::ssize(*tokens));
+  spec.max_prompt_tokens = 500;
+  EXPECT_EQ(model.MaxPromptTokens(100, kSystem), 500);
 }
 
 TEST_F(SystemText, MovesTheAnswersPlaceWithIt) {

@@ -50,8 +50,11 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
   const std::vector<std::string> missing = MissingFiles(task, data_directory);
   if (!missing.empty()) {
     const std::string command = FetchCommand(missing[0], given);
+    const std::string_view then = task.metric == kJudgeMetric       ? "; then needs a judge"
+                                  : task.metric == kExecutionMetric ? "; then needs execution"
+                                                                    : "";
     return {"data missing",
-            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command)};
+            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command, then)};
   }
   if (task.metric == kJudgeMetric)
     return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
@@ -196,7 +199,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
     facts.emplace_back("system", WithCommas(std::ssize(sample.system)) + " bytes");
   }
   for (const auto& fact : sample.facts) {
-    if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
+    if (std::find(facts.begin(), facts.end(), fact) != facts.end()) continue;
+    const bool named = std::any_of(facts.begin(), facts.end(),
+                                   [&](const auto& other) { return other.first == fact.first; });
+    facts.emplace_back(StrCat(named ? "fact " : "", fact.first), fact.second);
   }
   PrintFacts(facts);
   if (prompts.empty() && !sample.system.empty()) {

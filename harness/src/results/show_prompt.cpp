@@ -99,6 +99,7 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
                                                : ""));
     }
     MadePrompt prompt;
+    prompt.system = sample->system;
     prompt.context = sample->context;
     for (const Question& question : sample->questions) {
       prompt.questions.push_back(question.text + question.answer_prefix);
@@ -114,7 +115,7 @@ MadePrompt MakePromptAgain(const StoredCell& cell, const SampleRow& row,
                            const std::vector<StoredRun>& runs, const ShowFlags& flags) {
   Result<MadePrompt> prompt = Make(cell, row, runs, flags);
   if (prompt.ok()) return std::move(*prompt);
-  return {.context = {}, .questions = {}, .missing = prompt.error().message};
+  return {.system = {}, .context = {}, .questions = {}, .missing = prompt.error().message};
 }
 
 }  // namespace kvgauge

@@ -100,6 +100,7 @@ std::string Turns(const ShownSample& shown, bool whole, bool colour) {
   };
   std::string text;
   if (shown.prompt.missing.empty()) {
+    if (!shown.prompt.system.empty()) text += title("system") + shown.prompt.system + "\n";
     text += title("context");
     text += (whole ? shown.prompt.context : Ends(shown.prompt.context)) + "\n";
   } else {
@@ -259,6 +260,7 @@ Json SampleToJson(const ShownSample& shown) {
                {"layers", layers},
                {"memory", memory}};
   if (shown.prompt.missing.empty()) {
+    json["system"] = shown.prompt.system;
     json["context"] = shown.prompt.context;
     json["questions"] = shown.prompt.questions;
   } else {

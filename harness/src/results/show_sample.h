@@ -14,6 +14,7 @@ namespace kvgauge {
 
 // The sample as the task makes it, where that could be done.
 struct MadePrompt {
+  std::string system;                  // "" for none
   std::string context;                 // everything before the first question
   std::vector<std::string> questions;  // one a turn
   std::string missing;                 // why it could not; "" where it could
