@@ -177,8 +177,9 @@ double MinimumDetectableEffect(const Estimate& difference, double reach, double 
                                double power) {
   if (difference.clusters < 2) return kInfinity;
   const double factor = NormalQuantile(1 - alpha / 2) + NormalQuantile(power);
-  return std::max(factor * difference.standard_error,
-                  reach * UnseenShare(difference.clusters, alpha / 2));
+  const double least = std::max(factor * difference.standard_error,
+                                reach * UnseenShare(difference.clusters, alpha / 2));
+  return reach > 0 && least > reach ? kInfinity : least;
 }
 
 TwoSampleResult WelchTest(std::span<const double> first, std::span<const double> second,

@@ -189,6 +189,14 @@ TEST(Leaderboard, BytesAreOfTheTokensThatWereSeen) {
   }
 }
 
+TEST(Leaderboard, TwoSamplesFindNothing) {
+  Board board;
+  board.Add(Cell("full"), 2, [](int i) { return Given{.score = i == 0 ? 1.0 : 0.0}; });
+  board.Add(Cell("h2o", "20%"), 2, [](int i) { return Given{.score = i == 0 ? 0.0 : 1.0}; });
+  const LeaderboardModel model = board.Make();
+  EXPECT_TRUE(std::isinf(LineOf(model.tables[0], "h2o", "20%").versus_full->detectable));
+}
+
 // The same numbers as the statistics of one comparison by itself.
 TEST(Leaderboard, EvidenceIsThatOfAPairedComparison) {
   Board board;

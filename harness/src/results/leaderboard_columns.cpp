@@ -115,8 +115,9 @@ const Column kColumns[] = {
      }},
     {"detectable", "findable", true, 30, true,
      [](const LeaderboardTable& t, const LeaderboardLine& l) {
-       const bool known = l.versus_full && std::isfinite(l.versus_full->detectable);
-       return Text(known ? ShowScore(t, l.versus_full->detectable) : "");
+       if (!l.versus_full || std::isnan(l.versus_full->detectable)) return Text("");
+       const bool any = std::isfinite(l.versus_full->detectable);
+       return Text(any ? ShowScore(t, l.versus_full->detectable) : "none");
      }},
     {"nominal", "nominal", true, 25, false,
      [](const LeaderboardTable&, const LeaderboardLine& l) {

@@ -352,7 +352,8 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
              ".\nSAME: within ", o.margin,
              " of the full cache's score, by two one-sided tests; findable: the least difference "
              "this many "
-             "samples show 4 times in 5.\nbytes: all that a method must keep, of the full cache's; "
+             "samples show 4 times in 5, or none.\nbytes: all that a method must keep, of the full "
+             "cache's; "
              "resident: what the allocator holds for it.");
   const bool turned = std::ranges::any_of(
       model.tables, [](const LeaderboardTable& table) { return table.lower_is_better; });

@@ -58,7 +58,8 @@ double SignFlipTest(std::span<const double> differences, std::span<const int64_t
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);
 
-// The smallest true difference that a two-sided test at `alpha` finds with probability `power`.
+// The smallest true difference that a two-sided test at `alpha` finds with probability `power`;
+// infinite where so few samples find none that `reach` (0: unknown) allows.
 double MinimumDetectableEffect(const Estimate& difference, double reach, double alpha = 0.05,
                                double power = 0.8);
 

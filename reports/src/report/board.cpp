@@ -380,9 +380,12 @@ std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& l
                 " against the full cache, 95% interval ", DifferenceText(table, e.interval.low),
                 " to ", DifferenceText(table, e.interval.high), "; p ", p, " (", e.test,
                 ", Holm); ", Plural(e.samples, "sample", "samples"), " in ",
-                Plural(e.clusters, "context", "contexts"), "; a loss of ",
-                DifferenceText(table, e.detectable).substr(e.detectable > 0 ? 1 : 0),
-                " would be found with 80% probability");
+                Plural(e.clusters, "context", "contexts"), "; ",
+                std::isfinite(e.detectable)
+                    ? StrCat("a loss of ",
+                             DifferenceText(table, e.detectable).substr(e.detectable > 0 ? 1 : 0),
+                             " would be found with 80% probability")
+                    : "too few to find any loss with 80% probability");
 }
 
 std::string RowTip(const LeaderboardTable& table, const BoardRow& row,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "core/json.h"
@@ -124,7 +125,9 @@ Html VerdictSentence(const Board& board, double margin) {
   html.Put(
       " <span class=\"soft\">A row counts as equivalent where it is so in every group, as worse "
       "where it is in any.");
-  if (counts.undecided > 0 && counts.detectable > 0) {
+  if (counts.undecided > 0 && std::isinf(counts.detectable)) {
+    html.Put(" Undecided: some groups have too few samples to find any loss.");
+  } else if (counts.undecided > 0 && counts.detectable > 0) {
     html.Put(" Undecided means that these samples find losses from {} points on only.",
              {Format(counts.detectable, Unit::kPoints).substr(1)});
   }
