@@ -8,7 +8,7 @@
 #include "generators/length_control.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::lines {
 namespace {
 
 constexpr std::string_view kOwner = "lines";
@@ -163,4 +163,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::lines

@@ -11,7 +11,7 @@
 #include "generators/length_control.h"
 #include "generators/prose.h"
 
-namespace kvgauge {
+namespace kvgauge::passages {
 namespace {
 
 constexpr std::string_view kOwner = "passages";
@@ -174,4 +174,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::passages

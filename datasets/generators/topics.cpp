@@ -11,7 +11,7 @@
 #include "generators/prose.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::topics {
 namespace {
 
 constexpr std::string_view kOwner = "topics";
@@ -153,4 +153,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::topics

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -12,11 +11,10 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
+#include "src/distributions.h"
 
 namespace kvgauge {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Cells of one store that belong together.
 struct Group {

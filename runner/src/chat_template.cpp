@@ -298,7 +298,7 @@ Result<std::string> RenderGlm4(const Conversation& c) {
   return out;
 }
 
-struct Family {
+struct TemplateFamily {
   std::string_view name;
   Renderer render;
   bool includes_bos = false;
@@ -306,7 +306,7 @@ struct Family {
   std::string_view default_system = {};
 };
 
-constexpr Family kFamilies[] = {
+constexpr TemplateFamily kTemplateFamilies[] = {
     {"none", RenderNone},
     {"llama2", RenderLlama2, true, "<s>", "</s>"},
     {"vicuna", RenderVicuna, false, "<s>", "</s>", kVicunaSystem},
@@ -333,9 +333,9 @@ constexpr Family kFamilies[] = {
     {"glm4", RenderGlm4, true},
 };
 
-const Family* FindFamily(std::string_view name) {
-  const auto found = std::ranges::find(kFamilies, name, &Family::name);
-  return found == std::end(kFamilies) ? nullptr : found;
+const TemplateFamily* FindTemplate(std::string_view name) {
+  const auto found = std::ranges::find(kTemplateFamilies, name, &TemplateFamily::name);
+  return found == std::end(kTemplateFamilies) ? nullptr : found;
 }
 
 // --- Recognition ---------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ Result<std::optional<std::string>> ReadTemplate(const std::string& directory) {
 
 std::vector<std::string> ChatTemplate::Names() {
   std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.name);
+  for (const TemplateFamily& family : kTemplateFamilies) names.emplace_back(family.name);
   return names;
 }
 
@@ -486,7 +486,7 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& directory, const std:
       if (chat.name_ == "chatml") found_default = ChatMlDefault(*text);
     }
   }
-  const Family* family = FindFamily(chat.name_);
+  const TemplateFamily* family = FindTemplate(chat.name_);
   if (family == nullptr) {
     return BadInput(StrCat("--template ", name, ": unknown", DidYouMean(name, Names()),
                            "; known are auto, ", Join(Names(), ", ")));
@@ -499,7 +499,7 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& directory, const std:
 }
 
 bool ChatTemplate::includes_bos() const {
-  const Family* family = FindFamily(name_);
+  const TemplateFamily* family = FindTemplate(name_);
   return family != nullptr && family->includes_bos;
 }
 
@@ -529,7 +529,7 @@ Result<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& message
   if (conversation.turns.empty()) {
     return BadInput(StrCat("chat template ", name_, ": the conversation has no user message"));
   }
-  Result<std::string> rendered = FindFamily(name_)->render(conversation);
+  Result<std::string> rendered = FindTemplate(name_)->render(conversation);
   if (!rendered.ok()) return rendered.error().Wrap(StrCat("chat template ", name_));
   return rendered;
 }

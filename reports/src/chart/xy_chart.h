@@ -60,6 +60,7 @@ struct XyChart {
 
 Html Render(const XyChart& chart);
 
+inline constexpr double kChartFont = 11;  // pixels, of every label
 // About how wide a text is set in `size` pixels.
 double TextWidth(const std::string& text, double size);
 // The nearest places to `wanted` (in any order) that are `gap` apart and within [low, high] as far
