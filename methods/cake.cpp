@@ -20,8 +20,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kWindowScore = 1e30f;  // above any other, and still finite
-constexpr float kLogShift = 1e-10f;    // of the reference: the logarithm of nothing is finite
+constexpr float kEntropyShift = 1e-10f;  // of the reference: the logarithm of nothing is finite
 
 // Unbiased, over the rows: a [rows, n] less its mean in `centred`, mean and variance [n].
 void Moments(RowOps& ops, const Tensor& a, const Tensor& centred, const Tensor& mean,
@@ -49,7 +48,7 @@ class CakeScore final : public Scorer {
     const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
     const int64_t heads = view.shape().query_heads;
     const Tensor tail = Columns(out, before, n);
-    ops.Affine(tail, 0.0f, kWindowScore, tail);
+    ops.Affine(tail, 0.0f, kForcedScore, tail);
     if (before == 0) return;
     const Tensor attention = view.WindowAttention(rows);
     const Tensor centred = view.Scratch(DType::kF32, {rows, before});
@@ -109,7 +108,7 @@ class CakeShares final : public Allocator {
     const Tensor sums = room.Scratch(DType::kF32, {heads, rows + 1});
     for (int64_t h = 0; h < heads; ++h) {
       const Tensor a = Columns(attention[h], 0, before);
-      ops.Affine(a, 1.0f, kLogShift, work);
+      ops.Affine(a, 1.0f, kEntropyShift, work);
       ops.Activate(work, Activation::kLog, work);
       ops.Combine(work, a, Binary::kMultiply, work);
       ops.ReduceRows(work, Reduction::kSum, sums[h].Slice(0, rows));

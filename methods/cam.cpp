@@ -20,7 +20,7 @@ namespace kvgauge {
 namespace {
 
 // Sets the draws apart from those of other stages.
-constexpr uint64_t kStream = 0x63616d;
+constexpr uint64_t kCamStream = 0x63616d;
 
 class Cam final : public Reducer {
  public:
@@ -103,7 +103,8 @@ class Cam final : public Reducer {
     Tensor positions = view.Scratch(DType::kI32, {n}), draw = view.Scratch(DType::kF32, {n});
     ops.select->Gather(AsColumn(view.Positions(head)), gone, AsColumn(positions));
     const int64_t place = view.layer() * view.shape().kv_heads + head;
-    ops.rows->Uniform(view.seed(), kStream << 32 | static_cast<uint64_t>(place), positions, draw);
+    ops.rows->Uniform(view.seed(), kCamStream << 32 | static_cast<uint64_t>(place), positions,
+                      draw);
     ops.rows->Combine(draw.Reshape({1, n}), share.Reshape({1, n}), Binary::kLess,
                       share.Reshape({1, n}));
   }

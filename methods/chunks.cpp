@@ -16,7 +16,7 @@ namespace kvgauge {
 namespace {
 
 // Above any score that is not forced, and as far below.
-constexpr float kForced = 1e35f;
+constexpr float kProtectedFrom = 1e35f;
 
 class Chunks final : public Reducer {
  public:
@@ -40,7 +40,7 @@ class Chunks final : public Reducer {
       const Means means = MeansOf(view, Columns(input.scores.Slice(h, h + 1), 0, length));
       const Tensor order = view.Scratch(DType::kF32, {1, length});
       // Protected entries before all others.
-      view.ops().rows->Affine(means.forced, 2 * kForced, -kForced, order);
+      view.ops().rows->Affine(means.forced, 2 * kProtectedFrom, -kProtectedFrom, order);
       view.ops().rows->Combine(order, together.empty() ? means.of_entries : together, Binary::kMax,
                                order);
       HeadPlan plan;
@@ -62,7 +62,7 @@ class Chunks final : public Reducer {
   Means MeansOf(LayerView& view, const Tensor& scores) const {
     Ops& ops = view.ops();
     const int64_t n = scores.shape[1], runs = (n + size_ - 1) / size_;
-    const Tensor limit = Filled(view, n, kForced);
+    const Tensor limit = Filled(view, n, kProtectedFrom);
     // Zeros behind the end: neither counted nor summed.
     const Tensor free = view.Scratch(DType::kF32, {runs, size_});
     const Tensor sums = view.Scratch(DType::kF32, {runs, size_});

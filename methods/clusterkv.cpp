@@ -17,9 +17,6 @@
 namespace kvgauge {
 namespace {
 
-// Above any score, and still finite.
-constexpr float kForced = 1e30f;
-
 // Of one head: entries [sinks, sinks + members) and the cluster that each is in.
 struct Clusters {
   int64_t count = 0, members = 0;
@@ -124,7 +121,7 @@ class ClusterKv final : public Reader {
     const int64_t first = std::min(sinks_, length), decoded = length - first - members;
     const int64_t read = first + decoded + std::min(members, tokens_ - sinks_);
     const Tensor scores = view.Scratch(DType::kF32, {group, length});
-    ops.rows->Affine(scores, 0.0f, kForced, scores);
+    ops.rows->Affine(scores, 0.0f, kForcedScore, scores);
     if (members > 0) {
       const Tensor means = clusters.means.As(DType::kF32, {clusters.count, dim});
       const Tensor assignment = clusters.assignment.As(DType::kI32, {members});

@@ -20,7 +20,7 @@ namespace kvgauge {
 namespace {
 
 // Sets the draws apart from those of other stages.
-constexpr uint64_t kStream = 0x6b6579;
+constexpr uint64_t kKeyformerStream = 0x6b6579;
 constexpr int kRowBits = 24, kHeadBits = 16;
 
 class Keyformer final : public Scorer {
@@ -76,7 +76,7 @@ class Keyformer final : public Scorer {
       const Tensor positions = view.Positions(head / view.shape().group());
       const auto place = static_cast<uint64_t>(view.layer() * view.shape().query_heads + head);
       for (int64_t r = 0; r < m; ++r) {
-        const uint64_t stream = (kStream << kHeadBits | place) << kRowBits;
+        const uint64_t stream = (kKeyformerStream << kHeadBits | place) << kRowBits;
         Gumbel(view, stream | static_cast<uint64_t>(first_row + r), positions, noise[r]);
       }
       ops.Combine(out, noise, Binary::kAdd, out);

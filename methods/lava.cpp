@@ -20,9 +20,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kWindowScore = 1e30f;  // above any other, and still finite
-constexpr float kForced = 1e29f;       // above any score that is not forced
-constexpr float kLogShift = 1e-16f;    // of the reference: the logarithm of nothing is finite
+constexpr float kLogShift = 1e-16f;  // of the reference: the logarithm of nothing is finite
 
 class LavaScore final : public Scorer {
  public:
@@ -37,7 +35,7 @@ class LavaScore final : public Scorer {
     const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
     const int64_t heads = view.shape().query_heads, group = view.shape().group();
     const Tensor tail = Columns(out, before, n);
-    ops.Affine(tail, 0.0f, kWindowScore, tail);
+    ops.Affine(tail, 0.0f, kForcedScore, tail);
     if (before == 0) return;
     const Tensor attention = view.WindowAttention(rows);
     const Tensor mean = view.Scratch(DType::kF32, {heads, before});
@@ -116,7 +114,7 @@ class LavaShares final : public Allocator {
     const int64_t heads = scores.shape[0], n = scores.shape[1], all = heads * n;
     const Tensor shares = view.Scratch(DType::kF32, {heads, n});
     const Tensor free = view.Scratch(DType::kF32, {heads, n});
-    const Tensor forced = Filled(view, n, kForced), sums = view.Scratch(DType::kF32, {2});
+    const Tensor forced = Filled(view, n, kForcedFrom), sums = view.Scratch(DType::kF32, {2});
     ops.rows->Combine(scores, forced, Binary::kLess, free);
     ops.rows->Combine(scores, forced, Binary::kMin, shares);
     ops.rows->Combine(shares, free, Binary::kMultiply, shares);

@@ -18,7 +18,7 @@ namespace kvgauge {
 namespace {
 
 // Sets the draws apart from those of other stages.
-constexpr uint64_t kStream = 0x6e61636c;
+constexpr uint64_t kNaclStream = 0x6e61636c;
 
 class Nacl final : public Reducer {
  public:
@@ -73,7 +73,7 @@ class Nacl final : public Reducer {
     RowOps& ops = *view.ops().rows;
     const int64_t n = scores.shape[1];
     const auto place = static_cast<uint64_t>(view.layer() * view.shape().kv_heads + head);
-    Gumbel(view, kStream << 32 | place, view.Positions(head), noisy.Reshape({n}));
+    Gumbel(view, kNaclStream << 32 | place, view.Positions(head), noisy.Reshape({n}));
     const Tensor scaled = view.Scratch(DType::kF32, {1, n});
     ops.Affine(scores, scale_, 0.0f, scaled);
     ops.Combine(noisy, scaled, Binary::kAdd, noisy);

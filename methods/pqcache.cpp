@@ -21,9 +21,6 @@
 namespace kvgauge {
 namespace {
 
-// Above any sum of shares.
-constexpr float kForced = 1e30f;
-
 // Of one head: for each part its centroids and the code of every entry from `sinks` on.
 struct Codebooks {
   int64_t count = 0, coded = 0, capacity = 0;
@@ -152,7 +149,7 @@ class PqCache final : public Reader {
     const int64_t first = std::min(sinks_, length), last = std::min(recent_, length - first);
     const int64_t between = length - first - last;
     const Tensor order = view.Scratch(DType::kF32, {1, length});
-    ops.rows->Affine(order, 0.0f, kForced, order);
+    ops.rows->Affine(order, 0.0f, kForcedScore, order);
     if (between > 0) {
       const Tensor shares = view.Scratch(DType::kF32, {group, between});
       const Tensor query = view.Scratch(DType::kF32, {group, dim});

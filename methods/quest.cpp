@@ -16,9 +16,6 @@
 namespace kvgauge {
 namespace {
 
-// Above any score, and still finite.
-constexpr float kForced = 1e30f;
-
 // Bounds of one head's pages.
 struct PageBounds {
   int64_t pages = 0, capacity = 0;
@@ -163,7 +160,7 @@ class Quest final : public Reader {
     }
     if (last_page_) {
       Tensor last = Columns(scores, pages - 1, pages);
-      ops.rows->Affine(last, 0.0f, kForced, last);
+      ops.rows->Affine(last, 0.0f, kForcedScore, last);
     }
     const int64_t rows = by_kv_head_ ? 1 : group;
     if (by_kv_head_) {

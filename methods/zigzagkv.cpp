@@ -17,9 +17,6 @@
 namespace kvgauge {
 namespace {
 
-// Above any score that is not forced.
-constexpr float kForced = 1e29f;
-
 class ZigZagKv final : public Allocator {
  public:
   explicit ZigZagKv(const Params& params)
@@ -59,7 +56,7 @@ class ZigZagKv final : public Allocator {
     const int64_t heads = scores.shape[0], n = scores.shape[1];
     const Tensor masses = view.Scratch(DType::kF32, {heads, n});
     const Tensor free = view.Scratch(DType::kF32, {heads, n});
-    const Tensor forced = Filled(view, n, kForced), zero = Filled(view, n, 0.0f);
+    const Tensor forced = Filled(view, n, kForcedFrom), zero = Filled(view, n, 0.0f);
     ops.rows->Combine(scores, forced, Binary::kLess, free);
     ops.rows->Combine(scores, forced, Binary::kMin, masses);
     ops.rows->Combine(masses, free, Binary::kMultiply, masses);

@@ -8,7 +8,7 @@
 #include "generators/length_control.h"
 #include "generators/prose.h"
 
-namespace kvgauge {
+namespace kvgauge::key_value {
 namespace {
 
 constexpr std::string_view kOwner = "key_value";
@@ -139,4 +139,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::key_value

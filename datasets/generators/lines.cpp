@@ -10,7 +10,7 @@
 #include "generators/prose.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::lines {
 namespace {
 
 constexpr std::string_view kOwner = "lines";
@@ -174,4 +174,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::lines

@@ -8,7 +8,7 @@
 #include "core/strings.h"
 #include "generators/generator.h"
 
-namespace kvgauge {
+namespace kvgauge::list_ops {
 namespace {
 
 constexpr std::string_view kOwner = "list_ops";
@@ -134,4 +134,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::list_ops

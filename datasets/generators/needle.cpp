@@ -13,7 +13,7 @@
 #include "generators/prose.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::needle {
 namespace {
 
 constexpr std::string_view kOwner = "needle";
@@ -225,4 +225,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::needle

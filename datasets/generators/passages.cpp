@@ -11,7 +11,7 @@
 #include "generators/length_control.h"
 #include "generators/prose.h"
 
-namespace kvgauge {
+namespace kvgauge::passages {
 namespace {
 
 constexpr std::string_view kOwner = "passages";
@@ -164,4 +164,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::passages

@@ -5,7 +5,7 @@
 #include "core/strings.h"
 #include "generators/ruler.h"
 
-namespace kvgauge {
+namespace kvgauge::passkey {
 namespace {
 
 constexpr std::string_view kOwner = "passkey";
@@ -123,4 +123,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::passkey

@@ -11,7 +11,7 @@
 #include "generators/words.h"
 #include "src/python_text.h"
 
-namespace kvgauge {
+namespace kvgauge::ruler_niah {
 namespace {
 
 constexpr std::string_view kOwner = "ruler_niah";
@@ -258,4 +258,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::ruler_niah

@@ -11,7 +11,7 @@
 #include "generators/ruler.h"
 #include "src/records.h"
 
-namespace kvgauge {
+namespace kvgauge::ruler_qa {
 namespace {
 
 constexpr std::string_view kOwner = "ruler_qa";
@@ -315,4 +315,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::ruler_qa

@@ -7,7 +7,7 @@
 #include "core/strings.h"
 #include "generators/ruler.h"
 
-namespace kvgauge {
+namespace kvgauge::ruler_variables {
 namespace {
 
 constexpr std::string_view kOwner = "ruler_variables";
@@ -145,4 +145,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::ruler_variables

@@ -10,7 +10,7 @@
 #include "generators/ruler.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::ruler_words {
 namespace {
 
 constexpr std::string_view kOwner = "ruler_words";
@@ -199,4 +199,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::ruler_words

@@ -11,7 +11,7 @@
 #include "generators/prose.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::shared_context {
 namespace {
 
 constexpr std::string_view kOwner = "shared_context";
@@ -158,4 +158,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::shared_context

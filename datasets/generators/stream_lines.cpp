@@ -6,7 +6,7 @@
 #include "core/strings.h"
 #include "generators/generator.h"
 
-namespace kvgauge {
+namespace kvgauge::stream_lines {
 namespace {
 
 constexpr std::string_view kOwner = "stream_lines";
@@ -84,4 +84,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::stream_lines

@@ -12,7 +12,7 @@
 #include "generators/prose.h"
 #include "generators/words.h"
 
-namespace kvgauge {
+namespace kvgauge::topics {
 namespace {
 
 constexpr std::string_view kOwner = "topics";
@@ -162,4 +162,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::topics

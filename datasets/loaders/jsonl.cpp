@@ -17,22 +17,14 @@
 #include "src/python_text.h"
 #include "src/records.h"
 
-namespace kvgauge {
+namespace kvgauge::jsonl {
 namespace {
 
 using Field = PromptTemplate::Field;
 
-// A scalar as Python prints it, since published prompts and scorers are Python.
-std::optional<std::string> Scalar(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  if (value.is_number()) return value.dump();
-  return std::nullopt;
-}
-
 // What str.format writes for a scalar or a list of numbers; nothing for anything else.
 std::optional<std::string> Printed(const Json& value) {
-  if (!value.is_array()) return Scalar(value);
+  if (!value.is_array()) return PythonScalar(value);
   std::vector<std::string> numbers;
   for (const Json& entry : value) {
     if (!entry.is_number()) return std::nullopt;
@@ -85,11 +77,12 @@ class Scope {
   // A scalar, or an array of scalars.
   Result<std::vector<std::string>> Texts(const Field& field) const {
     KVG_ASSIGN(const Json* value, Value(field));
-    if (std::optional<std::string> text = Scalar(*value)) return std::vector{*std::move(text)};
+    if (std::optional<std::string> text = PythonScalar(*value))
+      return std::vector{*std::move(text)};
     std::vector<std::string> texts;
     if (value->is_array()) {
       for (const Json& entry : *value) {
-        std::optional<std::string> text = Scalar(entry);
+        std::optional<std::string> text = PythonScalar(entry);
         if (!text) {
           return Wrong(field, StrCat("holds ", KindOf(entry), ", expected strings or numbers"));
         }
@@ -142,7 +135,7 @@ Result<Peers> ReadPeers(const JsonlLayout& layout, RecordReader& reader) {
     const auto turns = value.find(layout.turns);
     const auto shared = value.find(layout.peers->name);
     if (turns == value.end() || !turns->is_array() || shared == value.end()) continue;
-    const std::optional<std::string> key = Scalar(*shared);
+    const std::optional<std::string> key = PythonScalar(*shared);
     for (const Json& turn : *turns) {
       if (!key || !turn.is_object() || !turn.contains(layout.named->name)) continue;
       const Record one{turn, ""};
@@ -537,4 +530,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::jsonl

@@ -9,7 +9,7 @@
 #include "src/prompt.h"
 #include "src/records.h"
 
-namespace kvgauge {
+namespace kvgauge::longbench {
 namespace {
 
 constexpr std::string_view kDocument = "context";
@@ -100,4 +100,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::longbench

@@ -10,7 +10,7 @@
 #include "src/python_text.h"
 #include "src/records.h"
 
-namespace kvgauge {
+namespace kvgauge::longbench_v2 {
 namespace {
 
 constexpr std::string_view kDocument = "$DOC$";
@@ -124,4 +124,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::longbench_v2

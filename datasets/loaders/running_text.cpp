@@ -7,7 +7,7 @@
 #include "core/strings.h"
 #include "src/records.h"
 
-namespace kvgauge {
+namespace kvgauge::running_text {
 namespace {
 
 // What the usual loader of WikiText makes of its lines: each with its newline, blank ones empty,
@@ -106,4 +106,4 @@ KVG_REGISTER_SOURCE({
 });
 
 }  // namespace
-}  // namespace kvgauge
+}  // namespace kvgauge::running_text

@@ -4,7 +4,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::babilong {
 namespace {
 
 // Of the first sentence, and of that what stands before a context or an example of the model's own.
@@ -52,4 +52,4 @@ KVG_REGISTER_METRIC(babilong,
                     {"babilong", 1, "the first sentence names the target and no other label",
                      "BABILong metrics.py, commit 7a6efee", Babilong});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::babilong

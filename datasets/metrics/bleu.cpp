@@ -9,7 +9,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::bleu {
 namespace {
 
 constexpr size_t kOrders = 4;
@@ -114,12 +114,6 @@ MetricSpec LoogleBleu(const char* name, const char* description, size_t order) {
           }};
 }
 
-void ReplaceAll(Text& text, TextView from, TextView to) {
-  for (size_t at = text.find(from); at != Text::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
-
 bool IsAsciiDigit(char32_t c) { return c >= '0' && c <= '9'; }
 bool IsPoint(char32_t c) { return c == '.' || c == ','; }
 
@@ -168,13 +162,13 @@ std::vector<Text> SplitSigns(TextView text) {
 // mteval-v13a's words of a line.
 std::vector<Text> LineTokens13a(TextView line) {
   Text text(line);
-  ReplaceAll(text, U"<skipped>", U"");
-  ReplaceAll(text, U"-\n", U"");
-  ReplaceAll(text, U"\n", U" ");
-  ReplaceAll(text, U"&quot;", U"\"");
-  ReplaceAll(text, U"&amp;", U"&");
-  ReplaceAll(text, U"&lt;", U"<");
-  ReplaceAll(text, U"&gt;", U">");
+  ReplaceEach(text, U"<skipped>", U"");
+  ReplaceEach(text, U"-\n", U"");
+  ReplaceEach(text, U"\n", U" ");
+  ReplaceEach(text, U"&quot;", U"\"");
+  ReplaceEach(text, U"&amp;", U"&");
+  ReplaceEach(text, U"&lt;", U"<");
+  ReplaceEach(text, U"&gt;", U">");
   return SplitSigns(U" " + text + U" ");
 }
 
@@ -339,4 +333,4 @@ KVG_REGISTER_METRIC(sacrebleu_corpus,
                      "nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
                      Sacre, SacreParts, SacreCorpus});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::bleu

@@ -4,7 +4,7 @@
 #include "metrics/text.h"
 #include "src/python_literal.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::cloze {
 namespace {
 
 constexpr const char* kReference =
@@ -66,4 +66,4 @@ KVG_REGISTER_METRIC(loogle_cloze_partial,
                     Cloze("loogle_cloze_partial", "share of all masks with a word in common",
                           ShareAWord));
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::cloze

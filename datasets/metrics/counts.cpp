@@ -4,7 +4,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::counts {
 namespace {
 
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -65,4 +65,4 @@ KVG_REGISTER_METRIC(yes_no_recall, {"yes_no_recall", 1, "recall of the answer ye
 KVG_REGISTER_METRIC(yes_no_f1, {"yes_no_f1", 1, "F1 of the answer yes over the set", kBamboo, YesNo,
                                 YesNoCells, F1});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::counts

@@ -3,7 +3,7 @@
 #include "metrics/sequence.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::edit {
 namespace {
 
 double EditSimilarity(TextView prediction, TextView answer) {
@@ -17,4 +17,4 @@ double EditSimilarity(TextView prediction, TextView answer) {
 KVG_REGISTER_METRIC(edit_similarity, {"edit_similarity", 1,
                                       "1 - Levenshtein distance / longer length, in characters",
                                       "definition", BestOf(EditSimilarity)});
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::edit

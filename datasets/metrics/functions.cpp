@@ -7,7 +7,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::functions {
 namespace {
 
 constexpr const char* kReference = "SCBench compute_scores.py, MInference commit fb56c91";
@@ -188,4 +188,4 @@ KVG_REGISTER_METRIC(
      "mean of both means",
      kReference, Mixed(kRepoQaAndKv), MixedParts(kRepoQaAndKv), MeanOfKinds});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::functions

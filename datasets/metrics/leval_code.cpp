@@ -3,7 +3,7 @@
 #include "metrics/text.h"
 #include "src/python_text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::leval_code {
 namespace {
 
 // White space as one blank each, and brackets and numbers in one spelling.
@@ -78,4 +78,4 @@ KVG_REGISTER_METRIC(leval_code,
                      "leval_exam of the words behind 'the final output', else of the last ones",
                      "L-Eval auto_eval.py, commit cd34b05, by its description", Code});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::leval_code

@@ -5,7 +5,7 @@
 #include "metrics/sequence.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::longbench {
 namespace {
 
 constexpr const char* kReference = "LongBench v1 metrics.py, commit 2e00731";
@@ -105,4 +105,4 @@ KVG_REGISTER_METRIC(code_sim, {"code_sim", 1,
                                "LongBench v1 metrics.py, commit 2e00731, with fuzzywuzzy 0.18.0",
                                BestOf(CodeSim)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::longbench

@@ -4,7 +4,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::match {
 namespace {
 
 constexpr const char* kRuler = "RULER scripts/eval, string_match_*";
@@ -86,4 +86,4 @@ KVG_REGISTER_METRIC(needle_word_overlap,
                      "share of the answer's distinct lower-case words that the prediction has",
                      "KVCache-Factory c97f9d7, needle heat map", BestOf(WordOverlap)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::match

@@ -7,7 +7,7 @@
 #include "metrics/text.h"
 #include "metrics/wordnet.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::meteor {
 namespace {
 
 // match[i] is where word i of the prediction stands in the answer, or -1.
@@ -125,4 +125,4 @@ KVG_REGISTER_METRIC(meteor, {"meteor", 1,
                              "white space",
                              MeteorWithSynonyms});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::meteor

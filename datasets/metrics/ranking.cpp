@@ -9,7 +9,7 @@
 #include "core/strings.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::ranking {
 namespace {
 
 // The prediction is a ranking, one item a line, best first.
@@ -148,4 +148,4 @@ KVG_REGISTER_METRIC(concordance_bamboo,
                      "share of the pairs in the right order, counted from 0 or 1",
                      "BAMBOO evaluate.py, commit f230f20", ConcordanceBamboo});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::ranking

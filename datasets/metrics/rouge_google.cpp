@@ -10,7 +10,7 @@
 #include "metrics/sequence.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::rouge_google {
 namespace {
 
 bool IsKept(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
@@ -186,4 +186,4 @@ KVG_REGISTER_METRIC(rouge_geometric_mean,
                      "cube root of ROUGE-1, -2 and -L, of a set's three means", kPlain,
                      GeometricMeanOfOne, ThreeKinds, GeometricMean});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::rouge_google

@@ -9,7 +9,7 @@
 #include "metrics/sequence.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::rouge_pypi {
 namespace {
 
 using Sentences = std::vector<std::vector<int>>;
@@ -275,4 +275,4 @@ KVG_REGISTER_METRIC(rouge_l_recall,
                     {"rouge_l_recall", 1, StrCat("summary-level ROUGE-L recall", kLongSentences),
                      "rouge 1.0.1 as LooGLE and M4LE call it", Rouge(SummaryRecall)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::rouge_pypi

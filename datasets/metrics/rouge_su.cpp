@@ -6,7 +6,7 @@
 
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::rouge_su {
 namespace {
 
 constexpr size_t kMaxBetween = 4;
@@ -70,4 +70,4 @@ KVG_REGISTER_METRIC(rouge_su4,
                      "stemmer; several answers are counted as one",
                      "ROUGE-1.5.5.pl -2 4 -U, which rounds to five digits", RougeSu4});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::rouge_su

@@ -8,7 +8,7 @@
 #include "datasets/task.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::rules {
 namespace {
 
 constexpr const char* kInfiniteBench = "InfiniteBench compute_scores.py, commit 88b3daa";
@@ -22,12 +22,6 @@ Text Upper(TextView text) {
   return upper;
 }
 
-void ReplaceAll(Text& text, TextView from, TextView to) {
-  for (size_t at = text.find(from); at != Text::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
-
 Text WithBlanks(TextView text, TextView signs) {
   Text out(text);
   for (char32_t& c : out) {
@@ -37,7 +31,7 @@ Text WithBlanks(TextView text, TextView signs) {
 }
 
 Text OneBlank(Text text) {
-  while (text.find(U"  ") != Text::npos) ReplaceAll(text, U"  ", U" ");
+  while (text.find(U"  ") != Text::npos) ReplaceEach(text, U"  ", U" ");
   return text;
 }
 
@@ -121,8 +115,8 @@ Result<double> CodeDebug(const MetricInput& input) {
     return 1.0;
   }
   Text text = WithBlanks(prediction, U"\n`'\"-*");
-  ReplaceAll(text, U"Option", U" ");
-  ReplaceAll(text, U"option", U" ");
+  ReplaceEach(text, U"Option", U" ");
+  ReplaceEach(text, U"option", U" ");
   return AfterLead(OneBlank(std::move(text)),
                    {U"answer is:", U"is:", U"answer:", U"correct option is:"}, labels)
       .value_or(0.0);
@@ -320,4 +314,4 @@ KVG_REGISTER_METRIC(
                  "equal letters, a quarter for some of them; else equal numbers, else contained",
                  "L-Eval auto_eval.py, commit cd34b05, by its description", BestOf(Exam)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::rules

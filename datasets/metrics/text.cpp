@@ -189,6 +189,12 @@ std::vector<TextView> DigitRuns(TextView text) {
   return runs;
 }
 
+void ReplaceEach(Text& text, TextView from, TextView to) {
+  for (size_t at = text.find(from); at != Text::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
 std::vector<Text> NormalWords(TextView text) {
   Text kept = Lower(text);
   std::erase_if(kept, IsPunctuation);

@@ -35,6 +35,8 @@ std::vector<TextView> SplitAt(TextView text, char32_t separator);
 Text JoinSpace(const std::vector<Text>& words);
 std::vector<TextView> DigitRuns(TextView text);  // re.findall(r"\d+")
 
+void ReplaceEach(Text& text, TextView from, TextView to);  // text.replace(from, to), in place
+
 // SQuAD's normalisation, as words: lower case, no ASCII punctuation, no articles.
 std::vector<Text> NormalWords(TextView text);
 

@@ -6,7 +6,7 @@
 #include "metrics/jieba.h"
 #include "metrics/text.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::tokens {
 namespace {
 
 // Words that both texts have, each as often as the rarer side has it. Nothing of nothing is 0, also
@@ -120,4 +120,4 @@ KVG_REGISTER_METRIC(token_recall_zh,
                     {"token_recall_zh", 1, "token_recall of Chinese words, as in qa_f1_zh",
                      kLongBenchChinese, Chinese(Recall)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::tokens

@@ -5,7 +5,7 @@
 #include "metrics/text.h"
 #include "metrics/wordnet.h"
 
-namespace kvgauge::metrics {
+namespace kvgauge::metrics::wups {
 namespace {
 
 // The first synset of each word decides; a pair below `threshold` counts a tenth.
@@ -68,4 +68,4 @@ KVG_REGISTER_METRIC(wups_09,
                     {"wups_09", 1, "WUPS: words less than 0.9 alike count a tenth. Needs WordNet",
                      kReference, Wups(0.9)});
 
-}  // namespace kvgauge::metrics
+}  // namespace kvgauge::metrics::wups

@@ -13,12 +13,13 @@ namespace kvgauge {
 namespace {
 
 constexpr std::string_view kNumberSigns = "0123456789.";
-constexpr const char* kExpected = "expected two grades of 1 to 5";
+constexpr const char* kWantedGrades = "expected two grades of 1 to 5";
 
 Result<GradePair> Graded(const std::vector<double>& numbers) {
-  if (numbers.size() != 2) return BadInput(StrCat(numbers.size(), " numbers, ", kExpected));
+  if (numbers.size() != 2) return BadInput(StrCat(numbers.size(), " numbers, ", kWantedGrades));
   for (const double grade : numbers) {
-    if (!(grade >= 1 && grade <= 5)) return BadInput(StrCat("a grade of ", grade, ", ", kExpected));
+    if (!(grade >= 1 && grade <= 5))
+      return BadInput(StrCat("a grade of ", grade, ", ", kWantedGrades));
   }
   return GradePair{numbers[0], numbers[1]};
 }
@@ -31,7 +32,7 @@ Result<GradePair> GradesOf(const Json& object, const std::string& origin) {
       if (number.is_number()) numbers.push_back(number.get<double>());
     }
     const bool plain = given.is_array() && numbers.size() == given.size();
-    Result<GradePair> pair = plain ? Graded(numbers) : BadInput(StrCat("no list, ", kExpected));
+    Result<GradePair> pair = plain ? Graded(numbers) : BadInput(StrCat("no list, ", kWantedGrades));
     if (!pair.ok()) return pair.error().Wrap(StrCat(origin, ": \"grades\""));
     return pair;
   }

@@ -12,6 +12,7 @@
 #include "core/strings.h"
 #include "src/lines.h"
 #include "src/metric_language.h"
+#include "src/python_text.h"
 #include "src/records.h"
 
 namespace kvgauge {
@@ -25,14 +26,6 @@ Result<std::string> TextAt(const Json& object, const char* key, const std::strin
   return value.get<std::string>();
 }
 
-// Texts, and numbers and truth values as Python prints them.
-std::optional<std::string> Scalar(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-  if (value.is_number()) return value.dump();
-  return std::nullopt;
-}
-
 // One text or number, or a list of them.
 Result<std::vector<std::string>> ScalarsAt(const Json& object, const std::string& key,
                                            const std::string& origin) {
@@ -40,7 +33,7 @@ Result<std::vector<std::string>> ScalarsAt(const Json& object, const std::string
   // InfiniteBench's files of some models hold a list of one list.
   const bool wrapped = given.is_array() && given.size() == 1 && given[0].is_array();
   const Json& value = wrapped ? given[0] : given;
-  if (std::optional<std::string> text = Scalar(value)) return std::vector{*std::move(text)};
+  if (std::optional<std::string> text = PythonScalar(value)) return std::vector{*std::move(text)};
   if (!value.is_array()) {
     return BadInput(StrCat(origin, ": \"", key,
                            "\" must be a text, a number or a list of them, not ",
@@ -48,7 +41,7 @@ Result<std::vector<std::string>> ScalarsAt(const Json& object, const std::string
   }
   std::vector<std::string> texts;
   for (const Json& item : value) {
-    std::optional<std::string> text = Scalar(item);
+    std::optional<std::string> text = PythonScalar(item);
     if (!text) {
       return BadInput(StrCat(origin, ": \"", key, "\"[", texts.size(),
                              "] must be a text or a number, not ", item.type_name()));
@@ -86,7 +79,7 @@ const char* FirstOf(const Json& object, std::initializer_list<const char*> names
 
 Result<std::string> GroupOf(const Json& object, const std::string& key, const std::string& origin) {
   if (object.contains(key)) {
-    if (std::optional<std::string> value = Scalar(object[key])) return *std::move(value);
+    if (std::optional<std::string> value = PythonScalar(object[key])) return *std::move(value);
     return BadInput(StrCat(origin, ": \"", key, "\" must be a text or a number to group by"));
   }
   if (key == "length_bucket" && object.contains("length") && object["length"].is_number_integer()) {

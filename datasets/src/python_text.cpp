@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "core/json.h"
+
 namespace kvgauge {
 
 size_t BlankLength(std::string_view text) {
@@ -42,6 +44,13 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
     begin = at + from.size();
   }
   return out.append(text.substr(begin));
+}
+
+std::optional<std::string> PythonScalar(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_number()) return value.dump();
+  return std::nullopt;
 }
 
 }  // namespace kvgauge

@@ -16,8 +16,6 @@ std::string ShapeText(std::span<const int64_t> shape) {
   return StrCat("[", Join(dims, ", "), "]");
 }
 
-std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
-
 std::string Short(std::string_view fingerprint) { return std::string(fingerprint.substr(0, 12)); }
 
 }  // namespace

@@ -46,9 +46,11 @@ std::string_view NameOf(StageKind kind) {
   return "";
 }
 
+std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
+
 StageRegistrar::StageRegistrar(StageSpec spec) {
   Key key(spec.kind, spec.id);
-  const std::string name = StrCat(NameOf(spec.kind), ".", spec.id);
+  const std::string name = NameOf(spec);
   KVG_CHECK(!spec.id.empty() && spec.make != nullptr, StrCat("incomplete stage: ", name));
   const bool takes_file =
       std::any_of(spec.params.begin(), spec.params.end(),

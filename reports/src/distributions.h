@@ -2,7 +2,11 @@
 // The distributions that statistics need and the standard library lacks.
 #pragma once
 
+#include <limits>
+
 namespace kvgauge {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double NormalCdf(double z);
 // Precondition: 0 < p < 1.

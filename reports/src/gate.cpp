@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/counted.h"
 #include "core/strings.h"
 #include "reports/leaderboard.h"
+#include "src/distributions.h"
 #include "src/gate_times.h"
 
 namespace kvgauge {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // What the samples of one side add to the sums of a score that is no mean.
 struct SetSide {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 
@@ -15,7 +14,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kLanes = 8;  // columns that one pass over the draws serves
 
 double Total(const std::vector<double>& values) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 
@@ -18,7 +17,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMaxEnumerated = 20;
 
 // A cluster as all statistics of means see it.

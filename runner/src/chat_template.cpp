@@ -289,7 +289,7 @@ Result<std::string> RenderGlm4(const Conversation& c) {
   return out;
 }
 
-struct Family {
+struct TemplateFamily {
   std::string_view name;
   Renderer render;
   bool includes_bos = false;
@@ -298,7 +298,7 @@ struct Family {
   bool takes_system = true;
 };
 
-constexpr Family kFamilies[] = {
+constexpr TemplateFamily kTemplateFamilies[] = {
     {"none", RenderNone, false, "", "", "", false},
     {"llama2", RenderLlama2, true, "<s>", "</s>"},
     {"vicuna", RenderVicuna, false, "<s>", "</s>", kVicunaSystem},
@@ -325,9 +325,9 @@ constexpr Family kFamilies[] = {
     {"glm4", RenderGlm4, true},
 };
 
-const Family* FindFamily(std::string_view name) {
-  const auto found = std::ranges::find(kFamilies, name, &Family::name);
-  return found == std::end(kFamilies) ? nullptr : found;
+const TemplateFamily* FindTemplate(std::string_view name) {
+  const auto found = std::ranges::find(kTemplateFamilies, name, &TemplateFamily::name);
+  return found == std::end(kTemplateFamilies) ? nullptr : found;
 }
 
 // --- Recognition ---------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ Result<std::optional<std::string>> ReadTemplate(const std::string& directory) {
 
 std::vector<std::string> ChatTemplate::Names() {
   std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.name);
+  for (const TemplateFamily& family : kTemplateFamilies) names.emplace_back(family.name);
   return names;
 }
 
@@ -478,7 +478,7 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& directory, const std:
       if (chat.name_ == "chatml") found_default = ChatMlDefault(*text);
     }
   }
-  const Family* family = FindFamily(chat.name_);
+  const TemplateFamily* family = FindTemplate(chat.name_);
   if (family == nullptr) {
     return BadInput(StrCat("--template ", name, ": unknown", DidYouMean(name, Names()),
                            "; known are auto, ", Join(Names(), ", ")));
@@ -491,12 +491,12 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& directory, const std:
 }
 
 bool ChatTemplate::includes_bos() const {
-  const Family* family = FindFamily(name_);
+  const TemplateFamily* family = FindTemplate(name_);
   return family != nullptr && family->includes_bos;
 }
 
 bool ChatTemplate::takes_system() const {
-  const Family* family = FindFamily(name_);
+  const TemplateFamily* family = FindTemplate(name_);
   return family != nullptr && family->takes_system;
 }
 
@@ -530,7 +530,7 @@ Result<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& message
     return BadInput(StrCat("chat template ", name_,
                            ": there is no system role; put the text into the first user message"));
   }
-  Result<std::string> rendered = FindFamily(name_)->render(conversation);
+  Result<std::string> rendered = FindTemplate(name_)->render(conversation);
   if (!rendered.ok()) return rendered.error().Wrap(StrCat("chat template ", name_));
   return rendered;
 }

@@ -21,7 +21,7 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
   for (const int64_t d : dims) bytes *= d;
   // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
   // one before.
-  constexpr int64_t kAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
+  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
   if (memory_.empty() || cut_bytes_ + bytes > memory_.back().size_bytes()) {
     const int64_t doubled = memory_.empty() ? kFirst : 2 * memory_.back().size_bytes();
     memory_.push_back(source_.ops->memory->Allocate(
@@ -30,7 +30,7 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
   }
   Tensor piece = memory_.back().As(DType::kU8, {memory_.back().size_bytes()});
   piece.data = static_cast<char*>(piece.data) + cut_bytes_;
-  cut_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
   return Tensor(piece.data, dtype, dims, piece.device);
 }
 

@@ -51,7 +51,7 @@ std::vector<Sample> Draw(const Task& task, const Json& values, int64_t count, ui
   return samples.ok() ? *samples : std::vector<Sample>();
 }
 
-std::string TextOf(const Sample& sample, bool whole) {
+std::string ServedText(const Sample& sample, bool whole) {
   std::string text = sample.context;
   for (const Question& question : sample.questions) {
     text += question.text + question.answer_prefix;
@@ -109,7 +109,7 @@ TEST(ClosedEnglish, SplitsShareNoThingAndNoText) {
                            {"depths", ""},
                            {"samples", 0}};
       for (const Sample& sample : Draw(task, values, 12)) {
-        const std::string text = TextOf(sample, true);
+        const std::string text = ServedText(sample, true);
         EXPECT_TRUE(texts.insert(text).second) << sample.id;
         (split == "train" ? train : eval).merge(ThingsIn(text));
       }
@@ -126,7 +126,7 @@ TEST(ClosedEnglish, PromptsFillTheLength) {
       for (const Sample& sample : Draw(task, {{"lengths", std::to_string(length)}}, 12)) {
         SCOPED_TRACE(sample.id + task.name);
         const auto tokens =
-            static_cast<int64_t>(kSigns.Encode(TextOf(sample, false), false)->size()) + 1;
+            static_cast<int64_t>(kSigns.Encode(ServedText(sample, false), false)->size()) + 1;
         EXPECT_EQ(sample.length, tokens);
         EXPECT_LE(tokens, length);
         // A unit less than full: passages are the largest.
@@ -147,7 +147,7 @@ TEST(ClosedEnglish, WholeTextsLeaveRoomForTheirEnds) {
     size_t most = 0;
     for (const Sample& sample : Draw(task, values, 16)) {
       SCOPED_TRACE(sample.id + task.name);
-      const std::vector<int32_t> ids = *kSigns.Encode(TextOf(sample, true), false);
+      const std::vector<int32_t> ids = *kSigns.Encode(ServedText(sample, true), false);
       const size_t length = sample.facts.at(0).second == "128" ? 128 : 1024;
       EXPECT_LE(ids.size() + 1 + sample.questions.size(), length);
       most = std::max(most, sample.questions.size());
@@ -232,9 +232,9 @@ TEST(ClosedEnglish, SampleDependsOnSeedAndIndexAlone) {
     const auto later = Draw(task, {{"lengths", "512"}, {"first", 4}}, 1);
     const auto other = Draw(task, {{"lengths", "512"}}, 1, 6);
     ASSERT_EQ(many.size(), 6u);
-    EXPECT_EQ(TextOf(many[4], true), TextOf(later.at(0), true)) << task.name;
+    EXPECT_EQ(ServedText(many[4], true), ServedText(later.at(0), true)) << task.name;
     EXPECT_EQ(many[4].hash, later.at(0).hash);
-    EXPECT_NE(TextOf(many[0], true), TextOf(other.at(0), true)) << task.name;
+    EXPECT_NE(ServedText(many[0], true), ServedText(other.at(0), true)) << task.name;
   }
 }
 

@@ -24,7 +24,7 @@ class CodecBase : public TextCodec {
   std::string Decode(std::span<const int32_t>, bool) const override { return ""; }
 };
 
-class ByteCodec final : public CodecBase {
+class PlainByteCodec final : public CodecBase {
  public:
   Result<std::vector<int32_t>> Encode(std::string_view text, bool) const override {
     return std::vector<int32_t>(text.begin(), text.end());
@@ -63,7 +63,7 @@ class MergingCodec final : public CodecBase {
   }
 };
 
-inline const ByteCodec kBytes;
+inline const PlainByteCodec kBytes;
 inline const WordCodec kWords;
 inline const MergingCodec kMerging;
 

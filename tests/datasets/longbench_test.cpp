@@ -19,17 +19,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-const std::string kTasks = std::string(KVG_SOURCE_DIR) + "/configs/tasks/";
-const std::string kData = std::string(KVG_TEST_DATA) + "/datasets/data";
+const std::string kLongBenchTasks = std::string(KVG_SOURCE_DIR) + "/configs/tasks/";
+const std::string kLongBenchData = std::string(KVG_TEST_DATA) + "/datasets/data";
 
 Task Read(const std::string& name) {
-  Result<Task> task = ReadTask(kTasks + name + ".json");
+  Result<Task> task = ReadTask(kLongBenchTasks + name + ".json");
   EXPECT_TRUE(task.ok()) << task.error().message;
   return *std::move(task);
 }
 
 std::vector<Sample> Samples(const std::string& name, TaskOptions options = {}) {
-  options.data_directory = kData;
+  options.data_directory = kLongBenchData;
   Result<std::vector<Sample>> samples = ReadAll(Read(name), options);
   EXPECT_TRUE(samples.ok()) << samples.error().message;
   return samples.ok() ? *std::move(samples) : std::vector<Sample>();
@@ -99,7 +99,7 @@ TEST(LongBench, RulesPerTask) {
   const std::vector<std::string> bare = {"trec", "triviaqa", "samsum",
                                          "lsht", "lcc",      "repobench-p"};
   const std::vector<std::string> first_line = {"trec", "triviaqa", "samsum", "lsht"};
-  const auto tasks = ReadTasks(kTasks + "longbench");
+  const auto tasks = ReadTasks(kLongBenchTasks + "longbench");
   ASSERT_TRUE(tasks.ok()) << tasks.error().message;
   for (const Task& task : *tasks) {
     const std::string stem = task.name.substr(task.name.find('/') + 1);
@@ -116,7 +116,7 @@ TEST(LongBench, RulesPerTask) {
 
 // The -E files share template, limits and rules with their v1 twins.
 TEST(LongBench, ETasksEqualTheirTwins) {
-  const auto tasks = ReadTasks(kTasks + "longbench_e");
+  const auto tasks = ReadTasks(kLongBenchTasks + "longbench_e");
   ASSERT_TRUE(tasks.ok()) << tasks.error().message;
   for (const Task& task : *tasks) {
     const std::string stem = task.name.substr(task.name.find('/') + 1);
@@ -168,7 +168,7 @@ TEST(LongBench, CutsTheMiddleOfTheWholePrompt) {
   EXPECT_EQ(cut.group, full.group);
 
   options.max_prompt_tokens = 1;
-  options.data_directory = kData;
+  options.data_directory = kLongBenchData;
   EXPECT_THAT(ReadAll(Read("longbench/qasper"), options).error().message,
               HasSubstr("at least 2 tokens"));
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/strings.h"
@@ -17,8 +16,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr DType kStores[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 // A float matrix of any dtype in host memory, with `gap` unused elements behind every row and

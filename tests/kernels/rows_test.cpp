@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 #include <numbers>
 
 #include "backends.h"
@@ -16,9 +15,6 @@
 
 namespace kvgauge {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What bounds are made of.
 struct RowFacts {

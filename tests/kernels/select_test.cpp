@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <numeric>
 
 #include "backends.h"
@@ -14,9 +13,6 @@
 
 namespace kvgauge {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class EverySelectBackend : public ::testing::Test {
  protected:

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <numeric>
 
 #include "fake_view.h"
@@ -15,9 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::unique_ptr<Allocator> Stage(const std::string& id, const std::string& params = "{}") {
+std::unique_ptr<Allocator> AllocatorOf(const std::string& id, const std::string& params = "{}") {
   return MakeStage<Allocator>(StageKind::kAllocate, id, params);
 }
 
@@ -53,9 +50,9 @@ TEST(ApportionTest, LargestRemaindersWithinBounds) {
 TEST(UniformTest, EveryHeadTheSame) {
   const ModelShape shape = SmallShape(3, 2);
   AllocationInput input{.shape = &shape, .length = 10, .per_head = 4};
-  EXPECT_EQ(*Stage("uniform")->Allocate(input), Allotment(3, {4, 4}));
+  EXPECT_EQ(*AllocatorOf("uniform")->Allocate(input), Allotment(3, {4, 4}));
   input.per_head = 40;
-  EXPECT_EQ(*Stage("uniform")->Allocate(input), Allotment(3, {10, 10}));
+  EXPECT_EQ(*AllocatorOf("uniform")->Allocate(input), Allotment(3, {10, 10}));
 }
 
 TEST(PyramidTest, ListOfTheReference) {
@@ -64,15 +61,15 @@ TEST(PyramidTest, ListOfTheReference) {
       .shape = &shape, .length = 10000, .per_head = 128, .protected_entries = 8};
   std::vector<int64_t> want;
   for (int64_t l = 0; l < 32; ++l) want.push_back(234 - 7 * l + 8);
-  EXPECT_EQ(OfFirstHead(*Stage("pyramid", R"({"compat": true})")->Allocate(input)), want);
+  EXPECT_EQ(OfFirstHead(*AllocatorOf("pyramid", R"({"compat": true})")->Allocate(input)), want);
 
-  const std::vector<int64_t> exact = OfFirstHead(*Stage("pyramid")->Allocate(input));
+  const std::vector<int64_t> exact = OfFirstHead(*AllocatorOf("pyramid")->Allocate(input));
   EXPECT_EQ(Sum(exact), 32 * 128);
   EXPECT_EQ(exact.front(), 234 + 8);
   EXPECT_EQ(exact.back(), 6 + 8);
   EXPECT_TRUE(std::is_sorted(exact.rbegin(), exact.rend()));
 
-  const auto level = Stage("pyramid", R"({"beta": 1})");
+  const auto level = AllocatorOf("pyramid", R"({"beta": 1})");
   EXPECT_EQ(OfFirstHead(*level->Allocate(input)), std::vector<int64_t>(32, 128));
 }
 
@@ -80,22 +77,24 @@ TEST(PyramidTest, ShortPromptsAreLevelAndBounded) {
   const ModelShape shape = SmallShape(4, 2);
   AllocationInput input{.shape = &shape, .length = 100, .per_head = 60, .protected_entries = 8};
   // Under twice the pooled part: level.
-  EXPECT_EQ(OfFirstHead(*Stage("pyramid")->Allocate(input)), std::vector<int64_t>(4, 60));
+  EXPECT_EQ(OfFirstHead(*AllocatorOf("pyramid")->Allocate(input)), std::vector<int64_t>(4, 60));
   // 47 on average beside the protected. The first layer can hold no more than 92: 92 62 32 2.
   input.per_head = 55;
-  const Allotment bounded = *Stage("pyramid", R"({"beta": 1000})")->Allocate(input);
+  const Allotment bounded = *AllocatorOf("pyramid", R"({"beta": 1000})")->Allocate(input);
   EXPECT_THAT(OfFirstHead(bounded), ElementsAre(100, 70, 40, 10));
-  EXPECT_THAT(OfFirstHead(*Stage("pyramid", R"({"beta": 1000, "compat": true})")->Allocate(input)),
-              ElementsAre(100, 70, 40, 10));
+  EXPECT_THAT(
+      OfFirstHead(*AllocatorOf("pyramid", R"({"beta": 1000, "compat": true})")->Allocate(input)),
+      ElementsAre(100, 70, 40, 10));
   // Unbounded 91.65 61.88 32.12 2.35, and the two largest remainders.
-  EXPECT_THAT(OfFirstHead(*Stage("pyramid")->Allocate(input)), ElementsAre(100, 70, 40, 10));
+  EXPECT_THAT(OfFirstHead(*AllocatorOf("pyramid")->Allocate(input)), ElementsAre(100, 70, 40, 10));
   EXPECT_EQ(bounded[1][0], bounded[1][1]);
   const ModelShape one = SmallShape(1, 1);
   input.shape = &one;
-  EXPECT_EQ(OfFirstHead(*Stage("pyramid")->Allocate(input)), std::vector<int64_t>{55});
+  EXPECT_EQ(OfFirstHead(*AllocatorOf("pyramid")->Allocate(input)), std::vector<int64_t>{55});
   for (const char* params : {"{}", R"({"compat": true})"}) {
     input.per_head = 100;
-    EXPECT_EQ(OfFirstHead(*Stage("pyramid", params)->Allocate(input)), std::vector<int64_t>{100});
+    EXPECT_EQ(OfFirstHead(*AllocatorOf("pyramid", params)->Allocate(input)),
+              std::vector<int64_t>{100});
   }
 }
 
@@ -112,7 +111,7 @@ TEST(AdaTest, HandWorked) {
                         .scores = std::span(&tensor, 1),
                         .views = views};
   const auto entries = [&](const char* params) {
-    return (*Stage("ada", params)->Allocate(input))[0];
+    return (*AllocatorOf("ada", params)->Allocate(input))[0];
   };
   EXPECT_THAT(entries(R"({"alpha": 0})"), ElementsAre(4, 2));  // 0.9 0.8 0.75 | 0.7
   EXPECT_THAT(entries(R"({"alpha": 1})"), ElementsAre(3, 3));
@@ -131,7 +130,7 @@ TEST(AdaTest, FloorHandWorked) {
   const AllocationInput input{
       .shape = &shape, .length = 4, .per_head = 2, .scores = std::span(&tensor, 1), .views = views};
   const auto entries = [&](const char* params) {
-    return (*Stage("ada", params)->Allocate(input))[0];
+    return (*AllocatorOf("ada", params)->Allocate(input))[0];
   };
   EXPECT_THAT(entries(R"({"rule": "floor", "alpha": 0})"), ElementsAre(4, 0));
   // One of two is sure: 0.9 and 0.5, then 0.8 and 0.75.
@@ -165,9 +164,9 @@ TEST(AdaTest, SumsAndRetainedScoresOnRandomLayers) {
                               .views = views};
   for (const double alpha : {0.0, 0.2, 0.35, 1.0}) {
     const std::string params = StrCat(R"({"alpha": )", alpha, "}");
-    const Allotment exact = *Stage("ada", params)->Allocate(input);
+    const Allotment exact = *AllocatorOf("ada", params)->Allocate(input);
     const Allotment compat =
-        *Stage("ada", StrCat(R"({"compat": true, "alpha": )", alpha, "}"))->Allocate(input);
+        *AllocatorOf("ada", StrCat(R"({"compat": true, "alpha": )", alpha, "}"))->Allocate(input);
     for (int64_t l = 0; l < 2; ++l) {
       EXPECT_EQ(Sum(exact[l]), heads * 47);
       EXPECT_LE(std::abs(Sum(compat[l]) - heads * 47), heads);
@@ -199,7 +198,7 @@ TEST(D2oAllocatorTest, HandWorked) {
   AllocationInput input{
       .shape = &shape, .length = 100, .per_head = 10, .protected_entries = 2, .views = views};
   const auto entries = [&](const char* params) {
-    return OfFirstHead(*Stage("d2o", params)->Allocate(input));
+    return OfFirstHead(*AllocatorOf("d2o", params)->Allocate(input));
   };
   // Of 20: shares exp(-2/3) to exp(-1/3).
   EXPECT_THAT(entries(R"({"whole_first": 0, "whole_last": 0})"), ElementsAre(8, 12));
@@ -207,12 +206,13 @@ TEST(D2oAllocatorTest, HandWorked) {
               ElementsAre(8, 11));
   EXPECT_THAT(entries(R"({"whole_first": 1, "whole_last": 0, "compat": true})"),
               ElementsAre(100, 11));
-  const auto refused = Stage("d2o", R"({"whole_first": 1, "whole_last": 0})")->Allocate(input);
+  const auto refused =
+      AllocatorOf("d2o", R"({"whole_first": 1, "whole_last": 0})")->Allocate(input);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("1 of 2 layers stay whole"));
   EXPECT_THAT(refused.error().message, HasSubstr("whole_first"));
-  EXPECT_FALSE(Stage("d2o")->Allocate(input).ok());  // 2 + 1 layers of 2
-  EXPECT_FALSE(Stage("d2o", R"({"compat": true})")->Allocate(input).ok());
+  EXPECT_FALSE(AllocatorOf("d2o")->Allocate(input).ok());  // 2 + 1 layers of 2
+  EXPECT_FALSE(AllocatorOf("d2o", R"({"compat": true})")->Allocate(input).ok());
   input.per_head = 60;
   EXPECT_THAT(entries(R"({"whole_first": 1, "whole_last": 0})"), ElementsAre(100, 20));
   input.per_head = 100;

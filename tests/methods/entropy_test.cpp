@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "fake_view.h"
 
@@ -17,8 +16,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::IsSubsetOf;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> ScoreWith(const std::string& id, const std::string& params, LayerView& view) {
   const Tensor out = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});

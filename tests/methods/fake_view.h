@@ -212,4 +212,10 @@ inline std::vector<float> Floats(const Tensor& t) {
 }
 inline std::vector<int32_t> Ints(const Tensor& t) { return {t.i32(), t.i32() + t.Numel()}; }
 
+inline std::vector<float> ScoreWith(const Scorer& scorer, LayerView& view) {
+  Tensor out = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
+  scorer.Score(view, out);
+  return Floats(out);
+}
+
 }  // namespace kvgauge

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr auto kKey = WeightView::Matrix::kKey;
 constexpr auto kValue = WeightView::Matrix::kValue;
 
-std::unique_ptr<Prepare> Stage(const std::string& id, const std::string& params = "{}") {
+std::unique_ptr<Prepare> PrepareOf(const std::string& id, const std::string& params = "{}") {
   return MakeStage<Prepare>(StageKind::kPrepare, id, params);
 }
 
@@ -28,7 +28,7 @@ ModelShape Wide(int64_t kv_heads, int64_t hidden) {
 TEST(MeanPoolHeadsTest, MeansOfNeighbours) {
   const ModelShape shape = Wide(4, 6);
   FakeWeights weights(shape, true);
-  const auto stage = Stage("mean_pool_heads", R"({"heads": 2})");
+  const auto stage = PrepareOf("mean_pool_heads", R"({"heads": 2})");
   EXPECT_EQ(stage->ShapeAfter(shape).kv_heads, 2);
   ASSERT_TRUE(stage->Transform(weights).ok());
   EXPECT_EQ(weights.heads(), 2);
@@ -52,10 +52,10 @@ TEST(MeanPoolHeadsTest, MeansOfNeighbours) {
 TEST(MeanPoolHeadsTest, AllHeadsAndHeadsThatDoNotDivide) {
   const ModelShape shape = Wide(4, 6);
   FakeWeights weights(shape, false);
-  ASSERT_TRUE(Stage("mean_pool_heads")->Transform(weights).ok());
+  ASSERT_TRUE(PrepareOf("mean_pool_heads")->Transform(weights).ok());
   EXPECT_EQ(weights.heads(), 1);
   EXPECT_TRUE(weights.written_biases.empty());
-  const auto three = Stage("mean_pool_heads", R"({"heads": 3})");
+  const auto three = PrepareOf("mean_pool_heads", R"({"heads": 3})");
   ASSERT_FALSE(three->Check(shape).ok());
   EXPECT_THAT(three->Check(shape).error().message, HasSubstr("must divide the model's 4"));
 }
@@ -76,7 +76,7 @@ TEST(PaluTest, BasesAreOrthonormalAndHoldTheWeights) {
     for (const int64_t hidden : {24, 6}) {  // a group of 8 rows may have more rows than inputs
       const ModelShape shape = Wide(4, hidden);
       FakeWeights weights(shape, with_bias);
-      const auto stage = Stage("palu", R"({"group": 2, "multiple": 1, "key_ratio": 0.5,
+      const auto stage = PrepareOf("palu", R"({"group": 2, "multiple": 1, "key_ratio": 0.5,
                                            "value_ratio": 0.25})");
       EXPECT_TRUE(stage->writes_bases());
       ASSERT_TRUE(stage->Transform(weights).ok());
@@ -130,7 +130,7 @@ TEST(PaluTest, BestOfItsRankAndExactWhenWhole) {
   const ModelShape shape = Wide(2, 24);
   const auto loss = [&](const char* params) {
     FakeWeights weights(shape, false);
-    EXPECT_TRUE(Stage("palu", params)->Transform(weights).ok());
+    EXPECT_TRUE(PrepareOf("palu", params)->Transform(weights).ok());
     double sum = 0;
     for (const auto& [key, got] : weights.written) {
       for (size_t i = 0; i < got.size(); ++i) {
@@ -157,14 +157,14 @@ TEST(PaluTest, BestOfItsRankAndExactWhenWhole) {
 
 TEST(PaluTest, ModelsItCannotServe) {
   ModelShape shape = Wide(6, 12);
-  EXPECT_THAT(Stage("palu")->Check(shape).error().message, HasSubstr("group 4 must divide"));
-  EXPECT_TRUE(Stage("palu", R"({"group": 0})")->Check(shape).ok());
-  EXPECT_TRUE(Stage("palu")->Check(Wide(2, 12)).ok());  // all of them are fewer
+  EXPECT_THAT(PrepareOf("palu")->Check(shape).error().message, HasSubstr("group 4 must divide"));
+  EXPECT_TRUE(PrepareOf("palu", R"({"group": 0})")->Check(shape).ok());
+  EXPECT_TRUE(PrepareOf("palu")->Check(Wide(2, 12)).ok());  // all of them are fewer
   shape.key_norm = true;
-  EXPECT_THAT(Stage("palu")->Check(shape).error().message, HasSubstr("normed"));
+  EXPECT_THAT(PrepareOf("palu")->Check(shape).error().message, HasSubstr("normed"));
   shape.latent_dim = 8;
-  EXPECT_FALSE(Stage("palu")->Check(shape).ok());
-  EXPECT_FALSE(Stage("mean_pool_heads")->Check(shape).ok());
+  EXPECT_FALSE(PrepareOf("palu")->Check(shape).ok());
+  EXPECT_FALSE(PrepareOf("mean_pool_heads")->Check(shape).ok());
 }
 
 }  // namespace

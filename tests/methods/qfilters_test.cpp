@@ -13,46 +13,46 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kDim = 6, kGroup = 2, kHeads = 4;
+constexpr int64_t kFilterDim = 6, kGroup = 2, kHeads = 4;
 
 // The direction along which the rows of one query head have most of their squares.
 std::vector<double> Direction(const std::vector<std::vector<float>>& rows) {
-  std::vector<double> moments(kDim * kDim), mean(kDim), x(kDim, 1.0);
+  std::vector<double> moments(kFilterDim * kFilterDim), mean(kFilterDim), x(kFilterDim, 1.0);
   for (const std::vector<float>& q : rows) {
-    for (int64_t a = 0; a < kDim; ++a) {
+    for (int64_t a = 0; a < kFilterDim; ++a) {
       mean[a] += q[a];
-      for (int64_t b = 0; b < kDim; ++b) moments[a * kDim + b] += double{q[a]} * q[b];
+      for (int64_t b = 0; b < kFilterDim; ++b) moments[a * kFilterDim + b] += double{q[a]} * q[b];
     }
   }
   for (int step = 0; step < 20000; ++step) {
-    std::vector<double> y(kDim);
+    std::vector<double> y(kFilterDim);
     double squares = 0;
-    for (int64_t a = 0; a < kDim; ++a) {
-      for (int64_t b = 0; b < kDim; ++b) y[a] += moments[a * kDim + b] * x[b];
+    for (int64_t a = 0; a < kFilterDim; ++a) {
+      for (int64_t b = 0; b < kFilterDim; ++b) y[a] += moments[a * kFilterDim + b] * x[b];
       squares += y[a] * y[a];
     }
-    for (int64_t a = 0; a < kDim; ++a) x[a] = y[a] / std::sqrt(squares);
+    for (int64_t a = 0; a < kFilterDim; ++a) x[a] = y[a] / std::sqrt(squares);
   }
   double side = 0;
-  for (int64_t a = 0; a < kDim; ++a) side += x[a] * mean[a];
+  for (int64_t a = 0; a < kFilterDim; ++a) side += x[a] * mean[a];
   for (double& value : x) value = side < 0 ? -value : value;
   return x;
 }
 
 // Of KV head `head`, over the last `rows` queries of every view.
 std::vector<double> Filter(std::span<FakeView* const> views, int64_t head, int64_t rows) {
-  std::vector<double> filter(kDim);
+  std::vector<double> filter(kFilterDim);
   for (int64_t q = head * kGroup; q < (head + 1) * kGroup; ++q) {
     std::vector<std::vector<float>> queries;
     for (const FakeView* view : views) {
       const int64_t n = view->tokens();
       for (int64_t i = std::max<int64_t>(0, n - rows); i < n; ++i) {
-        const float* at = view->queries.data() + (i * kHeads + q) * kDim;
-        queries.emplace_back(at, at + kDim);
+        const float* at = view->queries.data() + (i * kHeads + q) * kFilterDim;
+        queries.emplace_back(at, at + kFilterDim);
       }
     }
     const std::vector<double> one = Direction(queries);
-    for (int64_t c = 0; c < kDim; ++c) filter[c] += one[c] / kGroup;
+    for (int64_t c = 0; c < kFilterDim; ++c) filter[c] += one[c] / kGroup;
   }
   return filter;
 }
@@ -64,7 +64,8 @@ void ExpectProducts(const Scorer& scorer, FakeView& view,
   for (int64_t h = 0; h < 2; ++h) {
     for (int64_t j = 0; j < view.lengths()[h]; ++j) {
       double want = 0;
-      for (int64_t c = 0; c < kDim; ++c) want += filters[h][c] * view.keys[h][j * kDim + c];
+      for (int64_t c = 0; c < kFilterDim; ++c)
+        want += filters[h][c] * view.keys[h][j * kFilterDim + c];
       EXPECT_NEAR(out[h].f32()[j], want, 2e-5);
     }
   }
@@ -72,10 +73,10 @@ void ExpectProducts(const Scorer& scorer, FakeView& view,
 
 // Queries that lean to one side, so that the side is theirs and not of rounding.
 std::unique_ptr<FakeView> Leaning(int64_t tokens, int64_t layer, uint64_t seed) {
-  auto view = std::make_unique<FakeView>(SmallShape(2, 2, kGroup, kDim), tokens, layer);
+  auto view = std::make_unique<FakeView>(SmallShape(2, 2, kGroup, kFilterDim), tokens, layer);
   view->Randomize(seed);
   for (size_t i = 0; i < view->queries.size(); ++i) {
-    if (i % kDim == seed % kDim) view->queries[i] = 2 * view->queries[i] - 1.5f;
+    if (i % kFilterDim == seed % kFilterDim) view->queries[i] = 2 * view->queries[i] - 1.5f;
   }
   return view;
 }
@@ -96,7 +97,7 @@ TEST(QFiltersTest, LearnedFromTexts) {
   const StageSpec* spec = *FindStage(StageKind::kScore, "qfilters");
   const Params params = *Params::Parse(spec->params, nullptr, "qfilters");
   const std::vector<int64_t> lengths = {30, 600};
-  const ModelShape shape = SmallShape(2, 2, kGroup, kDim);
+  const ModelShape shape = SmallShape(2, 2, kGroup, kFilterDim);
   const std::unique_ptr<Calibrator> calibrator = spec->calibrate(params, shape, lengths);
   std::vector<std::unique_ptr<FakeView>> views;
   for (const int64_t length : lengths) {
@@ -116,7 +117,7 @@ TEST(QFiltersTest, LearnedFromTexts) {
   EXPECT_TRUE(scorer->any_time());
   scorer->Use(learned);
   EXPECT_TRUE(scorer->Check(shape).ok());
-  const Status other = scorer->Check(SmallShape(2, 4, 1, kDim));
+  const Status other = scorer->Check(SmallShape(2, 4, 1, kFilterDim));
   ASSERT_FALSE(other.ok());
   EXPECT_THAT(other.error().message, HasSubstr("filters.0"));
   for (const int64_t layer : {0, 1}) {

@@ -12,7 +12,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kPage = 16, kDim = 8;
+constexpr int64_t kPage = 16, kReadDim = 8;
 
 std::unique_ptr<Reader> Quest(const std::string& params) {
   return MakeStage<Reader>(StageKind::kRead, "quest", params);
@@ -25,17 +25,18 @@ std::vector<double> PageScores(const FakeView& view, int64_t kv_head, int64_t le
   for (int64_t begin = 0; begin < length; begin += kPage) {
     const int64_t end = std::min(length, begin + kPage);
     double bound = 0, best = -1e30;
-    for (int64_t c = 0; c < kDim; ++c) {
+    for (int64_t c = 0; c < kReadDim; ++c) {
       double low = 1e30, high = -1e30;
       for (int64_t i = begin; i < end; ++i) {
-        low = std::min<double>(low, view.keys[kv_head][i * kDim + c]);
-        high = std::max<double>(high, view.keys[kv_head][i * kDim + c]);
+        low = std::min<double>(low, view.keys[kv_head][i * kReadDim + c]);
+        high = std::max<double>(high, view.keys[kv_head][i * kReadDim + c]);
       }
       bound += std::max(q[c] * low, q[c] * high);
     }
     for (int64_t i = begin; i < end; ++i) {
       double dot = 0;
-      for (int64_t c = 0; c < kDim; ++c) dot += double{q[c]} * view.keys[kv_head][i * kDim + c];
+      for (int64_t c = 0; c < kReadDim; ++c)
+        dot += double{q[c]} * view.keys[kv_head][i * kReadDim + c];
       best = std::max(best, dot);
     }
     EXPECT_GE(bound, best - 1e-4);
@@ -56,19 +57,19 @@ std::vector<bool> Best(const std::vector<double>& scores, int64_t count) {
 
 class QuestTest : public ::testing::Test {
  protected:
-  QuestTest() : view_(SmallShape(4, 2, 3, kDim), 203, 2) {
-    for (int64_t h = 0; h < 2; ++h) view_.keys[h] = RandomValues(203 * kDim, 40 + h);
+  QuestTest() : view_(SmallShape(4, 2, 3, kReadDim), 203, 2) {
+    for (int64_t h = 0; h < 2; ++h) view_.keys[h] = RandomValues(203 * kReadDim, 40 + h);
     view_.SetLength(1, 150);
-    q_ = RandomValues(6 * kDim, 50);
+    q_ = RandomValues(6 * kReadDim, 50);
   }
 
   void ExpectPages(const Reads& reads, int64_t count, bool by_kv_head, bool last_page = false) {
     for (int64_t h = 0; h < 6; ++h) {
       const int64_t kv_head = h / 3, length = view_.lengths()[kv_head];
-      std::vector<double> scores = PageScores(view_, kv_head, length, q_.data() + h * kDim);
+      std::vector<double> scores = PageScores(view_, kv_head, length, q_.data() + h * kReadDim);
       for (int64_t other = kv_head * 3; by_kv_head && other < kv_head * 3 + 3; ++other) {
         const std::vector<double> its =
-            PageScores(view_, kv_head, length, q_.data() + other * kDim);
+            PageScores(view_, kv_head, length, q_.data() + other * kReadDim);
         for (size_t p = 0; p < scores.size(); ++p) scores[p] = std::max(scores[p], its[p]);
       }
       if (last_page) scores.back() = 1e30;
@@ -93,7 +94,7 @@ TEST_F(QuestTest, ReadsTheBestPagesOfEachHead) {
       EXPECT_TRUE(reads.chosen);
       ExpectPages(reads, 5, kv, last);
       // 13 and 10 pages, two bounds of 8 numbers each.
-      EXPECT_EQ(state->bytes(), 23 * 2 * kDim * 4);
+      EXPECT_EQ(state->bytes(), 23 * 2 * kReadDim * 4);
     }
   }
 }
@@ -131,7 +132,7 @@ TEST_F(QuestTest, ReadsEverythingWhereThereIsLittle) {
 }
 
 TEST_F(QuestTest, FirstLayersAreDense) {
-  FakeView low(SmallShape(4, 2, 3, kDim), 203, 1);
+  FakeView low(SmallShape(4, 2, 3, kReadDim), 203, 1);
   const auto reader = Quest(R"({"tokens": 16})");
   const auto state = reader->Begin(low);
   EXPECT_FALSE(SelectWith(*reader, low, *state, q_).chosen);

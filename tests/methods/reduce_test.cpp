@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "fake_view.h"
 #include "methods/tensors.h"
 
@@ -13,9 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::unique_ptr<Reducer> Stage(const std::string& id, const std::string& params = "{}") {
+std::unique_ptr<Reducer> ReducerOf(const std::string& id, const std::string& params = "{}") {
   return MakeStage<Reducer>(StageKind::kReduce, id, params);
 }
 
@@ -54,7 +50,7 @@ TEST(TopKTest, EachHeadItsOwn) {
   view.SetLength(1, 3);
   // The second head holds three entries: what stands behind them does not count.
   const std::vector<float> scores = {1, 5, kInf, 2, 5, 3, 1, 2, 9, 9};
-  const auto stage = Stage("top_k");
+  const auto stage = ReducerOf("top_k");
   const std::vector<HeadPlan> plans = ReduceWith(*stage, view, scores, {3, 2});
   ASSERT_EQ(plans.size(), 2u);
   EXPECT_THAT(Ints(plans[0].keep), ElementsAre(1, 2, 4));
@@ -74,7 +70,7 @@ FakeView CamView() {
 
 TEST(CamTest, HandWorked) {
   FakeView view = CamView();
-  const auto stage = Stage("cam", R"({"merge": 2, "expectation": true})");
+  const auto stage = ReducerOf("cam", R"({"merge": 2, "expectation": true})");
   EXPECT_EQ(stage->needs(), (Needs{.window = 1, .step_attention = true}));
   // Entry 1 goes: 0.2 against a mean of 0.15 is certain; entries 2 and 3 get a half each.
   for (const int64_t step : {0, 7}) {
@@ -108,7 +104,7 @@ TEST(CamTest, HandWorked) {
 
 TEST(CamTest, WithoutAttentionNothingIsAdded) {
   FakeView view(SmallShape(1, 1, 1, 2), 4);
-  const auto stage = Stage("cam", R"({"merge": 2, "expectation": true})");
+  const auto stage = ReducerOf("cam", R"({"merge": 2, "expectation": true})");
   const HeadPlan plan = ReduceWith(*stage, view, {9, 0, 9, 9}, {3})[0];
   EXPECT_THAT(Floats(plan.values.weight), ElementsAre(0));
 }
@@ -124,7 +120,7 @@ TEST(CamTest, DrawsFollowTheSeedAndTheProbability) {
       view.step[j] = j % 2 == 0 ? 0.25f : 1.0f;
       scores[j] = static_cast<float>(j % 2);
     }
-    const auto stage = Stage("cam", R"({"merge": 1})");
+    const auto stage = ReducerOf("cam", R"({"merge": 1})");
     return Floats(ReduceWith(*stage, view, scores, {n / 2}, nullptr, 1)[0].values.weight);
   };
   const std::vector<float> first = draws(3);
@@ -149,7 +145,7 @@ FakeView D2oView() {
 
 TEST(D2oReducerTest, HandWorked) {
   FakeView view = D2oView();
-  const auto stage = Stage("d2o");
+  const auto stage = ReducerOf("d2o");
   const auto state = stage->Begin();
   // The threshold is (1 + 0.7071) / 2: entry 3 is dropped.
   const HeadPlan plan = ReduceWith(*stage, view, {9, 9, 0, 0}, {2}, state.get())[0];
@@ -166,7 +162,7 @@ TEST(D2oReducerTest, HandWorked) {
 
 TEST(D2oReducerTest, ThresholdMovesByHalves) {
   FakeView view = D2oView();
-  const auto stage = Stage("d2o");
+  const auto stage = ReducerOf("d2o");
   const auto state = stage->Begin();
   ReduceWith(*stage, view, {9, 9, 0, 0}, {2}, state.get());  // 0.8536
   // Alone its cosine is its own mean: 0.7071 against 0.5 * 0.8536 + 0.5 * 0.7071 falls short.
@@ -179,7 +175,7 @@ TEST(D2oReducerTest, ThresholdMovesByHalves) {
 
 TEST(D2oReducerTest, ExponentialWeightsSumToOne) {
   FakeView view = D2oView();
-  const auto stage = Stage("d2o", R"({"weight": "exp", "alpha": 0, "beta": 0})");
+  const auto stage = ReducerOf("d2o", R"({"weight": "exp", "alpha": 0, "beta": 0})");
   const auto state = stage->Begin();
   ReduceWith(*stage, view, {9, 9, 0, 0}, {2}, state.get());
   // The second threshold is 0: both go into entry 0, the lower of the two nearest of entry 3.
@@ -202,7 +198,7 @@ TEST(D2oReducerTest, AgreesWithPlainLoops) {
     view.keys[h] = RandomValues(n * dim, 20 + h);
     for (int64_t j = 0; j < n; ++j) scores.push_back(j % 7 == 3 && j < 1400 ? 1.0f : 0.0f);
   }
-  const auto stage = Stage("d2o");
+  const auto stage = ReducerOf("d2o");
   const auto state = stage->Begin();
   const std::vector<HeadPlan> plans = ReduceWith(*stage, view, scores, {kept, kept}, state.get());
   std::vector<double> likeness[2];

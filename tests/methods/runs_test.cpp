@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "fake_view.h"
@@ -15,8 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<std::vector<int32_t>> Kept(const std::string& id, const std::string& params,
                                        LayerView& view, const std::vector<float>& scores,
@@ -151,25 +148,25 @@ TEST_F(LayerShares, ZigZagGoesByHowManyHoldTheMass) {
   EXPECT_THAT(OfLayers("zigzagkv", "{}", 5), ElementsAre(5, 5));
 }
 
-constexpr int64_t kDim = 8;
+constexpr int64_t kRunDim = 8;
 
 // Keys of head h point along one of three axes, by the number of the entry; one sink.
 class ClusterKvTest : public ::testing::Test {
  protected:
   static constexpr int64_t kTokens = 31;
 
-  ClusterKvTest() : view_(SmallShape(4, 2, 2, kDim), kTokens, 2), q_(4 * kDim) {
+  ClusterKvTest() : view_(SmallShape(4, 2, 2, kRunDim), kTokens, 2), q_(4 * kRunDim) {
     for (int64_t h = 0; h < 2; ++h) {
       for (int64_t e = 0; e < kTokens; ++e) {
-        view_.keys[h][e * kDim + Axis(h, e)] = 1 + static_cast<float>(e) / 100;
+        view_.keys[h][e * kRunDim + Axis(h, e)] = 1 + static_cast<float>(e) / 100;
       }
     }
-    q_[0 * kDim + 0] = 2;  // by head: first axis, second but less of the third, ...
-    q_[1 * kDim + 1] = 2;
-    q_[1 * kDim + 2] = 1;
-    q_[2 * kDim + 2] = 3;
-    q_[3 * kDim + 0] = -1;
-    q_[3 * kDim + 1] = -2;
+    q_[0 * kRunDim + 0] = 2;  // by head: first axis, second but less of the third, ...
+    q_[1 * kRunDim + 1] = 2;
+    q_[1 * kRunDim + 2] = 1;
+    q_[2 * kRunDim + 2] = 3;
+    q_[3 * kRunDim + 0] = -1;
+    q_[3 * kRunDim + 1] = -2;
   }
 
   static int64_t Axis(int64_t head, int64_t entry) { return (entry + head) % 3; }

@@ -16,12 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<float> ScoreWith(const Scorer& scorer, LayerView& view) {
-  Tensor out = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
-  scorer.Score(view, out);
-  return Floats(out);
-}
-
 TEST(ScoreReductionTest, OrderMattersForMaxPoolingOnly) {
   FakeView view(SmallShape(1, 1, 2), 3);
   const std::vector<float> rows = {1, 0, 0, 0, 0, 3};

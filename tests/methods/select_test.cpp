@@ -15,13 +15,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kDim = 8, kTokens = 90, kGroup = 2, kHeads = 4;
+constexpr int64_t kSelectDim = 8, kSelectTokens = 90, kSelectGroup = 2, kSelectHeads = 4;
 
 class SelectTest : public ::testing::Test {
  protected:
   SelectTest()
-      : view_(SmallShape(2, 2, kGroup, kDim), kTokens), q_(RandomValues(kHeads * kDim, 3)) {
-    for (int64_t h = 0; h < 2; ++h) view_.keys[h] = RandomValues(kTokens * kDim, 60 + h);
+      : view_(SmallShape(2, 2, kSelectGroup, kSelectDim), kSelectTokens),
+        q_(RandomValues(kSelectHeads * kSelectDim, 3)) {
+    for (int64_t h = 0; h < 2; ++h)
+      view_.keys[h] = RandomValues(kSelectTokens * kSelectDim, 60 + h);
   }
 
   Reads SelectWith(const Reader& reader, const Reader::State& state) {
@@ -58,8 +60,9 @@ class SelectTest : public ::testing::Test {
 
   double Product(int64_t query_head, int64_t entry) const {
     double dot = 0;
-    for (int64_t c = 0; c < kDim; ++c) {
-      dot += double{q_[query_head * kDim + c]} * view_.keys[query_head / kGroup][entry * kDim + c];
+    for (int64_t c = 0; c < kSelectDim; ++c) {
+      dot += double{q_[query_head * kSelectDim + c]} *
+             view_.keys[query_head / kSelectGroup][entry * kSelectDim + c];
     }
     return dot;
   }
@@ -71,7 +74,7 @@ class SelectTest : public ::testing::Test {
 TEST_F(SelectTest, TokenSelectSumsTheSharesOfAllHeads) {
   for (const bool scaled : {false, true}) {
     for (const bool ragged : {false, true}) {
-      view_.SetLength(1, ragged ? 70 : kTokens);
+      view_.SetLength(1, ragged ? 70 : kSelectTokens);
       const auto reader =
           MakeStage<Reader>(StageKind::kRead, "tokenselect",
                             StrCat(R"({"sinks": 3, "local": 7, "tokens": 12, "scaled": )",
@@ -80,14 +83,14 @@ TEST_F(SelectTest, TokenSelectSumsTheSharesOfAllHeads) {
       EXPECT_EQ(state->bytes(), 0);
       const Reads reads = SelectWith(*reader, *state);
       EXPECT_TRUE(reads.chosen);
-      for (int64_t q = 0; q < kHeads; ++q) {
-        const int64_t length = view_.lengths()[q / kGroup];
+      for (int64_t q = 0; q < kSelectHeads; ++q) {
+        const int64_t length = view_.lengths()[q / kSelectGroup];
         std::vector<double> votes(static_cast<size_t>(length - 10));
-        for (int64_t voter = 0; voter < kHeads; ++voter) {
+        for (int64_t voter = 0; voter < kSelectHeads; ++voter) {
           // Heads that hold other entries have no say.
-          if (ragged && voter / kGroup != q / kGroup) continue;
+          if (ragged && voter / kSelectGroup != q / kSelectGroup) continue;
           const std::vector<double> shares = Shares(3, length - 7, [&](int64_t e) {
-            return Product(voter, e) / (scaled ? std::sqrt(double{kDim}) : 1);
+            return Product(voter, e) / (scaled ? std::sqrt(double{kSelectDim}) : 1);
           });
           for (size_t i = 0; i < votes.size(); ++i) votes[i] += shares[i];
         }
@@ -113,14 +116,16 @@ TEST_F(SelectTest, PqCacheWithExactCodesIsTopK) {
   EXPECT_EQ(state->bytes(), 2 * (2 * 1408 + 86 * 2 * 4));
   const Reads reads = SelectWith(*reader, *state);
   EXPECT_TRUE(reads.chosen);
-  for (int64_t q = 0; q < kHeads; ++q) {
-    std::vector<double> sums(kTokens - 12);
-    for (int64_t other = q / kGroup * kGroup; other < (q / kGroup + 1) * kGroup; ++other) {
-      const std::vector<double> shares = Shares(
-          4, kTokens - 8, [&](int64_t e) { return Product(other, e) / std::sqrt(double{kDim}); });
+  for (int64_t q = 0; q < kSelectHeads; ++q) {
+    std::vector<double> sums(kSelectTokens - 12);
+    for (int64_t other = q / kSelectGroup * kSelectGroup;
+         other < (q / kSelectGroup + 1) * kSelectGroup; ++other) {
+      const std::vector<double> shares = Shares(4, kSelectTokens - 8, [&](int64_t e) {
+        return Product(other, e) / std::sqrt(double{kSelectDim});
+      });
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += shares[i];
     }
-    EXPECT_EQ(reads.Of(q), Want(sums, 4, 8, 12, kTokens));
+    EXPECT_EQ(reads.Of(q), Want(sums, 4, 8, 12, kSelectTokens));
   }
 }
 
@@ -129,11 +134,11 @@ TEST_F(SelectTest, PqCacheWithExactCodesIsTopK) {
 TEST_F(SelectTest, PqCacheCodesLaterEntriesByTheSameCentroids) {
   const std::vector<float> halves = RandomValues(4 * 4, 9);
   for (int64_t h = 0; h < 2; ++h) {
-    for (int64_t e = 0; e < kTokens; ++e) {
-      for (int64_t c = 0; c < kDim; ++c) {
+    for (int64_t e = 0; e < kSelectTokens; ++e) {
+      for (int64_t c = 0; c < kSelectDim; ++c) {
         // Evenly spaced entries, where centroids start, take all four.
         const int64_t which = c < 4 ? e / 16 % 4 : (e / 16 + e) % 4;
-        view_.keys[h][e * kDim + c] = halves[which * 4 + c % 4];
+        view_.keys[h][e * kSelectDim + c] = halves[which * 4 + c % 4];
       }
     }
   }
@@ -145,17 +150,19 @@ TEST_F(SelectTest, PqCacheCodesLaterEntriesByTheSameCentroids) {
   view_.SetLength(0, 65);
   view_.SetLength(1, 65);
   reader->Append(view_, std::vector<int64_t>{64, 64}, *state);
-  view_.SetLength(0, kTokens);
+  view_.SetLength(0, kSelectTokens);
   view_.SetLength(1, 80);
   reader->Append(view_, std::vector<int64_t>{65, 65}, *state);
   EXPECT_EQ(state->bytes(), 2 * 2 * 64 + (90 + 80) * 2 * 4);
   const Reads reads = SelectWith(*reader, *state);
-  for (int64_t q = 0; q < kHeads; ++q) {
-    const int64_t length = view_.lengths()[q / kGroup];
+  for (int64_t q = 0; q < kSelectHeads; ++q) {
+    const int64_t length = view_.lengths()[q / kSelectGroup];
     std::vector<double> sums(static_cast<size_t>(length - 5));
-    for (int64_t other = q / kGroup * kGroup; other < (q / kGroup + 1) * kGroup; ++other) {
-      const std::vector<double> shares = Shares(
-          0, length - 5, [&](int64_t e) { return Product(other, e) / std::sqrt(double{kDim}); });
+    for (int64_t other = q / kSelectGroup * kSelectGroup;
+         other < (q / kSelectGroup + 1) * kSelectGroup; ++other) {
+      const std::vector<double> shares = Shares(0, length - 5, [&](int64_t e) {
+        return Product(other, e) / std::sqrt(double{kSelectDim});
+      });
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += shares[i];
     }
     // Equal keys score alike: what is read scores no less than what is not.

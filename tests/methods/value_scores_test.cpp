@@ -13,14 +13,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::unique_ptr<Scorer> Stage(const std::string& id, const std::string& params = "{}") {
+std::unique_ptr<Scorer> ScorerOf(const std::string& id, const std::string& params = "{}") {
   return MakeStage<Scorer>(StageKind::kScore, id, params);
-}
-
-std::vector<float> ScoreWith(const Scorer& scorer, LayerView& view) {
-  Tensor out = view.Scratch(DType::kF32, {view.shape().kv_heads, view.width()});
-  scorer.Score(view, out);
-  return Floats(out);
 }
 
 double Sum(const std::vector<float>& rows, int64_t row, int64_t dim, double (*of)(double)) {
@@ -34,7 +28,7 @@ double Square(double x) { return x * x; }
 TEST(VatpTest, SumsTimesAbsoluteValuesAndGoesOn) {
   FakeView view(SmallShape(1, 2, 2, 8), 21);
   view.Randomize(8);
-  const auto scorer = Stage("vatp");
+  const auto scorer = ScorerOf("vatp");
   EXPECT_TRUE(scorer->ages());
   EXPECT_EQ(scorer->needs(), (Needs{.column_sums = true, .step_attention = true}));
   const std::vector<float> scores = ScoreWith(*scorer, view);
@@ -60,7 +54,7 @@ TEST(CaoteTest, IsTheMoveOfTheOutput) {
   view.Randomize(5);
   for (const bool sums : {false, true}) {
     const auto scorer =
-        Stage("caote", sums ? R"({"weights": "sums"})" : R"({"window": 4, "group": "max"})");
+        ScorerOf("caote", sums ? R"({"weights": "sums"})" : R"({"window": 4, "group": "max"})");
     EXPECT_EQ(scorer->needs(), sums ? Needs{.column_sums = true} : Needs{.window = 4});
     const std::vector<float> got = ScoreWith(*scorer, view);
     for (int64_t h = 0; h < 2; ++h) {
@@ -103,7 +97,7 @@ TEST(CaoteTest, AnEntryWithAllTheWeightHasAFiniteScore) {
   FakeView view(SmallShape(), 2);
   view.At(0, 1, 0) = 1;
   view.values[0] = {1, 0, 0, 0, 0, 1, 0, 0};
-  for (const float score : ScoreWith(*Stage("caote", R"({"window": 1})"), view)) {
+  for (const float score : ScoreWith(*ScorerOf("caote", R"({"window": 1})"), view)) {
     EXPECT_TRUE(std::isfinite(score));
   }
 }
@@ -111,7 +105,7 @@ TEST(CaoteTest, AnEntryWithAllTheWeightHasAFiniteScore) {
 TEST(ScissorhandsTest, CountsRowsThatGiveLessThanAnEqualShare) {
   FakeView view(SmallShape(1, 2, 2, 8), 23);
   view.Randomize(6);
-  const auto scorer = Stage("scissorhands", R"({"window": 7})");
+  const auto scorer = ScorerOf("scissorhands", R"({"window": 7})");
   EXPECT_TRUE(scorer->ages());
   EXPECT_EQ(scorer->needs(), (Needs{.window = 7, .step_attention = true}));
   const std::vector<float> scores = ScoreWith(*scorer, view);
@@ -143,7 +137,7 @@ TEST(ScissorhandsTest, CountsRowsThatGiveLessThanAnEqualShare) {
 TEST(FinchTest, RowsWeighedByWhatTheyCouldLookAt) {
   FakeView view(SmallShape(1, 2, 2, 8), 17);
   view.Randomize(9);
-  const auto scorer = Stage("finch", R"({"window": 5})");
+  const auto scorer = ScorerOf("finch", R"({"window": 5})");
   EXPECT_EQ(scorer->needs(), Needs{.window = 5});
   const std::vector<float> scores = ScoreWith(*scorer, view);
   for (int64_t h = 0; h < 2; ++h) {
@@ -168,8 +162,8 @@ TEST(CurDkvTest, SharesOfNeighbourhoods) {
   view.SetLength(1, 16);
   for (const std::string leverage : {"product", "mean", "keys", "values"}) {
     for (const int64_t local : {8, 0}) {
-      const auto scorer = Stage("curdkv", StrCat(R"({"sinks": 2, "local": )", local,
-                                                 R"(, "leverage": ")", leverage, "\"}"));
+      const auto scorer = ScorerOf("curdkv", StrCat(R"({"sinks": 2, "local": )", local,
+                                                    R"(, "leverage": ")", leverage, "\"}"));
       const std::vector<float> got = ScoreWith(*scorer, view);
       for (int64_t h = 0; h < 2; ++h) {
         const int64_t n = view.lengths()[h];
@@ -202,14 +196,14 @@ TEST(CurDkvTest, SharesOfNeighbourhoods) {
   }
   // Keys of zeros have no share of anything.
   std::fill(view.keys[0].begin(), view.keys[0].end(), 0.0f);
-  for (const float score : ScoreWith(*Stage("curdkv"), view)) EXPECT_TRUE(std::isfinite(score));
+  for (const float score : ScoreWith(*ScorerOf("curdkv"), view)) EXPECT_TRUE(std::isfinite(score));
 }
 
 TEST(LagKvTest, SpreadWithinTheRangesOfTheNextRun) {
   constexpr int64_t kTokens = 41, kDim = 6, kSinks = 3, kLag = 9;  // four runs and two left
   FakeView view(SmallShape(1, 2, 1, kDim), kTokens);
   view.Randomize(4);
-  const auto scorer = Stage("lagkv", R"({"sinks": 3, "lag": 9})");
+  const auto scorer = ScorerOf("lagkv", R"({"sinks": 3, "lag": 9})");
   EXPECT_EQ(scorer->needs(), Needs{});
   const std::vector<float> got = ScoreWith(*scorer, view);
   for (int64_t h = 0; h < 2; ++h) {
@@ -256,11 +250,11 @@ TEST(LagKvTest, SpreadWithinTheRangesOfTheNextRun) {
 
 TEST(LagKvTest, WithoutTwoRunsTheNewestComeFirst) {
   FakeView view(SmallShape(), 4);
-  EXPECT_THAT(ScoreWith(*Stage("lagkv", R"({"sinks": 1, "lag": 2})"), view),
+  EXPECT_THAT(ScoreWith(*ScorerOf("lagkv", R"({"sinks": 1, "lag": 2})"), view),
               ElementsAre(1, 1.25f, 1.5f, 1.75f));
   // Channels that never change leave scores finite.
   FakeView still(SmallShape(1, 1, 1, 4), 9);
-  for (const float score : ScoreWith(*Stage("lagkv", R"({"sinks": 1, "lag": 2})"), still)) {
+  for (const float score : ScoreWith(*ScorerOf("lagkv", R"({"sinks": 1, "lag": 2})"), still)) {
     EXPECT_TRUE(std::isfinite(score));
   }
 }

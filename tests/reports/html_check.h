@@ -13,6 +13,10 @@
 
 namespace kvgauge {
 
+inline bool Holds(const std::string& html, const std::string& part) {
+  return html.find(part) != std::string::npos;
+}
+
 struct HtmlFacts {
   std::vector<std::string> faults;
   std::map<std::string, int> elements;  // count by name

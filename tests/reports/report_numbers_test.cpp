@@ -18,10 +18,6 @@
 namespace kvgauge {
 namespace {
 
-bool Holds(const std::string& html, const std::string& part) {
-  return html.find(part) != std::string::npos;
-}
-
 // From `begin` to the next `end`; "" where there is none.
 std::string Part(const std::string& html, const std::string& begin, const std::string& end) {
   const size_t at = html.find(begin);

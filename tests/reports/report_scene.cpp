@@ -22,7 +22,7 @@ struct SceneMethod {
   double prefill;  // time over the full cache's
 };
 
-constexpr SceneMethod kMethods[] = {
+constexpr SceneMethod kSceneMethods[] = {
     {"snapkv", "SnapKV: what the end of the prompt looks at", "selection", 0.20, 16, false, 1.04},
     {"streaming_llm", "StreamingLLM: sinks and the newest", "selection", 0.80, 16, true, 1.01},
     {"h2o", "H2O: heavy hitters", "selection", 0.34, 16, false, 1.55},
@@ -100,7 +100,9 @@ class Scene {
   }
 
  private:
-  const SceneMethod& Method(int64_t m) const { return kMethods[m % std::ssize(kMethods)]; }
+  const SceneMethod& Method(int64_t m) const {
+    return kSceneMethods[m % std::ssize(kSceneMethods)];
+  }
 
   CellRow CellOf(int64_t t, int64_t m, int64_t b, const std::string& variant) const {
     const SceneTask& task = kTasks[t];
@@ -118,7 +120,7 @@ class Scene {
     } else {
       const SceneMethod& method = Method(m);
       std::string name = method.name;
-      if (m >= std::ssize(kMethods)) name += StrCat("_", m / std::ssize(kMethods) + 1);
+      if (m >= std::ssize(kSceneMethods)) name += StrCat("_", m / std::ssize(kSceneMethods) + 1);
       if (options_.hostile && m == 0) name += kHostile;
       cell.method = {name,
                      variant,

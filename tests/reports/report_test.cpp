@@ -24,10 +24,6 @@ namespace {
 using ::testing::IsEmpty;
 
 // A matcher would print the page.
-bool Holds(const std::string& html, const std::string& part) {
-  return html.find(part) != std::string::npos;
-}
-
 // Small enough to be rendered in every test, with every section.
 SceneOptions Small() {
   SceneOptions options;

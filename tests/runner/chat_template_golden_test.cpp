@@ -11,12 +11,12 @@
 namespace kvgauge {
 namespace {
 
-const std::string kGolden = std::string(KVG_TEST_DATA) + "/golden/templates";
+const std::string kTemplates = std::string(KVG_TEST_DATA) + "/golden/templates";
 
 std::vector<std::string> TemplateNames() {
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden, ignored)) {
+  for (const auto& entry : std::filesystem::directory_iterator(kTemplates, ignored)) {
     if (entry.path().extension() == ".json" && entry.path().stem() != "jinja") {
       names.push_back(entry.path().stem());
     }
@@ -37,7 +37,7 @@ TEST(ChatTemplateGolden, HasFixtures) { EXPECT_GE(TemplateNames().size(), 20u); 
 class ChatTemplateGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(ChatTemplateGolden, RendersAsTheReference) {
-  Result<Json> golden = ReadJsonFile(kGolden + "/" + GetParam() + ".json");
+  Result<Json> golden = ReadJsonFile(kTemplates + "/" + GetParam() + ".json");
   ASSERT_TRUE(golden.ok());
   const std::string directory = testing::TempDir() + "/chat_golden_" + GetParam();
   std::filesystem::create_directories(directory);

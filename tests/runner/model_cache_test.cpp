@@ -16,7 +16,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr const char* kConfig = R"({
+constexpr const char* kStoredConfig = R"({
   "model_type": "llama", "architectures": ["LlamaForCausalLM"],
   "hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2,
   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
@@ -33,7 +33,7 @@ class ModelCacheTest : public ::testing::Test {
     std::string pattern = ::testing::TempDir() + "kvg_model_cache_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     directory_ = pattern;
-    std::ofstream(directory_ + "/config.json") << kConfig;
+    std::ofstream(directory_ + "/config.json") << kStoredConfig;
     ops_ = std::move(*MakeOps("cpu", MakeThreadSettings(2)));
     model_ = LoadModel(nullptr);
     std::vector<int32_t> ids;

@@ -41,7 +41,7 @@ class Directory {
   std::string path_;
 };
 
-std::string Utf8(char32_t c) {
+std::string Character(char32_t c) {
   std::string text;
   AppendUtf8(text, c);
   return text;
@@ -51,7 +51,7 @@ std::string Utf8(char32_t c) {
 Json ByteLevelFile(const std::vector<std::pair<std::string, std::string>>& merges) {
   Json vocab = Json::object(), list = Json::array();
   for (int byte = 0; byte < 256; ++byte) {
-    vocab[Utf8(ByteToAlphabet(static_cast<uint8_t>(byte)))] = byte;
+    vocab[Character(ByteToAlphabet(static_cast<uint8_t>(byte)))] = byte;
   }
   for (const auto& [left, right] : merges) {
     const int id = static_cast<int>(vocab.size());

@@ -7,12 +7,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "core/rng.h"
 
 namespace kvgauge {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Normal values, a few of them 20 times larger: uniform data would hide scaling faults.
 inline std::vector<float> RandomValues(int64_t count, uint64_t seed, float scale = 1.0f) {

@@ -66,7 +66,7 @@ Result<std::string> ShapeOrPath(const std::string& model) {
                          DidYouMean(model, names), ", expected one of ", Join(names, ", ")));
 }
 
-struct Row {
+struct BenchRow {
   ChosenMethod chosen;
   std::string budget = "none";  // as it was written
 
@@ -74,8 +74,8 @@ struct Row {
 };
 
 // The full cache, then each method at each budget it takes.
-Result<std::vector<Row>> ChooseRows(const BenchLatencyOptions& options) {
-  std::vector<Row> rows(1);
+Result<std::vector<BenchRow>> ChooseBenchRows(const BenchLatencyOptions& options) {
+  std::vector<BenchRow> rows(1);
   KVG_ASSIGN(rows[0].chosen, ChooseMethod({.method = "full"}));
   for (const std::string& method : options.methods) {
     if (method == "full") continue;
@@ -153,7 +153,7 @@ class Summary {
   std::vector<std::pair<const LatencyRow*, const LatencyRow*>> pairs_;
 };
 
-std::string Milliseconds(double seconds) {
+std::string MillisecondDigits(double seconds) {
   const double ms = 1e3 * seconds;
   return Fixed(ms, ms < 10 ? 3 : ms < 100 ? 2 : 1);
 }
@@ -198,7 +198,7 @@ Json RowJson(const LatencyRow& row) {
 
 class LatencyBench {
  public:
-  LatencyBench(const BenchLatencyOptions& options, const std::vector<Row>& rows)
+  LatencyBench(const BenchLatencyOptions& options, const std::vector<BenchRow>& rows)
       : options_(options), rows_(rows) {}
 
   Status Run() {
@@ -207,7 +207,7 @@ class LatencyBench {
     const int64_t fewest_tokens = *std::ranges::min_element(contexts);
     Models models(options_.model);
     std::vector<LatencyLine> lines;
-    for (const Row& row : rows_) {
+    for (const BenchRow& row : rows_) {
       LatencyLine& line = lines.emplace_back();
       line.name = StrCat(row.id(), " ", row.budget);
       line.method = &row.chosen.method;
@@ -257,8 +257,8 @@ class LatencyBench {
   static void Tell(const LatencyEvent& event) {
     std::string text = StrCat(event.context_tokens, " tokens, ", event.line->name, ": ");
     if (event.status.ok()) {
-      text += StrCat(Milliseconds(event.row.ttft_s), " ms to the first token, ",
-                     Milliseconds(event.row.tpot_p50_s), " ms a token (", event.done, " of ",
+      text += StrCat(MillisecondDigits(event.row.ttft_s), " ms to the first token, ",
+                     MillisecondDigits(event.row.tpot_p50_s), " ms a token (", event.done, " of ",
                      event.planned, ")");
     } else {
       text += StrCat("left out, ", event.status.error().message);
@@ -294,7 +294,7 @@ class LatencyBench {
     for (const auto& [key, cell] : cells_) {
       const int64_t tokens = key.first;
       const size_t line = key.second;
-      const Row& row = rows_[line];
+      const BenchRow& row = rows_[line];
       const Summary summary(cell, options_.max_others);
       std::vector<std::string> cells = {StrCat(tokens), row.id(), row.budget};
       std::vector<std::string> phases = cells;
@@ -304,14 +304,16 @@ class LatencyBench {
       };
       cells.insert(
           cells.end(),
-          {Milliseconds(summary.Median(&LatencyRow::ttft_s)), ratio(&LatencyRow::ttft_s),
-           Milliseconds(summary.Median(&LatencyRow::tpot_p50_s)), ratio(&LatencyRow::tpot_p50_s),
-           Milliseconds(summary.Median(&LatencyRow::tpot_p90_s)),
-           Milliseconds(summary.Median(&LatencyRow::tpot_p99_s)),
+          {MillisecondDigits(summary.Median(&LatencyRow::ttft_s)), ratio(&LatencyRow::ttft_s),
+           MillisecondDigits(summary.Median(&LatencyRow::tpot_p50_s)),
+           ratio(&LatencyRow::tpot_p50_s),
+           MillisecondDigits(summary.Median(&LatencyRow::tpot_p90_s)),
+           MillisecondDigits(summary.Median(&LatencyRow::tpot_p99_s)),
            HumanBytes(std::llround(summary.Median(&LatencyRow::resident_bytes))),
            HumanBytes(std::llround(summary.Median(&LatencyRow::peak_bytes))), clean});
       table.push_back(std::move(cells));
-      for (const auto& phase : kPhases) phases.push_back(Milliseconds(summary.Mean(phase.second)));
+      for (const auto& phase : kPhases)
+        phases.push_back(MillisecondDigits(summary.Mean(phase.second)));
       parts.push_back(std::move(phases));
     }
     PrintTable({"tokens", "method", "budget", "ttft ms", "x full", "tpot ms", "x full", "p90",
@@ -336,7 +338,7 @@ class LatencyBench {
     Print(StrCat("\nweights ", HumanBytes(models_[0]->weight_bytes()),
                  ", beside which the caches lie\n"));
     if (weights_read_s_ == 0) return;
-    Print(StrCat("reading them at the speed of a copy takes ", Milliseconds(weights_read_s_),
+    Print(StrCat("reading them at the speed of a copy takes ", MillisecondDigits(weights_read_s_),
                  " ms; a token with the full cache:"));
     for (const int64_t tokens : options_.contexts) {
       const auto cell = cells_.find({tokens, 0});
@@ -441,7 +443,7 @@ class LatencyBench {
   }
 
   const BenchLatencyOptions& options_;
-  const std::vector<Row>& rows_;
+  const std::vector<BenchRow>& rows_;
   std::map<std::pair<int64_t, size_t>, Cell> cells_;  // by context and line
   std::vector<const Model*> models_;                  // of lines
   double weights_read_s_ = 0;                         // 0: not known
@@ -452,7 +454,7 @@ class LatencyBench {
 Status RunBenchLatency(const BenchLatencyOptions& given) {
   BenchLatencyOptions options = given;
   KVG_ASSIGN(options.model.model, ShapeOrPath(given.model.model));
-  KVG_ASSIGN(const std::vector<Row> rows, ChooseRows(options));
+  KVG_ASSIGN(const std::vector<BenchRow> rows, ChooseBenchRows(options));
   return LatencyBench(options, rows).Run();
 }
 

@@ -184,7 +184,7 @@ void AddDatasets(CommandTable& table) {
       "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
   command->add_flag("--skip-bad", sample->skip_bad, "leave out malformed records");
   AddJsonFlag(*command, sample->json);
-  table.Add(command, [sample] { return RunSample(*sample); });
+  table.Add(command, [sample] { return ShowTaskSample(*sample); });
 
   auto score = std::make_shared<ScoreOptions>();
   command =

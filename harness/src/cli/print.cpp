@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdio>
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/cli/table.h"
 
 namespace kvgauge {
 namespace {
@@ -16,21 +18,9 @@ bool IsPlain(char c) {
          std::string_view("_./:=,+@-").find(c) != std::string_view::npos;
 }
 
-// Columns on a terminal, near enough: one per code point.
-size_t Width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u;
-  }));
-}
-
 bool IsNumber(const std::string& cell) {
   return !cell.empty() &&
          (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '+');
-}
-
-std::string Padded(const std::string& cell, size_t width, bool right) {
-  const std::string blank(width - std::min(width, Width(cell)), ' ');
-  return right ? blank + cell : cell + blank;
 }
 
 void PrintRow(const std::vector<std::string>& row, const std::vector<size_t>& widths,
@@ -64,7 +54,7 @@ void PrintJson(const Json& value) {
 
 void PrintFacts(const std::vector<std::pair<std::string, std::string>>& facts) {
   size_t width = 0;
-  for (const auto& [name, value] : facts) width = std::max(width, Width(name));
+  for (const auto& [name, value] : facts) width = std::max(width, DisplayWidth(name));
   for (const auto& [name, value] : facts) Print(Padded(name, width, false) + "  " + value + "\n");
 }
 
@@ -73,9 +63,9 @@ void PrintTable(const std::vector<std::string>& header,
   std::vector<size_t> widths(header.size());
   std::vector<bool> right(header.size(), !rows.empty());
   for (size_t c = 0; c < header.size(); ++c) {
-    widths[c] = Width(header[c]);
+    widths[c] = DisplayWidth(header[c]);
     for (const auto& row : rows) {
-      widths[c] = std::max(widths[c], Width(row[c]));
+      widths[c] = std::max(widths[c], DisplayWidth(row[c]));
       right[c] = right[c] && IsNumber(row[c]);
     }
   }
@@ -100,6 +90,18 @@ std::string ShellWord(const std::string& text) {
     }
   }
   return word + "'";
+}
+
+std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2 : 1) + "%"; }
+
+Json FiniteOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+std::string Abridged(const std::string& text, std::string_view hint) {
+  constexpr size_t kMost = 1200, kEnd = kMost / 2;
+  if (text.size() <= kMost) return text;
+  return RepairUtf8(StrCat(text.substr(0, kEnd), "\n[... ",
+                           WithCommas(static_cast<int64_t>(text.size() - 2 * kEnd)), " bytes", hint,
+                           " ...]\n", text.substr(text.size() - kEnd)));
 }
 
 }  // namespace kvgauge

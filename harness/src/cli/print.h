@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,13 @@ void PrintTable(const std::vector<std::string>& header,
 
 // printf-style rounding of one number: Fixed(3.14159, 2) == "3.14".
 std::string Fixed(double value, int digits);
+
+// "1.23%", "12.3%"; of 1.
+std::string Percent(double ratio);
+// Null for what JSON has no number for.
+Json FiniteOrNull(double value);
+// Beginning and end of a text too long for a screen; `hint` follows the count of bytes left out.
+std::string Abridged(const std::string& text, std::string_view hint = "");
 
 // A word of a shell command, in quotes where it needs them.
 std::string ShellWord(const std::string& text);

@@ -13,22 +13,22 @@
 namespace kvgauge {
 namespace {
 
-struct Range {
+struct CodePoints {
   char32_t first, last;
 };
 // Marks that stand on the letter before them, and what is not seen at all.
-constexpr Range kNarrow[] = {{0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x064B, 0x065F},
-                             {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E}, {0x200B, 0x200F}, {0x20D0, 0x20F0},
-                             {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}};
-constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},  {0x3041, 0xA4CF},
-                           {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},  {0xFE30, 0xFE6F},
-                           {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},  {0x1F300, 0x1F64F},
-                           {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+constexpr CodePoints kNarrow[] = {
+    {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x064B, 0x065F}, {0x0E34, 0x0E3A},
+    {0x0E47, 0x0E4E}, {0x200B, 0x200F}, {0x20D0, 0x20F0}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}};
+constexpr CodePoints kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},  {0x3041, 0xA4CF},
+                                {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},  {0xFE30, 0xFE6F},
+                                {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},  {0x1F300, 0x1F64F},
+                                {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
 
 template <size_t kCount>
-bool In(char32_t c, const Range (&ranges)[kCount]) {
+bool In(char32_t c, const CodePoints (&ranges)[kCount]) {
   return std::any_of(std::begin(ranges), std::end(ranges),
-                     [c](const Range& r) { return r.first <= c && c <= r.last; });
+                     [c](const CodePoints& r) { return r.first <= c && c <= r.last; });
 }
 
 std::string_view Escape(Tone tone) {
@@ -57,11 +57,6 @@ std::string Printable(const std::string& text) {
     out += byte < 0x20 || byte == 0x7f ? ' ' : c;
   }
   return out;
-}
-
-std::string Padded(const std::string& text, size_t width, bool right) {
-  const std::string blank(width - std::min(width, DisplayWidth(text)), ' ');
-  return right ? blank + text : text + blank;
 }
 
 std::string MarkdownText(const std::string& text) {
@@ -106,6 +101,11 @@ size_t DisplayWidth(std::string_view text) {
     width += In(c, kNarrow) ? 0 : In(c, kWide) ? 2 : 1;
   }
   return width;
+}
+
+std::string Padded(const std::string& text, size_t width, bool right) {
+  const std::string blank(width - std::min(width, DisplayWidth(text)), ' ');
+  return right ? blank + text : text + blank;
 }
 
 void TextTable::DropEmptyColumns() {

@@ -19,6 +19,8 @@ Result<TableFormat> ParseTableFormat(const std::string& text, const std::string&
 
 // Columns on a terminal: none for marks that combine, two for East Asian wide letters and emoji.
 size_t DisplayWidth(std::string_view text);
+// Blanks up to `width` columns, before the text where it stands to the right.
+std::string Padded(const std::string& text, size_t width, bool right);
 
 struct TableCell {
   std::string text;

@@ -34,13 +34,13 @@ class SignCodec final : public TextCodec {
   std::string Decode(std::span<const int32_t>, bool) const override { return ""; }
 };
 
-struct Range {
+struct ByteRange {
   size_t begin = 0, end = 0;
 };
 
 struct WholeText {
   std::string text;
-  std::vector<Range> answers;  // bytes
+  std::vector<ByteRange> answers;  // bytes
 };
 
 WholeText Joined(const Sample& sample) {
@@ -58,7 +58,7 @@ WholeText Joined(const Sample& sample) {
 
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<Range> answers;
+  std::vector<ByteRange> answers;
 };
 
 // Where the answers lie among the ids. Pieces are counted apart; where their sum is not the whole,
@@ -81,7 +81,7 @@ Result<Encoded> Encode(const TextCodec& codec, const WholeText& whole) {
     at = end;
     return {};
   };
-  for (const Range& answer : whole.answers) {
+  for (const ByteRange& answer : whole.answers) {
     KVG_TRY(grow(answer.begin));
     const size_t begin = tokens;
     KVG_TRY(grow(answer.end));
@@ -95,7 +95,7 @@ Result<Encoded> Encode(const TextCodec& codec, const WholeText& whole) {
   return encoded;
 }
 
-void AppendRanges(std::string& line, std::string_view name, const std::vector<Range>& ranges) {
+void AppendRanges(std::string& line, std::string_view name, const std::vector<ByteRange>& ranges) {
   line += ", \"";
   line += name;
   line += "\": [";

@@ -26,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // A text longer than this is shown by its ends; --whole and JSON output have all of it.
-constexpr size_t kShownBytes = 1200;
 // By which configs/ is found: it is always there.
 constexpr char kKnownTask[] = "tasks/longbench/qasper.json";
 
@@ -67,14 +66,6 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
     return {"needs a dictionary", probe.error().message};
   }
   return {"ready", ""};
-}
-
-std::string Shown(const std::string& text, bool whole) {
-  if (whole || text.size() <= kShownBytes) return text;
-  const size_t half = kShownBytes / 2;
-  return RepairUtf8(StrCat(text.substr(0, half), "\n[... ",
-                           WithCommas(static_cast<int64_t>(text.size() - 2 * half)),
-                           " bytes ...]\n", text.substr(text.size() - half)));
 }
 
 std::string_view NameOf(QuestionMode mode) {
@@ -206,9 +197,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
   }
   PrintFacts(facts);
   if (prompts.empty() && !sample.system.empty()) {
-    Print(StrCat("--- system\n", Shown(sample.system, whole), "\n"));
+    Print(StrCat("--- system\n", whole ? sample.system : Abridged(sample.system), "\n"));
   }
-  if (prompts.empty()) Print(StrCat("--- context\n", Shown(sample.context, whole), "\n"));
+  if (prompts.empty())
+    Print(StrCat("--- context\n", whole ? sample.context : Abridged(sample.context), "\n"));
   for (size_t i = 0; i < sample.questions.size(); ++i) {
     const Question& question = sample.questions[i];
     const std::string most = StrCat(question.kind.empty() ? "" : StrCat(question.kind, ", "),
@@ -216,9 +208,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
     if (!prompts.empty()) {
       Print(StrCat("--- ", prompts[i].continues ? "behind that answer" : "prompt", " (",
                    WithCommas(prompts[i].tokens), " tokens; ", most, ")\n",
-                   Shown(prompts[i].text, whole), "\n"));
+                   whole ? prompts[i].text : Abridged(prompts[i].text), "\n"));
     } else {
-      Print(StrCat("--- question (", most, ")\n", Shown(question.text, whole), "\n"));
+      Print(StrCat("--- question (", most, ")\n", whole ? question.text : Abridged(question.text),
+                   "\n"));
       if (!question.answer_prefix.empty()) {
         Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
       }
@@ -321,7 +314,7 @@ Status RunTasks(const TasksOptions& options) {
   return {};
 }
 
-Status RunSample(const SampleOptions& options) {
+Status ShowTaskSample(const SampleOptions& options) {
   if (options.count < 1) return BadInput("the number of samples must be at least 1");
   KVG_ASSIGN(const Task found, FindTask(options.task, options.directory));
   KVG_ASSIGN(const Task task, WithOverrides(found, options.overrides));

@@ -45,6 +45,6 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
 // "no metric" (its metric is not in this build).
 Status RunTasks(const TasksOptions& options);
 // Prints samples as a run would see them.
-Status RunSample(const SampleOptions& options);
+Status ShowTaskSample(const SampleOptions& options);
 
 }  // namespace kvgauge

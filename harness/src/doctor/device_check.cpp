@@ -23,9 +23,9 @@ std::vector<float> Noise(int64_t count, uint64_t seed) {
 }
 
 // Tensors of one case on one backend.
-class Stage {
+class CaseTensors {
  public:
-  explicit Stage(Ops& ops) : ops_(ops) {}
+  explicit CaseTensors(Ops& ops) : ops_(ops) {}
 
   Ops& ops() { return ops_; }
   Tensor New(std::initializer_list<int64_t> dims, DType dtype = DType::kF32) {
@@ -78,8 +78,8 @@ class Stage {
 // One sequence's cache of random keys and values, and query rows at its end.
 class Cached {
  public:
-  Cached(Stage& stage, KvFormat format, int64_t query_heads, int64_t kv_heads, int64_t entries,
-         int64_t rows, KvCodec codec = {})
+  Cached(CaseTensors& stage, KvFormat format, int64_t query_heads, int64_t kv_heads,
+         int64_t entries, int64_t rows, KvCodec codec = {})
       : stage_(stage), codec_(codec), values_codec_(codec), format_(format), rows_(rows) {
     const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries;
     codec_.dim = format.key_dim;
@@ -177,7 +177,7 @@ class Cached {
                            values.Reshape({values.shape[0], 1, format_.value_dim}), {&target, 1});
   }
 
-  Stage& stage_;
+  CaseTensors& stage_;
   KvCodec codec_, values_codec_;
   KvFormat format_;
   int64_t rows_;
@@ -206,35 +206,37 @@ KvCodec OfKind(KvCodecKind kind) {
 struct Case {
   std::string op, shape;
   double bound;  // relative to the largest result
-  std::function<std::vector<float>(Stage&)> run;
+  std::function<std::vector<float>(CaseTensors&)> run;
 };
 
 void AddRows(std::vector<Case>& cases) {
   const auto add = [&](const char* op, double bound, auto run) {
-    cases.push_back({op, "37 x 1500", bound, [run](Stage& s) {
+    cases.push_back({op, "37 x 1500", bound, [run](CaseTensors& s) {
                        const Tensor x = s.Random({37, 1500}, 1), out = s.New({37, 1500});
                        run(*s.ops().rows, s, x, out);
                        return s.Floats(out);
                      }});
   };
-  add("RmsNorm", 1e-6, [](RowOps& rows, Stage& s, const Tensor& x, const Tensor& out) {
+  add("RmsNorm", 1e-6, [](RowOps& rows, CaseTensors& s, const Tensor& x, const Tensor& out) {
     rows.RmsNorm(x, s.Random({1500}, 2), 0, 1e-5f, out);
   });
-  add("LayerNorm", 1e-5, [](RowOps& rows, Stage& s, const Tensor& x, const Tensor& out) {
+  add("LayerNorm", 1e-5, [](RowOps& rows, CaseTensors& s, const Tensor& x, const Tensor& out) {
     rows.LayerNorm(x, s.Random({1500}, 2), s.Random({1500}, 3), 1e-5f, out);
   });
-  add("Softmax", 1e-5,
-      [](RowOps& rows, Stage&, const Tensor& x, const Tensor& out) { rows.Softmax(x, 3.0f, out); });
-  add("SoftCap", 1e-6,
-      [](RowOps& rows, Stage&, const Tensor& x, const Tensor& out) { rows.SoftCap(x, 0.5f, out); });
-  add("Activate silu", 1e-6, [](RowOps& rows, Stage&, const Tensor& x, const Tensor& out) {
+  add("Softmax", 1e-5, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
+    rows.Softmax(x, 3.0f, out);
+  });
+  add("SoftCap", 1e-6, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
+    rows.SoftCap(x, 0.5f, out);
+  });
+  add("Activate silu", 1e-6, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
     rows.Activate(x, Activation::kSilu, out);
   });
-  add("Activate gelu", 1e-6, [](RowOps& rows, Stage&, const Tensor& x, const Tensor& out) {
+  add("Activate gelu", 1e-6, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
     rows.Activate(x, Activation::kGelu, out);
   });
   cases.push_back(
-      {"Rope", "37 x 4 x 128", 1e-6, [](Stage& s) {
+      {"Rope", "37 x 4 x 128", 1e-6, [](CaseTensors& s) {
          std::vector<int32_t> positions(37);
          for (size_t i = 0; i < positions.size(); ++i) {
            positions[i] = static_cast<int32_t>(i * 3001);
@@ -250,12 +252,12 @@ void AddRows(std::vector<Case>& cases) {
          s.ops().rows->Rope(cos, sin, RopeLayout::kHalf, RopeDirection::kForward, x);
          return s.Floats(x);
        }});
-  cases.push_back({"ArgMax", "37 x 1500", 0, [](Stage& s) {
+  cases.push_back({"ArgMax", "37 x 1500", 0, [](CaseTensors& s) {
                      const Tensor out = s.New({37}, DType::kI32);
                      s.ops().rows->ArgMax(s.Random({37, 1500}, 1), out);
                      return s.Indices(out);
                    }});
-  cases.push_back({"ReduceColumns sum", "37 x 1500", 1e-6, [](Stage& s) {
+  cases.push_back({"ReduceColumns sum", "37 x 1500", 1e-6, [](CaseTensors& s) {
                      const Tensor out = s.New({1500});
                      s.ops().rows->ReduceColumns(s.Random({37, 1500}, 1), Reduction::kSum, out);
                      return s.Floats(out);
@@ -264,12 +266,12 @@ void AddRows(std::vector<Case>& cases) {
 
 void AddSelect(std::vector<Case>& cases) {
   cases.push_back(
-      {"TopK", "5 of 3000, k 0 .. 3000", 0, [](Stage& s) {
+      {"TopK", "5 of 3000, k 0 .. 3000", 0, [](CaseTensors& s) {
          const Tensor out = s.New({5, 3000}, DType::kI32);
          s.ops().select->TopK(s.Random({5, 3000}, 1), s.Integers({0, 1, 700, 2999, 3000}), out);
          return s.Indices(out);
        }});
-  cases.push_back({"Gather", "400 of 1000 x 96", 0, [](Stage& s) {
+  cases.push_back({"Gather", "400 of 1000 x 96", 0, [](CaseTensors& s) {
                      std::vector<int32_t> index(400);
                      for (size_t i = 0; i < index.size(); ++i) {
                        index[i] = static_cast<int32_t>(i * 7919 % 1001) - 1;
@@ -278,7 +280,7 @@ void AddSelect(std::vector<Case>& cases) {
                      s.ops().select->Gather(s.Random({1000, 96}, 1), s.Integers(index), out);
                      return s.Floats(out);
                    }});
-  cases.push_back({"ScatterAdd", "400 into 50 x 96", 1e-6, [](Stage& s) {
+  cases.push_back({"ScatterAdd", "400 into 50 x 96", 1e-6, [](CaseTensors& s) {
                      std::vector<int32_t> index(400);
                      for (size_t i = 0; i < index.size(); ++i) {
                        index[i] = static_cast<int32_t>(i * 7919 % 51) - 1;
@@ -288,7 +290,7 @@ void AddSelect(std::vector<Case>& cases) {
                                                 s.Random({400}, 3), out);
                      return s.Floats(out);
                    }});
-  cases.push_back({"Pool", "5 x 1000, 7 wide", 1e-6, [](Stage& s) {
+  cases.push_back({"Pool", "5 x 1000, 7 wide", 1e-6, [](CaseTensors& s) {
                      const Tensor out = s.New({5, 1000});
                      s.ops().select->Pool(s.Random({5, 1000}, 1), 7, Pooling::kAverage, out);
                      return s.Floats(out);
@@ -297,29 +299,29 @@ void AddSelect(std::vector<Case>& cases) {
 
 void AddAlgebra(std::vector<Case>& cases) {
   cases.push_back(
-      {"CosineSimilarity", "90 x 70 x 128", 1e-5, [](Stage& s) {
+      {"CosineSimilarity", "90 x 70 x 128", 1e-5, [](CaseTensors& s) {
          const Tensor out = s.New({90, 70});
          s.ops().algebra->CosineSimilarity(s.Random({90, 128}, 1), s.Random({70, 128}, 2), out);
          return s.Floats(out);
        }});
-  cases.push_back({"KMeans", "500 x 16, 8 means", 1e-5, [](Stage& s) {
+  cases.push_back({"KMeans", "500 x 16, 8 means", 1e-5, [](CaseTensors& s) {
                      const Tensor x = s.Random({500, 16}, 1), means = s.New({8, 16});
                      s.ops().memory->Copy(x.Slice(0, 8), means);
                      s.ops().algebra->KMeans(x, 3, means, s.New({500}, DType::kI32));
                      return s.Floats(means);
                    }});
   cases.push_back(
-      {"Svd", "60 x 24", 1e-6, [](Stage& s) {
+      {"Svd", "60 x 24", 1e-6, [](CaseTensors& s) {
          const Tensor values = s.New({24});
          s.ops().algebra->Svd(s.Random({60, 24}, 1), s.New({60, 24}), values, s.New({24, 24}));
          return s.Floats(values);
        }});
-  cases.push_back({"Qr", "60 x 24", 1e-6, [](Stage& s) {
+  cases.push_back({"Qr", "60 x 24", 1e-6, [](CaseTensors& s) {
                      const Tensor r = s.New({24, 24});
                      s.ops().algebra->Qr(s.Random({60, 24}, 1), s.New({60, 24}), r);
                      return s.Floats(r);
                    }});
-  cases.push_back({"Hadamard", "40 x 512", 1e-6, [](Stage& s) {
+  cases.push_back({"Hadamard", "40 x 512", 1e-6, [](CaseTensors& s) {
                      const Tensor x = s.Random({40, 512}, 1);
                      s.ops().algebra->Hadamard(x);
                      return s.Floats(x);
@@ -330,7 +332,7 @@ void AddLinear(std::vector<Case>& cases) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const int64_t m : {1, 33, 150}) {
       cases.push_back({StrCat("MatMul ", NameOf(dtype)), StrCat(m, " x 200 x 1100"), 1e-5,
-                       [dtype, m](Stage& s) {
+                       [dtype, m](CaseTensors& s) {
                          const auto w = s.Weights(200, 1100, dtype, 2);
                          const Tensor out = s.New({m, 200});
                          s.ops().linear->MatMul(s.Random({m, 1100}, 1), *w, s.Random({200}, 3),
@@ -342,14 +344,14 @@ void AddLinear(std::vector<Case>& cases) {
 }
 
 void AddAttention(std::vector<Case>& cases) {
-  struct Store {
+  struct KeptAs {
     const char* name;
     DType dtype;
     KvCodec codec;
     double bound;
   };
   // The bounds are those of rounding queries and weights to the cache's type.
-  const Store stores[] = {
+  const KeptAs stores[] = {
       {"f32", DType::kF32, {}, 1e-5},
       {"f16", DType::kF16, {}, 2e-3},
       {"bf16", DType::kBF16, {}, 1.6e-2},
@@ -360,22 +362,23 @@ void AddAttention(std::vector<Case>& cases) {
       {"q4_0", DType::kF16, OfKind(KvCodecKind::kQ4_0), 4e-3},
       {"fp8", DType::kF16, OfKind(KvCodecKind::kFp8E4M3), 2e-3},
   };
-  for (const Store& store : stores) {
+  for (const KeptAs& store : stores) {
     const KvFormat format = {store.dtype, 64, 64};
     const KvCodec codec = store.codec;
     for (const int64_t rows : {1, 40}) {
       cases.push_back({StrCat("Attend ", store.name), StrCat(rows, " rows, 4/2 heads, 700 entries"),
-                       store.bound, [format, codec, rows](Stage& s) {
+                       store.bound, [format, codec, rows](CaseTensors& s) {
                          Cached cached(s, format, 4, 2, 700, rows, codec);
                          return s.Floats(cached.Attend());
                        }});
     }
   }
-  cases.push_back({"ReduceColumns f16", "40 rows, 4/2 heads, 700 entries", 2e-3, [](Stage& s) {
-                     Cached cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 40);
-                     cached.Attend();
-                     return s.Floats(cached.ColumnSums());
-                   }});
+  cases.push_back(
+      {"ReduceColumns f16", "40 rows, 4/2 heads, 700 entries", 2e-3, [](CaseTensors& s) {
+         Cached cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 40);
+         cached.Attend();
+         return s.Floats(cached.ColumnSums());
+       }});
 }
 
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
@@ -429,7 +432,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   KVG_CHECK(reference.ok(), "the reference backend is always there");
   std::vector<DeviceCheckRow> rows;
   for (const Case& c : cases) {
-    Stage there(device), here(**reference);
+    CaseTensors there(device), here(**reference);
     const double error = RelativeError(c.run(there), c.run(here));
     rows.push_back({c.op, c.shape, error, c.bound, error <= c.bound});
   }
@@ -437,7 +440,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
 }
 
 double MeasureCopy(Ops& device, int64_t size_bytes) {
-  Stage s(device);
+  CaseTensors s(device);
   const Tensor from = s.New({size_bytes}, DType::kU8), to = s.New({size_bytes}, DType::kU8);
   const double seconds = SecondsOf(device, [&] { device.memory->Copy(from, to); });
   return 2.0 * static_cast<double>(size_bytes) / seconds * 1e-9;
@@ -465,7 +468,7 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
   const int64_t width = std::min(128 * scale, widest);
   check->product_by = "our kernel";
   if (const auto library = MakeLibraryProduct(device); library.ok()) {
-    Stage s(device);
+    CaseTensors s(device);
     check->product_by = (*library)->name();
     const auto random = [&](uint64_t seed) {
       const Tensor narrow = s.New({width, width}, DType::kBF16);
@@ -478,7 +481,7 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
               0, 2 * side * side * side, [&] { (*library)->Multiply(x, w, out); });
   }
   {
-    Stage s(device);
+    CaseTensors s(device);
     const auto w = s.Weights(width, width, DType::kBF16, 1);
     for (const int64_t m : {width, int64_t{1}, int64_t{16}, int64_t{64}}) {
       const Tensor x = s.Random({m, width}, 2), out = s.New({m, width});
@@ -493,24 +496,24 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
     }
   }
 
-  struct Store {
+  struct KeptAs {
     const char* name;
     KvCodec codec;
     double aim;  // at kLongCache entries a head and more
   };
   constexpr int64_t kLongCache = 32768;
-  const Store stores[] = {{"f16", {}, 0.8},
-                          {"int4", Affine(4, CodeAxis::kChannel, 64), 0.6},
-                          {"int2", Affine(2, CodeAxis::kChannel, 64), 0.6},
-                          {"q8_0", OfKind(KvCodecKind::kQ8_0), 0}};
-  for (const Store& store : stores) {
-    Stage s(device);
+  const KeptAs stores[] = {{"f16", {}, 0.8},
+                           {"int4", Affine(4, CodeAxis::kChannel, 64), 0.6},
+                           {"int2", Affine(2, CodeAxis::kChannel, 64), 0.6},
+                           {"q8_0", OfKind(KvCodecKind::kQ8_0), 0}};
+  for (const KeptAs& store : stores) {
+    CaseTensors s(device);
     Cached cached(s, {DType::kF16, 128, 128}, 32, 8, entries, 1, store.codec);
     add_bytes(StrCat("decode attention ", store.name), StrCat("32/8 heads, ", entries),
               entries >= kLongCache ? store.aim : 0, cached.bytes(), [&] { cached.Attend(); });
   }
   {
-    Stage s(device);
+    CaseTensors s(device);
     const int64_t rows = std::min<int64_t>(entries, 8192);
     Cached cached(s, {DType::kBF16, 128, 128}, 32, 8, rows, rows);
     const auto n = static_cast<double>(rows);

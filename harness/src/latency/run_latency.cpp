@@ -20,15 +20,15 @@ namespace {
 constexpr int64_t kPromptSamples = 8;
 
 // Token ids of the first samples of a group's task, and how many of them most questions have.
-struct Prompts {
+struct LatencyPrompts {
   std::vector<std::vector<int32_t>> ids;
   int64_t question_tokens = 0;
 };
 
-Result<Prompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) {
+Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) {
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan, group, {.limit = kPromptSamples}));
-  Prompts prompts;
+  LatencyPrompts prompts;
   std::vector<int64_t> questions;
   while (true) {
     KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
@@ -48,14 +48,14 @@ Result<Prompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) {
 }
 
 // The rows of one model that compress at one place, each under its cell of the first task.
-struct Lines {
+struct PlaceLines {
   const PlanGroup* first = nullptr;
   std::map<size_t, LatencyLine> lines;  // by row
 };
 
-Result<Lines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultStore& store,
-                      std::map<size_t, LoadedModel>& models) {
-  Lines found;
+Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultStore& store,
+                           std::map<size_t, LoadedModel>& models) {
+  PlaceLines found;
   for (const PlanGroup& group : plan.groups) {
     if (group.model != model || group.compress_at != at) continue;
     if (found.first == nullptr) found.first = &group;
@@ -98,9 +98,9 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
     std::map<size_t, LoadedModel> models;  // by prefill
     for (const CompressAt at : config.compress_at) {
       if (total.cancelled) break;
-      KVG_ASSIGN(const Lines found, LinesAt(plan, m, at, store, models));
+      KVG_ASSIGN(const PlaceLines found, LinesAt(plan, m, at, store, models));
       if (found.first == nullptr) continue;
-      KVG_ASSIGN(Prompts prompts, ReadPrompts(plan, *found.first));
+      KVG_ASSIGN(LatencyPrompts prompts, ReadPrompts(plan, *found.first));
       options.question_tokens = prompts.question_tokens;
       std::vector<LatencyLine> ordered;
       std::vector<std::string> names;

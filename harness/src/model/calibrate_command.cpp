@@ -24,8 +24,6 @@ using Texts = std::vector<std::vector<int32_t>>;
 constexpr int64_t kLeastTokens = 64;
 constexpr int64_t kUsualWindow = 2048;
 
-std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
-
 // The one stage that learns, or the one that is asked for.
 Result<StageChoice*> FindLearner(Method& method, const std::string& wanted) {
   std::vector<StageChoice*> found;

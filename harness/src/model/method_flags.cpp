@@ -13,7 +13,7 @@ namespace kvgauge {
 namespace {
 
 // "103 of 512", or "80 .. 120 of 512" where heads differ.
-std::string Range(const std::vector<int64_t>& after, const std::vector<int64_t>& before) {
+std::string CountRange(const std::vector<int64_t>& after, const std::vector<int64_t>& before) {
   const auto [least, most] = std::minmax_element(after.begin(), after.end());
   const int64_t had = *std::max_element(before.begin(), before.end());
   if (*least == *most) return StrCat(*least, " of ", had);
@@ -25,9 +25,10 @@ std::string DescribeEntries(const CompressionRecord& record) {
   std::string text;
   const size_t layers = record.entries_after.size();
   for (size_t begin = 0; begin < layers;) {
-    const std::string range = Range(record.entries_after[begin], record.entries_before[begin]);
+    const std::string range = CountRange(record.entries_after[begin], record.entries_before[begin]);
     size_t end = begin + 1;
-    while (end < layers && Range(record.entries_after[end], record.entries_before[end]) == range) {
+    while (end < layers &&
+           CountRange(record.entries_after[end], record.entries_before[end]) == range) {
       ++end;
     }
     const std::string bits = Fixed(record.bits[begin], 2);

@@ -16,8 +16,6 @@ namespace {
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 // "score.snapkv"
-std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
-
 std::string StageNames(const Method& method) {
   std::vector<std::string> names;
   for (const StageChoice* choice : method.stages()) names.push_back(NameOf(*choice->spec));

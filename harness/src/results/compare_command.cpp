@@ -25,8 +25,6 @@ LeaderboardTable Units(const RowComparison& row) {
   return table;
 }
 
-std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2 : 1) + "%"; }
-
 std::string P(double p) { return p < 0.001 ? "p < 0.001" : StrCat("p = ", Fixed(p, 3)); }
 
 // ", 22 paired samples of 44 (snapkv@5%: 22 skipped)".

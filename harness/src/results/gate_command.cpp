@@ -17,8 +17,6 @@
 namespace kvgauge {
 namespace {
 
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
 // Of baseline and candidate.
 const char* UnitOf(const GateLine& line) {
   switch (line.metric) {
@@ -44,14 +42,14 @@ Json ToJson(const GateReport& report, int exit_code) {
                      {"reason", line.reason},
                      {"remedy", line.remedy},
                      {"unit", UnitOf(line)},
-                     {"baseline", Number(line.baseline)},
-                     {"candidate", Number(line.candidate)},
-                     {"change", Number(e.value)},
-                     {"low", Number(e.interval.low)},
-                     {"high", Number(e.interval.high)},
+                     {"baseline", FiniteOrNull(line.baseline)},
+                     {"candidate", FiniteOrNull(line.candidate)},
+                     {"change", FiniteOrNull(e.value)},
+                     {"low", FiniteOrNull(e.interval.low)},
+                     {"high", FiniteOrNull(e.interval.high)},
                      {"p", e.p},
                      {"p_adjusted", line.p_adjusted},
-                     {"detectable", Number(e.detectable)},
+                     {"detectable", FiniteOrNull(e.detectable)},
                      {"margin", line.margin},
                      {"samples", e.samples},
                      {"test", e.test}});

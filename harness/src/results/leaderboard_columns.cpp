@@ -33,8 +33,6 @@ std::string Signed(double value, int digits) {
   return value > 0 ? text.insert(0, "+") : text;
 }
 
-std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2 : 1) + "%"; }
-
 std::string Probability(double p) {
   if (p >= 0.9995) return "1";
   return p < 0.001 ? "<0.001" : Fixed(p, 3);

@@ -32,27 +32,27 @@ Status CheckNames(const std::string& flag, const std::vector<std::string>& names
 }
 
 // A line and the table that says what its numbers mean.
-struct Row {
+struct RankedRow {
   const LeaderboardTable* table;
   const LeaderboardLine* line;
 };
 
-void Sort(const std::string& by, std::vector<Row>& rows) {
+void Sort(const std::string& by, std::vector<RankedRow>& rows) {
   if (by.empty() || rows.empty()) return;
   const bool turned = by[0] == '-';
   std::string field = turned ? by.substr(1) : by;
   if (field == "interval") field = "score";
   if (field == "delta_interval") field = "delta";
   if (field == "budget") {
-    std::ranges::stable_sort(rows, {}, [](const Row& row) {
+    std::ranges::stable_sort(rows, {}, [](const RankedRow& row) {
       return std::pair(row.line->budget_kind, row.line->budget_value);
     });
     if (turned) std::ranges::reverse(rows);
     return;
   }
   const bool descending = MoreIsBetter(*rows.front().table, field) != turned;
-  std::vector<std::pair<Json, Row>> keys;
-  for (const Row& row : rows) keys.emplace_back(FieldOf(*row.table, *row.line, field), row);
+  std::vector<std::pair<Json, RankedRow>> keys;
+  for (const RankedRow& row : rows) keys.emplace_back(FieldOf(*row.table, *row.line, field), row);
   std::ranges::stable_sort(keys, [&](const auto& a, const auto& b) {
     if (a.first.is_null() || b.first.is_null()) return b.first.is_null() && !a.first.is_null();
     return descending ? b.first < a.first : a.first < b.first;
@@ -60,18 +60,18 @@ void Sort(const std::string& by, std::vector<Row>& rows) {
   std::ranges::transform(keys, rows.begin(), [](const auto& key) { return key.second; });
 }
 
-std::vector<Row> RowsOf(const LeaderboardTable& table) {
-  std::vector<Row> rows;
+std::vector<RankedRow> RowsOf(const LeaderboardTable& table) {
+  std::vector<RankedRow> rows;
   for (const LeaderboardLine& line : table.lines) rows.push_back({&table, &line});
   return rows;
 }
 
 void Sort(const std::string& by, LeaderboardTable& table) {
   if (by.empty()) return;
-  std::vector<Row> rows = RowsOf(table);
+  std::vector<RankedRow> rows = RowsOf(table);
   Sort(by, rows);
   std::vector<LeaderboardLine> sorted;
-  for (const Row& row : rows) sorted.push_back(*row.line);
+  for (const RankedRow& row : rows) sorted.push_back(*row.line);
   table.lines = std::move(sorted);
 }
 
@@ -131,7 +131,8 @@ int64_t HideUnranked(LeaderboardTable& table) {
 }
 
 // `what` says whose rows they are: "ref-gqa, needle/single".
-std::string Title(std::string what, const LeaderboardTable& table, const std::vector<Row>& rows) {
+std::string Title(std::string what, const LeaderboardTable& table,
+                  const std::vector<RankedRow>& rows) {
   std::vector<std::string> parts = {std::move(what)};
   if (table.task_names.size() > 1) {
     parts.push_back(StrCat("mean over ", table.task_names.size(), " tasks"));
@@ -142,7 +143,7 @@ std::string Title(std::string what, const LeaderboardTable& table, const std::ve
                                           : table.metric);
   }
   int64_t scored = 0, contexts = 0;
-  for (const Row& row : rows) {
+  for (const RankedRow& row : rows) {
     scored = std::max(scored, row.line->scored);
     contexts = std::max(contexts, row.line->score.clusters);
   }
@@ -152,10 +153,10 @@ std::string Title(std::string what, const LeaderboardTable& table, const std::ve
   return Join(parts, " | ");
 }
 
-TextTable Lines(const std::vector<Row>& rows, const std::vector<std::string>& columns) {
+TextTable Lines(const std::vector<RankedRow>& rows, const std::vector<std::string>& columns) {
   TextTable text;
   for (const std::string& id : columns) text.columns.push_back(ColumnOf(id));
-  for (const Row& row : rows) {
+  for (const RankedRow& row : rows) {
     std::vector<TableCell>& cells = text.rows.emplace_back();
     for (const std::string& id : columns) cells.push_back(CellOf(*row.table, *row.line, id));
   }
@@ -235,7 +236,7 @@ std::string Head(const std::string& title, const Style& style) {
 
 std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
                  const std::vector<std::string>& columns, int64_t unranked, const Style& style) {
-  const std::vector<Row> rows = RowsOf(table);
+  const std::vector<RankedRow> rows = RowsOf(table);
   std::string out = Head(Title(StrCat(table.model, ", ", table.task), table, rows), style);
   std::vector<std::string> hidden;
   out += Draw(Lines(rows, columns), style, hidden);
@@ -277,13 +278,13 @@ std::vector<std::vector<size_t>> AcrossModels(const LeaderboardModel& model) {
 std::string AcrossPage(const LeaderboardModel& model, const std::vector<size_t>& set,
                        const std::string& sort, std::vector<std::string> columns,
                        const std::vector<int64_t>& unranked, const Style& style) {
-  std::vector<Row> rows;
+  std::vector<RankedRow> rows;
   std::vector<std::string> notes;
   std::set<std::string> names;
   int64_t out_of_rank = 0;
   for (const size_t i : set) {
     const LeaderboardTable& table = model.tables[i];
-    for (const Row& row : RowsOf(table)) rows.push_back(row);
+    for (const RankedRow& row : RowsOf(table)) rows.push_back(row);
     for (const std::string& note : table.notes) {
       notes.push_back(StrCat(table.model, ": ", note));
     }

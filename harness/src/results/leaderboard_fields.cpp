@@ -16,8 +16,7 @@ namespace {
 
 using Getter = Json (*)(const LeaderboardTable&, const LeaderboardLine&);
 
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-Json Maybe(const std::optional<double>& value) { return value ? Number(*value) : Json(); }
+Json Maybe(const std::optional<double>& value) { return value ? FiniteOrNull(*value) : Json(); }
 
 // Times are shown at the longest context that was measured.
 const LatencySummary* LatencyOf(const LeaderboardLine& line) {
@@ -41,9 +40,9 @@ const Estimate* AreaOf(const LeaderboardTable& table, const LeaderboardLine& lin
       return expression;                                                  \
     }                                                                     \
   }
-#define KVG_SCORED(expression) (l.scored > 0 ? Number(expression) : Json())
+#define KVG_SCORED(expression) (l.scored > 0 ? FiniteOrNull(expression) : Json())
 #define KVG_COMPARED(expression) (l.versus_full ? Json(expression) : Json())
-#define KVG_BYTES(expression) (l.bytes.samples > 0 ? Number(expression) : Json())
+#define KVG_BYTES(expression) (l.bytes.samples > 0 ? FiniteOrNull(expression) : Json())
 #define KVG_TIMED(expression) (LatencyOf(l) ? Json(LatencyOf(l)->expression) : Json())
 #define KVG_AREA(expression) (AreaOf(t, l) ? Json(AreaOf(t, l)->expression) : Json())
 
@@ -78,15 +77,15 @@ const Field kFields[] = {
     KVG_FIELD("reported", KVG_SCORED(l.reported)),
     KVG_FIELD("score_low", KVG_SCORED(l.score.interval.low)),
     KVG_FIELD("score_high", KVG_SCORED(l.score.interval.high)),
-    KVG_FIELD("delta", KVG_COMPARED(Number(l.versus_full->value))),
-    KVG_FIELD("delta_low", KVG_COMPARED(Number(l.versus_full->interval.low))),
-    KVG_FIELD("delta_high", KVG_COMPARED(Number(l.versus_full->interval.high))),
+    KVG_FIELD("delta", KVG_COMPARED(FiniteOrNull(l.versus_full->value))),
+    KVG_FIELD("delta_low", KVG_COMPARED(FiniteOrNull(l.versus_full->interval.low))),
+    KVG_FIELD("delta_high", KVG_COMPARED(FiniteOrNull(l.versus_full->interval.high))),
     KVG_FIELD("p_uncorrected", KVG_COMPARED(l.versus_full->p)),
     KVG_FIELD("p_adjusted", KVG_COMPARED(l.p_adjusted)),
     KVG_FIELD("test", KVG_COMPARED(l.versus_full->test)),
     KVG_FIELD("paired", KVG_COMPARED(l.versus_full->samples)),
     KVG_FIELD("verdict", KVG_COMPARED(std::string(NameOf(l.verdict)))),
-    KVG_FIELD("detectable", KVG_COMPARED(Number(l.versus_full->detectable))),
+    KVG_FIELD("detectable", KVG_COMPARED(FiniteOrNull(l.versus_full->detectable))),
     KVG_FIELD("nominal_bytes", KVG_BYTES(l.bytes.nominal)),
     KVG_FIELD("logical_bytes", KVG_BYTES(l.bytes.logical)),
     KVG_FIELD("resident_bytes", KVG_BYTES(l.bytes.resident)),

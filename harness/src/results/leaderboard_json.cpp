@@ -4,17 +4,16 @@
 #include <cmath>
 
 #include "core/json.h"
+#include "src/cli/print.h"
 #include "src/results/leaderboard_fields.h"
 
 namespace kvgauge {
 namespace {
 
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
 Json ToJson(const Estimate& e) {
-  return {{"value", Number(e.value)},
-          {"low", Number(e.interval.low)},
-          {"high", Number(e.interval.high)},
+  return {{"value", FiniteOrNull(e.value)},
+          {"low", FiniteOrNull(e.interval.low)},
+          {"high", FiniteOrNull(e.interval.high)},
           {"samples", e.samples},
           {"contexts", e.clusters}};
 }
@@ -52,8 +51,8 @@ Json ToJson(const LeaderboardSplit& split) {
   for (const std::vector<SplitScore>& line : split.lines) {
     Json scores = Json::array(), reported = Json::array(), samples = Json::array();
     for (const SplitScore& cell : line) {
-      scores.push_back(Number(cell.score));
-      reported.push_back(Number(cell.reported));
+      scores.push_back(FiniteOrNull(cell.score));
+      reported.push_back(FiniteOrNull(cell.reported));
       samples.push_back(cell.samples);
     }
     lines.push_back({{"scores", scores}, {"reported", reported}, {"samples", samples}});

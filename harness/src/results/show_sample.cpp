@@ -16,21 +16,10 @@
 namespace kvgauge {
 namespace {
 
-constexpr size_t kShownBytes = 1200;
+std::string ShareText(double share) { return Fixed(100 * share, 1) + "%"; }
 
-std::string Percent(double share) { return Fixed(100 * share, 1) + "%"; }
-
-std::string ScoreText(const std::optional<double>& score) {
+std::string ScoreOrNone(const std::optional<double>& score) {
   return score ? Fixed(*score, 3) : "not scored";
-}
-
-// Beginning and end of a long text.
-std::string Ends(const std::string& text) {
-  if (text.size() <= kShownBytes) return text;
-  const size_t half = kShownBytes / 2;
-  return RepairUtf8(StrCat(text.substr(0, half), "\n[... ",
-                           WithCommas(static_cast<int64_t>(text.size() - 2 * half)),
-                           " bytes, --prompt shows them ...]\n", text.substr(text.size() - half)));
 }
 
 // What came of the context, from its beginning to its end: a block for each part.
@@ -50,7 +39,7 @@ void AddBytes(const SampleRow& row, std::vector<std::pair<std::string, std::stri
     if (m.full_bytes <= 0) continue;
     const auto show = [&](int64_t bytes) {
       return StrCat(HumanBytes(bytes), " (",
-                    Percent(static_cast<double>(bytes) / static_cast<double>(m.full_bytes)), ")");
+                    ShareText(static_cast<double>(bytes) / static_cast<double>(m.full_bytes)), ")");
     };
     facts.emplace_back(
         m.moment == MemoryMoment::kCompressed ? "bytes, compressed" : "bytes, final",
@@ -71,19 +60,20 @@ std::string Facts(const ShownSample& shown) {
   if (row.status != SampleStatus::kOk) {
     facts.emplace_back("status", StrCat(NameOf(row.status), ": ", row.reason));
   }
-  facts.emplace_back("score", ScoreText(row.score).append(
-                                  shown.full ? StrCat(", full cache ", ScoreText(shown.full->score))
-                                             : ", the full cache was not run on it"));
+  facts.emplace_back("score",
+                     ScoreOrNone(row.score).append(
+                         shown.full ? StrCat(", full cache ", ScoreOrNone(shown.full->score))
+                                    : ", the full cache was not run on it"));
   std::string engagement(NameOf(row.engagement));
   if (!row.engagement_reason.empty()) engagement.append(": ").append(row.engagement_reason);
   facts.emplace_back("engagement",
                      StrCat(engagement, ", acted ", Counted(row.compressions, "time")));
   AddBytes(row, facts);
   if (row.kl_divergence) facts.emplace_back("KL to full", Fixed(*row.kl_divergence, 5));
-  if (row.top1_agreement) facts.emplace_back("top-1 agreement", Percent(*row.top1_agreement));
-  if (row.read_share) facts.emplace_back("read a step", Percent(*row.read_share));
+  if (row.top1_agreement) facts.emplace_back("top-1 agreement", ShareText(*row.top1_agreement));
+  if (row.read_share) facts.emplace_back("read a step", ShareText(*row.read_share));
   if (row.answer_depth) {
-    facts.emplace_back("answer stands at", StrCat(Percent(*row.answer_depth), " of the context"));
+    facts.emplace_back("answer stands at", StrCat(ShareText(*row.answer_depth), " of the context"));
   }
   size_t width = 0;
   for (const auto& fact : facts) width = std::max(width, fact.first.size());
@@ -102,7 +92,9 @@ std::string Turns(const ShownSample& shown, bool whole, bool colour) {
   if (shown.prompt.missing.empty()) {
     if (!shown.prompt.system.empty()) text += title("system") + shown.prompt.system + "\n";
     text += title("context");
-    text += (whole ? shown.prompt.context : Ends(shown.prompt.context)) + "\n";
+    text +=
+        (whole ? shown.prompt.context : Abridged(shown.prompt.context, ", --prompt shows them")) +
+        "\n";
   } else {
     text += Toned(StrCat("the prompt could not be made again: ", shown.prompt.missing),
                   Tone::kDoubtful, colour) +
@@ -123,10 +115,10 @@ std::string Turns(const ShownSample& shown, bool whole, bool colour) {
     if (!right.empty()) text += title("right" + of) + Join(right, "\n") + "\n";
     if (shown.full && turn < shown.full->answers.size()) {
       const AnswerRow& full = shown.full->answers[turn];
-      text += title(StrCat("full cache", of, ", score ", ScoreText(full.score))) + full.prediction +
-              "\n";
+      text += title(StrCat("full cache", of, ", score ", ScoreOrNone(full.score))) +
+              full.prediction + "\n";
     }
-    text += title(StrCat(RowLabel(shown.cell->cell), of, ", score ", ScoreText(answer.score),
+    text += title(StrCat(RowLabel(shown.cell->cell), of, ", score ", ScoreOrNone(answer.score),
                          answer.stopped ? "" : ", cut at the limit")) +
             answer.prediction + "\n";
   }
@@ -168,14 +160,14 @@ TextTable Layers(const SampleRow& row) {
     table.rows.push_back(
         {{StrCat(number)},
          {counted ? StrCat(layer.after / layer.heads) : ""},
-         {counted ? Percent(static_cast<double>(layer.after) / static_cast<double>(layer.before))
+         {counted ? ShareText(static_cast<double>(layer.after) / static_cast<double>(layer.before))
                   : ""},
          {counted && layer.least != layer.most ? StrCat(layer.least, " to ", layer.most) : ""},
          {merged > 0 ? StrCat(merged) : ""},
          {w && w->bits ? Fixed(*w->bits, 2) : ""},
          {w && w->reads ? Fixed(*w->reads, 1) : ""},
          {w && w->attention_error ? Fixed(*w->attention_error, 4) : ""},
-         {w && w->answer_kept ? Percent(*w->answer_kept) : ""},
+         {w && w->answer_kept ? ShareText(*w->answer_kept) : ""},
          {w ? Profile(w->kept_by_depth) : ""}});
   }
   table.DropEmptyColumns();

@@ -40,6 +40,8 @@ struct StageSpec {
 inline constexpr const char* kCalibrationParam = "calibration";
 ParamSpec CalibrationParam();
 
+std::string NameOf(const StageSpec& spec);  // "score.snapkv"
+
 // A second registration of (kind, id) aborts at the start.
 struct StageRegistrar {
   explicit StageRegistrar(StageSpec spec);
@@ -60,4 +62,4 @@ Result<const StageSpec*> FindStage(StageKind kind, std::string_view id);
 
 // In namespace kvgauge, in an unnamed one.
 #define KVG_REGISTER_STAGE(...) \
-  const StageRegistrar KVG_CONCAT_(kvg_stage_registrar_, __LINE__) { __VA_ARGS__ }
+  const StageRegistrar KVG_CONCAT_(kvg_stage_registrar_, __COUNTER__) { __VA_ARGS__ }

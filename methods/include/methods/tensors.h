@@ -29,6 +29,11 @@ inline Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {
 // [n] as [n, 1], for the operations that move rows.
 inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.shape[0], 1}); }
 
+// The score of an entry that is kept whatever the others score: above them, and still finite.
+// Scores from kForcedFrom on are such.
+inline constexpr float kForcedScore = 1e30f;
+inline constexpr float kForcedFrom = 1e29f;
+
 // [n] f32 of equal values.
 Tensor Filled(LayerView& view, int64_t n, float value);
 // Standard Gumbel numbers into out [n], a function of the view's seed, `stream` and positions[i]

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/check.h"
+#include "src/distributions.h"
 
 namespace kvgauge::report {
 namespace {
@@ -30,7 +30,6 @@ std::vector<double> Thinned(const std::vector<double>& all, int ticks) {
 }  // namespace
 
 Axis Axis::Linear(double low, double high, Unit unit, int ticks) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return Linear(low, high, unit, ticks, -kInfinity, kInfinity);
 }
 

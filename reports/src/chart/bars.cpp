@@ -11,8 +11,7 @@
 namespace kvgauge::report {
 namespace {
 
-constexpr double kFont = 11;
-constexpr double kPitch = 22, kThick = 15;
+constexpr double kBarPitch = 22, kThick = 15;
 
 }  // namespace
 
@@ -21,8 +20,8 @@ Html Render(const StackedBars& chart) {
   double left = 0, right = 0, longest = chart.rule.value_or(0);
   std::vector<bool> used(chart.kinds.size(), false);
   for (const StackedBars::Bar& bar : chart.bars) {
-    left = std::max(left, TextWidth(bar.name, kFont));
-    right = std::max(right, TextWidth(bar.total, kFont));
+    left = std::max(left, TextWidth(bar.name, kChartFont));
+    right = std::max(right, TextWidth(bar.total, kChartFont));
     longest = std::max(longest, std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0));
     for (size_t k = 0; k < bar.parts.size(); ++k) used[k] = used[k] || bar.parts[k] > 0;
   }
@@ -36,7 +35,7 @@ Html Render(const StackedBars& chart) {
   double at = 0, line = 12;
   for (size_t k = 0; k < chart.kinds.size(); ++k) {
     if (!used[k]) continue;
-    const double width = TextWidth(chart.kinds[k], kFont) + 28;
+    const double width = TextWidth(chart.kinds[k], kChartFont) + 28;
     if (at + width > chart.width && at > 0) {
       at = 0;
       line += 17;
@@ -48,7 +47,7 @@ Html Render(const StackedBars& chart) {
     at += width;
   }
   const double top = line + (chart.rule ? 24 : 10);
-  const double bottom = top + kPitch * static_cast<double>(chart.bars.size());
+  const double bottom = top + kBarPitch * static_cast<double>(chart.bars.size());
   Html html;
   html.Put(
       "<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><desc>{}</desc>",
@@ -62,7 +61,7 @@ Html Render(const StackedBars& chart) {
   }
   for (size_t i = 0; i < chart.bars.size(); ++i) {
     const StackedBars::Bar& bar = chart.bars[i];
-    const double y = top + kPitch * static_cast<double>(i) + (kPitch - kThick) / 2;
+    const double y = top + kBarPitch * static_cast<double>(i) + (kBarPitch - kThick) / 2;
     html.Put("<text class=\"nm e {}\" x=\"{}\" y=\"{}\">{}</text>",
              {FamilyClass(bar.family), Px{left - 6}, Px{y + kThick / 2 + 3.8}, bar.name});
     double from = 0;

@@ -10,7 +10,7 @@
 namespace kvgauge::report {
 namespace {
 
-constexpr double kFont = 11, kPitch = 19;
+constexpr double kLinePitch = 19;
 
 Markup ClassOf(Verdict verdict) {
   switch (verdict) {
@@ -48,7 +48,7 @@ Html Render(const Forest& forest) {
   double low = -1.5 * forest.margin, high = 1.5 * forest.margin, left = 0;
   const double most = Reach(forest);
   for (const Forest::Line& line : forest.lines) {
-    left = std::max(left, TextWidth(line.name, kFont) + 12);
+    left = std::max(left, TextWidth(line.name, kChartFont) + 12);
     for (const double end : {line.value, line.interval.low, line.interval.high}) {
       if (!std::isfinite(end)) continue;
       low = std::min(low, std::max(end, -most));
@@ -57,7 +57,7 @@ Html Render(const Forest& forest) {
   }
   left = std::min(left, forest.width * 0.62);
   const double right = forest.width - 14, top = 20;
-  const double bottom = top + kPitch * static_cast<double>(forest.lines.size()) + 4;
+  const double bottom = top + kLinePitch * static_cast<double>(forest.lines.size()) + 4;
   const Axis axis = Axis::Linear(low, high, forest.unit, 6);
   const auto x = [&](double value) {
     return left + std::clamp(axis.Place(value), 0.0, 1.0) * (right - left);
@@ -81,7 +81,7 @@ Html Render(const Forest& forest) {
   }
   for (size_t i = 0; i < forest.lines.size(); ++i) {
     const Forest::Line& line = forest.lines[i];
-    const double y = top + kPitch * (static_cast<double>(i) + 0.5);
+    const double y = top + kLinePitch * (static_cast<double>(i) + 0.5);
     html.Put("<g class=\"v {}\"><text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>",
              {ClassOf(line.verdict), Px{left - 8}, Px{y + 3.8}, line.name});
     // Of what nobody knows how far it reaches, the value alone, hollow.

@@ -9,8 +9,6 @@
 namespace kvgauge::report {
 namespace {
 
-constexpr double kFont = 11;
-
 int LevelOf(double value) {
   if (!(value > 0)) return 0;
   return std::min(static_cast<int>(value * kHeatLevels), kHeatLevels - 1);
@@ -24,13 +22,14 @@ Html Render(const HeatMap& map) {
   const double count_rows = static_cast<double>(map.rows.size());
   const double count_columns = static_cast<double>(map.columns.size());
   double left = 0, widest = 0;
-  for (const std::string& row : map.rows) left = std::max(left, TextWidth(row, kFont));
-  for (const std::string& column : map.columns) widest = std::max(widest, TextWidth(column, kFont));
+  for (const std::string& row : map.rows) left = std::max(left, TextWidth(row, kChartFont));
+  for (const std::string& column : map.columns)
+    widest = std::max(widest, TextWidth(column, kChartFont));
   left += 8;
   const double top = map.row_title.empty() ? 4 : 20;
-  const double width =
-      std::max(left + count_columns * map.cell_width, TextWidth(map.column_title, kFont) + left) +
-      1;
+  const double width = std::max(left + count_columns * map.cell_width,
+                                TextWidth(map.column_title, kChartFont) + left) +
+                       1;
   const double bottom = top + count_rows * map.cell_height;
   // Columns without names leave no room for them.
   const double foot = widest > 0 ? 34 : 18;
@@ -127,8 +126,8 @@ Html Render(const HeatMap& map) {
 
 Html HeatLegend(HeatScale scale, const std::string& low, const std::string& high) {
   constexpr double kWidth = 14;
-  const double left = TextWidth(low, kFont) + 6;
-  const double width = left + kWidth * kHeatLevels + TextWidth(high, kFont) + 8;
+  const double left = TextWidth(low, kChartFont) + 6;
+  const double width = left + kWidth * kHeatLevels + TextWidth(high, kChartFont) + 8;
   Html html;
   html.Put(
       "<svg class=\"key\" width=\"{}\" height=\"16\" viewBox=\"0 0 {} 16\" role=\"img\" "

@@ -12,7 +12,6 @@
 namespace kvgauge::report {
 namespace {
 
-constexpr double kFont = 11;
 constexpr double kLabelGap = 13;
 
 struct Box {
@@ -71,11 +70,11 @@ class Plot {
   explicit Plot(const XyChart& chart) : chart_(chart) {
     double left = 0, right = 12;
     for (const double tick : chart.y.ticks()) {
-      left = std::max(left, TextWidth(FormatTick(tick, chart.y.unit()), kFont));
+      left = std::max(left, TextWidth(FormatTick(tick, chart.y.unit()), kChartFont));
     }
     for (const XySeries& series : chart.series) {
       if (series.named && !series.points.empty()) {
-        right = std::max(right, TextWidth(series.name, kFont) + 16);
+        right = std::max(right, TextWidth(series.name, kChartFont) + 16);
       }
     }
     left_ = left + 10;
@@ -130,7 +129,7 @@ class Plot {
     double last = -1e9;
     for (const double tick : ticks) {
       const std::string text = FormatTick(tick, chart_.x.unit());
-      const double half = TextWidth(text, kFont) / 2;
+      const double half = TextWidth(text, kChartFont) / 2;
       if (X(tick) - half < last + 6) continue;
       last = X(tick) + half;
       html_.Put("<text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
@@ -162,7 +161,7 @@ class Plot {
 
   // Above its line, where it covers least; below, where that is better.
   void RuleName(const XyRule& rule) {
-    const double y = Y(rule.y), width = TextWidth(rule.label, kFont);
+    const double y = Y(rule.y), width = TextWidth(rule.label, kChartFont);
     Box best;
     size_t least = std::numeric_limits<size_t>::max();
     for (const double top : {y - 16, y + 3}) {
@@ -297,7 +296,7 @@ class Plot {
   // Where it covers no mark or name and is crossed by the fewest lines, near the point if possible;
   // tied to it where it is not. A point without such a place has no name.
   void PointLabel(const XySeries& series, const XyPoint& point) {
-    const double x = X(point.x), y = Y(point.y), width = TextWidth(point.label, kFont);
+    const double x = X(point.x), y = Y(point.y), width = TextWidth(point.label, kChartFont);
     struct Place {
       double x = 0, base = 0, cost = 0;
       Box box;

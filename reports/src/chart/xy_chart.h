@@ -60,6 +60,7 @@ struct XyChart {
 
 Html Render(const XyChart& chart);
 
+inline constexpr double kChartFont = 11;  // pixels, of every label
 // About how wide a text is set in `size` pixels.
 double TextWidth(const std::string& text, double size);
 // The text, less as much of its middle as does not fit: ratios at the ends of names stay.

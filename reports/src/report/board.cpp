@@ -81,7 +81,7 @@ void AddMeans(Board& board) {
   for (BoardRow& row : board.rows) AddMeans(lines[KeyOf(row.method, row.budget)], row.means);
 }
 
-Interval Range(const std::vector<const LatencyRow*>& rows, double LatencyRow::*field) {
+Interval RangeOf(const std::vector<const LatencyRow*>& rows, double LatencyRow::*field) {
   const auto [low, high] =
       std::ranges::minmax(rows, {}, [field](const LatencyRow* row) { return row->*field; });
   return {low->*field, high->*field};
@@ -113,8 +113,8 @@ Status AddTimes(ResultStore& store, Board& board) {
       if (times.disturbed) kept = all;
       times.left_out = static_cast<int64_t>(all.size() - kept.size());
       times.summary = SummariseLatency(kept, times.disturbed ? full : calm_full).front();
-      times.ttft_s = Range(kept, &LatencyRow::ttft_s);
-      times.tpot_s = Range(kept, &LatencyRow::tpot_p50_s);
+      times.ttft_s = RangeOf(kept, &LatencyRow::ttft_s);
+      times.tpot_s = RangeOf(kept, &LatencyRow::tpot_p50_s);
       board.rows[r].times.push_back(times);
     }
   }

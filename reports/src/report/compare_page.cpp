@@ -22,21 +22,21 @@ constexpr size_t kBars = 40;
 
 // As the gate writes it: points of the score, where more is better, and percent of bytes and time,
 // where more is worse.
-double Change(const GateLine& line, double value) {
+double ChangeShown(const GateLine& line, double value) {
   return !line.relative ? value : std::expm1(-value);
 }
 Interval ChangeInterval(const GateLine& line) {
   const Interval& i = line.evidence.interval;
   // Both ends open: nothing is known of it, which no change of units makes otherwise.
   if (!line.relative || (std::isinf(i.low) && std::isinf(i.high))) return i;
-  return {Change(line, i.high), Change(line, i.low)};
+  return {ChangeShown(line, i.high), ChangeShown(line, i.low)};
 }
 std::string ChangeText(const GateLine& line, double change) {
   const std::string points = Format(change, Unit::kPoints);
   return !line.relative ? points : points + "%";
 }
 
-std::string Value(const GateLine& line, double value) {
+std::string ValueShown(const GateLine& line, double value) {
   if (line.evidence.samples == 0) return "–";
   switch (line.metric) {
     case GateMetric::kAccuracy: {
@@ -169,7 +169,7 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const 
     if (!line->comparable || line->evidence.samples == 0) continue;
     if (++drawable > kBars) continue;
     forest.margin = std::max(forest.margin, line->margin);
-    forest.lines.push_back({name_of(*line), Change(*line, line->evidence.value),
+    forest.lines.push_back({name_of(*line), ChangeShown(*line, line->evidence.value),
                             ChangeInterval(*line), line->verdict});
   }
   if (forest.lines.empty()) return {};
@@ -225,13 +225,13 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
           "<td class=\"n nil\">–</td><td class=\"n nil\">–</td>");
     } else {
       const Interval interval = ChangeInterval(*line);
-      const double change = Change(*line, line->evidence.value);
+      const double change = ChangeShown(*line, line->evidence.value);
       const bool closed = std::isfinite(interval.low) && std::isfinite(interval.high);
       html.Put(
           "<td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td><td "
           "class=\"n\" data-v=\"{}\"",
-          {line->baseline, Value(*line, line->baseline), line->candidate,
-           Value(*line, line->candidate), change});
+          {line->baseline, ValueShown(*line, line->baseline), line->candidate,
+           ValueShown(*line, line->candidate), change});
       if (closed) html.Put(" data-low=\"{}\" data-high=\"{}\"", {interval.low, interval.high});
       html.Put(">{}", {ChangeText(*line, change)});
       if (closed) {

@@ -13,7 +13,7 @@ namespace kvgauge::report {
 namespace {
 
 // What a figure of one table by one key is made of: rows of the page that hold anything.
-struct Figure {
+struct SplitFigure {
   const LeaderboardTable& table;
   const LeaderboardSplit& split;
   std::vector<size_t> lines;  // of the table, best first
@@ -22,7 +22,7 @@ struct Figure {
 // From 0 to 1 where scores are; others lie between the best and the worst of the figure.
 class Scale {
  public:
-  explicit Scale(const Figure& figure) : lower_(figure.table.lower_is_better) {
+  explicit Scale(const SplitFigure& figure) : lower_(figure.table.lower_is_better) {
     for (const size_t line : figure.lines) {
       for (const SplitScore& score : figure.split.lines[line]) {
         if (score.samples == 0 || !std::isfinite(score.score)) continue;
@@ -49,7 +49,7 @@ class Scale {
 };
 
 // Methods by budgets, on the samples of one value.
-Html Panel(const Figure& figure, const Scale& scale, size_t value) {
+Html Panel(const SplitFigure& figure, const Scale& scale, size_t value) {
   const LeaderboardTable& table = figure.table;
   const std::string& key = figure.split.keys[0];
   const std::string& name = figure.split.values[0][value];
@@ -105,7 +105,7 @@ Html Panel(const Figure& figure, const Scale& scale, size_t value) {
       {name, map.description, Render(map)});
 }
 
-Html Panels(const Figure& figure) {
+Html Panels(const SplitFigure& figure) {
   const Scale scale(figure);
   Html panels;
   for (size_t v = 0; v < figure.split.values[0].size(); ++v) panels.Put(Panel(figure, scale, v));
@@ -124,7 +124,7 @@ Html Maps(const Board& board, const LeaderboardTable& table,
     if (std::ranges::find(table.report_by, by_key.key) == table.report_by.end()) continue;
     const LeaderboardSplit& split = by_key.of_table[index];
     if (split.empty()) continue;
-    Figure figure{table, split, {}};
+    SplitFigure figure{table, split, {}};
     for (size_t i = 0; i < table.lines.size(); ++i) {
       const bool any = std::ranges::any_of(
           split.lines[i], [](const SplitScore& score) { return score.samples > 0; });

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "core/result.h"
+#include "kernels/attention.h"
 #include "runner/block_pool.h"
 
 namespace kvgauge {
+
+inline int64_t PagesOf(int64_t entries) { return (entries + kKvPageEntries - 1) / kKvPageEntries; }
 
 // Blocks in the order of pages; null where a page needs none. Holds one reference to each.
 class BlockList {

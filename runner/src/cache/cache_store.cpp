@@ -6,17 +6,10 @@
 #include "core/strings.h"
 #include "src/cache/cache_layer.h"
 #include "src/cache/rope_tables.h"
+#include "src/columns.h"
 
 namespace kvgauge {
 namespace {
-
-// Columns [begin, begin + width) of x [m, n].
-Tensor Columns(const Tensor& x, int64_t begin, int64_t width) {
-  Tensor part = x;
-  part.data = static_cast<char*>(x.data) + begin * SizeOf(x.dtype);
-  part.shape[1] = width;
-  return part;
-}
 
 // Head h of x [n, heads, dim] as [n, dim].
 Tensor HeadOf(const Tensor& x, int64_t h) {
@@ -62,7 +55,7 @@ Tensor CacheLayer::Projected(KvSide side, int64_t owner, const Tensor& rows, Buf
   const Tensor full = all.Slice(0, n * width).Reshape({n, width});
   const Tensor latent = all.Slice(n * width, n * (width + rank)).Reshape({n, rank});
   for (int64_t h = 0; h < heads; ++h) {
-    ops().rows->Convert(HeadOf(rows, h), Columns(full, h * dim, dim));
+    ops().rows->Convert(HeadOf(rows, h), ColumnsFrom(full, h * dim, dim));
   }
   ops().linear->MatMulNN(full.Reshape({1, n, width}), basis.Reshape({1, width, rank}), 1.0f,
                          latent.Reshape({1, n, rank}));
@@ -92,7 +85,7 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
     const int64_t width = HeadDim(KvSide::kKeys);
     const Buffer memory = ops().memory->Allocate(n * width * 4);
     ReadStream(KvSide::kKeys, 0, first, memory.As(DType::kF32, {n, width}));
-    ops().rows->Convert(Columns(memory.As(DType::kF32, {n, width}), 0, dim), rows);
+    ops().rows->Convert(ColumnsFrom(memory.As(DType::kF32, {n, width}), 0, dim), rows);
     return;
   }
   const Tensor basis = BasisOf(side, head);

@@ -6,10 +6,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kPage = kKvPageEntries;
-
-int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
-
 // Leading entries that keep their place.
 int64_t SamePrefix(std::span<const int32_t> kept) {
   int64_t low = 0, high = std::ssize(kept);
@@ -75,7 +71,7 @@ KvCoded Stream::coded_pages() const {
 }
 
 Status Stream::Grow(int64_t rows) {
-  const int64_t part_filled = length_ % kPage == 0 ? -1 : length_ / kPage;
+  const int64_t part_filled = length_ % kKvPageEntries == 0 ? -1 : length_ / kKvPageEntries;
   if (rows > 0 && part_filled >= 0 && part_filled < pages_.size()) {
     KVG_TRY(pages_.Own(part_filled));
   }
@@ -114,7 +110,7 @@ Status Stream::Encode(const Tensor& rows, int64_t first) {
   const KvCodec& codec = spec_.codec;
   const int64_t end = first + rows.shape[0];
   Status failed;
-  if (first % kPage != 0) KVG_TRY(codes_.Own(first / kPage));
+  if (first % kKvPageEntries != 0) KVG_TRY(codes_.Own(first / kKvPageEntries));
   while (failed.ok() && codes_.size() < PagesOf(end)) {
     failed = codes_.Push(ops_->codecs->PageBytes(codec));
   }
@@ -156,7 +152,8 @@ Status Stream::Seal() {
   const Tensor rows = memory.As(DType::kF32, {due, spec_.dim});
   Read(coded_, rows);
   KVG_TRY(Encode(rows, coded_));
-  for (int64_t p = coded_ / kPage; p < (coded_ + due) / kPage; ++p) pages_.Drop(p);
+  for (int64_t p = coded_ / kKvPageEntries; p < (coded_ + due) / kKvPageEntries; ++p)
+    pages_.Drop(p);
   coded_ += due;
   return {};
 }
@@ -167,7 +164,7 @@ Status Stream::Extend(const Tensor& rows, int64_t coded) {
     KVG_TRY(Encode(rows.Slice(0, codes), length_));
     length_ += codes;
     coded_ = length_;
-    while (pages_.size() < coded_ / kPage) pages_.PushNull();
+    while (pages_.size() < coded_ / kKvPageEntries) pages_.PushNull();
   }
   if (codes == n) return {};
   KVG_TRY(Grow(n - codes));
@@ -180,7 +177,7 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   const int64_t count = std::ssize(kept);
   int64_t same = rows.empty() ? SamePrefix(kept) : 0;  // of place and content
   if (same == length_) return *this;
-  same = same / kPage * kPage;
+  same = same / kKvPageEntries * kKvPageEntries;
   const int64_t unit = spec_.codec.coded() ? SealUnit(spec_.codec) : 1;
   const auto first_float = std::lower_bound(kept.begin(), kept.end(), coded_);
   const int64_t coded = (first_float - kept.begin()) / unit * unit;
@@ -188,7 +185,7 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   Stream fresh(spec_, *pool_);
   fresh.length_ = same;
   fresh.coded_ = std::min(same, coded);
-  for (int64_t p = 0; p < same / kPage; ++p) fresh.pages_.PushShared(pages_[p]);
+  for (int64_t p = 0; p < same / kKvPageEntries; ++p) fresh.pages_.PushShared(pages_[p]);
   const auto share = [&](const BlockList& from, BlockList& to) {
     for (int64_t p = 0; p < std::min(PagesOf(fresh.coded_), from.size()); ++p) {
       to.PushShared(from[p]);
@@ -231,12 +228,12 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
 bool Stream::CanKeepInPlace(std::span<const int32_t> kept) const {
   if (coded_ > 0) return false;
   const int64_t same = SamePrefix(kept);
-  return same == length_ || !pages_.AnySharedFrom(same / kPage);
+  return same == length_ || !pages_.AnySharedFrom(same / kKvPageEntries);
 }
 
 bool Stream::Owns(std::span<const int32_t> entries) const {
   return std::none_of(entries.begin(), entries.end(),
-                      [&](int32_t entry) { return pages_.Shared(entry / kPage); });
+                      [&](int32_t entry) { return pages_.Shared(entry / kKvPageEntries); });
 }
 
 void Stream::KeepInPlace(std::span<const int32_t> kept) {
@@ -252,7 +249,7 @@ void Stream::KeepInPlace(std::span<const int32_t> kept) {
                              .first_entry = same});
   }
   // What is unwritten in the last page is zero.
-  const int64_t left = std::min(length_, PagesOf(count) * kPage) - count;
+  const int64_t left = std::min(length_, PagesOf(count) * kKvPageEntries) - count;
   if (left > 0) {
     const Buffer zeros = ops_->memory->Allocate(left * spec_.dim * 4);
     Write(zeros.As(DType::kF32, {left, spec_.dim}), count);

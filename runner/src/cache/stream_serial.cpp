@@ -8,10 +8,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kPage = kKvPageEntries;
-
-int64_t PagesOf(int64_t entries) { return (entries + kPage - 1) / kPage; }
-
 void PutBlock(Ops& ops, const void* block, int64_t size_bytes, std::string& out) {
   const size_t at = out.size();
   out.resize(at + static_cast<size_t>(size_bytes));
@@ -84,7 +80,7 @@ Status Stream::TakeSide(std::string_view& in, int64_t size_bytes, BlockList& lis
     }
     if (kind != 1) continue;
     if (&list == &outliers_) {
-      KVG_TRY(TakeNumber(in, "outliers", 0, kPage * spec_.dim, &count));
+      KVG_TRY(TakeNumber(in, "outliers", 0, kKvPageEntries * spec_.dim, &count));
       size_bytes = ops_->codecs->OutlierBytes(count);
       KVG_TRY(CheckOutliers(in, count));
     }
@@ -107,7 +103,7 @@ Status Stream::CheckOutliers(std::string_view in, int64_t count) const {
     ascending = ascending && pairs[i] > before;
     before = pairs[i];
   }
-  const bool inside = before < kPage * spec_.dim;
+  const bool inside = before < kKvPageEntries * spec_.dim;
   if (own == count && ascending && inside) return {};
   return BadInput(StrCat("cache bytes: ", count, " outliers that do not ascend within a page"));
 }
@@ -123,7 +119,7 @@ void Stream::Serialize(std::string& out) const {
       PutBlock(*ops_, codes_[p], ops_->codecs->PageBytes(spec_.codec), out);
     }
     PutSide(outliers_, 0, out);
-    PutSide(latents_, kPage * rank_bytes, out);
+    PutSide(latents_, kKvPageEntries * rank_bytes, out);
     PutSide(bases_, spec_.dim * rank_bytes, out);
   }
   PutFloats(out);
@@ -157,7 +153,7 @@ Status Stream::Deserialize(std::string_view& in) {
     length_ = coded_ = coded;
     const int64_t rank_bytes = codec.rank * SizeOf(DType::kF16);
     KVG_TRY(TakeSide(in, 0, outliers_));
-    KVG_TRY(TakeSide(in, kPage * rank_bytes, latents_));
+    KVG_TRY(TakeSide(in, kKvPageEntries * rank_bytes, latents_));
     KVG_TRY(TakeSide(in, spec_.dim * rank_bytes, bases_));
     const auto whole = [&](const BlockList& list) {
       return list.size() == PagesOf(coded) && std::find(list.data(), list.data() + list.size(),
@@ -170,7 +166,7 @@ Status Stream::Deserialize(std::string_view& in) {
     if (given != codec.has_outliers() || (given && outliers_.size() != PagesOf(coded))) {
       return BadInput("cache bytes: outliers where the codec has none, or none where it has");
     }
-    while (pages_.size() < coded / kPage) pages_.PushNull();
+    while (pages_.size() < coded / kKvPageEntries) pages_.PushNull();
   }
   KVG_TRY(CheckLeft(in, length - coded, spec_.dim * SizeOf(spec_.dtype)));
   KVG_TRY(TakeFloats(in, length - coded));

@@ -12,12 +12,8 @@
 namespace kvgauge {
 namespace {
 
-constexpr int kMaxDepth = 16;
-constexpr size_t kMaxSteps = 64;
 constexpr int64_t kMaxStrip = 1 << 20;
 constexpr size_t kMaxReplacementBytes = 4096;
-
-constexpr std::string_view kSpaceMark = "\u2581";
 
 Result<std::string> CharacterField(const Json& json, std::string_view key,
                                    const std::string& where) {
@@ -69,10 +65,7 @@ void DecodeChain::Finish(std::string& out) {
 
 Status Decoder::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
-  if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(
-        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
-  }
+  KVG_TRY(CheckSteps(steps_.size(), depth, where));
   if (type == "Sequence") {
     const Json* list = Member(json, "decoders");
     if (list == nullptr || !list->is_array()) {

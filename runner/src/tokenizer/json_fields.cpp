@@ -50,4 +50,12 @@ Result<std::string> TokenField(const Json& object, std::string_view key, std::st
   return WrongValue(where, key, *member, "it must be a string or an object with \"content\"");
 }
 
+Status CheckSteps(size_t steps, int depth, std::string_view where) {
+  constexpr size_t kMostSteps = 64;
+  constexpr int kMostDepth = 16;
+  if (depth <= kMostDepth && steps < kMostSteps) return {};
+  return Unsupported(
+      StrCat(where, ": more than ", kMostSteps, " steps or ", kMostDepth, " nested sequences"));
+}
+
 }  // namespace kvgauge

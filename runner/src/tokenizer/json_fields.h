@@ -2,6 +2,7 @@
 // Typed reading of JSON objects whose errors name the place, the key and the value found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -28,5 +29,9 @@ Error WrongValue(std::string_view where, std::string_view key, const Json& value
 
 // The text of a special token: a string, or an object with "content"; "" when absent or null.
 Result<std::string> TokenField(const Json& object, std::string_view key, std::string_view where);
+
+// Of a list of steps that may hold lists: an error where a file asks for more than any real one
+// has.
+Status CheckSteps(size_t steps, int depth, std::string_view where);
 
 }  // namespace kvgauge

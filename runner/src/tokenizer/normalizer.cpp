@@ -17,8 +17,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr int kMaxDepth = 16;
-constexpr size_t kMaxSteps = 64;
 // A Replace may grow a text to 32 times its size, or to this if that is more.
 constexpr size_t kGrowthFloorBytes = size_t{16} << 20;
 constexpr size_t kGrowthFactor = 32;
@@ -182,10 +180,7 @@ Result<std::unique_ptr<NormalizerStep>> ParseReplace(const Json& json, const std
 
 Status Normalizer::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
-  if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(
-        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
-  }
+  KVG_TRY(CheckSteps(steps_.size(), depth, where));
   if (type == "Sequence") {
     const Json* list = Member(json, "normalizers");
     if (list == nullptr || !list->is_array()) {

@@ -14,9 +14,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr int kMaxDepth = 16;
-constexpr size_t kMaxSteps = 64;
-
 // What \w is to the library that defined the Whitespace step: Rust's regex.
 constexpr std::string_view kWhitespacePattern =
     R"([\p{Alphabetic}\p{L}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+|[^\p{Alphabetic}\p{L}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)";
@@ -91,9 +88,9 @@ class FromAlphabetStep final : public PreTokenizerStep {
 
 enum class PrependScheme { kFirst, kAlways, kNever };
 
-class MetaspaceStep final : public PreTokenizerStep {
+class MetaspaceSplit final : public PreTokenizerStep {
  public:
-  MetaspaceStep(std::string mark, PrependScheme scheme, bool split)
+  MetaspaceSplit(std::string mark, PrependScheme scheme, bool split)
       : mark_(std::move(mark)),
         scheme_(scheme),
         split_(split),
@@ -156,7 +153,7 @@ Result<Splitter> ParseSplit(const Json& json, const std::string& where) {
 
 Result<std::unique_ptr<PreTokenizerStep>> ParseMetaspace(const Json& json,
                                                          const std::string& where) {
-  std::string mark = "\u2581";
+  std::string mark(kSpaceMark);
   if (Member(json, "replacement") != nullptr) {
     KVG_ASSIGN(mark, StringField(json, "replacement", where));
     if (mark.empty() || Utf8Width(mark[0]) != mark.size()) {
@@ -178,7 +175,7 @@ Result<std::unique_ptr<PreTokenizerStep>> ParseMetaspace(const Json& json,
   if (!prefix) scheme = PrependScheme::kNever;
   KVG_ASSIGN(const bool split, BoolField(json, "split", true, where));
   return std::unique_ptr<PreTokenizerStep>(
-      std::make_unique<MetaspaceStep>(std::move(mark), scheme, split));
+      std::make_unique<MetaspaceSplit>(std::move(mark), scheme, split));
 }
 
 }  // namespace
@@ -197,10 +194,7 @@ Status PreTokenizer::AddByteLevel(bool add_prefix_space, bool use_regex, const s
 
 Status PreTokenizer::Add(const Json& json, const std::string& where, int depth) {
   KVG_ASSIGN(const std::string type, StringField(json, "type", where));
-  if (depth > kMaxDepth || steps_.size() >= kMaxSteps) {
-    return Unsupported(
-        StrCat(where, ": more than ", kMaxSteps, " steps or ", kMaxDepth, " nested sequences"));
-  }
+  KVG_TRY(CheckSteps(steps_.size(), depth, where));
   if (type == "Sequence") {
     const Json* list = Member(json, "pretokenizers");
     if (list == nullptr || !list->is_array()) {

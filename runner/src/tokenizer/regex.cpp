@@ -18,9 +18,9 @@ constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackBytes = size_t{8} << 20;
 
 // What one match call needs, per thread: none of it may be shared.
-class Scratch {
+class MatchScratch {
  public:
-  Scratch()
+  MatchScratch()
       : data_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
         stack_(pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr)) {
@@ -29,13 +29,13 @@ class Scratch {
     pcre2_set_heap_limit(context_, kHeapLimitKib);
     if (stack_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
   }
-  ~Scratch() {
+  ~MatchScratch() {
     pcre2_jit_stack_free(stack_);
     pcre2_match_context_free(context_);
     pcre2_match_data_free(data_);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  MatchScratch(const MatchScratch&) = delete;
+  MatchScratch& operator=(const MatchScratch&) = delete;
 
   pcre2_match_data* data() { return data_; }
   pcre2_match_context* context() { return context_; }
@@ -81,7 +81,7 @@ Result<Regex> Regex::Compile(std::string_view pattern, std::string_view where) {
 }
 
 Status Regex::FindAll(std::string_view text, std::vector<Span>& out) const {
-  thread_local Scratch scratch;
+  thread_local MatchScratch scratch;
   out.clear();
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());

@@ -8,11 +8,10 @@
 #include "core/files.h"
 #include "core/strings.h"
 #include "src/tokenizer/loaders.h"
+#include "src/tokenizer/unicode.h"
 
 namespace kvgauge {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\u2581";
 
 // The fields of ModelProto's normalizer_spec that this file needs.
 struct NormalizerFlags {

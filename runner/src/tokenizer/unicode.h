@@ -12,6 +12,9 @@
 
 namespace kvgauge {
 
+// Stands for a space in SentencePiece's pieces.
+inline constexpr std::string_view kSpaceMark = "\u2581";
+
 enum CharClass : uint8_t {
   kLetter = 1,
   kNumber = 2,
