@@ -123,13 +123,13 @@ class ExactLengths : public ::testing::Test {
   }
 };
 
-struct Asked {
+struct AskedSource {
   const char* source;
   const char* given;
   const char* beside = "";  // what makes it exact where it is not so by itself
 };
 
-const Asked kAsked[] = {
+const AskedSource kAsked[] = {
     {"needle", "{}"},
     {"needle", R"({"haystack": "runes"})"},
     {"passkey", "{}"},
@@ -153,7 +153,7 @@ const Asked kAsked[] = {
 
 TEST_F(ExactLengths, AreMetByEveryGenerator) {
   for (const Vocabulary& vocabulary : Vocabularies()) {
-    for (const Asked& asked : kAsked) {
+    for (const AskedSource& asked : kAsked) {
       SCOPED_TRACE(StrCat(vocabulary.name, ": ", asked.source, " ", asked.given));
       Json given = *ParseJson(asked.given, asked.source);
       if (*asked.beside != 0) given[asked.beside] = true;

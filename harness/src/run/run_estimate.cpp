@@ -13,6 +13,14 @@
 #include "src/run/sample_source.h"
 
 namespace kvgauge {
+
+// A sample of a group.
+struct PlannedSample {
+  std::string id;
+  int64_t prompt = 0, steps = 0, compressed = 0;
+  SampleLength length;
+};
+
 namespace {
 
 // Asks the engine's plan about rows whose weights are not loaded.
@@ -97,13 +105,6 @@ class SimpleTimes {
  private:
   static constexpr double kPrefillRate = 20e9;
   const double token_s_;
-};
-
-// A sample of a group.
-struct PlannedSample {
-  std::string id;
-  int64_t prompt = 0, steps = 0, compressed = 0;
-  SampleLength length;
 };
 
 // What the run will find when it comes to those samples, as the executor does it.

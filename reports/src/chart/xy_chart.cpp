@@ -271,7 +271,7 @@ class Plot {
       }
       html_.Put("<text class=\"nm {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
                 {family, name, Px{right_ + 9}, Px{places[i] + 3.8},
-                 Shortened(named[i]->name, kFont, chart_.width - right_ - 9)});
+                 Shortened(named[i]->name, kChartFont, chart_.width - right_ - 9)});
     }
   }
 
