@@ -66,8 +66,7 @@ std::string Digest(const KvCache& cache) {
 
 class LockstepBench {
  public:
-  LockstepBench(Model& model, const BenchLockstepOptions& options)
-      : model_(model), options_(options) {
+  LockstepBench(Model& model, const BenchLockstepOptions& options) : model_(model) {
     for (int64_t s = 0; s < options.samples; ++s) {
       Rng rng(1, static_cast<uint64_t>(s));
       EngineSample sample = {.id = StrCat("sample ", s)};
@@ -121,7 +120,6 @@ class LockstepBench {
 
  private:
   Model& model_;
-  const BenchLockstepOptions& options_;
   std::vector<EngineSample> samples_;
 };
 
