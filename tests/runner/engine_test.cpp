@@ -445,9 +445,12 @@ TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
   EXPECT_GT(peak, 0);
   RunEngine(rows, {}, samples);
   EXPECT_EQ(pool.peak_bytes(), peak);
-  // What is bounded holds no more than its bound, so it has memory of its own.
-  RunEngine(rows, {.max_memory_bytes = int64_t{1} << 32}, samples);
+  // What is bounded has memory of its own, as more of it shows.
+  const std::vector<EngineSample> longer = {Sample(700, 3)};
+  RunEngine(rows, {.max_memory_bytes = int64_t{1} << 32}, longer);
   EXPECT_EQ(pool.peak_bytes(), peak);
+  RunEngine(rows, {}, longer);
+  EXPECT_GT(pool.peak_bytes(), peak);
 }
 
 TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
