@@ -340,9 +340,14 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
   for (int64_t s = 0; s < index; ++s) before += head.segments[s].length;
   const int64_t first_position =
       item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
-  Piece piece = call.MakePiece(head.segments[index]);
-  piece.sight = {first_position + first + 1 - before, piece.segment->length, call.shape.window,
-                 piece.segment->positions, item.token_position + first};
+  const KvSegment& segment = head.segments[index];
+  Piece piece = call.MakePiece(segment);
+  piece.sight = {.first_end = segment.skip + first_position + first + 1 - before,
+                 .length = segment.slots(),
+                 .window = call.shape.window,
+                 .positions = segment.positions,
+                 .token_position = item.token_position + first,
+                 .skip = segment.skip};
   piece.entries = piece.sight.Union(0, count);
   if (piece.entries.empty()) return piece;
   piece.first_span = piece.entries.begin / kSpan;

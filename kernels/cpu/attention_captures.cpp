@@ -23,9 +23,10 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
     const KvHead& head = item.heads[h];
     int64_t column = 0;
     for (int64_t s = 0; s < head.count; ++s) {
+      const KvSegment& segment = head.segments[s];
       for (int64_t first = 0; first < item.rows; first += call.max_positions) {
-        for (int64_t span = 0; span * kSpan < head.segments[s].length; ++span) {
-          units.push_back({h, s, first, span, column + span * kSpan});
+        for (int64_t span = 0; span * kSpan < segment.slots(); ++span) {
+          units.push_back({h, s, first, span, column + span * kSpan - segment.skip});
         }
       }
       column += head.segments[s].length;
@@ -56,8 +57,10 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
     }
     const int64_t begin = unit.span * kSpan;
     const int64_t end =
-        std::min({begin + kSpan, piece.segment->length, begin + columns - unit.column});
+        std::min({begin + kSpan, piece.segment->slots(), begin + columns - unit.column});
     if (begin >= end) continue;  // columns need not reach entries that no row sees
+    // Slots that are skipped have no columns.
+    const int64_t skipped = std::clamp<int64_t>(piece.segment->skip - begin, 0, end - begin);
     for (int64_t i = 0; i < block.count; ++i) {
       const Range seen = piece.sight.Entries(i);
       ProbabilityArgs args = {};
@@ -74,7 +77,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
         float* row =
             out.f32() + head * out.stride[0] + (block.first + i) * out.stride[1] + unit.column;
         if (args.begin >= args.end || lse == kNothing) {
-          std::fill_n(row, end - begin, 0.0f);
+          std::fill(row + skipped, row + (end - begin), 0.0f);
           continue;
         }
         float* scores = scratch.scores + (i * call.group + g) * kSpan;
@@ -82,7 +85,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
         args.log_sum_exp = lse;
         args.extras = ExtrasOf(piece, begin, kSpan, g, scratch, nullptr);
         kernels_.probabilities(args);
-        std::fill_n(row, args.begin, 0.0f);
+        std::fill(row + skipped, row + args.begin, 0.0f);
         std::copy(scores + args.begin, scores + args.end, row + args.begin);
         std::fill(row + args.end, row + (end - begin), 0.0f);
       }
@@ -123,8 +126,9 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
     int64_t column = 0;
     for (int64_t s = 0; s < head.count; ++s) {
       pieces_.push_back(PieceOf(call, item, head, s, request.first_row, request.rows));
-      for (int64_t p = 0; p * kEntries < head.segments[s].length; ++p) {
-        units.push_back({std::ssize(pieces_) - 1, p, column + p * kEntries});
+      const KvSegment& segment = head.segments[s];
+      for (int64_t p = 0; p * kEntries < segment.slots(); ++p) {
+        units.push_back({std::ssize(pieces_) - 1, p, column + p * kEntries - segment.skip});
       }
       column += head.segments[s].length;
     }
@@ -158,7 +162,7 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
         const int64_t g = u % call.group, head = h * call.group + g;
         const Piece& piece = pieces_[unit.piece];
         const int64_t end = std::min<int64_t>(
-            {kEntries, piece.segment->length - unit.page * kEntries, columns - unit.column});
+            {kEntries, piece.segment->slots() - unit.page * kEntries, columns - unit.column});
         if (end <= 0) continue;  // columns need not reach entries that no row sees
         alignas(64) float sums[kEntries] = {};
         Scratch of_head = scratch;
@@ -171,7 +175,8 @@ void CpuAttention::DoReduceColumns(const AttentionShape& shape, const AttentionI
             call, piece, unit.page, static_cast<int>(g), of_head,
             log_sum_exp.f32() + head * log_sum_exp.stride[0] + item.first_row + request.first_row,
             request, sums);
-        std::copy(sums, sums + end, out.f32() + head * out.stride[0] + unit.column);
+        const int64_t begin = std::max<int64_t>(0, piece.segment->skip - unit.page * kEntries);
+        std::copy(sums + begin, sums + end, out.f32() + head * out.stride[0] + unit.column + begin);
       }
     }
   }

@@ -45,8 +45,8 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// What consecutive rows see of one segment; entries are the segment's. Later rows see no less at
-// the end and no more at the beginning.
+// What consecutive rows see of one segment; entries are the segment's slots. Later rows see no less
+// at the end and no more at the beginning.
 struct Sight {
   int64_t first_end = 0;  // row 0 sees entries before this, each later row one more
   int64_t length = 0;     // of the segment; first_end may lie before or behind it
@@ -54,11 +54,12 @@ struct Sight {
   // With positions the window counts them, and row 0 stands at `token_position`.
   const int32_t* positions = nullptr;
   int64_t token_position = 0;
+  int64_t skip = 0;  // no row sees the entries before this
 
   Range Entries(int64_t row) const {
     const int64_t end = first_end + row;
-    int64_t begin = 0;
-    if (window > 0 && positions == nullptr) begin = std::max<int64_t>(0, end - window);
+    int64_t begin = skip;
+    if (window > 0 && positions == nullptr) begin = std::max(skip, end - window);
     if (window > 0 && positions != nullptr) {
       begin = std::upper_bound(positions, positions + length, token_position + row - window) -
               positions;
@@ -72,7 +73,7 @@ struct Sight {
   // Rows of [0, rows) that see an entry of [begin, end). Precondition: begin < length.
   Range Rows(int64_t begin, int64_t end, int64_t rows) const {
     const int64_t last = std::min(end, length) - 1;
-    const int64_t from = std::max<int64_t>(0, begin + 1 - first_end);
+    const int64_t from = std::max<int64_t>(0, std::max(begin, skip) + 1 - first_end);
     int64_t to = rows;
     if (window > 0 && positions == nullptr) to = std::min(rows, last + 1 + window - first_end);
     if (window > 0 && positions != nullptr) {

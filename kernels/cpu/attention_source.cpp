@@ -262,7 +262,7 @@ void CpuAttention::Absorb(const Call& call, const Piece& piece, int64_t rows,
 ScoreExtras CpuAttention::ExtrasOf(const Piece& piece, int64_t first, int64_t count, int group_head,
                                    const Scratch& scratch, const float** value_scale) const {
   const KvSegment& segment = *piece.segment;
-  const int64_t held = std::min(count, segment.length - first);
+  const int64_t held = std::min(count, segment.slots() - first);
   int used = 0;
   const auto reach = [&](const float* values) -> const float* {
     if (values == nullptr || held == count) return values == nullptr ? nullptr : values + first;
@@ -293,7 +293,7 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
                                       const Scratch& scratch, float* tile) const {
   const KvSegment& segment = *piece.segment;
   const int64_t coded = piece.key_plan == nullptr ? 0 : segment.keys.entries - page * kEntries;
-  const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
+  const int64_t held = std::min<int64_t>(kEntries, segment.slots() - page * kEntries);
   const int steps = piece.stored.key_steps;
   if (coded <= 0) {
     if (call.layout.dtype == DType::kF32) {
@@ -338,7 +338,7 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
                               float* tile) const {
   const DeferredRope& rope = *call.shape.rope;
   const int32_t* at = piece.segment->rotation + page * kEntries;
-  const int64_t held = std::min<int64_t>(kEntries, piece.segment->length - page * kEntries);
+  const int64_t held = std::min<int64_t>(kEntries, piece.segment->slots() - page * kEntries);
   const int64_t pairs = rope.cos.shape[0], positions = rope.cos.shape[1];
   bool straight = at[0] + kEntries <= positions;
   for (int64_t e = 1; e < held; ++e) straight = straight && at[e] == at[0] + e;
@@ -425,7 +425,7 @@ const float* CpuAttention::ValueTile(const Call& call, const Piece& piece, int64
     return scratch.value_tile;
   }
   const int64_t coded = segment.values.entries - page * kEntries;
-  const int64_t held = std::min<int64_t>(kEntries, segment.length - page * kEntries);
+  const int64_t held = std::min<int64_t>(kEntries, segment.slots() - page * kEntries);
 
   if (coded > 0) {
     DecodeTile(codec_kernels_, piece.value_plan->codec, PageOf(segment.values.pages, page),

@@ -15,10 +15,10 @@ bool CpuAttention::SumsColumns(const AttentionItem& item, const AttentionCapture
          std::all_of(item.heads.begin(), item.heads.end(), [](const KvHead& head) {
            if (head.count != 1) return false;
            const KvSegment& s = head.segments[0];
-           return s.keys.entries == 0 && s.values.entries == 0 && s.bias == nullptr &&
-                  s.key_scale == nullptr && s.value_scale == nullptr && s.rotation == nullptr &&
-                  s.key_basis.empty() && s.value_basis.empty() && !s.values_in_keys &&
-                  s.read == nullptr;
+           return s.skip == 0 && s.keys.entries == 0 && s.values.entries == 0 &&
+                  s.bias == nullptr && s.key_scale == nullptr && s.value_scale == nullptr &&
+                  s.rotation == nullptr && s.key_basis.empty() && s.value_basis.empty() &&
+                  !s.values_in_keys && s.read == nullptr;
          });
 }
 

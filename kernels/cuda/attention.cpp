@@ -166,8 +166,8 @@ class CudaAttention final : public AttentionOps {
       const KvSegment& segment = head.segments[s];
       const SegmentView& view = segments.views()[static_cast<size_t>(first_segment + s)];
       if (segment.length > 0) work->needs.Add(shape, view);
-      for (int64_t begin = 0; begin < segment.length; begin += kAttentionSpan) {
-        const int64_t end = std::min(begin + kAttentionSpan, segment.length);
+      for (int64_t begin = 0; begin < segment.slots(); begin += kAttentionSpan) {
+        const int64_t end = std::min(begin + kAttentionSpan, segment.slots());
         if (view.first + begin > most) break;
         const bool passed = shape.window > 0 && segment.positions == nullptr &&
                             view.first + end - 1 <= least - shape.window;

@@ -148,7 +148,7 @@ ColumnsKernel(AttendCall call, const SegmentView* segments, const CapturePage* p
     }
   }
   const int entry = job.page * kPageEntries + Thread();
-  if (Thread() < kPageEntries && entry < segment.length) {
+  if (Thread() < kPageEntries && entry >= segment.skip && entry < segment.length) {
     request.out[tile.head0 * request.head_stride + segment.first + entry] = column;
   }
 }

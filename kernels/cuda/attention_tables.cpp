@@ -63,7 +63,7 @@ int64_t SegmentTables::SizeBytes(const KvHead& head) const {
   int64_t bytes = 0;
   for (int64_t s = 0; s < head.count; ++s) {
     const KvSegment& segment = head.segments[s];
-    bytes += static_cast<int64_t>(sizeof(SegmentView)) + 2 * PagesOf(segment.length) * 8 +
+    bytes += static_cast<int64_t>(sizeof(SegmentView)) + 2 * PagesOf(segment.slots()) * 8 +
              shape_.query_heads / shape_.kv_heads * 8 + 4 * Tables::kGap;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const KvCoded& coded = CodedOf(segment, side);
@@ -86,7 +86,7 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
   void* const* pages = keys ? segment.key_pages : segment.value_pages;
   if (pages != nullptr) {
     view.pages =
-        tables.Put(std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.length))));
+        tables.Put(std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.slots()))));
   }
   const KvCoded& coded = CodedOf(segment, side);
   if (coded.entries == 0) return view;
@@ -121,8 +121,9 @@ int SegmentTables::Fill(const KvHead& head, Tables& tables) {
           segment.value_basis.empty() ? shape_.format.value_dim : segment.value_basis.shape[1]);
     }
     view.stored = {shape_.format.dtype, view.keys.dim, view.values.dim};
-    view.length = static_cast<int>(segment.length);
-    view.first = static_cast<int>(first);
+    view.length = static_cast<int>(segment.slots());
+    view.skip = static_cast<int>(segment.skip);
+    view.first = static_cast<int>(first - segment.skip);
     view.values_in_keys = segment.values_in_keys;
     view.numbers = segment.rotation != nullptr || !segment.key_basis.empty();
     view.bias = segment.bias;

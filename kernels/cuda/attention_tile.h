@@ -27,9 +27,9 @@ KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& seg
   const int first = segment.first + begin;
   const int least = tile.index0 + tile.item_row(0);
   const int most = tile.index0 + tile.item_row(tile.count - 1);
-  PageSight sight = {begin < end && first <= most, begin + kPageEntries <= segment.length &&
-                                                       first + kPageEntries - 1 <= least &&
-                                                       tile.count == rows_of_block};
+  PageSight sight = {begin < end && first <= most,
+                     begin >= segment.skip && begin + kPageEntries <= segment.length &&
+                         first + kPageEntries - 1 <= least && tile.count == rows_of_block};
   if (!sight.any) return sight;
   if (call.window > 0) {
     if (segment.positions != nullptr) {
@@ -62,6 +62,8 @@ KVG_DEVICE uint32_t SeenBits(const AttendCall& call, const SegmentView& segment,
   // Of slots that count from this lane's first.
   const int end = Least(index + 1, segment.length - begin) - slot;
   uint32_t bits = end <= 0 ? 0u : end >= 16 ? 0xffffu : (1u << end) - 1u;
+  const int skipped = segment.skip - begin - slot;
+  if (skipped > 0) bits = skipped >= 16 ? 0u : bits & (~0u << skipped);
   if (call.window > 0 && segment.positions == nullptr) {
     const int gone = index - call.window + 1 - slot;
     bits = gone <= 0 ? bits : gone >= 16 ? 0u : bits & (~0u << gone);

@@ -42,8 +42,9 @@ struct SideView {
 struct SegmentView {
   SideView keys, values;
   PageLayout stored;
-  int length;
-  int first;  // its entry 0, among the head's entries
+  int length;  // slots
+  int skip;    // of them, before its entry 0
+  int first;   // its slot 0, counted among the head's entries
   bool values_in_keys;
   bool numbers;  // keys are expanded to f32: rotated, or latents
   const float* bias;

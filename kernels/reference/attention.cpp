@@ -83,19 +83,19 @@ class ReferenceAttention final : public AttentionOps {
   }
 
  private:
-  static float Key(const KvFormat& f, const KvSegment& segment, int64_t entry, int64_t dim) {
-    return LoadAs(f.dtype, segment.key_pages[entry / kKvPageEntries],
-                  entry % kKvPageEntries * f.key_dim + dim);
+  static float Key(const KvFormat& f, const KvSegment& segment, int64_t slot, int64_t dim) {
+    return LoadAs(f.dtype, segment.key_pages[slot / kKvPageEntries],
+                  slot % kKvPageEntries * f.key_dim + dim);
   }
-  static float Value(const KvFormat& f, const KvSegment& segment, int64_t entry, int64_t dim) {
-    return LoadAs(f.dtype, segment.value_pages[entry / kKvPageEntries],
-                  entry % kKvPageEntries * f.value_dim + dim);
+  static float Value(const KvFormat& f, const KvSegment& segment, int64_t slot, int64_t dim) {
+    return LoadAs(f.dtype, segment.value_pages[slot / kKvPageEntries],
+                  slot % kKvPageEntries * f.value_dim + dim);
   }
 
   static bool Reads(const KvSegment& segment, int64_t group_head, int64_t entry) {
+    const int64_t slot = segment.skip + entry;
     return segment.read == nullptr ||
-           ((segment.read[group_head][entry / kKvPageEntries] >> (entry % kKvPageEntries)) & 1) !=
-               0;
+           ((segment.read[group_head][slot / kKvPageEntries] >> (slot % kKvPageEntries)) & 1) != 0;
   }
 
   static std::vector<float> Decoded(const KvCoded& stream) {
@@ -124,16 +124,18 @@ class ReferenceAttention final : public AttentionOps {
           value.resize(stored.value_dim);
           for (int64_t k = 0; k < stored.key_dim; ++k) {
             key[k] = e < segment.keys.entries ? keys[e * stored.key_dim + k]
-                                              : Key(stored, segment, e, k);
+                                              : Key(stored, segment, segment.skip + e, k);
           }
           for (int64_t k = 0; k < stored.value_dim; ++k) {
             value[k] = segment.values_in_keys       ? key[k]
                        : e < segment.values.entries ? values[e * stored.value_dim + k]
-                                                    : Value(stored, segment, e, k);
+                                                    : Value(stored, segment, segment.skip + e, k);
           }
           if (!segment.key_basis.empty()) key = Expand(segment.key_basis, key);
           if (!segment.value_basis.empty()) value = Expand(segment.value_basis, value);
-          if (segment.rotation != nullptr) Rotate(*shape.rope, segment.rotation[e], key);
+          if (segment.rotation != nullptr) {
+            Rotate(*shape.rope, segment.rotation[segment.skip + e], key);
+          }
           if (segment.value_scale != nullptr) {
             for (double& v : value) v *= segment.value_scale[e];
           }

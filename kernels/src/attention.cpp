@@ -41,6 +41,11 @@ void CheckCoded(const KvCoded& stream, KvSide side, int64_t dim, int64_t length)
 void CheckSegment(const AttentionShape& shape, const KvSegment& segment) {
   const KvFormat& format = shape.format;
   KVG_CHECK(segment.length >= 0, "negative length");
+  KVG_CHECK(segment.skip >= 0 && segment.skip < kKvPageEntries, "a page or more is skipped");
+  KVG_CHECK(segment.skip == 0 || (segment.keys.entries == 0 && segment.values.entries == 0 &&
+                                  segment.bias == nullptr && segment.key_scale == nullptr &&
+                                  segment.value_scale == nullptr && segment.positions == nullptr),
+            "slots are skipped before coded entries, or entries with arrays");
   int64_t stored_key_dim = format.key_dim, stored_value_dim = format.value_dim;
   if (!segment.key_basis.empty()) {
     CheckF32(segment.key_basis, 2, "key_basis must be f32 [key_dim, latent dim]");
@@ -143,6 +148,7 @@ void AttentionOps::WriteKv(const KvFormat& format, const Tensor& keys, const Ten
 void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry,
                           Tensor keys, Tensor values) {
   CheckFormat(format);
+  KVG_CHECK(segment.skip == 0, "entries are read by slot");
   const int64_t n = EntryRows(format, keys, values);
   KVG_CHECK(first_entry >= 0 && first_entry + n <= segment.length, "entries outside the segment");
   if (n > 0) DoReadKv(format, segment, first_entry, keys, values);
@@ -151,6 +157,7 @@ void AttentionOps::ReadKv(const KvFormat& format, const KvSegment& segment, int6
 void AttentionOps::GatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
                             Tensor keys, Tensor values) {
   CheckFormat(format);
+  KVG_CHECK(segment.skip == 0, "entries are read by slot");
   CheckIndex(index, segment.length);
   KVG_CHECK(EntryRows(format, keys, values) == index.shape[0], "a row for each index");
   if (index.shape[0] > 0) DoGatherKv(format, segment, index, keys, values);
@@ -159,6 +166,7 @@ void AttentionOps::GatherKv(const KvFormat& format, const KvSegment& segment, co
 void AttentionOps::CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                           const KvTarget& to) {
   CheckFormat(format);
+  KVG_CHECK(from.skip == 0, "entries are copied by slot");
   CheckIndex(index, from.length);
   KVG_CHECK(to.first_entry >= 0, "negative entry");
   if (index.shape[0] > 0) DoCopyKv(format, from, index, to);

@@ -167,7 +167,7 @@ class HostedAttention final : public AttentionOps {
     KvFormat stored = shape.format;
     if (!host.key_basis.empty()) stored.key_dim = host.key_basis.shape[1];
     if (!host.value_basis.empty()) stored.value_dim = host.value_basis.shape[1];
-    const int64_t pages = PagesOf(host.length), n = host.length;
+    const int64_t n = host.slots(), pages = PagesOf(n);
     device.key_pages = memory.SendPages(host.key_pages, 0, pages, KeyPageBytes(stored));
     device.value_pages = memory.SendPages(host.value_pages, 0, pages, ValuePageBytes(stored));
     for (const bool keys : {true, false}) {

@@ -32,6 +32,7 @@ enum class Mask { kNone, kOnes, kSome };
 
 struct SegmentSpec {
   int64_t length = 0;
+  int64_t skip = 0;  // slots before entry 0, which hold numbers of no entry
   bool bias = false, key_scale = false, value_scale = false;
   Turned turned = Turned::kNo;
   Mask mask = Mask::kNone;
@@ -154,16 +155,18 @@ class SceneCache {
     segment.values_in_keys = spec.values_in_keys;
     segment.keys = Code(spec.key_codec, keys, spec.keys_coded);
     segment.values = Code(spec.value_codec, values, spec.values_coded);
-    segment.key_pages = Pages(spec.keys_coded, n, ops.KeyPageBytes(format));
+    const int64_t slots = n + (segment.skip = spec.skip);
+    segment.key_pages = Pages(spec.keys_coded, slots, ops.KeyPageBytes(format));
     if (!spec.values_in_keys) {
-      segment.value_pages = Pages(spec.values_coded, n, ops.ValuePageBytes(format));
+      segment.value_pages = Pages(spec.values_coded, slots, ops.ValuePageBytes(format));
     }
     // Both sides are written from where the later of them begins; the rest of the other one alone.
-    std::vector<void*> spare(static_cast<size_t>(n / kKvPageEntries + 1));
+    std::vector<void*> spare(static_cast<size_t>(slots / kKvPageEntries + 1));
     Buffer page = HostBuffer(std::max(ops.KeyPageBytes(format), ops.ValuePageBytes(format)));
     std::fill(spare.begin(), spare.end(), page.data());
-    const KvTarget key_target = {segment.key_pages, spare.data(), spec.keys_coded};
-    const KvTarget value_target = {spare.data(), segment.value_pages, spec.values_coded};
+    const KvTarget key_target = {segment.key_pages, spare.data(), spec.skip + spec.keys_coded};
+    const KvTarget value_target = {spare.data(), segment.value_pages,
+                                   spec.skip + spec.values_coded};
     ops.WriteKv(format, key_rows.Slice(spec.keys_coded, n),
                 spec.values_in_keys ? Tensor() : value_rows.Slice(spec.keys_coded, n),
                 {&key_target, 1});
@@ -172,12 +175,22 @@ class SceneCache {
                   value_rows.Slice(spec.values_coded, n), {&value_target, 1});
     }
 
+    if (spec.skip > 0) {  // what lay there before: loud, so that it shows where it is read
+      const std::vector<float> gone_keys(static_cast<size_t>(spec.skip * format.key_dim), 30.0f);
+      const std::vector<float> gone_values(static_cast<size_t>(spec.skip * format.value_dim),
+                                           30.0f);
+      const KvTarget both = {segment.key_pages, segment.value_pages, 0};
+      ops.WriteKv(
+          format, View(gone_keys, {spec.skip, 1, format.key_dim}),
+          spec.values_in_keys ? Tensor() : View(gone_values, {spec.skip, 1, format.value_dim}),
+          {&both, 1});
+    }
     if (spec.bias) segment.bias = Floats(n, seed + 2);
     if (spec.key_scale) segment.key_scale = Floats(n, seed + 3);
     if (spec.value_scale) segment.value_scale = Floats(n, seed + 4);
     Rng rng(seed, 9);
     if (spec.turned != Turned::kNo) {
-      std::vector<int32_t>& at = integers_.emplace_back();
+      std::vector<int32_t>& at = integers_.emplace_back(spec.skip);
       for (int64_t e = 0; e < n; ++e) {
         at.push_back(static_cast<int32_t>(spec.turned == Turned::kStraight
                                               ? kPositions - n + e
@@ -204,7 +217,7 @@ class SceneCache {
   // Of each page every head reads some entries, or one head, or none; pages that none reads are
   // taken away.
   void AddMask(const Scene& scene, const SegmentSpec& spec, KvSegment& segment, Rng& rng) {
-    const int64_t pages = (spec.length + kKvPageEntries - 1) / kKvPageEntries;
+    const int64_t pages = (spec.skip + spec.length + kKvPageEntries - 1) / kKvPageEntries;
     std::vector<const uint64_t*> heads;
     for (int64_t g = 0; g < scene.group; ++g) {
       words_.emplace_back(pages, ~uint64_t{0});

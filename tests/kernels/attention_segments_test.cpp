@@ -197,6 +197,26 @@ std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
     s.turned = Turned::kStraight;
     s.mask = last ? Mask::kNone : Mask::kSome;
   });
+  const auto skips = [](SegmentSpec& s, bool last) { s.skip = s.length == 0 ? 0 : last ? 17 : 63; };
+  add(base, "skipped slots", skips);
+  add(base, "skipped slots, masked", [skips](SegmentSpec& s, bool last) {
+    skips(s, last);
+    s.mask = last ? Mask::kNone : Mask::kSome;
+  });
+  Scene windowed = capped;
+  windowed.window = 100;
+  add(windowed, "skipped slots under softcap and window", skips);
+  Scene whole = base;
+  whole.rope_pairs = 32;
+  add(whole, "skipped slots, turned", [skips](SegmentSpec& s, bool last) {
+    skips(s, last);
+    s.turned = Turned::kStraight;
+  });
+  add(base, "skipped slots, latents", [skips](SegmentSpec& s, bool last) {
+    skips(s, last);
+    s.key_rank = 24;
+    s.value_rank = 40;
+  });
   Scene shared = base;
   shared.key_dim = 88;
   shared.value_dim = 70;
@@ -269,6 +289,27 @@ TEST(AttentionSegments, EveryInstructionSetMatchesTheReference) {
       ExpectClose(scene, RunOn(backend, 2, scene), want);
     }
   }
+}
+
+// To the twin that reads entry by entry, slots that are skipped are not there.
+TEST(AttentionSegments, SkippedSlotsAreNotThere) {
+  const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
+  int64_t scenes = 0;
+  for (Scene& scene : Scenes()) {
+    if (scene.heads[0][0].skip == 0 || scene.heads[0][0].mask != Mask::kNone) continue;
+    SCOPED_TRACE(scene.name);
+    const SceneResults got = RunScene(*reference, *MakeReferenceCodec(), scene);
+    for (auto& head : scene.heads) {
+      for (SegmentSpec& segment : head) segment.skip = 0;
+    }
+    const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
+    EXPECT_EQ(got.out, want.out);
+    EXPECT_EQ(got.lse, want.lse);
+    EXPECT_EQ(got.window, want.window);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(got.columns[i], want.columns[i]);
+    ++scenes;
+  }
+  EXPECT_GE(scenes, 4);
 }
 
 // Half of what each dim of a page of keys ranges over, or, without zeros, its largest number: what

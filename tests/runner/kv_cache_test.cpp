@@ -395,6 +395,103 @@ TEST_F(CacheTest, TruncateForgetsTheNewest) {
   EXPECT_EQ(cache.length(1, 0), 15);
 }
 
+// A window that moves on drops one entry a step, the one behind the sinks. A cache that shares its
+// blocks cannot do that in place, so it shows what each step should leave.
+TEST_F(CacheTest, MovingWindows) {
+  constexpr int32_t kHeld = 150, kSinks = 4;
+  std::vector<int32_t> kept(kHeld);
+  std::iota(kept.begin(), kept.begin() + kSinks, 0);
+  std::iota(kept.begin() + kSinks, kept.end(), kSinks + 1);
+  StorePlan slots;
+  slots.raw_keys = true;
+  slots.position = PositionPolicy::kSlot;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const bool by_slot : {false, true}) {
+      SCOPED_TRACE(std::string(NameOf(dtype)) + (by_slot ? ", turned by slot" : ""));
+      CachePools pools(*ops_);
+      KvCache cache = NewCache(pools, dtype), gathered = NewCache(pools, dtype);
+      int64_t most_skipped = 0;
+      for (KvCache* either : {&cache, &gathered}) {
+        ASSERT_TRUE(Feed(*either, kHeld).ok());
+        for (int64_t layer = 0; layer < kLayers && by_slot; ++layer) {
+          ASSERT_TRUE(either->Store(layer, slots).ok());
+        }
+      }
+      const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3);
+      const double bound = dtype == DType::kF32 ? 1e-5 : 2e-2;
+      for (int step = 0; step < 140; ++step) {
+        const std::vector<HeadPlan> plan = {Keep(kept), Keep(kept)};
+        for (KvCache* either : {&cache, &gathered}) {
+          ASSERT_TRUE(Feed(*either, 1).ok());
+          const KvCache sharer = gathered.Fork();
+          for (int64_t layer = 0; layer < kLayers; ++layer) {
+            ASSERT_TRUE(either->Reduce(layer, plan).ok());
+          }
+        }
+        for (int64_t layer = 0; layer < kLayers; ++layer) {
+          ASSERT_TRUE(SameBits(Keys(cache, layer, 1), Keys(gathered, layer, 1))) << step;
+          ASSERT_TRUE(SameBits(Values(cache, layer, 0), Values(gathered, layer, 0))) << step;
+          ASSERT_EQ(cache.Positions(layer, 1), gathered.Positions(layer, 1));
+          ASSERT_TRUE(AllWithin(Attend(cache, layer, q), Attend(gathered, layer, q), bound));
+        }
+        most_skipped = std::max(most_skipped, cache.Layer(0)[0].segments[0].skip);
+        ASSERT_EQ(gathered.Layer(0)[0].segments[0].skip, 0);
+        // No more than one page beside what entries need.
+        ASSERT_LE(cache.Bytes().payload, gathered.Bytes().payload);
+        ASSERT_LE(cache.Bytes().slack - gathered.Bytes().slack,
+                  kLayers * kHeads * PageBytes(dtype));
+      }
+      EXPECT_EQ(most_skipped, kKvPageEntries - 1);
+
+      // The bytes say which slots are skipped, so that what comes after has the same bits.
+      KvCache again = NewCache(pools, dtype);
+      const Result<std::string> bytes = cache.Serialize();
+      ASSERT_TRUE(bytes.ok() && again.Deserialize(*bytes).ok());
+      EXPECT_EQ(again.Bytes(), cache.Bytes());
+      KvCache forked = cache.Fork();
+      for (KvCache* one : {&cache, &again, &forked}) {
+        ASSERT_TRUE(Feed(*one, 1).ok());
+        const std::vector<HeadPlan> plan = {Keep(kept), Keep(kept)};
+        for (int64_t layer = 0; layer < kLayers; ++layer) {
+          ASSERT_TRUE(one->Reduce(layer, plan).ok());
+        }
+      }
+      EXPECT_TRUE(SameBits(Attend(again, 1, q), Attend(cache, 1, q)));
+      EXPECT_TRUE(SameBits(Keys(forked, 1, 1), Keys(cache, 1, 1)));
+
+      // Reading some entries: bits are of entries, whatever their slots.
+      ASSERT_TRUE(Feed(gathered, 1).ok());
+      const std::vector<HeadPlan> plan = {Keep(kept), Keep(kept)};
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        ASSERT_TRUE(gathered.Reduce(layer, plan).ok());
+      }
+      std::vector<int64_t> words;
+      for (int64_t h = 0; h < kQueryHeads; ++h) {
+        for (const int64_t word : {int64_t{0x0123456789abcdef}, int64_t{-1}, int64_t{0x2a5}}) {
+          words.push_back(word);
+        }
+      }
+      std::vector<std::vector<float>> outs;
+      for (KvCache* one : {&cache, &gathered}) {
+        one->SetRead(0, Tensor(words.data(), DType::kI64, {kQueryHeads, 3}));
+        outs.push_back(Attend(*one, 0, q));
+        one->SetRead(0, {});
+        EXPECT_FALSE(SameBits(outs.back(), Attend(*one, 0, q)));
+      }
+      EXPECT_TRUE(AllWithin(outs[0], outs[1], bound));
+
+      // What comes in another way ends the skipping.
+      std::vector<int32_t> odd;
+      for (int32_t i = 1; i < kHeld; i += 2) odd.push_back(i);
+      const std::vector<HeadPlan> half = {Keep(odd), Keep(odd)};
+      const std::vector<float> before = Keys(cache, 0, 1);
+      ASSERT_TRUE(cache.Reduce(0, half).ok());
+      EXPECT_TRUE(SameBits(Values(cache, 0, 1), Picked(Values(gathered, 0, 1), odd)));
+      EXPECT_TRUE(by_slot || SameBits(Keys(cache, 0, 1), Picked(before, odd)));
+    }
+  }
+}
+
 TEST_F(CacheTest, BytesBringItBack) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     CachePools pools(*ops_);

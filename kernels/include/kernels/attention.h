@@ -57,6 +57,12 @@ struct KvSegment {
   void* const* key_pages = nullptr;
   void* const* value_pages = nullptr;
   int64_t length = 0;  // entries
+  // Slots of the first page before entry 0, fewer than a page has: what lay there is gone, and
+  // entry e lies in slot skip + e. Pages, spans, rotation and read count slots then; coded entries,
+  // bias, scales and positions there are none. WriteKv, ReadKv, GatherKv and CopyKv take none
+  // either.
+  int64_t skip = 0;
+  int64_t slots() const { return skip + length; }
 
   // Everything below is optional.
   KvCoded keys, values;

@@ -75,6 +75,10 @@ class BlockList {
     pool_->Release(std::span(blocks_).subspan(static_cast<size_t>(size)));
     blocks_.resize(static_cast<size_t>(size));
   }
+  void DropFront(int64_t count) {
+    pool_->Release(std::span(blocks_).first(static_cast<size_t>(count)));
+    blocks_.erase(blocks_.begin(), blocks_.begin() + count);
+  }
   // As allocated; a block that lies at several places counts once where those are neighbours.
   int64_t allocated_bytes() const;
 

@@ -166,8 +166,8 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
     std::vector<KvTarget> targets;
     for (size_t h = 0; h < part.keys.size(); ++h) {
       void* const* value_pages = setup_->values_in_keys ? nullptr : part.values[h].float_pages();
-      targets.push_back(
-          {part.keys[h].float_pages(), value_pages, part.keys[h].length() - last_rows_});
+      targets.push_back({part.keys[h].float_pages(), value_pages,
+                         part.keys[h].SlotOf(part.keys[h].length() - last_rows_)});
     }
     ops().attention->WriteKv(setup_->format, keys, setup_->values_in_keys ? Tensor() : values,
                              targets);
@@ -199,6 +199,7 @@ void CacheLayer::Publish() {
       KvSegment& segment = segments_[at];
       const Stream& keys = parts_[p].keys[static_cast<size_t>(OwnerOf(KvSide::kKeys, h))];
       segment.length = keys.length();
+      segment.skip = keys.skip();
       segment.key_pages = keys.float_pages();
       segment.keys = keys.coded_pages();
       segment.key_basis = BasisOf(KvSide::kKeys, h);
@@ -208,13 +209,15 @@ void CacheLayer::Publish() {
         segment.value_pages = values.float_pages();
         segment.values = values.coded_pages();
         segment.value_basis = BasisOf(KvSide::kValues, h);
+        KVG_CHECK(values.skip() == segment.skip, "keys and values in other slots");
       }
       if (sharing_ != Sharing::kNone && p == 1) {
         segment.key_scale = head.key_scales.data<float>();
         segment.value_scale = head.value_scales.data<float>();
       }
-      if (plan_.raw_keys) segment.rotation = RotationsFrom(head, first);
-      if (head.has_positions) segment.positions = head.positions.data<int32_t>() + first;
+      if (plan_.raw_keys) segment.rotation = RotationsFrom(head, first) - segment.skip;
+      if (head.has_positions && segment.skip == 0)
+        segment.positions = head.positions.data<int32_t>() + first;
       if (!head.log_weights.empty()) segment.bias = head.log_weights.data<float>() + first;
       if (!read_words_.empty()) segment.read = &read_words_[at * static_cast<size_t>(group)];
       first += segment.length;
@@ -243,18 +246,19 @@ void CacheLayer::SetRead(const Tensor& words) {
     for (int64_t h = 0; h < setup_->kv_heads; ++h) {
       int64_t first = 0;
       for (int64_t p = 0; p < parts; ++p) {
-        const int64_t length = segments_[static_cast<size_t>(h * parts + p)].length;
+        const KvSegment& segment = segments_[static_cast<size_t>(h * parts + p)];
         for (int64_t g = 0; g < group; ++g) {
           const uint64_t* row = &all[static_cast<size_t>((h * group + g) * columns)];
           read_words_.push_back(memory + next);
-          for (int64_t begin = 0; begin < length; begin += 64) {
-            const int64_t from = first + begin, shift = from % 64;
+          if (segment.skip > 0) moved[next++] = row[first / 64] << segment.skip;  // the only part
+          for (int64_t begin = segment.skip > 0 ? 64 : 0; begin < segment.slots(); begin += 64) {
+            const int64_t from = first + begin - segment.skip, shift = from % 64;
             uint64_t word = row[from / 64] >> shift;
             if (shift > 0 && from / 64 + 1 < columns) word |= row[from / 64 + 1] << (64 - shift);
             moved[next++] = word;
           }
         }
-        first += length;
+        first += segment.length;
       }
     }
     ops().memory->Copy(Tensor(moved.data(), DType::kI64, {std::ssize(moved)}),

@@ -26,6 +26,7 @@ struct LayerSetup {
   int64_t kv_heads = 0;
   bool mla = false;             // keys turn in their last dims: they are always stored rotated
   bool values_in_keys = false;  // MLA: one stream of latents and rotated parts
+  bool windowed = false;        // some layer's rows see a window of positions only
   RopeLayout rope_layout = RopeLayout::kHalf;
   RopeFrequencies frequencies;
   CachePools* pools = nullptr;
@@ -153,6 +154,8 @@ class CacheLayer {
   Status AssignRotations();
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
   Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
+  // Whether slots may be skipped: what counts entries by slot then has no place for them.
+  bool MaySkip() const;
   // Of every head.
   Result<std::vector<Kept>> CheckedKeeps(std::span<const HeadPlan> plan) const;
   // What an owner keeps, by part, counted from where each part begins.

@@ -86,6 +86,13 @@ Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
 
 }  // namespace
 
+bool CacheLayer::MaySkip() const {
+  return parts_.size() == 1 && !setup_->windowed && !plan_.keys.coded() && !plan_.values.coded() &&
+         (!plan_.raw_keys || plan_.position == PositionPolicy::kSlot) &&
+         std::all_of(heads_.begin(), heads_.end(),
+                     [](const Head& head) { return head.log_weights.empty(); });
+}
+
 Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
   if (sharing_ != Sharing::kNone) return false;
   KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
@@ -105,6 +112,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     Patch patch;
   };
   std::vector<Move> moves;
+  const bool may_skip = MaySkip();
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
     for (int64_t o = 0; o < owners; ++o) {
@@ -114,7 +122,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
         Part& part = parts_[p];
         Stream& stream = (side == KvSide::kKeys ? part.keys : part.values)[static_cast<size_t>(o)];
         const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
-        if (!stream.CanKeepInPlace(locals[p])) return false;
+        if (!stream.CanKeepInPlace(locals[p], may_skip)) return false;
         Patch patch;
         if (!merge.empty()) patch = MergedRows(ops(), stream, merge, kept[head]);
         if (!stream.Owns(patch.entries)) return false;
@@ -129,7 +137,7 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     }
   }
   for (Move& move : moves) {
-    move.stream->KeepInPlace(move.kept);
+    move.stream->KeepInPlace(move.kept, may_skip);
     if (move.patch.entries.empty()) continue;
     for (int32_t& entry : move.patch.entries) entry = PlaceOf(move.kept, entry);
     move.stream->WriteEntries(move.patch.rows, move.patch.entries);

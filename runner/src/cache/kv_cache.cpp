@@ -27,6 +27,8 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
     setup->kv_heads = 1;
     setup->values_in_keys = true;
   }
+  setup->windowed = std::any_of(config.layers.begin(), config.layers.end(),
+                                [](const LayerConfig& layer) { return layer.window > 0; });
   if (config.rope) setup->rope_layout = config.rope->layout;
   setup->frequencies = options.frequencies;
   setup->pools = &pools;

@@ -42,8 +42,10 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
     : capacity_(capacity) {
   std::vector<int32_t> positions(static_cast<size_t>(capacity));
   std::iota(positions.begin(), positions.end(), 0);
-  every_ = ops.memory->Allocate(capacity * 4);
-  ops.memory->Copy(View(positions, {capacity}), every_.As(DType::kI32, {capacity}));
+  std::vector<int32_t> every(static_cast<size_t>(kKvPageEntries));
+  every.insert(every.end(), positions.begin(), positions.end());
+  every_ = ops.memory->Allocate(std::ssize(every) * 4);
+  ops.memory->Copy(View(every, {std::ssize(every)}), every_.As(DType::kI32, {std::ssize(every)}));
   const auto pairs = std::ssize(frequencies.inverse);
   Buffer rows_memory;
   const Tensor tables =

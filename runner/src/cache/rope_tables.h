@@ -25,7 +25,10 @@ class RopeTables {
 
   int64_t capacity() const { return capacity_; }
   const DeferredRope& rope() const { return rope_; }
-  const int32_t* every_position() const { return static_cast<const int32_t*>(every_.data()); }
+  // 0, 1, 2 .. behind a page of zeros, for slots that are skipped.
+  const int32_t* every_position() const {
+    return static_cast<const int32_t*>(every_.data()) + kKvPageEntries;
+  }
 
  private:
   int64_t capacity_;

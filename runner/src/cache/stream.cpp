@@ -16,6 +16,23 @@ int64_t SamePrefix(std::span<const int32_t> kept) {
   return low;
 }
 
+// Of a stretch that goes while few entries before it, and more behind it, stay.
+struct UpMove {
+  int64_t before = 0;  // entries that move up
+  int64_t gone = 0;    // by so many; 0: there is no such stretch
+};
+
+UpMove UpMoveOf(std::span<const int32_t> kept, int64_t length) {
+  constexpr int64_t kFew = 8;  // they are moved as f32
+  const int64_t count = std::ssize(kept), gone = length - count, before = SamePrefix(kept);
+  // What stays ascends: it is one stretch if its first entry is as far behind as all that goes.
+  if (before == count || kFew * before > count ||
+      kept[static_cast<size_t>(before)] != before + gone) {
+    return {};
+  }
+  return {before, gone};
+}
+
 // Indices where the device reads them; `memory` may hold them.
 Tensor OnDevice(Ops& ops, std::span<const int32_t> index, Buffer* memory) {
   const Tensor host = View(index, {std::ssize(index)});
@@ -53,7 +70,7 @@ int64_t Stream::PageBytes() const {
 
 KvSegment Stream::FloatSegment() const {
   KvSegment segment;
-  segment.length = length_;
+  segment.length = skip_ + length_;
   (spec_.side == KvSide::kKeys ? segment.key_pages : segment.value_pages) = pages_.data();
   return segment;
 }
@@ -71,15 +88,16 @@ KvCoded Stream::coded_pages() const {
 }
 
 Status Stream::Grow(int64_t rows) {
-  const int64_t part_filled = length_ % kKvPageEntries == 0 ? -1 : length_ / kKvPageEntries;
+  const int64_t slots = skip_ + length_;
+  const int64_t part_filled = slots % kKvPageEntries == 0 ? -1 : slots / kKvPageEntries;
   if (rows > 0 && part_filled >= 0 && part_filled < pages_.size()) {
     KVG_TRY(pages_.Own(part_filled));
   }
-  while (pages_.size() < PagesOf(length_ + rows)) KVG_TRY(pages_.Push(PageBytes()));
+  while (pages_.size() < SlotPages(length_ + rows)) KVG_TRY(pages_.Push(PageBytes()));
   return {};
 }
 
-void Stream::Trim() { pages_.Truncate(PagesOf(length_)); }
+void Stream::Trim() { pages_.Truncate(SlotPages(length_)); }
 
 void Stream::Write(const Tensor& rows, int64_t first) {
   const bool keys = spec_.side == KvSide::kKeys;
@@ -89,7 +107,7 @@ void Stream::Write(const Tensor& rows, int64_t first) {
   one_head.stride = {rows.stride[0], spec_.dim, 1, 0};
   const KvTarget target = {.key_pages = keys ? pages_.data() : nullptr,
                            .value_pages = keys ? nullptr : pages_.data(),
-                           .first_entry = first};
+                           .first_entry = SlotOf(first)};
   ops_->attention->WriteKv(Format(), keys ? one_head : Tensor(), keys ? Tensor() : one_head,
                            {&target, 1});
 }
@@ -102,7 +120,7 @@ void Stream::Read(int64_t first, Tensor rows) const {
   if (split == rows.shape[0]) return;
   const Tensor floats = rows.Slice(split, rows.shape[0]);
   const bool keys = spec_.side == KvSide::kKeys;
-  ops_->attention->ReadKv(Format(), FloatSegment(), first + split, keys ? floats : Tensor(),
+  ops_->attention->ReadKv(Format(), FloatSegment(), SlotOf(first + split), keys ? floats : Tensor(),
                           keys ? Tensor() : floats);
 }
 
@@ -176,8 +194,8 @@ Status Stream::Extend(const Tensor& rows, int64_t coded) {
 Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& rows) const {
   const int64_t count = std::ssize(kept);
   int64_t same = rows.empty() ? SamePrefix(kept) : 0;  // of place and content
-  if (same == length_) return *this;
-  same = same / kKvPageEntries * kKvPageEntries;
+  if (same == length_ && skip_ == 0) return *this;
+  same = skip_ > 0 ? 0 : same / kKvPageEntries * kKvPageEntries;
   const int64_t unit = spec_.codec.coded() ? SealUnit(spec_.codec) : 1;
   const auto first_float = std::lower_bound(kept.begin(), kept.end(), coded_);
   const int64_t coded = (first_float - kept.begin()) / unit * unit;
@@ -205,6 +223,7 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   Buffer index_memory;
   if (coded <= same && from.front() >= coded_) {  // floats stay floats
     KVG_TRY(fresh.Grow(moved));
+    for (int32_t& entry : from) entry += static_cast<int32_t>(skip_);
     const bool keys = spec_.side == KvSide::kKeys;
     ops_->attention->CopyKv(Format(), FloatSegment(), OnDevice(*ops_, from, &index_memory),
                             {.key_pages = keys ? fresh.pages_.data() : nullptr,
@@ -225,31 +244,56 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   return fresh;
 }
 
-bool Stream::CanKeepInPlace(std::span<const int32_t> kept) const {
+bool Stream::CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) const {
   if (coded_ > 0) return false;
+  const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove();
+  if (up.gone > 0) {
+    for (int64_t p = SlotOf(up.gone) / kKvPageEntries; p < SlotPages(up.gone + up.before); ++p) {
+      if (pages_.Shared(p)) return false;
+    }
+    return true;
+  }
   const int64_t same = SamePrefix(kept);
-  return same == length_ || !pages_.AnySharedFrom(same / kKvPageEntries);
+  return same == length_ || !pages_.AnySharedFrom(SlotOf(same) / kKvPageEntries);
 }
 
 bool Stream::Owns(std::span<const int32_t> entries) const {
   return std::none_of(entries.begin(), entries.end(),
-                      [&](int32_t entry) { return pages_.Shared(entry / kKvPageEntries); });
+                      [&](int32_t entry) { return pages_.Shared(SlotOf(entry) / kKvPageEntries); });
 }
 
-void Stream::KeepInPlace(std::span<const int32_t> kept) {
-  const int64_t count = std::ssize(kept), same = SamePrefix(kept);
-  if (same == length_) return;
+std::vector<int32_t> Stream::SlotsOf(std::span<const int32_t> entries) const {
+  std::vector<int32_t> slots(entries.begin(), entries.end());
+  for (int32_t& slot : slots) slot += static_cast<int32_t>(skip_);
+  return slots;
+}
+
+void Stream::KeepInPlace(std::span<const int32_t> kept, bool may_skip) {
+  const int64_t count = std::ssize(kept);
+  if (count == length_) return;
+  if (const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove(); up.gone > 0) {
+    const Buffer memory = ops_->memory->Allocate(std::max<int64_t>(up.before, 1) * spec_.dim * 4);
+    const Tensor rows = memory.As(DType::kF32, {up.before, spec_.dim});
+    if (up.before > 0) Read(0, rows);
+    skip_ += up.gone;
+    length_ = count;
+    if (up.before > 0) Write(rows, 0);
+    pages_.DropFront(skip_ / kKvPageEntries);
+    skip_ %= kKvPageEntries;
+    return;
+  }
+  const int64_t same = SamePrefix(kept);
   const bool keys = spec_.side == KvSide::kKeys;
   if (same < count) {
+    const std::vector<int32_t> slots = SlotsOf(kept.subspan(static_cast<size_t>(same)));
     Buffer memory;
-    const Tensor index = OnDevice(*ops_, kept.subspan(static_cast<size_t>(same)), &memory);
-    ops_->attention->CopyKv(Format(), FloatSegment(), index,
+    ops_->attention->CopyKv(Format(), FloatSegment(), OnDevice(*ops_, slots, &memory),
                             {.key_pages = keys ? pages_.data() : nullptr,
                              .value_pages = keys ? nullptr : pages_.data(),
-                             .first_entry = same});
+                             .first_entry = SlotOf(same)});
   }
   // What is unwritten in the last page is zero.
-  const int64_t left = std::min(length_, PagesOf(count) * kKvPageEntries) - count;
+  const int64_t left = std::min(SlotOf(length_), SlotPages(count) * kKvPageEntries) - SlotOf(count);
   if (left > 0) {
     const Buffer zeros = ops_->memory->Allocate(left * spec_.dim * 4);
     Write(zeros.As(DType::kF32, {left, spec_.dim}), count);
@@ -260,8 +304,9 @@ void Stream::KeepInPlace(std::span<const int32_t> kept) {
 
 void Stream::ReadEntries(std::span<const int32_t> index, Tensor rows) const {
   const bool keys = spec_.side == KvSide::kKeys;
+  const std::vector<int32_t> slots = SlotsOf(index);
   Buffer memory;
-  ops_->attention->GatherKv(Format(), FloatSegment(), OnDevice(*ops_, index, &memory),
+  ops_->attention->GatherKv(Format(), FloatSegment(), OnDevice(*ops_, slots, &memory),
                             keys ? rows : Tensor(), keys ? Tensor() : rows);
 }
 
@@ -273,7 +318,7 @@ void Stream::WriteEntries(const Tensor& rows, std::span<const int32_t> index) {
   for (const int32_t entry : index) {
     targets.push_back({.key_pages = keys ? pages_.data() : nullptr,
                        .value_pages = keys ? nullptr : pages_.data(),
-                       .first_entry = entry});
+                       .first_entry = SlotOf(entry)});
   }
   ops_->attention->WriteKv(Format(), keys ? heads : Tensor(), keys ? Tensor() : heads, targets);
 }

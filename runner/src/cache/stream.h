@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "methods/stages.h"
 #include "src/cache/blocks.h"
@@ -28,6 +29,9 @@ class Stream {
   const StreamSpec& spec() const { return spec_; }
   int64_t length() const { return length_; }
   int64_t coded() const { return coded_; }
+  // KvSegment::skip: slots of the first page before entry 0.
+  int64_t skip() const { return skip_; }
+  int64_t SlotOf(int64_t entry) const { return skip_ + entry; }
   KvCoded coded_pages() const;
   void* const* float_pages() const { return pages_.data(); }
 
@@ -41,15 +45,17 @@ class Stream {
   void Read(int64_t first, Tensor rows) const;
   // Codes what the rule says is due. After an error the stream holds the same entries.
   Status Seal();
-  // A stream of `kept` of this one's entries, in that order. Pages up to the first entry that goes
-  // stay as they are; of the rest, float entries keep their bits, coded ones are decoded and coded
-  // again, and those that no longer fill a unit become float. `rows` [kept, dim] f32, if any, are
-  // what the kept entries are from now on.
+  // A stream of `kept` of this one's entries, in that order, that skips no slot. Pages up to the
+  // first entry that goes stay as they are; of the rest, float entries keep their bits, coded ones
+  // are decoded and coded again, and those that no longer fill a unit become float. `rows` [kept,
+  // dim] f32, if any, are what the kept entries are from now on.
   Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
   // Whether KeepInPlace can: all entries are float, and no page that changes is shared.
-  bool CanKeepInPlace(std::span<const int32_t> kept) const;
-  // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`.
-  void KeepInPlace(std::span<const int32_t> kept);
+  bool CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) const;
+  // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`. With
+  // `may_skip`, where one stretch goes behind few entries, these move up to what follows it, and
+  // slots before them are skipped.
+  void KeepInPlace(std::span<const int32_t> kept, bool may_skip);
   // Whether no page with one of these entries is shared.
   bool Owns(std::span<const int32_t> entries) const;
   // Float entries index[i], as f32 [n, dim].
@@ -68,7 +74,9 @@ class Stream {
  private:
   KvFormat Format() const;  // of this side; the other side has one dim
   int64_t PageBytes() const;
-  KvSegment FloatSegment() const;
+  KvSegment FloatSegment() const;  // all slots
+  std::vector<int32_t> SlotsOf(std::span<const int32_t> entries) const;
+  int64_t SlotPages(int64_t entries) const { return PagesOf(skip_ + entries); }
   KvPages Pages() const;
   Status Encode(const Tensor& rows, int64_t first);
   // Appends rows [n, dim]: entries before `coded` coded, the others float.
@@ -88,6 +96,7 @@ class Stream {
   BlockList codes_, outliers_, latents_, bases_;
   int64_t length_ = 0;
   int64_t coded_ = 0;
+  int64_t skip_ = 0;  // 0 where entries may ever be coded
 };
 
 }  // namespace kvgauge

@@ -111,6 +111,7 @@ Status Stream::CheckOutliers(std::string_view in, int64_t count) const {
 void Stream::Serialize(std::string& out) const {
   PutNumber(out, length_);
   PutNumber(out, coded_);
+  PutNumber(out, skip_);
   PutNumber(out, pages_.size());
   if (coded_ > 0) {
     PutArray(out, std::vector<char>(ops_->backend.begin(), ops_->backend.end()));
@@ -128,10 +129,12 @@ void Stream::Serialize(std::string& out) const {
 Status Stream::Deserialize(std::string_view& in) {
   KVG_CHECK(length_ == 0 && pages_.size() == 0, "only an empty stream can be filled");
   const KvCodec& codec = spec_.codec;
-  int64_t length = 0, coded = 0, pages = 0;
+  int64_t length = 0, coded = 0, skip = 0, pages = 0;
   KVG_TRY(TakeNumber(in, "entries of a stream", 0, INT32_MAX, &length));
   KVG_TRY(TakeNumber(in, "coded entries", 0, codec.coded() ? length : 0, &coded));
-  KVG_TRY(TakeNumber(in, "pages", 0, PagesOf(length), &pages));
+  KVG_TRY(TakeNumber(in, "skipped slots", 0, codec.coded() || length == 0 ? 0 : kKvPageEntries - 1,
+                     &skip));
+  KVG_TRY(TakeNumber(in, "pages", 0, PagesOf(skip + length), &pages));
   if (coded > 0) {
     if (coded % SealUnit(codec) != 0) {
       return BadInput(StrCat("cache bytes: ", coded, " coded entries; they are sealed ",
@@ -169,6 +172,7 @@ Status Stream::Deserialize(std::string_view& in) {
     while (pages_.size() < coded / kKvPageEntries) pages_.PushNull();
   }
   KVG_TRY(CheckLeft(in, length - coded, spec_.dim * SizeOf(spec_.dtype)));
+  skip_ = skip;
   KVG_TRY(TakeFloats(in, length - coded));
   while (pages_.size() < pages) KVG_TRY(pages_.Push(PageBytes()));
   return {};
