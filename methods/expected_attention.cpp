@@ -38,7 +38,7 @@ class ExpectedAttention final : public Scorer {
     const ModelShape& shape = view.shape();
     const int64_t n = view.width(), body = n - sinks_, dim = shape.key_dim, group = shape.group();
     if (body <= 0) return ops.rows->Affine(out, 0.0f, 1.0f, out);
-    const Tensor mean = view.QueryMean(sinks_), rotation = view.MeanRotation(future_);
+    const Tensor mean = view.QueryMean(sinks_), rotation = MeanRotation(view);
     const Tensor covariance = covariance_ ? view.QueryCovariance(sinks_) : Tensor();
     const auto root = std::sqrt(static_cast<float>(dim));
     const Tensor turned = view.Scratch(DType::kF32, {body, dim});
@@ -74,6 +74,17 @@ class ExpectedAttention final : public Scorer {
   }
 
  private:
+  // Of the positions to come: cosines, then sines, [2, pairs].
+  Tensor MeanRotation(LayerView& view) const {
+    const Tensor rotations = view.Rotations(view.tokens(), future_);
+    if (rotations.empty()) return {};
+    const Tensor mean = view.Scratch(DType::kF32, {2, rotations.shape[2]});
+    for (const int64_t i : {0, 1}) {
+      view.ops().rows->ReduceColumns(rotations[i], Reduction::kMean, mean[i]);
+    }
+    return mean;
+  }
+
   // scores: [1, n] of the entries after the sinks.
   void TimesValues(LayerView& view, int64_t head, Tensor scores) const {
     Ops& ops = view.ops();

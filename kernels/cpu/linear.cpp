@@ -124,7 +124,7 @@ class CpuLinear final : public LinearOps {
     return *alone_[static_cast<size_t>(omp_get_thread_num())];
   }
 
-  // body(thread, threads) on every thread.
+  // body(thread, threads) on every thread. One alone opens no region: it may be in that of a task.
   template <class Body>
   void Parallel(int threads, const Body& body) {
     if (threads == 1) {
@@ -162,11 +162,12 @@ class CpuLinear final : public LinearOps {
       }
     }
     const int64_t panels = packed->panels();
-    Parallel(ThreadsFor(n * k * SizeOf(store), 0, panels), [&](int, int) {
-#pragma omp for schedule(dynamic)
-      for (int64_t i = 0; i < panels; ++i) {
+    const int threads = ThreadsFor(n * k * SizeOf(store), 0, panels);
+    queue_.Fill(panels, threads);
+    Parallel(threads, [&](int thread, int) {
+      queue_.Drain(thread, [&](int64_t i) {
         PackPanel(kernels_, rows.data() + i * kColumns, k, store, packed->panel(i));
-      }
+      });
     });
     return packed;
   }
@@ -205,7 +206,10 @@ class CpuLinear final : public LinearOps {
     Parallel(threads, [&](int thread, int team) {
       if (!in_place) {
         PrepareLeft(x, left, store, m * thread / team, m * (thread + 1) / team);
+        // A thread that works alone may be one of a team that runs tasks: nobody comes.
+        if (team > 1) {
 #pragma omp barrier
+        }
       }
       queue_.Drain(thread, [&](int64_t item) { run(item, thread); });
     });

@@ -35,6 +35,7 @@ Needs& Needs::operator|=(const Needs& other) {
     if (at == query_moments.end() || *at != from) query_moments.insert(at, from);
   }
   raw_keys |= other.raw_keys;
+  output_weights |= other.output_weights;
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
   return *this;

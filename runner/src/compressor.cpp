@@ -77,9 +77,8 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();
-  const ViewSource source = {.config = &model.config(),
+  const ViewSource source = {.model = &model,
                              .shape = &shape,
-                             .ops = &ops,
                              .cache = state.cache,
                              .prefill = state.capture,
                              .seed = state.seed};
@@ -153,8 +152,7 @@ class Compressor::Impl final : public LayerHook {
 
  private:
   ViewSource Source() const {
-    return {
-        .config = &model_.config(), .shape = &shape_, .ops = &ops_, .cache = cache_, .seed = seed_};
+    return {.model = &model_, .shape = &shape_, .cache = cache_, .seed = seed_};
   }
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }

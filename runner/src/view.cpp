@@ -24,8 +24,8 @@ Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
   constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
   if (memory_.empty() || cut_bytes_ + bytes > memory_.back().size_bytes()) {
     const int64_t doubled = memory_.empty() ? kFirst : 2 * memory_.back().size_bytes();
-    memory_.push_back(source_.ops->memory->Allocate(
-        std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1))));
+    memory_.push_back(
+        ops().memory->Allocate(std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1))));
     cut_bytes_ = 0;
   }
   Tensor piece = memory_.back().As(DType::kU8, {memory_.back().size_bytes()});
@@ -47,7 +47,7 @@ Tensor CacheView::Positions(int64_t head, int64_t first) {
     part = Scratch(DType::kI32, {count});
     const std::vector<int32_t> all = source_.cache->Positions(layer_, head);
     const std::span<const int32_t> wanted(all.data() + first, static_cast<size_t>(count));
-    if (count > 0) source_.ops->memory->Copy(View(wanted, {count}), part);
+    if (count > 0) ops().memory->Copy(View(wanted, {count}), part);
   }
   return part;
 }
@@ -97,8 +97,8 @@ Tensor CacheView::Probabilities(const Tensor& q, const Tensor& log_sum_exp) {
                               .rows = rows,
                               .token_position = tokens() - rows,
                               .heads = source_.cache->Layer(layer_)};
-  source_.ops->attention->WindowProbabilities(
-      LayerAttention(*source_.config, *source_.cache, layer_), item, q, log_sum_exp, out);
+  ops().attention->WindowProbabilities(LayerAttention(config(), *source_.cache, layer_), item, q,
+                                       log_sum_exp, out);
   return out;
 }
 
@@ -116,7 +116,7 @@ Tensor CacheView::WindowAttention(int64_t rows) {
     Tensor last = all;
     last.data = all.f32() + (all.shape[1] - rows);
     last.shape[1] = rows;
-    source_.ops->rows->Convert(last, log_sum_exp);
+    ops().rows->Convert(last, log_sum_exp);
     attention = Probabilities(prefill().WindowQueries(layer_, rows), log_sum_exp);
   }
   return attention;
@@ -129,26 +129,36 @@ Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
 Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }
 
 Tensor CacheView::QueryCovariance(int64_t from) {
-  const ModelConfig& config = *source_.config;
-  const Tensor out = Scratch(DType::kF32, {config.query_heads, config.key_dim, config.key_dim});
+  const ModelShape& of = shape();
+  const Tensor out = Scratch(DType::kF32, {of.query_heads, of.key_dim, of.key_dim});
   prefill().MomentsFrom(from).Covariance(layer_, out);
   return out;
 }
 
-Tensor CacheView::MeanRotation(int64_t count) {
-  if (!source_.config->rope) return {};
+Tensor CacheView::Rotations(int64_t first, int64_t count) {
+  if (!config().rope) return {};
   const RopeFrequencies& frequencies = source_.cache->frequencies();
-  const int64_t pairs = std::ssize(frequencies.inverse);
   std::vector<int32_t> positions(static_cast<size_t>(count));
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens()));
-  Buffer memory;
-  const Tensor tables =
-      MakeRotations(*source_.ops, frequencies, frequencies.attention_factor, positions, &memory);
-  const Tensor mean = Scratch(DType::kF32, {2, pairs});
-  for (const int64_t i : {0, 1}) {
-    source_.ops->rows->ReduceColumns(tables[i], Reduction::kMean, mean[i]);
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
+  return MakeRotations(ops(), frequencies, frequencies.attention_factor, positions,
+                       &rotations_.emplace_back());
+}
+
+// Weights are packed as the backend multiplies them fastest: unit vectors bring them back, exactly,
+// since a product with 1 and sums with 0 round nothing.
+Tensor CacheView::OutputWeights(int64_t query_head) {
+  const ModelShape& of = shape();
+  const int64_t dim = of.value_dim, width = of.query_heads * dim;
+  std::vector<float> units(static_cast<size_t>(dim * width));
+  for (int64_t i = 0; i < dim; ++i) {
+    units[static_cast<size_t>(i * width + query_head * dim + i)] = 1.0f;
   }
-  return mean;
+  const Buffer memory = ops().memory->Allocate(dim * width * SizeOf(DType::kF32));
+  const Tensor rows = memory.As(DType::kF32, {dim, width});
+  ops().memory->Copy(View(units, {dim, width}), rows);
+  const Tensor out = Scratch(DType::kF32, {dim, of.hidden_size});
+  ops().linear->MatMul(rows, source_.model->output_projection(layer_), {}, MatMulMode::kSet, out);
+  return out;
 }
 
 Tensor CacheView::StepQueries() { return step().Queries(layer_); }

@@ -10,14 +10,14 @@
 
 #include "methods/layer_view.h"
 #include "runner/capture.h"
+#include "runner/model.h"
 
 namespace kvgauge {
 
 // What the views of one sequence are made from. Pointers outlive every view.
 struct ViewSource {
-  const ModelConfig* config = nullptr;
+  const Model* model = nullptr;
   const ModelShape* shape = nullptr;
-  Ops* ops = nullptr;
   const KvCache* cache = nullptr;
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
@@ -30,7 +30,7 @@ class CacheView final : public LayerView {
 
   const ModelShape& shape() const override { return *source_.shape; }
   int64_t layer() const override { return layer_; }
-  Ops& ops() const override { return *source_.ops; }
+  Ops& ops() const override { return source_.model->ops(); }
   int64_t tokens() const override { return source_.cache->tokens(); }
   std::span<const int64_t> lengths() const override { return lengths_; }
   int64_t width() const override { return width_; }
@@ -46,12 +46,14 @@ class CacheView final : public LayerView {
   Tensor ColumnSquares() override;
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;
-  Tensor MeanRotation(int64_t count) override;
+  Tensor Rotations(int64_t first, int64_t count) override;
+  Tensor OutputWeights(int64_t query_head) override;
   Tensor StepAttention() override;
   Tensor StepQueries() override;
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
  private:
+  const ModelConfig& config() const { return source_.model->config(); }
   int64_t Count(int64_t head, int64_t first) const;
   Tensor Probabilities(const Tensor& q, const Tensor& log_sum_exp);
   const PrefillCapture& prefill() const;
@@ -62,7 +64,8 @@ class CacheView final : public LayerView {
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
   std::deque<Buffer> memory_;
-  int64_t cut_bytes_ = 0;                                       // of the last of them
+  int64_t cut_bytes_ = 0;  // of the last of them
+  std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;
   std::map<int64_t, Tensor> window_attention_;  // by rows

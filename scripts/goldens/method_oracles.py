@@ -374,6 +374,12 @@ def pool_max(x, kernel):
     return np.array([padded[i : i + kernel].max() for i in range(len(x))])
 
 
+def pool_average(x, kernel):
+    half = kernel // 2
+    padded = np.pad(x, (half, half))
+    return np.array([padded[i : i + kernel].mean() for i in range(len(x))])
+
+
 class AdaBlend(Sequence):
     """Ada-KV as its authors share a layer's budget: counts of the layer's best entries, blended
     with an equal share and rounded head by head."""
@@ -391,6 +397,35 @@ class AdaBlend(Sequence):
                 share = counts[h] * (1 - alpha) + math.floor(base * alpha)
                 own = top(scores[h], int(np.rint(share)), self.margins, f"ada {l}.{h}")
                 self.keep(l, h, np.r_[own, n - window : n])
+
+
+class Critical(Sequence):
+    """CriticalKV: a share of a head's entries by attention, the others by attention times the mean
+    over query heads of |W v|, the sum of absolute numbers. With `shared`, heads have as many entries
+    as the layer's best are theirs."""
+
+    def compress(self, budget, window, kernel, first=0.5, epsilon=1e-4, average=False, shared=False):
+        n, model = self.tokens, self.model
+        for l in range(model.layers):
+            rows = self.prefill.attention[l][:, -window:, : n - window].mean(1)
+            pool = pool_average if average else pool_max
+            scores = [pool(row, kernel) for row in self.prefill.group(rows).mean(1)]
+            scores = np.array([np.r_[row, np.full(window, np.inf)] for row in scores])
+            counts = [budget] * model.groups
+            if shared:
+                best = top(scores.reshape(-1), model.groups * budget, self.margins, f"critical {l}")
+                counts = np.bincount(best // n, minlength=model.groups)
+            weights = model.w[f"model.layers.{l}.self_attn.o_proj.weight"]
+            for h, count in enumerate(counts):
+                where = f"critical {l}.{h}"
+                size = np.zeros(n)
+                for q in range(h * model.share, (h + 1) * model.share):
+                    own = weights[:, q * model.dim : (q + 1) * model.dim]
+                    size += np.abs(self.values[l][h] @ own.T).sum(1) / model.share
+                sure = top(scores[h], max(1, int(count * first)), self.margins, where)
+                second = (scores[h] + epsilon) * size
+                second[sure] = np.inf
+                self.keep(l, h, top(second, count, self.margins, where))
 
 
 class PyramidSteps(Sequence):

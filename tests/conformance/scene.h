@@ -40,6 +40,9 @@ inline Method LoadShipped(const std::string& id, std::vector<std::string> more =
   if (id == "pqcache") overrides = {"read.tokens=64", "read.sinks=4"};
   // Heads have 32 dims.
   if (id == "flexgen") overrides = {"store.key_group=32", "store.value_group=32"};
+  // Layers and heads that hold next to nothing hold less than a prompt.
+  if (id == "simlayerkv") overrides = {"allocate.recent=32"};
+  if (id == "duo_attention") overrides = {"allocate.streaming=40", "protect.sinks=4"};
   // Several runs in a prompt.
   if (id == "lagkv") overrides = {"score.lag=32", "reduce.size=32"};
   overrides.insert(overrides.end(), more.begin(), more.end());

@@ -87,6 +87,30 @@ TEST(Tasks, CallsGiveTheSameBits) {
   }
 }
 
+// Tasks need not call alike: none waits for the call of another. Where one does, this hangs.
+TEST(Tasks, ProductsAndPackingOfOneTaskWaitForNobody) {
+  constexpr int64_t kTasks = 7, kIn = 96, kOut = 2048, kRows = 3;
+  const std::vector<float> w = RandomValues(kOut * kIn, 7), x = RandomValues(kRows * kIn, 8);
+  const Tensor part = View(w, {kOut, kIn}), rows = View(x, {kRows, kIn});
+  const auto ops = std::move(*MakeOps("cpu", MakeThreadSettings(4)));
+  const auto product = [&](const PackedMatrix& weights) {
+    std::vector<float> out(kRows * kOut);
+    ops->linear->MatMul(rows, weights, {}, MatMulMode::kSet, View(out, {kRows, kOut}));
+    return out;
+  };
+  const auto weights = ops->linear->Pack({&part, 1}, DType::kBF16);
+  const std::vector<float> want = product(*weights);
+  std::vector<int> right(kTasks);
+  ops->tasks->ForEach(kTasks, 1e6, [&](int64_t i) {
+    for (int64_t call = 0; call < i % 3; ++call) {
+      const auto own = ops->linear->Pack({&part, 1}, DType::kBF16);
+      right[static_cast<size_t>(i)] += SameBits(product(*own), want) ? 1 : 0;
+      right[static_cast<size_t>(i)] += SameBits(product(*weights), want) ? 1 : 0;
+    }
+  });
+  for (int64_t i = 0; i < kTasks; ++i) EXPECT_EQ(right[static_cast<size_t>(i)], 2 * (i % 3)) << i;
+}
+
 TEST(Tasks, EachRunsOnce) {
   for (const int threads : {1, 3}) {
     const auto ops = std::move(*MakeOps("cpu", MakeThreadSettings(threads)));

@@ -34,6 +34,8 @@ class FakeView final : public LayerView {
   FakeView(const ModelShape& shape, int64_t length, int64_t layer = 0, uint64_t seed = 1)
       : attention(static_cast<size_t>(shape.query_heads * length * length)),
         step(static_cast<size_t>(shape.query_heads * length)),
+        output_weights(
+            static_cast<size_t>(shape.query_heads * shape.value_dim * shape.hidden_size)),
         shape_(shape),
         layer_(layer),
         seed_(seed),
@@ -145,10 +147,21 @@ class FakeView final : public LayerView {
     }
     return out;
   }
-  Tensor MeanRotation(int64_t) override {
-    Tensor out = Scratch(DType::kF32, {2, shape_.rotary_dim / 2});
-    for (int64_t i = 0; i < shape_.rotary_dim / 2; ++i) out[0].f32()[i] = 1.0f;
+  Tensor Rotations(int64_t first, int64_t count) override {
+    const int64_t pairs = shape_.rotary_dim / 2;
+    Tensor out = Scratch(DType::kF32, {2, count, pairs});
+    for (int64_t i = 0; i < count * pairs; ++i) {
+      const double frequency = frequencies.empty() ? 0 : frequencies[i % pairs];
+      const double angle = static_cast<double>(first + i / pairs) * frequency;
+      out[0].f32()[i] = static_cast<float>(std::cos(angle));
+      out[1].f32()[i] = static_cast<float>(std::sin(angle));
+    }
     return out;
+  }
+  Tensor OutputWeights(int64_t query_head) override {
+    const int64_t dim = shape_.value_dim;
+    return View(output_weights, {shape_.query_heads * dim, shape_.hidden_size})
+        .Slice(query_head * dim, (query_head + 1) * dim);
   }
   Tensor StepAttention() override { return View(step, {shape_.query_heads, tokens_}); }
   Tensor StepQueries() override { return WindowQueries(1)[0]; }
@@ -166,6 +179,8 @@ class FakeView final : public LayerView {
   std::vector<float> queries;                    // [length, query_heads, key_dim]
   std::vector<float> attention;                  // [query_heads, length, length]
   std::vector<float> step;                       // [query_heads, length]
+  std::vector<double> frequencies;               // [rotary_dim / 2] of Rotations, or empty: 0
+  std::vector<float> output_weights;             // [query_heads * value_dim, hidden_size]
 
  private:
   Tensor Columns(bool squares) {

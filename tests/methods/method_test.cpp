@@ -326,7 +326,7 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   for (const std::string& id : *ids) {
     const Method method = Loaded(id);
     if (id == "mla_latent") continue;
-    EXPECT_EQ(Refusal(method, shape, method.takes_budget ? "0.5" : "none"), "") << id;
+    EXPECT_EQ(Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000), "") << id;
   }
 }
 

@@ -4,14 +4,38 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "runner/generate.h"
+#include "src/model/tensors.h"
+#include "src/view.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 
 namespace kvgauge {
 namespace {
+
+// A stored tensor of any alignment, rounded to `dtype`.
+std::vector<float> Widened(const Tensor& stored, DType dtype) {
+  const int64_t size = SizeOf(stored.dtype);
+  std::vector<float> out;
+  for (int64_t i = 0; i < stored.Numel(); ++i) {
+    const char* at = static_cast<const char*>(stored.data) + i * size;
+    float value = 0;
+    uint16_t bits = 0;
+    if (stored.dtype == DType::kF32) {
+      std::memcpy(&value, at, sizeof value);
+    } else {
+      std::memcpy(&bits, at, sizeof bits);
+      value = stored.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+    }
+    if (dtype == DType::kF16) value = F16ToF32(F32ToF16(value));
+    if (dtype == DType::kBF16) value = Bf16ToF32(F32ToBf16(value));
+    out.push_back(value);
+  }
+  return out;
+}
 
 struct Loaded {
   std::unique_ptr<Ops> ops;
@@ -216,6 +240,42 @@ TEST_P(ModelGolden, WeightsWrittenBackAreTheSameModel) {
   EXPECT_TRUE(
       SameBits(Logits(**again, 0, Model::kChunkRows), Logits(*plain.model, 0, Model::kChunkRows)));
   EXPECT_EQ((*again)->fingerprint(), plain.model->fingerprint());
+}
+
+// What methods see of the output projection is the checkpoint's, by head, as the model rounded it.
+TEST_P(ModelGolden, OutputWeightsAreTheCheckpoints) {
+  const Result<std::unique_ptr<WeightSource>> source = OpenSafetensors(directory_);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const Loaded loaded = Load("cpu", dtype);
+    ASSERT_NE(loaded.model, nullptr);
+    const ModelConfig& config = loaded.model->config();
+    const ModelShape shape = loaded.model->shape();
+    const KvCache cache = loaded.model->NewCache(1);
+    const ViewSource from = {.model = loaded.model.get(), .shape = &shape, .cache = &cache};
+    const bool bare =
+        config.family == Family::kOpt && (*source)->Contains("decoder.embed_tokens.weight");
+    const ModelTensors tensors = DescribeTensors(config, bare);
+    const int64_t dim = shape.value_dim, width = shape.query_heads * dim;
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      const TensorSpec& spec = tensors.layers[static_cast<size_t>(layer)].output.parts.at(0);
+      const Result<WeightTensor> stored = (*source)->Get(spec.name);
+      ASSERT_TRUE(stored.ok()) << stored.error().message;
+      ASSERT_EQ(stored->view.shape[1], width);
+      const std::vector<float> all = Widened(stored->view, dtype);
+      CacheView view(from, layer);
+      for (int64_t head = 0; head < shape.query_heads; ++head) {
+        const std::vector<float> got = HostFloats(*loaded.ops, view.OutputWeights(head));
+        std::vector<float> want;
+        for (int64_t i = 0; i < dim; ++i) {
+          for (int64_t out = 0; out < shape.hidden_size; ++out) {
+            want.push_back(all[static_cast<size_t>(out * width + head * dim + i)]);
+          }
+        }
+        ASSERT_EQ(got, want) << NameOf(dtype) << ", layer " << layer << ", head " << head;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ModelGolden,

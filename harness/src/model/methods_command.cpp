@@ -31,6 +31,7 @@ std::vector<std::string> SignalNames(const Needs& needs) {
     names.emplace_back("mean and covariance of queries before rotation");
   }
   if (needs.raw_keys) names.emplace_back("keys before rotation");
+  if (needs.output_weights) names.emplace_back("output projection");
   if (needs.step_attention) names.emplace_back("attention of decode steps");
   if (needs.step_queries) names.emplace_back("queries of decode steps");
   return names;

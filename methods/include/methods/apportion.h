@@ -2,6 +2,7 @@
 // Whole numbers from shares, with an exact sum.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,5 +14,12 @@ namespace kvgauge {
 // Preconditions: weights finite and not negative; least * size <= total <= most * size.
 std::vector<int64_t> Apportion(std::span<const double> weights, int64_t total, int64_t least,
                                int64_t most);
+
+// How many of `count` holders can hold `whole` each when all others hold `less` and all together at
+// most `total`. Precondition: count * less <= total.
+inline int64_t CountWhole(int64_t count, int64_t total, int64_t whole, int64_t less) {
+  if (less >= whole) return count;
+  return std::min(count, (total - count * less) / (whole - less));
+}
 
 }  // namespace kvgauge

@@ -46,9 +46,13 @@ class LayerView {
   // Of queries before rotation, those of the first `from` tokens left out; `from` was declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]
   virtual Tensor QueryCovariance(int64_t from) = 0;  // [query_heads, key_dim, key_dim]
-  // The mean of what turns the `count` tokens to come: their cosines and sines, [2, rotary_dim /
-  // 2], as RowOps::Rope takes them. Empty: nothing turns.
-  virtual Tensor MeanRotation(int64_t count) = 0;
+  // What turns the tokens at positions [first, first + count): cosines, then sines, [2, count,
+  // rotary_dim / 2], as RowOps::Rope takes them. Empty: nothing turns.
+  virtual Tensor Rotations(int64_t first, int64_t count) = 0;
+
+  // Of the output projection, for one query head: row i is what number i of the head's result adds
+  // to the layer's output. [value_dim, hidden_size]; computed anew each time.
+  virtual Tensor OutputWeights(int64_t query_head) = 0;
 
   // After a decode step only: the newest token's attention, its own entry last.
   virtual Tensor StepAttention() = 0;  // [query_heads, width]

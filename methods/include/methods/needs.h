@@ -16,6 +16,7 @@ struct Needs {
   // one pair for each number, ascending.
   std::vector<int64_t> query_moments = {};
   bool raw_keys = false;        // keys before rotation
+  bool output_weights = false;  // the output projection, by query head
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
 

@@ -88,6 +88,8 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
+  // Of a layer's attention: [hidden_size, query_heads * value_dim].
+  const PackedMatrix& output_projection(int64_t layer) const;
 
   // A cache for a sequence that is planned to reach `planned_length` tokens. Without `pools` it
   // lies in the model's own, which know no limit.

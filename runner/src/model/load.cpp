@@ -401,6 +401,10 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   return model;
 }
 
+const PackedMatrix& Model::output_projection(int64_t layer) const {
+  return *weights_->layers[static_cast<size_t>(layer)].output.matrix;
+}
+
 KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_latent) const {
   KVG_CHECK(!mla_latent || mla_latent_, "the model was not loaded for latents");
   KvCacheOptions options;
