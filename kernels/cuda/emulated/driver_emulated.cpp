@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -172,6 +173,12 @@ class DeviceMemory {
   int users_ = 0;
 };
 
+struct Counters {
+  std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
+                       allocations = 0;
+};
+Counters counters;
+
 DeviceMemory& Memory() {
   // Lives as long as the process: buffers of static lifetime are freed late.
   static auto* memory = new DeviceMemory();
@@ -188,6 +195,10 @@ int64_t AllocatedBytes() { return Memory().allocated(); }
 void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
 void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
 int64_t RefusalsLeft() { return Memory().refused(); }
+Traffic TrafficSoFar() {
+  return {counters.uploads, counters.downloads, counters.upload_bytes, counters.download_bytes,
+          counters.allocations};
+}
 
 }  // namespace emulated
 
@@ -210,7 +221,10 @@ Stream CreateStream() { return nullptr; }
 void DestroyStream(Stream) {}
 void Wait(Stream) {}
 
-void* Malloc(int64_t size_bytes) { return emulated::Memory().Allocate(size_bytes); }
+void* Malloc(int64_t size_bytes) {
+  ++emulated::counters.allocations;
+  return emulated::Memory().Allocate(size_bytes);
+}
 void Free(void* data) {
   if (data != nullptr) emulated::Memory().Release(data);
 }
@@ -220,12 +234,16 @@ void FreeHost(void* data) { ::operator delete(data); }
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
   emulated::Memory().CheckRange(to, size_bytes);
+  ++emulated::counters.uploads;
+  emulated::counters.upload_bytes += size_bytes;
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(to), "the target of CopyToHost is on the device");
   emulated::Memory().CheckRange(from, size_bytes);
+  ++emulated::counters.downloads;
+  emulated::counters.download_bytes += size_bytes;
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }

@@ -24,4 +24,18 @@ void RefuseAllocations(int64_t granted, int64_t refused);
 // Of those, the ones that are yet to come.
 int64_t RefusalsLeft();
 
+// What went between host and device so far, in this process.
+struct Traffic {
+  int64_t uploads = 0, downloads = 0;  // copies
+  int64_t upload_bytes = 0, download_bytes = 0;
+  int64_t allocations = 0;  // of device memory
+
+  Traffic operator-(const Traffic& before) const {
+    return {uploads - before.uploads, downloads - before.downloads,
+            upload_bytes - before.upload_bytes, download_bytes - before.download_bytes,
+            allocations - before.allocations};
+  }
+};
+Traffic TrafficSoFar();
+
 }  // namespace kvgauge::cuda::emulated

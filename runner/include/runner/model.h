@@ -101,6 +101,11 @@ class Model {
   // until the next call.
   Tensor Forward(std::span<const SequenceStep> steps);
 
+  // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
+  // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. Of a
+  // device's logits nothing but these ids comes to the host. Until the next call of Forward.
+  std::vector<int32_t> BestTokens(const Tensor& logits, int64_t valid_vocab);
+
   // Longest slice of rows that Forward is best called with.
   static constexpr int64_t kChunkRows = 512;
 

@@ -305,4 +305,16 @@ Tensor Model::Forward(std::span<const SequenceStep> steps) {
   return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
 }
 
+std::vector<int32_t> Model::BestTokens(const Tensor& logits, int64_t valid_vocab) {
+  if (logits.empty()) return {};
+  Tensor valid = logits;
+  if (valid_vocab > 0) valid.shape[1] = std::min(valid_vocab, logits.shape[1]);
+  const int64_t rows = logits.shape[0];
+  const Tensor ids = scratch_->Take(*ops_, ScratchSlot::kIds, DType::kI32, {rows});
+  ops_->rows->ArgMax(valid, ids);
+  std::vector<int32_t> host(static_cast<size_t>(rows));
+  ops_->memory->Copy(ids, View(host, {rows}));
+  return host;
+}
+
 }  // namespace kvgauge
