@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "conformance/scene.h"
+#include "cuda/device/recorder.h"
 #include "cuda/emulated/memory.h"
 
 namespace kvgauge {
@@ -50,6 +51,27 @@ TEST_F(DeviceTraffic, AGreedyStepBringsBackItsTokensAlone) {
     EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
     EXPECT_EQ(step.allocations, 0);
   }
+}
+
+// Whatever the layers, heads and rows: what a step needs goes to the device at once; and for each
+// sequence that lost entries, at which positions the new ones are.
+TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
+  if (!cuda::kComparesMembers) GTEST_SKIP() << "graphs are made anew in each step";
+  const EngineRow &full = rows_[0], &snapkv = rows_[1];
+  EXPECT_EQ(OfOneStep({full}, Sample(100, 8)).uploads, 1);
+  EXPECT_EQ(OfOneStep({full, full, full}, Sample(100, 8)).uploads, 1);
+  EXPECT_EQ(OfOneStep({snapkv, full, snapkv}, Sample(100, 8)).uploads, 3);
+}
+
+// Company costs the launches of its attention, not those of everything.
+TEST_F(DeviceTraffic, RowsOfAStepAreWrittenTogether) {
+  const EngineRow& full = rows_[0];
+  const int64_t alone = OfOneStep({full}, Sample(100, 8)).launches;
+  const int64_t two = OfOneStep({full, full}, Sample(100, 8)).launches;
+  const int64_t four = OfOneStep({full, full, full, full}, Sample(100, 8)).launches;
+  EXPECT_GT(alone, 0);
+  EXPECT_EQ(four, two);
+  EXPECT_LE(two - alone, 2 * tiny_.model->config().layer_count());  // keys and values are gathered
 }
 
 // Stops that are held back are so on the device.

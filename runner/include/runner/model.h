@@ -93,6 +93,8 @@ class Model {
   // lies in the model's own, which know no limit.
   KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
   CachePools& pools() { return *pools_; }
+  // How decode steps were submitted.
+  RepeatedWork::Counts decode_counts() const { return decode_->counts(); }
   // `mla_latent` needs a model that was loaded for it.
   KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
@@ -125,6 +127,7 @@ class Model {
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<CachePools> pools_;
+  std::unique_ptr<RepeatedWork> decode_;  // passes of one row a sequence
 };
 
 }  // namespace kvgauge
