@@ -413,9 +413,36 @@ void ReduceColumnsBlock(const float* x, int64_t stride, int64_t m, int64_t colum
   for (; j < columns; ++j) out[j] = static_cast<float>(sums[j]);
 }
 
+// Several vectors at a time, so that none waits for the last; then only the block that holds the
+// maximum is searched.
 int64_t ArgMaxRow(const float* x, int64_t n) {
-  const float top = MaxOf(n, [=](int64_t i, auto count) { return Load(x + i, count); });
-  int64_t i = 0;
+  constexpr int64_t kChains = 8, kBlock = 2048;
+  float top = -kInfinity;
+  int64_t block = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = n - begin < kBlock ? n : begin + kBlock;
+    F chains[kChains];
+    for (F& chain : chains) chain = Splat(-kInfinity);
+    int64_t i = begin;
+    for (; i + kChains * kLanes <= end; i += kChains * kLanes) {
+#pragma GCC unroll 8
+      for (int64_t c = 0; c < kChains; ++c) {
+        chains[c] = Max(LoadAs<F>(x + i + c * kLanes), chains[c]);
+      }
+    }
+    for (; i + kLanes <= end; i += kLanes) chains[0] = Max(LoadAs<F>(x + i), chains[0]);
+    if (i < end) {
+      const Part part{static_cast<int>(end - i)};
+      chains[1] = Max(KeepOr(Load(x + i, part), part, -kInfinity), chains[1]);
+    }
+#pragma GCC unroll 8
+    for (int64_t c = 1; c < kChains; ++c) chains[0] = Max(chains[c], chains[0]);
+    const float most = MaxLanes(chains[0]);
+    if (!(most > top)) continue;
+    top = most;
+    block = begin;
+  }
+  int64_t i = block;
   while (i + kLanes <= n && !AnyLane(LoadAs<F>(x + i) == Splat(top))) i += kLanes;
   for (; i < n; ++i) {
     if (x[i] == top) return i;

@@ -11,6 +11,12 @@ constexpr double kLog2E = 1.44269504088896340736;
 
 int64_t PagesOf(int64_t entries) { return (entries + kPageEntries - 1) / kPageEntries; }
 
+// In a list of pages: as many as its last span has, so that what lies behind the list moves when a
+// kernel is launched otherwise anyway, and not with every page.
+int64_t RoomOf(int64_t entries) {
+  return PagesOf((entries + kAttentionSpan - 1) / kAttentionSpan * kAttentionSpan);
+}
+
 MatrixView MatrixOf(const Tensor& t) {
   if (t.empty()) return {nullptr, 0};
   return {t.As<const float>(), t.stride[0]};
@@ -63,13 +69,13 @@ int64_t SegmentTables::SizeBytes(const KvHead& head) const {
   int64_t bytes = 0;
   for (int64_t s = 0; s < head.count; ++s) {
     const KvSegment& segment = head.segments[s];
-    bytes += static_cast<int64_t>(sizeof(SegmentView)) + 2 * PagesOf(segment.slots()) * 8 +
+    bytes += static_cast<int64_t>(sizeof(SegmentView)) + 2 * RoomOf(segment.slots()) * 8 +
              shape_.query_heads / shape_.kv_heads * 8 + 4 * Tables::kGap;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const KvCoded& coded = CodedOf(segment, side);
       if (coded.entries == 0) continue;
       bytes += static_cast<int64_t>(sizeof(CodecView)) + 8 * coded.codec->dim +
-               PagesOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 4 * Tables::kGap;
+               RoomOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 4 * Tables::kGap;
     }
   }
   return bytes;
@@ -85,8 +91,9 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
                                              : shape_.format.value_dim);
   void* const* pages = keys ? segment.key_pages : segment.value_pages;
   if (pages != nullptr) {
-    view.pages =
-        tables.Put(std::span<void* const>(pages, static_cast<size_t>(PagesOf(segment.slots()))));
+    const Tables::Place<void*> list = tables.Put<void*>(RoomOf(segment.slots()));
+    std::copy_n(pages, PagesOf(segment.slots()), list.host);
+    view.pages = list.device;
   }
   const KvCoded& coded = CodedOf(segment, side);
   if (coded.entries == 0) return view;
@@ -94,7 +101,7 @@ SideView SegmentTables::SideOf(const KvSegment& segment, KvSide side, Tables& ta
   CodecView codec = ViewOf(*coded.codec);
   PutRanges(*coded.codec, tables, &codec);
   view.codec = tables.Put(std::span<const CodecView>(&codec, 1));
-  const Tables::Place<CodedPage> list = tables.Put<CodedPage>(PagesOf(coded.entries));
+  const Tables::Place<CodedPage> list = tables.Put<CodedPage>(RoomOf(coded.entries));
   const auto at = [](void* const* from, int64_t p) { return from == nullptr ? nullptr : from[p]; };
   for (int64_t p = 0; p < PagesOf(coded.entries); ++p) {
     list.host[p] = {static_cast<uint8_t*>(coded.pages.codes[p]),

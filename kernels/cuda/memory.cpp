@@ -1,14 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
+#include <functional>
+#include <new>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
+#include "cuda/device/recorder.h"
+#include "cuda/pages_kernels.h"
+#include "cuda/tables.h"
 
 namespace kvgauge::cuda {
 namespace {
 
 void FreeDevice(void* data, int64_t) { Free(data); }
+
+class DeviceWork final : public RepeatedWork {
+ public:
+  explicit DeviceWork(std::shared_ptr<Context> context)
+      : context_(std::move(context)), recorder_(context_->stream()) {}
+
+  void Run(const std::function<void()>& body) override { recorder_.Run(body); }
+  Counts counts() const override {
+    const Recorder::Counts& counts = recorder_.counts();
+    return {counts.plain, counts.recorded, counts.replayed};
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  Recorder recorder_;
+};
 
 class DeviceMemoryOps final : public MemoryOps {
  public:
@@ -32,12 +55,42 @@ class DeviceMemoryOps final : public MemoryOps {
     if (from_host && to_host) {
       std::memmove(to.data, from.data, static_cast<size_t>(size_bytes));
     } else if (from_host) {
-      CopyToDevice(to.data, from.data, size_bytes, context_->stream());
+      Send(to.data, from.data, size_bytes);
     } else if (to_host) {
       CopyToHost(to.data, from.data, size_bytes, context_->stream());
     } else {
       CopyOnDevice(to.data, from.data, size_bytes, context_->stream());
     }
+  }
+
+  // Tables hold the numbers and where they go.
+  void CopyAll(std::span<const CopyJob> jobs) override {
+    std::vector<SmallCopy> small;
+    int64_t bytes = Tables::kGap;
+    for (const CopyJob& job : jobs) {
+      KVG_CHECK(job.from.SizeBytes() == job.to.SizeBytes(), "copy between different sizes");
+      if (!IsSmall(job)) {
+        Copy(job.from, job.to);
+        continue;
+      }
+      small.push_back({job.from.As<const uint32_t>(), job.to.As<uint32_t>(), job.to.Numel()});
+      bytes += job.to.SizeBytes() + Tables::kGap + static_cast<int64_t>(sizeof(SmallCopy));
+    }
+    if (small.empty()) return;
+    try {
+      tables_.Begin(bytes);
+    } catch (const std::bad_alloc&) {  // it is no fault: they need no room one by one
+      for (const CopyJob& job : jobs) {
+        if (IsSmall(job)) Copy(job.from, job.to);
+      }
+      return;
+    }
+    for (SmallCopy& copy : small) {
+      copy.from = tables_.Put(std::span(copy.from, static_cast<size_t>(copy.count)));
+    }
+    const SmallCopy* const copies = tables_.Put(std::span<const SmallCopy>(small));
+    tables_.Send(context_->stream());
+    CopySmall(copies, std::ssize(small), context_->stream());
   }
 
   void Synchronize() override { Wait(context_->stream()); }
@@ -48,8 +101,30 @@ class DeviceMemoryOps final : public MemoryOps {
     return LinearScratchBytes(size) + AttentionScratchBytes(size);
   }
 
+  std::unique_ptr<RepeatedWork> MakeRepeatedWork() override {
+    return std::make_unique<DeviceWork>(context_);
+  }
+
  private:
+  static bool IsSmall(const CopyJob& job) {
+    constexpr int64_t kMostNumbers = 16;
+    return job.from.device == Device::kHost && job.to.device != Device::kHost &&
+           SizeOf(job.to.dtype) == 4 && job.from.IsContiguous() && job.to.IsContiguous() &&
+           job.to.Numel() <= kMostNumbers;
+  }
+  void Send(void* to, const void* from, int64_t size_bytes) {
+    if (Recorder* open = Recorder::Open(); open != nullptr) {
+      const Recorder::Place place = open->Stage(size_bytes);
+      std::memcpy(place.host, from, static_cast<size_t>(size_bytes));
+      CopyOnDevice(to, place.device, size_bytes, context_->stream());
+      return;
+    }
+    Recorder::CountSent(size_bytes);
+    CopyToDevice(to, from, size_bytes, context_->stream());
+  }
+
   std::shared_ptr<Context> context_;
+  Tables tables_;
 };
 
 }  // namespace

@@ -113,6 +113,13 @@ CompactKernel(PageLayout layout, bool keys, void* const* from, const int32_t* in
   }
 }
 
+KVG_KERNEL(kThreads) SmallCopyKernel(const SmallCopy* copies, int64_t count) {
+  const int64_t i = BlockX() * kThreads + Thread();
+  if (i >= count) return;
+  const SmallCopy copy = copies[i];
+  for (int64_t k = 0; k < copy.count; ++k) copy.to[k] = copy.from[k];
+}
+
 int DimOf(const PageLayout& layout, bool keys) { return keys ? layout.key_dim : layout.value_dim; }
 
 }  // namespace
@@ -147,6 +154,11 @@ void CopyPages(const PageLayout& layout, bool keys, void* const* from, const int
   }
   const LaunchShape shape = {.grid_x = CeilDiv(n * dim, kThreads), .threads = kThreads};
   KVG_LAUNCH(CopyKernel, shape, stream, layout, keys, from, index, n, dim, to, first);
+}
+
+void CopySmall(const SmallCopy* copies, int64_t count, Stream stream) {
+  KVG_LAUNCH(SmallCopyKernel, {.grid_x = CeilDiv(count, kThreads), .threads = kThreads}, stream,
+             copies, count);
 }
 
 }  // namespace kvgauge::cuda

@@ -27,4 +27,12 @@ void ReadPages(const PageLayout& layout, bool keys, void* const* pages, const in
 void CopyPages(const PageLayout& layout, bool keys, void* const* from, const int32_t* index,
                int64_t n, void* const* to, int64_t first, bool in_place, Stream stream);
 
+// A few numbers of 4 bytes each, and where they go.
+struct SmallCopy {
+  const uint32_t* from;
+  uint32_t* to;
+  int64_t count;
+};
+void CopySmall(const SmallCopy* copies, int64_t count, Stream stream);
+
 }  // namespace kvgauge::cuda

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "core/check.h"
-#include "cuda/device/driver.h"
+#include "cuda/device/recorder.h"
 
 namespace kvgauge::cuda {
 
@@ -28,6 +28,7 @@ class Scratch {
 
   void* AtLeast(int64_t size_bytes) {
     if (size_bytes <= size_bytes_) return data_;
+    if (Recorder::Open() != nullptr) throw NotRecordable();
     if (data_ != nullptr) Free(data_);
     size_bytes_ = 0;
     // Some more than is asked for, where there is some more.
@@ -71,7 +72,18 @@ class Tables {
 
   // Forgets what was put before. At most `size_bytes` follow, kGap more for each Put.
   static constexpr int64_t kGap = 16;
+  static constexpr int64_t kRound = 256;
   void Begin(int64_t size_bytes) {
+    used_ = 0;
+    size_bytes_ = size_bytes;
+    if (Recorder* open = Recorder::Open(); open != nullptr) {
+      // Rounded, so that a list may grow and what comes after stays where it is.
+      const Recorder::Place place = open->Stage((size_bytes + kRound - 1) / kRound * kRound);
+      host_ = place.host;
+      device_ = place.device;
+      return;
+    }
+    Recorder::CountSent((size_bytes + kRound - 1) / kRound * kRound);
     device_ = static_cast<std::byte*>(memory_.AtLeast(size_bytes));
     // The copy before the last was long ago: mostly it is done.
     turn_ = 1 - turn_;
@@ -88,15 +100,15 @@ class Tables {
       if (staging.data == nullptr) throw std::bad_alloc();
       staging.size_bytes = size_bytes + size_bytes / 2;
     }
-    used_ = 0;
+    host_ = staging.data;
   }
   template <class T>
   Place<T> Put(int64_t count) {
     used_ = (used_ + kGap - 1) / kGap * kGap;
     const int64_t at = used_;
     used_ += count * static_cast<int64_t>(sizeof(T));
-    KVG_CHECK(used_ <= stagings_[turn_].size_bytes, "cuda: tables are too small");
-    return {reinterpret_cast<T*>(stagings_[turn_].data + at), reinterpret_cast<T*>(device_ + at)};
+    KVG_CHECK(used_ <= size_bytes_, "cuda: tables are too small");
+    return {reinterpret_cast<T*>(host_ + at), reinterpret_cast<T*>(device_ + at)};
   }
   template <class T>
   T* Put(std::span<const T> values) {
@@ -106,6 +118,7 @@ class Tables {
   }
   // Everything put is on the device before kernels that are launched after this. Nothing waits.
   void Send(Stream stream) {
+    if (Recorder::Open() != nullptr) return;
     if (used_ > 0) CopyToDevice(device_, stagings_[turn_].data, used_, stream);
     Record(stagings_[turn_].sent, stream);
   }
@@ -119,8 +132,8 @@ class Tables {
   Staging stagings_[2];
   int turn_ = 0;
   Scratch memory_;
-  std::byte* device_ = nullptr;
-  int64_t used_ = 0;
+  std::byte *host_ = nullptr, *device_ = nullptr;  // of this call
+  int64_t size_bytes_ = 0, used_ = 0;
 };
 
 }  // namespace kvgauge::cuda

@@ -36,6 +36,14 @@ std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row) {
   return host;
 }
 
+std::span<const float> HostLogits(Ops& ops, const Tensor& row, std::vector<float>* copy) {
+  const auto size = static_cast<size_t>(row.shape[0]);
+  if (row.device == Device::kHost) return {row.f32(), size};
+  copy->resize(size);
+  ops.memory->Copy(row, View(*copy, {row.shape[0]}));
+  return *copy;
+}
+
 EngineRun::EngineRun(std::span<const EngineRow> rows, const EngineOptions& options,
                      std::span<const EngineSample> samples, const MemoryPlan& plan,
                      const Engine::OnResult& on_result)
@@ -175,10 +183,29 @@ Status EngineRun::Step(Model& model, std::span<const SequenceStep> steps,
   std::vector<double> before_s;
   before_s.reserve(stepped.size());
   for (const Lane* lane : stepped) before_s.push_back(lane != nullptr ? hooked_s(*lane) : 0);
+  std::vector<int64_t> logit_rows;
+  logit_rows.reserve(steps.size());
+  int64_t logit_row = 0;
+  for (const SequenceStep& step : steps) {
+    logit_rows.push_back(logit_row);
+    logit_row += step.logits == LogitRows::kLast;
+  }
   const double start_s = NowSeconds();
-  Tensor logits;
+  Passed passed;
   const Status ran = Guarded([&]() -> Status {
-    logits = model.Forward(steps);
+    passed.logits = model.Forward(steps);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].logits != LogitRows::kLast) continue;
+      const Tensor row = passed.logits[logit_rows[i]];
+      if (const Lane* lane = stepped[i]; lane != nullptr) {
+        HoldStops(lane->snapshot->sample, lane->turn, std::ssize(lane->answer.ids), row);
+      } else {
+        KeepLogits(*prefilling_, passed.logits, logit_rows[i]);
+      }
+    }
+    if (options_.sampling.greedy()) {
+      passed.best = model.BestTokens(passed.logits, options_.valid_vocab);
+    }
     model.ops().memory->Synchronize();
     return {};
   });
@@ -192,27 +219,22 @@ Status EngineRun::Step(Model& model, std::span<const SequenceStep> steps,
                                  : FailPrefill(std::move(prefilling_), ran);
   }
   const double pass_s = NowSeconds() - start_s;
-  std::vector<int64_t> logit_rows;
-  logit_rows.reserve(steps.size());
-  int64_t logit_row = 0;
-  for (const SequenceStep& step : steps) {
-    logit_rows.push_back(logit_row);
-    logit_row += step.logits == LogitRows::kLast;
-  }
   constexpr double kStep_ns = 20000;
   ForLanes(std::ssize(steps), kStep_ns, [&](int64_t i) {
     const auto index = static_cast<size_t>(i);
     Lane* lane = stepped[index];
     if (lane == nullptr) return;
     lane->compressor->seconds().other += pass_s - (hooked_s(*lane) - before_s[index]);
-    if (!lane->asking) FinishStep(*lane, logits, logit_rows[index]);
+    if (!lane->asking) FinishStep(*lane, passed, logit_rows[index]);
   });
   for (size_t i = 0; i < steps.size(); ++i) {
     if (Lane* lane = stepped[i]; lane == nullptr) {
       prefilling_->prefill_s += pass_s;
-      if (steps[i].logits == LogitRows::kLast) KVG_TRY(FinishPrefill(logits, logit_rows[i]));
+      if (steps[i].logits == LogitRows::kLast) {
+        KVG_TRY(FinishPrefill(passed.BestOf(logit_rows[i])));
+      }
     } else if (lane->asking) {
-      KVG_TRY(FinishRows(*lane, logits, logit_rows[i]));
+      KVG_TRY(FinishRows(*lane, passed, logit_rows[i]));
     } else if (!lane->status.ok()) {
       KVG_TRY(FailLane(*lane, lane->status));
     } else {

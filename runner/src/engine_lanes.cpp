@@ -39,7 +39,8 @@ Status EngineRun::Admit() {
       Lane& lane = *starting[static_cast<size_t>(i)];
       lane.status = ForkAndCompress(lane);
       if (lane.status.ok() && options_.compress_at != CompressAt::kContext) {
-        lane.token = ChooseToken(lane, ready_->logits);
+        const std::vector<float>& logits = ready_->logits;
+        lane.token = ChooseToken(lane, View(logits, {std::ssize(logits)}), ready_->best);
       }
     });
     for (Lane* lane : starting) KVG_TRY(StartLane(*lane));
@@ -128,24 +129,26 @@ Status EngineRun::AskNext(Lane& lane) {
   return {};
 }
 
-// The next token; no stop is chosen before min_new_tokens.
-int32_t EngineRun::ChooseToken(Lane& lane, std::span<const float> logits) const {
+void EngineRun::HoldStops(int64_t sample, int64_t turn, int64_t answered, const Tensor& row) const {
+  const EngineSample& of = samples_[static_cast<size_t>(sample)];
+  const EngineTurn& asked = of.turns[static_cast<size_t>(turn)];
+  if (!asked.forced.empty() || answered >= asked.min_new_tokens) return;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (const int32_t stop : of.stop_ids) {
+    if (stop < 0 || stop >= row.shape[0]) continue;
+    rows_[0].model->ops().memory->Copy(View(std::span(&kNever, 1), {1}), row.Slice(stop, stop + 1));
+  }
+}
+
+int32_t EngineRun::ChooseToken(Lane& lane, const Tensor& row, int32_t best) const {
   const EngineTurn& turn = TurnOf(lane);
-  if (!turn.forced.empty()) {
-    const int32_t id = turn.forced[lane.answer.ids.size()];
-    lane.answer.log_probs.push_back(LogProbability(logits, id));
-    return id;
-  }
-  std::vector<float> masked;
-  if (static_cast<int64_t>(lane.answer.ids.size()) < turn.min_new_tokens) {
-    masked.assign(logits.begin(), logits.end());
-    for (const int32_t stop : SampleOf(lane).stop_ids) {
-      const auto at = static_cast<size_t>(stop);
-      if (at < masked.size()) masked[at] = -std::numeric_limits<float>::infinity();
-    }
-    logits = masked;
-  }
-  return lane.sampler->Next(logits);
+  if (!ReadsLogits(turn)) return best;
+  std::vector<float> copy;
+  const std::span<const float> logits = HostLogits(lane.snapshot->model->ops(), row, &copy);
+  if (turn.forced.empty()) return lane.sampler->Next(logits);
+  const int32_t id = turn.forced[lane.answer.ids.size()];
+  lane.answer.log_probs.push_back(LogProbability(logits, id));
+  return id;
 }
 
 Status EngineRun::TakeToken(Lane& lane, int32_t id) {
@@ -197,18 +200,13 @@ Status EngineRun::FailLane(Lane& lane, const Status& status) {
   return EndCell(lane.snapshot->sample, lane.row);
 }
 
-void EngineRun::FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const {
+void EngineRun::FinishStep(Lane& lane, const Passed& passed, int64_t row) const {
   lane.status = lane.compressor->AfterStep();
   if (!lane.status.ok()) return;
-  if (logits.device == Device::kHost) {
-    const Tensor row = logits[logit_row];
-    lane.token = ChooseToken(lane, {row.f32(), static_cast<size_t>(row.shape[0])});
-  } else {
-    lane.token = ChooseToken(lane, HostRow(lane.snapshot->model->ops(), logits, logit_row));
-  }
+  lane.token = ChooseToken(lane, passed.logits[row], passed.BestOf(row));
 }
 
-Status EngineRun::FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row) {
+Status EngineRun::FinishRows(Lane& lane, const Passed& passed, int64_t row) {
   Status after = lane.compressor->AfterRows();
   if (after.ok() && lane.cache->tokens() < lane.prompt.size()) return {};
   lane.asking = false;
@@ -221,8 +219,7 @@ Status EngineRun::FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row
     lane.capture.reset();
   }
   if (!after.ok()) return FailLane(lane, after);
-  Ops& ops = lane.snapshot->model->ops();
-  return TakeToken(lane, ChooseToken(lane, HostRow(ops, logits, logit_row)));
+  return TakeToken(lane, ChooseToken(lane, passed.logits[row], passed.BestOf(row)));
 }
 
 }  // namespace kvgauge

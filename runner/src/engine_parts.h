@@ -20,7 +20,8 @@ struct Snapshot {
   Prompt prompt;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
-  std::vector<float> logits;  // of the last row
+  int32_t best = -1;          // after the last row
+  std::vector<float> logits;  // of it; empty where nobody asks for them
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
@@ -41,6 +42,8 @@ void AppendToken(Prompt& prompt, int32_t id);
 
 // One row of a device tensor [rows, n] on the host.
 std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row);
+// A row [n] where the host can read it: `copy` holds what lies on a device.
+std::span<const float> HostLogits(Ops& ops, const Tensor& row, std::vector<float>* copy);
 
 // A prompt under the full cache that others are held against.
 struct FidelityLead {

@@ -50,10 +50,20 @@ Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& st
   return {};
 }
 
-Status EngineRun::FinishPrefill(const Tensor& logits, int64_t row) {
+// Before stops are held back in the row itself.
+void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const {
+  const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
+  const bool measured = options_.fidelity_steps > 0 && snapshot.turn == 0;
+  if (measured || ReadsLogits(sample.turns[static_cast<size_t>(snapshot.turn)])) {
+    snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
+  }
+  HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
+}
+
+Status EngineRun::FinishPrefill(int32_t best) {
   ready_ = std::move(prefilling_);
   Snapshot& snapshot = *ready_;
-  snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
+  snapshot.best = best;
   std::vector<const Method*> methods;
   for (const int64_t waiting : snapshot.waiting) {
     methods.push_back(rows_[static_cast<size_t>(waiting)].method);
@@ -67,6 +77,8 @@ Status EngineRun::FinishPrefill(const Tensor& logits, int64_t row) {
   }
   if (!scored.ok()) return FailPrefill(std::move(ready_), scored);
   if (options_.fidelity_steps > 0 && snapshot.turn == 0) MeasureSnapshot();
+  HoldStops(snapshot.sample, snapshot.turn, 0,
+            View(snapshot.logits, {std::ssize(snapshot.logits)}));
   return {};
 }
 

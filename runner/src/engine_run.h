@@ -66,10 +66,25 @@ class EngineRun {
     const Group* group;
   };
 
+  // What a pass leaves: rows of the steps that asked for logits, in their order.
+  struct Passed {
+    Tensor logits;              // [rows, vocab], stops that are held back at -inf
+    std::vector<int32_t> best;  // [rows] when greedy
+
+    int32_t BestOf(int64_t row) const { return best.empty() ? -1 : best[static_cast<size_t>(row)]; }
+  };
+
   void PlanJobs();
   int64_t PlannedLength(int64_t sample, int64_t turn) const;
   Status StartPrefill();
-  Status FinishPrefill(const Tensor& logits, int64_t row);
+  // No stop is chosen before min_new_tokens: of a row [vocab] that so many tokens came before.
+  void HoldStops(int64_t sample, int64_t turn, int64_t answered, const Tensor& row) const;
+  // Whether the tokens of a turn come from logits that the host reads.
+  bool ReadsLogits(const EngineTurn& turn) const {
+    return !turn.forced.empty() || !options_.sampling.greedy();
+  }
+  void KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const;
+  Status FinishPrefill(int32_t best);
   // Every row that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);
   struct Original {
@@ -86,9 +101,10 @@ class EngineRun {
   Status Pass(Model& model);
   Status Step(Model& model, std::span<const SequenceStep> steps, std::span<Lane* const> stepped);
   // A sequence's own work between two passes, which touches nothing else.
-  void FinishStep(Lane& lane, const Tensor& logits, int64_t logit_row) const;
-  Status FinishRows(Lane& lane, const Tensor& logits, int64_t logit_row);
-  int32_t ChooseToken(Lane& lane, std::span<const float> logits) const;
+  void FinishStep(Lane& lane, const Passed& passed, int64_t row) const;
+  Status FinishRows(Lane& lane, const Passed& passed, int64_t row);
+  // Of a row of logits [vocab] and the greedy choice from it.
+  int32_t ChooseToken(Lane& lane, const Tensor& row, int32_t best) const;
   Status TakeToken(Lane& lane, int32_t id);
   // body(i) for all i < count, side by side where that cannot decide who is refused memory.
   void ForLanes(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) const;

@@ -33,11 +33,11 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
 
   int32_t next = -1;
   const auto choose = [&](const Tensor& logits) -> Status {
-    if (logits.device == Device::kHost) {
-      const Tensor row = logits[logits.shape[0] - 1];
-      next = sampler.Next({row.f32(), static_cast<size_t>(row.shape[0])});
+    if (options.sampling.greedy()) {
+      next = model.BestTokens(logits, options.valid_vocab)[0];
     } else {
-      next = sampler.Next(HostRow(model.ops(), logits, logits.shape[0] - 1));
+      std::vector<float> copy;
+      next = sampler.Next(HostLogits(model.ops(), logits[0], &copy));
     }
     return {};
   };

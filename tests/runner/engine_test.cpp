@@ -489,6 +489,43 @@ TEST_F(EngineTest, SampledRowsDrawAlike) {
             RunEngine({Row(full_, 1)}, options, {samples[1]}).at({0, 0}).turns[0].ids);
 }
 
+TEST_F(EngineTest, StopsAreHeldBackUntilSoManyTokensWereMade) {
+  EngineSample sample = Sample(60, 1, 6);
+  const auto answer = [&](int64_t min_new_tokens, float temperature) {
+    sample.turns[0].min_new_tokens = min_new_tokens;
+    const EngineOptions options = {.sampling = {.temperature = temperature, .seed = 3},
+                                   .fidelity_steps = 3};
+    const Cells cells = RunEngine({Row(full_, 1), Row(snapkv_, 0.5)}, options, {sample});
+    EXPECT_EQ(cells.at({0, 0}).turns[0].ids.empty(), cells.at({0, 1}).turns[0].ids.empty());
+    return cells.at({0, 0});
+  };
+  for (const float temperature : {0.0f, 5.0f}) {
+    sample.stop_ids = {};
+    const std::vector<int32_t> free = answer(0, temperature).turns[0].ids;
+    // All but two: whatever is chosen freely ends the text.
+    for (int32_t id = 0; id < 101; ++id) {
+      if (id != 17 && id != 93) sample.stop_ids.push_back(id);
+    }
+    sample.stop_ids.push_back(100000);
+    const CellResult held = answer(4, temperature);
+    ASSERT_GE(held.turns[0].ids.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(held.turns[0].ids[i] == 17 || held.turns[0].ids[i] == 93) << temperature;
+    }
+    EXPECT_TRUE(held.turns[0].stopped);
+    // The full cache is measured by its own words, stops among them.
+    const CellResult stopped = answer(0, temperature);
+    ASSERT_TRUE(held.fidelity && stopped.fidelity);
+    EXPECT_EQ(held.fidelity->kl_divergence, stopped.fidelity->kl_divergence);
+    EXPECT_EQ(held.fidelity->steps, stopped.fidelity->steps);
+    // One that is not likeliest stays what it is.
+    sample.stop_ids = {std::find(free.begin(), free.end(), 40) == free.end() ? 40 : 41};
+    if (temperature == 0.0f) {
+      EXPECT_EQ(answer(6, temperature).turns[0].ids, free);
+    }
+  }
+}
+
 TEST(CompressAt, Parses) {
   EXPECT_EQ(*ParseCompressAt("context"), CompressAt::kContext);
   const Result<CompressAt> unknown = ParseCompressAt("never");

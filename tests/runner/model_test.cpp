@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "core/strings.h"
 #include "runner/generate.h"
 #include "support/compare.h"
+#include "support/tiny_models.h"
 
 namespace kvgauge {
 namespace {
@@ -277,30 +279,44 @@ TEST_F(ModelTest, StopIdsEndTheText) {
   EXPECT_EQ(two->ids.size(), 2u);
 }
 
-TEST(Sampler, TakesTheFirstOfTheLargestAtEveryLength) {
-  for (const size_t length : {1, 3, 31, 32, 33, 1023, 1024, 1025, 3000}) {
-    Rng rng(5, length);
-    for (int i = 0; i < 40; ++i) {
-      std::vector<float> logits(length);
-      // Few values, so that the largest comes several times.
-      for (float& logit : logits) logit = static_cast<float>(rng.NextBelow(50)) - 60.0f;
-      if (i % 4 == 1) std::fill(logits.begin(), logits.end(), -INFINITY);
-      // What is no number is never larger.
-      if (i % 4 == 2 && length > 1) logits[1 + rng.NextBelow(length - 1)] = NAN;
-      size_t first = 0;
-      for (size_t j = 0; j < length; ++j) {
-        if (logits[j] > logits[first]) first = j;
+TEST(BestTokens, AreTheFirstOfTheLargestOnEveryBackend) {
+  std::vector<std::string> backends = {"reference"};
+  for (const std::string& isa : AvailableIsas()) backends.push_back(StrCat("cpu:", isa));
+  for (const std::string& backend : backends) {
+    const Result<std::unique_ptr<Ops>> ops = MakeOps(backend, MakeThreadSettings(2));
+    ASSERT_TRUE(ops.ok()) << ops.error().message;
+    const auto model = LoadTinyModel(**ops, "gqa");
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    for (const size_t length : {1, 3, 31, 32, 33, 1023, 2047, 2048, 2049, 6000}) {
+      Rng rng(5, length);
+      constexpr int64_t kRows = 40;
+      std::vector<float> logits(kRows * length);
+      for (size_t i = 0; i < kRows; ++i) {
+        const std::span<float> row(&logits[i * length], length);
+        // Few values, so that the largest comes several times.
+        for (float& logit : row) logit = static_cast<float>(rng.NextBelow(50)) - 60.0f;
+        if (i % 4 == 1) std::fill(row.begin(), row.end(), -INFINITY);
+        // What is no number is never larger.
+        if (i % 4 == 2 && length > 1) row[1 + rng.NextBelow(length - 1)] = NAN;
       }
-      EXPECT_EQ(Sampler({}, 0, 0).Next(logits), static_cast<int32_t>(first)) << length;
+      const auto columns = static_cast<int64_t>(length), valid = (columns + 1) / 2;
+      const Tensor rows = View(logits, {kRows, columns});
+      const std::vector<int32_t> best = (*model)->BestTokens(rows, 0);
+      const std::vector<int32_t> of_valid = (*model)->BestTokens(rows, valid);
+      ASSERT_EQ(std::ssize(best), kRows);
+      for (size_t i = 0; i < kRows; ++i) {
+        const float* row = &logits[i * length];
+        EXPECT_EQ(best[i], std::max_element(row, row + columns) - row) << backend << " " << length;
+        EXPECT_EQ(of_valid[i], std::max_element(row, row + valid) - row)
+            << backend << " " << length;
+      }
     }
   }
 }
 
-TEST(Sampler, GreedySamplingAndPadding) {
+TEST(Sampler, DrawsByProbabilityAndNeverPadding) {
   const std::vector<float> logits = {0, 2, 2, 1, 9};
-  EXPECT_EQ(Sampler({}, 0, 4).Next(logits), 1);  // lowest of equals; id 4 is padding
-  EXPECT_EQ(Sampler({}, 0, 0).Next(logits), 4);
-  // Nucleus: with top_p 0.5 only the two likeliest of the valid four remain.
+  // Id 4 is padding. Nucleus: with top_p 0.5 only the two likeliest of the valid four remain.
   Sampler nucleus({.temperature = 1.0f, .top_p = 0.5f, .seed = 3}, 1, 4);
   std::vector<int> counts(5);
   for (int i = 0; i < 2000; ++i) ++counts[static_cast<size_t>(nucleus.Next(logits))];

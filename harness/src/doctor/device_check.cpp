@@ -2,6 +2,7 @@
 #include "src/doctor/device_check.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -138,6 +139,8 @@ class Cached {
     stage_.ops().attention->Attend(shape_, {&item_, 1}, q_, out_, capture);
     return out_.Reshape({rows_ * shape_.query_heads, format_.value_dim});
   }
+  // Of the one row: what attends next.
+  Tensor Queries() const { return q_.Reshape({1, q_.shape[1] * q_.shape[2]}); }
   Tensor ColumnSums() {
     const int64_t entries = segments_[0].length;
     item_.first_position = entries - rows_;
@@ -202,6 +205,56 @@ KvCodec OfKind(KvCodecKind kind) {
   codec.kind = kind;
   return codec;
 }
+
+// Decode steps of one sequence: layers that share their weights and a cache, as long as a step of a
+// model of that width.
+class Step {
+ public:
+  Step(CaseTensors& stage, int64_t heads, int64_t head_dim, int64_t layers, int64_t entries)
+      : ops_(stage.ops()),
+        layers_(layers),
+        width_(heads * head_dim),
+        ffn_(width_ * 7 / 2),
+        cached_(stage, {DType::kF16, head_dim, head_dim}, heads, std::max<int64_t>(heads / 4, 1),
+                entries, 1),
+        query_(stage.Weights(width_, width_, DType::kBF16, 21)),
+        output_(stage.Weights(width_, width_, DType::kBF16, 22)),
+        up_(stage.Weights(2 * ffn_, width_, DType::kBF16, 23)),
+        down_(stage.Weights(width_, ffn_, DType::kBF16, 24)),
+        gain_(stage.Random({width_}, 25)),
+        x_(stage.New({1, width_})),
+        normed_(stage.New({1, width_}, DType::kBF16)),
+        gated_(stage.New({1, 2 * ffn_})),
+        active_(stage.New({1, ffn_}, DType::kBF16)) {}
+
+  void Submit(const std::vector<float>& input) {
+    ops_.memory->Copy(View(input, {1, width_}), x_);
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      ops_.rows->RmsNorm(x_, gain_, 0, 1e-5f, normed_);
+      ops_.linear->MatMul(normed_, *query_, {}, MatMulMode::kSet, cached_.Queries());
+      const Tensor attended = cached_.Attend().Reshape({1, width_});
+      ops_.linear->MatMul(attended, *output_, {}, MatMulMode::kAdd, x_);
+      ops_.rows->RmsNorm(x_, gain_, 0, 1e-5f, normed_);
+      ops_.linear->MatMul(normed_, *up_, {}, MatMulMode::kSet, gated_);
+      ops_.rows->GatedActivate(gated_, Activation::kSilu, active_);
+      ops_.linear->MatMul(active_, *down_, {}, MatMulMode::kAdd, x_);
+    }
+  }
+  int64_t width() const { return width_; }
+  const Tensor& result() const { return x_; }
+  // What one step must read.
+  double bytes() const {
+    const int64_t weights = query_->bytes() + output_->bytes() + up_->bytes() + down_->bytes();
+    return static_cast<double>(layers_) * (static_cast<double>(weights) + cached_.bytes());
+  }
+
+ private:
+  Ops& ops_;
+  int64_t layers_, width_, ffn_;
+  Cached cached_;
+  std::unique_ptr<PackedMatrix> query_, output_, up_, down_;
+  Tensor gain_, x_, normed_, gated_, active_;
+};
 
 struct Case {
   std::string op, shape;
@@ -392,6 +445,26 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
   return largest > 0 ? error / largest : error;
 }
 
+// Steps that a device may take at once, bit for bit as they come one operation after the other.
+DeviceCheckRow CheckRepeatedSteps(Ops& device) {
+  constexpr int kSteps = 8;
+  CaseTensors s(device);
+  Step step(s, 4, 64, 3, 700);
+  const std::unique_ptr<RepeatedWork> work = device.memory->MakeRepeatedWork();
+  double error = 0;
+  for (uint64_t i = 0; i < kSteps; ++i) {
+    const std::vector<float> input = Noise(step.width(), i);
+    work->Run([&] { step.Submit(input); });
+    const std::vector<float> repeated = s.Floats(step.result());
+    step.Submit(input);
+    error = std::max(error, RelativeError(repeated, s.Floats(step.result())));
+    if (std::isnan(error)) break;
+  }
+  const RepeatedWork::Counts counts = work->counts();
+  return {"Step at once", StrCat(kSteps, " steps, ", counts.replayed, " replayed"), error, 0,
+          error <= 0};
+}
+
 // Seconds of one call: the median of several timed runs, each long enough to be measured.
 double SecondsOf(Ops& ops, const std::function<void()>& call) {
   constexpr double kLeastSeconds = 0.02;
@@ -436,6 +509,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
     const double error = RelativeError(c.run(there), c.run(here));
     rows.push_back({c.op, c.shape, error, c.bound, error <= c.bound});
   }
+  rows.push_back(CheckRepeatedSteps(device));
   return rows;
 }
 
@@ -511,6 +585,24 @@ void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
     Cached cached(s, {DType::kF16, 128, 128}, 32, 8, entries, 1, store.codec);
     add_bytes(StrCat("decode attention ", store.name), StrCat("32/8 heads, ", entries),
               entries >= kLongCache ? store.aim : 0, cached.bytes(), [&] { cached.Attend(); });
+  }
+  {
+    CaseTensors s(device);
+    constexpr int64_t kLayers = 32;
+    const auto heads = std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(scale, 32)));
+    Step step(s, static_cast<int64_t>(heads), 128, kLayers, entries);
+    const std::vector<float> input = Noise(step.width(), 1);
+    const std::string shape = StrCat(kLayers, " layers of ", step.width(), ", ", entries);
+    // Each is waited for, as the next needs its token.
+    add_bytes("decode step", shape, 0, step.bytes(), [&] {
+      step.Submit(input);
+      device.memory->Synchronize();
+    });
+    const std::unique_ptr<RepeatedWork> work = device.memory->MakeRepeatedWork();
+    add_bytes("decode step at once", shape, 0, step.bytes(), [&] {
+      work->Run([&] { step.Submit(input); });
+      device.memory->Synchronize();
+    });
   }
   {
     CaseTensors s(device);

@@ -11,7 +11,6 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/capture.h"
-#include "runner/sampler.h"
 #include "src/latency/latency_phase.h"
 
 namespace kvgauge {
@@ -76,7 +75,6 @@ class Solo {
         pools_(model_.ops()),
         cache_(model_.NewCache(std::ssize(prompt) + decode_steps + 1, pools_,
                                KeepsModelLatents(*line.method, model_.shape()))),
-        sampler_({}, 0, 0),
         compressor_(model_, *line.method, line.budget) {}
 
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
@@ -95,7 +93,7 @@ class Solo {
     peak_with_captures_ = capture_->bytes() + Sum(pools_, &BlockPool::peak_bytes);
     capture_.reset();
     KVG_TRY(Ask());
-    Choose();
+    ids_.push_back(next_);
     return {};
   }
 
@@ -105,7 +103,7 @@ class Solo {
         {.token_id = ids_.back(), .rope_position = {position, position, position}});
     KVG_TRY(Forward(cache_.tokens(), prompt_.size(), compressor_.hook()));
     KVG_TRY(compressor_.AfterStep());
-    Choose();
+    ids_.push_back(next_);
     return {};
   }
 
@@ -142,14 +140,10 @@ class Solo {
                                .logits = last ? LogitRows::kLast : LogitRows::kNone,
                                .hook = hook};
     const Tensor logits = model_.Forward({&step, 1});
+    if (last) next_ = model_.BestTokens(logits, 0)[0];
     model_.ops().memory->Synchronize();
-    if (!last) return {};
-    logits_.resize(static_cast<size_t>(logits.shape[1]));
-    model_.ops().memory->Copy(logits[0], View(logits_, {logits.shape[1]}));
     return {};
   }
-
-  void Choose() { ids_.push_back(sampler_.Next(logits_)); }
 
   const LatencyLine& line_;
   Model& model_;
@@ -158,9 +152,8 @@ class Solo {
   CachePools pools_;
   KvCache cache_;
   std::optional<PrefillCapture> capture_;
-  Sampler sampler_;
   Compressor compressor_;
-  std::vector<float> logits_;
+  int32_t next_ = -1;  // what follows the newest row
   std::vector<int32_t> ids_;
   int64_t peak_with_captures_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "cuda/device/recorder.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -60,6 +61,7 @@ ScratchScope::~ScratchScope() {
   context_.used_ = used_;
   // Many chunks mean that one larger one is wanted: the next taker makes it.
   if (chunk_ != 0 || used_ != 0 || context_.chunks_.size() < 4) return;
+  if (Recorder::Open() != nullptr) return;  // not now
   Wait(context_.stream());
   for (const Context::Chunk& chunk : context_.chunks_) Free(chunk.data);
   context_.chunks_.clear();

@@ -2,6 +2,9 @@
 // What the backend asks of a device besides kernels. driver_cuda.cpp answers with the CUDA runtime,
 // emulated/driver_emulated.cpp with host memory that can only be touched inside kernels and copies.
 //
+// While a Recorder is open (recorder.h), Malloc, Wait and copies from and to the host throw
+// NotRecordable, and Free waits.
+//
 // All of it acts on one device, chosen by UseDevice. A failing call other than Malloc means the
 // device is lost or the program is wrong: it ends the program with the runtime's message.
 #pragma once
@@ -12,11 +15,13 @@
 
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraphExec_st;
 
 namespace kvgauge::cuda {
 
 using Stream = CUstream_st*;
 using Event = CUevent_st*;
+using Graph = CUgraphExec_st*;
 
 struct DeviceInfo {
   std::string name;
@@ -32,6 +37,16 @@ struct DeviceInfo {
 bool UseDevice(DeviceInfo* info, std::string* why);
 // Of the current device, now.
 int64_t FreeBytes();
+
+// Kernels, fills and copies on the device that go to `stream` from here on are not done but kept
+// for a graph, until EndCapture; nothing else may be asked of the stream. False where it cannot be.
+bool BeginCapture(Stream stream);
+// Makes *graph, null or made before and not running, do what was kept; null: all of it is dropped.
+// False where it cannot be: *graph is null then.
+bool EndCapture(Stream stream, Graph* graph);
+// False when there is no room: then nothing of it is done.
+bool LaunchGraph(Graph graph, Stream stream);
+void DestroyGraph(Graph graph);
 
 Stream CreateStream();
 void DestroyStream(Stream stream);

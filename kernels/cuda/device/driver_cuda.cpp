@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/driver.h"
+#include "cuda/device/recorder.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -16,7 +17,20 @@ namespace {
 // What the code is compiled for; see CMakeLists.txt.
 constexpr int kLeastCapability = 80;
 
+// Work that a graph cannot take is done without one.
+void RefuseInGraph(cudaError_t status) {
+  if (status == cudaSuccess || Recorder::Open() == nullptr) return;
+  cudaGetLastError();
+  throw NotRecordable();
+}
+
+// Of calls that a capture has no place for.
+void OutsideOfGraphs() {
+  if (Recorder::Open() != nullptr) throw NotRecordable();
+}
+
 void Check(cudaError_t status, const char* call) {
+  RefuseInGraph(status);
   KVG_CHECK(status == cudaSuccess, StrCat("cuda: ", call, ": ", cudaGetErrorString(status)));
 }
 
@@ -51,6 +65,7 @@ int Attribute(cudaDeviceAttr attribute) {
 }  // namespace
 
 void CheckLaunch(const char* kernel, cudaError_t status) {
+  RefuseInGraph(status);
   KVG_CHECK(status == cudaSuccess,
             StrCat("cuda: kernel ", kernel, ": ", cudaGetErrorString(status)));
 }
@@ -122,9 +137,54 @@ int64_t FreeBytes() {
 
 Stream CreateStream() { return TheStream(); }
 void DestroyStream(Stream) {}
-void Wait(Stream stream) { Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+void Wait(Stream stream) {
+  OutsideOfGraphs();
+  Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+bool BeginCapture(Stream stream) {
+  const cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
+bool EndCapture(Stream stream, Graph* graph) {
+  cudaGraph_t kept = nullptr;
+  cudaError_t status = cudaStreamEndCapture(stream, &kept);
+  if (graph != nullptr) {
+    if (status == cudaSuccess && *graph != nullptr) {
+      cudaGraphExecUpdateResultInfo info;
+      if (cudaGraphExecUpdate(*graph, kept, &info) != cudaSuccess) {
+        cudaGetLastError();  // it does other things: a new one
+        DestroyGraph(*graph);
+        *graph = nullptr;
+      }
+    }
+    if (status == cudaSuccess && *graph == nullptr) status = cudaGraphInstantiate(graph, kept, 0);
+    if (status != cudaSuccess) *graph = nullptr;
+  }
+  if (kept != nullptr) cudaGraphDestroy(kept);
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
+bool LaunchGraph(Graph graph, Stream stream) {
+  const cudaError_t status = cudaGraphLaunch(graph, stream);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is no fault: the caller is told
+    return false;
+  }
+  Check(status, "cudaGraphLaunch");
+  return true;
+}
+
+void DestroyGraph(Graph graph) {
+  const cudaError_t status = cudaGraphExecDestroy(graph);
+  if (status != cudaErrorCudartUnloading) Check(status, "cudaGraphExecDestroy");
+}
 
 void* Malloc(int64_t size_bytes) {
+  OutsideOfGraphs();
   void* data = nullptr;
   const cudaError_t status =
       cudaMallocFromPoolAsync(&data, static_cast<size_t>(size_bytes), ThePool(), TheStream());
@@ -138,12 +198,14 @@ void* Malloc(int64_t size_bytes) {
 
 void Free(void* data) {
   if (data == nullptr) return;
+  if (Recorder* open = Recorder::Open(); open != nullptr) return open->FreeLater(data);
   const cudaError_t status = cudaFreeAsync(data, TheStream());
   // Buffers of static lifetime may be freed when the runtime is already gone.
   if (status != cudaErrorCudartUnloading) Check(status, "cudaFreeAsync");
 }
 
 void* MallocHost(int64_t size_bytes) {
+  OutsideOfGraphs();
   void* data = nullptr;
   const cudaError_t status =
       cudaHostAlloc(&data, static_cast<size_t>(size_bytes), cudaHostAllocDefault);
@@ -161,20 +223,24 @@ void FreeHost(void* data) {
 }
 
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  OutsideOfGraphs();
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice, stream),
         "cudaMemcpyAsync");
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  OutsideOfGraphs();
   Check(cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToHost, stream),
         "cudaMemcpyAsync");
   Wait(stream);
 }
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream stream) {
+  if (!Submits("copy", to, from, size_bytes)) return;
   Check(
       cudaMemcpyAsync(to, from, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToDevice, stream),
       "cudaMemcpyAsync");
 }
 void Fill(void* to, int byte, int64_t size_bytes, Stream stream) {
+  if (!Submits("fill", to, byte, size_bytes)) return;
   Check(cudaMemsetAsync(to, byte, static_cast<size_t>(size_bytes), stream), "cudaMemsetAsync");
 }
 
@@ -185,9 +251,13 @@ Event CreateEvent() {
 }
 void DestroyEvent(Event event) { Check(cudaEventDestroy(event), "cudaEventDestroy"); }
 void Record(Event event, Stream stream) {
+  OutsideOfGraphs();
   Check(cudaEventRecord(event, stream), "cudaEventRecord");
 }
-void WaitFor(Event event) { Check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
+void WaitFor(Event event) {
+  OutsideOfGraphs();
+  Check(cudaEventSynchronize(event), "cudaEventSynchronize");
+}
 double MillisecondsBetween(Event begin, Event end) {
   Check(cudaEventSynchronize(end), "cudaEventSynchronize");
   float milliseconds = 0;

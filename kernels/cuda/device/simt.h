@@ -31,6 +31,7 @@
 #include <cstdint>
 
 #include "cuda/device/driver.h"
+#include "cuda/device/recorder.h"
 
 namespace kvgauge::cuda {
 

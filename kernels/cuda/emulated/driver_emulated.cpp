@@ -2,16 +2,22 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/driver.h"
+#include "cuda/device/recorder.h"
+#include "cuda/device/simt.h"
 #include "cuda/emulated/memory.h"
 
 namespace kvgauge::cuda {
@@ -172,6 +178,12 @@ class DeviceMemory {
   int users_ = 0;
 };
 
+struct Counters {
+  std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
+                       allocations = 0, launches = 0;
+};
+Counters counters;
+
 DeviceMemory& Memory() {
   // Lives as long as the process: buffers of static lifetime are freed late.
   static auto* memory = new DeviceMemory();
@@ -188,6 +200,11 @@ int64_t AllocatedBytes() { return Memory().allocated(); }
 void SetCapacity(int64_t size_bytes) { Memory().SetCapacity(size_bytes); }
 void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(granted, refused); }
 int64_t RefusalsLeft() { return Memory().refused(); }
+void CountLaunch() { ++counters.launches; }
+Traffic TrafficSoFar() {
+  return {counters.uploads,        counters.downloads,   counters.upload_bytes,
+          counters.download_bytes, counters.allocations, counters.launches};
+}
 
 }  // namespace emulated
 
@@ -205,40 +222,134 @@ bool UseDevice(DeviceInfo* info, std::string*) {
 
 int64_t FreeBytes() { return emulated::Memory().capacity() - emulated::Memory().allocated(); }
 
-// Everything is done when a call returns, so streams hold nothing.
+namespace {
+
+// Of calls that a capture has no place for.
+void OutsideOfGraphs() {
+  if (Recorder::Open() != nullptr) throw NotRecordable();
+}
+
+}  // namespace
+
+// Everything is done when a call returns, so streams hold nothing, but while one captures: there is
+// one only.
 Stream CreateStream() { return nullptr; }
 void DestroyStream(Stream) {}
-void Wait(Stream) {}
+void Wait(Stream) { OutsideOfGraphs(); }
 
-void* Malloc(int64_t size_bytes) { return emulated::Memory().Allocate(size_bytes); }
+namespace emulated {
+namespace {
+
+struct Captured {
+  std::vector<std::pair<const char*, std::function<void()>>> works;
+};
+Captured captured;
+bool capturing = false;
+GraphCounts graph_counts;
+
+Captured* WorksOf(Graph graph) { return reinterpret_cast<Captured*>(graph); }
+
+// Whether a graph can be changed to other work: the same kinds in the same order.
+bool SameKinds(const Captured& a, const Captured& b) {
+  return std::equal(a.works.begin(), a.works.end(), b.works.begin(), b.works.end(),
+                    [](const auto& x, const auto& y) { return StrCat(x.first) == y.first; });
+}
+
+}  // namespace
+
+void Do(const char* what, std::function<void()> work) {
+  if (!capturing) return work();
+  captured.works.emplace_back(what, std::move(work));
+}
+
+GraphCounts GraphsSoFar() { return graph_counts; }
+
+}  // namespace emulated
+
+bool BeginCapture(Stream) {
+  KVG_CHECK(!emulated::capturing, "a capture within a capture");
+  emulated::capturing = true;
+  emulated::captured.works.clear();
+  return true;
+}
+
+bool EndCapture(Stream, Graph* graph) {
+  emulated::capturing = false;
+  emulated::Captured works = std::exchange(emulated::captured, {});
+  if (graph == nullptr) return true;
+  if (*graph != nullptr && !emulated::SameKinds(*emulated::WorksOf(*graph), works)) {
+    DestroyGraph(*graph);
+    *graph = nullptr;
+  }
+  if (*graph != nullptr) {
+    ++emulated::graph_counts.updated;
+  } else {
+    ++emulated::graph_counts.made;
+    *graph = reinterpret_cast<Graph>(new emulated::Captured());
+  }
+  *emulated::WorksOf(*graph) = std::move(works);
+  return true;
+}
+
+bool LaunchGraph(Graph graph, Stream) {
+  OutsideOfGraphs();
+  ++emulated::graph_counts.launched;
+  for (const auto& [what, work] : emulated::WorksOf(graph)->works) work();
+  return true;
+}
+
+void DestroyGraph(Graph graph) { delete emulated::WorksOf(graph); }
+
+void* Malloc(int64_t size_bytes) {
+  OutsideOfGraphs();
+  ++emulated::counters.allocations;
+  return emulated::Memory().Allocate(size_bytes);
+}
 void Free(void* data) {
+  Recorder* const open = Recorder::Open();
+  if (data != nullptr && open != nullptr) return open->FreeLater(data);
   if (data != nullptr) emulated::Memory().Release(data);
 }
 
-void* MallocHost(int64_t size_bytes) { return ::operator new(static_cast<size_t>(size_bytes)); }
+void* MallocHost(int64_t size_bytes) {
+  OutsideOfGraphs();
+  return ::operator new(static_cast<size_t>(size_bytes));
+}
 void FreeHost(void* data) { ::operator delete(data); }
 void CopyToDevice(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(from), "the source of CopyToDevice is on the device");
   emulated::Memory().CheckRange(to, size_bytes);
+  OutsideOfGraphs();
+  ++emulated::counters.uploads;
+  emulated::counters.upload_bytes += size_bytes;
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 void CopyToHost(void* to, const void* from, int64_t size_bytes, Stream) {
   KVG_CHECK(!emulated::IsDeviceMemory(to), "the target of CopyToHost is on the device");
   emulated::Memory().CheckRange(from, size_bytes);
+  OutsideOfGraphs();
+  ++emulated::counters.downloads;
+  emulated::counters.download_bytes += size_bytes;
   const emulated::DeviceAccess access;
   std::memcpy(to, from, static_cast<size_t>(size_bytes));
 }
 void CopyOnDevice(void* to, const void* from, int64_t size_bytes, Stream) {
   emulated::Memory().CheckRange(from, size_bytes);
   emulated::Memory().CheckRange(to, size_bytes);
-  const emulated::DeviceAccess access;
-  std::memmove(to, from, static_cast<size_t>(size_bytes));
+  if (!Submits("copy", to, from, size_bytes)) return;
+  emulated::Do("copy", [=] {
+    const emulated::DeviceAccess access;
+    std::memmove(to, from, static_cast<size_t>(size_bytes));
+  });
 }
 void Fill(void* to, int byte, int64_t size_bytes, Stream) {
   emulated::Memory().CheckRange(to, size_bytes);
-  const emulated::DeviceAccess access;
-  std::memset(to, byte, static_cast<size_t>(size_bytes));
+  if (!Submits("fill", to, byte, size_bytes)) return;
+  emulated::Do("fill", [=] {
+    const emulated::DeviceAccess access;
+    std::memset(to, byte, static_cast<size_t>(size_bytes));
+  });
 }
 
 namespace {
@@ -248,8 +359,11 @@ Clock::time_point* TimeOf(Event event) { return reinterpret_cast<Clock::time_poi
 
 Event CreateEvent() { return reinterpret_cast<Event>(new Clock::time_point()); }
 void DestroyEvent(Event event) { delete TimeOf(event); }
-void Record(Event event, Stream) { *TimeOf(event) = Clock::now(); }
-void WaitFor(Event) {}
+void Record(Event event, Stream) {
+  OutsideOfGraphs();
+  *TimeOf(event) = Clock::now();
+}
+void WaitFor(Event) { OutsideOfGraphs(); }
 double MillisecondsBetween(Event begin, Event end) {
   return std::chrono::duration<double, std::milli>(*TimeOf(end) - *TimeOf(begin)).count();
 }

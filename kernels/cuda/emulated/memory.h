@@ -24,4 +24,26 @@ void RefuseAllocations(int64_t granted, int64_t refused);
 // Of those, the ones that are yet to come.
 int64_t RefusalsLeft();
 
+// What went between host and device so far, in this process.
+struct Traffic {
+  int64_t uploads = 0, downloads = 0;  // copies
+  int64_t upload_bytes = 0, download_bytes = 0;
+  int64_t allocations = 0;  // of device memory
+  int64_t launches = 0;     // of kernels, those of graphs too
+
+  Traffic operator-(const Traffic& before) const {
+    return {uploads - before.uploads,           downloads - before.downloads,
+            upload_bytes - before.upload_bytes, download_bytes - before.download_bytes,
+            allocations - before.allocations,   launches - before.launches};
+  }
+};
+Traffic TrafficSoFar();
+void CountLaunch();
+
+// Graphs of this process: made anew, made to do something else, launched.
+struct GraphCounts {
+  int64_t made = 0, updated = 0, launched = 0;
+};
+GraphCounts GraphsSoFar();
+
 }  // namespace kvgauge::cuda::emulated

@@ -230,7 +230,6 @@ void WaitForCopies(int pending) {
 void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const void*),
              const void* arguments) {
   constexpr int64_t kMostBlocksYZ = 65535;
-  if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
   KVG_CHECK(
       shape.grid_x > 0 && shape.grid_x <= INT32_MAX && shape.grid_y > 0 &&
           shape.grid_y <= kMostBlocksYZ && shape.grid_z > 0 && shape.grid_z <= kMostBlocksYZ,
@@ -239,6 +238,7 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
             StrCat("kernel ", kernel, ": ", shape.threads, " threads a block"));
   KVG_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMostSharedBytes,
             StrCat("kernel ", kernel, ": ", shape.shared_bytes, " bytes of shared memory"));
+  CountLaunch();
   BlockState& b = Block();
   KVG_CHECK(b.running == nullptr, "a launch inside of a kernel");
   b.kernel = kernel;

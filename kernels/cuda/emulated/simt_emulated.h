@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -95,6 +96,9 @@ struct Shared {
   uint64_t opened_by;  // the block that did
 };
 
+// Does `work`, or keeps it while its stream captures. `what` tells works apart.
+void Do(const char* what, std::function<void()> work);
+
 void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const void*),
              const void* arguments);
 
@@ -102,18 +106,25 @@ void RunGrid(const char* kernel, const LaunchShape& shape, void (*body)(const vo
 
 template <class... P, class... A>
 void Launch(const char* name, void (*kernel)(P...), const LaunchShape& shape, Stream, A... args) {
+  if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0) return;
+  if (!Submits(kernel, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, shape.shared_bytes,
+               static_cast<P>(args)...)) {
+    return;
+  }
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> args;
   };
   const Call call = {kernel, std::tuple<P...>(static_cast<P>(args)...)};
-  emulated::RunGrid(
-      name, shape,
-      [](const void* p) {
-        const auto* c = static_cast<const Call*>(p);
-        std::apply(c->kernel, c->args);
-      },
-      &call);
+  emulated::Do(name, [name, shape, call] {
+    emulated::RunGrid(
+        name, shape,
+        [](const void* p) {
+          const auto* c = static_cast<const Call*>(p);
+          std::apply(c->kernel, c->args);
+        },
+        &call);
+  });
 }
 
 inline int Thread() { return emulated::place->thread; }

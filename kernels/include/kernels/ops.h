@@ -17,7 +17,9 @@
 // the bodies of TaskOps::ForEach may call it side by side.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,24 @@ struct PassSize {
   int64_t query_heads = 0, kv_heads = 0, value_dim = 0;
 };
 
+// Work that is submitted over and over, nearly the same each time, such as a decode step. A device
+// may take all of it at once.
+class RepeatedWork {
+ public:
+  // How often it was submitted as it came, at once but prepared anew, and at once.
+  struct Counts {
+    int64_t plain = 0, recorded = 0, replayed = 0;
+  };
+
+  virtual ~RepeatedWork() = default;
+  // Calls `body`, which submits work to the Ops that this was made by. It may be called several
+  // times, so that nothing came of the calls before the last, and may be left in the middle by an
+  // exception that is none of its own. What it waits for or allocates keeps a device from taking
+  // the work at once, and is right all the same.
+  virtual void Run(const std::function<void()>& body) { body(); }
+  virtual Counts counts() const { return {}; }
+};
+
 class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
@@ -52,12 +72,24 @@ class MemoryOps {
   virtual Buffer Allocate(int64_t size_bytes) = 0;
   // Between any two of host and this device. Precondition: equal SizeBytes, both contiguous.
   virtual void Copy(const Tensor& from, Tensor to) = 0;
+  struct CopyJob {
+    Tensor from, to;
+  };
+  // All of them, in any order; none writes what another reads or writes. A device takes many small
+  // ones from the host at once.
+  virtual void CopyAll(std::span<const CopyJob> jobs) {
+    for (const CopyJob& job : jobs) Copy(job.from, job.to);
+  }
   // Waits until everything submitted so far is done.
   virtual void Synchronize() = 0;
   // What Allocate can still give; 0: not known, as of host memory.
   virtual int64_t FreeBytes() const { return 0; }
   // The most that operations take for themselves, besides what they are given, in such a pass.
   virtual int64_t ScratchBytes(const PassSize&) const { return 0; }
+  // Goes before what its work uses.
+  virtual std::unique_ptr<RepeatedWork> MakeRepeatedWork() {
+    return std::make_unique<RepeatedWork>();
+  }
 };
 
 struct Ops {

@@ -64,6 +64,9 @@ class KvCache {
   // rotation where raw_keys says so; values [rows, kv_heads, value_dim], empty for mla_latent. Both
   // may be strided over rows and heads.
   void Write(int64_t layer, const Tensor& keys, const Tensor& values);
+  // For whoever writes several caches in one call: where each head's new entries go is added to
+  // `targets`, good until the cache changes. False, and nothing, where Write is more than that.
+  bool AddTargets(int64_t layer, std::vector<KvTarget>* targets) const;
   bool raw_keys(int64_t layer) const;
   // Whether queries turn by their place in the cache, as slot_of tells, not by their position.
   bool slot_positions(int64_t layer) const;

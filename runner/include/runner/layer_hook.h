@@ -16,6 +16,9 @@ class LayerHook {
   virtual ~LayerHook() = default;
   // Whether AfterAttend wants log-sum-exps.
   virtual bool wants_log_sum_exp() const { return false; }
+  // Whether it asks nothing of the device in a pass, and may be called anew for a pass that was
+  // begun before: then a device may take the pass at once.
+  virtual bool repeatable() const { return false; }
   // The new entries are written, attention has not run. q: [rows, query_heads, key_dim], rotated.
   virtual void BeforeAttend(int64_t layer, const Tensor& q) = 0;
   // Where attention leaves the sums over these rows of each entry's probability, [query_heads,

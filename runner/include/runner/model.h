@@ -95,6 +95,8 @@ class Model {
   // lies in the model's own, which know no limit.
   KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
   CachePools& pools() { return *pools_; }
+  // How decode steps were submitted.
+  RepeatedWork::Counts decode_counts() const { return decode_->counts(); }
   // `mla_latent` needs a model that was loaded for it.
   KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
@@ -102,6 +104,11 @@ class Model {
   // cache only. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid
   // until the next call.
   Tensor Forward(std::span<const SequenceStep> steps);
+
+  // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
+  // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. Of a
+  // device's logits nothing but these ids comes to the host. Until the next call of Forward.
+  std::vector<int32_t> BestTokens(const Tensor& logits, int64_t valid_vocab);
 
   // Longest slice of rows that Forward is best called with.
   static constexpr int64_t kChunkRows = 512;
@@ -122,6 +129,7 @@ class Model {
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<CachePools> pools_;
+  std::unique_ptr<RepeatedWork> decode_;  // passes of one row a sequence
 };
 
 }  // namespace kvgauge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to the next token.
+// From logits to the next token, by chance. The likeliest one is Model::BestTokens.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@ struct SamplingOptions {
   float temperature = 0.0f;  // 0: greedy
   float top_p = 1.0f;        // nucleus: the smallest set of likeliest tokens reaching this mass
   uint64_t seed = 0;
+
+  bool greedy() const { return temperature <= 0.0f; }
 };
 
 class Sampler {
@@ -21,7 +23,7 @@ class Sampler {
   // the head and are never chosen; 0 means all are valid.
   Sampler(const SamplingOptions& options, uint64_t stream, int64_t valid_vocab);
 
-  // Greedy takes the lowest id among equal maxima.
+  // Precondition: not greedy.
   int32_t Next(std::span<const float> logits);
 
  private:

@@ -49,12 +49,18 @@ Status EntryArray::Reserve(int64_t size) {
   return {};
 }
 
+Tensor EntryArray::Extend(int64_t count) {
+  if (count == 0) return {};
+  Tensor end = pool_->Bytes(static_cast<char*>(memory_[0]) + 4 * size_, count);
+  end.dtype = dtype_;
+  size_ += count;
+  return end;
+}
+
 void EntryArray::AppendBits(const void* numbers, int64_t count) {
   if (count == 0) return;
-  auto* end = static_cast<char*>(memory_[0]) + 4 * size_;
-  const Tensor from(const_cast<void*>(numbers), DType::kU8, {4 * count});
-  pool_->ops().memory->Copy(from, pool_->Bytes(end, 4 * count));
-  size_ += count;
+  const Tensor from(const_cast<void*>(numbers), dtype_, {count});
+  pool_->ops().memory->Copy(from, Extend(count));
 }
 
 Status EntryArray::AssignBits(const void* numbers, int64_t count) {

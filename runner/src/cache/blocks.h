@@ -102,7 +102,10 @@ class EntryArray {
 
   // Room for `size` numbers, in memory that is not shared; what is held stays.
   Status Reserve(int64_t size);
-  // Precondition: room was made for all of them.
+  // Counts in `count` more numbers: where they lie, for the caller to copy there. Precondition:
+  // room was made for all of them.
+  Tensor Extend(int64_t count);
+  // The same, copied.
   void Append(std::span<const int32_t> numbers) { AppendBits(numbers.data(), std::ssize(numbers)); }
   void Append(std::span<const float> numbers) { AppendBits(numbers.data(), std::ssize(numbers)); }
   Status Assign(std::span<const int32_t> numbers) {

@@ -136,19 +136,22 @@ void CacheLayer::Trim() {
   Publish();
 }
 
-void CacheLayer::Count(int64_t rows, int64_t first_position) {
-  std::vector<int32_t> positions(static_cast<size_t>(rows));
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first_position));
-  const std::vector<float> zeros(static_cast<size_t>(rows));
+void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
+                       std::vector<MemoryOps::CopyJob>* copies) {
+  const int64_t rows = positions.shape[0];
   for (Stream& stream : parts_.back().keys) stream.Count(rows);
   for (Stream& stream : parts_.back().values) stream.Count(rows);
-  tokens_ = first_position + rows;
+  tokens_ = positions.i32()[0] + rows;
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
     Head& head = heads_[static_cast<size_t>(h)];
     head.length += rows;
-    if (head.has_positions) head.positions.Append(positions);
-    if (!head.log_weights.empty()) head.log_weights.Append(zeros);
-    if (keeps_scores_) head.scores.Append(zeros);
+    if (head.has_positions) {
+      const MemoryOps::CopyJob job = {positions, head.positions.Extend(rows)};
+      // Rotations are made of what is there.
+      Clips() ? ops().memory->Copy(job.from, job.to) : copies->push_back(job);
+    }
+    if (!head.log_weights.empty()) copies->push_back({zeros, head.log_weights.Extend(rows)});
+    if (keeps_scores_) copies->push_back({zeros, head.scores.Extend(rows)});
     if (Clips()) {
       head.rotations.Truncate(0);
       head.rotations.Append(Rotations(h));
@@ -159,16 +162,21 @@ void CacheLayer::Count(int64_t rows, int64_t first_position) {
   Publish();
 }
 
+bool CacheLayer::AddTargets(std::vector<KvTarget>* targets) const {
+  if (!key_bases_.empty() || !value_bases_.empty()) return false;
+  const Part& part = parts_.back();
+  for (size_t h = 0; h < part.keys.size(); ++h) {
+    void* const* value_pages = setup_->values_in_keys ? nullptr : part.values[h].float_pages();
+    targets->push_back({part.keys[h].float_pages(), value_pages,
+                        part.keys[h].SlotOf(part.keys[h].length() - last_rows_)});
+  }
+  return true;
+}
+
 void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   KVG_CHECK(keys.shape[0] == last_rows_, "other rows than were appended");
   Part& part = parts_.back();
-  if (key_bases_.empty() && value_bases_.empty()) {
-    std::vector<KvTarget> targets;
-    for (size_t h = 0; h < part.keys.size(); ++h) {
-      void* const* value_pages = setup_->values_in_keys ? nullptr : part.values[h].float_pages();
-      targets.push_back({part.keys[h].float_pages(), value_pages,
-                         part.keys[h].SlotOf(part.keys[h].length() - last_rows_)});
-    }
+  if (std::vector<KvTarget> targets; AddTargets(&targets)) {
     ops().attention->WriteKv(setup_->format, keys, setup_->values_in_keys ? Tensor() : values,
                              targets);
     return;

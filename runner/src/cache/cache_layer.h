@@ -47,8 +47,12 @@ class CacheLayer {
   // an error: Trim.
   Status Grow(int64_t rows, int64_t first_position);
   void Trim();
-  void Count(int64_t rows, int64_t first_position);
+  // `positions` and `zeros` [rows] of the new entries, on the host; what of them goes to arrays of
+  // entries is added to `copies`.
+  void Count(const Tensor& positions, const Tensor& zeros, std::vector<MemoryOps::CopyJob>* copies);
   void Write(const Tensor& keys, const Tensor& values);
+  // Where Write puts the new entries of each head; false, and nothing, where they are projected.
+  bool AddTargets(std::vector<KvTarget>* targets) const;
   void SetRead(const Tensor& words);  // copies
 
   // Executes the plan where the entries lie, if it drops and merges a few float ones whose pages

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "core/strings.h"
@@ -108,13 +109,24 @@ Status KvCache::Append(int64_t rows) {
     for (const auto& grown : layers_) grown->Trim();
     return status;
   }
-  for (const auto& layer : layers_) layer->Count(rows, tokens_);
+  std::vector<int32_t> positions(static_cast<size_t>(rows));
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens_));
+  const std::vector<float> zeros(static_cast<size_t>(rows));
+  std::vector<MemoryOps::CopyJob> copies;
+  for (const auto& layer : layers_) {
+    layer->Count(View(positions, {rows}), View(zeros, {rows}), &copies);
+  }
+  ops_->memory->CopyAll(copies);
   tokens_ += rows;
   return {};
 }
 
 void KvCache::Write(int64_t layer, const Tensor& keys, const Tensor& values) {
   layers_[layer]->Write(keys, values);
+}
+
+bool KvCache::AddTargets(int64_t layer, std::vector<KvTarget>* targets) const {
+  return layers_[layer]->AddTargets(targets);
 }
 
 std::span<const KvHead> KvCache::Layer(int64_t layer) const { return layers_[layer]->views(); }

@@ -92,16 +92,25 @@ void ForwardPass::MakeRopeTables() {
   const int64_t pairs = config_.rope->rotary_dim / 2;
   cos_ = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
   sin_ = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
+  // Sequences may have planned different lengths, hence frequencies of their own: one call for
+  // neighbours that turn alike.
   int64_t row = 0;
-  for (const SequenceStep& step : steps_) {
-    // Sequences may have planned different lengths, hence frequencies of their own.
-    const RopeFrequencies& frequencies = step.cache->frequencies();
-    const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
+  for (size_t first = 0; first < steps_.size();) {
+    const RopeFrequencies& frequencies = steps_[first].cache->frequencies();
     std::vector<int32_t> positions;
-    for (int64_t i = step.begin; i < step.end; ++i) {
-      positions.push_back(step.prompt->positions[static_cast<size_t>(i)].rope_position[0]);
+    for (; first < steps_.size(); ++first) {
+      const SequenceStep& step = steps_[first];
+      const RopeFrequencies& own = step.cache->frequencies();
+      if (own.inverse != frequencies.inverse ||
+          own.attention_factor != frequencies.attention_factor) {
+        break;
+      }
+      for (int64_t i = step.begin; i < step.end; ++i) {
+        positions.push_back(step.prompt->positions[static_cast<size_t>(i)].rope_position[0]);
+      }
     }
-    const int64_t count = step.end - step.begin;
+    const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
+    const int64_t count = std::ssize(positions);
     const Tensor all = Take(ScratchSlot::kPositions, DType::kI32, {count + pairs});
     const Tensor device_positions = all.Slice(0, count);
     Tensor device_inverse = all.Slice(count, count + pairs);
@@ -302,7 +311,27 @@ Tensor ForwardPass::Run() {
 
 Tensor Model::Forward(std::span<const SequenceStep> steps) {
   KVG_CHECK(!steps.empty(), "nothing to run");
-  return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
+  Tensor logits;
+  const auto pass = [&] {
+    logits = ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, steps).Run();
+  };
+  const bool decodes = std::all_of(steps.begin(), steps.end(), [](const SequenceStep& step) {
+    return step.end - step.begin == 1 && (step.hook == nullptr || step.hook->repeatable());
+  });
+  decodes ? decode_->Run(pass) : pass();
+  return logits;
+}
+
+std::vector<int32_t> Model::BestTokens(const Tensor& logits, int64_t valid_vocab) {
+  if (logits.empty()) return {};
+  Tensor valid = logits;
+  if (valid_vocab > 0) valid.shape[1] = std::min(valid_vocab, logits.shape[1]);
+  const int64_t rows = logits.shape[0];
+  const Tensor ids = scratch_->Take(*ops_, ScratchSlot::kIds, DType::kI32, {rows});
+  ops_->rows->ArgMax(valid, ids);
+  std::vector<int32_t> host(static_cast<size_t>(rows));
+  ops_->memory->Copy(ids, View(host, {rows}));
+  return host;
 }
 
 }  // namespace kvgauge

@@ -28,6 +28,17 @@ Tensor SomeHeads(const Tensor& heads, int64_t first, int64_t count) {
   return some;
 }
 
+// Whether the heads of a row of a [m, heads, d] view follow each other; and then rows of all of
+// them.
+bool HeadsAreDense(const Tensor& heads) { return heads.stride[1] == heads.shape[2]; }
+Tensor AsRows(const Tensor& heads) {
+  Tensor rows = heads;
+  rows.rank = 2;
+  rows.shape = {heads.shape[0], heads.shape[1] * heads.shape[2], 0, 0};
+  rows.stride = {heads.stride[0], 1, 0, 0};
+  return rows;
+}
+
 // One head of a [m, heads, d] view as [m, d].
 Tensor OneHead(const Tensor& heads, int64_t h) {
   Tensor one = heads;
@@ -48,8 +59,8 @@ void ForwardPass::RotateBySlot(const SequenceStep& step, int64_t layer, const Te
   const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
   const RopeFrequencies& frequencies = step.cache->frequencies();
   const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
-  slot_memory_ = ops_.memory->Allocate((count + pairs + 2 * count * pairs) * 4);
-  const Tensor all = slot_memory_.As(DType::kF32, {count + pairs + 2 * count * pairs});
+  const Tensor all =
+      Take(ScratchSlot::kSlotTables, DType::kF32, {count + pairs + 2 * count * pairs});
   Tensor positions = all.Slice(0, count);
   positions.dtype = DType::kI32;
   const Tensor device_inverse = all.Slice(count, count + pairs);
@@ -113,6 +124,31 @@ void ForwardPass::ForSequences(std::span<const size_t> sequences,
                       [&](int64_t t) { body(tasks[static_cast<size_t>(t)]); });
 }
 
+// The newest rows of all sequences in one call, where calls are what costs: a device makes its own
+// for each. False where they are to be written one by one.
+bool ForwardPass::WriteTogether(int64_t layer, const Tensor& keys, const Tensor& values) {
+  const auto is_row = [](const SequenceStep& step) { return step.end - step.begin == 1; };
+  if (ops_.device == Device::kHost || rows_ == 1 ||
+      !std::all_of(steps_.begin(), steps_.end(), is_row) || !HeadsAreDense(keys) ||
+      (!values.empty() && !HeadsAreDense(values))) {
+    return false;
+  }
+  std::vector<KvTarget> targets;
+  for (const SequenceStep& step : steps_) {
+    if (!step.cache->AddTargets(layer, &targets)) return false;
+  }
+  const auto gathered = [&](ScratchSlot slot, const Tensor& heads) {
+    if (heads.empty()) return Tensor();
+    const int64_t count = heads.shape[1], dim = heads.shape[2];
+    const Tensor dense = Take(slot, DType::kF32, {1, rows_ * count, dim});
+    ops_.rows->Convert(AsRows(heads), dense.Reshape({rows_, count * dim}));
+    return dense;
+  };
+  ops_.attention->WriteKv(steps_[0].cache->format(), gathered(ScratchSlot::kNewKeys, keys),
+                          gathered(ScratchSlot::kNewValues, values), targets);
+  return true;
+}
+
 void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                                const Tensor& values, Tensor out) {
   std::vector<AttentionItem> items(steps_.size());
@@ -128,10 +164,14 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     waiting.push_back(i);
     wants_log_sum_exp |= step.hook != nullptr && step.hook->wants_log_sum_exp();
   }
+  const bool written = waiting.size() == steps_.size() && WriteTogether(layer, keys, values);
   ForSequences(waiting, [&](size_t i) {
     const SequenceStep& step = steps_[i];
     const int64_t begin = items[i].first_row, end = begin + items[i].rows;
-    step.cache->Write(layer, keys.Slice(begin, end), latents ? Tensor() : values.Slice(begin, end));
+    if (!written) {
+      step.cache->Write(layer, keys.Slice(begin, end),
+                        latents ? Tensor() : values.Slice(begin, end));
+    }
     if (step.hook != nullptr) step.hook->BeforeAttend(layer, q.Slice(begin, end));
     items[i].heads = step.cache->Layer(layer);
     if (step.hook != nullptr) items[i].column_sums = step.hook->ColumnSumsOfRows(layer);

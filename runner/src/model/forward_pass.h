@@ -61,6 +61,7 @@ class ForwardPass {
   void RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q);
   // body(i) of sequences that may run side by side.
   void ForSequences(std::span<const size_t> sequences, const std::function<void(size_t)>& body);
+  bool WriteTogether(int64_t layer, const Tensor& keys, const Tensor& values);
   // Writes and attends for the steps whose caches hold MLA latents, or for the others.
   void AttendCaches(int64_t layer, bool latents, const Tensor& q, const Tensor& keys,
                     const Tensor& values, Tensor out);
@@ -80,7 +81,6 @@ class ForwardPass {
   std::span<const SequenceStep> steps_;
   int64_t rows_;
   Tensor cos_, sin_;  // [rows, rotary_dim / 2]
-  Buffer slot_memory_;
 };
 
 }  // namespace kvgauge

@@ -358,7 +358,8 @@ Model::Model(ModelConfig config, DType dtype, bool mla_latent, Ops& ops)
       ops_(&ops),
       weights_(std::make_unique<ModelWeights>()),
       scratch_(std::make_unique<Scratch>()),
-      pools_(std::make_unique<CachePools>(ops)) {}
+      pools_(std::make_unique<CachePools>(ops)),
+      decode_(ops.memory->MakeRepeatedWork()) {}
 
 Model::~Model() = default;
 

@@ -17,7 +17,9 @@ enum class ScratchSlot {
   kLatentQuery,
   kLatentNormed,
   kLatentUp,
-  kKeys,      // MLA: expanded keys
+  kKeys,     // MLA: expanded keys
+  kNewKeys,  // [1, m * kv heads, key_dim], of sequences that are written together
+  kNewValues,
   kAttended,  // [m, heads, value_dim]
   kLogSumExp,
   kAbsorbedQuery,  // MLA: queries over latents
@@ -26,6 +28,7 @@ enum class ScratchSlot {
   kMlpActivated,
   kCos,
   kSin,
+  kSlotTables,   // keys that turn by slot: positions, frequencies and their tables
   kRouterInput,  // normed input as f32
   kRouterLogits,
   kExpertInput,

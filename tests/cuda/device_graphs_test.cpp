@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decode steps as graphs: the same bits as kernel by kernel.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "conformance/scene.h"
+#include "cuda/device/recorder.h"
+
+namespace kvgauge {
+namespace {
+
+class DeviceGraphs : public ::testing::Test {
+ protected:
+  void SetUp() override { unsetenv("KVGAUGE_CUDA_GRAPHS"); }
+  void TearDown() override { unsetenv("KVGAUGE_CUDA_GRAPHS"); }
+
+  // With graphs and without, on models of their own; how steps went with them.
+  static RepeatedWork::Counts ExpectSameBits(const std::string& kind,
+                                             const std::vector<std::string>& ids,
+                                             const std::vector<EngineSample>& samples) {
+    RepeatedWork::Counts counts;
+    Outcomes with, without;
+    for (const bool graphs : {true, false}) {
+      graphs ? unsetenv("KVGAUGE_CUDA_GRAPHS") : setenv("KVGAUGE_CUDA_GRAPHS", "off", 1);
+      const TinyModel tiny = MakeTinyModel(kind);
+      std::vector<Method> methods;
+      methods.reserve(ids.size());
+      std::vector<EngineRow> rows;
+      for (const std::string& id : ids) {
+        methods.push_back(LoadShipped(id));
+        rows.push_back({&methods.back(), HalfBudget(methods.back()), tiny.model.get()});
+      }
+      (graphs ? with : without) = RunRows(rows, samples);
+      const RepeatedWork::Counts used = tiny.model->decode_counts();
+      if (graphs) counts = used;
+      EXPECT_TRUE(graphs || used.recorded + used.replayed == 0);
+    }
+    EXPECT_EQ(with.size(), ids.size() * samples.size());
+    for (const auto& [at, outcome] : with) ExpectSame(outcome, without.at(at));
+    return counts;
+  }
+};
+
+// The first steps of a run take memory; then one is recorded, also over the end of a page.
+TEST_F(DeviceGraphs, StepsOfOneSequenceAreReplayed) {
+  const RepeatedWork::Counts counts = ExpectSameBits("gqa", {"full"}, {Sample(55, 8, 16)});
+  if (!cuda::kComparesMembers) return;
+  EXPECT_GE(counts.replayed, 10);
+  EXPECT_LE(counts.recorded, 2);
+}
+
+// Whoever leaves changes the size of the batch; samples follow each other.
+TEST_F(DeviceGraphs, CompanyComesAndGoes) {
+  std::vector<EngineSample> samples = {Sample(60, 8, 12), Sample(30, 9, 8), Sample(90, 10, 12)};
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("mqa", {"full", "snapkv", "kivi_2bit"}, samples);
+  EXPECT_GT(counts.recorded, 1);
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
+}
+
+// Readers and scores that age ask the device in the middle of a step; experts are chosen by the
+// host.
+TEST_F(DeviceGraphs, StepsThatAskTheDeviceAreDoneAsTheyCome) {
+  EXPECT_EQ(ExpectSameBits("gqa", {"quest", "h2o"}, {Sample(100, 8, 6)}).replayed, 0);
+  EXPECT_EQ(ExpectSameBits("mla", {"full"}, {Sample(60, 8, 6)}).replayed, 0);
+}
+
+TEST_F(DeviceGraphs, KeysThatTurnByTheirSlotAreTurnedInGraphsToo) {
+  const RepeatedWork::Counts counts = ExpectSameBits("gqa", {"streaming_llm"}, {Sample(60, 8, 12)});
+  EXPECT_GT(counts.recorded + counts.replayed, 0);
+}
+
+}  // namespace
+}  // namespace kvgauge

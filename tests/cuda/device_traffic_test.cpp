@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes between host and device in a decode step.
+#include <gtest/gtest.h>
+
+#include "conformance/scene.h"
+#include "cuda/device/recorder.h"
+#include "cuda/emulated/memory.h"
+
+namespace kvgauge {
+namespace {
+
+using cuda::emulated::Traffic;
+using cuda::emulated::TrafficSoFar;
+
+// Of one more decode step of all rows together.
+Traffic OfOneStep(const std::vector<EngineRow>& rows, EngineSample sample,
+                  const EngineOptions& options = {}) {
+  const auto run = [&](int64_t new_tokens) {
+    sample.turns[0].max_new_tokens = new_tokens;
+    const Traffic before = TrafficSoFar();
+    const Status done = Engine(rows, options).Run({&sample, 1}, [&](CellResult cell) -> Status {
+      EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
+      EXPECT_EQ(std::ssize(cell.turns[0].ids), new_tokens);
+      return {};
+    });
+    EXPECT_TRUE(done.ok());
+    return TrafficSoFar() - before;
+  };
+  run(5);  // working memory grows to what it is going to be
+  const Traffic shorter = run(4);
+  return run(5) - shorter;
+}
+
+class DeviceTraffic : public ::testing::Test {
+ protected:
+  const TinyModel tiny_ = MakeTinyModel("gqa");
+  const Method full_ = LoadShipped("full"), snapkv_ = LoadShipped("snapkv"),
+               kivi_ = LoadShipped("kivi_2bit");
+  const Budget half_ = {Budget::Kind::kFraction, 0.5};
+  // Whoever decodes without reducing or reading less.
+  const std::vector<EngineRow> rows_ = {{&full_, {}, tiny_.model.get()},
+                                        {&snapkv_, half_, tiny_.model.get()},
+                                        {&full_, {}, tiny_.model.get()},
+                                        {&kivi_, {}, tiny_.model.get()}};
+};
+
+TEST_F(DeviceTraffic, AGreedyStepBringsBackItsTokensAlone) {
+  for (const size_t count : {1, 4}) {
+    const Traffic step = OfOneStep({rows_.begin(), rows_.begin() + count}, Sample(100, 8));
+    EXPECT_EQ(step.downloads, 1) << count;
+    EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
+    EXPECT_EQ(step.allocations, 0);
+  }
+}
+
+// Whatever the layers, heads and rows: what a step needs goes to the device at once; and for each
+// sequence that lost entries, at which positions the new ones are.
+TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
+  if (!cuda::kComparesMembers) GTEST_SKIP() << "graphs are made anew in each step";
+  const EngineRow &full = rows_[0], &snapkv = rows_[1];
+  EXPECT_EQ(OfOneStep({full}, Sample(100, 8)).uploads, 1);
+  EXPECT_EQ(OfOneStep({full, full, full}, Sample(100, 8)).uploads, 1);
+  EXPECT_EQ(OfOneStep({snapkv, full, snapkv}, Sample(100, 8)).uploads, 3);
+}
+
+// Company costs the launches of its attention, not those of everything.
+TEST_F(DeviceTraffic, RowsOfAStepAreWrittenTogether) {
+  const EngineRow& full = rows_[0];
+  const int64_t alone = OfOneStep({full}, Sample(100, 8)).launches;
+  const int64_t two = OfOneStep({full, full}, Sample(100, 8)).launches;
+  const int64_t four = OfOneStep({full, full, full, full}, Sample(100, 8)).launches;
+  EXPECT_GT(alone, 0);
+  EXPECT_EQ(four, two);
+  EXPECT_LE(two - alone, 2 * tiny_.model->config().layer_count());  // keys and values are gathered
+}
+
+// Stops that are held back are so on the device.
+TEST_F(DeviceTraffic, HeldStopsBringNothingMoreBack) {
+  EngineSample sample = Sample(100, 8);
+  sample.stop_ids = {3, 50, 100};
+  sample.turns[0].min_new_tokens = 5;
+  const Traffic step = OfOneStep({rows_[0]}, sample);
+  EXPECT_EQ(step.downloads, 1);
+  EXPECT_EQ(step.download_bytes, 4);
+}
+
+// Where probabilities are recorded, or tokens drawn, whole rows are wanted.
+TEST_F(DeviceTraffic, LogitsComeWhereTheyAreRead) {
+  const int64_t row_bytes = 4 * tiny_.model->config().vocab_size;
+  EngineOptions warm;
+  warm.sampling.temperature = 1.0f;
+  EXPECT_EQ(OfOneStep({rows_[0], rows_[1]}, Sample(100, 8), warm).download_bytes, 2 * row_bytes);
+}
+
+TEST_F(DeviceTraffic, BestTokensAreThoseOfTheHost) {
+  Ops& ops = *tiny_.ops;
+  const int64_t vocab = 1500, rows = 5;
+  std::vector<float> logits(static_cast<size_t>(rows * vocab));
+  Rng rng(3, 0);
+  for (float& logit : logits) logit = static_cast<float>(rng.NextBelow(200)) - 100.0f;
+  const Buffer memory = ops.memory->Allocate(rows * vocab * 4);
+  const Tensor there = memory.As(DType::kF32, {rows, vocab});
+  ops.memory->Copy(View(logits, {rows, vocab}), there);
+  for (const int64_t valid : {int64_t{0}, int64_t{700}}) {
+    const std::vector<int32_t> best = tiny_.model->BestTokens(there, valid);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto begin = logits.begin() + i * vocab;
+      const auto most = std::max_element(begin, begin + (valid > 0 ? valid : vocab));
+      EXPECT_EQ(best[static_cast<size_t>(i)], most - begin) << valid;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge
