@@ -14,18 +14,19 @@ constexpr int kFormBit = 48;
 constexpr uint64_t kTrainStream = uint64_t{1} << 63;
 
 constexpr Form kForms[] = {
-    {"needles", "facts hidden in a story", 0, 1 << 24, MakeNeedles},
-    {"pairs", "lines of a thing and its number", 1, 900, MakePairs},
-    {"labels", "sentences labelled by the kind of their noun, under made-up names", 2, 1 << 20,
-     MakeLabels},
-    {"tracing", "things that pass from hand to hand in a story", 0, 1 << 24, MakeTracing},
-    {"passages", "passages with a page number at their end", 1, 900, MakePassages},
-    {"copying", "lines of unrelated words", 1, 1 << 20, MakeCopying},
-    {"story", "a story of facts alone, each like the others", 1, 900, MakeStory},
-    {"documents", "documents, two of which must be read together", 0, 1 << 24, MakeDocuments},
-    {"points", "a story with four marked sentences, to be summed up", 0, 1 << 24, MakePoints},
-    {"examples", "clauses grouped by their verb, under made-up names", 2, 1 << 20, MakeExamples},
-    {"code", "definitions, one of which is wanted once more", 1, 900, MakeCode},
+    {"needles", "facts hidden in a story", " ", 0, 1 << 24, MakeNeedles},
+    {"pairs", "lines of a thing and its number", "\n", 1, 900, MakePairs},
+    {"labels", "sentences labelled by the kind of their noun, under made-up names", "\n", 2,
+     1 << 20, MakeLabels},
+    {"tracing", "things that pass from hand to hand in a story", " ", 0, 1 << 24, MakeTracing},
+    {"passages", "passages with a page number at their end", "\n", 1, 900, MakePassages},
+    {"copying", "lines of unrelated words", "\n", 1, 1 << 20, MakeCopying},
+    {"story", "a story of facts alone, each like the others", " ", 1, 900, MakeStory},
+    {"documents", "documents, two of which must be read together", " ", 0, 1 << 24, MakeDocuments},
+    {"points", "a story with four marked sentences, to be summed up", " ", 0, 1 << 24, MakePoints},
+    {"examples", "clauses grouped by their verb, under made-up names", "\n", 2, 1 << 20,
+     MakeExamples},
+    {"code", "definitions, one of which is wanted once more", "\n# ", 1, 900, MakeCode},
 };
 
 }  // namespace

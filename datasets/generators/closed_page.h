@@ -59,6 +59,7 @@ using Build = std::function<Draft(int64_t units)>;
 struct Form {
   std::string_view name;
   std::string_view description;
+  std::string_view joint;  // before sentences behind the last unit
   int64_t least_units, most_units;
   Build (*make)(const Plan& plan);
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The source of the reference models' tasks, to train on and to be held out.
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <optional>
 
@@ -24,6 +25,7 @@ struct Setup {
   const Form* form = nullptr;
   Split split = Split::kEval;
   bool whole = false;     // texts with their answers, not prompts
+  bool fill = false;      // prompts, to the token
   int64_t questions = 0;  // of a whole text; 0: drawn
   std::vector<int64_t> lengths;
   std::vector<Percent> depths;  // none: drawn
@@ -98,24 +100,40 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
   const int64_t length = setup.lengths[static_cast<size_t>(index / depths % lengths)];
   const Plan plan = MakePlan(setup, index, length, depth);
   const Build build = setup.form->make(plan);
+  // What no question is about, behind the units.
+  std::deque<TextPiece> spare;
+  Tail tail{
+      "", std::string(setup.form->joint),
+      Filler(&setup.counter,
+             [&spare, &setup, rng = plan.Stream(Draw::kTail)](int64_t j) mutable -> TextPiece& {
+               while (std::ssize(spare) <= j) {
+                 spare.push_back({" " + FillerSentence(rng, setup.split), -1});
+               }
+               return spare[static_cast<size_t>(j)];
+             })};
+  const auto page = [&](int64_t units, int64_t cut) {
+    Draft draft = build(units);
+    if (std::string text = tail.Text(cut); !text.empty()) draft.pieces.push_back(std::move(text));
+    return draft;
+  };
   // An end sign after each answer of a whole text.
   int64_t asks = 0;
-  const auto text_of = [&](int64_t units) {
-    const Draft draft = build(units);
+  const auto text_of = [&](int64_t units, int64_t cut) {
+    const Draft draft = page(units, cut);
     asks = setup.whole ? static_cast<int64_t>(draft.asks.size()) : 0;
     return TextOf(draft, setup.whole);
   };
   const std::string what = StrCat(kOwner, ".lengths: ", length);
   int64_t budget = length - 1;
-  Fit fit;
+  FilledFit fit;
   while (true) {
-    KVG_ASSIGN(fit, FitUnits(setup.counter, budget, setup.form->least_units, setup.form->most_units,
-                             text_of, what));
-    text_of(fit.size);
+    KVG_ASSIGN(fit, FitFilled(setup.counter, setup.fill ? &tail.filler : nullptr, budget,
+                              setup.form->least_units, setup.form->most_units, text_of, what));
+    text_of(fit.units, fit.cut);
     if (fit.tokens + asks < length) break;
     budget -= fit.tokens + asks + 1 - length;
   }
-  const Draft draft = build(fit.size);
+  const Draft draft = page(fit.units, fit.cut);
   Sample sample = Assemble(setup, draft);
   sample.length = fit.tokens + 1;
   const auto size = static_cast<int64_t>(sample.context.size());
@@ -148,6 +166,12 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.split = params.Text("split") == "train" ? Split::kTrain : Split::kEval;
   setup.whole = params.Bool("whole");
   setup.questions = params.Int("questions");
+  setup.fill = params.Bool("fill");
+  if (setup.fill && setup.whole) {
+    return BadInput(StrCat(kOwner,
+                           ".fill: true, but whole is true, too; prompts are filled, whole "
+                           "texts are not"));
+  }
   KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
   if (!params.Text("depths").empty()) {
     KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
@@ -187,6 +211,7 @@ KVG_REGISTER_SOURCE({
             IntParam("facts", 0, 0, 64, "facts or journeys of a page, room allowing; 0: drawn"),
             IntParam("hops", -1, -1, 3, "hands between the first and the last two; -1: drawn"),
             RealParam("unseen", 0, 0, 1, "labels: chance that the noun is drawn anew"),
+            BoolParam("fill", false, "sentences behind the units fill each prompt to the token"),
         },
     .open = Open,
     .files = nullptr,

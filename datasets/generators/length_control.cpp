@@ -217,10 +217,10 @@ Result<Fit> FitCut(Filler& filler, int64_t budget,
   return best;
 }
 
-Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least, int64_t most,
-                     const std::function<std::string(int64_t units)>& build,
+Result<Fit> FitUnits(int64_t budget, int64_t least, int64_t most,
+                     const std::function<Result<int64_t>(int64_t units)>& count,
                      std::string_view what) {
-  KVG_ASSIGN(const int64_t fixed, counter.Exact(build(least)));
+  KVG_ASSIGN(const int64_t fixed, count(least));
   if (fixed > budget) return TooShort(what, budget, fixed);
   Fit fits{least, 0, fixed};
   Fit over{most + 1, 0, 0};  // tokens 0: not measured
@@ -228,7 +228,7 @@ Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least,
   int64_t units = std::min(most, least + std::max<int64_t>(8, least / 4));
   while (fits.tokens < budget && over.size - fits.size > 1) {
     units = std::clamp(units, fits.size + 1, over.size - 1);
-    KVG_ASSIGN(const int64_t tokens, counter.Exact(build(units)));
+    KVG_ASSIGN(const int64_t tokens, count(units));
     const Fit last{units, 0, tokens};
     const Fit other = tokens <= budget ? fits : (over.tokens > 0 ? over : fits);
     (tokens <= budget ? fits : over) = last;
@@ -242,28 +242,42 @@ Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least,
   return fits;
 }
 
-Result<FilledFit> FitFilled(const TokenCounter& counter, Filler* filler, int64_t budget,
-                            int64_t least, int64_t most,
-                            const std::function<std::string(int64_t units, int64_t cut)>& build,
+Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least, int64_t most,
+                     const std::function<std::string(int64_t units)>& build,
+                     std::string_view what) {
+  return FitUnits(
+      budget, least, most, [&](int64_t units) { return counter.Exact(build(units)); }, what);
+}
+
+Result<FilledFit> FitFilled(Filler* filler, int64_t budget, int64_t least, int64_t most,
+                            const std::function<Result<int64_t>(int64_t units, int64_t cut)>& count,
                             std::string_view what) {
-  KVG_ASSIGN(const Fit whole, FitUnits(
-                                  counter, budget, least, most,
-                                  [&](int64_t units) { return build(units, -1); }, what));
+  KVG_ASSIGN(const Fit whole,
+             FitUnits(
+                 budget, least, most, [&](int64_t units) { return count(units, -1); }, what));
   // The frame may need the room of a unit, or of more where counts jump.
   FilledFit best{whole.size, -1, whole.tokens};
   if (filler == nullptr) return best;
   for (int64_t less = 0; less <= kFewerUnits && best.tokens < budget - 1; ++less) {
     const int64_t units = whole.size - less;
     if (units < least) break;
-    KVG_ASSIGN(const int64_t framed, counter.Exact(build(units, 0)));
+    KVG_ASSIGN(const int64_t framed, count(units, 0));
     if (framed > budget) continue;
     KVG_ASSIGN(const Fit fit,
                FitCut(
-                   *filler, budget,
-                   [&](int64_t cut, int64_t) { return counter.Exact(build(units, cut)); }, what));
+                   *filler, budget, [&](int64_t cut, int64_t) { return count(units, cut); }, what));
     if (fit.tokens > best.tokens) best = {units, fit.size, fit.tokens};
   }
   return best;
+}
+
+Result<FilledFit> FitFilled(const TokenCounter& counter, Filler* filler, int64_t budget,
+                            int64_t least, int64_t most,
+                            const std::function<std::string(int64_t units, int64_t cut)>& build,
+                            std::string_view what) {
+  return FitFilled(
+      filler, budget, least, most,
+      [&](int64_t units, int64_t cut) { return counter.Exact(build(units, cut)); }, what);
 }
 
 }  // namespace kvgauge

@@ -109,14 +109,21 @@ struct FilledFit {
   int64_t cut = -1;  // bytes of filler; -1: none is needed, or its frame does not fit
   int64_t tokens = 0;
 };
-// `build(units, cut)` is the whole text; a cut of -1 is one without filler and its frame, which is
-// all there is where `filler` is null.
+// `count(units, cut)` are the tokens of the whole text; a cut of -1 is one without filler and its
+// frame, which is all there is where `filler` is null.
+Result<FilledFit> FitFilled(Filler* filler, int64_t budget, int64_t least, int64_t most,
+                            const std::function<Result<int64_t>(int64_t units, int64_t cut)>& count,
+                            std::string_view what);
+// The same where `build(units, cut)` is the text.
 Result<FilledFit> FitFilled(const TokenCounter& counter, Filler* filler, int64_t budget,
                             int64_t least, int64_t most,
                             const std::function<std::string(int64_t units, int64_t cut)>& build,
                             std::string_view what);
 
 // As many whole units (lines, words, records) as fit, between `least` and `most`.
+Result<Fit> FitUnits(int64_t budget, int64_t least, int64_t most,
+                     const std::function<Result<int64_t>(int64_t units)>& count,
+                     std::string_view what);
 Result<Fit> FitUnits(const TokenCounter& counter, int64_t budget, int64_t least, int64_t most,
                      const std::function<std::string(int64_t units)>& build, std::string_view what);
 

@@ -93,6 +93,23 @@ class Scope {
     return Wrong(field, StrCat("is ", KindOf(*value), ", expected a string, a number or an array"));
   }
 
+  // A text out of each object of an array.
+  Result<std::vector<std::string>> TextsWithin(const Field& field, const std::string& name) const {
+    KVG_ASSIGN(const Json* value, Value(field));
+    std::vector<std::string> texts;
+    if (!value->is_array()) {
+      return Wrong(field, StrCat("is ", KindOf(*value), ", expected an array of objects"));
+    }
+    for (const Json& entry : *value) {
+      if (!entry.is_object() || !entry.contains(name) || !entry[name].is_string()) {
+        return Wrong(field, StrCat("holds at index ", texts.size(), " no object with the text ",
+                                   Quoted(name)));
+      }
+      texts.push_back(entry[name].get<std::string>());
+    }
+    return texts;
+  }
+
   Error Wrong(const Field& field, std::string_view what) const {
     return Fields(turn_ != nullptr ? *turn_ : record_).Wrong(field.name, what);
   }
@@ -172,9 +189,10 @@ class Loader {
       std::string text = PassagesText(*value, layout_.passage_style);
       if (text.empty()) {
         return Fields(record).Wrong(
-            name,
-            "holds no passages; expected [title, [sentences]] or objects with 'title' and "
-            "'paragraph_text' or 'text'");
+            name, layout_.passage_style == PassageStyle::kSpeech
+                      ? "holds no speech; expected objects with 'speaker' and 'content'"
+                      : "holds no passages; expected [title, [sentences]] or objects with 'title' "
+                        "and 'paragraph_text' or 'text'");
       }
       record.value[name] = std::move(text);
     }
@@ -373,6 +391,8 @@ class Loader {
                                   ", expected an object of named answers"));
       }
       question.answers = {CanonicalJson(*value)};
+    } else if (!layout_.answer_field.empty()) {
+      KVG_ASSIGN(question.answers, scope.TextsWithin(*layout_.answers, layout_.answer_field));
     } else {
       KVG_ASSIGN(question.answers, scope.Texts(*layout_.answers));
     }
@@ -493,6 +513,7 @@ KVG_REGISTER_SOURCE({
                      {"text", "index0", "index1", "text_and_letter", "object"},
                      "indices count the choices from 0 or 1; or the choice and its letter; or "
                      "named answers in one object"),
+         Text("answer_field", "field of each answer's text, where answers are objects"),
          Text("answer_extract", "extraction rule applied to every answer"),
          Text("choices", "field with the choices of this record"),
          Text("classes", "the choices of every record, comma-separated; or by semicolons"),
@@ -510,8 +531,9 @@ KVG_REGISTER_SOURCE({
          Text("separator", "field with what stands where the context was cut"),
          Text("python_literals", "fields that hold Python literals, comma-separated"),
          Text("passages", "fields with arrays of titled passages, comma-separated"),
-         ChoiceParam("passage_style", "passage", {"passage", "search_result"},
-                     "LongBench's numbered passages, or Lost in the middle's documents"),
+         ChoiceParam("passage_style", "passage", {"passage", "search_result", "speech"},
+                     "LongBench's numbered passages, Lost in the middle's documents, or who says "
+                     "what"),
          Text("pairs", "field with an array of [key, value], written as one JSON object"),
          Text("pair_key", "field with the key of the pair whose value is the answer"),
          IntParam("pair_position", -1, -1, 1 << 24, "where that pair is moved to; -1: it stays"),

@@ -75,11 +75,12 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
   layout.passages = List(params.Text("passages"));
   layout.language = params.Text("language");
   layout.extract = params.Text("answer_extract");
+  layout.answer_field = params.Text("answer_field");
   const std::string& classes = params.Text("classes");
   layout.classes = List(classes, classes.find(';') == std::string::npos ? ',' : ';');
-  layout.passage_style = params.Text("passage_style") == "search_result"
-                             ? PassageStyle::kSearchResult
-                             : PassageStyle::kPassage;
+  const std::string& style = params.Text("passage_style");
+  if (style == "search_result") layout.passage_style = PassageStyle::kSearchResult;
+  if (style == "speech") layout.passage_style = PassageStyle::kSpeech;
   layout.pairs = params.Text("pairs");
   layout.pair_position = params.Int("pair_position");
   layout.chat_template = params.Bool("chat_template");
@@ -138,6 +139,10 @@ Status CheckJsonlLayout(const Params& params) {
   }
   if (layout.pair_position >= 0 && layout.pairs.empty()) {
     return BadInput(".pair_position: needs .pairs, the field with the pairs");
+  }
+  if (!layout.answer_field.empty() &&
+      (params.Text("answer_kind") != "text" || params.Bool("merge_by_id"))) {
+    return BadInput(".answer_field: needs .answer_kind text, and no .merge_by_id");
   }
   if (layout.text_and_letter && !layout.choices && layout.classes.empty()) {
     return BadInput(".answer_kind: a letter needs .choices or .classes");

@@ -23,6 +23,7 @@ struct JsonlLayout {
   std::vector<Field> facts;
   std::map<std::string, int64_t> kinds;  // and their new tokens
   std::string document, turns, turn_answers, split_at, separator, language, extract, pairs;
+  std::string answer_field;
   std::vector<std::string> literals, passages;
   PassageStyle passage_style = PassageStyle::kPassage;
   int64_t pair_position = -1;  // -1: as it is

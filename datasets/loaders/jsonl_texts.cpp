@@ -17,6 +17,14 @@ bool HoldsText(const Json& object, const char* name) {
   return found != object.end() && found->is_string();
 }
 
+bool ReadTexts(const Json& object, const char* first_name, const char* second_name,
+               std::string& first, std::string& second) {
+  if (!HoldsText(object, first_name) || !HoldsText(object, second_name)) return false;
+  first = object[first_name].get<std::string>();
+  second = object[second_name].get<std::string>();
+  return true;
+}
+
 bool ReadPassage(const Json& entry, std::string& title, std::string& text) {
   if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_array()) {
     title = entry[0].get<std::string>();
@@ -26,12 +34,9 @@ bool ReadPassage(const Json& entry, std::string& title, std::string& text) {
     }
     return true;
   }
-  if (!entry.is_object() || !HoldsText(entry, "title")) return false;
+  if (!entry.is_object()) return false;
   const char* body = HoldsText(entry, "paragraph_text") ? "paragraph_text" : "text";
-  if (!HoldsText(entry, body)) return false;
-  title = entry["title"].get<std::string>();
-  text = entry[body].get<std::string>();
-  return true;
+  return ReadTexts(entry, "title", body, title, text);
 }
 
 }  // namespace
@@ -41,6 +46,13 @@ std::string PassagesText(const Json& value, PassageStyle style) {
   if (!value.is_array()) return all;
   for (size_t i = 0; i < value.size(); ++i) {
     std::string title, text;
+    if (style == PassageStyle::kSpeech) {
+      if (!value[i].is_object() || !ReadTexts(value[i], "speaker", "content", title, text)) {
+        return "";
+      }
+      all.append(i == 0 ? "" : "\n").append(StrCat(title, ": ", text));
+      continue;
+    }
     if (!ReadPassage(value[i], title, text)) return "";
     if (style == PassageStyle::kPassage) {
       all.append(i == 0 ? "" : "\n\n").append(StrCat("Passage ", i + 1, ":\n", title, "\n", text));

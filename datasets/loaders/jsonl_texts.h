@@ -13,11 +13,12 @@ namespace kvgauge {
 enum class PassageStyle {
   kPassage,       // LongBench: "Passage 1:", title and text on lines of their own, blank lines
   kSearchResult,  // Lost in the middle: "Document [1](Title: ...) text", one a line
+  kSpeech,        // QMSum as ZeroSCROLLS prints it: "speaker: content", one a line
 };
 
 // Titled passages as one text, numbered: an array of [title, [sentences]] (HotpotQA,
 // 2WikiMultihopQA) or of objects with title and paragraph_text (MuSiQue) or text (Lost in the
-// middle). Empty: the value is none of these.
+// middle); of speech objects with speaker and content. Empty: the value is none of these.
 std::string PassagesText(const Json& value, PassageStyle style);
 
 // An array of [key, value] as a JSON object with a pair a line, nothing escaped. The pair of `key`,

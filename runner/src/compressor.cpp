@@ -531,7 +531,9 @@ CompressionRecord Compressor::Impl::Record() const {
   for (const auto& layer : Entries()) {
     for (const int64_t held : layer) entries += held;
   }
-  const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0;
+  // The model's own latents are other entries than those of the full cache, from the first on.
+  const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
+                     (entries > 0 && cache_->mla_latent());
   record.final_bytes = now;
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");

@@ -9,6 +9,8 @@ import pathlib
 import random
 import sqlite3
 
+FINE = 300  # pages from which a digit behind the point says something
+
 
 def interval(scores):
     n, mean = len(scores), sum(scores) / len(scores)
@@ -26,20 +28,26 @@ def shown(scores):
     if not scores:
         return ""
     low, high = interval(scores)
-    return f"{100 * sum(scores) / len(scores):.0f} ({100 * low:.0f}-{100 * high:.0f})"
+    digits = 1 if len(scores) >= FINE else 0
+    return (f"{100 * sum(scores) / len(scores):.{digits}f} "
+            f"({100 * low:.{digits}f}-{100 * high:.{digits}f})")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("databases", type=pathlib.Path, nargs="+")
+    parser.add_argument("--by", help="a fact, such as depth: a row for each of its values")
     args = parser.parse_args()
     cells, columns = {}, []
     for path in args.databases:
         rows = sqlite3.connect(path).execute(
-            "SELECT model, task, method, budget, compress_at, facts, score FROM result "
+            "SELECT model, task, method, variant, budget, compress_at, facts, score FROM result "
             "WHERE status = 'ok' AND turn = 0 ORDER BY rowid")
-        for model, task, method, budget, at, facts, score in rows:
-            column = (model, method, budget, at, int(json.loads(facts)["length"]))
+        for model, task, method, variant, budget, at, facts, score in rows:
+            facts = json.loads(facts)
+            method += f"[{variant}]" if variant else ""
+            column = (model, method, budget, at, int(facts["length"]))
+            task += f" {args.by} {facts[args.by]}" if args.by else ""
             cells.setdefault(task, {}).setdefault(column, []).append(score)
             if column not in columns:
                 columns.append(column)

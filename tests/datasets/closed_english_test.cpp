@@ -137,6 +137,48 @@ TEST(ClosedEnglish, PromptsFillTheLength) {
   }
 }
 
+TEST(ClosedEnglish, PromptsAreFilledToTheToken) {
+  int64_t short_ones = 0;
+  for (const Task& task : ReferenceTasks()) {
+    for (const std::string length : {"256", "1023", "4096"}) {
+      const auto pages = Draw(task, {{"lengths", length}}, 12);
+      const auto filled = Draw(task, {{"lengths", length}, {"fill", true}}, 12);
+      ASSERT_EQ(filled.size(), pages.size());
+      for (size_t i = 0; i < filled.size(); ++i) {
+        SCOPED_TRACE(task.name + " " + filled[i].id);
+        const auto tokens =
+            static_cast<int64_t>(kSigns.Encode(ServedText(filled[i], false), false)->size()) + 1;
+        EXPECT_EQ(filled[i].length, tokens);
+        EXPECT_LE(tokens, std::stoll(length));
+        EXPECT_GE(tokens, std::stoll(length) - 1);
+        short_ones += pages[i].length < std::stoll(length) - 1 ? 1 : 0;
+        // The same page up to where it ends, or a unit or two less of it.
+        const auto marked = [](const Sample& sample) {
+          const Mark& mark = sample.marks.at(0);
+          return sample.context.substr(static_cast<size_t>(mark.begin),
+                                       static_cast<size_t>(mark.end - mark.begin));
+        };
+        if (!filled[i].context.starts_with(pages[i].context)) continue;
+        EXPECT_EQ(filled[i].questions[0].text, pages[i].questions[0].text);
+        EXPECT_EQ(filled[i].questions[0].answers, pages[i].questions[0].answers);
+        EXPECT_EQ(marked(filled[i]), marked(pages[i]));
+      }
+    }
+  }
+  EXPECT_GT(short_ones, 300);
+}
+
+TEST(ClosedEnglish, WholeTextsAreNotFilled) {
+  const Result<Task> changed =
+      WithSourceParams(ReferenceTasks().at(0), {{"whole", true}, {"fill", true}});
+  ASSERT_TRUE(changed.ok());
+  TaskOptions options;
+  options.codec = &kSigns;
+  const auto samples = ReadAll(*changed, options);
+  ASSERT_FALSE(samples.ok());
+  EXPECT_THAT(samples.error().message, HasSubstr("closed_english.fill: true, but whole is true"));
+}
+
 TEST(ClosedEnglish, WholeTextsLeaveRoomForTheirEnds) {
   for (const Task& task : ReferenceTasks()) {
     const Json values = {{"split", "train"},
@@ -158,9 +200,11 @@ TEST(ClosedEnglish, WholeTextsLeaveRoomForTheirEnds) {
   }
 }
 
-TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
+class Pages : public ::testing::TestWithParam<bool> {};
+
+TEST_P(Pages, MarksHoldTheAnswerAndPromptsEndInItsWords) {
   for (const Task& task : ReferenceTasks()) {
-    for (const Sample& sample : Draw(task, {{"lengths", "1024"}}, 22)) {
+    for (const Sample& sample : Draw(task, {{"lengths", "1024"}, {"fill", GetParam()}}, 22)) {
       SCOPED_TRACE(sample.id + task.name);
       ASSERT_EQ(sample.questions.size(), 1u);
       const Question& question = sample.questions[0];
@@ -183,6 +227,9 @@ TEST(ClosedEnglish, MarksHoldTheAnswerAndPromptsEndInItsWords) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(ClosedEnglish, Pages, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "filled" : "whole_units"; });
 
 // The first token of an answer is known before a cache is compressed after the prompt: an answer of
 // one would say nothing of any method.

@@ -217,6 +217,83 @@ TEST_F(Formats, MultiHop) {
   EXPECT_THAT(WholePrompt(musique), HasSubstr("\nPassage 1:\nT\nText.\n"));
 }
 
+TEST_F(Formats, Quality) {
+  const Sample story = One(
+      "quality/dev",
+      R"({"article_id": "52845", "set_unique_id": "52845_75VB1ISR", "article": "Story.", "questions": [)"
+      R"({"question": "Who?", "options": ["Al", "Bo", "Cy", "Di"], "gold_label": 2, "difficult": 0},)"
+      R"({"question": "Why?", "options": ["a", "b", "c", "d"], "gold_label": 4, "difficult": 1}]})");
+  EXPECT_EQ(story.id, "52845_75VB1ISR");
+  EXPECT_EQ(story.mode, QuestionMode::kMultiRequest);
+  EXPECT_TRUE(story.context.ends_with("Do not provide any explanation.\n\nStory:\nStory."));
+  ASSERT_EQ(story.questions.size(), 2u);
+  EXPECT_EQ(
+      story.questions[1].text,
+      "\n\nQuestion and Possible Answers:\nWhy?\n (A) a\n (B) b\n (C) c\n (D) d\n\nAnswer:\n");
+  EXPECT_EQ(Score(story, "(B) Bo"), 1);
+  EXPECT_EQ(Score(story, "A", 1), 0);
+  EXPECT_EQ(Score(story, "D", 1), 1);
+  EXPECT_THAT(
+      Open(
+          "quality/dev",
+          R"({"set_unique_id": "1", "article": "", "questions": [{"question": "", "options": ["", "", "", ""], "gold_label": 0}]})")
+          .error()
+          .message,
+      HasSubstr("field 'gold_label' is 0, expected the index of one of 4 choices"));
+}
+
+TEST_F(Formats, Squality) {
+  const Sample story = One(
+      "squality/test",
+      R"({"metadata": {"passage_id": "1"}, "document": "Story.", "questions": [{"question_text": "Plot?", "question_number": 1,)"
+      R"( "responses": [{"worker_id": "6", "uid": "a", "response_text": "a cat sat down"},)"
+      R"( {"worker_id": "1", "uid": "b", "response_text": "dogs"}]}]})");
+  EXPECT_EQ(WholePrompt(story),
+            "You are given a story and a question. Answer the question in a paragraph.\n\nStory:\n"
+            "Story.\n\nQuestion:\nPlot?\n\nAnswer:\n");
+  EXPECT_THAT(story.questions.at(0).answers, ElementsAre("a cat sat down", "dogs"));
+  EXPECT_EQ(Score(story, "a cat sat down"), 1);
+  EXPECT_THAT(Open("squality/test", R"({"document": "", "questions": [{"question_text": "",)"
+                                    R"( "responses": [{"response_text": "a"}, {"text": "b"}]}]})")
+                  .error()
+                  .message,
+              HasSubstr("field 'responses' holds at index 1 no object with the text "
+                        "'response_text'"));
+  EXPECT_THAT(Open("squality/test",
+                   R"({"document": "", "questions": [{"question_text": "", "responses": "a"}]})")
+                  .error()
+                  .message,
+              HasSubstr("field 'responses' is a string, expected an array of objects"));
+}
+
+TEST_F(Formats, QMSum) {
+  const std::string record =
+      R"({"topic_list": [], "general_query_list": [{"query": "Sum up.", "answer": "They met."}],)"
+      R"( "specific_query_list": [{"query": "Who spoke?", "answer": "Ann did.", "relevant_text_span": [["0", "1"]]}],)"
+      R"( "meeting_transcripts": [{"speaker": "Ann", "content": "Hello."}, {"speaker": "Bo Lee", "content": "Hi: you."}]})";
+  const Sample part = One("qmsum/specific", record);
+  EXPECT_THAT(WholePrompt(part), HasSubstr("Transcript:\nAnn: Hello.\nBo Lee: Hi: you.\n\nNow, "));
+  EXPECT_TRUE(WholePrompt(part).ends_with("sentences.\n\nQuery: Who spoke?\nAnswer:"));
+  EXPECT_THAT(part.questions.at(0).answers, ElementsAre("Ann did."));
+  EXPECT_THAT(One("qmsum/general", record).questions.at(0).answers, ElementsAre("They met."));
+  EXPECT_THAT(Open("qmsum/general", R"({"general_query_list": [{"query": "", "answer": ""}],)"
+                                    R"( "meeting_transcripts": [{"speaker": "Ann"}]})")
+                  .error()
+                  .message,
+              HasSubstr("field 'meeting_transcripts' holds no speech; expected objects with "
+                        "'speaker' and 'content'"));
+}
+
+TEST_F(Formats, XSum) {
+  const Sample sample = One(
+      "xsum/h2o_3shot",
+      R"({"article": "###\nArticle: A.\n\nSummarize the above article in 1 sentence.\n", "summary_gt": "a cat sat", "logprobs": 1, "max_tokens": 64, "n": 1, "stop": ["###"], "temperature": 0.3, "top_p": 1})");
+  EXPECT_EQ(WholePrompt(sample),
+            "###\nArticle: A.\n\nSummarize the above article in 1 sentence.\n");
+  EXPECT_FALSE(sample.chat_template);
+  EXPECT_NEAR(Score(sample, "a cat sat\n###\nArticle: B."), 1, 1e-6);
+}
+
 TEST_F(Formats, JudgedTasksAreThoseOfTheirTwins) {
   const Sample sample =
       One("loogle/longdep_qa_judge",

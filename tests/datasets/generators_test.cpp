@@ -56,6 +56,7 @@ const Case kCases[] = {
     {"key_value", "key_value", R"({"lengths": "{N}", "depths": "0,100"})"},
     {"key_value_75", "key_value", R"({"keys": "75"})", false},
     {"list_ops", "list_ops", "{}", false},
+    {"list_ops_tokens", "list_ops", R"({"lengths": "{N}"})"},
     {"passages", "passages", R"({"lengths": "{N}"})"},
     {"passages_count", "passages", R"({"lengths": "{N}", "task": "count"})"},
     {"shared", "shared_context", R"({"lengths": "{N}"})"},
@@ -64,6 +65,7 @@ const Case kCases[] = {
     {"topics_third", "topics", R"({"topics": "5", "asked": "third"})", false},
     {"topics_second", "topics", R"({"lengths": "{N}", "asked": "second"})"},
     {"stream", "stream_lines", R"({"queries": 12})", false},
+    {"stream_tokens", "stream_lines", R"({"lengths": "9000", "fill": true})", false},
 };
 
 Json Given(const Case& test, const std::string& length) {
@@ -106,7 +108,7 @@ TEST(Generators, LengthsAreKept) {
           EXPECT_EQ(sample.length, counted);
         }
         // Whole words, lines and records fill less exactly than characters do.
-        if (source == "needle" || source == "passkey") {
+        if (source == "needle" || source == "passkey" || source == "list_ops") {
           EXPECT_GE(counted, length - 1);
         }
         EXPECT_GE(counted + kept, length - length / 12) << test.name;
@@ -221,6 +223,62 @@ TEST(ListOps, ValuesAreRight) {
   }
 }
 
+TEST(ListOps, GrowsToTheToken) {
+  const std::string lengths = "300,301,302,303,2500,2501,2502,2503,2517,2589";
+  for (const TextCodec* codec :
+       {static_cast<const TextCodec*>(&kBytes), static_cast<const TextCodec*>(&kWords),
+        static_cast<const TextCodec*>(&kMerging)}) {
+    const bool bytes = codec == &kBytes;
+    std::map<std::string, int64_t> values;
+    for (const int arguments : {3, 10}) {
+      const Json given = {{"lengths", bytes ? "2501,2502,9001" : lengths},
+                          {"samples", 12},
+                          {"arguments", arguments}};
+      for (const Sample& sample : MustDraw("list_ops", given, codec)) {
+        SCOPED_TRACE(StrCat(sample.id, " of ", arguments));
+        const int64_t length = std::stoll(Fact(sample, "length"));
+        EXPECT_EQ(Tokens(*codec, TextOf(sample)), sample.length);
+        EXPECT_LE(sample.length, length);
+        EXPECT_GE(sample.length, length - 1);
+        const auto begin = static_cast<size_t>(sample.marks[0].begin);
+        const auto parts = Split(sample.context.substr(begin), ' ');
+        EXPECT_EQ(StrCat(parts.size()), Fact(sample, "size"));
+        size_t at = 0;
+        EXPECT_EQ(std::to_string(Evaluate(parts, at)), sample.questions[0].answers[0]);
+        EXPECT_EQ(at, parts.size());
+        std::vector<int> counts;
+        int depth = 0;
+        for (const std::string& part : parts) {
+          if (part == "]") {
+            EXPECT_GE(counts.back(), 2);
+            EXPECT_LE(counts.back(), arguments);
+            counts.pop_back();
+            continue;
+          }
+          if (!counts.empty()) ++counts.back();
+          if (part[0] == '[') counts.push_back(0);
+          depth = std::max(depth, static_cast<int>(counts.size()));
+        }
+        EXPECT_LE(depth, 9);  // and a digit below
+        ++values[sample.questions[0].answers[0]];
+      }
+    }
+    // No digit is nearly always right.
+    int64_t all = 0, most = 0;
+    for (const auto& [value, count] : values) {
+      all += count;
+      most = std::max(most, count);
+    }
+    EXPECT_GE(values.size(), 8u);
+    EXPECT_LT(most, all / 2);
+  }
+  EXPECT_THAT(ErrorOf("list_ops", {{"lengths", "60"}}),
+              HasSubstr("list_ops.lengths: 60: 60 tokens are too few; instructions, question"));
+  EXPECT_THAT(ErrorOf("list_ops", {{"lengths", "2000"}, {"depth", 2}}),
+              HasSubstr("list_ops.lengths: 2000: expressions of depth 2 and 10 arguments do not"));
+  EXPECT_THAT(ErrorOf("list_ops", {{"lengths", "2000"}}, nullptr), HasSubstr("needs a tokenizer"));
+}
+
 TEST(KeyValue, DepthsArePositions) {
   const auto samples =
       MustDraw("key_value", {{"keys", "75"}, {"depths", "0,50,100"}, {"samples", 1}}, nullptr);
@@ -258,7 +316,7 @@ TEST(Generators, BadParametersAreNamed) {
   EXPECT_THAT(ErrorOf("shared_context", {{"lengths", "100"}, {"mode", "multi_turn"}}),
               HasSubstr(" new tokens of earlier answers: "));
   EXPECT_THAT(ErrorOf("ruler_variables", {{"lengths", "64"}}), HasSubstr("too few"));
-  for (const char* source : {"lines", "topics", "key_value"}) {
+  for (const char* source : {"lines", "topics", "key_value", "stream_lines"}) {
     EXPECT_EQ(ErrorOf(source, {{"fill", true}}),
               StrCat(source, ".fill: there is no length to fill; name lengths, in tokens"));
   }
@@ -366,6 +424,44 @@ TEST(Generators, StreamsAskForLinesBehindThem) {
   }
 }
 
+TEST(Generators, ConversationsFillTheLength) {
+  constexpr int64_t kAnswer = 20, kDistance = 15;
+  for (const TextCodec* codec :
+       {static_cast<const TextCodec*>(&kBytes), static_cast<const TextCodec*>(&kWords),
+        static_cast<const TextCodec*>(&kMerging)}) {
+    for (const bool fill : {false, true}) {
+      const Json given = {{"lengths", "4000,4001,4002,4003,4021,4077"},
+                          {"distances", "15"},
+                          {"samples", 2},
+                          {"fill", fill}};
+      for (const Sample& sample : MustDraw("stream_lines", given, codec)) {
+        SCOPED_TRACE(sample.id);
+        const int64_t length = std::stoll(Fact(sample, "length"));
+        std::string whole = sample.context;
+        int64_t turns = Tokens(*codec, whole), lines = Count(whole, "\nline ");
+        for (const Question& question : sample.questions) {
+          turns += Tokens(*codec, "." + question.text) - Tokens(*codec, ".");
+          whole += question.text;
+          lines += Count("\n" + question.text, "\nline ");
+          // The line so many back.
+          const std::string asked = StrCat("line ", lines - kDistance);
+          EXPECT_THAT(question.text, HasSubstr(StrCat("in ", asked, "?")));
+          EXPECT_THAT(whole, HasSubstr(StrCat("\n", asked, ": REGISTER_CONTENT is <",
+                                              question.answers.at(0), ">")));
+        }
+        EXPECT_EQ(Fact(sample, "lines"), StrCat(lines));
+        const int64_t tokens =
+            std::max(turns, Tokens(*codec, whole)) + kAnswer * (std::ssize(sample.questions) - 1);
+        EXPECT_EQ(sample.length, tokens);
+        EXPECT_LE(tokens, length);
+        // A line, and where it ends a block a question with the answer before it.
+        EXPECT_GE(tokens, fill ? length - 1 : length - (codec == &kBytes ? 160 : 90));
+        EXPECT_GE(sample.questions.size(), codec == &kBytes ? 4u : 10u);
+      }
+    }
+  }
+}
+
 TEST(Generators, TopicsBehindTheFirst) {
   const Json given = *ParseJson(R"({"topics": "5", "asked": "third"})", "");
   const Sample sample = MustDraw("topics", given, &kWords, 1).at(0);
@@ -397,6 +493,7 @@ TEST(Generators, PinnedBytes) {
       {"key_value", "1ce12e87362f655a06bba0bffb675ae7ed303ec6400813b97a3b15d955ef1d0a"},
       {"key_value_75", "8bd449f80057e78640dda940aec9594d0a663eaaa636b70d67de4b9998512470"},
       {"list_ops", "35d4f666e0521007d8d7b26719bf8656ea8d6574995deadcee0873af830eecae"},
+      {"list_ops_tokens", "af3e91de18b6354b2f544e0821f87a004f9575dce70e594266c6a44f54166626"},
       {"passages", "79c6a30ae6bbc359763d606242fcb3df793a5a13f513f4b4da037bdc55b339be"},
       {"passages_count", "a677d694db84afd5852e0e721e43107d2b1509610426310ddb8730202211b2a2"},
       {"shared", "ac2ea47601c4894b2b2497dcabebebc8c0c6f923bf6d3991e667ca061c3373d7"},
@@ -404,6 +501,7 @@ TEST(Generators, PinnedBytes) {
       {"topics_third", "2ed13b34745c719de50b2ae4fa2bccb9e56ca5712e7a879d2be9cd3e574ae385"},
       {"topics_second", "005df5943815ba3ae922c4da4aa10234e031f2734d639b31b2284b17583289ae"},
       {"stream", "5b12784c452177ed01ff0037803755774f7f65d014a449b2524296a24c3a47ea"},
+      {"stream_tokens", "b7a455db427802d4e2da28e377380d565496d96c61d391ab418164f21ad1b8c2"},
       {"topics", "d6376ee36ab66903e574e46aed2b020c6f0946fad58c7c451e57ab39917a2520"},
   };
   for (const Case& test : kCases) {

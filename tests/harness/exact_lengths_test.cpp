@@ -115,6 +115,7 @@ class ExactLengths : public ::testing::Test {
     }
     const Question& first = sample.questions[0];
     if (source.starts_with("ruler_")) most += first.max_new_tokens;
+    if (source == "closed_english") ++most;  // BOS
     if (sample.mode == QuestionMode::kMultiTurn) {
       most = std::max(parts, Tokens(tokenizer, conversation)) +
              first.max_new_tokens * (std::ssize(sample.questions) - 1);
@@ -149,6 +150,19 @@ const AskedSource kAsked[] = {
     {"ruler_words", "{}", "fill"},
     {"ruler_words", R"({"task": "frequent"})", "fill"},
     {"ruler_qa", "{}", "fill"},
+    {"list_ops", "{}"},
+    {"stream_lines", "{}", "fill"},
+    {"closed_english", "{}", "fill"},
+    {"closed_english", R"({"form": "pairs"})", "fill"},
+    {"closed_english", R"({"form": "labels"})", "fill"},
+    {"closed_english", R"({"form": "tracing"})", "fill"},
+    {"closed_english", R"({"form": "passages"})", "fill"},
+    {"closed_english", R"({"form": "copying"})", "fill"},
+    {"closed_english", R"({"form": "story"})", "fill"},
+    {"closed_english", R"({"form": "documents"})", "fill"},
+    {"closed_english", R"({"form": "points"})", "fill"},
+    {"closed_english", R"({"form": "examples"})", "fill"},
+    {"closed_english", R"({"form": "code"})", "fill"},
 };
 
 TEST_F(ExactLengths, AreMetByEveryGenerator) {

@@ -123,6 +123,24 @@ TEST_F(EngineTest, RecordsWhatWasDone) {
   EXPECT_EQ(cells.at({0, 2}).record.engagement, Engagement::kIdentity);
 }
 
+TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForAreARow) {
+  ModelOptions options;
+  options.mla_latent = true;
+  const TinyModel mla = MakeTinyModel("mla", 2, options);
+  const Method latents = Shipped("mla_latent");
+  EngineRow row = Row(latents, 1), whole = Row(full_, 1);
+  row.model = whole.model = mla.model.get();
+  const CompressionRecord record = RunEngine({row}, {}, {Sample(64, 1)}).at({0, 0}).record;
+  const CompressionRecord full = RunEngine({whole}, {}, {Sample(64, 1)}).at({0, 0}).record;
+  EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
+  EXPECT_EQ(record.reason, "");
+  EXPECT_EQ(full.engagement, Engagement::kIdentity);
+  // 32 numbers of a latent and 16 of the key that turns, for keys of 32 and values of 32 in 4
+  // heads.
+  EXPECT_EQ(record.full_bytes, full.bytes.payload);
+  EXPECT_EQ(record.bytes.payload * 4 * (32 + 32), full.bytes.payload * (32 + 16));
+}
+
 TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
   // Sums over all rows, streamed in chunks, are those of all rows' attention.
   const int64_t prompt_tokens = 530;
