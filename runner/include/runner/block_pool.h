@@ -80,8 +80,9 @@ class BlockPool {
     std::map<int64_t, Slab*> open;  // with free blocks, oldest first
   };
 
+  std::unique_lock<std::mutex> Lock() const;
   int64_t Locked(const int64_t& count) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::unique_lock<std::mutex> lock = Lock();
     return count;
   }
   // The mutex is held where these are called.

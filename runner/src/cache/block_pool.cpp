@@ -64,10 +64,24 @@ Tensor BlockPool::Bytes(void* block, int64_t size_bytes) const {
   return Tensor(block, DType::kU8, {size_bytes}, device);
 }
 
+// What is done under the lock takes less than a sleep: who finds it taken looks again for a while.
+std::unique_lock<std::mutex> BlockPool::Lock() const {
+  constexpr int kLooks = 200;
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  for (int i = 0; i < kLooks && !lock.owns_lock(); ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock.owns_lock()) lock.lock();
+  return lock;
+}
+
 void* BlockPool::Allocate(int64_t size_bytes) {
   KVG_CHECK(size_bytes > 0, "a block holds something");
   const int64_t block_bytes = ClassBytes(size_bytes);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   SizeClass& size_class = classes_[block_bytes];
   Slab* slab = size_class.open.empty() ? AddSlab(block_bytes) : size_class.open.begin()->second;
   if (slab == nullptr) return nullptr;
@@ -92,7 +106,7 @@ bool BlockPool::SetsAside(int64_t slab_bytes) const {
 }
 
 int64_t BlockPool::spare_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   return std::ssize(spare_) * kMaxSlabBytes;
 }
 
@@ -226,7 +240,7 @@ BlockPool::Slab& BlockPool::Find(const void* block, Slab*& near, int64_t* index)
 }
 
 void BlockPool::Retain(std::span<void* const> blocks) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
   for (void* block : blocks) {
     if (block == nullptr) continue;
@@ -237,7 +251,7 @@ void BlockPool::Retain(std::span<void* const> blocks) {
 }
 
 void BlockPool::Release(std::span<void* const> blocks) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
   for (void* block : blocks) {
     if (block == nullptr) continue;
@@ -264,7 +278,7 @@ void BlockPool::Free(Slab& slab, int64_t index) {
 }
 
 bool BlockPool::AnyShared(std::span<void* const> blocks) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
   return std::any_of(blocks.begin(), blocks.end(), [&](const void* block) {
     int64_t index = 0;
@@ -273,14 +287,14 @@ bool BlockPool::AnyShared(std::span<void* const> blocks) const {
 }
 
 int64_t BlockPool::BlockBytes(const void* block) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
   int64_t index = 0;
   return Find(block, near, &index).block_bytes;
 }
 
 Error BlockPool::Refusal(int64_t size_bytes) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = Lock();
   const std::string place = StrCat(NameOf(tier_), " memory for the cache");
   const int64_t asked = ClassBytes(size_bytes);
   if (limit_bytes_ > 0) {

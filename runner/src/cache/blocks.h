@@ -76,6 +76,7 @@ class BlockList {
     blocks_.resize(static_cast<size_t>(size));
   }
   void DropFront(int64_t count) {
+    if (count == 0) return;
     pool_->Release(std::span(blocks_).first(static_cast<size_t>(count)));
     blocks_.erase(blocks_.begin(), blocks_.begin() + count);
   }
