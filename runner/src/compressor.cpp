@@ -531,7 +531,7 @@ CompressionRecord Compressor::Impl::Record() const {
   for (const auto& layer : Entries()) {
     for (const int64_t held : layer) entries += held;
   }
-  // The model's own latents are other entries than those of the full cache, from the first on.
+  // The model's own latents are other entries than those of the full cache, whatever their bytes.
   const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
                      (entries > 0 && cache_->mla_latent());
   record.final_bytes = now;
