@@ -2,259 +2,15 @@
 #include "src/doctor/device_check.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <memory>
 
-#include "core/clock.h"
-#include "core/rng.h"
 #include "core/strings.h"
-#include "kernels/library.h"
-#include "kernels/ops.h"
+#include "src/doctor/device_case.h"
 
 namespace kvgauge {
 namespace {
-
-std::vector<float> Noise(int64_t count, uint64_t seed) {
-  Rng rng(seed, 0);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = static_cast<float>(2 * rng.NextDouble() - 1);
-  return values;
-}
-
-// Tensors of one case on one backend.
-class CaseTensors {
- public:
-  explicit CaseTensors(Ops& ops) : ops_(ops) {}
-
-  Ops& ops() { return ops_; }
-  Tensor New(std::initializer_list<int64_t> dims, DType dtype = DType::kF32) {
-    const int64_t bytes = std::max<int64_t>(Tensor(nullptr, dtype, dims).SizeBytes(), 1);
-    memory_.push_back(ops_.memory->Allocate(bytes));
-    return memory_.back().As(dtype, dims);
-  }
-  Tensor Random(std::initializer_list<int64_t> dims, uint64_t seed) {
-    const Tensor t = New(dims);
-    const std::vector<float> values = Noise(t.Numel(), seed);
-    ops_.memory->Copy(View(values, {t.Numel()}), t.Reshape({t.Numel()}));
-    return t;
-  }
-  Tensor Integers(const std::vector<int32_t>& values) {
-    const auto count = static_cast<int64_t>(values.size());
-    const Tensor t = New({count}, DType::kI32);
-    ops_.memory->Copy(View(values, {count}), t);
-    return t;
-  }
-  std::unique_ptr<PackedMatrix> Weights(int64_t n, int64_t k, DType dtype, uint64_t seed) {
-    const std::vector<float> values = Noise(n * k, seed);
-    const Tensor part = View(values, {n, k});
-    return ops_.linear->Pack({&part, 1}, dtype);
-  }
-  std::vector<float> Floats(const Tensor& t) {
-    Tensor wide = t;
-    if (t.dtype != DType::kF32) {
-      wide = New({t.shape[0], t.shape[1]});
-      ops_.rows->Convert(t, wide);
-    }
-    std::vector<float> values(static_cast<size_t>(wide.Numel()));
-    ops_.memory->Copy(wide, View(values, {wide.Numel()}));
-    return values;
-  }
-  std::vector<float> Indices(const Tensor& t) {
-    std::vector<int32_t> values(static_cast<size_t>(t.Numel()));
-    ops_.memory->Copy(t, View(values, {t.Numel()}));
-    return {values.begin(), values.end()};
-  }
-  void* Block(int64_t size_bytes) {
-    memory_.push_back(ops_.memory->Allocate(size_bytes));
-    return memory_.back().data();
-  }
-
- private:
-  Ops& ops_;
-  std::vector<Buffer> memory_;
-};
-
-// One sequence's cache of random keys and values, and query rows at its end.
-class Cached {
- public:
-  Cached(CaseTensors& stage, KvFormat format, int64_t query_heads, int64_t kv_heads,
-         int64_t entries, int64_t rows, KvCodec codec = {})
-      : stage_(stage), codec_(codec), values_codec_(codec), format_(format), rows_(rows) {
-    const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries;
-    codec_.dim = format.key_dim;
-    values_codec_.dim = format.value_dim;
-    values_codec_.side = KvSide::kValues;
-    const int64_t coded = codec_.coded() ? entries / kKvPageEntries * kKvPageEntries : 0;
-    shape_ = {.format = format,
-              .query_heads = query_heads,
-              .kv_heads = kv_heads,
-              .scale = 1.0f / std::sqrt(static_cast<float>(format.key_dim))};
-    pages_.resize(static_cast<size_t>(kv_heads));
-    segments_.resize(static_cast<size_t>(kv_heads));
-    const Tensor keys = stage.Random({std::min(entries, kChunk), format.key_dim}, 7);
-    const Tensor values = stage.Random({std::min(entries, kChunk), format.value_dim}, 8);
-    for (size_t h = 0; h < pages_.size(); ++h) {
-      Pages& own = pages_[h];
-      for (int64_t p = 0; p < pages; ++p) {
-        const bool is_coded = p * kKvPageEntries < coded;
-        const auto block = [&](bool wanted, int64_t bytes) {
-          return wanted ? stage.Block(bytes) : nullptr;
-        };
-        Ops& ops = stage.ops();
-        own.keys.push_back(block(!is_coded, ops.attention->KeyPageBytes(format)));
-        own.values.push_back(block(!is_coded, ops.attention->ValuePageBytes(format)));
-        own.coded_keys.push_back(block(is_coded, is_coded ? ops.codecs->PageBytes(codec_) : 0));
-        own.coded_values.push_back(
-            block(is_coded, is_coded ? ops.codecs->PageBytes(values_codec_) : 0));
-      }
-      for (int64_t first = 0; first < entries;) {
-        const int64_t end = first < coded ? coded : entries;
-        const int64_t count = std::min(kChunk, end - first);
-        Fill(own, first, keys.Slice(0, count), values.Slice(0, count), first < coded);
-        first += count;
-      }
-      KvSegment& segment = segments_[h];
-      segment.key_pages = own.keys.data();
-      segment.value_pages = own.values.data();
-      segment.length = entries;
-      if (coded > 0) {
-        segment.keys = {&codec_, {.codes = own.coded_keys.data()}, coded};
-        segment.values = {&values_codec_, {.codes = own.coded_values.data()}, coded};
-      }
-      heads_.push_back({&segment, 1});
-    }
-    q_ = stage.Random({rows, query_heads, format.key_dim}, 9);
-    out_ = stage.New({rows, query_heads, format.value_dim});
-    log_sums_ = stage.New({query_heads, rows});
-    item_ = {.rows = rows, .heads = heads_};
-  }
-  Cached(const Cached&) = delete;
-  Cached& operator=(const Cached&) = delete;
-
-  Tensor Attend() {
-    AttentionCapture capture;
-    capture.log_sum_exp = log_sums_;
-    stage_.ops().attention->Attend(shape_, {&item_, 1}, q_, out_, capture);
-    return out_.Reshape({rows_ * shape_.query_heads, format_.value_dim});
-  }
-  // Of the one row: what attends next.
-  Tensor Queries() const { return q_.Reshape({1, q_.shape[1] * q_.shape[2]}); }
-  Tensor ColumnSums() {
-    const int64_t entries = segments_[0].length;
-    item_.first_position = entries - rows_;
-    if (sums_.empty()) sums_ = stage_.New({shape_.query_heads, entries});
-    ColumnRequest request;
-    request.rows = rows_;
-    stage_.ops().attention->ReduceColumns(shape_, item_, q_, log_sums_, request, sums_);
-    return sums_;
-  }
-  // What one Attend must read of the cache.
-  double bytes() const {
-    const int64_t coded = segments_[0].keys.entries, plain = segments_[0].length - coded;
-    const int64_t dims = format_.key_dim + format_.value_dim;
-    double one = static_cast<double>(plain * dims * SizeOf(format_.dtype));
-    if (coded > 0) {
-      one += static_cast<double>(CodedBytes(codec_, coded).logical() +
-                                 CodedBytes(values_codec_, coded).logical());
-    }
-    return one * static_cast<double>(segments_.size());
-  }
-
- private:
-  static constexpr int64_t kChunk = 4096;
-  struct Pages {
-    std::vector<void*> keys, values, coded_keys, coded_values;
-  };
-
-  void Fill(Pages& own, int64_t first, const Tensor& keys, const Tensor& values, bool coded) {
-    Ops& ops = stage_.ops();
-    if (coded) {
-      ops.codecs->Encode(codec_, keys, first, {.codes = own.coded_keys.data()});
-      ops.codecs->Encode(values_codec_, values, first, {.codes = own.coded_values.data()});
-      return;
-    }
-    const KvTarget target = {own.keys.data(), own.values.data(), first};
-    ops.attention->WriteKv(format_, keys.Reshape({keys.shape[0], 1, format_.key_dim}),
-                           values.Reshape({values.shape[0], 1, format_.value_dim}), {&target, 1});
-  }
-
-  CaseTensors& stage_;
-  KvCodec codec_, values_codec_;
-  KvFormat format_;
-  int64_t rows_;
-  AttentionShape shape_;
-  std::vector<Pages> pages_;
-  std::vector<KvSegment> segments_;
-  std::vector<KvHead> heads_;
-  AttentionItem item_;
-  Tensor q_, out_, log_sums_, sums_;
-};
-
-KvCodec Affine(int bits, CodeAxis axis, int64_t group) {
-  KvCodec codec;
-  codec.kind = KvCodecKind::kAffine;
-  codec.bits = bits;
-  codec.axis = axis;
-  codec.group = group;
-  return codec;
-}
-KvCodec OfKind(KvCodecKind kind) {
-  KvCodec codec;
-  codec.kind = kind;
-  return codec;
-}
-
-// Decode steps of one sequence: layers that share their weights and a cache, as long as a step of a
-// model of that width.
-class Step {
- public:
-  Step(CaseTensors& stage, int64_t heads, int64_t head_dim, int64_t layers, int64_t entries)
-      : ops_(stage.ops()),
-        layers_(layers),
-        width_(heads * head_dim),
-        ffn_(width_ * 7 / 2),
-        cached_(stage, {DType::kF16, head_dim, head_dim}, heads, std::max<int64_t>(heads / 4, 1),
-                entries, 1),
-        query_(stage.Weights(width_, width_, DType::kBF16, 21)),
-        output_(stage.Weights(width_, width_, DType::kBF16, 22)),
-        up_(stage.Weights(2 * ffn_, width_, DType::kBF16, 23)),
-        down_(stage.Weights(width_, ffn_, DType::kBF16, 24)),
-        gain_(stage.Random({width_}, 25)),
-        x_(stage.New({1, width_})),
-        normed_(stage.New({1, width_}, DType::kBF16)),
-        gated_(stage.New({1, 2 * ffn_})),
-        active_(stage.New({1, ffn_}, DType::kBF16)) {}
-
-  void Submit(const std::vector<float>& input) {
-    ops_.memory->Copy(View(input, {1, width_}), x_);
-    for (int64_t layer = 0; layer < layers_; ++layer) {
-      ops_.rows->RmsNorm(x_, gain_, 0, 1e-5f, normed_);
-      ops_.linear->MatMul(normed_, *query_, {}, MatMulMode::kSet, cached_.Queries());
-      const Tensor attended = cached_.Attend().Reshape({1, width_});
-      ops_.linear->MatMul(attended, *output_, {}, MatMulMode::kAdd, x_);
-      ops_.rows->RmsNorm(x_, gain_, 0, 1e-5f, normed_);
-      ops_.linear->MatMul(normed_, *up_, {}, MatMulMode::kSet, gated_);
-      ops_.rows->GatedActivate(gated_, Activation::kSilu, active_);
-      ops_.linear->MatMul(active_, *down_, {}, MatMulMode::kAdd, x_);
-    }
-  }
-  int64_t width() const { return width_; }
-  const Tensor& result() const { return x_; }
-  // What one step must read.
-  double bytes() const {
-    const int64_t weights = query_->bytes() + output_->bytes() + up_->bytes() + down_->bytes();
-    return static_cast<double>(layers_) * (static_cast<double>(weights) + cached_.bytes());
-  }
-
- private:
-  Ops& ops_;
-  int64_t layers_, width_, ffn_;
-  Cached cached_;
-  std::unique_ptr<PackedMatrix> query_, output_, up_, down_;
-  Tensor gain_, x_, normed_, gated_, active_;
-};
 
 struct Case {
   std::string op, shape;
@@ -288,6 +44,44 @@ void AddRows(std::vector<Case>& cases) {
   add("Activate gelu", 1e-6, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
     rows.Activate(x, Activation::kGelu, out);
   });
+  add("Combine times", 0, [](RowOps& rows, CaseTensors& s, const Tensor& x, const Tensor& out) {
+    rows.Combine(x, s.Random({1500}, 2), Binary::kMultiply, out);
+  });
+  add("Affine", 1e-6, [](RowOps& rows, CaseTensors&, const Tensor& x, const Tensor& out) {
+    rows.Affine(x, 1.5f, -0.25f, out);
+  });
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    cases.push_back({StrCat("Convert to ", NameOf(dtype)), "37 x 1500", 0, [dtype](CaseTensors& s) {
+                       const Tensor out = s.New({37, 1500}, dtype);
+                       s.ops().rows->Convert(s.Random({37, 1500}, 1), out);
+                       return s.Floats(out);
+                     }});
+  }
+  cases.push_back(
+      {"GatedActivate gelu", "37 x 1500", 1e-6, [](CaseTensors& s) {
+         const Tensor out = s.New({37, 750});
+         s.ops().rows->GatedActivate(s.Random({37, 1500}, 1), Activation::kGeluTanh, out);
+         return s.Floats(out);
+       }});
+  cases.push_back({"LogSumExp", "37 x 1500", 1e-6, [](CaseTensors& s) {
+                     const Tensor out = s.New({37});
+                     s.ops().rows->LogSumExp(s.Random({37, 1500}, 1), out);
+                     return s.Floats(out);
+                   }});
+  cases.push_back({"ReduceRows squares", "37 x 1500", 1e-6, [](CaseTensors& s) {
+                     const Tensor out = s.New({37});
+                     s.ops().rows->ReduceRows(s.Random({37, 1500}, 1), Reduction::kSumSquares, out);
+                     return s.Floats(out);
+                   }});
+  cases.push_back({"Uniform", "1000", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> counter(1000);
+                     for (size_t i = 0; i < counter.size(); ++i) {
+                       counter[i] = static_cast<int32_t>(i * 77);
+                     }
+                     const Tensor out = s.New({1000});
+                     s.ops().rows->Uniform(5, 6, s.Integers(counter), out);
+                     return s.Floats(out);
+                   }});
   cases.push_back(
       {"Rope", "37 x 4 x 128", 1e-6, [](CaseTensors& s) {
          std::vector<int32_t> positions(37);
@@ -343,6 +137,45 @@ void AddSelect(std::vector<Case>& cases) {
                                                 s.Random({400}, 3), out);
                      return s.Floats(out);
                    }});
+  cases.push_back({"Scatter", "50 into 90 x 96", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> index(50);
+                     for (size_t i = 0; i < index.size(); ++i) {
+                       index[i] = static_cast<int32_t>(i * 37 % 90);
+                     }
+                     const Tensor out = s.Random({90, 96}, 2);
+                     s.ops().select->Scatter(s.Random({50, 96}, 1), s.Integers(index), out);
+                     return s.Floats(out);
+                   }});
+  cases.push_back({"Following", "3 of 200, 70 values", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> sorted(200), value(70);
+                     for (size_t i = 0; i < sorted.size(); ++i) {
+                       sorted[i] = static_cast<int32_t>(3 * i);
+                     }
+                     for (size_t i = 0; i < value.size(); ++i) {
+                       value[i] = static_cast<int32_t>(i * 61 % 650);
+                     }
+                     const Tensor out = s.New({3, 70}, DType::kI32);
+                     s.ops().select->Following(s.Integers(sorted), s.Integers(value), out);
+                     return s.Indices(out);
+                   }});
+  cases.push_back({"MarkRuns", "3 x 8 runs of 5 in 500", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> index(24);
+                     for (size_t i = 0; i < index.size(); ++i) {
+                       index[i] = static_cast<int32_t>(i * 29 % 101) - 1;
+                     }
+                     const Tensor words = s.New({3, 8}, DType::kI64);
+                     s.ops().select->MarkRuns(s.Integers(index).Reshape({3, 8}), 5, 500, words);
+                     Tensor halves = words;
+                     halves.dtype = DType::kI32;
+                     halves.shape[1] = 16;
+                     halves.stride[0] = 16;
+                     return s.Indices(halves.Reshape({48}));
+                   }});
+  cases.push_back({"ColumnRanges", "300 x 70, 3 trimmed", 0, [](CaseTensors& s) {
+                     const Tensor out = s.New({2, 70});
+                     s.ops().select->ColumnRanges(s.Random({300, 70}, 1), 3, out[0], out[1]);
+                     return s.Floats(out);
+                   }});
   cases.push_back({"Pool", "5 x 1000, 7 wide", 1e-6, [](CaseTensors& s) {
                      const Tensor out = s.New({5, 1000});
                      s.ops().select->Pool(s.Random({5, 1000}, 1), 7, Pooling::kAverage, out);
@@ -396,6 +229,27 @@ void AddLinear(std::vector<Case>& cases) {
   }
 }
 
+void AddProducts(std::vector<Case>& cases) {
+  cases.push_back(
+      {"MatMulNT", "3 x 40 x 70 x 96", 1e-5, [](CaseTensors& s) {
+         const Tensor out = s.New({3, 40, 70});
+         s.ops().linear->MatMulNT(s.Random({3, 40, 96}, 1), s.Random({3, 70, 96}, 2), 0.5f, out);
+         return s.Floats(out);
+       }});
+  cases.push_back(
+      {"MatMulNN", "3 x 40 x 70 x 96", 1e-5, [](CaseTensors& s) {
+         const Tensor out = s.New({3, 40, 70});
+         s.ops().linear->MatMulNN(s.Random({3, 40, 96}, 1), s.Random({3, 96, 70}, 2), 0.5f, out);
+         return s.Floats(out);
+       }});
+  cases.push_back(
+      {"Embed", "5 of 100 x 96", 0, [](CaseTensors& s) {
+         const Tensor out = s.New({5, 96});
+         s.ops().linear->Embed(s.Random({100, 96}, 1), s.Integers({99, 0, 7, 7, 50}), 2, out);
+         return s.Floats(out);
+       }});
+}
+
 void AddAttention(std::vector<Case>& cases) {
   struct KeptAs {
     const char* name;
@@ -408,12 +262,12 @@ void AddAttention(std::vector<Case>& cases) {
       {"f32", DType::kF32, {}, 1e-5},
       {"f16", DType::kF16, {}, 2e-3},
       {"bf16", DType::kBF16, {}, 1.6e-2},
-      {"int8 token", DType::kF16, Affine(8, CodeAxis::kToken, 32), 2e-3},
-      {"int4 channel", DType::kF16, Affine(4, CodeAxis::kChannel, 32), 4e-3},
-      {"int2 channel", DType::kF16, Affine(2, CodeAxis::kChannel, 32), 4e-3},
-      {"q8_0", DType::kF16, OfKind(KvCodecKind::kQ8_0), 2e-3},
-      {"q4_0", DType::kF16, OfKind(KvCodecKind::kQ4_0), 4e-3},
-      {"fp8", DType::kF16, OfKind(KvCodecKind::kFp8E4M3), 2e-3},
+      {"int8 token", DType::kF16, AffineCodec(8, CodeAxis::kToken, 32), 2e-3},
+      {"int4 channel", DType::kF16, AffineCodec(4, CodeAxis::kChannel, 32), 4e-3},
+      {"int2 channel", DType::kF16, AffineCodec(2, CodeAxis::kChannel, 32), 4e-3},
+      {"q8_0", DType::kF16, CodecOfKind(KvCodecKind::kQ8_0), 2e-3},
+      {"q4_0", DType::kF16, CodecOfKind(KvCodecKind::kQ4_0), 4e-3},
+      {"fp8", DType::kF16, CodecOfKind(KvCodecKind::kFp8E4M3), 2e-3},
   };
   for (const KeptAs& store : stores) {
     const KvFormat format = {store.dtype, 64, 64};
@@ -421,14 +275,43 @@ void AddAttention(std::vector<Case>& cases) {
     for (const int64_t rows : {1, 40}) {
       cases.push_back({StrCat("Attend ", store.name), StrCat(rows, " rows, 4/2 heads, 700 entries"),
                        store.bound, [format, codec, rows](CaseTensors& s) {
-                         Cached cached(s, format, 4, 2, 700, rows, codec);
+                         CacheCase cached(s, format, 4, 2, 700, rows, codec);
                          return s.Floats(cached.Attend());
                        }});
     }
   }
+  // What is coded, decoded: the same numbers on every backend.
+  for (const KeptAs& store : stores) {
+    if (!store.codec.coded()) continue;
+    KvCodec codec = store.codec;
+    codec.dim = 64;
+    cases.push_back({StrCat("Encode, Decode ", store.name), "128 x 64", 0, [codec](CaseTensors& s) {
+                       void* const blocks[] = {s.Block(s.ops().codecs->PageBytes(codec)),
+                                               s.Block(s.ops().codecs->PageBytes(codec))};
+                       const KvPages pages = {.codes = blocks};
+                       const Tensor out = s.New({128, 64});
+                       s.ops().codecs->Encode(codec, s.Random({128, 64}, 3), 0, pages);
+                       s.ops().codecs->Decode(codec, pages, 0, out);
+                       return s.Floats(out);
+                     }});
+  }
+  cases.push_back({"WriteKv, GatherKv f16", "200 of 700 entries", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> index(200);
+                     for (size_t i = 0; i < index.size(); ++i) {
+                       index[i] = static_cast<int32_t>(i * 463 % 700);
+                     }
+                     CacheCase cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 1);
+                     return s.Floats(cached.Gathered(index));
+                   }});
+  cases.push_back(
+      {"WindowProbabilities f16", "8 rows, 4/2 heads, 700 entries", 4e-3, [](CaseTensors& s) {
+         CacheCase cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 8);
+         cached.Attend();
+         return s.Floats(cached.Window());
+       }});
   cases.push_back(
       {"ReduceColumns f16", "40 rows, 4/2 heads, 700 entries", 2e-3, [](CaseTensors& s) {
-         Cached cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 40);
+         CacheCase cached(s, {DType::kF16, 64, 64}, 4, 2, 700, 40);
          cached.Attend();
          return s.Floats(cached.ColumnSums());
        }});
@@ -449,11 +332,11 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
 DeviceCheckRow CheckRepeatedSteps(Ops& device) {
   constexpr int kSteps = 8;
   CaseTensors s(device);
-  Step step(s, 4, 64, 3, 700);
+  StepCase step(s, 4, 64, 3, 700);
   const std::unique_ptr<RepeatedWork> work = device.memory->MakeRepeatedWork();
   double error = 0;
   for (uint64_t i = 0; i < kSteps; ++i) {
-    const std::vector<float> input = Noise(step.width(), i);
+    const std::vector<float> input = CaseNoise(step.width(), i);
     work->Run([&] { step.Submit(input); });
     const std::vector<float> repeated = s.Floats(step.result());
     step.Submit(input);
@@ -463,29 +346,6 @@ DeviceCheckRow CheckRepeatedSteps(Ops& device) {
   const RepeatedWork::Counts counts = work->counts();
   return {"Step at once", StrCat(kSteps, " steps, ", counts.replayed, " replayed"), error, 0,
           error <= 0};
-}
-
-// Seconds of one call: the median of several timed runs, each long enough to be measured.
-double SecondsOf(Ops& ops, const std::function<void()>& call) {
-  constexpr double kLeastSeconds = 0.02;
-  constexpr int kRuns = 5;
-  call();
-  ops.memory->Synchronize();
-  int64_t repeats = 1;
-  std::vector<double> seconds;
-  while (static_cast<int>(seconds.size()) < kRuns) {
-    const double start = NowSeconds();
-    for (int64_t i = 0; i < repeats; ++i) call();
-    ops.memory->Synchronize();
-    const double elapsed = NowSeconds() - start;
-    if (seconds.empty() && elapsed < kLeastSeconds) {
-      repeats *= 2;
-    } else {
-      seconds.push_back(elapsed / static_cast<double>(repeats));
-    }
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[kRuns / 2];
 }
 
 }  // namespace
@@ -500,6 +360,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   AddSelect(cases);
   AddAlgebra(cases);
   AddLinear(cases);
+  AddProducts(cases);
   AddAttention(cases);
   const Result<std::unique_ptr<Ops>> reference = MakeOps("reference", {});
   KVG_CHECK(reference.ok(), "the reference backend is always there");
@@ -511,108 +372,6 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   }
   rows.push_back(CheckRepeatedSteps(device));
   return rows;
-}
-
-double MeasureCopy(Ops& device, int64_t size_bytes) {
-  CaseTensors s(device);
-  const Tensor from = s.New({size_bytes}, DType::kU8), to = s.New({size_bytes}, DType::kU8);
-  const double seconds = SecondsOf(device, [&] { device.memory->Copy(from, to); });
-  return 2.0 * static_cast<double>(size_bytes) / seconds * 1e-9;
-}
-
-void MeasureRates(Ops& device, int64_t entries, DeviceCheck* check) {
-  const int64_t scale = std::max<int64_t>(entries / 1024, 1);
-  check->copy_gbs = MeasureCopy(device, scale << 23);
-  const auto add_flops = [&](const std::string& op, const std::string& shape, double aim,
-                             double flops, const std::function<void()>& call) {
-    const double seconds = SecondsOf(device, call), rate = flops / seconds * 1e-12;
-    if (check->product_tflops == 0) check->product_tflops = rate;
-    const double share = rate / check->product_tflops;
-    check->rates.push_back({op, shape, seconds * 1e3, rate, share, aim, true});
-  };
-  const auto add_bytes = [&](const std::string& op, const std::string& shape, double aim,
-                             double bytes, const std::function<void()>& call) {
-    const double seconds = SecondsOf(device, call), rate = bytes / seconds * 1e-9;
-    const double share = rate / check->copy_gbs;
-    check->rates.push_back({op, shape, seconds * 1e3, rate, share, aim, false});
-  };
-
-  // A device's cache holds a smaller matrix.
-  const int64_t widest = device.device == Device::kHost ? 4096 : 8192;
-  const int64_t width = std::min(128 * scale, widest);
-  check->product_by = "our kernel";
-  if (const auto library = MakeLibraryProduct(device); library.ok()) {
-    CaseTensors s(device);
-    check->product_by = (*library)->name();
-    const auto random = [&](uint64_t seed) {
-      const Tensor narrow = s.New({width, width}, DType::kBF16);
-      device.rows->Convert(s.Random({width, width}, seed), narrow);
-      return narrow;
-    };
-    const Tensor x = random(2), w = random(1), out = s.New({width, width}, DType::kBF16);
-    const auto side = static_cast<double>(width);
-    add_flops(StrCat("MatMul bf16, ", check->product_by), StrCat(width, " x ", width, " x ", width),
-              0, 2 * side * side * side, [&] { (*library)->Multiply(x, w, out); });
-  }
-  {
-    CaseTensors s(device);
-    const auto w = s.Weights(width, width, DType::kBF16, 1);
-    for (const int64_t m : {width, int64_t{1}, int64_t{16}, int64_t{64}}) {
-      const Tensor x = s.Random({m, width}, 2), out = s.New({m, width});
-      const auto call = [&] { device.linear->MatMul(x, *w, {}, MatMulMode::kSet, out); };
-      const std::string shape = StrCat(m, " x ", width, " x ", width);
-      if (m == width) {
-        const auto side = static_cast<double>(width);
-        add_flops("MatMul bf16", shape, 0, 2 * side * side * side, call);
-      } else {
-        add_bytes("MatMul bf16", shape, 0, static_cast<double>(w->bytes()), call);
-      }
-    }
-  }
-
-  struct KeptAs {
-    const char* name;
-    KvCodec codec;
-    double aim;  // at kLongCache entries a head and more
-  };
-  constexpr int64_t kLongCache = 32768;
-  const KeptAs stores[] = {{"f16", {}, 0.8},
-                           {"int4", Affine(4, CodeAxis::kChannel, 64), 0.6},
-                           {"int2", Affine(2, CodeAxis::kChannel, 64), 0.6},
-                           {"q8_0", OfKind(KvCodecKind::kQ8_0), 0}};
-  for (const KeptAs& store : stores) {
-    CaseTensors s(device);
-    Cached cached(s, {DType::kF16, 128, 128}, 32, 8, entries, 1, store.codec);
-    add_bytes(StrCat("decode attention ", store.name), StrCat("32/8 heads, ", entries),
-              entries >= kLongCache ? store.aim : 0, cached.bytes(), [&] { cached.Attend(); });
-  }
-  {
-    CaseTensors s(device);
-    constexpr int64_t kLayers = 32;
-    const auto heads = std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(scale, 32)));
-    Step step(s, static_cast<int64_t>(heads), 128, kLayers, entries);
-    const std::vector<float> input = Noise(step.width(), 1);
-    const std::string shape = StrCat(kLayers, " layers of ", step.width(), ", ", entries);
-    // Each is waited for, as the next needs its token.
-    add_bytes("decode step", shape, 0, step.bytes(), [&] {
-      step.Submit(input);
-      device.memory->Synchronize();
-    });
-    const std::unique_ptr<RepeatedWork> work = device.memory->MakeRepeatedWork();
-    add_bytes("decode step at once", shape, 0, step.bytes(), [&] {
-      work->Run([&] { step.Submit(input); });
-      device.memory->Synchronize();
-    });
-  }
-  {
-    CaseTensors s(device);
-    const int64_t rows = std::min<int64_t>(entries, 8192);
-    Cached cached(s, {DType::kBF16, 128, 128}, 32, 8, rows, rows);
-    const auto n = static_cast<double>(rows);
-    const std::string shape = StrCat("32/8 heads, ", rows, " rows");
-    add_flops("prefill attention bf16", shape, 0.5, 2 * n * n * 128 * 32, [&] { cached.Attend(); });
-    add_flops("column sums bf16", shape, 0, n * n * 128 * 32, [&] { cached.ColumnSums(); });
-  }
 }
 
 }  // namespace kvgauge

@@ -111,7 +111,11 @@ bool UseDevice(DeviceInfo* info, std::string* why) {
                                  ? cudaMemGetInfo(&free_bytes, &total_bytes)
                                  : cudaGetLastError();
   if (memory != cudaSuccess) {
-    *why = StrCat(info->name, " cannot be used: ", cudaGetErrorString(memory));
+    *why = memory == cudaErrorMemoryAllocation
+               ? StrCat(info->name, " has too little memory left to begin with: of ",
+                        HumanBytes(static_cast<int64_t>(properties.totalGlobalMem)),
+                        " nearly all is held by other programs (nvidia-smi names them)")
+               : StrCat(info->name, " cannot be used: ", cudaGetErrorString(memory));
     return false;
   }
   info->multiprocessors = properties.multiProcessorCount;
