@@ -591,6 +591,21 @@ class MiniCache(Sequence):
                     self.pos[l][h] = np.r_[apart, shared]
 
 
+class Think(Sequence):
+    """Keys but the last are 0 where the mean of their squares times that of the last queries, over the
+    query heads of a KV head, is least."""
+
+    def compress(self, pruned, window, recent):
+        model = self.model
+        for l in range(model.layers):
+            for h in range(model.groups):
+                queries = self.prefill.queries[l][h * model.share : (h + 1) * model.share, -window:]
+                scores = (queries**2).mean((0, 1)) * (self.keys[l][h] ** 2).mean(0)
+                stay = top(scores, model.dim - int(model.dim * pruned), self.margins, f"think {l}.{h}")
+                gone = np.setdiff1d(np.arange(model.dim), stay)
+                self.keys[l][h][: self.tokens - recent, gone] = 0
+
+
 class Quest(Sequence):
     """Each query head reads the pages whose bounds allow the largest product with it."""
 
