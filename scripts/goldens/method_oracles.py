@@ -591,6 +591,30 @@ class MiniCache(Sequence):
                     self.pos[l][h] = np.r_[apart, shared]
 
 
+class Rkv(Sequence):
+    """Attention of the window, the highest logit of a KV head's query heads, less how like an entry's
+    key is to the others, of each other's likes but the last."""
+
+    def compress(self, budget, window, kernel, mix, threshold):
+        n, model = self.tokens, self.model
+        for l in range(model.layers):
+            for h in range(model.groups):
+                where, keys = f"rkv {l}.{h}", self.keys[l][h]
+                queries = self.prefill.queries[l][h * model.share : (h + 1) * model.share, -window:]
+                logits = (queries @ keys[: n - window].T / math.sqrt(model.dim)).max(0)
+                attention = pool_max(softmax(logits).mean(0), kernel)
+                like = cosine(keys, keys)
+                np.fill_diagonal(like, 0)
+                last = np.where(like > threshold, np.arange(n), 0).max(1)
+                # Whatever stands before the last one decides nothing.
+                open_ = np.arange(n)[None, :] >= last[:, None]
+                self.margins.note(np.abs(like - threshold)[open_].min(), where + " alike")
+                like[np.arange(n), last] = 0
+                redundancy = softmax(like.mean(0))[: n - window]
+                scores = np.r_[mix * attention - (1 - mix) * redundancy, np.full(window, np.inf)]
+                self.keep(l, h, top(scores, budget, self.margins, where))
+
+
 class Think(Sequence):
     """Keys but the last are 0 where the mean of their squares times that of the last queries, over the
     query heads of a KV head, is least."""
