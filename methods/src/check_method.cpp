@@ -48,6 +48,12 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
     KVG_CHECK(plan.ok(), "a store that was not checked");
     double head = StreamBytes(plan->keys, plan->seal_keys, plan->sinks, entries) +
                   StreamBytes(plan->values, plan->seal_values, plan->sinks, entries);
+    if (plan->narrow_dim > 0) {
+      const int64_t narrow = std::max<int64_t>(0, entries - plan->wide_recent);
+      head -= static_cast<double>(narrow * (shape.key_dim - plan->narrow_dim) *
+                                  SizeOf(shape.cache_dtype));
+      head += static_cast<double>(plan->narrow_dim * kPositionBytes);
+    }
     const bool clipped = plan->position == PositionPolicy::kClipped;
     head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
     if (p.score->ages() && p.trigger->in_decode())

@@ -166,7 +166,7 @@ class Compressor::Impl final : public LayerHook {
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
-  Status StoreLayers();
+  Status StoreLayers(const PromptState& state);
   void BeginReaders();
   void BeginReader(int64_t layer);
   Status Seal();
@@ -325,7 +325,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   return cache_->Reduce(view.layer(), plan);
 }
 
-Status Compressor::Impl::StoreLayers() {
+Status Compressor::Impl::StoreLayers(const PromptState& state) {
   if (stored_) return Seal();
   const Stopwatch watch(ops_, record_.seconds.quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -333,7 +333,9 @@ Status Compressor::Impl::StoreLayers() {
     if (!IsMoreThanPlain(plan)) continue;
     stores_otherwise_ = true;
     codes_ |= plan.keys.coded() || plan.values.coded();
-    CacheView view(Source(), layer);
+    ViewSource source = Source();
+    source.prefill = state.capture;
+    CacheView view(source, layer);
     pipeline_.store->Calibrate(view, plan);
     KVG_TRY(cache_->Store(layer, plan));
   }
@@ -365,7 +367,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   allowance_ = AllowanceFor(method_, shape_, budget_, cache.tokens());
   const Status done = Guarded([&]() -> Status {
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
-    KVG_TRY(StoreLayers());
+    KVG_TRY(StoreLayers(state));
     BeginReaders();
     return {};
   });

@@ -90,7 +90,7 @@ Json CompressionRecord::ToJson() const {
 bool IsMoreThanPlain(const StorePlan& plan) {
   return plan.keys.coded() || plan.values.coded() || plan.raw_keys ||
          plan.position != PositionPolicy::kOriginal || plan.latent || plan.mla_latent ||
-         plan.share_from_layer > 0 || plan.tier != Tier::kDevice;
+         plan.share_from_layer > 0 || plan.narrow_dim > 0 || plan.tier != Tier::kDevice;
 }
 
 bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
@@ -125,15 +125,17 @@ int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget
   if (method.store) stage = method.store->spec->make(method.store->params);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     int64_t key_bits = 8 * SizeOf(shape.cache_dtype), value_bits = key_bits;
+    int64_t key_dim = shape.key_dim;
     if (stage != nullptr) {
       const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
       if (plan.ok()) {
         key_bits = CodeBits(plan->keys, shape.cache_dtype);
         value_bits = CodeBits(plan->values, shape.cache_dtype);
+        if (plan->narrow_dim > 0) key_dim = plan->narrow_dim;
       }
     }
     bytes += static_cast<double>(shape.kv_heads * tokens) *
-             static_cast<double>(shape.key_dim * key_bits + shape.value_dim * value_bits) / 8.0;
+             static_cast<double>(key_dim * key_bits + shape.value_dim * value_bits) / 8.0;
   }
   return std::llround(share * bytes);
 }

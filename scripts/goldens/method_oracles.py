@@ -591,6 +591,45 @@ class MiniCache(Sequence):
                     self.pos[l][h] = np.r_[apart, shared]
 
 
+class Rkv(Sequence):
+    """Attention of the window, the highest logit of a KV head's query heads, less how like an entry's
+    key is to the others, of each other's likes but the last."""
+
+    def compress(self, budget, window, kernel, mix, threshold):
+        n, model = self.tokens, self.model
+        for l in range(model.layers):
+            for h in range(model.groups):
+                where, keys = f"rkv {l}.{h}", self.keys[l][h]
+                queries = self.prefill.queries[l][h * model.share : (h + 1) * model.share, -window:]
+                logits = (queries @ keys[: n - window].T / math.sqrt(model.dim)).max(0)
+                attention = pool_max(softmax(logits).mean(0), kernel)
+                like = cosine(keys, keys)
+                np.fill_diagonal(like, 0)
+                last = np.where(like > threshold, np.arange(n), 0).max(1)
+                # Whatever stands before the last one decides nothing.
+                open_ = np.arange(n)[None, :] >= last[:, None]
+                self.margins.note(np.abs(like - threshold)[open_].min(), where + " alike")
+                like[np.arange(n), last] = 0
+                redundancy = softmax(like.mean(0))[: n - window]
+                scores = np.r_[mix * attention - (1 - mix) * redundancy, np.full(window, np.inf)]
+                self.keep(l, h, top(scores, budget, self.margins, where))
+
+
+class Think(Sequence):
+    """Keys but the last are 0 where the mean of their squares times that of the last queries, over the
+    query heads of a KV head, is least."""
+
+    def compress(self, pruned, window, recent):
+        model = self.model
+        for l in range(model.layers):
+            for h in range(model.groups):
+                queries = self.prefill.queries[l][h * model.share : (h + 1) * model.share, -window:]
+                scores = (queries**2).mean((0, 1)) * (self.keys[l][h] ** 2).mean(0)
+                stay = top(scores, model.dim - int(model.dim * pruned), self.margins, f"think {l}.{h}")
+                gone = np.setdiff1d(np.arange(model.dim), stay)
+                self.keys[l][h][: self.tokens - recent, gone] = 0
+
+
 class Quest(Sequence):
     """Each query head reads the pages whose bounds allow the largest product with it."""
 

@@ -27,7 +27,7 @@ bool IsPlain(const Method& method, const ModelShape& shape) {
 bool IsUncoded(const Method& method, const ModelShape& shape) {
   const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
   return plan.ok() && !plan->keys.coded() && !plan->values.coded() && !plan->latent &&
-         plan->share_from_layer == 0;
+         plan->share_from_layer == 0 && plan->narrow_dim == 0;
 }
 
 // At full budget a method that stores plainly is the full cache, bit for bit: logits and attention.

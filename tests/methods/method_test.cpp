@@ -338,6 +338,25 @@ TEST(NeedsTest, StepSignalsOnlyWhereSomethingUsesThem) {
   EXPECT_EQ(Loaded("full").needs(), Needs());
 }
 
+// Keys of all but the last 32 entries hold 39 of 64 numbers, and a list says which.
+TEST(AllowanceTest, BytesOfNarrowKeys) {
+  ModelShape shape = SmallShape(2, 2, 2, 64);
+  shape.cache_dtype = DType::kF16;
+  const Method method = Loaded("snapkv_think");
+  const int64_t length = 4000, heads = 4;
+  for (const char* text : {"50B", "100B", "200B"}) {
+    const Budget budget = *Budget::Parse(text);
+    const auto limit = static_cast<int64_t>(budget.value) * length;
+    int64_t want = 0;
+    while (heads * (((want + 1) * 128 - (want + 1 - 32) * 25) * 2 + 4 * (want + 1) + 4 * 39) <=
+           limit) {
+      ++want;
+    }
+    EXPECT_EQ(AllowanceFor(method, shape, budget, length).entries, want) << text;
+    EXPECT_GT(want, 32);
+  }
+}
+
 // The largest number of entries whose bytes are within the budget.
 TEST(AllowanceTest, BytesOfCodedEntries) {
   ModelShape shape = SmallShape(2, 2, 2, 64);

@@ -159,6 +159,40 @@ TEST(MiniCacheTest, SharesFromTheMiddle) {
   EXPECT_FALSE(MakeStage<Store>(StageKind::kStore, "minicache")->Plan(SmallShape(), 0).ok());
 }
 
+TEST(ThinkTest, KeepsWhatTheLastQueriesAsk) {
+  const ModelShape shape = SmallShape(1, 2, 2, 10);
+  FakeView view(shape, 50);
+  view.Randomize(6);
+  for (const auto& [params, kept] :
+       {std::pair{R"({"window": 7})", 6}, std::pair{R"({"window": 7, "pruned": 0.66})", 4}}) {
+    const auto stage = MakeStage<Store>(StageKind::kStore, "think", params);
+    EXPECT_EQ(stage->needs(), Needs{.window = 7});
+    StorePlan plan = *stage->Plan(shape, 0);
+    EXPECT_EQ(plan.narrow_dim, kept);
+    EXPECT_EQ(plan.wide_recent, 32);
+    stage->Calibrate(view, plan);
+    for (const int64_t h : {0, 1}) {
+      std::vector<std::pair<double, int32_t>> scores;
+      for (int32_t c = 0; c < 10; ++c) {
+        double keys = 0, queries = 0;
+        for (int64_t i = 0; i < 50; ++i) keys += std::pow(view.keys[h][i * 10 + c], 2) / 50;
+        for (int64_t i = 43; i < 50; ++i) {
+          for (int64_t q = 2 * h; q < 2 * h + 2; ++q) {
+            queries += std::pow(view.queries[(i * 4 + q) * 10 + c], 2) / 7 / 2;
+          }
+        }
+        scores.emplace_back(-keys * queries, c);
+      }
+      std::sort(scores.begin(), scores.end());
+      std::vector<int32_t> want;
+      for (int i = 0; i < kept; ++i) want.push_back(scores[static_cast<size_t>(i)].second);
+      std::sort(want.begin(), want.end());
+      EXPECT_EQ(Ints(plan.key_channels[h]), want);
+    }
+  }
+  EXPECT_EQ(PlanOf("think", R"({"pruned": 0})", shape).narrow_dim, 0);
+}
+
 TEST(LatentStores, SayWhatTheyKeep) {
   EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).latent);
   EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).raw_keys);

@@ -24,7 +24,7 @@ class SerialTest : public CacheTest {
 
   // One of each kind of thing a stored layer can hold; tables live in the fixture.
   std::vector<StorePlan> Plans() {
-    std::vector<StorePlan> plans(4);
+    std::vector<StorePlan> plans(5);
     plans[0].keys = Affine(CodeAxis::kChannel);
     plans[0].values = Affine(CodeAxis::kToken);
     plans[0].seal_keys = {.unit = 32, .keep_recent = 0};
@@ -49,6 +49,10 @@ class SerialTest : public CacheTest {
     plans[3].raw_keys = true;
     plans[3].position = PositionPolicy::kClipped;
     plans[3].position_limit = 30;
+    // Keys of few numbers.
+    plans[4].narrow_dim = kNarrow;
+    plans[4].wide_recent = 33;
+    plans[4].key_channels = View(channels_, {kHeads, kNarrow});
     return plans;
   }
 
@@ -65,6 +69,8 @@ class SerialTest : public CacheTest {
     return cache.Seal();
   }
 
+  static constexpr int64_t kNarrow = 3;
+  const std::vector<int32_t> channels_ = {0, 7, 31, 2, 3, 4};
   const std::vector<float> levels_ = {-1, -0.5f, 0.25f, 1};
   const std::vector<float> low_ = std::vector<float>(kHeads * kDim, -2.0f);
   const std::vector<float> high_ = std::vector<float>(kHeads * kDim, 1.5f);

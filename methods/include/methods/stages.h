@@ -174,13 +174,19 @@ struct StorePlan {
   // Calibrate; row h is for head h. Of rotated keys, or of raw ones with raw_keys.
   Tensor key_low, key_high;
   bool constant_ranges = false;  // they are of the model, not of this sequence
+  // > 0: of the entries held when the plan is executed all but the last `wide_recent` of a head
+  // give up numbers of their keys: so many stay, those of `key_channels` ([kv_heads, narrow_dim]
+  // i32, ascending, set by Calibrate), the others count as 0. Later entries are whole.
+  int64_t narrow_dim = 0;
+  int64_t wide_recent = 0;
+  Tensor key_channels;
 };
 
 class Store : public Stage {
  public:
   virtual Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const = 0;
-  // What a codec needs from the entries themselves. After reducing, before anything is coded; once
-  // for each layer. Tensors belong to the view.
+  // What a plan needs from the entries themselves. After reducing, before anything is coded; once
+  // for each layer, with the signals of the prefill. Tensors belong to the view.
   virtual void Calibrate(LayerView&, StorePlan&) const {}
 };
 

@@ -50,11 +50,12 @@ CacheLayer::CacheLayer(std::shared_ptr<const LayerSetup> setup,
                        std::span<const KvBasis* const> bases)
     : setup_(std::move(setup)),
       pool_(&setup_->pools->of(Tier::kDevice)),
-      ranges_(ops().device == Device::kHost ? *pool_ : setup_->pools->of(Tier::kHost)) {
+      ranges_(ops().device == Device::kHost ? *pool_ : setup_->pools->of(Tier::kHost)),
+      choices_(*pool_) {
   for (const KvBasis* basis : bases) {
     (basis->side == KvSide::kKeys ? given_key_bases_ : given_value_bases_).push_back(basis->basis);
   }
-  parts_.push_back(NewPart(false));
+  parts_.push_back(NewPart(PartKind::kPlain));
   heads_.assign(static_cast<size_t>(setup_->kv_heads), Head(*pool_));
   Publish();
 }
@@ -69,6 +70,8 @@ CacheLayer::CacheLayer(const CacheLayer& other)
       plan_(other.plan_),
       tables_(other.tables_),
       ranges_(other.ranges_),
+      narrow_bases_(other.narrow_bases_),
+      choices_(other.choices_),
       sharing_(other.sharing_),
       split_(other.split_),
       every_position_(other.every_position_),
@@ -90,8 +93,9 @@ int64_t CacheLayer::OwnerOf(KvSide side, int64_t head) const {
   return head * std::ssize(StreamsOf(parts_[0], side)) / setup_->kv_heads;
 }
 
-CacheLayer::Part CacheLayer::NewPart(bool as_planned) const {
+CacheLayer::Part CacheLayer::NewPart(PartKind kind) const {
   Part part;
+  const bool as_planned = kind == PartKind::kPlanned;
   BlockPool& pool = setup_->pools->of(as_planned ? plan_.tier : Tier::kDevice);
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     if (side == KvSide::kValues && setup_->values_in_keys) continue;
@@ -99,6 +103,7 @@ CacheLayer::Part CacheLayer::NewPart(bool as_planned) const {
     spec.side = side;
     spec.dtype = setup_->format.dtype;
     spec.dim = HeadDim(side);
+    if (kind == PartKind::kNarrow && side == KvSide::kKeys) spec.dim = plan_.narrow_dim;
     if (as_planned) spec.rule = side == KvSide::kKeys ? plan_.seal_keys : plan_.seal_values;
     std::vector<Stream>& streams = side == KvSide::kKeys ? part.keys : part.values;
     const std::vector<Tensor>& bases = BasesOf(side);
@@ -210,7 +215,8 @@ void CacheLayer::Publish() {
       segment.skip = keys.skip();
       segment.key_pages = keys.float_pages();
       segment.keys = keys.coded_pages();
-      segment.key_basis = BasisOf(KvSide::kKeys, h);
+      segment.key_basis = p == 0 && !narrow_bases_.empty() ? narrow_bases_[static_cast<size_t>(h)]
+                                                           : BasisOf(KvSide::kKeys, h);
       segment.values_in_keys = setup_->values_in_keys;
       if (!setup_->values_in_keys) {
         const Stream& values = parts_[p].values[static_cast<size_t>(OwnerOf(KvSide::kValues, h))];
@@ -435,6 +441,10 @@ Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan>
   if (sharing_ != Sharing::kNone) {
     return Unsupported("entries that are shared with another layer cannot be dropped or merged");
   }
+  for (const HeadPlan& one : plan) {
+    if (narrow_bases_.empty() || one.keys.empty()) continue;
+    return Unsupported("keys that gave up some of their numbers cannot be merged with others");
+  }
   std::vector<Part> parts(parts_.size());
   Buffer memory;  // of merges
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
@@ -563,6 +573,12 @@ KvBytes CacheLayer::Bytes() const {
   } else {
     bytes.scales += ranges;
     bytes.slack += ranges_.allocated_bytes() - ranges;
+  }
+  // A method must hold which numbers stay; as a matrix they take more.
+  if (!narrow_bases_.empty()) {
+    const int64_t indices = setup_->kv_heads * plan_.narrow_dim * SizeOf(DType::kI32);
+    bytes.indices += indices;
+    bytes.slack += choices_.allocated_bytes() - indices;
   }
   for (const std::vector<Tensor>* bases : {&key_bases_, &value_bases_}) {
     for (const Tensor& basis : *bases) bytes.projections += basis.SizeBytes();

@@ -129,11 +129,15 @@ class CacheLayer {
   }
   // One head's part of its owner's basis, [dim, rank]; empty where there is none.
   Tensor BasisOf(KvSide side, int64_t head) const;
-  // An empty stream for each owner, coded and placed as the plan says or plainly.
-  Part NewPart(bool as_planned) const;
+  // An empty stream for each owner: coded and placed as the plan says, keys of few numbers, or
+  // plainly.
+  enum class PartKind { kPlain, kPlanned, kNarrow };
+  Part NewPart(PartKind kind) const;
   // Rows [n, heads, dim] of an owner's heads as its stream has them, [n, stream dim]; `memory` may
   // hold them.
   Tensor Projected(KvSide side, int64_t owner, const Tensor& rows, Buffer* memory) const;
+  // Keys of a head whose first part is narrow, zeros for what was given up.
+  void ReadNarrow(int64_t head, int64_t first, Tensor rows) const;
   // Entries of an owner's stream, as stored.
   void ReadStream(KvSide side, int64_t owner, int64_t first, Tensor rows) const;
   std::vector<float> HostRows(KvSide side, int64_t head, int64_t first = 0) const;
@@ -145,6 +149,7 @@ class CacheLayer {
   // Directions among entries [first, first + n) of a head become what they stand for.
   void ScaleShared(KvSide side, int64_t head, int64_t first, Tensor rows) const;
   Status CheckPlan(const StorePlan& plan) const;
+  Status CheckNarrow(const StorePlan& plan) const;
   // Copies a plan's tensors to the host, where codecs want them, for as long as they are used:
   // constants beside the pools, ranges that were found in this sequence into a block of one.
   Status OwnTables();
@@ -152,6 +157,8 @@ class CacheLayer {
   KvCodec CodecOf(KvSide side, int64_t owner) const;
   // Stores plain entries anew: turned back, or as latents.
   Status Represent();
+  // Keys of all entries but the last into a part of their own, without what the plan gives up.
+  Status NarrowKeys();
   // Sinks into a part of their own; all after them are stored as planned.
   Status Split();
   bool Clips() const { return plan_.raw_keys && plan_.position == PositionPolicy::kClipped; }
@@ -184,6 +191,10 @@ class CacheLayer {
   StorePlan plan_;  // its tensors lie in tables_ and ranges_
   std::shared_ptr<const std::vector<std::vector<float>>> tables_;
   BlockList ranges_;  // of host memory
+  // Of each head, where the first part's keys are narrow: [key_dim, narrow_dim] of zeros and ones,
+  // in `choices_`. Attention and reads take it as the basis of latents.
+  std::vector<Tensor> narrow_bases_;
+  BlockList choices_;
   Sharing sharing_ = Sharing::kNone;
   bool split_ = false;  // the plan's codecs and tiers are at work in the last part
   const int32_t* every_position_ = nullptr;

@@ -14,7 +14,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMagic = "kvgcache2";
+constexpr std::string_view kMagic = "kvgcache3";
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 

@@ -114,7 +114,8 @@ Status CacheLayer::AppendHost(Stream& stream, const std::vector<float>& rows) co
 Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& plan) {
   const auto plain = [](const CacheLayer& layer) {
     return layer.parts_.size() == 1 && !layer.split_ && !layer.plan_.raw_keys &&
-           layer.key_bases_.empty() && layer.value_bases_.empty() && !layer.setup_->values_in_keys;
+           layer.key_bases_.empty() && layer.narrow_bases_.empty() && layer.value_bases_.empty() &&
+           !layer.setup_->values_in_keys;
   };
   if (!plain(lower) || !plain(upper) || plan.keys.coded() || plan.values.coded()) {
     return Unsupported(
@@ -129,7 +130,7 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
   const CacheLayer old_lower(lower), old_upper(upper);
   for (CacheLayer* layer : {&lower, &upper}) {
     layer->parts_.clear();
-    for (int part = 0; part < 3; ++part) layer->parts_.push_back(layer->NewPart(false));
+    for (int part = 0; part < 3; ++part) layer->parts_.push_back(layer->NewPart(PartKind::kPlain));
   }
   for (int64_t h = 0; h < lower.setup_->kv_heads; ++h) {
     const auto at = static_cast<size_t>(h);

@@ -88,6 +88,7 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
     ops().rows->Convert(ColumnsFrom(memory.As(DType::kF32, {n, width}), 0, dim), rows);
     return;
   }
+  if (side == KvSide::kKeys && !narrow_bases_.empty()) return ReadNarrow(head, first, rows);
   const Tensor basis = BasisOf(side, head);
   if (basis.empty()) {
     ReadStream(side, OwnerOf(side, head), first, rows);
@@ -100,6 +101,22 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
   ReadStream(side, OwnerOf(side, head), first, latent);
   ops().linear->MatMulNT(latent.Reshape({1, n, rank}), basis.Reshape({1, dim, rank}), 1.0f,
                          rows.Reshape({1, n, dim}));
+}
+
+void CacheLayer::ReadNarrow(int64_t head, int64_t first, Tensor rows) const {
+  const auto at = static_cast<size_t>(head);
+  const Stream &narrow = parts_[0].keys[at], &wide = parts_[1].keys[at];
+  const int64_t n = rows.shape[0], dim = rows.shape[1], held = narrow_bases_[at].shape[1];
+  const int64_t front = std::clamp<int64_t>(narrow.length() - first, 0, n);
+  if (front > 0) {
+    const Buffer memory = ops().memory->Allocate(front * held * 4);
+    const Tensor some = memory.As(DType::kF32, {front, held});
+    narrow.Read(first, some);
+    ops().linear->MatMulNT(some.Reshape({1, front, held}),
+                           narrow_bases_[at].Reshape({1, dim, held}), 1.0f,
+                           rows.Slice(0, front).Reshape({1, front, dim}));
+  }
+  if (front < n) wide.Read(first + front - narrow.length(), rows.Slice(front, n));
 }
 
 std::vector<int32_t> CacheLayer::Rotations(int64_t head) const {
@@ -134,6 +151,32 @@ const int32_t* CacheLayer::RotationsFrom(const Head& head, int64_t first) const 
   return every_position_ + first;
 }
 
+// Its channels are on the host.
+Status CacheLayer::CheckNarrow(const StorePlan& plan) const {
+  const bool otherwise = plan.keys.coded() || plan.values.coded() || plan.raw_keys || plan.latent ||
+                         plan.mla_latent || plan.sinks > 0 || plan.tier != Tier::kDevice;
+  if (otherwise) {
+    return Unsupported("narrow_dim: only rotated, uncoded keys on the device give up numbers");
+  }
+  const Tensor& channels = plan.key_channels;
+  const int64_t dim = HeadDim(KvSide::kKeys), kept = plan.narrow_dim;
+  const bool shaped = channels.dtype == DType::kI32 && channels.rank == 2 &&
+                      channels.shape[0] == setup_->kv_heads && channels.shape[1] == kept;
+  if (!shaped || kept > dim || plan.wide_recent < 0) {
+    return BadInput(StrCat("narrow_dim ", kept, ", wide_recent ", plan.wide_recent, ", channels ",
+                           channels.DebugString(), ": must be at most ", dim,
+                           ", not negative, and i32[", setup_->kv_heads, ", ", kept, "]"));
+  }
+  for (int64_t i = 0; i < channels.Numel(); ++i) {
+    const int32_t* at = channels.i32() + i;
+    if (*at < 0 || *at >= dim || (i % kept > 0 && at[-1] >= *at)) {
+      return BadInput(StrCat("key channel ", *at, " of KV head ", i / kept,
+                             ": channels ascend from 0 to ", dim - 1));
+    }
+  }
+  return {};
+}
+
 Status CacheLayer::CheckPlan(const StorePlan& plan) const {
   if (plan.mla_latent != setup_->values_in_keys) {
     return Unsupported(setup_->values_in_keys
@@ -153,6 +196,7 @@ Status CacheLayer::CheckPlan(const StorePlan& plan) const {
                               ": attention of this device reads its "
                               "own memory only"));
   }
+  if (plan.narrow_dim > 0) KVG_TRY(CheckNarrow(plan));
   if (plan.sinks < 0 || plan.position_limit < 0) {
     return BadInput(StrCat("sinks ", plan.sinks, ", position_limit ", plan.position_limit,
                            ": neither may be negative"));
@@ -200,6 +244,9 @@ Status CacheLayer::OwnTables() {
     if (table->empty()) continue;
     own(*table, tables->emplace_back(static_cast<size_t>(table->Numel())).data());
   }
+  if (Tensor& channels = plan_.key_channels; !channels.empty()) {
+    own(channels, tables->emplace_back(static_cast<size_t>(channels.Numel())).data());
+  }
   for (Tensor* table : {&plan_.key_low, &plan_.key_high}) {
     if (table->empty()) continue;
     if (plan_.constant_ranges) {
@@ -239,13 +286,14 @@ Status CacheLayer::Store(const StorePlan& plan) {
   }
   if (setup_->frequencies.inverse.empty()) plan_.raw_keys = false;  // nothing ever turns
   KVG_TRY(Represent());
+  if (plan_.narrow_dim > 0) KVG_TRY(NarrowKeys());
   KVG_TRY(AssignRotations());
   return Seal();
 }
 
 Status CacheLayer::Represent() {
   Part before = std::move(parts_[0]);
-  parts_[0] = NewPart(false);
+  parts_[0] = NewPart(PartKind::kPlain);
   const auto represent = [&](KvSide side, bool turn) -> Status {
     std::vector<Stream>& from = side == KvSide::kKeys ? before.keys : before.values;
     std::vector<Stream>& to = side == KvSide::kKeys ? parts_[0].keys : parts_[0].values;
@@ -284,8 +332,48 @@ Status CacheLayer::Represent() {
   return setup_->values_in_keys ? Status() : represent(KvSide::kValues, false);
 }
 
+Status CacheLayer::NarrowKeys() {
+  const int64_t dim = HeadDim(KvSide::kKeys), kept = plan_.narrow_dim;
+  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+    std::vector<float> choice(static_cast<size_t>(dim * kept));
+    const int32_t* channels = plan_.key_channels[h].i32();
+    for (int64_t i = 0; i < kept; ++i) choice[static_cast<size_t>(channels[i] * kept + i)] = 1.0f;
+    KVG_TRY(choices_.Push(dim * kept * SizeOf(DType::kF32)));
+    const Tensor basis(choices_[h], DType::kF32, {dim, kept}, ops().device);
+    ops().memory->Copy(View(choice, {dim, kept}), basis);
+    narrow_bases_.push_back(basis);
+  }
+  Part narrow = NewPart(PartKind::kNarrow), wide = NewPart(PartKind::kPlain);
+  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+    const auto at = static_cast<size_t>(h);
+    const int64_t n = length(h), front = std::max<int64_t>(0, n - plan_.wide_recent);
+    if (n == 0) continue;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const bool keys = side == KvSide::kKeys;
+      const int64_t width = HeadDim(side);
+      const Buffer memory = ops().memory->Allocate((n * width + front * kept) * 4);
+      const Tensor all = memory.As(DType::kF32, {n * width + front * kept});
+      const Tensor rows = all.Slice(0, n * width).Reshape({n, width});
+      Tensor first = rows.Slice(0, front);
+      StreamsOf(parts_[0], side)[at].Read(0, rows);
+      if (keys && front > 0) {
+        first = all.Slice(n * width, all.shape[0]).Reshape({front, kept});
+        ops().linear->MatMulNN(rows.Slice(0, front).Reshape({1, front, width}),
+                               narrow_bases_[at].Reshape({1, width, kept}), 1.0f,
+                               first.Reshape({1, front, kept}));
+      }
+      if (front > 0) KVG_TRY((keys ? narrow.keys : narrow.values)[at].Append(first));
+      if (front < n) KVG_TRY((keys ? wide.keys : wide.values)[at].Append(rows.Slice(front, n)));
+    }
+  }
+  parts_.clear();
+  parts_.push_back(std::move(narrow));
+  parts_.push_back(std::move(wide));
+  return {};
+}
+
 Status CacheLayer::Split() {
-  Part sinks = NewPart(false), body = NewPart(true);
+  Part sinks = NewPart(PartKind::kPlain), body = NewPart(PartKind::kPlanned);
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const std::vector<Stream>& from = StreamsOf(parts_[0], side);
     for (size_t o = 0; o < from.size(); ++o) {

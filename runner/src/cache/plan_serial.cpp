@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "core/strings.h"
 #include "src/cache/bytes.h"
 
 namespace kvgauge {
@@ -80,6 +81,20 @@ Status StoredPlan::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec) 
   return {};
 }
 
+Status StoredPlan::TakeChannels(std::string_view& in, int64_t kv_heads, int64_t key_dim) {
+  KVG_TRY(TakeNumber(in, "numbers of a narrow key", 0, key_dim, &plan_.narrow_dim));
+  KVG_TRY(TakeNumber(in, "entries that stay wide", 0, INT32_MAX, &plan_.wide_recent));
+  KVG_TRY(TakeArray(in, &channels_));
+  if (std::ssize(channels_) != kv_heads * plan_.narrow_dim) {
+    return BadInput(StrCat("cache bytes: ", channels_.size(), " key channels; right is ",
+                           kv_heads * plan_.narrow_dim));
+  }
+  if (!channels_.empty()) {
+    plan_.key_channels = View(channels_, {kv_heads, plan_.narrow_dim});
+  }
+  return {};
+}
+
 void PutPlan(std::string& out, const StorePlan& plan) {
   PutCodec(out, plan.keys);
   PutCodec(out, plan.values);
@@ -93,6 +108,11 @@ void PutPlan(std::string& out, const StorePlan& plan) {
   }
   PutTable(out, plan.key_low);
   PutTable(out, plan.key_high);
+  PutNumber(out, plan.narrow_dim);
+  PutNumber(out, plan.wide_recent);
+  const Tensor& channels = plan.key_channels;
+  PutNumber(out, channels.empty() ? 0 : channels.Numel());
+  if (!channels.empty()) PutBytes(out, std::span<const int32_t>(channels.i32(), channels.Numel()));
 }
 
 Status StoredPlan::Take(std::string_view& in, int64_t kv_heads, int64_t key_dim) {
@@ -112,6 +132,7 @@ Status StoredPlan::Take(std::string_view& in, int64_t kv_heads, int64_t key_dim)
   KVG_TRY(TakeFlag(in, "constant ranges", &plan_.constant_ranges));
   KVG_TRY(TakeTable(in, &plan_.key_low));
   KVG_TRY(TakeTable(in, &plan_.key_high));
+  KVG_TRY(TakeChannels(in, kv_heads, key_dim));
   if (plan_.key_low.empty() && plan_.key_high.empty()) return {};
   const int64_t numbers = plan_.key_low.empty() ? 0 : plan_.key_low.Numel();
   if (plan_.key_high.empty() || plan_.key_high.Numel() != numbers ||
