@@ -79,18 +79,18 @@ TEST(SimLayerKvTest, MoreRowsAreAveraged) {
   }
 }
 
-constexpr int64_t kDim = 6;
+constexpr int64_t kRoleDim = 6;
 
 // Two layers of two KV heads, each of two query heads, with queries and keys that lean.
 std::unique_ptr<FakeView> Leaning(int64_t layer, uint64_t seed) {
-  auto view = std::make_unique<FakeView>(SmallShape(2, 2, 2, kDim), 40, layer);
+  auto view = std::make_unique<FakeView>(SmallShape(2, 2, 2, kRoleDim), 40, layer);
   view->Randomize(seed);
   for (size_t i = 0; i < view->queries.size(); ++i) {
-    view->queries[i] += 2 * std::sin(static_cast<float>(seed + i % (4 * kDim)));
+    view->queries[i] += 2 * std::sin(static_cast<float>(seed + i % (4 * kRoleDim)));
   }
   for (int64_t h = 0; h < 2; ++h) {
     for (size_t i = 0; i < view->keys[h].size(); ++i) {
-      view->keys[h][i] += 2 * std::cos(static_cast<float>(seed + 7 * h + i % kDim));
+      view->keys[h][i] += 2 * std::cos(static_cast<float>(seed + 7 * h + i % kRoleDim));
     }
   }
   view->frequencies = {1.0, 0.11, 0.013};
@@ -101,22 +101,23 @@ std::unique_ptr<FakeView> Leaning(int64_t layer, uint64_t seed) {
 double Reach(const FakeView& view, int64_t head) {
   const int64_t n = view.width();
   double reach = 0;
-  std::vector<double> key(kDim);
-  for (int64_t i = 0; i < n * kDim; ++i) key[i % kDim] += view.keys[head][i] / double(n);
+  std::vector<double> key(kRoleDim);
+  for (int64_t i = 0; i < n * kRoleDim; ++i) key[i % kRoleDim] += view.keys[head][i] / double(n);
   for (int64_t q = 2 * head; q < 2 * head + 2; ++q) {
-    std::vector<double> query(kDim), weights;
+    std::vector<double> query(kRoleDim), weights;
     for (int64_t i = 0; i < n; ++i) {
-      for (int64_t c = 0; c < kDim; ++c)
-        query[c] += view.queries[(i * 4 + q) * kDim + c] / double(n);
+      for (int64_t c = 0; c < kRoleDim; ++c)
+        query[c] += view.queries[(i * 4 + q) * kRoleDim + c] / double(n);
     }
     double sum = 0;
     for (int64_t p = 0; p < 500; ++p) {
       std::complex<double> score = 0;
-      for (int64_t c = 0; c < kDim / 2; ++c) {
-        const std::complex<double> a(query[c], query[c + kDim / 2]), b(key[c], key[c + kDim / 2]);
+      for (int64_t c = 0; c < kRoleDim / 2; ++c) {
+        const std::complex<double> a(query[c], query[c + kRoleDim / 2]),
+            b(key[c], key[c + kRoleDim / 2]);
         score += a * std::conj(b) * std::polar(1.0, view.frequencies[c] * double(499 - p));
       }
-      weights.push_back(std::exp(score.real() / std::sqrt(double(kDim))));
+      weights.push_back(std::exp(score.real() / std::sqrt(double(kRoleDim))));
       sum += weights.back();
     }
     // The area under the sum from the first position on.
@@ -156,7 +157,7 @@ TEST(DuoTest, HeadsThatReachFarStayWhole) {
 TEST(DuoTest, ACalibrationIsTheMeanOverTexts) {
   const StageSpec* spec = *FindStage(StageKind::kAllocate, "duo");
   const Params params = *Params::Parse(spec->params, Json::object(), "duo");
-  const ModelShape shape = SmallShape(2, 2, 2, kDim);
+  const ModelShape shape = SmallShape(2, 2, 2, kRoleDim);
   const std::vector<int64_t> lengths = {40, 40};
   const std::unique_ptr<Calibrator> calibrator = spec->calibrate(params, shape, lengths);
   EXPECT_EQ(calibrator->passes(), 1);
