@@ -84,6 +84,13 @@ TEST_F(DeviceTraffic, HeldStopsBringNothingMoreBack) {
   EXPECT_EQ(step.download_bytes, 4);
 }
 
+// While nothing is given up.
+TEST_F(DeviceTraffic, ScoresThatAgeStayOnTheDevice) {
+  const Method h2o = LoadShipped("h2o");
+  const EngineRow row = {&h2o, {Budget::Kind::kFraction, 1.0}, tiny_.model.get()};
+  EXPECT_EQ(OfOneStep({row}, Sample(100, 8)).downloads, 1);
+}
+
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.
 TEST_F(DeviceTraffic, LogitsComeWhereTheyAreRead) {
   const int64_t row_bytes = 4 * tiny_.model->config().vocab_size;

@@ -503,12 +503,10 @@ Status CacheLayer::KeepScores(const Tensor& scores) {
             "scores must be f32 [kv_heads, longest head]");
   std::vector<EntryArray> fresh;
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
-    std::vector<float> row(static_cast<size_t>(length(h)));
-    if (!row.empty()) {
-      ops().memory->Copy(scores[h].Slice(0, length(h)), View(row, {length(h)}));
-    }
     fresh.emplace_back(*pool_, DType::kF32);
-    KVG_TRY(fresh.back().Assign(row));
+    if (length(h) == 0) continue;
+    KVG_TRY(fresh.back().Reserve(length(h)));
+    ops().memory->Copy(scores[h].Slice(0, length(h)), fresh.back().Extend(length(h)));
   }
   for (size_t h = 0; h < heads_.size(); ++h) heads_[h].scores = std::move(fresh[h]);
   keeps_scores_ = true;
@@ -520,12 +518,15 @@ void CacheLayer::ReadScores(Tensor scores) const {
   KVG_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && scores.IsContiguous() &&
                 scores.shape[0] == setup_->kv_heads && scores.shape[1] >= width(),
             "scores must be f32 [kv_heads, longest head]");
-  std::vector<float> all(static_cast<size_t>(scores.Numel()));
+  const std::vector<float> zeros(static_cast<size_t>(scores.shape[1]));
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
-    const std::vector<float> row = heads_[static_cast<size_t>(h)].scores.ToHost<float>();
-    std::copy(row.begin(), row.end(), all.begin() + h * scores.shape[1]);
+    const EntryArray& held = heads_[static_cast<size_t>(h)].scores;
+    const int64_t rest = scores.shape[1] - held.size();
+    if (!held.empty()) ops().memory->Copy(held.view(), scores[h].Slice(0, held.size()));
+    if (rest > 0)
+      ops().memory->Copy(View(std::span(zeros).first(static_cast<size_t>(rest)), {rest}),
+                         scores[h].Slice(held.size(), scores.shape[1]));
   }
-  if (!all.empty()) ops().memory->Copy(View(all, {scores.shape[0], scores.shape[1]}), scores);
 }
 
 std::vector<int32_t> CacheLayer::Positions(int64_t head) const {
