@@ -39,11 +39,8 @@ class Cam final : public Reducer {
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
-      const auto count = static_cast<int32_t>(kept);
       HeadPlan plan;
-      plan.keep = view.Scratch(DType::kI32, {kept});
-      view.ops().select->TopK(Columns(input.scores.Slice(h, h + 1), 0, length),
-                              Upload(view, std::span(&count, 1)), plan.keep.Reshape({1, kept}));
+      plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       if (kept > 0 && kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);
       plans.push_back(plan);
     }

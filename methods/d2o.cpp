@@ -127,11 +127,8 @@ class NearestMerge final : public Reducer {
     double sum = 0, count = 0;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
-      const auto top = static_cast<int32_t>(kept);
       HeadPlan plan;
-      plan.keep = view.Scratch(DType::kI32, {kept});
-      view.ops().select->TopK(Columns(input.scores.Slice(h, h + 1), 0, length),
-                              Upload(view, std::span(&top, 1)), plan.keep.Reshape({1, kept}));
+      plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       plans.push_back(plan);
       matches.push_back(Match(view, h, plan.keep));
       if (matches[h].gone.shape[0] == 0) continue;

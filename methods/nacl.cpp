@@ -48,14 +48,6 @@ class Nacl final : public Reducer {
   }
 
  private:
-  // The ascending indices of the best `count` of [1, n].
-  static Tensor Best(LayerView& view, const Tensor& scores, int64_t count) {
-    const auto number = static_cast<int32_t>(count);
-    const Tensor index = view.Scratch(DType::kI32, {count});
-    view.ops().select->TopK(scores, Upload(view, std::span(&number, 1)), index.Reshape({1, count}));
-    return index;
-  }
-
   // How many of `kept` are drawn: protected entries, whose scores are infinite, are not.
   int64_t Drawn(LayerView& view, const Tensor& scores, int64_t kept) const {
     RowOps& ops = *view.ops().rows;

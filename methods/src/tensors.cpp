@@ -26,6 +26,13 @@ std::vector<float> Fetch(Ops& ops, const Tensor& values) {
   return out;
 }
 
+Tensor Best(LayerView& view, const Tensor& scores, int64_t count) {
+  const auto number = static_cast<int32_t>(count);
+  Tensor index = view.Scratch(DType::kI32, {count});
+  view.ops().select->TopK(scores, Upload(view, std::span(&number, 1)), index.Reshape({1, count}));
+  return index;
+}
+
 Tensor Filled(LayerView& view, int64_t n, float value) {
   Tensor out = view.Scratch(DType::kF32, {1, n});
   view.ops().rows->Affine(out, 0.0f, value, out);
@@ -46,12 +53,8 @@ Tensor Complement(LayerView& view, const Tensor& keep, int64_t length) {
   const int64_t rest = length - keep.shape[0];
   Tensor free = Filled(view, length, 1.0f);
   view.ops().select->Scatter(view.Scratch(DType::kF32, {keep.shape[0], 1}), keep, AsColumn(free));
-  Tensor out = view.Scratch(DType::kI32, {rest});
-  if (rest == 0) return out;
-  const auto count = static_cast<int32_t>(rest);
-  view.ops().select->TopK(free.Reshape({1, length}), Upload(view, std::span(&count, 1)),
-                          out.Reshape({1, rest}));
-  return out;
+  if (rest == 0) return view.Scratch(DType::kI32, {0});
+  return Best(view, free.Reshape({1, length}), rest);
 }
 
 }  // namespace kvgauge

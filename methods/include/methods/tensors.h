@@ -34,6 +34,8 @@ inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.sha
 inline constexpr float kForcedScore = 1e30f;
 inline constexpr float kForcedFrom = 1e29f;
 
+// The ascending indices ([count] i32) of the best `count` of scores [1, n].
+Tensor Best(LayerView& view, const Tensor& scores, int64_t count);
 // [n] f32 of equal values.
 Tensor Filled(LayerView& view, int64_t n, float value);
 // Standard Gumbel numbers into out [n], a function of the view's seed, `stream` and positions[i]

@@ -230,8 +230,9 @@ void CacheLayer::Publish() {
         segment.value_scale = head.value_scales.data<float>();
       }
       if (plan_.raw_keys) segment.rotation = RotationsFrom(head, first) - segment.skip;
-      if (head.has_positions && segment.skip == 0)
+      if (head.has_positions && segment.skip == 0) {
         segment.positions = head.positions.data<int32_t>() + first;
+      }
       if (!head.log_weights.empty()) segment.bias = head.log_weights.data<float>() + first;
       if (!read_words_.empty()) segment.read = &read_words_[at * static_cast<size_t>(group)];
       first += segment.length;
@@ -523,9 +524,10 @@ void CacheLayer::ReadScores(Tensor scores) const {
     const EntryArray& held = heads_[static_cast<size_t>(h)].scores;
     const int64_t rest = scores.shape[1] - held.size();
     if (!held.empty()) ops().memory->Copy(held.view(), scores[h].Slice(0, held.size()));
-    if (rest > 0)
+    if (rest > 0) {
       ops().memory->Copy(View(std::span(zeros).first(static_cast<size_t>(rest)), {rest}),
                          scores[h].Slice(held.size(), scores.shape[1]));
+    }
   }
 }
 
