@@ -77,11 +77,13 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();
+  ScratchMemory scratch;
   const ViewSource source = {.model = &model,
                              .shape = &shape,
                              .cache = state.cache,
                              .prefill = state.capture,
-                             .seed = state.seed};
+                             .seed = state.seed,
+                             .scratch = &scratch};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     CacheView view(source, layer);
     for (Job& job : jobs) {
@@ -481,8 +483,10 @@ Status Compressor::Impl::AfterStep() {
 Status Compressor::Impl::Act() {
   bool reduced = false;
   const int64_t growth = Growth();
+  ScratchMemory scratch;
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     ViewSource source = Source();
+    source.scratch = &scratch;
     source.step = step_.wanted() ? &step_ : nullptr;
     CacheView view(source, layer);
     Tensor scores;

@@ -9,7 +9,36 @@
 
 namespace kvgauge {
 
+void ScratchMemory::StartOver() {
+  at_ = 0;
+  cut_bytes_ = 0;
+}
+
+Tensor ScratchMemory::Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+  int64_t bytes = SizeOf(dtype);
+  for (const int64_t d : dims) bytes *= d;
+  while (at_ < buffers_.size() && cut_bytes_ + bytes > buffers_[at_].size_bytes()) {
+    ++at_;
+    cut_bytes_ = 0;
+  }
+  if (at_ == buffers_.size()) {
+    // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
+    // one before.
+    constexpr int64_t kFirst = 16 << 10, kMost = 256 << 10;
+    const int64_t doubled = buffers_.empty() ? kFirst : 2 * buffers_.back().size_bytes();
+    const int64_t wanted = std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1));
+    buffers_.push_back(ops.memory->Allocate(wanted));
+  }
+  constexpr int64_t kCutAlignment = 64;
+  Tensor piece = buffers_[at_].As(DType::kU8, {buffers_[at_].size_bytes()});
+  piece.data = static_cast<char*>(piece.data) + cut_bytes_;
+  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+  return Tensor(piece.data, dtype, dims, piece.device);
+}
+
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
+  if (source_.scratch == nullptr) source_.scratch = &own_scratch_;
+  source_.scratch->StartOver();
   for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
     lengths_.push_back(source.cache->length(layer, head));
     width_ = std::max(width_, lengths_.back());
@@ -17,21 +46,7 @@ CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source),
 }
 
 Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
-  int64_t bytes = SizeOf(dtype);
-  for (const int64_t d : dims) bytes *= d;
-  // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
-  // one before.
-  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
-  if (memory_.empty() || cut_bytes_ + bytes > memory_.back().size_bytes()) {
-    const int64_t doubled = memory_.empty() ? kFirst : 2 * memory_.back().size_bytes();
-    memory_.push_back(
-        ops().memory->Allocate(std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1))));
-    cut_bytes_ = 0;
-  }
-  Tensor piece = memory_.back().As(DType::kU8, {memory_.back().size_bytes()});
-  piece.data = static_cast<char*>(piece.data) + cut_bytes_;
-  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
-  return Tensor(piece.data, dtype, dims, piece.device);
+  return source_.scratch->Cut(ops(), dtype, dims);
 }
 
 int64_t CacheView::Count(int64_t head, int64_t first) const {

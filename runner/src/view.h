@@ -14,6 +14,21 @@
 
 namespace kvgauge {
 
+// What views cut their scratch from. One layer's view after another may use the same: fresh memory
+// costs more than what most stages do with it.
+class ScratchMemory {
+ public:
+  // What was cut may be cut again.
+  void StartOver();
+  // 64-byte aligned, of any content.
+  Tensor Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
+
+ private:
+  std::vector<Buffer> buffers_;
+  size_t at_ = 0;          // the one that is being cut
+  int64_t cut_bytes_ = 0;  // of it
+};
+
 // What the views of one sequence are made from. Pointers outlive every view.
 struct ViewSource {
   const Model* model = nullptr;
@@ -22,11 +37,14 @@ struct ViewSource {
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
   uint64_t seed = 0;
+  ScratchMemory* scratch = nullptr;  // of the newest view alone; null: each has its own
 };
 
 class CacheView final : public LayerView {
  public:
   CacheView(const ViewSource& source, int64_t layer);
+  CacheView(const CacheView&) = delete;
+  CacheView& operator=(const CacheView&) = delete;
 
   const ModelShape& shape() const override { return *source_.shape; }
   int64_t layer() const override { return layer_; }
@@ -63,8 +81,7 @@ class CacheView final : public LayerView {
   int64_t layer_;
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
-  std::deque<Buffer> memory_;
-  int64_t cut_bytes_ = 0;  // of the last of them
+  ScratchMemory own_scratch_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;

@@ -181,7 +181,9 @@ bool CacheLayer::AddTargets(std::vector<KvTarget>* targets) const {
 void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   KVG_CHECK(keys.shape[0] == last_rows_, "other rows than were appended");
   Part& part = parts_.back();
-  if (std::vector<KvTarget> targets; AddTargets(&targets)) {
+  std::vector<KvTarget> targets;
+  targets.reserve(part.keys.size());
+  if (AddTargets(&targets)) {
     ops().attention->WriteKv(setup_->format, keys, setup_->values_in_keys ? Tensor() : values,
                              targets);
     return;

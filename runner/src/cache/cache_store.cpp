@@ -288,7 +288,10 @@ Status CacheLayer::Store(const StorePlan& plan) {
   KVG_TRY(Represent());
   if (plan_.narrow_dim > 0) KVG_TRY(NarrowKeys());
   KVG_TRY(AssignRotations());
-  return Seal();
+  const Status sealed = Seal();
+  read_words_.clear();
+  Publish();
+  return sealed;
 }
 
 Status CacheLayer::Represent() {
@@ -398,14 +401,21 @@ Status CacheLayer::Split() {
 
 Status CacheLayer::Seal() {
   const bool planned = plan_.keys.coded() || plan_.values.coded() || plan_.tier != Tier::kDevice;
-  if (planned && !split_ && width() > plan_.sinks) KVG_TRY(Split());
-  if (split_) {
-    for (Stream& stream : parts_.back().keys) KVG_TRY(stream.Seal());
-    for (Stream& stream : parts_.back().values) KVG_TRY(stream.Seal());
+  const bool splits = planned && !split_ && width() > plan_.sinks;
+  if (splits) KVG_TRY(Split());
+  bool sealed = false;
+  Status status;
+  for (std::vector<Stream>* streams : {&parts_.back().keys, &parts_.back().values}) {
+    for (Stream& stream : *streams) {
+      if (!split_ || !status.ok() || stream.Due() <= 0) continue;
+      status = stream.Seal();
+      sealed = true;
+    }
   }
+  if (!splits && !sealed) return {};
   read_words_.clear();
   Publish();
-  return {};
+  return status;
 }
 
 }  // namespace kvgauge
