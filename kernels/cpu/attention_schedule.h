@@ -255,7 +255,7 @@ class CpuAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                        const Tensor& log_sum_exp, const ColumnRequest& request,
                        Tensor out) override;
-  bool SumsColumns(const AttentionItem& item, const AttentionCapture& capture) const override;
+  bool DoesSumColumns(const AttentionItem& item) const override;
 
   // What a task's thread calls, with working memory of its own: this object outside of tasks.
   CpuAttention& Mine() {

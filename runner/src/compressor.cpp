@@ -150,6 +150,7 @@ class Compressor::Impl final : public LayerHook {
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
   bool repeatable() const override { return pipeline_.read == nullptr && !step_.wanted(); }
   void BeforeAttend(int64_t layer, const Tensor& q) override;
+  Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
@@ -426,6 +427,16 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
     return {};
   });
   attend_start_s_ = NowSeconds();
+}
+
+Tensor Compressor::Impl::ColumnSumsOfRows(int64_t layer) {
+  Tensor left;
+  if (!hooked_.ok()) return left;
+  hooked_ = Guarded([&]() -> Status {
+    left = step_.AttentionOf(layer, *cache_);
+    return {};
+  });
+  return left;
 }
 
 void Compressor::Impl::Look(int64_t layer, const Tensor& q) {

@@ -2,6 +2,7 @@
 #include "src/view.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "src/cache/rope_tables.h"
@@ -10,6 +11,9 @@
 namespace kvgauge {
 
 void ScratchMemory::StartOver() {
+  // Only the host clears its memory for less than new one costs.
+  std::erase_if(buffers_, [](const Buffer& buffer) { return buffer.device() != Device::kHost; });
+  used_ = buffers_.size();
   at_ = 0;
   cut_bytes_ = 0;
 }
@@ -30,10 +34,10 @@ Tensor ScratchMemory::Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> 
     buffers_.push_back(ops.memory->Allocate(wanted));
   }
   constexpr int64_t kCutAlignment = 64;
-  Tensor piece = buffers_[at_].As(DType::kU8, {buffers_[at_].size_bytes()});
-  piece.data = static_cast<char*>(piece.data) + cut_bytes_;
+  char* piece = static_cast<char*>(buffers_[at_].data()) + cut_bytes_;
+  if (at_ < used_) std::memset(piece, 0, static_cast<size_t>(bytes));
   cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
-  return Tensor(piece.data, dtype, dims, piece.device);
+  return Tensor(piece, dtype, dims, buffers_[at_].device());
 }
 
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
@@ -179,6 +183,7 @@ Tensor CacheView::OutputWeights(int64_t query_head) {
 Tensor CacheView::StepQueries() { return step().Queries(layer_); }
 
 Tensor CacheView::StepAttention() {
+  if (step_attention_.empty()) step_attention_ = step().Attention(layer_);
   if (step_attention_.empty()) {
     const Tensor queries = step().Queries(layer_);
     const Tensor row = queries.Reshape({1, queries.shape[0], queries.shape[1]});

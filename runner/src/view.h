@@ -20,11 +20,12 @@ class ScratchMemory {
  public:
   // What was cut may be cut again.
   void StartOver();
-  // 64-byte aligned, of any content.
+  // Zeros, 64-byte aligned.
   Tensor Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
 
  private:
   std::vector<Buffer> buffers_;
+  size_t used_ = 0;        // so many were cut before
   size_t at_ = 0;          // the one that is being cut
   int64_t cut_bytes_ = 0;  // of it
 };
