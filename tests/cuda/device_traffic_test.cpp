@@ -63,6 +63,22 @@ TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
   EXPECT_EQ(OfOneStep({snapkv, full, snapkv}, Sample(100, 8)).uploads, 3);
 }
 
+// Experts are chosen on the device.
+TEST_F(DeviceTraffic, AMixtureOfExpertsAsksNothing) {
+  const TinyModel tiny = MakeTinyModel("mla");
+  ASSERT_TRUE(tiny.model->config().moe);
+  const EngineRow row = {&full_, {}, tiny.model.get()};
+  for (const size_t count : {1, 3}) {
+    const Traffic step = OfOneStep(std::vector<EngineRow>(count, row), Sample(60, 8));
+    EXPECT_EQ(step.downloads, 1) << count;
+    EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
+    EXPECT_EQ(step.allocations, 0);
+    if (cuda::kComparesMembers) {
+      EXPECT_EQ(step.uploads, 1);
+    }
+  }
+}
+
 // Company costs the launches of its attention, not those of everything.
 TEST_F(DeviceTraffic, RowsOfAStepAreWrittenTogether) {
   const EngineRow& full = rows_[0];
