@@ -180,7 +180,7 @@ class DeviceMemory {
 
 struct Counters {
   std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
-                       allocations = 0, launches = 0;
+                       allocations = 0, launches = 0, waits = 0;
 };
 Counters counters;
 
@@ -202,8 +202,8 @@ void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(grant
 int64_t RefusalsLeft() { return Memory().refused(); }
 void CountLaunch() { ++counters.launches; }
 Traffic TrafficSoFar() {
-  return {counters.uploads,        counters.downloads,   counters.upload_bytes,
-          counters.download_bytes, counters.allocations, counters.launches};
+  return {counters.uploads,     counters.downloads, counters.upload_bytes, counters.download_bytes,
+          counters.allocations, counters.launches,  counters.waits};
 }
 
 }  // namespace emulated
@@ -235,7 +235,10 @@ void OutsideOfGraphs() {
 // one only.
 Stream CreateStream() { return nullptr; }
 void DestroyStream(Stream) {}
-void Wait(Stream) { OutsideOfGraphs(); }
+void Wait(Stream) {
+  OutsideOfGraphs();
+  ++emulated::counters.waits;
+}
 
 namespace emulated {
 namespace {

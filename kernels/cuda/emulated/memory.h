@@ -30,11 +30,16 @@ struct Traffic {
   int64_t upload_bytes = 0, download_bytes = 0;
   int64_t allocations = 0;  // of device memory
   int64_t launches = 0;     // of kernels, those of graphs too
+  int64_t waits = 0;        // of the host for the stream, besides those of downloads
 
   Traffic operator-(const Traffic& before) const {
-    return {uploads - before.uploads,           downloads - before.downloads,
-            upload_bytes - before.upload_bytes, download_bytes - before.download_bytes,
-            allocations - before.allocations,   launches - before.launches};
+    return {uploads - before.uploads,
+            downloads - before.downloads,
+            upload_bytes - before.upload_bytes,
+            download_bytes - before.download_bytes,
+            allocations - before.allocations,
+            launches - before.launches,
+            waits - before.waits};
   }
 };
 Traffic TrafficSoFar();
