@@ -15,6 +15,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "cuda/device/asked.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/recorder.h"
 #include "cuda/device/simt.h"
@@ -192,6 +193,11 @@ DeviceMemory& Memory() {
 
 }  // namespace
 
+namespace {
+const DeviceAsked* asked = nullptr;
+}  // namespace
+void SetAsked(const DeviceAsked* answers) { asked = answers; }
+
 DeviceAccess::DeviceAccess() { Memory().Enter(); }
 DeviceAccess::~DeviceAccess() { Memory().Leave(); }
 
@@ -208,7 +214,12 @@ Traffic TrafficSoFar() {
 
 }  // namespace emulated
 
-bool UseDevice(DeviceInfo* info, std::string*) {
+bool UseDevice(DeviceInfo* info, std::string* why) {
+  if (emulated::asked != nullptr) {
+    *info = emulated::asked->info;
+    *why = WhyNotUsable(*emulated::asked);
+    return why->empty();
+  }
   info->name = "emulated device";
   info->major = 9;
   info->minor = 0;
@@ -217,6 +228,7 @@ bool UseDevice(DeviceInfo* info, std::string*) {
   info->free_bytes = FreeBytes();
   info->shared_bytes = int64_t{227} * 1024;
   info->l2_bytes = int64_t{50} << 20;
+  info->driver_version = info->runtime_version = 13000;
   return true;
 }
 

@@ -4,6 +4,10 @@
 
 #include <cstdint>
 
+namespace kvgauge::cuda {
+struct DeviceAsked;
+}  // namespace kvgauge::cuda
+
 namespace kvgauge::cuda::emulated {
 
 class DeviceAccess {
@@ -23,6 +27,10 @@ void SetCapacity(int64_t size_bytes);
 void RefuseAllocations(int64_t granted, int64_t refused);
 // Of those, the ones that are yet to come.
 int64_t RefusalsLeft();
+
+// The device is one that answers so when it is asked for; null: the emulated one again. Not while
+// anybody uses it.
+void SetAsked(const DeviceAsked* asked);
 
 // What went between host and device so far, in this process.
 struct Traffic {
