@@ -2,7 +2,6 @@
 #include "src/view.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "src/cache/rope_tables.h"
@@ -10,39 +9,39 @@
 
 namespace kvgauge {
 
-void ScratchMemory::StartOver() {
-  // Only the host clears its memory for less than new one costs.
-  std::erase_if(buffers_, [](const Buffer& buffer) { return buffer.device() != Device::kHost; });
-  used_ = buffers_.size();
-  at_ = 0;
+void ViewMemory::Begin() {
+  std::erase_if(
+      chunks_, [this](const Chunk& chunk) { return chunk.memory.size_bytes() > most_kept_bytes_; });
+  for (Chunk& chunk : chunks_) chunk.used = true;
+  current_ = 0;
   cut_bytes_ = 0;
 }
 
-Tensor ScratchMemory::Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+// Stages ask for many small pieces: they are cut from larger ones, each twice as large as the one
+// before.
+Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10;
   int64_t bytes = SizeOf(dtype);
   for (const int64_t d : dims) bytes *= d;
-  while (at_ < buffers_.size() && cut_bytes_ + bytes > buffers_[at_].size_bytes()) {
-    ++at_;
+  while (current_ < chunks_.size() && cut_bytes_ + bytes > chunks_[current_].memory.size_bytes()) {
+    ++current_;
     cut_bytes_ = 0;
   }
-  if (at_ == buffers_.size()) {
-    // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
-    // one before.
-    constexpr int64_t kFirst = 16 << 10, kMost = 256 << 10;
-    const int64_t doubled = buffers_.empty() ? kFirst : 2 * buffers_.back().size_bytes();
-    const int64_t wanted = std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1));
-    buffers_.push_back(ops.memory->Allocate(wanted));
+  if (current_ == chunks_.size()) {
+    const int64_t doubled = chunks_.empty() ? kFirst : 2 * chunks_.back().memory.size_bytes();
+    chunks_.push_back({ops.memory->Allocate(
+        std::max(std::min(doubled, kChunkBytes), std::max<int64_t>(bytes, 1)))});
   }
-  constexpr int64_t kCutAlignment = 64;
-  char* piece = static_cast<char*>(buffers_[at_].data()) + cut_bytes_;
-  if (at_ < used_) std::memset(piece, 0, static_cast<size_t>(bytes));
+  const Chunk& chunk = chunks_[current_];
+  Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
+  piece = piece.Slice(cut_bytes_, cut_bytes_ + bytes);
+  if (chunk.used) ops.memory->Clear(piece);
   cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
-  return Tensor(piece, dtype, dims, buffers_[at_].device());
+  return Tensor(piece.data, dtype, dims, piece.device);
 }
 
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
-  if (source_.scratch == nullptr) source_.scratch = &own_scratch_;
-  source_.scratch->StartOver();
+  if (source.memory != nullptr) source.memory->Begin();
   for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
     lengths_.push_back(source.cache->length(layer, head));
     width_ = std::max(width_, lengths_.back());
@@ -50,7 +49,8 @@ CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source),
 }
 
 Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
-  return source_.scratch->Cut(ops(), dtype, dims);
+  ViewMemory& memory = source_.memory != nullptr ? *source_.memory : own_memory_;
+  return memory.Take(ops(), dtype, dims);
 }
 
 int64_t CacheView::Count(int64_t head, int64_t first) const {

@@ -14,20 +14,28 @@
 
 namespace kvgauge {
 
-// What views cut their scratch from. One layer's view after another may use the same: fresh memory
-// costs more than what most stages do with it.
-class ScratchMemory {
+// Working memory of views that follow each other, one at a time: a step takes what the step before
+// took, without asking the device for it.
+class ViewMemory {
  public:
-  // What was cut may be cut again.
-  void StartOver();
-  // Zeros, 64-byte aligned.
-  Tensor Cut(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
+  // Pieces larger than that are given back.
+  explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
+  // The view before is gone.
+  void Begin();
+  // Zeroed, until the next Begin.
+  Tensor Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
 
  private:
-  std::vector<Buffer> buffers_;
-  size_t used_ = 0;        // so many were cut before
-  size_t at_ = 0;          // the one that is being cut
-  int64_t cut_bytes_ = 0;  // of it
+  struct Chunk {
+    Buffer memory;
+    bool used = false;  // by a view before: no longer zero
+  };
+  static constexpr int64_t kChunkBytes = 256 << 10;
+
+  const int64_t most_kept_bytes_;
+  std::vector<Chunk> chunks_;
+  size_t current_ = 0;
+  int64_t cut_bytes_ = 0;  // of the current chunk
 };
 
 // What the views of one sequence are made from. Pointers outlive every view.
@@ -38,14 +46,12 @@ struct ViewSource {
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
   uint64_t seed = 0;
-  ScratchMemory* scratch = nullptr;  // of the newest view alone; null: each has its own
+  ViewMemory* memory = nullptr;  // null: each view has its own
 };
 
 class CacheView final : public LayerView {
  public:
   CacheView(const ViewSource& source, int64_t layer);
-  CacheView(const CacheView&) = delete;
-  CacheView& operator=(const CacheView&) = delete;
 
   const ModelShape& shape() const override { return *source_.shape; }
   int64_t layer() const override { return layer_; }
@@ -82,7 +88,7 @@ class CacheView final : public LayerView {
   int64_t layer_;
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
-  ScratchMemory own_scratch_;
+  ViewMemory own_memory_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;

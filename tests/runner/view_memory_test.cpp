@@ -14,15 +14,15 @@
 namespace kvgauge {
 namespace {
 
-TEST(ScratchMemory, IsZerosEachTime) {
+TEST(ViewMemory, IsZerosEachTime) {
   const std::unique_ptr<Ops> ops = std::move(*MakeOps("cpu", MakeThreadSettings(1)));
-  ScratchMemory memory;
+  ViewMemory memory(int64_t{1} << 30);
   std::set<char*> before;
   for (int round = 0; round < 3; ++round) {
-    memory.StartOver();
+    memory.Begin();
     std::vector<Tensor> pieces;
     for (const int64_t n : {3, 5000, 0, 100000, 7, 60000, 1}) {
-      pieces.push_back(memory.Cut(*ops, DType::kF32, {n}));
+      pieces.push_back(memory.Take(*ops, DType::kF32, {n}));
       const Tensor& piece = pieces.back();
       const float* numbers = piece.f32();
       EXPECT_TRUE(std::all_of(numbers, numbers + n, [](float x) { return x == 0; }));
