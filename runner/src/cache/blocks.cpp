@@ -71,13 +71,15 @@ Status EntryArray::AssignBits(const void* numbers, int64_t count) {
   return {};
 }
 
-void EntryArray::Keep(std::span<const int32_t> kept) {
-  const std::vector<int32_t> all = ToHost<int32_t>();  // f32 as bits
-  std::vector<int32_t> picked;
-  picked.reserve(kept.size());
-  for (const int32_t i : kept) picked.push_back(all[static_cast<size_t>(i)]);
-  size_ = 0;
-  AppendBits(picked.data(), std::ssize(picked));
+void EntryArray::Keep(const Tensor& index, const Buffer& spare) {
+  const int64_t count = index.Numel();
+  if (count > 0) {
+    const Tensor kept = spare.As(dtype_, {count, 1});
+    pool_->ops().select->Gather(view().Reshape({size_, 1}), index, kept);
+    size_ = 0;
+    pool_->ops().memory->Copy(kept.Reshape({count}), Extend(count));
+  }
+  size_ = count;
 }
 
 void EntryArray::Fetch(void* out) const {
