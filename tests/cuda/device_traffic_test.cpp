@@ -152,6 +152,17 @@ TEST_F(DeviceTraffic, SealingIsSubmittedAndNotWaitedFor) {
   EXPECT_EQ(steps.waits, 40);
 }
 
+// Which entries stay is asked once for each layer, whatever the heads and what goes with entries.
+TEST_F(DeviceTraffic, GivingUpEntriesAsksOncePerLayer) {
+  const Method h2o = LoadShipped("h2o"), tova = LoadShipped("tova");
+  for (const Method* method : {&h2o, &tova}) {
+    const Traffic step =
+        OfOneStep({{method, {Budget::Kind::kEntries, 50}, tiny_.model.get()}}, Sample(100, 8));
+    EXPECT_EQ(step.downloads, 1 + tiny_.model->config().layer_count()) << method->id;
+    EXPECT_EQ(step.waits, 1) << method->id;
+  }
+}
+
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.
 TEST_F(DeviceTraffic, LogitsComeWhereTheyAreRead) {
   const int64_t row_bytes = 4 * tiny_.model->config().vocab_size;

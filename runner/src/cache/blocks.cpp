@@ -78,19 +78,19 @@ Status EntryArray::AssignBits(const void* numbers, int64_t count) {
   return {};
 }
 
-void EntryArray::Keep(std::span<const int32_t> kept) {
-  if (kept.empty() || size_ == 0) return Truncate(std::ssize(kept));
-  if (pool_->OnHost()) {
+void EntryArray::Keep(const Tensor& index, const Buffer& spare) {
+  const int64_t count = index.Numel();
+  if (count > 0 && pool_->OnHost()) {
     auto* numbers = static_cast<int32_t*>(memory_[0]);  // f32 as bits
-    for (size_t i = 0; i < kept.size(); ++i) numbers[i] = numbers[kept[i]];
-    return Truncate(std::ssize(kept));
+    const int32_t* kept = index.i32();
+    for (int64_t i = 0; i < count; ++i) numbers[i] = numbers[kept[i]];
+  } else if (count > 0) {
+    const Tensor kept = spare.As(dtype_, {count, 1});
+    pool_->ops().select->Gather(view().Reshape({size_, 1}), index, kept);
+    size_ = 0;
+    pool_->ops().memory->Copy(kept.Reshape({count}), Extend(count));
   }
-  const std::vector<int32_t> all = ToHost<int32_t>();
-  std::vector<int32_t> picked;
-  picked.reserve(kept.size());
-  for (const int32_t i : kept) picked.push_back(all[static_cast<size_t>(i)]);
-  size_ = 0;
-  AppendBits(picked.data(), std::ssize(picked));
+  size_ = count;
 }
 
 void EntryArray::Fetch(void* out) const {

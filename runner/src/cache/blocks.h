@@ -128,8 +128,9 @@ class EntryArray {
     return AssignBits(numbers.data(), std::ssize(numbers));
   }
   void Truncate(int64_t size) { size_ = std::min(size_, size); }
-  // Only these of the numbers, in place. Precondition: Reserve made the memory its own.
-  void Keep(std::span<const int32_t> kept);
+  // Only these of the numbers, in place. index: [n] i32, ascending, on the pool's device; `spare`
+  // holds 4 bytes for each of them. Precondition: Reserve made the memory its own.
+  void Keep(const Tensor& index, const Buffer& spare);
   template <class T>
   std::vector<T> ToHost() const {
     std::vector<T> numbers(static_cast<size_t>(size_));

@@ -278,8 +278,29 @@ void CacheLayer::SetRead(const Tensor& words) {
   Publish();
 }
 
-Result<CacheLayer::Kept> CacheLayer::CheckedKeep(int64_t head, const HeadPlan& plan) const {
-  Kept kept = HostIndices(ops(), plan.keep);
+// The indices of all heads come to the host together.
+CacheLayer::Keeps CacheLayer::KeepsOf(std::span<const HeadPlan> plan) const {
+  Keeps keeps;
+  const auto count = [](const HeadPlan& one) { return one.keep.empty() ? 0 : one.keep.shape[0]; };
+  int64_t total = 0;
+  for (const HeadPlan& one : plan) total += count(one);
+  keeps.memory = ops().memory->Allocate(std::max<int64_t>(total, 1) * SizeOf(DType::kI32));
+  const Tensor all = keeps.memory.As(DType::kI32, {total});
+  int64_t next = 0;
+  for (const HeadPlan& one : plan) {
+    keeps.device.push_back(all.Slice(next, next + count(one)));
+    if (count(one) > 0) ops().memory->Copy(one.keep, keeps.device.back());
+    next += count(one);
+  }
+  const std::vector<int32_t> host = HostIndices(ops(), all);
+  for (const Tensor& one : keeps.device) {
+    const auto begin = host.begin() + (one.i32() - all.i32());
+    keeps.host.emplace_back(begin, begin + one.shape[0]);
+  }
+  return keeps;
+}
+
+Status CacheLayer::CheckKeep(int64_t head, const Kept& kept, const HeadPlan& plan) const {
   const int64_t length = this->length(head);
   int32_t before = -1;
   for (const int32_t i : kept) {
@@ -293,7 +314,7 @@ Result<CacheLayer::Kept> CacheLayer::CheckedKeep(int64_t head, const HeadPlan& p
     return BadInput(StrCat("plan for KV head ", head, ": ", plan.log_weight.shape[0],
                            " log weights for ", kept.size(), " kept entries"));
   }
-  return kept;
+  return {};
 }
 
 Tensor CacheLayer::Merged(KvSide side, int64_t head, const Kept& kept, const MergeList& merge,
@@ -391,13 +412,12 @@ Result<CacheLayer::Head> CacheLayer::GatheredHead(int64_t index, const Kept& kep
   return fresh;
 }
 
-Result<std::vector<CacheLayer::Kept>> CacheLayer::CheckedKeeps(
-    std::span<const HeadPlan> plan) const {
+Result<CacheLayer::Keeps> CacheLayer::CheckedKeeps(std::span<const HeadPlan> plan) const {
   KVG_CHECK(std::ssize(plan) == setup_->kv_heads, "a plan for each head");
-  std::vector<Kept> kept;
+  Keeps keeps = KeepsOf(plan);
+  const std::vector<Kept>& kept = keeps.host;
   for (int64_t h = 0; h < setup_->kv_heads; ++h) {
-    KVG_ASSIGN(Kept one, CheckedKeep(h, plan[static_cast<size_t>(h)]));
-    kept.push_back(std::move(one));
+    KVG_TRY(CheckKeep(h, kept[static_cast<size_t>(h)], plan[static_cast<size_t>(h)]));
   }
   // Heads that share a stream can only keep the same entries of it.
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
@@ -409,7 +429,7 @@ Result<std::vector<CacheLayer::Kept>> CacheLayer::CheckedKeeps(
                                 ", so both must keep the same entries"));
     }
   }
-  return kept;
+  return keeps;
 }
 
 std::vector<CacheLayer::Kept> CacheLayer::KeptOfParts(KvSide side, int64_t owner,
@@ -430,8 +450,8 @@ std::vector<CacheLayer::Kept> CacheLayer::KeptOfParts(KvSide side, int64_t owner
 }
 
 Status CacheLayer::Reduce(std::span<const HeadPlan> plan) {
-  KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
-  return Rebuild(kept, plan);
+  KVG_ASSIGN(const Keeps keeps, CheckedKeeps(plan));
+  return Rebuild(keeps.host, plan);
 }
 
 Status CacheLayer::Rebuild(std::span<const Kept> kept, std::span<const HeadPlan> plan) {

@@ -114,6 +114,12 @@ class CacheLayer {
   enum class Sharing { kNone, kOwner, kBorrower };
   // What one head keeps, on the host.
   using Kept = std::vector<int32_t>;
+  // What all keep, there and on the device.
+  struct Keeps {
+    std::vector<Kept> host;
+    std::vector<Tensor> device;  // [kv_heads] i32
+    Buffer memory;               // of them
+  };
 
   Ops& ops() const { return pool_->ops(); }
   const std::vector<Stream>& StreamsOf(const Part& part, KvSide side) const {
@@ -166,11 +172,12 @@ class CacheLayer {
   // Of all entries of a head, on the device.
   void ClipPositions(const Head& head, Tensor out) const;
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
-  Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
+  Keeps KeepsOf(std::span<const HeadPlan> plan) const;
+  Status CheckKeep(int64_t head, const Kept& kept, const HeadPlan& plan) const;
   // Whether slots may be skipped: what counts entries by slot then has no place for them.
   bool MaySkip() const;
   // Of every head.
-  Result<std::vector<Kept>> CheckedKeeps(std::span<const HeadPlan> plan) const;
+  Result<Keeps> CheckedKeeps(std::span<const HeadPlan> plan) const;
   // What an owner keeps, by part, counted from where each part begins.
   std::vector<Kept> KeptOfParts(KvSide side, int64_t owner, const Kept& kept) const;
   int64_t FirstHeadOf(KvSide side, int64_t owner) const {

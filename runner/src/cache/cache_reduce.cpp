@@ -95,7 +95,8 @@ bool CacheLayer::MaySkip() const {
 
 Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
   if (sharing_ != Sharing::kNone) return false;
-  KVG_ASSIGN(const std::vector<Kept> kept, CheckedKeeps(plan));
+  KVG_ASSIGN(const Keeps keeps, CheckedKeeps(plan));
+  const std::vector<Kept>& kept = keeps.host;
   for (size_t h = 0; h < plan.size(); ++h) {
     const HeadPlan& one = plan[h];
     const int64_t dropped = heads_[h].length - std::ssize(kept[h]);
@@ -131,6 +132,9 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     }
   }
   // What can fail comes first and changes no entry.
+  int64_t most = 1;
+  for (const Kept& one : kept) most = std::max(most, std::ssize(one));
+  const Buffer spare = ops().memory->Allocate(most * 4);
   for (Head& head : heads_) {
     for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
       KVG_TRY(array->Reserve(array->size()));
@@ -145,10 +149,9 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
   for (size_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     head.length = std::ssize(kept[h]);
-    head.positions.Keep(kept[h]);
-    if (!head.log_weights.empty()) head.log_weights.Keep(kept[h]);
-    if (keeps_scores_) head.scores.Keep(kept[h]);
-    if (!head.rotations.empty()) head.rotations.Keep(kept[h]);
+    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
+      if (!array->empty()) array->Keep(keeps.device[h], spare);
+    }
   }
   read_words_.clear();
   last_rows_ = 0;
