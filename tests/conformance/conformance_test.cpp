@@ -308,7 +308,12 @@ class Mask final : public LayerHook {
       }
       for (int64_t entry = seen_; entry < cache_.tokens(); ++entry) set(entry);
     }
-    cache_.SetRead(layer, Tensor(bits.data(), DType::kI64, {shape_.query_heads, words}));
+    Ops& ops = cache_.ops();
+    const Tensor host(bits.data(), DType::kI64, {shape_.query_heads, words});
+    const Buffer memory = ops.memory->Allocate(host.SizeBytes());
+    const Tensor read = memory.As(DType::kI64, {shape_.query_heads, words});
+    ops.memory->Copy(host, read);
+    cache_.SetRead(layer, read);
   }
   void AfterAttend(int64_t, const Tensor&, const Tensor&, const Tensor&) override {}
 
