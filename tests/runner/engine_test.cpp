@@ -447,6 +447,16 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
               0.02 * static_cast<double>(free->total_bytes()));
   EXPECT_EQ(before->row_bytes, free->row_bytes);
   EXPECT_EQ(free->pool_rows, 64);
+  // A host without a limit has its memory for one: no bound where the one cell fits, and a refusal
+  // where it does not.
+  const int64_t single = before->total_bytes() - 63 * before->row_bytes;
+  const Result<MemoryPlan> fits = PlanMemory({&row, 1}, {&length, 1}, {}, single);
+  ASSERT_TRUE(fits.ok()) << fits.error().message;
+  EXPECT_EQ(fits->cache_limit_bytes, 0);
+  const Result<MemoryPlan> large = PlanMemory({&row, 1}, {&length, 1}, {}, single - 1);
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().code, ErrorCode::kResource);
+  EXPECT_THAT(large.error().message, HasSubstr("this machine has"));
   // Just enough for one row at a time: slower, the same answers.
   const int64_t tight = free->total_bytes() - 63 * free->row_bytes;
   const std::vector<EngineRow> rows = {Row(full_, 1), Row(full_, 1)};
