@@ -159,6 +159,13 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
       return BadInput(StrCat(owner, ": shares between neighbouring layers from layer ",
                              plan->share_from_layer, " on, and this model has ", shape.layers));
     }
+    if (plan->narrow_dim > 0 && p.reduce != nullptr && p.reduce->merges_keys() &&
+        p.trigger->in_decode()) {
+      return BadInput(StrCat(owner, ": keys give up numbers, each head its own, and ",
+                             Owner(StageKind::kReduce, *method.reduce),
+                             " would merge them with whole keys while decoding; use "
+                             "trigger.prefill, which merges before that, or store.plain"));
+    }
     const bool whole = plan->latent || plan->mla_latent || plan->share_from_layer > 0;
     if (whole && p.reduce != nullptr) {
       return BadInput(StrCat(owner, ": its entries belong to several heads or layers, so ",

@@ -285,6 +285,16 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
                       shape, "0.5"),
               HasSubstr("reduce.top_k cannot evict"));
   EXPECT_THAT(Refusal(Loaded("mla_latent"), shape, "none"), HasSubstr("this model has none"));
+  // Narrow keys and whole ones are never merged: not after the prompt, where none are narrow yet.
+  const std::vector<std::string> narrow = {"store.id=think", "allocate.whole_first=0",
+                                           "allocate.whole_last=0"};
+  EXPECT_THAT(Refusal(Loaded("d2o", narrow), shape, "0.5"),
+              AllOf(HasSubstr("store.think"), HasSubstr("reduce.d2o"),
+                    HasSubstr("while decoding; use trigger.prefill")));
+  EXPECT_EQ(
+      Refusal(Loaded("d2o", {narrow[0], narrow[1], narrow[2], "trigger.id=prefill"}), shape, "0.5"),
+      "");
+  EXPECT_EQ(Refusal(Loaded("cam", {"store.id=think"}), shape, "0.5"), "");
   ModelShape mla = shape;
   mla.latent_dim = 32;
   EXPECT_EQ(Refusal(Loaded("mla_latent"), mla, "none"), "");

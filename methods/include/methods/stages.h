@@ -128,6 +128,8 @@ struct ReduceInput {
 
 class Reducer : public Stage {
  public:
+  // Whether plans may merge keys, after the prompt or in decode.
+  virtual bool merges_keys() const { return false; }
   struct State {
     virtual ~State() = default;
   };
