@@ -166,6 +166,11 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
                              " would merge them with whole keys while decoding; use "
                              "trigger.prefill, which merges before that, or store.plain"));
     }
+    if (plan->mla_latent && p.read != nullptr && p.read->corrects()) {
+      return BadInput(StrCat(Owner(StageKind::kRead, *method.read),
+                             ": corrects what heads read of values, and ", owner,
+                             " holds latents that all heads share; leave out one of the two"));
+    }
     const bool whole = plan->latent || plan->mla_latent || plan->share_from_layer > 0;
     if (whole && p.reduce != nullptr) {
       return BadInput(StrCat(owner, ": its entries belong to several heads or layers, so ",

@@ -42,6 +42,7 @@ Needs& Needs::operator|=(const Needs& other) {
 }
 
 void Scorer::Age(LayerView&, Tensor) const {}
+void Reader::Correct(LayerView&, State&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
   return {MakeOptional<Prepare>(method.prepare),    MakeOptional<Scorer>(method.score),

@@ -191,6 +191,7 @@ class Compressor::Impl final : public LayerHook {
   std::vector<std::unique_ptr<Reducer::State>> reduce_states_;  // [layers]
   std::vector<std::unique_ptr<Reader::State>> read_states_;     // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
+  std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
   Allotment allotted_;
   Allowance allowance_;
   bool stored_ = false;
@@ -348,6 +349,7 @@ void Compressor::Impl::BeginReaders() {
   const Stopwatch watch(ops_, record_.seconds.score);
   read_states_.resize(static_cast<size_t>(shape_.layers));
   indexed_.resize(static_cast<size_t>(shape_.layers));
+  chosen_.assign(static_cast<size_t>(shape_.layers), false);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) BeginReader(layer);
 }
 
@@ -447,7 +449,8 @@ double Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q, double held
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
   const int64_t count = (view.width() + 63) / 64;
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, count});
-  if (!pipeline_.read->Select(view, *read_states_[index], q, words)) return held;
+  chosen_[index] = pipeline_.read->Select(view, *read_states_[index], q, words);
+  if (!chosen_[index]) return held;
   cache_->SetRead(layer, words);
   std::vector<int64_t> bits(static_cast<size_t>(words.Numel()));
   const Tensor host(bits.data(), DType::kI64, {shape_.query_heads, count});
@@ -458,10 +461,19 @@ double Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q, double held
 }
 
 void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
-                                   const Tensor&) {
+                                   const Tensor& out) {
   // On a device it has only been submitted: there it counts with the rest of the pass.
   if (ops_.device == Device::kHost) record_.seconds.attend += NowSeconds() - attend_start_s_;
-  if (step_.wanted() && hooked_.ok()) step_.Keep(layer, q, log_sum_exp);
+  if (!hooked_.ok()) return;
+  if (step_.wanted()) step_.Keep(layer, q, log_sum_exp);
+  const auto index = static_cast<size_t>(layer);
+  if (pipeline_.read == nullptr || !pipeline_.read->corrects() || !chosen_[index]) return;
+  hooked_ = Guarded([&]() -> Status {
+    const Stopwatch watch(ops_, record_.seconds.score);
+    CacheView view(Source(), layer);
+    pipeline_.read->Correct(view, *read_states_[index], out[0]);
+    return {};
+  });
 }
 
 Status Compressor::Impl::AfterStep() {

@@ -404,6 +404,49 @@ TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
   }
 }
 
+// Reads the newest entry alone, and makes nothing of it.
+class Mute final : public Reader {
+ public:
+  explicit Mute(const Params&) {}
+  struct Nothing final : State {
+    int64_t bytes() const override { return 0; }
+  };
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool Select(LayerView& view, State&, const Tensor&, Tensor words) const override {
+    const int64_t newest = view.width() - 1;
+    for (int64_t head = 0; head < words.shape[0]; ++head) {
+      words[head].As<int64_t>()[newest / 64] = static_cast<int64_t>(uint64_t{1} << newest % 64);
+    }
+    return view.layer() == 1;
+  }
+  bool corrects() const override { return true; }
+  void Correct(LayerView& view, State&, Tensor out) const override {
+    EXPECT_EQ(view.layer(), 1) << "a layer in which everything was read";
+    view.ops().rows->Affine(out, 0.0f, 0.0f, out);
+  }
+};
+const StageRegistrar kMute(StageSpec{.kind = StageKind::kRead,
+                                     .id = "test_mute",
+                                     .summary = "reads the newest entry, and makes nothing of it",
+                                     .make = Make<Mute>()});
+
+TEST_F(EngineTest, ReadersCorrectWhatAttentionGave) {
+  const Result<Method> mute = ParseMethod({{"id", "mute"},
+                                           {"title", "makes nothing of what is read"},
+                                           {"family", "baseline"},
+                                           {"version", 1},
+                                           {"stages", {{"read", {{"id", "test_mute"}}}}}},
+                                          "test");
+  ASSERT_TRUE(mute.ok()) << mute.error().message;
+  const EngineRow row = {.method = &*mute, .budget = {}, .model = &model_};
+  const CellResult cell =
+      RunEngine({row, Row(full_, 1)}, {.fidelity_steps = 4}, {Sample(90, 1)}).at({0, 0});
+  ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+  EXPECT_THAT(cell.fidelity->attention_error, ::testing::ElementsAre(0, 1));
+  EXPECT_LT(cell.record.read_share, 0.6);
+}
+
 TEST_F(EngineTest, StopsEndAnAnswer) {
   EngineSample sample = Sample(90, 5, 10);
   const std::vector<int32_t> ids = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;
