@@ -25,6 +25,11 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
     return BadInput(StrCat(Owner(kind, *choice), ".calibration: ", Quoted(path),
                            " was not read, so the stage would do without"));
   }
+  if (stage->needs().token_classes && !shape.token_classes) {
+    return BadInput(StrCat(Owner(kind, *choice),
+                           ": tells tokens apart by their text, and this model has no tokenizer; "
+                           "use a checkpoint with one, or another stage"));
+  }
   const Status status = stage->Check(shape);
   if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
   return {};

@@ -38,6 +38,7 @@ Needs& Needs::operator|=(const Needs& other) {
   output_weights |= other.output_weights;
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
+  token_classes |= other.token_classes;
   return *this;
 }
 

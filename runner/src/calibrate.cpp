@@ -68,8 +68,11 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
       KvCache cache = model.NewCache(prompt.size());
       PrefillCapture capture(model.config(), cache, needs, prompt.size(), model.ops());
       KVG_TRY(Prefill(model, prompt, cache, capture));
-      const ViewSource source = {
-          .model = &model, .shape = &shape, .cache = &cache, .prefill = &capture};
+      const ViewSource source = {.model = &model,
+                                 .shape = &shape,
+                                 .cache = &cache,
+                                 .prompt = &prompt,
+                                 .prefill = &capture};
       for (int64_t layer = 0; layer < shape.layers; ++layer) {
         CacheView view(source, layer);
         calibrator->Observe(pass, view);

@@ -80,6 +80,7 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   const ViewSource source = {.model = &model,
                              .shape = &shape,
                              .cache = state.cache,
+                             .prompt = state.prompt,
                              .prefill = state.capture,
                              .seed = state.seed};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -153,7 +154,7 @@ class Compressor::Impl final : public LayerHook {
 
  private:
   ViewSource Source() const {
-    return {.model = &model_, .shape = &shape_, .cache = cache_, .seed = seed_};
+    return {.model = &model_, .shape = &shape_, .cache = cache_, .prompt = prompt_, .seed = seed_};
   }
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
@@ -186,6 +187,7 @@ class Compressor::Impl final : public LayerHook {
   Pipeline pipeline_;
   StepCapture step_;
   KvCache* cache_ = nullptr;
+  const Prompt* prompt_ = nullptr;
   uint64_t seed_ = 0;
 
   std::vector<std::unique_ptr<Reducer::State>> reduce_states_;  // [layers]
@@ -364,6 +366,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
                                   KvCache& cache) {
   cache_ = &cache;
   seed_ = state.seed;
+  prompt_ = state.prompt;
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries();
   allowance_ = AllowanceFor(method_, shape_, budget_, cache.tokens());
@@ -404,6 +407,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   }
   cache_ = &cache;
   seed_ = other.seed_;
+  prompt_ = other.prompt_;
   allotted_ = other.allotted_;
   allowance_ = other.allowance_;
   stored_ = other.stored_;

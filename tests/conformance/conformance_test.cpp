@@ -238,7 +238,7 @@ struct Prefilled {
                                                prompt.size(), model.ops());
     Feed(model, *cache, prompt, capture.get());
   }
-  PromptState state() const { return {cache.get(), capture.get(), 11}; }
+  PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
   int64_t used_bytes() {
     int64_t bytes = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {

@@ -268,6 +268,8 @@ TEST(CheckMethodTest, ModelsThatLackSomething) {
   shape.rotary_dim = 0;
   EXPECT_THAT(Refusal(Loaded("streaming_llm"), shape, "64"),
               AllOf(HasSubstr("store.plain"), HasSubstr("no rotary")));
+  EXPECT_THAT(Refusal(Loaded("sepllm"), shape, "64"),
+              AllOf(HasSubstr("score.sepllm"), HasSubstr("has no tokenizer")));
   EXPECT_THAT(Refusal(Loaded("snapkv", {"score.kernel=4"}), shape, "64"),
               AllOf(HasSubstr("score.snapkv"), HasSubstr("kernel 4 is even")));
   EXPECT_THAT(Refusal(Loaded("full", {"store.position=clipped"}), SmallShape(), "none"),
@@ -331,7 +333,8 @@ TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
 // one.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
-  const ModelShape shape = SmallShape(8, 2, 4, 64);
+  ModelShape shape = SmallShape(8, 2, 4, 64);
+  shape.token_classes = true;
   const Result<std::vector<std::string>> ids = ListMethods(kShipped);
   for (const std::string& id : *ids) {
     const Method method = Loaded(id);

@@ -404,6 +404,47 @@ TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
   }
 }
 
+// What a token is, is known of questions and of answers as well.
+TEST_F(TurnsTest, ClassesOfTokensAreThoseOfTheWholeSequence) {
+  const Method sepllm =
+      Shipped("sepllm", {"protect.sinks=2", "protect.recent=8", "protect.recent_share=0"});
+  const EngineRow row = {
+      .method = &sepllm, .budget = {Budget::Kind::kEntries, 40}, .model = &model_};
+  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
+    const EngineSample talk = Conversation(compress_at == CompressAt::kTurn);
+    std::vector<std::vector<int32_t>> kept;
+    EngineOptions options = {.compress_at = compress_at};
+    int64_t tokens = 0;
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      tokens = cache.tokens();
+      for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+        kept.push_back(cache.Positions(1, head));
+      }
+    };
+    const Cells cells = RunEngine({row}, options, {talk});
+    std::vector<int32_t> ids = talk.context;
+    for (size_t turn = 0; turn < 3; ++turn) {
+      if (!talk.turns[turn].continues) ids.resize(talk.context.size());
+      ids.insert(ids.end(), talk.turns[turn].ids.begin(), talk.turns[turn].ids.end());
+      const std::vector<int32_t>& answer = cells.at({0, 0}).turns[turn].ids;
+      ids.insert(ids.end(), answer.begin(), answer.end());
+    }
+    ids.pop_back();  // the last word is never fed
+    ASSERT_EQ(std::ssize(ids), tokens);
+    std::vector<int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto rank = [&](int32_t at) {
+      if (at < 2 || at >= tokens - 8) return 2;
+      return TinyTokenClasses()->Has(ids[static_cast<size_t>(at)], TokenClass::kSeparator) ? 1 : 0;
+    };
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a > b; });
+    order.resize(40);
+    std::sort(order.begin(), order.end());
+    EXPECT_THAT(kept, ::testing::Each(order));
+  }
+}
+
 // Reads the newest entry alone, and makes nothing of it.
 class Mute final : public Reader {
  public:

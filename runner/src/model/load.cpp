@@ -411,6 +411,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return error.code == ErrorCode::kResource ? error.Wrap(StrCat(directory, ": weights")) : error;
   }
   model->checkpoint_shape_ = checkpoint_shape;
+  model->token_classes_ = options.token_classes;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }
