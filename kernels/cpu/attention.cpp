@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/attention_schedule.h"
+#include "cpu/split_work.h"
 
 namespace kvgauge::attention_schedule {
 namespace {
@@ -66,9 +67,10 @@ void CpuAttention::Prepare(const Call& call) {
 }
 
 Scratch CpuAttention::ScratchOfThread(const Call& call) const {
+  // What works alone may do so on any thread of a team that runs tasks.
+  const int thread = threads_ == 1 ? 0 : omp_get_thread_num();
   int64_t bytes = 0;
-  return Carve(call, static_cast<char*>(scratch_.data()) + scratch_bytes_ * omp_get_thread_num(),
-               &bytes);
+  return Carve(call, static_cast<char*>(scratch_.data()) + scratch_bytes_ * thread, &bytes);
 }
 
 void CpuAttention::PackQueries(const Call& call, const float* rows, int64_t stride, int64_t count,
@@ -260,8 +262,20 @@ void CpuAttention::Finish(const Call& call, const Block& block, const SoftmaxSta
   }
 }
 
-void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q,
+const Piece* CpuAttention::FirstPiece(const Unit& unit) const {
+  const Block& block = blocks_[unit.block];
+  const bool some = block.pieces > 0 && unit.span_begin < pieces_[block.first_piece].spans;
+  return some ? &pieces_[block.first_piece] : nullptr;
+}
+
+void CpuAttention::RunUnit(const Call& call, const Unit& unit, const Unit* then, const Tensor& q,
                            Tensor out, const AttentionCapture& capture) const {
+  const Block& block = blocks_[unit.block];
+  // What the next unit begins with is on its way meanwhile: its lists of pages, then a page.
+  const Piece* next = then == nullptr ? nullptr : FirstPiece(*then);
+  const int64_t next_page =
+      next == nullptr ? 0 : next->PageBegin(next->first_span + then->span_begin);
+  if (next != nullptr) FetchLists(*next, next_page);
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0, sums = block.sums_at >= 0;
@@ -288,6 +302,7 @@ void CpuAttention::RunUnit(const Call& call, const Block& block, const Unit& uni
     }
     at += piece.spans;
   }
+  if (next != nullptr) Fetch(NextKeys(call, *next, next_page));
   if (!cut) Finish(call, block, scratch.states, scratch.values, out, capture);
   if (sums) SumBlock(call, block, scratch);
 }
@@ -428,27 +443,20 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
 
   const int64_t unit_count = std::ssize(units_), block_count = std::ssize(blocks_);
   const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
-#pragma omp parallel num_threads(workers) if (workers > 1)
-  {
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t u = 0; u < unit_count; ++u) {
-      RunUnit(call, blocks_[units_[u].block], units_[u], q, out, capture);
-    }
-    if (kept_rows > 0) {
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t b = 0; b < block_count; ++b) {
-        if (blocks_[b].parts_at >= 0) JoinParts(call, blocks_[b], out, capture);
-      }
-    }
-    if (!summed_heads_.empty()) {
-      const int64_t summed = std::ssize(summed_heads_) * call.group;
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t h = 0; h < summed; ++h) {
-        const SummedHead& head = summed_heads_[h / call.group];
-        JoinSums(call, head.first_block, head.blocks, static_cast<int>(h % call.group));
-      }
-    }
+  PiecesFor(workers, unit_count, [&](int64_t u) {
+    const Unit* then = u + workers < unit_count ? &units_[u + workers] : nullptr;
+    RunUnit(call, units_[u], then, q, out, capture);
+  });
+  if (kept_rows > 0) {
+    PiecesFor(workers, block_count, [&](int64_t b) {
+      if (blocks_[b].parts_at >= 0) JoinParts(call, blocks_[b], out, capture);
+    });
   }
+  if (summed_heads_.empty()) return;
+  PiecesFor(workers, std::ssize(summed_heads_) * call.group, [&](int64_t h) {
+    const SummedHead& head = summed_heads_[h / call.group];
+    JoinSums(call, head.first_block, head.blocks, static_cast<int>(h % call.group));
+  });
 }
 
 }  // namespace kvgauge::attention_schedule

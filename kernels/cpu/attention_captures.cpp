@@ -2,6 +2,7 @@
 // What attention reports beside its output: probabilities of a few rows, and reductions over rows
 // of each entry's probability, both recomputed from the stored log-sum-exp.
 #include "cpu/attention_schedule.h"
+#include "cpu/split_work.h"
 
 namespace kvgauge::attention_schedule {
 
@@ -39,8 +40,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
   }
   const int64_t count = std::ssize(units);
   const int workers = Workers(out.Numel() * call.layout.key_steps);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(workers) if (workers > 1)
-  for (int64_t u = 0; u < count; ++u) {
+  PiecesFor(workers, count, [&](int64_t u) {
     const SpanUnit& unit = units[u];
     Block block;
     block.item = &item;
@@ -58,7 +58,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
     const int64_t begin = unit.span * kSpan;
     const int64_t end =
         std::min({begin + kSpan, piece.segment->slots(), begin + columns - unit.column});
-    if (begin >= end) continue;  // columns need not reach entries that no row sees
+    if (begin >= end) return;  // columns need not reach entries that no row sees
     // Slots that are skipped have no columns.
     const int64_t skipped = std::clamp<int64_t>(piece.segment->skip - begin, 0, end - begin);
     for (int64_t i = 0; i < block.count; ++i) {
@@ -90,7 +90,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
         std::fill(row + args.end, row + (end - begin), 0.0f);
       }
     }
-  }
+  });
 }
 
 // Key-stationary: a unit owns one page for one query head and streams the rows that see it.

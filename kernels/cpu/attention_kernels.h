@@ -138,6 +138,19 @@ struct CodedProductArgs {
   bool accumulate;
 };
 
+// Steps of a panel of 64 columns as f32 [steps][64], turned pair by pair:
+// (x, y) = (x cos - y sin, y cos + x sin).
+struct RotateArgs {
+  const void* panel;  // f32: may be `out`
+  int first, last;    // pairs
+  int step;           // pair k is of steps k * step and k * step + other
+  int other;
+  const float* cos;  // of the first pair
+  const float* sin;
+  int64_t stride;  // from one pair's to the next one's
+  float* out;
+};
+
 struct AttentionKernels {
   bool bf16_dot;  // weights and queries of bf16 caches are bf16, not f32
   int tile_rows;  // rows one pass over a panel serves
@@ -155,8 +168,8 @@ struct AttentionKernels {
   void (*probabilities)(const ProbabilityArgs& args);
   void (*reduce_columns)(const ColumnArgs& args);
   void (*add_weighted)(const WeightedRows& args);
-  // Two rows of 64: (x, y) = (x cos - y sin, y cos + x sin).
-  void (*rotate)(float* x, float* y, const float* cos, const float* sin);
+  // Indexed by DType of the panel.
+  void (*rotate[3])(const RotateArgs& args);
   // Elementwise over n floats, any n.
   void (*to_f16)(const float* in, int64_t n, uint16_t* out);
   void (*to_bf16)(const float* in, int64_t n, uint16_t* out);

@@ -255,7 +255,7 @@ class CpuAttention final : public AttentionOps {
   void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                        const Tensor& log_sum_exp, const ColumnRequest& request,
                        Tensor out) override;
-  bool SumsColumns(const AttentionItem& item, const AttentionCapture& capture) const override;
+  bool DoesSumColumns(const AttentionItem& item) const override;
 
   // What a task's thread calls, with working memory of its own: this object outside of tasks.
   CpuAttention& Mine() {
@@ -305,6 +305,7 @@ class CpuAttention final : public AttentionOps {
     int64_t bytes = 0;
   };
   static void Fetch(const Next& next);
+  static void FetchLists(const Piece& piece, int64_t page);
   // Page `index` of what a span reads: its pages of keys, its pages of values, the next one's keys.
   static Next NextOf(const Call& call, const Piece& piece, int64_t span, int64_t index);
   static Next NextKeys(const Call& call, const Piece& piece, int64_t page);
@@ -320,8 +321,10 @@ class CpuAttention final : public AttentionOps {
                  const Scratch& scratch, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
               Tensor out, const AttentionCapture& capture) const;
-  void RunUnit(const Call& call, const Block& block, const Unit& unit, const Tensor& q, Tensor out,
+  // `then` is what this thread will probably do next, or null.
+  void RunUnit(const Call& call, const Unit& unit, const Unit* then, const Tensor& q, Tensor out,
                const AttentionCapture& capture) const;
+  const Piece* FirstPiece(const Unit& unit) const;  // null where the unit begins in a later one
   void MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,
                  const float* part_values, SoftmaxState* states, float* values) const;
 
@@ -343,7 +346,8 @@ class CpuAttention final : public AttentionOps {
                           const Scratch& scratch, float* tile) const;
   const float* KeyTile(const Call& call, const Piece& piece, int64_t page,
                        const Scratch& scratch) const;
-  void RotateTile(const Call& call, const Piece& piece, int64_t page, float* tile) const;
+  void RotateTile(const Call& call, const Piece& piece, int64_t page, DType dtype,
+                  const void* panel, float* tile) const;
   static void TurnKeys(const float* keys, int dims, int width, float* panel);
   void StoredValues(const Call& call, const Piece& piece, int64_t page, int begin,
                     const Scratch& scratch) const;

@@ -38,6 +38,14 @@ void CpuAttention::Fetch(const Next& next) {
   }
 }
 
+// The pages of a span, as lists name them.
+void CpuAttention::FetchLists(const Piece& piece, int64_t page) {
+  const KvSegment& segment = *piece.segment;
+  for (const auto* list : {segment.key_pages, segment.value_pages}) {
+    if (list != nullptr) __builtin_prefetch(list + page, 0, 3);
+  }
+}
+
 CpuAttention::Next CpuAttention::NextOf(const Call& call, const Piece& piece, int64_t span,
                                         int64_t index) {
   const int64_t begin = piece.PageBegin(span), pages = piece.PageEnd(span) - begin;
@@ -316,48 +324,64 @@ const float* CpuAttention::StoredKeys(const Call& call, const Piece& piece, int6
 // Keys as queries meet them: [key_dim][64], or [stored key dim][64] for absorbed queries.
 const float* CpuAttention::KeyTile(const Call& call, const Piece& piece, int64_t page,
                                    const Scratch& scratch) const {
-  const Tensor& basis = piece.segment->key_basis;
+  const KvSegment& segment = *piece.segment;
+  const Tensor& basis = segment.key_basis;
   const int dim = call.layout.key_dim;
-  const bool turns = piece.segment->rotation != nullptr && !piece.absorbed;
-  const bool in_place = turns && basis.empty();
-  const float* stored =
-      StoredKeys(call, piece, page, scratch, in_place ? scratch.key_tile : scratch.stored_tile);
-  if (!turns) return stored;
-  if (in_place && stored != scratch.key_tile) {
-    std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
-  } else if (!in_place) {
+  if (segment.rotation == nullptr || piece.absorbed) {
+    return StoredKeys(call, piece, page, scratch, scratch.stored_tile);
+  }
+  const bool floats = piece.key_plan == nullptr || segment.keys.entries <= page * kEntries;
+  if (basis.empty() && floats && 2 * call.shape.rope->cos.shape[0] == dim) {
+    RotateTile(call, piece, page, call.layout.dtype, segment.key_pages[page], scratch.key_tile);
+    return scratch.key_tile;
+  }
+  const float* stored = StoredKeys(call, piece, page, scratch,
+                                   basis.empty() ? scratch.key_tile : scratch.stored_tile);
+  if (!basis.empty()) {
     kernels_.product[static_cast<int>(DType::kF32)]({basis.f32(), basis.stride[0], dim, stored,
                                                      stored, piece.stored.key_dim, kPanelWidth,
                                                      scratch.key_tile, kPanelWidth, false});
+  } else if (stored != scratch.key_tile) {
+    std::memcpy(scratch.key_tile, stored, sizeof(float) * static_cast<size_t>(dim * kEntries));
   }
-  RotateTile(call, piece, page, scratch.key_tile);
+  RotateTile(call, piece, page, DType::kF32, scratch.key_tile, scratch.key_tile);
   return scratch.key_tile;
 }
 
-void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page,
-                              float* tile) const {
+// Turns the keys of a page, a panel of `dtype`, to the angles of their places.
+void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page, DType dtype,
+                              const void* panel, float* tile) const {
   const DeferredRope& rope = *call.shape.rope;
   const int32_t* at = piece.segment->rotation + page * kEntries;
   const int64_t held = std::min<int64_t>(kEntries, piece.segment->slots() - page * kEntries);
-  const int64_t pairs = rope.cos.shape[0], positions = rope.cos.shape[1];
-  bool straight = at[0] + kEntries <= positions;
-  for (int64_t e = 1; e < held; ++e) straight = straight && at[e] == at[0] + e;
-  for (int64_t k = 0; k < pairs; ++k) {
-    const bool half = rope.layout == RopeLayout::kHalf;
-    float* x = tile + (half ? k : 2 * k) * kPanelWidth;
-    float* y = tile + (half ? k + pairs : 2 * k + 1) * kPanelWidth;
-    const float* cos = rope.cos.f32() + k * rope.cos.stride[0];
-    const float* sin = rope.sin.f32() + k * rope.sin.stride[0];
-    if (straight) {
-      kernels_.rotate(x, y, cos + at[0], sin + at[0]);
-      continue;
-    }
+  const auto pairs = static_cast<int>(rope.cos.shape[0]);
+  const bool half = rope.layout == RopeLayout::kHalf;
+  RotateArgs args = {.panel = panel,
+                     .first = 0,
+                     .last = pairs,
+                     .step = half ? 1 : 2,
+                     .other = half ? pairs : 1,
+                     .cos = rope.cos.f32() + at[0],
+                     .sin = rope.sin.f32() + at[0],
+                     .stride = rope.cos.stride[0],
+                     .out = tile};
+  const auto rotate = kernels_.rotate[static_cast<int>(dtype)];
+  int32_t astray = 0;
+  for (int32_t e = 0; e < held; ++e) astray |= at[e] ^ (at[0] + e);
+  const bool tabled =
+      at[0] + kEntries <= rope.cos.shape[1] && rope.sin.stride[0] == rope.cos.stride[0];
+  if (astray == 0 && tabled) return rotate(args);
+  for (int k = 0; k < pairs; ++k) {
     alignas(64) float page_cos[kEntries] = {}, page_sin[kEntries] = {};
     for (int64_t e = 0; e < held; ++e) {
-      page_cos[e] = cos[at[e]];
-      page_sin[e] = sin[at[e]];
+      page_cos[e] = rope.cos.f32()[k * rope.cos.stride[0] + at[e]];
+      page_sin[e] = rope.sin.f32()[k * rope.sin.stride[0] + at[e]];
     }
-    kernels_.rotate(x, y, page_cos, page_sin);
+    args.first = k;
+    args.last = k + 1;
+    args.cos = page_cos;
+    args.sin = page_sin;
+    rotate(args);
   }
 }
 

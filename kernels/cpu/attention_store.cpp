@@ -3,6 +3,7 @@
 // instruction set.
 #include "cpu/attention_schedule.h"
 #include "cpu/cpu.h"
+#include "cpu/split_work.h"
 
 namespace kvgauge {
 namespace attention_schedule {
@@ -15,13 +16,12 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
   const int64_t pages = (n + kEntries - 2) / kEntries + 1;
   const int64_t volume = n * kv_heads * (format.key_dim + format.value_dim);
   const int workers = Movers(volume);
-#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
-  for (int64_t u = 0; u < pages * kv_heads; ++u) {
+  RunsFor(workers, pages * kv_heads, [&](int64_t u) {
     const int64_t h = u / pages, first_entry = heads[h].first_entry;
     const int64_t p = first_entry / kEntries + u % pages;
     const int64_t from = std::max(first_entry, p * kEntries);
     const int64_t to = std::min(first_entry + n, (p + 1) * kEntries);
-    if (from >= to) continue;
+    if (from >= to) return;
     const int begin = static_cast<int>(from - p * kEntries);
     const int end = static_cast<int>(to - p * kEntries);
     const int64_t row = from - first_entry;
@@ -33,7 +33,7 @@ void CpuAttention::DoWriteKv(const KvFormat& format, const Tensor& keys, const T
       WriteValues(kernels_, layout, values.f32() + row * values.stride[0] + h * values.stride[1],
                   values.stride[0], begin, end, heads[h].value_pages[p]);
     }
-  }
+  });
 }
 
 void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
@@ -45,8 +45,8 @@ void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const
   const bool same = (to.key_pages != nullptr && to.key_pages == from.key_pages) ||
                     (to.value_pages != nullptr && to.value_pages == from.value_pages);
   const int workers = same ? 1 : Movers(n * (format.key_dim + format.value_dim));
-#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
-  for (int64_t p = first_page; p < first_page + pages; ++p) {
+  RunsFor(workers, pages, [&](int64_t i) {
+    const int64_t p = first_page + i;
     const int64_t end = std::min(to.first_entry + n, (p + 1) * kEntries);
     for (int64_t entry = std::max(to.first_entry, p * kEntries); entry < end;) {
       // What comes from one page goes at once.
@@ -70,7 +70,7 @@ void CpuAttention::DoCopyKv(const KvFormat& format, const KvSegment& from, const
       }
       entry += count;
     }
-  }
+  });
 }
 
 void CpuAttention::DoGatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index,
@@ -96,8 +96,8 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
   const int64_t n = (keys.empty() ? values : keys).shape[0], first_page = first_entry / kEntries;
   const int64_t end_page = (first_entry + n - 1) / kEntries + 1;
   const int workers = Movers(n * (format.key_dim + format.value_dim));
-#pragma omp parallel for schedule(static) num_threads(workers) if (workers > 1)
-  for (int64_t p = first_page; p < end_page; ++p) {
+  RunsFor(workers, end_page - first_page, [&](int64_t i) {
+    const int64_t p = first_page + i;
     const int64_t from = std::max(first_entry, p * kEntries);
     const int64_t to = std::min(first_entry + n, (p + 1) * kEntries), row = from - first_entry;
     const int begin = static_cast<int>(from - p * kEntries);
@@ -110,7 +110,7 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
       ReadValues(kernels_, layout, segment.value_pages[p], begin, end,
                  values.f32() + row * values.stride[0], values.stride[0]);
     }
-  }
+  });
 }
 
 }  // namespace attention_schedule

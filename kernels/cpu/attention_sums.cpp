@@ -10,16 +10,14 @@
 namespace kvgauge::attention_schedule {
 
 // Heads of one segment whose scores are plain products; the rest takes the second pass.
-bool CpuAttention::SumsColumns(const AttentionItem& item, const AttentionCapture& capture) const {
-  return capture.entropy.empty() &&
-         std::all_of(item.heads.begin(), item.heads.end(), [](const KvHead& head) {
-           if (head.count != 1) return false;
-           const KvSegment& s = head.segments[0];
-           return s.skip == 0 && s.keys.entries == 0 && s.values.entries == 0 &&
-                  s.bias == nullptr && s.key_scale == nullptr && s.value_scale == nullptr &&
-                  s.rotation == nullptr && s.key_basis.empty() && s.value_basis.empty() &&
-                  !s.values_in_keys && s.read == nullptr;
-         });
+bool CpuAttention::DoesSumColumns(const AttentionItem& item) const {
+  return std::all_of(item.heads.begin(), item.heads.end(), [](const KvHead& head) {
+    if (head.count != 1) return false;
+    const KvSegment& s = head.segments[0];
+    return s.keys.entries == 0 && s.values.entries == 0 && s.bias == nullptr &&
+           s.key_scale == nullptr && s.value_scale == nullptr && s.rotation == nullptr &&
+           s.key_basis.empty() && s.value_basis.empty() && !s.values_in_keys && s.read == nullptr;
+  });
 }
 
 void CpuAttention::PlaceSums(Call& call, const AttentionCapture& capture) {
@@ -77,9 +75,12 @@ void CpuAttention::JoinSums(const Call& call, int64_t first_block, int64_t block
     if (block.pieces == 0) continue;
     const Piece& piece = pieces_[block.first_piece];
     const float* sums = column_parts_.data() + block.sums_at + group_head * block.spans * kSpan;
-    const int64_t begin = piece.first_span * kSpan;
-    const int64_t count = std::min(piece.entries.end, out.shape[1]) - begin;
-    for (int64_t c = 0; c < count; ++c) row[begin + c] += sums[c];
+    // Slots that are skipped have no columns.
+    const int64_t skip = piece.segment->skip, begin = piece.first_span * kSpan;
+    const int64_t end = std::min(piece.entries.end, out.shape[1] + skip);
+    for (int64_t slot = std::max(begin, skip); slot < end; ++slot) {
+      row[slot - skip] += sums[slot - begin];
+    }
   }
 }
 

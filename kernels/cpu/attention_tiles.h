@@ -322,13 +322,32 @@ void AddWeighted(const WeightedRows& args) {
 
 // ---- Rotation. ----
 
-template <class V>
-void Rotate(float* x, float* y, const float* cos, const float* sin) {
-  for (int e = 0; e < kPanelWidth; e += V::kLanes) {
-    const typename V::F a = V::Load(x + e), b = V::Load(y + e);
-    const typename V::F c = V::Load(cos + e), s = V::Load(sin + e);
-    V::Store(x + e, V::Sub(V::Mul(a, c), V::Mul(b, s)));
-    V::Store(y + e, V::Fma(b, c, V::Mul(a, s)));
+// One step of a panel: columns [column, column + lanes).
+template <class V, DType kPanel>
+[[gnu::always_inline]] inline typename V::F LoadStep(const void* panel, int step, int column) {
+  if constexpr (kPanel == DType::kF32) {
+    return V::Load(static_cast<const float*>(panel) + step * kPanelWidth + column);
+  } else if constexpr (kPanel == DType::kF16) {
+    return V::LoadF16(static_cast<const uint16_t*>(panel) + step * kPanelWidth + column);
+  } else {
+    const auto* pairs = static_cast<const uint16_t*>(panel) + step / 2 * 2 * kPanelWidth;
+    return step % 2 == 0 ? V::LoadFirst(pairs + 2 * column) : V::LoadSecond(pairs + 2 * column);
+  }
+}
+
+template <class V, DType kPanel>
+void Rotate(const RotateArgs& args) {
+  const float *cos = args.cos, *sin = args.sin;
+  for (int k = args.first; k < args.last; ++k, cos += args.stride, sin += args.stride) {
+    const int x = k * args.step, y = x + args.other;
+#pragma GCC unroll 8
+    for (int e = 0; e < kPanelWidth; e += V::kLanes) {
+      const typename V::F a = LoadStep<V, kPanel>(args.panel, x, e);
+      const typename V::F b = LoadStep<V, kPanel>(args.panel, y, e);
+      const typename V::F c = V::Load(cos + e), s = V::Load(sin + e);
+      V::Store(args.out + x * kPanelWidth + e, V::Sub(V::Mul(a, c), V::Mul(b, s)));
+      V::Store(args.out + y * kPanelWidth + e, V::Fma(b, c, V::Mul(a, s)));
+    }
   }
 }
 
@@ -420,7 +439,9 @@ constexpr AttentionKernels MakeAttentionKernels() {
   k.probabilities = &Probabilities<V>;
   k.reduce_columns = &ReduceColumns<V>;
   k.add_weighted = &AddWeighted<V>;
-  k.rotate = &Rotate<V>;
+  k.rotate[static_cast<int>(DType::kF32)] = &Rotate<V, DType::kF32>;
+  k.rotate[static_cast<int>(DType::kF16)] = &Rotate<V, DType::kF16>;
+  k.rotate[static_cast<int>(DType::kBF16)] = &Rotate<V, DType::kBF16>;
   k.to_f16 = &ToF16<V>;
   k.to_bf16 = &ToBf16<V>;
   k.round_f16 = &Map<V, &RoundF16<V>>;

@@ -215,6 +215,40 @@ class CpuLinear final : public LinearOps {
     });
   }
 
+  // A product for each matrix that is chosen, of its rows together.
+  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                      Tensor out) override {
+    const int64_t m = out.shape[0], n = out.shape[1], k = x.shape[1], share = m / x.shape[0];
+    std::vector<std::vector<int64_t>> rows_of(static_cast<size_t>(set.size()));
+    size_t most = 0;
+    for (int64_t i = 0; i < m; ++i) {
+      const int32_t chosen = choice.i32()[i];
+      KVG_CHECK(0 <= chosen && chosen < set.size(), "no such matrix in the set");
+      rows_of[static_cast<size_t>(chosen)].push_back(i);
+      most = std::max(most, rows_of[static_cast<size_t>(chosen)].size());
+    }
+    const auto height = static_cast<int64_t>(most);
+    const int64_t row_bytes = k * SizeOf(x.dtype);
+    const Buffer gathered = HostBuffer(std::max<int64_t>(height * row_bytes, 1));
+    const Buffer products = HostBuffer(height * n * SizeOf(DType::kF32));
+    for (size_t chosen = 0; chosen < rows_of.size(); ++chosen) {
+      const std::vector<int64_t>& rows = rows_of[chosen];
+      if (rows.empty()) continue;
+      const auto count = static_cast<int64_t>(rows.size());
+      const Tensor input = gathered.As(x.dtype, {count, k});
+      const Tensor product = products.As(DType::kF32, {count, n});
+      for (int64_t i = 0; i < count && k > 0; ++i) {
+        std::memcpy(input[i].data, x[rows[static_cast<size_t>(i)] / share].data,
+                    static_cast<size_t>(row_bytes));
+      }
+      DoMatMul(input, set[static_cast<int64_t>(chosen)], {}, MatMulMode::kSet, product);
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(out[rows[static_cast<size_t>(i)]].data, product[i].data,
+                    static_cast<size_t>(n) * sizeof(float));
+      }
+    }
+  }
+
   // Where the kernels can read x as it is; otherwise room for a converted copy.
   LeftRows PlanLeft(const Tensor& x, DType store) {
     const int64_t k = x.shape[1];

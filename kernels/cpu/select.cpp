@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -230,6 +231,97 @@ class CpuSelect final : public SelectOps {
         }
       }
     });
+  }
+
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                       Tensor weight) override {
+    const double cost = 20 * static_cast<double>(logits.shape[1]);
+    SplitWork(threads_, logits.shape[0], cost,
+              [&](int64_t i) { ChooseOfRow(logits[i], rule, index[i], weight[i]); });
+  }
+  static void ChooseOfRow(const Tensor& logits, const ExpertRule& rule, const Tensor& index,
+                          const Tensor& weight) {
+    const auto experts = static_cast<size_t>(logits.shape[0]);
+    const float* row = logits.f32();
+    const double most = *std::max_element(row, row + experts);
+    std::vector<double> eligible(experts);
+    double total = 0;
+    for (size_t e = 0; e < experts; ++e) total += eligible[e] = std::exp(row[e] - most);
+    for (double& share : eligible) share /= total;
+    if (rule.groups > 1) {
+      // Groups are ranked by their best expert; experts of the others count as 0.
+      const size_t size = experts / static_cast<size_t>(rule.groups);
+      std::vector<size_t> order(static_cast<size_t>(rule.groups));
+      std::vector<double> best(order.size());
+      for (size_t g = 0; g < order.size(); ++g) {
+        order[g] = g;
+        best[g] = *std::max_element(&eligible[g * size], &eligible[g * size] + size);
+      }
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return best[a] > best[b]; });
+      for (size_t g = static_cast<size_t>(rule.top_groups); g < order.size(); ++g) {
+        std::fill_n(&eligible[order[g] * size], size, 0.0);
+      }
+    }
+    const auto k = static_cast<size_t>(index.shape[0]);
+    std::vector<int32_t> order(experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return eligible[a] > eligible[b]; });
+    order.resize(k);
+    std::sort(order.begin(), order.end());
+    double chosen = 0;
+    for (const int32_t e : order) chosen += eligible[e];
+    const double factor = rule.renormalize && k > 1 ? 1.0 / (chosen + 1e-20) : rule.scaling;
+    for (size_t j = 0; j < k; ++j) {
+      index.i32()[j] = order[j];
+      weight.f32()[j] = static_cast<float>(eligible[order[j]] * factor);
+    }
+  }
+
+  void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {
+    const int64_t k = weight.shape[1], d = out.shape[1];
+    SplitWork(threads_, out.shape[0], kMove_ns * static_cast<double>(k * d), [&](int64_t i) {
+      for (int64_t j = 0; j < k; ++j) {
+        k_.add_scaled(source[i * k + j].f32(), weight[i].f32()[j], d, out[i].f32());
+      }
+    });
+  }
+
+  void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) override {
+    for (int64_t i = 0; i < words.shape[0]; ++i) {
+      int64_t count = base.As<int64_t>()[i];
+      const auto* row = words[i].As<uint64_t>();
+      for (int64_t w = 0; w < words.shape[1]; ++w) count += std::popcount(row[w]);
+      out.As<int64_t>()[i] = count;
+    }
+  }
+
+  void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
+    const int64_t n = words.shape[1];
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      const auto* row = words[i].As<uint64_t>();
+      auto* to = out[i].As<uint64_t>();
+      for (int64_t w = 0; w < out.shape[1]; ++w) to[w] = WordFrom(row, n, first + 64 * w - skip);
+      // Bits before `first` are no part of it.
+      for (int64_t w = 0; 64 * w < skip && w < out.shape[1]; ++w) {
+        const int64_t before = std::min<int64_t>(64, skip - 64 * w);
+        to[w] = before == 64 ? 0 : to[w] >> before << before;
+      }
+    }
+  }
+  // Bits [from, from + 64) of a row of n words; from > -64 or nothing of it is in the row.
+  static uint64_t WordFrom(const uint64_t* row, int64_t n, int64_t from) {
+    if (from <= -64) return 0;
+    if (from < 0) return n > 0 ? row[0] << -from : 0;
+    const int64_t at = from / 64, shift = from % 64;
+    uint64_t word = at < n ? row[at] >> shift : 0;
+    if (shift > 0 && at + 1 < n) word |= row[at + 1] << (64 - shift);
+    return word;
+  }
+
+  void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
+    for (int64_t i = 0; i < x.shape[0]; ++i) out.i32()[i] = std::max(x.i32()[i], least);
   }
 
   void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {

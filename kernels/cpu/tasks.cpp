@@ -14,9 +14,7 @@ class CpuTasks final : public TaskOps {
   void ForEach(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) override {
     const bool shared = WorthThreads(threads_, count, cost_ns);
     const int team = shared ? static_cast<int>(std::min<int64_t>(threads_.threads, count)) : 1;
-    // Tasks differ: whoever is free takes the next.
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team) if (shared)
-    for (int64_t i = 0; i < count; ++i) body(i);
+    PiecesFor(team, count, body);
   }
 
  private:

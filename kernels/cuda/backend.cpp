@@ -3,6 +3,7 @@
 
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
+#include "cuda/device/asked.h"
 #include "cuda/device/context.h"
 
 namespace kvgauge::cuda {
@@ -17,6 +18,14 @@ class InOrder final : public TaskOps {
 };
 
 }  // namespace
+
+bool ProbeDevice(std::string* detail) {
+  DeviceInfo info;
+  std::string why;
+  const bool usable = UseDevice(&info, &why);
+  *detail = usable ? Describe(info) : why;
+  return usable;
+}
 
 std::unique_ptr<Ops> MakeDeviceOps(std::string* why) {
   DeviceInfo info;

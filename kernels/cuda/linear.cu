@@ -11,11 +11,13 @@
 // f32 products are one fused chain over k, ascending, without TF32.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
 #include "cuda/device/mma.h"
+#include "cuda/experts.h"
 #include "cuda/multiply32.h"
 #include "cuda/numbers.h"
 #include "cuda/reduce.h"
@@ -39,6 +41,13 @@ struct Product {
   bool add;
 };
 
+// The same with a matrix for each row: x is [rows, k] without whole tiles, w is not read, and of
+// each tile of rows the table tells which they are.
+struct ChosenProduct : Product {
+  const void* const* matrices;
+  ChosenRows rows;
+};
+
 // Shape of one block: kM x kN outputs by kWarpsM x kWarpsN warps. kSplit: BlockZ is the span.
 template <int kM_, int kN_, int kWarpsM_, int kWarpsN_, int kStages_, bool kSplit_>
 struct Tile {
@@ -53,6 +62,7 @@ struct Tile {
 using Few = Tile<16, 64, 1, 4, 6, true>;
 using Some = Tile<64, 64, 2, 2, 4, true>;
 using Many = Tile<128, 128, 2, 4, 4, false>;
+using FewOfMany = Tile<16, 64, 1, 4, 6, false>;  // few rows each, of many matrices
 
 template <bool kBf16>
 KVG_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -63,26 +73,39 @@ KVG_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_
   }
 }
 
+// Rows of a tile: where they are in x, where their results go, how many there are.
+struct TileRows {
+  int64_t first, end;  // row r of the tile is row first + r of both, below end
+  KVG_MEMBER int64_t OfX(int64_t r) const { return first + r; }  // x has whole tiles
+  KVG_MEMBER int64_t OfOut(int64_t r) const { return first + r < end ? first + r : -1; }
+};
+struct ChosenTileRows {
+  const int32_t* order;
+  int64_t count, share;
+  // Rows past the last one repeat it.
+  KVG_MEMBER int64_t OfX(int64_t r) const { return order[Least(r, count - 1)] / share; }
+  KVG_MEMBER int64_t OfOut(int64_t r) const { return r < count ? order[r] : -1; }
+};
+
 // Starts the copies of one step of both operands.
-template <class T>
-KVG_DEVICE void LoadStep(const Product& p, int64_t row, int64_t column, int64_t k,
+template <class T, class Rows>
+KVG_DEVICE void LoadStep(const Product& p, const Rows& rows, int64_t column, int64_t k,
                          uint16_t* stage) {
   constexpr int kPieces = kStep / 8;  // of 16 bytes, a row
   for (int i = Thread(); i < (T::kM + T::kN) * kPieces; i += T::kThreads) {
     const int r = i / kPieces, piece = i % kPieces;
     // Rows of w past the last one repeat it; their outputs are not stored.
     const uint16_t* from =
-        r < T::kM ? p.x + (row + r) * p.k : p.w + Least(column + r - T::kM, p.n - 1) * p.k;
+        r < T::kM ? p.x + rows.OfX(r) * p.k : p.w + Least(column + r - T::kM, p.n - 1) * p.k;
     CopyAsync16(stage + r * kTileStride + piece * 8, from + k + piece * 8);
   }
 }
 
-template <class T, bool kBf16>
-KVG_KERNEL(T::kThreads)
-MultiplyKernel(Product p) {
-  KVG_DYNAMIC_SHARED(uint16_t, tiles);
+// By all threads of a block: one tile of outputs.
+template <class T, bool kBf16, class Rows>
+KVG_DEVICE void MultiplyTile(const Product& p, const Rows& rows, uint16_t* tiles) {
   constexpr int kStageNumbers = (T::kM + T::kN) * kTileStride;
-  const int64_t row = BlockY() * T::kM, column = BlockX() * T::kN;
+  const int64_t column = BlockX() * T::kN;
   const int warp_m = WarpIndex() / T::kWarpsN, warp_n = WarpIndex() % T::kWarpsN;
   const int lane = Lane();
 
@@ -94,7 +117,7 @@ MultiplyKernel(Product p) {
   float sum[T::kRowsM][2 * T::kColumns][4] = {};    // of the span
   float total[T::kRowsM][2 * T::kColumns][4] = {};  // of the spans before
   for (int s = 0; s < T::kStages - 1; ++s) {
-    if (s < steps) LoadStep<T>(p, row, column, begin + s * kStep, tiles + s * kStageNumbers);
+    if (s < steps) LoadStep<T>(p, rows, column, begin + s * kStep, tiles + s * kStageNumbers);
     CommitCopies();
   }
   for (int s = 0; s < steps; ++s) {
@@ -102,7 +125,7 @@ MultiplyKernel(Product p) {
     SyncBlock();
     const int next = s + T::kStages - 1;
     if (next < steps) {
-      LoadStep<T>(p, row, column, begin + int64_t{next} * kStep,
+      LoadStep<T>(p, rows, column, begin + int64_t{next} * kStep,
                   tiles + next % T::kStages * kStageNumbers);
     }
     CommitCopies();
@@ -154,9 +177,9 @@ MultiplyKernel(Product p) {
     for (int j = 0; j < 2 * T::kColumns; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int64_t r = row + (warp_m * T::kRowsM + i) * 16 + e / 2 * 8 + lane / 4;
+        const int64_t r = rows.OfOut((warp_m * T::kRowsM + i) * 16 + e / 2 * 8 + lane / 4);
         const int64_t c = column + (warp_n * 2 * T::kColumns + j) * 8 + lane % 4 * 2 + e % 2;
-        if (r >= p.m || c >= p.n) continue;
+        if (r < 0 || c >= p.n) continue;
         float* at = out + r * out_stride + c;
         if constexpr (T::kSplit) {
           *at = sum[i][j][e];
@@ -168,6 +191,24 @@ MultiplyKernel(Product p) {
       }
     }
   }
+}
+
+template <class T, bool kBf16>
+KVG_KERNEL(T::kThreads)
+MultiplyKernel(Product p) {
+  KVG_DYNAMIC_SHARED(uint16_t, tiles);
+  MultiplyTile<T, kBf16>(p, TileRows{BlockY() * T::kM, p.m}, tiles);
+}
+
+template <class T, bool kBf16>
+KVG_KERNEL(T::kThreads)
+MultiplyChosenKernel(ChosenProduct p) {
+  KVG_DYNAMIC_SHARED(uint16_t, tiles);
+  const ChosenTile tile = p.rows.tiles[BlockY()];
+  if (tile.matrix < 0) return;  // the whole block
+  p.w = static_cast<const uint16_t*>(p.matrices[tile.matrix]);
+  MultiplyTile<T, kBf16>(p, ChosenTileRows{p.rows.order + tile.first, tile.count, p.rows.share},
+                         tiles);
 }
 
 // Adds the spans' sums in ascending order, starting from 0 as the unsplit kernel does.
@@ -226,6 +267,35 @@ class DeviceMatrix final : public PackedMatrix {
  private:
   int64_t stride_, bytes_;
   void* data_;
+};
+
+// Where the matrices lie, on the device.
+class DeviceSet final : public MatrixSet {
+ public:
+  DeviceSet(std::vector<const PackedMatrix*> matrices, Stream stream)
+      : MatrixSet(std::move(matrices)) {
+    std::vector<const void*> where;
+    for (int64_t i = 0; i < size(); ++i) {
+      const auto* matrix = dynamic_cast<const DeviceMatrix*>(&(*this)[i]);
+      KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
+      where.push_back(matrix->data());
+    }
+    stride_ = static_cast<const DeviceMatrix&>((*this)[0]).stride();
+    const auto bytes = static_cast<int64_t>(where.size() * sizeof(void*));
+    where_ = Malloc(bytes);
+    if (where_ == nullptr) throw OutOfDeviceMemory(bytes);
+    CopyToDevice(where_, where.data(), bytes, stream);
+  }
+  DeviceSet(const DeviceSet&) = delete;
+  DeviceSet& operator=(const DeviceSet&) = delete;
+  ~DeviceSet() override { Free(where_); }
+
+  int64_t stride() const { return stride_; }
+  const void* const* where() const { return static_cast<const void* const*>(where_); }
+
+ private:
+  int64_t stride_ = 0;
+  void* where_;
 };
 
 // Element i of a row in host memory that may start at any byte.
@@ -328,8 +398,77 @@ class DeviceLinear final : public LinearOps {
       bf16 ? RunSplit<Some, true>(x, w.dtype(), p) : RunSplit<Some, false>(x, w.dtype(), p);
     } else {
       ScratchScope scratch(context_);
-      p.x = RoundRows<Many>(x, w.dtype(), p, scratch);
+      p.x = RoundRows<Many::kM>(x, w.dtype(), m, p.k, scratch);
       bf16 ? RunTiles<Many, true>(p, 1) : RunTiles<Many, false>(p, 1);
+    }
+  }
+
+  std::unique_ptr<MatrixSet> DoCollect(std::vector<const PackedMatrix*> matrices) override {
+    return std::make_unique<DeviceSet>(std::move(matrices), context_.stream());
+  }
+
+  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                      Tensor out) override {
+    const auto* chosen = dynamic_cast<const DeviceSet*>(&set);
+    KVG_CHECK(chosen != nullptr, "the set is of another backend");
+    const int64_t m = out.shape[0], share = m / x.shape[0];
+    ScratchScope scratch(context_);
+    const auto arrange = [&](int64_t tile_rows) {
+      return ArrangeRows(choice.i32(), m, share, set.size(), tile_rows, scratch, context_.stream());
+    };
+    if (set.dtype() == DType::kF32) {
+      MultiplyChosen32({.a = x.f32(),
+                        .b = nullptr,
+                        .m = m,
+                        .n = set.out_features(),
+                        .k = set.in_features(),
+                        .a_stride = x.stride[0],
+                        .b_row = chosen->stride(),
+                        .b_k = 1,
+                        .out = out.f32(),
+                        .out_stride = out.stride[0]},
+                       chosen->where(), arrange(kRows32), context_.stream());
+      return;
+    }
+    ChosenProduct p;
+    p.x = RoundRows<1>(x, set.dtype(), x.shape[0], chosen->stride(), scratch);
+    p.w = nullptr;
+    p.bias = nullptr;
+    p.out = out.f32();
+    p.m = m;
+    p.n = set.out_features();
+    p.k = chosen->stride();
+    p.out_stride = out.stride[0];
+    p.add = false;
+    p.matrices = chosen->where();
+    const bool bf16 = set.dtype() == DType::kBF16;
+    if (m <= Some::kM) {
+      p.rows = arrange(Few::kM);
+      float* result = p.out;
+      const int64_t spans = CeilDiv(p.k, kSpan);
+      p.out = scratch.Take<float>(spans * p.m * p.n);
+      RunChosen<Few>(p, bf16, spans);
+      Join(p, spans, result);
+    } else if (m <= 2 * FewOfMany::kM * set.size()) {
+      p.rows = arrange(FewOfMany::kM);
+      RunChosen<FewOfMany>(p, bf16, 1);
+    } else {
+      p.rows = arrange(Many::kM);
+      RunChosen<Many>(p, bf16, 1);
+    }
+  }
+
+  template <class T>
+  void RunChosen(const ChosenProduct& p, bool bf16, int64_t spans) {
+    const LaunchShape shape = {.grid_x = CeilDiv(p.n, T::kN),
+                               .grid_y = p.rows.tile_count,
+                               .grid_z = spans,
+                               .threads = T::kThreads,
+                               .shared_bytes = T::kSharedBytes};
+    if (bf16) {
+      KVG_LAUNCH((MultiplyChosenKernel<T, true>), shape, context_.stream(), p);
+    } else {
+      KVG_LAUNCH((MultiplyChosenKernel<T, false>), shape, context_.stream(), p);
     }
   }
 
@@ -337,24 +476,27 @@ class DeviceLinear final : public LinearOps {
   template <class T, bool kBf16>
   void RunSplit(const Tensor& x, DType dtype, Product p) {
     ScratchScope scratch(context_);
-    p.x = RoundRows<T>(x, dtype, p, scratch);
+    p.x = RoundRows<T::kM>(x, dtype, p.m, p.k, scratch);
     const int64_t spans = CeilDiv(p.k, kSpan);
     float* out = p.out;
     p.out = scratch.Take<float>(spans * p.m * p.n);
     RunTiles<T, kBf16>(p, spans);
+    Join(p, spans, out);
+  }
+  void Join(const Product& p, int64_t spans, float* out) {
     KVG_LAUNCH(JoinSpansKernel,
                {.grid_x = CeilDiv(p.m * p.n, kBlockThreads), .threads = kBlockThreads},
                context_.stream(), p.out, spans, p.m, p.n, p.bias, p.add, out, p.out_stride);
   }
 
-  template <class T>
-  uint16_t* RoundRows(const Tensor& x, DType dtype, const Product& p, ScratchScope& scratch) {
-    const int64_t rows = RoundUp(p.m, T::kM);
-    auto* rounded = scratch.Take<uint16_t>(rows * p.k);
-    KVG_LAUNCH(RoundRowsKernel,
-               {.grid_x = CeilDiv(rows * p.k, kBlockThreads), .threads = kBlockThreads},
-               context_.stream(), x.data, x.dtype, x.stride[0], p.m, x.shape[1], dtype, p.k, rows,
-               rounded);
+  // In whole tiles of kTileRows.
+  template <int kTileRows>
+  uint16_t* RoundRows(const Tensor& x, DType dtype, int64_t m, int64_t k, ScratchScope& scratch) {
+    const int64_t rows = RoundUp(m, kTileRows);
+    auto* rounded = scratch.Take<uint16_t>(rows * k);
+    KVG_LAUNCH(
+        RoundRowsKernel, {.grid_x = CeilDiv(rows * k, kBlockThreads), .threads = kBlockThreads},
+        context_.stream(), x.data, x.dtype, x.stride[0], m, x.shape[1], dtype, k, rows, rounded);
     return rounded;
   }
 

@@ -93,6 +93,11 @@ class DeviceMemoryOps final : public MemoryOps {
     CopySmall(copies, std::ssize(small), context_->stream());
   }
 
+  void Clear(Tensor to) override {
+    KVG_CHECK(to.device == Device::kCuda && to.IsContiguous(), "not contiguous device memory");
+    if (to.SizeBytes() > 0) Fill(to.data, 0, to.SizeBytes(), context_->stream());
+  }
+
   void Synchronize() override { Wait(context_->stream()); }
 
   int64_t FreeBytes() const override { return cuda::FreeBytes(); }

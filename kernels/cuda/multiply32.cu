@@ -6,15 +6,27 @@ namespace kvgauge::cuda {
 namespace {
 
 // 64 x 64 outputs a block, 4 x 4 a thread; batches by BlockZ.
-constexpr int kTile32 = 64, kStep32 = 16, kPadded32 = kTile32 + 4;
+constexpr int kTile32 = kRows32, kStep32 = 16, kPadded32 = kTile32 + 4;
 
-KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
+// Row r of a tile: where it is in a, where its results go; -1 past the last one.
+struct PlainRows {
+  int64_t first, end;
+  KVG_MEMBER int64_t OfA(int64_t r) const { return OfOut(r); }
+  KVG_MEMBER int64_t OfOut(int64_t r) const { return first + r < end ? first + r : -1; }
+};
+struct RowsOfTile {
+  const int32_t* order;
+  int64_t count, share;
+  KVG_MEMBER int64_t OfA(int64_t r) const { return r < count ? order[r] / share : -1; }
+  KVG_MEMBER int64_t OfOut(int64_t r) const { return r < count ? order[r] : -1; }
+};
+
+template <class Rows>
+KVG_DEVICE void MultiplyTile32(const Product32& p, const float* a, const float* b, float* out,
+                               const Rows& rows) {
   KVG_SHARED(float, tile_a, kStep32* kPadded32);
   KVG_SHARED(float, tile_b, kStep32* kPadded32);
-  const float* a = p.a + BlockZ() * p.m * p.k;
-  const float* b = p.b + BlockZ() * p.n * p.k;
-  float* out = p.out + BlockZ() * p.m * p.n;
-  const int64_t row = BlockY() * kTile32, column = BlockX() * kTile32;
+  const int64_t column = BlockX() * kTile32;
   const int tx = Thread() % 16, ty = Thread() / 16;
   float sum[4][4] = {};
   for (int64_t k = 0; k < p.k; k += kStep32) {
@@ -22,8 +34,9 @@ KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
     for (int i = Thread(); i < kTile32 * kStep32; i += kBlockThreads) {
       // Neighbouring threads read neighbouring numbers of whichever operand is dense along k.
       const int r = i / kStep32, s = i % kStep32;
-      const bool inside = row + r < p.m && k + s < p.k;
-      tile_a[s * kPadded32 + r] = inside ? a[(row + r) * p.a_stride + k + s] : 0.0f;
+      const int64_t from = rows.OfA(r);
+      const bool inside = from >= 0 && k + s < p.k;
+      tile_a[s * kPadded32 + r] = inside ? a[from * p.a_stride + k + s] : 0.0f;
     }
     for (int i = Thread(); i < kTile32 * kStep32; i += kBlockThreads) {
       const int r = p.b_k == 1 ? i / kStep32 : i % kTile32;
@@ -47,8 +60,8 @@ KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
   }
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 4; ++j) {
-      const int64_t r = row + ty * 4 + i, c = column + tx * 4 + j;
-      if (r >= p.m || c >= p.n) continue;
+      const int64_t r = rows.OfOut(ty * 4 + i), c = column + tx * 4 + j;
+      if (r < 0 || c >= p.n) continue;
       float value = p.alpha * sum[i][j];
       if (p.bias != nullptr) value += p.bias[c];
       float* at = out + r * p.out_stride + c;
@@ -57,7 +70,28 @@ KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
   }
 }
 
+KVG_KERNEL(kBlockThreads) Multiply32Kernel(Product32 p) {
+  MultiplyTile32(p, p.a + BlockZ() * p.m * p.k, p.b + BlockZ() * p.n * p.k,
+                 p.out + BlockZ() * p.m * p.n, PlainRows{BlockY() * kTile32, p.m});
+}
+
+KVG_KERNEL(kBlockThreads)
+MultiplyChosen32Kernel(Product32 p, const void* const* matrices, ChosenRows rows) {
+  const ChosenTile tile = rows.tiles[BlockY()];
+  if (tile.matrix < 0) return;  // the whole block
+  MultiplyTile32(p, p.a, static_cast<const float*>(matrices[tile.matrix]), p.out,
+                 RowsOfTile{rows.order + tile.first, tile.count, rows.share});
+}
+
 }  // namespace
+
+void MultiplyChosen32(const Product32& product, const void* const* matrices, const ChosenRows& rows,
+                      Stream stream) {
+  KVG_LAUNCH(
+      MultiplyChosen32Kernel,
+      {.grid_x = CeilDiv(product.n, kTile32), .grid_y = rows.tile_count, .threads = kBlockThreads},
+      stream, product, matrices, rows);
+}
 
 void Multiply32(const Product32& product, Stream stream) {
   constexpr int64_t kMostBatches = 32768;  // of one grid

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/driver.h"
+#include "cuda/experts.h"
 
 namespace kvgauge::cuda {
 
@@ -21,5 +22,9 @@ struct Product32 {
   bool add = false;  // out += the product
 };
 void Multiply32(const Product32& product, Stream stream);
+// With a matrix for each row, in place of b: rows in tiles of kRows32, one batch.
+inline constexpr int64_t kRows32 = 64;
+void MultiplyChosen32(const Product32& product, const void* const* matrices, const ChosenRows& rows,
+                      Stream stream);
 
 }  // namespace kvgauge::cuda

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string>
 
-#include "core/strings.h"
 #include "cuda/abi_tag.h"
 #include "cuda/backend_parts.h"
 
@@ -24,18 +23,10 @@ void Answer(const std::string& text, char* detail, int size) {
 KVG_EXPORT const char* kvgauge_cuda_abi() { return kvgauge::kAbiTag; }
 
 KVG_EXPORT bool kvgauge_cuda_probe(char* detail, int size) {
-  kvgauge::cuda::DeviceInfo info;
-  std::string why;
-  if (!kvgauge::cuda::UseDevice(&info, &why)) {
-    Answer(why, detail, size);
-    return false;
-  }
-  Answer(kvgauge::StrCat(info.name, ", sm_", info.major, info.minor, ", ",
-                         kvgauge::HumanBytes(info.free_bytes), " of ",
-                         kvgauge::HumanBytes(info.total_bytes), " free, driver for CUDA ",
-                         info.driver_version / 1000, ".", info.driver_version % 1000 / 10),
-         detail, size);
-  return true;
+  std::string text;
+  const bool usable = kvgauge::cuda::ProbeDevice(&text);
+  Answer(text, detail, size);
+  return usable;
 }
 
 KVG_EXPORT kvgauge::Ops* kvgauge_cuda_make_ops(char* detail, int size) {

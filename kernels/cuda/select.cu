@@ -3,6 +3,7 @@
 // eight bits find the k-th key exactly, so ties are resolved by index and nothing is sorted.
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
+#include "cuda/experts.h"
 #include "cuda/numbers.h"
 #include "cuda/reduce.h"
 #include "kernels/select.h"
@@ -201,6 +202,61 @@ MarkRunsKernel(const int32_t* index, int64_t rows, int64_t k, int64_t stride, in
   }
 }
 
+// One thread a number of `out`.
+KVG_KERNEL(kBlockThreads)
+AddWeightedKernel(const float* source, int64_t source_stride, const float* weight,
+                  int64_t weight_stride, int64_t k, float* out, int64_t out_stride, int64_t rows,
+                  int64_t d) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= rows * d) return;
+  const Place2 place = PlaceOf(at, d);
+  float* to = out + place.row * out_stride + place.column;
+  float sum = *to;
+  for (int64_t j = 0; j < k; ++j) {
+    sum = Fma(weight[place.row * weight_stride + j],
+              source[(place.row * k + j) * source_stride + place.column], sum);
+  }
+  *to = sum;
+}
+
+// A block a row.
+KVG_KERNEL(kBlockThreads)
+CountBitsKernel(const uint64_t* words, int64_t n, int64_t stride, const int64_t* base,
+                int64_t* out) {
+  const uint64_t* row = words + BlockX() * stride;
+  int32_t count = 0;
+  for (int64_t i = Thread(); i < n; i += kBlockThreads) count += PopCount(row[i]);
+  count = TeamSum<BlockTeam>(count);
+  if (Thread() == 0) out[BlockX()] = base[BlockX()] + count;
+}
+
+// Bits [from, from + 64) of a row of n words.
+KVG_DEVICE uint64_t WordFrom(const uint64_t* row, int64_t n, int64_t from) {
+  if (from <= -64) return 0;
+  if (from < 0) return n > 0 ? row[0] << -from : 0;
+  const int64_t at = from / 64, shift = from % 64;
+  uint64_t word = at < n ? row[at] >> shift : 0;
+  if (shift > 0 && at + 1 < n) word |= row[at + 1] << (64 - shift);
+  return word;
+}
+KVG_KERNEL(kBlockThreads)
+MoveBitsKernel(const uint64_t* words, int64_t n, int64_t stride, int64_t first, int64_t skip,
+               uint64_t* out, int64_t rows, int64_t count) {
+  const int64_t at = BlockX() * kBlockThreads + Thread();
+  if (at >= rows * count) return;
+  const Place2 place = PlaceOf(at, count);
+  const int64_t bit = 64 * place.column, before = Least<int64_t>(64, skip - bit);
+  uint64_t word = WordFrom(words + place.row * stride, n, first + bit - skip);
+  if (before > 0) word = before == 64 ? 0 : word >> before << before;
+  out[at] = word;
+}
+
+KVG_KERNEL(kBlockThreads)
+AtLeastKernel(const int32_t* x, int32_t least, int32_t* out, int64_t n) {
+  const int64_t i = BlockX() * kBlockThreads + Thread();
+  if (i < n) out[i] = Most(x[i], least);
+}
+
 template <class Unit>
 bool Fits(int64_t row_bytes, const Tensor& a, const Tensor& b) {
   const auto size = static_cast<int64_t>(sizeof(Unit));
@@ -287,6 +343,37 @@ class DeviceSelect final : public SelectOps {
                 .threads = kBlockThreads},
                context_.stream(), index.i32(), index.shape[0], index.shape[1], index.stride[0], run,
                n, words.As<uint64_t>(), words.stride[0]);
+  }
+
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                       Tensor weight) override {
+    LaunchChooseExperts(context_, logits, rule, index, weight);
+  }
+
+  void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {
+    KVG_LAUNCH(AddWeightedKernel,
+               {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), source.f32(), source.stride[0], weight.f32(), weight.stride[0],
+               weight.shape[1], out.f32(), out.stride[0], out.shape[0], out.shape[1]);
+  }
+
+  void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) override {
+    KVG_LAUNCH(CountBitsKernel, {.grid_x = words.shape[0], .threads = kBlockThreads},
+               context_.stream(), words.As<const uint64_t>(), words.shape[1], words.stride[0],
+               base.As<const int64_t>(), out.As<int64_t>());
+  }
+
+  void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
+    KVG_LAUNCH(MoveBitsKernel,
+               {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), words.As<const uint64_t>(), words.shape[1], words.stride[0],
+               first, skip, out.As<uint64_t>(), out.shape[0], out.shape[1]);
+  }
+
+  void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
+    KVG_LAUNCH(AtLeastKernel,
+               {.grid_x = CeilDiv(out.Numel(), kBlockThreads), .threads = kBlockThreads},
+               context_.stream(), x.i32(), least, out.i32(), out.shape[0]);
   }
 
   void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {

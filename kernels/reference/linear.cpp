@@ -75,6 +75,17 @@ class ReferenceLinear final : public LinearOps {
     }
   }
 
+  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                      Tensor out) override {
+    const int64_t share = out.shape[0] / x.shape[0];
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      const int32_t chosen = choice.i32()[i];
+      KVG_CHECK(0 <= chosen && chosen < set.size(), "no such matrix in the set");
+      DoMatMul(x.Slice(i / share, i / share + 1), set[chosen], {}, MatMulMode::kSet,
+               out.Slice(i, i + 1));
+    }
+  }
+
   void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
     Batched(a, b, alpha, out, b.stride[2], b.stride[1]);
   }

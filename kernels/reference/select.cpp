@@ -110,6 +110,85 @@ class ReferenceSelect final : public SelectOps {
     }
   }
 
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                       Tensor weight) override {
+    const int64_t experts = logits.shape[1], k = index.shape[1], size = experts / rule.groups;
+    std::vector<double> share(static_cast<size_t>(experts));
+    for (int64_t i = 0; i < logits.shape[0]; ++i) {
+      double most = -std::numeric_limits<double>::infinity(), total = 0;
+      for (int64_t e = 0; e < experts; ++e) most = std::max(most, At(logits, i, e));
+      for (int64_t e = 0; e < experts; ++e) total += share[e] = std::exp(At(logits, i, e) - most);
+      for (double& one : share) one /= total;
+      // A group is in if fewer than `top_groups` come before it.
+      std::vector<double> best(static_cast<size_t>(rule.groups));
+      for (int64_t e = 0; e < experts; ++e) best[e / size] = std::max(best[e / size], share[e]);
+      std::vector<double> eligible = share;
+      for (int64_t g = 0; g < rule.groups; ++g) {
+        int64_t before = 0;
+        for (int64_t o = 0; o < rule.groups; ++o) {
+          before += best[o] > best[g] || (best[o] == best[g] && o < g);
+        }
+        for (int64_t e = g * size; before >= rule.top_groups && e < (g + 1) * size; ++e) {
+          eligible[e] = 0;
+        }
+      }
+      int64_t found = 0;
+      double sum = 0;
+      for (int64_t e = 0; e < experts && found < k; ++e) {
+        int64_t before = 0;
+        for (int64_t o = 0; o < experts; ++o) {
+          before += eligible[o] > eligible[e] || (eligible[o] == eligible[e] && o < e);
+        }
+        if (before >= k) continue;
+        index[i].i32()[found++] = static_cast<int32_t>(e);
+        sum += eligible[e];
+      }
+      const double factor = rule.renormalize && k > 1 ? 1.0 / (sum + 1e-20) : rule.scaling;
+      for (int64_t j = 0; j < k; ++j) {
+        weight[i].f32()[j] = static_cast<float>(eligible[index[i].i32()[j]] * factor);
+      }
+    }
+  }
+
+  void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {
+    const int64_t k = weight.shape[1];
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      for (int64_t j = 0; j < out.shape[1]; ++j) {
+        double sum = At(out, i, j);
+        for (int64_t s = 0; s < k; ++s) sum += At(weight, i, s) * At(source, i * k + s, j);
+        Put(out, i, j, sum);
+      }
+    }
+  }
+
+  void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) override {
+    for (int64_t i = 0; i < words.shape[0]; ++i) {
+      int64_t count = base.As<int64_t>()[i];
+      for (int64_t bit = 0; bit < 64 * words.shape[1]; ++bit) count += BitOf(words, i, bit);
+      out.As<int64_t>()[i] = count;
+    }
+  }
+
+  void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
+    for (int64_t i = 0; i < out.shape[0]; ++i) {
+      auto* row = out[i].As<uint64_t>();
+      std::fill_n(row, out.shape[1], 0);
+      for (int64_t bit = skip; bit < 64 * out.shape[1]; ++bit) {
+        const int64_t from = first + bit - skip;
+        if (from < 64 * words.shape[1] && BitOf(words, i, from)) {
+          row[bit / 64] |= uint64_t{1} << bit % 64;
+        }
+      }
+    }
+  }
+  static bool BitOf(const Tensor& words, int64_t row, int64_t bit) {
+    return (words[row].As<uint64_t>()[bit / 64] >> bit % 64 & 1) != 0;
+  }
+
+  void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
+    for (int64_t i = 0; i < x.shape[0]; ++i) out.i32()[i] = std::max(x.i32()[i], least);
+  }
+
   void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {
     std::vector<double> column(static_cast<size_t>(x.shape[0]));
     for (int64_t j = 0; j < x.shape[1]; ++j) {

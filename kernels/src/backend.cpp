@@ -21,6 +21,10 @@ class HostMemory final : public MemoryOps {
     if (from.SizeBytes() > 0)
       std::memcpy(to.data, from.data, static_cast<size_t>(from.SizeBytes()));
   }
+  void Clear(Tensor to) override {
+    KVG_CHECK(to.device == Device::kHost && to.IsContiguous(), "not contiguous host memory");
+    if (to.SizeBytes() > 0) std::memset(to.data, 0, static_cast<size_t>(to.SizeBytes()));
+  }
   void Synchronize() override {}
 };
 

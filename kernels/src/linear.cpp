@@ -58,6 +58,31 @@ void LinearOps::MatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bia
   if (out.Numel() > 0) DoMatMul(x, w, bias, mode, out);
 }
 
+std::unique_ptr<MatrixSet> LinearOps::Collect(std::vector<const PackedMatrix*> matrices) {
+  KVG_CHECK(!matrices.empty(), "a set of no matrices");
+  const PackedMatrix& first = *matrices[0];
+  for (const PackedMatrix* matrix : matrices) {
+    KVG_CHECK(matrix->out_features() == first.out_features() &&
+                  matrix->in_features() == first.in_features() && matrix->dtype() == first.dtype(),
+              "matrices of a set have one shape and type");
+  }
+  return DoCollect(std::move(matrices));
+}
+
+void LinearOps::MatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                             Tensor out) {
+  const bool fits = IsMatrix(x) && IsMatrix(out) && x.shape[1] == set.in_features() &&
+                    out.shape[1] == set.out_features() && choice.rank == 1 &&
+                    choice.dtype == DType::kI32 && choice.IsContiguous() &&
+                    choice.shape[0] == out.shape[0] &&
+                    (x.shape[0] > 0 ? out.shape[0] % x.shape[0] == 0 : out.shape[0] == 0);
+  KVG_CHECK(fits, StrCat("shapes do not fit: ", Shapes(x, choice, out), ", of ", set.size(), " [",
+                         set.out_features(), ", ", set.in_features(), "]"));
+  KVG_CHECK(x.dtype == DType::kF32 || x.dtype == set.dtype(), "x is neither f32 nor of w's dtype");
+  KVG_CHECK(out.dtype == DType::kF32, "out is not f32");
+  if (out.Numel() > 0) DoMatMulChosen(x, set, choice, out);
+}
+
 void LinearOps::MatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) {
   CheckBatched(a, b, out, 2, 1);
   if (out.Numel() > 0) DoMatMulNT(a, b, alpha, out);

@@ -78,6 +78,61 @@ void SelectOps::MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor wor
   if (index.Numel() > 0 && n > 0) DoMarkRuns(index, run, n, words);
 }
 
+void SelectOps::ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                              Tensor weight) {
+  constexpr const char* kOp = "ChooseExperts";
+  KVG_OP_CHECK(IsMatrix(logits, DType::kF32) && IsMatrix(index, DType::kI32) &&
+                   IsMatrix(weight, DType::kF32),
+               kOp, logits, index, weight);
+  KVG_OP_CHECK(index.IsContiguous() && weight.IsContiguous() && SameShape(index, weight) &&
+                   index.shape[0] == logits.shape[0],
+               kOp, logits, index, weight);
+  const int64_t experts = logits.shape[1];
+  KVG_OP_CHECK(rule.groups > 0 && experts % rule.groups == 0 && rule.top_groups > 0 &&
+                   rule.top_groups <= rule.groups &&
+                   index.shape[1] <= experts / rule.groups * rule.top_groups,
+               "ChooseExperts (more experts than the groups have)", logits, index, weight);
+  KVG_OP_CHECK(SameDevice({logits, index, weight}), kOp, logits, index, weight);
+  if (index.Numel() > 0) DoChooseExperts(logits, rule, index, weight);
+}
+
+void SelectOps::AddWeighted(const Tensor& source, const Tensor& weight, Tensor out) {
+  constexpr const char* kOp = "AddWeighted";
+  KVG_OP_CHECK(
+      IsMatrix(source, DType::kF32) && IsMatrix(weight, DType::kF32) && IsMatrix(out, DType::kF32),
+      kOp, source, weight, out);
+  KVG_OP_CHECK(weight.shape[0] == out.shape[0] && source.shape[1] == out.shape[1] &&
+                   source.shape[0] == weight.shape[0] * weight.shape[1],
+               kOp, source, weight, out);
+  KVG_OP_CHECK(SameDevice({source, weight, out}), kOp, source, weight, out);
+  if (source.Numel() > 0) DoAddWeighted(source, weight, out);
+}
+
+void SelectOps::CountBits(const Tensor& words, const Tensor& base, Tensor out) {
+  constexpr const char* kOp = "CountBits";
+  KVG_OP_CHECK(IsMatrix(words, DType::kI64), kOp, words, base, out);
+  KVG_OP_CHECK(
+      IsVector(base, DType::kI64, words.shape[0]) && IsVector(out, DType::kI64, words.shape[0]),
+      kOp, words, base, out);
+  KVG_OP_CHECK(SameDevice({words, base, out}), kOp, words, base, out);
+  if (out.Numel() > 0) DoCountBits(words, base, out);
+}
+
+void SelectOps::MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) {
+  constexpr const char* kOp = "MoveBits";
+  KVG_OP_CHECK(IsMatrix(words, DType::kI64) && IsMatrix(out, DType::kI64), kOp, words, out);
+  KVG_OP_CHECK(words.shape[0] == out.shape[0] && out.IsContiguous(), kOp, words, out);
+  KVG_OP_CHECK(first >= 0 && skip >= 0 && SameDevice({words, out}), kOp, words, out);
+  if (out.Numel() > 0) DoMoveBits(words, first, skip, out);
+}
+
+void SelectOps::AtLeast(const Tensor& x, int32_t least, Tensor out) {
+  KVG_OP_CHECK(x.rank == 1 && IsVector(x, DType::kI32, x.shape[0]) &&
+                   IsVector(out, DType::kI32, x.shape[0]) && SameDevice({x, out}),
+               "AtLeast", x, out);
+  if (out.Numel() > 0) DoAtLeast(x, least, out);
+}
+
 void SelectOps::ColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) {
   constexpr const char* kOp = "ColumnRanges";
   KVG_OP_CHECK(IsMatrix(x, DType::kF32) && trim >= 0 && 2 * trim < x.shape[0], kOp, x, low, high);

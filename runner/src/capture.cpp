@@ -200,7 +200,24 @@ StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops
   if (!wanted()) return;
   const int64_t heads = config.layer_count() * config.query_heads;
   queries_ = ops.memory->Allocate(heads * config.key_dim * 4);
-  if (needs.step_attention) log_sums_ = ops.memory->Allocate(heads * 4);
+  if (!needs.step_attention) return;
+  log_sums_ = ops.memory->Allocate(heads * 4);
+  attention_.resize(static_cast<size_t>(config.layer_count()));
+}
+
+Tensor StepCapture::AttentionOf(int64_t layer, const KvCache& cache) {
+  if (attention_.empty()) return {};
+  Left& own = attention_[static_cast<size_t>(layer)];
+  own.left = {};
+  if (!ops_.attention->SumsColumns({.heads = cache.Layer(layer)})) return {};
+  const int64_t width = Width(cache, layer), bytes = config_.query_heads * width * 4;
+  // Steps add an entry each: room for some more.
+  if (own.memory.size_bytes() < bytes) {
+    own.memory = ops_.memory->Allocate(bytes + config_.query_heads * kKvPageEntries * 4);
+  }
+  // The sums over one row are its attention.
+  own.left = own.memory.As(DType::kF32, {config_.query_heads, width});
+  return own.left;
 }
 
 void StepCapture::Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {

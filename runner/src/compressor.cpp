@@ -2,7 +2,6 @@
 #include "runner/compressor.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <optional>
 
@@ -17,12 +16,15 @@
 namespace kvgauge {
 namespace {
 
-// Seconds of a stretch of work, device work included.
+// Seconds of a stretch of work. Device work is waited for, and so included, after a prefill; in a
+// decode step nobody waits: there it counts with the rest of the step.
+enum class During { kPrompt, kStep };
 class Stopwatch {
  public:
-  Stopwatch(Ops& ops, double& seconds) : ops_(ops), seconds_(seconds), start_s_(NowSeconds()) {}
+  Stopwatch(Ops& ops, double& seconds, During during = During::kPrompt)
+      : ops_(ops), seconds_(seconds), waits_(during == During::kPrompt), start_s_(NowSeconds()) {}
   ~Stopwatch() {
-    ops_.memory->Synchronize();
+    if (waits_) ops_.memory->Synchronize();
     seconds_ += NowSeconds() - start_s_;
   }
   Stopwatch(const Stopwatch&) = delete;
@@ -31,6 +33,7 @@ class Stopwatch {
  private:
   Ops& ops_;
   double& seconds_;
+  const bool waits_;
   double start_s_;
 };
 
@@ -77,12 +80,14 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();
+  ViewMemory memory(std::numeric_limits<int64_t>::max());
   const ViewSource source = {.model = &model,
                              .shape = &shape,
                              .cache = state.cache,
                              .prompt = state.prompt,
                              .prefill = state.capture,
-                             .seed = state.seed};
+                             .seed = state.seed,
+                             .memory = &memory};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     CacheView view(source, layer);
     for (Job& job : jobs) {
@@ -141,7 +146,7 @@ class Compressor::Impl final : public LayerHook {
   bool ContinueFrom(const Impl& other, KvCache& cache);
   Status AfterStep();
   Status AfterRows() {
-    return Guarded([&] { return Seal(); });
+    return Guarded([&] { return Seal(During::kStep); });
   }
   CompressionRecord Record() const;
   PhaseSeconds& seconds() { return record_.seconds; }
@@ -149,12 +154,19 @@ class Compressor::Impl final : public LayerHook {
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
   bool repeatable() const override { return pipeline_.read == nullptr && !step_.wanted(); }
   void BeforeAttend(int64_t layer, const Tensor& q) override;
+  Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
  private:
   ViewSource Source() const {
     return {.model = &model_, .shape = &shape_, .cache = cache_, .prompt = prompt_, .seed = seed_};
+  }
+  // Of a view that is gone when the next one is made.
+  ViewSource StepSource() {
+    ViewSource source = Source();
+    source.memory = &step_memory_;
+    return source;
   }
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
@@ -170,9 +182,13 @@ class Compressor::Impl final : public LayerHook {
   Status StoreLayers(const PromptState& state);
   void BeginReaders();
   void BeginReader(int64_t layer);
-  Status Seal();
+  Status Seal(During during);
   void Look(int64_t layer, const Tensor& q);
-  double ChooseReads(int64_t layer, const Tensor& q, double held);
+  bool ChooseReads(int64_t layer, const Tensor& q);
+  Tensor ReadCounts(size_t which) const {
+    return read_counts_[which].As(DType::kI64, {shape_.layers, shape_.query_heads});
+  }
+  double Reads() const;
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllotment() const;
   std::vector<std::vector<int64_t>> Entries() const;
@@ -199,9 +215,15 @@ class Compressor::Impl final : public LayerHook {
   bool stored_ = false;
   bool codes_ = false;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
-  bool dropped_ = false, weighted_ = false, read_less_ = false;
-  double reads_ = 0, held_ = 0;  // summed over steps, layers, query heads
-  double step_reads_ = 0, step_held_ = 0;
+  bool dropped_ = false, weighted_ = false;
+  // Entries summed over steps, layers, query heads: all that were held, and those of layers that
+  // were read whole. What readers chose is counted where they chose it: until the last step, and
+  // with this one.
+  double whole_ = 0, held_ = 0;
+  double step_whole_ = 0, step_held_ = 0;
+  Buffer read_counts_[2];  // [layers, query_heads] i64
+  bool step_chosen_ = false;
+  ViewMemory step_memory_;
   Status hooked_;  // what failed in the middle of a pass: the step's result
   double attend_start_s_ = 0;
   CompressionRecord record_;
@@ -307,9 +329,10 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
 
 Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t step) {
   const auto layer = static_cast<size_t>(view.layer());
+  const During during = step > 0 ? During::kStep : During::kPrompt;
   std::vector<HeadPlan> plan;
   {
-    const Stopwatch watch(ops_, record_.seconds.select);
+    const Stopwatch watch(ops_, record_.seconds.select, during);
     std::vector<int64_t> allotted = allotted_[layer];
     for (size_t head = 0; head < allotted.size(); ++head) {
       allotted[head] = std::min(allotted[head] + Growth(), view.lengths()[head]);
@@ -317,7 +340,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
     plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allotted = allotted, .step = step},
                                     reduce_states_[layer].get());
   }
-  const Stopwatch watch(ops_, record_.seconds.compact);
+  const Stopwatch watch(ops_, record_.seconds.compact, during);
   if (KeepsAll(view, plan)) return {};
   for (size_t head = 0; head < plan.size(); ++head) {
     dropped_ |= plan[head].keep.Numel() < view.lengths()[head];
@@ -329,7 +352,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
 }
 
 Status Compressor::Impl::StoreLayers(const PromptState& state) {
-  if (stored_) return Seal();
+  if (stored_) return Seal(During::kPrompt);
   const Stopwatch watch(ops_, record_.seconds.quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_, layer));
@@ -352,6 +375,10 @@ void Compressor::Impl::BeginReaders() {
   read_states_.resize(static_cast<size_t>(shape_.layers));
   indexed_.resize(static_cast<size_t>(shape_.layers));
   chosen_.assign(static_cast<size_t>(shape_.layers), false);
+  for (Buffer& counts : read_counts_) {
+    if (counts.size_bytes() > 0) continue;
+    counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
+  }
   for (int64_t layer = 0; layer < shape_.layers; ++layer) BeginReader(layer);
 }
 
@@ -423,7 +450,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
 void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
   KVG_CHECK(q.shape[0] == 1, "the hook is for decode steps");
   // A pass that found no memory is begun again.
-  if (layer == 0) step_reads_ = step_held_ = 0;
+  if (layer == 0) step_whole_ = step_held_ = 0;
   if (!hooked_.ok()) return;
   hooked_ = Guarded([&]() -> Status {
     Look(layer, q);
@@ -432,36 +459,50 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
   attend_start_s_ = NowSeconds();
 }
 
+Tensor Compressor::Impl::ColumnSumsOfRows(int64_t layer) {
+  Tensor left;
+  if (!hooked_.ok()) return left;
+  hooked_ = Guarded([&]() -> Status {
+    left = step_.AttentionOf(layer, *cache_);
+    return {};
+  });
+  return left;
+}
+
 void Compressor::Impl::Look(int64_t layer, const Tensor& q) {
   double held = 0;
   for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
     held +=
         static_cast<double>(cache_->length(layer, head) * shape_.query_heads / cache_->kv_heads());
   }
-  const double reads = pipeline_.read != nullptr ? ChooseReads(layer, q[0], held) : held;
-  read_less_ |= reads < held;
-  step_reads_ += reads;
   step_held_ += held;
+  if (pipeline_.read == nullptr || !ChooseReads(layer, q[0])) step_whole_ += held;
 }
 
-// How many entries the query heads read of the `held`.
-double Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q, double held) {
-  const Stopwatch watch(ops_, record_.seconds.score);
+// False where all is read.
+bool Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q) {
+  const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
   const auto index = static_cast<size_t>(layer);
-  CacheView view(Source(), layer);
+  CacheView view(StepSource(), layer);
   pipeline_.read->Append(view, indexed_[index], *read_states_[index]);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
-  const int64_t count = (view.width() + 63) / 64;
-  const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, count});
+  const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
   chosen_[index] = pipeline_.read->Select(view, *read_states_[index], q, words);
-  if (!chosen_[index]) return held;
+  if (!chosen_[index]) return false;
   cache_->SetRead(layer, words);
-  std::vector<int64_t> bits(static_cast<size_t>(words.Numel()));
-  const Tensor host(bits.data(), DType::kI64, {shape_.query_heads, count});
-  ops_.memory->Copy(words, host);
-  int64_t reads = 0;
-  for (const int64_t word : bits) reads += std::popcount(static_cast<uint64_t>(word));
-  return static_cast<double>(reads);
+  ops_.select->CountBits(words, ReadCounts(0)[layer], ReadCounts(1)[layer]);
+  step_chosen_ = true;
+  return true;
+}
+
+double Compressor::Impl::Reads() const {
+  double reads = whole_;
+  if (read_counts_[0].size_bytes() == 0) return reads;
+  std::vector<int64_t> counts(static_cast<size_t>(shape_.layers * shape_.query_heads));
+  ops_.memory->Copy(ReadCounts(0),
+                    Tensor(counts.data(), DType::kI64, {shape_.layers, shape_.query_heads}));
+  for (const int64_t count : counts) reads += static_cast<double>(count);
+  return reads;
 }
 
 void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -473,8 +514,8 @@ void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor&
   const auto index = static_cast<size_t>(layer);
   if (pipeline_.read == nullptr || !pipeline_.read->corrects() || !chosen_[index]) return;
   hooked_ = Guarded([&]() -> Status {
-    const Stopwatch watch(ops_, record_.seconds.score);
-    CacheView view(Source(), layer);
+    const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
+    CacheView view(StepSource(), layer);
     pipeline_.read->Correct(view, *read_states_[index], out[0]);
     return {};
   });
@@ -482,12 +523,14 @@ void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor&
 
 Status Compressor::Impl::AfterStep() {
   ++record_.steps;
-  reads_ += step_reads_;
+  whole_ += step_whole_;
   held_ += step_held_;
   const Status done = Guarded([&]() -> Status {
     KVG_TRY(hooked_);
+    if (step_chosen_) ops_.memory->Copy(ReadCounts(1), ReadCounts(0));
+    step_chosen_ = false;
     if (may_act()) KVG_TRY(Act());
-    return Seal();
+    return Seal(During::kStep);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   return {};
@@ -498,12 +541,12 @@ Status Compressor::Impl::Act() {
   bool reduced = false;
   const int64_t growth = Growth();
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    ViewSource source = Source();
+    ViewSource source = StepSource();
     source.step = step_.wanted() ? &step_ : nullptr;
     CacheView view(source, layer);
     Tensor scores;
     if (ages()) {
-      const Stopwatch watch(ops_, record_.seconds.score);
+      const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
       scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
       cache_->ReadScores(layer, scores);
       pipeline_.score->Age(view, scores);
@@ -516,7 +559,7 @@ Status Compressor::Impl::Act() {
     }
     if (!pipeline_.trigger->AfterStep(record_.steps, excess)) continue;
     if (!ages()) {
-      const Stopwatch watch(ops_, record_.seconds.score);
+      const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
       scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
       pipeline_.score->Score(view, scores);
     }
@@ -529,18 +572,20 @@ Status Compressor::Impl::Act() {
   return {};
 }
 
-Status Compressor::Impl::Seal() {
+Status Compressor::Impl::Seal(During during) {
   if (!stores_otherwise_) return {};
-  const Stopwatch watch(ops_, record_.seconds.quantise);
+  const Stopwatch watch(ops_, record_.seconds.quantise, during);
   return cache_->Seal();
 }
 
 CompressionRecord Compressor::Impl::Record() const {
   CompressionRecord record = record_;
+  const double reads = Reads();
+  const bool read_less = reads < held_;
   if (record.steps > 0) {
     record.reads_per_step =
-        reads_ / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);
-    record.read_share = held_ > 0 ? reads_ / held_ : 0;
+        reads / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);
+    record.read_share = held_ > 0 ? reads / held_ : 0;
   }
   int64_t merged = 0;
   for (const int64_t count : record.merged) merged += count;
@@ -556,7 +601,7 @@ CompressionRecord Compressor::Impl::Record() const {
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");
   const bool wants_fewer = method_.takes_budget && allowance_.entries < record.prompt_tokens;
-  if (dropped_ || weighted_ || merged > 0 || read_less_ || coded) {
+  if (dropped_ || weighted_ || merged > 0 || read_less || coded) {
     record.engagement = Engagement::kEngaged;
     if (codes_ && !coded) record.reason = unsealed;
   } else if (stores_otherwise_) {

@@ -21,17 +21,27 @@ int64_t WholePages(int64_t entries) {
 int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected =
       config.query_heads * config.key_dim + config.kv_heads * (config.key_dim + config.value_dim);
-  const int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  int64_t experts = 0;
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    ffn = std::max(ffn,
+                   3 * moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+    experts = moe.experts + moe.experts_per_token * config.hidden_size;
+  }
   const int64_t row =
-      3 * config.hidden_size + projected + config.query_heads * config.value_dim + ffn;
+      3 * config.hidden_size + projected + config.query_heads * config.value_dim + ffn + experts;
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 
 // What the backend's operations take for themselves in the largest pass.
 int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries) {
   const ModelConfig& config = *model.config;
-  const int64_t ffn = std::max(
-      config.ffn_size, config.moe ? config.moe->expert_ffn_size * config.moe->shared_experts : 0);
+  int64_t ffn = config.ffn_size;
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    ffn = std::max(ffn, moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+  }
   const int64_t attended = config.query_heads * config.value_dim;
   PassSize pass;
   pass.rows = Model::kChunkRows + sequences;

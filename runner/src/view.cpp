@@ -9,7 +9,39 @@
 
 namespace kvgauge {
 
+void ViewMemory::Begin() {
+  std::erase_if(
+      chunks_, [this](const Chunk& chunk) { return chunk.memory.size_bytes() > most_kept_bytes_; });
+  for (Chunk& chunk : chunks_) chunk.used = true;
+  current_ = 0;
+  cut_bytes_ = 0;
+}
+
+// Stages ask for many small pieces: they are cut from larger ones, each twice as large as the one
+// before.
+Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10;
+  int64_t bytes = SizeOf(dtype);
+  for (const int64_t d : dims) bytes *= d;
+  while (current_ < chunks_.size() && cut_bytes_ + bytes > chunks_[current_].memory.size_bytes()) {
+    ++current_;
+    cut_bytes_ = 0;
+  }
+  if (current_ == chunks_.size()) {
+    const int64_t doubled = chunks_.empty() ? kFirst : 2 * chunks_.back().memory.size_bytes();
+    chunks_.push_back({ops.memory->Allocate(
+        std::max(std::min(doubled, kChunkBytes), std::max<int64_t>(bytes, 1)))});
+  }
+  const Chunk& chunk = chunks_[current_];
+  Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
+  piece = piece.Slice(cut_bytes_, cut_bytes_ + bytes);
+  if (chunk.used) ops.memory->Clear(piece);
+  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+  return Tensor(piece.data, dtype, dims, piece.device);
+}
+
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
+  if (source.memory != nullptr) source.memory->Begin();
   for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
     lengths_.push_back(source.cache->length(layer, head));
     width_ = std::max(width_, lengths_.back());
@@ -17,21 +49,8 @@ CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source),
 }
 
 Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
-  int64_t bytes = SizeOf(dtype);
-  for (const int64_t d : dims) bytes *= d;
-  // Stages ask for many small pieces: they are cut from larger ones, each twice as large as the
-  // one before.
-  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10, kMost = 256 << 10;
-  if (memory_.empty() || cut_bytes_ + bytes > memory_.back().size_bytes()) {
-    const int64_t doubled = memory_.empty() ? kFirst : 2 * memory_.back().size_bytes();
-    memory_.push_back(
-        ops().memory->Allocate(std::max(std::min(doubled, kMost), std::max<int64_t>(bytes, 1))));
-    cut_bytes_ = 0;
-  }
-  Tensor piece = memory_.back().As(DType::kU8, {memory_.back().size_bytes()});
-  piece.data = static_cast<char*>(piece.data) + cut_bytes_;
-  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
-  return Tensor(piece.data, dtype, dims, piece.device);
+  ViewMemory& memory = source_.memory != nullptr ? *source_.memory : own_memory_;
+  return memory.Take(ops(), dtype, dims);
 }
 
 int64_t CacheView::Count(int64_t head, int64_t first) const {
@@ -180,6 +199,7 @@ Tensor CacheView::OutputWeights(int64_t query_head) {
 Tensor CacheView::StepQueries() { return step().Queries(layer_); }
 
 Tensor CacheView::StepAttention() {
+  if (step_attention_.empty()) step_attention_ = step().Attention(layer_);
   if (step_attention_.empty()) {
     const Tensor queries = step().Queries(layer_);
     const Tensor row = queries.Reshape({1, queries.shape[0], queries.shape[1]});

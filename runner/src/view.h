@@ -14,6 +14,30 @@
 
 namespace kvgauge {
 
+// Working memory of views that follow each other, one at a time: a step takes what the step before
+// took, without asking the device for it.
+class ViewMemory {
+ public:
+  // Pieces larger than that are given back.
+  explicit ViewMemory(int64_t most_kept_bytes = kChunkBytes) : most_kept_bytes_(most_kept_bytes) {}
+  // The view before is gone.
+  void Begin();
+  // Zeroed, until the next Begin.
+  Tensor Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims);
+
+ private:
+  struct Chunk {
+    Buffer memory;
+    bool used = false;  // by a view before: no longer zero
+  };
+  static constexpr int64_t kChunkBytes = 256 << 10;
+
+  const int64_t most_kept_bytes_;
+  std::vector<Chunk> chunks_;
+  size_t current_ = 0;
+  int64_t cut_bytes_ = 0;  // of the current chunk
+};
+
 // What the views of one sequence are made from. Pointers outlive every view.
 struct ViewSource {
   const Model* model = nullptr;
@@ -23,6 +47,7 @@ struct ViewSource {
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
   uint64_t seed = 0;
+  ViewMemory* memory = nullptr;  // null: each view has its own
 };
 
 class CacheView final : public LayerView {
@@ -65,8 +90,7 @@ class CacheView final : public LayerView {
   int64_t layer_;
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
-  std::deque<Buffer> memory_;
-  int64_t cut_bytes_ = 0;  // of the last of them
+  ViewMemory own_memory_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;

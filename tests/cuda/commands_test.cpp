@@ -9,6 +9,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "cuda/device/asked.h"
 #include "cuda/emulated/memory.h"
 #include "harness/cli.h"
 #include "reports/store.h"
@@ -28,6 +29,7 @@ class DeviceCommands : public ::testing::Test {
     Write("config.json", TinyConfig("gqa"));
   }
   ~DeviceCommands() override {
+    cuda::emulated::SetAsked(nullptr);
     cuda::emulated::SetCapacity(kAll);
     std::filesystem::remove_all(directory_);
   }
@@ -136,6 +138,72 @@ TEST_F(DeviceCommands, RunRecordsItsCells) {
   for (const StoredCell& cell : *cells) {
     EXPECT_EQ((*store)->Scores(cell.id)->size(), 1u) << cell.cell.method.name;
   }
+}
+
+// Whatever is wrong with driver or device: doctor says what, the cpu goes on, and who asks for the
+// device is told the same.
+TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
+  using Failed = cuda::DeviceAsked::Failed;
+  struct Case {
+    Failed failed;
+    const char* error;
+    int count;
+    int driver, major;
+    const char* said;
+  };
+  const Case cases[] = {
+      {Failed::kVersion, "", 0, 0, 0, "no NVIDIA driver is installed"},
+      {Failed::kVersion, "", 0, 12040, 0,
+       "the NVIDIA driver is too old: it serves CUDA 12.4, this program was built with 13.0"},
+      {Failed::kNone, "", 0, 13000, 0, "no usable device: none is present"},
+      {Failed::kCount, "unknown error", 0, 13000, 0, "no usable device: unknown error"},
+      {Failed::kProperties, "invalid device ordinal", 1, 13000, 0,
+       "device 0 does not answer: invalid device ordinal"},
+      {Failed::kNone, "", 1, 13000, 7,
+       "Card has compute capability 7.5; 8.0 is the least this program is built for"},
+      {Failed::kMemory, "out of memory", 1, 13000, 9,
+       "Card has too little memory left to begin with: of 2.0 GiB nearly all is held by other "
+       "programs (nvidia-smi names them)"},
+      {Failed::kContext, "uncorrectable ECC error encountered", 1, 13000, 9,
+       "Card cannot be used: uncorrectable ECC error encountered"}};
+  Write("ids.json", "[5, 6, 7, 8]");
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.said);
+    cuda::DeviceAsked asked;
+    asked.failed = c.failed;
+    asked.error = c.error;
+    asked.count = c.count;
+    asked.info.name = "Card";
+    asked.info.major = c.major;
+    asked.info.minor = c.major == 7 ? 5 : 0;
+    asked.info.driver_version = c.driver;
+    asked.info.runtime_version = 13000;
+    asked.info.total_bytes = int64_t{2} << 30;
+    cuda::emulated::SetAsked(&asked);
+    const Outcome doctor = Run({"doctor"});
+    EXPECT_EQ(doctor.exit_code, kExitOk);
+    EXPECT_THAT(doctor.out, HasSubstr(c.said));
+    const auto logits = [&](const char* backend) {
+      return Run({"logits", Path("config.json"), "--weights", "random:1", "--backend", backend,
+                  "--ids-file", Path("ids.json"), "--out", Path("logits.npy")});
+    };
+    EXPECT_EQ(logits("cpu").exit_code, kExitOk);
+    for (const Outcome& refused :
+         {logits("cuda"), Run({"doctor", "--check", "cuda"}),
+          Run({"bench", "kernels", "--device", "cuda"}),
+          Run({"bench", "latency", Path("config.json"), "--weights", "random:1", "--device", "cuda",
+               "--contexts", "32", "--methods", "snapkv", "--budgets", "8"})}) {
+      EXPECT_EQ(refused.exit_code, kExitBadInput);
+      EXPECT_THAT(refused.err, HasSubstr(StrCat("cuda: ", c.said)));
+    }
+  }
+}
+
+TEST_F(DeviceCommands, DoctorSaysWhatTheDeviceIs) {
+  const Outcome doctor = Run({"doctor"});
+  EXPECT_EQ(doctor.exit_code, kExitOk);
+  EXPECT_THAT(doctor.out, HasSubstr("emulated device, sm_90, "));
+  EXPECT_THAT(doctor.out, HasSubstr(" free, driver for CUDA 13.0"));
 }
 
 // A device that is full is a message and an exit code, whatever the command was doing.

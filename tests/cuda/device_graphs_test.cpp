@@ -6,6 +6,7 @@
 
 #include "conformance/scene.h"
 #include "cuda/device/recorder.h"
+#include "cuda/half_bases.h"
 
 namespace kvgauge {
 namespace {
@@ -18,12 +19,15 @@ class DeviceGraphs : public ::testing::Test {
   // With graphs and without, on models of their own; how steps went with them.
   static RepeatedWork::Counts ExpectSameBits(const std::string& kind,
                                              const std::vector<std::string>& ids,
-                                             const std::vector<EngineSample>& samples) {
+                                             const std::vector<EngineSample>& samples,
+                                             const Prepare* prepare = nullptr) {
     RepeatedWork::Counts counts;
     Outcomes with, without;
+    ModelOptions options;
+    options.prepare = prepare;
     for (const bool graphs : {true, false}) {
       graphs ? unsetenv("KVGAUGE_CUDA_GRAPHS") : setenv("KVGAUGE_CUDA_GRAPHS", "off", 1);
-      const TinyModel tiny = MakeTinyModel(kind);
+      const TinyModel tiny = MakeTinyModel(kind, 1, options);
       std::vector<Method> methods;
       methods.reserve(ids.size());
       std::vector<EngineRow> rows;
@@ -59,11 +63,23 @@ TEST_F(DeviceGraphs, CompanyComesAndGoes) {
   EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
 }
 
-// Readers and scores that age ask the device in the middle of a step; experts are chosen by the
-// host.
-TEST_F(DeviceGraphs, StepsThatAskTheDeviceAreDoneAsTheyCome) {
+// Readers and scores that age look at the step.
+TEST_F(DeviceGraphs, StepsThatAreLookedAtAreDoneAsTheyCome) {
   EXPECT_EQ(ExpectSameBits("gqa", {"quest", "h2o"}, {Sample(100, 8, 6)}).replayed, 0);
-  EXPECT_EQ(ExpectSameBits("mla", {"full"}, {Sample(60, 8, 6)}).replayed, 0);
+}
+
+// Whoever the experts of a step are, the graph is the same.
+TEST_F(DeviceGraphs, ExpertsAreChosenInGraphs) {
+  ASSERT_TRUE(MakeTinyModel("mla").model->config().moe);
+  const RepeatedWork::Counts counts =
+      ExpectSameBits("mla", {"full", "snapkv"}, {Sample(50, 8, 12), Sample(30, 9, 8)});
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
+}
+
+TEST_F(DeviceGraphs, KeysAreProjectedInGraphs) {
+  const HalfBases bases;
+  const RepeatedWork::Counts counts = ExpectSameBits("gqa", {"palu"}, {Sample(50, 8, 12)}, &bases);
+  EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
 }
 
 TEST_F(DeviceGraphs, KeysThatTurnByTheirSlotAreTurnedInGraphsToo) {

@@ -2,6 +2,7 @@
 #include "cuda/device_groups.h"
 
 #include <array>
+#include <utility>
 
 #include "cuda/mirror.h"
 #include "cuda/test_device.h"
@@ -114,6 +115,27 @@ class MirroredSelect final : public SelectOps {
     const Mirror on(memory_, {index, words});
     ops_.MarkRuns(on(index), run, n, on(words));
   }
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                       Tensor weight) override {
+    const Mirror on(memory_, {logits, index, weight});
+    ops_.ChooseExperts(on(logits), rule, on(index), on(weight));
+  }
+  void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {
+    const Mirror on(memory_, {source, weight, out});
+    ops_.AddWeighted(on(source), on(weight), on(out));
+  }
+  void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) override {
+    const Mirror on(memory_, {words, base, out});
+    ops_.CountBits(on(words), on(base), on(out));
+  }
+  void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) override {
+    const Mirror on(memory_, {words, out});
+    ops_.MoveBits(on(words), first, skip, on(out));
+  }
+  void DoAtLeast(const Tensor& x, int32_t least, Tensor out) override {
+    const Mirror on(memory_, {x, out});
+    ops_.AtLeast(on(x), least, on(out));
+  }
   void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) override {
     const Mirror on(memory_, {x, low, high});
     ops_.ColumnRanges(on(x), trim, on(low), on(high));
@@ -158,6 +180,14 @@ class MirroredLinear final : public LinearOps {
                 Tensor out) override {
     const Mirror on(memory_, {x, bias, out});
     ops_.MatMul(on(x), w, on(bias), mode, on(out));
+  }
+  std::unique_ptr<MatrixSet> DoCollect(std::vector<const PackedMatrix*> matrices) override {
+    return ops_.Collect(std::move(matrices));
+  }
+  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                      Tensor out) override {
+    const Mirror on(memory_, {x, choice, out});
+    ops_.MatMulChosen(on(x), set, on(choice), on(out));
   }
   void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
     const Mirror on(memory_, {a, b, out});

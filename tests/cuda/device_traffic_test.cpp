@@ -5,6 +5,7 @@
 #include "conformance/scene.h"
 #include "cuda/device/recorder.h"
 #include "cuda/emulated/memory.h"
+#include "cuda/half_bases.h"
 
 namespace kvgauge {
 namespace {
@@ -12,9 +13,9 @@ namespace {
 using cuda::emulated::Traffic;
 using cuda::emulated::TrafficSoFar;
 
-// Of one more decode step of all rows together.
-Traffic OfOneStep(const std::vector<EngineRow>& rows, EngineSample sample,
-                  const EngineOptions& options = {}) {
+// Of decode steps of all rows together: from `fewer` tokens to `more`.
+Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<EngineRow>& rows,
+                EngineSample sample, const EngineOptions& options = {}) {
   const auto run = [&](int64_t new_tokens) {
     sample.turns[0].max_new_tokens = new_tokens;
     const Traffic before = TrafficSoFar();
@@ -26,9 +27,13 @@ Traffic OfOneStep(const std::vector<EngineRow>& rows, EngineSample sample,
     EXPECT_TRUE(done.ok());
     return TrafficSoFar() - before;
   };
-  run(5);  // working memory grows to what it is going to be
-  const Traffic shorter = run(4);
-  return run(5) - shorter;
+  run(more);  // working memory grows to what it is going to be
+  const Traffic shorter = run(fewer);
+  return run(more) - shorter;
+}
+Traffic OfOneStep(const std::vector<EngineRow>& rows, const EngineSample& sample,
+                  const EngineOptions& options = {}) {
+  return OfSteps(4, 5, rows, sample, options);
 }
 
 class DeviceTraffic : public ::testing::Test {
@@ -63,6 +68,22 @@ TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
   EXPECT_EQ(OfOneStep({snapkv, full, snapkv}, Sample(100, 8)).uploads, 3);
 }
 
+// Experts are chosen on the device.
+TEST_F(DeviceTraffic, AMixtureOfExpertsAsksNothing) {
+  const TinyModel tiny = MakeTinyModel("mla");
+  ASSERT_TRUE(tiny.model->config().moe);
+  const EngineRow row = {&full_, {}, tiny.model.get()};
+  for (const size_t count : {1, 3}) {
+    const Traffic step = OfOneStep(std::vector<EngineRow>(count, row), Sample(60, 8));
+    EXPECT_EQ(step.downloads, 1) << count;
+    EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
+    EXPECT_EQ(step.allocations, 0);
+    if (cuda::kComparesMembers) {
+      EXPECT_EQ(step.uploads, 1);
+    }
+  }
+}
+
 // Company costs the launches of its attention, not those of everything.
 TEST_F(DeviceTraffic, RowsOfAStepAreWrittenTogether) {
   const EngineRow& full = rows_[0];
@@ -89,6 +110,46 @@ TEST_F(DeviceTraffic, ScoresThatAgeStayOnTheDevice) {
   const Method h2o = LoadShipped("h2o");
   const EngineRow row = {&h2o, {Budget::Kind::kFraction, 1.0}, tiny_.model.get()};
   EXPECT_EQ(OfOneStep({row}, Sample(100, 8)).downloads, 1);
+}
+
+// What is read is chosen on the device, and counted there.
+TEST_F(DeviceTraffic, ReadersAskNothing) {
+  for (const char* id : {"quest", "tokenselect", "clusterkv", "pqcache"}) {
+    const bool clusters = id != std::string_view("quest") && id != std::string_view("tokenselect");
+    const std::vector<std::string> short_of_it = {"read.iterations=1"};
+    const Method reader = LoadShipped(id, clusters ? short_of_it : std::vector<std::string>());
+    const Traffic step = OfOneStep({{&reader, {}, tiny_.model.get()}}, Sample(100, 8));
+    EXPECT_EQ(step.downloads, 1) << id;
+    EXPECT_EQ(step.download_bytes, 4) << id;
+    EXPECT_EQ(step.waits, 1) << id;  // the engine's own, for the step
+    if (std::string_view(id) == "quest") {
+      EXPECT_EQ(step.allocations, 0);
+    }
+  }
+}
+
+// Keys in coordinates of a basis, and keys that turn by clipped positions.
+TEST_F(DeviceTraffic, KeysThatAreStoredOtherwiseAskNothing) {
+  const HalfBases bases;
+  ModelOptions options;
+  options.prepare = &bases;
+  const TinyModel latent = MakeTinyModel("gqa", 1, options);
+  const Method palu = LoadShipped("palu"), clipped = LoadShipped("lm_infinite");
+  const Budget all = {Budget::Kind::kFraction, 1.0};
+  for (const EngineRow& row :
+       {EngineRow{&palu, {}, latent.model.get()}, EngineRow{&clipped, all, tiny_.model.get()}}) {
+    const Traffic step = OfOneStep({row}, Sample(100, 8));
+    EXPECT_EQ(step.downloads, 1) << row.method->id;
+    EXPECT_EQ(step.waits, 1) << row.method->id;
+    EXPECT_EQ(step.allocations, 0) << row.method->id;
+  }
+}
+
+// Over more steps than a group of codes has entries.
+TEST_F(DeviceTraffic, SealingIsSubmittedAndNotWaitedFor) {
+  const Traffic steps = OfSteps(2, 42, {{&kivi_, {}, tiny_.model.get()}}, Sample(70, 8));
+  EXPECT_EQ(steps.downloads, 40);
+  EXPECT_EQ(steps.waits, 40);
 }
 
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.

@@ -9,7 +9,7 @@ namespace kvgauge {
 Result<std::unique_ptr<Ops>> MakeCudaOps() {
   std::string why;
   std::unique_ptr<Ops> ops = cuda::MakeDeviceOps(&why);
-  if (ops == nullptr) return Unsupported(why);
+  if (ops == nullptr) return Unsupported("cuda: " + why);
   ops->variant = "emulated";
   return ops;
 }
@@ -18,6 +18,10 @@ Result<std::unique_ptr<LibraryProduct>> MakeCudaLibrary() {
   return Unsupported("the emulated device has no vendor");
 }
 
-BackendReport ReportCuda() { return {"cuda", true, "emulated"}; }
+BackendReport ReportCuda() {
+  std::string detail;
+  const bool usable = cuda::ProbeDevice(&detail);
+  return {"cuda", usable, detail};
+}
 
 }  // namespace kvgauge

@@ -212,6 +212,10 @@ std::vector<Scene> OptionScenes(DType dtype, int64_t rows) {
     skips(s, last);
     s.turned = Turned::kStraight;
   });
+  add(whole, "turned by scattered positions",
+      [](SegmentSpec& s, bool) { s.turned = Turned::kScattered; });
+  whole.rope = RopeLayout::kInterleaved;
+  add(whole, "turned, interleaved", [](SegmentSpec& s, bool) { s.turned = Turned::kStraight; });
   add(base, "skipped slots, latents", [skips](SegmentSpec& s, bool last) {
     skips(s, last);
     s.key_rank = 24;

@@ -77,6 +77,11 @@ std::vector<Scene> Scenes() {
     scenes.back().window = 90;
     scenes.back().softcap = 5;
     scenes.push_back(MakeScene("more rows than entries", dtype, 2, 40, {50, 3, 0}));
+    scenes.push_back(MakeScene("skipped slots", dtype, 3, 70, {1500, 70, 1100}));
+    scenes.back().heads[0][0].skip = 17;
+    scenes.back().heads[1][0].skip = 63;
+    scenes.push_back(MakeScene("a step behind skipped slots", dtype, 3, 1, {600, 40}));
+    scenes.back().heads[0][0].skip = 5;
     // These take the second pass.
     scenes.push_back(MakeScene("bias", dtype, 2, 20, {90}));
     scenes.back().heads[0][0].bias = true;

@@ -153,6 +153,57 @@ TEST_P(LinearTest, RowsAndThreadsChangeNoBit) {
   }
 }
 
+// With a matrix for each row: the bits of a product with that matrix, whoever else chose it. From a
+// few rows to more than a tile of any size, with matrices that nobody chose and with one that
+// everybody did.
+TEST_P(LinearTest, ChosenMatricesGiveTheBitsOfEach) {
+  constexpr int64_t kMatrices = 7, n = 70;
+  uint64_t seed = 30;
+  for (const int64_t k : {33, 1100}) {
+    for (const DType store : kStores) {
+      const auto cpu = Cpu();
+      std::vector<std::unique_ptr<PackedMatrix>> packed;
+      std::vector<const PackedMatrix*> pointers;
+      for (int64_t i = 0; i < kMatrices; ++i) {
+        packed.push_back(PackValues(*cpu, RandomValues(n * k, ++seed), n, k, store));
+        pointers.push_back(packed.back().get());
+      }
+      const auto set = cpu->Collect(pointers);
+      ASSERT_EQ(set->size(), kMatrices);
+      struct Case {
+        int64_t m, share;
+        bool one;
+      };
+      for (const Case& c : {Case{1, 3, false}, Case{5, 1, false}, Case{32, 2, false},
+                            Case{70, 3, false}, Case{150, 2, true}, Case{300, 1, false}}) {
+        SCOPED_TRACE(StrCat("k ", k, " ", NameOf(store), " rows ", c.m, " x ", c.share));
+        const auto x = RandomValues(c.m * k, ++seed);
+        const HostMatrix rows(x, c.m, k, c.share == 3 ? DType::kF32 : store, 5);
+        const int64_t chosen = c.m * c.share;
+        std::vector<int32_t> choice;
+        Rng rng(++seed, 0);
+        for (int64_t i = 0; i < chosen; ++i) {
+          choice.push_back(c.one ? 4 : 2 * static_cast<int32_t>(rng.NextBelow(4)));
+        }
+        std::vector<float> wide(static_cast<size_t>(chosen * (n + 3)), -1.0f);
+        Tensor out = View(wide, {chosen, n + 3});
+        out.shape[1] = n;
+        cpu->MatMulChosen(rows.tensor, *set, View(choice, {chosen}), out);
+        std::vector<float> alone(static_cast<size_t>(n));
+        for (int64_t i = 0; i < chosen; ++i) {
+          if (chosen > 100 && i % 7 != 0) continue;
+          const Tensor row = rows.tensor.Slice(i / c.share, i / c.share + 1);
+          cpu->MatMul(row, *pointers[static_cast<size_t>(choice[i])], {}, MatMulMode::kSet,
+                      View(alone, {1, n}));
+          const auto got = std::span(wide).subspan(static_cast<size_t>(i * (n + 3)), n + 3);
+          ASSERT_TRUE(SameBits(got.first(n), alone)) << i;
+          ASSERT_EQ(got[n], -1.0f);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, PositionInTheMatrixChangesNoBit) {
   const int64_t k = 300;
   const auto w = RandomValues(130 * k, 5), x = RandomValues(9 * k, 6);

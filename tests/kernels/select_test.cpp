@@ -337,5 +337,159 @@ TEST(SelectOpsDeathTest, WrongIndexAndCount) {
   }
 }
 
+struct Experts {
+  std::vector<int32_t> index;
+  std::vector<float> weight;
+};
+Experts Choose(SelectOps& ops, const std::vector<float>& logits, int64_t rows, int64_t k,
+               const ExpertRule& rule) {
+  Experts out = {std::vector<int32_t>(static_cast<size_t>(rows * k), 77),
+                 std::vector<float>(static_cast<size_t>(rows * k), kNan)};
+  const auto experts = static_cast<int64_t>(logits.size()) / rows;
+  ops.ChooseExperts(View(logits, {rows, experts}), rule, View(out.index, {rows, k}),
+                    View(out.weight, {rows, k}));
+  return out;
+}
+
+TEST_F(EverySelectBackend, ChoosesExpertsHandWorked) {
+  const float third = std::log(3.0f);
+  for (const auto& [name, ops] : backends) {
+    SCOPED_TRACE(name);
+    // Shares 1/6, 3/6, 1/6, 1/6: the best, and of equals the lower one.
+    Experts two = Choose(*ops, {0, third, 0, 0}, 1, 2, {});
+    EXPECT_EQ(two.index, (std::vector<int32_t>{0, 1}));
+    EXPECT_NEAR(two.weight[0], 1.0 / 6, 1e-6);
+    EXPECT_NEAR(two.weight[1], 0.5, 1e-6);
+    two = Choose(*ops, {0, third, 0, 0}, 1, 2, {.renormalize = true, .scaling = 9});
+    EXPECT_NEAR(two.weight[0], 0.25, 1e-6);
+    EXPECT_NEAR(two.weight[1], 0.75, 1e-6);
+    EXPECT_NEAR(Choose(*ops, {0, third, 0, 0}, 1, 1, {.scaling = 2}).weight[0], 1.0, 1e-6);
+    // The second best is in a group that is not taken.
+    const ExpertRule grouped = {.groups = 2, .top_groups = 1};
+    EXPECT_EQ(Choose(*ops, {1, 9, 8, 1}, 1, 2, grouped).index, (std::vector<int32_t>{0, 1}));
+    // Whatever the logits are, experts that exist are chosen.
+    EXPECT_EQ(Choose(*ops, {kNan, kNan, kNan}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(Choose(*ops, {kInf, kInf, 0}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
+  }
+}
+
+TEST_F(EverySelectBackend, ChoosesExpertsLikeTheTwin) {
+  struct Shape {
+    int64_t experts, k;
+    ExpertRule rule;
+  };
+  const Shape shapes[] = {{1, 1, {}},
+                          {8, 2, {.renormalize = true}},
+                          {64, 6, {}},
+                          {160, 6, {.groups = 8, .top_groups = 3, .scaling = 16}},
+                          {120, 20, {.groups = 60, .top_groups = 59}},
+                          {65, 65, {.scaling = 0.5}}};
+  uint64_t seed = 60;
+  for (const Shape& s : shapes) {
+    constexpr int64_t kRows = 11;
+    std::vector<float> logits = RandomValues(kRows * s.experts, ++seed, 4.0f);
+    for (size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);
+    const Experts want = Choose(*twin, logits, kRows, s.k, s.rule);
+    for (const auto& [name, ops] : backends) {
+      SCOPED_TRACE(StrCat(name, " ", s.experts, " experts"));
+      const Experts got = Choose(*ops, logits, kRows, s.k, s.rule);
+      EXPECT_EQ(got.index, want.index);
+      EXPECT_TRUE(AllWithin(got.weight, want.weight, 1e-6 * std::max(s.rule.scaling, 1.0)));
+      // Alone and in company.
+      const std::vector<float> last(logits.end() - s.experts, logits.end());
+      const Experts alone = Choose(*ops, last, 1, s.k, s.rule);
+      EXPECT_TRUE(SameBits(alone.weight, std::span(got.weight).last(static_cast<size_t>(s.k))));
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, AddsWeightedRows) {
+  for (const auto& [rows, k, d] :
+       {std::array<int64_t, 3>{1, 1, 1}, {3, 2, 70}, {5, 6, 300}, {40, 8, 64}}) {
+    const Matrix source = Matrix::Of(RandomValues(rows * k * d, 71), d, 3);
+    const std::vector<float> weight = RandomValues(rows * k, 72),
+                             before = RandomValues(rows * d, 73);
+    const auto add = [&](SelectOps& ops) {
+      Matrix out = Matrix::Of(before, d, 5);
+      ops.AddWeighted(source.view(), View(weight, {rows, k}), out.view());
+      EXPECT_TRUE(out.Intact());
+      return out;
+    };
+    const std::vector<float> want = add(*twin).values();
+    for (const auto& [name, ops] : backends) {
+      const Matrix got = add(*ops);
+      EXPECT_TRUE(AllWithin(got.values(), want, 1e-5 * static_cast<double>(k))) << name;
+      if (name == "reference") continue;
+      // The order is that of one row after the other.
+      Matrix steps = Matrix::Of(before, d, 5);
+      for (int64_t j = 0; j < k; ++j) {
+        for (int64_t i = 0; i < rows; ++i) {
+          ops->AddWeighted(
+              source.view().Slice(i * k + j, i * k + j + 1),
+              View(std::span(weight).subspan(static_cast<size_t>(i * k + j), 1), {1, 1}),
+              steps.view().Slice(i, i + 1));
+        }
+      }
+      EXPECT_EQ(got.FirstDifference(steps), -1) << name;
+    }
+  }
+}
+
+std::vector<uint64_t> RandomWords(int64_t count, uint64_t seed) {
+  std::vector<uint64_t> words(static_cast<size_t>(count));
+  Rng rng(seed, 0);
+  for (uint64_t& word : words) word = rng.NextU64();
+  return words;
+}
+Tensor Words(const std::vector<uint64_t>& words, int64_t rows, int64_t columns) {
+  return {const_cast<uint64_t*>(words.data()), DType::kI64, {rows, columns}};
+}
+
+TEST_F(EverySelectBackend, CountsBits) {
+  for (const auto& [name, ops] : backends) {
+    const std::vector<uint64_t> words = {1, uint64_t{1} << 63 | 6, ~uint64_t{0}, 0};
+    std::vector<int64_t> base = {10, uint64_t{1} << 40}, out(2);
+    ops->CountBits(Words(words, 2, 2), Tensor(base.data(), DType::kI64, {2}),
+                   Tensor(out.data(), DType::kI64, {2}));
+    EXPECT_EQ(out, (std::vector<int64_t>{14, (int64_t{1} << 40) + 64})) << name;
+    const std::vector<uint64_t> many = RandomWords(3 * 2000, 81);
+    std::vector<int64_t> none(3), got(3), want(3);
+    const Tensor zero(none.data(), DType::kI64, {3});
+    ops->CountBits(Words(many, 3, 2000), zero, Tensor(got.data(), DType::kI64, {3}));
+    twin->CountBits(Words(many, 3, 2000), zero, Tensor(want.data(), DType::kI64, {3}));
+    EXPECT_EQ(got, want) << name;
+  }
+}
+
+TEST_F(EverySelectBackend, MovesBits) {
+  for (const auto& [name, ops] : backends) {
+    const std::vector<uint64_t> one = {0b1011, uint64_t{1} << 63};
+    std::vector<uint64_t> out(2, 77);
+    ops->MoveBits(Words(one, 1, 2), 1, 0, Words(out, 1, 2));
+    EXPECT_EQ(out, (std::vector<uint64_t>{0b101, uint64_t{1} << 62})) << name;
+    ops->MoveBits(Words(one, 1, 2), 0, 62, Words(out, 1, 2));
+    EXPECT_EQ(out, (std::vector<uint64_t>{uint64_t{0b11} << 62, 0b10})) << name;
+    for (const int64_t first : {0, 1, 63, 64, 100, 1000}) {
+      for (const int64_t skip : {0, 1, 5, 63, 64, 130}) {
+        const std::vector<uint64_t> words = RandomWords(3 * 5, 82);
+        std::vector<uint64_t> got(3 * 7, 77), want(3 * 7, 78);
+        ops->MoveBits(Words(words, 3, 5), first, skip, Words(got, 3, 7));
+        twin->MoveBits(Words(words, 3, 5), first, skip, Words(want, 3, 7));
+        EXPECT_EQ(got, want) << name << " from " << first << " to " << skip;
+      }
+    }
+  }
+}
+
+TEST_F(EverySelectBackend, NumbersAreAtLeast) {
+  for (const auto& [name, ops] : backends) {
+    std::vector<int32_t> x = {-5, 0, 3, 2, 7}, out(5);
+    ops->AtLeast(View(x, {5}), 3, View(out, {5}));
+    EXPECT_EQ(out, (std::vector<int32_t>{3, 3, 3, 3, 7})) << name;
+    ops->AtLeast(View(x, {5}), -4, View(x, {5}));
+    EXPECT_EQ(x, (std::vector<int32_t>{-4, 0, 3, 2, 7})) << name;
+  }
+}
+
 }  // namespace
 }  // namespace kvgauge

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/rng.h"
+#include "src/cache/blocks.h"
 
 namespace kvgauge {
 namespace {
@@ -91,6 +92,39 @@ TEST_P(BlockPoolTest, RandomUseAgainstAModel) {
   pool.Release(all);
   EXPECT_EQ(pool.used_bytes(), 0);
   EXPECT_EQ(pool.resident_bytes(), 0);
+}
+
+// A list remembers what is its alone, and a copy made since is not overwritten for that.
+TEST_P(BlockPoolTest, ListsKnowWhatIsTheirsAlone) {
+  BlockPool pool(GetParam(), *ops_, 0, ::testing::TempDir());
+  BlockList list(pool);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(list.Push(100).ok());
+  void* const third = list[2];
+  EXPECT_TRUE(list.OwnsFrom(0));
+  EXPECT_TRUE(list.Owns(1));
+  ASSERT_TRUE(list.Own(2).ok());
+  EXPECT_EQ(list[2], third);
+  {
+    BlockList copy = list;
+    EXPECT_FALSE(list.OwnsFrom(0));
+    EXPECT_FALSE(copy.Owns(1));
+    ASSERT_TRUE(copy.Own(2).ok());
+    EXPECT_NE(copy[2], third);
+    EXPECT_TRUE(copy.Owns(2));
+    EXPECT_TRUE(list.Owns(2));
+    EXPECT_FALSE(copy.OwnsFrom(1));
+    copy.DropFront(2);
+    EXPECT_TRUE(copy.OwnsFrom(0));
+    copy.PushShared(list[0]);
+    EXPECT_TRUE(copy.Owns(0));
+    EXPECT_FALSE(copy.Owns(1));
+    EXPECT_FALSE(list.OwnsFrom(0));
+  }
+  EXPECT_TRUE(list.OwnsFrom(0));
+  EXPECT_EQ(list[2], third);
+  const BlockList moved = std::move(list);
+  EXPECT_TRUE(moved.Owns(0));
+  EXPECT_EQ(moved.allocated_bytes(), 3 * pool.BlockBytes(moved[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, BlockPoolTest,

@@ -8,14 +8,12 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "cuda/device/asked.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/recorder.h"
 
 namespace kvgauge::cuda {
 namespace {
-
-// What the code is compiled for; see CMakeLists.txt.
-constexpr int kLeastCapability = 80;
 
 // Work that a graph cannot take is done without one.
 void RefuseInGraph(cudaError_t status) {
@@ -70,62 +68,59 @@ void CheckLaunch(const char* kernel, cudaError_t status) {
             StrCat("cuda: kernel ", kernel, ": ", cudaGetErrorString(status)));
 }
 
+namespace {
+
+// Stops at the first call that fails.
+DeviceAsked AskForDevice() {
+  DeviceAsked asked;
+  DeviceInfo& info = asked.info;
+  const auto failed = [&asked](DeviceAsked::Failed call, cudaError_t status) {
+    asked.failed = call;
+    asked.error = cudaGetErrorString(status);
+    cudaGetLastError();  // it is told here and nowhere else
+    return asked;
+  };
+  cudaRuntimeGetVersion(&info.runtime_version);
+  cudaDriverGetVersion(&info.driver_version);
+  // The count is left untouched on failure: trust the return code alone.
+  const cudaError_t counted = cudaGetDeviceCount(&asked.count);
+  if (counted == cudaErrorInsufficientDriver) return failed(DeviceAsked::Failed::kVersion, counted);
+  if (counted != cudaSuccess) return failed(DeviceAsked::Failed::kCount, counted);
+  if (asked.count == 0) return asked;
+  cudaDeviceProp properties;
+  const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
+  if (read != cudaSuccess) return failed(DeviceAsked::Failed::kProperties, read);
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.l2_bytes = properties.l2CacheSize;
+  info.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  if (!WhyNotUsable(asked).empty()) return asked;
+  size_t free_bytes = 0, total_bytes = 0;
+  // The first calls that make a context, so the first that find the device taken or full.
+  cudaError_t memory = cudaSetDevice(0);
+  if (memory == cudaSuccess) memory = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (memory != cudaSuccess) {
+    return failed(memory == cudaErrorMemoryAllocation ? DeviceAsked::Failed::kMemory
+                                                      : DeviceAsked::Failed::kContext,
+                  memory);
+  }
+  info.total_bytes = static_cast<int64_t>(total_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.shared_bytes = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return asked;
+}
+
+}  // namespace
+
 bool UseDevice(DeviceInfo* info, std::string* why) {
   // Kernels are loaded with the library and not at their first launch, when the device may be full.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  int driver = 0, runtime = 0;
-  cudaRuntimeGetVersion(&runtime);
-  cudaDriverGetVersion(&driver);
-  const auto version = [](int v) { return StrCat(v / 1000, ".", v % 1000 / 10); };
-  // The count is left untouched on failure: trust the return code alone.
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorInsufficientDriver) {
-    *why = driver == 0 ? "no NVIDIA driver is installed"
-                       : StrCat("the NVIDIA driver is too old: it serves CUDA ", version(driver),
-                                ", this program was built with ", version(runtime));
-    return false;
-  }
-  if (status != cudaSuccess || count == 0) {
-    *why = StrCat("no usable device: ",
-                  status != cudaSuccess ? cudaGetErrorString(status) : "none is present");
-    return false;
-  }
-  cudaDeviceProp properties;
-  const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
-  if (read != cudaSuccess) {
-    *why = StrCat("device 0 does not answer: ", cudaGetErrorString(read));
-    return false;
-  }
-  info->name = properties.name;
-  info->major = properties.major;
-  info->minor = properties.minor;
-  if (10 * info->major + info->minor < kLeastCapability) {
-    *why = StrCat(info->name, " has compute capability ", info->major, ".", info->minor,
-                  "; 8.0 is the least this program is built for");
-    return false;
-  }
-  size_t free_bytes = 0, total_bytes = 0;
-  // The first call that makes a context, so the first that finds the device taken or full.
-  const cudaError_t memory = cudaSetDevice(0) == cudaSuccess
-                                 ? cudaMemGetInfo(&free_bytes, &total_bytes)
-                                 : cudaGetLastError();
-  if (memory != cudaSuccess) {
-    *why = memory == cudaErrorMemoryAllocation
-               ? StrCat(info->name, " has too little memory left to begin with: of ",
-                        HumanBytes(static_cast<int64_t>(properties.totalGlobalMem)),
-                        " nearly all is held by other programs (nvidia-smi names them)")
-               : StrCat(info->name, " cannot be used: ", cudaGetErrorString(memory));
-    return false;
-  }
-  info->multiprocessors = properties.multiProcessorCount;
-  info->total_bytes = static_cast<int64_t>(total_bytes);
-  info->free_bytes = static_cast<int64_t>(free_bytes);
-  info->shared_bytes = Attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  info->l2_bytes = properties.l2CacheSize;
-  info->driver_version = driver;
-  info->runtime_version = runtime;
-  return true;
+  const DeviceAsked asked = AskForDevice();
+  *info = asked.info;
+  *why = WhyNotUsable(asked);
+  return why->empty();
 }
 
 int64_t FreeBytes() {

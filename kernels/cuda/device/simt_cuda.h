@@ -103,6 +103,7 @@ KVG_DEVICE uint64_t AtomicOr(uint64_t* at, uint64_t v) {
 }
 
 KVG_DEVICE float Exp(float x) { return expf(x); }
+KVG_DEVICE double Exp(double x) { return exp(x); }
 KVG_DEVICE float Exp2(float x) { return exp2f(x); }
 KVG_DEVICE float Log(float x) { return logf(x); }
 KVG_DEVICE float Log2(float x) { return log2f(x); }

@@ -15,6 +15,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "cuda/device/asked.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/recorder.h"
 #include "cuda/device/simt.h"
@@ -180,7 +181,7 @@ class DeviceMemory {
 
 struct Counters {
   std::atomic<int64_t> uploads = 0, downloads = 0, upload_bytes = 0, download_bytes = 0,
-                       allocations = 0, launches = 0;
+                       allocations = 0, launches = 0, waits = 0;
 };
 Counters counters;
 
@@ -192,6 +193,11 @@ DeviceMemory& Memory() {
 
 }  // namespace
 
+namespace {
+const DeviceAsked* asked = nullptr;
+}  // namespace
+void SetAsked(const DeviceAsked* answers) { asked = answers; }
+
 DeviceAccess::DeviceAccess() { Memory().Enter(); }
 DeviceAccess::~DeviceAccess() { Memory().Leave(); }
 
@@ -202,13 +208,18 @@ void RefuseAllocations(int64_t granted, int64_t refused) { Memory().Refuse(grant
 int64_t RefusalsLeft() { return Memory().refused(); }
 void CountLaunch() { ++counters.launches; }
 Traffic TrafficSoFar() {
-  return {counters.uploads,        counters.downloads,   counters.upload_bytes,
-          counters.download_bytes, counters.allocations, counters.launches};
+  return {counters.uploads,     counters.downloads, counters.upload_bytes, counters.download_bytes,
+          counters.allocations, counters.launches,  counters.waits};
 }
 
 }  // namespace emulated
 
-bool UseDevice(DeviceInfo* info, std::string*) {
+bool UseDevice(DeviceInfo* info, std::string* why) {
+  if (emulated::asked != nullptr) {
+    *info = emulated::asked->info;
+    *why = WhyNotUsable(*emulated::asked);
+    return why->empty();
+  }
   info->name = "emulated device";
   info->major = 9;
   info->minor = 0;
@@ -217,6 +228,7 @@ bool UseDevice(DeviceInfo* info, std::string*) {
   info->free_bytes = FreeBytes();
   info->shared_bytes = int64_t{227} * 1024;
   info->l2_bytes = int64_t{50} << 20;
+  info->driver_version = info->runtime_version = 13000;
   return true;
 }
 
@@ -235,7 +247,10 @@ void OutsideOfGraphs() {
 // one only.
 Stream CreateStream() { return nullptr; }
 void DestroyStream(Stream) {}
-void Wait(Stream) { OutsideOfGraphs(); }
+void Wait(Stream) {
+  OutsideOfGraphs();
+  ++emulated::counters.waits;
+}
 
 namespace emulated {
 namespace {

@@ -4,6 +4,10 @@
 
 #include <cstdint>
 
+namespace kvgauge::cuda {
+struct DeviceAsked;
+}  // namespace kvgauge::cuda
+
 namespace kvgauge::cuda::emulated {
 
 class DeviceAccess {
@@ -24,17 +28,26 @@ void RefuseAllocations(int64_t granted, int64_t refused);
 // Of those, the ones that are yet to come.
 int64_t RefusalsLeft();
 
+// The device is one that answers so when it is asked for; null: the emulated one again. Not while
+// anybody uses it.
+void SetAsked(const DeviceAsked* asked);
+
 // What went between host and device so far, in this process.
 struct Traffic {
   int64_t uploads = 0, downloads = 0;  // copies
   int64_t upload_bytes = 0, download_bytes = 0;
   int64_t allocations = 0;  // of device memory
   int64_t launches = 0;     // of kernels, those of graphs too
+  int64_t waits = 0;        // of the host for the stream, besides those of downloads
 
   Traffic operator-(const Traffic& before) const {
-    return {uploads - before.uploads,           downloads - before.downloads,
-            upload_bytes - before.upload_bytes, download_bytes - before.download_bytes,
-            allocations - before.allocations,   launches - before.launches};
+    return {uploads - before.uploads,
+            downloads - before.downloads,
+            upload_bytes - before.upload_bytes,
+            download_bytes - before.download_bytes,
+            allocations - before.allocations,
+            launches - before.launches,
+            waits - before.waits};
   }
 };
 Traffic TrafficSoFar();

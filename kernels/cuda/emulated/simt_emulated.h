@@ -212,6 +212,7 @@ inline uint32_t AtomicOr(uint32_t* at, uint32_t v) { return emulated::Swap(at, *
 inline uint64_t AtomicOr(uint64_t* at, uint64_t v) { return emulated::Swap(at, *at | v); }
 
 inline float Exp(float x) { return std::exp(x); }
+inline double Exp(double x) { return std::exp(x); }
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Log(float x) { return std::log(x); }
 inline float Log2(float x) { return std::log2(x); }

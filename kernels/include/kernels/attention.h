@@ -207,6 +207,12 @@ class AttentionOps {
   void ReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                      const Tensor& log_sum_exp, const ColumnRequest& request, Tensor out);
 
+  // Whether Attend finds the item's column_sums on its way, at the cost of a sum, not of a second
+  // pass over the keys.
+  bool SumsColumns(const AttentionItem& item, const AttentionCapture& capture = {}) const {
+    return capture.entropy.empty() && DoesSumColumns(item);
+  }
+
  private:
   virtual void DoWriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                          std::span<const KvTarget> heads) = 0;
@@ -223,8 +229,9 @@ class AttentionOps {
   virtual void DoReduceColumns(const AttentionShape& shape, const AttentionItem& item,
                                const Tensor& q, const Tensor& log_sum_exp,
                                const ColumnRequest& request, Tensor out) = 0;
-  // Whether DoAttend fills the item's column_sums itself. Otherwise a second pass does.
-  virtual bool SumsColumns(const AttentionItem&, const AttentionCapture&) const { return false; }
+  // Whether DoAttend fills the item's column_sums itself, no entropy being asked for. Otherwise a
+  // second pass does.
+  virtual bool DoesSumColumns(const AttentionItem&) const { return false; }
 };
 
 }  // namespace kvgauge

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "kernels/tensor.h"
 
@@ -29,6 +31,22 @@ class PackedMatrix {
   DType dtype_;
 };
 
+// Matrices of one shape and type, one of which is chosen for each row of a product, as an expert is
+// for a token. They are not owned and outlive the set.
+class MatrixSet {
+ public:
+  explicit MatrixSet(std::vector<const PackedMatrix*> matrices) : matrices_(std::move(matrices)) {}
+  virtual ~MatrixSet() = default;
+  int64_t size() const { return static_cast<int64_t>(matrices_.size()); }
+  const PackedMatrix& operator[](int64_t i) const { return *matrices_[static_cast<size_t>(i)]; }
+  int64_t out_features() const { return matrices_[0]->out_features(); }
+  int64_t in_features() const { return matrices_[0]->in_features(); }
+  DType dtype() const { return matrices_[0]->dtype(); }
+
+ private:
+  std::vector<const PackedMatrix*> matrices_;
+};
+
 enum class MatMulMode {
   kSet,  // out = x * w^T (+ bias)
   kAdd,  // out += x * w^T (+ bias): the product is summed first, then added
@@ -48,6 +66,12 @@ class LinearOps {
   void MatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
               Tensor out);
 
+  // At least one matrix, all packed by this backend.
+  std::unique_ptr<MatrixSet> Collect(std::vector<const PackedMatrix*> matrices);
+  // out[i, :] = x[i / share, :] * set[choice[i]]^T, with the bits of MatMul in mode kSet. x: [m, k]
+  // as in MatMul; choice: [m * share] i32 in range; out: [m * share, n] f32, rows may be strided.
+  void MatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice, Tensor out);
+
   // out[b, m, n] = alpha * a[b, m, k] * b[b, n, k]^T. All f32, contiguous. For methods; not tuned
   // for weights.
   void MatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out);
@@ -63,6 +87,11 @@ class LinearOps {
                                                DType store) = 0;
   virtual void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
                         Tensor out) = 0;
+  virtual std::unique_ptr<MatrixSet> DoCollect(std::vector<const PackedMatrix*> matrices) {
+    return std::make_unique<MatrixSet>(std::move(matrices));
+  }
+  virtual void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                              Tensor out) = 0;
   virtual void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) = 0;
   virtual void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) = 0;
   virtual void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) = 0;

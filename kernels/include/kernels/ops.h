@@ -80,6 +80,8 @@ class MemoryOps {
   virtual void CopyAll(std::span<const CopyJob> jobs) {
     for (const CopyJob& job : jobs) Copy(job.from, job.to);
   }
+  // All of it becomes 0. Precondition: contiguous.
+  virtual void Clear(Tensor to) = 0;
   // Waits until everything submitted so far is done.
   virtual void Synchronize() = 0;
   // What Allocate can still give; 0: not known, as of host memory.

@@ -15,6 +15,14 @@ enum class Pooling {
   kMax,      // the padding does not count; a NaN in the window gives NaN
 };
 
+// How a router's logits choose experts.
+struct ExpertRule {
+  int64_t groups = 1;        // of neighbouring experts; a divisor of their number
+  int64_t top_groups = 1;    // whose best expert is best; those of other groups count as 0
+  bool renormalize = false;  // the weights of a row sum to 1; otherwise they are scaled
+  double scaling = 1.0;
+};
+
 class SelectOps {
  public:
   virtual ~SelectOps() = default;
@@ -47,6 +55,23 @@ class SelectOps {
   // bits stay.
   void MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words);
 
+  // For each row of logits the k experts whose softmax is largest, in ascending order of expert,
+  // and what each of them weighs. Among equals the lower one wins. logits: [m, experts]; index: [m,
+  // k] i32; weight: [m, k]; both contiguous, k <= experts of the groups that are chosen.
+  void ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index, Tensor weight);
+  // out[i, :] += sum over j of weight[i, j] * source[k * i + j, :], one after the other, ascending.
+  // source: [m * k, d]; weight: [m, k]; out: [m, d].
+  void AddWeighted(const Tensor& source, const Tensor& weight, Tensor out);
+
+  // out[i] = base[i] + how many bits of row i of `words` are set. words: [rows, n] i64; base, out:
+  // [rows] i64.
+  void CountBits(const Tensor& words, const Tensor& base, Tensor out);
+  // Bit skip + i of a row of `out` is bit first + i of that row of `words`; bits that come from
+  // nowhere are 0. words: [rows, n] i64; out: [rows, m] i64, contiguous.
+  void MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out);
+  // out[i] = max(x[i], least). x, out: [n] i32; out may be x.
+  void AtLeast(const Tensor& x, int32_t least, Tensor out);
+
   // The range of each column without its `trim` smallest and `trim` largest values, 2 trim < n.
   // x: [n, d]; low, high: [d]. NaN counts as the smallest.
   void ColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high);
@@ -60,6 +85,12 @@ class SelectOps {
   virtual void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) = 0;
   virtual void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) = 0;
   virtual void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) = 0;
+  virtual void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
+                               Tensor weight) = 0;
+  virtual void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) = 0;
+  virtual void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) = 0;
+  virtual void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) = 0;
+  virtual void DoAtLeast(const Tensor& x, int32_t least, Tensor out) = 0;
   virtual void DoColumnRanges(const Tensor& x, int64_t trim, Tensor low, Tensor high) = 0;
 };
 

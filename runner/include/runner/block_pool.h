@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,12 +47,20 @@ class BlockPool {
   // Whether one of them has more than one reference.
   bool Shared(void* block) const { return AnyShared(std::span(&block, 1)); }
   bool AnyShared(std::span<void* const> blocks) const;
-  int64_t BlockBytes(const void* block) const;  // as rounded to its class
+  // As rounded to its class.
+  int64_t BlockBytes(void* block) const { return BytesOf(std::span(&block, 1)); }
+  // Of all of them; one that lies at several places counts once where those are neighbours.
+  int64_t BytesOf(std::span<void* const> blocks) const;
+  // How often references to held blocks were taken. As long as it stands, a block that had one
+  // reference has no other.
+  int64_t retain_count() const { return retain_count_.load(std::memory_order_relaxed); }
   // What Allocate rounds a size to: a multiple of 64 within 1/32 of it.
   static int64_t ClassBytes(int64_t size_bytes);
 
   Tier tier() const { return tier_; }
   Ops& ops() const { return *ops_; }
+  // Whether the host may read and write the memory.
+  bool OnHost() const { return tier_ != Tier::kDevice || ops_->device == Device::kHost; }
   // A view of a block's memory.
   Tensor Bytes(void* block, int64_t size_bytes) const;
 
@@ -105,6 +114,7 @@ class BlockPool {
   std::vector<Buffer> spare_;                         // of the largest slab's size
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
+  std::atomic<int64_t> retain_count_ = 0;
   mutable std::mutex mutex_;  // of everything that changes
   Buffer zeros_;              // what a device block is cleared with
 };

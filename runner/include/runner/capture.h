@@ -89,15 +89,28 @@ class StepCapture {
   // q: [1, query_heads, key_dim]; log_sum_exp: [query_heads, 1] or empty.
   void Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
 
+  // Where the step's attention is to be left, [query_heads, width]: where it costs no second pass
+  // over the keys; else empty.
+  Tensor AttentionOf(int64_t layer, const KvCache& cache);
+
   Tensor Queries(int64_t layer) const;    // [query_heads, key_dim]
   Tensor LogSumExp(int64_t layer) const;  // [query_heads, 1]
+  // What was left, or empty.
+  Tensor Attention(int64_t layer) const {
+    return attention_.empty() ? Tensor() : attention_[static_cast<size_t>(layer)].left;
+  }
 
  private:
+  struct Left {
+    Buffer memory;
+    Tensor left;
+  };
   const ModelConfig& config_;
   Ops& ops_;
   Needs needs_;
-  Buffer queries_;   // [layers, query_heads, key_dim]
-  Buffer log_sums_;  // [layers, query_heads]
+  Buffer queries_;               // [layers, query_heads, key_dim]
+  Buffer log_sums_;              // [layers, query_heads]
+  std::vector<Left> attention_;  // [layers]
 };
 
 }  // namespace kvgauge

@@ -112,7 +112,7 @@ int64_t BlockPool::spare_bytes() const {
 
 BlockPool::Slab* BlockPool::AddSlab(int64_t block_bytes) {
   SizeClass& size_class = classes_[block_bytes];
-  const bool foreign = tier_ == Tier::kDevice && ops_->device != Device::kHost;
+  const bool foreign = !OnHost();
   int64_t least = foreign                ? kMinDeviceSlabBytes
                   : tier_ == Tier::kDisk ? kMinFileSlabBytes
                                          : kMinHostSlabBytes;
@@ -207,7 +207,7 @@ Buffer BlockPool::MapFile(int64_t size_bytes) const {
 }
 
 void BlockPool::Clear(void* block, int64_t size_bytes) {
-  if (tier_ != Tier::kDevice || ops_->device == Device::kHost) {
+  if (OnHost()) {
     std::memset(block, 0, static_cast<size_t>(size_bytes));
     return;
   }
@@ -247,6 +247,7 @@ void BlockPool::Retain(std::span<void* const> blocks) {
     int64_t index = 0;
     Slab& slab = Find(block, near, &index);
     ++slab.references[static_cast<size_t>(index)];
+    retain_count_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -286,11 +287,16 @@ bool BlockPool::AnyShared(std::span<void* const> blocks) const {
   });
 }
 
-int64_t BlockPool::BlockBytes(const void* block) const {
+int64_t BlockPool::BytesOf(std::span<void* const> blocks) const {
   const std::unique_lock<std::mutex> lock = Lock();
   Slab* near = nullptr;
-  int64_t index = 0;
-  return Find(block, near, &index).block_bytes;
+  int64_t bytes = 0, index = 0;
+  const void* last = nullptr;
+  for (const void* block : blocks) {
+    if (block != nullptr && block != last) bytes += Find(block, near, &index).block_bytes;
+    last = block;
+  }
+  return bytes;
 }
 
 Error BlockPool::Refusal(int64_t size_bytes) const {

@@ -6,24 +6,31 @@
 namespace kvgauge {
 
 Status BlockList::Own(int64_t i) {
+  if (KnownFrom(i)) return {};
+  const int64_t known_at = pool_->retain_count();
   void* block = blocks_[static_cast<size_t>(i)];
-  if (!pool_->Shared(block)) return {};
-  const int64_t size_bytes = pool_->BlockBytes(block);
-  void* copy = pool_->Allocate(size_bytes);
-  if (copy == nullptr) return pool_->Refusal(size_bytes);
-  pool_->ops().memory->Copy(pool_->Bytes(block, size_bytes), pool_->Bytes(copy, size_bytes));
-  pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], copy));
+  if (pool_->Shared(block)) {
+    const int64_t size_bytes = pool_->BlockBytes(block);
+    void* copy = pool_->Allocate(size_bytes);
+    if (copy == nullptr) return pool_->Refusal(size_bytes);
+    pool_->ops().memory->Copy(pool_->Bytes(block, size_bytes), pool_->Bytes(copy, size_bytes));
+    pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], copy));
+  }
+  // Of what follows nothing is known yet, unless it is known from the next one on.
+  if (i + 1 == size() || KnownFrom(i + 1)) {
+    alone_from_ = i;
+    alone_at_ = known_at;
+  }
   return {};
 }
 
-int64_t BlockList::allocated_bytes() const {
-  int64_t bytes = 0;
-  const void* last = nullptr;
-  for (const void* block : blocks_) {
-    if (block != nullptr && block != last) bytes += pool_->BlockBytes(block);
-    last = block;
-  }
-  return bytes;
+bool BlockList::OwnsFrom(int64_t first) {
+  if (first >= size() || KnownFrom(first)) return true;
+  const int64_t known_at = pool_->retain_count();
+  if (pool_->AnyShared(std::span(blocks_).subspan(static_cast<size_t>(first)))) return false;
+  alone_from_ = first;
+  alone_at_ = known_at;
+  return true;
 }
 
 Tensor EntryArray::view() const {
@@ -35,8 +42,7 @@ Tensor EntryArray::view() const {
 
 Status EntryArray::Reserve(int64_t size) {
   if (size == 0) return {};
-  const bool fits = memory_.size() > 0 && pool_->BlockBytes(memory_[0]) >= 4 * size;
-  if (fits) return memory_.Own(0);
+  if (size <= room_) return memory_.Own(0);
   // Growth by whole pages of entries, later by shares: few moves, little unused.
   const int64_t step = std::max<int64_t>(kKvPageEntries, size / 32);
   BlockList grown(*pool_);
@@ -45,6 +51,7 @@ Status EntryArray::Reserve(int64_t size) {
     pool_->ops().memory->Copy(pool_->Bytes(memory_[0], 4 * size_),
                               pool_->Bytes(grown[0], 4 * size_));
   }
+  room_ = pool_->BlockBytes(grown[0]) / 4;
   memory_ = std::move(grown);
   return {};
 }
@@ -72,7 +79,13 @@ Status EntryArray::AssignBits(const void* numbers, int64_t count) {
 }
 
 void EntryArray::Keep(std::span<const int32_t> kept) {
-  const std::vector<int32_t> all = ToHost<int32_t>();  // f32 as bits
+  if (kept.empty() || size_ == 0) return Truncate(std::ssize(kept));
+  if (pool_->OnHost()) {
+    auto* numbers = static_cast<int32_t*>(memory_[0]);  // f32 as bits
+    for (size_t i = 0; i < kept.size(); ++i) numbers[i] = numbers[kept[i]];
+    return Truncate(std::ssize(kept));
+  }
+  const std::vector<int32_t> all = ToHost<int32_t>();
   std::vector<int32_t> picked;
   picked.reserve(kept.size());
   for (const int32_t i : kept) picked.push_back(all[static_cast<size_t>(i)]);

@@ -3,6 +3,7 @@
 // writes asks for its own first.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -24,10 +25,15 @@ class BlockList {
     if (!blocks_.empty()) pool_->Retain(blocks_);
   }
   BlockList(BlockList&& other) noexcept
-      : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})) {}
+      : pool_(other.pool_),
+        blocks_(std::exchange(other.blocks_, {})),
+        alone_from_(other.alone_from_),
+        alone_at_(other.alone_at_) {}
   BlockList& operator=(BlockList other) noexcept {
     std::swap(pool_, other.pool_);
     std::swap(blocks_, other.blocks_);
+    std::swap(alone_from_, other.alone_from_);
+    std::swap(alone_at_, other.alone_at_);
     return *this;
   }
   ~BlockList() {
@@ -59,10 +65,10 @@ class BlockList {
   }
   // Makes block i this list's alone.
   Status Own(int64_t i);
-  bool Shared(int64_t i) const { return pool_->Shared(blocks_[static_cast<size_t>(i)]); }
-  bool AnySharedFrom(int64_t first) const {
-    return first < size() &&
-           pool_->AnyShared(std::span(blocks_).subspan(static_cast<size_t>(first)));
+  // Whether the blocks from `first` on are this list's alone.
+  bool OwnsFrom(int64_t first);
+  bool Owns(int64_t i) const {
+    return KnownFrom(i) || !pool_->Shared(blocks_[static_cast<size_t>(i)]);
   }
   // Puts `block` at i, with one more reference, and releases what was there.
   void SetShared(int64_t i, void* block) {
@@ -79,13 +85,19 @@ class BlockList {
     if (count == 0) return;
     pool_->Release(std::span(blocks_).first(static_cast<size_t>(count)));
     blocks_.erase(blocks_.begin(), blocks_.begin() + count);
+    alone_from_ = std::max<int64_t>(0, alone_from_ - count);
   }
   // As allocated; a block that lies at several places counts once where those are neighbours.
-  int64_t allocated_bytes() const;
+  int64_t allocated_bytes() const { return blocks_.empty() ? 0 : pool_->BytesOf(blocks_); }
 
  private:
+  bool KnownFrom(int64_t i) const { return i >= alone_from_ && alone_at_ == pool_->retain_count(); }
+
   BlockPool* pool_;
   std::vector<void*> blocks_;
+  // Blocks from this one on were this list's alone at that count of the pool. What is put here
+  // without a new count is this list's alone, too.
+  int64_t alone_from_ = 0, alone_at_ = -1;
 };
 
 // One 4-byte number for each entry (f32 or i32), contiguous.
@@ -134,6 +146,7 @@ class EntryArray {
   void Fetch(void* out) const;
 
   BlockList memory_;  // none or one
+  int64_t room_ = 0;  // numbers it has room for
   BlockPool* pool_;
   DType dtype_;
   int64_t size_ = 0;

@@ -159,7 +159,7 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
     if (keeps_scores_) copies->push_back({zeros, head.scores.Extend(rows)});
     if (Clips()) {
       head.rotations.Truncate(0);
-      head.rotations.Append(Rotations(h));
+      ClipPositions(head, head.rotations.Extend(head.length));
     }
   }
   last_rows_ = rows;
@@ -181,7 +181,9 @@ bool CacheLayer::AddTargets(std::vector<KvTarget>* targets) const {
 void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
   KVG_CHECK(keys.shape[0] == last_rows_, "other rows than were appended");
   Part& part = parts_.back();
-  if (std::vector<KvTarget> targets; AddTargets(&targets)) {
+  std::vector<KvTarget> targets;
+  targets.reserve(part.keys.size());
+  if (AddTargets(&targets)) {
     ops().attention->WriteKv(setup_->format, keys, setup_->values_in_keys ? Tensor() : values,
                              targets);
     return;
@@ -190,9 +192,10 @@ void CacheLayer::Write(const Tensor& keys, const Tensor& values) {
     std::vector<Stream>& streams = side == KvSide::kKeys ? part.keys : part.values;
     const int64_t group = setup_->kv_heads / std::ssize(streams);
     for (int64_t o = 0; o < std::ssize(streams); ++o) {
-      Buffer memory;
-      const Tensor rows = Projected(
-          side, o, HeadsOf(side == KvSide::kKeys ? keys : values, o * group, group), &memory);
+      Buffer many;  // of a question's rows
+      const Tensor rows =
+          Projected(side, o, HeadsOf(side == KvSide::kKeys ? keys : values, o * group, group),
+                    last_rows_ == 1 ? &row_memory_ : &many);
       Stream& stream = streams[static_cast<size_t>(o)];
       stream.Write(rows, stream.length() - last_rows_);
     }
@@ -241,6 +244,9 @@ void CacheLayer::Publish() {
   }
 }
 
+// That say of each slot whether it is read.
+int64_t CacheLayer::WordsOf(const KvSegment& segment) { return (segment.slots() + 63) / 64; }
+
 void CacheLayer::SetRead(const Tensor& words) {
   read_words_.clear();
   if (!words.empty()) {
@@ -251,33 +257,23 @@ void CacheLayer::SetRead(const Tensor& words) {
     // Parts begin anywhere in a word, so bits are moved to where each part counts from.
     const auto parts = std::ssize(parts_);
     const int64_t group = setup_->query_heads / setup_->kv_heads;
-    std::vector<uint64_t> all(static_cast<size_t>(words.Numel()));
-    ops().memory->Copy(words, Tensor(all.data(), DType::kI64, {words.shape[0], columns}));
-    std::vector<uint64_t> moved(static_cast<size_t>(words.Numel() + words.shape[0] * parts));
-    const int64_t size_bytes = std::ssize(moved) * 8;
-    if (read_memory_.size_bytes() < size_bytes) read_memory_ = ops().memory->Allocate(size_bytes);
-    const auto* memory = static_cast<const uint64_t*>(read_memory_.data());
-    size_t next = 0;
+    int64_t wanted = 0;
+    for (const KvSegment& segment : segments_) wanted += group * WordsOf(segment);
+    if (read_memory_.size_bytes() < 8 * wanted) read_memory_ = ops().memory->Allocate(16 * wanted);
+    const Tensor memory = read_memory_.As(DType::kI64, {read_memory_.size_bytes() / 8});
+    int64_t next = 0;
     for (int64_t h = 0; h < setup_->kv_heads; ++h) {
       int64_t first = 0;
       for (int64_t p = 0; p < parts; ++p) {
         const KvSegment& segment = segments_[static_cast<size_t>(h * parts + p)];
-        for (int64_t g = 0; g < group; ++g) {
-          const uint64_t* row = &all[static_cast<size_t>((h * group + g) * columns)];
-          read_words_.push_back(memory + next);
-          if (segment.skip > 0) moved[next++] = row[first / 64] << segment.skip;  // the only part
-          for (int64_t begin = segment.skip > 0 ? 64 : 0; begin < segment.slots(); begin += 64) {
-            const int64_t from = first + begin - segment.skip, shift = from % 64;
-            uint64_t word = row[from / 64] >> shift;
-            if (shift > 0 && from / 64 + 1 < columns) word |= row[from / 64 + 1] << (64 - shift);
-            moved[next++] = word;
-          }
-        }
+        const int64_t count = WordsOf(segment);
+        const Tensor part = memory.Slice(next, next + group * count).Reshape({group, count});
+        for (int64_t g = 0; g < group; ++g) read_words_.push_back(part[g].As<const uint64_t>());
+        ops().select->MoveBits(words.Slice(h * group, (h + 1) * group), first, segment.skip, part);
+        next += group * count;
         first += segment.length;
       }
     }
-    ops().memory->Copy(Tensor(moved.data(), DType::kI64, {std::ssize(moved)}),
-                       read_memory_.As(DType::kI64, {std::ssize(moved)}));
   }
   Publish();
 }

@@ -133,8 +133,8 @@ class CacheLayer {
   // plainly.
   enum class PartKind { kPlain, kPlanned, kNarrow };
   Part NewPart(PartKind kind) const;
-  // Rows [n, heads, dim] of an owner's heads as its stream has them, [n, stream dim]; `memory` may
-  // hold them.
+  // Rows [n, heads, dim] of an owner's heads as its stream has them, [n, stream dim]; `memory`,
+  // which grows as needed, may hold them.
   Tensor Projected(KvSide side, int64_t owner, const Tensor& rows, Buffer* memory) const;
   // Keys of a head whose first part is narrow, zeros for what was given up.
   void ReadNarrow(int64_t head, int64_t first, Tensor rows) const;
@@ -163,6 +163,8 @@ class CacheLayer {
   Status Split();
   bool Clips() const { return plan_.raw_keys && plan_.position == PositionPolicy::kClipped; }
   Status AssignRotations();
+  // Of all entries of a head, on the device.
+  void ClipPositions(const Head& head, Tensor out) const;
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
   Result<Kept> CheckedKeep(int64_t head, const HeadPlan& plan) const;
   // Whether slots may be skipped: what counts entries by slot then has no place for them.
@@ -183,6 +185,7 @@ class CacheLayer {
   Status TakeHead(std::string_view& in, int64_t head, int64_t tokens);
   Status CheckStreams() const;
   void Publish();
+  static int64_t WordsOf(const KvSegment& segment);
 
   std::shared_ptr<const LayerSetup> setup_;
   BlockPool* pool_;
@@ -208,6 +211,7 @@ class CacheLayer {
   std::vector<KvSegment> segments_;  // [kv_heads][parts]
   std::vector<KvHead> views_;        // [kv_heads]
   Buffer read_memory_;
+  Buffer row_memory_;                        // of a step's row while it is projected
   std::vector<const uint64_t*> read_words_;  // [kv_heads][parts][group]
 };
 

@@ -50,8 +50,9 @@ Tensor CacheLayer::Projected(KvSide side, int64_t owner, const Tensor& rows, Buf
   const Tensor& basis = bases[static_cast<size_t>(owner)];
   const int64_t n = rows.shape[0], heads = rows.shape[1], dim = rows.shape[2];
   const int64_t width = heads * dim, rank = basis.shape[1];
-  *memory = ops().memory->Allocate(n * (width + rank) * 4);
-  const Tensor all = memory->As(DType::kF32, {n * (width + rank)});
+  const int64_t numbers = n * (width + rank);
+  if (memory->size_bytes() < numbers * 4) *memory = ops().memory->Allocate(numbers * 4);
+  const Tensor all = memory->As(DType::kF32, {numbers});
   const Tensor full = all.Slice(0, n * width).Reshape({n, width});
   const Tensor latent = all.Slice(n * width, n * (width + rank)).Reshape({n, rank});
   for (int64_t h = 0; h < heads; ++h) {
@@ -136,10 +137,21 @@ std::vector<int32_t> CacheLayer::Rotations(int64_t head) const {
 
 Status CacheLayer::AssignRotations() {
   if (!Clips()) return {};
-  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
-    KVG_TRY(heads_[static_cast<size_t>(h)].rotations.Assign(Rotations(h)));
+  for (Head& head : heads_) {
+    EntryArray fresh(*pool_, DType::kI32);
+    KVG_TRY(fresh.Reserve(head.length));
+    if (head.length > 0) ClipPositions(head, fresh.Extend(head.length));
+    head.rotations = std::move(fresh);
   }
   return {};
+}
+
+void CacheLayer::ClipPositions(const Head& head, Tensor out) const {
+  KVG_CHECK(head.has_positions || every_position_ != nullptr, "raw keys turn by no positions");
+  const Tensor every(const_cast<int32_t*>(every_position_), DType::kI32, {head.length},
+                     ops().device);
+  const auto nearest = static_cast<int32_t>(tokens_ - 1 - plan_.position_limit);
+  ops().select->AtLeast(head.has_positions ? head.positions.view() : every, nearest, out);
 }
 
 const int32_t* CacheLayer::RotationsFrom(const Head& head, int64_t first) const {
@@ -288,7 +300,10 @@ Status CacheLayer::Store(const StorePlan& plan) {
   KVG_TRY(Represent());
   if (plan_.narrow_dim > 0) KVG_TRY(NarrowKeys());
   KVG_TRY(AssignRotations());
-  return Seal();
+  const Status sealed = Seal();
+  read_words_.clear();
+  Publish();
+  return sealed;
 }
 
 Status CacheLayer::Represent() {
@@ -398,14 +413,21 @@ Status CacheLayer::Split() {
 
 Status CacheLayer::Seal() {
   const bool planned = plan_.keys.coded() || plan_.values.coded() || plan_.tier != Tier::kDevice;
-  if (planned && !split_ && width() > plan_.sinks) KVG_TRY(Split());
-  if (split_) {
-    for (Stream& stream : parts_.back().keys) KVG_TRY(stream.Seal());
-    for (Stream& stream : parts_.back().values) KVG_TRY(stream.Seal());
+  const bool splits = planned && !split_ && width() > plan_.sinks;
+  if (splits) KVG_TRY(Split());
+  bool sealed = false;
+  Status status;
+  for (std::vector<Stream>* streams : {&parts_.back().keys, &parts_.back().values}) {
+    for (Stream& stream : *streams) {
+      if (!split_ || !status.ok() || stream.Due() <= 0) continue;
+      status = stream.Seal();
+      sealed = true;
+    }
   }
+  if (!splits && !sealed) return {};
   read_words_.clear();
   Publish();
-  return {};
+  return status;
 }
 
 }  // namespace kvgauge

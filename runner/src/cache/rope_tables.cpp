@@ -50,19 +50,24 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   Buffer rows_memory;
   const Tensor tables =
       MakeRotations(ops, frequencies, frequencies.attention_factor, positions, &rows_memory);
-  std::vector<float> rows(static_cast<size_t>(2 * capacity * pairs)), columns(rows.size());
+  // Angles of one position lie an odd number of cache lines apart: they are read together.
+  constexpr int64_t kLineFloats = 16;
+  const int64_t stride = ((capacity + kLineFloats - 1) / kLineFloats | 1) * kLineFloats;
+  std::vector<float> rows(static_cast<size_t>(2 * capacity * pairs));
+  std::vector<float> columns(static_cast<size_t>(2 * pairs * stride));
   ops.memory->Copy(tables, View(rows, {2, capacity, pairs}));
   for (int64_t t = 0; t < 2; ++t) {
     for (int64_t i = 0; i < capacity; ++i) {
       for (int64_t p = 0; p < pairs; ++p) {
-        columns[static_cast<size_t>((t * pairs + p) * capacity + i)] =
+        columns[static_cast<size_t>((t * pairs + p) * stride + i)] =
             rows[static_cast<size_t>((t * capacity + i) * pairs + p)];
       }
     }
   }
-  memory_ = ops.memory->Allocate(2 * pairs * capacity * 4);
-  const Tensor both = memory_.As(DType::kF32, {2, pairs, capacity});
-  ops.memory->Copy(View(columns, {2, pairs, capacity}), both);
+  memory_ = ops.memory->Allocate(2 * pairs * stride * 4);
+  Tensor both = memory_.As(DType::kF32, {2, pairs, stride});
+  ops.memory->Copy(View(columns, {2, pairs, stride}), both);
+  both.shape[2] = capacity;
   rope_ = {.cos = both[0], .sin = both[1], .layout = layout};
 }
 

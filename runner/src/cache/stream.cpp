@@ -162,10 +162,14 @@ Status Stream::Encode(const Tensor& rows, int64_t first) {
   return failed;
 }
 
-Status Stream::Seal() {
+int64_t Stream::Due() const {
   const int64_t unit = spec_.rule.unit;
-  const int64_t due = (length_ - coded_ - spec_.rule.keep_recent) / unit * unit;
-  if (!spec_.codec.coded() || due <= 0) return {};
+  return spec_.codec.coded() ? (length_ - coded_ - spec_.rule.keep_recent) / unit * unit : 0;
+}
+
+Status Stream::Seal() {
+  const int64_t due = Due();
+  if (due <= 0) return {};
   const Buffer memory = ops_->memory->Allocate(due * spec_.dim * 4);
   const Tensor rows = memory.As(DType::kF32, {due, spec_.dim});
   Read(coded_, rows);
@@ -244,22 +248,23 @@ Result<Stream> Stream::Gathered(std::span<const int32_t> kept, const Tensor& row
   return fresh;
 }
 
-bool Stream::CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) const {
+bool Stream::CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) {
   if (coded_ > 0) return false;
+  if (pages_.OwnsFrom(0)) return true;
   const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove();
   if (up.gone > 0) {
     for (int64_t p = SlotOf(up.gone) / kKvPageEntries; p < SlotPages(up.gone + up.before); ++p) {
-      if (pages_.Shared(p)) return false;
+      if (!pages_.Owns(p)) return false;
     }
     return true;
   }
   const int64_t same = SamePrefix(kept);
-  return same == length_ || !pages_.AnySharedFrom(SlotOf(same) / kKvPageEntries);
+  return same == length_ || pages_.OwnsFrom(SlotOf(same) / kKvPageEntries);
 }
 
 bool Stream::Owns(std::span<const int32_t> entries) const {
-  return std::none_of(entries.begin(), entries.end(),
-                      [&](int32_t entry) { return pages_.Shared(SlotOf(entry) / kKvPageEntries); });
+  return std::all_of(entries.begin(), entries.end(),
+                     [&](int32_t entry) { return pages_.Owns(SlotOf(entry) / kKvPageEntries); });
 }
 
 std::vector<int32_t> Stream::SlotsOf(std::span<const int32_t> entries) const {

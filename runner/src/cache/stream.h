@@ -44,6 +44,7 @@ class Stream {
   // Entries [first, first + n) as f32 [n, dim].
   void Read(int64_t first, Tensor rows) const;
   // Codes what the rule says is due. After an error the stream holds the same entries.
+  int64_t Due() const;  // entries that Seal would take
   Status Seal();
   // A stream of `kept` of this one's entries, in that order, that skips no slot. Pages up to the
   // first entry that goes stay as they are; of the rest, float entries keep their bits, coded ones
@@ -51,7 +52,7 @@ class Stream {
   // dim] f32, if any, are what the kept entries are from now on.
   Result<Stream> Gathered(std::span<const int32_t> kept, const Tensor& rows) const;
   // Whether KeepInPlace can: all entries are float, and no page that changes is shared.
-  bool CanKeepInPlace(std::span<const int32_t> kept, bool may_skip) const;
+  bool CanKeepInPlace(std::span<const int32_t> kept, bool may_skip);
   // What Gathered makes, in this stream's own pages: nothing that can fail. Ascending `kept`. With
   // `may_skip`, where one stretch goes behind few entries, these move up to what follows it, and
   // slots before them are skipped.

@@ -140,91 +140,35 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor
   }
 }
 
-// For each row its experts in ascending order with their weights.
-std::vector<std::vector<std::pair<int32_t, float>>> ForwardPass::Route(const Tensor& logits) const {
-  const MoeConfig& moe = *config_.moe;
-  const auto experts = static_cast<size_t>(moe.experts);
-  const Buffer memory = HostBuffer(logits.SizeBytes());
-  const Tensor host = memory.As(DType::kF32, {logits.shape[0], logits.shape[1]});
-  ops_.memory->Copy(logits, host);
-  std::vector<std::vector<std::pair<int32_t, float>>> routes(static_cast<size_t>(rows_));
-  std::vector<double> probability(experts);
-  for (int64_t i = 0; i < rows_; ++i) {
-    const float* row = host[i].f32();
-    const double most = *std::max_element(row, row + experts);
-    double total = 0;
-    for (size_t e = 0; e < experts; ++e) total += probability[e] = std::exp(row[e] - most);
-    for (double& p : probability) p /= total;
-
-    std::vector<double> eligible = probability;
-    if (moe.groups > 1) {
-      // Groups are ranked by their best expert; experts of the others score zero.
-      const size_t size = experts / static_cast<size_t>(moe.groups);
-      std::vector<size_t> order(static_cast<size_t>(moe.groups));
-      std::vector<double> best(order.size());
-      for (size_t g = 0; g < order.size(); ++g) {
-        order[g] = g;
-        best[g] = *std::max_element(&probability[g * size], &probability[g * size] + size);
-      }
-      std::stable_sort(order.begin(), order.end(),
-                       [&](size_t a, size_t b) { return best[a] > best[b]; });
-      for (size_t g = static_cast<size_t>(moe.top_groups); g < order.size(); ++g) {
-        std::fill_n(&eligible[order[g] * size], size, 0.0);
-      }
-    }
-    std::vector<int32_t> order(experts);
-    for (size_t e = 0; e < experts; ++e) order[e] = static_cast<int32_t>(e);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return eligible[a] > eligible[b]; });
-    order.resize(static_cast<size_t>(moe.experts_per_token));
-    std::sort(order.begin(), order.end());
-    double chosen = 0;
-    for (const int32_t e : order) chosen += eligible[e];
-    const double factor =
-        moe.renormalize && moe.experts_per_token > 1 ? 1.0 / (chosen + 1e-20) : moe.scaling;
-    for (const int32_t e : order) {
-      routes[static_cast<size_t>(i)].emplace_back(e, static_cast<float>(eligible[e] * factor));
-    }
-  }
-  return routes;
-}
-
 void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MoeConfig& moe = *config_.moe;
-  const int64_t hidden = config_.hidden_size;
+  const int64_t k = moe.experts_per_token, chosen = rows_ * k, ffn = moe.expert_ffn_size;
   KVG_CHECK(mode == MatMulMode::kAdd, "no family norms the output of its experts");
+  KVG_CHECK(config_.gated_mlp, "experts are gated");
 
   const Tensor logits = Take(ScratchSlot::kRouterLogits, DType::kF32, {rows_, moe.experts});
   ApplyLinear(ops_, x, w.router, MatMulMode::kSet, logits);
-  const auto routes = Route(logits);
-
-  // Experts in ascending order, so that a row's sum has one order whatever the company.
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    std::vector<int32_t> rows;
-    std::vector<float> weights;
-    for (int64_t i = 0; i < rows_; ++i) {
-      for (const auto& [expert, weight] : routes[static_cast<size_t>(i)]) {
-        if (expert != e) continue;
-        rows.push_back(static_cast<int32_t>(i));
-        weights.push_back(weight);
-      }
-    }
-    if (rows.empty()) continue;
-    const auto count = static_cast<int64_t>(rows.size());
-    const Tensor index = Take(ScratchSlot::kIds, DType::kI32, {count});
-    const Tensor weight = Take(ScratchSlot::kPositions, DType::kF32, {count});
-    ops_.memory->Copy(View(rows, {count}), index);
-    ops_.memory->Copy(View(weights, {count}), weight);
-    const Tensor input = Take(ScratchSlot::kExpertInput, x.dtype, {count, hidden});
-    const Tensor output = Take(ScratchSlot::kExpertOutput, DType::kF32, {count, hidden});
-    ops_.select->Gather(x, index, input);
-    DenseMlp(w.experts[static_cast<size_t>(e)], moe.expert_ffn_size, input, output,
-             MatMulMode::kSet);
-    ops_.select->ScatterAdd(output, index, weight, out);
-  }
+  // Ascending for each row, so that its sum has one order whatever the company.
+  const Tensor experts = Take(ScratchSlot::kExperts, DType::kI32, {rows_, k});
+  const Tensor weight = Take(ScratchSlot::kExpertWeight, DType::kF32, {rows_, k});
+  ops_.select->ChooseExperts(logits,
+                             {.groups = moe.groups,
+                              .top_groups = moe.top_groups,
+                              .renormalize = moe.renormalize,
+                              .scaling = moe.scaling},
+                             experts, weight);
+  const Tensor choice = experts.Reshape({chosen});
+  const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, 2 * ffn});
+  const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {chosen, ffn});
+  const Tensor output =
+      Take(ScratchSlot::kExpertOutput, DType::kF32, {chosen, config_.hidden_size});
+  ops_.linear->MatMulChosen(x, *w.experts_up, choice, up);
+  ops_.rows->GatedActivate(up, config_.activation, activated);
+  ops_.linear->MatMulChosen(activated, *w.experts_down, choice, output);
+  ops_.select->AddWeighted(output, weight, out);
   if (w.mlp.down.matrix != nullptr) {
-    DenseMlp(w.mlp, moe.shared_experts * moe.expert_ffn_size, x, out, MatMulMode::kAdd);
+    DenseMlp(w.mlp, moe.shared_experts * ffn, x, out, MatMulMode::kAdd);
   }
 }
 

@@ -69,7 +69,6 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
   void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
-  std::vector<std::vector<std::pair<int32_t, float>>> Route(const Tensor& logits) const;
   void Layer(int64_t layer, Tensor residual);
   Tensor Logits(const Tensor& residual);
 

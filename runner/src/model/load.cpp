@@ -165,6 +165,16 @@ class Loader {
     return {};
   }
 
+  void Collect(LayerWeights& out) {
+    std::vector<const PackedMatrix*> up, down;
+    for (const MlpWeights& expert : out.experts) {
+      up.push_back(expert.up.matrix.get());
+      down.push_back(expert.down.matrix.get());
+    }
+    out.experts_up = ops_.linear->Collect(std::move(up));
+    out.experts_down = ops_.linear->Collect(std::move(down));
+  }
+
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -234,6 +244,7 @@ Status LoadLayer(const LayerSpec& spec, Loader& loader, LayerWeights& out) {
   for (size_t e = 0; e < spec.experts.size(); ++e) {
     KVG_TRY(loader.Load(spec.experts[e], out.experts[e]));
   }
+  if (!out.experts.empty()) loader.Collect(out);
   return {};
 }
 

@@ -28,11 +28,11 @@ enum class ScratchSlot {
   kMlpActivated,
   kCos,
   kSin,
-  kSlotTables,   // keys that turn by slot: positions, frequencies and their tables
-  kRouterInput,  // normed input as f32
+  kSlotTables,  // keys that turn by slot: positions, frequencies and their tables
   kRouterLogits,
-  kExpertInput,
-  kExpertOutput,
+  kExperts,       // [m, experts per token]: who they are
+  kExpertWeight,  // and what they weigh
+  kExpertOutput,  // [m * experts per token, hidden]
   kLogitRows,
   kLogits,
   kCount,

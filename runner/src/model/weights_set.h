@@ -44,6 +44,7 @@ struct LayerWeights {
   MlpWeights mlp;
   Linear router;
   std::vector<MlpWeights> experts;
+  std::unique_ptr<MatrixSet> experts_up, experts_down;  // all of `experts`; null: there are none
 };
 
 struct ModelWeights {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device/asked.h"
+
+#include "core/strings.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+// What the code is compiled for; see CMakeLists.txt.
+constexpr int kLeastCapability = 80;
+
+std::string Version(int version) { return StrCat(version / 1000, ".", version % 1000 / 10); }
+
+}  // namespace
+
+std::string WhyNotUsable(const DeviceAsked& asked) {
+  const DeviceInfo& info = asked.info;
+  switch (asked.failed) {
+    case DeviceAsked::Failed::kNone:
+      break;
+    case DeviceAsked::Failed::kVersion:
+      if (info.driver_version == 0) return "no NVIDIA driver is installed";
+      return StrCat("the NVIDIA driver is too old: it serves CUDA ", Version(info.driver_version),
+                    ", this program was built with ", Version(info.runtime_version));
+    case DeviceAsked::Failed::kCount:
+      return StrCat("no usable device: ", asked.error);
+    case DeviceAsked::Failed::kProperties:
+      return StrCat("device 0 does not answer: ", asked.error);
+    case DeviceAsked::Failed::kMemory:
+      return StrCat(info.name, " has too little memory left to begin with: of ",
+                    HumanBytes(info.total_bytes),
+                    " nearly all is held by other programs (nvidia-smi names them)");
+    case DeviceAsked::Failed::kContext:
+      return StrCat(info.name, " cannot be used: ", asked.error);
+  }
+  if (asked.count == 0) return "no usable device: none is present";
+  if (10 * info.major + info.minor < kLeastCapability) {
+    return StrCat(info.name, " has compute capability ", info.major, ".", info.minor,
+                  "; 8.0 is the least this program is built for");
+  }
+  return {};
+}
+
+std::string Describe(const DeviceInfo& info) {
+  return StrCat(info.name, ", sm_", info.major, info.minor, ", ", HumanBytes(info.free_bytes),
+                " of ", HumanBytes(info.total_bytes), " free, driver for CUDA ",
+                Version(info.driver_version));
+}
+
+}  // namespace kvgauge::cuda

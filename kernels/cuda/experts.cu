@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/experts.h"
+#include "cuda/reduce.h"
+
+namespace kvgauge::cuda {
+namespace {
+
+// NaN counts as nothing, so that somebody is chosen whatever the logits are.
+KVG_DEVICE double Rank(double share) { return share != share ? 0 : share; }
+
+// The largest of [0, n) in `values` by a warp, the first among equals; -1 is out of the question.
+KVG_DEVICE int32_t FirstLargest(const double* values, int64_t n) {
+  double most = -1;
+  int64_t at = n;
+  for (int64_t i = Lane(); i < n; i += kWarp) {
+    const double rank = Rank(values[i]);
+    if (rank > most) {
+      most = rank;
+      at = i;
+    }
+  }
+  const double best = WarpMax(most);
+  return WarpMin(static_cast<int32_t>(most == best ? at : n));
+}
+
+struct Choice {
+  const float* logits;
+  int64_t rows, experts, stride, k, groups, top_groups;
+  bool renormalize;
+  double scaling;
+  double* share;   // [rows, experts] scratch; -1 once it is chosen
+  double* best;    // [rows, groups] scratch
+  double* value;   // [rows, k] scratch: shares in the order they are found
+  int32_t* found;  // [rows, k] scratch: and whose they are
+  int32_t* index;
+  float* weight;
+};
+
+// A warp has a row.
+KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
+  const int64_t row = BlockX() * kBlockWarps + WarpIndex();
+  if (row >= c.rows) return;  // the whole warp
+  const float* logits = c.logits + row * c.stride;
+  double* share = c.share + row * c.experts;
+  float most = logits[0];
+  for (int64_t e = Lane(); e < c.experts; e += kWarp) most = Most(most, logits[e]);
+  most = WarpMax(most);
+  double total = 0;
+  for (int64_t e = Lane(); e < c.experts; e += kWarp) {
+    share[e] = Exp(static_cast<double>(logits[e]) - static_cast<double>(most));
+    total += share[e];
+  }
+  total = WarpSum(total);
+  for (int64_t e = Lane(); e < c.experts; e += kWarp) share[e] /= total;
+  SyncWarp();
+  if (c.top_groups < c.groups) {
+    double* best = c.best + row * c.groups;
+    const int64_t size = c.experts / c.groups;
+    for (int64_t g = Lane(); g < c.groups; g += kWarp) {
+      double top = 0;
+      for (int64_t e = g * size; e < (g + 1) * size; ++e) top = Most(top, Rank(share[e]));
+      best[g] = top;
+    }
+    SyncWarp();
+    for (int64_t i = 0; i < c.top_groups; ++i) {
+      const int32_t g = FirstLargest(best, c.groups);
+      SyncWarp();
+      if (Lane() == 0) best[g] = -1;
+      SyncWarp();
+    }
+    for (int64_t e = Lane(); e < c.experts; e += kWarp) {
+      if (best[e / size] >= 0) share[e] = 0;
+    }
+    SyncWarp();
+  }
+  double* value = c.value + row * c.k;
+  int32_t* found = c.found + row * c.k;
+  for (int64_t j = 0; j < c.k; ++j) {
+    const int32_t e = FirstLargest(share, c.experts);
+    SyncWarp();
+    if (Lane() == 0) {
+      value[j] = share[e];
+      found[j] = e;
+      share[e] = -1;
+    }
+    SyncWarp();
+  }
+  // In ascending order of expert, sums too.
+  int32_t* index = c.index + row * c.k;
+  double chosen = 0;
+  for (int64_t place = 0; place < c.k; ++place) {
+    int64_t at = 0;
+    for (int64_t j = 0; j < c.k; ++j) {
+      int64_t before = 0;
+      for (int64_t o = 0; o < c.k; ++o) before += found[o] < found[j];
+      if (before == place) at = j;
+    }
+    chosen += value[at];
+    if (Lane() == 0) index[place] = found[at];
+  }
+  const double factor = c.renormalize && c.k > 1 ? 1 / (chosen + 1e-20) : c.scaling;
+  SyncWarp();
+  for (int64_t j = Lane(); j < c.k; j += kWarp) {
+    int64_t place = 0;
+    for (int64_t o = 0; o < c.k; ++o) place += found[o] < found[j];
+    c.weight[row * c.k + place] = static_cast<float>(value[j] * factor);
+  }
+}
+
+// One block. begin: [matrices + 1] scratch.
+KVG_KERNEL(kBlockThreads)
+ArrangeRowsKernel(const int32_t* choice, int64_t rows, int64_t matrices, int64_t tile_rows,
+                  int32_t* begin, int32_t* order, ChosenTile* tiles, int64_t tile_count) {
+  const uint32_t lower = (uint32_t{1} << Lane()) - 1;
+  for (int64_t e = WarpIndex(); e < matrices; e += kBlockWarps) {
+    int32_t count = 0;
+    for (int64_t base = 0; base < rows; base += kWarp) {
+      const int64_t i = base + Lane();
+      count += PopCount(Ballot(i < rows && choice[i] == e));
+    }
+    if (Lane() == 0) begin[e + 1] = count;
+  }
+  SyncBlock();
+  if (Thread() == 0) {
+    begin[0] = 0;
+    int64_t next = 0;
+    for (int64_t e = 0; e < matrices; ++e) {
+      const int32_t first = begin[e], count = begin[e + 1];
+      begin[e + 1] = first + count;
+      for (int32_t done = 0; done < count; done += static_cast<int32_t>(tile_rows)) {
+        tiles[next++] = {static_cast<int32_t>(e), first + done,
+                         Least(count - done, static_cast<int32_t>(tile_rows))};
+      }
+    }
+    for (; next < tile_count; ++next) tiles[next] = {-1, 0, 0};
+  }
+  SyncBlock();
+  for (int64_t e = WarpIndex(); e < matrices; e += kBlockWarps) {
+    if (begin[e] == begin[e + 1]) continue;
+    int32_t at = begin[e];
+    for (int64_t base = 0; base < rows; base += kWarp) {
+      const int64_t i = base + Lane();
+      const bool mine = i < rows && choice[i] == e;
+      const uint32_t bits = Ballot(mine);
+      if (mine) order[at + PopCount(bits & lower)] = static_cast<int32_t>(i);
+      at += PopCount(bits);
+    }
+  }
+}
+
+}  // namespace
+
+void LaunchChooseExperts(Context& context, const Tensor& logits, const ExpertRule& rule,
+                         const Tensor& index, const Tensor& weight) {
+  const int64_t rows = logits.shape[0], experts = logits.shape[1], k = index.shape[1];
+  ScratchScope scratch(context);
+  const Choice choice = {.logits = logits.f32(),
+                         .rows = rows,
+                         .experts = experts,
+                         .stride = logits.stride[0],
+                         .k = k,
+                         .groups = rule.groups,
+                         .top_groups = rule.top_groups,
+                         .renormalize = rule.renormalize,
+                         .scaling = rule.scaling,
+                         .share = scratch.Take<double>(rows * experts),
+                         .best = scratch.Take<double>(rows * rule.groups),
+                         .value = scratch.Take<double>(rows * k),
+                         .found = scratch.Take<int32_t>(rows * k),
+                         .index = index.i32(),
+                         .weight = weight.f32()};
+  KVG_LAUNCH(ChooseExpertsKernel, {.grid_x = CeilDiv(rows, kBlockWarps), .threads = kBlockThreads},
+             context.stream(), choice);
+}
+
+ChosenRows ArrangeRows(const int32_t* choice, int64_t rows, int64_t share, int64_t matrices,
+                       int64_t tile_rows, ScratchScope& scratch, Stream stream) {
+  // Each matrix has one tile that is not full, at most, and no tile is empty.
+  const int64_t tile_count = Least(rows, rows / tile_rows + matrices);
+  auto* begin = scratch.Take<int32_t>(matrices + 1);
+  auto* order = scratch.Take<int32_t>(rows);
+  auto* tiles = scratch.Take<ChosenTile>(tile_count);
+  KVG_LAUNCH(ArrangeRowsKernel, {.threads = kBlockThreads}, stream, choice, rows, matrices,
+             tile_rows, begin, order, tiles, tile_count);
+  return {.order = order, .tiles = tiles, .tile_count = tile_count, .share = share};
+}
+
+}  // namespace kvgauge::cuda
