@@ -64,7 +64,7 @@ class ClusterKv final : public Reader {
 
   void Append(LayerView&, std::span<const int64_t>, State&) const override {}
 
-  bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const override {
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     if (index.heads.empty()) return false;
     const int64_t group = view.shape().group();

@@ -114,6 +114,8 @@ class NearestMerge final : public Reducer {
         alpha_(params.Real("alpha")),
         beta_(params.Real("beta")) {}
 
+  bool merges_keys() const override { return true; }
+
   struct Threshold final : State {
     bool set = false;
     double value = 0;

@@ -3,8 +3,9 @@
 //
 // Paper: KIVI, arXiv:2402.02750. Needs nothing. Keys are coded `residual` entries at a time, the
 // rest of them stays as it is; of values the last `residual` do.
-// Departures: the published group of 32 is the default, where the command line's is 128 (a group of
-// entries is at most 64 here); scales are f16 whatever the model's type.
+// Departures: the published group of 32 is the default, where the command line's is 128. A group of
+// keys is at most 64 entries, as it lies in one page with its scales: a page is decoded alone, and
+// is what forks share. Scales are f16 whatever the model's type.
 #include "methods/kivi_layout.h"
 #include "methods/registry.h"
 
@@ -39,7 +40,11 @@ KVG_REGISTER_STAGE({
     .id = "kivi",
     .paper = "arXiv:2402.02750",
     .summary = "n-bit keys by channel, n-bit values by entry, the newest uncoded",
-    .departures = {"the default group is the published 32, not the command line's 128"},
+    .departures =
+        {"the default group is the published 32, not the command line's 128",
+         "groups of 128 are not offered: keys of one scale lie in one page of 64 entries; "
+         "64 takes 4 / 128 bytes a number more than they would",
+         "scales and zeros are f16 whatever the model's type"},
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group), and up to `residual` entries uncoded",
     .params = {IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),
                IntParam("group", 32, 16, 64, "numbers that share a scale: 16, 32 or 64"),

@@ -48,8 +48,11 @@ KVG_REGISTER_STAGE({
     .summary = "neighbouring layers share directions of keys and values",
     .departures = {"a share of the prompt's entries, those that differ most, stays apart; of later "
                    "entries none does",
-                   "norms are f32"},
-    .bytes = "of a pair, entry and head: half of its numbers, 4 norms, and what is retained twice",
+                   "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
+                   "and f16 that is 1 / 64 of what a pair takes"},
+    .bytes =
+        "of a pair, entry and head: half of its numbers, 4 norms of 4 bytes (counted as biases), "
+        "and what is retained twice",
     .params = {RealParam("from", 0.5, 0, 1, "depth where sharing begins, as a share of the layers"),
                RealParam("weight", 0.6, 0, 1, "of the upper layer's direction"),
                RealParam("retain", 0.05, 0, 1, "share of the prompt's entries that stay apart"),

@@ -75,7 +75,7 @@ class PqCache final : public Reader {
     }
   }
 
-  bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const override {
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     const auto fits = [this](int64_t length) { return length <= sinks_ + tokens_; };
     if (std::all_of(view.lengths().begin(), view.lengths().end(), fits)) return false;

@@ -60,7 +60,7 @@ class Quest final : public Reader {
     }
   }
 
-  bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const override {
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
     const int64_t most = std::max(kLeastPages, tokens_ / page_);
     const bool all = std::all_of(index.heads.begin(), index.heads.end(),

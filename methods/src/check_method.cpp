@@ -25,6 +25,11 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
     return BadInput(StrCat(Owner(kind, *choice), ".calibration: ", Quoted(path),
                            " was not read, so the stage would do without"));
   }
+  if (stage->needs().token_classes && !shape.token_classes) {
+    return BadInput(StrCat(Owner(kind, *choice),
+                           ": tells tokens apart by their text, and this model has no tokenizer; "
+                           "use a checkpoint with one, or another stage"));
+  }
   const Status status = stage->Check(shape);
   if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
   return {};
@@ -158,6 +163,18 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
         (shape.layers < 2 || plan->share_from_layer >= shape.layers)) {
       return BadInput(StrCat(owner, ": shares between neighbouring layers from layer ",
                              plan->share_from_layer, " on, and this model has ", shape.layers));
+    }
+    if (plan->narrow_dim > 0 && p.reduce != nullptr && p.reduce->merges_keys() &&
+        p.trigger->in_decode()) {
+      return BadInput(StrCat(owner, ": keys give up numbers, each head its own, and ",
+                             Owner(StageKind::kReduce, *method.reduce),
+                             " would merge them with whole keys while decoding; use "
+                             "trigger.prefill, which merges before that, or store.plain"));
+    }
+    if (plan->mla_latent && p.read != nullptr && p.read->corrects()) {
+      return BadInput(StrCat(Owner(StageKind::kRead, *method.read),
+                             ": corrects what heads read of values, and ", owner,
+                             " holds latents that all heads share; leave out one of the two"));
     }
     const bool whole = plan->latent || plan->mla_latent || plan->share_from_layer > 0;
     if (whole && p.reduce != nullptr) {

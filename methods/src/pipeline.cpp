@@ -38,10 +38,12 @@ Needs& Needs::operator|=(const Needs& other) {
   output_weights |= other.output_weights;
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
+  token_classes |= other.token_classes;
   return *this;
 }
 
 void Scorer::Age(LayerView&, Tensor) const {}
+void Reader::Correct(LayerView&, State&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
   return {MakeOptional<Prepare>(method.prepare),    MakeOptional<Scorer>(method.score),

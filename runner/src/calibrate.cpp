@@ -64,12 +64,15 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
   for (int pass = 0; pass < calibrator->passes(); ++pass) {
     const Needs needs = calibrator->needs(pass);
     for (int64_t i = 0; i < std::ssize(texts); ++i) {
-      const Prompt prompt = Prompt::FromTokens(texts[static_cast<size_t>(i)]);
+      const Prompt prompt = Prompt::FromTokens(calibrator->Reads(texts[static_cast<size_t>(i)]));
       KvCache cache = model.NewCache(prompt.size());
       PrefillCapture capture(model.config(), cache, needs, prompt.size(), model.ops());
       KVG_TRY(Prefill(model, prompt, cache, capture));
-      const ViewSource source = {
-          .model = &model, .shape = &shape, .cache = &cache, .prefill = &capture};
+      const ViewSource source = {.model = &model,
+                                 .shape = &shape,
+                                 .cache = &cache,
+                                 .prompt = &prompt,
+                                 .prefill = &capture};
       for (int64_t layer = 0; layer < shape.layers; ++layer) {
         CacheView view(source, layer);
         calibrator->Observe(pass, view);

@@ -84,6 +84,7 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
   const ViewSource source = {.model = &model,
                              .shape = &shape,
                              .cache = state.cache,
+                             .prompt = state.prompt,
                              .prefill = state.capture,
                              .seed = state.seed,
                              .memory = &memory};
@@ -159,7 +160,7 @@ class Compressor::Impl final : public LayerHook {
 
  private:
   ViewSource Source() const {
-    return {.model = &model_, .shape = &shape_, .cache = cache_, .seed = seed_};
+    return {.model = &model_, .shape = &shape_, .cache = cache_, .prompt = prompt_, .seed = seed_};
   }
   // Of a view that is gone when the next one is made.
   ViewSource StepSource() {
@@ -202,11 +203,13 @@ class Compressor::Impl final : public LayerHook {
   Pipeline pipeline_;
   StepCapture step_;
   KvCache* cache_ = nullptr;
+  const Prompt* prompt_ = nullptr;
   uint64_t seed_ = 0;
 
   std::vector<std::unique_ptr<Reducer::State>> reduce_states_;  // [layers]
   std::vector<std::unique_ptr<Reader::State>> read_states_;     // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
+  std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
   Allotment allotted_;
   Allowance allowance_;
   bool stored_ = false;
@@ -371,6 +374,7 @@ void Compressor::Impl::BeginReaders() {
   const Stopwatch watch(ops_, record_.seconds.score);
   read_states_.resize(static_cast<size_t>(shape_.layers));
   indexed_.resize(static_cast<size_t>(shape_.layers));
+  chosen_.assign(static_cast<size_t>(shape_.layers), false);
   for (Buffer& counts : read_counts_) {
     if (counts.size_bytes() > 0) continue;
     counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
@@ -389,6 +393,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
                                   KvCache& cache) {
   cache_ = &cache;
   seed_ = state.seed;
+  prompt_ = state.prompt;
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries();
   allowance_ = AllowanceFor(method_, shape_, budget_, cache.tokens());
@@ -429,6 +434,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   }
   cache_ = &cache;
   seed_ = other.seed_;
+  prompt_ = other.prompt_;
   allotted_ = other.allotted_;
   allowance_ = other.allowance_;
   stored_ = other.stored_;
@@ -481,7 +487,8 @@ bool Compressor::Impl::ChooseReads(int64_t layer, const Tensor& q) {
   pipeline_.read->Append(view, indexed_[index], *read_states_[index]);
   indexed_[index].assign(view.lengths().begin(), view.lengths().end());
   const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
-  if (!pipeline_.read->Select(view, *read_states_[index], q, words)) return false;
+  chosen_[index] = pipeline_.read->Select(view, *read_states_[index], q, words);
+  if (!chosen_[index]) return false;
   cache_->SetRead(layer, words);
   ops_.select->CountBits(words, ReadCounts(0)[layer], ReadCounts(1)[layer]);
   step_chosen_ = true;
@@ -499,10 +506,19 @@ double Compressor::Impl::Reads() const {
 }
 
 void Compressor::Impl::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
-                                   const Tensor&) {
+                                   const Tensor& out) {
   // On a device it has only been submitted: there it counts with the rest of the pass.
   if (ops_.device == Device::kHost) record_.seconds.attend += NowSeconds() - attend_start_s_;
-  if (step_.wanted() && hooked_.ok()) step_.Keep(layer, q, log_sum_exp);
+  if (!hooked_.ok()) return;
+  if (step_.wanted()) step_.Keep(layer, q, log_sum_exp);
+  const auto index = static_cast<size_t>(layer);
+  if (pipeline_.read == nullptr || !pipeline_.read->corrects() || !chosen_[index]) return;
+  hooked_ = Guarded([&]() -> Status {
+    const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
+    CacheView view(StepSource(), layer);
+    pipeline_.read->Correct(view, *read_states_[index], out[0]);
+    return {};
+  });
 }
 
 Status Compressor::Impl::AfterStep() {

@@ -64,7 +64,9 @@ Status EngineRun::ForkAndCompress(Lane& lane) const {
     lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
     lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
     lane.compressor->seconds().prefill = snapshot.prefill_s;
-    return lane.compressor->Compress(snapshot.state(), &*snapshot.scores, *lane.cache);
+    PromptState state = snapshot.state();
+    state.prompt = &lane.prompt;
+    return lane.compressor->Compress(state, &*snapshot.scores, *lane.cache);
   });
 }
 
@@ -213,8 +215,9 @@ Status EngineRun::FinishRows(Lane& lane, const Passed& passed, int64_t row) {
   if (after.ok() && lane.capture != nullptr) {
     after = Guarded([&]() -> Status {
       KVG_TRY(lane.capture->status());
-      return lane.compressor->Compress({lane.cache.get(), lane.capture.get(), lane.snapshot->seed},
-                                       nullptr, *lane.cache);
+      return lane.compressor->Compress(
+          {lane.cache.get(), lane.capture.get(), lane.snapshot->seed, &lane.prompt}, nullptr,
+          *lane.cache);
     });
     lane.capture.reset();
   }

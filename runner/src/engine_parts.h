@@ -27,7 +27,7 @@ struct Snapshot {
   std::optional<PromptScores> scores;
   std::deque<int64_t> waiting;  // rows
 
-  PromptState state() const { return {cache.get(), capture.get(), seed}; }
+  PromptState state() const { return {cache.get(), capture.get(), seed, &prompt}; }
 };
 
 // Whose full cache a row's fidelity is measured against.

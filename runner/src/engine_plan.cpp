@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/json.h"
+#include "core/memory.h"
 #include "core/strings.h"
 #include "src/engine_parts.h"
 
@@ -133,7 +134,8 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 }
 
 Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
-                              std::span<const SampleLength> lengths, const EngineOptions& options) {
+                              std::span<const SampleLength> lengths, const EngineOptions& options,
+                              int64_t machine_bytes) {
   MemoryPlan plan;
   plan.pool_rows = options.max_pool_rows;
   int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
@@ -186,19 +188,27 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
   // Without a limit of the user's, that of the device: weights are there already.
   const int64_t free_bytes = rows[0].model->ops->memory->FreeBytes();
   const bool asked = options.max_memory_bytes > 0;
-  const int64_t limit_bytes = asked            ? options.max_memory_bytes
-                              : free_bytes > 0 ? plan.weight_bytes + free_bytes
-                                               : 0;
+  const bool device = free_bytes > 0;
+  const int64_t limit_bytes = asked    ? options.max_memory_bytes
+                              : device ? plan.weight_bytes + free_bytes
+                                       : machine_bytes;
   if (limit_bytes == 0 || plan.row_bytes == 0) return plan;
+  // A bound costs time, as rows then wait for what others give back: none where all fit.
+  const auto cells = static_cast<int64_t>(rows.size() * lengths.size());
+  const int64_t beside = std::max<int64_t>(plan.pool_rows - cells, 0);
+  if (!asked && !device && plan.total_bytes() - beside * plan.row_bytes <= limit_bytes) return plan;
   const int64_t left = limit_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
   plan.pool_rows = std::min(plan.pool_rows, std::max<int64_t>(left, 0) / plan.row_bytes);
   if (plan.pool_rows == 0) {
-    return ResourceError(
-        StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes), " (weights ",
-               HumanBytes(plan.weight_bytes), ", working memory ", HumanBytes(plan.working_bytes),
-               ", the longest prompt ", HumanBytes(plan.snapshot_bytes), ", one row ",
-               HumanBytes(plan.row_bytes), "); ", asked ? "--max-memory is " : "the device has ",
-               HumanBytes(limit_bytes)));
+    return ResourceError(StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes),
+                                " (weights ", HumanBytes(plan.weight_bytes), ", working memory ",
+                                HumanBytes(plan.working_bytes), ", the longest prompt ",
+                                HumanBytes(plan.snapshot_bytes), ", one row ",
+                                HumanBytes(plan.row_bytes), "); ",
+                                asked    ? "--max-memory is "
+                                : device ? "the device has "
+                                         : "this machine has ",
+                                HumanBytes(limit_bytes)));
   }
   plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
   return plan;
@@ -229,7 +239,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   for (const EngineSample& sample : samples) {
     lengths.push_back(LengthOf(sample, options_.compress_at));
   }
-  return kvgauge::PlanMemory(rows, lengths, options_);
+  return kvgauge::PlanMemory(rows, lengths, options_, UsableMemoryBytes());
 }
 
 }  // namespace kvgauge

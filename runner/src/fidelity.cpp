@@ -127,8 +127,10 @@ void FidelityPass::Start(FidelityJob* job) {
   Model& model = ModelOf(follower);
   if (job != nullptr) {
     follower.compressor = std::make_unique<Compressor>(model, *job->row->method, job->row->budget);
+    PromptState state = snapshot_.state();
+    state.prompt = &prompt_;
     job->status = follower.compressor->Compress(
-        snapshot_.state(), snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
+        state, snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
     if (!job->status.ok()) return;
   }
   LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;

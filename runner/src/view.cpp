@@ -98,6 +98,22 @@ Tensor CacheView::Values(int64_t head, int64_t first) {
   return part;
 }
 
+Tensor CacheView::OfClass(TokenClass wanted, int64_t head, int64_t first) {
+  const TokenClasses* classes = source_.model->token_classes();
+  KVG_CHECK(classes != nullptr && source_.prompt != nullptr, "tokens whose text is not known");
+  const int64_t count = Count(head, first);
+  const Tensor out = Scratch(DType::kF32, {count});
+  std::vector<float> is(static_cast<size_t>(count));
+  const std::vector<int32_t> held = source_.cache->Positions(layer_, head);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(held[static_cast<size_t>(first + i)]);
+    const int32_t id = source_.prompt->positions[at].token_id;
+    is[static_cast<size_t>(i)] = classes->Has(id, wanted) ? 1.0f : 0.0f;
+  }
+  if (count > 0) ops().memory->Copy(View(is, {count}), out);
+  return out;
+}
+
 const PrefillCapture& CacheView::prefill() const {
   KVG_CHECK(source_.prefill != nullptr, "signals of the prefill are there after it only");
   return *source_.prefill;

@@ -43,6 +43,7 @@ struct ViewSource {
   const Model* model = nullptr;
   const ModelShape* shape = nullptr;
   const KvCache* cache = nullptr;
+  const Prompt* prompt = nullptr;           // of every token the cache has seen
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
   uint64_t seed = 0;
@@ -65,6 +66,7 @@ class CacheView final : public LayerView {
   Tensor Keys(int64_t head, int64_t first) override;
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
+  Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override;
   Tensor WindowAttention(int64_t rows) override;
   Tensor WindowQueries(int64_t rows) override;
   Tensor ColumnSums() override;

@@ -36,6 +36,7 @@ inline Method LoadShipped(const std::string& id, std::vector<std::string> more =
   if (id.ends_with("quest") || id == "clusterkv") {
     overrides = {"read.tokens=64", "read.dense_layers=0"};
   }
+  if (id == "sparq") overrides = {"read.tokens=32", "read.rank=8", "read.local=8"};
   if (id == "tokenselect") overrides = {"read.tokens=32", "read.sinks=4", "read.local=16"};
   if (id == "pqcache") overrides = {"read.tokens=64", "read.sinks=4"};
   // Heads have 32 dims.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -101,6 +102,15 @@ class FakeView final : public LayerView {
     return View(values[head], {tokens_, shape_.value_dim}).Slice(first, lengths_[head]);
   }
 
+  Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override {
+    const Tensor out = Scratch(DType::kF32, {lengths_[head] - first});
+    const std::vector<float>& is = classes[static_cast<size_t>(wanted)];
+    for (int64_t i = first; i < lengths_[head] && !is.empty(); ++i) {
+      out.f32()[i - first] = is[static_cast<size_t>(positions[head][i])];
+    }
+    return out;
+  }
+
   Tensor WindowAttention(int64_t rows) override {
     const int64_t n = width(), heads = shape_.query_heads;
     EXPECT_LE(rows, n);
@@ -181,6 +191,8 @@ class FakeView final : public LayerView {
   std::vector<float> step;                       // [query_heads, length]
   std::vector<double> frequencies;               // [rotary_dim / 2] of Rotations, or empty: 0
   std::vector<float> output_weights;             // [query_heads * value_dim, hidden_size]
+  // By class, then position: 1 for tokens of it; empty: none is.
+  std::array<std::vector<float>, kTokenClasses> classes;
 
  private:
   Tensor Columns(bool squares) {

@@ -268,6 +268,8 @@ TEST(CheckMethodTest, ModelsThatLackSomething) {
   shape.rotary_dim = 0;
   EXPECT_THAT(Refusal(Loaded("streaming_llm"), shape, "64"),
               AllOf(HasSubstr("store.plain"), HasSubstr("no rotary")));
+  EXPECT_THAT(Refusal(Loaded("sepllm"), shape, "64"),
+              AllOf(HasSubstr("score.sepllm"), HasSubstr("has no tokenizer")));
   EXPECT_THAT(Refusal(Loaded("snapkv", {"score.kernel=4"}), shape, "64"),
               AllOf(HasSubstr("score.snapkv"), HasSubstr("kernel 4 is even")));
   EXPECT_THAT(Refusal(Loaded("full", {"store.position=clipped"}), SmallShape(), "none"),
@@ -285,6 +287,16 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
                       shape, "0.5"),
               HasSubstr("reduce.top_k cannot evict"));
   EXPECT_THAT(Refusal(Loaded("mla_latent"), shape, "none"), HasSubstr("this model has none"));
+  // Narrow keys and whole ones are never merged: not after the prompt, where none are narrow yet.
+  const std::vector<std::string> narrow = {"store.id=think", "allocate.whole_first=0",
+                                           "allocate.whole_last=0"};
+  EXPECT_THAT(Refusal(Loaded("d2o", narrow), shape, "0.5"),
+              AllOf(HasSubstr("store.think"), HasSubstr("reduce.d2o"),
+                    HasSubstr("while decoding; use trigger.prefill")));
+  EXPECT_EQ(
+      Refusal(Loaded("d2o", {narrow[0], narrow[1], narrow[2], "trigger.id=prefill"}), shape, "0.5"),
+      "");
+  EXPECT_EQ(Refusal(Loaded("cam", {"store.id=think"}), shape, "0.5"), "");
   ModelShape mla = shape;
   mla.latent_dim = 32;
   EXPECT_EQ(Refusal(Loaded("mla_latent"), mla, "none"), "");
@@ -321,7 +333,8 @@ TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
 // one.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
-  const ModelShape shape = SmallShape(8, 2, 4, 64);
+  ModelShape shape = SmallShape(8, 2, 4, 64);
+  shape.token_classes = true;
   const Result<std::vector<std::string>> ids = ListMethods(kShipped);
   for (const std::string& id : *ids) {
     const Method method = Loaded(id);

@@ -27,7 +27,7 @@ struct Reads {
 };
 
 // `q` is [query_heads, dim].
-inline Reads SelectWith(const Reader& reader, LayerView& view, const Reader::State& state,
+inline Reads SelectWith(const Reader& reader, LayerView& view, Reader::State& state,
                         const std::vector<float>& q) {
   const int64_t heads = view.shape().query_heads;
   Reads reads;

@@ -26,7 +26,7 @@ class SelectTest : public ::testing::Test {
       view_.keys[h] = RandomValues(kSelectTokens * kSelectDim, 60 + h);
   }
 
-  Reads SelectWith(const Reader& reader, const Reader::State& state) {
+  Reads SelectWith(const Reader& reader, Reader::State& state) {
     return kvgauge::SelectWith(reader, view_, state, q_);
   }
 

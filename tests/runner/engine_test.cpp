@@ -404,6 +404,90 @@ TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
   }
 }
 
+// What a token is, is known of questions and of answers as well.
+TEST_F(TurnsTest, ClassesOfTokensAreThoseOfTheWholeSequence) {
+  const Method sepllm =
+      Shipped("sepllm", {"protect.sinks=2", "protect.recent=8", "protect.recent_share=0"});
+  const EngineRow row = {
+      .method = &sepllm, .budget = {Budget::Kind::kEntries, 40}, .model = &model_};
+  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
+    const EngineSample talk = Conversation(compress_at == CompressAt::kTurn);
+    std::vector<std::vector<int32_t>> kept;
+    EngineOptions options = {.compress_at = compress_at};
+    int64_t tokens = 0;
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      tokens = cache.tokens();
+      for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+        kept.push_back(cache.Positions(1, head));
+      }
+    };
+    const Cells cells = RunEngine({row}, options, {talk});
+    std::vector<int32_t> ids = talk.context;
+    for (size_t turn = 0; turn < 3; ++turn) {
+      if (!talk.turns[turn].continues) ids.resize(talk.context.size());
+      ids.insert(ids.end(), talk.turns[turn].ids.begin(), talk.turns[turn].ids.end());
+      const std::vector<int32_t>& answer = cells.at({0, 0}).turns[turn].ids;
+      ids.insert(ids.end(), answer.begin(), answer.end());
+    }
+    ids.pop_back();  // the last word is never fed
+    ASSERT_EQ(std::ssize(ids), tokens);
+    std::vector<int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto rank = [&](int32_t at) {
+      if (at < 2 || at >= tokens - 8) return 2;
+      return TinyTokenClasses()->Has(ids[static_cast<size_t>(at)], TokenClass::kSeparator) ? 1 : 0;
+    };
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a > b; });
+    order.resize(40);
+    std::sort(order.begin(), order.end());
+    EXPECT_THAT(kept, ::testing::Each(order));
+  }
+}
+
+// Reads the newest entry alone, and makes nothing of it.
+class Mute final : public Reader {
+ public:
+  explicit Mute(const Params&) {}
+  struct Nothing final : State {
+    int64_t bytes() const override { return 0; }
+  };
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<Nothing>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+  bool Select(LayerView& view, State&, const Tensor&, Tensor words) const override {
+    const int64_t newest = view.width() - 1;
+    for (int64_t head = 0; head < words.shape[0]; ++head) {
+      words[head].As<int64_t>()[newest / 64] = static_cast<int64_t>(uint64_t{1} << newest % 64);
+    }
+    return view.layer() == 1;
+  }
+  bool corrects() const override { return true; }
+  void Correct(LayerView& view, State&, Tensor out) const override {
+    EXPECT_EQ(view.layer(), 1) << "a layer in which everything was read";
+    view.ops().rows->Affine(out, 0.0f, 0.0f, out);
+  }
+};
+const StageRegistrar kMute(StageSpec{.kind = StageKind::kRead,
+                                     .id = "test_mute",
+                                     .summary = "reads the newest entry, and makes nothing of it",
+                                     .make = Make<Mute>()});
+
+TEST_F(EngineTest, ReadersCorrectWhatAttentionGave) {
+  const Result<Method> mute = ParseMethod({{"id", "mute"},
+                                           {"title", "makes nothing of what is read"},
+                                           {"family", "baseline"},
+                                           {"version", 1},
+                                           {"stages", {{"read", {{"id", "test_mute"}}}}}},
+                                          "test");
+  ASSERT_TRUE(mute.ok()) << mute.error().message;
+  const EngineRow row = {.method = &*mute, .budget = {}, .model = &model_};
+  const CellResult cell =
+      RunEngine({row, Row(full_, 1)}, {.fidelity_steps = 4}, {Sample(90, 1)}).at({0, 0});
+  ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+  EXPECT_THAT(cell.fidelity->attention_error, ::testing::ElementsAre(0, 1));
+  EXPECT_LT(cell.record.read_share, 0.6);
+}
+
 TEST_F(EngineTest, StopsEndAnAnswer) {
   EngineSample sample = Sample(90, 5, 10);
   const std::vector<int32_t> ids = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;
@@ -447,6 +531,16 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
               0.02 * static_cast<double>(free->total_bytes()));
   EXPECT_EQ(before->row_bytes, free->row_bytes);
   EXPECT_EQ(free->pool_rows, 64);
+  // A host without a limit has its memory for one: no bound where the one cell fits, and a refusal
+  // where it does not.
+  const int64_t single = before->total_bytes() - 63 * before->row_bytes;
+  const Result<MemoryPlan> fits = PlanMemory({&row, 1}, {&length, 1}, {}, single);
+  ASSERT_TRUE(fits.ok()) << fits.error().message;
+  EXPECT_EQ(fits->cache_limit_bytes, 0);
+  const Result<MemoryPlan> large = PlanMemory({&row, 1}, {&length, 1}, {}, single - 1);
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().code, ErrorCode::kResource);
+  EXPECT_THAT(large.error().message, HasSubstr("this machine has"));
   // Just enough for one row at a time: slower, the same answers.
   const int64_t tight = free->total_bytes() - 63 * free->row_bytes;
   const std::vector<EngineRow> rows = {Row(full_, 1), Row(full_, 1)};

@@ -104,6 +104,22 @@ class ModelTest : public ::testing::Test {
   std::vector<StoredTensor> tensors_;
 };
 
+// Before any weight is drawn or read.
+TEST_F(ModelTest, WeightsBeyondTheMemoryAreRefused) {
+  Json config = *ReadJsonFile(directory_ + "/config.json");
+  config["hidden_size"] = config["intermediate_size"] = 1 << 16;
+  config["num_hidden_layers"] = 200;
+  std::ofstream(directory_ + "/config.json") << config.dump();
+  ModelOptions options;
+  options.random_seed = 1;
+  const Result<std::unique_ptr<Model>> model = Model::Load(directory_, options, *ops_);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kResource);
+  EXPECT_THAT(model.error().message,
+              AllOf(HasSubstr(directory_), HasSubstr("as f32"), HasSubstr("this machine has"),
+                    HasSubstr("or f16 or bf16 weights")));
+}
+
 TEST_F(ModelTest, MissingTensorIsNamed) {
   std::erase_if(tensors_, [](const StoredTensor& t) {
     return t.name == "model.layers.1.self_attn.k_proj.weight";

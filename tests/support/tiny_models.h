@@ -57,7 +57,20 @@ inline std::string TinyConfig(const std::string& kind) {
 inline ModelShape TinyShape(const std::string& kind) {
   const Result<ModelConfig> config = ParseModelConfig(*ParseJson(TinyConfig(kind), kind), kind);
   EXPECT_TRUE(config.ok());
-  return ShapeOf(*config, DType::kF32);
+  ModelShape shape = ShapeOf(*config, DType::kF32);
+  shape.token_classes = true;
+  return shape;
+}
+
+// Of tokens without text: every fifth is punctuation, and of these every second parts sentences.
+inline std::shared_ptr<const TokenClasses> TinyTokenClasses() {
+  auto classes = std::make_shared<TokenClasses>(101);
+  classes->Set(1, TokenClass::kSpecial);
+  for (int32_t id = 5; id < 101; id += 5) {
+    classes->Set(id, TokenClass::kPunctuation);
+    if (id % 2 == 0) classes->Set(id, TokenClass::kSeparator);
+  }
+  return classes;
 }
 
 inline Result<std::unique_ptr<Model>> LoadTinyModel(Ops& ops, const std::string& kind,
@@ -68,6 +81,7 @@ inline Result<std::unique_ptr<Model>> LoadTinyModel(Ops& ops, const std::string&
   config["num_hidden_layers"] = layers;
   std::ofstream(directory + "/config.json") << config.dump();
   options.random_seed = 5;
+  options.token_classes = TinyTokenClasses();
   Result<std::unique_ptr<Model>> model = Model::Load(directory, options, ops);
   std::filesystem::remove_all(directory);
   return model;

@@ -36,9 +36,10 @@ class Models {
     }
     KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags_));
     KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags_.model));
-    const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+    const ModelShape shape = ShapeFor(flags_, config, options);
     KVG_TRY(CheckMethod(chosen.method, shape, chosen.budget, most_tokens));
     if (KeepsModelLatents(chosen.method, shape)) key += " latents";
+    if (chosen.method.needs().token_classes) key += " token classes";
     const auto found = loaded_.find(key);
     if (found != loaded_.end()) return found->second.model.get();
     KVG_ASSIGN(LoadedModel loaded, LoadModelFor(chosen, flags_, most_tokens));

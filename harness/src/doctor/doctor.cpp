@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/json.h"
+#include "core/memory.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "kernels/ops.h"
@@ -74,7 +75,7 @@ Status RunCheck(const DoctorOptions& options) {
 
 Status RunDoctor(const DoctorOptions& options) {
   if (!options.check.empty()) return RunCheck(options);
-  const int64_t memory = MemoryBytes();
+  const int64_t memory = MachineMemoryBytes();
   const char* forced = std::getenv("KVGAUGE_ISA");
   const Result<std::unique_ptr<Ops>> ops = MakeOps("cpu", MakeThreadSettings(0));
   const std::string chosen = ops.ok() ? (*ops)->variant : ops.error().message;

@@ -140,7 +140,7 @@ Result<LoadedModel> LoadFor(const Method& method, const StageChoice& learner,
   if (learner.spec->kind != StageKind::kPrepare) return LoadModelFor(chosen, flags, longest);
   KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
-  const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+  const ModelShape shape = ShapeFor(flags, config, options);
   KVG_TRY(CheckMethod(method, shape, chosen.budget, longest));
   return LoadModel(flags);
 }

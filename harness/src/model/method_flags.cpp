@@ -6,6 +6,7 @@
 
 #include "core/strings.h"
 #include "runner/calibrate.h"
+#include "runner/tokenizer.h"
 #include "src/cli/print.h"
 #include "src/model/model_flags.h"
 
@@ -79,7 +80,7 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
                                  int64_t prompt_tokens) {
   KVG_ASSIGN(ModelOptions options, ParseModelOptions(flags));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
-  const ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+  const ModelShape shape = ShapeFor(flags, config, options);
   const auto stages = chosen.method.stages();
   if (std::any_of(stages.begin(), stages.end(),
                   [](const StageChoice* choice) { return choice->calibration != nullptr; })) {
@@ -90,6 +91,10 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
   const Pipeline pipeline = MakePipeline(chosen.method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(chosen.method, shape);
+  if (chosen.method.needs().token_classes) {
+    KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(flags.model));
+    options.token_classes = ClassifyTokens(*tokenizer);
+  }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));
   KVG_ASSIGN(loaded.model, Model::Load(flags.model, options, *loaded.ops));

@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "runner/tokenizer.h"
 
 namespace kvgauge {
 
@@ -33,6 +34,13 @@ Result<ModelOptions> ParseModelOptions(const ModelFlags& flags) {
     options.random_seed = seed;
   }
   return options;
+}
+
+ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
+                    const ModelOptions& options) {
+  ModelShape shape = ShapeOf(config, options.dtype.value_or(config.stored_dtype));
+  shape.token_classes = HasTokenizer(flags.model);
+  return shape;
 }
 
 Result<LoadedModel> LoadModel(const ModelFlags& flags) {

@@ -23,6 +23,9 @@ struct LoadedModel {
 
 Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
 Result<LoadedModel> LoadModel(const ModelFlags& flags);
+// Of the model that the flags name, before it is loaded.
+ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
+                    const ModelOptions& options);
 
 // One JSON array of token ids, each in [0, vocab_size).
 Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_size);

@@ -2,12 +2,12 @@
 #include "src/run/machine_facts.h"
 
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 
 #include "core/json.h"
+#include "core/memory.h"
 #include "core/strings.h"
 #include "core/threads.h"
 
@@ -38,13 +38,11 @@ std::string SystemName() {
   return StrCat(name.sysname, " ", name.release, " ", name.machine);
 }
 
-int64_t MemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)}; }
-
 Json MachineFacts(const Ops& ops, int threads) {
   Json facts = {{"system", SystemName()},
                 {"processor", ProcessorName()},
                 {"processors", AvailableProcessors()},
-                {"memory_bytes", MemoryBytes()},
+                {"memory_bytes", MachineMemoryBytes()},
                 {"backend", ops.backend},
                 {"isa", ops.variant},
                 {"threads", MakeThreadSettings(threads).threads}};

@@ -12,7 +12,6 @@ namespace kvgauge {
 
 std::string ProcessorName();
 std::string SystemName();
-int64_t MemoryBytes();
 
 // The same on every call on one machine with the same backend and thread count, however busy it is:
 // system, processor, processors, memory_bytes, backend, isa, threads. For MachineRow::facts, as

@@ -31,6 +31,7 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   KVG_ASSIGN(model.config, ReadModelConfig(spec.path));
   model.dtype = options.dtype.value_or(model.config.stored_dtype);
   model.shape = ShapeOf(model.config, model.dtype);
+  model.shape.token_classes = true;  // there is a tokenizer, or there is no plan
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
@@ -444,6 +445,12 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   const Pipeline pipeline = MakePipeline(method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(method, planned.shape);
+  const std::vector<size_t>& rows = planned.prefills[prefill].rows;
+  if (std::any_of(rows.begin(), rows.end(), [&](size_t row) {
+        return plan.config->rows[row].method.needs().token_classes;
+      })) {
+    options.token_classes = ClassifyTokens(*planned.tokenizer);
+  }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));
   KVG_ASSIGN(loaded.model, Model::Load(planned.spec->path, options, *loaded.ops));

@@ -47,6 +47,10 @@ class Calibrator {
   // How often the texts are to be run through the model, and what is captured then.
   virtual int passes() const { return 1; }
   virtual Needs needs(int pass) const = 0;
+  // What is prefilled for a text: itself, or a probe made of it that is no longer.
+  virtual std::vector<int32_t> Reads(std::span<const int32_t> text) const {
+    return {text.begin(), text.end()};
+  }
   // One layer of one text, whole; passes, texts and layers come in order.
   virtual void Observe(int pass, LayerView& view) = 0;
   // After all passes.

@@ -15,6 +15,14 @@
 
 namespace kvgauge {
 
+// Kinds of tokens that methods tell apart, by their text.
+enum class TokenClass : uint8_t {
+  kSpecial,      // a mark of the model's format, such as the beginning of a text or of a turn
+  kPunctuation,  // punctuation alone, whatever spaces are around it
+  kSeparator,    // what parts sentences and their pieces: . , ? ! ; : and white space alone
+};
+inline constexpr int kTokenClasses = 3;
+
 class LayerView {
  public:
   virtual ~LayerView() = default;
@@ -35,6 +43,9 @@ class LayerView {
   virtual Tensor Keys(int64_t head, int64_t first = 0) = 0;
   virtual Tensor RawKeys(int64_t head, int64_t first = 0) = 0;  // [n, key_dim], before rotation
   virtual Tensor Values(int64_t head, int64_t first = 0) = 0;   // [n, value_dim]
+
+  // Of one head: 1 for entries of tokens of that class, 0 for others. [n] f32
+  virtual Tensor OfClass(TokenClass wanted, int64_t head, int64_t first = 0) = 0;
 
   // After prefill only, when all heads hold the whole prompt.
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]

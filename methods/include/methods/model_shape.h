@@ -23,6 +23,7 @@ struct ModelShape {
   int64_t latent_dim = 0;           // MLA: width of the latent without its rotated part; 0: none
   std::vector<int64_t> windows;     // [layers] sliding window; 0: full attention
   DType cache_dtype = DType::kF32;  // of uncompressed entries
+  bool token_classes = false;       // the text of tokens is known, so that they have classes
 
   int64_t group() const { return query_heads / kv_heads; }
   // Bytes one entry of one KV head takes uncompressed.

@@ -19,6 +19,7 @@ struct Needs {
   bool output_weights = false;  // the output projection, by query head
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
+  bool token_classes = false;   // what kind of token an entry is of
 
   Needs& operator|=(const Needs& other);
   bool operator==(const Needs&) const = default;

@@ -128,6 +128,8 @@ struct ReduceInput {
 
 class Reducer : public Stage {
  public:
+  // Whether plans may merge keys, after the prompt or in decode.
+  virtual bool merges_keys() const { return false; }
   struct State {
     virtual ~State() = default;
   };
@@ -204,7 +206,12 @@ class Reader : public Stage {
   virtual void Append(LayerView& view, std::span<const int64_t> first, State& state) const = 0;
   // q: [query_heads, key_dim]. words: [query_heads, ceil(width / 64)] i64, zero on entry; bit e of
   // word p lets the head read entry 64 p + e. Returns false when everything is to be read.
-  virtual bool Select(LayerView& view, const State& state, const Tensor& q, Tensor words) const = 0;
+  virtual bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const = 0;
+  // Whether what attention gave is corrected for what was not read.
+  virtual bool corrects() const { return false; }
+  // Where corrects(), after attention over what the last Select chose. out: [query_heads,
+  // value_dim], its result, changed in place.
+  virtual void Correct(LayerView& view, State& state, Tensor out) const;
 };
 
 // When score, allocate and reduce run.

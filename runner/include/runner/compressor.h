@@ -68,6 +68,8 @@ struct PromptState {
   const KvCache* cache = nullptr;
   const PrefillCapture* capture = nullptr;
   uint64_t seed = 0;  // of this sample
+  // What the cache has seen. Where a method decodes on, it grows with that and outlives it.
+  const Prompt* prompt = nullptr;
 };
 
 // The scores of one prompt: rows that differ in what follows scoring share them. Layers are taken

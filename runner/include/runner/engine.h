@@ -150,10 +150,12 @@ struct PlannedRow {
   const PlannedModel* model = nullptr;
   const PlannedModel* original = nullptr;  // as for EngineRow
 };
-// Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time.
+// Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time; without
+// such a limit, into what the device has, or on a host into `machine_bytes` (0: not looked at).
 // Precondition: there are rows.
 Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
-                              std::span<const SampleLength> lengths, const EngineOptions& options);
+                              std::span<const SampleLength> lengths, const EngineOptions& options,
+                              int64_t machine_bytes = 0);
 
 class Engine {
  public:

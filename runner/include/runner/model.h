@@ -20,6 +20,7 @@
 #include "runner/kv_cache.h"
 #include "runner/layer_hook.h"
 #include "runner/prompt.h"
+#include "runner/token_classes.h"
 #include "runner/weights.h"
 
 namespace kvgauge {
@@ -34,6 +35,8 @@ struct ModelOptions {
   bool mla_latent = false;
   // Changes the weights before they are packed. The fingerprint stays the checkpoint's.
   const Prepare* prepare = nullptr;
+  // Of the checkpoint's tokens, for methods that ask.
+  std::shared_ptr<const TokenClasses> token_classes = nullptr;
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they
@@ -80,7 +83,13 @@ class Model {
 
   const ModelConfig& config() const { return config_; }
   // What methods may know of it.
-  ModelShape shape() const { return ShapeOf(config_, dtype_); }
+  ModelShape shape() const {
+    ModelShape shape = ShapeOf(config_, dtype_);
+    shape.token_classes = token_classes_ != nullptr;
+    return shape;
+  }
+  // Null where Load was given none.
+  const TokenClasses* token_classes() const { return token_classes_.get(); }
   // Of the checkpoint, before a Prepare stage changed it: what a full cache is measured by.
   const ModelShape& checkpoint_shape() const { return checkpoint_shape_; }
   DType dtype() const { return dtype_; }
@@ -124,6 +133,7 @@ class Model {
   bool mla_latent_;
   Ops* ops_;
   KvBases bases_;
+  std::shared_ptr<const TokenClasses> token_classes_;
   int64_t weight_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;

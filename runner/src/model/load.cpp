@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "src/guarded.h"
@@ -283,6 +284,17 @@ Status CheckTensor(const TensorSpec& spec, const WeightSource& source) {
   return {};
 }
 
+// A host gives out memory that it has not got, and kills who uses it; a device says so itself.
+Status CheckFits(const ModelConfig& config, DType dtype, DType stored, const Ops& ops) {
+  if (ops.device != Device::kHost) return {};
+  const int64_t needed = PlannedWeightBytes(config, dtype, stored), most = UsableMemoryBytes();
+  if (needed <= most) return {};
+  return ResourceError(StrCat(config.path, ": the weights take ", HumanBytes(needed), " as ",
+                              NameOf(dtype), ", and this machine has ", HumanBytes(most),
+                              " of memory; use a smaller model",
+                              SizeOf(dtype) > 2 ? ", or f16 or bf16 weights" : ""));
+}
+
 }  // namespace
 
 Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
@@ -382,6 +394,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return Unsupported(StrCat(config.path, ": ", NameOf(config.family),
                               " has no latent attention, so its cache cannot keep latents"));
   }
+  KVG_TRY(CheckFits(config, dtype, options.random_seed ? dtype : config.stored_dtype, ops));
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
@@ -409,6 +422,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return error.code == ErrorCode::kResource ? error.Wrap(StrCat(directory, ": weights")) : error;
   }
   model->checkpoint_shape_ = checkpoint_shape;
+  model->token_classes_ = options.token_classes;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }

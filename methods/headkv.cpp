@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads that retrieve hold more: every head has the same part of the budget, and the rest goes by
+// importance.
+//
+// Paper: HeadKV, arXiv:2410.19258. Of what the budget gives a head beside protected entries, 1 /
+// `beta` goes into a pool, and each head of the model gets of that pool in proportion to its
+// importance, raised to `sharpness`. Needs a calibration, or the attention of the last `window`
+// prompt rows. The calibration reads texts twice: a head is as important as the attention that it
+// gives, in the second reading, to the token in the first that comes next, over the last rows and
+// the texts. Without one a head is as important as the share of the last rows' attention that goes
+// beyond protected entries of this prompt.
+// Departures: the reference's probe hides a needle and its reasoning in other text and follows the
+// answer (a side-file may hold its scores); importance is the mean over the query heads of a KV
+// head; the sum over heads is exactly the budget, where the reference rounds each head by itself.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/strings.h"
+#include "methods/apportion.h"
+#include "methods/calibration.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr const char* kHeadTable = "heads";
+constexpr int64_t kProbeRows = 64;
+
+class HeadKv final : public Allocator {
+ public:
+  explicit HeadKv(const Params& params)
+      : beta_(params.Real("beta")),
+        sharpness_(params.Real("sharpness")),
+        window_(params.Int("window")),
+        learned_(!params.Text(kCalibrationParam).empty()) {}
+
+  Needs needs() const override { return learned_ ? Needs{} : Needs{.window = window_}; }
+  // Protected entries are told by their scores.
+  bool needs_scores() const override { return !learned_; }
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
+
+  Status Check(const ModelShape& shape) const override {
+    if (calibration_ == nullptr) return {};
+    const Result<Tensor> table = Table(shape);
+    if (!table.ok()) return table.error();
+    const float least = *std::min_element(table->f32(), table->f32() + table->Numel());
+    if (least >= 0) return {};
+    return BadInput(StrCat(calibration_->path, ": table '", kHeadTable, "' holds ", least,
+                           "; importance is not negative"));
+  }
+
+  Result<Allotment> Allocate(const AllocationInput& input) const override {
+    const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
+    const int64_t all = layers * heads, kept = input.protected_entries;
+    const int64_t base = std::min(input.per_head, input.length) - kept;
+    const auto pooled = static_cast<int64_t>(static_cast<double>(base) / beta_);
+    const int64_t sure = kept + base - pooled;
+    std::vector<double> weights = Importance(input);
+    const double most = *std::max_element(weights.begin(), weights.end());
+    for (double& weight : weights) {
+      weight = most > 0 ? std::pow(weight / most, sharpness_) : 1.0;
+    }
+    const std::vector<int64_t> more = Apportion(weights, all * pooled, 0, input.length - sure);
+    Allotment allotment(static_cast<size_t>(layers));
+    for (int64_t i = 0; i < all; ++i) {
+      allotment[static_cast<size_t>(i / heads)].push_back(sure + more[static_cast<size_t>(i)]);
+    }
+    return allotment;
+  }
+
+ private:
+  Result<Tensor> Table(const ModelShape& shape) const {
+    return calibration_->Find(kHeadTable, std::array{shape.layers, shape.kv_heads});
+  }
+
+  // [layers * kv_heads]
+  std::vector<double> Importance(const AllocationInput& input) const {
+    std::vector<double> importance;
+    if (calibration_ != nullptr) {
+      const Result<Tensor> table = Table(*input.shape);
+      KVG_CHECK(table.ok(), "a calibration that was not checked");
+      importance.assign(table->f32(), table->f32() + table->Numel());
+      return importance;
+    }
+    for (size_t layer = 0; layer < input.views.size(); ++layer) {
+      const std::vector<float> shares = Beyond(*input.views[layer], input.scores[layer]);
+      importance.insert(importance.end(), shares.begin(), shares.end());
+    }
+    return importance;
+  }
+
+  // By KV head, the share of the last rows' attention that goes to entries which may be given up.
+  std::vector<float> Beyond(LayerView& view, const Tensor& scores) const {
+    Ops& ops = view.ops();
+    const int64_t heads = view.shape().kv_heads, group = view.shape().group(), n = view.width();
+    const Tensor attention = view.WindowAttention(std::min(window_, n));
+    const int64_t rows = attention.shape[1];
+    const Tensor drawn = view.Scratch(DType::kF32, {1, n}),
+                 open = view.Scratch(DType::kF32, {1, n});
+    const Tensor forced = Filled(view, n, kForcedFrom).Reshape({1, n});
+    const Tensor shares = view.Scratch(DType::kF32, {heads});
+    for (int64_t h = 0; h < heads; ++h) {
+      ops.rows->ReduceColumns(
+          attention.Slice(h * group, (h + 1) * group).Reshape({group * rows, n}), Reduction::kMean,
+          drawn[0]);
+      ops.rows->Combine(scores.Slice(h, h + 1), forced, Binary::kLess, open);
+      ops.rows->Combine(drawn, open, Binary::kMultiply, drawn);
+      ops.rows->ReduceRows(drawn, Reduction::kSum, shares.Slice(h, h + 1));
+    }
+    return Fetch(ops, shares);
+  }
+
+  double beta_, sharpness_;
+  int64_t window_;
+  bool learned_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+class HeadKvCalibrator final : public Calibrator {
+ public:
+  HeadKvCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t> lengths)
+      : shape_(shape),
+        texts_(static_cast<double>(lengths.size())),
+        sums_(static_cast<size_t>(shape.layers * shape.kv_heads)) {}
+
+  std::vector<int32_t> Reads(std::span<const int32_t> text) const override {
+    if (text.size() < 2) return {text.begin(), text.end()};
+    const std::span<const int32_t> half = text.first(text.size() / 2);
+    std::vector<int32_t> twice(half.begin(), half.end());
+    twice.insert(twice.end(), half.begin(), half.end());
+    return twice;
+  }
+
+  Needs needs(int) const override { return {.window = kProbeRows}; }
+
+  void Observe(int, LayerView& view) override {
+    const int64_t heads = shape_.query_heads, n = view.width(), half = n / 2;
+    const int64_t rows = std::min(kProbeRows, half);
+    if (rows < 2) return;
+    const std::vector<float> attention =
+        Fetch(view.ops(), view.WindowAttention(rows).Reshape({heads * rows * n}));
+    for (int64_t h = 0; h < heads; ++h) {
+      double given = 0;
+      // What comes after the last row is not known.
+      for (int64_t r = 0; r + 1 < rows; ++r) {
+        const int64_t next = half - rows + r + 1;
+        given += attention[static_cast<size_t>((h * rows + r) * n + next)];
+      }
+      const double mean = given / static_cast<double>(rows - 1);
+      sums_[static_cast<size_t>(view.layer() * shape_.kv_heads + h / shape_.group())] +=
+          mean / static_cast<double>(shape_.group()) / texts_;
+    }
+  }
+
+  Calibration::Tables Finish(Ops&) override {
+    Calibration::Tables tables;
+    tables[kHeadTable] = {{shape_.layers, shape_.kv_heads},
+                          std::vector<float>(sums_.begin(), sums_.end())};
+    return tables;
+  }
+
+ private:
+  const ModelShape shape_;
+  double texts_;
+  std::vector<double> sums_;  // [layers * kv_heads]
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kAllocate,
+    .id = "headkv",
+    .paper = "arXiv:2410.19258",
+    .summary = "every head has the same part, the rest of the budget goes to heads that retrieve",
+    .departures = {"heads are probed by texts that are read twice, where the reference hides "
+                   "needles; a side-file may hold its scores",
+                   "without a calibration by how far the prompt's last rows look back",
+                   "importance is the mean over the query heads of a KV head",
+                   "the sum over heads is exactly the budget"},
+    .params = {RealParam("beta", 1.2, 1, 1000, "one part in so many goes by importance"),
+               RealParam("sharpness", 1, 0, 16, "power of the importance; 0: all are alike"),
+               IntParam("window", 32, 1, 4096, "without a calibration: prompt rows that tell"),
+               CalibrationParam()},
+    .make = Make<HeadKv>(),
+    .calibrate = MakeCalibrator<HeadKvCalibrator>,
+});
+
+}  // namespace
+}  // namespace kvgauge

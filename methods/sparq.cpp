@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the entries whose keys fit the query best by its largest numbers alone; all others count as
+// the mean value, with the share of attention that they seem to have.
+//
+// Paper: SparQ Attention, arXiv:2312.04985. Needs the query of each decode step. Of a query the
+// `rank` numbers with the largest sum of magnitudes over the query heads of a KV head are kept, and
+// products with keys are taken over these, divided by the root of dims times the share of the
+// query's magnitude that they hold. The `tokens` entries with the largest sum of products over the
+// query heads are read beside the newest, the last `local` among them. With s the share that a
+// softmax of the products gives to what is read, the result is s * attention + (1 - s) * mean
+// value. Departures: keys lie once, where the reference keeps a second copy by channel to read less
+// of them; the prompt is read with full attention, as there; where some entries were evicted, the
+// mean is that of those that are held.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class SparQ final : public Reader {
+ public:
+  explicit SparQ(const Params& params)
+      : tokens_(params.Int("tokens")), rank_(params.Int("rank")), local_(params.Int("local")) {}
+
+  struct Sums final : State {
+    Buffer values;              // [kv_heads, value_dim] f32: of the values that are held
+    Buffer shares;              // [query_heads] f32, of what is read
+    std::vector<bool> partial;  // [kv_heads]: not all of it is read
+    int64_t value_dim = 0;
+
+    int64_t bytes() const override { return values.size_bytes(); }
+    Tensor Values(int64_t head) const {
+      return values.As(DType::kF32, {std::ssize(partial), value_dim})[head];
+    }
+    Tensor Shares() const {
+      return shares.As(DType::kF32, {shares.size_bytes() / SizeOf(DType::kF32)});
+    }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    const ModelShape& shape = view.shape();
+    MemoryOps& memory = *view.ops().memory;
+    auto sums = std::make_unique<Sums>();
+    sums->value_dim = shape.value_dim;
+    sums->partial.assign(static_cast<size_t>(shape.kv_heads), false);
+    sums->values = memory.Allocate(shape.kv_heads * shape.value_dim * SizeOf(DType::kF32));
+    sums->shares = memory.Allocate(shape.query_heads * SizeOf(DType::kF32));
+    Append(view, std::vector<int64_t>(static_cast<size_t>(shape.kv_heads)), *sums);
+    return sums;
+  }
+
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
+    auto& sums = static_cast<Sums&>(state);
+    RowOps& rows = *view.ops().rows;
+    const Tensor more = view.Scratch(DType::kF32, {1, sums.value_dim});
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      if (first[h] >= view.lengths()[h]) continue;
+      rows.ReduceColumns(view.Values(h, first[h]), Reduction::kSum, more[0]);
+      const Tensor sum = sums.Values(h).Reshape({1, sums.value_dim});
+      rows.Combine(sum, more, Binary::kAdd, sum);
+    }
+  }
+
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
+    auto& sums = static_cast<Sums&>(state);
+    const auto lengths = view.lengths();
+    const auto fits = [this](int64_t length) { return length <= tokens_ + 1; };
+    if (std::all_of(lengths.begin(), lengths.end(), fits)) return false;
+    const int64_t group = view.shape().group();
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = lengths[h], begin = h * group, end = begin + group;
+      if (length == 0) continue;
+      const int64_t read = std::min(length, tokens_ + 1);
+      const Tensor products = Products(view, h, q.Slice(begin, end));
+      const Tensor chosen = Choose(view, products, read);
+      sums.partial[static_cast<size_t>(h)] = read < length;
+      ShareOf(view, products, chosen, sums.Shares().Slice(begin, end));
+      Tensor marked = chosen;
+      marked.shape[0] = group;
+      marked.stride[0] = 0;
+      view.ops().select->MarkRuns(marked, 1, length,
+                                  Columns(words.Slice(begin, end), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+  bool corrects() const override { return true; }
+
+  void Correct(LayerView& view, State& state, Tensor out) const override {
+    const auto& sums = static_cast<const Sums&>(state);
+    RowOps& rows = *view.ops().rows;
+    const int64_t group = view.shape().group(), dim = sums.value_dim;
+    const Tensor mean = view.Scratch(DType::kF32, {1, dim});
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      if (!sums.partial[static_cast<size_t>(h)]) continue;
+      rows.Affine(sums.Values(h).Reshape({1, dim}), 1.0f / static_cast<float>(view.lengths()[h]),
+                  0.0f, mean);
+      const Tensor result = out.Slice(h * group, (h + 1) * group);
+      const Tensor shares = sums.Shares().Slice(h * group, (h + 1) * group);
+      rows.Combine(result, mean[0], Binary::kSubtract, result);
+      rows.Combine(result, Spread(view, shares, dim), Binary::kMultiply, result);
+      rows.Combine(result, mean[0], Binary::kAdd, result);
+    }
+  }
+
+ private:
+  // [n] numbers, each along a row: [n, width].
+  static Tensor Spread(LayerView& view, const Tensor& numbers, int64_t width) {
+    const int64_t n = numbers.shape[0];
+    const Tensor out = view.Scratch(DType::kF32, {n, width});
+    view.ops().linear->MatMulNT(numbers.Reshape({1, n, 1}),
+                                Filled(view, width, 1.0f).Reshape({1, width, 1}), 1.0f,
+                                out.Reshape({1, n, width}));
+    return out;
+  }
+
+  // Approximate products of the query heads with the keys: [group, length]. q: [group, key_dim]
+  Tensor Products(LayerView& view, int64_t head, const Tensor& q) const {
+    Ops& ops = view.ops();
+    const int64_t group = q.shape[0], dim = q.shape[1], length = view.lengths()[head];
+    const auto rank = static_cast<int32_t>(std::min(rank_, dim));
+    const Tensor query = view.Scratch(DType::kF32, {group, dim});
+    const Tensor magnitude = view.Scratch(DType::kF32, {group, dim});
+    ops.rows->Convert(q, query);
+    ops.rows->Affine(query, -1.0f, 0.0f, magnitude);
+    ops.rows->Combine(query, magnitude, Binary::kMax, magnitude);
+
+    const Tensor total = view.Scratch(DType::kF32, {1, dim});
+    const Tensor largest = view.Scratch(DType::kI32, {1, rank});
+    const Tensor is_kept = view.Scratch(DType::kF32, {dim});
+    ops.rows->ReduceColumns(magnitude, Reduction::kSum, total[0]);
+    ops.select->TopK(total, Upload(view, std::span(&rank, 1)), largest);
+    ops.select->Scatter(AsColumn(Filled(view, rank, 1.0f)), largest[0], AsColumn(is_kept));
+
+    // 1 / sqrt(dims * share of the magnitude): a query of zeros has all of it.
+    const Tensor whole = view.Scratch(DType::kF32, {1, group});
+    const Tensor held = view.Scratch(DType::kF32, {1, group});
+    ops.rows->ReduceRows(magnitude, Reduction::kSum, whole[0]);
+    ops.rows->Combine(magnitude, is_kept, Binary::kMultiply, magnitude);
+    ops.rows->ReduceRows(magnitude, Reduction::kSum, held[0]);
+    ops.rows->Affine(whole, 1.0f, 1e-30f, whole);
+    ops.rows->Affine(held, 1.0f, 1e-30f, held);
+    ops.rows->Combine(held, whole, Binary::kDivide, held);
+    ops.rows->Activate(held, Activation::kLog, held);
+    ops.rows->Affine(held, -0.5f, -0.5f * std::log(static_cast<float>(dim)), held);
+    ops.rows->Activate(held, Activation::kExp, held);
+
+    ops.rows->Combine(query, is_kept, Binary::kMultiply, query);
+    ops.rows->Combine(query, Spread(view, held[0], dim), Binary::kMultiply, query);
+    const Tensor products = view.Scratch(DType::kF32, {group, length});
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, length, dim}),
+                         1.0f, products.Reshape({1, group, length}));
+    return products;
+  }
+
+  // [1, read] i32, for all query heads of the KV head alike.
+  Tensor Choose(LayerView& view, const Tensor& products, int64_t read) const {
+    Ops& ops = view.ops();
+    const int64_t length = products.shape[1], last = std::min({local_ + 1, read, length});
+    const Tensor votes = view.Scratch(DType::kF32, {1, length});
+    ops.rows->ReduceColumns(products, Reduction::kSum, votes[0]);
+    const Tensor newest = Columns(votes, length - last, length);
+    ops.rows->Affine(newest, 0.0f, kForcedScore, newest);
+    const auto count = static_cast<int32_t>(read);
+    const Tensor chosen = view.Scratch(DType::kI32, {1, read});
+    ops.select->TopK(votes, Upload(view, std::span(&count, 1)), chosen);
+    return chosen;
+  }
+
+  // shares: [group], what a softmax of the products gives to the chosen entries.
+  static void ShareOf(LayerView& view, const Tensor& products, const Tensor& chosen,
+                      const Tensor& shares) {
+    Ops& ops = view.ops();
+    const int64_t length = products.shape[1];
+    const Tensor is_read = view.Scratch(DType::kF32, {length});
+    ops.select->Scatter(AsColumn(Filled(view, chosen.shape[1], 1.0f)), chosen[0],
+                        AsColumn(is_read));
+    ops.rows->Softmax(products, 1.0f, products);
+    ops.rows->Combine(products, is_read, Binary::kMultiply, products);
+    ops.rows->ReduceRows(products, Reduction::kSum, shares);
+  }
+
+  int64_t tokens_, rank_, local_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "sparq",
+    .paper = "arXiv:2312.04985",
+    .summary = "reads what fits the query's largest numbers; the rest counts as the mean value",
+    .departures = {"keys lie once, where the reference keeps a second copy by channel",
+                   "the mean value is that of the entries that are held"},
+    .bytes = "4 * value_dim a head for the sum of its values, beside the cache",
+    .params = {IntParam("tokens", 128, 1, 1 << 24, "entries that are read beside the newest"),
+               IntParam("rank", 32, 1, 4096, "numbers of a query that choose them"),
+               IntParam("local", 32, 0, 1 << 20, "last entries that are always among them")},
+    .make = Make<SparQ>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

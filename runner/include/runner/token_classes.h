@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kinds of token the ids of a vocabulary are. Immutable once made, safe to share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "methods/layer_view.h"
+
+namespace kvgauge {
+
+class Tokenizer;
+
+class TokenClasses {
+ public:
+  explicit TokenClasses(int64_t vocab_size) : bits_(static_cast<size_t>(vocab_size)) {}
+
+  // Ids beyond the vocabulary, and embeddings without one, are of no class.
+  bool Has(int32_t id, TokenClass wanted) const {
+    const auto at = static_cast<size_t>(id);
+    return id >= 0 && at < bits_.size() && (bits_[at] >> static_cast<int>(wanted) & 1) != 0;
+  }
+  // Precondition: id is of the vocabulary.
+  void Set(int32_t id, TokenClass of) {
+    bits_[static_cast<size_t>(id)] |= static_cast<uint8_t>(1 << static_cast<int>(of));
+  }
+
+ private:
+  std::vector<uint8_t> bits_;  // by id
+};
+
+// By the text that each token decodes to alone.
+std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer);
+
+}  // namespace kvgauge

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that tell tokens apart by their kind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_view.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<float>& ClassOf(FakeView& view, TokenClass of) {
+  return view.classes[static_cast<size_t>(of)];
+}
+
+TEST(SepLlmTest, SeparatorsFirstThenTheNewest) {
+  FakeView view(SmallShape(1, 2), 8);
+  ClassOf(view, TokenClass::kSeparator) = {0, 1, 0, 0, 1, 0, 1, 0};
+  view.SetLength(1, 5);
+  view.positions[1] = {0, 2, 4, 6, 7, 0, 0, 0};  // five are left
+  const auto all = MakeStage<Scorer>(StageKind::kScore, "sepllm");
+  EXPECT_TRUE(all->needs().token_classes);
+  EXPECT_TRUE(all->any_time());
+  EXPECT_THAT(ScoreWith(*all, view),
+              ElementsAre(0, 1.125f, 0.25f, 0.375f, 1.5f, 0.625f, 1.75f, 0.875f,  //
+                          0, 0.25f, 1.5f, 1.75f, 0.875f, 0, 0, 0));
+  // The first of three is not among the newest two; where there are no more than two, all count.
+  const auto two = MakeStage<Scorer>(StageKind::kScore, "sepllm", R"({"separators": 2})");
+  EXPECT_THAT(ScoreWith(*two, view),
+              ElementsAre(0, 0.125f, 0.25f, 0.375f, 1.5f, 0.625f, 1.75f, 0.875f,  //
+                          0, 0.25f, 1.5f, 1.75f, 0.875f, 0, 0, 0));
+}
+
+// Ten tokens: 0 is special, 3 and 7 are punctuation; of three heads the first looks at these alone,
+// the second at 5 as well, the third at all alike.
+class FastGenTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kTokens = 10;
+
+  FastGenTest() : view_(SmallShape(1, 3), kTokens) {
+    ClassOf(view_, TokenClass::kSpecial) = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    ClassOf(view_, TokenClass::kPunctuation) = {0, 0, 0, 1, 0, 0, 0, 1, 0, 0};
+    for (int64_t i = 0; i < kTokens; ++i) {
+      view_.At(0, i, 0) = i < 3 ? 1.0f : 0.5f;
+      if (i >= 3) view_.At(0, i, 3) = 0.5f;
+      view_.At(1, i, 0) = i < 5 ? 1.0f : 0.125f;
+      if (i >= 5) view_.At(1, i, 5) = 0.875f;
+      for (int64_t j = 0; j <= i; ++j) view_.At(2, i, j) = 1.0f / static_cast<float>(i + 1);
+    }
+  }
+
+  // Of one head of ten entries; scores as `protect` leaves them.
+  std::vector<int64_t> Entries(const std::string& params, int64_t per_head,
+                               const std::vector<float>& scores) {
+    const auto allocator = MakeStage<Allocator>(StageKind::kAllocate, "fastgen", params);
+    const Tensor tensor = View(scores, {3, kTokens});
+    LayerView* views[] = {&view_};
+    const ModelShape shape = view_.shape();
+    Result<Allotment> allotment = allocator->Allocate({.shape = &shape,
+                                                       .length = kTokens,
+                                                       .per_head = per_head,
+                                                       .scores = {&tensor, 1},
+                                                       .views = views});
+    EXPECT_TRUE(allotment.ok());
+    return (*allotment)[0];
+  }
+
+  FakeView view_;
+  const std::vector<float> none_ = std::vector<float>(3 * kTokens);
+};
+
+TEST_F(FastGenTest, ScoresAreKindsAndAttention) {
+  const auto scorer =
+      MakeStage<Scorer>(StageKind::kScore, "fastgen", R"({"heavy": 0.1, "recent": 0.2})");
+  const std::vector<float> scores = ScoreWith(*scorer, view_);
+  // The heaviest of the first head, over the rows that see it, is special anyway: 6.5 of ten rows;
+  // that of the second is 5, with 0.875 of each.
+  EXPECT_THAT(std::vector<float>(scores.begin(), scores.begin() + 10),
+              ElementsAre(4 + 0.5f * 0.65f, 0, 0, 3.25f, 0, 0, 0, 3, 1, 1));
+  EXPECT_THAT(std::vector<float>(scores.begin() + 10, scores.begin() + 20),
+              ElementsAre(4 + 0.5f * 0.5625f, 0, 0, 3, 0, 2.4375f, 0, 3, 1, 1));
+}
+
+TEST_F(FastGenTest, EachHeadHasTheLeastPolicyThatRecovers) {
+  const std::string params = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.95})";
+  // Special and punctuation; these and the heaviest; all.
+  EXPECT_THAT(Entries(params, 9, none_), ElementsAre(3, 4, 10));
+  // With less asked for, special tokens do for the first.
+  const std::string less = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.4})";
+  EXPECT_THAT(Entries(less, 9, none_), ElementsAre(1, 4, 5));
+  // Protected entries are in every policy: the third head then recovers 0.42 with punctuation.
+  std::vector<float> scores = none_;
+  scores[2] = scores[12] = scores[22] = kInf;
+  EXPECT_THAT(Entries(less, 9, scores), ElementsAre(2, 5, 4));
+  // The whole budget: nothing is given up.
+  EXPECT_THAT(Entries(params, 10, none_), ElementsAre(10, 10, 10));
+}
+
+TEST_F(FastGenTest, HeadsThatAskForMoreRecoverLess) {
+  const std::string params = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.95})";
+  // 17 entries do not go into 15: at 0.5 special tokens do for the first head.
+  EXPECT_THAT(Entries(params, 5, none_), ElementsAre(1, 4, 10));
+  // Nor 15 into 12: at 0.47 the last ones do for the third.
+  EXPECT_THAT(Entries(params, 4, none_), ElementsAre(1, 4, 5));
+  EXPECT_THAT(Entries(params, 1, none_), ElementsAre(1, 1, 1));
+  // More special tokens than there is room.
+  ClassOf(view_, TokenClass::kSpecial).assign(kTokens, 1);
+  EXPECT_THAT(Entries(params, 6, none_), ElementsAre(6, 6, 6));
+}
+
+}  // namespace
+}  // namespace kvgauge
