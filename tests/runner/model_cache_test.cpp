@@ -10,6 +10,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "core/json.h"
 #include "runner/generate.h"
 #include "support/compare.h"
 
@@ -307,6 +308,20 @@ class Axes final : public Prepare {
   }
   int64_t heads = 2;
 };
+
+TEST_F(ModelCacheTest, WeightsLargerThanTheMemoryAreRefusedUnmade) {
+  Json config = Json::parse(kStoredConfig);
+  config["num_hidden_layers"] = 4096;
+  config["intermediate_size"] = 1 << 20;
+  config["hidden_size"] = 1 << 17;
+  std::ofstream(directory_ + "/config.json") << config;
+  ModelOptions options;
+  options.random_seed = 5;
+  const auto model = Model::Load(directory_, options, *ops_);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::kResource);
+  EXPECT_THAT(model.error().message, ::testing::HasSubstr("config.json: weights take 6"));
+}
 
 TEST_F(ModelCacheTest, BasesReachTheCaches) {
   Axes axes;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a weight source to the weights of a model: every expected tensor once, none left over.
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 
@@ -236,6 +238,17 @@ Status LoadLayer(const LayerSpec& spec, Loader& loader, LayerWeights& out) {
   return {};
 }
 
+// Weights larger than the memory would not fail when they are allocated, but end the process later,
+// or leave it swapping.
+Status CheckRoom(const ModelConfig& config, DType dtype, const Ops& ops) {
+  const int64_t needed = PlannedWeightBytes(config, dtype, config.stored_dtype);
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+  if (ops.device != Device::kHost || needed <= memory) return {};
+  return ResourceError(StrCat(config.path, ": weights take ", HumanBytes(needed), " as ",
+                              NameOf(dtype), ", but this machine has ", HumanBytes(memory),
+                              " of memory"));
+}
+
 // True when both tensors hold the same bytes.
 Result<bool> SameContent(const WeightSource& source, const std::string& a, const std::string& b) {
   KVG_ASSIGN(const WeightTensor first, source.Get(a));
@@ -371,6 +384,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
     return Unsupported(StrCat(config.path, ": ", NameOf(config.family),
                               " has no latent attention, so its cache cannot keep latents"));
   }
+  KVG_TRY(CheckRoom(config, dtype, ops));
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(config), *options.random_seed, dtype);
