@@ -13,6 +13,7 @@
 // needs gradients. Without a calibration there is no whitening. Latents are not quantised.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <string>
@@ -113,7 +114,7 @@ class Palu final : public Prepare {
   // Of a stack of `rows` dims, rounded to a multiple.
   int64_t Rank(int64_t rows, int64_t most, double ratio) const {
     const double wanted = ratio * static_cast<double>(rows) / static_cast<double>(multiple_);
-    const auto rank = static_cast<int64_t>(wanted + 0.5) * multiple_;
+    const auto rank = static_cast<int64_t>(std::floor(wanted + 0.5)) * multiple_;
     return std::min(std::max(rank, multiple_), most);
   }
 

@@ -81,7 +81,7 @@ std::vector<std::string> DrawLabels(Rng& rng, size_t count) {
   return names;
 }
 
-Build AskShots(const Plan& plan, std::string head, std::shared_ptr<Shots> shots) {
+Build AskShots(const Plan& plan, const std::string& head, const std::shared_ptr<Shots>& shots) {
   return [=](int64_t units) {
     Draft draft;
     draft.head = head;

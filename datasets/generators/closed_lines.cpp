@@ -16,7 +16,7 @@ struct Line {
   Ask ask;
 };
 
-Build AskLines(const Plan& plan, std::string head, std::function<Line(int64_t)> make,
+Build AskLines(const Plan& plan, const std::string& head, std::function<Line(int64_t)> make,
                std::string_view called) {
   auto lines = std::make_shared<Growing<Line>>(std::move(make));
   return [=](int64_t units) {

@@ -156,6 +156,7 @@ Result<Corpus> ReadSquad(const std::string& path, Faults& faults) {
   Corpus corpus;
   for (const std::vector<SquadParagraph>& article : articles) {
     std::vector<int64_t> all;
+    all.reserve(article.size());
     for (const SquadParagraph& paragraph : article) all.push_back(documents.At(paragraph.context));
     for (const SquadParagraph& paragraph : article) {
       const int64_t gold = documents.At(paragraph.context);

@@ -59,6 +59,7 @@ Result<std::vector<std::string>> LongestQuestions(const TokenCounter& counter,
   std::sort(sized.begin(), sized.end());
   sized.resize(std::min(sized.size(), kMeasured));
   std::vector<std::string> texts;
+  texts.reserve(sized.size());
   for (auto& [tokens, text] : sized) texts.push_back(std::move(text));
   return texts;
 }

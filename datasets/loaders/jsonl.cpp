@@ -175,7 +175,7 @@ class Loader {
  public:
   Loader(JsonlLayout layout, TaskOptions options, int64_t max_new_tokens, Peers peers)
       : layout_(std::move(layout)),
-        options_(options),
+        options_(std::move(options)),
         max_new_tokens_(max_new_tokens),
         peers_(std::move(peers)) {}
 

@@ -82,7 +82,7 @@ int RecordReader::SkipBlanks() {
   return Peek();
 }
 
-Error RecordReader::Broken(std::string what) {
+Error RecordReader::Broken(const std::string& what) {
   broken_ = true;
   if (std::ferror(file_)) return IoError(StrCat(path_, ": cannot read"));
   return BadInput(StrCat(path_, ":", line_, ": ", what));

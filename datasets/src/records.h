@@ -55,7 +55,7 @@ class RecordReader {
   int Peek();  // the next byte without taking it, or -1
   int Get();
   int SkipBlanks();  // Peek() behind white space
-  Error Broken(std::string what);
+  Error Broken(const std::string& what);
   Error TooLong(int64_t line) const;
   Result<std::optional<Record>> NextLine();
   Result<std::optional<Record>> NextElement();

@@ -30,6 +30,7 @@ const Spec* Find(const std::map<std::string, Spec>& specs, const std::string& na
 template <class Spec>
 std::vector<const Spec*> List(const std::map<std::string, Spec>& specs) {
   std::vector<const Spec*> list;
+  list.reserve(specs.size());
   for (const auto& [name, spec] : specs) list.push_back(&spec);
   return list;
 }

@@ -151,6 +151,7 @@ Status CheckMetric(const Task& task) {
     return {};
   }
   std::vector<std::string> names;
+  names.reserve(metrics.size());
   for (const MetricSpec* metric : metrics) names.push_back(metric->name);
   if (FindMetric(task.metric) != nullptr) return {};
   return BadInput(StrCat(task.path, ": metric: unknown metric ", Quoted(task.metric),
@@ -328,7 +329,7 @@ std::vector<std::string> MissingFiles(const Task& task, const std::string& data_
     if (data_directory.empty() || (!FileExists(path) && !DirectoryExists(path))) {
       missing.push_back(file);
     } else if (DirectoryExists(path) && !HoldsTexts(path)) {
-      missing.push_back(file + "/*.txt");
+      missing.push_back(StrCat(file, "/*.txt"));
     }
   }
   return missing;

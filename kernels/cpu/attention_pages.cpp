@@ -261,7 +261,7 @@ void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slo
     for (int done = 0; done < count;) {
       const int run = RunLength(slots + done, count - done);
       std::memmove(out + (to + done) * bytes, in + slots[done] * bytes,
-                   static_cast<size_t>(run * bytes));
+                   static_cast<size_t>(run) * static_cast<size_t>(bytes));
       done += run;
     }
   }

@@ -378,7 +378,8 @@ class ReferenceCodec final : public CodecOps {
     const bool by_token = codec.axis == CodeAxis::kToken;
     const int64_t vectors = by_token ? kKvPageEntries : codec.dim;
     const int64_t n = by_token ? codec.dim : kKvPageEntries;
-    const auto side = static_cast<int64_t>(codec.outlier_share * static_cast<double>(n) / 2 + 0.5);
+    const auto side =
+        static_cast<int64_t>(std::floor(codec.outlier_share * static_cast<double>(n) / 2 + 0.5));
     for (int64_t v = 0; v < vectors; ++v) {
       const auto at = [&](int64_t i) { return by_token ? x(v, i) : x(i, v); };
       const auto place = [&](int64_t i) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "core/strings.h"
@@ -106,6 +108,20 @@ void Buffer::Swap(Buffer& other) noexcept {
   std::swap(free_, other.free_);
 }
 
+namespace {
+
+class OutOfHostMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfHostMemory(int64_t size_bytes)
+      : message_(StrCat("out of memory: cannot allocate ", HumanBytes(size_bytes))) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
+
+}  // namespace
+
 Buffer HostBuffer(int64_t size_bytes) {
   KVG_CHECK(size_bytes >= 0, "negative buffer size");
   if (size_bytes == 0) return {};
@@ -113,12 +129,12 @@ Buffer HostBuffer(int64_t size_bytes) {
   if (rounded >= kMapFrom) {
     void* data = mmap(nullptr, static_cast<size_t>(rounded), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    KVG_CHECK(data != MAP_FAILED, StrCat("cannot allocate ", HumanBytes(size_bytes)));
+    if (data == MAP_FAILED) throw OutOfHostMemory(size_bytes);
     madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
     return {data, rounded, Device::kHost, FreeMapped};
   }
   void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
-  KVG_CHECK(data != nullptr, StrCat("cannot allocate ", HumanBytes(size_bytes)));
+  if (data == nullptr) throw OutOfHostMemory(size_bytes);
   std::memset(data, 0, static_cast<size_t>(rounded));
   return {data, rounded, Device::kHost, FreeHeap};
 }

@@ -26,6 +26,7 @@ Status ReadObject(const Json& json, const std::string& where,
                   const std::map<std::string, Setter>& setters) {
   if (!json.is_object()) return BadInput(StrCat(where, ": ", json.dump(), ", expected an object"));
   std::vector<std::string> known;
+  known.reserve(setters.size());
   for (const auto& entry : setters) known.push_back(entry.first);
   for (const auto& [key, value] : json.items()) {
     const auto found = setters.find(key);

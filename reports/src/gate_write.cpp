@@ -130,6 +130,7 @@ std::string GateRemedies(const GateReport& report) {
     ++at->second;
   }
   std::vector<std::string> parts;
+  parts.reserve(counts.size());
   for (const auto& [remedy, count] : counts) {
     parts.push_back(StrCat(count, count == 1 ? " needs " : " need ", remedy));
   }

@@ -37,6 +37,16 @@ TEST(Buffer, IsZeroedAlignedAndMoves) {
   EXPECT_EQ(HostBuffer(0).data(), nullptr);
 }
 
+TEST(Buffer, WhatDoesNotFitIsThrownWithItsSize) {
+  std::string message;
+  try {
+    HostBuffer(int64_t{1} << 60);
+  } catch (const std::bad_alloc& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, ::testing::StartsWith("out of memory: cannot allocate 1"));
+}
+
 TEST(Isa, UnknownNamesTheKnown) {
   EXPECT_TRUE(ChooseIsa("portable").ok());
   EXPECT_TRUE(ChooseIsa("").ok());

@@ -13,15 +13,17 @@
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kDim = 8, kTokens = 90, kGroup = 2, kHeads = 4;
+constexpr int64_t kSparqDim = 8, kSparqTokens = 90, kSparqGroup = 2, kSparqHeads = 4;
 
 class SparqTest : public ::testing::Test {
  protected:
   // Numbers of about the same size, so that no entry has all of the attention.
-  SparqTest() : view_(SmallShape(1, 2, kGroup, kDim), kTokens), q_(Waves(kHeads * kDim, 0)) {
+  SparqTest()
+      : view_(SmallShape(1, 2, kSparqGroup, kSparqDim), kSparqTokens),
+        q_(Waves(kSparqHeads * kSparqDim, 0)) {
     for (int64_t h = 0; h < 2; ++h) {
-      view_.keys[h] = Waves(kTokens * kDim, h + 1);
-      view_.values[h] = RandomValues(kTokens * kDim, 70 + h);
+      view_.keys[h] = Waves(kSparqTokens * kSparqDim, h + 1);
+      view_.values[h] = RandomValues(kSparqTokens * kSparqDim, 70 + h);
     }
   }
 
@@ -35,12 +37,13 @@ class SparqTest : public ::testing::Test {
 
   // The `rank` numbers with the largest sum of magnitudes over the group of a query head.
   std::vector<int64_t> LargestOf(int64_t query_head, int64_t rank) const {
-    const int64_t first = query_head / kGroup * kGroup;
-    std::vector<double> sums(kDim);
-    for (int64_t c = 0; c < kDim; ++c) {
-      for (int64_t g = first; g < first + kGroup; ++g) sums[c] += std::abs(q_[g * kDim + c]);
+    const int64_t first = query_head / kSparqGroup * kSparqGroup;
+    std::vector<double> sums(kSparqDim);
+    for (int64_t c = 0; c < kSparqDim; ++c) {
+      for (int64_t g = first; g < first + kSparqGroup; ++g)
+        sums[c] += std::abs(q_[g * kSparqDim + c]);
     }
-    std::vector<int64_t> order(kDim);
+    std::vector<int64_t> order(kSparqDim);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return sums[a] > sums[b]; });
@@ -49,18 +52,18 @@ class SparqTest : public ::testing::Test {
   }
 
   std::vector<double> Products(int64_t query_head, int64_t rank) const {
-    const float* q = q_.data() + query_head * kDim;
+    const float* q = q_.data() + query_head * kSparqDim;
     double whole = 0, held = 0;
-    for (int64_t c = 0; c < kDim; ++c) whole += std::abs(q[c]);
+    for (int64_t c = 0; c < kSparqDim; ++c) whole += std::abs(q[c]);
     const std::vector<int64_t> largest = LargestOf(query_head, rank);
     for (const int64_t c : largest) held += std::abs(q[c]);
     std::vector<double> products;
-    for (int64_t e = 0; e < view_.lengths()[query_head / kGroup]; ++e) {
+    for (int64_t e = 0; e < view_.lengths()[query_head / kSparqGroup]; ++e) {
       double dot = 0;
       for (const int64_t c : largest) {
-        dot += double{q[c]} * view_.keys[query_head / kGroup][e * kDim + c];
+        dot += double{q[c]} * view_.keys[query_head / kSparqGroup][e * kSparqDim + c];
       }
-      products.push_back(dot / std::sqrt(kDim * held / whole));
+      products.push_back(dot / std::sqrt(kSparqDim * held / whole));
     }
     return products;
   }
@@ -69,8 +72,8 @@ class SparqTest : public ::testing::Test {
   std::vector<int64_t> Chosen(int64_t kv_head, int64_t rank, int64_t read, int64_t last) const {
     const int64_t length = view_.lengths()[kv_head];
     std::vector<double> votes(static_cast<size_t>(length));
-    for (int64_t g = 0; g < kGroup; ++g) {
-      const std::vector<double> products = Products(kv_head * kGroup + g, rank);
+    for (int64_t g = 0; g < kSparqGroup; ++g) {
+      const std::vector<double> products = Products(kv_head * kSparqGroup + g, rank);
       for (size_t e = 0; e < votes.size(); ++e) votes[e] += products[e];
     }
     for (int64_t e = length - last; e < length; ++e) votes[e] = 1e9;
@@ -100,24 +103,25 @@ TEST_F(SparqTest, ReadsByTheLargestNumbersAndFillsWithTheMean) {
     const auto reader = MakeStage<Reader>(
         StageKind::kRead, "sparq", StrCat(R"({"tokens": 20, "local": 4, "rank": )", rank, "}"));
     const auto state = reader->Begin(view_);
-    EXPECT_EQ(state->bytes(), 2 * kDim * 4);
+    EXPECT_EQ(state->bytes(), 2 * kSparqDim * 4);
     const Reads reads = SelectWith(*reader, view_, *state, q_);
     ASSERT_TRUE(reads.chosen);
-    const std::vector<float> before = RandomValues(kHeads * kDim, 5);
+    const std::vector<float> before = RandomValues(kSparqHeads * kSparqDim, 5);
     std::vector<float> out = before;
-    reader->Correct(view_, *state, View(out, {kHeads, kDim}));
-    for (int64_t h = 0; h < kHeads; ++h) {
-      const std::vector<int64_t> chosen = Chosen(h / kGroup, rank, 21, 5);
+    reader->Correct(view_, *state, View(out, {kSparqHeads, kSparqDim}));
+    for (int64_t h = 0; h < kSparqHeads; ++h) {
+      const std::vector<int64_t> chosen = Chosen(h / kSparqGroup, rank, 21, 5);
       EXPECT_EQ(reads.Of(h), chosen) << h;
       const double share = ShareOf(h, rank, chosen);
       EXPECT_GT(share, 0.02);
       EXPECT_LT(share, 0.98);
-      for (int64_t c = 0; c < kDim; ++c) {
+      for (int64_t c = 0; c < kSparqDim; ++c) {
         double mean = 0;
-        for (int64_t e = 0; e < kTokens; ++e) {
-          mean += double{view_.values[h / kGroup][e * kDim + c]} / kTokens;
+        for (int64_t e = 0; e < kSparqTokens; ++e) {
+          mean += double{view_.values[h / kSparqGroup][e * kSparqDim + c]} / kSparqTokens;
         }
-        EXPECT_NEAR(out[h * kDim + c], share * before[h * kDim + c] + (1 - share) * mean, 1e-5);
+        EXPECT_NEAR(out[h * kSparqDim + c], share * before[h * kSparqDim + c] + (1 - share) * mean,
+                    1e-5);
       }
     }
   }
@@ -130,8 +134,8 @@ TEST_F(SparqTest, GrowsWithTheCache) {
       MakeStage<Reader>(StageKind::kRead, "sparq", R"({"tokens": 20, "rank": 4, "local": 0})");
   const auto correct = [&](Reader::State& state) {
     EXPECT_TRUE(SelectWith(*reader, view_, state, q_).chosen);
-    std::vector<float> out = RandomValues(kHeads * kDim, 5);
-    reader->Correct(view_, state, View(out, {kHeads, kDim}));
+    std::vector<float> out = RandomValues(kSparqHeads * kSparqDim, 5);
+    reader->Correct(view_, state, View(out, {kSparqHeads, kSparqDim}));
     return out;
   };
   view_.SetLength(0, 15);
@@ -140,14 +144,14 @@ TEST_F(SparqTest, GrowsWithTheCache) {
   view_.SetLength(0, 21);
   view_.SetLength(1, 61);
   reader->Append(view_, std::vector<int64_t>{15, 60}, *grown);
-  view_.SetLength(1, kTokens);
+  view_.SetLength(1, kSparqTokens);
   reader->Append(view_, std::vector<int64_t>{21, 61}, *grown);
   const std::vector<float> got = correct(*grown), want = correct(*reader->Begin(view_));
   EXPECT_TRUE(AllWithin(got, want, 1e-5));
-  const std::vector<float> before = RandomValues(kHeads * kDim, 5);
+  const std::vector<float> before = RandomValues(kSparqHeads * kSparqDim, 5);
   const auto head = [](const std::vector<float>& all, int64_t h) {
-    return std::vector<float>(all.begin() + h * kGroup * kDim,
-                              all.begin() + (h + 1) * kGroup * kDim);
+    return std::vector<float>(all.begin() + h * kSparqGroup * kSparqDim,
+                              all.begin() + (h + 1) * kSparqGroup * kSparqDim);
   };
   EXPECT_EQ(head(got, 0), head(before, 0));
   EXPECT_NE(head(got, 1), head(before, 1));

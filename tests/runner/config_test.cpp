@@ -313,6 +313,8 @@ TEST(Config, DeepseekExperts) {
   EXPECT_TRUE(renormalized.moe->renormalize);
   EXPECT_EQ(renormalized.moe->scaling, 1.0);
   EXPECT_EQ(Parse(With(grouped, {{"n_shared_experts", nullptr}})).moe->shared_experts, 0);
+  ExpectRefused(With(grouped, {{"n_routed_experts", 4096}, {"num_hidden_layers", 4096}}),
+                "n_routed_experts", "32");
   ExpectRefused(With(grouped, {{"n_group", 5}}), "n_group", "12");
   ExpectRefused(With(grouped, {{"topk_group", 5}}), "topk_group");
   ExpectRefused(With(grouped, {{"num_experts_per_tok", 7}}), "num_experts_per_tok", "6");

@@ -333,6 +333,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "merges[1]"},
         BadFile{"Dropout", [](Json& f) { f["model"]["dropout"] = 0.1; }, "dropout"},
         BadFile{"UnkMissing", [](Json& f) { f["model"]["unk_token"] = "<unk>"; }, "unk_token"},
+        BadFile{"ByteMissing",
+                [](Json& f) {
+                  f["pre_tokenizer"] = nullptr;
+                  f["model"]["byte_fallback"] = true;
+                  for (int byte = 0; byte < 256; ++byte) {
+                    if (byte != 0xe4) f["model"]["vocab"][FallbackToken(byte)] = 1000 + byte;
+                  }
+                },
+                "byte_fallback: true, but the vocabulary lacks '<0xE4>'"},
         BadFile{"Normalizer", [](Json& f) { f["normalizer"] = Parse(R"({"type":"Precompiled"})"); },
                 "Precompiled"},
         BadFile{"PreTokenizer",

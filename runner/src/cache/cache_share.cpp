@@ -156,7 +156,8 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
     };
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return distance(a) > distance(b); });
-    const auto retained = static_cast<int64_t>(plan.share_retain * static_cast<double>(n) + 0.5);
+    const auto retained =
+        static_cast<int64_t>(std::floor(plan.share_retain * static_cast<double>(n) + 0.5));
     std::sort(order.begin(), order.begin() + retained);
     std::sort(order.begin() + retained, order.end());
     const auto kept = std::span<const int32_t>(order).first(static_cast<size_t>(retained));

@@ -22,6 +22,7 @@ inline constexpr int64_t kMostLayers = int64_t{1} << 12;
 inline constexpr int64_t kMostHeads = int64_t{1} << 12;
 inline constexpr int64_t kMostHeadDim = int64_t{1} << 14;
 inline constexpr int64_t kMostExperts = int64_t{1} << 16;
+inline constexpr int64_t kMostExpertsOfAllLayers = int64_t{1} << 17;
 inline constexpr int64_t kMostPosition = int64_t{1} << 30;
 
 // Keys every Hugging Face config may carry: dtype, names, and those without effect on logits.

@@ -84,6 +84,11 @@ void ReadGroups(ConfigReader& reader, MoeConfig& moe) {
 void ReadExperts(ConfigReader& reader, ModelConfig& config) {
   MoeConfig moe;
   moe.experts = reader.Int("n_routed_experts", 64, 1, kMostExperts);
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  if (moe.experts * layers > kMostExpertsOfAllLayers) {
+    reader.Fail("n_routed_experts", StrCat("at most ", kMostExpertsOfAllLayers / layers,
+                                           " in each of ", layers, " layers"));
+  }
   moe.experts_per_token = reader.Int("num_experts_per_tok", std::nullopt, 1, kMostExperts);
   if (moe.experts_per_token > moe.experts) {
     reader.Fail("num_experts_per_tok", StrCat("at most n_routed_experts (", moe.experts, ")"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a weight source to the weights of a model: every expected tensor once, none left over.
+
 #include <algorithm>
 #include <set>
 

@@ -113,6 +113,15 @@ Status Bpe::Build(std::span<const BpeMerge> merges, std::string_view where) {
                               ".byte_fallback: true in a byte-level vocabulary without all 256 "
                               "bytes; set it to false or add the bytes"));
   }
+  // Without both, a character would vanish from the text.
+  const auto lost = std::ranges::find(byte_tokens_, -1);
+  if (!options_.byte_level && options_.byte_fallback && options_.unk_id < 0 &&
+      lost != byte_tokens_.end()) {
+    const auto byte = static_cast<uint8_t>(lost - byte_tokens_.begin());
+    return BadInput(StrCat(where, ".byte_fallback: true, but the vocabulary lacks ",
+                           Quoted(FallbackToken(byte)),
+                           ", and no unk_token stands for what cannot be spelled"));
+  }
   if (options_.byte_level && options_.ignore_merges) {
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
       if (!vocabulary_.Has(id)) continue;
