@@ -179,8 +179,12 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
         const int64_t held = kept + length.total - length.prefill;
         // Each head's last page is part filled; a context that is returned to is held as well.
         const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
-        plan.row_bytes = std::max(
-            plan.row_bytes, copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries));
+        const int64_t attention = row.method->needs().step_attention
+                                      ? shape.layers * shape.query_heads * WholePages(held) * 4
+                                      : 0;
+        plan.row_bytes =
+            std::max(plan.row_bytes,
+                     copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries) + attention);
       }
     }
   }
