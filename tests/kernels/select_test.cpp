@@ -404,8 +404,9 @@ TEST_F(EverySelectBackend, ChoosesExpertsLikeTheTwin) {
 }
 
 TEST_F(EverySelectBackend, AddsWeightedRows) {
-  for (const auto& [rows, k, d] :
-       {std::array<int64_t, 3>{1, 1, 1}, {3, 2, 70}, {5, 6, 300}, {40, 8, 64}}) {
+  for (const std::array<int64_t, 3>& shape : std::initializer_list<std::array<int64_t, 3>>{
+           {1, 1, 1}, {3, 2, 70}, {5, 6, 300}, {40, 8, 64}}) {
+    const int64_t rows = shape[0], k = shape[1], d = shape[2];
     const Matrix source = Matrix::Of(RandomValues(rows * k * d, 71), d, 3);
     const std::vector<float> weight = RandomValues(rows * k, 72),
                              before = RandomValues(rows * d, 73);

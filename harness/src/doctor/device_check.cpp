@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/rng.h"
 #include "core/strings.h"
 #include "src/doctor/device_case.h"
 
@@ -111,6 +112,24 @@ void AddRows(std::vector<Case>& cases) {
                    }});
 }
 
+// [n, m] i64 as [n * 2 m] i32.
+Tensor Halves(Tensor words) {
+  words.dtype = DType::kI32;
+  words.shape[1] *= 2;
+  words.stride[0] *= 2;
+  return words.Reshape({words.Numel()});
+}
+Tensor RandomBits(CaseTensors& s, int64_t rows, int64_t words) {
+  std::vector<int32_t> halves(static_cast<size_t>(2 * rows * words));
+  Rng rng(3, 0);
+  for (int32_t& half : halves) half = static_cast<int32_t>(rng.NextU64() >> 33);
+  Tensor bits = s.Integers(halves).Reshape({rows, 2 * words});
+  bits.dtype = DType::kI64;
+  bits.shape[1] = words;
+  bits.stride[0] = words;
+  return bits;
+}
+
 void AddSelect(std::vector<Case>& cases) {
   cases.push_back(
       {"TopK", "5 of 3000, k 0 .. 3000", 0, [](CaseTensors& s) {
@@ -165,11 +184,26 @@ void AddSelect(std::vector<Case>& cases) {
                      }
                      const Tensor words = s.New({3, 8}, DType::kI64);
                      s.ops().select->MarkRuns(s.Integers(index).Reshape({3, 8}), 5, 500, words);
-                     Tensor halves = words;
-                     halves.dtype = DType::kI32;
-                     halves.shape[1] = 16;
-                     halves.stride[0] = 16;
-                     return s.Indices(halves.Reshape({48}));
+                     return s.Indices(Halves(words));
+                   }});
+  cases.push_back({"MoveBits", "3 x 300, from 70 to 5", 0, [](CaseTensors& s) {
+                     const Tensor out = s.New({3, 4}, DType::kI64);
+                     s.ops().select->MoveBits(RandomBits(s, 3, 5), 70, 5, out);
+                     return s.Indices(Halves(out));
+                   }});
+  cases.push_back({"CountBits", "3 x 320", 0, [](CaseTensors& s) {
+                     const Tensor out = s.New({3}, DType::kI64), none = s.New({3}, DType::kI64);
+                     s.ops().select->CountBits(RandomBits(s, 3, 5), none, out);
+                     return s.Indices(Halves(out.Reshape({3, 1})));
+                   }});
+  cases.push_back({"AtLeast", "200", 0, [](CaseTensors& s) {
+                     std::vector<int32_t> values(200);
+                     for (size_t i = 0; i < values.size(); ++i) {
+                       values[i] = static_cast<int32_t>(i * 61 % 650);
+                     }
+                     const Tensor out = s.New({200}, DType::kI32);
+                     s.ops().select->AtLeast(s.Integers(values), 300, out);
+                     return s.Indices(out);
                    }});
   cases.push_back({"ColumnRanges", "300 x 70, 3 trimmed", 0, [](CaseTensors& s) {
                      const Tensor out = s.New({2, 70});
@@ -225,6 +259,47 @@ void AddLinear(std::vector<Case>& cases) {
                                                 MatMulMode::kSet, out);
                          return s.Floats(out);
                        }});
+    }
+  }
+}
+
+void AddExperts(std::vector<Case>& cases) {
+  for (const bool weights : {false, true}) {
+    cases.push_back({weights ? "ChooseExperts, weights" : "ChooseExperts", "37 rows, 6 of 64",
+                     weights ? 1e-6 : 0, [weights](CaseTensors& s) {
+                       const Tensor index = s.New({37, 6}, DType::kI32), weight = s.New({37, 6});
+                       s.ops().select->ChooseExperts(s.Random({37, 64}, 1),
+                                                     {.groups = 8, .top_groups = 3}, index, weight);
+                       return weights ? s.Floats(weight) : s.Indices(index.Reshape({37 * 6}));
+                     }});
+  }
+  cases.push_back(
+      {"AddWeighted", "37 rows of 6 x 200", 1e-6, [](CaseTensors& s) {
+         const Tensor out = s.Random({37, 200}, 3);
+         s.ops().select->AddWeighted(s.Random({37 * 6, 200}, 1), s.Random({37, 6}, 2), out);
+         return s.Floats(out);
+       }});
+  // Few rows, few of each of many matrices, and many of each.
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int64_t m : {1, 40, 120}) {
+      cases.push_back(
+          {StrCat("MatMulChosen ", NameOf(dtype)), StrCat("2 of 5 for ", m, " rows, 200 x 1100"),
+           1e-5, [dtype, m](CaseTensors& s) {
+             std::vector<std::unique_ptr<PackedMatrix>> matrices;
+             std::vector<const PackedMatrix*> all;
+             for (uint64_t i = 0; i < 5; ++i) {
+               matrices.push_back(s.Weights(200, 1100, dtype, 2 + i));
+               all.push_back(matrices.back().get());
+             }
+             const auto set = s.ops().linear->Collect(all);
+             std::vector<int32_t> choice(static_cast<size_t>(2 * m));
+             for (size_t i = 0; i < choice.size(); ++i) {
+               choice[i] = static_cast<int32_t>(i * i % 5);
+             }
+             const Tensor out = s.New({2 * m, 200});
+             s.ops().linear->MatMulChosen(s.Random({m, 1100}, 1), *set, s.Integers(choice), out);
+             return s.Floats(out);
+           }});
     }
   }
 }
@@ -360,6 +435,7 @@ std::vector<DeviceCheckRow> CheckOps(Ops& device) {
   AddSelect(cases);
   AddAlgebra(cases);
   AddLinear(cases);
+  AddExperts(cases);
   AddProducts(cases);
   AddAttention(cases);
   const Result<std::unique_ptr<Ops>> reference = MakeOps("reference", {});
