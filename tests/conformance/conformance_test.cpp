@@ -324,8 +324,24 @@ class Mask final : public LayerHook {
   std::vector<std::vector<int32_t>> kept_;  // [layers * kv_heads]
 };
 
+// Turns keys [n, dim] on by so many positions.
+void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_t dim,
+            std::vector<float>& keys) {
+  const auto pairs = std::ssize(frequencies.inverse);
+  for (size_t row = 0; row < keys.size(); row += static_cast<size_t>(dim)) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(positions) * frequencies.inverse[i];
+      float &a = keys[row + i], &b = keys[row + i + pairs];
+      const double turned = a * std::cos(angle) - b * std::sin(angle);
+      b = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
+      a = static_cast<float>(turned);
+    }
+  }
+}
+
 // A cache of the whole prompt in which the entries that `reduced` holds are as `reduced` has them.
-KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduced,
+// Where these and their queries turn by their place in the cache, they stand that much further on.
+KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduced, bool by_place,
               CachePools& pools) {
   const KvFormat& format = full.format();
   const int64_t n = full.tokens(), heads = full.kv_heads();
@@ -346,6 +362,9 @@ KvCache Whole(const Subject& subject, const KvCache& full, const KvCache& reduce
       for (int64_t head = 0; head < heads; ++head) {
         read(full, head, rows);
         read(reduced, head, held);
+        if (keys && by_place) {
+          TurnOn(full.frequencies(), n - reduced.length(layer, head), dim, held);
+        }
         const std::vector<int32_t> positions = reduced.Positions(layer, head);
         for (size_t i = 0; i < positions.size(); ++i) {
           std::copy_n(&held[i * static_cast<size_t>(dim)], dim, &rows[positions[i] * dim]);
@@ -372,10 +391,10 @@ TEST_P(Conformance, EvictingIsMasking) {
     const Method& method = subject->method;
     Model& model = subject->model();
     const ModelShape shape = subject->shape();
-    // Keys that turn by other positions than their own meet other queries, too.
+    // Where distances are clipped, keys that are far turn with every step.
     const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
     ASSERT_TRUE(plan.ok());
-    if (!method.score || plan->raw_keys || plan->position != PositionPolicy::kOriginal) return;
+    if (!method.score || plan->position == PositionPolicy::kClipped) return;
     Prefilled prefilled(*subject, RandomIds(kPromptTokens, 7));
     KvCache evicted = prefilled.cache->Fork();
     Compressor compressor(model, method, subject->budget);
@@ -389,7 +408,8 @@ TEST_P(Conformance, EvictingIsMasking) {
         }
       }
     }
-    KvCache masked = Whole(*subject, *prefilled.cache, evicted, prefilled.pools);
+    const bool by_place = plan->position == PositionPolicy::kSlot;
+    KvCache masked = Whole(*subject, *prefilled.cache, evicted, by_place, prefilled.pools);
     Mask mask(masked, evicted, shape);
     Prompt prompt = prefilled.prompt;
     for (int32_t step = 0; step < 4; ++step) {
