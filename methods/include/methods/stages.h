@@ -30,7 +30,7 @@ class Stage {
   virtual Status Check(const ModelShape&) const { return {}; }
   // What a calibration learned for this stage; at most once, before anything else. For stages whose
   // spec has `calibrate`.
-  virtual void Use(std::shared_ptr<const Calibration>) {}
+  virtual void Use(std::shared_ptr<const Calibration>) {}  // NOLINT: stages keep it
 };
 
 // Weights of a model, one matrix at a time, for Prepare.
