@@ -429,8 +429,8 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
 void Compressor::Impl::Look(int64_t layer, const Tensor& q) {
   double held = 0;
   for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
-    held +=
-        static_cast<double>(cache_->length(layer, head) * shape_.query_heads / cache_->kv_heads());
+    held += static_cast<double>(cache_->length(layer, head) *
+                                (shape_.query_heads / cache_->kv_heads()));
   }
   const double reads = pipeline_.read != nullptr ? ChooseReads(layer, q[0], held) : held;
   read_less_ |= reads < held;
