@@ -427,10 +427,10 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
 }
 
 void Compressor::Impl::Look(int64_t layer, const Tensor& q) {
+  const int64_t readers = shape_.query_heads / cache_->kv_heads();  // of a KV head
   double held = 0;
   for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
-    held += static_cast<double>(cache_->length(layer, head) *
-                                (shape_.query_heads / cache_->kv_heads()));
+    held += static_cast<double>(cache_->length(layer, head) * readers);
   }
   const double reads = pipeline_.read != nullptr ? ChooseReads(layer, q[0], held) : held;
   read_less_ |= reads < held;
