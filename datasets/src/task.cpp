@@ -325,7 +325,7 @@ std::vector<std::string> MissingFiles(const Task& task, const std::string& data_
   std::vector<std::string> missing;
   if (spec == nullptr || !spec->files) return missing;
   for (const std::string& file : spec->files(task.source_params, *task.json)) {
-    const std::string path = data_directory + "/" + file;
+    const std::string path = StrCat(data_directory, "/", file);
     if (data_directory.empty() || (!FileExists(path) && !DirectoryExists(path))) {
       missing.push_back(file);
     } else if (DirectoryExists(path) && !HoldsTexts(path)) {

@@ -14,7 +14,7 @@ std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   std::unique_ptr<Stage> stage = MakeStage(*choice);
   auto* typed = dynamic_cast<T*>(stage.get());
   KVG_CHECK(typed != nullptr, StrCat("stage ", choice->spec->id, " is not what it registered as"));
-  stage.release();
+  static_cast<void>(stage.release());  // `typed` is the same object
   return std::unique_ptr<T>(typed);
 }
 

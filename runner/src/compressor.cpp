@@ -470,10 +470,10 @@ Tensor Compressor::Impl::ColumnSumsOfRows(int64_t layer) {
 }
 
 void Compressor::Impl::Look(int64_t layer, const Tensor& q) {
+  const int64_t readers = shape_.query_heads / cache_->kv_heads();  // of a KV head
   double held = 0;
   for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
-    held +=
-        static_cast<double>(cache_->length(layer, head) * shape_.query_heads / cache_->kv_heads());
+    held += static_cast<double>(cache_->length(layer, head) * readers);
   }
   step_held_ += held;
   if (pipeline_.read == nullptr || !ChooseReads(layer, q[0])) step_whole_ += held;

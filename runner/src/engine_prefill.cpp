@@ -42,6 +42,7 @@ Status EngineRun::StartPrefill() {
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the prefill ends here
 Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status) {
   for (const int64_t row : failed->waiting) {
     CellOf(failed->sample, row).result.status = status;

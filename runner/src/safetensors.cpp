@@ -135,7 +135,7 @@ Result<std::unique_ptr<WeightSource>> OpenSharded(const std::string& directory,
   std::map<std::string, Shard> shards;
   for (const auto& [name, file] : shard_of) {
     if (shards.contains(file)) continue;
-    Result<Shard> shard = OpenShard(directory + "/" + file);
+    Result<Shard> shard = OpenShard(StrCat(directory, "/", file));
     if (!shard.ok()) return shard.error().Wrap(index_path);
     shards.emplace(file, std::move(shard).value());
   }

@@ -162,7 +162,7 @@ std::string MillisecondDigits(double seconds) {
 // "0.742 +- 1.3%": the ratio with the half-width of its interval.
 std::string RatioText(const Estimate& ratio) {
   if (ratio.samples == 0) return "-";
-  const std::string value = Fixed(ratio.value, 3);
+  std::string value = Fixed(ratio.value, 3);
   if (!std::isfinite(ratio.interval.high)) return value;
   return StrCat(value, " +- ", Fixed(100 * (ratio.interval.high / ratio.value - 1), 1), "%");
 }

@@ -57,7 +57,7 @@ Result<ProgramOutput> RunProgram(const std::vector<std::string>& words) {
 std::string FindProgram(const std::string& name) {
   const char* path = std::getenv("PATH");
   for (const std::string& directory : Split(path == nullptr ? "" : path, ':')) {
-    const std::string candidate = StrCat(directory.empty() ? "." : directory, "/", name);
+    std::string candidate = StrCat(directory.empty() ? "." : directory, "/", name);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return "";

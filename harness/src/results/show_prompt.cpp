@@ -25,7 +25,7 @@ std::string ModelDirectory(const std::string& model, const std::vector<StoredRun
     if (models == config->end() || !models->is_array()) continue;
     for (const Json& entry : *models) {
       if (!entry.is_object() || entry.value("name", "") != model) continue;
-      const std::string path = entry.value("path", entry.value("model", ""));
+      std::string path = entry.value("path", entry.value("model", ""));
       if (DirectoryExists(path)) return path;
       // A config.json with random weights: its tokenizer lies beside it.
       if (FileExists(path)) return std::filesystem::path(path).parent_path().string();

@@ -106,7 +106,7 @@ std::string Turns(const ShownSample& shown, bool whole, bool colour) {
         shown.row.answers.size() > 1 ? StrCat(" of turn ", turn + 1) : std::string();
     const bool made = turn < shown.prompt.questions.size();
     const std::string question = made ? shown.prompt.questions[turn] : answer.question;
-    if (!question.empty()) text += title("question" + of) + question + "\n";
+    if (!question.empty()) text += StrCat(title("question" + of), question, "\n");
     if (!made && !answer.excerpt.empty()) {
       text += title("context, where the answer stands") + answer.excerpt + "\n";
     }

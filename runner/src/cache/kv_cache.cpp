@@ -104,7 +104,7 @@ Status KvCache::Append(int64_t rows) {
     break;
   }
   for (const auto& layer : layers_) {
-    const Status status = layer->Grow(rows, tokens_);
+    Status status = layer->Grow(rows, tokens_);
     if (status.ok()) continue;
     for (const auto& grown : layers_) grown->Trim();
     return status;
@@ -171,7 +171,7 @@ Status KvCache::Store(int64_t layer, const StorePlan& plan) {
     return Change(layer, [&](CacheLayer& copy) { return copy.Store(plan); });
   }
   auto lower = std::make_unique<CacheLayer>(*layers_[layer - 1]);
-  const Status status =
+  Status status =
       Change(layer, [&](CacheLayer& upper) { return CacheLayer::Share(*lower, upper, plan); });
   if (status.ok()) layers_[layer - 1] = std::move(lower);
   return status;
