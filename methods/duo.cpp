@@ -13,21 +13,19 @@
 // more whole stays unspent; streaming heads keep what is decoded; the prompt is read with full
 // attention.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
 
 #include "core/strings.h"
 #include "methods/apportion.h"
-#include "methods/calibration.h"
+#include "methods/head_numbers.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr const char* kTable = "heads";
 constexpr int64_t kPositions = 500;
 
 Needs Signals() { return {.query_moments = {0}, .raw_keys = true}; }
@@ -81,7 +79,10 @@ class Duo final : public Allocator {
   }
 
   Status Check(const ModelShape& shape) const override {
-    if (calibration_ != nullptr) return Table(shape).ok() ? Status() : Table(shape).error();
+    if (calibration_ != nullptr) {
+      const Result<std::vector<float>> gates = HeadNumbers(*calibration_, shape);
+      return gates.ok() ? Status() : gates.error();
+    }
     if (shape.rotary_dim == 0 || shape.latent_dim > 0) {
       return BadInput(
           "tells heads by how their queries and keys turn, and those of this model do not, or in "
@@ -120,19 +121,14 @@ class Duo final : public Allocator {
   }
 
  private:
-  Result<Tensor> Table(const ModelShape& shape) const {
-    return calibration_->Find(kTable, std::array{shape.layers, shape.kv_heads});
-  }
-
   // [layers * kv_heads]
   std::vector<float> Gates(const AllocationInput& input) const {
-    std::vector<float> gates;
     if (calibration_ != nullptr) {
-      const Result<Tensor> table = Table(*input.shape);
-      KVG_CHECK(table.ok(), "a calibration that was not checked");
-      gates.assign(table->f32(), table->f32() + table->Numel());
-      return gates;
+      const Result<std::vector<float>> learned = HeadNumbers(*calibration_, *input.shape);
+      KVG_CHECK(learned.ok(), "a calibration that was not checked");
+      return *learned;
     }
+    std::vector<float> gates;
     for (LayerView* view : input.views) {
       const std::vector<float> reaches = Reaches(*view);
       gates.insert(gates.end(), reaches.begin(), reaches.end());
@@ -148,29 +144,21 @@ class Duo final : public Allocator {
 class DuoCalibrator final : public Calibrator {
  public:
   DuoCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t> lengths)
-      : shape_(shape),
-        texts_(static_cast<double>(lengths.size())),
-        sums_(static_cast<size_t>(shape.layers * shape.kv_heads)) {}
+      : means_(shape, std::ssize(lengths)) {}
 
   Needs needs(int) const override { return Signals(); }
 
   void Observe(int, LayerView& view) override {
     const std::vector<float> reaches = Reaches(view);
-    double* sums = sums_.data() + view.layer() * shape_.kv_heads;
-    for (size_t h = 0; h < reaches.size(); ++h) sums[h] += double{reaches[h]} / texts_;
+    for (int64_t h = 0; h < std::ssize(reaches); ++h) {
+      means_.Add(view.layer(), h, double{reaches[static_cast<size_t>(h)]});
+    }
   }
 
-  Calibration::Tables Finish(Ops&) override {
-    Calibration::Tables tables;
-    tables[kTable] = {{shape_.layers, shape_.kv_heads},
-                      std::vector<float>(sums_.begin(), sums_.end())};
-    return tables;
-  }
+  Calibration::Tables Finish(Ops&) override { return means_.ToTables(); }
 
  private:
-  const ModelShape shape_;
-  double texts_;
-  std::vector<double> sums_;  // [layers * kv_heads]
+  HeadMeans means_;
 };
 
 KVG_REGISTER_STAGE({

@@ -13,19 +13,17 @@
 // answer (a side-file may hold its scores); importance is the mean over the query heads of a KV
 // head; the sum over heads is exactly the budget, where the reference rounds each head by itself.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/strings.h"
 #include "methods/apportion.h"
-#include "methods/calibration.h"
+#include "methods/head_numbers.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr const char* kHeadTable = "heads";
 constexpr int64_t kProbeRows = 64;
 
 class HeadKv final : public Allocator {
@@ -46,11 +44,10 @@ class HeadKv final : public Allocator {
 
   Status Check(const ModelShape& shape) const override {
     if (calibration_ == nullptr) return {};
-    const Result<Tensor> table = Table(shape);
-    if (!table.ok()) return table.error();
-    const float least = *std::min_element(table->f32(), table->f32() + table->Numel());
+    KVG_ASSIGN(const std::vector<float> importance, HeadNumbers(*calibration_, shape));
+    const float least = *std::min_element(importance.begin(), importance.end());
     if (least >= 0) return {};
-    return BadInput(StrCat(calibration_->path, ": table '", kHeadTable, "' holds ", least,
+    return BadInput(StrCat(calibration_->path, ": table 'heads' holds ", least,
                            "; importance is not negative"));
   }
 
@@ -74,19 +71,14 @@ class HeadKv final : public Allocator {
   }
 
  private:
-  Result<Tensor> Table(const ModelShape& shape) const {
-    return calibration_->Find(kHeadTable, std::array{shape.layers, shape.kv_heads});
-  }
-
   // [layers * kv_heads]
   std::vector<double> Importance(const AllocationInput& input) const {
-    std::vector<double> importance;
     if (calibration_ != nullptr) {
-      const Result<Tensor> table = Table(*input.shape);
-      KVG_CHECK(table.ok(), "a calibration that was not checked");
-      importance.assign(table->f32(), table->f32() + table->Numel());
-      return importance;
+      const Result<std::vector<float>> learned = HeadNumbers(*calibration_, *input.shape);
+      KVG_CHECK(learned.ok(), "a calibration that was not checked");
+      return {learned->begin(), learned->end()};
     }
+    std::vector<double> importance;
     for (size_t layer = 0; layer < input.views.size(); ++layer) {
       const std::vector<float> shares = Beyond(*input.views[layer], input.scores[layer]);
       importance.insert(importance.end(), shares.begin(), shares.end());
@@ -124,9 +116,7 @@ class HeadKv final : public Allocator {
 class HeadKvCalibrator final : public Calibrator {
  public:
   HeadKvCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t> lengths)
-      : shape_(shape),
-        texts_(static_cast<double>(lengths.size())),
-        sums_(static_cast<size_t>(shape.layers * shape.kv_heads)) {}
+      : shape_(shape), means_(shape, std::ssize(lengths)) {}
 
   std::vector<int32_t> Reads(std::span<const int32_t> text) const override {
     if (text.size() < 2) return {text.begin(), text.end()};
@@ -152,22 +142,15 @@ class HeadKvCalibrator final : public Calibrator {
         given += attention[static_cast<size_t>((h * rows + r) * n + next)];
       }
       const double mean = given / static_cast<double>(rows - 1);
-      sums_[static_cast<size_t>(view.layer() * shape_.kv_heads + h / shape_.group())] +=
-          mean / static_cast<double>(shape_.group()) / texts_;
+      means_.Add(view.layer(), h / shape_.group(), mean / static_cast<double>(shape_.group()));
     }
   }
 
-  Calibration::Tables Finish(Ops&) override {
-    Calibration::Tables tables;
-    tables[kHeadTable] = {{shape_.layers, shape_.kv_heads},
-                          std::vector<float>(sums_.begin(), sums_.end())};
-    return tables;
-  }
+  Calibration::Tables Finish(Ops&) override { return means_.ToTables(); }
 
  private:
   const ModelShape shape_;
-  double texts_;
-  std::vector<double> sums_;  // [layers * kv_heads]
+  HeadMeans means_;
 };
 
 KVG_REGISTER_STAGE({

@@ -129,7 +129,8 @@ class EntryArray {
   }
   void Truncate(int64_t size) { size_ = std::min(size_, size); }
   // Only these of the numbers, in place. index: [n] i32, ascending, on the pool's device; `spare`
-  // holds 4 bytes for each of them. Precondition: Reserve made the memory its own.
+  // holds 4 bytes for each of them where that is not the host. Precondition: Reserve made the
+  // memory its own.
   void Keep(const Tensor& index, const Buffer& spare);
   template <class T>
   std::vector<T> ToHost() const {

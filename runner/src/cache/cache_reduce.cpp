@@ -132,9 +132,12 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     }
   }
   // What can fail comes first and changes no entry.
-  int64_t most = 1;
-  for (const Kept& one : kept) most = std::max(most, std::ssize(one));
-  const Buffer spare = ops().memory->Allocate(most * 4);
+  Buffer spare;
+  if (!pool_->OnHost()) {
+    int64_t most = 1;
+    for (const Kept& one : kept) most = std::max(most, std::ssize(one));
+    spare = ops().memory->Allocate(most * 4);
+  }
   for (Head& head : heads_) {
     for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
       KVG_TRY(array->Reserve(array->size()));

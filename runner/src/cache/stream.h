@@ -43,8 +43,9 @@ class Stream {
   void Write(const Tensor& rows, int64_t first);
   // Entries [first, first + n) as f32 [n, dim].
   void Read(int64_t first, Tensor rows) const;
-  // Codes what the rule says is due. After an error the stream holds the same entries.
-  int64_t Due() const;  // entries that Seal would take
+  // Entries that the rule says are due.
+  int64_t Due() const;
+  // Codes them. After an error the stream holds the same entries.
   Status Seal();
   // A stream of `kept` of this one's entries, in that order, that skips no slot. Pages up to the
   // first entry that goes stay as they are; of the rest, float entries keep their bits, coded ones

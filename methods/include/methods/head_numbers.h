@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A number for each KV head of a model, as side-files hold it: table "heads", [layers, kv_heads].
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "methods/calibration.h"
+#include "methods/model_shape.h"
+
+namespace kvgauge {
+
+// [layers * kv_heads]; an error where the side-file has no such table of this model's shape.
+Result<std::vector<float>> HeadNumbers(const Calibration& calibration, const ModelShape& shape);
+
+// Means over the texts of a calibration.
+class HeadMeans {
+ public:
+  HeadMeans(const ModelShape& shape, int64_t texts);
+  // What one text says of a head: part of its number, where several calls add up to it.
+  void Add(int64_t layer, int64_t head, double number);
+  Calibration::Tables ToTables() const;
+
+ private:
+  int64_t layers_, heads_;
+  double texts_;
+  std::vector<double> sums_;  // [layers * kv_heads]
+};
+
+}  // namespace kvgauge
