@@ -117,7 +117,7 @@ void CpuAttention::MultiplyPage(const Call& call, const void* panel, const void*
   kernels_.product[static_cast<int>(dtype)](args);
 }
 
-void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor& q,
+void CpuAttention::PackBlock(const Call& call, const Block& block, bool exact, const Tensor& q,
                              const Scratch& scratch) const {
   const int64_t row_bytes = int64_t{call.layout.key_steps} * call.QueryBytes();
   for (int64_t i = 0; i < block.count; ++i) {
@@ -125,7 +125,7 @@ void CpuAttention::PackBlock(const Call& call, const Block& block, const Tensor&
                        int64_t{block.kv_head} * call.group * q.stride[1];
     PackQueries(call, row, q.stride[1], call.group, call.bf16_rows,
                 scratch.queries + i * call.group * row_bytes);
-    if (!call.exact_rows) continue;
+    if (!exact) continue;
     PackQueries(
         call, row, q.stride[1], call.group, false,
         reinterpret_cast<char*>(scratch.exact_queries + i * call.group * call.layout.key_steps));
@@ -268,10 +268,35 @@ const Piece* CpuAttention::FirstPiece(const Unit& unit) const {
   return some ? &pieces_[block.first_piece] : nullptr;
 }
 
-void CpuAttention::RunUnit(const Call& call, const Unit& unit, const Unit* then, const Tensor& q,
+// What a unit reads is found in four steps, block, piece, segment and lists of pages, each in memory
+// that other threads wrote or that was long not looked at. So each is fetched a unit before the one
+// that it leads to.
+void CpuAttention::Foresee(int64_t index, int64_t step) const {
+  const int64_t end = std::ssize(units_);
+  const auto fetch = [](const auto* object) {
+    for (size_t at = 0; at < sizeof(*object); at += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(object) + at, 0, 3);
+    }
+  };
+  if (index + 4 * step < end) fetch(&blocks_[units_[index + 4 * step].block]);
+  if (index + 3 * step < end) {
+    const Block& block = blocks_[units_[index + 3 * step].block];
+    if (block.pieces > 0) fetch(&pieces_[block.first_piece]);
+  }
+  if (index + 2 * step < end) {
+    const Piece* piece = FirstPiece(units_[index + 2 * step]);
+    if (piece != nullptr) fetch(piece->segment);
+  }
+}
+
+// `step`: this thread will probably go on with unit index + step.
+void CpuAttention::RunUnit(const Call& call, int64_t index, int64_t step, const Tensor& q,
                            Tensor out, const AttentionCapture& capture) const {
+  Foresee(index, step);
+  const Unit& unit = units_[index];
   const Block& block = blocks_[unit.block];
   // What the next unit begins with is on its way meanwhile: its lists of pages, then a page.
+  const Unit* then = index + step < std::ssize(units_) ? &units_[index + step] : nullptr;
   const Piece* next = then == nullptr ? nullptr : FirstPiece(*then);
   const int64_t next_page =
       next == nullptr ? 0 : next->PageBegin(next->first_span + then->span_begin);
@@ -279,7 +304,9 @@ void CpuAttention::RunUnit(const Call& call, const Unit& unit, const Unit* then,
   const Scratch scratch = ScratchOfThread(call);
   const int64_t rows = block.count * call.group;
   const bool cut = block.parts_at >= 0, sums = block.sums_at >= 0;
-  PackBlock(call, block, q, scratch);
+  const auto first = pieces_.begin() + block.first_piece;
+  const bool exact = call.exact_rows && std::any_of(first, first + block.pieces, NeedsExactRows);
+  PackBlock(call, block, exact, q, scratch);
   if (!cut) std::fill_n(scratch.states, rows, SoftmaxState{kNothing, 0.0f, 0.0f});
   int64_t at = 0;  // of the piece's first span in the block
   for (int64_t i = 0; i < block.pieces; ++i) {
@@ -443,10 +470,7 @@ void CpuAttention::DoAttend(const AttentionShape& shape, std::span<const Attenti
 
   const int64_t unit_count = std::ssize(units_), block_count = std::ssize(blocks_);
   const int workers = static_cast<int>(std::min<int64_t>(most_workers, unit_count));
-  PiecesFor(workers, unit_count, [&](int64_t u) {
-    const Unit* then = u + workers < unit_count ? &units_[u + workers] : nullptr;
-    RunUnit(call, units_[u], then, q, out, capture);
-  });
+  PiecesFor(workers, unit_count, [&](int64_t u) { RunUnit(call, u, workers, q, out, capture); });
   if (kept_rows > 0) {
     PiecesFor(workers, block_count, [&](int64_t b) {
       if (blocks_[b].parts_at >= 0) JoinParts(call, blocks_[b], out, capture);

@@ -51,7 +51,7 @@ void CpuAttention::DoWindowProbabilities(const AttentionShape& shape, const Atte
         PieceOf(call, item, item.heads[unit.kv_head], unit.segment, block.first, block.count);
     const Scratch scratch = ScratchOfThread(call);
     if (piece.entries.begin < (unit.span + 1) * kSpan && piece.entries.end > unit.span * kSpan) {
-      PackBlock(call, block, q, scratch);
+      PackBlock(call, block, call.bf16_rows && NeedsExactRows(piece), q, scratch);
       if (piece.absorbed) Absorb(call, piece, block.count * call.group, scratch);
       ScoreSpan(call, block, piece, unit.span, scratch);
     }

@@ -155,6 +155,11 @@ struct Piece {
   }
 };
 
+// Beside bf16 queries.
+inline bool NeedsExactRows(const Piece& piece) {
+  return piece.keys != PageSource::kPlain || piece.absorbed;
+}
+
 struct Block {
   const AttentionItem* item = nullptr;
   int kv_head = 0;
@@ -213,7 +218,8 @@ class CpuAttention final : public AttentionOps {
     int64_t latent_queries = 0, basis = 0;
     int64_t folded = 0, fold_groups = 0;  // of one row
     int64_t kept_spans = 0;               // the most of a block that sums columns
-    bool exact_rows = false, latent_values = false, extras = false;
+    bool exact_rows = false;  // some piece is multiplied with f32 queries beside bf16 ones
+    bool latent_values = false, extras = false;
     std::vector<std::pair<const KvCodec*, std::unique_ptr<StreamPlan>>> plans;
 
     Call(const AttentionShape& s, const AttentionKernels& kernels,
@@ -297,7 +303,8 @@ class CpuAttention final : public AttentionOps {
   void MultiplyPage(const Call& call, const void* panel, const void* next, int steps, int width,
                     const void* a, int64_t a_stride, int rows, bool accumulate, float* out,
                     int64_t out_stride, float* expanded) const;
-  void PackBlock(const Call& call, const Block& block, const Tensor& q,
+  // exact: as f32, too, where rows are bf16.
+  void PackBlock(const Call& call, const Block& block, bool exact, const Tensor& q,
                  const Scratch& scratch) const;
   // What is multiplied after a page, for it to be fetched meanwhile: null where that is not known.
   struct Next {
@@ -321,8 +328,8 @@ class CpuAttention final : public AttentionOps {
                  const Scratch& scratch, float* values) const;
   void Finish(const Call& call, const Block& block, const SoftmaxState* states, const float* values,
               Tensor out, const AttentionCapture& capture) const;
-  // `then` is what this thread will probably do next, or null.
-  void RunUnit(const Call& call, const Unit& unit, const Unit* then, const Tensor& q, Tensor out,
+  void Foresee(int64_t index, int64_t step) const;
+  void RunUnit(const Call& call, int64_t index, int64_t step, const Tensor& q, Tensor out,
                const AttentionCapture& capture) const;
   const Piece* FirstPiece(const Unit& unit) const;  // null where the unit begins in a later one
   void MergeRows(const Call& call, int64_t rows, int width, const SoftmaxState* parts,

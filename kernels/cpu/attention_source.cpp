@@ -130,7 +130,7 @@ void CpuAttention::Call::Survey(const KvSegment& segment) {
   if (piece.values != PageSource::kPlain) {
     raise(value_tile, int64_t{kEntries} * piece.stored.value_width);
   }
-  exact_rows |= bf16_rows && (piece.keys != PageSource::kPlain || piece.absorbed);
+  exact_rows |= bf16_rows && NeedsExactRows(piece);
   if (piece.absorbed) {
     raise(latent_queries, PadFloats(piece.stored.key_dim));
     raise(basis, layout.key_dim * PadFloats(piece.stored.key_dim));
@@ -361,26 +361,37 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
                      .last = pairs,
                      .step = half ? 1 : 2,
                      .other = half ? pairs : 1,
-                     .cos = rope.cos.f32() + at[0],
-                     .sin = rope.sin.f32() + at[0],
+                     .cos = rope.cos.f32(),
+                     .sin = rope.sin.f32(),
                      .stride = rope.cos.stride[0],
                      .out = tile};
   const auto rotate = kernels_.rotate[static_cast<int>(dtype)];
-  int32_t astray = 0;
-  for (int32_t e = 0; e < held; ++e) astray |= at[e] ^ (at[0] + e);
-  const bool tabled =
-      at[0] + kEntries <= rope.cos.shape[1] && rope.sin.stride[0] == rope.cos.stride[0];
-  if (astray == 0 && tabled) return rotate(args);
+  // Nobody sees slots that are skipped: they may turn to any angle.
+  const int64_t begin = std::clamp<int64_t>(piece.segment->skip - page * kEntries, 0, held - 1);
+  bool run = true;
+  for (int64_t e = begin; e < held; ++e) run &= at[e] - at[begin] == e - begin;
+  const int64_t first = at[begin] - begin;  // of column 0, as the others go on
+  const bool tabled = first >= 0 && first + kEntries <= rope.cos.shape[1] &&
+                      rope.sin.stride[0] == rope.cos.stride[0];
+  if (run && tabled) {
+    args.cos += first;
+    args.sin += first;
+    return rotate(args);
+  }
+  alignas(64) float page_cos[kEntries] = {}, page_sin[kEntries] = {};
+  args.cos = page_cos;
+  args.sin = page_sin;
   for (int k = 0; k < pairs; ++k) {
-    alignas(64) float page_cos[kEntries] = {}, page_sin[kEntries] = {};
-    for (int64_t e = 0; e < held; ++e) {
-      page_cos[e] = rope.cos.f32()[k * rope.cos.stride[0] + at[e]];
-      page_sin[e] = rope.sin.f32()[k * rope.sin.stride[0] + at[e]];
+    const float* cos = rope.cos.f32() + k * rope.cos.stride[0];
+    const float* sin = rope.sin.f32() + k * rope.sin.stride[0];
+    if (run) {
+      std::copy(cos + at[begin], cos + at[begin] + (held - begin), page_cos + begin);
+      std::copy(sin + at[begin], sin + at[begin] + (held - begin), page_sin + begin);
+    } else {
+      for (int64_t e = begin; e < held; ++e) page_cos[e] = cos[at[e]], page_sin[e] = sin[at[e]];
     }
     args.first = k;
     args.last = k + 1;
-    args.cos = page_cos;
-    args.sin = page_sin;
     rotate(args);
   }
 }

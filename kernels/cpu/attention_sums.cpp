@@ -78,7 +78,14 @@ void CpuAttention::JoinSums(const Call& call, int64_t first_block, int64_t block
     // Slots that are skipped have no columns.
     const int64_t skip = piece.segment->skip, begin = piece.first_span * kSpan;
     const int64_t end = std::min(piece.entries.end, out.shape[1] + skip);
-    for (int64_t slot = std::max(begin, skip); slot < end; ++slot) {
+    const int64_t from = std::max(begin, skip);
+    const int64_t whole = std::max<int64_t>(end - from, 0) / kEntries * kEntries;
+    if (whole > 0) {
+      constexpr float kOnce = 1.0f;
+      kernels_.add_weighted(
+          {sums + (from - begin), 0, 1, &kOnce, static_cast<int>(whole), row + (from - skip)});
+    }
+    for (int64_t slot = from + whole; slot < end; ++slot) {
       row[slot - skip] += sums[slot - begin];
     }
   }
