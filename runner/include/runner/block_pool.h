@@ -119,7 +119,9 @@ class BlockPool {
   Buffer zeros_;              // what a device block is cleared with
 };
 
-// One pool for each tier.
+class RopeTablesStore;
+
+// What the caches of one model share: a pool for each tier, and the angles that keys turn to.
 class CachePools {
  public:
   struct Limits {
@@ -127,15 +129,14 @@ class CachePools {
     std::string directory;  // of the disk tier; empty: the system's temporary one
   };
   explicit CachePools(Ops& ops) : CachePools(ops, Limits()) {}
-  CachePools(Ops& ops, const Limits& limits)
-      : pools_{BlockPool(Tier::kDevice, ops, limits.device_bytes),
-               BlockPool(Tier::kHost, ops, limits.host_bytes),
-               BlockPool(Tier::kDisk, ops, limits.disk_bytes, limits.directory)} {}
+  CachePools(Ops& ops, const Limits& limits);
 
   BlockPool& of(Tier tier) { return pools_[static_cast<size_t>(tier)]; }
+  RopeTablesStore& rope_tables() { return *rope_tables_; }
 
  private:
   std::array<BlockPool, 3> pools_;
+  std::shared_ptr<RopeTablesStore> rope_tables_;
 };
 
 }  // namespace kvgauge

@@ -28,7 +28,6 @@ namespace kvgauge {
 class CacheLayer;
 struct LayerSetup;
 class RopeTables;
-struct RopeTablesHolder;
 
 struct KvCacheOptions {
   DType dtype = DType::kF32;  // f32, f16 or bf16
@@ -131,7 +130,6 @@ class KvCache {
   std::shared_ptr<const LayerSetup> setup_;
   Ops* ops_;
   int64_t planned_length_;
-  std::shared_ptr<RopeTablesHolder> tables_;  // shared by forks
   std::shared_ptr<const RopeTables> rope_;
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;

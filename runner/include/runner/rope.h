@@ -45,6 +45,8 @@ struct RopeConfig {
 struct RopeFrequencies {
   std::vector<double> inverse;    // [rotary_dim / 2]
   double attention_factor = 1.0;  // multiplies cos and sin
+
+  bool operator==(const RopeFrequencies&) const = default;
 };
 
 // Precondition: a config as ParseModelConfig makes it (finite numbers, full factor lists).

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "core/strings.h"
+#include "src/cache/rope_tables.h"
 
 namespace kvgauge {
 namespace {
@@ -314,5 +315,11 @@ Error BlockPool::Refusal(int64_t size_bytes) const {
                               tier_ == Tier::kDisk && !directory_.empty() ? " under " : "",
                               tier_ == Tier::kDisk ? directory_ : ""));
 }
+
+CachePools::CachePools(Ops& ops, const Limits& limits)
+    : pools_{BlockPool(Tier::kDevice, ops, limits.device_bytes),
+             BlockPool(Tier::kHost, ops, limits.host_bytes),
+             BlockPool(Tier::kDisk, ops, limits.disk_bytes, limits.directory)},
+      rope_tables_(std::make_shared<RopeTablesStore>()) {}
 
 }  // namespace kvgauge

@@ -317,6 +317,7 @@ Status CacheLayer::Represent() {
       return {};
     }
     const int64_t dim = HeadDim(side), group = setup_->kv_heads / std::ssize(to);
+    RowRotator back(ops(), setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse);
     for (int64_t o = 0; o < std::ssize(to); ++o) {
       const int64_t n = length(o * group);
       if (n == 0) continue;
@@ -330,10 +331,7 @@ Status CacheLayer::Represent() {
                                     " entries, so they cannot share latents"));
         }
         from[static_cast<size_t>(h)].Read(0, heads[g]);
-        if (turn) {
-          RotateRows(ops(), setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
-                     Positions(h), heads[g]);
-        }
+        if (turn) back.Rotate(Positions(h), heads[g]);
       }
       Tensor rows = heads;
       rows.shape = {n, group, dim, 0};

@@ -13,8 +13,7 @@
 namespace kvgauge {
 KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
     : ops_(&pools.of(Tier::kDevice).ops()),
-      planned_length_(options.planned_length),
-      tables_(std::make_shared<RopeTablesHolder>()) {
+      planned_length_(options.planned_length) {
   auto setup = std::make_shared<LayerSetup>();
   setup->format = {
       .dtype = options.dtype, .key_dim = config.key_dim, .value_dim = config.value_dim};
@@ -49,7 +48,6 @@ KvCache::KvCache(const KvCache& other)
     : setup_(other.setup_),
       ops_(other.ops_),
       planned_length_(other.planned_length_),
-      tables_(other.tables_),
       rope_(other.rope_),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
@@ -67,7 +65,10 @@ bool KvCache::mla_latent() const { return setup_->values_in_keys; }
 const KvFormat& KvCache::format() const { return setup_->format; }
 const RopeFrequencies& KvCache::frequencies() const { return setup_->frequencies; }
 
-bool KvCache::raw_keys(int64_t layer) const { return layers_[layer]->plan().raw_keys; }
+// Without tables no layer's keys wait to be turned: mostly no layer is asked.
+bool KvCache::raw_keys(int64_t layer) const {
+  return rope_ != nullptr && layers_[layer]->plan().raw_keys;
+}
 
 bool KvCache::slot_positions(int64_t layer) const {
   return raw_keys(layer) && layers_[layer]->plan().position == PositionPolicy::kSlot;
@@ -83,15 +84,10 @@ const DeferredRope* KvCache::rope(int64_t layer) const {
 
 void KvCache::NeedRope(int64_t positions) {
   if (rope_ == nullptr || rope_->capacity() < positions) {
-    const std::lock_guard<std::mutex> lock(tables_->mutex);
-    std::shared_ptr<const RopeTables>& newest = tables_->newest;
-    if (newest == nullptr || newest->capacity() < positions) {
-      const int64_t capacity =
-          positions <= planned_length_ ? planned_length_ : positions + positions / 2;
-      newest =
-          std::make_shared<RopeTables>(*ops_, setup_->frequencies, setup_->rope_layout, capacity);
-    }
-    rope_ = newest;
+    const int64_t capacity =
+        positions <= planned_length_ ? planned_length_ : positions + positions / 2;
+    rope_ = setup_->pools->rope_tables().Get(*ops_, setup_->frequencies, setup_->rope_layout,
+                                             positions, capacity);
   }
   for (const auto& layer : layers_) layer->SetEveryPosition(rope_->every_position());
 }

@@ -2,6 +2,7 @@
 #include "src/cache/rope_tables.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kvgauge {
@@ -23,23 +24,31 @@ Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor
   return tables;
 }
 
-void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, std::span<const int32_t> positions, Tensor rows) {
-  if (frequencies.inverse.empty() || positions.empty()) return;
-  Buffer memory;
-  const double factor = direction == RopeDirection::kForward ? frequencies.attention_factor
-                                                             : 1.0 / frequencies.attention_factor;
-  const Tensor tables = MakeRotations(ops, frequencies, factor, positions, &memory);
+void RowRotator::Rotate(std::vector<int32_t> positions, Tensor rows) {
+  if (frequencies_.inverse.empty() || positions.empty()) return;
+  if (positions != positions_) {
+    const double factor = direction_ == RopeDirection::kForward
+                              ? frequencies_.attention_factor
+                              : 1.0 / frequencies_.attention_factor;
+    tables_ = MakeRotations(ops_, frequencies_, factor, positions, &memory_);
+    positions_ = std::move(positions);
+  }
   Tensor heads = rows;
   heads.rank = 3;
   heads.shape = {rows.shape[0], 1, rows.shape[1], 0};
   heads.stride = {rows.stride[0], rows.shape[1], 1, 0};
-  ops.rows->Rope(tables[0], tables[1], layout, direction, heads);
+  ops_.rows->Rope(tables_[0], tables_[1], layout_, direction_, heads);
+}
+
+void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+                RopeDirection direction, std::span<const int32_t> positions, Tensor rows) {
+  RowRotator(ops, frequencies, layout, direction)
+      .Rotate(std::vector(positions.begin(), positions.end()), rows);
 }
 
 RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
                        int64_t capacity)
-    : capacity_(capacity) {
+    : frequencies_(frequencies), capacity_(capacity) {
   std::vector<int32_t> positions(static_cast<size_t>(capacity));
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<int32_t> every(static_cast<size_t>(kKvPageEntries));
@@ -69,6 +78,24 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   ops.memory->Copy(View(columns, {2, pairs, stride}), both);
   both.shape[2] = capacity;
   rope_ = {.cos = both[0], .sin = both[1], .layout = layout};
+}
+
+std::shared_ptr<const RopeTables> RopeTablesStore::Get(Ops& ops,
+                                                       const RopeFrequencies& frequencies,
+                                                       RopeLayout layout, int64_t positions,
+                                                       int64_t capacity) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(held_, [](const auto& tables) { return tables.expired(); });
+  for (const std::weak_ptr<const RopeTables>& held : held_) {
+    const std::shared_ptr<const RopeTables> tables = held.lock();
+    if (tables != nullptr && tables->capacity() >= positions && tables->rope().layout == layout &&
+        tables->frequencies() == frequencies) {
+      return tables;
+    }
+  }
+  auto made = std::make_shared<const RopeTables>(ops, frequencies, layout, capacity);
+  held_.push_back(made);
+  return made;
 }
 
 }  // namespace kvgauge

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "runner/rope.h"
@@ -18,11 +19,32 @@ Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
                 RopeDirection direction, std::span<const int32_t> positions, Tensor rows);
 
-// Angles of positions [0, capacity). Immutable, shared by forks.
+// The same for the heads of a layer, one after the other: most stand at the positions of the one
+// before, and turn by its angles.
+class RowRotator {
+ public:
+  RowRotator(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+             RopeDirection direction)
+      : ops_(ops), frequencies_(frequencies), layout_(layout), direction_(direction) {}
+
+  void Rotate(std::vector<int32_t> positions, Tensor rows);
+
+ private:
+  Ops& ops_;
+  const RopeFrequencies& frequencies_;
+  RopeLayout layout_;
+  RopeDirection direction_;
+  std::vector<int32_t> positions_;  // of the tables
+  Buffer memory_;
+  Tensor tables_;
+};
+
+// Angles of positions [0, capacity). Immutable, shared by caches.
 class RopeTables {
  public:
   RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout, int64_t capacity);
 
+  const RopeFrequencies& frequencies() const { return frequencies_; }
   int64_t capacity() const { return capacity_; }
   const DeferredRope& rope() const { return rope_; }
   // 0, 1, 2 .. behind a page of zeros, for slots that are skipped.
@@ -31,15 +53,23 @@ class RopeTables {
   }
 
  private:
+  RopeFrequencies frequencies_;
   int64_t capacity_;
   Buffer memory_, every_;
   DeferredRope rope_;
 };
 
-// The newest tables any fork made. Forks may run side by side.
-struct RopeTablesHolder {
-  std::mutex mutex;  // of what follows
-  std::shared_ptr<const RopeTables> newest;
+// Tables that caches of one model turn their keys by, for as long as one does: sequences attend in
+// one call where theirs are the same. Caches may ask side by side.
+class RopeTablesStore {
+ public:
+  // Tables that reach `positions`; where they must be made, they reach `capacity`.
+  std::shared_ptr<const RopeTables> Get(Ops& ops, const RopeFrequencies& frequencies,
+                                        RopeLayout layout, int64_t positions, int64_t capacity);
+
+ private:
+  std::mutex mutex_;  // of what follows
+  std::vector<std::weak_ptr<const RopeTables>> held_;
 };
 
 }  // namespace kvgauge

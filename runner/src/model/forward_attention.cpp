@@ -54,58 +54,73 @@ constexpr float kLatentNormEps = 1e-6f;
 
 }  // namespace
 
-void ForwardPass::RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q) {
+void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q) {
+  const SequenceStep& step = steps_[index];
   const int64_t count = step.end - step.begin, pairs = cos_.shape[1];
   const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
-  const RopeFrequencies& frequencies = step.cache->frequencies();
-  const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
-  const Tensor all =
-      Take(ScratchSlot::kSlotTables, DType::kF32, {count + pairs + 2 * count * pairs});
-  Tensor positions = all.Slice(0, count);
+  const int64_t steps = std::ssize(steps_);
+  const Tensor all = Take(ScratchSlot::kSlotTables, DType::kF32,
+                          {rows_ + steps * pairs + 2 * rows_ * pairs});
+  Tensor positions = all.Slice(row, row + count);
   positions.dtype = DType::kI32;
-  const Tensor device_inverse = all.Slice(count, count + pairs);
-  const Tensor tables = all.Slice(count + pairs, all.shape[0]).Reshape({2, count, pairs});
-  ops_.memory->Copy(View(inverse, {pairs}), device_inverse);
-  std::vector<int32_t> slots(static_cast<size_t>(count));
+  const Tensor inverse = all.Slice(rows_, rows_ + steps * pairs)
+                             .Reshape({steps, pairs})[static_cast<int64_t>(index)];
+  const Tensor tables = all.Slice(rows_ + steps * pairs, all.shape[0]).Reshape({2 * rows_, pairs});
+  const Tensor cos = tables.Slice(row, row + count);
+  const Tensor sin = tables.Slice(rows_ + row, rows_ + row + count);
+  slots_.resize(steps_.size(), kNoSlot);
   for (int64_t h = 0; h < kv_heads; ++h) {
-    // Heads may hold different numbers of entries; mostly they do not.
+    // Heads and layers may hold different numbers of entries; mostly they do not.
     const auto first = static_cast<int32_t>(step.cache->slot_of(layer, h));
-    if (h == 0 || first != slots[0]) {
+    if (int32_t& tabled = slots_[index]; first != tabled) {
+      const RopeFrequencies& frequencies = step.cache->frequencies();
+      if (tabled == kNoSlot) {
+        const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
+        ops_.memory->Copy(View(narrow, {pairs}), inverse);
+      }
+      std::vector<int32_t> slots(static_cast<size_t>(count));
       std::iota(slots.begin(), slots.end(), first);
       ops_.memory->Copy(View(slots, {count}), positions);
-      ops_.rows->RopeTable(positions.Reshape({count, 1}), device_inverse, {},
-                           static_cast<float>(frequencies.attention_factor), tables[0], tables[1]);
+      ops_.rows->RopeTable(positions.Reshape({count, 1}), inverse, {},
+                           static_cast<float>(frequencies.attention_factor), cos, sin);
+      tabled = first;
     }
-    ops_.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kForward,
+    ops_.rows->Rope(cos, sin, config_.rope->layout, RopeDirection::kForward,
                     SomeHeads(q, h * group, group));
   }
 }
 
 void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   if (!config_.rope) return;
-  const auto rope = [&](int64_t begin, int64_t end, const Tensor& x) {
-    ops_.rows->Rope(cos_.Slice(begin, end), sin_.Slice(begin, end), config_.rope->layout,
-                    RopeDirection::kForward, x.Slice(begin, end));
+  // Rows of neighbours that turn by their positions turn together.
+  struct Run {
+    int64_t begin = 0, end = 0;
   };
-  const bool plain = std::none_of(steps_.begin(), steps_.end(), [&](const SequenceStep& step) {
-    return step.cache->raw_keys(layer);
-  });
-  if (plain) {
-    rope(0, rows_, q);
-    rope(0, rows_, keys);
-    return;
-  }
+  const auto turn = [&](Run& run, const Tensor& x) {
+    if (run.begin < run.end) {
+      ops_.rows->Rope(cos_.Slice(run.begin, run.end), sin_.Slice(run.begin, run.end),
+                      config_.rope->layout, RopeDirection::kForward, x.Slice(run.begin, run.end));
+    }
+    run.begin = run.end;
+  };
+  Run queries, stored;
   int64_t row = 0;
-  for (const SequenceStep& step : steps_) {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const SequenceStep& step = steps_[i];
     const int64_t end = row + step.end - step.begin;
     if (step.cache->slot_positions(layer)) {
-      RotateBySlot(step, layer, q.Slice(row, end));
-    } else {
-      rope(row, end, q);
+      turn(queries, q);
+      RotateBySlot(i, row, layer, q.Slice(row, end));
+      queries.begin = end;
     }
-    if (!step.cache->raw_keys(layer)) rope(row, end, keys);
-    row = end;
+    if (step.cache->raw_keys(layer)) {
+      turn(stored, keys);
+      stored.begin = end;
+    }
+    queries.end = stored.end = row = end;
   }
+  turn(queries, q);
+  turn(stored, keys);
 }
 
 // Single rows of many sequences are tasks; many rows of one are work for all threads.
@@ -182,12 +197,14 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
   }
   const std::vector<size_t> attending = waiting;
   while (!waiting.empty()) {
-    // One call for all whose keys turn by the same tables.
+    // One call for all whose keys turn by the same tables, and for those whose keys do not turn.
     const KvCache& first = *steps_[waiting[0]].cache;
-    const DeferredRope* rope = first.rope(layer);
+    const DeferredRope* rope = nullptr;
     std::vector<AttentionItem> together;
     std::erase_if(waiting, [&](size_t i) {
-      if (steps_[i].cache->rope(layer) != rope) return false;
+      const DeferredRope* wanted = steps_[i].cache->rope(layer);
+      if (wanted != nullptr && rope != nullptr && wanted != rope) return false;
+      if (wanted != nullptr) rope = wanted;
       together.push_back(items[i]);
       return true;
     });

@@ -58,7 +58,8 @@ class ForwardPass {
                          const Tensor& latent, Tensor attended);
   // Turns queries, and the keys of steps whose caches keep them turned.
   void Rotate(int64_t layer, const Tensor& q, const Tensor& keys);
-  void RotateBySlot(const SequenceStep& step, int64_t layer, const Tensor& q);
+  // Turns q, the rows of step `index` from `row` on. Tables serve all layers where slots agree.
+  void RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q);
   // body(i) of sequences that may run side by side.
   void ForSequences(std::span<const size_t> sequences, const std::function<void(size_t)>& body);
   bool WriteTogether(int64_t layer, const Tensor& keys, const Tensor& values);
@@ -80,6 +81,8 @@ class ForwardPass {
   std::span<const SequenceStep> steps_;
   int64_t rows_;
   Tensor cos_, sin_;  // [rows, rotary_dim / 2]
+  static constexpr int32_t kNoSlot = -1;
+  std::vector<int32_t> slots_;  // of each step: the slot that its tables begin with
 };
 
 }  // namespace kvgauge
