@@ -403,14 +403,12 @@ void ReduceColumnsBlock(const float* x, int64_t stride, int64_t m, int64_t colum
   } else {
     AddColumns<false>(x, stride, m, columns, sums);
   }
-  if (kind == Reduction::kMean) {
-    for (int64_t j = 0; j < columns; ++j) sums[j] /= static_cast<double>(m);
-  }
+  const double parts = kind == Reduction::kMean ? static_cast<double>(m) : 1.0;
   int64_t j = 0;
   for (; j + kLanes / 2 <= columns; j += kLanes / 2) {
-    StoreAs(out + j, __builtin_convertvector(LoadAs<D>(sums + j), HalfF));
+    StoreAs(out + j, __builtin_convertvector(LoadAs<D>(sums + j) / parts, HalfF));
   }
-  for (; j < columns; ++j) out[j] = static_cast<float>(sums[j]);
+  for (; j < columns; ++j) out[j] = static_cast<float>(sums[j] / parts);
 }
 
 // Several vectors at a time, so that none waits for the last; then only the block that holds the
