@@ -12,11 +12,12 @@
 namespace kvgauge {
 
 // Cosines and then sines, [2, positions, pairs] f32, times `factor`; they lie in `memory`.
+// positions: [n] i32, on the host or the device.
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
-                     std::span<const int32_t> positions, Buffer* memory);
+                     const Tensor& positions, Buffer* memory);
 // Turns rows [n, d] f32 of entries at these positions in place; kInverse undoes kForward.
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, std::span<const int32_t> positions, Tensor rows);
+                RopeDirection direction, const Tensor& positions, Tensor rows);
 
 // Angles of positions [0, capacity). Immutable, shared by forks.
 class RopeTables {
