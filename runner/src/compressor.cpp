@@ -153,7 +153,7 @@ class Compressor::Impl final : public LayerHook {
   PhaseSeconds& seconds() { return record_.seconds; }
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
-  bool repeatable() const override { return pipeline_.read == nullptr && !step_.wanted(); }
+  bool repeatable() const override { return pipeline_.read == nullptr; }
   void BeforeAttend(int64_t layer, const Tensor& q) override;
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
