@@ -9,6 +9,7 @@
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_tables.h"
 #include "cuda/backend_parts.h"
+#include "cuda/keep.h"
 #include "cuda/pages_kernels.h"
 
 namespace kvgauge::cuda {
@@ -145,6 +146,10 @@ class CudaAttention final : public AttentionOps {
       CopyPages(layout, is_keys, side.from, index.As<const int32_t>(), n, side.to, to.first_entry,
                 side.in_place, stream_);
     }
+  }
+
+  void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome) override {
+    keeper_.Keep(LayoutOf(format), heads, outcome, stream_);
   }
 
   // Rows over nothing but 16-bit float pages.
@@ -427,6 +432,7 @@ class CudaAttention final : public AttentionOps {
 
   const Stream stream_;
   Tables tables_, lists_;
+  Keeper keeper_;
   Scratch partial_states_, partial_values_;
 };
 

@@ -148,11 +148,12 @@ class Compressor::Impl final : public LayerHook {
   Status AfterRows() {
     return Guarded([&] { return Seal(During::kStep); });
   }
+  Status CheckSteps() const;
   CompressionRecord Record() const;
   PhaseSeconds& seconds() { return record_.seconds; }
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
-  bool repeatable() const override { return pipeline_.read == nullptr && !step_.wanted(); }
+  bool repeatable() const override { return pipeline_.read == nullptr; }
   void BeforeAttend(int64_t layer, const Tensor& q) override;
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -166,6 +167,7 @@ class Compressor::Impl final : public LayerHook {
   ViewSource StepSource() {
     ViewSource source = Source();
     source.memory = &step_memory_;
+    source.marks = &marks_;
     return source;
   }
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
@@ -179,6 +181,10 @@ class Compressor::Impl final : public LayerHook {
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
+  // What the device found of plans that it executed by itself, [layers, kv_heads] rows of KvKept.
+  Result<bool> ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan);
+  std::vector<int32_t> Kept() const;
+  void AddMerged(std::vector<int64_t>& merged) const;
   Status StoreLayers(const PromptState& state);
   void BeginReaders();
   void BeginReader(int64_t layer);
@@ -222,8 +228,10 @@ class Compressor::Impl final : public LayerHook {
   double whole_ = 0, held_ = 0;
   double step_whole_ = 0, step_held_ = 0;
   Buffer read_counts_[2];  // [layers, query_heads] i64
+  Buffer kept_;            // of ReduceUnseen, once there was one
   bool step_chosen_ = false;
   ViewMemory step_memory_;
+  TokenMarks marks_;
   Status hooked_;  // what failed in the middle of a pass: the step's result
   double attend_start_s_ = 0;
   CompressionRecord record_;
@@ -345,10 +353,57 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   for (size_t head = 0; head < plan.size(); ++head) {
     dropped_ |= plan[head].keep.Numel() < view.lengths()[head];
     weighted_ |= !plan[head].log_weight.empty();
+  }
+  if (step > 0 && ops_.device != Device::kHost) {
+    KVG_ASSIGN(const bool done, ReduceUnseen(view.layer(), plan));
+    if (done) return {};
+  }
+  for (size_t head = 0; head < plan.size(); ++head) {
     record_.merged[layer] +=
         std::max(CountMerged(ops_, plan[head].keys), CountMerged(ops_, plan[head].values));
   }
   return cache_->Reduce(view.layer(), plan);
+}
+
+Result<bool> Compressor::Impl::ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan) {
+  const int64_t heads = cache_->kv_heads();
+  if (kept_.size_bytes() == 0) {
+    kept_ = ops_.memory->Allocate(shape_.layers * heads * kKvKeptNumbers * SizeOf(DType::kI32));
+  }
+  return cache_->ReduceUnseen(layer, plan,
+                              kept_.As(DType::kI32, {shape_.layers, heads, kKvKeptNumbers})[layer]);
+}
+
+std::vector<int32_t> Compressor::Impl::Kept() const {
+  std::vector<int32_t> kept(static_cast<size_t>(kept_.size_bytes() / SizeOf(DType::kI32)));
+  const int64_t size = std::ssize(kept);
+  if (size > 0) ops_.memory->Copy(kept_.As(DType::kI32, {size}), View(kept, {size}));
+  return kept;
+}
+
+void Compressor::Impl::AddMerged(std::vector<int64_t>& merged) const {
+  const std::vector<int32_t> kept = Kept();
+  for (size_t layer = 0; layer < merged.size() && !kept.empty(); ++layer) {
+    const size_t row = kept.size() / merged.size();
+    for (size_t i = 0; i < row; i += kKvKeptNumbers) {
+      merged[layer] += kept[layer * row + i + static_cast<size_t>(KvKept::kMerged)];
+    }
+  }
+}
+
+// Devices are not asked in a step, so what is wrong with its plan is known when there is time.
+Status Compressor::Impl::CheckSteps() const {
+  const std::vector<int32_t> kept = Kept();
+  for (size_t i = 0; i < kept.size(); i += kKvKeptNumbers) {
+    const auto number = [&](KvKept what) { return kept[i + static_cast<size_t>(what)]; };
+    if (number(KvKept::kRefused) == 0) continue;
+    const int64_t heads = cache_->kv_heads(), at = static_cast<int64_t>(i) / kKvKeptNumbers;
+    return BadInput(StrCat(method_.id, ": layer ", at / heads, ": plan for KV head ", at % heads,
+                           " of a decode step: entry ", number(KvKept::kEntry), " after entry ",
+                           number(KvKept::kBefore), " of ", number(KvKept::kLength),
+                           "; kept entries ascend and are held (a device says so at the end)"));
+  }
+  return {};
 }
 
 Status Compressor::Impl::StoreLayers(const PromptState& state) {
@@ -443,6 +498,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   dropped_ = other.dropped_;
   weighted_ = other.weighted_;
   record_ = other.record_;
+  other.AddMerged(record_.merged);
   BeginReaders();
   return true;
 }
@@ -580,6 +636,7 @@ Status Compressor::Impl::Seal(During during) {
 
 CompressionRecord Compressor::Impl::Record() const {
   CompressionRecord record = record_;
+  AddMerged(record.merged);
   const double reads = Reads();
   const bool read_less = reads < held_;
   if (record.steps > 0) {
@@ -631,6 +688,7 @@ bool Compressor::ContinueFrom(const Compressor& other, KvCache& cache) {
 LayerHook* Compressor::hook() { return impl_.get(); }
 Status Compressor::AfterStep() { return impl_->AfterStep(); }
 Status Compressor::AfterRows() { return impl_->AfterRows(); }
+Status Compressor::CheckSteps() const { return impl_->CheckSteps(); }
 CompressionRecord Compressor::Record() const { return impl_->Record(); }
 PhaseSeconds& Compressor::seconds() { return impl_->seconds(); }
 

@@ -174,6 +174,8 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
                     lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
   if (!last) return AskNext(lane);
   lane.done = true;
+  const Status steps = Guarded([&] { return lane.compressor->CheckSteps(); });
+  if (cell.result.status.ok()) cell.result.status = steps;
   // Prompts of one sample may end in any order: the record is that of the last one.
   if (lane.turn > cell.recorded_turn) {
     cell.recorded_turn = lane.turn;

@@ -215,6 +215,10 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
   }
   for (const Follower& follower : followers_) {
     if (follower.job == nullptr) continue;
+    if (follower.compressor != nullptr) {
+      follower.job->status = follower.compressor->CheckSteps();
+      if (!follower.job->status.ok()) continue;
+    }
     Fidelity& result = follower.job->result;
     result.steps = compared_;
     const double count = static_cast<double>(std::max<int64_t>(compared_, 1));

@@ -57,8 +57,8 @@ void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
     std::vector<int32_t> positions(static_cast<size_t>(n));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
     Buffer memory;
-    const Tensor tables =
-        MakeRotations(ops_, frequencies, 1.0 / frequencies.attention_factor, positions, &memory);
+    const Tensor tables = MakeRotations(ops_, frequencies, 1.0 / frequencies.attention_factor,
+                                        View(positions, {n}), &memory);
     ops_.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kInverse, raw);
   }
   const Tensor flat = raw.Reshape({n, width});

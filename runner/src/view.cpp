@@ -40,6 +40,27 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   return Tensor(piece.data, dtype, dims, piece.device);
 }
 
+Tensor TokenMarks::Of(Ops& ops, const TokenClasses& classes, TokenClass wanted,
+                      const Prompt& prompt) {
+  Marks& marks = marks_[static_cast<size_t>(wanted)];
+  const int64_t size = prompt.size(), number = SizeOf(DType::kF32);
+  if (marks.memory.size_bytes() < size * number) {
+    marks.memory = ops.memory->Allocate((size + size / 2) * number);
+    marks.count = 0;
+  }
+  const Tensor all = marks.memory.As(DType::kF32, {size});
+  if (marks.count < size) {
+    std::vector<float> is;
+    for (int64_t at = marks.count; at < size; ++at) {
+      const int32_t id = prompt.positions[static_cast<size_t>(at)].token_id;
+      is.push_back(classes.Has(id, wanted) ? 1.0f : 0.0f);
+    }
+    ops.memory->Copy(View(is, {size - marks.count}), all.Slice(marks.count, size));
+  }
+  marks.count = size;
+  return all;
+}
+
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
   if (source.memory != nullptr) source.memory->Begin();
   for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
@@ -64,9 +85,7 @@ Tensor CacheView::Positions(int64_t head, int64_t first) {
   if (part.empty()) {
     const int64_t count = Count(head, first);
     part = Scratch(DType::kI32, {count});
-    const std::vector<int32_t> all = source_.cache->Positions(layer_, head);
-    const std::span<const int32_t> wanted(all.data() + first, static_cast<size_t>(count));
-    if (count > 0) ops().memory->Copy(View(wanted, {count}), part);
+    source_.cache->ReadPositions(layer_, head, first, part);
   }
   return part;
 }
@@ -103,14 +122,11 @@ Tensor CacheView::OfClass(TokenClass wanted, int64_t head, int64_t first) {
   KVG_CHECK(classes != nullptr && source_.prompt != nullptr, "tokens whose text is not known");
   const int64_t count = Count(head, first);
   const Tensor out = Scratch(DType::kF32, {count});
-  std::vector<float> is(static_cast<size_t>(count));
-  const std::vector<int32_t> held = source_.cache->Positions(layer_, head);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<size_t>(held[static_cast<size_t>(first + i)]);
-    const int32_t id = source_.prompt->positions[at].token_id;
-    is[static_cast<size_t>(i)] = classes->Has(id, wanted) ? 1.0f : 0.0f;
-  }
-  if (count > 0) ops().memory->Copy(View(is, {count}), out);
+  if (count == 0) return out;
+  TokenMarks& marks = source_.marks != nullptr ? *source_.marks : own_marks_;
+  const Tensor of_token = marks.Of(ops(), *classes, wanted, *source_.prompt);
+  ops().select->Gather(of_token.Reshape({of_token.shape[0], 1}), Positions(head, first),
+                       out.Reshape({count, 1}));
   return out;
 }
 
@@ -175,7 +191,7 @@ Tensor CacheView::Rotations(int64_t first, int64_t count) {
   const RopeFrequencies& frequencies = source_.cache->frequencies();
   std::vector<int32_t> positions(static_cast<size_t>(count));
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
-  return MakeRotations(ops(), frequencies, frequencies.attention_factor, positions,
+  return MakeRotations(ops(), frequencies, frequencies.attention_factor, View(positions, {count}),
                        &rotations_.emplace_back());
 }
 

@@ -3,6 +3,7 @@
 // for, and live as long as the view; the cache may not change meanwhile.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <utility>
@@ -38,6 +39,20 @@ class ViewMemory {
   int64_t cut_bytes_ = 0;  // of the current chunk
 };
 
+// Which tokens of a sequence are of a class, on the device, as far as it has come.
+class TokenMarks {
+ public:
+  // [prompt.size()] f32, 1 for those that are; what came since the last call is sent there.
+  Tensor Of(Ops& ops, const TokenClasses& classes, TokenClass wanted, const Prompt& prompt);
+
+ private:
+  struct Marks {
+    Buffer memory;
+    int64_t count = 0;
+  };
+  std::array<Marks, kTokenClasses> marks_;
+};
+
 // What the views of one sequence are made from. Pointers outlive every view.
 struct ViewSource {
   const Model* model = nullptr;
@@ -48,6 +63,7 @@ struct ViewSource {
   const StepCapture* step = nullptr;        // null before
   uint64_t seed = 0;
   ViewMemory* memory = nullptr;  // null: each view has its own
+  TokenMarks* marks = nullptr;   // of `prompt`; null: each view has its own
 };
 
 class CacheView final : public LayerView {
@@ -91,6 +107,7 @@ class CacheView final : public LayerView {
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
   ViewMemory own_memory_;
+  TokenMarks own_marks_;
   std::deque<Buffer> rotations_;
   using Parts = std::map<std::pair<int64_t, int64_t>, Tensor>;  // by head and first entry
   Parts positions_, keys_, raw_keys_, values_;

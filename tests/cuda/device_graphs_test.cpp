@@ -63,9 +63,18 @@ TEST_F(DeviceGraphs, CompanyComesAndGoes) {
   EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded);
 }
 
-// Readers and scores that age look at the step.
-TEST_F(DeviceGraphs, StepsThatAreLookedAtAreDoneAsTheyCome) {
+// Readers choose as much as there is to choose from, which grows in each step.
+TEST_F(DeviceGraphs, StepsOfReadersAreDoneAsTheyCome) {
   EXPECT_EQ(ExpectSameBits("gqa", {"quest", "h2o"}, {Sample(100, 8, 6)}).replayed, 0);
+}
+
+// What scores age by is left in the same place by each step.
+TEST_F(DeviceGraphs, StepsThatAreLookedAtAreReplayed) {
+  for (const char* kind : {"gqa", "mla"}) {
+    const RepeatedWork::Counts counts =
+        ExpectSameBits(kind, {"h2o", "tova", "cam"}, {Sample(100, 8, 20), Sample(60, 9, 12)});
+    EXPECT_TRUE(!cuda::kComparesMembers || counts.replayed > counts.recorded) << kind;
+  }
 }
 
 // Whoever the experts of a step are, the graph is the same.

@@ -288,6 +288,30 @@ class HostedAttention final : public AttentionOps {
     memory.FetchPages(to.value_pages, 0, end);
   }
 
+  void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome) override {
+    CallMemory memory;
+    std::vector<KvKeep> device(heads.begin(), heads.end());
+    const auto end = [](const KvKeep& head) { return PagesOf(head.first + head.length); };
+    for (KvKeep& head : device) {
+      head.index = memory.Send(head.index);
+      head.key_pages = memory.SendPages(head.key_pages, 0, end(head), KeyPageBytes(format));
+      head.value_pages = memory.SendPages(head.value_pages, 0, end(head), ValuePageBytes(format));
+      for (KvMerge* merge : {&head.keys, &head.values}) {
+        for (Tensor* list : {&merge->from, &merge->to, &merge->weight, &merge->self}) {
+          *list = memory.Send(*list);
+        }
+      }
+      for (Tensor& numbers : head.numbers) numbers = memory.Send(numbers);
+    }
+    ops_->KeepKv(format, device, memory.Send(outcome));
+    memory.Fetch(outcome);
+    for (const KvKeep& head : heads) {
+      memory.FetchPages(head.key_pages, 0, end(head));
+      memory.FetchPages(head.value_pages, 0, end(head));
+      for (const Tensor& numbers : head.numbers) memory.Fetch(numbers);
+    }
+  }
+
   void DoAttend(const AttentionShape& host_shape, std::span<const AttentionItem> host_items,
                 const Tensor& q, Tensor out, const AttentionCapture& capture) override {
     CallMemory memory;

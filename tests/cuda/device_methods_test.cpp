@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "conformance/scene.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
@@ -91,6 +93,59 @@ TEST_P(DeviceMethods, DoOnADeviceWhatTheyDoOnTheHost) {
   const double apart = Apart(device.held.numbers, host.held.numbers);
   EXPECT_LE(apart, coded ? 1e-2 : 1e-5);
   RecordProperty("apart", StrCat(apart));
+}
+
+// Top-k, but that a plan of a decode step names an entry twice.
+class TwiceNamed final : public Reducer {
+ public:
+  explicit TwiceNamed(const Params&) {}
+  std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
+    std::vector<HeadPlan> plans;
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      HeadPlan plan;
+      plan.keep = Best(view, input.scores.Slice(h, h + 1).Reshape({1, length}), kept);
+      if (input.step == 2) view.ops().memory->Copy(plan.keep.Slice(0, 1), plan.keep.Slice(1, 2));
+      plans.push_back(plan);
+    }
+    return plans;
+  }
+};
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kReduce,
+    .id = "test_twice",
+    .summary = "names an entry twice",
+    .make = Make<TwiceNamed>(),
+});
+
+// The host learns of it at the end, and nobody else at all.
+TEST(DeviceMethods, APlanThatIsNoneIsTheResultOfItsCell) {
+  const Json json = {{"id", "twice"},
+                     {"title", "names an entry twice"},
+                     {"family", "baseline"},
+                     {"version", 1},
+                     {"stages",
+                      {{"score", {{"id", "recency"}}},
+                       {"reduce", {{"id", "test_twice"}}},
+                       {"trigger", {{"id", "every_step"}}}}}};
+  const Result<Method> twice = ParseMethod(json, "test");
+  ASSERT_TRUE(twice.ok()) << twice.error().message;
+  const Method h2o = LoadShipped("h2o");
+  const TinyModel tiny = MakeTinyModel("gqa");
+  const Budget some = {Budget::Kind::kEntries, 50};
+  const EngineRow good = {&h2o, some, tiny.model.get()}, bad = {&*twice, some, tiny.model.get()};
+  const std::vector<EngineSample> samples = {Sample(100, 8)};
+  const Outcomes outcomes = RunRows({good, bad, good}, samples);
+  const Outcomes alone = RunRows({good}, samples);
+  ExpectSame(outcomes.at({0, 0}), alone.at({0, 0}));
+  ExpectSame(outcomes.at({0, 2}), alone.at({0, 0}));
+  const Status& status = outcomes.at({0, 1}).cell.status;
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kBadInput);
+  const std::string& message = status.error().message;
+  for (const char* part : {"layer 0", "plan for KV head 0", "entry 1 after entry 1 of 51"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethods, ::testing::ValuesIn(AllMethods()),

@@ -107,6 +107,7 @@ class Solo {
     return {};
   }
 
+  Status CheckSteps() const { return compressor_.CheckSteps(); }
   CompressionRecord Record() const { return compressor_.Record(); }
   const std::vector<int32_t>& ids() const { return ids_; }
   int64_t resident_bytes() { return Sum(pools_, &BlockPool::resident_bytes); }
@@ -185,6 +186,7 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<in
   row.others_share = std::max(
       0.0, OthersShare(before, after, wall_s, machine) - kTickSeconds / (wall_s * machine));
 
+  KVG_TRY(solo.CheckSteps());
   result.record = solo.Record();
   result.ids = solo.ids();
   const PhaseSeconds& seconds = result.record.seconds;

@@ -23,6 +23,7 @@
 #include <span>
 
 #include "kernels/kv_codec.h"
+#include "kernels/kv_keep.h"
 #include "kernels/rows.h"
 #include "kernels/tensor.h"
 
@@ -187,6 +188,10 @@ class AttentionOps {
   // index[0] >= to.first_entry.
   void CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
               const KvTarget& to);
+  // Each head's entries that stay, in its own pages, after what merges into them. Heads have no
+  // page in common. outcome: [heads, kKvKeptNumbers] i32 on this device; a head that was refused
+  // before is left alone.
+  void KeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome);
 
   // q: [total rows, query_heads, key_dim] f32 (rounded to format.dtype before use); out: [total
   // rows, query_heads, value_dim] f32. Both may be strided over rows. Every item's heads hold at
@@ -222,6 +227,8 @@ class AttentionOps {
                           Tensor keys, Tensor values) = 0;
   virtual void DoCopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
                         const KvTarget& to) = 0;
+  // Here: through f32 rows, on the host.
+  virtual void DoKeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome);
   virtual void DoAttend(const AttentionShape& shape, std::span<const AttentionItem> items,
                         const Tensor& q, Tensor out, const AttentionCapture& capture) = 0;
   virtual void DoWindowProbabilities(const AttentionShape& shape, const AttentionItem& item,

@@ -117,6 +117,9 @@ class Compressor {
   // After a pass without the hook: rows of a question.
   Status AfterRows();
 
+  // What a device found wrong with plans of steps: it is not asked in between. To be called at the
+  // end; what was done since is worth nothing where it is an error.
+  Status CheckSteps() const;
   // As things stand now.
   CompressionRecord Record() const;
   PhaseSeconds& seconds();

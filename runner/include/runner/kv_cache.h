@@ -86,6 +86,11 @@ class KvCache {
   // Executes a plan for each head of a layer: what is not kept is given up, its blocks go back.
   // An error leaves the layer as it was.
   Status Reduce(int64_t layer, std::span<const HeadPlan> plan);
+  // The same on a device without asking it which entries stay: their number is enough. A plan that
+  // is none is then refused later, in `outcome`, [kv_heads, kKvKeptNumbers] i32 on the device
+  // (kernels/kv_keep.h). False, and nothing done, where Reduce has to be asked: entries that are
+  // coded, elsewhere, shared with a layer, or latents that heads share; a plan with log weights.
+  Result<bool> ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan, const Tensor& outcome);
   // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
   // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
   // Layers that share do so with what both hold now, once the upper one is stored, and with later
@@ -105,6 +110,8 @@ class KvCache {
   void ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
   void ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
   std::vector<int32_t> Positions(int64_t layer, int64_t head) const;
+  // Of entries [first, first + n), into [n] i32 on the cache's device: nobody waits.
+  void ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const;
   std::vector<float> LogWeights(int64_t layer, int64_t head) const;  // 0 where nothing is kept
 
   // Of this sequence as if it were alone: blocks that forks share count in full.

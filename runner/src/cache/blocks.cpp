@@ -24,6 +24,12 @@ Status BlockList::Own(int64_t i) {
   return {};
 }
 
+Status BlockList::OwnAll() {
+  if (OwnsFrom(0)) return {};
+  for (int64_t i = size() - 1; i >= 0; --i) KVG_TRY(Own(i));
+  return {};
+}
+
 bool BlockList::OwnsFrom(int64_t first) {
   if (first >= size() || KnownFrom(first)) return true;
   const int64_t known_at = pool_->retain_count();

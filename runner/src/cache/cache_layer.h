@@ -59,6 +59,10 @@ class CacheLayer {
   // are this layer's alone: otherwise false. An error leaves the layer as it was.
   Result<bool> ReduceInPlace(std::span<const HeadPlan> plan);
 
+  // The same on a device, which decides by itself where the plan's entries go, and which ones: the
+  // host learns nothing but what is told in `outcome` (KeepKv). False where it has to know more.
+  Result<bool> ReduceUnseen(std::span<const HeadPlan> plan, const Tensor& outcome);
+
   bool owns_shared() const { return sharing_ == Sharing::kOwner; }
   // After an error of one of these the layer is not to be used: they work on a copy.
   Status Reduce(std::span<const HeadPlan> plan);
@@ -84,8 +88,11 @@ class CacheLayer {
   void Read(KvSide side, int64_t head, int64_t first, Tensor rows) const;
   // Whether what Read gives of keys was rotated.
   bool rotated_keys() const { return !plan_.raw_keys; }
+  // Of entries [first, first + n): where the cache lies, or, where an entry's place is its
+  // position, in `memory` on the host.
+  Tensor PositionsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
   // Which position each entry's key turns by, where keys are raw.
-  std::vector<int32_t> Rotations(int64_t head) const;
+  Tensor RotationsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
   std::vector<int32_t> Positions(int64_t head) const;
   std::vector<float> LogWeights(int64_t head) const;
   KvBytes Bytes() const;
@@ -174,6 +181,7 @@ class CacheLayer {
   const int32_t* RotationsFrom(const Head& head, int64_t first) const;
   Keeps KeepsOf(std::span<const HeadPlan> plan) const;
   Status CheckKeep(int64_t head, const Kept& kept, const HeadPlan& plan) const;
+  bool CanReduceUnseen(std::span<const HeadPlan> plan) const;
   // Whether slots may be skipped: what counts entries by slot then has no place for them.
   bool MaySkip() const;
   // Of every head.

@@ -34,7 +34,21 @@ Status CheckSide(const char* name, KvCodec codec, const SealRule& rule, int64_t 
   return {};
 }
 
+// first, first + 1 .. in `memory`.
+Tensor Counted(int64_t first, int64_t n, std::vector<int32_t>* memory) {
+  memory->resize(static_cast<size_t>(n));
+  std::iota(memory->begin(), memory->end(), static_cast<int32_t>(first));
+  return View(*memory, {n});
+}
+
 }  // namespace
+
+Tensor CacheLayer::PositionsOf(int64_t head, int64_t first, int64_t n,
+                               std::vector<int32_t>* memory) const {
+  const Head& one = heads_[static_cast<size_t>(head)];
+  return one.has_positions ? one.positions.view().Slice(first, first + n)
+                           : Counted(first, n, memory);
+}
 
 Tensor CacheLayer::BasisOf(KvSide side, int64_t head) const {
   const std::vector<Tensor>& bases = BasesOf(side);
@@ -120,19 +134,11 @@ void CacheLayer::ReadNarrow(int64_t head, int64_t first, Tensor rows) const {
   if (front < n) wide.Read(first + front - narrow.length(), rows.Slice(front, n));
 }
 
-std::vector<int32_t> CacheLayer::Rotations(int64_t head) const {
-  std::vector<int32_t> rotations;
-  if (plan_.position == PositionPolicy::kSlot) {
-    rotations.resize(static_cast<size_t>(length(head)));
-    std::iota(rotations.begin(), rotations.end(), 0);
-    return rotations;
-  }
-  rotations = Positions(head);
-  if (plan_.position == PositionPolicy::kClipped) {
-    const auto nearest = static_cast<int32_t>(tokens_ - 1 - plan_.position_limit);
-    for (int32_t& position : rotations) position = std::max(position, nearest);
-  }
-  return rotations;
+Tensor CacheLayer::RotationsOf(int64_t head, int64_t first, int64_t n,
+                               std::vector<int32_t>* memory) const {
+  if (Clips()) return heads_[static_cast<size_t>(head)].rotations.view().Slice(first, first + n);
+  if (plan_.position == PositionPolicy::kSlot) return Counted(first, n, memory);
+  return PositionsOf(head, first, n, memory);
 }
 
 Status CacheLayer::AssignRotations() {
@@ -331,7 +337,10 @@ Status CacheLayer::Represent() {
                                     " entries, so they cannot share latents"));
         }
         from[static_cast<size_t>(h)].Read(0, heads[g]);
-        if (turn) back.Rotate(Positions(h), heads[g]);
+        if (turn) {
+          std::vector<int32_t> counted;
+          back.Rotate(PositionsOf(h, 0, n, &counted), heads[g]);
+        }
       }
       Tensor rows = heads;
       rows.shape = {n, group, dim, 0};

@@ -159,6 +159,13 @@ Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
   return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
 }
 
+Result<bool> KvCache::ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan,
+                                   const Tensor& outcome) {
+  const Result<bool> done = layers_[layer]->ReduceUnseen(plan, outcome);
+  if (!done.ok()) return done.error().Wrap(StrCat("layer ", layer));
+  return done;
+}
+
 Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   if ((plan.raw_keys || plan.latent) && !setup_->frequencies.inverse.empty())
     NeedRope(std::max<int64_t>(tokens_, 1));
@@ -192,18 +199,15 @@ void ReadOnDevice(Ops& ops, const Tensor& rows, const std::function<void(const T
   ops.memory->Copy(there, rows);
 }
 
-std::span<const int32_t> Of(const std::vector<int32_t>& positions, int64_t first, int64_t count) {
-  return std::span(positions).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-}
-
 }  // namespace
 
 void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const {
   ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (!raw_keys(layer)) return;
+    std::vector<int32_t> counted;
     RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kForward,
-               Of(layers_[layer]->Rotations(head), first, out.shape[0]), out);
+               layers_[layer]->RotationsOf(head, first, out.shape[0], &counted), out);
   });
 }
 
@@ -212,8 +216,9 @@ void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor row
   ReadOnDevice(*ops_, rows, [&](const Tensor& out) {
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (raw_keys(layer)) return;
+    std::vector<int32_t> counted;
     RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
-               Of(Positions(layer, head), first, out.shape[0]), out);
+               layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
   });
 }
 
@@ -224,6 +229,13 @@ void KvCache::ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows
 
 std::vector<int32_t> KvCache::Positions(int64_t layer, int64_t head) const {
   return layers_[layer]->Positions(head);
+}
+
+void KvCache::ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const {
+  KVG_CHECK(first >= 0 && first + out.shape[0] <= length(layer, head), "entries outside the head");
+  std::vector<int32_t> counted;
+  if (out.shape[0] == 0) return;
+  ops_->memory->Copy(layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
 }
 
 std::vector<float> KvCache::LogWeights(int64_t layer, int64_t head) const {

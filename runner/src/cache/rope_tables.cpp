@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/cache/rope_tables.h"
 
+#include <algorithm>
 #include <numeric>
-#include <utility>
+#include <span>
 #include <vector>
 
 namespace kvgauge {
 
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
-                     std::span<const int32_t> positions, Buffer* memory) {
-  const auto n = std::ssize(positions), pairs = std::ssize(frequencies.inverse);
+                     const Tensor& positions, Buffer* memory) {
+  const int64_t n = positions.shape[0], pairs = std::ssize(frequencies.inverse);
   *memory = ops.memory->Allocate((n + pairs + 2 * n * pairs) * 4);
   const Tensor all = memory->As(DType::kF32, {n + pairs + 2 * n * pairs});
   Tensor device_positions = all.Slice(0, n);
@@ -17,21 +18,24 @@ Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor
   const Tensor inverse = all.Slice(n, n + pairs);
   const Tensor tables = all.Slice(n + pairs, all.shape[0]).Reshape({2, n, pairs});
   const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
-  ops.memory->Copy(View(positions, {n}), device_positions);
+  ops.memory->Copy(positions, device_positions);
   ops.memory->Copy(View(narrow, {pairs}), inverse);
   ops.rows->RopeTable(device_positions.Reshape({n, 1}), inverse, {}, static_cast<float>(factor),
                       tables[0], tables[1]);
   return tables;
 }
 
-void RowRotator::Rotate(std::vector<int32_t> positions, Tensor rows) {
-  if (frequencies_.inverse.empty() || positions.empty()) return;
-  if (positions != positions_) {
+void RowRotator::Rotate(const Tensor& positions, Tensor rows) {
+  if (frequencies_.inverse.empty() || positions.shape[0] == 0) return;
+  const bool readable = positions.device == Device::kHost;
+  std::span<const int32_t> wanted;
+  if (readable) wanted = {positions.i32(), static_cast<size_t>(positions.shape[0])};
+  if (!readable || !std::equal(wanted.begin(), wanted.end(), turned_.begin(), turned_.end())) {
     const double factor = direction_ == RopeDirection::kForward
                               ? frequencies_.attention_factor
                               : 1.0 / frequencies_.attention_factor;
     tables_ = MakeRotations(ops_, frequencies_, factor, positions, &memory_);
-    positions_ = std::move(positions);
+    turned_.assign(wanted.begin(), wanted.end());
   }
   Tensor heads = rows;
   heads.rank = 3;
@@ -41,9 +45,8 @@ void RowRotator::Rotate(std::vector<int32_t> positions, Tensor rows) {
 }
 
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, std::span<const int32_t> positions, Tensor rows) {
-  RowRotator(ops, frequencies, layout, direction)
-      .Rotate(std::vector(positions.begin(), positions.end()), rows);
+                RopeDirection direction, const Tensor& positions, Tensor rows) {
+  RowRotator(ops, frequencies, layout, direction).Rotate(positions, rows);
 }
 
 RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
@@ -57,8 +60,8 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   ops.memory->Copy(View(every, {std::ssize(every)}), every_.As(DType::kI32, {std::ssize(every)}));
   const auto pairs = std::ssize(frequencies.inverse);
   Buffer rows_memory;
-  const Tensor tables =
-      MakeRotations(ops, frequencies, frequencies.attention_factor, positions, &rows_memory);
+  const Tensor tables = MakeRotations(ops, frequencies, frequencies.attention_factor,
+                                      View(positions, {capacity}), &rows_memory);
   // Angles of one position lie an odd number of cache lines apart: they are read together.
   constexpr int64_t kLineFloats = 16;
   const int64_t stride = ((capacity + kLineFloats - 1) / kLineFloats | 1) * kLineFloats;

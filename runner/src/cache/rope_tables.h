@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -13,11 +12,12 @@
 namespace kvgauge {
 
 // Cosines and then sines, [2, positions, pairs] f32, times `factor`; they lie in `memory`.
+// positions: [n] i32, on the host or the device.
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
-                     std::span<const int32_t> positions, Buffer* memory);
+                     const Tensor& positions, Buffer* memory);
 // Turns rows [n, d] f32 of entries at these positions in place; kInverse undoes kForward.
 void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, std::span<const int32_t> positions, Tensor rows);
+                RopeDirection direction, const Tensor& positions, Tensor rows);
 
 // The same for the heads of a layer, one after the other: most stand at the positions of the one
 // before, and turn by its angles.
@@ -27,14 +27,14 @@ class RowRotator {
              RopeDirection direction)
       : ops_(ops), frequencies_(frequencies), layout_(layout), direction_(direction) {}
 
-  void Rotate(std::vector<int32_t> positions, Tensor rows);
+  void Rotate(const Tensor& positions, Tensor rows);
 
  private:
   Ops& ops_;
   const RopeFrequencies& frequencies_;
   RopeLayout layout_;
   RopeDirection direction_;
-  std::vector<int32_t> positions_;  // of the tables
+  std::vector<int32_t> turned_;  // positions of the tables, where the host can read them
   Buffer memory_;
   Tensor tables_;
 };

@@ -279,13 +279,11 @@ void Stream::KeepInPlace(std::span<const int32_t> kept, bool may_skip) {
   if (const UpMove up = may_skip ? UpMoveOf(kept, length_) : UpMove(); up.gone > 0) {
     const Buffer memory = ops_->memory->Allocate(std::max<int64_t>(up.before, 1) * spec_.dim * 4);
     const Tensor rows = memory.As(DType::kF32, {up.before, spec_.dim});
-    if (up.before > 0) Read(0, rows);
-    skip_ += up.gone;
-    length_ = count;
-    if (up.before > 0) Write(rows, 0);
-    pages_.DropFront(skip_ / kKvPageEntries);
-    skip_ %= kKvPageEntries;
-    return;
+    if (up.before > 0) {
+      Read(0, rows);
+      Write(rows, up.gone);
+    }
+    return Shrink(count, true);
   }
   const int64_t same = SamePrefix(kept);
   const bool keys = spec_.side == KvSide::kKeys;
@@ -303,8 +301,15 @@ void Stream::KeepInPlace(std::span<const int32_t> kept, bool may_skip) {
     const Buffer zeros = ops_->memory->Allocate(left * spec_.dim * 4);
     Write(zeros.As(DType::kF32, {left, spec_.dim}), count);
   }
+  Shrink(count, false);
+}
+
+void Stream::Shrink(int64_t count, bool up) {
+  if (up) skip_ += length_ - count;
   length_ = count;
-  Trim();
+  if (!up) return Trim();
+  pages_.DropFront(skip_ / kKvPageEntries);
+  skip_ %= kKvPageEntries;
 }
 
 void Stream::ReadEntries(std::span<const int32_t> index, Tensor rows) const {

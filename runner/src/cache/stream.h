@@ -58,6 +58,10 @@ class Stream {
   // `may_skip`, where one stretch goes behind few entries, these move up to what follows it, and
   // slots before them are skipped.
   void KeepInPlace(std::span<const int32_t> kept, bool may_skip);
+  // Makes every page this stream's alone: what is to be kept in place is then known to nobody else.
+  Status OwnAll() { return pages_.OwnAll(); }
+  // Counts what KeepKv does to float entries: `count` stay, and the others went.
+  void Shrink(int64_t count, bool up);
   // Whether no page with one of these entries is shared.
   bool Owns(std::span<const int32_t> entries) const;
   // Float entries index[i], as f32 [n, dim].

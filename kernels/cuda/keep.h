@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// KeepKv on a device: lists of pages go there in one copy a call. Nothing is read back.
+#pragma once
+
+#include <span>
+
+#include "cuda/keep_kernels.h"
+#include "cuda/tables.h"
+#include "kernels/kv_keep.h"
+
+namespace kvgauge::cuda {
+
+class Keeper {
+ public:
+  void Keep(const PageLayout& layout, std::span<const KvKeep> heads, const Tensor& outcome,
+            Stream stream);
+
+ private:
+  Tables tables_;
+  Scratch merges_;
+};
+
+}  // namespace kvgauge::cuda
