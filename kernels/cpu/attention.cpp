@@ -268,9 +268,9 @@ const Piece* CpuAttention::FirstPiece(const Unit& unit) const {
   return some ? &pieces_[block.first_piece] : nullptr;
 }
 
-// What a unit reads is found in four steps, block, piece, segment and lists of pages, each in memory
-// that other threads wrote or that was long not looked at. So each is fetched a unit before the one
-// that it leads to.
+// What a unit reads is found in four steps, block, piece, segment and lists of pages, each in
+// memory that other threads wrote or that was long not looked at. So each is fetched a unit before
+// the one that it leads to.
 void CpuAttention::Foresee(int64_t index, int64_t step) const {
   const int64_t end = std::ssize(units_);
   const auto fetch = [](const auto* object) {

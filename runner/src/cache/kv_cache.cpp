@@ -12,8 +12,7 @@
 
 namespace kvgauge {
 KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, CachePools& pools)
-    : ops_(&pools.of(Tier::kDevice).ops()),
-      planned_length_(options.planned_length) {
+    : ops_(&pools.of(Tier::kDevice).ops()), planned_length_(options.planned_length) {
   auto setup = std::make_shared<LayerSetup>();
   setup->format = {
       .dtype = options.dtype, .key_dim = config.key_dim, .value_dim = config.value_dim};

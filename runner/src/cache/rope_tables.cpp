@@ -83,8 +83,7 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   rope_ = {.cos = both[0], .sin = both[1], .layout = layout};
 }
 
-std::shared_ptr<const RopeTables> RopeTablesStore::Get(Ops& ops,
-                                                       const RopeFrequencies& frequencies,
+std::shared_ptr<const RopeTables> RopeTablesStore::Get(Ops& ops, const RopeFrequencies& frequencies,
                                                        RopeLayout layout, int64_t positions,
                                                        int64_t capacity) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -59,12 +59,12 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
   const int64_t count = step.end - step.begin, pairs = cos_.shape[1];
   const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
   const int64_t steps = std::ssize(steps_);
-  const Tensor all = Take(ScratchSlot::kSlotTables, DType::kF32,
-                          {rows_ + steps * pairs + 2 * rows_ * pairs});
+  const Tensor all =
+      Take(ScratchSlot::kSlotTables, DType::kF32, {rows_ + steps * pairs + 2 * rows_ * pairs});
   Tensor positions = all.Slice(row, row + count);
   positions.dtype = DType::kI32;
-  const Tensor inverse = all.Slice(rows_, rows_ + steps * pairs)
-                             .Reshape({steps, pairs})[static_cast<int64_t>(index)];
+  const Tensor inverse =
+      all.Slice(rows_, rows_ + steps * pairs).Reshape({steps, pairs})[static_cast<int64_t>(index)];
   const Tensor tables = all.Slice(rows_ + steps * pairs, all.shape[0]).Reshape({2 * rows_, pairs});
   const Tensor cos = tables.Slice(row, row + count);
   const Tensor sin = tables.Slice(rows_ + row, rows_ + row + count);
