@@ -330,13 +330,46 @@ double CodedError(AttentionOps& ops, CodecOps& codecs, const AttentionShape& sha
   return worst;
 }
 
-void BenchCoded(AttentionOps& ops, CodecOps& codecs, const Bandwidth& machine) {
+// Multiply-adds a second of the product that rows meet codes with, alone and in the first-level
+// cache: four rows, codes of 4 bits.
+double CodedProductRate(const AttentionKernels& kernels, int threads) {
+  constexpr int kRows = 4, kSteps = 128;
+  constexpr int64_t kProducts = 200000;
+  const int fixed = kernels.fixed_codes ? 1 : 0;
+  const std::vector<double> s = Interleaved({[&] {
+    OnThreads(threads, [&](int t) {
+      alignas(64) char codes[kSteps * 64 / 2 + 64] = {}, a[kRows * kSteps * 4] = {};
+      alignas(64) float table[16] = {}, out[kRows * 64] = {}, side[kRows] = {};
+      CodedProductArgs args = {};
+      args.codes = codes;
+      args.pairs = kSteps / 2;
+      args.vectors = 4;
+      args.table = table;
+      for (int v = 0; v < 4; ++v) {
+        args.a[v] = a;
+        args.constants[v] = args.units[v] = side;
+      }
+      args.a_stride = kSteps;
+      args.rows = kRows;
+      args.out = out;
+      args.out_stride = 64;
+      for (int64_t i = t; i < kProducts; i += threads) kernels.coded_product[fixed][2](args);
+    });
+  }});
+  return 1.0 * kProducts * kRows * kSteps * 64 / s[0];
+}
+
+void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& kernels, int threads,
+                const Bandwidth& machine) {
+  const double products = CodedProductRate(kernels, threads);
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4;
   std::printf(
-      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; ideal: f16's time "
-      "times bytes\n");
-  std::printf("%-5s %3s %5s %9s %9s %8s %9s %9s %8s\n", "type", "G", "bits", "us/layer", "GB/s",
-              "of copy", "speed-up", "of ideal", "error");
+      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; products alone: %.0f "
+      "G multiply-adds/s\nshares of: bytes, the plain cache's time times bytes; products, theirs "
+      "alone; ideal, the longer of both\n",
+      products * 1e-9);
+  std::printf("%-5s %3s %5s %9s %9s %8s %9s %8s %11s %8s %8s\n", "type", "G", "bits", "us/layer",
+              "GB/s", "of copy", "speed-up", "of bytes", "of products", "of ideal", "error");
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<std::unique_ptr<Cache>> plain;
     for (int l = 0; l < 3; ++l) {
@@ -374,12 +407,19 @@ void BenchCoded(AttentionOps& ops, CodecOps& codecs, const Bandwidth& machine) {
       for (size_t i = 0; i < runs.size(); ++i) {
         const double bytes = static_cast<double>(i == 0 ? plain[0]->bytes : coded[i - 1][0]->bytes);
         const double layer_s = i == 0 ? plain_s : s[i] / static_cast<double>(coded[i - 1].size());
-        const double ideal_s = plain_s * bytes / static_cast<double>(plain[0]->bytes);
-        const double error = i == 0 ? 0.0 : CodedError(ops, codecs, shape, widths[i - 1]);
-        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f %8.0f%% %8.1e\n", NameOf(dtype).data(),
+        const double of_bytes = plain_s * bytes / static_cast<double>(plain[0]->bytes) / layer_s;
+        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f", NameOf(dtype).data(),
                     static_cast<int>(group), i == 0 ? 16 : widths[i - 1], layer_s * 1e6,
                     bytes / layer_s * 1e-9, 100 * bytes / layer_s * 1e-9 / machine.copy,
-                    plain_s / layer_s, 100 * ideal_s / layer_s, error);
+                    plain_s / layer_s);
+        if (i == 0) {
+          std::printf("\n");
+          continue;
+        }
+        const double of_products = 2.0 * kEntries * kDim * kHeads * group / products / layer_s;
+        std::printf(" %7.0f%% %10.0f%% %7.0f%% %8.1e\n", 100 * of_bytes, 100 * of_products,
+                    100 * std::max(of_bytes, of_products),
+                    CodedError(ops, codecs, shape, widths[i - 1]));
       }
     }
   }
@@ -438,7 +478,9 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(*isa, threads);
   if (wanted("prefill")) BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
   if (wanted("decode")) BenchDecode(*ops, machine);
-  if (wanted("coded")) BenchCoded(*ops, *codecs, machine);
+  if (wanted("coded")) {
+    BenchCoded(*ops, *codecs, KernelsOf(*isa), threads.threads, machine);
+  }
   if (wanted("ragged")) BenchRagged(*ops);
   return 0;
 }
