@@ -53,6 +53,7 @@ Scratch CpuAttention::Carve(const Call& call, char* base, int64_t* bytes) const 
   arena.Take(s.extras, call.extras ? 3 * kSpan : 0);
   arena.Take(s.folded, rows * call.folded);
   arena.Take(s.constants, rows * call.fold_groups);
+  arena.Take(s.units, rows * call.fold_groups);
   arena.Take(s.kept_scores, call.kept_spans * rows * kSpan);
   arena.Take(s.kept_states, call.kept_spans * rows);
   *bytes = arena.used();

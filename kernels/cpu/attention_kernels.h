@@ -8,8 +8,8 @@
 // of at most 64 value dims (width) by 64 entries (steps). In bf16 two neighbouring steps are
 // interleaved, [steps / 2][width][2], which is what the bf16 dot product consumes.
 //
-// In every product one output element is ONE sequential f32 chain over the steps, so its bits do
-// not depend on how many rows or columns are computed together.
+// In every product one output element is ONE sequential f32 chain over the steps, or an exact sum
+// of integers, so its bits do not depend on how many rows or columns are computed together.
 #pragma once
 
 #include <cstdint>
@@ -102,36 +102,40 @@ struct WeightedRows {
   float* sums;
 };
 
-// Rows times one group's scales: folded[r][c] = a[r][c] * scale[c] as f32 or bf16; constants[r] =
-// sum over c of a[r][c] * (zero[c] + middle * scale[c]).
+// Rows times one group's scales: folded[r][c] = a[r][c] * scale[c]; constants[r] = sum over c of
+// a[r][c] * (zero[c] + middle * scale[c]). In fixed point folded[r][c] is that in units[r], rounded
+// to an integer of at most `largest`; constants[r] is less by units[r] * code_middle * their sum.
 struct FoldArgs {
   const uint16_t* scales;  // f16, [steps]
   const uint16_t* zeros;   // or null
   int steps;               // multiple of 16
   float middle;
+  float code_middle, largest, unit;  // fixed point; unit: 1 / largest
   const float* a;
   int64_t a_stride;
   int rows;
-  void* folded;
+  void* folded;  // f32 or 16-bit integers
   int64_t folded_stride;
   float* constants;
+  float* units;  // fixed point
 };
 
 // out[r][c] = (accumulate ? out[r][c] : 0) + sum over s of a[c / 16][r][s] * table[code[s][c]] +
-// constants[c / 16][r], for four vectors of 16 columns of a page of codes.
+// constants[c / 16][r], for four vectors of 16 columns of a page of codes. In fixed point the table
+// is that of integers, and the sum counts in units[c / 16][r].
 struct CodedProductArgs {
-  const void* codes;           // of 2 or 4 bits, or the low 2 of 3
-  const void* top_codes;       // of 3 bits: the top ones
-  int pairs;                   // of steps
-  int vectors;                 // of a step, a multiple of 4
-  int first_vector;            // a multiple of 4
-  const float* table;          // [16], repeated
-  const uint16_t* bf16_table;  // [32], repeated
-  const void* a[4];            // rows are f32 or bf16
+  const char* codes;      // of 2 or 4 bits, or the low 2 of 3
+  const char* top_codes;  // of 3 bits: the top ones
+  int pairs;              // of steps, a multiple of 8
+  int vectors;            // of a step, a multiple of 4
+  int first_vector;       // a multiple of 4
+  const float* table;     // [16], repeated
+  const void* a[4];       // rows are f32 or fixed point
   int64_t a_stride;
   int rows;
   const float* constants[4];
-  const char* next;  // what is wanted next, prefetched meanwhile; or null
+  const float* units[4];  // fixed point
+  const char* next;       // what is wanted next, prefetched meanwhile; or null
   int64_t next_bytes;
   float* out;
   int64_t out_stride;
@@ -158,7 +162,8 @@ struct AttentionKernels {
   void (*product[3])(const ProductArgs& args);
   // Panels of f16 or bf16 expanded to f32 [steps][width]; indexed by DType, f32 unused.
   void (*expand[3])(const void* panel, int steps, int width, float* out);
-  // First index: rows folded to f32, to bf16 (with bf16_dot). Second: bits - 2.
+  bool fixed_codes;  // rows that codes of f16 and bf16 caches meet are in fixed point, not f32
+  // First index: rows folded to f32, to fixed point (with fixed_codes). Second: bits - 2.
   void (*fold[2])(const FoldArgs& args);
   void (*coded_product[2][3])(const CodedProductArgs& args);
   SoftmaxState (*softmax)(const SoftmaxArgs& args);

@@ -108,8 +108,9 @@ struct Scratch {
   // Of a block that sums columns: every span's exp(score - max), and its states.
   float* kept_scores;         // [spans][rows][512]
   SoftmaxState* kept_states;  // [spans][rows]
-  float* folded;     // rows times the scales of a coded page: [groups][rows][steps] f32 or bf16
-  float* constants;  // [groups][rows]
+  // Rows times the scales of a coded page: [groups][rows][steps] f32 or fixed point.
+  float* folded;
+  float *constants, *units;  // [groups][rows]
 };
 
 // How the pages of one side of a segment are multiplied.
@@ -127,9 +128,9 @@ struct StreamPlan {
   CodecPlan codec;
   bool fused;  // pages are multiplied from their codes
   // What codes stand for around the middle of their range, and how far that is from the codec's 0.
-  float middle;
+  float code_middle, middle;
   alignas(64) float table[16];
-  alignas(64) uint16_t bf16_table[32];
+  float largest;  // of a row in fixed point, so that its sums stay below 2^31
 };
 
 // What the rows of a block see of one segment.

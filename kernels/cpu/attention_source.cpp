@@ -3,6 +3,7 @@
 // panels, which the ordinary products take.
 #include <cstring>
 
+#include "cpu/attention_fixed.h"
 #include "cpu/attention_schedule.h"
 
 namespace kvgauge::attention_schedule {
@@ -14,7 +15,8 @@ int64_t PadFloats(int64_t count) {
 
 }  // namespace
 
-StreamPlan::StreamPlan(const KvCodec& kv_codec) : codec(kv_codec), fused(false), middle(0) {
+StreamPlan::StreamPlan(const KvCodec& kv_codec)
+    : codec(kv_codec), fused(false), code_middle(0), middle(0), largest(0) {
   const CodedLayout& layout = codec.layout;
   // Scales must be one to a step, which folds them into rows, and groups whole strips or whole
   // vectors, so that a vector of columns has one group. (Along the entries for keys, along the dims
@@ -26,10 +28,13 @@ StreamPlan::StreamPlan(const KvCodec& kv_codec) : codec(kv_codec), fused(false),
           (layout.group % kCodeLanes == 0 || layout.groups == 1) && !kv_codec.has_outliers() &&
           kv_codec.rank == 0;
   const int count = 1 << layout.bits;
-  const float half = 0.5f * static_cast<float>(count - 1);
-  middle = half - codec.offset;
-  for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i % count) - half;
-  for (int i = 0; i < 32; ++i) bf16_table[i] = F32ToBf16(table[i % 16]);
+  code_middle = 0.5f * static_cast<float>(count - 1);
+  middle = code_middle - codec.offset;
+  for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i % count) - code_middle;
+  const int64_t field = layout.bits == 2   ? kLargestField<2>
+                        : layout.bits == 3 ? kLargestField<3>
+                                           : kLargestField<4>;
+  largest = static_cast<float>(std::min<int64_t>(INT16_MAX, INT32_MAX / (layout.steps * field)));
 }
 
 void CpuAttention::Fetch(const Next& next) {
@@ -210,40 +215,62 @@ void CpuAttention::MultiplyCodes(const Call& call, const StreamPlan& plan, const
   const auto* bytes = static_cast<const char*>(page);
   const auto* scales = reinterpret_cast<const uint16_t*>(bytes + layout.scale_offset);
   const auto* zeros = reinterpret_cast<const uint16_t*>(bytes + layout.zero_offset);
-  const int bf16 = call.bf16_rows ? 1 : 0;
-  const int64_t group_bytes = int64_t{rows} * layout.steps * (call.bf16_rows ? 2 : 4);
+  const int fixed = kernels_.fixed_codes && call.layout.dtype != DType::kF32 ? 1 : 0;
+  const int64_t group_bytes = int64_t{rows} * layout.steps * (fixed == 1 ? 2 : 4);
   auto* folded = reinterpret_cast<char*>(scratch.folded);
+  FoldArgs fold = {.scales = scales,
+                   .zeros = layout.zero_offset == 0 ? nullptr : zeros,
+                   .steps = layout.steps,
+                   .middle = plan.middle,
+                   .code_middle = plan.code_middle,
+                   .largest = plan.largest,
+                   .unit = 1.0f / plan.largest,
+                   .a = a,
+                   .a_stride = a_stride,
+                   .rows = rows,
+                   .folded = folded,
+                   .folded_stride = layout.steps,
+                   .constants = scratch.constants,
+                   .units = scratch.units};
   for (int g = 0; g < layout.groups; ++g) {
-    kernels_.fold[bf16]({scales + g * layout.scale_stride,
-                         layout.zero_offset == 0 ? nullptr : zeros + g * layout.scale_stride,
-                         layout.steps, plan.middle, a, a_stride, rows, folded + g * group_bytes,
-                         layout.steps, scratch.constants + g * rows});
+    kernels_.fold[fixed](fold);
+    fold.scales += layout.scale_stride;
+    if (fold.zeros != nullptr) fold.zeros += layout.scale_stride;
+    fold.folded = folded + (g + 1) * group_bytes;
+    fold.constants += rows;
+    fold.units += rows;
   }
   CodedProductArgs args = {};
-  args.codes = page;
+  args.codes = bytes;
   args.top_codes = bytes + layout.high_offset;
   args.pairs = layout.steps / 2;
   args.vectors = layout.vectors;
   args.table = plan.table;
-  args.bf16_table = plan.bf16_table;
   args.a_stride = layout.steps;
   args.rows = rows;
   args.out_stride = out_stride;
   args.accumulate = accumulate;
-  for (int first = 0; first < layout.vectors; first += 4) {
-    args.first_vector = first;
-    // Each strip fetches its share of what comes next.
-    const int64_t begin = next.bytes * first / layout.vectors / 64 * 64;
-    const int64_t end = next.bytes * (first + 4) / layout.vectors / 64 * 64;
-    args.next = static_cast<const char*>(next.data) + begin;
-    args.next_bytes = end - begin;
+  // Each strip fetches its share of what comes next.
+  const int64_t lines = next.bytes / 64;
+  const int strips = layout.vectors / 4;
+  args.next = static_cast<const char*>(next.data);
+  const int vectors_of_group = layout.groups == 1 ? layout.vectors : layout.group / kCodeLanes;
+  int group = 0, of_group = 0;  // of the next vector
+  for (int strip = 0; strip < strips; ++strip) {
+    args.first_vector = 4 * strip;
+    args.next_bytes = (strip + 1 < strips ? lines / strips : lines - lines / strips * strip) * 64;
     for (int v = 0; v < 4; ++v) {
-      const int g = (first + v) * kCodeLanes / layout.group;
-      args.a[v] = folded + g * group_bytes;
-      args.constants[v] = scratch.constants + g * rows;
+      args.a[v] = folded + group * group_bytes;
+      args.constants[v] = scratch.constants + group * rows;
+      args.units[v] = scratch.units + group * rows;
+      if (++of_group == vectors_of_group) {
+        of_group = 0;
+        ++group;
+      }
     }
-    args.out = out + first * kCodeLanes;
-    kernels_.coded_product[bf16][layout.bits - 2](args);
+    args.out = out + 4 * strip * kCodeLanes;
+    kernels_.coded_product[fixed][layout.bits - 2](args);
+    args.next += args.next_bytes;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "cpu/attention_codes.h"
+#include "cpu/attention_fixed.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_products.h"
 #include "cpu/vector_math.h"
@@ -424,15 +425,16 @@ constexpr AttentionKernels MakeAttentionKernels() {
   }
   k.expand[static_cast<int>(DType::kF16)] = &ExpandF16<V>;
   k.expand[static_cast<int>(DType::kBF16)] = &ExpandBf16<V>;
-  k.fold[0] = &Fold<V, float>;
-  k.coded_product[0][0] = &CodedProduct<V, 2, false>;
-  k.coded_product[0][1] = &CodedProduct<V, 3, false>;
-  k.coded_product[0][2] = &CodedProduct<V, 4, false>;
-  if constexpr (V::kHasBf16Dot) {
-    k.fold[1] = &Fold<V, uint16_t>;
-    k.coded_product[1][0] = &CodedProduct<V, 2, true>;
-    k.coded_product[1][1] = &CodedProduct<V, 3, true>;
-    k.coded_product[1][2] = &CodedProduct<V, 4, true>;
+  k.fold[0] = &Fold<V>;
+  k.coded_product[0][0] = &CodedProduct<V, 2>;
+  k.coded_product[0][1] = &CodedProduct<V, 3>;
+  k.coded_product[0][2] = &CodedProduct<V, 4>;
+  k.fixed_codes = V::kHasWordDot;
+  if constexpr (V::kHasWordDot) {
+    k.fold[1] = &FoldFixed<V>;
+    k.coded_product[1][0] = &FixedProduct<V, 2>;
+    k.coded_product[1][1] = &FixedProduct<V, 3>;
+    k.coded_product[1][2] = &FixedProduct<V, 4>;
   }
   k.softmax = &Softmax<V>;
   k.merge = &Merge<V>;

@@ -11,10 +11,9 @@
 //     bit  = slot % (16 / bits) * bits    + 16 for the odd step
 //
 // So one load and one shift give 16 neighbouring lanes of a step as the low bits of 32-bit words,
-// which is an index for a table of floats (vpermps looks at 4 bits only); and as 16-bit words they
-// are 16 pairs (even step, odd step), an index for a table of bf16 numbers (vpermw), interleaved as
-// the bf16 dot product takes them. Codes of 3 bits are a plane of their low 2 bits and behind it a
-// plane of the top bits, each as above.
+// which is an index for a table of floats (vpermps looks at 4 bits only); and a mask gives 16 pairs
+// of 16-bit integers (even step, odd step), interleaved as products of words take them. Codes of 3
+// bits are a plane of their low 2 bits and behind it a plane of the top bits, each as above.
 //
 // Example, 4-bit keys: 4 vectors and 4 slots per block, so block i is dims 2 i and 2 i + 1 of all
 // 64 entries. Entry 37 (vector 2, lane 5) of dim 7 (pair 3, odd): slot 14, block 3, word 5, bits

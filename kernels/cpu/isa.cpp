@@ -65,7 +65,8 @@ std::vector<Isa> Detect() {
              vl = Bit(leaf7.ebx, 31);
   if (!(zmm && f && dq && bw && vl)) return found;
   found.push_back(Isa::kAvx512);
-  if (!Bit(leaf7_1.eax, 5)) return found;
+  const bool bf16 = Bit(leaf7_1.eax, 5), vnni = Bit(leaf7.ecx, 11);
+  if (!(bf16 && vnni)) return found;
   found.push_back(Isa::kAvx512Bf16);
   const bool amx_tile = Bit(leaf7.edx, 24), amx_bf16 = Bit(leaf7.edx, 22);
   if (tiles && amx_tile && amx_bf16 && RequestTilePermission()) found.push_back(Isa::kAmx);

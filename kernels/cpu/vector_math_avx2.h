@@ -15,6 +15,7 @@ struct Avx2Vector {
   static constexpr int kRegisters = 16;
   static constexpr int kTileRows = 6, kTileVectors = 2;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
+  static constexpr bool kHasWordDot = true;
 
   static F Set(float x) { return _mm256_set1_ps(x); }
   static F Load(const float* p) { return _mm256_loadu_ps(p); }
@@ -58,6 +59,7 @@ struct Avx2Vector {
   // Both return b when either is NaN.
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F MaxSize(F a, F b) { return Max(a, Abs(b)); }  // of a and b, without signs; a >= 0
   static F Abs(F a) { return _mm256_andnot_ps(Set(-0.0f), a); }
   static F CopySign(F size, F sign) { return _mm256_or_ps(size, _mm256_and_ps(Set(-0.0f), sign)); }
   static F Round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -103,6 +105,25 @@ struct Avx2Vector {
   }
   // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
+  // Pairs of 16-bit integers, one per 32-bit lane.
+  static U SetWords(const int16_t* p) {
+    uint32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return (U)_mm256_set1_epi32(static_cast<int>(pair));
+  }
+  // sum + a.first * b.first + a.second * b.second in each lane.
+  static U DotWords(U sum, U a, U b) { return sum + (U)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+  // Integers of 32 bits, shifted right, as floats.
+  static F ShiftedInts(U x, int shift) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32((__m256i)x, shift));
+  }
+  // Stores the low 16 bits of each lane.
+  static void StoreWords(int16_t* p, U x) {
+    const __m256i words = _mm256_srai_epi32((__m256i)(x << 16), 16);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -113,6 +134,14 @@ struct Avx2Vector {
     __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+  }
+
+  // Four at a time, to [4].
+  static void SumLanesOf4(F a, F b, F c, F d, float* out) {
+    out[0] = SumLanes(a), out[1] = SumLanes(b), out[2] = SumLanes(c), out[3] = SumLanes(d);
+  }
+  static void MaxLanesOf4(F a, F b, F c, F d, float* out) {
+    out[0] = MaxLanes(a), out[1] = MaxLanes(b), out[2] = MaxLanes(c), out[3] = MaxLanes(d);
   }
 
  private:

@@ -25,6 +25,7 @@ struct Avx512Vector {
   static constexpr int kRegisters = 32;
   static constexpr int kTileRows = 6, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
+  static constexpr bool kHasWordDot = true;
 
   static F Set(float x) { return _mm512_set1_ps(x); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
@@ -65,6 +66,7 @@ struct Avx512Vector {
   // Both return b when either is NaN.
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F MaxSize(F a, F b) { return _mm512_range_ps(a, b, 0xb); }  // of a and b, without signs
   static F Abs(F a) { return _mm512_andnot_ps(Set(-0.0f), a); }
   static F CopySign(F size, F sign) { return _mm512_or_ps(size, _mm512_and_ps(Set(-0.0f), sign)); }
   static F Round(F a) {
@@ -104,6 +106,28 @@ struct Avx512Vector {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
                                         0xca);
   }
+  // Pairs of 16-bit integers, one per 32-bit lane.
+  static U SetWords(const int16_t* p) {
+    uint32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return (U)_mm512_set1_epi32(static_cast<int>(pair));
+  }
+  // sum + a.first * b.first + a.second * b.second in each lane.
+  static U DotWords(U sum, U a, U b) {
+#ifdef __AVX512VNNI__
+    return (U)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#else
+    return sum + (U)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#endif
+  }
+  // Integers of 32 bits, shifted right, as floats.
+  static F ShiftedInts(U x, int shift) {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32((__m512i)x, static_cast<unsigned>(shift)));
+  }
+  // Stores the low 16 bits of each lane.
+  static void StoreWords(int16_t* p, U x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16((__m512i)x));
+  }
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static float SumLanes(F a) {
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -118,7 +142,25 @@ struct Avx512Vector {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
 
+  // Four at a time, to [4].
+  static void SumLanesOf4(F a, F b, F c, F d, float* out) {
+    LanesOf4(a, b, c, d, out, [](F x, F y) { return Add(x, y); });
+  }
+  static void MaxLanesOf4(F a, F b, F c, F d, float* out) {
+    LanesOf4(a, b, c, d, out, [](F x, F y) { return Max(x, y); });
+  }
+
  private:
+  template <class Join>
+  static void LanesOf4(F a, F b, F c, F d, float* out, Join join) {
+    const F ab = join(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const F cd = join(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    F x = join(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    x = join(x, _mm512_permute_ps(x, 0x4e));
+    x = join(x, _mm512_permute_ps(x, 0xb1));
+    const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, x)));
+  }
   static __m256i LoadHalf(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
@@ -138,10 +180,6 @@ struct Avx512Bf16Vector : Avx512Vector {
   // sum + a.first * b.first + a.second * b.second in each lane. Denormals count as 0.
   static F DotPairs(F sum, Pairs a, Pairs b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  }
-  // A table of 32 bf16 numbers, looked up by the low 5 bits of each half of a lane.
-  static Pairs LookupPairs(Pairs table, U index) {
-    return _mm512_permutexvar_epi16((__m512i)index, table);
   }
   // Keeps the compiler from dropping a load whose only purpose is to have happened.
   static void Touch(Pairs x) { asm volatile("" : : "v"(x)); }

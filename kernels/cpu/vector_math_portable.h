@@ -19,6 +19,7 @@ struct PortableVector {
   static constexpr int kRegisters = 16;
   static constexpr int kTileRows = 2, kTileVectors = 4;  // of attention's product tiles
   static constexpr bool kHasBf16Dot = false;
+  static constexpr bool kHasWordDot = false;
 
   static F Set(float x) { return F{x, x, x, x}; }
   static F Load(const float* p) {

@@ -90,37 +90,44 @@ struct Cache {
   std::vector<KvHead> heads;
   int64_t bytes = 0;
 
-  Cache(AttentionOps& ops, const AttentionShape& shape, int64_t entries) {
+  Cache(AttentionOps& ops, const AttentionShape& shape, int64_t entries)
+      : Cache(ops, shape, std::vector<int64_t>(shape.kv_heads, entries)) {}
+  // Of each head so many entries.
+  Cache(AttentionOps& ops, const AttentionShape& shape, const std::vector<int64_t>& entries) {
     const KvFormat& f = shape.format;
-    const int64_t pages = (entries + kKvPageEntries - 1) / kKvPageEntries;
+    const auto pages_of = [](int64_t n) { return (n + kKvPageEntries - 1) / kKvPageEntries; };
     const int64_t kv_heads = shape.kv_heads;
     const int64_t key_bytes = ops.KeyPageBytes(f), value_bytes = ops.ValuePageBytes(f);
-    bytes = kv_heads * pages * (key_bytes + value_bytes);
+    int64_t most = 0;
+    for (const int64_t n : entries) {
+      bytes += pages_of(n) * (key_bytes + value_bytes);
+      most = std::max(most, n);
+    }
     memory = HostBuffer(bytes);
     key_pages.resize(kv_heads);
     value_pages.resize(kv_heads);
     char* next = static_cast<char*>(memory.data());
     // As a growing sequence takes them from a pool: page by page over the heads.
-    for (int64_t p = 0; p < pages; ++p) {
+    for (int64_t p = 0; p < pages_of(most); ++p) {
       for (int64_t h = 0; h < kv_heads; ++h) {
+        if (p >= pages_of(entries[h])) continue;
         key_pages[h].push_back(next);
         value_pages[h].push_back(next + key_bytes);
         next += key_bytes + value_bytes;
       }
     }
-    std::vector<KvTarget> targets;
     segments.resize(kv_heads);
     for (int64_t h = 0; h < kv_heads; ++h) {
-      targets.push_back({key_pages[h].data(), value_pages[h].data(), 0});
       segments[h].key_pages = key_pages[h].data();
       segments[h].value_pages = value_pages[h].data();
-      segments[h].length = entries;
+      segments[h].length = entries[h];
       heads.push_back({&segments[h], 1});
+      const KvTarget target = {key_pages[h].data(), value_pages[h].data(), 0};
+      const std::vector<float> k = Normal(entries[h] * f.key_dim, 1 + 2 * h);
+      const std::vector<float> v = Normal(entries[h] * f.value_dim, 2 + 2 * h);
+      ops.WriteKv(f, View(k, {entries[h], 1, f.key_dim}), View(v, {entries[h], 1, f.value_dim}),
+                  {&target, 1});
     }
-    const std::vector<float> k = Normal(entries * kv_heads * f.key_dim, 1);
-    const std::vector<float> v = Normal(entries * kv_heads * f.value_dim, 2);
-    ops.WriteKv(f, View(k, {entries, kv_heads, f.key_dim}),
-                View(v, {entries, kv_heads, f.value_dim}), targets);
   }
 };
 
@@ -336,13 +343,46 @@ double CodedError(AttentionOps& ops, CodecOps& codecs, const AttentionShape& sha
   return worst;
 }
 
-void BenchCoded(AttentionOps& ops, CodecOps& codecs, const Bandwidth& machine) {
+// Multiply-adds a second of the product that rows meet codes with, alone and in the first-level
+// cache: four rows, codes of 4 bits.
+double CodedProductRate(const AttentionKernels& kernels, int threads) {
+  constexpr int kRows = 4, kSteps = 128;
+  constexpr int64_t kProducts = 200000;
+  const int fixed = kernels.fixed_codes ? 1 : 0;
+  const std::vector<double> s = Interleaved({[&] {
+    OnThreads(threads, [&](int t) {
+      alignas(64) char codes[kSteps * 64 / 2 + 64] = {}, a[kRows * kSteps * 4] = {};
+      alignas(64) float table[16] = {}, out[kRows * 64] = {}, side[kRows] = {};
+      CodedProductArgs args = {};
+      args.codes = codes;
+      args.pairs = kSteps / 2;
+      args.vectors = 4;
+      args.table = table;
+      for (int v = 0; v < 4; ++v) {
+        args.a[v] = a;
+        args.constants[v] = args.units[v] = side;
+      }
+      args.a_stride = kSteps;
+      args.rows = kRows;
+      args.out = out;
+      args.out_stride = 64;
+      for (int64_t i = t; i < kProducts; i += threads) kernels.coded_product[fixed][2](args);
+    });
+  }});
+  return 1.0 * kProducts * kRows * kSteps * 64 / s[0];
+}
+
+void BenchCoded(AttentionOps& ops, CodecOps& codecs, const AttentionKernels& kernels, int threads,
+                const Bandwidth& machine) {
+  const double products = CodedProductRate(kernels, threads);
   constexpr int64_t kEntries = 32768, kDim = 128, kHeads = 4;
   std::printf(
-      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; ideal: f16's time "
-      "times bytes\n");
-  std::printf("%-5s %3s %5s %9s %9s %8s %9s %9s %8s\n", "type", "G", "bits", "us/layer", "GB/s",
-              "of copy", "speed-up", "of ideal", "error");
+      "\ndecode over coded segments: 32768 entries, dim 128, groups of 64; products alone: %.0f "
+      "G multiply-adds/s\nshares of: bytes, the plain cache's time times bytes; products, theirs "
+      "alone; ideal, the longer of both\n",
+      products * 1e-9);
+  std::printf("%-5s %3s %5s %9s %9s %8s %9s %8s %11s %8s %8s\n", "type", "G", "bits", "us/layer",
+              "GB/s", "of copy", "speed-up", "of bytes", "of products", "of ideal", "error");
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<std::unique_ptr<Cache>> plain;
     for (int l = 0; l < 3; ++l) {
@@ -380,42 +420,63 @@ void BenchCoded(AttentionOps& ops, CodecOps& codecs, const Bandwidth& machine) {
       for (size_t i = 0; i < runs.size(); ++i) {
         const double bytes = static_cast<double>(i == 0 ? plain[0]->bytes : coded[i - 1][0]->bytes);
         const double layer_s = i == 0 ? plain_s : s[i] / static_cast<double>(coded[i - 1].size());
-        const double ideal_s = plain_s * bytes / static_cast<double>(plain[0]->bytes);
-        const double error = i == 0 ? 0.0 : CodedError(ops, codecs, shape, widths[i - 1]);
-        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f %8.0f%% %8.1e\n", NameOf(dtype).data(),
+        const double of_bytes = plain_s * bytes / static_cast<double>(plain[0]->bytes) / layer_s;
+        std::printf("%-5s %3d %5d %9.0f %9.1f %7.0f%% %9.2f", NameOf(dtype).data(),
                     static_cast<int>(group), i == 0 ? 16 : widths[i - 1], layer_s * 1e6,
                     bytes / layer_s * 1e-9, 100 * bytes / layer_s * 1e-9 / machine.copy,
-                    plain_s / layer_s, 100 * ideal_s / layer_s, error);
+                    plain_s / layer_s);
+        if (i == 0) {
+          std::printf("\n");
+          continue;
+        }
+        const double of_products = 2.0 * kEntries * kDim * kHeads * group / products / layer_s;
+        std::printf(" %7.0f%% %10.0f%% %7.0f%% %8.1e\n", 100 * of_bytes, 100 * of_products,
+                    100 * std::max(of_bytes, of_products),
+                    CodedError(ops, codecs, shape, widths[i - 1]));
       }
     }
   }
 }
 
-// Heads of very different lengths against heads of one length, with as many entries in all.
+// Heads of very different lengths against heads of one length, with as many entries in all: where
+// pages were taken for just these entries, and where those between were given back since.
 void BenchRagged(AttentionOps& ops) {
   std::printf(
-      "\nragged heads: f16, dim 128, 8 heads of 4096 entries, or one of 8 with ten times what "
+      "\nragged heads: f16, dim 128, 8 heads of 4080 entries, or one of 8 with ten times what "
       "the others have\n");
   constexpr int64_t kHeads = 8, kShort = 4096 * 8 / 17 / 64 * 64, kLong = 10 * kShort;
+  constexpr int64_t kEven = (kLong + 7 * kShort) / 8;
   const AttentionShape shape = MakeShape(DType::kF16, 128, kHeads, 4);
-  std::vector<std::unique_ptr<Cache>> caches;
-  for (int l = 0; l < 4; ++l) caches.push_back(std::make_unique<Cache>(ops, shape, kLong));
+  const std::vector<int64_t> even(kHeads, kEven);
+  std::vector<int64_t> ragged(kHeads, kShort);
+  ragged[3] = kLong;
+  std::vector<std::unique_ptr<Cache>> caches[3];
+  for (int l = 0; l < 4; ++l) {
+    caches[0].push_back(std::make_unique<Cache>(ops, shape, even));
+    caches[1].push_back(std::make_unique<Cache>(ops, shape, ragged));
+    caches[2].push_back(std::make_unique<Cache>(ops, shape, kLong));
+    for (int64_t h = 0; h < kHeads; ++h) caches[2].back()->segments[h].length = ragged[h];
+  }
   const std::vector<float> q = Normal(kHeads * 4 * 128, 3);
   std::vector<float> out(q.size());
-  const auto attend = [&](int64_t first, int64_t others) {
-    for (const auto& cache : caches) {
-      for (int64_t h = 0; h < kHeads; ++h) cache->segments[h].length = h == 3 ? first : others;
-      AttentionItem item;
-      item.rows = 1;
-      item.heads = cache->heads;
-      ops.Attend(shape, {&item, 1}, View(q, {1, kHeads * 4, 128}), View(out, {1, kHeads * 4, 128}));
-    }
-  };
-  constexpr int64_t kEven = (kLong + 7 * kShort) / 8;
-  const std::vector<double> s =
-      Interleaved({[&] { attend(kEven, kEven); }, [&] { attend(kLong, kShort); }});
-  std::printf("even %.0f us, ragged %.0f us, %.1f%% more\n", s[0] * 1e6 / 4, s[1] * 1e6 / 4,
-              100 * (s[1] / s[0] - 1));
+  std::vector<std::function<void()>> runs;
+  for (const auto& layers : caches) {
+    runs.push_back([&] {
+      for (const auto& cache : layers) {
+        AttentionItem item;
+        item.rows = 1;
+        item.heads = cache->heads;
+        ops.Attend(shape, {&item, 1}, View(q, {1, kHeads * 4, 128}),
+                   View(out, {1, kHeads * 4, 128}));
+      }
+    });
+  }
+  const std::vector<double> s = Interleaved(runs);
+  std::printf(
+      "even %.0f us; ragged %.0f us, %.1f%% more; after pages between were given back "
+      "%.0f us, %.1f%% more\n",
+      s[0] * 1e6 / 4, s[1] * 1e6 / 4, 100 * (s[1] / s[0] - 1), s[2] * 1e6 / 4,
+      100 * (s[2] / s[0] - 1));
 }
 
 const AttentionKernels& KernelsOf(Isa isa) {
@@ -444,7 +505,9 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<CodecOps> codecs = MakeCpuCodec(*isa, threads);
   if (wanted("prefill")) BenchPrefill(*ops, KernelsOf(*isa), threads.threads);
   if (wanted("decode")) BenchDecode(*ops, machine);
-  if (wanted("coded")) BenchCoded(*ops, *codecs, machine);
+  if (wanted("coded")) {
+    BenchCoded(*ops, *codecs, KernelsOf(*isa), threads.threads, machine);
+  }
   if (wanted("ragged")) BenchRagged(*ops);
   return 0;
 }

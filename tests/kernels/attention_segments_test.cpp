@@ -21,10 +21,10 @@ namespace {
 // Scores err by the rounding of their dot products, and an error of a score is a relative error of
 // its probability.
 constexpr double kScoreBound = 4e-4;
-// Queries are rounded to bf16 after the scales of codes are folded in, which moves a score by what
-// FoldedInBf16 below holds it to: these scenes keep scores small.
-constexpr double kCodedBf16Bound = 1e-2;
-constexpr float kCodedBf16Queries = 0.05f;
+// In 16-bit caches queries are rounded to fixed point after the scales of codes are folded in,
+// which moves a score by what ScoresOfCodesInFixedPoint below holds it to: these scenes keep scores
+// small.
+constexpr float kFixedPointQueries = 0.05f;
 
 std::vector<SegmentSpec> Lengths(std::initializer_list<int64_t> lengths) {
   std::vector<SegmentSpec> segments;
@@ -92,7 +92,7 @@ std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
              std::to_string(pair.keys.group);
     s.dtype = dtype;
     s.rows = rows;
-    if (dtype == DType::kBF16) s.query_size = kCodedBf16Queries;
+    if (dtype != DType::kF32) s.query_size = kFixedPointQueries;
     s.value_dim = 128;
     s.group = 2 + std::ssize(scenes) % 2 * 3;
     s.heads = {Lengths({5, 600, 90}), Lengths({64, 65})};
@@ -260,20 +260,17 @@ std::vector<Scene> Scenes() {
 }
 
 void ExpectClose(const Scene& scene, const SceneResults& got, const SceneResults& want) {
-  const bool coded = std::any_of(scene.heads[0].begin(), scene.heads[0].end(),
-                                 [](const SegmentSpec& s) { return s.key_codec.has_value(); });
-  const double bound = coded && scene.dtype == DType::kBF16 ? kCodedBf16Bound : kScoreBound;
   float largest = 0;
   for (const float v : want.out) largest = std::max(largest, std::abs(v));
   // bf16 weights: each is off by 2^-9 of itself at most, and they sum to 1; outliers of single
   // values are 20 times larger than what they average to.
   const double weight = scene.dtype == DType::kBF16 ? 20.0 / 512 : 0;
-  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * bound)));
-  EXPECT_TRUE(AllWithin(got.lse, want.lse, 2 * bound));
-  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * bound));
-  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * bound));
+  EXPECT_TRUE(AllWithin(got.out, want.out, (1 + largest) * (weight + 2 * kScoreBound)));
+  EXPECT_TRUE(AllWithin(got.lse, want.lse, 2 * kScoreBound));
+  EXPECT_TRUE(AllWithin(got.entropy, want.entropy, 50 * kScoreBound));
+  EXPECT_TRUE(AllWithin(got.window, want.window, 2 * kScoreBound));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * bound)) << "reduction " << i;
+    EXPECT_TRUE(AllWithin(got.columns[i], want.columns[i], 60 * kScoreBound)) << "reduction " << i;
   }
   // A probability on the threshold may fall on either side.
   int64_t differing = 0;
@@ -336,55 +333,60 @@ std::vector<std::vector<double>> HalfRanges(const std::vector<float>& rows, int6
   return half;
 }
 
-// The bound that attention.h states: each folded number is off by 2^-9 of itself, and zeros, which
-// are folded in f32, by nothing. So a score moves by 2^-9 * scale * sum |q| * half range, however
-// loud a channel is, and however large the queries.
-TEST(AttentionSegments, ScoresOfCodesFoldedInBf16) {
+// The bound that attention.h states: each folded number is off by half a 32767th of the row's
+// largest (more only where dims are many), and zeros, which are folded in f32, by nothing. So a
+// score moves by scale * dims * the largest |q| * half range / 65534, however loud a constant a
+// channel carries, and however large the queries.
+TEST(AttentionSegments, ScoresOfCodesInFixedPoint) {
   const std::unique_ptr<AttentionOps> reference = MakeReferenceAttention();
   double closest = 0;
-  for (const float query_size : {0.05f, 0.7f, 5.0f}) {
-    for (const int bits : {2, 3, 4}) {
-      for (const bool symmetric : {false, true}) {
-        Scene scene;
-        scene.dtype = DType::kBF16;
-        scene.query_size = query_size;
-        scene.rows = 2;
-        scene.heads = {Lengths({388}), Lengths({210})};
-        KvCodec keys = AffineCodec(bits, CodeAxis::kChannel, 64, 0);
-        KvCodec values = AffineCodec(bits, CodeAxis::kToken, 64, 0);
-        keys.symmetric = values.symmetric = symmetric;
-        for (auto& head : scene.heads) {
-          Code(head[0], scene.rows, keys, values, scene.key_dim, scene.value_dim);
-          head[0].key_shift = symmetric ? 0.0f : 15.0f;
-        }
-        const std::vector<float> queries = scene.Queries();
-        const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
-        for (const KvBackend& backend : KvBackends()) {
-          const SceneResults got = RunOn(backend, 1, scene);
-          for (int64_t h = 0; h < scene.query_heads(); ++h) {
-            const auto head = static_cast<size_t>(h / scene.group);
-            const auto half =
-                HalfRanges(KeysOf(scene.heads[head][0], scene.key_dim, SegmentSeed(scene, head, 0)),
-                           scene.key_dim, symmetric);
-            for (int64_t row = 0; row < scene.rows; ++row) {
-              const float* q = &queries[(row * scene.query_heads() + h) * scene.key_dim];
-              double folded = 0, largest = 0;
-              for (const std::vector<double>& page : half) {
-                double sum = 0;
-                for (int64_t c = 0; c < scene.key_dim; ++c) sum += std::abs(q[c]) * page[c];
-                folded = std::max(folded, sum);
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const float query_size : {0.05f, 0.7f, 5.0f}) {
+      for (const int bits : {2, 3, 4}) {
+        for (const bool symmetric : {false, true}) {
+          Scene scene;
+          scene.dtype = dtype;
+          scene.query_size = query_size;
+          scene.rows = 2;
+          scene.heads = {Lengths({388}), Lengths({210})};
+          KvCodec keys = AffineCodec(bits, CodeAxis::kChannel, 64, 0);
+          KvCodec values = AffineCodec(bits, CodeAxis::kToken, 64, 0);
+          keys.symmetric = values.symmetric = symmetric;
+          for (auto& head : scene.heads) {
+            Code(head[0], scene.rows, keys, values, scene.key_dim, scene.value_dim);
+            head[0].key_shift = symmetric ? 0.0f : 15.0f;
+          }
+          const std::vector<float> queries = scene.Queries();
+          const SceneResults want = RunScene(*reference, *MakeReferenceCodec(), scene);
+          for (const KvBackend& backend : KvBackends()) {
+            const SceneResults got = RunOn(backend, 1, scene);
+            for (int64_t h = 0; h < scene.query_heads(); ++h) {
+              const auto head = static_cast<size_t>(h / scene.group);
+              const auto half = HalfRanges(
+                  KeysOf(scene.heads[head][0], scene.key_dim, SegmentSeed(scene, head, 0)),
+                  scene.key_dim, symmetric);
+              for (int64_t row = 0; row < scene.rows; ++row) {
+                const float* q = &queries[(row * scene.query_heads() + h) * scene.key_dim];
+                double folded = 0, largest = 0;
+                for (const std::vector<double>& page : half) {
+                  for (int64_t c = 0; c < scene.key_dim; ++c) {
+                    folded = std::max(folded, std::abs(q[c]) * page[c]);
+                  }
+                }
+                for (int64_t c = 0; c < scene.key_dim; ++c) {
+                  largest += std::abs(q[c]) * (4 + scene.heads[head][0].key_shift);
+                }
+                const double scale = scene.Shape().scale;
+                // f16 scales widen a range a little; f32 sums and scores round as well.
+                const double dims = static_cast<double>(scene.key_dim);
+                const double bound =
+                    scale * (dims * folded * 1.01 / 65534 + largest * 4e-7) + kScoreBound;
+                const double off = std::abs(double{got.lse[h * scene.rows + row]} -
+                                            want.lse[h * scene.rows + row]);
+                EXPECT_LE(off, bound) << backend.name << ", " << NameOf(dtype) << ", " << bits
+                                      << " bits, queries of " << query_size;
+                closest = std::max(closest, (off - kScoreBound) / bound);
               }
-              for (int64_t c = 0; c < scene.key_dim; ++c) {
-                largest += std::abs(q[c]) * (4 + scene.heads[head][0].key_shift);
-              }
-              const double scale = scene.Shape().scale;
-              // f16 scales widen a range a little; f32 sums and scores round as well.
-              const double bound = scale * (folded * 1.01 / 512 + largest * 4e-7) + kScoreBound;
-              const double off =
-                  std::abs(double{got.lse[h * scene.rows + row]} - want.lse[h * scene.rows + row]);
-              EXPECT_LE(off, bound)
-                  << backend.name << ", " << bits << " bits, queries of " << query_size;
-              closest = std::max(closest, (off - kScoreBound) / bound);
             }
           }
         }
