@@ -166,6 +166,16 @@ TEST_F(DeviceTraffic, GivingUpEntriesAsksNothing) {
   }
 }
 
+// Directions of new entries that two layers share are found where the entries are.
+TEST_F(DeviceTraffic, SharingEntriesWithALayerAsksNothing) {
+  const Method minicache = LoadShipped("minicache");
+  const Traffic step = OfOneStep({{&minicache, {}, tiny_.model.get()}}, Sample(100, 8));
+  EXPECT_EQ(step.downloads, 1);
+  EXPECT_EQ(step.download_bytes, 4);
+  EXPECT_EQ(step.waits, 1);
+  EXPECT_EQ(step.allocations, 0);
+}
+
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.
 TEST_F(DeviceTraffic, LogitsComeWhereTheyAreRead) {
   const int64_t row_bytes = 4 * tiny_.model->config().vocab_size;
