@@ -174,6 +174,15 @@ TEST_F(DeviceTraffic, GivingUpEntriesAsksNothing) {
   }
 }
 
+// How alike they are, and how many are alike enough: of all heads of a layer together.
+TEST_F(DeviceTraffic, MergingByLikenessAsksTwicePerLayer) {
+  const Method d2o = LoadShipped("d2o");
+  const Traffic step =
+      OfOneStep({{&d2o, {Budget::Kind::kEntries, 50}, tiny_.model.get()}}, Sample(100, 8));
+  EXPECT_EQ(step.downloads, 1 + 2 * tiny_.model->config().layer_count());
+  EXPECT_EQ(step.waits, 1 + 2 * tiny_.model->config().layer_count());
+}
+
 // Directions of new entries that two layers share are found where the entries are.
 TEST_F(DeviceTraffic, SharingEntriesWithALayerAsksNothing) {
   const Method minicache = LoadShipped("minicache");
