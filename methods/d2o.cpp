@@ -124,27 +124,43 @@ class NearestMerge final : public Reducer {
 
   std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input,
                                State* state) const override {
+    const int64_t heads = view.shape().kv_heads;
     std::vector<HeadPlan> plans;
     std::vector<Matches> matches;
-    double sum = 0, count = 0;
-    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+    // The host asks for these once for all heads.
+    const Tensor likeness = view.Scratch(DType::kF32, {heads});
+    const Tensor passing = view.Scratch(DType::kF32, {heads});
+    double count = 0;
+    for (int64_t h = 0; h < heads; ++h) {
       const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
       HeadPlan plan;
       plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       plans.push_back(plan);
       matches.push_back(Match(view, h, plan.keep));
-      if (matches[h].gone.shape[0] == 0) continue;
-      sum += Total(view, matches[h].likeness);
-      count += static_cast<double>(matches[h].gone.shape[0]);
+      const int64_t gone = matches[h].gone.shape[0];
+      if (gone == 0) continue;
+      Add(view, matches[h].likeness, likeness.Slice(h, h + 1));
+      count += static_cast<double>(gone);
     }
     if (count == 0) return plans;
+    double sum = 0;
+    for (const float of_head : Fetch(view.ops(), likeness)) sum += double{of_head};
     auto& threshold = *static_cast<Threshold*>(state);
     threshold.value = threshold.set ? alpha_ * threshold.value + beta_ * sum / count : sum / count;
     threshold.set = true;
+    std::vector<Tensor> passes(plans.size());
     for (size_t h = 0; h < plans.size(); ++h) {
-      const int64_t length = view.lengths()[h];
       if (matches[h].gone.shape[0] == 0) continue;
-      plans[h].keys = plans[h].values = Merge(view, matches[h], threshold.value, length);
+      passes[h] = Passing(view, matches[h], threshold.value);
+      const auto at = static_cast<int64_t>(h);
+      Add(view, passes[h], passing.Slice(at, at + 1));
+    }
+    const std::vector<float> counts = Fetch(view.ops(), passing);
+    for (size_t h = 0; h < plans.size(); ++h) {
+      const auto number = static_cast<int32_t>(counts[h]);
+      if (number == 0) continue;
+      plans[h].keys = plans[h].values =
+          Merge(view, matches[h], passes[h], number, view.lengths()[h]);
     }
     return plans;
   }
@@ -190,25 +206,29 @@ class NearestMerge final : public Reducer {
     return found;
   }
 
-  static double Total(LayerView& view, const Tensor& values) {
-    Tensor sum = view.Scratch(DType::kF32, {1});
+  static void Add(LayerView& view, const Tensor& values, const Tensor& sum) {
     view.ops().rows->ReduceRows(values.Reshape({1, values.shape[0]}), Reduction::kSum, sum);
-    return double{Fetch(view.ops(), sum)[0]};
   }
 
-  MergeList Merge(LayerView& view, const Matches& found, double threshold, int64_t length) const {
+  // [n]: 1 for those that are like enough.
+  static Tensor Passing(LayerView& view, const Matches& found, double threshold) {
     Ops& ops = view.ops();
     const int64_t n = found.gone.shape[0];
-    // 1 for those that are like enough.
     Tensor pass = view.Scratch(DType::kF32, {1, n});
     const Tensor bound = Filled(view, n, static_cast<float>(threshold));
     ops.rows->Combine(found.likeness.Reshape({1, n}), bound.Reshape({1, n}), Binary::kLess, pass);
     ops.rows->Affine(pass, -1.0f, 1.0f, pass);
-    const auto count = static_cast<int32_t>(Total(view, pass.Reshape({n})));
+    return pass.Reshape({n});
+  }
+
+  // Of those `count` that pass.
+  MergeList Merge(LayerView& view, const Matches& found, const Tensor& pass, int32_t count,
+                  int64_t length) const {
+    Ops& ops = view.ops();
     MergeList list;
-    if (count == 0) return list;
     Tensor chosen = view.Scratch(DType::kI32, {count});
-    ops.select->TopK(pass, Upload(view, std::span(&count, 1)), chosen.Reshape({1, count}));
+    ops.select->TopK(pass.Reshape({1, pass.shape[0]}), Upload(view, std::span(&count, 1)),
+                     chosen.Reshape({1, count}));
     const auto choose = [&](const Tensor& from, DType dtype) {
       Tensor out = view.Scratch(dtype, {count});
       ops.select->Gather(AsColumn(from), chosen, AsColumn(out));

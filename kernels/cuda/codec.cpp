@@ -50,6 +50,13 @@ class CudaCodec final : public CodecOps {
     return parts;
   }
 
+  // Where they are a share of each vector: it has an order, so it has as many of them.
+  static uint32_t OutliersOfPage(const CodecView& view) {
+    const int64_t vectors = view.by_token ? kPage : view.dim;
+    const int64_t numbers = view.by_token ? view.dim : kPage;
+    return static_cast<uint32_t>(vectors * std::min<int64_t>(numbers, 2 * view.outliers_a_side));
+  }
+
   // Sends the tables of a call, and `pointers` after them.
   CodecCall Prepare(const KvCodec& codec, std::span<const PagePart> parts, const Tensor& rows) {
     const auto count = static_cast<int64_t>(parts.size());
@@ -90,9 +97,14 @@ class CudaCodec final : public CodecOps {
       coded.rows = kept_.Of<float>(n * dim);
       coded.stride = dim;
       FindOutliers(call, dim32, coded.rows, marks, stream_);
-      uint32_t* const counts = marks + count * 2 * dim;
-      CountMarks(call, dim32, marks, counts, stream_);
-      CopyToHost(outliers.data(), counts, 4 * count, stream_);
+      const CodecView view = ViewOf(codec);
+      if (view.fixed_range) {
+        uint32_t* const counts = marks + count * 2 * dim;
+        CountMarks(call, dim32, marks, counts, stream_);
+        CopyToHost(outliers.data(), counts, 4 * count, stream_);
+      } else {
+        std::fill(outliers.begin(), outliers.end(), OutliersOfPage(view));
+      }
     }
     const int64_t scales = std::max(ViewOf(codec).scales, 1);
     EncodeParts(coded, factors_.Of<float>(count * scales), scales, stream_);
@@ -114,13 +126,16 @@ class CudaCodec final : public CodecOps {
     }
     // A call's tables must stay until its kernels have run, so these are sent to memory of their
     // own.
-    pointers_.Begin(2 * count * 8 + 2 * Tables::kGap);
+    pointers_.Begin(count * (2 * 8 + 4) + 3 * Tables::kGap);
     auto* const device_blocks =
         reinterpret_cast<uint8_t* const*>(pointers_.Put(std::span<void* const>(blocks)));
     auto* const device_latents =
         reinterpret_cast<uint16_t* const*>(pointers_.Put(std::span<void* const>(latents)));
+    const uint32_t* const device_counts = pointers_.Put(std::span<const uint32_t>(outliers));
     pointers_.Send(stream_);
-    if (marks != nullptr) WriteOutliers(call, dim32, marks, device_blocks, stream_);
+    if (marks != nullptr) {
+      WriteOutliers(call, dim32, marks, device_blocks, device_counts, stream_);
+    }
     if (rank > 0) Correct(coded, codec, n, call, marks, basis, device_latents);
   }
 

@@ -115,7 +115,8 @@ KVG_KERNEL(kThreads) CountMarksKernel(CodecCall, int dim, const uint32_t* marks,
 }
 
 KVG_KERNEL(kThreads)
-WriteOutliersKernel(CodecCall call, int dim, const uint32_t* marks, uint8_t* const* blocks) {
+WriteOutliersKernel(CodecCall call, int dim, const uint32_t* marks, uint8_t* const* blocks,
+                    const uint32_t* counts) {
   KVG_SHARED(uint32_t, words, 2 * kMostVector);
   const PagePart part = call.parts[BlockX()];
   auto* const block = reinterpret_cast<uint32_t*>(blocks[BlockX()]);
@@ -125,15 +126,16 @@ WriteOutliersKernel(CodecCall call, int dim, const uint32_t* marks, uint8_t* con
   SyncBlock();
   if (block == nullptr) return;
   const Numbers x = NumbersOf(call, part);
+  const uint32_t most = counts[BlockX()];  // more there are only of numbers without an order
   for (int i = Thread(); i < 2 * dim; i += BlockThreads()) {
     uint32_t at = 0;
     for (int before = 0; before < i; ++before) at += static_cast<uint32_t>(PopCount(words[before]));
-    for (uint32_t left = words[i]; left != 0; left &= left - 1) {
+    for (uint32_t left = words[i]; left != 0 && at < most; left &= left - 1) {
       const int place = i * 32 + FindFirst(left) - 1;
       const uint16_t value = ClampedHalf(x(place % kPageEntries, place / kPageEntries));
       block[1 + at++] = static_cast<uint32_t>(place) | static_cast<uint32_t>(value) << 16;
     }
-    if (i == 2 * dim - 1) block[0] = at;
+    if (i == 2 * dim - 1) block[0] = Least(at, most);
   }
 }
 
@@ -428,8 +430,8 @@ void CountMarks(const CodecCall& call, int dim, const uint32_t* marks, uint32_t*
 }
 
 void WriteOutliers(const CodecCall& call, int dim, const uint32_t* marks, uint8_t* const* blocks,
-                   Stream stream) {
-  KVG_LAUNCH(WriteOutliersKernel, BlockPerPart(call), stream, call, dim, marks, blocks);
+                   const uint32_t* counts, Stream stream) {
+  KVG_LAUNCH(WriteOutliersKernel, BlockPerPart(call), stream, call, dim, marks, blocks, counts);
 }
 
 void EncodeParts(const CodecCall& call, float* scratch, int64_t scales, Stream stream) {

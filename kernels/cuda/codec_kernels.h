@@ -30,9 +30,10 @@ void FindOutliers(const CodecCall& call, int dim, float* kept, uint32_t* marks, 
 // counts [parts] of marks.
 void CountMarks(const CodecCall& call, int dim, const uint32_t* marks, uint32_t* counts,
                 Stream stream);
-// Outlier blocks: count, places, values. blocks [parts], null where there are none.
+// Outlier blocks: count, places, values. blocks [parts], null where there are none, with room for
+// counts [parts] of them.
 void WriteOutliers(const CodecCall& call, int dim, const uint32_t* marks, uint8_t* const* blocks,
-                   Stream stream);
+                   const uint32_t* counts, Stream stream);
 
 // scales: numbers of f32 scratch per part, at least the page's scales.
 void EncodeParts(const CodecCall& call, float* scratch, int64_t scales, Stream stream);

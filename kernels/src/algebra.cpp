@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/sphere.h"
 #include "src/op_checks.h"
 
 namespace kvgauge {
@@ -62,6 +63,31 @@ void AlgebraOps::Hadamard(Tensor x) {
   KVG_OP_CHECK(std::has_single_bit(static_cast<uint64_t>(x.shape[1])),
                "Hadamard (row length must be a power of two)", x);
   if (x.Numel() > 0) DoHadamard(x);
+}
+
+void AlgebraOps::DirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out,
+                                   Tensor a_norm, Tensor b_norm) {
+  constexpr const char* kOp = "DirectionsBetween";
+  KVG_OP_CHECK(a.rank == 2 && IsDense(a, a.shape[0], a.shape[1]), kOp, a, b, out);
+  KVG_OP_CHECK(IsDense(b, a.shape[0], a.shape[1]) && IsDense(out, a.shape[0], a.shape[1]), kOp, a,
+               b, out);
+  KVG_OP_CHECK(
+      IsVector(a_norm, DType::kF32, a.shape[0]) && IsVector(b_norm, DType::kF32, a.shape[0]), kOp,
+      a, a_norm, b_norm);
+  KVG_OP_CHECK(SameDevice({a, b, out, a_norm, b_norm}) && weight >= 0 && weight <= 1, kOp, a, b,
+               out);
+  if (a.Numel() > 0) DoDirectionsBetween(a, b, weight, out, a_norm, b_norm);
+}
+
+void AlgebraOps::DoDirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out,
+                                     Tensor a_norm, Tensor b_norm) {
+  const int64_t dim = a.shape[1];
+  for (int64_t i = 0; i < a.shape[0]; ++i) {
+    const Arc arc(a.f32() + i * dim, b.f32() + i * dim, dim);
+    arc.Between(weight, out.f32() + i * dim);
+    a_norm.f32()[i] = static_cast<float>(arc.a_norm);
+    b_norm.f32()[i] = static_cast<float>(arc.b_norm);
+  }
 }
 
 }  // namespace kvgauge

@@ -166,6 +166,11 @@ class MirroredAlgebra final : public AlgebraOps {
     const Mirror on(memory_, {x});
     ops_.Hadamard(on(x));
   }
+  void DoDirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out,
+                           Tensor a_norm, Tensor b_norm) override {
+    const Mirror on(memory_, {a, b, out, a_norm, b_norm});
+    ops_.DirectionsBetween(on(a), on(b), weight, on(out), on(a_norm), on(b_norm));
+  }
 
   MemoryOps& memory_ = *TestDevice().memory;
   AlgebraOps& ops_ = *TestDevice().algebra;

@@ -145,11 +145,19 @@ TEST_F(DeviceTraffic, KeysThatAreStoredOtherwiseAskNothing) {
   }
 }
 
-// Over more steps than a group of codes has entries.
+// Over more steps than a group of codes has entries. How many outliers a page has is known where
+// they are a share of its vectors.
 TEST_F(DeviceTraffic, SealingIsSubmittedAndNotWaitedFor) {
-  const Traffic steps = OfSteps(2, 42, {{&kivi_, {}, tiny_.model.get()}}, Sample(70, 8));
-  EXPECT_EQ(steps.downloads, 40);
-  EXPECT_EQ(steps.waits, 40);
+  const Method gear = LoadShipped("gear");
+  for (const Method* method : {&kivi_, &gear}) {
+    const Traffic steps = OfSteps(2, 42, {{method, {}, tiny_.model.get()}}, Sample(100, 8));
+    // The record asks each page of keys that was sealed how many outliers it has, at the end; of 32
+    // values none is one.
+    const ModelConfig& config = tiny_.model->config();
+    const int64_t pages = method == &gear ? config.layer_count() * config.kv_heads : 0;
+    EXPECT_EQ(steps.downloads, 40 + pages) << method->id;
+    EXPECT_EQ(steps.waits, 40) << method->id;
+  }
 }
 
 // Which entries stay, and what goes where of those that do not, is nobody's business but the
@@ -164,6 +172,25 @@ TEST_F(DeviceTraffic, GivingUpEntriesAsksNothing) {
     EXPECT_EQ(step.waits, 1) << id;
     EXPECT_EQ(step.allocations, 0) << id;
   }
+}
+
+// How alike they are, and how many are alike enough: of all heads of a layer together.
+TEST_F(DeviceTraffic, MergingByLikenessAsksTwicePerLayer) {
+  const Method d2o = LoadShipped("d2o");
+  const Traffic step =
+      OfOneStep({{&d2o, {Budget::Kind::kEntries, 50}, tiny_.model.get()}}, Sample(100, 8));
+  EXPECT_EQ(step.downloads, 1 + 2 * tiny_.model->config().layer_count());
+  EXPECT_EQ(step.waits, 1 + 2 * tiny_.model->config().layer_count());
+}
+
+// Directions of new entries that two layers share are found where the entries are.
+TEST_F(DeviceTraffic, SharingEntriesWithALayerAsksNothing) {
+  const Method minicache = LoadShipped("minicache");
+  const Traffic step = OfOneStep({{&minicache, {}, tiny_.model.get()}}, Sample(100, 8));
+  EXPECT_EQ(step.downloads, 1);
+  EXPECT_EQ(step.download_bytes, 4);
+  EXPECT_EQ(step.waits, 1);
+  EXPECT_EQ(step.allocations, 0);
 }
 
 // Where probabilities are recorded, or tokens drawn, whole rows are wanted.

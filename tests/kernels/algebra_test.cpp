@@ -253,6 +253,57 @@ TEST_F(EveryAlgebraBackend, QrReconstructs) {
   }
 }
 
+TEST_F(EveryAlgebraBackend, DirectionsBetweenHandWorked) {
+  const float half = std::sqrt(0.5f);
+  // A right angle, one direction twice, opposite ones, none, and one of the two.
+  const std::vector<float> a = {2, 0, 0, 3, 1, 0, 0, 0, 0, 0};
+  const std::vector<float> b = {0, 5, 0, 1, -4, 0, 0, 0, 0, 2};
+  for (const auto& [name, ops] : backends) {
+    std::vector<float> out(10, 9.0f), a_norm(5), b_norm(5);
+    ops->DirectionsBetween(View(a, {5, 2}), View(b, {5, 2}), 0.5, View(out, {5, 2}),
+                           View(a_norm, {5}), View(b_norm, {5}));
+    const std::vector<float> want = {half, half, 0, 1, 0, 0, 0, 0, 0, 1};
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(out[i], want[i], 1e-6) << name << i;
+    EXPECT_EQ(a_norm, (std::vector<float>{2, 3, 1, 0, 0})) << name;
+    EXPECT_EQ(b_norm, (std::vector<float>{5, 1, 4, 0, 2})) << name;
+  }
+}
+
+// At that share of the arc, whatever its length.
+TEST_F(EveryAlgebraBackend, DirectionsBetweenLieOnTheArc) {
+  constexpr int64_t n = 70, d = 33;
+  for (const double weight : {0.0, 0.3, 0.6, 1.0}) {
+    std::vector<float> a = RandomValues(n * d, 1), b = RandomValues(n * d, 2);
+    for (int64_t i = 0; i < n; ++i) {  // from nearly alike to nearly opposite
+      const float share = static_cast<float>(i) / n, sign = i % 2 == 0 ? 1.0f : -1.0f;
+      for (int64_t k = i * d; k < (i + 1) * d; ++k) {
+        b[k] = share * b[k] + sign * (1 - share) * a[k];
+      }
+    }
+    for (const auto& [name, ops] : backends) {
+      SCOPED_TRACE(StrCat(name, " weight ", weight));
+      std::vector<float> out(n * d), a_norm(n), b_norm(n);
+      ops->DirectionsBetween(View(a, {n, d}), View(b, {n, d}), weight, View(out, {n, d}),
+                             View(a_norm, {n}), View(b_norm, {n}));
+      const auto dot = [&](const std::vector<float>& x, const std::vector<float>& y, int64_t i) {
+        double sum = 0;
+        for (int64_t k = i * d; k < (i + 1) * d; ++k) sum += double{x[k]} * y[k];
+        return sum;
+      };
+      for (int64_t i = 1; i < n; ++i) {
+        const double aa = std::sqrt(dot(a, a, i)), bb = std::sqrt(dot(b, b, i));
+        ASSERT_NEAR(a_norm[i], aa, 1e-5 * aa);
+        ASSERT_NEAR(b_norm[i], bb, 1e-5 * bb);
+        ASSERT_NEAR(dot(out, out, i), 1, 1e-5);
+        if (i % 2 == 1 && i < 3) continue;  // all but opposite: any direction is as near
+        const double angle = std::acos(std::clamp(dot(a, b, i) / aa / bb, -1.0, 1.0));
+        ASSERT_NEAR(dot(a, out, i) / aa, std::cos(weight * angle), 1e-4) << i;
+        ASSERT_NEAR(dot(b, out, i) / bb, std::cos((1 - weight) * angle), 1e-4) << i;
+      }
+    }
+  }
+}
+
 TEST_F(EveryAlgebraBackend, HadamardHandWorked) {
   for (const auto& [name, ops] : backends) {
     std::vector<float> x = {1, 2, 3, 4};

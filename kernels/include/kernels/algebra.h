@@ -30,6 +30,12 @@ class AlgebraOps {
   // Thin QR by Householder, m >= n. q: [m, n]; r: [n, n] upper, non-negative diagonal.
   void Qr(const Tensor& a, Tensor q, Tensor r);
 
+  // out[i]: the direction at `weight` of the way from that of a[i] to that of b[i], on the sphere;
+  // a zero vector has none and takes no part, and two opposite ones may have none. a, b, out: [n,
+  // d]; a_norm, b_norm: [n], their lengths.
+  void DirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out, Tensor a_norm,
+                         Tensor b_norm);
+
   // Rows times the orthonormal Walsh-Hadamard matrix (its own inverse), in place. x: [m, d],
   // d a power of two.
   void Hadamard(Tensor x);
@@ -40,6 +46,9 @@ class AlgebraOps {
   virtual void DoSvd(const Tensor& a, Tensor u, Tensor s, Tensor vt) = 0;
   virtual void DoQr(const Tensor& a, Tensor q, Tensor r) = 0;
   virtual void DoHadamard(Tensor x) = 0;
+  // Here: on the host (kernels/sphere.h).
+  virtual void DoDirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out,
+                                   Tensor a_norm, Tensor b_norm);
 };
 
 }  // namespace kvgauge

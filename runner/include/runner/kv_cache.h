@@ -140,6 +140,7 @@ class KvCache {
   std::shared_ptr<const RopeTables> rope_;
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;
+  Buffer share_memory_;  // of rows that layers share
 };
 
 }  // namespace kvgauge

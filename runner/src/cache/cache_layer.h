@@ -70,8 +70,8 @@ class CacheLayer {
   Status Seal();
   // Both plain, the upper next to the lower, holding the same entries.
   static Status Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& plan);
-  // What came to both since: nothing is left out.
-  static Status ShareLater(CacheLayer& lower, CacheLayer& upper);
+  // What came to both since: nothing is left out. `memory`, which grows as needed, holds rows.
+  static Status ShareLater(CacheLayer& lower, CacheLayer& upper, Buffer* memory);
   const StorePlan& plan() const { return plan_; }
   int64_t last_rows() const { return last_rows_; }
   // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store

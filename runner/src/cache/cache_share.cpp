@@ -10,19 +10,11 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "kernels/sphere.h"
 #include "src/cache/cache_layer.h"
 
 namespace kvgauge {
 namespace {
-
-// Below this the arc between two directions is as good as straight.
-constexpr double kStraightSine = 1e-4;
-
-double Dot(const float* a, const float* b, int64_t dim) {
-  double sum = 0;
-  for (int64_t d = 0; d < dim; ++d) sum += double{a[d]} * b[d];
-  return sum;
-}
 
 // One side of one head in both layers, on the host.
 struct Pair {
@@ -33,37 +25,14 @@ struct Pair {
   void Measure() {
     const int64_t n = std::ssize(lower) / dim;
     for (int64_t i = 0; i < n; ++i) {
-      const float *a = &lower[static_cast<size_t>(i * dim)],
-                  *b = &upper[static_cast<size_t>(i * dim)];
-      lower_norm.push_back(std::sqrt(Dot(a, a, dim)));
-      upper_norm.push_back(std::sqrt(Dot(b, b, dim)));
-      const double norms = lower_norm.back() * upper_norm.back();
-      const double cosine = norms > 0 ? Dot(a, b, dim) / norms : 1.0;
-      angle.push_back(std::acos(std::clamp(cosine, -1.0, 1.0)));
+      const Arc arc = ArcOf(i);
+      lower_norm.push_back(arc.a_norm);
+      upper_norm.push_back(arc.b_norm);
+      angle.push_back(arc.angle);
     }
   }
-
-  // The direction at `weight` of the way from the lower layer's to the upper's.
-  void Direction(int64_t i, double weight, float* out) const {
-    const auto at = static_cast<size_t>(i);
-    const double sine = std::sin(angle[at]);
-    const bool straight = sine < kStraightSine;
-    const double a = straight ? 1 - weight : std::sin((1 - weight) * angle[at]) / sine;
-    const double b = straight ? weight : std::sin(weight * angle[at]) / sine;
-    const double from_a = lower_norm[at] > 0 ? a / lower_norm[at] : 0;
-    const double from_b = upper_norm[at] > 0 ? b / upper_norm[at] : 0;
-    std::vector<double> sum(static_cast<size_t>(dim));
-    double squares = 0;
-    for (int64_t d = 0; d < dim; ++d) {
-      double& s = sum[static_cast<size_t>(d)];
-      s = from_a * lower[at * static_cast<size_t>(dim) + static_cast<size_t>(d)] +
-          from_b * upper[at * static_cast<size_t>(dim) + static_cast<size_t>(d)];
-      squares += s * s;
-    }
-    const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;
-    for (int64_t d = 0; d < dim; ++d) {
-      out[d] = static_cast<float>(scale * sum[static_cast<size_t>(d)]);
-    }
+  Arc ArcOf(int64_t i) const {
+    return Arc(&lower[static_cast<size_t>(i * dim)], &upper[static_cast<size_t>(i * dim)], dim);
   }
 };
 
@@ -172,8 +141,8 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
       const Pair& pair = pairs[static_cast<size_t>(side)];
       std::vector<float> directions(shared.size() * static_cast<size_t>(pair.dim));
       for (size_t i = 0; i < shared.size(); ++i) {
-        pair.Direction(shared[i], plan.share_weight,
-                       &directions[i * static_cast<size_t>(pair.dim)]);
+        pair.ArcOf(shared[i]).Between(plan.share_weight,
+                                      &directions[i * static_cast<size_t>(pair.dim)]);
       }
       KVG_TRY(lower.AppendHost(lower.SharedStream(side, 0, h), Rows(pair.lower, pair.dim, kept)));
       KVG_TRY(upper.AppendHost(upper.SharedStream(side, 0, h), Rows(pair.upper, pair.dim, kept)));
@@ -197,32 +166,32 @@ Status CacheLayer::Share(CacheLayer& lower, CacheLayer& upper, const StorePlan& 
   return {};
 }
 
-Status CacheLayer::ShareLater(CacheLayer& lower, CacheLayer& upper) {
+Status CacheLayer::ShareLater(CacheLayer& lower, CacheLayer& upper, Buffer* memory) {
   if (!lower.plan_.share_later) return {};
   for (int64_t h = 0; h < lower.setup_->kv_heads; ++h) {
     const int64_t n = lower.parts_[2].keys[static_cast<size_t>(h)].length();
     if (n == 0) continue;
-    std::vector<int32_t> all(static_cast<size_t>(n));
-    std::iota(all.begin(), all.end(), 0);
     const int64_t first = lower.length(h) - n;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      Pair pair;
-      pair.dim = lower.HeadDim(side);
-      pair.lower = lower.HostRows(side, h, first);
-      pair.upper = upper.HostRows(side, h, first);
-      pair.Measure();
-      std::vector<float> directions(static_cast<size_t>(n * pair.dim));
-      for (int64_t i = 0; i < n; ++i) {
-        pair.Direction(i, lower.plan_.share_weight, &directions[static_cast<size_t>(i * pair.dim)]);
-      }
+      const int64_t dim = lower.HeadDim(side), numbers = n * (3 * dim + 2);
+      if (memory->size_bytes() < numbers * 4) *memory = lower.ops().memory->Allocate(numbers * 4);
+      const Tensor all = memory->As(DType::kF32, {numbers});
+      const auto matrix = [&](int64_t i) {
+        return all.Slice(i * n * dim, (i + 1) * n * dim).Reshape({n, dim});
+      };
+      const Tensor norms = all.Slice(3 * n * dim, numbers).Reshape({2, n});
+      lower.Read(side, h, first, matrix(0));
+      upper.Read(side, h, first, matrix(1));
+      lower.ops().algebra->DirectionsBetween(matrix(0), matrix(1), lower.plan_.share_weight,
+                                             matrix(2), norms[0], norms[1]);
       Stream& shared = lower.SharedStream(side, 1, h);
-      KVG_TRY(lower.AppendHost(shared, directions));
+      KVG_TRY(shared.Append(matrix(2)));
       upper.SharedStream(side, 1, h) = shared;
       for (CacheLayer* layer : {&lower, &upper}) {
         Head& head = layer->heads_[static_cast<size_t>(h)];
         EntryArray& scales = side == KvSide::kKeys ? head.key_scales : head.value_scales;
         KVG_TRY(scales.Reserve(scales.size() + n));
-        scales.Append(Narrow(layer == &lower ? pair.lower_norm : pair.upper_norm, all));
+        lower.ops().memory->Copy(norms[layer == &lower ? 0 : 1], scales.Extend(n));
         Stream& fresh = layer->SharedStream(side, 2, h);
         fresh = Stream(fresh.spec(), *layer->pool_);
       }

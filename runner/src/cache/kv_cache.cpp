@@ -134,7 +134,7 @@ Status KvCache::Seal() {
     if (!layers_[i]->owns_shared()) continue;
     auto lower = std::make_unique<CacheLayer>(*layers_[i]);
     auto upper = std::make_unique<CacheLayer>(*layers_[i + 1]);
-    const Status shared = CacheLayer::ShareLater(*lower, *upper);
+    const Status shared = CacheLayer::ShareLater(*lower, *upper, &share_memory_);
     if (!shared.ok()) return shared.error().Wrap(StrCat("layer ", i));
     layers_[i] = std::move(lower);
     layers_[i + 1] = std::move(upper);
