@@ -161,9 +161,13 @@ class SceneCache {
       segment.value_pages = Pages(spec.values_coded, slots, ops.ValuePageBytes(format));
     }
     // Both sides are written from where the later of them begins; the rest of the other one alone.
-    std::vector<void*> spare(static_cast<size_t>(slots / kKvPageEntries + 1));
-    Buffer page = HostBuffer(std::max(ops.KeyPageBytes(format), ops.ValuePageBytes(format)));
-    std::fill(spare.begin(), spare.end(), page.data());
+    // Pages are written side by side, and so each is memory of its own.
+    std::vector<Buffer> spare_pages(static_cast<size_t>(slots / kKvPageEntries + 1));
+    std::vector<void*> spare;
+    for (Buffer& page : spare_pages) {
+      page = HostBuffer(std::max(ops.KeyPageBytes(format), ops.ValuePageBytes(format)));
+      spare.push_back(page.data());
+    }
     const KvTarget key_target = {segment.key_pages, spare.data(), spec.skip + spec.keys_coded};
     const KvTarget value_target = {spare.data(), segment.value_pages,
                                    spec.skip + spec.values_coded};
