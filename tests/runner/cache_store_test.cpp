@@ -326,6 +326,30 @@ TEST_F(StoreTest, RawKeysAttendAsRotatedOnes) {
   ExpectAttendsAsRead(raw, 0);
 }
 
+// So that their sequences attend in one call.
+TEST_F(StoreTest, CachesOfOneModelTurnByTheSameTables) {
+  CachePools pools(*ops_), others(*ops_);
+  StorePlan plan;
+  plan.raw_keys = true;
+  const auto stored = [&](CachePools& of) {
+    KvCache cache = NewCache(of);
+    EXPECT_TRUE(Feed(cache, 70).ok());
+    EXPECT_TRUE(StoreAll(cache, plan).ok());
+    return cache;
+  };
+  const KvCache first = stored(pools), second = stored(pools), other = stored(others);
+  ASSERT_NE(first.rope(0), nullptr);
+  EXPECT_EQ(first.rope(0), second.rope(0));
+  EXPECT_NE(first.rope(0), other.rope(0));
+  // Other angles, other tables.
+  KvCacheOptions options = Options();
+  for (double& inverse : options.frequencies.inverse) inverse /= 2;
+  KvCache stretched(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
+  ASSERT_TRUE(Feed(stretched, 70).ok());
+  ASSERT_TRUE(StoreAll(stretched, plan).ok());
+  EXPECT_NE(stretched.rope(0), first.rope(0));
+}
+
 TEST_F(StoreTest, SlotAndClippedPositions) {
   const RopeFrequencies frequencies = Options().frequencies;
   for (const PositionPolicy policy : {PositionPolicy::kSlot, PositionPolicy::kClipped}) {
