@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes runner/src/tokenizer/unicode_table.cpp.
+"""Writes runner/src/text/tokenizer/unicode_table.cpp.
 
 General categories come from Unicode 16.0, the version that Hugging Face tokenizers 0.22 sees through
 its regex engine. Two sets of the same library lag behind: its normaliser knows Unicode 9.0 and its
@@ -117,7 +117,7 @@ const size_t kLaterRangeCount = {len(later)};
 }}  // namespace kvgauge
 """
     root = pathlib.Path(__file__).resolve().parent.parent
-    (root / "runner/src/tokenizer/unicode_table.cpp").write_text(out)
+    (root / "runner/src/text/tokenizer/unicode_table.cpp").write_text(out)
 
 
 if __name__ == "__main__":

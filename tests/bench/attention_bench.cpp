@@ -24,7 +24,7 @@
 #include "core/clock.h"
 #include "core/rng.h"
 #include "core/threads.h"
-#include "cpu/attention_kernels.h"
+#include "cpu/attention/attention_kernels.h"
 #include "cpu/cpu.h"
 #include "reference/reference.h"
 

@@ -19,7 +19,7 @@
 
 #include "core/rng.h"
 #include "core/strings.h"
-#include "cpu/codec_kernels.h"
+#include "cpu/codec/codec_kernels.h"
 #include "cpu/cpu.h"
 
 namespace kvgauge {

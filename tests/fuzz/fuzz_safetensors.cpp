@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "src/safetensors.h"
+#include "src/checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using kvgauge::SafetensorsEntry;

@@ -7,7 +7,7 @@
 
 #include "codec_stream.h"
 #include "core/rng.h"
-#include "cpu/codec_kernels.h"
+#include "cpu/codec/codec_kernels.h"
 #include "kv_backends.h"
 #include "reference/reference.h"
 #include "support/compare.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The panel products themselves: portable code, and the tile geometry over emulated registers, so
 // that it is tested where the hardware has none.
-#include "cpu/panel.h"
+#include "cpu/linear/panel.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 
 #include "core/dtype.h"
 #include "core/strings.h"
-#include "cpu/linear_multiply.h"
-#include "cpu/panel_portable.h"
-#include "cpu/panel_tiles.h"
+#include "cpu/linear/linear_multiply.h"
+#include "cpu/linear/panel_portable.h"
+#include "cpu/linear/panel_tiles.h"
 #include "support/compare.h"
 
 namespace kvgauge {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/vector_math.h"
+#include "cpu/isa/vector_math.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/attention_kernels.h"
+#include "cpu/attention/attention_kernels.h"
 #include "cpu/cpu.h"
 
 namespace kvgauge {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moments of queries before rotation, from rotated queries in chunks of any size.
-#include "src/query_moments.h"
+#include "src/compress/query_moments.h"
 
 #include <gtest/gtest.h>
 

@@ -10,10 +10,10 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "runner/tokenizer.h"
-#include "src/tokenizer/added_tokens.h"
-#include "src/tokenizer/decoder_steps.h"
-#include "src/tokenizer/split.h"
-#include "src/tokenizer/unicode.h"
+#include "src/text/tokenizer/added_tokens.h"
+#include "src/text/tokenizer/decoder_steps.h"
+#include "src/text/tokenizer/split.h"
+#include "src/text/tokenizer/unicode.h"
 
 namespace kvgauge {
 namespace {

@@ -11,10 +11,10 @@
 #include "core/json.h"
 #include "core/rng.h"
 #include "core/strings.h"
-#include "src/tokenizer/bpe.h"
-#include "src/tokenizer/decoder_steps.h"
-#include "src/tokenizer/split.h"
-#include "src/tokenizer/unicode.h"
+#include "src/text/tokenizer/bpe.h"
+#include "src/text/tokenizer/decoder_steps.h"
+#include "src/text/tokenizer/split.h"
+#include "src/text/tokenizer/unicode.h"
 
 namespace kvgauge {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "src/view.h"
+#include "src/compress/view.h"
 
 namespace kvgauge {
 namespace {

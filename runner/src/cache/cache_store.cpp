@@ -6,7 +6,7 @@
 #include "core/strings.h"
 #include "src/cache/cache_layer.h"
 #include "src/cache/rope_tables.h"
-#include "src/columns.h"
+#include "src/compress/columns.h"
 
 namespace kvgauge {
 namespace {

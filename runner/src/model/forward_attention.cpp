@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/columns.h"
+#include "src/compress/columns.h"
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {

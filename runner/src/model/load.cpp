@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <set>
 
+#include "core/guarded.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/strings.h"
-#include "src/guarded.h"
 #include "src/model/prepare.h"
 #include "src/model/scratch.h"
 #include "src/model/tensors.h"

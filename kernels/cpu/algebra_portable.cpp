@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cpu/algebra_impl.h"
-
-namespace kvgauge {
-const AlgebraKernels& PortableAlgebraKernels() { return kAlgebraKernels; }
-}  // namespace kvgauge

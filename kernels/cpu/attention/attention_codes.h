@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows times pages of 2, 3 or 4 bit codes (codec_layout.h), as templates over a vector type; see
+// attention_tiles.h. Codes become numbers by a table in registers, right before they are
+// multiplied; scales and zeros are folded into the rows, so no number is ever decoded to memory.
+#pragma once
+
+#include "cpu/attention/attention_kernels.h"
+#include "cpu/codec/codec_layout.h"
+
+namespace kvgauge {
+
+template <class V>
+void Fold(const FoldArgs& args) {
+  using F = typename V::F;
+  const F middle = V::Set(args.middle);
+  for (int r = 0; r < args.rows; ++r) {
+    const float* in = args.a + r * args.a_stride;
+    float* out = static_cast<float*>(args.folded) + r * args.folded_stride;
+    F sum = V::Set(0.0f);
+    for (int c = 0; c < args.steps; c += V::kLanes) {
+      const F scale = V::LoadF16(args.scales + c), x = V::Load(in + c);
+      F zero = V::Mul(scale, middle);
+      if (args.zeros != nullptr) zero = V::Add(zero, V::LoadF16(args.zeros + c));
+      sum = V::Fma(x, zero, sum);
+      V::Store(out + c, V::Mul(x, scale));
+    }
+    args.constants[r] = V::SumLanes(sum);
+  }
+}
+
+// kRows rows times vectors [first_vector, first_vector + 4) of every step. One output element is
+// one chain over the steps, then its constant.
+//
+// What comes next is fetched a little with every step: all at once would hold up the loads here
+// until memory has answered.
+template <class V, int kBits, int kRows>
+[[gnu::noinline]] void CodedTile(const CodedProductArgs& args, int row) {
+  using F = typename V::F;
+  using U = typename V::U;
+  constexpr int kParts = kCodeLanes / V::kLanes;
+  constexpr int kVectors = V::kTileVectors / kParts > 0 ? V::kTileVectors / kParts : 1;
+  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kSlots = 16 / kField;  // of a block
+  const typename V::Table table = V::LoadTable(args.table);
+  const char* next = args.next;
+  const char* const next_end = next + (row == 0 ? args.next_bytes : 0);
+  const int64_t fetch = (args.next_bytes + 64 * args.pairs - 1) / (64 * args.pairs) * 64;
+
+  for (int v0 = 0; v0 < 4; v0 += kVectors) {
+    float* out = args.out + row * args.out_stride + v0 * kCodeLanes;
+    const float* a[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      a[v] = static_cast<const float*>(args.a[v0 + v]) + row * args.a_stride;
+    }
+    F sum[kRows][kVectors][kParts];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) {
+          sum[r][v][p] = args.accumulate
+                             ? V::Load(out + r * args.out_stride + v * kCodeLanes + p * V::kLanes)
+                             : V::Set(0.0f);
+        }
+      }
+    }
+    int slot = args.first_vector + v0;
+    for (int pair = 0; pair < args.pairs; ++pair, slot += args.vectors) {
+      const auto* block = args.codes + slot / kSlots * kCodeBlockBytes;
+      const auto* tops = args.top_codes + slot / 16 * kCodeBlockBytes;
+      const int shift = slot % kSlots * kField, top_shift = slot % 16;
+      for (int64_t i = 0; i < fetch && next < next_end; i += 64, next += 64) {
+        __builtin_prefetch(next, 0, 2);
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) {
+        U word = V::LoadU(block + p * 4 * V::kLanes);
+        if (kBits != 4 || kVectors < 4) word = word >> shift;
+        U top = {};
+        if constexpr (kBits == 3) {
+          // The top bit of slot 0 stands at bit 2, where it joins the others.
+          top = V::LoadU(tops + p * 4 * V::kLanes);
+          top = top_shift >= 2 ? top >> (top_shift - 2) : top << (2 - top_shift);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          U codes = word >> (v * kField);
+          if constexpr (kBits == 3) codes = V::JoinLow2(codes, top >> v);
+          U odd = word >> (16 + v * kField);
+          if constexpr (kBits == 3) odd = V::JoinLow2(odd, top >> (16 + v));
+          const F first = V::template Lookup<kBits>(table, codes);
+          const F second = V::template Lookup<kBits>(table, odd);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            const float* x = a[v] + r * args.a_stride + 2 * pair;
+            sum[r][v][p] = V::Fma(V::Set(x[0]), first, sum[r][v][p]);
+            sum[r][v][p] = V::Fma(V::Set(x[1]), second, sum[r][v][p]);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const F constant = V::Set(args.constants[v0 + v][row + r]);
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) {
+          V::Store(out + r * args.out_stride + v * kCodeLanes + p * V::kLanes,
+                   V::Add(sum[r][v][p], constant));
+        }
+      }
+    }
+  }
+}
+
+template <class V, int kBits>
+void CodedProduct(const CodedProductArgs& args) {
+  constexpr int kMost = V::kTileRows < 4 ? V::kTileRows : 4;
+  const int tiles = (args.rows + kMost - 1) / kMost;
+  int row = 0;
+  for (int t = 0; t < tiles; ++t) {
+    const int rows = (args.rows - row + tiles - t - 1) / (tiles - t);
+    if (rows == 1) CodedTile<V, kBits, 1>(args, row);
+    if (rows == 2) CodedTile<V, kBits, 2>(args, row);
+    if constexpr (kMost > 2) {
+      if (rows == 3) CodedTile<V, kBits, 3>(args, row);
+      if (rows == 4) CodedTile<V, kBits, 4>(args, row);
+    }
+    row += rows;
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/attention/attention_pages.h"
+
+#include <cstring>
+
+namespace kvgauge {
+namespace {
+
+constexpr int kStrip = 64;  // dims converted at a time, so that scratch stays on the stack
+
+// Where a value element lies inside its panel of `width` dims.
+int64_t ValueIndex(DType dtype, int entry, int dim, int width) {
+  if (dtype != DType::kBF16) return int64_t{entry} * width + dim;
+  return (int64_t{entry / 2} * width + dim) * 2 + entry % 2;
+}
+int64_t KeyIndex(DType dtype, int entry, int dim) {
+  if (dtype != DType::kBF16) return int64_t{dim} * kPanelWidth + entry;
+  return (int64_t{dim / 2} * kPanelWidth + entry) * 2 + dim % 2;
+}
+
+float Decode(DType dtype, const void* base, int64_t index) {
+  if (dtype == DType::kF32) return static_cast<const float*>(base)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(base)[index];
+  return dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+}
+
+// From this many entries of a page on, the page is widened whole.
+constexpr int kWholePage = 8;
+
+// A panel [steps][width] as f32: itself, or widened into `strip`.
+const float* Widened(const AttentionKernels& kernels, DType dtype, const void* panel, int steps,
+                     int width, float* strip) {
+  if (dtype == DType::kF32) return static_cast<const float*>(panel);
+  kernels.expand[static_cast<int>(dtype)](panel, steps, width, strip);
+  return strip;
+}
+
+// The strip [entries][64] of rounded keys becomes columns of the panel. T is one element, or a
+// bf16 pair.
+template <class T>
+void Transpose(const T* strip, int entries, int strip_width, int steps, T* panel) {
+  for (int s = 0; s < steps; ++s) {
+    for (int e = 0; e < entries; ++e) panel[s * kPanelWidth + e] = strip[e * strip_width + s];
+  }
+}
+
+}  // namespace
+
+void RoundValues(const AttentionKernels& kernels, DType dtype, const float* in, int64_t n,
+                 void* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, in, sizeof(float) * static_cast<size_t>(n));
+  } else if (dtype == DType::kF16) {
+    kernels.to_f16(in, n, static_cast<uint16_t*>(out));
+  } else {
+    kernels.to_bf16(in, n, static_cast<uint16_t*>(out));
+  }
+}
+
+void WriteKeys(const AttentionKernels& kernels, const PageLayout& layout, const float* keys,
+               int64_t stride, int begin, int end, void* page) {
+  alignas(64) char strip[kKvPageEntries * kStrip * sizeof(float)];
+  const int size = layout.element_bytes, entries = end - begin;
+  for (int dim = 0; dim < layout.key_dim; dim += kStrip) {
+    const int dims = std::min(kStrip, layout.key_dim - dim);
+    for (int e = 0; e < entries; ++e) {
+      char* row = strip + e * kStrip * size;
+      RoundValues(kernels, layout.dtype, keys + e * stride + dim, dims, row);
+      if (dims % 2 == 1) std::memset(row + dims * size, 0, static_cast<size_t>(size));
+    }
+    char* panel = static_cast<char*>(page) + int64_t{dim} * kPanelWidth * size;
+    if (layout.dtype == DType::kBF16) {
+      Transpose(reinterpret_cast<const uint32_t*>(strip), entries, kStrip / 2, (dims + 1) / 2,
+                reinterpret_cast<uint32_t*>(panel) + begin);
+    } else if (layout.dtype == DType::kF16) {
+      Transpose(reinterpret_cast<const uint16_t*>(strip), entries, kStrip, dims,
+                reinterpret_cast<uint16_t*>(panel) + begin);
+    } else {
+      Transpose(reinterpret_cast<const float*>(strip), entries, kStrip, dims,
+                reinterpret_cast<float*>(panel) + begin);
+    }
+  }
+}
+
+void WriteValues(const AttentionKernels& kernels, const PageLayout& layout, const float* values,
+                 int64_t stride, int begin, int end, void* page) {
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    const int width = layout.PanelDims(g), dim = g * kPanelWidth;
+    const int dims = std::min(width, layout.value_dim - dim);
+    char* panel = static_cast<char*>(page) + layout.PanelOffset(g);
+    for (int e = begin; e < end; ++e) {
+      const float* in = values + (e - begin) * stride + dim;
+      if (layout.dtype != DType::kBF16) {
+        RoundValues(kernels, layout.dtype, in, dims, panel + e * width * layout.element_bytes);
+        continue;
+      }
+      uint16_t row[kPanelWidth];
+      kernels.to_bf16(in, dims, row);
+      auto* pairs = reinterpret_cast<uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
+      for (int d = 0; d < dims; ++d) pairs[2 * d] = row[d];
+    }
+  }
+}
+
+void ReadKeys(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+              int begin, int end, float* keys, int64_t stride) {
+  if (end - begin < kWholePage) {
+    for (int e = begin; e < end; ++e) {
+      if (layout.dtype == DType::kBF16) {
+        const auto* pairs = static_cast<const uint16_t*>(page) + 2 * e;
+        for (int d = 0; d < layout.key_dim; ++d) {
+          keys[(e - begin) * stride + d] = Bf16ToF32(pairs[d / 2 * kPanelWidth * 2 + d % 2]);
+        }
+        continue;
+      }
+      for (int d = 0; d < layout.key_dim; ++d) {
+        keys[(e - begin) * stride + d] = Decode(layout.dtype, page, KeyIndex(layout.dtype, e, d));
+      }
+    }
+    return;
+  }
+  alignas(64) float strip[kStrip * kPanelWidth];
+  for (int dim = 0; dim < layout.key_dim; dim += kStrip) {
+    const int steps = std::min(kStrip, layout.key_steps - dim);
+    const int dims = std::min(kStrip, layout.key_dim - dim);
+    const char* panel =
+        static_cast<const char*>(page) + int64_t{dim} * kPanelWidth * layout.element_bytes;
+    const float* wide = Widened(kernels, layout.dtype, panel, steps, kPanelWidth, strip);
+    for (int e = begin; e < end; ++e) {
+      float* row = keys + (e - begin) * stride + dim;
+      for (int d = 0; d < dims; ++d) row[d] = wide[d * kPanelWidth + e];
+    }
+  }
+}
+
+void ReadValues(const AttentionKernels& kernels, const PageLayout& layout, const void* page,
+                int begin, int end, float* values, int64_t stride) {
+  alignas(64) float strip[kKvPageEntries * kPanelWidth];
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    const int width = layout.PanelDims(g), dim = g * kPanelWidth;
+    const int dims = std::min(width, layout.value_dim - dim);
+    const char* panel = static_cast<const char*>(page) + layout.PanelOffset(g);
+    if (end - begin < kWholePage) {
+      for (int e = begin; e < end; ++e) {
+        if (layout.dtype == DType::kBF16) {
+          const auto* pairs =
+              reinterpret_cast<const uint16_t*>(panel) + int64_t{e / 2} * width * 2 + e % 2;
+          float* row = values + (e - begin) * stride + dim;
+          for (int d = 0; d < dims; ++d) row[d] = Bf16ToF32(pairs[2 * d]);
+          continue;
+        }
+        for (int d = 0; d < dims; ++d) {
+          values[(e - begin) * stride + dim + d] =
+              Decode(layout.dtype, panel, ValueIndex(layout.dtype, e, d, width));
+        }
+      }
+      continue;
+    }
+    const float* wide =
+        Widened(kernels, layout.dtype, panel, static_cast<int>(kKvPageEntries), width, strip);
+    for (int e = begin; e < end; ++e) {
+      std::copy_n(wide + e * width, dims, values + (e - begin) * stride + dim);
+    }
+  }
+}
+
+namespace {
+
+// Slots that follow one another, from the first on.
+int RunLength(const uint8_t* slots, int count) {
+  int run = 1;
+  while (run < count && slots[run] == slots[0] + run) ++run;
+  return run;
+}
+
+template <class Unit>
+void CopyKeyRows(const Unit* in, const uint8_t* slots, int count, int rows, Unit* out) {
+  int runs = 0;
+  for (int done = 0; done < count; ++runs) done += RunLength(slots + done, count - done);
+  // Row by row, so that both pages are walked as they lie.
+  constexpr int kLongRun = 8;
+  if (runs * kLongRun > count) {
+    for (int r = 0; r < rows; ++r, in += kPanelWidth, out += kPanelWidth) {
+      for (int i = 0; i < count; ++i) out[i] = in[slots[i]];
+    }
+    return;
+  }
+  for (int done = 0; done < count;) {
+    const int run = RunLength(slots + done, count - done);
+    for (int r = 0; r < rows; ++r) {
+      std::memmove(out + r * kPanelWidth + done, in + r * kPanelWidth + slots[done],
+                   static_cast<size_t>(run) * sizeof(Unit));
+    }
+    done += run;
+  }
+}
+
+// A panel of pairs [32][width] holds entry e in the low (e even) or high halves of row e / 2.
+// Halves of two rows become a row. In place each target lies at or before what it is made from.
+void JoinHalves(const uint32_t* first, int first_shift, const uint32_t* second, int second_shift,
+                int width, uint32_t* out) {
+#pragma omp simd
+  for (int d = 0; d < width; ++d) {
+    out[d] = (first[d] >> first_shift & 0xffff) | second[d] >> second_shift << 16;
+  }
+}
+
+void CopyValuePairs(const uint32_t* in, const uint8_t* slots, int count, int width, uint32_t* out,
+                    int to) {
+  const auto row = [&](int i) { return in + int64_t{slots[i] / 2} * width; };
+  const auto shift = [&](int i) { return slots[i] % 2 * 16; };
+  int i = 0;
+  if (to % 2 == 1) {
+    uint32_t* y = out + int64_t{to / 2} * width;
+    JoinHalves(y, 0, row(0), shift(0), width, y);
+    i = 1;
+  }
+  while (i + 1 < count) {
+    uint32_t* y = out + int64_t{(to + i) / 2} * width;
+    const int run = shift(i) == 0 ? RunLength(slots + i, count - i) / 2 * 2 : 0;
+    if (run > 0) {
+      std::memmove(y, row(i), static_cast<size_t>(run / 2 * width) * sizeof(uint32_t));
+      i += run;
+    } else {
+      JoinHalves(row(i), shift(i), row(i + 1), shift(i + 1), width, y);
+      i += 2;
+    }
+  }
+  if (i == count) return;
+  uint32_t* y = out + int64_t{(to + i) / 2} * width;
+  JoinHalves(row(i), shift(i), y, 16, width, y);
+}
+
+}  // namespace
+
+void CopyKeys(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+              void* target, int to) {
+  if (layout.dtype == DType::kF16) {
+    CopyKeyRows(static_cast<const uint16_t*>(source), slots, count, layout.key_steps,
+                static_cast<uint16_t*>(target) + to);
+    return;
+  }
+  // A bf16 pair of dims moves as one 32-bit number.
+  const int rows = layout.dtype == DType::kBF16 ? layout.key_steps / 2 : layout.key_steps;
+  CopyKeyRows(static_cast<const uint32_t*>(source), slots, count, rows,
+              static_cast<uint32_t*>(target) + to);
+}
+
+void CopyValues(const PageLayout& layout, const void* source, const uint8_t* slots, int count,
+                void* target, int to) {
+  for (int g = 0; g < layout.ValuePanels(); ++g) {
+    const int width = layout.PanelDims(g);
+    const char* in = static_cast<const char*>(source) + layout.PanelOffset(g);
+    char* out = static_cast<char*>(target) + layout.PanelOffset(g);
+    if (layout.dtype == DType::kBF16) {
+      CopyValuePairs(reinterpret_cast<const uint32_t*>(in), slots, count, width,
+                     reinterpret_cast<uint32_t*>(out), to);
+      continue;
+    }
+    const int bytes = width * layout.element_bytes;
+    for (int done = 0; done < count;) {
+      const int run = RunLength(slots + done, count - done);
+      std::memmove(out + (to + done) * bytes, in + slots[done] * bytes,
+                   static_cast<size_t>(run) * static_cast<size_t>(bytes));
+      done += run;
+    }
+  }
+}
+
+}  // namespace kvgauge

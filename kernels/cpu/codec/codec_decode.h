@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+// From codes to numbers, over lanes.h; included by codec_impl.h.
+#pragma once
+
+#include "cpu/codec/code_lanes.h"
+#include "cpu/codec/codec_kernels.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int kParts = kCodeLanes / kLanes;  // registers of a vector of 16 lanes
+
+// put(pair, vector, even, odd) for every slot of a page, in order; the codes are the low bits of
+// even[part], odd[part], with other codes above them.
+//
+// Four slots at a time, where pairs have a multiple of four: all shifts are constants then.
+template <int kBits, class Put>
+KVG_INLINE void ForQuads(const CodedLayout& layout, const uint8_t* page, Put& put) {
+  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kSlots = 16 / kField;
+  const uint8_t* high = page + layout.high_offset;
+  for (int pair = 0, first = 0; 2 * pair < layout.steps; ++pair) {
+    for (int vector = 0; vector < layout.vectors; vector += 4, first += 4) {
+      const uint8_t* block = page + first / kSlots * kCodeBlockBytes;
+      const uint8_t* top_block = high + first / 16 * kCodeBlockBytes;
+      U words[kParts], tops[kParts];
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        U even[kParts], odd[kParts];
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part) {
+          if (v % kSlots == 0) {
+            words[part] = LoadAs<U>(block + v / kSlots * kCodeBlockBytes + part * 4 * kLanes) >>
+                          (first % kSlots * kField);
+          }
+          even[part] = words[part] >> (v % kSlots * kField);
+          odd[part] = words[part] >> (v % kSlots * kField + 16);
+          if constexpr (kBits == 3) {
+            if (v == 0) tops[part] = LoadAs<U>(top_block + part * 4 * kLanes) >> (first % 16);
+            const U top = v < 2 ? tops[part] << (2 - v) : tops[part] >> (v - 2);
+            even[part] = (even[part] & 3u) | (top & ~3u);
+            odd[part] = (odd[part] & 3u) | (tops[part] >> (14 + v) & ~3u);
+          }
+        }
+        put(pair, vector + v, even, odd);
+      }
+    }
+  }
+}
+
+// Any layout.
+template <int kBits, class Put>
+KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& put) {
+  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kSlots = 16 / kField;
+  const uint8_t* high = page + layout.high_offset;
+  int pair = 0, vector = 0;
+  for (int block = 0, left = layout.slots; left > 0; ++block, left -= kSlots) {
+    U words[kParts], tops[kParts] = {};
+    for (int part = 0; part < kParts; ++part) {
+      words[part] = LoadAs<U>(page + block * kCodeBlockBytes + part * 4 * kLanes);
+      if constexpr (kBits == 3) {
+        tops[part] =
+            LoadAs<U>(high + block / 2 * kCodeBlockBytes + part * 4 * kLanes) >> (block % 2 * 8);
+      }
+    }
+    const int count = left < kSlots ? left : kSlots;
+    for (int slot = 0; slot < count; ++slot) {
+      U even[kParts], odd[kParts];
+      for (int part = 0; part < kParts; ++part) {
+        even[part] = words[part];
+        odd[part] = words[part] >> 16;
+        if constexpr (kBits == 3) {
+          even[part] = (even[part] & 3u) | (tops[part] & 1u) << 2;
+          odd[part] = (odd[part] & 3u) | (tops[part] >> 16 & 1u) << 2;
+          tops[part] >>= 1;
+        }
+        words[part] >>= kField;
+      }
+      put(pair, vector, even, odd);
+      if (++vector == layout.vectors) {
+        vector = 0;
+        ++pair;
+      }
+    }
+  }
+}
+
+// What codes of kBits <= 4 bits stand for; bits above the code are ignored.
+template <int kBits>
+struct TableOf {
+#if defined(__AVX2__)
+  // A group's scale and zero can go into its table: fewer operations than on the numbers, which
+  // are the same.
+  static constexpr bool kCanScale = true;
+  template <class Scales>
+  KVG_INLINE TableOf Scaled(const Scales& scales) const {
+    TableOf t = *this;
+    t.table = scales.Apply(table, 0);
+#if !defined(__AVX512F__)
+    if constexpr (kBits == 4) t.upper = scales.Apply(upper, 0);
+#endif
+    return t;
+  }
+#else
+  static constexpr bool kCanScale = false;
+#endif
+  explicit TableOf(const CodecPlan& plan) {
+#if defined(__AVX512F__)
+    table = LoadAs<F>(plan.table);
+#elif defined(__AVX2__)
+    table = LoadAs<F>(plan.table);
+    upper = LoadAs<F>(plan.table + kLanes);
+#else
+    table = plan.table;
+#endif
+  }
+  KVG_INLINE F operator()(U index) const {
+#if defined(__AVX512F__)
+    return (F)_mm512_maskz_permutexvar_ps(kAllLanes, (__m512i)index, (__m512)table);
+#elif defined(__AVX2__)
+    const __m256 low = _mm256_permutevar8x32_ps((__m256)table, (__m256i)index);
+    if constexpr (kBits < 4) return (F)low;
+    const __m256 high = _mm256_permutevar8x32_ps((__m256)upper, (__m256i)index);
+    return (F)_mm256_blendv_ps(low, high, (__m256)(index << 28));
+#else
+    F v;
+    for (int i = 0; i < kLanes; ++i) v[i] = table[index[i] & ((1u << kBits) - 1)];
+    return v;
+#endif
+  }
+#if defined(__AVX512F__)
+  F table;
+#elif defined(__AVX2__)
+  F table, upper;
+#else
+  const float* table;
+#endif
+};
+
+template <>
+struct TableOf<8> {
+  static constexpr bool kCanScale = false;
+  explicit TableOf(const CodecPlan& plan) : offset(plan.offset) {}
+  KVG_INLINE F operator()(U index) const { return IntsAsF(index & 0xffu) - offset; }
+  float offset;
+};
+
+// Sign, 4 bits of exponent with bias 7, 3 bits of mantissa.
+struct Float8 {
+  static constexpr bool kCanScale = false;
+  explicit Float8(const CodecPlan&) {}
+  KVG_INLINE F operator()(U index) const {
+    const U magnitude = index & 0x7fu;
+    const F normal = (F)((magnitude << 20) + (120u << 23));
+    const F subnormal = IntsAsF(magnitude) * 0x1p-9f;
+    const F value = magnitude < 8u ? subnormal : normal;
+    return (F)((U)value | (index & 0x80u) << 24);
+  }
+};
+
+// ---- Where scales come from. Begin(step, vector) is called before Apply(number, part), for the
+// vectors of a step in order. kShared: lanes of a vector share a scale, that of group
+// layout.group lanes; only Begin at the first vector of a group changes it. ----
+
+struct Unscaled {
+  static constexpr bool kShared = false;
+  Unscaled(const CodecPlan&, const uint8_t*) {}
+  KVG_INLINE void Begin(int, int) {}
+  KVG_INLINE F Apply(F number, int) const { return number; }
+};
+
+KVG_INLINE F HalfLanes(const uint16_t* p) { return Widen(LoadAs<U16>(p), DType::kF16); }
+KVG_INLINE F SplatHalf(const uint16_t* p) {
+#if defined(__AVX512F__)
+  return (F)_mm512_maskz_cvtph_ps(kAllLanes, _mm256_set1_epi16(static_cast<int16_t>(*p)));
+#elif defined(__AVX2__)
+  return (F)_mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(*p)));
+#else
+  return Splat(F16ToF32(*p));
+#endif
+}
+
+// n / divisor for n * divisor < 2^32.
+struct Divider {
+  explicit Divider(int divisor)
+      : reciprocal((uint64_t{1} << 32) / static_cast<uint64_t>(divisor) + 1) {}
+  KVG_INLINE int operator()(int n) const {
+    return static_cast<int>(static_cast<uint64_t>(n) * reciprocal >> 32);
+  }
+  uint64_t reciprocal;
+};
+
+struct PageScales {
+  static constexpr bool kShared = false;
+  PageScales(const CodecPlan& plan, const uint8_t* page)
+      : layout(plan.layout),
+        group_of(layout.group),
+        scales(reinterpret_cast<const uint16_t*>(page + layout.scale_offset)),
+        zeros(reinterpret_cast<const uint16_t*>(page + layout.zero_offset)),
+        has_zero(layout.zero_offset != 0) {}
+  const CodedLayout& layout;
+  const Divider group_of;
+  const uint16_t *scales, *zeros;
+  const bool has_zero;
+};
+
+// Every lane has its own: keys along kToken, values along kChannel. Both steps of a pair have the
+// same where groups are even.
+struct LaneScales : PageScales {
+  LaneScales(const CodecPlan& plan, const uint8_t* page)
+      : PageScales(plan, page), paired(plan.layout.group % 2 == 0) {}
+  KVG_INLINE void Begin(int step, int vector) {
+    if (paired && step % 2 == 1) return;
+    const int64_t at = int64_t{group_of(step)} * layout.scale_stride + vector * kCodeLanes;
+    for (int part = 0; part < kParts; ++part) {
+      scale[part] = HalfLanes(scales + at + part * kLanes);
+      if (has_zero) zero[part] = HalfLanes(zeros + at + part * kLanes);
+    }
+  }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F product = number * scale[part];
+    return has_zero ? product + zero[part] : product;
+  }
+  const bool paired;
+  F scale[kParts] = {}, zero[kParts] = {};
+};
+
+// Keys along kChannel, values along kToken whose groups are whole vectors.
+struct StepScales : PageScales {
+  static constexpr bool kShared = true;
+  using PageScales::PageScales;
+  KVG_INLINE void Begin(int step, int vector) {
+    const int at = group_of(vector * kCodeLanes) * layout.scale_stride + step;
+    scale = SplatHalf(scales + at);
+    if (has_zero) zero = SplatHalf(zeros + at);
+  }
+  KVG_INLINE F Apply(F number, int) const {
+    const F product = number * scale;
+    return has_zero ? product + zero : product;
+  }
+  F scale = {}, zero = {};
+};
+
+// Values along kToken with groups of any size.
+struct GatheredScales : PageScales {
+  using PageScales::PageScales;
+  KVG_INLINE void Begin(int step, int vector) {
+    for (int i = 0; i < kCodeLanes; ++i) {
+      const int lane = vector * kCodeLanes + i;
+      const int dim = lane < layout.dim ? lane : layout.dim - 1;
+      const int at = group_of(dim) * layout.scale_stride + step;
+      scale[i] = scales[at];
+      zero[i] = has_zero ? zeros[at] : uint16_t{0};
+    }
+  }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F product = number * HalfLanes(scale + part * kLanes);
+    return has_zero ? product + HalfLanes(zero + part * kLanes) : product;
+  }
+  uint16_t scale[kCodeLanes], zero[kCodeLanes];
+};
+
+// Ranges of channels, fixed ahead.
+struct ChannelRanges {
+  static constexpr bool kShared = false;
+  ChannelRanges(const CodecPlan& plan, const uint8_t*)
+      : low(plan.low), high(plan.high), dim(plan.layout.dim) {}
+  const float *low, *high;
+  const int dim;
+};
+
+struct KeyRanges : ChannelRanges {
+  using ChannelRanges::ChannelRanges;
+  KVG_INLINE void Begin(int step, int) {
+    half = Splat(0.5f * high[step] - 0.5f * low[step]);
+    middle = Splat(0.5f * low[step] + 0.5f * high[step]);
+  }
+  KVG_INLINE F Apply(F number, int) const { return number * half + middle; }
+  F half = {}, middle = {};
+};
+
+struct ValueRanges : ChannelRanges {
+  using ChannelRanges::ChannelRanges;
+  KVG_INLINE void Begin(int, int vector) { first = vector * kCodeLanes; }
+  KVG_INLINE F Apply(F number, int part) const {
+    const F bottom = 0.5f * At(low, part), top = 0.5f * At(high, part);
+    return number * (top - bottom) + (bottom + top);
+  }
+  KVG_INLINE F At(const float* range, int part) const {
+    const int lane = first + part * kLanes;
+    if (lane + kLanes <= dim) return Load(range + lane, Whole{});
+    return lane < dim ? Load(range + lane, Part{dim - lane}) : F{};
+  }
+  int first = 0;
+};
+
+template <class Table, class Scales>
+struct TileWriter {
+  // Whether numbers come out of tables with the scale of their group in them.
+  static constexpr bool kScaledTables = Scales::kShared && Table::kCanScale;
+
+  TileWriter(const CodecPlan& plan, const uint8_t* page, float* to)
+      : table(plan),
+        even_table(plan),
+        odd_table(plan),
+        scales(plan, page),
+        steps(plan.layout.steps),
+        group_vectors(plan.layout.groups == 1 ? plan.layout.vectors
+                                              : plan.layout.group / kCodeLanes),
+        row(plan.layout.vectors * kCodeLanes),
+        tile(to) {}
+  KVG_INLINE void operator()(int pair, int vector, const U* even, const U* odd) {
+    const int step = 2 * pair;
+    const bool both = step + 1 < steps;
+    if (vector == 0) out = tile + int64_t{step} * row;
+    if constexpr (kScaledTables) {
+      if (vector == 0 || --vectors_left == 0) {
+        vectors_left = group_vectors;
+        scales.Begin(step, vector);
+        even_table = table.Scaled(scales);
+        if (both) scales.Begin(step + 1, vector);
+        odd_table = table.Scaled(scales);
+      }
+      Put(even_table, even, out);
+      if (both) Put(odd_table, odd, out + row);
+    } else {
+      scales.Begin(step, vector);
+      Put(table, even, out);
+      if (both) {
+        scales.Begin(step + 1, vector);
+        Put(table, odd, out + row);
+      }
+    }
+    out += kCodeLanes;
+  }
+  KVG_INLINE void Put(const Table& from, const U* codes, float* to) const {
+    for (int part = 0; part < kParts; ++part) {
+      const F number = from(codes[part]);
+      if constexpr (kScaledTables) {
+        StoreAs(to + part * kLanes, number);
+      } else {
+        StoreAs(to + part * kLanes, scales.Apply(number, part));
+      }
+    }
+  }
+  const Table table;
+  Table even_table, odd_table;
+  Scales scales;
+  const int steps, group_vectors, row;
+  int vectors_left = 0;
+  float *const tile, *out = nullptr;
+};
+
+template <int kBits, class Table, class Scales>
+void DecodeWith(const CodecPlan& plan, const uint8_t* page, float* tile) {
+  TileWriter<Table, Scales> write(plan, page, tile);
+  const CodedLayout& layout = plan.layout;
+  if (layout.vectors % 4 == 0 && layout.steps % 2 == 0) {
+    ForQuads<kBits>(layout, page, write);
+  } else {
+    ForSlots<kBits>(layout, page, write);
+  }
+}
+
+template <int kBits>
+void DecodeBits(const CodecPlan& plan, const uint8_t* page, float* tile) {
+  using Table = TableOf<kBits>;
+  const CodedLayout& layout = plan.layout;
+  const bool keys = layout.side == KvSide::kKeys, by_token = layout.axis == CodeAxis::kToken;
+  if (plan.low != nullptr) {
+    return keys ? DecodeWith<kBits, Table, KeyRanges>(plan, page, tile)
+                : DecodeWith<kBits, Table, ValueRanges>(plan, page, tile);
+  }
+  if (keys == by_token) return DecodeWith<kBits, Table, LaneScales>(plan, page, tile);
+  if (keys || layout.groups == 1 || layout.group % kCodeLanes == 0) {
+    return DecodeWith<kBits, Table, StepScales>(plan, page, tile);
+  }
+  DecodeWith<kBits, Table, GatheredScales>(plan, page, tile);
+}
+
+void DecodePage(const CodecPlan& plan, const void* codes, float* tile) {
+  const auto* page = static_cast<const uint8_t*>(codes);
+  if (plan.kind == KvCodecKind::kFp8E4M3) return DecodeWith<8, Float8, Unscaled>(plan, page, tile);
+  switch (plan.layout.bits) {
+    case 1:
+      return DecodeBits<1>(plan, page, tile);
+    case 2:
+      return DecodeBits<2>(plan, page, tile);
+    case 3:
+      return DecodeBits<3>(plan, page, tile);
+    case 4:
+      return DecodeBits<4>(plan, page, tile);
+    default:
+      return DecodeBits<8>(plan, page, tile);
+  }
+}
+
+void CorrectTile(const CodecPlan& plan, const void* latents, const void* basis, float* tile) {
+  constexpr int kRanks = 8;  // at a time
+  const CodedLayout& layout = plan.layout;
+  const auto* a = static_cast<const uint16_t*>(latents);
+  const auto* b = static_cast<const uint16_t*>(basis);
+  const int rank = plan.rank, dim = layout.dim;
+  float columns[kRanks][kCodePageEntries];
+  for (int first = 0; first < rank; first += kRanks) {
+    const int ranks = rank - first < kRanks ? rank - first : kRanks;
+    for (int e = 0; e < kCodePageEntries; ++e) {
+      float lanes[kLanes];
+      for (int r = 0; r < ranks; r += kLanes) {
+        const int count = ranks - r < kLanes ? ranks - r : kLanes;
+        StoreAs(lanes, LoadAny(a, DType::kF16, int64_t{e} * rank + first + r, Part{count}));
+        for (int i = 0; i < count; ++i) columns[r + i][e] = lanes[i];
+      }
+    }
+    if (layout.side == KvSide::kKeys) {
+      for (int c = 0; c < dim; ++c) {
+        F factors[kRanks];
+        for (int r = 0; r < ranks; ++r) factors[r] = SplatHalf(b + int64_t{first + r} * dim + c);
+        float* out = tile + int64_t{c} * kCodePageEntries;
+        for (int e = 0; e < kCodePageEntries; e += kLanes) {
+          F value = LoadAs<F>(out + e);
+          for (int r = 0; r < ranks; ++r) value = value + LoadAs<F>(columns[r] + e) * factors[r];
+          StoreAs(out + e, value);
+        }
+      }
+      continue;
+    }
+    ForLanes(dim, [&](int64_t c, auto count) {
+      F factors[kRanks];
+      for (int r = 0; r < ranks; ++r) {
+        factors[r] = LoadAny(b + int64_t{first + r} * dim, DType::kF16, c, count);
+      }
+      for (int e = 0; e < kCodePageEntries; ++e) {
+        float* out = tile + int64_t{e} * layout.width + c;
+        F value = Load(out, count);
+        for (int r = 0; r < ranks; ++r) value = value + factors[r] * columns[r][e];
+        Store(out, value, count);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of one page behind CodecOps, and the decoders that attention reads coded pages with. One
+// table per instruction set; all give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/codec/codec_layout.h"
+
+namespace kvgauge {
+
+// A codec worked out for the kernels. Points into the codec's tensors.
+struct CodecPlan {
+  explicit CodecPlan(const KvCodec& codec);
+
+  CodedLayout layout;
+  KvCodecKind kind;
+  bool symmetric;
+  CodeRange range;
+  int rank;
+
+  // Codes of at most 4 bits: what a code stands for before its scale, repeated to 16 entries.
+  // Codes of 8 bits but kFp8E4M3: code - offset.
+  float table[16];
+  float offset;
+  float thresholds[16];     // kCodebook: a code is the number of thresholds below the number
+  const float *low, *high;  // kCodebook, kChannel: [dim]; else null
+};
+
+// One page and its side blocks; null where there is none.
+struct CodedPage {
+  const void* codes = nullptr;
+  const void* outliers = nullptr;
+  const void* latents = nullptr;
+  const void* basis = nullptr;
+};
+
+// The page of an index. pages' lists may be null where the codec has no such blocks.
+CodedPage PageOf(const KvPages& pages, int64_t page);
+
+struct CodecKernels {
+  // One entry (kToken formats, and codebooks with channel ranges). x: [dim]; codes: [width], of
+  // which dim are written; scale, zero: those of the entry, layout.scale_stride apart.
+  void (*code_entry)(const CodecPlan& plan, const float* x, uint8_t* codes, uint16_t* scale,
+                     uint16_t* zero);
+  // layout.group entries (kAffine along kChannel). Rows of x are `stride` apart, rows of codes
+  // layout.width; scale, zero: [dim].
+  void (*code_channels)(const CodecPlan& plan, const float* x, int64_t stride, uint8_t* codes,
+                        uint16_t* scale, uint16_t* zero);
+  // Puts the codes of entries [begin, end) into the page; codes: [64][width], 0 in all other
+  // entries and past dim.
+  void (*pack)(const CodecPlan& plan, const uint8_t* codes, int begin, int end, void* page);
+  // Scales times codes (plus zeros) of a whole page. tile: keys [dim][64]; values [64][width],
+  // whose columns past dim hold finite numbers of no meaning.
+  void (*decode)(const CodecPlan& plan, const void* page, float* tile);
+  // Adds latents [64, rank] * basis [rank, dim], f16, to a tile, one rank after the other.
+  void (*correct)(const CodecPlan& plan, const void* latents, const void* basis, float* tile);
+  // sum of x[i] * y[i]: sixteen interleaved chains, joined by halves.
+  float (*dot)(const float* x, const float* y, int64_t n);
+  // y[i] += a * x[i], two roundings.
+  void (*add_scaled)(float a, const float* x, int64_t n, float* y);
+};
+
+// `decode`, `correct` and the outliers: all that Decode gives.
+void DecodeTile(const CodecKernels& kernels, const CodecPlan& plan, const CodedPage& page,
+                float* tile);
+// Floats of a tile.
+inline int64_t TileFloats(const CodedLayout& layout) {
+  return int64_t{layout.steps} * layout.vectors * kCodeLanes;
+}
+
+const CodecKernels& PortableCodecKernels();
+const CodecKernels& Avx2CodecKernels();
+const CodecKernels& Avx512CodecKernels();
+
+}  // namespace kvgauge

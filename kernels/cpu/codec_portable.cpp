@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cpu/codec_impl.h"
-
-namespace kvgauge {
-const CodecKernels& PortableCodecKernels() { return kCodecKernels; }
-}  // namespace kvgauge

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of the cpu backend: how the work is cut and spread over threads. The arithmetic
+// is in panel.h; since every output element is one chain over k, no cut made here changes a bit.
+#include "kernels/linear.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "cpu/cpu.h"
+#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/linear_pack.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kColumns = 64;
+// A second thread must save more time than it costs to wake: this many bytes read, or products.
+constexpr int64_t kBytesPerThread = int64_t{128} << 10;
+constexpr int64_t kProductsPerThread = int64_t{1} << 18;
+// Enough pieces that the slowest thread is not waited for long.
+constexpr int64_t kPiecesPerThread = 4;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+const LinearKernels& KernelsOf(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::kPortable:
+      break;
+    case Isa::kAvx2:
+      return Avx2LinearKernels();
+    case Isa::kAvx512:
+      return Avx512LinearKernels();
+    case Isa::kAvx512Bf16:
+      return Avx512Bf16LinearKernels();
+    case Isa::kAmx:
+      return AmxLinearKernels();
+  }
+#else
+  (void)isa;
+#endif
+  return PortableLinearKernels();
+}
+
+class CpuMatrix final : public PackedMatrix {
+ public:
+  CpuMatrix(int64_t n, int64_t k, DType dtype)
+      : PackedMatrix(n, k, dtype),
+        panel_bytes_(PanelBytes(k, dtype)),
+        memory_(HostBuffer(panels() * panel_bytes_)) {}
+
+  int64_t bytes() const override { return memory_.size_bytes(); }
+  int64_t panels() const { return CeilDiv(out_features(), kColumns); }
+  char* panel(int64_t i) const { return static_cast<char*>(memory_.data()) + i * panel_bytes_; }
+
+ private:
+  int64_t panel_bytes_;
+  Buffer memory_;
+};
+
+// Rows of the left operand as the kernels read them.
+struct LeftRows {
+  const char* data = nullptr;
+  int64_t stride = 0;   // elements
+  int64_t element = 4;  // bytes
+};
+
+// Items 0..n-1, one contiguous run of them per thread: neighbours are neighbours in memory, so that
+// what is fetched ahead is what is needed next. A thread that has finished its own helps others.
+class WorkQueue {
+ public:
+  explicit WorkQueue(int threads) : runs_(static_cast<size_t>(threads)) {}
+
+  void Fill(int64_t items, int threads) {
+    active_ = threads;
+    for (int t = 0; t < threads; ++t) {
+      runs_[t].next.store(items * t / threads, std::memory_order_relaxed);
+      runs_[t].end = items * (t + 1) / threads;
+    }
+  }
+
+  template <class Body>
+  void Drain(int thread, const Body& body) {
+    for (int i = 0; i < active_; ++i) {
+      Run& run = runs_[(thread + i) % active_];
+      for (int64_t item; (item = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) {
+        body(item);
+      }
+    }
+  }
+
+ private:
+  struct alignas(64) Run {  // a cache line each
+    std::atomic<int64_t> next = 0;
+    int64_t end = 0;
+  };
+  std::vector<Run> runs_;
+  int active_ = 0;
+};
+
+class CpuLinear final : public LinearOps {
+ public:
+  CpuLinear(Isa isa, ThreadSettings threads)
+      : kernels_(KernelsOf(isa)),
+        threads_(threads.threads),
+        scratch_(threads.threads),
+        queue_(threads.threads) {
+    for (Buffer& buffer : scratch_) {
+      buffer = HostBuffer(ScratchFloats(kProductRows) * int64_t{sizeof(float)});
+    }
+    for (int t = 0; t < threads_ && threads_ > 1; ++t) {
+      alone_.push_back(std::make_unique<CpuLinear>(isa, MakeThreadSettings(1)));
+    }
+  }
+
+ private:
+  // What a task's thread calls, with working memory of its own: this object outside of tasks.
+  CpuLinear& Mine() {
+    if (alone_.empty() || omp_in_parallel() == 0) return *this;
+    return *alone_[static_cast<size_t>(omp_get_thread_num())];
+  }
+
+  // body(thread, threads) on every thread. One alone opens no region: it may be in that of a task.
+  template <class Body>
+  void Parallel(int threads, const Body& body) {
+    if (threads == 1) {
+      body(0, 1);
+      return;
+    }
+#pragma omp parallel num_threads(threads)
+    body(omp_get_thread_num(), omp_get_num_threads());
+  }
+
+  int ThreadsFor(int64_t bytes, int64_t products, int64_t items) const {
+    const int64_t wanted = std::max(bytes / kBytesPerThread, products / kProductsPerThread);
+    return static_cast<int>(std::clamp<int64_t>(std::min(wanted, items), 1, threads_));
+  }
+
+  // Rows per product: many, so that a panel is read seldom, but several products per thread.
+  int64_t RowStep(int64_t m, int64_t panels) const {
+    const int64_t rows = m * panels / (kPiecesPerThread * threads_);
+    return std::clamp(rows / kProductRowStep * kProductRowStep, kProductRowStep, kProductRows);
+  }
+
+  float* Scratch(int thread) const { return static_cast<float*>(scratch_[thread].data()); }
+
+  std::unique_ptr<PackedMatrix> DoPack(std::span<const Tensor> parts, int64_t n, int64_t k,
+                                       DType store) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoPack(parts, n, k, store);
+    auto packed = std::make_unique<CpuMatrix>(n, k, store);
+    std::vector<PackRow> rows(static_cast<size_t>(packed->panels() * kColumns));
+    size_t next = 0;
+    for (const Tensor& part : parts) {
+      const char* data = static_cast<const char*>(part.data);
+      const int64_t row_bytes = part.stride[0] * SizeOf(part.dtype);
+      for (int64_t i = 0; i < part.shape[0]; ++i) {
+        rows[next++] = {.data = data + i * row_bytes, .dtype = part.dtype};
+      }
+    }
+    const int64_t panels = packed->panels();
+    const int threads = ThreadsFor(n * k * SizeOf(store), 0, panels);
+    queue_.Fill(panels, threads);
+    Parallel(threads, [&](int thread, int) {
+      queue_.Drain(thread, [&](int64_t i) {
+        PackPanel(kernels_, rows.data() + i * kColumns, k, store, packed->panel(i));
+      });
+    });
+    return packed;
+  }
+
+  void DoMatMul(const Tensor& x, const PackedMatrix& w, const Tensor& bias, MatMulMode mode,
+                Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMul(x, w, bias, mode, out);
+    const auto* matrix = dynamic_cast<const CpuMatrix*>(&w);
+    KVG_CHECK(matrix != nullptr, "the matrix was packed by another backend");
+    const int64_t m = x.shape[0], n = w.out_features(), k = w.in_features();
+    const DType store = w.dtype();
+    const int64_t panels = matrix->panels(), step = RowStep(m, panels);
+    const int64_t items = panels * CeilDiv(m, step);
+    const LeftRows left = PlanLeft(x, store);
+    const bool in_place = left.data == x.data;
+    const auto multiply = kernels_.multiply[static_cast<int>(store)];
+
+    const auto run = [&](int64_t item, int thread) {
+      const int64_t panel = item % panels, row = item / panels * step;
+      const int64_t column = panel * kColumns;
+      multiply({.a = left.data + row * left.stride * left.element,
+                .a_stride = left.stride,
+                .rows = std::min(step, m - row),
+                .panel = matrix->panel(panel),
+                .panel_stride = store == DType::kBF16 ? 2 * kColumns : kColumns,
+                .k = k,
+                .bias = bias.empty() ? nullptr : bias.f32() + column,
+                .add = mode == MatMulMode::kAdd,
+                .out = out.f32() + row * out.stride[0] + column,
+                .out_stride = out.stride[0],
+                .columns = std::min(kColumns, n - column),
+                .scratch = Scratch(thread)});
+    };
+    const int threads = ThreadsFor(n * k * SizeOf(store), m * n * k, items);
+    queue_.Fill(items, threads);
+    Parallel(threads, [&](int thread, int team) {
+      if (!in_place) {
+        PrepareLeft(x, left, store, m * thread / team, m * (thread + 1) / team);
+        // A thread that works alone may be one of a team that runs tasks: nobody comes.
+        if (team > 1) {
+#pragma omp barrier
+        }
+      }
+      queue_.Drain(thread, [&](int64_t item) { run(item, thread); });
+    });
+  }
+
+  // A product for each matrix that is chosen, of its rows together.
+  void DoMatMulChosen(const Tensor& x, const MatrixSet& set, const Tensor& choice,
+                      Tensor out) override {
+    const int64_t m = out.shape[0], n = out.shape[1], k = x.shape[1], share = m / x.shape[0];
+    std::vector<std::vector<int64_t>> rows_of(static_cast<size_t>(set.size()));
+    size_t most = 0;
+    for (int64_t i = 0; i < m; ++i) {
+      const int32_t chosen = choice.i32()[i];
+      KVG_CHECK(0 <= chosen && chosen < set.size(), "no such matrix in the set");
+      rows_of[static_cast<size_t>(chosen)].push_back(i);
+      most = std::max(most, rows_of[static_cast<size_t>(chosen)].size());
+    }
+    const auto height = static_cast<int64_t>(most);
+    const int64_t row_bytes = k * SizeOf(x.dtype);
+    const Buffer gathered = HostBuffer(std::max<int64_t>(height * row_bytes, 1));
+    const Buffer products = HostBuffer(height * n * SizeOf(DType::kF32));
+    for (size_t chosen = 0; chosen < rows_of.size(); ++chosen) {
+      const std::vector<int64_t>& rows = rows_of[chosen];
+      if (rows.empty()) continue;
+      const auto count = static_cast<int64_t>(rows.size());
+      const Tensor input = gathered.As(x.dtype, {count, k});
+      const Tensor product = products.As(DType::kF32, {count, n});
+      for (int64_t i = 0; i < count && k > 0; ++i) {
+        std::memcpy(input[i].data, x[rows[static_cast<size_t>(i)] / share].data,
+                    static_cast<size_t>(row_bytes));
+      }
+      DoMatMul(input, set[static_cast<int64_t>(chosen)], {}, MatMulMode::kSet, product);
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(out[rows[static_cast<size_t>(i)]].data, product[i].data,
+                    static_cast<size_t>(n) * sizeof(float));
+      }
+    }
+  }
+
+  // Where the kernels can read x as it is; otherwise room for a converted copy.
+  LeftRows PlanLeft(const Tensor& x, DType store) {
+    const int64_t k = x.shape[1];
+    const bool bits = store == DType::kBF16 && kernels_.bf16_left;
+    if (store == DType::kF32 || (bits && x.dtype == DType::kBF16 && k % 2 == 0)) {
+      return {static_cast<const char*>(x.data), x.stride[0], bits ? 2 : 4};
+    }
+    // 64 bytes more than needed: rows that lie a power of two apart would share cache sets.
+    const int64_t element = bits ? 2 : 4;
+    const int64_t stride = CeilDiv(PaddedK(k, store) * element, 64) * 64 / element + 64 / element;
+    const int64_t bytes = x.shape[0] * stride * element;
+    if (left_.size_bytes() < bytes) left_ = HostBuffer(bytes);
+    return {static_cast<const char*>(left_.data()), stride, element};
+  }
+
+  // Rounds rows [begin, end) of x to the weights' dtype, in the form the kernels read.
+  void PrepareLeft(const Tensor& x, const LeftRows& left, DType store, int64_t begin, int64_t end) {
+    const int64_t k = x.shape[1];
+    const auto widen = store == DType::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
+    const auto narrow = store == DType::kF16 ? kernels_.f32_to_f16 : kernels_.f32_to_bf16;
+    for (int64_t row = begin; row < end; ++row) {
+      char* to = static_cast<char*>(left_.data()) + row * left.stride * left.element;
+      const Tensor from = x[row];
+      if (left.element == 2) {
+        auto* bits = reinterpret_cast<uint16_t*>(to);
+        if (x.dtype == DType::kF32) {
+          narrow(from.f32(), k, bits);
+        } else {
+          std::memcpy(bits, from.data, static_cast<size_t>(k) * sizeof(uint16_t));
+        }
+        if (k % 2 != 0) bits[k] = 0;
+        continue;
+      }
+      auto* values = reinterpret_cast<float*>(to);
+      for (int64_t i = 0; i < k; i += kConvertChunk) {
+        const int64_t count = std::min(kConvertChunk, k - i);
+        uint16_t bits[kConvertChunk];
+        if (x.dtype == DType::kF32) narrow(from.f32() + i, count, bits);
+        widen(x.dtype == DType::kF32 ? bits : from.As<uint16_t>() + i, count, values + i);
+      }
+      if (PaddedK(k, store) != k) values[k] = 0.0f;
+    }
+  }
+
+  void DoMatMulNT(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMulNT(a, b, alpha, out);
+    Batched(a, alpha, out, [&](int64_t batch, int64_t column, int64_t columns, float* panel) {
+      const int64_t k = b.shape[2];
+      PackPanelF32(b[batch].f32() + column * k, k, columns, k, panel);
+      return Right{panel, kColumns};
+    });
+  }
+
+  void DoMatMulNN(const Tensor& a, const Tensor& b, float alpha, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoMatMulNN(a, b, alpha, out);
+    Batched(a, alpha, out, [&](int64_t batch, int64_t column, int64_t columns, float* panel) {
+      const int64_t k = b.shape[1], n = b.shape[2];
+      const float* from = b[batch].f32() + column;
+      // [k, n] already is panels with steps n apart; only a last narrow one must be completed.
+      if (columns == kColumns) return Right{from, n};
+      for (int64_t i = 0; i < k; ++i) {
+        std::memcpy(panel + i * kColumns, from + i * n,
+                    static_cast<size_t>(columns) * sizeof(float));
+      }
+      return Right{panel, kColumns};
+    });
+  }
+
+  struct Right {
+    const float* panel;
+    int64_t stride;
+  };
+
+  // `right(batch, column, columns, room)` gives 64 columns of the right operand, using `room`
+  // (zeros in the columns beyond) where it must.
+  template <class RightOf>
+  void Batched(const Tensor& a, float alpha, const Tensor& out, const RightOf& right) {
+    const int64_t m = a.shape[1], k = a.shape[2], n = out.shape[2];
+    const int64_t panels = CeilDiv(n, kColumns), items = a.shape[0] * panels;
+    const int threads = ThreadsFor(items * k * kColumns * 4, a.shape[0] * m * n * k, items);
+    const int64_t panel_bytes = std::max<int64_t>(1, k) * kColumns * int64_t{sizeof(float)};
+    std::vector<Buffer> rooms(static_cast<size_t>(threads));
+    for (Buffer& room : rooms) room = HostBuffer(panel_bytes);
+    queue_.Fill(items, threads);
+    Parallel(threads, [&](int thread, int) {
+      auto* room = static_cast<float*>(rooms[thread].data());
+      queue_.Drain(thread, [&](int64_t i) {
+        const int64_t batch = i / panels, column = i % panels * kColumns;
+        const int64_t columns = std::min(kColumns, n - column);
+        const Right w = right(batch, column, columns, room);
+        for (int64_t row = 0; row < m; row += kProductRows) {
+          kernels_.multiply[0]({.a = a[batch].f32() + row * k,
+                                .a_stride = k,
+                                .rows = std::min(kProductRows, m - row),
+                                .panel = w.panel,
+                                .panel_stride = w.stride,
+                                .k = k,
+                                .alpha = alpha,
+                                .out = out[batch].f32() + row * n + column,
+                                .out_stride = n,
+                                .columns = columns,
+                                .scratch = Scratch(thread)});
+        }
+      });
+    });
+  }
+
+  void DoEmbed(const Tensor& table, const Tensor& ids, float scale, Tensor out) override {
+    if (CpuLinear& mine = Mine(); &mine != this) return mine.DoEmbed(table, ids, scale, out);
+    const int64_t m = ids.shape[0], d = table.shape[1];
+    const int64_t row_bytes = table.stride[0] * SizeOf(table.dtype);
+    Parallel(ThreadsFor(m * d * SizeOf(table.dtype), 0, m), [&](int thread, int threads) {
+      for (int64_t i = m * thread / threads; i < m * (thread + 1) / threads; ++i) {
+        const int32_t id = ids.i32()[i];
+        KVG_CHECK(0 <= id && id < table.shape[0], "token id out of range");
+        const char* from = static_cast<const char*>(table.data) + id * row_bytes;
+        float* to = out.f32() + i * out.stride[0];
+        for (int64_t j = 0; j < d; j += kConvertChunk) {
+          const int64_t count = std::min(kConvertChunk, d - j);
+          LoadAsF32(kernels_, from + j * SizeOf(table.dtype), table.dtype, count, to + j);
+          for (int64_t c = j; c < j + count; ++c) to[c] *= scale;
+        }
+      }
+    });
+  }
+
+  const LinearKernels& kernels_;
+  int threads_;
+  std::vector<Buffer> scratch_;  // one per thread
+  WorkQueue queue_;
+  Buffer left_;                                    // converted left rows of the product under way
+  std::vector<std::unique_ptr<CpuLinear>> alone_;  // [threads] for tasks
+};
+
+}  // namespace
+
+std::unique_ptr<LinearOps> MakeCpuLinear(Isa isa, ThreadSettings threads) {
+  return std::make_unique<CpuLinear>(isa, threads);
+}
+
+}  // namespace kvgauge

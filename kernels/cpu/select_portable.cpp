@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cpu/select_impl.h"
-
-namespace kvgauge {
-const SelectKernels& PortableSelectKernels() { return kSelectKernels; }
-}  // namespace kvgauge

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/checkpoint/weights_common.h"
+
+#include "core/check.h"
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+constexpr uint64_t kEndBytes = uint64_t{16} << 10;  // head and tail
+constexpr uint64_t kSamples = 32;
+constexpr uint64_t kSampleBytes = uint64_t{4} << 10;
+
+}  // namespace
+
+void FingerprintBuilder::AddNumber(uint64_t number) {
+  uint8_t bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
+  hash_.Update(bytes, sizeof(bytes));
+}
+
+void FingerprintBuilder::AddText(std::string_view text) {
+  AddNumber(text.size());
+  hash_.Update(text.data(), text.size());
+}
+
+void FingerprintBuilder::AddTensor(std::string_view name, std::string_view dtype,
+                                   std::span<const int64_t> shape) {
+  AddText(name);
+  AddText(dtype);
+  AddNumber(shape.size());
+  for (const int64_t size : shape) AddNumber(static_cast<uint64_t>(size));
+}
+
+void FingerprintBuilder::AddContent(std::span<const uint8_t> content) {
+  AddNumber(content.size());
+  if (content.size() < kWholeBytes) {
+    hash_.Update(content.data(), content.size());
+    return;
+  }
+  hash_.Update(content.data(), kEndBytes);
+  const uint64_t last = content.size() - kSampleBytes;
+  for (uint64_t i = 1; i <= kSamples; ++i) {
+    // Division first: the product would overflow for no tensor that exists, but costs nothing.
+    const uint64_t at = last / (kSamples + 1) * i;
+    hash_.Update(content.data() + at, kSampleBytes);
+  }
+  hash_.Update(content.data() + content.size() - kEndBytes, kEndBytes);
+}
+
+Error NoSuchTensor(std::string_view origin, const std::string& name,
+                   const std::vector<std::string>& known) {
+  return BadInput(StrCat(origin, ": no tensor ", Quoted(name, 120), DidYouMean(name, known)));
+}
+
+Tensor ContiguousView(const void* data, DType dtype, std::span<const int64_t> shape) {
+  KVG_CHECK(shape.size() <= kMaxRank, "tensor is deeper than a view can be");
+  Tensor view;
+  // A view does not carry const; nothing writes to weights.
+  view.data = const_cast<void*>(data);
+  view.dtype = dtype;
+  view.rank = static_cast<int>(shape.size());
+  int64_t step = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    view.shape[i] = shape[static_cast<size_t>(i)];
+    view.stride[i] = step;
+    step *= view.shape[i];
+  }
+  if (view.rank == 0) {
+    view.rank = 1;
+    view.shape[0] = view.stride[0] = 1;
+  }
+  return view;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/calibrate.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+#include "runner/capture.h"
+#include "src/checkpoint/safetensors.h"
+#include "src/compress/view.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{8} << 30;
+
+// The "__metadata__" of a header that was parsed before.
+Result<Json> Metadata(std::string_view file, const std::string& path) {
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  KVG_ASSIGN(const Json header, ParseJson(file.substr(sizeof(length), length), path));
+  return header.contains("__metadata__") ? header["__metadata__"] : Json::object();
+}
+
+Status TakeText(const Json& metadata, const char* key, const std::string& path, std::string* out) {
+  if (!metadata.contains(key)) {
+    return BadInput(StrCat(path, ": metadata has no '", key,
+                           "', so this is no calibration; make one with `kvgauge calibrate`"));
+  }
+  *out = metadata[key].get<std::string>();
+  return {};
+}
+
+Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, PrefillCapture& capture) {
+  for (int64_t begin = 0; begin < prompt.size(); begin += Model::kChunkRows) {
+    const int64_t end = std::min(begin + Model::kChunkRows, prompt.size());
+    KVG_TRY(cache.Append(end - begin));
+    const SequenceStep step = {.cache = &cache,
+                               .prompt = &prompt,
+                               .begin = begin,
+                               .end = end,
+                               .logits = LogitRows::kNone,
+                               .hook = &capture};
+    model.Forward({&step, 1});
+  }
+  return capture.status();
+}
+
+}  // namespace
+
+Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
+                                      std::span<const std::vector<int32_t>> texts,
+                                      const std::function<void(int pass, int64_t text)>& on_text) {
+  const ModelShape shape = model.shape();
+  std::vector<int64_t> lengths;
+  for (const std::vector<int32_t>& text : texts) lengths.push_back(std::ssize(text));
+  const std::unique_ptr<Calibrator> calibrator =
+      choice.spec->calibrate(choice.params, shape, lengths);
+  for (int pass = 0; pass < calibrator->passes(); ++pass) {
+    const Needs needs = calibrator->needs(pass);
+    for (int64_t i = 0; i < std::ssize(texts); ++i) {
+      const Prompt prompt = Prompt::FromTokens(calibrator->Reads(texts[static_cast<size_t>(i)]));
+      KvCache cache = model.NewCache(prompt.size());
+      PrefillCapture capture(model.config(), cache, needs, prompt.size(), model.ops());
+      KVG_TRY(Prefill(model, prompt, cache, capture));
+      const ViewSource source = {.model = &model,
+                                 .shape = &shape,
+                                 .cache = &cache,
+                                 .prompt = &prompt,
+                                 .prefill = &capture};
+      for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        CacheView view(source, layer);
+        calibrator->Observe(pass, view);
+      }
+      if (on_text != nullptr) on_text(pass, i);
+    }
+  }
+  return calibrator->Finish(model.ops());
+}
+
+Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& path) {
+  KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());
+  KVG_ASSIGN(const std::vector<SafetensorsEntry> entries, ParseSafetensorsHeader(bytes, path));
+  KVG_ASSIGN(const Json metadata, Metadata(file, path));
+  auto calibration = std::make_shared<Calibration>();
+  std::string format, version;
+  KVG_TRY(TakeText(metadata, kCalibrationFormat, path, &format));
+  if (format != "1") {
+    return BadInput(StrCat(path, ": is a calibration of format ", Quoted(format),
+                           ", this program reads format 1"));
+  }
+  KVG_TRY(TakeText(metadata, kCalibrationStage, path, &calibration->stage));
+  KVG_TRY(TakeText(metadata, kCalibrationStageVersion, path, &version));
+  KVG_TRY(TakeText(metadata, kCalibrationParams, path, &calibration->params));
+  KVG_TRY(TakeText(metadata, kCalibrationModel, path, &calibration->model));
+  KVG_TRY(TakeText(metadata, kCalibrationModelName, path, &calibration->model_name));
+  const char* end = version.data() + version.size();
+  if (std::from_chars(version.data(), end, calibration->stage_version).ptr != end) {
+    return BadInput(StrCat(path, ": metadata '", kCalibrationStageVersion, "' is ", Quoted(version),
+                           ", expected a whole number"));
+  }
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.dtype != DType::kF32 || entry.shape.empty()) {
+      return BadInput(StrCat(path, ": table '", entry.name, "' is ", entry.dtype_name, " of rank ",
+                             entry.shape.size(), "; tables are F32 with one dimension or more"));
+    }
+    Calibration::Table& table = calibration->tables[entry.name];
+    table.shape = entry.shape;
+    table.values.resize((entry.end - entry.begin) / sizeof(float));
+    if (!table.values.empty()) {
+      std::memcpy(table.values.data(), file.data() + entry.begin, entry.end - entry.begin);
+    }
+    const bool finite = std::all_of(table.values.begin(), table.values.end(),
+                                    [](float x) { return std::isfinite(x); });
+    if (!finite) {
+      return BadInput(StrCat(path, ": table '", entry.name, "' holds NaN or infinity"));
+    }
+  }
+  calibration->path = path;
+  calibration->digest = Sha256Hex(file);
+  return std::shared_ptr<const Calibration>(std::move(calibration));
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/capture.h"
+
+#include <algorithm>
+
+#include "core/guarded.h"
+#include "methods/tensors.h"
+#include "src/compress/query_moments.h"
+
+namespace kvgauge {
+namespace {
+
+int64_t Width(const KvCache& cache, int64_t layer) {
+  int64_t width = 0;
+  for (const KvHead& head : cache.Layer(layer)) width = std::max(width, head.length());
+  return width;
+}
+
+// [rows, heads, dim] with whole rows of heads in one piece, as [rows, heads * dim].
+Tensor Flat(const Tensor& q) {
+  Tensor flat = q;
+  KVG_CHECK(q.stride[1] == q.shape[2], "heads of a query row must lie side by side");
+  flat.rank = 2;
+  flat.shape = {q.shape[0], q.shape[1] * q.shape[2], 0, 0};
+  flat.stride = {q.stride[0], 1, 0, 0};
+  return flat;
+}
+
+}  // namespace
+
+AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer) {
+  return {.format = cache.format(),
+          .query_heads = config.query_heads,
+          .kv_heads = cache.kv_heads(),
+          .scale = config.attention_scale,
+          .softcap = config.attention_softcap,
+          .window = config.layers[static_cast<size_t>(layer)].window,
+          .rope = cache.rope(layer)};
+}
+
+PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs,
+                               int64_t rows, Ops& ops)
+    : config_(config),
+      cache_(cache),
+      ops_(ops),
+      needs_(needs),
+      last_token_(cache.tokens() + rows),
+      window_(std::min(needs.window, rows)),
+      folded_(static_cast<size_t>(config.layer_count())) {
+  const int64_t heads = config.query_heads;
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    const int64_t width = Width(cache, layer) + rows;
+    widths_.push_back(width);
+    if (window_ > 0) {
+      queries_.push_back(ops.memory->Allocate(window_ * heads * config.key_dim * 4));
+      log_sums_.push_back(ops.memory->Allocate(window_ * heads * 4));
+    }
+    if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
+    if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
+  }
+  for (const int64_t from : needs.query_moments) {
+    moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
+  }
+}
+
+PrefillCapture::~PrefillCapture() = default;
+
+bool PrefillCapture::wants_log_sum_exp() const {
+  return window_ > 0 || needs_.column_sums || needs_.column_squares;
+}
+
+void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                                 const Tensor&) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    Capture(layer, q, log_sum_exp);
+    return {};
+  });
+}
+
+void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
+  // A pass that found no memory is begun again, and its rows come twice.
+  int64_t& folded = folded_[static_cast<size_t>(layer)];
+  if (folded == cache_.tokens()) return;
+  folded = cache_.tokens();
+  // The sums were left where ColumnSumsOfRows said.
+  if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
+  if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
+  for (const auto& moments : moments_) {
+    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies());
+  }
+}
+
+void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  // These rows end at the cache's newest token; the window ends at the last of the prefill.
+  const int64_t end = cache_.tokens(), begin = end - q.shape[0];
+  const int64_t from = std::max(begin, last_token_ - window_);
+  if (from >= end) return;
+  const int64_t heads = config_.query_heads, row_size = heads * config_.key_dim;
+  const int64_t at = from - (last_token_ - window_);
+  const auto index = static_cast<size_t>(layer);
+  const Tensor rows = queries_[index].As(DType::kF32, {window_, row_size});
+  ops_.rows->Convert(Flat(q).Slice(from - begin, end - begin), rows.Slice(at, at + end - from));
+  const Tensor sums = log_sums_[index].As(DType::kF32, {heads, window_});
+  ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - begin),
+                     Columns(sums, at, at + end - from));
+}
+
+Tensor PrefillCapture::Part(int64_t layer) {
+  const int64_t width = Width(cache_, layer), bytes = config_.query_heads * width * 4;
+  if (part_.size_bytes() < bytes) part_ = ops_.memory->Allocate(bytes);
+  return part_.As(DType::kF32, {config_.query_heads, width});
+}
+
+Tensor PrefillCapture::ColumnSumsOfRows(int64_t layer) {
+  Tensor part;
+  if (!needs_.column_sums || !status_.ok()) return part;
+  status_ = Guarded([&]() -> Status {
+    part = Part(layer);
+    return {};
+  });
+  return part;
+}
+
+void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) {
+  const Tensor all =
+      sums.As(DType::kF32, {config_.query_heads, widths_[static_cast<size_t>(layer)]});
+  const Tensor reached = Columns(all, 0, part.shape[1]);
+  ops_.rows->Combine(reached, part, Binary::kAdd, reached);
+}
+
+void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  const AttentionItem item = {.first_row = 0,
+                              .rows = q.shape[0],
+                              .token_position = cache_.tokens() - q.shape[0],
+                              .heads = cache_.Layer(layer)};
+  ColumnRequest request;
+  request.kind = ColumnReduction::kSumSquares;
+  request.rows = item.rows;
+  const Tensor part = Part(layer);
+  ops_.attention->ReduceColumns(LayerAttention(config_, cache_, layer), item, q, log_sum_exp,
+                                request, part);
+  Add(part, layer, squares_[static_cast<size_t>(layer)]);
+}
+
+Tensor PrefillCapture::WindowQueries(int64_t layer, int64_t rows) const {
+  KVG_CHECK(rows > 0 && rows <= window_, "more query rows than were captured");
+  return queries_[static_cast<size_t>(layer)]
+      .As(DType::kF32, {window_, config_.query_heads, config_.key_dim})
+      .Slice(window_ - rows, window_);
+}
+
+Tensor PrefillCapture::WindowLogSumExp(int64_t layer) const {
+  KVG_CHECK(window_ > 0, "no query rows were captured");
+  return log_sums_[static_cast<size_t>(layer)].As(DType::kF32, {config_.query_heads, window_});
+}
+
+Tensor PrefillCapture::ColumnSums(int64_t layer) const {
+  KVG_CHECK(needs_.column_sums, "no stage declared column sums");
+  const auto index = static_cast<size_t>(layer);
+  return sums_[index].As(DType::kF32, {config_.query_heads, widths_[index]});
+}
+
+Tensor PrefillCapture::ColumnSquares(int64_t layer) const {
+  KVG_CHECK(needs_.column_squares, "no stage declared column squares");
+  const auto index = static_cast<size_t>(layer);
+  return squares_[index].As(DType::kF32, {config_.query_heads, widths_[index]});
+}
+
+const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
+  const auto found = std::find_if(moments_.begin(), moments_.end(),
+                                  [&](const auto& moments) { return moments->from() == from; });
+  KVG_CHECK(found != moments_.end(), "no stage declared these moments of queries");
+  return **found;
+}
+
+int64_t PrefillCapture::bytes() const {
+  int64_t bytes = part_.size_bytes();
+  for (const auto& moments : moments_) bytes += moments->bytes();
+  for (const auto* buffers : {&queries_, &log_sums_, &sums_, &squares_}) {
+    for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
+  }
+  return bytes;
+}
+
+int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows) {
+  const int64_t heads = config.query_heads;
+  const int64_t window = std::min(needs.window, rows);
+  const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
+  return 4 * heads *
+             (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
+              (columns > 0 ? rows : 0)) +
+         std::ssize(needs.query_moments) *
+             QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));
+}
+
+StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops)
+    : config_(config), ops_(ops), needs_(needs) {
+  if (!wanted()) return;
+  const int64_t heads = config.layer_count() * config.query_heads;
+  queries_ = ops.memory->Allocate(heads * config.key_dim * 4);
+  if (!needs.step_attention) return;
+  log_sums_ = ops.memory->Allocate(heads * 4);
+  attention_.resize(static_cast<size_t>(config.layer_count()));
+}
+
+Tensor StepCapture::AttentionOf(int64_t layer, const KvCache& cache) {
+  if (attention_.empty()) return {};
+  Left& own = attention_[static_cast<size_t>(layer)];
+  own.left = {};
+  if (!ops_.attention->SumsColumns({.heads = cache.Layer(layer)})) return {};
+  const int64_t width = Width(cache, layer), bytes = config_.query_heads * width * 4;
+  // Steps add an entry each: room for some more.
+  if (own.memory.size_bytes() < bytes) {
+    own.memory = ops_.memory->Allocate(bytes + config_.query_heads * kKvPageEntries * 4);
+  }
+  // The sums over one row are its attention.
+  own.left = own.memory.As(DType::kF32, {config_.query_heads, width});
+  return own.left;
+}
+
+void StepCapture::Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  const int64_t heads = config_.query_heads;
+  ops_.rows->Convert(q[0], Queries(layer));
+  if (needs_.step_attention) ops_.rows->Convert(log_sum_exp, LogSumExp(layer));
+  KVG_CHECK(q.shape[0] == 1 && q.shape[1] == heads, "a step has one row");
+}
+
+Tensor StepCapture::Queries(int64_t layer) const {
+  KVG_CHECK(wanted(), "no stage declared step queries");
+  return queries_.As(DType::kF32,
+                     {config_.layer_count(), config_.query_heads, config_.key_dim})[layer];
+}
+
+Tensor StepCapture::LogSumExp(int64_t layer) const {
+  KVG_CHECK(needs_.step_attention, "no stage declared step attention");
+  return log_sums_.As(DType::kF32, {config_.layer_count(), config_.query_heads, 1})[layer];
+}
+
+}  // namespace kvgauge

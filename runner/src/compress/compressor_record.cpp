@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "core/json.h"
+#include "runner/compressor.h"
+#include "src/compress/compressor_parts.h"
+
+namespace kvgauge {
+namespace {
+
+int64_t CodeBits(const KvCodec& codec, DType plain) {
+  switch (codec.kind) {
+    case KvCodecKind::kFloat:
+      return 8 * SizeOf(plain);
+    case KvCodecKind::kAffine:
+    case KvCodecKind::kCodebook:
+      return codec.bits;
+    case KvCodecKind::kQ4_0:
+      return 4;
+    case KvCodecKind::kQ8_0:
+    case KvCodecKind::kFp8E4M3:
+      return 8;
+  }
+  return 8 * SizeOf(plain);
+}
+
+Json BytesJson(const KvBytes& bytes) {
+  return {{"payload", bytes.payload},     {"scales", bytes.scales},
+          {"indices", bytes.indices},     {"outliers", bytes.outliers},
+          {"low_rank", bytes.low_rank},   {"biases", bytes.biases},
+          {"codebooks", bytes.codebooks}, {"projections", bytes.projections},
+          {"slack", bytes.slack},         {"logical", bytes.logical()},
+          {"resident", bytes.resident()}};
+}
+
+}  // namespace
+
+PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& more) {
+  prefill += more.prefill;
+  score += more.score;
+  select += more.select;
+  compact += more.compact;
+  quantise += more.quantise;
+  attend += more.attend;
+  other += more.other;
+  return *this;
+}
+
+std::string_view NameOf(Engagement engagement) {
+  switch (engagement) {
+    case Engagement::kEngaged:
+      return "engaged";
+    case Engagement::kNotEngaged:
+      return "not engaged";
+    case Engagement::kIdentity:
+      return "identity";
+  }
+  return "";
+}
+
+Json CompressionRecord::ToJson() const {
+  return {{"engagement", NameOf(engagement)},
+          {"reason", reason},
+          {"prompt_tokens", prompt_tokens},
+          {"entries_before", entries_before},
+          {"entries_after", entries_after},
+          {"merged", merged},
+          {"bits", bits},
+          {"compressions", compressions},
+          {"steps", steps},
+          {"reads_per_step", reads_per_step},
+          {"read_share", read_share},
+          {"full_bytes", full_bytes},
+          {"nominal_bytes", nominal_bytes},
+          {"logical_bytes", bytes.logical()},
+          {"resident_bytes", bytes.resident()},
+          {"reader_bytes", reader_bytes},
+          {"bytes", BytesJson(bytes)},
+          {"final_bytes", BytesJson(final_bytes)},
+          {"seconds",
+           {{"prefill", seconds.prefill},
+            {"score", seconds.score},
+            {"select", seconds.select},
+            {"compact", seconds.compact},
+            {"quantise", seconds.quantise},
+            {"attend", seconds.attend},
+            {"other", seconds.other}}}};
+}
+
+bool IsMoreThanPlain(const StorePlan& plan) {
+  return plan.keys.coded() || plan.values.coded() || plan.raw_keys ||
+         plan.position != PositionPolicy::kOriginal || plan.latent || plan.mla_latent ||
+         plan.share_from_layer > 0 || plan.narrow_dim > 0 || plan.tier != Tier::kDevice;
+}
+
+bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
+  const std::unique_ptr<Stage> stage = method.store->spec->make(method.store->params);
+  const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, 0);
+  return plan.ok() && plan->mla_latent;
+}
+
+int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens) {
+  return shape.layers * shape.kv_heads * tokens * shape.EntryBytes();
+}
+
+int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget& budget,
+                     int64_t tokens) {
+  double share = 1.0;
+  if (method.takes_budget) {
+    switch (budget.kind) {
+      case Budget::Kind::kNone:
+        break;
+      case Budget::Kind::kFraction:
+        share = budget.value;
+        break;
+      case Budget::Kind::kEntries:
+        share = budget.value / static_cast<double>(tokens);
+        break;
+      case Budget::Kind::kBytesPerToken:
+        return std::llround(budget.value * static_cast<double>(tokens));
+    }
+  }
+  double bytes = 0;
+  std::unique_ptr<Stage> stage;
+  if (method.store) stage = method.store->spec->make(method.store->params);
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    int64_t key_bits = 8 * SizeOf(shape.cache_dtype), value_bits = key_bits;
+    int64_t key_dim = shape.key_dim;
+    if (stage != nullptr) {
+      const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
+      if (plan.ok()) {
+        key_bits = CodeBits(plan->keys, shape.cache_dtype);
+        value_bits = CodeBits(plan->values, shape.cache_dtype);
+        if (plan->narrow_dim > 0) key_dim = plan->narrow_dim;
+      }
+    }
+    bytes += static_cast<double>(shape.kv_heads * tokens) *
+             static_cast<double>(key_dim * key_bits + shape.value_dim * value_bits) / 8.0;
+  }
+  return std::llround(share * bytes);
+}
+
+}  // namespace kvgauge

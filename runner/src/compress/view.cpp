@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/compress/view.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/cache/rope_tables.h"
+#include "src/compress/query_moments.h"
+
+namespace kvgauge {
+
+void ViewMemory::Begin() {
+  std::erase_if(
+      chunks_, [this](const Chunk& chunk) { return chunk.memory.size_bytes() > most_kept_bytes_; });
+  for (Chunk& chunk : chunks_) chunk.used = true;
+  current_ = 0;
+  cut_bytes_ = 0;
+}
+
+// Stages ask for many small pieces: they are cut from larger ones, each twice as large as the one
+// before.
+Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> dims) {
+  constexpr int64_t kCutAlignment = 64, kFirst = 16 << 10;
+  int64_t bytes = SizeOf(dtype);
+  for (const int64_t d : dims) bytes *= d;
+  while (current_ < chunks_.size() && cut_bytes_ + bytes > chunks_[current_].memory.size_bytes()) {
+    ++current_;
+    cut_bytes_ = 0;
+  }
+  if (current_ == chunks_.size()) {
+    const int64_t doubled = chunks_.empty() ? kFirst : 2 * chunks_.back().memory.size_bytes();
+    chunks_.push_back({ops.memory->Allocate(
+        std::max(std::min(doubled, kChunkBytes), std::max<int64_t>(bytes, 1)))});
+  }
+  const Chunk& chunk = chunks_[current_];
+  Tensor piece = chunk.memory.As(DType::kU8, {chunk.memory.size_bytes()});
+  piece = piece.Slice(cut_bytes_, cut_bytes_ + bytes);
+  if (chunk.used) ops.memory->Clear(piece);
+  cut_bytes_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+  return Tensor(piece.data, dtype, dims, piece.device);
+}
+
+Tensor TokenMarks::Of(Ops& ops, const TokenClasses& classes, TokenClass wanted,
+                      const Prompt& prompt) {
+  Marks& marks = marks_[static_cast<size_t>(wanted)];
+  const int64_t size = prompt.size(), number = SizeOf(DType::kF32);
+  if (marks.memory.size_bytes() < size * number) {
+    marks.memory = ops.memory->Allocate((size + size / 2) * number);
+    marks.count = 0;
+  }
+  const Tensor all = marks.memory.As(DType::kF32, {size});
+  if (marks.count < size) {
+    std::vector<float> is;
+    for (int64_t at = marks.count; at < size; ++at) {
+      const int32_t id = prompt.positions[static_cast<size_t>(at)].token_id;
+      is.push_back(classes.Has(id, wanted) ? 1.0f : 0.0f);
+    }
+    ops.memory->Copy(View(is, {size - marks.count}), all.Slice(marks.count, size));
+  }
+  marks.count = size;
+  return all;
+}
+
+CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
+  if (source.memory != nullptr) source.memory->Begin();
+  for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
+    lengths_.push_back(source.cache->length(layer, head));
+    width_ = std::max(width_, lengths_.back());
+  }
+}
+
+Tensor CacheView::Scratch(DType dtype, std::initializer_list<int64_t> dims) {
+  ViewMemory& memory = source_.memory != nullptr ? *source_.memory : own_memory_;
+  return memory.Take(ops(), dtype, dims);
+}
+
+int64_t CacheView::Count(int64_t head, int64_t first) const {
+  const int64_t count = lengths_[static_cast<size_t>(head)] - first;
+  KVG_CHECK(first >= 0 && count >= 0, "entries that the head does not hold");
+  return count;
+}
+
+Tensor CacheView::Positions(int64_t head, int64_t first) {
+  Tensor& part = positions_[{head, first}];
+  if (part.empty()) {
+    const int64_t count = Count(head, first);
+    part = Scratch(DType::kI32, {count});
+    source_.cache->ReadPositions(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::Keys(int64_t head, int64_t first) {
+  Tensor& part = keys_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    source_.cache->ReadKeys(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::RawKeys(int64_t head, int64_t first) {
+  Tensor& part = raw_keys_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().key_dim});
+    source_.cache->ReadRawKeys(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::Values(int64_t head, int64_t first) {
+  Tensor& part = values_[{head, first}];
+  if (part.empty()) {
+    part = Scratch(DType::kF32, {Count(head, first), source_.cache->format().value_dim});
+    source_.cache->ReadValues(layer_, head, first, part);
+  }
+  return part;
+}
+
+Tensor CacheView::OfClass(TokenClass wanted, int64_t head, int64_t first) {
+  const TokenClasses* classes = source_.model->token_classes();
+  KVG_CHECK(classes != nullptr && source_.prompt != nullptr, "tokens whose text is not known");
+  const int64_t count = Count(head, first);
+  const Tensor out = Scratch(DType::kF32, {count});
+  if (count == 0) return out;
+  TokenMarks& marks = source_.marks != nullptr ? *source_.marks : own_marks_;
+  const Tensor of_token = marks.Of(ops(), *classes, wanted, *source_.prompt);
+  ops().select->Gather(of_token.Reshape({of_token.shape[0], 1}), Positions(head, first),
+                       out.Reshape({count, 1}));
+  return out;
+}
+
+const PrefillCapture& CacheView::prefill() const {
+  KVG_CHECK(source_.prefill != nullptr, "signals of the prefill are there after it only");
+  return *source_.prefill;
+}
+
+const StepCapture& CacheView::step() const {
+  KVG_CHECK(source_.step != nullptr, "signals of a step are there after one only");
+  return *source_.step;
+}
+
+// Of the newest rows of the sequence over all entries: [query_heads, rows, width].
+Tensor CacheView::Probabilities(const Tensor& q, const Tensor& log_sum_exp) {
+  const int64_t rows = q.shape[0];
+  const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
+  const AttentionItem item = {.first_row = 0,
+                              .rows = rows,
+                              .token_position = tokens() - rows,
+                              .heads = source_.cache->Layer(layer_)};
+  ops().attention->WindowProbabilities(LayerAttention(config(), *source_.cache, layer_), item, q,
+                                       log_sum_exp, out);
+  return out;
+}
+
+Tensor CacheView::WindowQueries(int64_t rows) {
+  return prefill().WindowQueries(layer_, std::min(rows, prefill().window()));
+}
+
+Tensor CacheView::WindowAttention(int64_t rows) {
+  rows = std::min(rows, prefill().window());  // a short prompt has no more
+  Tensor& attention = window_attention_[rows];
+  if (attention.empty()) {
+    const Tensor all = prefill().WindowLogSumExp(layer_);
+    const int64_t heads = source_.shape->query_heads;
+    const Tensor log_sum_exp = Scratch(DType::kF32, {heads, rows});
+    Tensor last = all;
+    last.data = all.f32() + (all.shape[1] - rows);
+    last.shape[1] = rows;
+    ops().rows->Convert(last, log_sum_exp);
+    attention = Probabilities(prefill().WindowQueries(layer_, rows), log_sum_exp);
+  }
+  return attention;
+}
+
+Tensor CacheView::ColumnSums() { return prefill().ColumnSums(layer_); }
+
+Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
+
+Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }
+
+Tensor CacheView::QueryCovariance(int64_t from) {
+  const ModelShape& of = shape();
+  const Tensor out = Scratch(DType::kF32, {of.query_heads, of.key_dim, of.key_dim});
+  prefill().MomentsFrom(from).Covariance(layer_, out);
+  return out;
+}
+
+Tensor CacheView::Rotations(int64_t first, int64_t count) {
+  if (!config().rope) return {};
+  const RopeFrequencies& frequencies = source_.cache->frequencies();
+  std::vector<int32_t> positions(static_cast<size_t>(count));
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
+  return MakeRotations(ops(), frequencies, frequencies.attention_factor, View(positions, {count}),
+                       &rotations_.emplace_back());
+}
+
+// Weights are packed as the backend multiplies them fastest: unit vectors bring them back, exactly,
+// since a product with 1 and sums with 0 round nothing.
+Tensor CacheView::OutputWeights(int64_t query_head) {
+  const ModelShape& of = shape();
+  const int64_t dim = of.value_dim, width = of.query_heads * dim;
+  std::vector<float> units(static_cast<size_t>(dim * width));
+  for (int64_t i = 0; i < dim; ++i) {
+    units[static_cast<size_t>(i * width + query_head * dim + i)] = 1.0f;
+  }
+  const Buffer memory = ops().memory->Allocate(dim * width * SizeOf(DType::kF32));
+  const Tensor rows = memory.As(DType::kF32, {dim, width});
+  ops().memory->Copy(View(units, {dim, width}), rows);
+  const Tensor out = Scratch(DType::kF32, {dim, of.hidden_size});
+  ops().linear->MatMul(rows, source_.model->output_projection(layer_), {}, MatMulMode::kSet, out);
+  return out;
+}
+
+Tensor CacheView::StepQueries() { return step().Queries(layer_); }
+
+Tensor CacheView::StepAttention() {
+  if (step_attention_.empty()) step_attention_ = step().Attention(layer_);
+  if (step_attention_.empty()) {
+    const Tensor queries = step().Queries(layer_);
+    const Tensor row = queries.Reshape({1, queries.shape[0], queries.shape[1]});
+    step_attention_ =
+        Probabilities(row, step().LogSumExp(layer_)).Reshape({source_.shape->query_heads, width_});
+  }
+  return step_attention_;
+}
+
+}  // namespace kvgauge

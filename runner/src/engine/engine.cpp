@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/rng.h"
+#include "src/engine/engine_run.h"
+
+namespace kvgauge {
+namespace {
+
+CachePools::Limits Limits(int64_t device_bytes) {
+  CachePools::Limits limits;
+  limits.device_bytes = device_bytes;
+  return limits;
+}
+
+}  // namespace
+
+uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
+  uint64_t stream = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : sample_id) stream = (stream ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return Rng(run_seed, stream).NextU64();
+}
+
+void AppendToken(Prompt& prompt, int32_t id) {
+  const auto position = static_cast<int32_t>(prompt.size());
+  prompt.positions.push_back({.token_id = id, .rope_position = {position, position, position}});
+}
+
+std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row) {
+  std::vector<float> host(static_cast<size_t>(rows.shape[1]));
+  ops.memory->Copy(rows[row], View(host, {rows.shape[1]}));
+  return host;
+}
+
+std::span<const float> HostLogits(Ops& ops, const Tensor& row, std::vector<float>* copy) {
+  const auto size = static_cast<size_t>(row.shape[0]);
+  if (row.device == Device::kHost) return {row.f32(), size};
+  copy->resize(size);
+  ops.memory->Copy(row, View(*copy, {row.shape[0]}));
+  return *copy;
+}
+
+EngineRun::EngineRun(std::span<const EngineRow> rows, const EngineOptions& options,
+                     std::span<const EngineSample> samples, const MemoryPlan& plan,
+                     const Engine::OnResult& on_result)
+    : rows_(rows),
+      options_(options),
+      samples_(samples),
+      pool_rows_(plan.pool_rows),
+      bounded_(plan.cache_limit_bytes > 0),
+      on_result_(on_result),
+      pools_(plan.cache_limit_bytes > 0
+                 ? bounded_pools_.emplace(rows[0].model->ops(), Limits(plan.cache_limit_bytes))
+                 : rows[0].model->pools()) {}
+
+void EngineRun::PlanJobs() {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const EngineRow& row = rows_[i];
+    const bool latents = KeepsModelLatents(*row.method, row.model->shape());
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.model == row.model && g.latents == latents;
+    });
+    if (group == groups_.end()) {
+      groups_.push_back({.model = row.model, .latents = latents});
+      group = groups_.end() - 1;
+    }
+    group->rows.push_back(static_cast<int64_t>(i));
+    group->needs |= row.method->needs();
+    if (std::find(models_.begin(), models_.end(), row.model) == models_.end()) {
+      models_.push_back(row.model);
+    }
+  }
+  for (size_t sample = 0; sample < samples_.size(); ++sample) {
+    const bool split = options_.compress_at == CompressAt::kPrompt;
+    const size_t turns = split ? samples_[sample].turns.size() : 1;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(row));
+      cell.result.sample = static_cast<int64_t>(sample);
+      cell.result.row = static_cast<int64_t>(row);
+      cell.result.turns.resize(samples_[sample].turns.size());
+      cell.turns_left = static_cast<int64_t>(turns);
+    }
+    for (size_t turn = 0; turn < turns; ++turn) {
+      for (const Group& group : groups_) {
+        jobs_.push_back({static_cast<int64_t>(sample), static_cast<int64_t>(turn), &group});
+      }
+    }
+  }
+}
+
+// Of the sequence that job (sample, turn) begins, answers included. The same for every row, as
+// some rotary scalings depend on it.
+int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
+  const EngineSample& s = samples_[static_cast<size_t>(sample)];
+  auto length = static_cast<int64_t>(s.context.size());
+  const auto size = [](const EngineTurn& t) {
+    return static_cast<int64_t>(t.ids.size()) + t.max_new_tokens;
+  };
+  if (options_.compress_at == CompressAt::kPrompt) {
+    return length + size(s.turns[static_cast<size_t>(turn)]);
+  }
+  for (const EngineTurn& t : s.turns) length += size(t);
+  return length;
+}
+
+void EngineRun::ForLanes(int64_t count, double cost_ns,
+                         const std::function<void(int64_t)>& body) const {
+  if (!bounded_) return rows_[0].model->ops().tasks->ForEach(count, cost_ns, body);
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
+// One pass over the weights of `model`: every lane's newest token, what fits of the questions, and
+// a chunk of the prefill. Chunks are cut alike whatever the company.
+Status EngineRun::Pass(Model& model) {
+  std::vector<SequenceStep> steps;
+  std::vector<Lane*> stepped;  // null: the prefill
+  int64_t chunked = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.snapshot->model != &model || lane.done) continue;
+    const int64_t begin = lane.cache->tokens();
+    const int64_t end = std::min(begin + Model::kChunkRows, lane.prompt.size());
+    if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
+    LayerHook* hook = lane.asking ? lane.capture.get() : lane.compressor->hook();
+    chunked += lane.asking ? end - begin : 0;
+    steps.push_back({.cache = lane.cache.get(),
+                     .prompt = &lane.prompt,
+                     .begin = begin,
+                     .end = end,
+                     .logits = end == lane.prompt.size() ? LogitRows::kLast : LogitRows::kNone,
+                     .hook = hook});
+    stepped.push_back(&lane);
+  }
+  constexpr double kAppend_ns = 5000;
+  ForLanes(std::ssize(steps), kAppend_ns, [&](int64_t i) {
+    const SequenceStep& step = steps[static_cast<size_t>(i)];
+    stepped[static_cast<size_t>(i)]->status = step.cache->Append(step.end - step.begin);
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!stepped[i]->status.ok()) {
+      KVG_TRY(FailLane(*stepped[i], stepped[i]->status));
+      continue;
+    }
+    steps[kept] = steps[i];
+    stepped[kept++] = stepped[i];
+  }
+  steps.resize(kept);
+  stepped.resize(kept);
+  if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
+    Snapshot& snapshot = *prefilling_;
+    const int64_t begin = snapshot.cache->tokens();
+    const int64_t end = std::min(begin + Model::kChunkRows, snapshot.prompt.size());
+    const Status room = snapshot.cache->Append(end - begin);
+    if (!room.ok()) {
+      KVG_TRY(FailPrefill(std::move(prefilling_), room));
+    } else {
+      steps.push_back(
+          {.cache = snapshot.cache.get(),
+           .prompt = &snapshot.prompt,
+           .begin = begin,
+           .end = end,
+           .logits = end == snapshot.prompt.size() ? LogitRows::kLast : LogitRows::kNone,
+           .hook = snapshot.capture.get()});
+      stepped.push_back(nullptr);
+    }
+  }
+  if (!steps.empty()) KVG_TRY(Step(model, steps, stepped));
+  lanes_.remove_if([](const Lane& lane) { return lane.done; });
+  return {};
+}
+
+// Through the weights together. Where working memory runs out, halves go one after the other, to
+// the same bits; a sequence that finds no room alone has that as its result.
+Status EngineRun::Step(Model& model, std::span<const SequenceStep> steps,
+                       std::span<Lane* const> stepped) {
+  const auto hooked_s = [](const Lane& lane) {
+    return lane.compressor->seconds().attend + lane.compressor->seconds().score;
+  };
+  std::vector<double> before_s;
+  before_s.reserve(stepped.size());
+  for (const Lane* lane : stepped) before_s.push_back(lane != nullptr ? hooked_s(*lane) : 0);
+  std::vector<int64_t> logit_rows;
+  logit_rows.reserve(steps.size());
+  int64_t logit_row = 0;
+  for (const SequenceStep& step : steps) {
+    logit_rows.push_back(logit_row);
+    logit_row += step.logits == LogitRows::kLast;
+  }
+  const double start_s = NowSeconds();
+  Passed passed;
+  const Status ran = Guarded([&]() -> Status {
+    passed.logits = model.Forward(steps);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].logits != LogitRows::kLast) continue;
+      const Tensor row = passed.logits[logit_rows[i]];
+      if (const Lane* lane = stepped[i]; lane != nullptr) {
+        HoldStops(lane->snapshot->sample, lane->turn, std::ssize(lane->answer.ids), row);
+      } else {
+        KeepLogits(*prefilling_, passed.logits, logit_rows[i]);
+      }
+    }
+    if (options_.sampling.greedy()) {
+      passed.best = model.BestTokens(passed.logits, options_.valid_vocab);
+    }
+    model.ops().memory->Synchronize();
+    return {};
+  });
+  if (!ran.ok() && steps.size() > 1) {
+    const size_t half = steps.size() / 2;
+    KVG_TRY(Step(model, steps.first(half), stepped.first(half)));
+    return Step(model, steps.subspan(half), stepped.subspan(half));
+  }
+  if (!ran.ok()) {
+    return stepped[0] != nullptr ? FailLane(*stepped[0], ran)
+                                 : FailPrefill(std::move(prefilling_), ran);
+  }
+  const double pass_s = NowSeconds() - start_s;
+  constexpr double kStep_ns = 20000;
+  ForLanes(std::ssize(steps), kStep_ns, [&](int64_t i) {
+    const auto index = static_cast<size_t>(i);
+    Lane* lane = stepped[index];
+    if (lane == nullptr) return;
+    lane->compressor->seconds().other += pass_s - (hooked_s(*lane) - before_s[index]);
+    if (!lane->asking) FinishStep(*lane, passed, logit_rows[index]);
+  });
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (Lane* lane = stepped[i]; lane == nullptr) {
+      prefilling_->prefill_s += pass_s;
+      if (steps[i].logits == LogitRows::kLast) {
+        KVG_TRY(FinishPrefill(passed.BestOf(logit_rows[i])));
+      }
+    } else if (lane->asking) {
+      KVG_TRY(FinishRows(*lane, passed, logit_rows[i]));
+    } else if (!lane->status.ok()) {
+      KVG_TRY(FailLane(*lane, lane->status));
+    } else {
+      KVG_TRY(TakeToken(*lane, *std::exchange(lane->token, {})));
+    }
+  }
+  return {};
+}
+
+Status EngineRun::Run() {
+  PlanJobs();
+  while (true) {
+    KVG_TRY(Admit());
+    KVG_TRY(StartPrefill());
+    if (lanes_.empty() && prefilling_ == nullptr) {
+      if (ready_ == nullptr && jobs_.empty()) return {};
+      continue;
+    }
+    for (Model* model : models_) KVG_TRY(Pass(*model));
+  }
+}
+
+Engine::Engine(std::vector<EngineRow> rows, const EngineOptions& options)
+    : rows_(std::move(rows)), options_(options) {
+  KVG_CHECK(!rows_.empty(), "an engine without rows");
+}
+
+Status Engine::Run(std::span<const EngineSample> samples, const OnResult& on_result) {
+  KVG_ASSIGN(const MemoryPlan plan, PlanMemory(samples));
+  return EngineRun(rows_, options_, samples, plan, on_result).Run();
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes: a row on a sample, from its fork of the prefill to its last answer.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "src/engine/engine_run.h"
+
+namespace kvgauge {
+namespace {
+
+// Over the whole row, in doubles.
+double LogProbability(std::span<const float> logits, int32_t id) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - most);
+  return logits[static_cast<size_t>(id)] - most - std::log(sum);
+}
+
+bool Contains(std::span<const int32_t> ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+Status EngineRun::Admit() {
+  if (ready_ == nullptr) return {};
+  constexpr double kCompression_ns = 1e6;
+  while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_) {
+    // A bounded pool takes one at a time: the next may fit when this one has given back.
+    std::vector<Lane*> starting;
+    while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_ &&
+           (starting.empty() || !bounded_)) {
+      starting.push_back(&AddLane(ready_->waiting.front()));
+      ready_->waiting.pop_front();
+    }
+    ForLanes(std::ssize(starting), kCompression_ns, [&](int64_t i) {
+      Lane& lane = *starting[static_cast<size_t>(i)];
+      lane.status = ForkAndCompress(lane);
+      if (lane.status.ok() && options_.compress_at != CompressAt::kContext) {
+        const std::vector<float>& logits = ready_->logits;
+        lane.token = ChooseToken(lane, View(logits, {std::ssize(logits)}), ready_->best);
+      }
+    });
+    for (Lane* lane : starting) KVG_TRY(StartLane(*lane));
+    lanes_.remove_if([](const Lane& lane) { return lane.done; });
+  }
+  if (!ready_->waiting.empty()) return {};
+  // Lanes that come back to the context may have to compress it anew.
+  if (options_.compress_at != CompressAt::kContext) {
+    ready_->cache.reset();
+    ready_->capture.reset();
+    ready_->scores.reset();
+  }
+  ready_.reset();
+  return {};
+}
+
+Status EngineRun::ForkAndCompress(Lane& lane) const {
+  Snapshot& snapshot = *lane.snapshot;
+  const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+  return Guarded([&]() -> Status {
+    lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
+    lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+    lane.compressor->seconds().prefill = snapshot.prefill_s;
+    PromptState state = snapshot.state();
+    state.prompt = &lane.prompt;
+    return lane.compressor->Compress(state, &*snapshot.scores, *lane.cache);
+  });
+}
+
+EngineRun::Lane& EngineRun::AddLane(int64_t row) {
+  lanes_.emplace_back();
+  Lane& lane = lanes_.back();
+  lane.row = row;
+  lane.snapshot = ready_;
+  lane.turn = ready_->turn;
+  lane.prompt = ready_->prompt;
+  // The stream is the sample's: rows draw alike.
+  lane.sampler.emplace(options_.sampling, ready_->seed, options_.valid_vocab);
+  return lane;
+}
+
+// Once it is compressed.
+Status EngineRun::StartLane(Lane& lane) {
+  if (!lane.status.ok()) return FailLane(lane, lane.status);
+  if (lane.token) return TakeToken(lane, *std::exchange(lane.token, {}));
+
+  const std::vector<EngineTurn>& turns = SampleOf(lane).turns;
+  const bool returns = std::any_of(turns.begin() + 1, turns.end(),
+                                   [](const EngineTurn& turn) { return !turn.continues; });
+  if (returns) {
+    lane.base_cache = std::move(lane.cache);
+    lane.base = std::move(lane.compressor);
+    lane.turn = -1;
+    return AskNext(lane);
+  }
+  for (const int32_t id : TurnOf(lane).ids) AppendToken(lane.prompt, id);
+  lane.asking = true;
+  return {};
+}
+
+// Puts the next question behind the answer, or behind the context alone.
+Status EngineRun::AskNext(Lane& lane) {
+  ++lane.turn;
+  const EngineTurn& turn = TurnOf(lane);
+  if (lane.base != nullptr && (lane.turn == 0 || !turn.continues)) {
+    const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+    lane.prompt.positions.resize(static_cast<size_t>(lane.snapshot->prompt.size()));
+    const Status forked = Guarded([&]() -> Status {
+      lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
+      lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+      if (lane.compressor->ContinueFrom(*lane.base, *lane.cache)) return {};
+      return ForkAndCompress(lane);
+    });
+    if (!forked.ok()) return FailLane(lane, forked);
+  }
+  for (const int32_t id : turn.ids) AppendToken(lane.prompt, id);
+  lane.asking = true;
+  if (options_.compress_at == CompressAt::kTurn) {
+    const Model& model = *lane.snapshot->model;
+    const Status begun = Guarded([&]() -> Status {
+      lane.capture = std::make_unique<PrefillCapture>(
+          model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
+          lane.prompt.size() - lane.cache->tokens(), model.ops());
+      return {};
+    });
+    if (!begun.ok()) return FailLane(lane, begun);
+  }
+  return {};
+}
+
+void EngineRun::HoldStops(int64_t sample, int64_t turn, int64_t answered, const Tensor& row) const {
+  const EngineSample& of = samples_[static_cast<size_t>(sample)];
+  const EngineTurn& asked = of.turns[static_cast<size_t>(turn)];
+  if (!asked.forced.empty() || answered >= asked.min_new_tokens) return;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (const int32_t stop : of.stop_ids) {
+    if (stop < 0 || stop >= row.shape[0]) continue;
+    rows_[0].model->ops().memory->Copy(View(std::span(&kNever, 1), {1}), row.Slice(stop, stop + 1));
+  }
+}
+
+int32_t EngineRun::ChooseToken(Lane& lane, const Tensor& row, int32_t best) const {
+  const EngineTurn& turn = TurnOf(lane);
+  if (!ReadsLogits(turn)) return best;
+  std::vector<float> copy;
+  const std::span<const float> logits = HostLogits(lane.snapshot->model->ops(), row, &copy);
+  if (turn.forced.empty()) return lane.sampler->Next(logits);
+  const int32_t id = turn.forced[lane.answer.ids.size()];
+  lane.answer.log_probs.push_back(LogProbability(logits, id));
+  return id;
+}
+
+Status EngineRun::TakeToken(Lane& lane, int32_t id) {
+  const bool forced = !TurnOf(lane).forced.empty();
+  if (!forced && Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
+  lane.answer.ids.push_back(id);
+  AppendToken(lane.prompt, id);
+  const bool go_on =
+      forced || !options_.on_token ||
+      options_.on_token({lane.snapshot->sample, lane.row, lane.turn, lane.answer.ids});
+  if (!go_on) return EndTurn(lane, true);
+  if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).max_new_tokens) return {};
+  return EndTurn(lane, false);
+}
+
+Status EngineRun::EndTurn(Lane& lane, bool stopped) {
+  lane.answer.stopped = stopped;
+  Cell& cell = CellOf(lane.snapshot->sample, lane.row);
+  cell.result.turns[static_cast<size_t>(lane.turn)] = std::exchange(lane.answer, {});
+  const bool last = options_.compress_at == CompressAt::kPrompt ||
+                    lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
+  if (!last) return AskNext(lane);
+  lane.done = true;
+  const Status steps = Guarded([&] { return lane.compressor->CheckSteps(); });
+  if (cell.result.status.ok()) cell.result.status = steps;
+  // Prompts of one sample may end in any order: the record is that of the last one.
+  if (lane.turn > cell.recorded_turn) {
+    cell.recorded_turn = lane.turn;
+    const Status looked = Guarded([&]() -> Status {
+      cell.result.record = lane.compressor->Record();
+      if (options_.inspect) options_.inspect(cell.result, *lane.cache);
+      return {};
+    });
+    if (cell.result.status.ok()) cell.result.status = looked;
+  }
+  return EndCell(lane.snapshot->sample, lane.row);
+}
+
+Status EngineRun::EndCell(int64_t sample, int64_t row) {
+  Cell& cell = CellOf(sample, row);
+  if (--cell.turns_left > 0) return {};
+  CellResult result = std::move(cell.result);
+  cells_.erase({sample, row});
+  return on_result_(std::move(result));
+}
+
+Status EngineRun::FailLane(Lane& lane, const Status& status) {
+  lane.done = true;
+  CellResult& result = CellOf(lane.snapshot->sample, lane.row).result;
+  if (result.status.ok()) result.status = status;
+  return EndCell(lane.snapshot->sample, lane.row);
+}
+
+void EngineRun::FinishStep(Lane& lane, const Passed& passed, int64_t row) const {
+  lane.status = lane.compressor->AfterStep();
+  if (!lane.status.ok()) return;
+  lane.token = ChooseToken(lane, passed.logits[row], passed.BestOf(row));
+}
+
+Status EngineRun::FinishRows(Lane& lane, const Passed& passed, int64_t row) {
+  Status after = lane.compressor->AfterRows();
+  if (after.ok() && lane.cache->tokens() < lane.prompt.size()) return {};
+  lane.asking = false;
+  if (after.ok() && lane.capture != nullptr) {
+    after = Guarded([&]() -> Status {
+      KVG_TRY(lane.capture->status());
+      return lane.compressor->Compress(
+          {lane.cache.get(), lane.capture.get(), lane.snapshot->seed, &lane.prompt}, nullptr,
+          *lane.cache);
+    });
+    lane.capture.reset();
+  }
+  if (!after.ok()) return FailLane(lane, after);
+  return TakeToken(lane, ChooseToken(lane, passed.logits[row], passed.BestOf(row)));
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run will hold, before it starts; and samples that cannot be run at all.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/json.h"
+#include "core/memory.h"
+#include "core/strings.h"
+#include "src/engine/engine_parts.h"
+
+namespace kvgauge {
+namespace {
+
+int64_t WholePages(int64_t entries) {
+  return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
+}
+
+// Of the forward pass for so many rows, the logits of `logit_rows` of them included.
+int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
+  const int64_t projected =
+      config.query_heads * config.key_dim + config.kv_heads * (config.key_dim + config.value_dim);
+  int64_t ffn = config.gated_mlp ? 3 * config.ffn_size : config.ffn_size;
+  int64_t experts = 0;
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    ffn = std::max(ffn,
+                   3 * moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+    experts = moe.experts + moe.experts_per_token * config.hidden_size;
+  }
+  const int64_t row =
+      3 * config.hidden_size + projected + config.query_heads * config.value_dim + ffn + experts;
+  return 4 * (rows * row + logit_rows * config.vocab_size);
+}
+
+// What the backend's operations take for themselves in the largest pass.
+int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entries) {
+  const ModelConfig& config = *model.config;
+  int64_t ffn = config.ffn_size;
+  if (config.moe) {
+    const MoeConfig& moe = *config.moe;
+    ffn = std::max(ffn, moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+  }
+  const int64_t attended = config.query_heads * config.value_dim;
+  PassSize pass;
+  pass.rows = Model::kChunkRows + sequences;
+  pass.logit_rows = 1 + sequences;
+  pass.widest_in = std::max({config.hidden_size, ffn, attended});
+  pass.widest_out = std::max({config.hidden_size, config.gated_mlp ? 2 * ffn : ffn,
+                              config.query_heads * config.key_dim +
+                                  config.kv_heads * (config.key_dim + config.value_dim)});
+  pass.head_in = config.hidden_size;
+  pass.head_out = config.vocab_size;
+  pass.sequences = 1 + sequences;
+  pass.entries = entries;
+  pass.query_heads = config.query_heads;
+  pass.kv_heads = config.kv_heads;
+  pass.value_dim = config.value_dim;
+  return model.ops->memory->ScratchBytes(pass);
+}
+
+Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    return BadInput(
+        StrCat("sample ", sample, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
+  }
+  return {};
+}
+
+Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size) {
+  if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
+  for (size_t i = 0; i < sample.turns.size(); ++i) {
+    const EngineTurn& turn = sample.turns[i];
+    if (turn.max_new_tokens <= 0) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
+                             turn.max_new_tokens, "; right is 1 or more"));
+    }
+    if (!turn.forced.empty() && std::ssize(turn.forced) != turn.max_new_tokens) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
+                             turn.max_new_tokens, "; right is ", turn.forced.size(),
+                             ", as many as are forced"));
+    }
+    const bool prompts = at == CompressAt::kPrompt || (at == CompressAt::kTurn && i == 0);
+    if (turn.ids.empty() && (!prompts || sample.context.empty())) {
+      return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
+    }
+    KVG_TRY(CheckIds(sample.id, turn.ids, vocab_size));
+    KVG_TRY(CheckIds(sample.id, turn.forced, vocab_size));
+  }
+  if (at == CompressAt::kContext && sample.context.empty()) {
+    return BadInput(
+        StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
+  }
+  return CheckIds(sample.id, sample.context, vocab_size);
+}
+
+}  // namespace
+
+SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
+  const auto context = static_cast<int64_t>(sample.context.size());
+  SampleLength length = {.prefill = context, .total = context};
+  for (const EngineTurn& turn : sample.turns) {
+    const auto question = static_cast<int64_t>(turn.ids.size());
+    if (at == CompressAt::kPrompt) {
+      length.prefill = std::max(length.prefill, context + question);
+      length.total = std::max(length.total, context + question + turn.max_new_tokens);
+    } else {
+      length.total += question + turn.max_new_tokens;
+    }
+  }
+  if (at == CompressAt::kTurn) length.prefill += static_cast<int64_t>(sample.turns[0].ids.size());
+  return length;
+}
+
+std::string_view NameOf(CompressAt at) {
+  switch (at) {
+    case CompressAt::kPrompt:
+      return "prompt";
+    case CompressAt::kContext:
+      return "context";
+    case CompressAt::kTurn:
+      return "turn";
+  }
+  return "";
+}
+
+Result<CompressAt> ParseCompressAt(std::string_view text) {
+  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
+    if (text == NameOf(at)) return at;
+  }
+  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
+}
+
+Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
+                              std::span<const SampleLength> lengths, const EngineOptions& options,
+                              int64_t machine_bytes) {
+  MemoryPlan plan;
+  plan.pool_rows = options.max_pool_rows;
+  int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
+  std::set<const PlannedModel*> models;
+  std::set<const PlannedModel*> loaded;
+  for (const PlannedRow& row : rows) {
+    models.insert(row.model);
+    for (const PlannedModel* model : {row.model, row.original}) {
+      if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
+    }
+  }
+  for (const PlannedModel* model : models) {
+    const ModelShape& shape = model->shape;
+    Needs needs;
+    std::set<std::string> scorers;
+    for (const PlannedRow& row : rows) {
+      if (row.model != model) continue;
+      needs |= row.method->needs();
+      if (row.method->score) scorers.insert(row.method->score->params.ToJson().dump());
+    }
+    int64_t longest = 0;
+    for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
+    plan.working_bytes = std::max(
+        plan.working_bytes, WorkingBytes(*model->config, Model::kChunkRows + options.max_pool_rows,
+                                         1 + options.max_pool_rows) +
+                                ScratchBytes(*model, options.max_pool_rows, longest));
+    for (const SampleLength& length : lengths) {
+      const int64_t scores =
+          static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
+      plan.snapshot_bytes = std::max(
+          plan.snapshot_bytes,
+          FullCacheBytes(shape, WholePages(length.prefill)) +
+              PrefillCapture::PlannedBytes(*model->config, needs, length.prefill) + scores);
+      for (const PlannedRow& row : rows) {
+        if (row.model != model) continue;
+        if (options.fidelity_steps > 0 && row.original != nullptr && row.original != model) {
+          original_bytes = std::max(original_bytes,
+                                    FullCacheBytes(row.original->shape, WholePages(length.total)));
+        }
+        const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
+        const int64_t held = kept + length.total - length.prefill;
+        // Each head's last page is part filled; a context that is returned to is held as well.
+        const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
+        const int64_t attention = row.method->needs().step_attention
+                                      ? shape.layers * shape.query_heads * WholePages(held) * 4
+                                      : 0;
+        plan.row_bytes =
+            std::max(plan.row_bytes,
+                     copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries) + attention);
+      }
+    }
+  }
+  plan.snapshot_bytes += original_bytes;
+  // Without a limit of the user's, that of the device: weights are there already.
+  const int64_t free_bytes = rows[0].model->ops->memory->FreeBytes();
+  const bool asked = options.max_memory_bytes > 0;
+  const bool device = free_bytes > 0;
+  const int64_t limit_bytes = asked    ? options.max_memory_bytes
+                              : device ? plan.weight_bytes + free_bytes
+                                       : machine_bytes;
+  if (limit_bytes == 0 || plan.row_bytes == 0) return plan;
+  // A bound costs time, as rows then wait for what others give back: none where all fit.
+  const auto cells = static_cast<int64_t>(rows.size() * lengths.size());
+  const int64_t beside = std::max<int64_t>(plan.pool_rows - cells, 0);
+  if (!asked && !device && plan.total_bytes() - beside * plan.row_bytes <= limit_bytes) return plan;
+  const int64_t left = limit_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
+  plan.pool_rows = std::min(plan.pool_rows, std::max<int64_t>(left, 0) / plan.row_bytes);
+  if (plan.pool_rows == 0) {
+    return ResourceError(StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes),
+                                " (weights ", HumanBytes(plan.weight_bytes), ", working memory ",
+                                HumanBytes(plan.working_bytes), ", the longest prompt ",
+                                HumanBytes(plan.snapshot_bytes), ", one row ",
+                                HumanBytes(plan.row_bytes), "); ",
+                                asked    ? "--max-memory is "
+                                : device ? "the device has "
+                                         : "this machine has ",
+                                HumanBytes(limit_bytes)));
+  }
+  plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
+  return plan;
+}
+
+Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
+  std::map<const Model*, PlannedModel> models;
+  for (const EngineRow& row : rows_) {
+    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
+    for (const EngineSample& sample : samples) {
+      KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size));
+    }
+    for (const Model* model : {row.model, OriginalOf(row)}) {
+      models[model] = {.config = &model->config(),
+                       .shape = model->shape(),
+                       .weight_bytes = model->weight_bytes(),
+                       .ops = &model->ops()};
+    }
+  }
+  std::vector<PlannedRow> rows;
+  for (const EngineRow& row : rows_) {
+    rows.push_back({.method = row.method,
+                    .budget = row.budget,
+                    .model = &models.at(row.model),
+                    .original = &models.at(OriginalOf(row))});
+  }
+  std::vector<SampleLength> lengths;
+  for (const EngineSample& sample : samples) {
+    lengths.push_back(LengthOf(sample, options_.compress_at));
+  }
+  return kvgauge::PlanMemory(rows, lengths, options_, UsableMemoryBytes());
+}
+
+}  // namespace kvgauge

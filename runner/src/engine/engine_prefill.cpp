@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefills: their beginning, their end, and what is measured against them.
+#include <algorithm>
+#include <utility>
+
+#include "src/engine/engine_run.h"
+
+namespace kvgauge {
+
+Status EngineRun::StartPrefill() {
+  if (prefilling_ != nullptr || ready_ != nullptr || jobs_.empty()) return {};
+  const Job job = jobs_.front();
+  const bool begins = job.turn == 0 && job.group == groups_.data();
+  if (begins && options_.begin && !options_.begin(job.sample)) {
+    jobs_.clear();
+    cells_.erase(cells_.lower_bound({job.sample, 0}), cells_.end());
+    return {};
+  }
+  jobs_.pop_front();
+  const EngineSample& sample = samples_[static_cast<size_t>(job.sample)];
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->sample = job.sample;
+  snapshot->turn = job.turn;
+  snapshot->model = job.group->model;
+  snapshot->seed = SampleSeed(options_.seed, sample.id);
+  std::vector<int32_t> ids = sample.context;
+  if (options_.compress_at != CompressAt::kContext) {
+    const std::vector<int32_t>& question = sample.turns[static_cast<size_t>(job.turn)].ids;
+    ids.insert(ids.end(), question.begin(), question.end());
+  }
+  snapshot->prompt = Prompt::FromTokens(ids);
+  snapshot->waiting.assign(job.group->rows.begin(), job.group->rows.end());
+  prefilling_ = std::move(snapshot);
+  const Status begun = Guarded([&]() -> Status {
+    Snapshot& s = *prefilling_;
+    s.cache = std::make_unique<KvCache>(
+        s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
+    s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache, job.group->needs,
+                                                 s.prompt.size(), s.model->ops());
+    return {};
+  });
+  return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the prefill ends here
+Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status) {
+  for (const int64_t row : failed->waiting) {
+    CellOf(failed->sample, row).result.status = status;
+    KVG_TRY(EndCell(failed->sample, row));
+  }
+  return {};
+}
+
+// Before stops are held back in the row itself.
+void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const {
+  const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
+  const bool measured = options_.fidelity_steps > 0 && snapshot.turn == 0;
+  if (measured || ReadsLogits(sample.turns[static_cast<size_t>(snapshot.turn)])) {
+    snapshot.logits = HostRow(snapshot.model->ops(), logits, row);
+  }
+  HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
+}
+
+Status EngineRun::FinishPrefill(int32_t best) {
+  ready_ = std::move(prefilling_);
+  Snapshot& snapshot = *ready_;
+  snapshot.best = best;
+  std::vector<const Method*> methods;
+  for (const int64_t waiting : snapshot.waiting) {
+    methods.push_back(rows_[static_cast<size_t>(waiting)].method);
+  }
+  Status scored = snapshot.capture->status();
+  if (scored.ok()) {
+    scored = Guarded([&]() -> Status {
+      snapshot.scores = PromptScores::Compute(*snapshot.model, snapshot.state(), methods);
+      return {};
+    });
+  }
+  if (!scored.ok()) return FailPrefill(std::move(ready_), scored);
+  if (options_.fidelity_steps > 0 && snapshot.turn == 0) MeasureSnapshot();
+  HoldStops(snapshot.sample, snapshot.turn, 0,
+            View(snapshot.logits, {std::ssize(snapshot.logits)}));
+  return {};
+}
+
+// The snapshot's prompt under the full cache of another model, outside the lockstep: only fidelity
+// asks for it.
+Status EngineRun::PrefillOriginal(Model& model, Original& original) {
+  const Snapshot& snapshot = *ready_;
+  return Guarded([&]() -> Status {
+    original.cache = std::make_unique<KvCache>(
+        model.NewCache(PlannedLength(snapshot.sample, snapshot.turn), pools_));
+    return Prefill(model, snapshot.prompt, *original.cache, Model::kChunkRows, false,
+                   [&](const Tensor& rows) -> Status {
+                     original.logits = HostRow(model.ops(), rows, rows.shape[0] - 1);
+                     return {};
+                   });
+  });
+}
+
+void EngineRun::MeasureSnapshot() {
+  std::vector<Model*> leads;
+  for (const int64_t row : ready_->waiting) {
+    Model* lead = OriginalOf(rows_[static_cast<size_t>(row)]);
+    if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
+  }
+  for (Model* lead : leads) {
+    if (lead == ready_->model) {
+      MeasureAgainst({lead, ready_->cache.get(), ready_->logits});
+      continue;
+    }
+    Original original;
+    // Without it the rows have no fidelity, and the run goes on.
+    if (!PrefillOriginal(*lead, original).ok()) continue;
+    MeasureAgainst({lead, original.cache.get(), original.logits});
+  }
+}
+
+void EngineRun::MeasureAgainst(const FidelityLead& lead) {
+  const Snapshot& snapshot = *ready_;
+  const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
+  const EngineTurn& turn = sample.turns[0];
+  std::span<const int32_t> question;
+  if (options_.compress_at == CompressAt::kContext) question = turn.ids;
+  std::vector<int64_t> followers;
+  for (const int64_t row : snapshot.waiting) {
+    if (OriginalOf(rows_[static_cast<size_t>(row)]) == lead.model) followers.push_back(row);
+  }
+  // The full cache rides with every batch.
+  const auto batch = static_cast<size_t>(std::max<int64_t>(pool_rows_ - 1, 1));
+  for (size_t begin = 0; begin < followers.size(); begin += batch) {
+    const size_t end = std::min(begin + batch, followers.size());
+    std::vector<FidelityJob> jobs;
+    for (size_t i = begin; i < end; ++i) {
+      jobs.push_back({.row = &rows_[static_cast<size_t>(followers[i])]});
+    }
+    MeasureFidelity(lead, snapshot, question, sample.stop_ids,
+                    std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,
+                    jobs);
+    for (size_t i = begin; i < end; ++i) {
+      CellResult& result = CellOf(snapshot.sample, followers[i]).result;
+      if (jobs[i - begin].status.ok()) result.fidelity = std::move(jobs[i - begin].result);
+    }
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a compressed cache is from the full one, both on the full cache's own words.
+#include <algorithm>
+#include <cmath>
+
+#include "core/guarded.h"
+#include "src/engine/engine_parts.h"
+
+namespace kvgauge {
+namespace {
+
+// Keeps the attention outputs of the newest row of every layer. Passes on to the row's own hook.
+class AttentionProbe final : public LayerHook {
+ public:
+  AttentionProbe(Ops& ops, int64_t layers, LayerHook* inner) : ops_(ops), inner_(inner) {
+    outputs_.resize(static_cast<size_t>(layers));
+    errors_.resize(static_cast<size_t>(layers));
+  }
+
+  bool wants_log_sum_exp() const override {
+    return inner_ != nullptr && inner_->wants_log_sum_exp();
+  }
+  void BeforeAttend(int64_t layer, const Tensor& q) override {
+    if (inner_ != nullptr) inner_->BeforeAttend(layer, q);
+  }
+  void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                   const Tensor& out) override {
+    if (inner_ != nullptr) inner_->AfterAttend(layer, q, log_sum_exp, out);
+    const int64_t size = out.shape[1] * out.shape[2];
+    std::vector<float>& output = outputs_[static_cast<size_t>(layer)];
+    output.resize(static_cast<size_t>(size));
+    ops_.memory->Copy(out.Slice(out.shape[0] - 1, out.shape[0]),
+                      View(output, {1, out.shape[1], out.shape[2]}));
+  }
+
+  // Once a pass, when every sequence has attended in every layer.
+  void HoldAgainst(const AttentionProbe& full) {
+    for (size_t layer = 0; layer < outputs_.size(); ++layer) {
+      const std::vector<float>& want = full.outputs_[layer];
+      double difference = 0, norm = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        difference += std::pow(double{outputs_[layer][i]} - want[i], 2);
+        norm += std::pow(double{want[i]}, 2);
+      }
+      errors_[layer] += norm > 0 ? std::sqrt(difference / norm) : 0;
+    }
+  }
+
+  std::vector<double> MeanErrors(int64_t steps) const {
+    std::vector<double> mean = errors_;
+    for (double& error : mean) error /= static_cast<double>(steps);
+    return mean;
+  }
+
+ private:
+  Ops& ops_;
+  LayerHook* inner_;
+  std::vector<std::vector<float>> outputs_;  // [layers]
+  std::vector<double> errors_;               // [layers] summed over steps
+};
+
+// Natural logs of the probabilities.
+std::vector<double> LogSoftmax(std::span<const float> logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - most);
+  const double log_sum = most + std::log(sum);
+  std::vector<double> logs(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) logs[i] = logits[i] - log_sum;
+  return logs;
+}
+
+double KlDivergence(std::span<const double> log_p, std::span<const double> log_q) {
+  double sum = 0;
+  for (size_t i = 0; i < log_p.size(); ++i) sum += std::exp(log_p[i]) * (log_p[i] - log_q[i]);
+  return std::max(sum, 0.0);
+}
+
+struct Follower {
+  FidelityJob* job = nullptr;  // null: the full cache
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<Compressor> compressor;
+  std::unique_ptr<AttentionProbe> probe;
+  std::vector<float> logits;  // of the newest row
+};
+
+class FidelityPass {
+ public:
+  FidelityPass(const FidelityLead& lead, const Snapshot& snapshot, int64_t valid_vocab)
+      : lead_(lead),
+        snapshot_(snapshot),
+        valid_vocab_(valid_vocab > 0 ? valid_vocab : snapshot.model->config().vocab_size),
+        prompt_(snapshot.prompt) {}
+
+  // Fails when the full cache finds no room.
+  Status Run(std::span<const int32_t> question, std::span<const int32_t> stop_ids, int64_t steps,
+             std::span<FidelityJob> jobs);
+
+ private:
+  void Start(FidelityJob* job);
+  Model& ModelOf(const Follower& follower) const {
+    return follower.job == nullptr ? *lead_.model : *snapshot_.model;
+  }
+  // Feeds what is new of the prompt to everybody; those without room drop out, the full cache
+  // never. Leaves everybody's logits.
+  Status Feed(bool probed);
+  void Compare();
+  int32_t Best(std::span<const float> logits) const {
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.begin() + valid_vocab_) -
+                                logits.begin());
+  }
+
+  const FidelityLead lead_;
+  const Snapshot& snapshot_;
+  int64_t valid_vocab_;
+  Prompt prompt_;
+  std::vector<Follower> followers_;  // the full cache first
+  int64_t compared_ = 0;
+  int32_t next_ = 0;
+};
+
+void FidelityPass::Start(FidelityJob* job) {
+  Follower follower;
+  follower.job = job;
+  follower.cache =
+      std::make_unique<KvCache>(job == nullptr ? lead_.cache->Fork() : snapshot_.cache->Fork());
+  Model& model = ModelOf(follower);
+  if (job != nullptr) {
+    follower.compressor = std::make_unique<Compressor>(model, *job->row->method, job->row->budget);
+    PromptState state = snapshot_.state();
+    state.prompt = &prompt_;
+    job->status = follower.compressor->Compress(
+        state, snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
+    if (!job->status.ok()) return;
+  }
+  LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;
+  follower.probe =
+      std::make_unique<AttentionProbe>(model.ops(), model.config().layer_count(), inner);
+  followers_.push_back(std::move(follower));
+}
+
+Status FidelityPass::Feed(bool probed) {
+  while (followers_[0].cache->tokens() < prompt_.size()) {
+    const int64_t begin = followers_[0].cache->tokens();
+    const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
+    KVG_TRY(followers_[0].cache->Append(end - begin));
+    std::erase_if(followers_, [&](Follower& follower) {
+      if (follower.job == nullptr) return false;
+      follower.job->status = follower.cache->Append(end - begin);
+      return !follower.job->status.ok();
+    });
+    // Models of one pass are one or two.
+    for (size_t first = 0; first < followers_.size();) {
+      Model& model = ModelOf(followers_[first]);
+      std::vector<SequenceStep> steps;
+      size_t last = first;
+      for (; last < followers_.size() && &ModelOf(followers_[last]) == &model; ++last) {
+        const Follower& follower = followers_[last];
+        steps.push_back({.cache = follower.cache.get(),
+                         .prompt = &prompt_,
+                         .begin = begin,
+                         .end = end,
+                         .logits = end == prompt_.size() ? LogitRows::kLast : LogitRows::kNone,
+                         .hook = probed ? follower.probe.get() : nullptr});
+      }
+      const Tensor logits = model.Forward(steps);
+      for (size_t i = first; i < last && end == prompt_.size(); ++i) {
+        followers_[i].logits = HostRow(model.ops(), logits, static_cast<int64_t>(i - first));
+        followers_[i].logits.resize(static_cast<size_t>(valid_vocab_));
+      }
+      first = last;
+    }
+    for (Follower& follower : followers_) {
+      if (follower.compressor == nullptr) continue;
+      if (probed) follower.probe->HoldAgainst(*followers_[0].probe);
+      const Status after =
+          probed ? follower.compressor->AfterStep() : follower.compressor->AfterRows();
+      if (!after.ok()) follower.job->status = after;
+    }
+  }
+  return {};
+}
+
+void FidelityPass::Compare() {
+  ++compared_;
+  const std::vector<double> full = LogSoftmax(followers_[0].logits);
+  next_ = Best(followers_[0].logits);
+  for (Follower& follower : followers_) {
+    if (follower.job == nullptr) continue;
+    Fidelity& result = follower.job->result;
+    result.kl_divergence += KlDivergence(full, LogSoftmax(follower.logits));
+    result.top1_agreement += Best(follower.logits) == next_;
+  }
+  std::erase_if(followers_, [](const Follower& f) { return f.job && !f.job->status.ok(); });
+}
+
+Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int32_t> stop_ids,
+                         int64_t steps, std::span<FidelityJob> jobs) {
+  Start(nullptr);
+  for (FidelityJob& job : jobs) Start(&job);
+  int64_t probed_steps = 0;
+  if (question.empty()) {
+    next_ = Best(lead_.logits);
+  } else {
+    for (const int32_t id : question) AppendToken(prompt_, id);
+    KVG_TRY(Feed(false));
+    Compare();
+  }
+  while (compared_ < steps &&
+         std::find(stop_ids.begin(), stop_ids.end(), next_) == stop_ids.end()) {
+    AppendToken(prompt_, next_);
+    KVG_TRY(Feed(true));
+    ++probed_steps;
+    Compare();
+  }
+  for (const Follower& follower : followers_) {
+    if (follower.job == nullptr) continue;
+    if (follower.compressor != nullptr) {
+      follower.job->status = follower.compressor->CheckSteps();
+      if (!follower.job->status.ok()) continue;
+    }
+    Fidelity& result = follower.job->result;
+    result.steps = compared_;
+    const double count = static_cast<double>(std::max<int64_t>(compared_, 1));
+    result.kl_divergence /= count;
+    result.top1_agreement = compared_ > 0 ? result.top1_agreement / count : 1.0;
+    if (probed_steps > 0) result.attention_error = follower.probe->MeanErrors(probed_steps);
+  }
+  return {};
+}
+
+}  // namespace
+
+void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
+                     std::span<const int32_t> question, std::span<const int32_t> stop_ids,
+                     int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs) {
+  const Status done = Guarded([&] {
+    return FidelityPass(lead, snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
+  });
+  for (FidelityJob& job : jobs) {
+    if (job.status.ok() && !done.ok()) job.status = done;
+  }
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/generate.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "src/engine/engine_parts.h"
+
+namespace kvgauge {
+
+Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
+               bool want_all, const LogitsCallback& on_logits) {
+  KVG_CHECK(chunk_rows > 0, "chunk must hold a row");
+  for (int64_t begin = cache.tokens(); begin < prompt.size(); begin += chunk_rows) {
+    const int64_t end = std::min(begin + chunk_rows, prompt.size());
+    const bool last = end == prompt.size();
+    const LogitRows rows = want_all ? LogitRows::kAll : last ? LogitRows::kLast : LogitRows::kNone;
+    const SequenceStep step{&cache, &prompt, begin, end, rows};
+    KVG_TRY(cache.Append(end - begin));
+    const Tensor logits = model.Forward({&step, 1});
+    KVG_TRY(cache.Seal());
+    if (rows != LogitRows::kNone) KVG_TRY(on_logits(logits));
+  }
+  return {};
+}
+
+Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const GenerateOptions& options,
+                                const std::function<bool(int32_t)>& on_token) {
+  if (prompt.size() == 0) return BadInput("the prompt has no tokens");
+  GenerateResult result;
+  KvCache cache = model.NewCache(prompt.size() + options.max_new_tokens);
+  Sampler sampler(options.sampling, 0, options.valid_vocab);
+
+  int32_t next = -1;
+  const auto choose = [&](const Tensor& logits) -> Status {
+    if (options.sampling.greedy()) {
+      next = model.BestTokens(logits, options.valid_vocab)[0];
+    } else {
+      std::vector<float> copy;
+      next = sampler.Next(HostLogits(model.ops(), logits[0], &copy));
+    }
+    return {};
+  };
+  const double start = NowSeconds();
+  KVG_TRY(Prefill(model, prompt, cache, options.chunk_rows, false, choose));
+  const double prefilled = NowSeconds();
+  result.prefill_s = prefilled - start;
+
+  Prompt sequence = prompt;
+  int32_t rope_position = prompt.positions.back().rope_position[0];
+  for (const int32_t axis : prompt.positions.back().rope_position) {
+    rope_position = std::max(rope_position, axis);
+  }
+  while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), next) !=
+        options.stop_ids.end()) {
+      result.stopped = true;
+      break;
+    }
+    result.ids.push_back(next);
+    if (on_token && !on_token(next)) {
+      result.stopped = true;
+      break;
+    }
+    if (static_cast<int64_t>(result.ids.size()) == options.max_new_tokens) break;
+    ++rope_position;
+    sequence.positions.push_back(
+        {.token_id = next, .rope_position = {rope_position, rope_position, rope_position}});
+    KVG_TRY(Prefill(model, sequence, cache, 1, false, choose));
+    ++result.decode_steps;
+  }
+  result.decode_s = NowSeconds() - prefilled;
+  const KvBytes bytes = cache.Bytes();
+  result.cache_payload_bytes = bytes.payload;
+  result.cache_resident_bytes = bytes.resident();
+  return result;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tokenizer_config.json and its older companions say about special tokens.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "core/result.h"
+#include "src/text/tokenizer/added_tokens.h"
+
+namespace kvgauge {
+
+struct TokenizerConfig {
+  std::string path;             // of tokenizer_config.json, for messages
+  std::string tokenizer_class;  // "LlamaTokenizerFast", ...; "" when not given
+  std::string bos, eos, unk;
+  // bos, eos, unk, pad, ... and the additional ones, once each; their ids are not known here.
+  std::vector<AddedToken> specials;
+  std::vector<AddedToken> added;  // added_tokens_decoder and added_tokens.json: with ids
+  std::optional<bool> add_bos, add_eos, add_prefix_space;
+  bool legacy = true;
+  bool clean_up = false;
+};
+
+// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json; each may be absent.
+Result<TokenizerConfig> ReadTokenizerConfig(const std::string& directory);
+
+// The flags of one added token; `id` and `content` are left alone.
+Status ReadTokenFlags(const Json& json, const std::string& where, AddedToken& token);
+
+}  // namespace kvgauge
