@@ -15,6 +15,9 @@ import numpy as np
 
 class Margins:
     def __init__(self):
+        self.clear()
+
+    def clear(self):
         self.least = math.inf
         self.where = ""
 

@@ -43,6 +43,7 @@ struct MethodRow {
   int64_t version = 1;
   std::string spec;
   bool full_cache = false;  // the reference that others are paired with
+  bool experimental = false;  // nothing independent holds it; no part of its key
 };
 
 struct TaskRow {
