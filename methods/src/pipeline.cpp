@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/json.h"
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "methods/method.h"
 #include "src/composition.h"
 
@@ -24,6 +26,12 @@ std::unique_ptr<Stage> MakeStage(const StageChoice& choice) {
   std::unique_ptr<Stage> stage = choice.spec->make(choice.params);
   if (choice.calibration != nullptr) stage->Use(choice.calibration);
   return stage;
+}
+
+std::string StageKey(const StageChoice& choice) {
+  std::string key = choice.spec->id + choice.params.ToJson().dump();
+  if (choice.calibration != nullptr) key += choice.calibration->digest;
+  return key;
 }
 
 Needs& Needs::operator|=(const Needs& other) {

@@ -42,6 +42,9 @@ std::string CalibrationPath(const StageChoice& choice);
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration);
 // Canonical JSON of the parameters that a calibration depends on.
 std::string CalibratedParams(const StageChoice& choice);
+// Equal for choices whose stages compute the same: id, parameters, calibration. Precondition: of
+// one kind.
+std::string StageKey(const StageChoice& choice);
 
 struct Method {
   std::string id;

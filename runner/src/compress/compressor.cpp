@@ -56,13 +56,6 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
   return true;
 }
 
-std::string StageKey(const StageChoice& choice) {
-  std::string key = choice.spec->id;
-  key += choice.params.ToJson().dump();
-  if (choice.calibration != nullptr) key += choice.calibration->digest;
-  return key;
-}
-
 }  // namespace
 
 PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
