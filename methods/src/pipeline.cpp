@@ -77,6 +77,16 @@ Needs Method::needs() const {
   return all;
 }
 
+int64_t ProtectedByStages(const Method& method) {
+  const Pipeline p = MakePipeline(method);
+  int64_t most = 0;
+  for (const Stage* stage :
+       std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(), p.reduce.get()}) {
+    if (stage != nullptr) most = std::max(most, stage->protects());
+  }
+  return most;
+}
+
 Status CheckComposition(const Method& method) {
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
@@ -97,6 +107,12 @@ Status CheckComposition(const Method& method) {
                            " needs scores; add a score stage, such as recency"));
   }
   const Pipeline p = MakePipeline(method);
+  const std::string_view scorer = p.allocate->reads_scores_of();
+  if (!scorer.empty() && scorer != method.score->spec->id) {
+    return BadInput(StrCat("allocate.", method.allocate->spec->id, " reads the scores of score.",
+                           scorer, ", not those of score.", method.score->spec->id,
+                           "; use that scorer, or allocate.uniform"));
+  }
   if (p.trigger->in_decode() && !p.score->ages() && !p.score->any_time()) {
     return BadInput(StrCat("trigger.", method.trigger->spec->id, " acts in decode, where score.",
                            method.score->spec->id,

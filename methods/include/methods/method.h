@@ -110,5 +110,10 @@ struct Allowance {
 // CheckMethod.
 Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
                        int64_t length);
+// By how many entries a head's allotment has grown since the prompt when `tokens` were seen. What
+// the budget gave the prompt stays, unless the trigger lets it grow; but a number of entries that
+// the prompt did not fill is filled, and all of the prompt (1.0) is all of what follows it as well.
+int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& budget,
+                 int64_t prompt_tokens, int64_t tokens);
 
 }  // namespace kvgauge
