@@ -304,14 +304,15 @@ Result<std::vector<EventRow>> ResultStore::Events(int64_t run) {
 Result<std::vector<StoredCell>> ResultStore::Cells() {
   KVG_ASSIGN(
       auto c,
-      impl_->Cached("SELECT c.id, g.key, c.identity, g.protocol, m.fingerprint, m.name, m.facts,"
-                    " h.name, h.variant, h.title, h.family, h.version, h.spec, h.full_cache,"
-                    " h.experimental, t.name, t.version, t.spec, c.budget, c.budget_kind, c.budget_value,"
-                    " c.compress_at, c.seed FROM cell c JOIN signature g ON g.id = c.signature_id"
-                    " JOIN model m ON m.id = c.model_id JOIN method h ON h.id = c.method_id"
-                    " JOIN task t ON t.id = c.task_id"
-                    " ORDER BY m.name, t.name, h.name, h.variant, c.budget_kind, c.budget_value,"
-                    " c.compress_at, c.seed, c.key"));
+      impl_->Cached(
+          "SELECT c.id, g.key, c.identity, g.protocol, m.fingerprint, m.name, m.facts,"
+          " h.name, h.variant, h.title, h.family, h.version, h.spec, h.full_cache,"
+          " h.experimental, t.name, t.version, t.spec, c.budget, c.budget_kind, c.budget_value,"
+          " c.compress_at, c.seed FROM cell c JOIN signature g ON g.id = c.signature_id"
+          " JOIN model m ON m.id = c.model_id JOIN method h ON h.id = c.method_id"
+          " JOIN task t ON t.id = c.task_id"
+          " ORDER BY m.name, t.name, h.name, h.variant, c.budget_kind, c.budget_value,"
+          " c.compress_at, c.seed, c.key"));
   std::vector<StoredCell> cells;
   while (true) {
     KVG_ASSIGN(const bool more, c->Step());

@@ -327,8 +327,8 @@ TEST_F(ResultsTest, ExperimentalMethodsAreMarked) {
   EXPECT_THAT(Run("leaderboard a.db").out, Not(HasSubstr("*")));
   Add("a.db", "untried", "20%", 20, give);
   const Outcome outcome = Run("leaderboard a.db");
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr(" untried* "), HasSubstr(" snapkv "), HasSubstr("*: experimental; no")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(" untried* "), HasSubstr(" snapkv "),
+                                 HasSubstr("*: experimental; no")));
   EXPECT_THAT(Run("leaderboard a.db --format csv --columns method,experimental").out,
               AllOf(HasSubstr("untried,true"), HasSubstr("snapkv,false")));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods against the oracles of scripts/goldens: tests/golden/methods holds a CASE.json for each case,
-// which says what made it and how to ask for the same thing, and a CASE.safetensors with what to expect.
+// Methods against the oracles of scripts/goldens: tests/golden/methods holds a CASE.json for each
+// case, which says what made it and how to ask for the same thing, and a CASE.safetensors with what
+// to expect.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,8 +176,7 @@ TEST_P(PromptGolden, ScoresAreTheOracles) {
   const std::unique_ptr<WeightSource> expected = Expected(GetParam());
   if (!expected->Contains("scores.0")) return;
   const Loaded loaded(one, "cpu");
-  const Prompt prompt =
-      Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
+  const Prompt prompt = Prompt::FromTokens(ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>());
   KvCache cache = loaded.model->NewCache(prompt.size());
   PrefillCapture capture(loaded.model->config(), cache, loaded.method.needs(), prompt.size(),
                          *loaded.ops);
@@ -326,8 +326,9 @@ TEST(MethodGolden, ExperimentalMethodsAreThoseWithoutACase) {
     const Result<Method> method = LoadMethod(id, directory, {});
     ASSERT_TRUE(method.ok()) << method.error().message;
     EXPECT_EQ(method->experimental, !held.contains(id))
-        << id << (held.contains(id) ? ": a golden case holds it; take \"experimental\" out"
-                                    : ": no golden case; set \"experimental\": true");
+        << id
+        << (held.contains(id) ? ": a golden case holds it; take \"experimental\" out"
+                              : ": no golden case; set \"experimental\": true");
     held.erase(id);
   }
   EXPECT_TRUE(held.empty()) << *held.begin() << ": a golden case of a method that is not shipped";

@@ -50,7 +50,8 @@ TEST(Store, AMethodStaysExperimentalUntilARunSaysOtherwise) {
   CellRow first = TestCell(1), second = TestCell(2), third = TestCell(3);
   const auto flags = [&] {
     std::vector<bool> all;
-    for (const StoredCell& cell : Must(store->Cells())) all.push_back(cell.cell.method.experimental);
+    for (const StoredCell& cell : Must(store->Cells()))
+      all.push_back(cell.cell.method.experimental);
     return all;
   };
   first.method.experimental = true;

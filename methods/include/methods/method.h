@@ -56,6 +56,9 @@ struct Method {
   std::vector<std::string> departures;
   bool takes_budget = false;
   bool experimental = false;
+  // Overrides ("read.tokens=64") under which the conformance tests' models of two layers and 200
+  // tokens give the method something to do. No part of what the method is.
+  std::vector<std::string> conformance;
   // Entries that are never given up: the first `sinks`, the last `recent`, or as many of the last
   // as make up `recent_share` of a head's entries, where that is more.
   int64_t sinks = 0, recent = 0;

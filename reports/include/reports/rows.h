@@ -42,7 +42,7 @@ struct MethodRow {
   std::string family;
   int64_t version = 1;
   std::string spec;
-  bool full_cache = false;  // the reference that others are paired with
+  bool full_cache = false;    // the reference that others are paired with
   bool experimental = false;  // nothing independent holds it; no part of its key
 };
 
