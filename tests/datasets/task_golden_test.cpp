@@ -89,8 +89,8 @@ class TaskGolden : public ::testing::TestWithParam<std::filesystem::path> {
     ASSERT_NE(metric, nullptr) << task_.metric;
     SetScore set(*metric);
     for (const Json& row : golden.at("outputs")) {
-      const Question& question = samples.at(row.at("sample").get<size_t>())
-                                     .questions.at(row.at("question").get<size_t>());
+      const Question& question =
+          samples.at(row.at("sample").get<size_t>()).questions.at(row.at("question").get<size_t>());
       const std::string output = row.at("output");
       const Result<double> score =
           set.Add({.prediction = PostProcess(task_.post, CutAtStop(task_.stop, output)),
