@@ -2,11 +2,10 @@
 // Layers whose attention is spread wide and moves much hold more.
 //
 // Paper: CAKE, arXiv:2503.12491. Needs the attention of the rows that the scorer looks back from,
-// of which what they give to entries before them counts. A layer's preference is entropy^(1 / `tau1`) *
-// variance^(1 / `tau2`), both summed over heads and entries; layers share the budget beside
-// protected entries in proportion to it.
-// Departures: all layers are weighed at once, where the reference trims after every layer what it
-// has seen so far; the sum is exactly the budget.
+// of which what they give to entries before them counts. A layer's preference is entropy^(1 /
+// `tau1`) * variance^(1 / `tau2`), both summed over heads and entries; layers share the budget
+// beside protected entries in proportion to it. Departures: all layers are weighed at once, where
+// the reference trims after every layer what it has seen so far; the sum is exactly the budget.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
