@@ -14,14 +14,12 @@
 namespace kvgauge {
 namespace {
 
-constexpr SpecialDefault kQwen2Specials[] = {{"eos_token", "<|endoftext|>"},
-                                             {"unk_token", "<|endoftext|>"},
-                                             {"pad_token", "<|endoftext|>"}};
-constexpr SpecialDefault kGpt2Specials[] = {{"bos_token", "<|endoftext|>"},
-                                            {"eos_token", "<|endoftext|>"},
-                                            {"unk_token", "<|endoftext|>"}};
+constexpr SpecialDefault kQwen2Specials[] = {
+    {"eos_token", "<|endoftext|>"}, {"unk_token", "<|endoftext|>"}, {"pad_token", "<|endoftext|>"}};
+constexpr SpecialDefault kGpt2Specials[] = {
+    {"bos_token", "<|endoftext|>"}, {"eos_token", "<|endoftext|>"}, {"unk_token", "<|endoftext|>"}};
 constexpr SpecialDefault kRobertaSpecials[] = {
-    {"bos_token", "<s>"},  {"eos_token", "</s>"}, {"unk_token", "<unk>"},  {"sep_token", "</s>"},
+    {"bos_token", "<s>"},   {"eos_token", "</s>"}, {"unk_token", "<unk>"},  {"sep_token", "</s>"},
     {"pad_token", "<pad>"}, {"cls_token", "<s>"},  {"mask_token", "<mask>"}};
 
 constexpr ByteLevelClass kClasses[] = {
@@ -168,11 +166,10 @@ Status SetByteLevelSteps(HotPattern pattern, bool nfc, bool add_prefix_space,
 void TakeSpecialDefaults(const ByteLevelClass& cls, TokenizerConfig& config) {
   for (const SpecialDefault& special : cls.specials) {
     if (FindNamed(config, special.key) != nullptr) continue;
-    config.named.push_back({special.key,
-                            {.content = std::string(special.content),
-                             .special = true,
-                             .normalized = false},
-                            true});
+    config.named.push_back(
+        {special.key,
+         {.content = std::string(special.content), .special = true, .normalized = false},
+         true});
   }
   const auto place = [](const NamedSpecial& named) {
     return std::ranges::find(kSpecialKeys, named.key) - std::begin(kSpecialKeys);

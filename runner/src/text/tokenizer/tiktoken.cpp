@@ -154,8 +154,8 @@ Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
 }
 
 // The class's own special tokens take the ids behind the ranks.
-Status AddSpecials(const TiktokenClass& cls, const TokenizerConfig& config,
-                   const std::string& path, PipelineParts& parts) {
+Status AddSpecials(const TiktokenClass& cls, const TokenizerConfig& config, const std::string& path,
+                   PipelineParts& parts) {
   // A file that lists ids has the last word on their names.
   if (config.added.empty()) {
     const auto first = static_cast<int32_t>(parts.vocabulary->size());
@@ -193,13 +193,15 @@ Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
   parts.decoder = Decoder::ByteLevel();
   parts.clean_up = config.clean_up;
   parts.kind = StrCat("byte-level BPE (", name, ", tiktoken; ", cls.name, ")");
-  const std::string bos_text =
-      !config.bos.empty() ? config.bos : cls.begins_with_bos ? cls.specials[0] : "";
+  const std::string bos_text = !config.bos.empty()   ? config.bos
+                               : cls.begins_with_bos ? cls.specials[0]
+                                                     : "";
   const std::optional<int32_t> bos = IdOfToken(bos_text, *parts.vocabulary, parts.added);
   if (cls.begins_with_bos && config.add_bos.value_or(true)) {
     if (!bos) {
-      return BadInput(StrCat(config.path, ": no token is ", Quoted(bos_text),
-                             ", with which ", cls.name, " begins a text; set bos_token or "
+      return BadInput(StrCat(config.path, ": no token is ", Quoted(bos_text), ", with which ",
+                             cls.name,
+                             " begins a text; set bos_token or "
                              "add_bos_token to false"));
     }
     parts.prefix.push_back(*bos);

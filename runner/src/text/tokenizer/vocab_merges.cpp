@@ -128,8 +128,7 @@ Result<std::unique_ptr<Tokenizer>> LoadVocabMerges(const std::string& directory)
   KVG_TRY(CheckBytes(*parts.vocabulary, vocab_path));
   KVG_ASSIGN(const MergesFile file, ReadMerges(cls, directory + "/merges.txt"));
   KVG_TRY(CheckMerges(file, *parts.vocabulary));
-  KVG_ASSIGN(parts.model,
-             MakeBpe(*parts.vocabulary, file.merges, {.byte_level = true}, file.path));
+  KVG_ASSIGN(parts.model, MakeBpe(*parts.vocabulary, file.merges, {.byte_level = true}, file.path));
 
   TakeSpecialDefaults(cls, config);
   KVG_TRY(AddConfigTokens(config, *parts.vocabulary, parts.added));
