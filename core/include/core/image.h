@@ -3,6 +3,7 @@
 // (datasets) and look at them (runner).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
