@@ -168,3 +168,25 @@ class PqCache(Sequence):
             mask[self.sinks + top(votes, self.most, self.margins, f"pqcache {l}.{h}")] = True
             masks.append(mask)
         return masked_answer(self, l, queries, masks)
+
+
+# Name, what to ask the program for, the oracle in words, its class and settings.
+CASES = [
+    ("sparq", dict(method="sparq", budget="none", set=["read.tokens=48", "read.rank=8", "read.local=16"]),
+     "AnnAttention with SparseQ of graphcore-research/llm-inference-research, restated in NumPy",
+     Sparq, dict(tokens=48, rank=8, local=16)),
+    ("tokenselect",
+     dict(method="tokenselect", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
+     "TokenRetriever of pzs19/TokenSelect, restated in NumPy; query heads meet their own KV head",
+     TokenSelect, dict(tokens=40, sinks=8, local=24)),
+    ("clusterkv",
+     dict(method="clusterkv", budget="none",
+          set=["read.tokens=80", "read.sinks=8", "read.span=24", "read.iterations=4"]),
+     "cluster_attn_out of sjtu-zhao-lab/ClusterKV, restated in NumPy; clusters start from evenly spaced keys",
+     ClusterKv, dict(tokens=80, sinks=8, span=24, rounds=4, dense_layers=2)),
+    ("pqcache",
+     dict(method="pqcache", budget="none",
+          set=["read.tokens=64", "read.sinks=8", "read.bits=4", "read.iterations=4"]),
+     "PqBasedSearchCompressor of HugoZHL/PQCache, restated in NumPy; centroids start from evenly spaced keys",
+     PqCache, dict(tokens=64, recent_share=0.5, sinks=8, parts=2, bits=4, rounds=4)),
+]

@@ -131,7 +131,7 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
       {File("", R"("conformance": [7], )"), {"\"conformance\" must be a list of texts, is [7]"}},
       {File("", R"("conformance": ["score.windw"], )"),
        {"mine.json: conformance", "must be stage.param=value"}},
-      {File("", R"("conformance": ["store.posit=slot"], )"),
+      {File("", R"("conformance": ["store.positio=slot"], )"),
        {"mine.json: conformance", "did you mean 'position'"}},
       // Stages that do not fit each other.
       {File(R"("score": {"id": "random"})"),
