@@ -48,7 +48,7 @@ class CakeScore final : public Scorer {
     const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
     const int64_t heads = view.shape().query_heads;
     const Tensor tail = Columns(out, before, n);
-    ops.Affine(tail, 0.0f, kForcedScore, tail);
+    ops.Fill(kForcedScore, tail);
     if (before == 0) return;
     const Tensor attention = view.WindowAttention(rows);
     const Tensor centred = view.Scratch(DType::kF32, {rows, before});

@@ -31,7 +31,7 @@ class Finch final : public Scorer {
     const int64_t heads = view.shape().query_heads, n = view.width();
     const int64_t rows = std::min(window_, n), before = n - rows;
     const Tensor tail = Columns(out, before, n);
-    ops.rows->Affine(tail, 0.0f, kForcedScore, tail);
+    ops.rows->Fill(kForcedScore, tail);
     if (before == 0) return;
     std::vector<float> counts;
     for (int64_t r = 0; r < rows; ++r) counts.push_back(static_cast<float>(before + r));

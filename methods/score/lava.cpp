@@ -35,7 +35,7 @@ class LavaScore final : public Scorer {
     const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
     const int64_t heads = view.shape().query_heads, group = view.shape().group();
     const Tensor tail = Columns(out, before, n);
-    ops.Affine(tail, 0.0f, kForcedScore, tail);
+    ops.Fill(kForcedScore, tail);
     if (before == 0) return;
     const Tensor attention = view.WindowAttention(rows);
     const Tensor mean = view.Scratch(DType::kF32, {heads, before});
@@ -52,14 +52,10 @@ class LavaScore final : public Scorer {
   // Of the first `count` entries of each KV head.
   static std::vector<float> LongestValues(LayerView& view, int64_t count) {
     RowOps& ops = *view.ops().rows;
-    const int64_t heads = view.shape().kv_heads, dim = view.shape().value_dim;
-    const Tensor sizes = view.Scratch(DType::kF32, {count, dim});
+    const int64_t heads = view.shape().kv_heads;
     const Tensor lengths = view.Scratch(DType::kF32, {heads, count});
     for (int64_t h = 0; h < heads; ++h) {
-      const Tensor values = view.Values(h).Slice(0, count);
-      ops.Affine(values, -1.0f, 0.0f, sizes);
-      ops.Combine(values, sizes, Binary::kMax, sizes);
-      ops.ReduceRows(sizes, Reduction::kSum, lengths[h]);
+      ops.ReduceRows(view.Values(h).Slice(0, count), Reduction::kSumAbs, lengths[h]);
     }
     const Tensor longest = view.Scratch(DType::kF32, {heads});
     ops.ReduceRows(lengths, Reduction::kMax, longest);

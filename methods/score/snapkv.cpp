@@ -27,7 +27,7 @@ class SnapKv final : public Scorer {
     Ops& ops = view.ops();
     const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
     Tensor tail = Columns(out, before, n);
-    ops.rows->Affine(tail, 0.0f, kForcedScore, tail);
+    ops.rows->Fill(kForcedScore, tail);
     if (before == 0) return;
     const Tensor attention = view.WindowAttention(rows);  // [query_heads, rows, width]
     Tensor mean = view.Scratch(DType::kF32, {view.shape().query_heads, before});
