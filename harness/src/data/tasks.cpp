@@ -16,6 +16,7 @@
 #include "datasets/metric.h"
 #include "runner/chat_template.h"
 #include "src/cli/print.h"
+#include "src/data/tasks_page.h"
 #include "src/model/model_flags.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/run/sample_prompt.h"
@@ -273,6 +274,13 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
 Status RunTasks(const TasksOptions& options) {
   KVG_ASSIGN(const std::string directory, TaskDirectory(options.directory));
   KVG_ASSIGN(const std::vector<Task> tasks, ReadTasks(directory));
+  if (options.format == "markdown") {
+    if (options.json || !options.only.empty()) {
+      return BadInput("--format markdown: prints the page of all tasks; leave out NAME and --json");
+    }
+    Print(TasksPage(tasks));
+    return {};
+  }
   const std::string data_directory = DataDirectory(options.data_directory);
   std::vector<std::vector<std::string>> rows;
   Json list = Json::array();
