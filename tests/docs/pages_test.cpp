@@ -67,7 +67,8 @@ TEST(ReportSectionPage, ExampleIsWritten) {
   EXPECT_EQ(report::TimedSection(board).text(), "<p>a&lt;b: 1 of 2 rows were timed alone.</p>\n");
 }
 
-// The table of docs/add-an-op.md names every file that ReduceRows is in, but those that only use it.
+// The table of docs/add-an-op.md names every file that ReduceRows is in, but those that only use
+// it.
 TEST(OperationPage, ListsEveryFile) {
   const std::string source = KVG_SOURCE_DIR;
   std::set<std::string> listed, found;

@@ -251,7 +251,9 @@ void AddData(CommandTable& table) {
   command
       ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
       ->required();
-  command->add_option("--split", options->split, "train or eval; they share no thing and no seed")
+  command
+      ->add_option("--split", options->split,
+                   "train or eval; the two have different things and different seeds")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "eval"}));
   command->add_option("--lengths", options->lengths,

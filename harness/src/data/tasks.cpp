@@ -54,7 +54,7 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
                                   : task.metric == kExecutionMetric ? "; then needs execution"
                                                                     : "";
     return {"data missing",
-            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command, then)};
+            StrCat(missing[0], "; ", command.empty() ? "put it there by hand" : command, then)};
   }
   if (task.metric == kJudgeMetric)
     return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
@@ -267,8 +267,9 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
                            " tasks together; name one, such as ", below[0], "; 'kvgauge tasks ",
                            name_or_path, "' lists them"));
   }
-  return BadInput(StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
-                         "; 'kvgauge tasks' lists them, and a path to a task file will do"));
+  return BadInput(
+      StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
+             "; 'kvgauge tasks' lists them, and the path of a task file can be given instead"));
 }
 
 Status RunTasks(const TasksOptions& options) {

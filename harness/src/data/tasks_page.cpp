@@ -28,16 +28,19 @@ std::string TasksPage(const std::vector<Task>& tasks) {
       "It lists ",
       tasks.size(),
       " tasks. `kvgauge tasks` says which of them are ready on this machine, and\n"
-      "`kvgauge sample TASK` prints samples. [datasets.md](datasets.md) says how far prompts and scores\n"
+      "`kvgauge sample TASK` prints samples. [datasets.md](datasets.md) says how far prompts and "
+      "scores\n"
       "equal the published ones, and [formats/tasks.md](formats/tasks.md) describes the files.\n\n"
       "- **needs**: files below the data directory (`--data`, `KVGAUGE_DATA`, or `data/` of the\n"
-      "  project), which `scripts/fetch_data FOLDER` downloads where their licence allows it. Generated\n"
+      "  project), which `scripts/fetch_data FOLDER` downloads where their licence allows it. "
+      "Generated\n"
       "  tasks need nothing.\n"
       "- **new tokens**: the longest answer.\n");
   for (size_t begin = 0; begin < tasks.size();) {
     const std::string folder = FolderOf(tasks[begin]);
     TextTable table{
-        .columns = {{"task"}, {"what it asks"}, {"metric"}, {"new tokens", true}, {"needs"}}, .rows = {}};
+        .columns = {{"task"}, {"what it asks"}, {"metric"}, {"new tokens", true}, {"needs"}},
+        .rows = {}};
     for (; begin < tasks.size() && FolderOf(tasks[begin]) == folder; ++begin) {
       const Task& task = tasks[begin];
       table.rows.push_back({{MarkdownCode(task.name)},

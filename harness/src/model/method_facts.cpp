@@ -91,19 +91,21 @@ TextTable FamilyTable(const std::vector<Method>& methods, std::string_view famil
                               {"signals"},
                               {"bytes"},
                               {"proof"},
-                              {"departures"}}, .rows = {}};
+                              {"departures"}},
+                  .rows = {}};
   for (const Method& method : methods) {
     if (method.family != family) continue;
     const size_t departures = AllDepartures(method).size();
     const std::vector<std::string> signals = SignalNames(method.needs());
-    table.rows.push_back({{MarkdownCode(method.id)},
-                          {EscapedMarkdown(method.title)},
-                          {MarkdownPapers(method.paper)},
-                          {OwnStages(method)},
-                          {signals.empty() ? "-" : Join(signals, ", ")},
-                          {EscapedMarkdown(BytesText(method))},
-                          {method.experimental ? "experimental" : "golden"},
-                          {departures == 0 ? "-" : StrCat("[", departures, "](#", method.id, ")")}});
+    table.rows.push_back(
+        {{MarkdownCode(method.id)},
+         {EscapedMarkdown(method.title)},
+         {MarkdownPapers(method.paper)},
+         {OwnStages(method)},
+         {signals.empty() ? "-" : Join(signals, ", ")},
+         {EscapedMarkdown(BytesText(method))},
+         {method.experimental ? "experimental" : "golden"},
+         {departures == 0 ? "-" : StrCat("[", departures, "](#", method.id, ")")}});
   }
   return table;
 }
@@ -113,18 +115,25 @@ TextTable FamilyTable(const std::vector<Method>& methods, std::string_view famil
 std::string MethodsPage(const std::vector<Method>& methods) {
   std::string page = StrCat(
       "# Methods\n\n"
-      "This page is the output of `kvgauge methods --format markdown`; `scripts/approve` renews it.\n"
+      "This page is the output of `kvgauge methods --format markdown`; `scripts/approve` renews "
+      "it.\n"
       "It lists ",
       methods.size(), " methods over ", AllStages().size(),
       " stages. `kvgauge methods NAME` prints one with all its\n"
       "parameters, and [formats/methods.md](formats/methods.md) describes the files.\n\n"
-      "- **stages**: the parts that the method is composed of, besides the defaults `allocate.uniform`,\n"
-      "  `store.plain` and `trigger.prefill`. Every score works with every allocator, reducer, store and\n"
+      "- **stages**: the parts that the method is composed of, besides the defaults "
+      "`allocate.uniform`,\n"
+      "  `store.plain` and `trigger.prefill`. Every score works with every allocator, reducer, "
+      "store and\n"
       "  reader unless a stage says why not.\n"
-      "- **signals**: what the method captures in prefill or in decode steps, beside keys and values.\n"
-      "- **bytes**: bytes of an entry of one KV head, in the names of the stage's parameters. \"The\n"
-      "  budget\" means: as many entries as the run asks for. Every run measures the allocator's bytes.\n"
-      "- **proof**: tests compare a `golden` method with an independent implementation on stored cases.\n"
+      "- **signals**: what the method captures in prefill or in decode steps, beside keys and "
+      "values.\n"
+      "- **bytes**: bytes of an entry of one KV head, in the names of the stage's parameters. "
+      "\"The\n"
+      "  budget\" means: as many entries as the run asks for. Every run measures the allocator's "
+      "bytes.\n"
+      "- **proof**: tests compare a `golden` method with an independent implementation on stored "
+      "cases.\n"
       "  An `experimental` one has conformance tests and hand-worked cases only.\n"
       "- **departures**: known differences from the reference, listed at the end.\n");
   for (const FamilyHeading& heading : kFamilyHeadings) {

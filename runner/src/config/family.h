@@ -22,7 +22,7 @@ struct FamilySpec {
 
 }  // namespace kvgauge
 
-// KVG_MODEL_FAMILY(model_type, {.title = ..., .read = ...}) in namespace kvgauge; `model_type` is the
-// file's stem.
+// KVG_MODEL_FAMILY(model_type, {.title = ..., .read = ...}) in namespace kvgauge; `model_type` is
+// the file's stem.
 #define KVG_MODEL_FAMILY(model_type, ...) \
   FamilySpec FamilyOf_##model_type() { return __VA_ARGS__; }
