@@ -6,6 +6,7 @@ d-matrix-ai/keyformer-llm f3278310, NACL is PaddlePaddle/Research 6c793225; the 
 formulas.
 """
 
+import json
 import math
 
 import numpy as np
@@ -119,6 +120,46 @@ class Scissorhands(StepEvicted):
         return -(shares < 1).sum(0).astype(np.float64)
 
 
+def write_tokenizer(path):
+    """Token 0 to 255 is a byte, the others are special: enough for methods that look at texts."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    signs = {b: chr(b) for b in plain}
+    signs |= {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in signs)}
+    special = [dict(id=i, content=f"<{i}>", single_word=False, lstrip=False, rstrip=False, normalized=False,
+                    special=True) for i in range(256, 271)]
+    bytes_ = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=False)
+    model = dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None, end_of_word_suffix=None,
+                 fuse_unk=False, byte_fallback=False, vocab={signs[b]: b for b in range(256)}, merges=[])
+    path.write_text(json.dumps(dict(version="1.0", truncation=None, padding=None, added_tokens=special, normalizer=None,
+                                    pre_tokenizer=bytes_, post_processor=None, decoder=bytes_, model=model)) + "\n")
+
+
+SEPARATORS = set(b".,?!;: \t\n\v\f\r")
+
+
+class SepLlm(Sequence):
+    """First and last entries, separators, and the newest of the others where room is left."""
+
+    def compress(self, budget, sinks, recent):
+        self.budget, self.sinks, self.recent, self.ids = budget, sinks, recent, list(self.prefill.ids)
+        self.evict()
+
+    def evict(self):
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                n = len(self.pos[l][h])
+                if n <= self.budget:
+                    continue
+                rank = [(self.ids[p] in SEPARATORS, p) for p in self.pos[l][h]]
+                middle = sorted(range(self.sinks, n - self.recent), key=lambda i: rank[i], reverse=True)
+                middle = np.sort(middle[: self.budget - self.sinks - self.recent]).astype(int)
+                self.keep(l, h, np.r_[: self.sinks, middle, n - self.recent : n])
+
+    def after_step(self, rows):
+        self.ids.append(self.decoded[-1])
+        self.evict()
+
+
 class SnapKv(Sequence):
     def compress(self, budget, window, kernel, pool=pool_average):
         n = self.tokens
@@ -220,6 +261,19 @@ class SnapKvThink(SnapKv):
         self.tokens = prompt
 
 
+# Heads of which some retrieve; the checkpoint's fingerprint is what `kvgauge inspect` prints.
+HEADS = np.random.default_rng(24).uniform(0.05, 1, (4, 2)).astype(np.float32)
+
+
+def write_heads(path):
+    from safetensors.numpy import save_file
+
+    save_file({"heads": HEADS}, path, metadata={
+        "kvgauge_calibration": "1", "stage": "allocate.headkv", "stage_version": "1", "params": "{}",
+        "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
+        "texts": "0", "tokens": "0"})
+
+
 FORMULAS = "the paper's formulas in NumPy, float64"
 WINDOW = dict(window=32, kernel=5)
 # Name, what to ask the program for, the oracle in words, its class and settings.
@@ -233,8 +287,13 @@ CASES = [
     ("nacl", dict(method="nacl", set=["reduce.random=0"]),
      "kvcache_eviction of PaddlePaddle/Research's NACL without its draws, restated in NumPy",
      Nacl, dict(budget=90, sinks=4, window=32)),
+    ("sepllm", dict(method="sepllm"), FORMULAS + "; separators by the bytes that tokens stand for",
+     SepLlm, dict(budget=90, sinks=4, recent=45)),
     ("zigzagkv", dict(method="zigzagkv"), FORMULAS,
      ZigZagKv, dict(budget=90, mass=0.9, floor=0.2, **WINDOW)),
+    ("headkv", dict(method="headkv", set=["allocate.calibration={inputs}/headkv.safetensors"]),
+     "ReasonSnapKVCluster of FYYFU/HeadKV, restated in NumPy; a KV head has the mean of its query heads",
+     HeadKv, dict(budget=90, window=32, kernel=7, beta=1.2, importance=HEADS.astype(np.float64))),
     ("lava", dict(method="lava"), "LavaKVCluster of MGDDestiny/Lava, restated in NumPy",
      Lava, dict(budget=90, window=32, kernel=7, floor=0.2)),
     ("snapkv_quest", dict(method="snapkv_quest", set=["read.tokens=48"]), FORMULAS + "; both stages after each other",
