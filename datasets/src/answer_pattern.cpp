@@ -113,8 +113,8 @@ Result<std::shared_ptr<const AnswerPattern>> AnswerPattern::Compile(Settings set
                           PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                           nullptr));
   if (code == nullptr) {
-    return BadInput(StrCat("regex: ", Quoted(settings.regex), " is no regular expression: ",
-                           ErrorText(error), " at offset ", offset));
+    return BadInput(StrCat("regex: ", Quoted(settings.regex),
+                           " is no regular expression: ", ErrorText(error), " at offset ", offset));
   }
   uint32_t groups = 0;
   pcre2_pattern_info(code.get(), PCRE2_INFO_CAPTURECOUNT, &groups);

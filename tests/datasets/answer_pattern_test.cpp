@@ -44,8 +44,9 @@ TEST(AnswerPattern, EmptyMatchesEndAndCharactersStayWhole) {
   EXPECT_EQ(FoundBy({.regex = "(?<=\u00e9)|\\d", .last = true}, "\u00e9\u00e9 3"), "3");
   EXPECT_EQ(FoundBy({.regex = "."}, "\u4e2d\u6587"), "\u4e2d");
   EXPECT_EQ(FoundBy({.regex = "\\d+"}, "\u0661\u0662"), "\u0661\u0662");
-  EXPECT_EQ(FoundBy({.regex = "b."}, "a\xff"
-                                  "b\xfe"),
+  EXPECT_EQ(FoundBy({.regex = "b."},
+                    "a\xff"
+                    "b\xfe"),
             "b\ufffd");
   EXPECT_EQ(FoundBy({.regex = "^$"}, ""), "");
 }
@@ -57,15 +58,15 @@ TEST(AnswerPattern, OneThatNeverEndsFindsNothing) {
 }
 
 std::string PatternError(const Json& extract) {
-  const Json task = {{"name", "t"},
-                     {"version", 1},
-                     {"group", "g"},
-                     {"description", "d"},
-                     {"metric", "accuracy"},
-                     {"max_new_tokens", 5},
-                     {"post", {{"extract", extract}}},
-                     {"source", {{"name", "jsonl"}, {"file", "x/x.jsonl"}, {"context", "{c}"},
-                                 {"answers", "a"}}}};
+  const Json task = {
+      {"name", "t"},
+      {"version", 1},
+      {"group", "g"},
+      {"description", "d"},
+      {"metric", "accuracy"},
+      {"max_new_tokens", 5},
+      {"post", {{"extract", extract}}},
+      {"source", {{"name", "jsonl"}, {"file", "x/x.jsonl"}, {"context", "{c}"}, {"answers", "a"}}}};
   const Result<Task> parsed = ParseTask(task, "my.json");
   return parsed.ok() ? "" : parsed.error().message;
 }
@@ -80,9 +81,11 @@ TEST(AnswerPattern, FaultsNameFileKeyAndOffset) {
               HasSubstr("post.extract.take: '\"all\"'; expected 'first' or 'last'"));
   EXPECT_THAT(PatternError({{"regex", ""}}), HasSubstr("post.extract.regex"));
   EXPECT_THAT(PatternError({{"regexp", "a"}}), HasSubstr("post.extract.regex: missing"));
-  EXPECT_THAT(PatternError({{"regex", "a"}, {"grp", 1}}), HasSubstr("post.extract.grp: unknown key"));
+  EXPECT_THAT(PatternError({{"regex", "a"}, {"grp", 1}}),
+              HasSubstr("post.extract.grp: unknown key"));
   EXPECT_THAT(PatternError({{"regex", "\\C"}}), HasSubstr("no regular expression"));
-  EXPECT_EQ(PatternError({{"regex", "a(b)"}, {"group", 1}, {"take", "last"}, {"fallback", "x"}}), "");
+  EXPECT_EQ(PatternError({{"regex", "a(b)"}, {"group", 1}, {"take", "last"}, {"fallback", "x"}}),
+            "");
 }
 
 TEST(AnswerPattern, TheExampleOfTheDocsIsATask) {

@@ -81,9 +81,9 @@ class WrongRecords : public Formats {
         }
         ++refused;
         EXPECT_EQ(samples.error().code, ErrorCode::kBadInput);
-        EXPECT_THAT(samples.error().message,
-                    AllOf(HasSubstr(StrCat(task_.source_params.Text("file"), ":2")),
-                          HasSubstr("field ")))
+        EXPECT_THAT(
+            samples.error().message,
+            AllOf(HasSubstr(StrCat(task_.source_params.Text("file"), ":2")), HasSubstr("field ")))
             << name << ": " << key << " = " << value.dump();
         EXPECT_EQ(samples.error().message.find('\n'), std::string::npos);
       }
@@ -109,12 +109,13 @@ TEST_F(WrongRecords, EveryFieldOfEveryFamily) {
 // What no record is.
 TEST_F(WrongRecords, LinesThatAreNoRecords) {
   const std::string good = R"({"content": "c", "answer": "a"})";
-  for (const auto& [line, want] : {std::pair<std::string, std::string>{"[1]", "expected an object"},
-                                   {"\"text\"", "expected an object"},
-                                   {"{\"content\": \"c\", ", "not valid JSON"},
-                                   {"{\"content\": \"\xff\"}", "not valid UTF-8"},
-                                   {"nonsense", "not valid JSON"},
-                                   {R"({"content": "c", "answer": "a"} trailing)", "not valid JSON"}}) {
+  for (const auto& [line, want] :
+       {std::pair<std::string, std::string>{"[1]", "expected an object"},
+        {"\"text\"", "expected an object"},
+        {"{\"content\": \"c\", ", "not valid JSON"},
+        {"{\"content\": \"\xff\"}", "not valid UTF-8"},
+        {"nonsense", "not valid JSON"},
+        {R"({"content": "c", "answer": "a"} trailing)", "not valid JSON"}}) {
     const auto samples = Open("bamboo/altqa_4k", StrCat(good, "\n", line, "\n", good, "\n"));
     ASSERT_FALSE(samples.ok()) << line;
     EXPECT_EQ(samples.error().code, ErrorCode::kBadInput);
@@ -128,7 +129,8 @@ TEST_F(WrongRecords, NoRecordThatCounts) {
       "leval/financial_qa",
       R"({"input": "d", "instructions": ["q"], "outputs": ["a"], "source": "s", "evaluation": "LLM"})");
   ASSERT_FALSE(samples.ok());
-  EXPECT_THAT(samples.error().message, AllOf(HasSubstr("financial_qa.jsonl:1"), HasSubstr("source.only")));
+  EXPECT_THAT(samples.error().message,
+              AllOf(HasSubstr("financial_qa.jsonl:1"), HasSubstr("source.only")));
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ class AnswerPattern {
   // What a task file says of it.
   struct Settings {
     std::string regex;
-    int group = -1;  // 0: the whole match; -1: the first group that is not empty, of a pattern
-                     // without groups the match
-    bool last = false;          // of several matches the last, else the first
+    int group = -1;     // 0: the whole match; -1: the first group that is not empty, of a pattern
+                        // without groups the match
+    bool last = false;  // of several matches the last, else the first
     std::string fallback = {};  // what stands where nothing matches
   };
 
@@ -29,7 +29,8 @@ class AnswerPattern {
   virtual ~AnswerPattern() = default;
 
   // Matches do not overlap and are looked for from the front. A text on which the pattern takes
-  // more than a million steps holds nothing that it finds. Bytes that are not UTF-8 count as U+FFFD.
+  // more than a million steps holds nothing that it finds. Bytes that are not UTF-8 count as
+  // U+FFFD.
   virtual std::string Find(std::string_view text) const = 0;
 };
 
