@@ -56,9 +56,6 @@ struct Method {
   std::vector<std::string> departures;
   bool takes_budget = false;
   bool experimental = false;
-  // Overrides ("read.tokens=64") under which the conformance tests' models of two layers and 200
-  // tokens give the method something to do. No part of what the method is.
-  std::vector<std::string> conformance;
   // Entries that are never given up: the first `sinks`, the last `recent`, or as many of the last
   // as make up `recent_share` of a head's entries, where that is more.
   int64_t sinks = 0, recent = 0;
@@ -72,7 +69,7 @@ struct Method {
   std::vector<StageChoice*> stages();
   std::vector<const StageChoice*> stages() const;
   // Every stage with its version and every parameter, canonical: part of a cell's key. A side-file
-  // counts by its content, wherever it lies.
+  // and the plugin that a stage came from count by their content, wherever they lie.
   Json ToJson() const;
 };
 
