@@ -227,7 +227,7 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   const Status composed = CheckComposition(method);
   if (!composed.ok()) return composed.error().Wrap(origin);
   if (!protect.contains("recent")) method.recent = ProtectedByStages(method);
-  // What tests ask of the method is checked here and kept by nobody.
+  // The conformance tests read these overrides from the file; here they are checked.
   KVG_ASSIGN(const std::vector<std::string> conformance, Texts(json, "conformance", origin));
   if (!conformance.empty()) {
     Json asked = json;
