@@ -223,7 +223,7 @@ void CacheLayer::ScaleShared(KvSide side, int64_t head, int64_t first, Tensor ro
   ops().memory->Copy(View(every, {n}), index);
   const Tensor part = rows.Slice(from - first, to - first);
   ops().memory->Copy(part, directions);
-  ops().rows->Affine(part, 0.0f, 0.0f, part);
+  ops().rows->Fill(0.0f, part);
   ops().select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
 }
 
