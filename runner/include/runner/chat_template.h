@@ -25,7 +25,7 @@ struct ChatMessage {
   std::string content;
 };
 
-// What a template is told beside the messages; part of every signature.
+// Everything that a template is told beside the messages; part of every signature.
 struct ChatSwitches {
   // Variables of the template by name, each a JSON text: {"enable_thinking", "true"}. Where a
   // template reads enable_thinking and nothing is said, it is false: answers are short.
