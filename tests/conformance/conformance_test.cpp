@@ -9,6 +9,8 @@
 
 #include "conformance/scene.h"
 #include "core/json.h"
+#include "methods/layouts/coded.h"
+#include "methods/layouts/shared_directions.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -19,15 +21,17 @@ class Conformance : public ::testing::TestWithParam<std::string> {};
 // Whether entries stay as they are: uncoded, at their own positions.
 bool IsPlain(const Method& method, const ModelShape& shape) {
   const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
-  return plan.ok() && method.store->spec->id == "plain" &&
-         plan->position == PositionPolicy::kOriginal && !plan->raw_keys;
+  return plan.ok() && method.store->spec->id == "plain" && plan->IsPlain();
 }
 
 // Whether every number stays as it is, wherever it lies and by whatever position it turns.
 bool IsUncoded(const Method& method, const ModelShape& shape) {
-  const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
-  return plan.ok() && !plan->keys.coded() && !plan->values.coded() && !plan->latent &&
-         plan->share_from_layer == 0 && plan->narrow_dim == 0;
+  const Pipeline pipeline = MakePipeline(method);
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = pipeline.store->Plan(shape, layer);
+    if (!plan.ok() || !plan->layout->traits().exact) return false;
+  }
+  return true;
 }
 
 // At full budget a method that stores plainly is the full cache, bit for bit: logits and attention.
@@ -118,14 +122,19 @@ TEST_P(Conformance, SameBytesAgainAfterOthersAndInCompany) {
 TEST_P(Conformance, BytesBringTheCacheBack) {
   for (const auto& subject : Subjects(GetParam())) {
     Model& model = subject->model();
-    const Result<StorePlan> plan = MakePipeline(subject->method).store->Plan(subject->shape(), 0);
-    ASSERT_TRUE(plan.ok());
+    const Pipeline pipeline = MakePipeline(subject->method);
+    bool shares = false;
+    for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+      const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), layer);
+      ASSERT_TRUE(plan.ok());
+      shares = shares || plan->Get<SharedDirections>() != nullptr;
+    }
     EngineOptions options;
     int seen = 0;
     options.inspect = [&](const CellResult&, const KvCache& cache) {
       ++seen;
       const Result<std::string> bytes = cache.Serialize();
-      if (plan->share_from_layer > 0) {
+      if (shares) {
         ASSERT_FALSE(bytes.ok());
         EXPECT_NE(bytes.error().message.find("shares"), std::string::npos);
         return;
@@ -198,11 +207,13 @@ TEST_P(Conformance, OddLengths) {
     if (!CheckMethod(shipped, shape, HalfBudget(shipped), kPromptTokens).ok()) continue;
     const Result<StorePlan> plan = MakePipeline(shipped).store->Plan(shape, 0);
     ASSERT_TRUE(plan.ok());
-    for (const SealRule* rule : {&plan->seal_keys, &plan->seal_values}) {
-      around(plan->sinks + rule->keep_recent + rule->unit);
-      around(plan->sinks + rule->keep_recent + 2 * rule->unit);
+    const auto* coded = plan->Get<Coded>();
+    if (coded == nullptr) continue;
+    for (const SealRule* rule : {&coded->seal_keys, &coded->seal_values}) {
+      around(coded->sinks + rule->keep_recent + rule->unit);
+      around(coded->sinks + rule->keep_recent + 2 * rule->unit);
     }
-    around(plan->sinks);
+    around(coded->sinks);
   }
   std::vector<EngineSample> samples;
   for (const int64_t length : lengths) {
@@ -394,7 +405,7 @@ TEST_P(Conformance, EvictingIsMasking) {
     // Where distances are clipped, keys that are far turn with every step.
     const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
     ASSERT_TRUE(plan.ok());
-    if (!method.score || plan->position == PositionPolicy::kClipped) return;
+    if (!method.score || plan->turn.position == PositionPolicy::kClipped) return;
     Prefilled prefilled(*subject, RandomIds(kPromptTokens, 7));
     KvCache evicted = prefilled.cache->Fork();
     Compressor compressor(model, method, subject->budget);
@@ -408,7 +419,7 @@ TEST_P(Conformance, EvictingIsMasking) {
         }
       }
     }
-    const bool by_place = plan->position == PositionPolicy::kSlot;
+    const bool by_place = plan->turn.position == PositionPolicy::kSlot;
     KvCache masked = Whole(*subject, *prefilled.cache, evicted, by_place, prefilled.pools);
     Mask mask(masked, evicted, shape);
     Prompt prompt = prefilled.prompt;
