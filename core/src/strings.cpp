@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/utf8.h"
+
 namespace kvgauge {
 namespace {
 
@@ -24,33 +26,6 @@ size_t EditDistance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
-}
-
-// Length of the well-formed UTF-8 sequence at the start of `text`, 0 when ill-formed.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
-  size_t length = 0;
-  uint8_t low = 0x80, high = 0xbf;
-  if (lead >= 0xc2 && lead <= 0xdf) {
-    length = 2;
-  } else if (lead >= 0xe0 && lead <= 0xef) {
-    length = 3;
-    if (lead == 0xe0) low = 0xa0;
-    if (lead == 0xed) high = 0x9f;
-  } else if (lead >= 0xf0 && lead <= 0xf4) {
-    length = 4;
-    if (lead == 0xf0) low = 0x90;
-    if (lead == 0xf4) high = 0x8f;
-  } else {
-    return 0;
-  }
-  if (text.size() < length || byte(1) < low || byte(1) > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
-  }
-  return length;
 }
 
 }  // namespace
@@ -128,6 +103,26 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
   return StrCat(" (did you mean '", *nearest, "'?)");
 }
 
+Utf8Start ReadUtf8(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return {1, true, false};
+  if (lead < 0xc2 || lead > 0xf4) return {1, false, false};
+  const size_t width = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  uint8_t low = 0x80, high = 0xbf;
+  if (lead == 0xe0) low = 0xa0;
+  if (lead == 0xed) high = 0x9f;
+  if (lead == 0xf0) low = 0x90;
+  if (lead == 0xf4) high = 0x8f;
+  for (size_t i = 1; i < width; ++i) {
+    if (i == bytes.size()) return {i, false, true};
+    if (byte(i) < low || byte(i) > high) return {i, false, false};
+    low = 0x80;
+    high = 0xbf;
+  }
+  return {width, true, false};
+}
+
 size_t FindInvalidUtf8(std::string_view text) {
   constexpr uint64_t kNotAscii = 0x8080808080808080;
   for (size_t i = 0; i < text.size();) {
@@ -137,9 +132,9 @@ size_t FindInvalidUtf8(std::string_view text) {
       i += sizeof(word);
       continue;
     }
-    const size_t length = Utf8Length(text.substr(i));
-    if (length == 0) return i;
-    i += length;
+    const Utf8Start start = ReadUtf8(text.substr(i));
+    if (!start.complete) return i;
+    i += start.width;
   }
   return std::string_view::npos;
 }
@@ -152,7 +147,8 @@ std::string RepairUtf8(std::string_view text) {
     out.append(text.substr(0, bad));
     if (bad == std::string_view::npos) return out;
     AppendUtf8(out, 0xfffd);
-    text.remove_prefix(bad + 1);
+    text.remove_prefix(bad);
+    text.remove_prefix(ReadUtf8(text).width);
   }
 }
 

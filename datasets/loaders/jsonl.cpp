@@ -60,6 +60,17 @@ class Scope {
     return &(*value)[static_cast<size_t>(field.index)];
   }
 
+  // What a template prints: a list of the layout as one text.
+  Result<std::string> Print(const Field& field, const JsonlLayout& layout) const {
+    const bool listed =
+        field.index < 0 && field.rule.empty() &&
+        std::find(layout.lists.begin(), layout.lists.end(), field.name) != layout.lists.end();
+    if (!listed) return Text(field);
+    KVG_ASSIGN(const Json* value, Value(field));
+    Result<std::string> text = ListText(*value, layout.list_style);
+    return text.ok() ? std::move(text) : Wrong(field, text.error().message);
+  }
+
   Result<std::string> Text(const Field& field) const {
     KVG_ASSIGN(const Json* value, Value(field));
     std::optional<std::string> text = Printed(*value);
@@ -233,7 +244,8 @@ class Loader {
     }
     const auto lookup = [&](const Field& field) {
       const bool in_turn = first_turn && !record.value.contains(field.name);
-      return in_turn ? Scope(*first_turn, nullptr).Text(field) : scope.Text(field);
+      return in_turn ? Scope(*first_turn, nullptr).Print(field, layout_)
+                     : scope.Print(field, layout_);
     };
     KVG_ASSIGN(PromptTemplate::Filled filled, layout_.context.Fill(lookup, layout_.document));
     PromptText prompt;
@@ -348,7 +360,7 @@ class Loader {
   }
 
   Result<Question> One(const Scope& scope, const PromptTemplate& form) const {
-    const auto lookup = [&](const Field& field) { return scope.Text(field); };
+    const auto lookup = [&](const Field& field) { return scope.Print(field, layout_); };
     Question question;
     question.max_new_tokens = max_new_tokens_;
     if (layout_.kind) {
@@ -534,6 +546,10 @@ KVG_REGISTER_SOURCE({
          ChoiceParam("passage_style", "passage", {"passage", "search_result", "speech"},
                      "LongBench's numbered passages, Lost in the middle's documents, or who says "
                      "what"),
+         Text("lists", "fields with arrays of texts that a template prints whole, comma-separated"),
+         ChoiceParam("list_entry", "{entry}", {}, "template of each text, with {entry}, {number}"),
+         ChoiceParam("list_between", "\n", {}, "what stands between the texts"),
+         IntParam("list_from", 0, 0, 1, "the first text's number"),
          Text("pairs", "field with an array of [key, value], written as one JSON object"),
          Text("pair_key", "field with the key of the pair whose value is the answer"),
          IntParam("pair_position", -1, -1, 1 << 24, "where that pair is moved to; -1: it stays"),

@@ -73,6 +73,11 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
   layout.separator = params.Text("separator");
   layout.literals = List(params.Text("python_literals"));
   layout.passages = List(params.Text("passages"));
+  layout.lists = List(params.Text("lists"));
+  KVG_ASSIGN(layout.list_style.entry,
+             PromptTemplate::Parse(params.Text("list_entry"), ".list_entry"));
+  layout.list_style.between = params.Text("list_between");
+  layout.list_style.first_number = params.Int("list_from");
   layout.language = params.Text("language");
   layout.extract = params.Text("answer_extract");
   layout.answer_field = params.Text("answer_field");
@@ -108,6 +113,13 @@ Status CheckJsonlLayout(const Params& params) {
         return f.name == layout.document;
       })) {
     return BadInput(StrCat(".document: ", Quoted(layout.document), " is no field of .context"));
+  }
+  for (const Field& field : layout.list_style.entry.fields()) {
+    if ((field.name != "entry" && field.name != "number") || field.index >= 0 ||
+        !field.rule.empty()) {
+      return BadInput(StrCat(".list_entry: ", Quoted(field.name),
+                             " is not known here; write {entry} and {number}"));
+    }
   }
   if (!layout.turn_answers.empty() && layout.turns.empty()) {
     return BadInput(".turn_answers: needs .turns, the field with the questions");

@@ -24,7 +24,8 @@ struct JsonlLayout {
   std::map<std::string, int64_t> kinds;  // and their new tokens
   std::string document, turns, turn_answers, split_at, separator, language, extract, pairs;
   std::string answer_field;
-  std::vector<std::string> literals, passages;
+  std::vector<std::string> literals, passages, lists;
+  ListStyle list_style;
   PassageStyle passage_style = PassageStyle::kPassage;
   int64_t pair_position = -1;  // -1: as it is
   bool has_follow_up = false;

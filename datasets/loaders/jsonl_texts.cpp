@@ -2,12 +2,14 @@
 #include "loaders/jsonl_texts.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/python_text.h"
 
 namespace kvgauge {
 namespace {
@@ -98,6 +100,24 @@ Result<std::string> PairsText(const Json& value, const std::string& key, const s
     text.append(text.empty() ? "{" : ",\n ").append(StrCat("\"", name, "\": \"", held, "\""));
   }
   return text + "}";
+}
+
+Result<std::string> ListText(const Json& value, const ListStyle& style) {
+  if (!value.is_array() || value.empty()) {
+    return BadInput(value.is_array() ? "is empty, expected an array of texts"
+                                     : "is no array of texts");
+  }
+  std::string all;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::optional<std::string> text = PythonScalar(value[i]);
+    if (!text) return BadInput(StrCat("holds at index ", i, " no text and no number"));
+    const auto lookup = [&](const PromptTemplate::Field& field) -> Result<std::string> {
+      return field.name == "entry" ? *text : StrCat(style.first_number + static_cast<int64_t>(i));
+    };
+    KVG_ASSIGN(const PromptTemplate::Filled filled, style.entry.Fill(lookup, ""));
+    all.append(i == 0 ? "" : style.between).append(filled.text);
+  }
+  return all;
 }
 
 }  // namespace kvgauge

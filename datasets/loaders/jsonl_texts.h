@@ -7,6 +7,7 @@
 
 #include "core/json_fwd.h"
 #include "core/result.h"
+#include "src/prompt.h"
 
 namespace kvgauge {
 
@@ -26,5 +27,16 @@ std::string PassagesText(const Json& value, PassageStyle style);
 // An error says what the array is or lacks, to be read behind its name.
 Result<std::string> PairsText(const Json& value, const std::string& key, const std::string& answer,
                               int64_t position);
+
+// How an array of texts stands in a prompt: each as `entry` says, `between` between them.
+struct ListStyle {
+  PromptTemplate entry;  // of {entry}, the text, and {number}, its place
+  std::string between;
+  int64_t first_number = 0;
+};
+
+// The array as one text; any number of entries. An error says what the array holds that is no text,
+// to be read behind its name.
+Result<std::string> ListText(const Json& value, const ListStyle& style);
 
 }  // namespace kvgauge

@@ -37,7 +37,8 @@ Result<bool> IsYes(const std::string& answer) {
 Result<Cells> YesNoCells(const MetricInput& input) {
   if (input.answers.size() != 1) return BadInput("a yes-or-no question has one answer");
   KVG_ASSIGN(const bool want, IsYes(input.answers[0]));
-  const bool got = Lower(Decode(input.prediction)).starts_with(U"yes");
+  const Text prediction = Decode(input.prediction);
+  const bool got = Lower(Strip(prediction).substr(0, 3)).find(U"yes") != Text::npos;
   return Cells{got && want ? 1.0 : 0.0, got && !want ? 1.0 : 0.0, !got && want ? 1.0 : 0.0};
 }
 
@@ -58,11 +59,11 @@ constexpr const char* kBamboo = "BAMBOO evaluate.py, commit f230f20";
 KVG_REGISTER_METRIC(set_f1, {"set_f1", 1, "F1 of two sets of items, split at commas",
                              "M4LE cls_f1, commit 47c2af9", BestOf(SetF1)});
 KVG_REGISTER_METRIC(yes_no_precision,
-                    {"yes_no_precision", 1, "precision of the answer yes over the set", kBamboo,
+                    {"yes_no_precision", 2, "precision of the answer yes over the set", kBamboo,
                      YesNo, YesNoCells, Precision});
-KVG_REGISTER_METRIC(yes_no_recall, {"yes_no_recall", 1, "recall of the answer yes over the set",
+KVG_REGISTER_METRIC(yes_no_recall, {"yes_no_recall", 2, "recall of the answer yes over the set",
                                     kBamboo, YesNo, YesNoCells, Recall});
-KVG_REGISTER_METRIC(yes_no_f1, {"yes_no_f1", 1, "F1 of the answer yes over the set", kBamboo, YesNo,
+KVG_REGISTER_METRIC(yes_no_f1, {"yes_no_f1", 2, "F1 of the answer yes over the set", kBamboo, YesNo,
                                 YesNoCells, F1});
 
 }  // namespace kvgauge::metrics::counts

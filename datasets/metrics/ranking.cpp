@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "metrics/numbers.h"
 #include "metrics/text.h"
 
 namespace kvgauge::metrics::ranking {
@@ -30,30 +31,18 @@ Result<double> ReciprocalRank(const MetricInput& input) {
   return 0.0;
 }
 
-bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
-
 // The first run of digits, with its decimals.
-std::optional<double> FirstNumber(const std::string& text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (IsAsciiDigit(text[i])) {
-      size_t end = i;
-      while (end < text.size() && IsAsciiDigit(text[end])) ++end;
-      if (end + 1 < text.size() && text[end] == '.' && IsAsciiDigit(text[end + 1])) {
-        ++end;
-        while (end < text.size() && IsAsciiDigit(text[end])) ++end;
-      }
-      return std::strtod(text.substr(i, end - i).c_str(), nullptr);
-    }
-  }
-  return std::nullopt;
+std::optional<double> Percentage(const std::string& text) {
+  const Text decoded = Decode(text);
+  return PythonFloat(FirstNumber(decoded));
 }
 
 // Percentages: ten points away is worth a half.
 Result<double> ExponentialSimilarity(const MetricInput& input) {
-  const std::optional<double> got = FirstNumber(input.prediction);
+  const std::optional<double> got = Percentage(input.prediction);
   double best = 0;
   for (const std::string& answer : input.answers) {
-    const std::optional<double> want = FirstNumber(answer);
+    const std::optional<double> want = Percentage(answer);
     if (!want) {
       return BadInput(StrCat("answer ", Quoted(answer), " is no percentage"));
     }
@@ -62,18 +51,14 @@ Result<double> ExponentialSimilarity(const MetricInput& input) {
   return best;
 }
 
-// Numbers of more than nine digits are no positions.
+// Numbers of more than nine digits are no positions: all of them count as one that no order has.
 std::vector<int64_t> Numbers(const std::string& text) {
+  constexpr int64_t kNoPlace = int64_t{1} << 40;
   std::vector<int64_t> numbers;
-  for (size_t i = 0; i < text.size();) {
-    if (!IsAsciiDigit(text[i])) {
-      ++i;
-      continue;
-    }
-    size_t end = i;
-    while (end < text.size() && IsAsciiDigit(text[end])) ++end;
-    numbers.push_back(end - i > 9 ? -1 : std::atoll(text.substr(i, end - i).c_str()));
-    i = end;
+  const Text decoded = Decode(text);
+  for (const TextView run : DigitRuns(decoded)) {
+    const std::string digits = *PythonInt(run);
+    numbers.push_back(digits.size() > 9 ? kNoPlace : std::atoll(digits.c_str()));
   }
   return numbers;
 }
@@ -136,15 +121,15 @@ KVG_REGISTER_METRIC(mrr, {"mrr", 1,
                           "1 / rank of the first right item; the prediction has one item a line",
                           "definition", ReciprocalRank});
 KVG_REGISTER_METRIC(exponential_similarity,
-                    {"exponential_similarity", 1,
+                    {"exponential_similarity", 2,
                      "2^(-10 |p - p'|) of the first number of each text, in percent",
                      "ZeroSCROLLS, definition in the paper", ExponentialSimilarity});
 KVG_REGISTER_METRIC(concordance_index,
-                    {"concordance_index", 1,
+                    {"concordance_index", 2,
                      "share of the pairs in the right order; 0 for what is no permutation",
                      "ZeroSCROLLS, definition in the paper", Concordance});
 KVG_REGISTER_METRIC(concordance_bamboo,
-                    {"concordance_bamboo", 1,
+                    {"concordance_bamboo", 2,
                      "share of the pairs in the right order, counted from 0 or 1",
                      "BAMBOO evaluate.py, commit f230f20", ConcordanceBamboo});
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Right or wrong by rules of thumb over the output: InfiniteBench, SCBench, L-Eval.
 #include <cmath>
-#include <cstdlib>
 #include <initializer_list>
 #include <optional>
 
 #include "datasets/task.h"
+#include "metrics/numbers.h"
 #include "metrics/text.h"
 
 namespace kvgauge::metrics::rules {
@@ -13,14 +13,6 @@ namespace {
 
 constexpr const char* kInfiniteBench = "InfiniteBench compute_scores.py, commit 88b3daa";
 constexpr const char* kSCBench = "SCBench compute_scores.py, MInference commit fb56c91";
-
-Text Upper(TextView text) {
-  Text upper(text);
-  for (char32_t& c : upper) {
-    if (c >= 'a' && c <= 'z') c -= 'a' - 'A';
-  }
-  return upper;
-}
 
 Text WithBlanks(TextView text, TextView signs) {
   Text out(text);
@@ -122,60 +114,35 @@ Result<double> CodeDebug(const MetricInput& input) {
       .value_or(0.0);
 }
 
-// A whole number as Python's int() takes it (ASCII, without underscores), canonical; "" for none.
-std::string WholeNumber(const std::string& text) {
-  size_t at = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  const bool negative = at == 1 && text[0] == '-';
-  if (at == text.size()) return "";
-  if (text.find_first_not_of("0123456789", at) != std::string::npos) return "";
-  at = std::min(text.find_first_not_of('0', at), text.size());
-  const std::string digits = at == text.size() ? "0" : text.substr(at);
-  return negative && digits != "0" ? "-" + digits : digits;
-}
-
 double CodeRun(TextView prediction, TextView answer) {
   const std::vector<Text> words = SplitSpace(WithBlanks(Strip(prediction), U"\n.`'\":"));
   if (words.empty()) return 0;
-  const std::string got = WholeNumber(Encode(words.back()));
-  return !got.empty() && got == WholeNumber(Encode(answer)) ? 1 : 0;
+  const std::optional<std::string> got = PythonInt(words.back());
+  return got && got == PythonInt(answer) ? 1 : 0;
 }
 
-bool ToFloat(const Text& text, double& value) {
-  const std::string utf8 = Encode(text);
-  char* end = nullptr;
-  value = std::strtod(utf8.c_str(), &end);
-  return !utf8.empty() && *end == '\0';
-}
-
-// The first number, with decimals if it has some; "" for none.
-std::string FirstNumber(const std::string& text) {
-  constexpr const char* kDigits = "0123456789";
-  const size_t begin = text.find_first_of(kDigits);
-  if (begin == std::string::npos) return "";
-  size_t end = std::min(text.find_first_not_of(kDigits, begin), text.size());
-  if (end + 1 < text.size() && text[end] == '.' && text[end + 1] >= '0' && text[end + 1] <= '9') {
-    end = std::min(text.find_first_not_of(kDigits, end + 1), text.size());
-  }
-  return text.substr(begin, end - begin);
+bool EqualFloats(TextView one, TextView other) {
+  const std::optional<double> a = PythonFloat(one), b = PythonFloat(other);
+  return a && b && *a == *b;
 }
 
 // A whole-number answer is compared with a whole number; where the text has decimals the reference
 // fails, and here the output is wrong.
 double MathFind(TextView prediction, TextView answer) {
-  const std::string got = FirstNumber(Encode(prediction)), want = Encode(answer);
+  const TextView got = FirstNumber(prediction);
   if (got.empty()) return 0;
-  if (const std::string whole = WholeNumber(want); !whole.empty()) {
-    return WholeNumber(got) == whole ? 1 : 0;
+  if (const std::optional<std::string> whole = PythonInt(answer)) {
+    return PythonInt(got) == whole ? 1 : 0;
   }
-  return std::strtod(got.c_str(), nullptr) == std::strtod(want.c_str(), nullptr) ? 1 : 0;
+  return EqualFloats(got, answer) ? 1 : 0;
 }
 
-// The first number, cut to a whole one, as int(float(...)) does.
-double WholePart(TextView prediction, TextView answer) {
-  const std::string got = FirstNumber(Encode(prediction));
-  double want = 0;
-  if (got.empty() || !ToFloat(Text(Strip(answer)), want)) return 0;
-  return std::trunc(std::strtod(got.c_str(), nullptr)) == want ? 1 : 0;
+// A whole-number answer is compared with the number cut to a whole one, as int(float(...)) does.
+double ScbenchMathFind(TextView prediction, TextView answer) {
+  const TextView got = FirstNumber(prediction);
+  if (got.empty()) return 0;
+  if (!PythonInt(answer)) return EqualFloats(got, answer) ? 1 : 0;
+  return std::trunc(*PythonFloat(got)) == PythonFloat(answer) ? 1 : 0;
 }
 
 // Answers: the intermediate values in order. Signs are lost, as in the reference.
@@ -186,11 +153,11 @@ Result<double> MathCalc(const MetricInput& input) {
     const size_t begin = input.prediction.find_first_of("0123456789", at);
     if (begin == std::string::npos) break;
     at = std::min(input.prediction.find_first_not_of("0123456789", begin), input.prediction.size());
-    numbers.push_back(WholeNumber(input.prediction.substr(begin, at - begin)));
+    numbers.push_back(*PythonInt(Decode(input.prediction.substr(begin, at - begin))));
   }
   size_t right = 0;
   while (right < input.answers.size() && right < numbers.size() &&
-         WholeNumber(input.answers[right]) == numbers[right]) {
+         PythonInt(Decode(input.answers[right])) == numbers[right]) {
     ++right;
   }
   return static_cast<double>(right) / static_cast<double>(input.answers.size());
@@ -200,8 +167,14 @@ double Contains(TextView prediction, TextView answer) {
   return prediction.find(answer) != TextView::npos ? 1 : 0;
 }
 
+// M4LE compares in lower case, SCBench in capitals: sharp s is one letter in the first and two in
+// the other.
 double ContainsAnyCase(TextView prediction, TextView answer) {
   return Lower(prediction).find(Lower(answer)) != Text::npos ? 1 : 0;
+}
+
+double ContainsInCapitals(TextView prediction, TextView answer) {
+  return Upper(Strip(prediction)).find(Upper(answer)) != Text::npos ? 1 : 0;
 }
 
 double EqualAnyCase(TextView prediction, TextView answer) {
@@ -220,10 +193,12 @@ double EqualBamboo(TextView prediction, TextView answer) {
   return bare(prediction) == bare(answer) ? 1 : 0;
 }
 
-// The first character decides, in either case.
+// The first character decides: A to D in either case, and any other counts as F.
 double FirstLetter(TextView prediction, TextView answer) {
-  const Text got = Upper(Strip(prediction)), want = Upper(Strip(answer));
-  return !got.empty() && !want.empty() && got[0] == want[0] ? 1 : 0;
+  prediction = Strip(prediction);
+  if (prediction.empty()) return 0;
+  const char32_t first = Upper(prediction.substr(0, 1))[0];
+  return answer == Text(1, first >= 'A' && first <= 'D' ? first : U'F') ? 1 : 0;
 }
 
 Result<double> VariableShare(const MetricInput& input) {
@@ -257,8 +232,9 @@ double Exam(TextView prediction, TextView answer) {
     if (got == want) return 1;
     return got.find_first_not_of(want) == Text::npos ? 0.25 : 0;
   }
-  double a = 0, b = 0;
-  if (ToFloat(Text(Strip(prediction)), a) && ToFloat(Text(Strip(answer)), b)) return a == b ? 1 : 0;
+  if (PythonFloat(prediction) && PythonFloat(answer)) {
+    return EqualFloats(prediction, answer) ? 1 : 0;
+  }
   Text in = Lower(prediction), find = Lower(answer);
   std::erase(in, ' ');
   std::erase(find, ' ');
@@ -269,7 +245,7 @@ double Exam(TextView prediction, TextView answer) {
 
 KVG_REGISTER_METRIC(infinitebench_kv, {"infinitebench_kv", 1, "an answer is one of the words",
                                        kInfiniteBench, BestOf(KvWord)});
-KVG_REGISTER_METRIC(infinitebench_dialogue, {"infinitebench_dialogue", 1,
+KVG_REGISTER_METRIC(infinitebench_dialogue, {"infinitebench_dialogue", 2,
                                              "the first answer is one of the words, in capitals",
                                              kInfiniteBench, Dialogue});
 KVG_REGISTER_METRIC(infinitebench_choice, {"infinitebench_choice", 1,
@@ -280,37 +256,43 @@ KVG_REGISTER_METRIC(infinitebench_code_debug,
                      "the function's name or letter, where it is looked for", kInfiniteBench,
                      CodeDebug});
 KVG_REGISTER_METRIC(infinitebench_code_run,
-                    {"infinitebench_code_run", 1, "the last word is the right whole number",
+                    {"infinitebench_code_run", 2, "the last word is the right whole number",
                      kInfiniteBench, BestOf(CodeRun)});
 KVG_REGISTER_METRIC(infinitebench_math_find,
-                    {"infinitebench_math_find", 1, "the first number is the right one",
+                    {"infinitebench_math_find", 2, "the first number is the right one",
                      kInfiniteBench, BestOf(MathFind)});
 KVG_REGISTER_METRIC(infinitebench_math_calc,
                     {"infinitebench_math_calc", 1,
                      "length of the right beginning / number of values; no number is dropped",
                      kInfiniteBench, MathCalc});
-KVG_REGISTER_METRIC(scbench_math_find, {"scbench_math_find", 1,
-                                        "the first number, cut to a whole one, is the right one",
-                                        kSCBench, BestOf(WholePart)});
+KVG_REGISTER_METRIC(scbench_math_find, {"scbench_math_find", 2,
+                                        "the first number is the right one; cut to a whole number "
+                                        "where the answer is one",
+                                        kSCBench, BestOf(ScbenchMathFind)});
 KVG_REGISTER_METRIC(contains, {"contains", 1, "an answer stands in the prediction", kSCBench,
                                BestOf(Contains)});
 KVG_REGISTER_METRIC(contains_any_case,
                     {"contains_any_case", 1, "an answer stands in the prediction, in any case",
                      kSCBench, BestOf(ContainsAnyCase)});
+KVG_REGISTER_METRIC(contains_in_capitals, {"contains_in_capitals", 1,
+                                           "an answer stands in the prediction, both in capitals",
+                                           kSCBench, BestOf(ContainsInCapitals)});
 KVG_REGISTER_METRIC(equal_any_case,
                     {"equal_any_case", 1, "equal but for case and white space at the ends",
                      "M4LE exact_match, commit 47c2af9", BestOf(EqualAnyCase)});
 KVG_REGISTER_METRIC(equal_bamboo,
                     {"equal_bamboo", 1, "equal but for case, and blanks and full stops at the ends",
                      "BAMBOO evaluate.py, commit f230f20", BestOf(EqualBamboo)});
-KVG_REGISTER_METRIC(first_letter, {"first_letter", 1, "the first letters are equal, in any case",
+KVG_REGISTER_METRIC(first_letter, {"first_letter", 2,
+                                   "the first character is the answer, A to D in any case; another "
+                                   "counts as F",
                                    "BAMBOO evaluate.py, commit f230f20", BestOf(FirstLetter)});
 KVG_REGISTER_METRIC(scbench_variables,
                     {"scbench_variables", 1,
                      "share of the answers found, rounded to two places before it is averaged",
                      kSCBench, VariableShare});
 KVG_REGISTER_METRIC(
-    leval_exam, {"leval_exam", 2,
+    leval_exam, {"leval_exam", 3,
                  "equal letters, a quarter for some of them; else equal numbers, else contained",
                  "L-Eval auto_eval.py, commit cd34b05, by its description", BestOf(Exam)});
 

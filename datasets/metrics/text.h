@@ -28,6 +28,7 @@ bool IsWord(char32_t c);         // \w
 bool IsPunctuation(char32_t c);  // string.punctuation: the 32 of ASCII
 
 Text Lower(TextView text);                    // str.lower(), final sigma included
+Text Upper(TextView text);                    // str.upper(): \u00DF becomes SS
 TextView Strip(TextView text);                // str.strip()
 std::vector<Text> SplitSpace(TextView text);  // str.split()
 // str.split(separator): pieces may be empty.

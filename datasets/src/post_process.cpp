@@ -5,6 +5,7 @@
 
 #include "core/decimal.h"
 #include "datasets/task.h"
+#include "metrics/numbers.h"
 #include "metrics/text.h"
 #include "src/python_text.h"
 
@@ -109,30 +110,17 @@ std::string LastNumber(std::string_view text) {
   return CleanNumber(last);
 }
 
-// int() of a run of \d, printed again: 0345 is 345. The ten digits of every script lie in a row
-// behind their zero.
-std::string PrintedInteger(metrics::TextView digits) {
-  std::string out;
-  for (const char32_t digit : digits) {
-    char32_t block = digit;
-    while (metrics::IsDigit(block - 1)) --block;
-    const auto value = static_cast<char>((digit - block) % 10);
-    if (value > 0 || !out.empty()) out += static_cast<char>('0' + value);
-  }
-  return out.empty() ? "0" : out;
-}
-
 // No sign, no decimals: "-345" and "1.345" are 345, as the pattern \d+ reads them.
 std::string FirstInteger(std::string_view text) {
   const metrics::Text decoded = metrics::Decode(text);
   const std::vector<metrics::TextView> runs = metrics::DigitRuns(decoded);
-  return runs.empty() ? "" : PrintedInteger(runs.front());
+  return runs.empty() ? "" : *metrics::PythonInt(runs.front());
 }
 
 std::string LastInteger(std::string_view text) {
   const metrics::Text decoded = metrics::Decode(text);
   const std::vector<metrics::TextView> runs = metrics::DigitRuns(decoded);
-  return runs.empty() ? "" : PrintedInteger(runs.back());
+  return runs.empty() ? "" : *metrics::PythonInt(runs.back());
 }
 
 // A to D with no word byte on either side.

@@ -4,8 +4,8 @@
 // Paper: CAOTE, arXiv:2504.14051. With weights a that sum to 1 and output o = sum of a_j v_j,
 // taking entry j away moves o by a_j / (1 - a_j) * |o - v_j|, exactly. Needs the attention of the
 // last `window` prompt rows, whose mean the weights are, or the column sums (`weights`). Computed
-// for each query head, then joined. Departures: weights are means of attention as it is; the base
-// methods' pooling and their forced windows stay out of it, method files protect what those keep.
+// for each query head, then joined. The window always stays. Departures: weights are means of
+// attention as it is; the base methods' pooling stays out of it.
 #include <algorithm>
 #include <cmath>
 
@@ -29,6 +29,7 @@ class Caote final : public Scorer {
   Needs needs() const override {
     return sums_ ? Needs{.column_sums = true} : Needs{.window = window_};
   }
+  int64_t protects() const override { return sums_ ? 0 : window_; }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
 
   void Score(LayerView& view, Tensor out) const override {
@@ -91,7 +92,9 @@ KVG_REGISTER_STAGE({
     .summary = "how far attention's output moves when the entry goes",
     .departures = {"weights are means of attention, without the base methods' pooling"},
     .params = ScoreReduction::Declare(
-        {}, {IntParam("window", 32, 1, 4096, "prompt rows whose mean attention is the weight"),
+        {}, {IntParam("window", 32, 1, 4096,
+                      "prompt rows whose mean attention is the weight; their own entries "
+                      "stay"),
              ChoiceParam("weights", "window", {"window", "sums"},
                          "attention of the last rows, or of all rows")}),
     .make = Make<Caote>(),

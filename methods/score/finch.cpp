@@ -4,49 +4,40 @@
 // Paper: FINCH, TACL 2024 (direct.mit.edu/tacl, tacl_a_00716); after kvpress's FinchPress. Needs
 // the attention of the last `window` prompt rows, which stand for the question. A row's shares are
 // times the number of entries before it, so that late rows, whose shares are thinner, count as
-// much. The window scores above all others, method files protect it; keys turn by their place in
-// the cache in stores that say so.
+// much. Keys turn by their place in the cache in stores that say so.
 //
 // Departures: the question's length is a parameter, where the reference finds a delimiter; the
 // prompt is scored as a whole, where the paper goes on chunk by chunk.
-#include <algorithm>
-
-#include "methods/registry.h"
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
+#include "methods/window_scorer.h"
 
 namespace kvgauge {
 namespace {
 
-class Finch final : public Scorer {
+class Finch final : public WindowScorer {
  public:
   explicit Finch(const Params& params)
-      : window_(params.Int("window")), reduction_(ScoreReduction::From(params)) {}
+      : WindowScorer(params), reduction_(ScoreReduction::From(params)) {}
 
-  Needs needs() const override { return {.window = window_}; }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
 
-  void Score(LayerView& view, Tensor out) const override {
-    Ops& ops = view.ops();
-    const int64_t heads = view.shape().query_heads, n = view.width();
-    const int64_t rows = std::min(window_, n), before = n - rows;
-    const Tensor tail = Columns(out, before, n);
-    ops.rows->Affine(tail, 0.0f, kForcedScore, tail);
-    if (before == 0) return;
+ protected:
+  void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
+    const int64_t heads = view.shape().query_heads, n = view.width(), before = out.shape[1];
     std::vector<float> counts;
     for (int64_t r = 0; r < rows; ++r) counts.push_back(static_cast<float>(before + r));
     const Tensor weights = Upload(view, std::span<const float>(counts));
     const Tensor attention = view.WindowAttention(rows);  // [query_heads, rows, width]
     const Tensor mean = view.Scratch(DType::kF32, {heads, n});
     for (int64_t h = 0; h < heads; ++h) {
-      ops.linear->MatMulNN(weights.Reshape({1, 1, rows}), attention[h].Reshape({1, rows, n}),
-                           1.0f / static_cast<float>(rows), mean[h].Reshape({1, 1, n}));
+      view.ops().linear->MatMulNN(weights.Reshape({1, 1, rows}), attention[h].Reshape({1, rows, n}),
+                                  1.0f / static_cast<float>(rows), mean[h].Reshape({1, 1, n}));
     }
-    reduction_.Apply(view, Columns(mean, 0, before), Columns(out, 0, before));
+    reduction_.Apply(view, Columns(mean, 0, before), out);
   }
 
  private:
-  int64_t window_;
   ScoreReduction reduction_;
 };
 
@@ -57,8 +48,8 @@ KVG_REGISTER_STAGE({
     .summary = "attention of the question's rows, weighed by what they could look at",
     .departures = {"the question's length is a parameter, not found by a delimiter",
                    "the prompt is scored as a whole, not chunk by chunk"},
-    .params = ScoreReduction::Declare({}, {IntParam("window", 32, 1, 4096,
-                                                    "prompt rows that are the question")}),
+    .params = ScoreReduction::Declare(
+        {}, {WindowScorer::WindowParam(32, "prompt rows that are the question")}),
     .make = Make<Finch>(),
 });
 

@@ -6,29 +6,25 @@
 // window; averaged over rows and pooled. Redundancy: the cosine of every pair of keys, but of each
 // entry that with the last one that is more alike than `threshold`; averaged over the others, and a
 // softmax over entries. The score is `mix` of the one less 1 - `mix` of the other.
-// Departures: compressed once after the prompt, where the reference goes on while decoding; the
-// window always stays in the reference: here it scores above all others, and method files protect
-// it.
+// Departures: compressed once after the prompt, where the reference goes on while decoding.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "core/strings.h"
-#include "methods/registry.h"
 #include "methods/tensors.h"
+#include "methods/window_scorer.h"
 
 namespace kvgauge {
 namespace {
 
-class Rkv final : public Scorer {
+class Rkv final : public WindowScorer {
  public:
   explicit Rkv(const Params& params)
-      : window_(params.Int("window")),
+      : WindowScorer(params),
         kernel_(params.Int("kernel")),
         mix_(static_cast<float>(params.Real("mix"))),
         threshold_(static_cast<float>(params.Real("threshold"))) {}
-
-  Needs needs() const override { return {.window = window_}; }
 
   Status Check(const ModelShape&) const override {
     if (kernel_ % 2 == 1) return {};
@@ -36,15 +32,13 @@ class Rkv final : public Scorer {
         StrCat("kernel ", kernel_, " is even; pooling needs an odd width, such as ", kernel_ + 1));
   }
 
-  void Score(LayerView& view, Tensor out) const override {
+ protected:
+  void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
     RowOps& ops = *view.ops().rows;
-    const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
-    const Tensor tail = Columns(out, before, n);
-    ops.Affine(tail, 0.0f, kForcedScore, tail);
-    if (before == 0) return;
-    const Room room(view, n);
+    const int64_t before = out.shape[1];
+    const Room room(view, view.width());
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const Tensor scores = Columns(out.Slice(h, h + 1), 0, before);
+      const Tensor scores = out.Slice(h, h + 1);
       const Tensor redundancy = Redundancy(view, h, room);
       ops.Affine(redundancy, mix_ - 1, 0.0f, redundancy);
       Attention(view, h, rows, scores);
@@ -157,7 +151,7 @@ class Rkv final : public Scorer {
     return room.sums;
   }
 
-  int64_t window_, kernel_;
+  int64_t kernel_;
   float mix_, threshold_;
 };
 
@@ -167,7 +161,7 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2505.24133",
     .summary = "attention of the last prompt rows, less how much a key repeats others",
     .departures = {"compressed once after the prompt, where the reference goes on while decoding"},
-    .params = {IntParam("window", 8, 1, 4096, "prompt rows that look back"),
+    .params = {WindowScorer::WindowParam(8),
                IntParam("kernel", 7, 1, 1023, "width of the pooling, odd"),
                RealParam("mix", 0.07, 0, 1, "share of attention; the rest is redundancy's"),
                RealParam("threshold", 0.5, -1, 1, "cosine above which two keys are alike")},

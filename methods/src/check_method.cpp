@@ -49,9 +49,9 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
   return bytes;
 }
 
-// What the budget gives, before anything is protected.
+// What the budget of a prompt gives of `length` entries, before anything is protected.
 int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& budget,
-                      int64_t length) {
+                      int64_t prompt_tokens, int64_t length) {
   switch (budget.kind) {
     case Budget::Kind::kNone:
       return length;
@@ -59,15 +59,16 @@ int64_t BudgetEntries(const Pipeline& p, const ModelShape& shape, const Budget& 
       return budget.value >= static_cast<double>(length) ? length
                                                          : static_cast<int64_t>(budget.value);
     case Budget::Kind::kFraction:
+      if (budget.value >= 1) return length;
       // 0.1 * 30 is a little more than 3.
-      return std::min(length, static_cast<int64_t>(
-                                  std::floor(budget.value * static_cast<double>(length) + 1e-9)));
+      return std::min(length, static_cast<int64_t>(std::floor(
+                                  budget.value * static_cast<double>(prompt_tokens) + 1e-9)));
     case Budget::Kind::kBytesPerToken:
       break;
   }
   // Bytes fall a little where a unit gets coded, so this may miss a few entries; what it finds
   // fits.
-  const double limit = budget.value * static_cast<double>(length);
+  const double limit = budget.value * static_cast<double>(prompt_tokens);
   int64_t fits = 0, beyond = length + 1;
   while (beyond - fits > 1) {
     const int64_t middle = fits + (beyond - fits) / 2;
@@ -85,7 +86,7 @@ Budget LeastBudget(const Pipeline& p, const ModelShape& shape, Budget::Kind kind
   if (kind != Budget::Kind::kBytesPerToken) return budget;
   budget.value = std::ceil(BytesOf(p, shape, entries) / all);
   // A search that misses a few entries may need some bytes more.
-  while (BudgetEntries(p, shape, budget, length) < entries) ++budget.value;
+  while (BudgetEntries(p, shape, budget, length, length) < entries) ++budget.value;
   return budget;
 }
 
@@ -148,7 +149,7 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
                            budget.ToString(), "'"));
   }
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
-  const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens);
+  const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens, prompt_tokens);
   const int64_t kept = method.sinks + method.recent;
   const int64_t least = std::max<int64_t>(1, std::min(kept, prompt_tokens));
   if (entries < least) {
@@ -160,16 +161,19 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
       gives += StrCat(" of a prompt of ", prompt_tokens);
     }
     if (kept == 0) return BadInput(StrCat(gives, "; ", enough, " would do"));
-    return BadInput(StrCat(gives, ", but ", method.sinks, " first and ", method.recent,
-                           " last ones are protected; ", enough,
-                           " would do, or lower protect.sinks and protect.recent"));
+    return BadInput(
+        StrCat(gives, ", but ", method.sinks, " first and ", method.recent,
+               " last ones are protected; ", enough,
+               " would do, or lower protect.sinks and protect.recent, which is the score's window "
+               "where it is left out"));
   }
   const Allowance allowance = Allow(method, entries, prompt_tokens);
   const Status status =
       p.allocate->CheckBudget({.shape = &shape,
                                .length = prompt_tokens,
                                .per_head = allowance.entries,
-                               .protected_entries = allowance.sinks + allowance.recent});
+                               .protected_entries = allowance.sinks + allowance.recent,
+                               .window = p.score->needs().window});
   if (!status.ok()) return status.error().Wrap(Owner(StageKind::kAllocate, *method.allocate));
   return {};
 }
@@ -206,7 +210,19 @@ Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budg
                        int64_t length) {
   if (!method.takes_budget) return {.entries = length};
   const Pipeline p = MakePipeline(method);
-  return Allow(method, BudgetEntries(p, Prepared(p, shape), budget, length), length);
+  return Allow(method, BudgetEntries(p, Prepared(p, shape), budget, length, length), length);
+}
+
+int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& budget,
+                 int64_t prompt_tokens, int64_t tokens) {
+  if (!method.takes_budget) return tokens - prompt_tokens;
+  const Pipeline p = MakePipeline(method);
+  const ModelShape after = Prepared(p, shape);
+  const auto allowed = [&](int64_t share_of, int64_t length) {
+    return Allow(method, BudgetEntries(p, after, budget, share_of, length), length).entries;
+  };
+  const int64_t share_of = p.trigger->allotment_grows() ? tokens : prompt_tokens;
+  return allowed(share_of, tokens) - allowed(prompt_tokens, prompt_tokens);
 }
 
 }  // namespace kvgauge

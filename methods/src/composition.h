@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether stages fit each other, whatever the model.
+// What a composition of stages is, whatever the model.
 #pragma once
 
 #include "methods/method.h"
@@ -7,5 +7,7 @@
 namespace kvgauge {
 
 Status CheckComposition(const Method& method);
+// Newest entries that always stay, by what the stages say.
+int64_t ProtectedByStages(const Method& method);
 
 }  // namespace kvgauge

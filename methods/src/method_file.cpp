@@ -23,7 +23,8 @@ const std::vector<std::string> kFamilies = {"baseline",     "selection", "budget
 const std::vector<ParamSpec>& ProtectSpecs() {
   static const std::vector<ParamSpec> specs = {
       IntParam("sinks", 0, 0, 1 << 20, "first entries that are never given up"),
-      IntParam("recent", 0, 0, 1 << 20, "last entries that are never given up"),
+      IntParam("recent", 0, 0, 1 << 20,
+               "last entries that are never given up; left out: as many as the stages protect"),
       RealParam("recent_share", 0, 0, 1, "the same as a share of what a head may hold")};
   return specs;
 }
@@ -205,6 +206,7 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   method.takes_budget = method.reduce.has_value();
   const Status composed = CheckComposition(method);
   if (!composed.ok()) return composed.error().Wrap(origin);
+  if (!protect.contains("recent")) method.recent = ProtectedByStages(method);
   return method;
 }
 

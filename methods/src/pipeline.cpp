@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/json.h"
 #include "core/strings.h"
+#include "methods/calibration.h"
 #include "methods/method.h"
 #include "src/composition.h"
 
@@ -24,6 +26,12 @@ std::unique_ptr<Stage> MakeStage(const StageChoice& choice) {
   std::unique_ptr<Stage> stage = choice.spec->make(choice.params);
   if (choice.calibration != nullptr) stage->Use(choice.calibration);
   return stage;
+}
+
+std::string StageKey(const StageChoice& choice) {
+  std::string key = choice.spec->id + choice.params.ToJson().dump();
+  if (choice.calibration != nullptr) key += choice.calibration->digest;
+  return key;
 }
 
 Needs& Needs::operator|=(const Needs& other) {
@@ -69,6 +77,16 @@ Needs Method::needs() const {
   return all;
 }
 
+int64_t ProtectedByStages(const Method& method) {
+  const Pipeline p = MakePipeline(method);
+  int64_t most = 0;
+  for (const Stage* stage :
+       std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(), p.reduce.get()}) {
+    if (stage != nullptr) most = std::max(most, stage->protects());
+  }
+  return most;
+}
+
 Status CheckComposition(const Method& method) {
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
@@ -89,6 +107,12 @@ Status CheckComposition(const Method& method) {
                            " needs scores; add a score stage, such as recency"));
   }
   const Pipeline p = MakePipeline(method);
+  const std::string_view scorer = p.allocate->reads_scores_of();
+  if (!scorer.empty() && scorer != method.score->spec->id) {
+    return BadInput(StrCat("allocate.", method.allocate->spec->id, " reads the scores of score.",
+                           scorer, ", not those of score.", method.score->spec->id,
+                           "; use that scorer, or allocate.uniform"));
+  }
   if (p.trigger->in_decode() && !p.score->ages() && !p.score->any_time()) {
     return BadInput(StrCat("trigger.", method.trigger->spec->id, " acts in decode, where score.",
                            method.score->spec->id,

@@ -6,19 +6,15 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# The flags of a build type are CMake's or the user's; CMakePresets.json gives those of this project.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo, ..." FORCE)
 endif()
-# Time is spent in the kernels, which ask for more; the rest is built quickly. Line numbers take a
-# sixth of that; who steps through code builds the preset `edit`, without batches.
-if(KVG_UNITY)
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1")
-else()
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+if(PROJECT_BINARY_DIR STREQUAL "${PROJECT_SOURCE_DIR}/build/dev" AND
+   NOT CMAKE_BUILD_TYPE STREQUAL "Dev")
+  message(FATAL_ERROR "build/dev has the build type ${CMAKE_BUILD_TYPE}, the preset dev has Dev: "
+                      "run cmake --preset dev")
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O2")
-# Under a sanitizer more optimisation costs more time to compile than it saves in tests.
-set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1")
 
 find_program(KVG_CCACHE ccache)
 if(KVG_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -268,6 +268,39 @@ TEST_F(CliTest, ListsTasksAndShowsSamples) {
   }
 }
 
+// What is not UTF-8 becomes what Python's "replace" makes of it, and is said once.
+TEST_F(CliTest, IllFormedTextsAreReplacedAndSaidOnce) {
+  const std::string model = StrCat(KVG_TEST_DATA, "/golden/tokenizers/bbpe_gpt2");
+  Write("bad.txt", "a\xe2\x82z\xff\xf0\x9f\x98");
+  Write("good.txt", "a\ufffdz\ufffd\ufffd");
+  const Outcome good = Run(StrCat("tokenize '", model, "' --json --text-file good.txt"));
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_EQ(good.err, "");
+  const Outcome bad = Run(StrCat("tokenize '", model, "' --json --text-file bad.txt"));
+  EXPECT_EQ(bad.exit_code, 0);
+  EXPECT_EQ(bad.out, good.out);
+  EXPECT_THAT(bad.err, HasSubstr("bad.txt: not UTF-8 at byte 1; 3 ill-formed stretches were "));
+  EXPECT_EQ(bad.err.find("not UTF-8"), bad.err.rfind("not UTF-8"));
+  const std::string generate = StrCat("generate '", Model("../../../models/ref-gqa"),
+                                      "' --max-new-tokens 1 --template none ");
+  EXPECT_THAT(Run(generate + "--prompt-file bad.txt").err, HasSubstr("bad.txt: not UTF-8"));
+  EXPECT_THAT(Run(generate + "--prompt \"$(printf 'a\\377')\"").err,
+              HasSubstr("--prompt: not UTF-8 at byte 1; 1 ill-formed stretch was"));
+}
+
+// A sample is shown as its tokens spell it: a checkpoint's clean-up is for answers.
+TEST_F(CliTest, SamplesAreShownAsTheyAreFed) {
+  Write("lines.jsonl", R"({"q": "is n't ( it ) , or foo(bar) ; ?", "a": "x"})");
+  Write("task.json", R"({"name": "lines", "version": 1, "group": "g", "description": "d",
+    "citation": "c", "metric": "partial_match",
+    "max_new_tokens": 4, "source": {"name": "jsonl", "file": "lines.jsonl", "context": "Say . \n",
+                                    "question": "{q}", "answers": "a"}})");
+  const Outcome sample = Run(StrCat("sample task.json --data . --template none --model '",
+                                    KVG_TEST_DATA, "/golden/tokenizers/bbpe_llama3'"));
+  ASSERT_EQ(sample.exit_code, 0) << sample.err;
+  EXPECT_THAT(sample.out, HasSubstr("<|begin_of_text|>Say . \nis n't ( it ) , or foo(bar) ; ?\n"));
+}
+
 TEST_F(CliTest, LogitsWritesNpy) {
   const std::string ids = Write("ids.json", "[3, 1, 4, 1, 5]");
   const std::string common =

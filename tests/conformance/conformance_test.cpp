@@ -95,6 +95,60 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
   }
 }
 
+// In the references a share of the prompt is a number of entries, and it stays that number.
+TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
+  for (const auto& subject : Subjects(GetParam())) {
+    if (!subject->method.trigger || !MakePipeline(subject->method).trigger->in_decode()) return;
+    std::vector<std::vector<int64_t>> held;
+    const Outcomes outcomes =
+        RunRows({subject->row()}, {Sample(kPromptTokens, 2, 20)},
+                {.inspect = [&](const CellResult&, const KvCache& cache) {
+                  for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+                    held.emplace_back();
+                    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+                      held.back().push_back(cache.length(layer, head));
+                    }
+                  }
+                }});
+    const CellResult& cell = outcomes.at({0, 0}).cell;
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    EXPECT_EQ(held, cell.record.entries_after);
+  }
+}
+
+// Where the score looks back from a window, the window stays, however wide it is, and allocators
+// count it.
+TEST_P(Conformance, WindowsStayWhole) {
+  for (const int64_t window : {int64_t{8}, int64_t{64}}) {
+    const Method shipped = LoadShipped(GetParam());
+    if (!shipped.score || MakePipeline(shipped).score->protects() == 0) return;
+    const auto subject =
+        MakeSubject(GetParam(), "gqa", {.overrides = {StrCat("score.window=", window)}});
+    ASSERT_NE(subject, nullptr);
+    const int64_t per_head =
+        AllowanceFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
+    EXPECT_EQ(
+        AllowanceFor(subject->method, subject->shape(), subject->budget, kPromptTokens).recent,
+        window);
+    ASSERT_GT(per_head, window);
+    int64_t newest = 0;
+    RunRows({subject->row()}, {Sample(kPromptTokens, 2, 1)},
+            {.inspect = [&](const CellResult&, const KvCache& cache) {
+              for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+                for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+                  std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
+                  cache.ReadPositions(layer, head, 0, View(positions, {cache.length(layer, head)}));
+                  for (const int32_t at : positions) {
+                    newest += at >= kPromptTokens - window && at < kPromptTokens;
+                  }
+                }
+              }
+            }});
+    const int64_t heads = subject->shape().layers * subject->shape().kv_heads;
+    EXPECT_EQ(newest, heads * window) << window;
+  }
+}
+
 // A run repeated, a sample after another, and any company give the same bytes.
 TEST_P(Conformance, SameBytesAgainAfterOthersAndInCompany) {
   const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv");

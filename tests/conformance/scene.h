@@ -154,8 +154,9 @@ using Outcomes = std::map<std::pair<int64_t, int64_t>, Outcome>;  // by (sample,
 inline Outcomes RunRows(const std::vector<EngineRow>& rows,
                         const std::vector<EngineSample>& samples, EngineOptions options = {}) {
   Outcomes outcomes;
-  options.inspect = [&](const CellResult& cell, const KvCache& cache) {
+  options.inspect = [&, also = options.inspect](const CellResult& cell, const KvCache& cache) {
     outcomes[{cell.sample, cell.row}].digest = Digest(cache);
+    if (also) also(cell, cache);
   };
   Engine engine(rows, options);
   const Status status = engine.Run(samples, [&](CellResult cell) -> Status {

@@ -139,6 +139,39 @@ TEST(Params, FillsChecksAndNamesNearMisses) {
   EXPECT_FALSE(parse(R"({"window": 18446744073709551615})").ok());
 }
 
+// One U+FFFD for each maximal part, as Python's bytes.decode("utf-8", "replace") gives.
+TEST(Strings, RepairsUtf8ByMaximalParts) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\xe2\x82", "?"},
+      {"\xe2\x82"
+       "A",
+       "?A"},
+      {"\xf0\x9f\x98", "?"},
+      {"\xf0\x9f\x98x\xf0\x9f", "?x?"},
+      {"\xed\xa0\x80", "???"},
+      {"\xc0\x80", "??"},
+      {"\xe0\x80\x80", "???"},
+      {"\xf0\x80\x80\x80", "????"},
+      {"\xf4\x90\x80\x80", "????"},
+      {"\xf5\x80", "??"},
+      {"\xe2\x82\xe2\x82\xac", "?\u20ac"},
+      {"\xc3\xc3\xa9", "?\u00e9"},
+      {"\x80\xbf", "??"},
+      {"\xf0\x90\x80\xf0\x90\x80\x80", "?\U00010000"},
+      {"plain ascii \xe2\x82 behind", "plain ascii ? behind"}};
+  for (const auto& [bytes, marked] : cases) {
+    std::string want;
+    for (const char c : marked) {
+      if (c == '?') {
+        want += "\ufffd";
+      } else {
+        want += c;
+      }
+    }
+    EXPECT_EQ(RepairUtf8(bytes), want) << marked;
+  }
+}
+
 TEST(Strings, Helpers) {
   EXPECT_EQ(HumanBytes(1536), "1.5 KiB");
   EXPECT_EQ(WithCommas(-1234567), "-1,234,567");

@@ -374,8 +374,10 @@ TEST_F(Formats, LEvalCode) {
 TEST_F(Formats, Bamboo) {
   const Sample order = One("bamboo/showssort_4k",
                            R"({"content": ["e", "a", "d", "b", "c"], "answer": [1, 3, 4, 2, 0]})");
-  EXPECT_THAT(WholePrompt(order),
-              HasSubstr("Chapters:\n[0] e\n[1] a\n[2] d\n[3] b\n[4] c\n\nGive"));
+  EXPECT_THAT(
+      WholePrompt(order),
+      HasSubstr(
+          "Chapters:\n[0] ```e```\n[1] ```a```\n[2] ```d```\n[3] ```b```\n[4] ```c```\n\nGive"));
   EXPECT_EQ(Score(order, "[1] > [3] > [4] > [2] > [0]"), 1);
   EXPECT_EQ(Score(order, "[0] > [3] > [4] > [2] > [1]"), 0.3);
   const Sample paper =
@@ -383,7 +385,7 @@ TEST_F(Formats, Bamboo) {
           "{\"question\": \"a\tb\", \"evidence\": \"\", \"options\": [\"A. 1\", \"B. "
           "2\", \"C. 3\", \"D. 4\"], \"answer\": \"B\", \"content\": \"x\x01y\\\\\"}");
   EXPECT_THAT(WholePrompt(paper), HasSubstr("```x\x01y\\```"));
-  EXPECT_THAT(WholePrompt(paper), HasSubstr("Question: a\tb\nOptions: A. 1\nB. 2"));
+  EXPECT_THAT(WholePrompt(paper), HasSubstr("Question: a\tb\nOptions: A. 1\tB. 2"));
   EXPECT_EQ(Score(paper, " b. It is"), 1);
   const Sample claim = One("bamboo/senhallu_4k",
                            R"({"title": "", "content": "c", "hypothesis": "h", "answer": false})");

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/json.h"
@@ -17,6 +18,7 @@
 #include "datasets/aggregate.h"
 #include "datasets/metric.h"
 #include "metrics/jieba.h"
+#include "metrics/numbers.h"
 #include "metrics/porter.h"
 #include "metrics/text.h"
 #include "metrics/wordnet.h"
@@ -208,13 +210,17 @@ TEST(Text, EveryCodePointIsAsPythonHasIt) {
       }
     }
   }
-  std::map<uint32_t, std::u32string> lower;
-  for (const auto& [code_point, to] : golden["lower"].items()) {
-    for (const Json& c : to) {
-      lower[static_cast<uint32_t>(std::stoul(code_point))].push_back(c.get<uint32_t>());
+  const auto mapping = [&](const char* name) {
+    std::map<uint32_t, std::u32string> to;
+    for (const auto& [code_point, letters] : golden[name].items()) {
+      for (const Json& c : letters) {
+        to[static_cast<uint32_t>(std::stoul(code_point))].push_back(c.get<uint32_t>());
+      }
     }
-  }
-  EXPECT_GT(lower.size(), 1300u);
+    EXPECT_GT(to.size(), 1300u);
+    return to;
+  };
+  const std::map<uint32_t, std::u32string> lower = mapping("lower"), upper = mapping("upper");
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c <= 0xDFFF) continue;
     if ((flags[c] >> 6) != 0) continue;  // utf8proc may know a later Unicode
@@ -226,12 +232,30 @@ TEST(Text, EveryCodePointIsAsPythonHasIt) {
     const auto found = lower.find(c);
     ASSERT_EQ(metrics::Lower(one) == (found == lower.end() ? one : found->second), true)
         << "lower " << uint32_t{c};
+    const auto capital = upper.find(c);
+    ASSERT_EQ(metrics::Upper(one) == (capital == upper.end() ? one : capital->second), true)
+        << "upper " << uint32_t{c};
     ASSERT_EQ(metrics::IsSpace(c), has(0)) << uint32_t{c};
     ASSERT_EQ(metrics::IsDigit(c), has(1)) << uint32_t{c};
     ASSERT_EQ(metrics::IsWord(c), has(2)) << uint32_t{c};
     ASSERT_EQ(metrics::Lower(one + U"\u03A3").back() == 0x3C2, has(3)) << uint32_t{c};
     ASSERT_EQ(metrics::Lower(U"a" + one + U"\u03A3").back() == 0x3C2, has(4)) << uint32_t{c};
     ASSERT_EQ(final_in(U"a\u03A3" + one, 1), has(5)) << uint32_t{c};
+  }
+}
+
+TEST(Text, NumbersAreReadAsPythonReadsThem) {
+  const Json golden = Golden("unicode");
+  ASSERT_GT(golden["numbers"].size(), 50u);
+  for (const Json& row : golden["numbers"]) {
+    const metrics::Text text = metrics::Decode(row[0].get<std::string>());
+    const std::optional<std::string> whole = metrics::PythonInt(text);
+    EXPECT_EQ(whole ? Json(*whole) : Json(), row[1]) << row;
+    const std::optional<double> real = metrics::PythonFloat(text);
+    ASSERT_EQ(real.has_value(), !row[2].is_null()) << row;
+    if (!real) continue;
+    const double want = std::stod(row[2].get<std::string>());
+    EXPECT_TRUE(*real == want || (std::isnan(*real) && std::isnan(want))) << row;
   }
 }
 

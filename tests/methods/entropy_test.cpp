@@ -66,6 +66,7 @@ Allotment Allot(const std::string& id, const std::string& params, const ModelSha
                                                  .length = length,
                                                  .per_head = per_head,
                                                  .protected_entries = 2,
+                                                 .window = 5,
                                                  .scores = scores,
                                                  .views = views});
   EXPECT_TRUE(allotment.ok());
@@ -98,7 +99,7 @@ TEST(CakeTest, LayersShareByEntropyAndVariance) {
     preferences.push_back(std::pow(entropy, 1 / 2.0) * std::pow(variance, 1 / 1.5));
     all += preferences.back();
   }
-  const std::string params = R"({"window": 5, "tau1": 2, "tau2": 1.5})";
+  const std::string params = R"({"tau1": 2, "tau2": 1.5})";
   const Allotment allotment = Allot("cake", params, shape, kLength, 102, views);
   int64_t sum = 0;
   for (size_t l = 0; l < 3; ++l) {

@@ -51,9 +51,13 @@ class FastGenTest : public ::testing::Test {
     }
   }
 
-  // Of one head of ten entries; scores as `protect` leaves them.
+  // Of heads of ten entries each, some protected.
   std::vector<int64_t> Entries(const std::string& params, int64_t per_head,
-                               const std::vector<float>& scores) {
+                               const std::vector<int64_t>& also_protected = {}) {
+    const auto scorer =
+        MakeStage<Scorer>(StageKind::kScore, "fastgen", R"({"heavy": 0.1, "recent": 0.2})");
+    std::vector<float> scores = ScoreWith(*scorer, view_);
+    for (const int64_t entry : also_protected) scores[static_cast<size_t>(entry)] = kInf;
     const auto allocator = MakeStage<Allocator>(StageKind::kAllocate, "fastgen", params);
     const Tensor tensor = View(scores, {3, kTokens});
     LayerView* views[] = {&view_};
@@ -68,7 +72,6 @@ class FastGenTest : public ::testing::Test {
   }
 
   FakeView view_;
-  const std::vector<float> none_ = std::vector<float>(3 * kTokens);
 };
 
 TEST_F(FastGenTest, ScoresAreKindsAndAttention) {
@@ -84,30 +87,28 @@ TEST_F(FastGenTest, ScoresAreKindsAndAttention) {
 }
 
 TEST_F(FastGenTest, EachHeadHasTheLeastPolicyThatRecovers) {
-  const std::string params = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.95})";
+  const std::string params = R"({"window": 2, "recovery": 0.95})";
   // Special and punctuation; these and the heaviest; all.
-  EXPECT_THAT(Entries(params, 9, none_), ElementsAre(3, 4, 10));
+  EXPECT_THAT(Entries(params, 9), ElementsAre(3, 4, 10));
   // With less asked for, special tokens do for the first.
-  const std::string less = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.4})";
-  EXPECT_THAT(Entries(less, 9, none_), ElementsAre(1, 4, 5));
+  const std::string less = R"({"window": 2, "recovery": 0.4})";
+  EXPECT_THAT(Entries(less, 9), ElementsAre(1, 4, 5));
   // Protected entries are in every policy: the third head then recovers 0.42 with punctuation.
-  std::vector<float> scores = none_;
-  scores[2] = scores[12] = scores[22] = kInf;
-  EXPECT_THAT(Entries(less, 9, scores), ElementsAre(2, 5, 4));
+  EXPECT_THAT(Entries(less, 9, {2, 12, 22}), ElementsAre(2, 5, 4));
   // The whole budget: nothing is given up.
-  EXPECT_THAT(Entries(params, 10, none_), ElementsAre(10, 10, 10));
+  EXPECT_THAT(Entries(params, 10), ElementsAre(10, 10, 10));
 }
 
 TEST_F(FastGenTest, HeadsThatAskForMoreRecoverLess) {
-  const std::string params = R"({"heavy": 0.1, "recent": 0.2, "window": 2, "recovery": 0.95})";
+  const std::string params = R"({"window": 2, "recovery": 0.95})";
   // 17 entries do not go into 15: at 0.5 special tokens do for the first head.
-  EXPECT_THAT(Entries(params, 5, none_), ElementsAre(1, 4, 10));
+  EXPECT_THAT(Entries(params, 5), ElementsAre(1, 4, 10));
   // Nor 15 into 12: at 0.47 the last ones do for the third.
-  EXPECT_THAT(Entries(params, 4, none_), ElementsAre(1, 4, 5));
-  EXPECT_THAT(Entries(params, 1, none_), ElementsAre(1, 1, 1));
+  EXPECT_THAT(Entries(params, 4), ElementsAre(1, 4, 5));
+  EXPECT_THAT(Entries(params, 1), ElementsAre(1, 1, 1));
   // More special tokens than there is room.
   ClassOf(view_, TokenClass::kSpecial).assign(kTokens, 1);
-  EXPECT_THAT(Entries(params, 6, none_), ElementsAre(6, 6, 6));
+  EXPECT_THAT(Entries(params, 6), ElementsAre(6, 6, 6));
 }
 
 }  // namespace

@@ -548,6 +548,24 @@ TEST_F(EngineTest, RefusesWhatCannotFit) {
   EXPECT_EQ(cells.at({0, 0}).turns[0].ids, RunEngine(rows, {}, samples).at({0, 1}).turns[0].ids);
 }
 
+TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
+  const Method knorm = Shipped("knorm"), keydiff = Shipped("keydiff");
+  const std::vector<EngineSample> samples = {Sample(400, 1)};
+  const auto planned = [&](const std::vector<EngineRow>& rows) {
+    const Result<MemoryPlan> plan = Engine(rows, {}).PlanMemory(samples);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return plan->snapshot_bytes;
+  };
+  const ModelShape shape = model_.shape();
+  const int64_t scores = shape.layers * shape.kv_heads * 400 * 4;
+  const int64_t none = planned({Row(full_, 1)}), one = planned({Row(knorm, 0.5)});
+  EXPECT_EQ(one - none, scores);
+  // Neither has parameters that would tell it from the other.
+  EXPECT_EQ(planned({Row(knorm, 0.5), Row(keydiff, 0.5)}) - one, scores);
+  // Rows of one scorer share what it computes.
+  EXPECT_EQ(planned({Row(knorm, 0.5), Row(knorm, 0.2)}), one);
+}
+
 TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
   const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.5)};
   const std::vector<EngineSample> samples = {Sample(60, 1), Sample(90, 2)};

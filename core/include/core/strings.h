@@ -36,7 +36,7 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
 
 // First byte that is not part of well-formed UTF-8, or npos.
 size_t FindInvalidUtf8(std::string_view text);
-// Text with every ill-formed byte replaced by U+FFFD.
+// Text with every ill-formed stretch (core/utf8.h) replaced by one U+FFFD, as Python replaces it.
 std::string RepairUtf8(std::string_view text);
 // Appends a code point as UTF-8. Surrogates and values past U+10FFFF become U+FFFD.
 void AppendUtf8(std::string& out, char32_t code_point);

@@ -31,9 +31,7 @@ class Models {
 
   Result<Model*> For(const ChosenMethod& chosen, int64_t most_tokens) {
     std::string key;
-    if (chosen.method.prepare) {
-      key = StrCat(chosen.method.prepare->spec->id, chosen.method.prepare->params.ToJson().dump());
-    }
+    if (chosen.method.prepare) key = StageKey(*chosen.method.prepare);
     KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags_));
     KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags_.model));
     const ModelShape shape = ShapeFor(flags_, config, options);

@@ -109,7 +109,7 @@ Result<std::vector<ShownPrompt>> PromptsOf(const Tokenizer& tokenizer, const Cha
   for (const EngineTurn& turn : fed.turns) {
     std::vector<int32_t> ids = turn.continues ? std::vector<int32_t>() : fed.context;
     ids.insert(ids.end(), turn.ids.begin(), turn.ids.end());
-    prompts.push_back({tokenizer.Decode(ids, false), std::ssize(ids), turn.continues});
+    prompts.push_back({tokenizer.Spell(ids), std::ssize(ids), turn.continues});
   }
   return prompts;
 }

@@ -12,6 +12,7 @@
 #include "runner/calibrate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
+#include "src/cli/read_text.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/model/safetensors_file.h"
@@ -84,7 +85,7 @@ Result<Texts> ReadText(const CalibrateOptions& options, const ModelConfig& confi
                            "token ids with --ids-file"));
   }
   KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model.model));
-  KVG_ASSIGN(const std::string text, ReadFile(options.text_file));
+  KVG_ASSIGN(const std::string text, ReadTextFile(options.text_file));
   KVG_ASSIGN(const std::vector<int32_t> ids,
              tokenizer->Encode(text, {.add_special = false, .parse_special = false}));
   for (const int32_t id : ids) {

@@ -15,6 +15,7 @@
 #include "runner/generate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
+#include "src/cli/read_text.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 
@@ -83,13 +84,15 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
                            ": no tokenizer (tokenizer.json, tokenizer.model or vocab.json); give "
                            "token ids with --ids-file"));
   }
-  std::string text = flags.prompt;
+  std::string text = WellFormed(flags.prompt, "--prompt");
   if (!flags.prompt_file.empty()) {
-    KVG_ASSIGN(text, ReadFile(flags.prompt_file));
+    KVG_ASSIGN(text, ReadTextFile(flags.prompt_file));
   }
   KVG_ASSIGN(const ChatTemplate chat, ChatTemplate::Load(flags.model.model, flags.chat_template));
   std::vector<ChatMessage> messages;
-  if (!flags.system.empty()) messages.push_back({"system", flags.system});
+  if (!flags.system.empty()) {
+    messages.push_back({"system", WellFormed(flags.system, "--system")});
+  }
   messages.push_back({"user", text});
   KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
   KVG_ASSIGN(std::vector<int32_t> ids,

@@ -10,13 +10,14 @@
 #include "runner/generate.h"
 #include "runner/tokenizer.h"
 #include "src/cli/print.h"
+#include "src/cli/read_text.h"
 #include "src/model/model_flags.h"
 
 namespace kvgauge {
 
 Status RunTokenize(const TokenizeOptions& options) {
   KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model));
-  KVG_ASSIGN(const std::string text, ReadFile(options.text_file));
+  KVG_ASSIGN(const std::string text, ReadTextFile(options.text_file));
   KVG_ASSIGN(const std::vector<int32_t> ids,
              tokenizer->Encode(
                  text, {.add_special = !options.no_bos, .parse_special = !options.no_special}));

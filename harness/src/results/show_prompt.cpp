@@ -55,8 +55,8 @@ Result<MadePrompt> MakeWindowAgain(const Task& task, TaskOptions options,
     const std::span<const int32_t> ids = windows.tokens();
     const auto given = ids.size() - static_cast<size_t>(windows.window().counted);
     MadePrompt prompt;
-    prompt.context = tokenizer.Decode(ids.first(given), false);
-    prompt.questions.push_back(tokenizer.Decode(ids.subspan(given), false));
+    prompt.context = tokenizer.Spell(ids.first(given));
+    prompt.questions.push_back(tokenizer.Spell(ids.subspan(given)));
     return prompt;
   }
 }

@@ -42,6 +42,9 @@ std::string CalibrationPath(const StageChoice& choice);
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration);
 // Canonical JSON of the parameters that a calibration depends on.
 std::string CalibratedParams(const StageChoice& choice);
+// Equal for choices whose stages compute the same: id, parameters, calibration. Precondition: of
+// one kind.
+std::string StageKey(const StageChoice& choice);
 
 struct Method {
   std::string id;
@@ -107,5 +110,10 @@ struct Allowance {
 // CheckMethod.
 Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
                        int64_t length);
+// By how many entries a head's allotment has grown since the prompt when `tokens` were seen. What
+// the budget gave the prompt stays, unless the trigger lets it grow; but a number of entries that
+// the prompt did not fill is filled, and all of the prompt (1.0) is all of what follows it as well.
+int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& budget,
+                 int64_t prompt_tokens, int64_t tokens);
 
 }  // namespace kvgauge

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -26,6 +27,9 @@ class Stage {
  public:
   virtual ~Stage() = default;
   virtual Needs needs() const { return {}; }
+  // How many of the newest entries always stay because this stage says so; a method file can say
+  // otherwise (protect.recent).
+  virtual int64_t protects() const { return 0; }
   // Why this stage cannot work on a model of that shape, if so; names the parameter and what would
   // be right.
   virtual Status Check(const ModelShape&) const { return {}; }
@@ -87,6 +91,7 @@ struct AllocationInput {
   int64_t length = 0;    // entries every head holds now
   int64_t per_head = 0;  // what the budget gives each head on average, protected ones included
   int64_t protected_entries = 0;        // per head; their scores are +inf; at most per_head
+  int64_t window = 0;                   // prompt rows from which the scorer looks back; 0: none
   std::span<const Tensor> scores = {};  // [layers] of [kv_heads, length]; empty unless needs_scores
   std::span<LayerView* const> views = {};  // [layers]
 };
@@ -96,6 +101,8 @@ using Allotment = std::vector<std::vector<int64_t>>;
 class Allocator : public Stage {
  public:
   virtual bool needs_scores() const { return false; }
+  // The id of the one scorer whose scores mean something to it; empty: any.
+  virtual std::string_view reads_scores_of() const { return {}; }
   virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
   // Why no allotment fits, if so; `input` has neither scores nor views. Asked before anything runs.
   virtual Status CheckBudget(const AllocationInput&) const { return {}; }
@@ -180,6 +187,9 @@ class Trigger : public Stage {
   virtual bool AfterStep(int64_t steps, int64_t excess) const = 0;
   // Whether AfterStep can be true.
   virtual bool in_decode() const = 0;
+  // Whether a budget that is a share of the prompt is one of all tokens seen, decoded ones
+  // included.
+  virtual bool allotment_grows() const { return false; }
 };
 
 }  // namespace kvgauge

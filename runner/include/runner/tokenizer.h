@@ -22,6 +22,11 @@ struct EncodeOptions {
                               // that must not inject control tokens turn this off
 };
 
+struct DecodeOptions {
+  bool skip_special = true;  // special tokens vanish
+  bool clean_up = true;      // spaces are taken out where the checkpoint's files ask for it
+};
+
 // One running decode. Belongs to one thread; the tokenizer must outlive it.
 class Detokenizer {
  public:
@@ -41,7 +46,9 @@ class Tokenizer {
                                               const EncodeOptions& options = {}) const = 0;
   // Ids out of range decode to nothing. With skip_special, special tokens vanish.
   std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const;
-  virtual std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const = 0;
+  // What the ids spell: special tokens stay, no space is cleaned up. For showing what was fed.
+  std::string Spell(std::span<const int32_t> ids) const;
+  virtual std::unique_ptr<Detokenizer> NewDetokenizer(const DecodeOptions& options) const = 0;
 
   virtual std::string Kind() const = 0;   // "byte-level BPE (tokenizer.json)", ...
   virtual int64_t VocabSize() const = 0;  // highest id + 1, added tokens included
@@ -58,8 +65,10 @@ class Tokenizer {
   std::string fingerprint_;
 };
 
-// Looks for tokenizer.json, then tokenizer.model, then vocab.json + merges.txt. A directory without
-// any of them is an error that names the three.
+// Looks for tokenizer.json, then tokenizer.model (SentencePiece or tiktoken), then qwen.tiktoken,
+// then vocab.json + merges.txt. A directory without any of them is an error that names them.
+// tiktoken files and vocab.json hold no rules for cutting a text: these follow the tokenizer class
+// that tokenizer_config.json names, or else config.json; a class that is not known is an error.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory);
 bool HasTokenizer(const std::string& directory);
 
@@ -69,7 +78,7 @@ bool HasTokenizer(const std::string& directory);
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer, bool skip_special = true)
-      : detokenizer_(tokenizer.NewDetokenizer(skip_special)) {}
+      : detokenizer_(tokenizer.NewDetokenizer({.skip_special = skip_special})) {}
 
   // The text that became certain with this id; may be empty.
   std::string Push(int32_t id);

@@ -55,13 +55,6 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
   return true;
 }
 
-std::string StageKey(const StageChoice& choice) {
-  std::string key = choice.spec->id;
-  key += choice.params.ToJson().dump();
-  if (choice.calibration != nullptr) key += choice.calibration->digest;
-  return key;
-}
-
 }  // namespace
 
 PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
@@ -173,10 +166,6 @@ class Compressor::Impl final : public LayerHook {
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
   bool ages() const { return may_act() && pipeline_.score->ages(); }
   Status Act();
-  // What the tokens since the last allotment add to it: a budget is of all tokens seen.
-  int64_t Growth() const {
-    return AllowanceFor(method_, shape_, budget_, cache_->tokens()).entries - allowance_.entries;
-  }
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
@@ -217,6 +206,7 @@ class Compressor::Impl final : public LayerHook {
   std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
   Allotment allotted_;
   Allowance allowance_;
+  int64_t growth_ = 0;  // of each head's allotment since, as of the newest step
   bool stored_ = false;
   bool codes_ = false;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
@@ -320,6 +310,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
                     .length = width,
                     .per_head = allowance_.entries,
                     .protected_entries = allowance_.sinks + allowance_.recent,
+                    .window = pipeline_.score->needs().window,
                     .scores = scored ? std::span<const Tensor>(own) : std::span<const Tensor>(),
                     .views = view_pointers}));
     KVG_TRY(CheckAllotment());
@@ -342,7 +333,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
     const Stopwatch watch(ops_, record_.seconds.select, during);
     std::vector<int64_t> allotted = allotted_[layer];
     for (size_t head = 0; head < allotted.size(); ++head) {
-      allotted[head] = std::min(allotted[head] + Growth(), view.lengths()[head]);
+      allotted[head] = std::min(allotted[head] + growth_, view.lengths()[head]);
     }
     plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allotted = allotted, .step = step},
                                     reduce_states_[layer].get());
@@ -451,6 +442,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries();
   allowance_ = AllowanceFor(method_, shape_, budget_, cache.tokens());
+  growth_ = 0;
   const Status done = Guarded([&]() -> Status {
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
     KVG_TRY(StoreLayers(state));
@@ -594,7 +586,7 @@ Status Compressor::Impl::AfterStep() {
 // Ages the scores, and reduces the layers for which the trigger says so.
 Status Compressor::Impl::Act() {
   bool reduced = false;
-  const int64_t growth = Growth();
+  growth_ = GrowthOf(method_, shape_, budget_, record_.prompt_tokens, cache_->tokens());
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     ViewSource source = StepSource();
     source.step = step_.wanted() ? &step_ : nullptr;
@@ -610,7 +602,7 @@ Status Compressor::Impl::Act() {
     const auto& allotted = allotted_[static_cast<size_t>(layer)];
     int64_t excess = std::numeric_limits<int64_t>::min();
     for (size_t head = 0; head < allotted.size(); ++head) {
-      excess = std::max(excess, view.lengths()[head] - allotted[head] - growth);
+      excess = std::max(excess, view.lengths()[head] - allotted[head] - growth_);
     }
     if (!pipeline_.trigger->AfterStep(record_.steps, excess)) continue;
     if (!ages()) {

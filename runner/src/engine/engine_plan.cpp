@@ -154,7 +154,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
     for (const PlannedRow& row : rows) {
       if (row.model != model) continue;
       needs |= row.method->needs();
-      if (row.method->score) scorers.insert(row.method->score->params.ToJson().dump());
+      if (row.method->score) scorers.insert(StageKey(*row.method->score));
     }
     int64_t longest = 0;
     for (const SampleLength& length : lengths) longest = std::max(longest, length.total);

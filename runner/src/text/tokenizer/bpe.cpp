@@ -64,9 +64,11 @@ class Bpe final : public PieceModel {
   }
 
   Status Build(std::span<const BpeMerge> merges, std::string_view where);
+  void BuildRanked();
   void Encode(std::string_view piece, std::vector<int32_t>& out) const override;
 
  private:
+  void FindBytes();
   int32_t SymbolOf(std::string_view character) const;
   void Symbols(std::string_view piece, std::vector<int32_t>& out) const;
   void MergeByScan(std::vector<int32_t>& symbols) const;
@@ -101,13 +103,7 @@ Status Bpe::Build(std::span<const BpeMerge> merges, std::string_view where) {
     KVG_ASSIGN(const int32_t merged, id_of(merges[i].left + merges[i].right, i));
     merges_.Put(left, right, {static_cast<uint32_t>(i), merged});
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    std::string symbol;
-    AppendUtf8(symbol, options_.byte_level ? ByteToAlphabet(static_cast<uint8_t>(byte))
-                                           : static_cast<char32_t>(byte));
-    ascii_[byte] = vocabulary_.Find(symbol).value_or(-1);
-    byte_tokens_[byte] = vocabulary_.Find(FallbackToken(static_cast<uint8_t>(byte))).value_or(-1);
-  }
+  FindBytes();
   if (options_.byte_level && options_.byte_fallback && std::ranges::count(ascii_, -1) > 0) {
     return Unsupported(StrCat(where,
                               ".byte_fallback: true in a byte-level vocabulary without all 256 "
@@ -122,13 +118,44 @@ Status Bpe::Build(std::span<const BpeMerge> merges, std::string_view where) {
                            Quoted(FallbackToken(byte)),
                            ", and no unk_token stands for what cannot be spelled"));
   }
-  if (options_.byte_level && options_.ignore_merges) {
-    for (int32_t id = 0; id < vocabulary_.size(); ++id) {
-      if (!vocabulary_.Has(id)) continue;
-      if (auto bytes = AlphabetToBytes(vocabulary_.TextOf(id))) by_bytes_.emplace(*bytes, id);
+  return {};
+}
+
+// The tokens of single bytes, and of all stretches of bytes where these are asked for.
+void Bpe::FindBytes() {
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string symbol;
+    AppendUtf8(symbol, options_.byte_level ? ByteToAlphabet(static_cast<uint8_t>(byte))
+                                           : static_cast<char32_t>(byte));
+    ascii_[byte] = vocabulary_.Find(symbol).value_or(-1);
+    byte_tokens_[byte] = vocabulary_.Find(FallbackToken(static_cast<uint8_t>(byte))).value_or(-1);
+  }
+  if (!options_.byte_level || !options_.ignore_merges) return;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    if (!vocabulary_.Has(id)) continue;
+    if (auto bytes = AlphabetToBytes(vocabulary_.TextOf(id))) by_bytes_.emplace(*bytes, id);
+  }
+}
+
+void Bpe::BuildRanked() {
+  FindBytes();
+  struct Union {
+    int32_t left, right, id;
+  };
+  std::vector<Union> unions;
+  for (const auto& [bytes, id] : by_bytes_) {
+    const std::string_view whole = bytes;
+    for (size_t cut = 1; cut < whole.size(); ++cut) {
+      const auto left = by_bytes_.find(whole.substr(0, cut));
+      if (left == by_bytes_.end()) continue;
+      const auto right = by_bytes_.find(whole.substr(cut));
+      if (right != by_bytes_.end()) unions.push_back({left->second, right->second, id});
     }
   }
-  return {};
+  merges_ = MergeTable(unions.size());
+  for (const Union& pair : unions) {
+    merges_.Put(pair.left, pair.right, {static_cast<uint32_t>(pair.id), pair.id});
+  }
 }
 
 int32_t Bpe::SymbolOf(std::string_view character) const {
@@ -259,6 +286,13 @@ Result<std::unique_ptr<PieceModel>> MakeBpe(const Vocabulary& vocabulary,
   auto bpe = std::make_unique<Bpe>(vocabulary, options, merges.size());
   KVG_TRY(bpe->Build(merges, where));
   return std::unique_ptr<PieceModel>(std::move(bpe));
+}
+
+std::unique_ptr<PieceModel> MakeRankedBpe(const Vocabulary& vocabulary) {
+  const BpeOptions options{.byte_level = true, .ignore_merges = true};
+  auto bpe = std::make_unique<Bpe>(vocabulary, options, 0);
+  bpe->BuildRanked();
+  return bpe;
 }
 
 }  // namespace kvgauge

@@ -43,4 +43,9 @@ Result<std::unique_ptr<PieceModel>> MakeBpe(const Vocabulary& vocabulary,
                                             std::span<const BpeMerge> merges,
                                             const BpeOptions& options, std::string_view where);
 
+// tiktoken's order: any two symbols whose union is a token may be merged, of several the token of
+// the lowest id first, and a piece that is a token is that token. `vocabulary` is spelled in the
+// byte alphabet and has all 256 bytes; it must outlive the model.
+std::unique_ptr<PieceModel> MakeRankedBpe(const Vocabulary& vocabulary);
+
 }  // namespace kvgauge

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "core/utf8.h"
 #include "src/text/tokenizer/unicode.h"
 #include "src/text/tokenizer/vocabulary.h"
 
@@ -114,7 +115,18 @@ class PieceBytesStep final : public DecodeStep {
     TakeUtf8(open, last, ignored);
     const size_t settled = run_.size() - open.size();
     if (settled == 0) return;
-    std::string out = RepairUtf8(std::string_view(run_).substr(0, settled));
+    // SentencePiece gives one U+FFFD for each byte that is part of no character.
+    std::string out;
+    for (std::string_view left = std::string_view(run_).substr(0, settled); !left.empty();) {
+      const Utf8Start start = ReadUtf8(left);
+      const size_t width = start.complete ? start.width : 1;
+      if (start.complete) {
+        out.append(left.substr(0, width));
+      } else {
+        AppendUtf8(out, 0xfffd);
+      }
+      left.remove_prefix(width);
+    }
     run_.erase(0, settled);
     next_->Push(std::move(out));
   }

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/json_fwd.h"
 #include "core/result.h"
 #include "runner/tokenizer.h"
 #include "src/text/tokenizer/pipeline.h"
@@ -15,7 +17,19 @@ namespace kvgauge {
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& directory);
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& directory);
+// A byte-level vocabulary; its class says how texts are cut and which tokens are special.
 Result<std::unique_ptr<Tokenizer>> LoadVocabMerges(const std::string& directory);
+
+// The vocabulary file of Qwen's first models.
+inline constexpr std::string_view kQwenTiktokenFile = "qwen.tiktoken";
+// Whether a file begins as a tiktoken vocabulary does: lines of base64 and a rank.
+Result<bool> IsTiktoken(const std::string& path);
+// `name`: the vocabulary file in the directory. Its class says the rest.
+Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
+                                                std::string_view name);
+
+// {"token": id, ...}; an error names `where`.
+Result<std::unique_ptr<Vocabulary>> ParseVocabObject(const Json& vocab, const std::string& where);
 
 // SHA-256 over names and contents of the files of `names` that exist.
 Result<std::string> FingerprintFiles(const std::string& directory,

@@ -155,8 +155,9 @@ Result<std::vector<int32_t>> PipelineTokenizer::Encode(std::string_view text,
   return ids;
 }
 
-std::unique_ptr<Detokenizer> PipelineTokenizer::NewDetokenizer(bool skip_special) const {
-  return MakeDetokenizer(*this, parts_.decoder.Start(parts_.clean_up), skip_special);
+std::unique_ptr<Detokenizer> PipelineTokenizer::NewDetokenizer(const DecodeOptions& options) const {
+  return MakeDetokenizer(*this, parts_.decoder.Start(parts_.clean_up && options.clean_up),
+                         options.skip_special);
 }
 
 int64_t PipelineTokenizer::VocabSize() const {

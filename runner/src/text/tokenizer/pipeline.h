@@ -61,7 +61,7 @@ class PipelineTokenizer final : public Tokenizer {
 
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options) const override;
-  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const override;
+  std::unique_ptr<Detokenizer> NewDetokenizer(const DecodeOptions& options) const override;
   std::string Kind() const override { return parts_.kind; }
   int64_t VocabSize() const override;
   std::string TokenText(int32_t id) const override;

@@ -251,13 +251,6 @@ Result<PreTokenizer> PreTokenizer::Parse(const Json& json, const std::string& wh
   return pre_tokenizer;
 }
 
-PreTokenizer PreTokenizer::Gpt2(bool add_prefix_space) {
-  PreTokenizer pre_tokenizer;
-  const Status added = pre_tokenizer.AddByteLevel(add_prefix_space, true, "GPT-2");
-  KVG_CHECK(added.ok(), "the built-in pattern is known");
-  return pre_tokenizer;
-}
-
 Status PreTokenizer::Apply(PieceList& list) const {
   for (const auto& step : steps_) KVG_TRY(step->Apply(list));
   return {};

@@ -35,7 +35,6 @@ class PreTokenizer {
  public:
   // `json`: the value of "pre_tokenizer", null for none. An unknown step is an error with its name.
   static Result<PreTokenizer> Parse(const Json& json, const std::string& where);
-  static PreTokenizer Gpt2(bool add_prefix_space);
 
   Status Apply(PieceList& list) const;
   // True when the pieces are raw bytes for a byte-level model.

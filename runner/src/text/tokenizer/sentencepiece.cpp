@@ -130,7 +130,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options) const override;
-  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special) const override;
+  std::unique_ptr<Detokenizer> NewDetokenizer(const DecodeOptions& options) const override;
   std::string Kind() const override { return "SentencePiece (tokenizer.model)"; }
   int64_t VocabSize() const override { return std::max(vocabulary_.size(), added_.size()); }
   std::string TokenText(int32_t id) const override {
@@ -161,17 +161,11 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   const std::string path = directory + "/tokenizer.model";
   KVG_ASSIGN(std::string model, ReadFile(path));
   KVG_ASSIGN(TokenizerConfig config, ReadTokenizerConfig(directory));
-  // A SentencePiece model begins with its first piece, field 1; a tiktoken file is lines of base64.
+  // A model begins with its first piece, field 1.
   if (!model.starts_with('\n')) {
-    const std::string_view line = std::string_view(model).substr(0, model.find('\n'));
-    const bool tiktoken = line.find(' ') != std::string_view::npos && line.size() < 1024 &&
-                          std::ranges::all_of(line, [](char c) { return c >= ' ' && c < 0x7f; });
-    if (tiktoken) {
-      return Unsupported(StrCat(path,
-                                ": a tiktoken vocabulary (base64 lines), not a SentencePiece model;"
-                                " take the checkpoint's Hugging Face port with tokenizer.json"));
-    }
-    return BadInput(StrCat(path, ": not a SentencePiece model; it must begin with byte 0x0A"));
+    return BadInput(StrCat(path,
+                           ": neither a SentencePiece model, which begins with byte 0x0A, nor a "
+                           "tiktoken vocabulary, lines of base64 and a rank"));
   }
   auto made = std::make_unique<SentencePieceTokenizer>();
   const NormalizerFlags flags = ReadNormalizerFlags(model);
@@ -217,8 +211,10 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Load(const std::strin
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 
-std::unique_ptr<Detokenizer> SentencePieceTokenizer::NewDetokenizer(bool skip_special) const {
-  return std::make_unique<RunDetokenizer>(*this, decoder_, clean_up_, skip_special);
+std::unique_ptr<Detokenizer> SentencePieceTokenizer::NewDetokenizer(
+    const DecodeOptions& options) const {
+  return std::make_unique<RunDetokenizer>(*this, decoder_, clean_up_ && options.clean_up,
+                                          options.skip_special);
 }
 
 Status SentencePieceTokenizer::EncodeText(std::string_view text, bool at_start,

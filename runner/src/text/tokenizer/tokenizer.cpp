@@ -11,12 +11,23 @@
 
 namespace kvgauge {
 
-std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
-  const std::unique_ptr<Detokenizer> detokenizer = NewDetokenizer(skip_special);
+namespace {
+
+std::string DecodeAll(std::span<const int32_t> ids, Detokenizer& detokenizer) {
   std::string out;
-  for (const int32_t id : ids) detokenizer->Push(id, out);
-  detokenizer->Finish(out);
+  for (const int32_t id : ids) detokenizer.Push(id, out);
+  detokenizer.Finish(out);
   return out;
+}
+
+}  // namespace
+
+std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
+  return DecodeAll(ids, *NewDetokenizer({.skip_special = skip_special}));
+}
+
+std::string Tokenizer::Spell(std::span<const int32_t> ids) const {
+  return DecodeAll(ids, *NewDetokenizer({.skip_special = false, .clean_up = false}));
 }
 
 std::string TextStream::Push(int32_t id) {
@@ -69,13 +80,20 @@ std::optional<int32_t> IdOfToken(std::string_view text, const Vocabulary& vocabu
 }
 
 bool HasTokenizer(const std::string& directory) {
-  return FileExists(directory + "/tokenizer.json") || FileExists(directory + "/tokenizer.model") ||
-         (FileExists(directory + "/vocab.json") && FileExists(directory + "/merges.txt"));
+  const auto has = [&](std::string_view name) { return FileExists(StrCat(directory, "/", name)); };
+  return has("tokenizer.json") || has("tokenizer.model") || has(kQwenTiktokenFile) ||
+         (has("vocab.json") && has("merges.txt"));
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
   if (FileExists(directory + "/tokenizer.json")) return LoadTokenizerJson(directory);
-  if (FileExists(directory + "/tokenizer.model")) return LoadSentencePiece(directory);
+  if (FileExists(directory + "/tokenizer.model")) {
+    KVG_ASSIGN(const bool tiktoken, IsTiktoken(directory + "/tokenizer.model"));
+    return tiktoken ? LoadTiktoken(directory, "tokenizer.model") : LoadSentencePiece(directory);
+  }
+  if (FileExists(StrCat(directory, "/", kQwenTiktokenFile))) {
+    return LoadTiktoken(directory, kQwenTiktokenFile);
+  }
   const bool vocab = FileExists(directory + "/vocab.json");
   const bool merges = FileExists(directory + "/merges.txt");
   if (vocab && merges) return LoadVocabMerges(directory);
@@ -83,9 +101,8 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& directory) {
     return BadInput(StrCat(directory, ": has ", vocab ? "vocab.json" : "merges.txt", " but no ",
                            vocab ? "merges.txt" : "vocab.json", "; a tokenizer needs both"));
   }
-  return BadInput(StrCat(directory,
-                         ": no tokenizer; looked for tokenizer.json, tokenizer.model and "
-                         "vocab.json with merges.txt"));
+  return BadInput(StrCat(directory, ": no tokenizer; looked for tokenizer.json, tokenizer.model, ",
+                         kQwenTiktokenFile, " and vocab.json with merges.txt"));
 }
 
 }  // namespace kvgauge

@@ -13,8 +13,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kSpecialKeys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                             "pad_token", "cls_token", "mask_token"};
 constexpr std::string_view kSpecialLists[] = {"additional_special_tokens", "extra_special_tokens"};
 
 Result<Json> ReadIfThere(const std::string& path) {
@@ -31,22 +29,25 @@ void AddSpecial(AddedToken token, TokenizerConfig& config) {
   if (!known) config.specials.push_back(std::move(token));
 }
 
-// A special token given as a string or as an object with flags.
-Status ReadSpecial(const Json& json, std::string_view key, const std::string& where,
-                   TokenizerConfig& config) {
+// A special token given as a string or as an object with flags; without content where it is null.
+Result<AddedToken> ReadSpecial(const Json& json, std::string_view key, const std::string& where) {
   AddedToken token{.special = true, .normalized = false};
   KVG_ASSIGN(token.content, TokenField(json, key, where));
   if (json[key].is_object()) {
     KVG_TRY(ReadTokenFlags(json[key], StrCat(where, ".", key), token));
     token.special = true;
   }
-  AddSpecial(std::move(token), config);
-  return {};
+  return token;
 }
 
 Status ReadSpecials(const Json& json, const std::string& where, TokenizerConfig& config) {
   for (const std::string_view key : kSpecialKeys) {
-    if (Member(json, key) != nullptr) KVG_TRY(ReadSpecial(json, key, where, config));
+    if (!json.contains(key)) continue;
+    KVG_ASSIGN(const AddedToken token, ReadSpecial(json, key, where));
+    AddSpecial(token, config);
+    const bool known = std::ranges::any_of(
+        config.named, [&](const NamedSpecial& other) { return other.key == key; });
+    if (!known) config.named.push_back({key, token, json[key].is_string()});
   }
   for (const std::string_view key : kSpecialLists) {
     const Json* list = Member(json, key);
@@ -57,7 +58,9 @@ Status ReadSpecials(const Json& json, const std::string& where, TokenizerConfig&
     size_t i = 0;
     for (const Json& item : *list) {
       const Json one = {{"token", item}};
-      KVG_TRY(ReadSpecial(one, "token", StrCat(where, ".", key, "[", i++, "]"), config));
+      KVG_ASSIGN(AddedToken token,
+                 ReadSpecial(one, "token", StrCat(where, ".", key, "[", i++, "]")));
+      AddSpecial(std::move(token), config);
     }
   }
   return {};
@@ -150,6 +153,19 @@ Result<TokenizerConfig> ReadTokenizerConfig(const std::string& directory) {
   KVG_ASSIGN(config.legacy, BoolField(json, "legacy", true, config.path));
   KVG_ASSIGN(config.clean_up, BoolField(json, "clean_up_tokenization_spaces", false, config.path));
   return config;
+}
+
+Result<ModelHints> ReadModelHints(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  KVG_ASSIGN(const Json json, ReadIfThere(path));
+  ModelHints hints;
+  if (Member(json, "tokenizer_class") != nullptr) {
+    KVG_ASSIGN(hints.tokenizer_class, StringField(json, "tokenizer_class", path));
+  }
+  if (Member(json, "model_type") != nullptr) {
+    KVG_ASSIGN(hints.model_type, StringField(json, "model_type", path));
+  }
+  return hints;
 }
 
 }  // namespace kvgauge

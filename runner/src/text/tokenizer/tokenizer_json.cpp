@@ -19,23 +19,6 @@ const Json& MemberOrNull(const Json& object, std::string_view key) {
   return member != nullptr ? *member : null;
 }
 
-Result<std::unique_ptr<Vocabulary>> ParseVocabObject(const Json& vocab, const std::string& where) {
-  if (!vocab.is_object() || vocab.empty()) {
-    return BadInput(StrCat(where, " must be an object that gives every token its id"));
-  }
-  auto vocabulary = std::make_unique<Vocabulary>();
-  vocabulary->Reserve(vocab.size());
-  for (const auto& [text, id] : vocab.items()) {
-    if (!id.is_number_integer() ||
-        (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      return BadInput(StrCat(where, ": the id of ", Quoted(text), " is ",
-                             CanonicalJson(id).substr(0, 40), "; it must be an integer"));
-    }
-    KVG_TRY(vocabulary->Add(text, id.get<int64_t>(), vocab.size(), where));
-  }
-  return vocabulary;
-}
-
 // "a b", split at the one space, or ["a", "b"].
 Result<std::vector<BpeMerge>> ParseMerges(const Json& json, const std::string& where) {
   if (!json.is_array()) {
@@ -255,6 +238,23 @@ Status ParsePostProcessor(const Json& json, const std::string& where, int depth,
 
 }  // namespace
 
+Result<std::unique_ptr<Vocabulary>> ParseVocabObject(const Json& vocab, const std::string& where) {
+  if (!vocab.is_object() || vocab.empty()) {
+    return BadInput(StrCat(where, " must be an object that gives every token its id"));
+  }
+  auto vocabulary = std::make_unique<Vocabulary>();
+  vocabulary->Reserve(vocab.size());
+  for (const auto& [text, id] : vocab.items()) {
+    if (!id.is_number_integer() ||
+        (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
+      return BadInput(StrCat(where, ": the id of ", Quoted(text), " is ",
+                             CanonicalJson(id).substr(0, 40), "; it must be an integer"));
+    }
+    KVG_TRY(vocabulary->Add(text, id.get<int64_t>(), vocab.size(), where));
+  }
+  return vocabulary;
+}
+
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
   KVG_ASSIGN(const Json root, ReadJsonFile(path));
@@ -283,52 +283,6 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& director
   }
   KVG_ASSIGN(std::string fingerprint,
              FingerprintFiles(directory, {"tokenizer.json", "tokenizer_config.json",
-                                          "special_tokens_map.json", "added_tokens.json"}));
-  return PipelineTokenizer::Make(std::move(parts), bos, std::move(fingerprint));
-}
-
-Result<std::unique_ptr<Tokenizer>> LoadVocabMerges(const std::string& directory) {
-  const std::string vocab_path = directory + "/vocab.json", merges_path = directory + "/merges.txt";
-  KVG_ASSIGN(const Json vocab, ReadJsonFile(vocab_path));
-  KVG_ASSIGN(const std::string merges_text, ReadFile(merges_path));
-  KVG_ASSIGN(TokenizerConfig config, ReadTokenizerConfig(directory));
-  PipelineParts parts;
-  KVG_ASSIGN(parts.vocabulary, ParseVocabObject(vocab, vocab_path));
-  std::vector<BpeMerge> merges;
-  size_t line_number = 0;
-  for (std::string& line : Split(merges_text, '\n')) {
-    ++line_number;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty() || (line_number == 1 && line.starts_with("#version"))) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-      return BadInput(StrCat(merges_path, ": line ", line_number, " is ", Quoted(line),
-                             "; a merge is two tokens with a space between"));
-    }
-    merges.push_back({line.substr(0, space), line.substr(space + 1)});
-  }
-  if (FindInvalidUtf8(merges_text) != std::string_view::npos) {
-    return BadInput(StrCat(merges_path, ": not UTF-8 at byte ", FindInvalidUtf8(merges_text)));
-  }
-  // GPT-2's own files come without a configuration.
-  if (config.specials.empty() && parts.vocabulary->Find("<|endoftext|>")) {
-    config.bos = config.eos = config.unk = "<|endoftext|>";
-    config.specials.push_back({.content = config.bos, .special = true, .normalized = false});
-  }
-  BpeOptions options{.byte_level = true};
-  if (const std::optional<int32_t> unk = parts.vocabulary->Find(config.unk)) options.unk_id = *unk;
-  KVG_ASSIGN(parts.model, MakeBpe(*parts.vocabulary, merges, options, merges_path));
-  KVG_TRY(AddConfigTokens(config, *parts.vocabulary, parts.added));
-  parts.pre_tokenizer = PreTokenizer::Gpt2(config.add_prefix_space.value_or(false));
-  parts.decoder = Decoder::ByteLevel();
-  parts.clean_up = config.clean_up;
-  parts.kind = "byte-level BPE (vocab.json, merges.txt)";
-  const std::optional<int32_t> bos = IdOfToken(config.bos, *parts.vocabulary, parts.added);
-  const std::optional<int32_t> eos = IdOfToken(config.eos, *parts.vocabulary, parts.added);
-  if (config.add_bos.value_or(false) && bos) parts.prefix.push_back(*bos);
-  if (config.add_eos.value_or(false) && eos) parts.suffix.push_back(*eos);
-  KVG_ASSIGN(std::string fingerprint,
-             FingerprintFiles(directory, {"vocab.json", "merges.txt", "tokenizer_config.json",
                                           "special_tokens_map.json", "added_tokens.json"}));
   return PipelineTokenizer::Make(std::move(parts), bos, std::move(fingerprint));
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers whose attention is spread wide and moves much hold more.
+//
+// Paper: CAKE, arXiv:2503.12491. Needs the attention of the rows that the scorer looks back from,
+// of which what they give to entries before them counts. A layer's preference is entropy^(1 /
+// `tau1`) * variance^(1 / `tau2`), both summed over heads and entries; layers share the budget
+// beside protected entries in proportion to it. Departures: all layers are weighed at once, where
+// the reference trims after every layer what it has seen so far; the sum is exactly the budget.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "methods/apportion.h"
+#include "methods/tensors.h"
+#include "methods/window_scorer.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr float kEntropyShift = 1e-10f;  // of the reference: the logarithm of nothing is finite
+
+class CakeShares final : public Allocator {
+ public:
+  explicit CakeShares(const Params& params)
+      : tau1_(params.Real("tau1")), tau2_(params.Real("tau2")) {}
+
+  Status CheckBudget(const AllocationInput& input) const override {
+    if (input.window > 0) return {};
+    return BadInput(
+        "weighs layers by the window that the scorer looks back from, and this one has none; use "
+        "score.cake or score.snapkv");
+  }
+
+  Result<Allotment> Allocate(const AllocationInput& input) const override {
+    const int64_t layers = input.shape->layers, kept = input.protected_entries;
+    const int64_t base = std::min(input.per_head, input.length) - kept;
+    const auto heads = static_cast<size_t>(input.shape->kv_heads);
+    std::vector<double> preferences;
+    for (int64_t l = 0; l < layers; ++l) {
+      preferences.push_back(Preference(*input.views[l], input.window, *input.views[0]));
+    }
+    // Where nothing tells them apart, all alike.
+    const double all = std::accumulate(preferences.begin(), preferences.end(), 0.0);
+    if (!(all > 0) || !std::isfinite(all)) preferences.assign(preferences.size(), 1.0);
+    Allotment allotment;
+    for (const int64_t share : Apportion(preferences, layers * base, 0, input.length - kept)) {
+      allotment.emplace_back(heads, share + kept);
+    }
+    return allotment;
+  }
+
+ private:
+  // `room` lends working memory, so that layers use the same.
+  double Preference(LayerView& view, int64_t window, LayerView& room) const {
+    RowOps& ops = *view.ops().rows;
+    const int64_t n = view.width(), rows = std::min(window, n), before = n - rows;
+    const int64_t heads = view.shape().query_heads;
+    if (before == 0) return 0;
+    const Tensor attention = view.WindowAttention(rows);
+    const Tensor work = room.Scratch(DType::kF32, {rows, before});
+    const Tensor mean = room.Scratch(DType::kF32, {before});
+    const Tensor variance = room.Scratch(DType::kF32, {before});
+    const Tensor sums = room.Scratch(DType::kF32, {heads, rows + 1});
+    for (int64_t h = 0; h < heads; ++h) {
+      const Tensor a = Columns(attention[h], 0, before);
+      ops.Affine(a, 1.0f, kEntropyShift, work);
+      ops.Activate(work, Activation::kLog, work);
+      ops.Combine(work, a, Binary::kMultiply, work);
+      ops.ReduceRows(work, Reduction::kSum, sums[h].Slice(0, rows));
+      RowMoments(ops, a, work, mean, variance);
+      ops.ReduceRows(variance.Reshape({1, before}), Reduction::kSum, sums[h].Slice(rows, rows + 1));
+    }
+    double entropy = 0, spread = 0;
+    const std::vector<float> all = Fetch(view.ops(), sums);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool last = i % static_cast<size_t>(rows + 1) == static_cast<size_t>(rows);
+      last ? spread += double{all[i]} : entropy -= double{all[i]};
+    }
+    return std::pow(std::max(entropy, 0.0), 1 / tau1_) * std::pow(spread, 1 / tau2_);
+  }
+
+  double tau1_, tau2_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kAllocate,
+    .id = "cake",
+    .version = 2,
+    .paper = "arXiv:2503.12491",
+    .summary = "layers whose attention is spread wide and moves much hold more",
+    .departures = {"all layers are weighed at once, without the trims on the way",
+                   "the sum over layers is exactly the budget"},
+    .params = {RealParam("tau1", 1.6, 0.05, 100, "entropy counts as its 1 / tau1 power"),
+               RealParam("tau2", 0.4, 0.05, 100, "variance counts as its 1 / tau2 power")},
+    .make = Make<CakeShares>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

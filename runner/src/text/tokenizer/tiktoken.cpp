@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// tiktoken vocabularies: lines of a token's bytes in base64 and its rank, which is its id. The two
+// parts of a text's piece whose union has the lowest rank are joined first.
+#include <charconv>
+#include <utility>
+
+#include "core/files.h"
+#include "core/sha256.h"
+#include "core/strings.h"
+#include "src/text/tokenizer/byte_level_class.h"
+#include "src/text/tokenizer/loaders.h"
+
+namespace kvgauge {
+namespace {
+
+struct TiktokenClass {
+  std::string_view name;  // for messages
+  HotPattern pattern;
+  // Normalises a whole text before special tokens are looked for.
+  bool nfc;
+  bool begins_with_bos;
+  std::vector<std::string> specials;  // take the ids behind the ranks, in this order
+};
+
+// Meta's names. Later releases give other names to some ids: tokenizer_config.json lists those.
+TiktokenClass Llama3() {
+  TiktokenClass cls{"Llama 3", HotPattern::kLlama3, false, true, {}};
+  constexpr int kReserved = 251;
+  cls.specials = {"<|begin_of_text|>",
+                  "<|end_of_text|>",
+                  "<|reserved_special_token_0|>",
+                  "<|reserved_special_token_1|>",
+                  "<|reserved_special_token_2|>",
+                  "<|reserved_special_token_3|>",
+                  "<|start_header_id|>",
+                  "<|end_header_id|>",
+                  "<|reserved_special_token_4|>",
+                  "<|eot_id|>"};
+  for (int i = 5; i < kReserved; ++i) {
+    cls.specials.push_back(StrCat("<|reserved_special_token_", i, "|>"));
+  }
+  return cls;
+}
+
+TiktokenClass Qwen() {
+  TiktokenClass cls{"QWenTokenizer", HotPattern::kQwen2, true, false, {}};
+  constexpr int kExtras = 205;
+  cls.specials = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  for (int i = 0; i < kExtras; ++i) cls.specials.push_back(StrCat("<|extra_", i, "|>"));
+  return cls;
+}
+
+Result<TiktokenClass> FindTiktokenClass(const std::string& directory, const std::string& path,
+                                        const TokenizerConfig& config) {
+  KVG_ASSIGN(const ModelHints hints, ReadModelHints(directory));
+  const bool named = !config.tokenizer_class.empty();
+  const std::string& given = named ? config.tokenizer_class : hints.tokenizer_class;
+  const std::string_view name = WithoutFast(given);
+  if (name == "QWenTokenizer") return Qwen();
+  if (name == "LlamaTokenizer") return Llama3();
+  // The general class says nothing itself: the model does.
+  const bool general = name.empty() || name == "PreTrainedTokenizer";
+  if (general && hints.model_type == "llama") return Llama3();
+  if (general && hints.model_type == "qwen") return Qwen();
+  const std::string origin = named ? config.path : directory + "/config.json";
+  const std::string found =
+      general ? StrCat("no tokenizer_class names its pattern and special tokens",
+                       hints.model_type.empty()
+                           ? std::string()
+                           : StrCat(", nor does model_type ", Quoted(hints.model_type)))
+              : StrCat("tokenizer_class ", Quoted(given), " (", origin, ") is not known");
+  return Unsupported(StrCat(path, ": a tiktoken vocabulary, but ", found,
+                            "; known are QWenTokenizer and LlamaTokenizer (Llama 3), or "
+                            "PreTrainedTokenizerFast with model_type llama in config.json; a "
+                            "tokenizer.json would say it"));
+}
+
+int Base64Digit(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  if (c == '+') return 62;
+  return c == '/' ? 63 : -1;
+}
+
+std::optional<std::string> FromBase64(std::string_view text) {
+  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
+  const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  std::string bytes;
+  uint32_t bits = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool pad = i >= text.size() - padding;
+    const int digit = pad ? 0 : Base64Digit(text[i]);
+    if (digit < 0) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if (i % 4 != 3) continue;
+    for (const int shift : {16, 8, 0}) bytes += static_cast<char>(bits >> shift & 0xff);
+    bits = 0;
+  }
+  bytes.resize(bytes.size() - padding);
+  return bytes;
+}
+
+struct Ranked {
+  std::string bytes;
+  int32_t rank;
+};
+
+// "IQ== 0"; nothing when the line is of another form.
+std::optional<Ranked> ParseLine(std::string_view line) {
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  std::optional<std::string> bytes = FromBase64(line.substr(0, space));
+  const std::string_view digits = line.substr(space + 1);
+  int32_t rank = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (!bytes || error != std::errc() || end != digits.data() + digits.size() || rank < 0) {
+    return std::nullopt;
+  }
+  return Ranked{std::move(*bytes), rank};
+}
+
+Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
+  KVG_ASSIGN(const std::string text, ReadFile(path));
+  std::vector<std::string> lines = Split(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  auto vocabulary = std::make_unique<Vocabulary>();
+  vocabulary->Reserve(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].ends_with('\r')) lines[i].pop_back();
+    const std::string where = StrCat(path, ": line ", i + 1);
+    const std::optional<Ranked> ranked = ParseLine(lines[i]);
+    if (!ranked) {
+      return BadInput(StrCat(where, " is ", Quoted(lines[i]),
+                             "; a line is a token's bytes in base64, a space and its rank"));
+    }
+    const std::string token = BytesToAlphabet(ranked->bytes);
+    if (vocabulary->Find(token)) {
+      return BadInput(StrCat(where, ": the token ", Quoted(token), " stands here again"));
+    }
+    KVG_TRY(vocabulary->Add(token, ranked->rank, lines.size(), where));
+  }
+  for (int32_t rank = 0; rank < vocabulary->size(); ++rank) {
+    if (vocabulary->Has(rank)) continue;
+    return BadInput(StrCat(path, ": no line has rank ", rank, ", though one has rank ",
+                           vocabulary->size() - 1, "; ranks leave no gap, so the file is cut"));
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (vocabulary->Find(BytesToAlphabet(std::string(1, static_cast<char>(byte))))) continue;
+    return BadInput(StrCat(path, ": no line is byte ", byte,
+                           "; a tiktoken vocabulary has every byte, so the file is cut"));
+  }
+  return vocabulary;
+}
+
+// The class's own special tokens take the ids behind the ranks.
+Status AddSpecials(const TiktokenClass& cls, const TokenizerConfig& config, const std::string& path,
+                   PipelineParts& parts) {
+  // A file that lists ids has the last word on their names.
+  if (config.added.empty()) {
+    const auto first = static_cast<int32_t>(parts.vocabulary->size());
+    const size_t expected = static_cast<size_t>(first) + cls.specials.size();
+    for (size_t i = 0; i < cls.specials.size(); ++i) {
+      AddedToken token{.id = first + static_cast<int32_t>(i),
+                       .content = cls.specials[i],
+                       .special = true,
+                       .normalized = cls.nfc};
+      KVG_TRY(parts.added.Add(std::move(token), std::nullopt, expected, path));
+    }
+  }
+  return AddConfigTokens(config, *parts.vocabulary, parts.added);
+}
+
+}  // namespace
+
+Result<bool> IsTiktoken(const std::string& path) {
+  KVG_ASSIGN(const std::string text, ReadFile(path));
+  std::string_view line = std::string_view(text).substr(0, text.find('\n'));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return ParseLine(line).has_value();
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
+                                                std::string_view name) {
+  const std::string path = StrCat(directory, "/", name);
+  KVG_ASSIGN(const TokenizerConfig config, ReadTokenizerConfig(directory));
+  KVG_ASSIGN(const TiktokenClass cls, FindTiktokenClass(directory, path, config));
+  PipelineParts parts;
+  KVG_ASSIGN(parts.vocabulary, ReadRanks(path));
+  parts.model = MakeRankedBpe(*parts.vocabulary);
+  KVG_TRY(AddSpecials(cls, config, path, parts));
+  KVG_TRY(SetByteLevelSteps(cls.pattern, cls.nfc, false, parts));
+  parts.decoder = Decoder::ByteLevel();
+  parts.clean_up = config.clean_up;
+  parts.kind = StrCat("byte-level BPE (", name, ", tiktoken; ", cls.name, ")");
+  const std::string bos_text = !config.bos.empty()   ? config.bos
+                               : cls.begins_with_bos ? cls.specials[0]
+                                                     : "";
+  const std::optional<int32_t> bos = IdOfToken(bos_text, *parts.vocabulary, parts.added);
+  if (cls.begins_with_bos && config.add_bos.value_or(true)) {
+    if (!bos) {
+      return BadInput(StrCat(config.path, ": no token is ", Quoted(bos_text), ", with which ",
+                             cls.name,
+                             " begins a text; set bos_token or "
+                             "add_bos_token to false"));
+    }
+    parts.prefix.push_back(*bos);
+  }
+  KVG_ASSIGN(std::string fingerprint,
+             FingerprintFiles(directory, {std::string(name), "tokenizer_config.json",
+                                          "special_tokens_map.json", "added_tokens.json"}));
+  Sha256 hash;
+  hash.Update(fingerprint.data(), fingerprint.size());
+  hash.Update(cls.name.data(), cls.name.size());
+  return PipelineTokenizer::Make(std::move(parts), bos, hash.Finish());
+}
+
+}  // namespace kvgauge
