@@ -29,8 +29,7 @@ int64_t PlannedStreamBytes(const KvCodec& codec, const SealRule& seal, int64_t s
   // The last page is part filled, and what is written next may need another.
   const auto whole = [](int64_t n) { return (n + kKvPageEntries - 1) / kKvPageEntries + 1; };
   const int64_t waiting = sinks + seal.keep_recent + seal.unit + fresh;
-  const int64_t floats =
-      (sinks > 0) + whole(codec.coded() ? std::min(entries, waiting) : entries);
+  const int64_t floats = (sinks > 0) + whole(codec.coded() ? std::min(entries, waiting) : entries);
   const int64_t page = kKvPageEntries * codec.dim;
   int64_t bytes = floats * page * SizeOf(codec.dtype) + entries * kPositionBytes;
   if (!codec.coded()) return bytes;

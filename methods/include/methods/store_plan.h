@@ -40,11 +40,11 @@ enum class Tier { kDevice, kHost, kDisk };
 
 // What other parts of the program must know of a layout.
 struct StoreTraits {
-  bool plain = false;    // entries as they are, where they are: nothing has to be done
-  bool exact = true;     // no number is changed by more than what rotating it back and forth does
-  bool seals = false;    // entries are coded when KvCache::Seal finds them due
-  bool by_head = true;   // entries belong to one head of one layer, so a reducer may evict them
-  bool raw_keys = false; // keys are stored before rotation, whatever KeyTurn says
+  bool plain = false;     // entries as they are, where they are: nothing has to be done
+  bool exact = true;      // no number is changed by more than what rotating it back and forth does
+  bool seals = false;     // entries are coded when KvCache::Seal finds them due
+  bool by_head = true;    // entries belong to one head of one layer, so a reducer may evict them
+  bool raw_keys = false;  // keys are stored before rotation, whatever KeyTurn says
   bool model_latents = false;  // the cache holds the model's own latents from the prefill on
 };
 
@@ -52,9 +52,9 @@ struct StoreTraits {
 struct StoreUse {
   const ModelShape* shape = nullptr;
   int64_t layer = 0;
-  bool has_bases = false;            // a prepare stage writes bases
-  std::string merges_keys_later;     // the reducer that may merge keys while decoding, or empty
-  std::string corrects_reads;        // the reader that corrects what attention gave, or empty
+  bool has_bases = false;         // a prepare stage writes bases
+  std::string merges_keys_later;  // the reducer that may merge keys while decoding, or empty
+  std::string corrects_reads;     // the reader that corrects what attention gave, or empty
 };
 
 // The part of a store plan that says what is kept of entries, and in what form. Immutable once it

@@ -111,12 +111,12 @@ std::vector<std::string_view> LayoutIds();  // sorted
 
 // In namespace kvgauge, outside of unnamed ones, in a file of that name: registers the class under
 // its plan's id. The build refers to `anchor`, so that the linker keeps the file.
-#define KVG_REGISTER_LAYOUT(file, Plan, Layer)                                                \
-  namespace layouts {                                                                         \
-  extern const char file;                                                                     \
-  const char file = 0;                                                                        \
-  }                                                                                           \
-  namespace {                                                                                 \
-  const LayoutRegistrar KVG_CONCAT_(kvg_layout_registrar_, __COUNTER__)({                     \
-      Plan::kId, []() -> std::unique_ptr<LayerLayout> { return std::make_unique<Layer>(); }}); \
+#define KVG_REGISTER_LAYOUT(file, Plan, Layer)                                                  \
+  namespace layouts {                                                                           \
+  extern const char file;                                                                       \
+  const char file = 0;                                                                          \
+  }                                                                                             \
+  namespace {                                                                                   \
+  const LayoutRegistrar KVG_CONCAT_(kvg_layout_registrar_, __COUNTER__)(                        \
+      {Plan::kId, []() -> std::unique_ptr<LayerLayout> { return std::make_unique<Layer>(); }}); \
   }

@@ -17,7 +17,7 @@ struct KeyRanges {
 struct Coded : StoreLayout {
   KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
   SealRule seal_keys, seal_values;
-  int64_t sinks = 0;  // the first entries stay uncoded, in a segment of their own
+  int64_t sinks = 0;          // the first entries stay uncoded, in a segment of their own
   Tier tier = Tier::kDevice;  // of all after them
   KeyRanges ranges;
 
@@ -31,8 +31,7 @@ struct Coded : StoreLayout {
   Status Check(const StoreUse& use) const override;
   double HeadBytes(const ModelShape& shape, int64_t entries) const override;
   int64_t EntryBits(const ModelShape& shape) const override;
-  int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries,
-                            int64_t fresh) const override;
+  int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const override;
 };
 
 }  // namespace kvgauge

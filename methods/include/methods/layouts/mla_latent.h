@@ -15,8 +15,7 @@ struct MlaLatent final : Coded {
   StoreTraits traits() const override;
   Status Check(const StoreUse& use) const override;
   double HeadBytes(const ModelShape& shape, int64_t entries) const override;
-  int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries,
-                            int64_t fresh) const override;
+  int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const override;
 };
 
 }  // namespace kvgauge

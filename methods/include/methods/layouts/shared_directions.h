@@ -15,9 +15,7 @@ struct SharedDirections final : StoreLayout {
 
   static constexpr std::string_view kId = "shared_directions";
   std::string_view id() const override { return kId; }
-  StoreTraits traits() const override {
-    return {.exact = false, .by_head = false};
-  }
+  StoreTraits traits() const override { return {.exact = false, .by_head = false}; }
   Status Check(const StoreUse& use) const override;
 };
 

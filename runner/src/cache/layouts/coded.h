@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams whose older entries are coded, or lie on another tier; sinks in a part of their own. Other
-// layouts whose streams may be coded derive from it.
+// Streams whose older entries are coded, or lie on another tier; sinks in a part of their own.
+// Other layouts whose streams may be coded derive from it.
 #pragma once
 
 #include "methods/layouts/coded.h"

@@ -68,7 +68,8 @@ class LatentLayer final : public CodedLayer {
   Tensor BasisOf(const LayerEntries& entries, KvSide side, int64_t head) const {
     const std::vector<Tensor>& bases = BasesOf(side);
     if (bases.empty()) return {};
-    const int64_t group = entries.setup->kv_heads / std::ssize(bases), width = entries.HeadDim(side);
+    const int64_t group = entries.setup->kv_heads / std::ssize(bases),
+                  width = entries.HeadDim(side);
     const Tensor& basis = bases[static_cast<size_t>(head / group)];
     return basis.Slice(head % group * width, (head % group + 1) * width);
   }

@@ -41,13 +41,13 @@ class NarrowKeysLayer final : public LayerLayout {
 
   Status Take(std::string_view& in, const LayerEntries& entries) override {
     const int64_t heads = entries.setup->kv_heads;
-    KVG_TRY(TakeNumber(in, "numbers of a narrow key", 0, entries.HeadDim(KvSide::kKeys),
-                       &plan_.dim));
+    KVG_TRY(
+        TakeNumber(in, "numbers of a narrow key", 0, entries.HeadDim(KvSide::kKeys), &plan_.dim));
     KVG_TRY(TakeNumber(in, "entries that stay wide", 0, INT32_MAX, &plan_.recent));
     KVG_TRY(TakeArray(in, &channels_));
     if (std::ssize(channels_) != heads * plan_.dim) {
-      return BadInput(StrCat("cache bytes: ", channels_.size(), " key channels; right is ",
-                             heads * plan_.dim));
+      return BadInput(
+          StrCat("cache bytes: ", channels_.size(), " key channels; right is ", heads * plan_.dim));
     }
     shape_ = {heads, plan_.dim};
     return {};
@@ -82,11 +82,11 @@ class NarrowKeysLayer final : public LayerLayout {
   }
 
  private:
-  NarrowKeys plan_;                                     // its tensor lies in channels_
-  std::vector<int32_t> channels_;                       // [kv_heads, dim]
-  std::array<int64_t, 2> shape_ = {};                   // that they came in
-  std::vector<Tensor> choices_;                         // [kv_heads] of [key_dim, dim], in memory_
-  std::shared_ptr<BlockList> memory_;                   // never written again
+  NarrowKeys plan_;                    // its tensor lies in channels_
+  std::vector<int32_t> channels_;      // [kv_heads, dim]
+  std::array<int64_t, 2> shape_ = {};  // that they came in
+  std::vector<Tensor> choices_;        // [kv_heads] of [key_dim, dim], in memory_
+  std::shared_ptr<BlockList> memory_;  // never written again
 };
 
 Status NarrowKeysLayer::Check(const LayerEntries& entries) const {

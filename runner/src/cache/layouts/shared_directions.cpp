@@ -127,7 +127,7 @@ class SharedDirectionsLayer final : public LayerLayout {
   }
 
  private:
-  using Scales = std::array<EntryArray, 2>;  // f32, of keys and of values
+  using Scales = std::array<EntryArray, 2>;                     // f32, of keys and of values
   static constexpr size_t kApart = 0, kShared = 1, kFresh = 2;  // parts
 
   // Directions among entries from `first` on become what they stand for.
@@ -165,9 +165,11 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
   }
   LayerEntries& lower = *below[0].entries;
   if ((*below[0].layout)->id() != "plain" || lower.parts.size() != 1 || lower.turn.raw) {
-    return Unsupported(StrCat(
-        id(), ": only rotated, uncoded keys and values on the device can be shared, and the layer "
-              "before is stored as ", (*below[0].layout)->id()));
+    return Unsupported(
+        StrCat(id(),
+               ": only rotated, uncoded keys and values on the device can be shared, and the layer "
+               "before is stored as ",
+               (*below[0].layout)->id()));
   }
   auto owner = std::make_unique<SharedDirectionsLayer>();
   owner->plan_ = plan_;
@@ -183,8 +185,7 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
     const auto at = static_cast<size_t>(h);
     const std::vector<int32_t> positions = lower.Positions(h);
     if (positions != upper.Positions(h)) {
-      return Unsupported(
-          StrCat(id(), ": KV head ", h, " holds other entries in the layer before"));
+      return Unsupported(StrCat(id(), ": KV head ", h, " holds other entries in the layer before"));
     }
     std::array<Pair, 2> pairs;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
@@ -222,8 +223,7 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
       const Pair& pair = pairs[s];
       std::vector<float> directions(shared.size() * static_cast<size_t>(pair.dim));
       for (size_t i = 0; i < shared.size(); ++i) {
-        pair.ArcOf(shared[i]).Between(plan_.weight,
-                                      &directions[i * static_cast<size_t>(pair.dim)]);
+        pair.ArcOf(shared[i]).Between(plan_.weight, &directions[i * static_cast<size_t>(pair.dim)]);
       }
       const auto stream = [&](size_t layer, size_t part) -> Stream& {
         return parts[layer][part].of(side)[at];
