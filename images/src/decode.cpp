@@ -46,7 +46,8 @@ Result<const ImageDecoder*> DecoderOf(std::string_view bytes) {
     case ImageFormat::kUnknown:
       break;
   }
-  return BadInput("the first bytes belong to no known picture; JPEG, PNG, WebP, GIF and PPM are read");
+  return BadInput(
+      "the first bytes belong to no known picture; JPEG, PNG, WebP, GIF and PPM are read");
 }
 
 }  // namespace
@@ -99,10 +100,11 @@ ImageFormat SniffImageFormat(std::string_view bytes) {
 
 Status CheckImageSize(int64_t width, int64_t height, const ImageLimits& limits) {
   const std::string size = StrCat(width, " x ", height, " pixels");
-  if (width <= 0 || height <= 0) return BadInput(StrCat("the header says ", size, ": nothing to see"));
+  if (width <= 0 || height <= 0)
+    return BadInput(StrCat("the header says ", size, ": nothing to see"));
   if (width > limits.side || height > limits.side) {
-    return BadInput(StrCat("the header says ", size, "; no side may exceed ",
-                           WithCommas(limits.side)));
+    return BadInput(
+        StrCat("the header says ", size, "; no side may exceed ", WithCommas(limits.side)));
   }
   if (width * height > limits.pixels) {
     return BadInput(StrCat("the header says ", size, "; at most ", WithCommas(limits.pixels),
@@ -120,7 +122,8 @@ Result<ImageSize> ReadImageSize(std::string_view bytes, std::string_view name,
   return size;
 }
 
-Result<Image> DecodeImage(std::string_view bytes, std::string_view name, const ImageLimits& limits) {
+Result<Image> DecodeImage(std::string_view bytes, std::string_view name,
+                          const ImageLimits& limits) {
   const auto decoder = DecoderOf(bytes);
   if (!decoder.ok()) return decoder.error().Wrap(name);
   Result<Image> image = (*decoder)->decode(bytes, limits);
@@ -131,7 +134,8 @@ Result<Image> DecodeImage(std::string_view bytes, std::string_view name, const I
 Result<std::vector<Image>> DecodeGifFrames(std::string_view bytes, std::string_view name,
                                            const ImageLimits& limits) {
   if (SniffImageFormat(bytes) != ImageFormat::kGif) {
-    return BadInput(StrCat("the picture is no GIF (", NameOf(SniffImageFormat(bytes)), ")")).Wrap(name);
+    return BadInput(StrCat("the picture is no GIF (", NameOf(SniffImageFormat(bytes)), ")"))
+        .Wrap(name);
   }
   Result<std::vector<Image>> frames = DecodeGif(bytes, limits, limits.frames);
   if (!frames.ok()) return frames.error().Wrap(name);

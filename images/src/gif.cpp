@@ -114,7 +114,7 @@ Result<std::vector<uint8_t>> Unpack(std::string_view packed, int least_bits, siz
 
 struct GifFrame {
   int left = 0, top = 0, width = 0, height = 0;
-  int disposal = 0;     // what happens to it before the next: 2 goes back to black, 3 to what was
+  int disposal = 0;      // what happens to it before the next: 2 goes back to black, 3 to what was
   int transparent = -1;  // the index that paints nothing
   bool interlaced = false;
   Palette palette = {};
@@ -128,7 +128,8 @@ void Paint(const GifFrame& frame, bool opaque, Image& canvas) {
     uint8_t* row = canvas.Row(frame.top + y) + 3 * static_cast<size_t>(frame.left);
     for (int x = 0; x < frame.width; ++x, row += 3) {
       const uint8_t index = frame.indices[at++];
-      if (opaque || index != frame.transparent) std::memcpy(row, frame.palette.data() + 3 * size_t{index}, 3);
+      if (opaque || index != frame.transparent)
+        std::memcpy(row, frame.palette.data() + 3 * size_t{index}, 3);
     }
   };
   if (!frame.interlaced) {
@@ -159,8 +160,8 @@ class GifReader {
     return size_;
   }
 
-  // After ReadHeader. At most `most` frames, then no more is read. A single frame drops transparency
-  // as other formats do; in an animation it shows what was painted before.
+  // After ReadHeader. At most `most` frames, then no more is read. A single frame drops
+  // transparency as other formats do; in an animation it shows what was painted before.
   Result<std::vector<Image>> ReadFrames(int32_t most) {
     std::vector<Image> frames;
     Image canvas = Image::OfSize(size_.width, size_.height);
@@ -221,9 +222,9 @@ class GifReader {
     }
     KVG_ASSIGN(const int least_bits, bytes_.Byte());
     KVG_ASSIGN(const std::string packed, bytes_.Blocks());
-    KVG_ASSIGN(frame.indices, Unpack(packed, least_bits,
-                                     static_cast<size_t>(frame.width) *
-                                         static_cast<size_t>(frame.height)));
+    KVG_ASSIGN(frame.indices,
+               Unpack(packed, least_bits,
+                      static_cast<size_t>(frame.width) * static_cast<size_t>(frame.height)));
     return frame;
   }
 

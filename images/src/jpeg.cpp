@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // libjpeg reports by calling back; its errors must not return, so they jump. Nothing with a
 // destructor lives between setjmp and the calls that may jump.
-#include <csetjmp>
-#include <cstdio>  // jpeglib.h wants it
-
 #include <jpeglib.h>
 
 #include <algorithm>
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h wants it
 #include <string>
 
 #include "core/strings.h"

@@ -49,15 +49,15 @@ class PngReader {
     if (!HeaderIn()) return Corrupt();
     KVG_TRY(CheckImageSize(width_, height_, limits_));
     if (bit_depth_ == 16 && (colour_ & PNG_COLOR_MASK_COLOR) == 0) {
-      return BadInput("the PNG is grey with 16 bits; convert it to 8 bits, as there is no one rule");
+      return BadInput(
+          "the PNG is grey with 16 bits; convert it to 8 bits, as there is no one rule");
     }
     return ImageSize{static_cast<int32_t>(width_), static_cast<int32_t>(height_)};
   }
 
   // After ReadHeader.
   Result<Image> ReadPixels() {
-    Image image =
-        Image::OfSize(static_cast<int32_t>(width_), static_cast<int32_t>(height_));
+    Image image = Image::OfSize(static_cast<int32_t>(width_), static_cast<int32_t>(height_));
     std::vector<png_bytep> rows(static_cast<size_t>(image.height));
     for (int32_t y = 0; y < image.height; ++y) rows[static_cast<size_t>(y)] = image.Row(y);
     if (!PixelsIn(rows.data())) return Corrupt();

@@ -47,8 +47,8 @@ Result<PpmHeader> ReadPpmHeader(std::string_view bytes, const ImageLimits& limit
   header.pixels = rest.empty() ? rest : rest.substr(1);  // one blank ends the header
   const auto wanted = static_cast<size_t>(width * height * header.channels);
   if (header.pixels.size() < wanted) {
-    return BadInput(StrCat("the PPM is truncated: ", header.pixels.size(), " of ", wanted,
-                           " bytes of pixels"));
+    return BadInput(
+        StrCat("the PPM is truncated: ", header.pixels.size(), " of ", wanted, " bytes of pixels"));
   }
   return header;
 }

@@ -12,7 +12,8 @@
 
 // Loops over pixels in the widest integers the processor has, chosen when the program starts: sums
 // of integers are exact, so every form gives the same bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define KVG_PIXEL_LOOP __attribute__((target_clones("avx2", "default")))
 #else
 #define KVG_PIXEL_LOOP

@@ -127,7 +127,10 @@ KVG_DEVICE float Step(Reduction kind, float so_far, float v) {
       return v > so_far || IsNan(v) ? v : so_far;
     case Reduction::kMin:
       return v < so_far || IsNan(v) ? v : so_far;
+    case Reduction::kSumAbs:
+      return so_far + Abs(v);
     case Reduction::kSumSquares:
+    case Reduction::kNorm:
       return Fma(v, v, so_far);
     default:
       return so_far + v;
@@ -154,6 +157,7 @@ ReduceRowsKernel(In x, Reduction kind, float* out) {
   for (int64_t j = Team::index(); j < x.d; j += Team::kThreads) value = Step(kind, value, row[j]);
   value = Team::Reduce(value, [kind](float a, float b) { return Join(kind, a, b); });
   if (kind == Reduction::kMean) value = value / static_cast<float>(x.d);
+  if (kind == Reduction::kNorm) value = Sqrt(value);
   if (Stores<Team>(x.rows) && Team::index() == 0) out[i] = value;
 }
 
@@ -181,13 +185,15 @@ KVG_KERNEL(kBlockThreads) ReduceColumnsKernel(In x, Reduction kind, float* out) 
   if (j >= x.d) return;
   constexpr int kAhead = 8;
   const bool extreme = kind == Reduction::kMax || kind == Reduction::kMin;
+  const bool squares = kind == Reduction::kSumSquares || kind == Reduction::kNorm;
   float best = StartOf(kind);
   double sum = 0;
   const auto take = [&](float v) {
     if (extreme) {
       best = Step(kind, best, v);
     } else {
-      sum += kind == Reduction::kSumSquares ? static_cast<double>(v) * v : static_cast<double>(v);
+      if (kind == Reduction::kSumAbs) v = Abs(v);
+      sum += squares ? static_cast<double>(v) * v : static_cast<double>(v);
     }
   };
   int64_t i = 0;
@@ -198,6 +204,7 @@ KVG_KERNEL(kBlockThreads) ReduceColumnsKernel(In x, Reduction kind, float* out) 
   }
   for (; i < x.rows; ++i) take(x.row(i)[j]);
   if (kind == Reduction::kMean) sum = sum / static_cast<double>(x.rows);
+  if (kind == Reduction::kNorm) sum = Sqrt(sum);
   out[j] = extreme ? best : static_cast<float>(sum);
 }
 
@@ -235,6 +242,10 @@ KVG_DEVICE float Apply(Activation act, float x) {
       return Exp(x);
     case Activation::kLog:
       return x < 1.17549435e-38f ? -kInfinity : Log(x);
+    case Activation::kSqrt:
+      return Sqrt(x);
+    case Activation::kGeluQuick:
+      return x / (1.0f + Exp(-1.702f * x));
   }
   return x;
 }
@@ -288,6 +299,11 @@ struct AffineBody {
   KVG_MEMBER void operator()(int64_t i, int64_t j) const {
     out.Put(i, j, Fma(scale, x.row(i)[j], shift));
   }
+};
+struct FillBody {
+  float value;
+  Out out;
+  KVG_MEMBER void operator()(int64_t i, int64_t j) const { out.Put(i, j, value); }
 };
 struct SoftCapBody {
   In x;
@@ -419,6 +435,9 @@ class DeviceRows final : public RowOps {
   }
   void DoAffine(const Tensor& x, float scale, float shift, Tensor out) override {
     ForEach(context_, x.shape[0], x.shape[1], AffineBody{InOf(x), scale, shift, OutOf(out)});
+  }
+  void DoFill(float value, Tensor out) override {
+    ForEach(context_, out.shape[0], out.shape[1], FillBody{value, OutOf(out)});
   }
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     ForEach(context_, x.shape[0], x.shape[1], SoftCapBody{InOf(x), cap, OutOf(out)});

@@ -34,6 +34,10 @@ double Apply(Activation act, double x) {
       return std::exp(x);
     case Activation::kLog:
       return x < std::numeric_limits<float>::min() ? -kInfinity : std::log(x);
+    case Activation::kSqrt:
+      return std::sqrt(x);
+    case Activation::kGeluQuick:
+      return x / (1 + std::exp(-1.702 * x));
   }
   return kNan;
 }
@@ -71,11 +75,19 @@ double Step(Reduction kind, double so_far, double v) {
       return std::fmax(so_far, v);
     case Reduction::kMin:
       return std::fmin(so_far, v);
+    case Reduction::kSumAbs:
+      return so_far + std::abs(v);
     case Reduction::kSumSquares:
+    case Reduction::kNorm:
       return so_far + v * v;
     default:
       return so_far + v;
   }
+}
+
+double Finish(Reduction kind, double result, int64_t count) {
+  if (kind == Reduction::kMean) return result / static_cast<double>(count);
+  return kind == Reduction::kNorm ? std::sqrt(result) : result;
 }
 
 class ReferenceRows final : public RowOps {
@@ -163,6 +175,10 @@ class ReferenceRows final : public RowOps {
     ForEach(out, [&](int64_t i, int64_t j) { return double{scale} * At(x, i, j) + shift; });
   }
 
+  void DoFill(float value, Tensor out) override {
+    ForEach(out, [&](int64_t, int64_t) { return double{value}; });
+  }
+
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     ForEach(out, [&](int64_t i, int64_t j) { return cap * std::tanh(At(x, i, j) / cap); });
   }
@@ -198,8 +214,7 @@ class ReferenceRows final : public RowOps {
     for (int64_t i = 0; i < x.shape[0]; ++i) {
       double result = Start(kind);
       for (int64_t j = 0; j < x.shape[1]; ++j) result = Step(kind, result, At(x, i, j));
-      if (kind == Reduction::kMean) result /= static_cast<double>(x.shape[1]);
-      out.f32()[i] = static_cast<float>(result);
+      out.f32()[i] = static_cast<float>(Finish(kind, result, x.shape[1]));
     }
   }
 
@@ -207,8 +222,7 @@ class ReferenceRows final : public RowOps {
     for (int64_t j = 0; j < x.shape[1]; ++j) {
       double result = Start(kind);
       for (int64_t i = 0; i < x.shape[0]; ++i) result = Step(kind, result, At(x, i, j));
-      if (kind == Reduction::kMean) result /= static_cast<double>(x.shape[0]);
-      out.f32()[j] = static_cast<float>(result);
+      out.f32()[j] = static_cast<float>(Finish(kind, result, x.shape[0]));
     }
   }
 

@@ -127,6 +127,11 @@ void RowOps::Affine(const Tensor& x, float scale, float shift, Tensor out) {
             [&](const Tensor& from, const Tensor& to) { DoAffine(from, scale, shift, to); });
 }
 
+void RowOps::Fill(float value, Tensor out) {
+  KVG_OP_CHECK(IsRows(out, DType::kF32), "Fill", out, out);
+  ForFolded("Fill", out, out, [&](const Tensor&, const Tensor& to) { DoFill(value, to); });
+}
+
 void RowOps::SoftCap(const Tensor& x, float cap, Tensor out) {
   CheckElementwise("SoftCap", x, out);
   KVG_OP_CHECK(cap > 0, "SoftCap (cap must be positive)", x, out);

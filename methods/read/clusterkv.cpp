@@ -121,7 +121,7 @@ class ClusterKv final : public Reader {
     const int64_t first = std::min(sinks_, length), decoded = length - first - members;
     const int64_t read = first + decoded + std::min(members, tokens_ - sinks_);
     const Tensor scores = view.Scratch(DType::kF32, {group, length});
-    ops.rows->Affine(scores, 0.0f, kForcedScore, scores);
+    ops.rows->Fill(kForcedScore, scores);
     if (members > 0) {
       const Tensor means = clusters.means.As(DType::kF32, {clusters.count, dim});
       const Tensor assignment = clusters.assignment.As(DType::kI32, {members});

@@ -149,7 +149,7 @@ class PqCache final : public Reader {
     const int64_t first = std::min(sinks_, length), last = std::min(recent_, length - first);
     const int64_t between = length - first - last;
     const Tensor order = view.Scratch(DType::kF32, {1, length});
-    ops.rows->Affine(order, 0.0f, kForcedScore, order);
+    ops.rows->Fill(kForcedScore, order);
     if (between > 0) {
       const Tensor shares = view.Scratch(DType::kF32, {group, between});
       const Tensor query = view.Scratch(DType::kF32, {group, dim});

@@ -160,7 +160,7 @@ class Quest final : public Reader {
     }
     if (last_page_) {
       Tensor last = Columns(scores, pages - 1, pages);
-      ops.rows->Affine(last, 0.0f, kForcedScore, last);
+      ops.rows->Fill(kForcedScore, last);
     }
     const int64_t rows = by_kv_head_ ? 1 : group;
     if (by_kv_head_) {

@@ -163,7 +163,7 @@ class SparQ final : public Reader {
     const Tensor votes = view.Scratch(DType::kF32, {1, length});
     ops.rows->ReduceColumns(products, Reduction::kSum, votes[0]);
     const Tensor newest = Columns(votes, length - last, length);
-    ops.rows->Affine(newest, 0.0f, kForcedScore, newest);
+    ops.rows->Fill(kForcedScore, newest);
     const auto count = static_cast<int32_t>(read);
     const Tensor chosen = view.Scratch(DType::kI32, {1, read});
     ops.select->TopK(votes, Upload(view, std::span(&count, 1)), chosen);

@@ -87,7 +87,7 @@ class TokenSelect final : public Reader {
     const auto force = [&](int64_t begin, int64_t end) {
       if (begin == end) return;
       const Tensor part = Columns(votes, begin, end);
-      ops.rows->Affine(part, 0.0f, 1e30f, part);
+      ops.rows->Fill(kForcedScore, part);
     };
     force(0, first);
     force(length - last, length);

@@ -39,10 +39,9 @@ class Caote final : public Scorer {
     if (n == 0) return;
     const Tensor weights = Weights(view);
     const Tensor moves = view.Scratch(DType::kF32, {shape.query_heads, n});
-    const Tensor ones = Filled(view, dim, 1.0f), least = Filled(view, n, kLeastRest);
+    const Tensor least = Filled(view, n, kLeastRest);
     const Tensor output = view.Scratch(DType::kF32, {dim});
     const Tensor away = view.Scratch(DType::kF32, {n, dim});
-    const Tensor turned = view.Scratch(DType::kF32, {n, dim});
     const Tensor rest = view.Scratch(DType::kF32, {1, n});
     for (int64_t q = 0; q < shape.query_heads; ++q) {
       const Tensor values = view.Values(q / group), row = weights.Slice(q, q + 1);
@@ -50,16 +49,12 @@ class Caote final : public Scorer {
       ops.linear->MatMulNN(row.Reshape({1, 1, n}), values.Reshape({1, n, dim}), 1.0f,
                            output.Reshape({1, 1, dim}));
       ops.rows->Combine(values, output, Binary::kSubtract, away);
-      // A vector times its direction is its length; the direction comes with one of sqrt(dim).
-      ops.rows->RmsNorm(away, ones, 0.0f, 1e-20f, turned);
-      ops.rows->Combine(away, turned, Binary::kMultiply, turned);
-      ops.rows->ReduceRows(turned, Reduction::kSum, move.Reshape({n}));
+      ops.rows->ReduceRows(away, Reduction::kNorm, move.Reshape({n}));
       ops.rows->Affine(row, -1.0f, 1.0f, rest);
       ops.rows->Combine(rest, least, Binary::kMax, rest);
       ops.rows->Combine(move, row, Binary::kMultiply, move);
       ops.rows->Combine(move, rest, Binary::kDivide, move);
     }
-    ops.rows->Affine(moves, 1.0f / std::sqrt(static_cast<float>(dim)), 0.0f, moves);
     reduction_.Apply(view, moves, out);
   }
 
@@ -88,6 +83,7 @@ class Caote final : public Scorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "caote",
+    .version = 2,
     .paper = "arXiv:2504.14051",
     .summary = "how far attention's output moves when the entry goes",
     .departures = {"weights are means of attention, without the base methods' pooling"},

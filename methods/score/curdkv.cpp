@@ -44,7 +44,7 @@ class CurDkv final : public Scorer {
       }
       DivideBySums(view, own);
       const Tensor first = Columns(own, 0, sinks);
-      if (sinks > 0) ops.Affine(first, 0.0f, 1.0f, first);
+      if (sinks > 0) ops.Fill(1.0f, first);
     }
   }
 

@@ -37,7 +37,7 @@ class ExpectedAttention final : public Scorer {
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
     const int64_t n = view.width(), body = n - sinks_, dim = shape.key_dim, group = shape.group();
-    if (body <= 0) return ops.rows->Affine(out, 0.0f, 1.0f, out);
+    if (body <= 0) return ops.rows->Fill(1.0f, out);
     const Tensor mean = view.QueryMean(sinks_), rotation = MeanRotation(view);
     const Tensor covariance = covariance_ ? view.QueryCovariance(sinks_) : Tensor();
     const auto root = std::sqrt(static_cast<float>(dim));
@@ -88,15 +88,9 @@ class ExpectedAttention final : public Scorer {
   // scores: [1, n] of the entries after the sinks.
   void TimesValues(LayerView& view, int64_t head, Tensor scores) const {
     Ops& ops = view.ops();
-    const int64_t n = scores.shape[1], dim = view.shape().value_dim;
-    // A value times its direction is its length; the direction comes with a length of sqrt(dim).
-    const Tensor values = view.Values(head, sinks_);
-    const Tensor products = view.Scratch(DType::kF32, {n, dim});
+    const int64_t n = scores.shape[1];
     const Tensor lengths = view.Scratch(DType::kF32, {1, n});
-    ops.rows->RmsNorm(values, Filled(view, dim, 1.0f), 0.0f, 1e-20f, products);
-    ops.rows->Combine(values, products, Binary::kMultiply, products);
-    ops.rows->ReduceRows(products, Reduction::kSum, lengths.Reshape({n}));
-    ops.rows->Affine(lengths, 1.0f / std::sqrt(static_cast<float>(dim)), 0.0f, lengths);
+    ops.rows->ReduceRows(view.Values(head, sinks_), Reduction::kNorm, lengths.Reshape({n}));
     if (epsilon_ > 0) ops.rows->Affine(scores, 1.0f, epsilon_, scores);
     ops.rows->Combine(scores, lengths, Binary::kMultiply, scores);
   }
@@ -125,6 +119,7 @@ class ExpectedAttention final : public Scorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "expected_attention",
+    .version = 2,
     .paper = "arXiv:2510.00636",
     .summary = "attention that queries like the prompt's are expected to pay",
     .params = {IntParam("future", 512, 1, 1 << 20, "positions to come over which angles are meant"),

@@ -45,7 +45,7 @@ Tensor KindsOf(LayerView& view, const Shares& shares, int64_t head, const Tensor
   const int64_t n = mean.shape[1];
   const Tensor kinds = view.Scratch(DType::kF32, {1, n});
   const Tensor last = Columns(kinds, n - shares.Of(shares.recent, n), n);
-  if (last.shape[1] > 0) ops.rows->Affine(last, 0.0f, 1.0f, last);
+  if (last.shape[1] > 0) ops.rows->Fill(1.0f, last);
   if (const int64_t heavy = shares.Of(shares.heavy, n); heavy > 0) {
     const Tensor is_heavy = view.Scratch(DType::kF32, {1, n});
     ops.select->Scatter(AsColumn(Filled(view, heavy, 2.0f)), Best(view, mean, heavy),

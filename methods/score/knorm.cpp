@@ -3,10 +3,7 @@
 //
 // Paper: arXiv:2406.11430. Needs nothing but keys; turning them does not change their length.
 // Departures: every layer gives up entries, as in kvpress; the paper leaves the first two whole.
-#include <cmath>
-
 #include "methods/registry.h"
-#include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
@@ -18,25 +15,19 @@ class KeyNorm final : public Scorer {
   bool any_time() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
-    Ops& ops = view.ops();
-    const int64_t dim = view.shape().key_dim;
-    const Tensor ones = Filled(view, dim, 1.0f);
+    RowOps& ops = *view.ops().rows;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t n = view.lengths()[h];
-      if (n == 0) continue;
-      // A key times its direction is its length; the direction comes with a length of sqrt(dim).
-      const Tensor keys = view.Keys(h), products = view.Scratch(DType::kF32, {n, dim});
-      ops.rows->RmsNorm(keys, ones, 0.0f, 1e-20f, products);
-      ops.rows->Combine(keys, products, Binary::kMultiply, products);
-      ops.rows->ReduceRows(products, Reduction::kSum, out[h].Slice(0, n));
+      if (n > 0) ops.ReduceRows(view.Keys(h), Reduction::kNorm, out[h].Slice(0, n));
     }
-    ops.rows->Affine(out, -1.0f / std::sqrt(static_cast<float>(dim)), 0.0f, out);
+    ops.Affine(out, -1.0f, 0.0f, out);
   }
 };
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "knorm",
+    .version = 2,
     .paper = "arXiv:2406.11430",
     .summary = "entries whose keys are short",
     .departures = {"every layer gives up entries; the paper leaves the first two whole"},

@@ -44,7 +44,7 @@ class LagKv final : public Scorer {
       ops.Affine(own, 1.0f / tokens, 1.0f, own);
       if (const int64_t sinks = std::min(sinks_, n); sinks > 0) {
         const Tensor first = Columns(own, 0, sinks);
-        ops.Affine(first, 0.0f, 1.0f, first);
+        ops.Fill(1.0f, first);
       }
       const int64_t runs = n > sinks_ ? (n - sinks_) / lag_ : 0;
       if (runs < 2) continue;

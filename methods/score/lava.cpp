@@ -34,14 +34,10 @@ class LavaScore final : public WindowScorer {
   // Of the first `count` entries of each KV head.
   static std::vector<float> LongestValues(LayerView& view, int64_t count) {
     RowOps& ops = *view.ops().rows;
-    const int64_t heads = view.shape().kv_heads, dim = view.shape().value_dim;
-    const Tensor sizes = view.Scratch(DType::kF32, {count, dim});
+    const int64_t heads = view.shape().kv_heads;
     const Tensor lengths = view.Scratch(DType::kF32, {heads, count});
     for (int64_t h = 0; h < heads; ++h) {
-      const Tensor values = view.Values(h).Slice(0, count);
-      ops.Affine(values, -1.0f, 0.0f, sizes);
-      ops.Combine(values, sizes, Binary::kMax, sizes);
-      ops.ReduceRows(sizes, Reduction::kSum, lengths[h]);
+      ops.ReduceRows(view.Values(h).Slice(0, count), Reduction::kSumAbs, lengths[h]);
     }
     const Tensor longest = view.Scratch(DType::kF32, {heads});
     ops.ReduceRows(lengths, Reduction::kMax, longest);

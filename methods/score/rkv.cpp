@@ -110,8 +110,8 @@ class Rkv final : public WindowScorer {
     const int64_t n = view.width(), dim = view.shape().key_dim;
     // Each of a length of sqrt(dim).
     rows.RmsNorm(view.Keys(head), room.ones, 0.0f, 1e-20f, room.keys);
-    rows.Affine(room.sums, 0.0f, 0.0f, room.sums);
-    rows.Affine(room.threshold_room, 0.0f, threshold_, room.threshold_room);
+    rows.Fill(0.0f, room.sums);
+    rows.Fill(threshold_, room.threshold_room);
     for (int64_t first = 0; first < n; first += room.columns) {
       const int64_t count = std::min(room.columns, n - first);
       const Tensor likeness = room.likeness.Slice(0, n * count).Reshape({n, count});

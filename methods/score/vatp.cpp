@@ -37,15 +37,11 @@ class Vatp final : public Scorer {
   // rows: [kv_heads, width]
   static void TimesValues(LayerView& view, const Tensor& rows) {
     RowOps& ops = *view.ops().rows;
-    const int64_t dim = view.shape().value_dim;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const int64_t n = view.lengths()[h];
       if (n == 0) continue;
-      const Tensor values = view.Values(h), sizes = view.Scratch(DType::kF32, {n, dim});
-      ops.Affine(values, -1.0f, 0.0f, sizes);
-      ops.Combine(values, sizes, Binary::kMax, sizes);
       const Tensor lengths = view.Scratch(DType::kF32, {1, n});
-      ops.ReduceRows(sizes, Reduction::kSum, lengths.Reshape({n}));
+      ops.ReduceRows(view.Values(h), Reduction::kSumAbs, lengths.Reshape({n}));
       const Tensor own = Columns(rows.Slice(h, h + 1), 0, n);
       ops.Combine(own, lengths, Binary::kMultiply, own);
     }

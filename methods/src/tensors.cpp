@@ -35,7 +35,7 @@ Tensor Best(LayerView& view, const Tensor& scores, int64_t count) {
 
 Tensor Filled(LayerView& view, int64_t n, float value) {
   Tensor out = view.Scratch(DType::kF32, {1, n});
-  view.ops().rows->Affine(out, 0.0f, value, out);
+  view.ops().rows->Fill(value, out);
   return out.Reshape({n});
 }
 

@@ -14,7 +14,7 @@ ParamSpec WindowScorer::WindowParam(int64_t rows, std::string help) {
 void WindowScorer::Score(LayerView& view, Tensor out) const {
   const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
   const Tensor tail = Columns(out, before, n);
-  view.ops().rows->Affine(tail, 0.0f, kForcedScore, tail);
+  view.ops().rows->Fill(kForcedScore, tail);
   if (before > 0) ScoreBefore(view, rows, Columns(out, 0, before));
 }
 

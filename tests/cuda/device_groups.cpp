@@ -48,6 +48,10 @@ class MirroredRows final : public RowOps {
     const Mirror on(memory_, {x, out});
     ops_.Affine(on(x), scale, shift, on(out));
   }
+  void DoFill(float value, Tensor out) override {
+    const Mirror on(memory_, {out});
+    ops_.Fill(value, on(out));
+  }
   void DoSoftCap(const Tensor& x, float cap, Tensor out) override {
     const Mirror on(memory_, {x, out});
     ops_.SoftCap(on(x), cap, on(out));

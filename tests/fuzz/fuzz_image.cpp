@@ -15,12 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     KVG_CHECK(header.ok() && header->width == image->width && header->height == image->height,
               "the header's size is the picture's");
-    KVG_CHECK(image->rgb.size() == 3 * static_cast<size_t>(image->width) *
-                                       static_cast<size_t>(image->height),
+    KVG_CHECK(image->rgb.size() ==
+                  3 * static_cast<size_t>(image->width) * static_cast<size_t>(image->height),
               "three bytes a pixel");
     KVG_CHECK(int64_t{image->width} * image->height <= limits.pixels, "within the limits");
-    const Image small = Resize(*image, 1 + image->width / 3, 1 + image->height / 2,
-                               ResizeFilter::kBicubic);
+    const Image small =
+        Resize(*image, 1 + image->width / 3, 1 + image->height / 2, ResizeFilter::kBicubic);
     KVG_CHECK(small.width == 1 + image->width / 3, "as asked");
   }
   if (SniffImageFormat(bytes) == ImageFormat::kGif) {

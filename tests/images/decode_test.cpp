@@ -89,7 +89,10 @@ TEST(DecodeImage, OtherFormatsAreNamed) {
   EXPECT_THAT(ErrorOf("<!doctype html><html>404"), HasSubstr("holds text, not a picture"));
   EXPECT_THAT(ErrorOf(std::string("BM\0\0\0\0\x01", 7)), HasSubstr("BMP"));
   EXPECT_THAT(ErrorOf(std::string("II*\0\0\0\0\0", 8)), HasSubstr("TIFF"));
-  EXPECT_THAT(ErrorOf(std::string("\0\0\0\x18" "ftypavif", 12)), HasSubstr("HEIF or AVIF"));
+  EXPECT_THAT(ErrorOf(std::string("\0\0\0\x18"
+                                  "ftypavif",
+                                  12)),
+              HasSubstr("HEIF or AVIF"));
   EXPECT_THAT(ErrorOf(std::string("\0\1\2\3", 4)), HasSubstr("no known picture"));
 }
 
@@ -106,7 +109,8 @@ TEST(DecodeImage, SizesAreHeldAgainstLimitsBeforeAnythingIsAllocated) {
   EXPECT_THAT(ErrorOf(ppm("60000 60000")), HasSubstr("at most 178,956,970 pixels"));
   EXPECT_THAT(ErrorOf(ppm("9999999999999999999 1")), HasSubstr("no width"));
   EXPECT_THAT(ErrorOf(ppm("60 60")), HasSubstr("truncated: 0 of 10800 bytes"));
-  for (const char* file : {"jpeg_75_444.jpg", "png_rgb.png", "webp_lossy.webp", "gif.gif", "ppm.ppm"}) {
+  for (const char* file :
+       {"jpeg_75_444.jpg", "png_rgb.png", "webp_lossy.webp", "gif.gif", "ppm.ppm"}) {
     EXPECT_THAT(ErrorOf(Golden(file), {.pixels = 33 * 17 - 1}), HasSubstr("at most 560 pixels"))
         << file;
     EXPECT_THAT(ErrorOf(Golden(file), {.side = 32}), HasSubstr("no side may exceed 32")) << file;
@@ -121,8 +125,8 @@ TEST(DecodeImage, AProgressiveJpegMayNotHaveEndlesslyManyScans) {
 
 TEST(DecodeImage, GreyOfSixteenBitsIsRefused) {
   // A 1 x 1 picture of 16-bit grey, made by libpng.
-  const std::string png(
-      "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x10\0\0\0\0\x6a\xf2\xe0\xbb", 33);
+  const std::string png("\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x10\0\0\0\0\x6a\xf2\xe0\xbb",
+                        33);
   EXPECT_THAT(ErrorOf(png), HasSubstr("PNG"));
 }
 

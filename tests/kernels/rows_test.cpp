@@ -56,9 +56,12 @@ double Ulps(double count, double want) { return count * kRound * std::abs(want) 
 double ActivationBound(Activation act, double x, double want) {
   switch (act) {
     case Activation::kRelu:
+    case Activation::kSqrt:
       return 0;
     case Activation::kSilu:
       return Ulps(8, want);
+    case Activation::kGeluQuick:  // 1.702 x is rounded before it is an exponent
+      return Ulps(8 + 4 * std::abs(x), want);
     case Activation::kGelu:
       return 4 * kRound * std::abs(x);
     case Activation::kExp:
@@ -101,8 +104,8 @@ std::vector<OpCase> Table() {
                        return Ulps(f.adds + 8, want) +
                               kRound * (f.adds + 4) * f.largest / f.deviation;
                      }});
-    for (const Activation act :
-         {Activation::kRelu, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+    for (const Activation act : {Activation::kRelu, Activation::kSilu, Activation::kGelu,
+                                 Activation::kGeluTanh, Activation::kGeluQuick}) {
       table.push_back({StrCat("GatedActivate ", static_cast<int>(act)), type, 2,
                        [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
                          ops.GatedActivate(x, act, out);
@@ -119,7 +122,7 @@ std::vector<OpCase> Table() {
          Exact});
   }
   for (const Activation act : {Activation::kRelu, Activation::kSilu, Activation::kGelu,
-                               Activation::kGeluTanh, Activation::kExp}) {
+                               Activation::kGeluTanh, Activation::kGeluQuick, Activation::kExp}) {
     table.push_back(
         {StrCat("Activate ", static_cast<int>(act)), DType::kF32, 1,
          [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
@@ -138,6 +141,15 @@ std::vector<OpCase> Table() {
                        return ActivationBound(Activation::kLog, 0, want);
                      }});
   }
+  table.push_back({"Activate square root of squares", DType::kF32, 1,
+                   [](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
+                     ops.Combine(x, x, Binary::kMultiply, out);
+                     ops.Activate(out, Activation::kSqrt, out);
+                   },
+                   Exact});
+  table.push_back(
+      {"Fill", DType::kF32, 1,
+       [](RowOps& ops, const Tensor&, const Tensor&, Tensor out) { ops.Fill(-1.7f, out); }, Exact});
   for (const Binary op : {Binary::kAdd, Binary::kSubtract, Binary::kMultiply, Binary::kDivide,
                           Binary::kMin, Binary::kMax, Binary::kLess}) {
     table.push_back({StrCat("Combine row ", static_cast<int>(op)), DType::kF32, 1,
@@ -175,13 +187,16 @@ std::vector<OpCase> Table() {
                      return kRound * (f.adds + 8 + std::abs(want));
                    }});
   for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax, Reduction::kMin,
-                               Reduction::kSumSquares}) {
+                               Reduction::kSumAbs, Reduction::kSumSquares, Reduction::kNorm}) {
     table.push_back({StrCat("ReduceRows ", static_cast<int>(kind)), DType::kF32, 0,
                      [kind](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
                        ops.ReduceRows(x, kind, Column(out));
                      },
                      [kind](const RowFacts& f, double, double want) {
-                       if (kind == Reduction::kSumSquares) return Ulps(f.adds, want);
+                       if (kind == Reduction::kSumSquares || kind == Reduction::kSumAbs) {
+                         return Ulps(f.adds, want);
+                       }
+                       if (kind == Reduction::kNorm) return Ulps(f.adds / 2 + 1, want);
                        const bool sum = kind == Reduction::kSum || kind == Reduction::kMean;
                        return sum ? kRound * (f.adds * f.magnitude + std::abs(want)) : 0.0;
                      }});
@@ -387,6 +402,24 @@ TEST_F(EveryRowBackend, HandWorked) {
     EXPECT_THAT(reduce(Reduction::kMax), ::testing::ElementsAre(3, 2));
     EXPECT_THAT(reduce(Reduction::kMin), ::testing::ElementsAre(1, -4));
     EXPECT_THAT(reduce(Reduction::kSumSquares), ::testing::ElementsAre(10, 20));
+    columns = Matrix::Rows({{3, -8}, {-4, 6}});
+    EXPECT_THAT(reduce(Reduction::kNorm), ::testing::ElementsAre(5, 10));
+    EXPECT_THAT(reduce(Reduction::kSumAbs), ::testing::ElementsAre(7, 14));
+    ops->ReduceRows(Matrix::Rows({{3, 4}, {0, -2}}).view(), Reduction::kNorm, View(out, {2}));
+    EXPECT_THAT(out, ::testing::ElementsAre(5, 2));
+
+    act = Matrix::Rows({{0, 2.25f, -1, kInf, kNan}});
+    EXPECT_TRUE(
+        AllWithin(activate(Activation::kSqrt), std::vector<float>{0, 1.5f, kNan, kInf, kNan}, 0));
+    act = Matrix::Rows({{-3, -0.5f, 0, 1, 200}});
+    EXPECT_TRUE(AllWithin(activate(Activation::kGeluQuick),
+                          std::vector<float>{-0.018071310f, -0.14961156f, 0, 0.84579577f, 200},
+                          1e-7));
+
+    // What was there before does not matter.
+    Matrix filled = Matrix::Rows({{kNan, kInf}, {-kInf, 3}});
+    ops->Fill(1e30f, filled.view());
+    EXPECT_THAT(filled.values(), ::testing::Each(1e30f));
   }
 }
 
@@ -431,8 +464,9 @@ TEST_F(EveryRowBackend, NanGetsIntoEveryReduction) {
         std::vector<float> both = row;
         both.insert(both.end(), row.begin(), row.end());
         const Matrix rows = Matrix::Of(both, d), column = Matrix::Of(row, 1);
-        for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax,
-                                     Reduction::kMin, Reduction::kSumSquares}) {
+        for (const Reduction kind :
+             {Reduction::kSum, Reduction::kMean, Reduction::kMax, Reduction::kMin,
+              Reduction::kSumAbs, Reduction::kSumSquares, Reduction::kNorm}) {
           std::vector<float> out(2), one(1);
           ops->ReduceRows(rows.view(), kind, View(out, {2}));
           EXPECT_THAT(out, ::testing::Each(::testing::IsNan())) << static_cast<int>(kind);
@@ -471,8 +505,9 @@ TEST_F(EveryRowBackend, ReduceColumnsAgreesWithTwin) {
   for (const int64_t d : {1, 15, 64, 130, 1300}) {
     for (const int64_t m : {1, 2, 300}) {
       const Matrix x = Matrix::Of(RandomValues(m * d, 21), d, 3);
-      for (const Reduction kind : {Reduction::kSum, Reduction::kMean, Reduction::kMax,
-                                   Reduction::kMin, Reduction::kSumSquares}) {
+      for (const Reduction kind :
+           {Reduction::kSum, Reduction::kMean, Reduction::kMax, Reduction::kMin, Reduction::kSumAbs,
+            Reduction::kSumSquares, Reduction::kNorm}) {
         std::vector<float> want(d), got(d);
         twin->ReduceColumns(x.view(), kind, View(want, {d}));
         for (const auto& [name, ops] : backends) {

@@ -4,8 +4,8 @@
 // dropped, not blended; orientation tags and colour profiles are ignored.
 //
 // Bytes are foreign: sizes are held against the limits before anything is allocated, and whatever
-// is wrong with a picture (truncated, corrupt, too large, another format) is an Error that names it.
-// Functions may be called from any thread.
+// is wrong with a picture (truncated, corrupt, too large, another format) is an Error that names
+// it. Functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,13 @@ struct ImageSize {
 Result<ImageSize> ReadImageSize(std::string_view bytes, std::string_view name,
                                 const ImageLimits& limits = {});
 
-// JPEG (grey, RGB, CMYK), PNG (not 16-bit grey), WebP (not animated), PPM and PGM (8 bits), GIF (its
-// first frame). `name` stands in messages: a path, or where the bytes were found.
+// JPEG (grey, RGB, CMYK), PNG (not 16-bit grey), WebP (not animated), PPM and PGM (8 bits), GIF
+// (its first frame). `name` stands in messages: a path, or where the bytes were found.
 Result<Image> DecodeImage(std::string_view bytes, std::string_view name,
                           const ImageLimits& limits = {});
 
-// All frames of an animated GIF, each as the whole canvas that a viewer shows at that time. A GIF that
-// is not animated has one. What no frame has painted is black.
+// All frames of an animated GIF, each as the whole canvas that a viewer shows at that time. A GIF
+// that is not animated has one. What no frame has painted is black.
 Result<std::vector<Image>> DecodeGifFrames(std::string_view bytes, std::string_view name,
                                            const ImageLimits& limits = {});
 

@@ -14,9 +14,12 @@
 namespace kvgauge {
 namespace {
 
-const AlgebraKernels& KernelsOf(Isa isa) {
+const AlgebraKernels& KernelsOf([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
   if (isa >= Isa::kAvx512) return Avx512AlgebraKernels();
-  return isa == Isa::kAvx2 ? Avx2AlgebraKernels() : PortableAlgebraKernels();
+  if (isa >= Isa::kAvx2) return Avx2AlgebraKernels();
+#endif
+  return PortableAlgebraKernels();
 }
 
 constexpr double kFlop_ns = 0.05;

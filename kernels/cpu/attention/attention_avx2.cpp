@@ -4,11 +4,9 @@
 #include "cpu/isa/vector_math_avx2.h"
 
 namespace kvgauge {
-
 const AttentionKernels& Avx2AttentionKernels() {
   static constinit const AttentionKernels kernels = MakeAttentionKernels<Avx2Vector>();
   return kernels;
 }
-
 }  // namespace kvgauge
 #endif

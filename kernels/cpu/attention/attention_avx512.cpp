@@ -4,11 +4,9 @@
 #include "cpu/isa/vector_math_avx512.h"
 
 namespace kvgauge {
-
 const AttentionKernels& Avx512AttentionKernels() {
   static constinit const AttentionKernels kernels = MakeAttentionKernels<Avx512Vector>();
   return kernels;
 }
-
 }  // namespace kvgauge
 #endif

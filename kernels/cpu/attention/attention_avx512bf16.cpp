@@ -4,11 +4,9 @@
 #include "cpu/isa/vector_math_avx512.h"
 
 namespace kvgauge {
-
 const AttentionKernels& Avx512Bf16AttentionKernels() {
   static constinit const AttentionKernels kernels = MakeAttentionKernels<Avx512Bf16Vector>();
   return kernels;
 }
-
 }  // namespace kvgauge
 #endif

@@ -3,10 +3,8 @@
 #include "cpu/isa/vector_math_portable.h"
 
 namespace kvgauge {
-
 const AttentionKernels& PortableAttentionKernels() {
   static constinit const AttentionKernels kernels = MakeAttentionKernels<PortableVector>();
   return kernels;
 }
-
 }  // namespace kvgauge

@@ -117,16 +117,7 @@ void CpuAttention::DoReadKv(const KvFormat& format, const KvSegment& segment, in
 
 namespace {
 
-const CodecKernels& CodecKernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return Avx512CodecKernels();
-  if (isa == Isa::kAvx2) return Avx2CodecKernels();
-#endif
-  (void)isa;
-  return PortableCodecKernels();
-}
-
-const AttentionKernels& KernelsFor(Isa isa) {
+const AttentionKernels& KernelsFor([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kAvx2:
@@ -140,14 +131,13 @@ const AttentionKernels& KernelsFor(Isa isa) {
       break;
   }
 #endif
-  (void)isa;
   return PortableAttentionKernels();
 }
 
 }  // namespace
 
 std::unique_ptr<AttentionOps> MakeCpuAttention(Isa isa, ThreadSettings threads) {
-  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), CodecKernelsFor(isa),
+  return std::make_unique<attention_schedule::CpuAttention>(KernelsFor(isa), CodecKernelsOf(isa),
                                                             threads);
 }
 

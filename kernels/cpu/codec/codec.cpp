@@ -11,12 +11,16 @@
 #include "cpu/split_work.h"
 
 namespace kvgauge {
-namespace {
 
-const CodecKernels& KernelsOf(Isa isa) {
+const CodecKernels& CodecKernelsOf([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
   if (isa >= Isa::kAvx512) return Avx512CodecKernels();
-  return isa == Isa::kAvx2 ? Avx2CodecKernels() : PortableCodecKernels();
+  if (isa >= Isa::kAvx2) return Avx2CodecKernels();
+#endif
+  return PortableCodecKernels();
 }
+
+namespace {
 
 constexpr double kEncode_ns = 0.5;  // a number
 constexpr double kDecode_ns = 0.2;
@@ -44,7 +48,7 @@ const void* At(void* const* list, int64_t page) { return list == nullptr ? nullp
 
 class CpuCodec final : public CodecOps {
  public:
-  CpuCodec(Isa isa, ThreadSettings threads) : k_(KernelsOf(isa)), threads_(threads) {}
+  CpuCodec(Isa isa, ThreadSettings threads) : k_(CodecKernelsOf(isa)), threads_(threads) {}
 
   int64_t PageBytes(const KvCodec& codec) const override { return CodedLayout(codec).bytes; }
   int64_t OutlierCount(const void* block) const override { return CountOutliers(block); }

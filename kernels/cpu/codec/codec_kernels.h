@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/codec/codec_layout.h"
+#include "cpu/cpu.h"
 
 namespace kvgauge {
 
@@ -72,5 +73,7 @@ inline int64_t TileFloats(const CodedLayout& layout) {
 const CodecKernels& PortableCodecKernels();
 const CodecKernels& Avx2CodecKernels();
 const CodecKernels& Avx512CodecKernels();
+// The fastest form that `isa` runs.
+const CodecKernels& CodecKernelsOf(Isa isa);
 
 }  // namespace kvgauge

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "core/dtype.h"
+#include "cpu/isa/inline.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -41,8 +42,6 @@ typedef double D __attribute__((vector_size(4 * kLanes)));
 typedef int64_t L __attribute__((vector_size(4 * kLanes)));
 typedef float HalfF __attribute__((vector_size(2 * kLanes)));
 // clang-format on
-
-#define KVG_INLINE inline __attribute__((always_inline))
 
 KVG_INLINE F Splat(float v) { return v - F{}; }  // v - 0 is v for every v; 0 + v loses -0
 
@@ -112,6 +111,17 @@ KVG_INLINE F Fma(F a, F b, F c) {
   return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
   return a * b + c;
+#endif
+}
+// Correctly rounded; NaN for negative numbers.
+KVG_INLINE F Sqrt(F v) {
+#if defined(__AVX512F__)
+  return (F)_mm512_maskz_sqrt_ps(kAllLanes, (__m512)v);
+#elif defined(__AVX2__)
+  return (F)_mm256_sqrt_ps((__m256)v);
+#else
+  for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
+  return v;
 #endif
 }
 // When either is NaN, b is chosen for being second: Max(v, bound) drops a NaN v, Max(bound, v)

@@ -26,7 +26,7 @@ constexpr int64_t kPiecesPerThread = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-const LinearKernels& KernelsOf(Isa isa) {
+const LinearKernels& KernelsOf([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kPortable:
@@ -40,8 +40,6 @@ const LinearKernels& KernelsOf(Isa isa) {
     case Isa::kAmx:
       return AmxLinearKernels();
   }
-#else
-  (void)isa;
 #endif
   return PortableLinearKernels();
 }

@@ -3,7 +3,5 @@
 #include "cpu/linear/panel_portable.h"
 
 namespace kvgauge {
-
 const LinearKernels& PortableLinearKernels() { return LinearKernelsOf<Panels>(); }
-
 }  // namespace kvgauge

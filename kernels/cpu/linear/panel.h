@@ -29,10 +29,9 @@
 #include <cstring>
 #include <utility>
 
-namespace kvgauge {
+#include "cpu/isa/inline.h"
 
-// For lambdas, which take no [[gnu::always_inline]] where it is needed.
-#define KVG_INLINE __attribute__((always_inline))
+namespace kvgauge {
 
 inline constexpr int64_t kPanelColumns = 64;
 // Calls that split k cut it into multiples of this many steps.
@@ -66,7 +65,7 @@ struct NoThreadScope {
 // f(constant 0), ..., f(constant N - 1): loops over registers must be unrolled at any -O level.
 template <int N, class F>
 [[gnu::always_inline]] inline void Unroll(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) KVG_INLINE {
+  [&]<int... I>(std::integer_sequence<int, I...>) KVG_INLINE_LAMBDA {
     (f(std::integral_constant<int, I>{}), ...);
   }
   (std::make_integer_sequence<int, N>{});
@@ -90,17 +89,17 @@ template <class V, int kRows, int kVectors, class LeftAt, class RightAt>
                                              typename V::F (&sum)[kRows][kVectors]) {
   if constexpr (kRows < kVectors) {
     typename V::F x[kRows];
-    Unroll<kRows>([&](auto r) KVG_INLINE { x[r] = left(r); });
-    Unroll<kVectors>([&](auto j) KVG_INLINE {
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA { x[r] = left(r); });
+    Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA {
       const typename V::F w = right(j);
-      Unroll<kRows>([&](auto r) KVG_INLINE { sum[r][j] = V::Fma(x[r], w, sum[r][j]); });
+      Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA { sum[r][j] = V::Fma(x[r], w, sum[r][j]); });
     });
   } else {
     typename V::F w[kVectors];
-    Unroll<kVectors>([&](auto j) KVG_INLINE { w[j] = right(j); });
-    Unroll<kRows>([&](auto r) KVG_INLINE {
+    Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA { w[j] = right(j); });
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
       const typename V::F x = left(r);
-      Unroll<kVectors>([&](auto j) KVG_INLINE { sum[r][j] = V::Fma(x, w[j], sum[r][j]); });
+      Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA { sum[r][j] = V::Fma(x, w[j], sum[r][j]); });
     });
   }
 }
@@ -117,8 +116,8 @@ struct F32Panel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
-                 [&](int j) KVG_INLINE { return V::Load(b + j * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE_LAMBDA { return V::Set(a[r * a_stride]); },
+                 [&](int j) KVG_INLINE_LAMBDA { return V::Load(b + j * V::kLanes); }, sum);
   }
 };
 
@@ -134,8 +133,8 @@ struct F16Panel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
-                 [&](int j) KVG_INLINE { return V::LoadF16(b + j * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE_LAMBDA { return V::Set(a[r * a_stride]); },
+                 [&](int j) KVG_INLINE_LAMBDA { return V::LoadF16(b + j * V::kLanes); }, sum);
   }
 };
 
@@ -152,10 +151,11 @@ struct Bf16WidenPanel {
   template <int kRows, int kVectors>
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           typename V::F (&sum)[kRows][kVectors]) {
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride]); },
-                 [&](int j) KVG_INLINE { return V::LoadFirst(b + j * 2 * V::kLanes); }, sum);
-    OuterStep<V>([&](int r) KVG_INLINE { return V::Set(a[r * a_stride + 1]); },
-                 [&](int j) KVG_INLINE { return V::LoadSecond(b + j * 2 * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE_LAMBDA { return V::Set(a[r * a_stride]); },
+                 [&](int j) KVG_INLINE_LAMBDA { return V::LoadFirst(b + j * 2 * V::kLanes); }, sum);
+    OuterStep<V>([&](int r) KVG_INLINE_LAMBDA { return V::Set(a[r * a_stride + 1]); },
+                 [&](int j) KVG_INLINE_LAMBDA { return V::LoadSecond(b + j * 2 * V::kLanes); },
+                 sum);
   }
 };
 
@@ -183,8 +183,8 @@ template <class Format, int kRows, int kPrefetchLines = 0>
   for (int64_t column = 0; column < kPanelColumns; column += kColumns) {
     typename V::F sum[kRows][kVectors];
     float* const acc = p.acc + column;
-    Unroll<kRows>([&](auto r) KVG_INLINE {
-      Unroll<kVectors>([&](auto j) KVG_INLINE {
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+      Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA {
         sum[r][j] = p.resume ? V::Load(acc + r * p.acc_stride + j * V::kLanes) : V::Set(0.0f);
       });
     });
@@ -192,17 +192,19 @@ template <class Format, int kRows, int kPrefetchLines = 0>
     const typename Format::B* b = p.steps == 0 ? nullptr : p.panel + column * Format::kStepK;
     for (int64_t s = 0; s < p.steps; ++s) {
       if constexpr (kFetch > 0) {
-        Unroll<kFetch>(
-            [&](auto i) KVG_INLINE { V::Prefetch(reinterpret_cast<const void*>(next + i * 64)); });
+        Unroll<kFetch>([&](auto i) KVG_INLINE_LAMBDA {
+          V::Prefetch(reinterpret_cast<const void*>(next + i * 64));
+        });
         next += kFetch * 64;
       }
       Format::template Step<kRows, kVectors>(a, p.a_stride, b, sum);
       a += Format::kStepK;
       b += p.panel_stride;
     }
-    Unroll<kRows>([&](auto r) KVG_INLINE {
-      Unroll<kVectors>(
-          [&](auto j) KVG_INLINE { V::Store(acc + r * p.acc_stride + j * V::kLanes, sum[r][j]); });
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
+      Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA {
+        V::Store(acc + r * p.acc_stride + j * V::kLanes, sum[r][j]);
+      });
     });
   }
 }

@@ -22,15 +22,15 @@ struct Bf16DotPanel {
   [[gnu::always_inline]] static void Step(const A* a, int64_t a_stride, const B* b,
                                           __m512 (&sum)[kRows][kVectors]) {
     __m512bh w[kVectors];
-    Unroll<kVectors>([&](auto j) KVG_INLINE {
+    Unroll<kVectors>([&](auto j) KVG_INLINE_LAMBDA {
       w[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + j * 32));
     });
-    Unroll<kRows>([&](auto r) KVG_INLINE {
+    Unroll<kRows>([&](auto r) KVG_INLINE_LAMBDA {
       int32_t pair;
       std::memcpy(&pair, a + r * a_stride, sizeof(pair));
       const __m512bh x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
       Unroll<kVectors>([&](auto j)
-                           KVG_INLINE { sum[r][j] = _mm512_dpbf16_ps(sum[r][j], x, w[j]); });
+                           KVG_INLINE_LAMBDA { sum[r][j] = _mm512_dpbf16_ps(sum[r][j], x, w[j]); });
     });
   }
 };

@@ -12,9 +12,12 @@
 namespace kvgauge {
 namespace {
 
-const RowKernels& KernelsOf(Isa isa) {
+const RowKernels& KernelsOf([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
   if (isa >= Isa::kAvx512) return Avx512RowKernels();
-  return isa == Isa::kAvx2 ? Avx2RowKernels() : PortableRowKernels();
+  if (isa >= Isa::kAvx2) return Avx2RowKernels();
+#endif
+  return PortableRowKernels();
 }
 
 // Rough cost of one element, for the choice of whether threads pay; one core.
@@ -113,6 +116,12 @@ class CpuRows final : public RowOps {
   void DoAffine(const Tensor& x, float scale, float shift, Tensor out) override {
     Pieces(x, out, kMove_ns, [&](const void* from, int64_t n, void* to) {
       k_.affine(static_cast<const float*>(from), n, scale, shift, static_cast<float*>(to));
+    });
+  }
+
+  void DoFill(float value, Tensor out) override {
+    Pieces(out, out, kMove_ns, [&](const void*, int64_t n, void* to) {
+      std::fill_n(static_cast<float*>(to), n, value);
     });
   }
 

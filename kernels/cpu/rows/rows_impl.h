@@ -79,6 +79,9 @@ struct Exponential {
 struct Logarithm {
   KVG_INLINE F operator()(F v) const { return Log(v); }
 };
+struct SquareRoot {
+  KVG_INLINE F operator()(F v) const { return Sqrt(v); }
+};
 struct Silu {
   KVG_INLINE F operator()(F v) const { return v / (Exp(-v) + 1.0f); }
 };
@@ -92,6 +95,9 @@ struct GeluTanh {
     const F u = v * Fma(v * v, Splat(0.044715f), Splat(1.0f));
     return v / (Exp(u * kMinusTwoRootTwoOverPi) + 1.0f);
   }
+};
+struct GeluQuick {
+  KVG_INLINE F operator()(F v) const { return v / (Exp(v * -1.702f) + 1.0f); }
 };
 template <class Body>
 KVG_INLINE void WithActivation(Activation act, Body body) {
@@ -108,6 +114,10 @@ KVG_INLINE void WithActivation(Activation act, Body body) {
       return body(Exponential{});
     case Activation::kLog:
       return body(Logarithm{});
+    case Activation::kSqrt:
+      return body(SquareRoot{});
+    case Activation::kGeluQuick:
+      return body(GeluQuick{});
   }
 }
 
@@ -350,11 +360,17 @@ float ReduceRow(const float* x, int64_t n, Reduction kind) {
       return Extreme<true>(x, n);
     case Reduction::kMin:
       return Extreme<false>(x, n);
+    case Reduction::kSumAbs:
+      return static_cast<float>(BlockedSum(
+          n, [x](F acc, int64_t i, auto count) { return acc + Abs(Load(x + i, count)); }));
     case Reduction::kSumSquares:
-      return static_cast<float>(BlockedSum(n, [x](F acc, int64_t i, auto count) {
+    case Reduction::kNorm: {
+      const double squares = BlockedSum(n, [x](F acc, int64_t i, auto count) {
         const F v = Load(x + i, count);
         return Fma(v, v, acc);
-      }));
+      });
+      return static_cast<float>(kind == Reduction::kNorm ? __builtin_sqrt(squares) : squares);
+    }
     default: {
       const double sum =
           BlockedSum(n, [x](F acc, int64_t i, auto count) { return acc + Load(x + i, count); });
@@ -364,19 +380,24 @@ float ReduceRow(const float* x, int64_t n, Reduction kind) {
   }
 }
 
-template <bool kSquares>
+enum class Term { kValue, kAbsolute, kSquare };
+template <Term kTerm>
 void AddColumns(const float* x, int64_t stride, int64_t m, int64_t columns, double* sums) {
   constexpr int kWidth = kLanes / 2;
   for (int64_t i = 0; i < m; ++i) {
     const float* row = x + i * stride;
     int64_t j = 0;
     for (; j + kWidth <= columns; j += kWidth) {
-      const D v = __builtin_convertvector(LoadAs<HalfF>(row + j), D);
-      StoreAs(sums + j, LoadAs<D>(sums + j) + (kSquares ? v * v : v));
+      D v = __builtin_convertvector(LoadAs<HalfF>(row + j), D);
+      if (kTerm == Term::kSquare) v = v * v;
+      if (kTerm == Term::kAbsolute) v = v < 0.0 ? -v : v;
+      StoreAs(sums + j, LoadAs<D>(sums + j) + v);
     }
     for (; j < columns; ++j) {
-      const double v = row[j];
-      sums[j] += kSquares ? v * v : v;
+      double v = row[j];
+      if (kTerm == Term::kSquare) v = v * v;
+      if (kTerm == Term::kAbsolute) v = v < 0 ? -v : v;
+      sums[j] += v;
     }
   }
 }
@@ -398,10 +419,15 @@ void ReduceColumnsBlock(const float* x, int64_t stride, int64_t m, int64_t colum
   }
   double sums[kColumnBlock];
   for (int64_t j = 0; j < columns; ++j) sums[j] = 0;
-  if (kind == Reduction::kSumSquares) {
-    AddColumns<true>(x, stride, m, columns, sums);
+  if (kind == Reduction::kSumSquares || kind == Reduction::kNorm) {
+    AddColumns<Term::kSquare>(x, stride, m, columns, sums);
+  } else if (kind == Reduction::kSumAbs) {
+    AddColumns<Term::kAbsolute>(x, stride, m, columns, sums);
   } else {
-    AddColumns<false>(x, stride, m, columns, sums);
+    AddColumns<Term::kValue>(x, stride, m, columns, sums);
+  }
+  if (kind == Reduction::kNorm) {
+    for (int64_t j = 0; j < columns; ++j) sums[j] = __builtin_sqrt(sums[j]);
   }
   const double parts = kind == Reduction::kMean ? static_cast<double>(m) : 1.0;
   int64_t j = 0;

@@ -16,9 +16,12 @@
 namespace kvgauge {
 namespace {
 
-const SelectKernels& KernelsOf(Isa isa) {
+const SelectKernels& KernelsOf([[maybe_unused]] Isa isa) {
+#if defined(__x86_64__)
   if (isa >= Isa::kAvx512) return Avx512SelectKernels();
-  return isa == Isa::kAvx2 ? Avx2SelectKernels() : PortableSelectKernels();
+  if (isa >= Isa::kAvx2) return Avx2SelectKernels();
+#endif
+  return PortableSelectKernels();
 }
 
 constexpr double kMove_ns = 0.1;

@@ -3,9 +3,9 @@
 //
 // Unless said otherwise tensors are f32 and [m, d], rows may be strided, `out` may be the input.
 // Calls that map a row to a row (norms, activations, Combine, Affine, SoftCap, Softmax, Convert)
-// take any rank: the leading dimensions are rows. Where these do not fold into one evenly strided
-// run, as heads inside a fused buffer, rank 3 is taken apart into calls of rank 2 (not Combine).
-// Backends only ever see rank 2, and the rank 3 of Rope.
+// take any rank, and so does Fill: the leading dimensions are rows. Where these do not fold into
+// one evenly strided run, as heads inside a fused buffer, rank 3 is taken apart into calls of rank
+// 2 (not Combine). Backends only ever see rank 2, and the rank 3 of Rope.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,20 @@ enum class Activation {
   kSilu,
   kGelu,  // erf
   kGeluTanh,
-  kExp,  // x <= 88
-  kLog,  // natural; of what is below 2^-126, negative numbers too, -inf
+  kExp,        // x <= 88
+  kLog,        // natural; -inf for every number below 2^-126, negative ones too
+  kSqrt,       // correctly rounded; NaN for negative numbers
+  kGeluQuick,  // x * sigmoid(1.702 x)
 };
-enum class Reduction { kSum, kMean, kMax, kMin, kSumSquares };
+enum class Reduction {
+  kSum,
+  kMean,
+  kMax,
+  kMin,
+  kSumAbs,
+  kSumSquares,
+  kNorm,  // the square root of the sum of squares
+};
 enum class Binary {
   kAdd,
   kSubtract,
@@ -68,6 +78,8 @@ class RowOps {
   void Combine(const Tensor& a, const Tensor& b, Binary op, Tensor out);
   // out = scale * x + shift.
   void Affine(const Tensor& x, float scale, float shift, Tensor out);
+  // Every number of out becomes `value`, whatever it was before.
+  void Fill(float value, Tensor out);
   // out = cap * tanh(x / cap).
   void SoftCap(const Tensor& x, float cap, Tensor out);
 
@@ -104,6 +116,7 @@ class RowOps {
   virtual void DoGatedActivate(const Tensor& x, Activation act, Tensor out) = 0;
   virtual void DoCombine(const Tensor& a, const Tensor& b, Binary op, Tensor out) = 0;
   virtual void DoAffine(const Tensor& x, float scale, float shift, Tensor out) = 0;
+  virtual void DoFill(float value, Tensor out) = 0;
   virtual void DoSoftCap(const Tensor& x, float cap, Tensor out) = 0;
   virtual void DoSoftmax(const Tensor& x, float scale, Tensor out) = 0;
   virtual void DoLogSumExp(const Tensor& x, Tensor out) = 0;

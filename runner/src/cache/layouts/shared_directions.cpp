@@ -302,7 +302,7 @@ void SharedDirectionsLayer::Scale(const LayerEntries& entries, KvSide side, int6
   ops.memory->Copy(View(every, {n}), index);
   const Tensor part = rows.Slice(from - first, to - first);
   ops.memory->Copy(part, directions);
-  ops.rows->Affine(part, 0.0f, 0.0f, part);
+  ops.rows->Fill(0.0f, part);
   ops.select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
 }
 
