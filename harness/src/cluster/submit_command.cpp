@@ -49,8 +49,9 @@ Status CheckEarlierShards(const SlurmJob& job) {
     const std::string name = entry.path().filename().string();
     const std::string ending = StrCat("-of-", job.shards, ".db");
     if (!name.starts_with("shard-") || !name.ends_with(".db") || name.ends_with(ending)) continue;
-    return BadInput(StrCat("--shards: ", job.shards, ", but ", entry.path().string(),
-                           " is of an earlier division; give the same number, or another --db"));
+    return BadInput(
+        StrCat("--shards: ", job.shards, ", but ", entry.path().string(),
+               " comes from another number of shards; give that number, or another --db"));
   }
   return {};
 }

@@ -62,7 +62,7 @@ struct StoreUse {
 class StoreLayout {
  public:
   virtual ~StoreLayout() = default;
-  // Of the runner's file of that name; part of a written cache.
+  // Names the runner's half; part of a written cache.
   virtual std::string_view id() const = 0;
   virtual StoreTraits traits() const = 0;
   // Why it cannot be used so, if so: what does not fit and what would be right.

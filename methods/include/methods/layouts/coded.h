@@ -7,8 +7,8 @@
 
 namespace kvgauge {
 
-// Ranges for a key codec whose channels' ranges are fixed ahead: f32 [kv_heads, key_dim], row h for
-// head h. Of the keys as they are stored, rotated or not.
+// Ranges for a key codec whose channels' ranges are fixed ahead: f32 [kv_heads, key_dim], a row for
+// each head. They are ranges of keys as they are stored, rotated or not.
 struct KeyRanges {
   Tensor low, high;       // empty: the codec has none, or Store::Calibrate is to set them
   bool constant = false;  // they are of the model, not of this sequence

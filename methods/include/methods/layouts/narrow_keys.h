@@ -7,8 +7,8 @@
 
 namespace kvgauge {
 
-// Of the entries held when the plan is executed, all but the last `recent` of a head give up
-// numbers of their keys: `dim` stay, the others count as 0. Later entries are whole.
+// All entries held when the plan is executed, but for the last `recent` of a head, give up numbers
+// of their keys: `dim` stay, the others count as 0. Later entries are whole.
 struct NarrowKeys final : StoreLayout {
   int64_t dim = 0;
   int64_t recent = 0;

@@ -6,7 +6,7 @@
 
 namespace kvgauge {
 
-// Of each entry both layers keep one direction, interpolated on the sphere, and a magnitude each.
+// Both layers keep one direction of an entry, interpolated on the sphere, and a magnitude each.
 // The layer before is Plain in its own plan and is changed with this one.
 struct SharedDirections final : StoreLayout {
   double weight = 0.5;  // of this layer's direction; the rest is the other's

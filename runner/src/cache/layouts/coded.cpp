@@ -271,7 +271,7 @@ Status CodedLayer::TakeRanges(std::string_view& in, const LayerEntries& entries,
   const int64_t numbers = low.empty() ? 0 : low.Numel();
   if (high.empty() || high.Numel() != numbers || numbers != heads * width) {
     return BadInput(
-        StrCat("cache bytes: ranges of ", numbers, " numbers; right is ", heads * width));
+        StrCat("cache bytes: ranges of ", numbers, " numbers; expected ", heads * width));
   }
   for (Tensor* table : {&low, &high}) *table = table->Reshape({heads, width});
   return {};

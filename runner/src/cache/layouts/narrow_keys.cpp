@@ -47,7 +47,7 @@ class NarrowKeysLayer final : public LayerLayout {
     KVG_TRY(TakeArray(in, &channels_));
     if (std::ssize(channels_) != heads * plan_.dim) {
       return BadInput(
-          StrCat("cache bytes: ", channels_.size(), " key channels; right is ", heads * plan_.dim));
+          StrCat("cache bytes: ", channels_.size(), " key channels; expected ", heads * plan_.dim));
     }
     shape_ = {heads, plan_.dim};
     return {};
@@ -99,7 +99,7 @@ Status NarrowKeysLayer::Check(const LayerEntries& entries) const {
   if (kept < 1 || kept > width || plan_.recent < 0 ||
       shape_ != std::array<int64_t, 2>{heads, kept}) {
     return BadInput(StrCat("narrow_keys: dim ", kept, ", recent ", plan_.recent, ", channels [",
-                           shape_[0], ", ", shape_[1], "]; right are 1 .. ", width,
+                           shape_[0], ", ", shape_[1], "]; expected 1 .. ", width,
                            ", 0 or more, and [", heads, ", ", kept, "]"));
   }
   for (size_t i = 0; i < channels_.size(); ++i) {
