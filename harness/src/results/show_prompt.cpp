@@ -94,8 +94,8 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
     if (sample->id != row.sample_id) continue;
     if (sample->hash != row.hash) {
       return BadInput(StrCat("the task now gives another content",
-                             directory.empty() ? ", maybe for want of the model's tokenizer: name "
-                                                 "its directory with --tokenizer"
+                             directory.empty() ? ", perhaps because the model's tokenizer is "
+                                                 "missing: name its directory with --tokenizer"
                                                : ""));
     }
     MadePrompt prompt;
