@@ -145,7 +145,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
 
  private:
-  static std::string Overview(const CLI::App& app) {
+  std::string Overview(const CLI::App& app) const {
     std::string text = StrCat(app.get_description(), "\nUsage: kvgauge COMMAND [OPTIONS]\n");
     std::string_view group;
     for (const CommandHelp& help : kHelp) {
@@ -157,10 +157,8 @@ class HelpFormatter final : public CLI::Formatter {
       text += StrCat("  ", name, app.get_subcommand(std::string(help.command))->get_description(),
                      "\n  ", std::string(kNameWidth, ' '), "  ", ExamplesOf(help)[0], "\n");
     }
-    return text +
-           "\n'kvgauge COMMAND --help' shows its options and more examples; 'kvgauge --version' "
-           "the "
-           "version.\n";
+    return text + make_groups(&app, CLI::AppFormatMode::Normal) +
+           "\n'kvgauge COMMAND --help' shows its options and more examples.\n";
   }
 };
 
@@ -169,7 +167,9 @@ class HelpFormatter final : public CLI::Formatter {
 std::span<const CommandHelp> AllHelp() { return kHelp; }
 
 void AddHelp(CLI::App& app) {
-  app.formatter(std::make_shared<HelpFormatter>());
+  auto overview = std::make_shared<HelpFormatter>();
+  overview->column_width(28);
+  app.formatter(overview);
   const auto prepare = [&](const auto& self, CLI::App& parent, const std::string& prefix) -> void {
     for (CLI::App* command : parent.get_subcommands([](const CLI::App*) { return true; })) {
       const std::string name = prefix + command->get_name();

@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/plugin.h"
 #include "src/data/tasks.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
@@ -293,6 +294,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
                {"max_memory", config.max_memory_bytes},
                {"backend", config.backend},
                {"threads", config.threads}};
+  if (!config.plugins.empty()) json["plugins"] = config.plugins;
   if (config.latency != nullptr) json["latency"] = *config.latency;
   return json;
 }
@@ -530,13 +532,19 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
   RunConfig config;
   config.path = origin;
   const ConfigObject object(json, origin);
-  KVG_TRY(
-      object.Only({"name", "description", "models", "tasks", "methods", "budgets", "compress_at",
-                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "skip_bad",
-                   "latency", "dtype", "max_memory", "data", "backend", "threads"}));
+  KVG_TRY(object.Only({"name",           "description",    "models",      "tasks",    "methods",
+                       "plugins",        "budgets",        "compress_at", "seeds",    "samples",
+                       "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
+                       "dtype",          "max_memory",     "data",        "backend",  "threads"}));
   config.name = fs::path(origin).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
+  KVG_TRY(object.Texts("plugins", config.plugins));
+  for (std::string& plugin : config.plugins) {
+    plugin = FindShipped(plugin);
+    const Status loaded = LoadPlugin(plugin);
+    if (!loaded.ok()) return loaded.error().Wrap(object.At("plugins"));
+  }
   KVG_TRY(ReadModels(object, config));
   KVG_TRY(ReadTaskList(object, config));
   KVG_TRY(ReadRows(object, config.rows));
