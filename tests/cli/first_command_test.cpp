@@ -127,6 +127,7 @@ TEST_F(FirstCommandTest, ExamplesOfHelpRun) {
   for (int i = 0; i < 400; ++i) text += StrCat("The number of the box is ", i, ". ");
   Write("text.txt", text);
   Write("ids.json", Json(std::vector<int>(256, 7)).dump());
+  Write("messages.json", R"([{"role": "user", "content": "Hi"}])");
   Write("predictions.jsonl", R"({"prediction": "a", "answers": ["a"], "language": "en"})");
   Write("mine.json", R"({"models": ["models/ref-gqa"], "methods": ["full", "snapkv"],
     "tasks": [{"task": "passkey", "source": {"lengths": "256"}, "samples": 2}],

@@ -81,6 +81,7 @@ constexpr CommandHelp kHelp[] = {
      "inspect config.json --weights random:1"},
     {"tokenize", "Models", "tokenize models/ref-gqa --text-file text.txt"},
     {"detokenize", "Models", "detokenize models/ref-gqa --ids-file ids.json"},
+    {"template", "Models", "template models/ref-gqa --messages messages.json --template gemma"},
     {"logits", "Models", "logits models/ref-gqa --ids-file ids.json --out logits.npy"},
     {"bench", "Speed", "bench latency models/ref-gqa --methods snapkv,kivi_4bit --contexts 1024"},
     {"bench latency", "",
