@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "core/near_names.h"
 #include "core/utf8.h"
 
 namespace kvgauge {
@@ -101,6 +103,33 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& kn
   const std::optional<std::string> nearest = NearestName(name, known);
   if (!nearest) return "";
   return StrCat(" (did you mean '", *nearest, "'?)");
+}
+
+std::vector<std::string> NearNames(std::string_view name, const std::vector<std::string>& known,
+                                   size_t most) {
+  const size_t far = std::max<size_t>(2, name.size() / 3) + 1;
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const std::string& candidate : known) {
+    size_t distance = EditDistance(name, candidate);
+    const std::string_view start = std::string_view(candidate).substr(0, name.size());
+    if (name.size() >= 3 && EditDistance(name, start) == 0) distance = std::min(distance, far - 1);
+    if (distance < far) near.emplace_back(distance, candidate);
+  }
+  std::sort(near.begin(), near.end());
+  if (near.size() > most) near.resize(most);
+  std::vector<std::string> names;
+  names.reserve(near.size());
+  for (auto& [distance, candidate] : near) names.push_back(std::move(candidate));
+  return names;
+}
+
+std::string DidYouMeanOneOf(std::string_view name, const std::vector<std::string>& known) {
+  const std::vector<std::string> near = NearNames(name, known);
+  std::string text;
+  for (size_t i = 0; i < near.size(); ++i) {
+    text += StrCat(i == 0 ? " (did you mean '" : i + 1 < near.size() ? "', '" : "' or '", near[i]);
+  }
+  return near.empty() ? "" : text + "'?)";
 }
 
 Utf8Start ReadUtf8(std::string_view bytes) {

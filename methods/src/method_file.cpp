@@ -6,6 +6,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "core/near_names.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/method.h"
@@ -248,8 +249,9 @@ Result<Method> LoadMethod(const std::string& name, const std::string& directory,
     path = StrCat(directory, "/", name, ".json");
     if (!FileExists(path)) {
       KVG_ASSIGN(const std::vector<std::string> known, ListMethods(directory));
-      return BadInput(StrCat("unknown method ", Quoted(name), DidYouMean(name, known),
-                             "; known: ", Join(known, ", "), ", or the path of a .json file"));
+      return BadInput(StrCat("unknown method ", Quoted(name), DidYouMeanOneOf(name, known),
+                             "; 'kvgauge methods' lists all ", known.size(),
+                             ", and the path of a .json file will do"));
     }
   }
   KVG_ASSIGN(Json json, ReadJsonFile(path));

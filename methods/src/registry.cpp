@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/near_names.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -84,8 +85,8 @@ Result<const StageSpec*> FindStage(StageKind kind, std::string_view id) {
   for (const auto& [key, spec] : Stages()) {
     if (key.first == kind) known.push_back(key.second);
   }
-  return BadInput(StrCat("unknown ", NameOf(kind), " stage ", Quoted(id), DidYouMean(id, known),
-                         "; known: ", Join(known, ", ")));
+  return BadInput(StrCat("unknown ", NameOf(kind), " stage ", Quoted(id),
+                         DidYouMeanOneOf(id, known), "; 'kvgauge methods --stages' lists all"));
 }
 
 }  // namespace kvgauge

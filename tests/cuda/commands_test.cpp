@@ -49,7 +49,7 @@ class DeviceCommands : public ::testing::Test {
   }
   // Null where it failed.
   static Json RunForJson(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--device", "cuda", "--json"});
+    arguments.insert(arguments.end(), {"--backend", "cuda", "--json"});
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     if (outcome.exit_code != 0) return {};
@@ -190,9 +190,9 @@ TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
     EXPECT_EQ(logits("cpu").exit_code, kExitOk);
     for (const Outcome& refused :
          {logits("cuda"), Run({"doctor", "--check", "cuda"}),
-          Run({"bench", "kernels", "--device", "cuda"}),
-          Run({"bench", "latency", Path("config.json"), "--weights", "random:1", "--device", "cuda",
-               "--contexts", "32", "--methods", "snapkv", "--budgets", "8"})}) {
+          Run({"bench", "kernels", "--backend", "cuda"}),
+          Run({"bench", "latency", Path("config.json"), "--weights", "random:1", "--backend",
+               "cuda", "--contexts", "32", "--methods", "snapkv", "--budgets", "8"})}) {
       EXPECT_EQ(refused.exit_code, kExitBadInput);
       EXPECT_THAT(refused.err, HasSubstr(StrCat("cuda: ", c.said)));
     }

@@ -257,7 +257,8 @@ TEST_F(LatencyTest, RowsThatCannotAreLeftOut) {
   lines_[0].full_cache = false;
   outcome = MeasureLatency(lines_, Prompts(), Options({256}, 2), hooks, none, count);
   ASSERT_FALSE(outcome.ok());
-  EXPECT_THAT(outcome.error().message, HasSubstr("0 rows are the full cache"));
+  EXPECT_THAT(outcome.error().message,
+              HasSubstr("exactly one full-cache row per model to compare against, found 0"));
 }
 
 CellRow MakeCell(const LatencyLine& line) {

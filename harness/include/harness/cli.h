@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/result.h"
+
 namespace kvgauge {
 
 // The sources that this program was built from.
@@ -20,8 +22,10 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitBadInput = 2;
 
-// Parses and runs one command. Output goes to standard output, progress and errors to standard
-// error.
+// Whether a command line can be parsed; nothing is run.
+Status CheckCommandLine(int argc, const char* const* argv);
+// Parses and runs one command; without one, lists the commands. Output goes to standard output,
+// progress and errors to standard error.
 int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build);
 
 }  // namespace kvgauge

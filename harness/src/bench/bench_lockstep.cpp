@@ -142,6 +142,148 @@ Result<std::vector<ChosenMethod>> ChooseRows(const BenchLockstepOptions& options
   return rows;
 }
 
+// What is measured: the kinds of rows, and as many rows as the largest count, kinds over and over.
+struct LockstepRows {
+  std::vector<ChosenMethod> kinds;
+  ChosenMethod full;
+  std::vector<const ChosenMethod*> rows = {};
+};
+
+// Some rows together against one full row, by repetition.
+struct LockstepCell {
+  int64_t count = 0;
+  std::vector<double> full_s, together_s, ratios, process_ratios, others;
+  double one_by_one_s = 0;
+  std::map<std::string, PhaseSeconds> phases;  // summed over the rows of a method
+};
+
+// Each kind once, as repeated rows cost the same. `full` warms up.
+Result<std::vector<Measured>> MeasureKindsAlone(const LockstepBench& bench,
+                                                const LockstepRows& rows, bool alone) {
+  std::vector<Measured> measured(std::min(rows.rows.size(), rows.kinds.size()));
+  const ChosenMethod* full = &rows.full;
+  const Result<Measured> warm = bench.Run({&full, 1});
+  if (!warm.ok()) return warm.error();
+  for (size_t i = 0; i < measured.size() && alone; ++i) {
+    KVG_ASSIGN(measured[i], bench.Run({&rows.rows[i], 1}));
+  }
+  return measured;
+}
+
+// `alone`: each kind by itself; with options.alone, the rows' answers must be the same.
+Result<LockstepCell> MeasureTogether(const BenchLockstepOptions& options,
+                                     const LockstepBench& bench, const LockstepRows& rows,
+                                     int64_t count, const std::vector<Measured>& alone) {
+  const std::span<const ChosenMethod* const> some(rows.rows.data(), static_cast<size_t>(count));
+  const ChosenMethod* full = &rows.full;
+  LockstepCell cell;
+  cell.count = count;
+  Measured many;
+  for (int i = 0; i < options.repetitions; ++i) {
+    KVG_ASSIGN(const Measured one, bench.Run({&full, 1}));
+    KVG_ASSIGN(many, bench.Run(some));
+    cell.full_s.push_back(one.wall_s);
+    cell.together_s.push_back(many.wall_s);
+    cell.ratios.push_back(many.wall_s / one.wall_s);
+    cell.process_ratios.push_back(many.process_s / one.process_s);
+    cell.others.push_back(std::max(one.others, many.others));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t kind = static_cast<size_t>(i) % rows.kinds.size();
+    const std::string& id = some[static_cast<size_t>(i)]->method.id;
+    if (options.alone) cell.one_by_one_s += alone[kind].wall_s;
+    for (int64_t s = 0; s < options.samples; ++s) {
+      const auto at = static_cast<size_t>(s * count + i);
+      cell.phases[id] += many.seconds[at];
+      if (!options.alone || many.answers[at] == alone[kind].answers[static_cast<size_t>(s)]) {
+        continue;
+      }
+      return Unsupported(StrCat("row ", i, " (", id, ") of ", count, " answered sample ", s,
+                                " otherwise than alone"));
+    }
+  }
+  return cell;
+}
+
+std::vector<std::string> CellLine(const LockstepCell& cell, bool alone) {
+  const double together_s = Median(cell.together_s);
+  return {StrCat(cell.count),
+          Fixed(together_s, 2),
+          Fixed(Median(cell.full_s), 2),
+          Fixed(Median(cell.ratios), 2),
+          Fixed(Median(cell.process_ratios), 2),
+          Fixed(100 * Median(cell.others), 0),
+          alone ? Fixed(cell.one_by_one_s, 2) : "-",
+          alone ? Fixed(cell.one_by_one_s / together_s, 2) : "-",
+          alone ? "yes" : "not checked"};
+}
+
+Json CellJson(const LockstepCell& cell, bool alone) {
+  return {{"rows", cell.count},
+          {"together_s", cell.together_s},
+          {"full_s", cell.full_s},
+          {"times_full", Median(cell.ratios)},
+          {"times_full_process", Median(cell.process_ratios)},
+          {"others", cell.others},
+          {"one_by_one_s", alone ? Json(cell.one_by_one_s) : Json(nullptr)},
+          {"identical", alone ? Json(true) : Json(nullptr)}};
+}
+
+// Milliseconds that a row of each method took a sample, beside the shared passes.
+std::map<std::string, PhaseSeconds> RowPhases(const LockstepCell& cell, const LockstepRows& rows,
+                                              int64_t samples) {
+  std::map<std::string, PhaseSeconds> per_row;
+  for (const auto& [id, sum] : cell.phases) {
+    const auto share =
+        std::count_if(rows.rows.begin(), rows.rows.begin() + cell.count,
+                      [&name = id](const ChosenMethod* row) { return row->method.id == name; });
+    const double scale = 1e3 / static_cast<double>(share * samples);
+    PhaseSeconds& mean = per_row[id];
+    mean.score = sum.score * scale;
+    mean.select = sum.select * scale;
+    mean.compact = sum.compact * scale;
+    mean.quantise = sum.quantise * scale;
+  }
+  return per_row;
+}
+
+void PrintCells(const BenchLockstepOptions& options, const std::vector<LockstepCell>& cells,
+                const std::map<std::string, PhaseSeconds>& phases) {
+  std::vector<std::vector<std::string>> table, phase_table;
+  for (const LockstepCell& cell : cells) table.push_back(CellLine(cell, options.alone));
+  for (const auto& [id, ms] : phases) {
+    phase_table.push_back(
+        {id, Fixed(ms.score, 1), Fixed(ms.select, 1), Fixed(ms.compact, 1), Fixed(ms.quantise, 1)});
+  }
+  PrintTable({"rows", "together s", "full row s", "ratio", "CPU ratio", "others %", "one by one s",
+              "gain", "identical"},
+             table);
+  Print(StrCat("\nA row of ", options.rows.back(), ", ms a sample:\n"));
+  PrintTable({"method", "score", "select", "compact", "quantise"}, phase_table);
+}
+
+void PrintCellsJson(const BenchLockstepOptions& options, const std::string& model,
+                    const std::string& variant, const std::vector<LockstepCell>& cells,
+                    const std::map<std::string, PhaseSeconds>& phases) {
+  Json json = Json::array(), phase_json = Json::object();
+  for (const LockstepCell& cell : cells) json.push_back(CellJson(cell, options.alone));
+  for (const auto& [id, ms] : phases) {
+    phase_json[id] = {{"score_ms", ms.score},
+                      {"select_ms", ms.select},
+                      {"compact_ms", ms.compact},
+                      {"quantise_ms", ms.quantise}};
+  }
+  PrintJson({{"model", model},
+             {"dtype", options.dtype},
+             {"variant", variant},
+             {"threads", MakeThreadSettings(options.threads).threads},
+             {"prompt_tokens", options.prompt_tokens},
+             {"new_tokens", options.new_tokens},
+             {"samples", options.samples},
+             {"cells", json},
+             {"row_phases", phase_json}});
+}
+
 }  // namespace
 
 Status RunBenchLockstep(const BenchLockstepOptions& options) {
@@ -155,109 +297,27 @@ Status RunBenchLockstep(const BenchLockstepOptions& options) {
   flags.backend = options.backend;
   flags.threads = options.threads;
   KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags));
-  const ModelShape shape = loaded.model->shape();
-  KVG_ASSIGN(const std::vector<ChosenMethod> kinds, ChooseRows(options, shape));
-  KVG_ASSIGN(const ChosenMethod full, ChooseMethod({.method = "full"}));
-  const LockstepBench bench(*loaded.model, options);
-
+  KVG_ASSIGN(std::vector<ChosenMethod> kinds, ChooseRows(options, loaded.model->shape()));
+  KVG_ASSIGN(ChosenMethod full, ChooseMethod({.method = "full"}));
+  LockstepRows rows{std::move(kinds), std::move(full)};
   const int64_t most = *std::max_element(options.rows.begin(), options.rows.end());
-  std::vector<const ChosenMethod*> rows;  // kinds over and over
-  for (int64_t i = 0; i < most; ++i) rows.push_back(&kinds[static_cast<size_t>(i) % kinds.size()]);
-
-  // One at a time: each kind once, as repeated rows cost the same.
-  const auto distinct = std::min(rows.size(), kinds.size());
-  std::vector<Measured> alone(distinct);
-  const ChosenMethod* full_row = &full;
-  KVG_TRY([&]() -> Status {  // warms up
-    const Result<Measured> measured = bench.Run({&full_row, 1});
-    return measured.ok() ? Status() : Status(measured.error());
-  }());
-  for (size_t i = 0; i < distinct && options.alone; ++i) {
-    KVG_ASSIGN(alone[i], bench.Run({&rows[i], 1}));
+  for (int64_t i = 0; i < most; ++i) {
+    rows.rows.push_back(&rows.kinds[static_cast<size_t>(i) % rows.kinds.size()]);
   }
-
-  Json json = Json::array();
-  std::vector<std::vector<std::string>> table;
-  std::map<std::string, PhaseSeconds> phases;  // summed over the rows of a method
+  const LockstepBench bench(*loaded.model, options);
+  KVG_ASSIGN(const std::vector<Measured> alone, MeasureKindsAlone(bench, rows, options.alone));
+  std::vector<LockstepCell> cells;
   for (const int64_t count : options.rows) {
-    const std::span<const ChosenMethod* const> some(rows.data(), static_cast<size_t>(count));
-    std::vector<double> full_s, together_s, ratios, process_ratios, others;
-    Measured many;
-    for (int i = 0; i < options.repetitions; ++i) {
-      KVG_ASSIGN(const Measured one, bench.Run({&full_row, 1}));
-      KVG_ASSIGN(many, bench.Run(some));
-      full_s.push_back(one.wall_s);
-      together_s.push_back(many.wall_s);
-      ratios.push_back(many.wall_s / one.wall_s);
-      process_ratios.push_back(many.process_s / one.process_s);
-      others.push_back(std::max(one.others, many.others));
-    }
-    double one_by_one_s = 0;
-    phases.clear();
-    for (int64_t i = 0; i < count; ++i) {
-      const size_t kind = static_cast<size_t>(i) % kinds.size();
-      const std::string& id = rows[static_cast<size_t>(i)]->method.id;
-      if (options.alone) one_by_one_s += alone[kind].wall_s;
-      for (int64_t s = 0; s < options.samples; ++s) {
-        const auto cell = static_cast<size_t>(s * count + i);
-        phases[id] += many.seconds[cell];
-        if (!options.alone || many.answers[cell] == alone[kind].answers[static_cast<size_t>(s)]) {
-          continue;
-        }
-        return Unsupported(StrCat("row ", i, " (", id, ") of ", count, " answered sample ", s,
-                                  " otherwise than alone"));
-      }
-    }
-    const double ratio = Median(ratios);
+    KVG_ASSIGN(LockstepCell cell, MeasureTogether(options, bench, rows, count, alone));
     std::fprintf(stderr, "%lld rows: %s x one full row\n", static_cast<long long>(count),
-                 Fixed(ratio, 2).c_str());
-    table.push_back({StrCat(count), Fixed(Median(together_s), 2), Fixed(Median(full_s), 2),
-                     Fixed(ratio, 2), Fixed(Median(process_ratios), 2),
-                     Fixed(100 * Median(others), 0), options.alone ? Fixed(one_by_one_s, 2) : "-",
-                     options.alone ? Fixed(one_by_one_s / Median(together_s), 2) : "-",
-                     options.alone ? "yes" : "not checked"});
-    json.push_back({{"rows", count},
-                    {"together_s", together_s},
-                    {"full_s", full_s},
-                    {"times_full", ratio},
-                    {"times_full_process", Median(process_ratios)},
-                    {"others", others},
-                    {"one_by_one_s", options.alone ? Json(one_by_one_s) : Json(nullptr)},
-                    {"identical", options.alone ? Json(true) : Json(nullptr)}});
+                 Fixed(Median(cell.ratios), 2).c_str());
+    cells.push_back(std::move(cell));
   }
-  // Of the last count: what a row of each method took beside the shared passes.
-  const double cells = static_cast<double>(options.rows.back() * options.samples);
-  std::vector<std::vector<std::string>> phase_table;
-  Json phase_json = Json::object();
-  for (const auto& [id, sum] : phases) {
-    const double share = static_cast<double>(
-        std::count_if(rows.begin(), rows.begin() + options.rows.back(),
-                      [&name = id](const ChosenMethod* row) { return row->method.id == name; }));
-    const double per_row_ms = 1e3 * static_cast<double>(options.rows.back()) / (share * cells);
-    phase_table.push_back({id, Fixed(sum.score * per_row_ms, 1), Fixed(sum.select * per_row_ms, 1),
-                           Fixed(sum.compact * per_row_ms, 1),
-                           Fixed(sum.quantise * per_row_ms, 1)});
-    phase_json[id] = {{"score_ms", sum.score * per_row_ms},
-                      {"select_ms", sum.select * per_row_ms},
-                      {"compact_ms", sum.compact * per_row_ms},
-                      {"quantise_ms", sum.quantise * per_row_ms}};
-  }
+  const std::map<std::string, PhaseSeconds> phases = RowPhases(cells.back(), rows, options.samples);
   if (options.json) {
-    PrintJson({{"model", flags.model},
-               {"dtype", options.dtype},
-               {"variant", loaded.ops->variant},
-               {"threads", MakeThreadSettings(options.threads).threads},
-               {"prompt_tokens", options.prompt_tokens},
-               {"new_tokens", options.new_tokens},
-               {"samples", options.samples},
-               {"cells", json},
-               {"row_phases", phase_json}});
+    PrintCellsJson(options, flags.model, loaded.ops->variant, cells, phases);
   } else {
-    PrintTable({"rows", "together s", "full row s", "ratio", "CPU ratio", "others %",
-                "one by one s", "gain", "identical"},
-               table);
-    Print(StrCat("\nA row of ", options.rows.back(), ", ms a sample:\n"));
-    PrintTable({"method", "score", "select", "compact", "quantise"}, phase_table);
+    PrintCells(options, cells, phases);
   }
   return {};
 }

@@ -8,10 +8,12 @@
 #include <new>
 
 #include "core/log.h"
+#include "core/near_names.h"
 #include "core/strings.h"
 #include "methods/plugin.h"
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
+#include "src/cli/help.h"
 #include "src/cli/print.h"
 #include "src/cluster/submit_command.h"
 #include "src/run/run_command.h"
@@ -20,7 +22,7 @@ namespace kvgauge {
 namespace {
 
 void AddDeviceFlags(CLI::App& command, std::string& backend, int& threads) {
-  command.add_option("--device,--backend", backend, "cpu, cpu:ISA, cuda or reference")
+  command.add_option("--backend", backend, "cpu, cpu:ISA, cuda or reference")
       ->capture_default_str();
   command.add_option("--threads", threads, "threads; 0: one per processor")
       ->capture_default_str()
@@ -80,7 +82,6 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
   CLI::App* command = bench.add_subcommand(
       "latency", "Time and memory of methods, each alone and beside the full cache");
   AddModelFlags(*command, options->model);
-  command->add_option("--device", options->model.backend, "the same as --backend");
   command->add_option("--methods", options->methods, "method ids, beside the full cache")
       ->delimiter(',')
       ->capture_default_str();
@@ -112,7 +113,8 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
 }
 
 void AddBench(CommandTable& table) {
-  CLI::App* bench = table.app.add_subcommand("bench", "Measurements of speed");
+  CLI::App* bench = table.app.add_subcommand(
+      "bench", "Measure latency of methods, rows in lockstep, the runner, kernels");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
@@ -148,9 +150,8 @@ void AddBench(CommandTable& table) {
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {
-  command.add_option("config", options.config, "a JSON file, or the name of a shipped one")
-      ->required();
-  command.add_option("--db", options.database, "the result store; default: results/NAME.db");
+  command.add_option("config", options.config, "a JSON file, or the name of a shipped one");
+  command.add_option("--db,--out", options.database, "the result store; default: results/NAME.db");
   command.add_option("--limit", options.limit, "the first so many samples of each task at most")
       ->check(CLI::PositiveNumber);
   command.add_option("--samples", options.samples, "only these, by position from 0: 0-9,17");
@@ -171,6 +172,18 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
                    "leave out malformed records of published files, and count them");
   command.add_flag("--retry", options.retry, "also samples that failed or were skipped");
   AddJsonFlag(command, options.json);
+}
+
+// A run without a file.
+void AddShorthandFlags(CLI::App& command, RunShorthand& run) {
+  const auto add = [&](const char* name, std::vector<std::string>& values, const char* about) {
+    command.add_option(name, values, about)->delimiter(',')->group("Instead of a configuration");
+  };
+  add("--model", run.models, "checkpoint directories");
+  add("--task", run.tasks, "tasks by name, or their files");
+  add("--method", run.methods, "methods by id, or their files; the full cache comes with them");
+  add("--budget", run.budgets,
+      "for each method that takes one: 20%, 512 (entries a head), 64B (bytes per token)");
 }
 
 void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
@@ -212,16 +225,18 @@ Status ParseShardArguments(SubmitOptions& options) {
 void AddRun(CommandTable& table) {
   auto planned = std::make_shared<RunOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "plan", "What a run would do: groups by shared prefill, cells, time, memory, what is done");
+      "plan", "Show what a run would do: prefills, cells, time, memory, and what is done already");
   AddRunFlags(*command, *planned);
+  AddShorthandFlags(*command, planned->shorthand);
   table.Add(command, [planned] { return RunPlanCommand(*planned); });
 
   auto options = std::make_shared<RunOptions>();
   options->command = table.typed;
   options->build = table.build;
   command = table.app.add_subcommand(
-      "run", "Run a configuration; the same command again goes on where it stopped");
+      "run", "Run methods on tasks and record every answer; repeat it to go on where it stopped");
   AddRunFlags(*command, *options);
+  AddShorthandFlags(*command, options->shorthand);
   AddRunOnlyFlags(*command, *options);
   table.Add(command, [options, &table]() -> Status {
     KVG_ASSIGN(table.exit_code, RunRunCommand(*options));
@@ -232,7 +247,7 @@ void AddRun(CommandTable& table) {
 void AddSubmit(CommandTable& table) {
   auto options = std::make_shared<SubmitOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "submit", "Divide a run over a cluster: an array job of shards, and a job that merges them");
+      "submit", "Run on a cluster: an array job of shards, and a job that merges them");
   command->add_flag("--slurm", options->slurm, "the scheduler; there is no other yet");
   command->add_option("config", options->config, "a JSON file, or the name of a shipped one")
       ->required();
@@ -255,6 +270,40 @@ void AddSubmit(CommandTable& table) {
     KVG_TRY(ParseShardArguments(*options));
     return RunSubmit(*options);
   });
+}
+
+constexpr std::string_view kAbout = "kvgauge: what KV-cache compression costs, and what it saves";
+
+void AddCommands(CommandTable& table) {
+  CLI::App& app = table.app;
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(28);
+  AddRun(table);
+  AddModelCommands(table);
+  AddBench(table);
+  AddSubmit(table);
+  AddResultCommands(table);
+  AddHelp(app);
+  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
+    std::string text = CLI::FailureMessage::simple(command, error);
+    // "in range 0.000000 to", and then the largest double to its last digit.
+    const size_t begin = text.find(" not in range 0.000000 to 17976931");
+    if (begin == std::string::npos) return text;
+    return text.substr(0, begin) + " is too small" + text.substr(text.find('\n', begin));
+  });
+}
+
+// A first word that is no command.
+Status CheckCommandName(const CLI::App& app, int argc, const char* const* argv) {
+  if (argc < 2 || *argv[1] == '-' || *argv[1] == 0) return {};
+  const std::string_view word = argv[1];
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == word) return {};
+    names.push_back(command->get_name());
+  }
+  return BadInput(StrCat("unknown command ", Quoted(word), DidYouMeanOneOf(word, names),
+                         "; 'kvgauge' alone lists all of them"));
 }
 
 Status LoadPlugins(const std::vector<std::string>& paths) {
@@ -288,11 +337,21 @@ void AddJsonFlag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "machine-readable output");
 }
 
+Status CheckCommandLine(int argc, const char* const* argv) {
+  CLI::App app{std::string(kAbout), "kvgauge"};
+  CommandTable table(app, "", {});
+  AddCommands(table);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return BadInput(error.what());
+  }
+  return {};
+}
+
 int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
-  CLI::App app{"kvgauge: what KV-cache compression costs, and what it saves", "kvgauge"};
+  CLI::App app{std::string(kAbout), "kvgauge"};
   app.set_version_flag("--version", StrCat("kvgauge ", build.Text()));
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(28);
   std::string typed = "kvgauge";
   for (int i = 1; i < argc; ++i) typed.append(" ").append(ShellWord(argv[i]));
   // Before or after the command's name.
@@ -302,23 +361,20 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
                  "a shared object with stages of your own (docs/plugins.md), repeatable")
       ->allow_extra_args(false);
   CommandTable table(app, typed, build);
-  AddRun(table);
-  AddModelCommands(table);
-  AddBench(table);
-  AddSubmit(table);
-  AddResultCommands(table);
-  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
-    std::string text = CLI::FailureMessage::simple(command, error);
-    // "in range 0.000000 to", and then the largest double to its last digit.
-    const size_t begin = text.find(" not in range 0.000000 to 17976931");
-    if (begin == std::string::npos) return text;
-    return text.substr(0, begin) + " is too small" + text.substr(text.find('\n', begin));
-  });
+  AddCommands(table);
+  if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) {
+    Log(LogLevel::kError, known.error().message);
+    return kExitBadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? kExitOk : kExitBadInput;
+  }
+  if (app.get_subcommands().empty()) {
+    Print(app.help());
+    return CheckPrinted().ok() ? kExitOk : kExitFailure;
   }
   std::optional<Status> status;
   try {

@@ -38,7 +38,7 @@ void AddTemplateFlags(CLI::App& command, TemplateFlags& flags) {
 void AddTemplate(CommandTable& table) {
   auto options = std::make_shared<TemplateOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "template", "What a checkpoint's chat template makes of a conversation");
+      "template", "Show what a checkpoint's chat template makes of a conversation");
   command->add_option("model", options->model, "checkpoint directory")->required();
   command
       ->add_option("--messages", options->messages,
@@ -55,7 +55,7 @@ void AddTemplate(CommandTable& table) {
 void AddInspect(CommandTable& table) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
+      "inspect", "Show a checkpoint: shapes, parameters, tokenizer, template, KV bytes per token");
   AddModelFlags(*command, options->model);
   command->get_option("model")->required(false);
   command->add_flag("--families", options->families,
@@ -72,7 +72,7 @@ void AddInspect(CommandTable& table) {
 void AddGenerate(CommandTable& table) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = table.app.add_subcommand(
-      "generate", "Answer one prompt; text to stdout, measurements to stderr");
+      "generate", "Answer one prompt, with or without a method; measurements go to stderr");
   AddModelFlags(*command, flags->model);
   command->add_option("--prompt", flags->prompt, "the user's text");
   command->add_option("--prompt-file", flags->prompt_file, "read the user's text from a file");
@@ -100,7 +100,7 @@ void AddGenerate(CommandTable& table) {
 void AddProbe(CommandTable& table) {
   auto options = std::make_shared<ProbeOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "probe", "What a method leaves in the cache: positions, keys, values as safetensors");
+      "probe", "Write what a method leaves in the cache: positions, keys and values");
   AddModelFlags(*command, options->model);
   command->add_option("--ids-file", options->ids_file, "one JSON array of token ids")->required();
   AddMethodFlags(*command, options->method);
@@ -117,7 +117,7 @@ void AddProbe(CommandTable& table) {
 void AddCalibrate(CommandTable& table) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "calibrate", "What a method learns from text on a model, as a side-file that it can name");
+      "calibrate", "Learn from text what a method needs of a model: ranks, codebooks, ranges");
   AddModelFlags(*command, options->model);
   command
       ->add_option("--method", options->method.method, "a KV method's id, or the path of its file")
@@ -145,7 +145,7 @@ void AddCalibrate(CommandTable& table) {
 
 void AddTokens(CommandTable& table) {
   auto tokenize = std::make_shared<TokenizeOptions>();
-  CLI::App* command = table.app.add_subcommand("tokenize", "Text to token ids");
+  CLI::App* command = table.app.add_subcommand("tokenize", "Turn text into token ids");
   command->add_option("model", tokenize->model, "checkpoint directory")->required();
   command->add_option("--text-file", tokenize->text_file, "UTF-8 text, taken whole")->required();
   command->add_flag("--no-bos", tokenize->no_bos, "add no special tokens around the text");
@@ -155,7 +155,7 @@ void AddTokens(CommandTable& table) {
   table.Add(command, [tokenize] { return RunTokenize(*tokenize); });
 
   auto detokenize = std::make_shared<DetokenizeOptions>();
-  command = table.app.add_subcommand("detokenize", "Token ids to text");
+  command = table.app.add_subcommand("detokenize", "Turn token ids into text");
   command->add_option("model", detokenize->model, "checkpoint directory")->required();
   command->add_option("--ids-file", detokenize->ids_file, "one JSON array of ids")->required();
   command->add_flag("--skip-special", detokenize->skip_special, "leave out special tokens");
@@ -166,7 +166,7 @@ void AddTokens(CommandTable& table) {
 void AddLogits(CommandTable& table) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* command = table.app.add_subcommand(
-      "logits", "Logits of every position, as a float32 .npy [tokens, vocab]");
+      "logits", "Write the logits of every position, as a float32 .npy [tokens, vocab]");
   AddModelFlags(*command, options->model);
   command->add_option("--ids-file", options->ids_file, "one JSON array of ids")->required();
   command->add_option("--out", options->out, "the .npy file to write")->required();
@@ -179,7 +179,8 @@ void AddLogits(CommandTable& table) {
 
 void AddDatasets(CommandTable& table) {
   auto tasks = std::make_shared<TasksOptions>();
-  CLI::App* command = table.app.add_subcommand("tasks", "Every task: ready, or what is missing");
+  CLI::App* command =
+      table.app.add_subcommand("tasks", "List every task: ready, or what is missing");
   command->add_option("name", tasks->only, "only tasks whose name begins so");
   command->add_option("--tasks", tasks->directory, "directory of task files; default: shipped");
   command->add_option(
@@ -195,7 +196,7 @@ void AddDatasets(CommandTable& table) {
 
   auto sample = std::make_shared<SampleOptions>();
   command = table.app.add_subcommand(
-      "sample", "Print samples of a task: with --model the prompts that it would be given");
+      "sample", "Print samples of a task; with --model, the prompts that the model is given");
   command->add_option("task", sample->task, "a task's name, or the path of a task file")
       ->required();
   command->add_option("--n", sample->count, "how many")
@@ -242,7 +243,7 @@ void AddDatasets(CommandTable& table) {
       "these (of accuracies: M-Avg)");
   command->add_option(
       "--execute", score->execute,
-      "for pass_at_k: the interpreter that runs the predictions; none, none is run");
+      "for pass_at_k: interpreter for the predictions; if omitted, no program is executed");
   command->add_option("--k", score->ks, "for pass_at_k: samples drawn, e.g. 1,10; default: 1")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
@@ -266,7 +267,7 @@ void AddDatasets(CommandTable& table) {
 }
 
 void AddData(CommandTable& table) {
-  CLI::App* data = table.app.add_subcommand("data", "Texts with questions and answers");
+  CLI::App* data = table.app.add_subcommand("data", "Write texts with questions and answers");
   data->require_subcommand(1);
   auto options = std::make_shared<DataGenerateOptions>();
   CLI::App* command = data->add_subcommand(
@@ -276,7 +277,7 @@ void AddData(CommandTable& table) {
       ->required();
   command
       ->add_option("--split", options->split,
-                   "train or eval; the two have different things and different seeds")
+                   "train or eval: texts of the two share no name and no seed")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "eval"}));
   command->add_option("--lengths", options->lengths,
@@ -306,8 +307,8 @@ void AddData(CommandTable& table) {
 
 void AddMethods(CommandTable& table) {
   auto options = std::make_shared<MethodsOptions>();
-  CLI::App* command =
-      table.app.add_subcommand("methods", "Every method, or one with its stages and parameters");
+  CLI::App* command = table.app.add_subcommand(
+      "methods", "List every method, or show one with its stages and parameters");
   command->add_option("name", options->name, "a method's id, or the path of a method file");
   command->add_option("--set", options->overrides,
                       "another value for a parameter, repeatable: stage.param=value");
@@ -326,7 +327,7 @@ void AddMethods(CommandTable& table) {
 void AddDoctor(CommandTable& table) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* command =
-      table.app.add_subcommand("doctor", "What this machine offers, and what is missing");
+      table.app.add_subcommand("doctor", "Show what this machine offers, and what is missing");
   AddJsonFlag(*command, options->json);
   command->add_option("--check", options->check,
                       "backend whose operations are held against the reference, and timed");

@@ -53,15 +53,14 @@ void AddLeaderboard(CommandTable& table) {
 
 void AddGate(CommandTable& table) {
   auto flags = std::make_shared<GateFlags>();
-  CLI::App* command = table.app.add_subcommand(
-      "gate",
-      "Did accuracy, bytes or latency get worse? Exit code 0 pass, 1 worse, 2 cannot be compared, "
-      "3 undecided and --strict");
+  CLI::App* command = table.app.add_subcommand("gate",
+                                               "Fail if accuracy, bytes or latency got worse: 0 "
+                                               "pass, 1 worse, 2 no comparison, 3 undecided");
   command->add_option("--baseline", flags->baseline, "database of the state before")->required();
   command->add_option("--candidate", flags->candidate, "database of the state after")->required();
   command->add_option("--margins", flags->margins,
                       "JSON file of margins; default: configs/gate/default.json");
-  command->add_flag("--strict", flags->strict, "what is undecided fails too");
+  command->add_flag("--strict", flags->strict, "fail on what is undecided, with exit code 3");
   command->add_option("--junit", flags->junit, "write a JUnit XML file");
   command->add_option("--markdown", flags->markdown, "write a Markdown file");
   command->add_flag("--all", flags->all, "also show what is the same");
@@ -72,7 +71,7 @@ void AddGate(CommandTable& table) {
 void AddCompare(CommandTable& table) {
   auto flags = std::make_shared<CompareFlags>();
   CLI::App* command = table.app.add_subcommand(
-      "compare", "Two methods of a database, or two databases, in one sentence");
+      "compare", "Compare two methods of a database, or two databases, in one sentence");
   command->add_option("a", flags->a, "method@budget or method[variant]@budget; or a database")
       ->required();
   command->add_option("b", flags->b, "what is held against it")->required();
@@ -100,8 +99,11 @@ void AddCompare(CommandTable& table) {
 void AddMerge(CommandTable& table) {
   auto flags = std::make_shared<MergeFlags>();
   CLI::App* command = table.app.add_subcommand(
-      "merge", "Join databases, e.g. of shards; again changes nothing, a conflict changes nothing");
-  command->add_option("out", flags->out, "database to write; made where there is none")->required();
+      "merge", "Join databases, such as those of shards; a repeated merge changes nothing");
+  command
+      ->add_option("out", flags->out,
+                   "database to write; made if there is none, left as it is on a conflict")
+      ->required();
   command->add_option("in", flags->inputs, "databases to take over")->required();
   AddJsonFlag(*command, flags->json);
   table.Add(command, [flags] { return RunMerge(*flags); });
@@ -110,7 +112,7 @@ void AddMerge(CommandTable& table) {
 void AddShow(CommandTable& table) {
   auto flags = std::make_shared<ShowFlags>();
   CLI::App* command = table.app.add_subcommand(
-      "show", "A sample: the prompt, both answers, scores, what was kept layer by layer");
+      "show", "Show a sample: the prompt, both answers, scores, what each layer kept");
   command->add_option("database", flags->store, "result database")->required();
   command
       ->add_option("cell", flags->cell,
@@ -134,7 +136,7 @@ void AddShow(CommandTable& table) {
 void AddReport(CommandTable& table) {
   auto flags = std::make_shared<ReportFlags>();
   CLI::App* command = table.app.add_subcommand(
-      "report", "One HTML file of a database: leaderboard, fronts, curves, samples");
+      "report", "Write one HTML file: leaderboard, fronts, curves, samples");
   command->add_option("databases", flags->stores, "one; two with --compare, the baseline first")
       ->required();
   command->add_option("-o,--out", flags->out, "the file to write; default: the database's, .html");

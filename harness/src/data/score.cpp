@@ -10,6 +10,7 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/near_names.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
 #include "datasets/grades.h"
@@ -33,8 +34,8 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
   for (const std::string_view special : {kGenerationAverage, kJudgeMetric, kExecutionMetric}) {
     names.emplace_back(special);
   }
-  return BadInput(StrCat("--metric: there is no ", Quoted(name), DidYouMean(name, names),
-                         "; known: ", Join(names, ", ")));
+  return BadInput(StrCat("--metric: there is no ", Quoted(name), DidYouMeanOneOf(name, names),
+                         "; 'kvgauge score --list' names all"));
 }
 
 void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,

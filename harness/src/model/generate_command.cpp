@@ -138,6 +138,118 @@ Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
   return cell;
 }
 
+// What was answered and what that took.
+struct Answered {
+  std::string text;
+  GenerateResult result;
+  std::optional<CellResult> cell;  // of a method
+};
+
+GenerateOptions OptionsOf(const GenerateFlags& flags, const ModelConfig& config,
+                          const Tokenizer* tokenizer) {
+  GenerateOptions options;
+  options.max_new_tokens = flags.max_new_tokens;
+  options.sampling = {.temperature = static_cast<float>(flags.temperature),
+                      .top_p = static_cast<float>(flags.top_p),
+                      .seed = flags.seed};
+  if (!flags.ignore_stop) options.stop_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
+  if (tokenizer != nullptr) {
+    options.valid_vocab = std::min(tokenizer->VocabSize(), config.vocab_size);
+  }
+  return options;
+}
+
+// Prints the answer as it comes, unless the whole is to be JSON. Without a tokenizer it is ids.
+Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<ChosenMethod>& chosen,
+                              Model& model, const Tokenizer* tokenizer,
+                              const std::vector<int32_t>& ids, const GenerateOptions& options) {
+  Answered answered;
+  std::unique_ptr<TextStream> stream;
+  if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
+  StopTexts stops(flags.stop_texts);
+  const auto emit = [&](const std::string& piece, bool last) {
+    const std::string shown = stops.Push(piece, last);
+    answered.text += shown;
+    if (!flags.json) Print(shown);
+  };
+  int64_t count = 0;
+  const auto on_token = [&](int32_t id) {
+    emit(stream ? stream->Push(id) : StrCat(count == 0 ? "" : " ", id), false);
+    ++count;
+    return !stops.found();
+  };
+  if (!chosen) {
+    KVG_ASSIGN(answered.result, Generate(model, Prompt::FromTokens(ids), options, on_token));
+  } else {
+    double first_s = 0;
+    KVG_ASSIGN(answered.cell, GenerateWith(*chosen, model, ids, options, [&](int32_t id) {
+                 if (first_s == 0) first_s = NowSeconds();
+                 return on_token(id);
+               }));
+    const CellResult& cell = *answered.cell;
+    answered.result = {.ids = cell.turns[0].ids,
+                       .stopped = cell.turns[0].stopped,
+                       .prefill_s = cell.record.seconds.prefill,
+                       .decode_s = first_s == 0 ? 0 : NowSeconds() - first_s,
+                       .decode_steps = cell.record.steps,
+                       .cache_payload_bytes = cell.record.final_bytes.payload,
+                       .cache_resident_bytes = cell.record.final_bytes.resident()};
+  }
+  emit(stream ? stream->Finish() : "", true);
+  return answered;
+}
+
+double Rate(int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>& chosen,
+                     Model& model, int64_t prompt_tokens, double load_s) {
+  const GenerateResult& result = answered.result;
+  Json method = nullptr;
+  if (answered.cell) {
+    method = {{"method", chosen->method.ToJson()},
+              {"budget", chosen->budget.ToString()},
+              {"record", answered.cell->record.ToJson()}};
+  }
+  PrintJson({{"text", answered.text},
+             {"method", method},
+             {"ids", result.ids},
+             {"stopped", result.stopped},
+             {"prompt_tokens", prompt_tokens},
+             {"load_s", load_s},
+             {"prefill_s", result.prefill_s},
+             {"prefill_tokens_per_s", Rate(prompt_tokens, result.prefill_s)},
+             {"decode_s", result.decode_s},
+             {"decode_tokens_per_s", Rate(result.decode_steps, result.decode_s)},
+             {"cache_payload_bytes", result.cache_payload_bytes},
+             {"cache_resident_bytes", result.cache_resident_bytes},
+             {"weight_bytes", model.weight_bytes()},
+             {"dtype", NameOf(model.dtype())},
+             {"backend", model.ops().backend},
+             {"variant", model.ops().variant}});
+}
+
+// To standard error, behind the answer.
+void PrintMeasurements(const Answered& answered, const std::optional<ChosenMethod>& chosen,
+                       Model& model, int64_t prompt_tokens, double load_s) {
+  const GenerateResult& result = answered.result;
+  Print("\n");
+  std::fprintf(
+      stderr,
+      "\nprefill  %lld tokens, %.1f tokens/s\n"
+      "decode   %lld steps, %.1f tokens/s%s\n"
+      "cache    %s payload, %s resident (%s)\n"
+      "weights  %s, %s on %s (%s), loaded in %.2f s\n",
+      static_cast<long long>(prompt_tokens), Rate(prompt_tokens, result.prefill_s),
+      static_cast<long long>(result.decode_steps), Rate(result.decode_steps, result.decode_s),
+      result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
+      HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
+      model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
+  if (answered.cell) std::fputs(DescribeRecord(*chosen, answered.cell->record).c_str(), stderr);
+}
+
 }  // namespace
 
 Status RunGenerate(const GenerateFlags& flags) {
@@ -162,102 +274,20 @@ Status RunGenerate(const GenerateFlags& flags) {
   }
   Model& model = *loaded.model;
   const double load_s = NowSeconds() - start;
-  const auto planned = static_cast<int64_t>(ids.size()) + flags.max_new_tokens;
+  const auto prompt_tokens = static_cast<int64_t>(ids.size());
+  const int64_t planned = prompt_tokens + flags.max_new_tokens;
   if (planned > config.max_position) {
     LogWarning(StrCat("prompt and answer reach ", planned, " tokens; the model was made for ",
                       config.max_position));
   }
-
-  GenerateOptions options;
-  options.max_new_tokens = flags.max_new_tokens;
-  options.sampling = {.temperature = static_cast<float>(flags.temperature),
-                      .top_p = static_cast<float>(flags.top_p),
-                      .seed = flags.seed};
-  if (!flags.ignore_stop) options.stop_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
-  if (tokenizer != nullptr) {
-    options.valid_vocab = std::min(tokenizer->VocabSize(), config.vocab_size);
-  }
-
-  std::unique_ptr<TextStream> stream;
-  if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
-  StopTexts stops(flags.stop_texts);
-  std::string text;
-  const auto emit = [&](const std::string& piece, bool last) {
-    const std::string shown = stops.Push(piece, last);
-    text += shown;
-    if (!flags.json) Print(shown);
-  };
-  int64_t count = 0;
-  const auto on_token = [&](int32_t id) {
-    emit(stream ? stream->Push(id) : StrCat(count == 0 ? "" : " ", id), false);
-    ++count;
-    return !stops.found();
-  };
-  GenerateResult result;
-  std::optional<CellResult> cell;
-  if (!chosen) {
-    KVG_ASSIGN(result, Generate(model, Prompt::FromTokens(ids), options, on_token));
-  } else {
-    double first_s = 0;
-    KVG_ASSIGN(cell, GenerateWith(*chosen, model, ids, options, [&](int32_t id) {
-                 if (first_s == 0) first_s = NowSeconds();
-                 return on_token(id);
-               }));
-    result = {.ids = cell->turns[0].ids,
-              .stopped = cell->turns[0].stopped,
-              .prefill_s = cell->record.seconds.prefill,
-              .decode_s = first_s == 0 ? 0 : NowSeconds() - first_s,
-              .decode_steps = cell->record.steps,
-              .cache_payload_bytes = cell->record.final_bytes.payload,
-              .cache_resident_bytes = cell->record.final_bytes.resident()};
-  }
-  emit(stream ? stream->Finish() : "", true);
-
-  const auto rate = [](int64_t tokens, double seconds) {
-    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
-  };
-  const auto prompt_tokens = static_cast<int64_t>(ids.size());
-  const double prefill_rate = rate(prompt_tokens, result.prefill_s);
-  const double decode_rate = rate(result.decode_steps, result.decode_s);
+  const GenerateOptions options = OptionsOf(flags, config, tokenizer.get());
+  KVG_ASSIGN(const Answered answered,
+             AnswerPrompt(flags, chosen, model, tokenizer.get(), ids, options));
   if (flags.json) {
-    Json method = nullptr;
-    if (cell) {
-      method = {{"method", chosen->method.ToJson()},
-                {"budget", chosen->budget.ToString()},
-                {"record", cell->record.ToJson()}};
-    }
-    PrintJson({{"text", text},
-               {"method", method},
-               {"ids", result.ids},
-               {"stopped", result.stopped},
-               {"prompt_tokens", prompt_tokens},
-               {"load_s", load_s},
-               {"prefill_s", result.prefill_s},
-               {"prefill_tokens_per_s", prefill_rate},
-               {"decode_s", result.decode_s},
-               {"decode_tokens_per_s", decode_rate},
-               {"cache_payload_bytes", result.cache_payload_bytes},
-               {"cache_resident_bytes", result.cache_resident_bytes},
-               {"weight_bytes", model.weight_bytes()},
-               {"dtype", NameOf(model.dtype())},
-               {"backend", model.ops().backend},
-               {"variant", model.ops().variant}});
-    return {};
+    PrintAnswerJson(answered, chosen, model, prompt_tokens, load_s);
+  } else {
+    PrintMeasurements(answered, chosen, model, prompt_tokens, load_s);
   }
-  Print("\n");
-  std::fprintf(
-      stderr,
-      "\nprefill  %lld tokens, %.1f tokens/s\n"
-      "decode   %lld steps, %.1f tokens/s%s\n"
-      "cache    %s payload, %s resident (%s)\n"
-      "weights  %s, %s on %s (%s), loaded in %.2f s\n",
-      static_cast<long long>(prompt_tokens), prefill_rate,
-      static_cast<long long>(result.decode_steps), decode_rate,
-      result.stopped ? ", ended by a stop" : "", HumanBytes(result.cache_payload_bytes).c_str(),
-      HumanBytes(result.cache_resident_bytes).c_str(), std::string(NameOf(model.dtype())).c_str(),
-      HumanBytes(model.weight_bytes()).c_str(), std::string(NameOf(model.dtype())).c_str(),
-      model.ops().backend.c_str(), model.ops().variant.c_str(), load_s);
-  if (cell) std::fputs(DescribeRecord(*chosen, cell->record).c_str(), stderr);
   return {};
 }
 

@@ -22,15 +22,43 @@ namespace {
 
 constexpr size_t kMostReasons = 3;
 
-Result<RunConfig> ReadConfig(const RunOptions& options) {
-  return ReadRunConfig(options.config, {.seeds = options.seeds,
-                                        .only = options.only,
-                                        .data_directory = options.data_directory,
-                                        .max_memory = options.max_memory,
-                                        .backend = options.backend,
-                                        .threads = options.threads,
-                                        .unscored = options.unscored,
-                                        .skip_bad = options.skip_bad});
+RunOverrides OverridesOf(const RunOptions& options) {
+  return {.seeds = options.seeds,
+          .only = options.only,
+          .data_directory = options.data_directory,
+          .max_memory = options.max_memory,
+          .backend = options.backend,
+          .threads = options.threads,
+          .unscored = options.unscored,
+          .skip_bad = options.skip_bad};
+}
+
+// A configuration, and of a shorthand the file that it stands for.
+struct GivenConfig {
+  RunConfig config;
+  Json shorthand;  // null: a file was named
+};
+
+Result<GivenConfig> ReadConfig(const RunOptions& options) {
+  const RunOverrides overrides = OverridesOf(options);
+  GivenConfig given;
+  if (options.shorthand.empty()) {
+    if (options.config.empty()) {
+      return BadInput(
+          "nothing to run: name a configuration, such as quickstart or mine.json, or give --model "
+          "DIR --task NAME --method NAME,NAME --budget 10%,20%");
+    }
+    KVG_ASSIGN(given.config, ReadRunConfig(options.config, overrides));
+    return given;
+  }
+  if (!options.config.empty()) {
+    return BadInput(StrCat("configuration ", Quoted(options.config),
+                           " and --model, --task, --method or --budget: give one or the other; "
+                           "--only picks methods of a configuration"));
+  }
+  KVG_ASSIGN(given.shorthand, ShorthandConfig(options.shorthand, overrides, options.limit));
+  KVG_ASSIGN(given.config, ParseRunConfig(given.shorthand, "the command line", overrides));
+  return given;
 }
 
 Result<SampleChoice> ChooseSamples(const RunOptions& options) {
@@ -85,57 +113,70 @@ Json ReasonsJson(const std::vector<ReasonTally::Line>& lines) {
   return reasons;
 }
 
-Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPlan& plan,
-                const SampleChoice& choice) {
-  const std::string path = DatabasePath(options, config);
-  std::unique_ptr<ResultStore> store;
+// What is known of a plan before anything runs: of its groups, then of the latency phase.
+struct PlanEstimates {
+  std::vector<GroupEstimate> groups;  // as the plan's
+  std::vector<LatencyEstimate> latencies;
+  GroupEstimate total;
+  bool measured = true;  // all times at recorded rates
+};
+
+Result<PlanEstimates> EstimatePlan(const RunOptions& options, const RunPlan& plan,
+                                   const SampleChoice& choice, ResultStore* store) {
   RateOf rate = [](const PlanGroup&) { return std::optional<double>(); };
-  if (FileExists(path)) {
-    KVG_ASSIGN(store, ResultStore::Open(path, StoreMode::kReadOnly));
+  if (store != nullptr) {
     KVG_ASSIGN(rate, RecordedRates(*store));
   }
-  GroupEstimator estimator(plan, choice, PendingIn(store.get(), options.retry), rate);
-  std::vector<std::vector<std::string>> table;
-  Json groups = Json::array();
-  GroupEstimate total;
-  bool measured = true;
-  std::vector<std::string> unfit;
+  GroupEstimator estimator(plan, choice, PendingIn(store, options.retry), rate);
+  PlanEstimates all;
+  GroupEstimate& total = all.total;
   for (const PlanGroup& group : plan.groups) {
-    KVG_ASSIGN(const GroupEstimate estimate, estimator.Estimate(group));
+    KVG_ASSIGN(GroupEstimate estimate, estimator.Estimate(group));
     total.samples += estimate.samples;
     total.cells += estimate.cells;
     total.done += estimate.done;
     total.seconds += estimate.seconds;
     total.memory_bytes = std::max(total.memory_bytes, estimate.memory_bytes);
     total.least_bytes = std::max(total.least_bytes, estimate.least_bytes);
-    measured = measured && estimate.measured;
-    if (estimate.skipped_records > 0) {
-      LogWarning(StrCat(config.tasks[group.task].task.name,
-                        ": malformed records left out: ", estimate.skipped_records));
+    all.measured = all.measured && estimate.measured;
+    all.groups.push_back(std::move(estimate));
+  }
+  if (choice.shard == 0) {
+    KVG_ASSIGN(all.latencies, EstimateLatency(plan, store));
+  }
+  for (const LatencyEstimate& estimate : all.latencies) {
+    total.seconds += estimate.seconds;
+    all.measured = all.measured && estimate.measurements == 0;
+  }
+  return all;
+}
+
+void WarnOf(const RunConfig& config, const RunPlan& plan, const PlanEstimates& all) {
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const PlanGroup& group = plan.groups[i];
+    const std::string& task = config.tasks[group.task].task.name;
+    if (all.groups[i].skipped_records > 0) {
+      LogWarning(StrCat(task, ": malformed records left out: ", all.groups[i].skipped_records));
     }
-    const PlanModel& model = plan.models[group.model];
-    if (const std::string beyond = model.BeyondPositions(estimate.longest_prompt);
-        !beyond.empty()) {
-      LogWarning(StrCat(config.tasks[group.task].task.name, ": ", beyond));
-    }
-    table.push_back({model.spec->name, config.tasks[group.task].task.name,
-                     std::string(NameOf(group.compress_at)), StrCat(group.seed),
-                     model.prefills[group.prefill].name, StrCat(group.rows.size()),
-                     StrCat(estimate.samples), StrCat(estimate.cells), StrCat(estimate.done),
-                     StrCat(estimate.longest_prompt),
-                     estimate.done == estimate.cells
-                         ? "-"
-                         : StrCat(estimate.measured ? "" : "~", ClockTime(estimate.seconds)),
-                     HumanBytes(estimate.memory_bytes)});
-    for (const std::string& text : ReasonTexts(estimate.unfit, kMostReasons)) {
-      unfit.push_back(StrCat(group.name, ": ", text));
-    }
+    const std::string beyond =
+        plan.models[group.model].BeyondPositions(all.groups[i].longest_prompt);
+    if (!beyond.empty()) LogWarning(StrCat(task, ": ", beyond));
+  }
+}
+
+Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates& all,
+              const std::string& path) {
+  const RunConfig& config = given.config;
+  Json groups = Json::array(), latency = Json::array(), refused = Json::array();
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    const PlanGroup& group = plan.groups[g];
+    const GroupEstimate& estimate = all.groups[g];
     Json cells = Json::array();
     for (size_t i = 0; i < group.rows.size(); ++i) {
       cells.push_back({{"row", config.rows[group.rows[i]].Name()}, {"key", group.cells[i].Key()}});
     }
     groups.push_back({{"group", group.name},
-                      {"prefill", model.prefills[group.prefill].name},
+                      {"prefill", plan.models[group.model].prefills[group.prefill].name},
                       {"samples", estimate.samples},
                       {"cells", estimate.cells},
                       {"done", estimate.done},
@@ -147,21 +188,8 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
                       {"unfit", ReasonsJson(estimate.unfit)},
                       {"rows", cells}});
   }
-  std::vector<LatencyEstimate> latencies;
-  if (choice.shard == 0) {
-    KVG_ASSIGN(latencies, EstimateLatency(plan, store.get()));
-  }
-  Json latency = Json::array();
-  for (const LatencyEstimate& estimate : latencies) {
-    const std::string& model = plan.models[estimate.model].spec->name;
-    total.seconds += estimate.seconds;
-    measured = measured && estimate.measurements == 0;
-    table.push_back({model, "(latency)", std::string(NameOf(estimate.compress_at)), "", "",
-                     StrCat(estimate.rows), "", StrCat(estimate.measurements + estimate.done),
-                     StrCat(estimate.done), StrCat(estimate.longest_prompt),
-                     estimate.measurements == 0 ? "-" : StrCat("~", ClockTime(estimate.seconds)),
-                     ""});
-    latency.push_back({{"model", model},
+  for (const LatencyEstimate& estimate : all.latencies) {
+    latency.push_back({{"model", plan.models[estimate.model].spec->name},
                        {"compress_at", NameOf(estimate.compress_at)},
                        {"rows", estimate.rows},
                        {"measurements", estimate.measurements},
@@ -169,23 +197,53 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
                        {"longest_prompt", estimate.longest_prompt},
                        {"seconds", estimate.seconds}});
   }
-  if (options.json) {
-    Json refused = Json::array();
-    for (const PlanRefusal& refusal : plan.refused) {
-      refused.push_back(
-          {{"model", refusal.model}, {"row", refusal.row}, {"reason", refusal.reason}});
-    }
-    PrintJson({{"name", config.name},
+  for (const PlanRefusal& refusal : plan.refused) {
+    refused.push_back({{"model", refusal.model}, {"row", refusal.row}, {"reason", refusal.reason}});
+  }
+  Json json = {{"name", config.name},
                {"database", path},
                {"groups", groups},
                {"refused", refused},
-               {"cells", total.cells},
-               {"done", total.done},
-               {"seconds", total.seconds},
+               {"cells", all.total.cells},
+               {"done", all.total.done},
+               {"seconds", all.total.seconds},
                {"latency", latency},
-               {"memory_bytes", total.memory_bytes},
-               {"least_memory_bytes", total.least_bytes}});
-    return {};
+               {"memory_bytes", all.total.memory_bytes},
+               {"least_memory_bytes", all.total.least_bytes}};
+  if (!given.shorthand.is_null()) json["config"] = given.shorthand;
+  return json;
+}
+
+std::string TimeText(double seconds, bool measured) {
+  return StrCat(measured ? "" : "~", ClockTime(seconds));
+}
+
+void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates& all,
+               const std::string& path) {
+  std::vector<std::vector<std::string>> table;
+  std::vector<std::string> unfit;
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    const PlanGroup& group = plan.groups[g];
+    const GroupEstimate& estimate = all.groups[g];
+    const PlanModel& model = plan.models[group.model];
+    const bool done = estimate.done == estimate.cells;
+    table.push_back({model.spec->name, config.tasks[group.task].task.name,
+                     std::string(NameOf(group.compress_at)), StrCat(group.seed),
+                     model.prefills[group.prefill].name, StrCat(group.rows.size()),
+                     StrCat(estimate.samples), StrCat(estimate.cells), StrCat(estimate.done),
+                     StrCat(estimate.longest_prompt),
+                     done ? "-" : TimeText(estimate.seconds, estimate.measured),
+                     HumanBytes(estimate.memory_bytes)});
+    for (const std::string& text : ReasonTexts(estimate.unfit, kMostReasons)) {
+      unfit.push_back(StrCat(group.name, ": ", text));
+    }
+  }
+  for (const LatencyEstimate& estimate : all.latencies) {
+    table.push_back({plan.models[estimate.model].spec->name, "(latency)",
+                     std::string(NameOf(estimate.compress_at)), "", "", StrCat(estimate.rows), "",
+                     StrCat(estimate.measurements + estimate.done), StrCat(estimate.done),
+                     StrCat(estimate.longest_prompt),
+                     estimate.measurements == 0 ? "-" : TimeText(estimate.seconds, false), ""});
   }
   PrintTable({"model", "task", "compress at", "seed", "prefill", "rows", "samples", "cells", "done",
               "tokens", "time", "memory"},
@@ -196,12 +254,30 @@ Status ShowPlan(const RunOptions& options, const RunConfig& config, const RunPla
   }
   for (const std::string& text : unfit) Print(StrCat("cannot run  ", text, "\n"));
   PrintFacts(
-      {{"cells", StrCat(total.cells, ", ", total.done, " recorded in ", path)},
-       {"time", StrCat(ClockTime(total.seconds), measured ? " at the recorded rates"
-                                                          : " at 20 GFLOP/s a processor where "
-                                                            "no rate is recorded (~)")},
-       {"memory", StrCat(HumanBytes(total.memory_bytes), " at most, one model at a time; ",
-                         HumanBytes(total.least_bytes), " with one row at a time")}});
+      {{"cells", StrCat(all.total.cells, ", ", all.total.done, " recorded in ", path)},
+       {"time", StrCat(ClockTime(all.total.seconds),
+                       all.measured ? " at the recorded rates"
+                                    : " at 20 GFLOP/s a processor where no rate is "
+                                      "recorded (~)")},
+       {"memory", StrCat(HumanBytes(all.total.memory_bytes), " at most, one model at a time; ",
+                         HumanBytes(all.total.least_bytes), " with one row at a time")}});
+}
+
+Status ShowPlan(const RunOptions& options, const GivenConfig& given, const RunPlan& plan,
+                const SampleChoice& choice) {
+  const std::string path = DatabasePath(options, given.config);
+  std::unique_ptr<ResultStore> store;
+  if (FileExists(path)) {
+    KVG_ASSIGN(store, ResultStore::Open(path, StoreMode::kReadOnly));
+  }
+  KVG_ASSIGN(const PlanEstimates all, EstimatePlan(options, plan, choice, store.get()));
+  WarnOf(given.config, plan, all);
+  if (options.json) {
+    PrintJson(PlanJson(given, plan, all, path));
+    return {};
+  }
+  if (!given.shorthand.is_null()) Print(given.shorthand.dump(2) + "\n\n");
+  PrintPlan(given.config, plan, all, path);
   return {};
 }
 
@@ -258,19 +334,21 @@ bool RanInVain(const RunOutcome& outcome) {
 Result<RunConfig> CheckedConfig(const RunOptions& options) {
   const Result<SampleChoice> choice = ChooseSamples(options);
   if (!choice.ok()) return choice.error();
-  return ReadConfig(options);
+  KVG_ASSIGN(GivenConfig given, ReadConfig(options));
+  return std::move(given.config);
 }
 
 Status RunPlanCommand(const RunOptions& options) {
-  KVG_ASSIGN(const RunConfig config, ReadConfig(options));
+  KVG_ASSIGN(const GivenConfig given, ReadConfig(options));
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
-  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
+  KVG_ASSIGN(const RunPlan plan, MakeRunPlan(given.config));
   KVG_TRY(CheckSomethingRuns(plan, choice));
-  return ShowPlan(options, config, plan, choice);
+  return ShowPlan(options, given, plan, choice);
 }
 
 Result<int> RunRunCommand(const RunOptions& options) {
-  KVG_ASSIGN(const RunConfig config, ReadConfig(options));
+  KVG_ASSIGN(const GivenConfig given, ReadConfig(options));
+  const RunConfig& config = given.config;
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
   const std::string path = DatabasePath(options, config);
   if (options.dry_run) {
@@ -289,11 +367,15 @@ Result<int> RunRunCommand(const RunOptions& options) {
   KVG_TRY(CheckSomethingRuns(plan, choice));
   KVG_TRY(MakeParent(path));
   KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
+  // To standard output, where nothing else of a run goes: `> mine.json` keeps it.
+  if (!given.shorthand.is_null() && !options.json) Print(given.shorthand.dump(2) + "\n");
   const RunSettings settings = {
       .choice = choice, .retry = options.retry, .command = options.command, .build = options.build};
   KVG_ASSIGN(const RunOutcome outcome, ExecuteRun(plan, settings, *store, progress, interrupt));
   if (options.json) {
-    PrintJson(OutcomeJson(outcome, config, path));
+    Json json = OutcomeJson(outcome, config, path);
+    if (!given.shorthand.is_null()) json["config"] = given.shorthand;
+    PrintJson(json);
   } else if (!options.quiet) {
     progress.Note(SummaryText(outcome));
   }

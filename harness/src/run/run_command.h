@@ -9,12 +9,14 @@
 #include "core/result.h"
 #include "harness/cli.h"
 #include "src/run/run_config.h"
+#include "src/run/run_shorthand.h"
 
 namespace kvgauge {
 
 struct RunOptions {
-  std::string config;    // a path, or the name of a shipped one
-  std::string database;  // "": results/NAME.db
+  std::string config;      // a path, or the name of a shipped one; "": the shorthand
+  RunShorthand shorthand;  // instead of a file
+  std::string database;    // "": results/NAME.db
   int64_t limit = -1;
   std::string samples;  // positions, "0-9,17"
   std::vector<int64_t> seeds;
@@ -34,8 +36,8 @@ struct RunOptions {
   BuildInfo build;      // of the program
 };
 
-// The configuration with what the options put over it; wrong ones are errors, the choice of samples
-// included.
+// The configuration, of a file or of the shorthand, with what the options put over it; wrong ones
+// are errors, the choice of samples included.
 Result<RunConfig> CheckedConfig(const RunOptions& options);
 Status RunPlanCommand(const RunOptions& options);
 // The exit code: 0; 1 where it ran something and nothing of it succeeded; 128 + the signal that

@@ -50,46 +50,6 @@ std::vector<std::string> ModelsNear(const std::string& path) {
   return known;
 }
 
-Result<RunModel> ReadModel(const Json& json, const std::string& where) {
-  RunModel model;
-  if (json.is_string()) {
-    model.path = json.get<std::string>();
-  } else if (json.is_object()) {
-    const ConfigObject object(json, where);
-    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "template_set",
-                         "template_date", "max_prompt_tokens"}));
-    KVG_TRY(object.Text("path", model.path));
-    KVG_TRY(object.Text("name", model.name));
-    KVG_TRY(object.Text("dtype", model.dtype));
-    KVG_TRY(object.Text("weights", model.weights));
-    KVG_TRY(object.Text("template", model.chat_template));
-    KVG_TRY(object.Text("template_date", model.chat_switches.date));
-    if (const Json* set = object.Find("template_set"); set != nullptr) {
-      if (!set->is_object()) return object.Wrong("template_set", "an object of variables");
-      for (const auto& item : set->items()) {
-        model.chat_switches.variables[item.key()] = item.value().dump();
-      }
-    }
-    KVG_TRY(object.Int("max_prompt_tokens", 0, int64_t{1} << 40, model.max_prompt_tokens));
-  } else {
-    return BadInput(
-        StrCat(where, ": ", Quoted(json.dump()), ", expected a path, or an object with \"path\""));
-  }
-  if (model.path.empty()) return BadInput(StrCat(where, ".path: missing; expected a path"));
-  const std::string found = FindShipped(model.path);
-  if (!FileExists(found) && !DirectoryExists(found)) {
-    return BadInput(StrCat(where, ": no such model ", Quoted(model.path),
-                           DidYouMean(model.path, ModelsNear(model.path)),
-                           ", expected a checkpoint directory with config.json"));
-  }
-  model.path = found;
-  if (model.name.empty()) model.name = NameOfPath(model.path);
-  const Result<ModelOptions> options =
-      ParseModelOptions({.model = model.path, .dtype = model.dtype, .weights = model.weights});
-  if (!options.ok()) return options.error().Wrap(where);
-  return model;
-}
-
 Status ReadTaskEntry(const Json& json, const std::string& where, int64_t samples,
                      int64_t max_new_tokens, RunTask& out) {
   out.samples = samples;
@@ -369,6 +329,102 @@ Status ReadAxes(const ConfigObject& object, RunConfig& config) {
   return {};
 }
 
+Status ReadModels(const ConfigObject& object, RunConfig& config) {
+  const std::vector<Json> models = object.List("models");
+  if (models.empty()) {
+    return BadInput(StrCat(object.At("models"), ": missing; expected a list of checkpoints"));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < models.size(); ++i) {
+    KVG_ASSIGN(RunModel model, ReadRunModel(models[i], StrCat(object.At("models"), "[", i, "]")));
+    names.push_back(model.name);
+    config.models.push_back(std::move(model));
+  }
+  KVG_TRY(Distinct(object.At("models"), names, "give one of them another \"name\""));
+  const std::string dtype_key = "dtype";
+  std::string dtype = "auto";
+  KVG_TRY(object.Text(dtype_key, dtype));
+  if (dtype == "auto") return {};
+  const Result<ModelOptions> options = ParseModelOptions({.model = "", .dtype = dtype});
+  if (!options.ok()) return options.error().Wrap(object.At(dtype_key));
+  for (RunModel& model : config.models) {
+    if (model.dtype == "auto") model.dtype = dtype;
+  }
+  return {};
+}
+
+Status ReadTaskList(const ConfigObject& object, RunConfig& config) {
+  int64_t samples = -1, max_new_tokens = 0;
+  KVG_TRY(object.Int("samples", 1, kMostSamples, samples));
+  KVG_TRY(object.Int("max_new_tokens", 1, 1 << 20, max_new_tokens));
+  const std::vector<Json> tasks = object.List("tasks");
+  if (tasks.empty()) {
+    return BadInput(StrCat(object.At("tasks"), ": missing; expected a list of tasks"));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    RunTask task;
+    KVG_TRY(ReadTaskEntry(tasks[i], StrCat(object.At("tasks"), "[", i, "]"), samples,
+                          max_new_tokens, task));
+    names.push_back(task.task.name);
+    config.tasks.push_back(std::move(task));
+  }
+  return Distinct(object.At("tasks"), names, "give one of them another \"name\"");
+}
+
+// What of the answers is kept, and what is measured beside them.
+Status ReadRecording(const ConfigObject& object, const RunOverrides& overrides, RunConfig& config) {
+  KVG_TRY(object.Int("fidelity_steps", 0, 1 << 20, config.fidelity_steps));
+  for (const auto& [key, value] : {std::pair<const char*, bool*>("unscored", &config.unscored),
+                                   {"skip_bad", &config.skip_bad}}) {
+    const Json* given = object.Find(key);
+    if (given == nullptr) continue;
+    if (!given->is_boolean()) return object.Wrong(key, "true or false");
+    *value = given->get<bool>();
+  }
+  config.unscored = config.unscored || overrides.unscored;
+  config.skip_bad = config.skip_bad || overrides.skip_bad;
+  if (const Json* latency = object.Find("latency"); latency != nullptr) {
+    if (!latency->is_object()) return object.Wrong("latency", "an object with \"contexts\"");
+    KVG_ASSIGN(const LatencyOptions options, ParseLatencyOptions(*latency, object.At("latency")));
+    config.latency = std::make_shared<const Json>(ToJson(options));
+  }
+  return {};
+}
+
+// Memory, data, backend and threads: where the run takes place.
+Status ReadPlace(const ConfigObject& object, const RunOverrides& overrides, RunConfig& config) {
+  std::string max_memory = "0";
+  if (const Json* value = object.Find("max_memory"); value != nullptr) {
+    max_memory = value->is_string() ? value->get<std::string>() : value->dump();
+  }
+  if (!overrides.max_memory.empty()) max_memory = overrides.max_memory;
+  const Result<int64_t> bytes = ParseBytes(max_memory);
+  if (!bytes.ok()) {
+    return bytes.error().Wrap(overrides.max_memory.empty() ? object.At("max_memory")
+                                                           : "--max-memory");
+  }
+  config.max_memory_bytes = *bytes;
+  KVG_TRY(object.Text("data", config.data_directory));
+  if (!overrides.data_directory.empty()) config.data_directory = overrides.data_directory;
+  config.data_directory = DataDirectory(config.data_directory);
+  KVG_TRY(object.Text("backend", config.backend));
+  if (!overrides.backend.empty()) config.backend = overrides.backend;
+  int64_t threads = 0;
+  KVG_TRY(object.Int("threads", 0, 4096, threads));
+  config.threads = overrides.threads > 0 ? overrides.threads : static_cast<int>(threads);
+  return {};
+}
+
+Status CheckAxes(const ConfigObject& object, const RunConfig& config) {
+  std::vector<std::string> names;
+  for (const int64_t seed : config.seeds) names.push_back(StrCat(seed));
+  KVG_TRY(Distinct(object.At("seeds"), names, "leave out one of the two"));
+  names.clear();
+  for (const CompressAt at : config.compress_at) names.emplace_back(NameOf(at));
+  return Distinct(object.At("compress_at"), names, "leave out one of the two");
+}
+
 // A path, or the name of a shipped file.
 Result<std::string> FindRunFile(const std::string& name) {
   const std::string found = FindShipped(name);
@@ -423,17 +479,57 @@ Result<int64_t> ParseBytes(const std::string& text) {
   return static_cast<int64_t>(value * scale);
 }
 
-Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides) {
+Result<RunModel> ReadRunModel(const Json& json, const std::string& where) {
+  RunModel model;
+  if (json.is_string()) {
+    model.path = json.get<std::string>();
+  } else if (json.is_object()) {
+    const ConfigObject object(json, where);
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "template_set",
+                         "template_date", "max_prompt_tokens"}));
+    KVG_TRY(object.Text("path", model.path));
+    KVG_TRY(object.Text("name", model.name));
+    KVG_TRY(object.Text("dtype", model.dtype));
+    KVG_TRY(object.Text("weights", model.weights));
+    KVG_TRY(object.Text("template", model.chat_template));
+    KVG_TRY(object.Text("template_date", model.chat_switches.date));
+    if (const Json* set = object.Find("template_set"); set != nullptr) {
+      if (!set->is_object()) return object.Wrong("template_set", "an object of variables");
+      for (const auto& item : set->items()) {
+        model.chat_switches.variables[item.key()] = item.value().dump();
+      }
+    }
+    KVG_TRY(object.Int("max_prompt_tokens", 0, int64_t{1} << 40, model.max_prompt_tokens));
+  } else {
+    return BadInput(
+        StrCat(where, ": ", Quoted(json.dump()), ", expected a path, or an object with \"path\""));
+  }
+  if (model.path.empty()) return BadInput(StrCat(where, ".path: missing; expected a path"));
+  const std::string found = FindShipped(model.path);
+  if (!FileExists(found) && !DirectoryExists(found)) {
+    return BadInput(StrCat(where, ": no such model ", Quoted(model.path),
+                           DidYouMean(model.path, ModelsNear(model.path)),
+                           ", expected a checkpoint directory with config.json"));
+  }
+  model.path = found;
+  if (model.name.empty()) model.name = NameOfPath(model.path);
+  const Result<ModelOptions> options =
+      ParseModelOptions({.model = model.path, .dtype = model.dtype, .weights = model.weights});
+  if (!options.ok()) return options.error().Wrap(where);
+  return model;
+}
+
+Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
+                                 const RunOverrides& overrides) {
+  if (!json.is_object()) return BadInput(StrCat(origin, ": expected a JSON object"));
   RunConfig config;
-  KVG_ASSIGN(config.path, FindRunFile(name));
-  KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
-  if (!json.is_object()) return BadInput(StrCat(config.path, ": expected a JSON object"));
-  const ConfigObject object(json, config.path);
+  config.path = origin;
+  const ConfigObject object(json, origin);
   KVG_TRY(object.Only({"name",           "description",    "models",      "tasks",    "methods",
                        "plugins",        "budgets",        "compress_at", "seeds",    "samples",
                        "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
                        "dtype",          "max_memory",     "data",        "backend",  "threads"}));
-  config.name = fs::path(config.path).stem().string();
+  config.name = fs::path(origin).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
   KVG_TRY(object.Texts("plugins", config.plugins));
@@ -442,94 +538,24 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
     const Status loaded = LoadPlugin(plugin);
     if (!loaded.ok()) return loaded.error().Wrap(object.At("plugins"));
   }
-
-  const std::vector<Json> models = object.List("models");
-  if (models.empty()) {
-    return BadInput(StrCat(object.At("models"), ": missing; expected a list of checkpoints"));
-  }
-  std::vector<std::string> names;
-  for (size_t i = 0; i < models.size(); ++i) {
-    KVG_ASSIGN(RunModel model, ReadModel(models[i], StrCat(object.At("models"), "[", i, "]")));
-    names.push_back(model.name);
-    config.models.push_back(std::move(model));
-  }
-  KVG_TRY(Distinct(object.At("models"), names, "give one of them another \"name\""));
-
-  int64_t samples = -1, max_new_tokens = 0;
-  KVG_TRY(object.Int("samples", 1, kMostSamples, samples));
-  KVG_TRY(object.Int("max_new_tokens", 1, 1 << 20, max_new_tokens));
-  const std::vector<Json> tasks = object.List("tasks");
-  if (tasks.empty()) {
-    return BadInput(StrCat(object.At("tasks"), ": missing; expected a list of tasks"));
-  }
-  names.clear();
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    RunTask task;
-    KVG_TRY(ReadTaskEntry(tasks[i], StrCat(object.At("tasks"), "[", i, "]"), samples,
-                          max_new_tokens, task));
-    names.push_back(task.task.name);
-    config.tasks.push_back(std::move(task));
-  }
-  KVG_TRY(Distinct(object.At("tasks"), names, "give one of them another \"name\""));
-
+  KVG_TRY(ReadModels(object, config));
+  KVG_TRY(ReadTaskList(object, config));
   KVG_TRY(ReadRows(object, config.rows));
   KVG_TRY(ReadAxes(object, config));
-  KVG_TRY(object.Int("fidelity_steps", 0, 1 << 20, config.fidelity_steps));
-  for (const auto& [key, value] : {std::pair<const char*, bool*>("unscored", &config.unscored),
-                                   {"skip_bad", &config.skip_bad}}) {
-    const Json* given = object.Find(key);
-    if (given == nullptr) continue;
-    if (!given->is_boolean()) return object.Wrong(key, "true or false");
-    *value = given->get<bool>();
-  }
-  config.unscored = config.unscored || overrides.unscored;
-  config.skip_bad = config.skip_bad || overrides.skip_bad;
-  std::string max_memory = "0";
-  if (const Json* value = object.Find("max_memory"); value != nullptr) {
-    max_memory = value->is_string() ? value->get<std::string>() : value->dump();
-  }
-  const std::string dtype_key = "dtype";
-  std::string dtype = "auto";
-  KVG_TRY(object.Text(dtype_key, dtype));
-  if (dtype != "auto") {
-    const Result<ModelOptions> options = ParseModelOptions({.model = "", .dtype = dtype});
-    if (!options.ok()) return options.error().Wrap(object.At(dtype_key));
-    for (RunModel& model : config.models) {
-      if (model.dtype == "auto") model.dtype = dtype;
-    }
-  }
-  KVG_TRY(object.Text("data", config.data_directory));
-  KVG_TRY(object.Text("backend", config.backend));
-  int64_t threads = 0;
-  KVG_TRY(object.Int("threads", 0, 4096, threads));
-  if (const Json* latency = object.Find("latency"); latency != nullptr) {
-    if (!latency->is_object()) return object.Wrong("latency", "an object with \"contexts\"");
-    KVG_ASSIGN(const LatencyOptions options, ParseLatencyOptions(*latency, object.At("latency")));
-    config.latency = std::make_shared<const Json>(ToJson(options));
-  }
-
-  if (!overrides.max_memory.empty()) max_memory = overrides.max_memory;
-  const Result<int64_t> bytes = ParseBytes(max_memory);
-  if (!bytes.ok()) {
-    return bytes.error().Wrap(overrides.max_memory.empty() ? object.At("max_memory")
-                                                           : "--max-memory");
-  }
-  config.max_memory_bytes = *bytes;
   if (!overrides.seeds.empty()) config.seeds = overrides.seeds;
-  names.clear();
-  for (const int64_t seed : config.seeds) names.push_back(StrCat(seed));
-  KVG_TRY(Distinct(object.At("seeds"), names, "leave out one of the two"));
-  names.clear();
-  for (const CompressAt at : config.compress_at) names.emplace_back(NameOf(at));
-  KVG_TRY(Distinct(object.At("compress_at"), names, "leave out one of the two"));
-  if (!overrides.data_directory.empty()) config.data_directory = overrides.data_directory;
-  config.data_directory = DataDirectory(config.data_directory);
-  if (!overrides.backend.empty()) config.backend = overrides.backend;
-  config.threads = overrides.threads > 0 ? overrides.threads : static_cast<int>(threads);
+  KVG_TRY(CheckAxes(object, config));
+  KVG_TRY(ReadRecording(object, overrides, config));
+  KVG_TRY(ReadPlace(object, overrides, config));
   const std::vector<RunRowSpec> all = config.rows;
   KVG_TRY(KeepOnly(overrides.only, config.rows));
   config.canonical = CanonicalJson(Canonical(config, all));
   return config;
+}
+
+Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides) {
+  KVG_ASSIGN(const std::string path, FindRunFile(name));
+  KVG_ASSIGN(const Json json, ReadJsonFile(path));
+  return ParseRunConfig(json, path, overrides);
 }
 
 }  // namespace kvgauge

@@ -86,6 +86,11 @@ struct RunOverrides {
   bool skip_bad = false;
 };
 
+// One entry of a configuration's models; `where` names it in messages.
+Result<RunModel> ReadRunModel(const Json& json, const std::string& where);
+// `origin` names the configuration in messages.
+Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
+                                 const RunOverrides& overrides);
 // `name`: a path, or the name of a shipped file under configs/runs. Unknown keys, tasks and methods
 // are errors that name the nearest known one; every number is checked.
 Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& overrides);
