@@ -28,6 +28,14 @@ class PagesTest : public ProgramTest {
 
 TEST_F(PagesTest, MethodsIsAsApproved) { ExpectPage("methods --format markdown", "methods.md"); }
 
+TEST_F(PagesTest, EveryMethodIsListed) {
+  const std::string page = Run("methods --format markdown").out;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(KVG_SOURCE_DIR) + "/configs/methods")) {
+    EXPECT_THAT(page, HasSubstr("| `" + file.path().stem().string() + "` |"));
+  }
+}
+
 TEST_F(PagesTest, TasksIsAsApproved) {
   // What this machine has must not show.
   ExpectPage("tasks --format markdown --data /nowhere", "tasks.md");

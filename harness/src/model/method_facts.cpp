@@ -58,6 +58,7 @@ constexpr FamilyHeading kFamilyHeadings[] = {
     {"low_rank", "Low rank: fewer numbers for each entry"},
     {"retrieval", "Retrieval: all entries stay, few are read"},
     {"architecture", "Architecture: the model itself stores less"},
+    {"composition", "Compositions of several methods"},
 };
 
 // The stages that a method has unless its file names others.
