@@ -31,8 +31,7 @@ inline std::vector<std::string> AllMethods() {
 
 inline Method LoadShipped(const std::string& id, std::vector<std::string> more = {}) {
   std::vector<std::string> overrides;
-  // The models have two layers: none can stay whole at half the entries, or be read whole.
-  if (id == "d2o") overrides = {"allocate.whole_first=0", "allocate.whole_last=0"};
+  // The models have two layers: none can be read whole.
   if (id.ends_with("quest") || id == "clusterkv") {
     overrides = {"read.tokens=64", "read.dense_layers=0"};
   }

@@ -152,7 +152,7 @@ TEST(KvQuantTest, LevelsAreSymmetricAndAscending) {
 
 TEST(MiniCacheTest, SharesFromTheMiddle) {
   const StorePlan plan = PlanOf("minicache", "{}", HalfShape());
-  EXPECT_EQ(plan.share_from_layer, 2);
+  EXPECT_EQ(plan.share_from_layer, 3);  // of four layers the last two
   EXPECT_EQ(plan.share_weight, 0.6);
   EXPECT_EQ(PlanOf("minicache", R"({"from": 0})", HalfShape()).share_from_layer, 1);
   EXPECT_EQ(PlanOf("minicache", R"({"from": 1})", HalfShape()).share_from_layer, 3);

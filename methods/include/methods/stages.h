@@ -75,7 +75,8 @@ class Scorer : public Stage {
   // out: [kv_heads, width], zero on entry; finite. Called after prefill; where any_time() also
   // whenever the trigger acts.
   virtual void Score(LayerView& view, Tensor out) const = 0;
-  // Whether Score sees nothing that is known after prefill only.
+  // Whether Score needs nothing that is known after prefill only: while decoding it does with the
+  // newest row.
   virtual bool any_time() const { return false; }
   // Whether scores change over decode steps. Then they are kept beside the entries (and counted),
   // if the trigger acts in decode.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scorers that look at the prompt from its last rows: the window. The window itself always stays,
-// and what came before it is scored.
+// and what came before it is scored. While decoding the newest row looks in place of the window,
+// where a scorer knows how.
 #pragma once
 
 #include "methods/registry.h"
@@ -22,6 +23,8 @@ class WindowScorer : public Scorer {
   // rows: those of the window, at least 1. out: [kv_heads, entries before the window], may be
   // strided; there is at least one such entry.
   virtual void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const = 0;
+  // The same of the newest row alone, for scorers with any_time().
+  virtual void ScoreStep(LayerView& view, Tensor out) const;
 
   // What each query head's rows gave to the first `before` entries, averaged over the rows:
   // [query_heads, before].

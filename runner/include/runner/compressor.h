@@ -114,7 +114,10 @@ class Compressor {
   LayerHook* hook();
   // After such a pass.
   Status AfterStep();
-  // After a pass without the hook: rows of a question.
+  // Rows of a question: the hook of their passes, null where nothing looks at them; how many rows a
+  // pass may have; and what follows each.
+  LayerHook* question_hook();
+  int64_t most_question_rows() const;
   Status AfterRows();
 
   // What a device found wrong with plans of steps: it is not asked in between. To be called at the
