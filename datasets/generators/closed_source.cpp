@@ -201,7 +201,7 @@ KVG_REGISTER_SOURCE({
         {
             ChoiceParam("form", "needles", FormNames(), "what the pages are"),
             ChoiceParam("split", "eval", {"eval", "train"},
-                        "no thing that is named in texts of one is named in texts of the other"),
+                        "the two name different things in their texts"),
             BoolParam("whole", false, "answers stand as they continue the text, many questions"),
             IntParam("questions", 0, 0, 1 << 20, "most of a whole text; 0: drawn"),
             TextParam("lengths", "4096", "tokens of a prompt, BOS included, or of a whole text"),

@@ -19,7 +19,7 @@ constexpr std::string_view kPrefix =
     " Answer: According to the chain(s) of variable assignment in the text above, {count} "
     "variables "
     "are assigned the value {value}, they are: ";
-constexpr int64_t kExampleTokens = 500, kExampleStep = 5;
+constexpr int64_t kExampleTokens = 500;
 
 struct Setup {
   RulerSetup ruler;
@@ -77,17 +77,22 @@ RulerText Build(const std::vector<Chain>& chains, Rng rng, int64_t noise) {
   return text;
 }
 
-// One chain in short names, solved.
-std::string Example(const Setup& setup, Rng& rng, int64_t noise) {
+struct Solved {
+  std::string text, names;
+};
+
+// One chain in short names.
+Solved Example(const Setup& setup, Rng& rng, int64_t noise) {
   std::set<std::string> taken;
   const Chain chain = DrawChain(rng, setup.hops, 3, taken);
   const RulerText text = Build({chain}, Rng(rng.NextU64(), 0), noise);
-  return StrCat(WholeText(text), " ", Join(chain.names, " "), "\n\n");
+  return {WholeText(text), Join(chain.names, " ")};
 }
 
 Result<Sample> Make(const Setup& setup, int64_t index) {
   Rng facts = RngFor(setup.ruler.seed, index, Draw::kFacts);
-  const std::string example = Example(setup, facts, setup.example_lines);
+  const Solved solved = Example(setup, facts, setup.example_lines);
+  const std::string example = StrCat(solved.text, " ", solved.names, "\n\n");
   std::set<std::string> taken;
   std::vector<Chain> chains;
   for (int64_t i = 0; i < setup.chains; ++i)
@@ -114,16 +119,16 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.hops = params.Int("hops");
   const auto example = [&](int64_t lines) {
     Rng rng(0, 0);
-    return Example(setup, rng, lines);
+    return Example(setup, rng, lines).text;
   };
   const int64_t least = setup.hops + 1;
-  const int64_t budget = kExampleTokens - setup.ruler.new_tokens;
+  // As much noise as 500 tokens hold, the names that solve it not counted.
   setup.example_lines = least;
   KVG_ASSIGN(const int64_t shortest, setup.ruler.counter.Exact(example(least)));
-  if (shortest <= budget) {
-    KVG_ASSIGN(const Fit fit,
-               FitUnits(setup.ruler.counter, budget, least, kExampleTokens, example, kOwner));
-    setup.example_lines = std::max(least, fit.size - fit.size % kExampleStep);
+  if (shortest <= kExampleTokens) {
+    KVG_ASSIGN(const Fit fit, FitUnits(setup.ruler.counter, kExampleTokens, least, kExampleTokens,
+                                       example, kOwner));
+    setup.example_lines = fit.size;
   }
   const int64_t total = setup.ruler.total();
   return MakeStream(total, options,
@@ -132,7 +137,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
 
 KVG_REGISTER_SOURCE({
     .name = "ruler_variables",
-    .version = 1,
+    .version = 2,
     .description = "RULER's variable tracking (vt)",
     .generated = true,
     .params = RulerParams({

@@ -345,11 +345,8 @@ class Loader {
     for (size_t i = 0; i < turns.size(); ++i) {
       Json fields_of_turn = {{"turn", turns[i]}, {"turn_answer", (*answers)[i]}};
       if ((*answers)[i].is_string()) {
-        int64_t words = 0;
-        for (const std::string& word : Split((*answers)[i].get<std::string>(), ' ')) {
-          words += Trim(word).empty() ? 0 : 1;
-        }
-        fields_of_turn["turn_answer_words"] = words;
+        const metrics::Text answer = metrics::Decode((*answers)[i].get<std::string>());
+        fields_of_turn["turn_answer_words"] = metrics::SplitSpace(answer).size();
       }
       const Record turn{std::move(fields_of_turn),
                         StrCat(record.where, " (", layout_.turns, "[", i, "])")};
@@ -375,7 +372,9 @@ class Loader {
       question.max_new_tokens = known->second;
     }
     KVG_ASSIGN(PromptTemplate::Filled text, form.Fill(lookup, ""));
-    KVG_ASSIGN(PromptTemplate::Filled prefix, layout_.prefix.Fill(lookup, ""));
+    const PromptTemplate& prefix_form =
+        &form == &layout_.follow_up ? layout_.follow_up_prefix : layout_.prefix;
+    KVG_ASSIGN(PromptTemplate::Filled prefix, prefix_form.Fill(lookup, ""));
     question.text = std::move(text.text);
     question.answer_prefix = std::move(prefix.text);
     question.all_classes = layout_.classes;
@@ -410,13 +409,18 @@ class Loader {
     }
     if (layout_.text_and_letter) {
       const auto& choices = question.all_classes;
-      const auto found = question.answers.size() != 1
-                             ? choices.end()
-                             : std::find(choices.begin(), choices.end(), question.answers[0]);
-      if (found == choices.end()) {
-        return scope.Wrong(*layout_.answers, "is not one of the choices");
+      // A released record may hold both already.
+      const bool held = question.answers.size() == 2 && question.answers[1].size() == 1 &&
+                        question.answers[1][0] >= 'A' && question.answers[1][0] <= 'D';
+      if (!held) {
+        const auto found = question.answers.size() != 1
+                               ? choices.end()
+                               : std::find(choices.begin(), choices.end(), question.answers[0]);
+        if (found == choices.end()) {
+          return scope.Wrong(*layout_.answers, "is not one of the choices");
+        }
+        question.answers.emplace_back(1, static_cast<char>('A' + (found - choices.begin())));
       }
-      question.answers.emplace_back(1, static_cast<char>('A' + (found - choices.begin())));
     }
     if (!layout_.extract.empty()) {
       PostProcessing post;
@@ -491,10 +495,17 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
     all->set_lenient(params.Bool("lenient"));
     KVG_ASSIGN(peers, ReadPeers(layout, *all));
   }
+  const std::optional<JsonlLayout::Only> only = layout.only;
   Loader loader(std::move(layout), options, task.at("max_new_tokens").get<int64_t>(),
                 std::move(peers));
   auto stream =
       std::make_unique<FileStream>(std::move(reader), options.skip_bad, std::move(loader));
+  if (only) {
+    stream->set_filter([only](const Record& record) -> Result<bool> {
+      KVG_ASSIGN(const std::string value, Scope(record, nullptr).Text(only->field));
+      return std::find(only->values.begin(), only->values.end(), value) != only->values.end();
+    });
+  }
   if (params.Bool("merge_by_id")) {
     stream->set_merge([id, answers](Record& first, const Record& next) {
       return MergeAnswers(first.value, next.value, id, answers);
@@ -518,6 +529,7 @@ KVG_REGISTER_SOURCE({
          Text("context", "template of what stands before the first question"),
          Text("question", "template of each question"),
          Text("follow_up", "template of the questions after the first of a conversation"),
+         Text("follow_up_prefix", "template of what answers to follow_up begin with"),
          Text("answer_prefix", "template of what the answer begins with"),
          Text("document", "the field of the context template that holds the long text"),
          Text("answers", "field with the answer or an array of accepted answers"),
@@ -537,6 +549,8 @@ KVG_REGISTER_SOURCE({
          Text("id", "field with the record's id; the line number when empty"),
          Text("length", "field with the length that the data set states"),
          Text("facts", "fields kept for grouping scores, comma-separated"),
+         Text("only",
+              "FIELD=VALUE, VALUE ...: which records are samples; the others are passed by"),
          Text("turns", "field with an array of objects, one per question"),
          Text("turn_answers", "field with the answers, when turns are texts"),
          Text("split_at", "field with the character of the document where the question is"),

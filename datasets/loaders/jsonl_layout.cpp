@@ -62,6 +62,19 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
     }
     layout.kinds[std::string(Trim(pair.substr(0, sign)))] = tokens;
   }
+  KVG_ASSIGN(layout.follow_up_prefix,
+             PromptTemplate::Parse(params.Text("follow_up_prefix"), ".follow_up_prefix"));
+  if (const std::string& only = params.Text("only"); !only.empty()) {
+    const size_t sign = only.find('=');
+    layout.only.emplace();
+    if (sign != std::string::npos) layout.only->values = List(only.substr(sign + 1));
+    if (layout.only->values.empty()) {
+      return BadInput(
+          StrCat(".only: ", Quoted(only), ", expected FIELD=VALUE, such as evaluation=f1,rouge"));
+    }
+    KVG_ASSIGN(layout.only->field,
+               ParseReference(std::string(Trim(only.substr(0, sign))), ".only"));
+  }
   for (const std::string& fact : List(params.Text("facts"))) {
     KVG_ASSIGN(Field field, ParseReference(fact, ".facts"));
     layout.facts.push_back(std::move(field));
@@ -127,6 +140,9 @@ Status CheckJsonlLayout(const Params& params) {
   if (layout.has_follow_up && (layout.turns.empty() || !layout.turn_answers.empty() ||
                                params.Text("mode") != "multi_turn")) {
     return BadInput(".follow_up: needs .turns with objects, and .mode multi_turn");
+  }
+  if (!params.Text("follow_up_prefix").empty() && !layout.has_follow_up) {
+    return BadInput(".follow_up_prefix: needs .follow_up");
   }
   if (params.Bool("merge_by_id") && (!layout.id || !layout.turns.empty())) {
     return BadInput(

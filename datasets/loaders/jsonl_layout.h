@@ -17,11 +17,16 @@ namespace kvgauge {
 struct JsonlLayout {
   using Field = PromptTemplate::Field;
 
-  PromptTemplate context, question, follow_up, prefix;
+  PromptTemplate context, question, follow_up, prefix, follow_up_prefix;
   std::optional<Field> answers, choices, id, length, kind, named, peers;
   std::optional<Field> classes_not_in, pair_key;
   std::vector<Field> facts;
   std::map<std::string, int64_t> kinds;  // and their new tokens
+  struct Only {
+    Field field;
+    std::vector<std::string> values;
+  };
+  std::optional<Only> only;  // the records that are samples
   std::string document, turns, turn_answers, split_at, separator, language, extract, pairs;
   std::string answer_field;
   std::vector<std::string> literals, passages, lists;

@@ -35,7 +35,8 @@ Result<std::vector<double>> Masks(const MetricInput& input, Fits fits) {
   if (!prediction.ok() || !prediction->is_object()) return parts;
   for (const auto& [mask, want] : answer->items()) {
     if (!want.is_string())
-      return BadInput("a cloze's answer holds texts; \"" + mask + "\" is none");
+      return BadInput("a cloze's answer maps masks to texts; the value of \"" + mask +
+                      "\" is not a text");
     const auto got = prediction->find(mask);
     if (got == prediction->end() || !got->is_string()) continue;
     if (fits(got->get<std::string>(), want.get<std::string>())) ++parts[0];

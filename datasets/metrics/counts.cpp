@@ -9,14 +9,15 @@ namespace {
 
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-std::set<Text> Items(TextView text) {
+std::set<Text> Items(TextView text, char32_t comma) {
   std::set<Text> items;
-  for (const TextView part : SplitAt(text, ',')) items.emplace(Strip(part));
+  for (const TextView part : SplitAt(text, comma)) items.emplace(Strip(part));
   return items;
 }
 
+template <char32_t kComma>
 double SetF1(TextView prediction, TextView answer) {
-  const std::set<Text> got = Items(prediction), want = Items(answer);
+  const std::set<Text> got = Items(prediction, kComma), want = Items(answer, kComma);
   double both = 0;
   for (const Text& item : got) both += want.contains(item) ? 1 : 0;
   return HarmonicMean(Ratio(both, static_cast<double>(got.size())),
@@ -57,7 +58,9 @@ constexpr const char* kBamboo = "BAMBOO evaluate.py, commit f230f20";
 }  // namespace
 
 KVG_REGISTER_METRIC(set_f1, {"set_f1", 1, "F1 of two sets of items, split at commas",
-                             "M4LE cls_f1, commit 47c2af9", BestOf(SetF1)});
+                             "M4LE cls_f1, commit 47c2af9", BestOf(SetF1<U','>)});
+KVG_REGISTER_METRIC(set_f1_zh, {"set_f1_zh", 1, "F1 of two sets of items, split at Chinese commas",
+                                "M4LE cls_f1, commit 47c2af9", BestOf(SetF1<U'\uFF0C'>)});
 KVG_REGISTER_METRIC(yes_no_precision,
                     {"yes_no_precision", 2, "precision of the answer yes over the set", kBamboo,
                      YesNo, YesNoCells, Precision});

@@ -235,4 +235,14 @@ int FuzzRatio(TextView a, TextView b) {
   return static_cast<int>(std::nearbyint(100 * ratio));  // ties to even, like Python's round
 }
 
+int FuzzRatioLevenshtein(TextView a, TextView b) {
+  if (a == b) return 100;
+  if (a.empty() || b.empty()) return 0;
+  const std::vector<int> x(a.begin(), a.end()), y(b.begin(), b.end());
+  const auto both = static_cast<double>(a.size() + b.size());
+  // The package's own form: one less the share of insertions and deletions.
+  const double edits = both - 2.0 * static_cast<double>(LcsLength(x, y));
+  return static_cast<int>(std::nearbyint(100 * (1.0 - edits / both)));
+}
+
 }  // namespace kvgauge::metrics

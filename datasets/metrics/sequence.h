@@ -27,5 +27,8 @@ int64_t EditDistance(TextView a, TextView b);
 // fuzzywuzzy's fuzz.ratio without python-Levenshtein: 0..100, through difflib's SequenceMatcher
 // with its rule that characters frequent in a long `b` begin no match.
 int FuzzRatio(TextView a, TextView b);
+// fuzz.ratio where python-Levenshtein is installed: 0..100, twice the longest common subsequence by
+// the sum of both lengths.
+int FuzzRatioLevenshtein(TextView a, TextView b);
 
 }  // namespace kvgauge::metrics

@@ -53,8 +53,8 @@ Status SampleIds::Add(const Json& object, const PairLines& at) {
   for (const std::string& part : by_) add(part);
   const auto [found, added] = first_lines_.emplace(sample.dump(), at.number());
   if (added) return {};
-  return BadInput(StrCat(at.origin(), ": \"", key, "\" ", object[key].dump(), " stands in line ",
-                         found->second, " already; a sample is scored once"));
+  return BadInput(StrCat(at.origin(), ": \"", key, "\" ", object[key].dump(),
+                         " is already in line ", found->second, "; a sample is scored once"));
 }
 
 Result<PairLines> PairLines::Open(const std::string& path) {

@@ -14,10 +14,8 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-std::string AsciiLower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return out;
+std::string Lower(std::string_view text) {
+  return metrics::Encode(metrics::Lower(metrics::Decode(text)));
 }
 
 std::string Without(std::string_view text, char dropped) {
@@ -172,7 +170,7 @@ std::string Sought(std::string_view text) {
   const std::string_view line = text.substr(begin).substr(0, text.substr(begin).find('\n'));
   const size_t end = line.rfind(" of");
   if (end == std::string_view::npos || end <= 4) return "";
-  return AsciiLower(line.substr(0, end));
+  return Lower(line.substr(0, end));
 }
 
 // SCBench's twin of it: to the last " is" of the line.
@@ -181,7 +179,7 @@ std::string ScbenchSought(std::string_view text) {
        at = text.find("The ", at + 1)) {
     const std::string_view line = text.substr(at, text.find('\n', at) - at);
     const size_t end = line.rfind(" is");
-    if (end != std::string_view::npos && end > 4) return AsciiLower(line.substr(0, end));
+    if (end != std::string_view::npos && end > 4) return Lower(line.substr(0, end));
   }
   return "";
 }
@@ -252,29 +250,30 @@ std::string LEvalNumber(std::string_view text) {
     for (size_t at = 0; at < text.size();) {
       const size_t end = std::min(text.find(' ', at), text.size());
       const std::string_view word = text.substr(at, end - at);
-      if (std::any_of(word.begin(), word.end(), IsDigit)) found = word;
+      const metrics::Text letters = metrics::Decode(word);
+      if (std::any_of(letters.begin(), letters.end(), metrics::IsDigit)) found = word;
       at = end + 1;
     }
   }
-  std::string digits;
-  for (const char c : found) {
+  metrics::Text digits;
+  for (const char32_t c : metrics::Decode(found)) {
     if (c == '.') break;
-    if (IsDigit(c)) digits += c;
+    if (metrics::IsDigit(c)) digits += c;
   }
-  return digits;
+  return metrics::Encode(digits);
 }
 
 // What L-Eval's science fiction holds beside its answers.
 constexpr std::string_view kFact = "[fact:";
 
 std::string LEvalLoyalty(std::string_view text) {
-  const std::string lower = AsciiLower(text);
+  const std::string lower = Lower(text);
   return std::string(PythonStrip(std::string_view(lower).substr(0, lower.find(kFact))));
 }
 
 // Without the bracket that closes it.
 std::string LEvalFact(std::string_view text) {
-  const std::string lower = AsciiLower(text);
+  const std::string lower = Lower(text);
   const size_t at = lower.find(kFact);
   if (at == std::string::npos) return "";
   std::string_view fact = std::string_view(lower).substr(at + kFact.size());
@@ -353,6 +352,11 @@ const std::vector<Rule>& Rules() {
       {{"longbench_v2", "the letter in 'The correct answer is (X)'"}, LongBenchV2},
       {{"m4le_headline", "the first line of what stands within the first quotes, else of all"},
        M4leHeadline},
+      {{"right_stripped", "the text without white space at its end"},
+       [](std::string_view text) {
+         const std::string_view bare = PythonStrip(text);
+         return bare.empty() ? "" : std::string(text.begin(), bare.end());
+       }},
       {{"scbench_sought", "'the largest number' of 'The largest number is ...'"}, ScbenchSought},
       {{"stripped", "the text without white space at its ends"},
        [](std::string_view text) { return std::string(PythonStrip(text)); }},
@@ -384,6 +388,17 @@ std::string_view LengthBucket(int64_t length) {
   return length < 8000 ? "4-8k" : "8k+";
 }
 
+namespace {
+
+std::string Extracted(const std::string& name, std::string_view text) {
+  for (const Rule& rule : Rules()) {
+    if (rule.about.name == name) return rule.apply(text);
+  }
+  return std::string(text);
+}
+
+}  // namespace
+
 std::string PostProcess(const PostProcessing& post, const std::string& prediction) {
   std::string_view text = prediction;
   if (post.skip_newlines) {
@@ -395,10 +410,8 @@ std::string PostProcess(const PostProcessing& post, const std::string& predictio
   for (const std::string& mark : post.cut_at) cut = std::min(cut, text.find(mark));
   text = text.substr(0, cut);
   if (post.strip) text = PythonStrip(text);
-  for (const Rule& rule : Rules()) {
-    if (rule.about.name == post.extract) return rule.apply(text);
-  }
-  return std::string(text);
+  std::string found = post.pattern ? post.pattern->Find(text) : Extracted(post.extract, text);
+  return found.empty() ? post.if_empty : found;
 }
 
 }  // namespace kvgauge

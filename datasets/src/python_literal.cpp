@@ -47,7 +47,7 @@ class Parser {
     SkipBlanks();
     if (at_ >= text_.size()) return Wrong("a value is missing");
     const char c = text_[at_];
-    if (c == '\'' || c == '"') return String();
+    if (AtString()) return Strings();
     if (c == '[' || c == '(') return List(c == '[' ? ']' : ')', depth);
     if (c == '{') return Dictionary(depth);
     if (TakeWord("None")) return Json(nullptr);
@@ -96,24 +96,66 @@ class Parser {
     return object;
   }
 
-  Result<Json> String() {
-    const char quote = text_[at_++];
-    std::string out;
+  static bool IsOneOf(char c, std::string_view any) { return any.find(c) != any.npos; }
+
+  // Where a string begins, u or r before its quote.
+  bool AtString() const {
+    const std::string_view rest = text_.substr(at_, 2);
+    return !rest.empty() &&
+           (IsOneOf(rest[0], "'\"") ||
+            (rest.size() == 2 && IsOneOf(rest[0], "uUrR") && IsOneOf(rest[1], "'\"")));
+  }
+
+  // Strings that follow each other are one.
+  Result<Json> Strings() {
+    std::string all;
     while (true) {
-      if (at_ >= text_.size() || text_[at_] == '\n') return Wrong("the string has no end");
+      KVG_TRY(String(all));
+      SkipBlanks();
+      if (!AtString()) return Json(all);
+    }
+  }
+
+  Status String(std::string& out) {
+    const bool raw = IsOneOf(text_[at_], "rR");
+    if (!IsOneOf(text_[at_], "'\"")) ++at_;
+    const std::string three(3, text_[at_]);
+    const std::string_view quote =
+        text_.substr(at_, 3) == three ? std::string_view(three) : std::string_view(three).substr(2);
+    at_ += quote.size();
+    while (text_.substr(at_, quote.size()) != quote) {
+      const bool ends = at_ >= text_.size() || (text_[at_] == '\n' && quote.size() == 1);
+      if (ends) return Wrong("the string has no end");
       const char c = text_[at_++];
-      if (c == quote) break;
       if (c != '\\') {
         out += c;
         continue;
       }
       if (at_ >= text_.size()) return Wrong("the string has no end");
-      KVG_TRY(Escape(text_[at_++], out));
+      if (raw) {
+        out.append(1, c).append(1, text_[at_++]);
+      } else {
+        KVG_TRY(Escape(text_[at_++], out));
+      }
     }
-    return Json(out);
+    at_ += quote.size();
+    return {};
   }
 
   Status Escape(char kind, std::string& out) {
+    constexpr std::string_view kLetters = "abfv", kMeant = "\a\b\f\v";
+    if (const size_t letter = kLetters.find(kind); letter != kLetters.npos) {
+      out += kMeant[letter];
+      return {};
+    }
+    if (kind >= '0' && kind <= '7') {
+      uint32_t value = 0;
+      const std::string_view octal = text_.substr(at_ - 1, 3);
+      const auto parsed = std::from_chars(octal.data(), octal.data() + octal.size(), value, 8);
+      at_ += static_cast<size_t>(parsed.ptr - octal.data()) - 1;
+      AppendUtf8(out, static_cast<char32_t>(value));
+      return {};
+    }
     switch (kind) {
       case 'n':
         out += '\n';

@@ -288,8 +288,21 @@ Result<std::optional<Record>> FileStream::Take() {
 }
 
 Result<std::optional<Sample>> FileStream::Try() {
-  KVG_ASSIGN(const std::optional<Record> record, Take());
-  if (!record) return std::optional<Sample>();
+  std::optional<Record> record;
+  for (bool wanted = false; !wanted;) {
+    KVG_ASSIGN(record, Take());
+    if (!record) {
+      if (passed_by_.empty() || !ids_.empty() || skipped_ > 0) return std::optional<Sample>();
+      return BadInput(StrCat(passed_by_,
+                             ": this record and all behind it are passed by; none is "
+                             "one that the task's source.only names"));
+    }
+    wanted = true;
+    if (filter_) {
+      KVG_ASSIGN(wanted, filter_(*record));
+    }
+    if (!wanted && passed_by_.empty()) passed_by_ = record->where;
+  }
   KVG_ASSIGN(Sample sample, build_(*record));
   if (!ids_.insert(sample.id).second) {
     return BadInput(StrCat(record->where, ": id ", Quoted(sample.id), " occurs twice"));

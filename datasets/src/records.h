@@ -118,6 +118,9 @@ class FileStream final : public SampleStream {
   // nothing and returns false.
   using Merge = std::function<bool(Record& first, const Record& next)>;
   void set_merge(Merge merge) { merge_ = std::move(merge); }
+  // Whether a record is a sample. Others are passed by and not counted; a file of none is an error.
+  using Filter = std::function<Result<bool>(const Record& record)>;
+  void set_filter(Filter filter) { filter_ = std::move(filter); }
 
  private:
   Result<std::optional<Sample>> Try();
@@ -125,6 +128,8 @@ class FileStream final : public SampleStream {
 
   std::unique_ptr<RecordReader> reader_;
   Merge merge_;
+  Filter filter_;
+  std::string passed_by_;  // where the first such record stands; "" for none
   std::optional<Result<std::optional<Record>>> ahead_;  // read, and not of the record before
   bool skip_bad_;
   Build build_;

@@ -109,12 +109,41 @@ class Reader {
   std::vector<std::string> known_;
 };
 
+// "extract": {"regex": ..., "group": ..., "take": ..., "fallback": ...}.
+Status ReadPattern(const Json& json, const std::string& path, PostProcessing& post) {
+  const std::string owner = path + ": post.extract.";
+  Reader reader(json, owner);
+  AnswerPattern::Settings settings;
+  int64_t group = -1;
+  std::string take = "first";
+  KVG_TRY(reader.Text("regex", settings.regex, true));
+  KVG_TRY(reader.Int("group", 0, 1000, group));
+  KVG_TRY(reader.Text("take", take));
+  KVG_TRY(reader.Text("fallback", settings.fallback));
+  KVG_TRY(reader.Finish());
+  if (take != "first" && take != "last") return reader.Wrong("take", "'first' or 'last'");
+  settings.group = static_cast<int>(group);
+  settings.last = take == "last";
+  Result<std::shared_ptr<const AnswerPattern>> pattern =
+      AnswerPattern::Compile(std::move(settings));
+  if (!pattern.ok()) return Error{pattern.error().code, owner + pattern.error().message};
+  post.pattern = *std::move(pattern);
+  return {};
+}
+
 Status ReadPost(const Json& json, const std::string& path, PostProcessing& post) {
   Reader reader(json, path + ": post.");
   KVG_TRY(reader.Bool("skip_newlines", post.skip_newlines));
   KVG_TRY(reader.Bool("first_line", post.first_line));
   KVG_TRY(reader.Bool("strip", post.strip));
   KVG_TRY(reader.Texts("cut_at", post.cut_at));
+  KVG_TRY(reader.Text("if_empty", post.if_empty));
+  if (json.contains("extract") && json["extract"].is_object()) {
+    const Json* pattern = nullptr;
+    KVG_TRY(reader.Object("extract", pattern));
+    KVG_TRY(reader.Finish());
+    return ReadPattern(*pattern, path, post);
+  }
   KVG_TRY(reader.Text("extract", post.extract));
   KVG_TRY(reader.Finish());
   if (post.extract.empty()) return {};

@@ -116,8 +116,8 @@ Status CheckComposition(const Method& method) {
   if (p.trigger->in_decode() && !p.score->ages() && !p.score->any_time()) {
     return BadInput(StrCat("trigger.", method.trigger->spec->id, " acts in decode, where score.",
                            method.score->spec->id,
-                           " knows nothing of new entries; use trigger.prefill, or a score that "
-                           "goes on, such as h2o or recency"));
+                           " gives new entries no score; use trigger.prefill, or a score that "
+                           "continues in decode, such as h2o or recency"));
   }
   return {};
 }

@@ -164,7 +164,7 @@ std::string GateMarkdown(const GateReport& report) {
       Format("%g", 100 * (1 - report.alpha)),
       "% interval; p is corrected over the lines of a metric.\n");
   const std::string remedies = GateRemedies(report);
-  if (!remedies.empty()) out += StrCat("Of what is undecided ", remedies, ".\n");
+  if (!remedies.empty()) out += StrCat("Undecided lines: ", remedies, ".\n");
   return out;
 }
 

@@ -17,6 +17,14 @@ import pathlib
 import sys
 import types
 
+with contextlib.suppress(ImportError):  # before what they import is stubbed
+    import nltk  # noqa: F401
+    import rouge_score.rouge_scorer  # noqa: F401
+    import sklearn.metrics  # noqa: F401
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
 
 class Anything:
     """Stands for what a module imports and no prompt or score needs."""
@@ -160,3 +168,22 @@ def write(path, made_by, tasks):
     body = '{\n  "made_by": ' + head + ',\n  "tasks": [\n' + ",\n".join(parts) + "\n  ]\n}\n"
     json.loads(body)
     path.write_text(body, encoding="utf-8")
+
+
+def use_test_jieba():
+    """jieba with the invented dictionary of tests/golden/metrics, as the tests have it."""
+    import pathlib
+    import tempfile
+
+    import jieba
+
+    folder = ROOT / "tests/golden/metrics/jieba"
+    jieba.setLogLevel(60)
+    with tempfile.TemporaryDirectory() as scratch:
+        jieba.dt = jieba.Tokenizer(str(folder / "dict.txt"))
+        jieba.dt.tmp_dir = scratch
+        jieba.dt.initialize()
+    jieba.cut = jieba.dt.cut
+    emission = {}
+    exec((folder / "finalseg/prob_emit.py").read_text(encoding="utf-8"), emission)
+    jieba.finalseg.emit_P = emission["P"]

@@ -520,7 +520,7 @@ TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
   outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db '",
                        Path("out dir/all.db"), "'"));
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("earlier division"));
+  EXPECT_THAT(outcome.err, HasSubstr("another number of shards"));
   outcome = Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db /proc/x.db"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("/proc/x.db.shards"));

@@ -355,7 +355,8 @@ TEST_F(ResultsTest, CompareSaysHowManySamplesItIsOf) {
   EXPECT_THAT(outcome.out, HasSubstr("22 of 44"));
   ExpectBad("compare full snapkv@5 --db a.db", {"did you mean 'snapkv@5%'?"});
   ExpectBad("show a.db snapkv@5", {"did you mean 'snapkv@5%'?"});
-  ExpectBad("compare full snapkv --db a.db --margins m.json", {"--margins is of two databases"});
+  ExpectBad("compare full snapkv --db a.db --margins m.json",
+            {"--margins applies to two databases"});
 }
 
 // Flags of a comparison mean the same of two databases, or are refused.
@@ -377,7 +378,7 @@ TEST_F(ResultsTest, CompareOfDatabasesHeedsItsFlags) {
   EXPECT_THAT(compare(" --margin 0.06"), HasSubstr("nothing got worse"));
   EXPECT_THAT(compare(" --alpha 0.0001"), HasSubstr("2 undecided"));
   EXPECT_THAT(compare(" --seed 3 --resamples 100"), Not(testing::Eq(compare(""))));
-  ExpectBad("compare a.db b.db --db a.db", {"--db a.db is of two methods"});
+  ExpectBad("compare a.db b.db --db a.db", {"--db a.db applies to two methods"});
   ExpectBad(StrCat("compare a.db b.db --model no", margins), {"a.db: holds nothing of model 'no'"});
 }
 
@@ -611,7 +612,7 @@ TEST_F(ResultsTest, ShowMakesThePromptAgain) {
       Run(show + "--json --tokenizer '" KVG_TEST_DATA "/golden/tokenizers/bbpe_deepseek_llm'").out,
       "out"));
   EXPECT_FALSE(other.contains("context"));
-  EXPECT_THAT(other["prompt_missing"].get<std::string>(), HasSubstr("another content"));
+  EXPECT_THAT(other["prompt_missing"].get<std::string>(), HasSubstr("another sample"));
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST_P(MetricGolden, EqualsThePackages) {
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
                                            "wordnet", "functions", "leval", "cloze", "babilong",
-                                           "order"),
+                                           "order", "code_levenshtein"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -289,8 +289,9 @@ TEST(Text, StemsAsNltkDoes) {
 
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
-  for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
-                           "corpus", "functions", "leval", "cloze", "babilong", "order", "hand"}) {
+  for (const char* file :
+       {"text", "code", "retrieval", "classification", "chinese", "wordnet", "corpus", "functions",
+        "leval", "cloze", "babilong", "order", "hand", "code_levenshtein"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());

@@ -191,9 +191,9 @@ TEST_F(Pairs, ASampleIsScoredOnce) {
     return StrCat(R"({"prediction": "x", "answers": ["x"], )", rest, "}\n");
   };
   const std::string twice = StrCat(line(R"("id": 7)"), line(R"("id": 8)"), line(R"("id": 7)"));
-  EXPECT_THAT(ErrorOf(twice), HasSubstr(".jsonl:3: \"id\" 7 stands in line 1 already"));
+  EXPECT_THAT(ErrorOf(twice), HasSubstr(".jsonl:3: \"id\" 7 is already in line 1"));
   EXPECT_THAT(ErrorOf(StrCat(line(R"("_id": "a")"), line(R"("_id": "a")"))),
-              HasSubstr("\"_id\" \"a\" stands in line 1 already"));
+              HasSubstr("\"_id\" \"a\" is already in line 1"));
   const Result<PairScores> rest = Score(twice, true);
   EXPECT_THAT(rest->lines, ElementsAre(1, 2));
   EXPECT_THAT(rest->bad_lines, SizeIs(1));

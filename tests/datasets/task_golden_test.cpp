@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> Fixtures() {
   return paths;
 }
 
-Json Read(const std::filesystem::path& path) {
+Json ReadFixture(const std::filesystem::path& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   Result<Json> json = ParseJson(text, path.string());
@@ -76,6 +76,11 @@ class TaskGolden : public ::testing::TestWithParam<std::filesystem::path> {
         EXPECT_EQ((behind_context ? sample.context : "") + sample.questions[q].text,
                   prompts[q].get<std::string>())
             << "sample " << i << ", question " << q;
+        if (want[i].contains("conclusion")) {
+          const Sample asked = ConclusionOf(sample, sample.questions[q], want[i]["reasoning"]);
+          EXPECT_EQ(asked.context + asked.questions[0].text,
+                    want[i]["conclusion"].get<std::string>());
+        }
         if (want[i].contains("prefixes")) {
           EXPECT_EQ(sample.questions[q].answer_prefix, want[i]["prefixes"][q].get<std::string>());
         }
@@ -111,7 +116,7 @@ class TaskGolden : public ::testing::TestWithParam<std::filesystem::path> {
 };
 
 TEST_P(TaskGolden, PromptsAndScoresAreTheReferences) {
-  const Json fixture = Read(GetParam());
+  const Json fixture = ReadFixture(GetParam());
   EXPECT_TRUE(fixture.at("made_by").contains("commit"));
   ASSERT_FALSE(fixture.at("tasks").empty());
   for (const Json& golden : fixture.at("tasks")) {

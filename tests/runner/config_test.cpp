@@ -26,7 +26,7 @@ std::vector<int64_t> Windows(const ModelConfig& config) {
 TEST(Config, EveryFamilyHasAMinimalConfig) {
   for (const std::string& family : kFamilies) {
     const ModelConfig config = Parse(Base(family));
-    EXPECT_EQ(NameOf(config.family), family);
+    EXPECT_EQ(config.family, family);
     EXPECT_EQ(config.path, kOrigin);
     EXPECT_EQ(config.layer_count(), 3);
     EXPECT_EQ(config.embedding_size, 48);
@@ -34,6 +34,15 @@ TEST(Config, EveryFamilyHasAMinimalConfig) {
     EXPECT_EQ(config.rope.has_value(), family != "opt");
     EXPECT_EQ(config.tied_head, family == "gemma2" || family == "opt") << family;
   }
+}
+
+TEST(Config, EveryFamilyIsListed) {
+  std::vector<std::string> listed;
+  for (const FamilyInfo& family : ModelFamilies()) {
+    listed.emplace_back(family.model_type);
+    EXPECT_FALSE(family.title.empty()) << family.model_type;
+  }
+  EXPECT_THAT(listed, ::testing::UnorderedElementsAreArray(kFamilies));
 }
 
 TEST(Config, ReadsEveryGoldenModel) {

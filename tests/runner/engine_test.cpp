@@ -249,7 +249,7 @@ TEST_F(EngineTest, ForcedTokensAreScoredThroughTheCache) {
   }
   sample.turns[0].max_new_tokens = 9;
   Engine engine(rows, {});
-  EXPECT_THAT(engine.PlanMemory({&sample, 1}).error().message, HasSubstr("right is 10"));
+  EXPECT_THAT(engine.PlanMemory({&sample, 1}).error().message, HasSubstr("expected 10"));
 }
 
 // Prepared weights are held against the checkpoint as it was, and so are their bytes.
@@ -632,7 +632,7 @@ TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
   EXPECT_THAT(message(Sample(5, 1), CompressAt::kContext), HasSubstr("needs a context"));
   EngineSample far = Sample(5, 1);
   far.turns[0].ids[2] = 101;
-  EXPECT_THAT(message(far, CompressAt::kPrompt), HasSubstr("token id 101; right is 0 .. 100"));
+  EXPECT_THAT(message(far, CompressAt::kPrompt), HasSubstr("token id 101; expected 0 .. 100"));
 }
 
 TEST_F(EngineTest, AnErrorOfTheCallerEndsTheRun) {

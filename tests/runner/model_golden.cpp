@@ -253,8 +253,8 @@ TEST_P(ModelGolden, OutputWeightsAreTheCheckpoints) {
     const ModelShape shape = loaded.model->shape();
     const KvCache cache = loaded.model->NewCache(1);
     const ViewSource from = {.model = loaded.model.get(), .shape = &shape, .cache = &cache};
-    const bool bare =
-        config.family == Family::kOpt && (*source)->Contains("decoder.embed_tokens.weight");
+    const bool bare = config.tensor_names == TensorNames::kOpt &&
+                      (*source)->Contains("decoder.embed_tokens.weight");
     const ModelTensors tensors = DescribeTensors(config, bare);
     const int64_t dim = shape.value_dim, width = shape.query_heads * dim;
     for (int64_t layer = 0; layer < shape.layers; ++layer) {

@@ -233,7 +233,7 @@ TEST_F(TokenizerFiles, RefusesBadTiktokenFiles) {
   EXPECT_THAT(fault(whole.substr(0, whole.size() - 6)),
               AllOf(HasSubstr("line 258"), HasSubstr("base64")));
   EXPECT_THAT(fault(whole.substr(0, whole.size() / 2 - 3)), HasSubstr("qwen.tiktoken"));
-  EXPECT_THAT(fault(whole + "YWI= 258\n"), HasSubstr("again"));
+  EXPECT_THAT(fault(whole + "YWI= 258\n"), HasSubstr("repeated"));
   EXPECT_THAT(fault(whole + "YWJk 400\n"), HasSubstr("no line has rank 258"));
   EXPECT_THAT(fault(whole + "YWJk -1\n"), HasSubstr("line 259"));
   EXPECT_THAT(fault(whole + "YW!k 258\n"), HasSubstr("line 259"));

@@ -14,6 +14,7 @@
 #include "core/params.h"
 #include "core/result.h"
 #include "core/text_codec.h"
+#include "datasets/answer_pattern.h"
 #include "datasets/sample.h"
 
 namespace kvgauge {
@@ -63,11 +64,13 @@ struct SourceSpec {
 
 // How a raw prediction becomes what is scored, in this order.
 struct PostProcessing {
-  bool skip_newlines = false;            // drop newlines (only those) at the front
-  bool first_line = false;               // keep what stands before the first newline
-  bool strip = false;                    // trim white space; again after cut_at
-  std::vector<std::string> cut_at = {};  // drop everything from the first of these on
-  std::string extract = {};              // a rule of ExtractionRules(); "" for none
+  bool skip_newlines = false;                         // drop newlines (only those) at the front
+  bool first_line = false;                            // keep what stands before the first newline
+  bool strip = false;                                 // trim white space; again after cut_at
+  std::vector<std::string> cut_at = {};               // drop everything from the first of these on
+  std::string extract = {};                           // a rule of ExtractionRules(); "" for none
+  std::shared_ptr<const AnswerPattern> pattern = {};  // in the place of a rule; null for none
+  std::string if_empty = {};  // what stands for a text of which nothing is left
 };
 
 // What ends an answer besides the model's own stop tokens and max_new_tokens.

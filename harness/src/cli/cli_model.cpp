@@ -28,6 +28,14 @@ void AddInspect(CommandTable& table) {
   CLI::App* command = table.app.add_subcommand(
       "inspect", "Shapes, parameters, tokenizer, template, KV bytes per token");
   AddModelFlags(*command, options->model);
+  command->get_option("model")->required(false);
+  command->add_flag("--families", options->families,
+                    "list the model families that can be read, instead of a model");
+  command
+      ->add_option("--format", options->format,
+                   "with --families: table, or markdown for the page docs/families.md")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"table", "markdown"}));
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunInspect(*options); });
 }
@@ -151,6 +159,11 @@ void AddDatasets(CommandTable& table) {
   command->add_option(
       "--data", tasks->data_directory,
       "directory of published files; default: KVGAUGE_DATA, else data/ of the project");
+  command
+      ->add_option("--format", tasks->format,
+                   "table, or markdown: the page docs/tasks.md of all tasks")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"table", "markdown"}));
   AddJsonFlag(*command, tasks->json);
   table.Add(command, [tasks] { return RunTasks(*tasks); });
 
@@ -238,7 +251,9 @@ void AddData(CommandTable& table) {
   command
       ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
       ->required();
-  command->add_option("--split", options->split, "train or eval; they share no thing and no seed")
+  command
+      ->add_option("--split", options->split,
+                   "train or eval; the two have different things and different seeds")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "eval"}));
   command->add_option("--lengths", options->lengths,
@@ -276,6 +291,11 @@ void AddMethods(CommandTable& table) {
   command->add_flag("--stages", options->stages, "list the stages that method files can name");
   command->add_option("--methods", options->directory,
                       "directory of method files; default: shipped");
+  command
+      ->add_option("--format", options->format,
+                   "table, or markdown: the page docs/methods.md of all methods")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"table", "markdown"}));
   AddJsonFlag(*command, options->json);
   table.Add(command, [options] { return RunMethods(*options); });
 }

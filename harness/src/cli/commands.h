@@ -29,6 +29,8 @@ struct MethodFlags {
 
 struct InspectOptions {
   ModelFlags model;
+  bool families = false;         // list the model families, no model
+  std::string format = "table";  // of the families, or "markdown": docs/families.md
   bool json = false;
 };
 
@@ -74,7 +76,8 @@ struct MethodsOptions {
   std::string name;       // an id or the path of a method file; "": all
   std::string directory;  // of method files; "": the shipped ones
   std::vector<std::string> overrides;
-  bool stages = false;  // every stage instead
+  bool stages = false;           // every stage instead
+  std::string format = "table";  // or "markdown": the page of all methods
   bool json = false;
 };
 

@@ -144,8 +144,9 @@ Result<std::vector<Task>> WholeTextTasks(const DataGenerateOptions& options) {
   for (const std::string& name : options.tasks) {
     KVG_ASSIGN(const Task task, FindTask(name, options.task_directory));
     if (task.source != "closed_english") {
-      return BadInput(StrCat("task ", Quoted(task.name), " is of the source ", Quoted(task.source),
-                             "; only those of closed_english can be written as whole texts"));
+      return BadInput(
+          StrCat("task ", Quoted(task.name), " has the source ", Quoted(task.source),
+                 "; only tasks of the source closed_english can be written as whole texts"));
     }
     Json values = {{"split", options.split},
                    {"whole", true},

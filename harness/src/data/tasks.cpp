@@ -16,6 +16,7 @@
 #include "datasets/metric.h"
 #include "runner/chat_template.h"
 #include "src/cli/print.h"
+#include "src/data/tasks_page.h"
 #include "src/model/model_flags.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/run/sample_prompt.h"
@@ -53,7 +54,7 @@ State StateOf(const Task& task, const std::string& data_directory, const std::st
                                   : task.metric == kExecutionMetric ? "; then needs execution"
                                                                     : "";
     return {"data missing",
-            StrCat(missing[0], "; ", command.empty() ? "to be put there by you" : command, then)};
+            StrCat(missing[0], "; ", command.empty() ? "put it there by hand" : command, then)};
   }
   if (task.metric == kJudgeMetric)
     return {"needs a judge", "answers are kept; 'kvgauge score --judge URL' has them graded"};
@@ -266,13 +267,21 @@ Result<Task> FindTask(const std::string& name_or_path, const std::string& direct
                            " tasks together; name one, such as ", below[0], "; 'kvgauge tasks ",
                            name_or_path, "' lists them"));
   }
-  return BadInput(StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
-                         "; 'kvgauge tasks' lists them, and a path to a task file will do"));
+  return BadInput(
+      StrCat("unknown task ", Quoted(name_or_path), DidYouMean(name_or_path, names),
+             "; 'kvgauge tasks' lists them, and the path of a task file can be given instead"));
 }
 
 Status RunTasks(const TasksOptions& options) {
   KVG_ASSIGN(const std::string directory, TaskDirectory(options.directory));
   KVG_ASSIGN(const std::vector<Task> tasks, ReadTasks(directory));
+  if (options.format == "markdown") {
+    if (options.json || !options.only.empty()) {
+      return BadInput("--format markdown: prints the page of all tasks; leave out NAME and --json");
+    }
+    Print(TasksPage(tasks));
+    return {};
+  }
   const std::string data_directory = DataDirectory(options.data_directory);
   std::vector<std::vector<std::string>> rows;
   Json list = Json::array();

@@ -12,9 +12,10 @@
 namespace kvgauge {
 
 struct TasksOptions {
-  std::string directory;       // of task files; "": the shipped ones
-  std::string data_directory;  // "": DataDirectory
-  std::string only;            // tasks whose name begins so; "": all
+  std::string directory;         // of task files; "": the shipped ones
+  std::string data_directory;    // "": DataDirectory
+  std::string only;              // tasks whose name begins so; "": all
+  std::string format = "table";  // or "markdown": the page of all tasks
   bool json = false;
 };
 

@@ -46,7 +46,7 @@ Status CheckPrompt(const LatencyLine& line, const std::vector<int32_t>& prompt,
   for (const int32_t id : prompt) {
     if (id >= 0 && id < config.vocab_size) continue;
     return BadInput(
-        StrCat(line.name, ": token id ", id, "; right is 0 .. ", config.vocab_size - 1));
+        StrCat(line.name, ": token id ", id, "; expected 0 .. ", config.vocab_size - 1));
   }
   const int64_t planned = std::ssize(prompt) + decode_steps + 1;
   if (config.learned_positions && planned > config.max_position) {

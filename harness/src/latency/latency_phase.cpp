@@ -114,9 +114,9 @@ class Phase {
   Status FindFull() {
     const auto count = std::ranges::count_if(lines_, &LatencyLine::full_cache);
     if (count != 1) {
-      return BadInput(StrCat("latency: ", count,
-                             " rows are the full cache of the model; right is one, which the "
-                             "others are compared with"));
+      return BadInput(StrCat(
+          "latency: expected exactly one full-cache row per model to compare against, found ",
+          count));
     }
     full_ = static_cast<size_t>(std::ranges::find_if(lines_, &LatencyLine::full_cache) -
                                 lines_.begin());

@@ -3,7 +3,9 @@
 #include "core/strings.h"
 #include "runner/chat_template.h"
 #include "runner/tokenizer.h"
+#include "src/cli/markdown.h"
 #include "src/cli/print.h"
+#include "src/cli/table.h"
 #include "src/model/model_flags.h"
 
 namespace kvgauge {
@@ -43,11 +45,51 @@ std::string MlpText(const ModelConfig& config) {
   return text;
 }
 
+Status ListFamilies(const InspectOptions& options) {
+  if (options.json && options.format == "markdown") {
+    return BadInput("inspect --families: --json and --format markdown exclude each other");
+  }
+  TextTable table{.columns = {{"model_type"}, {"models"}, {"notes"}}, .rows = {}};
+  Json list = Json::array();
+  const bool markdown = options.format == "markdown";
+  for (const FamilyInfo& family : ModelFamilies()) {
+    const std::string name(family.model_type), notes(family.notes);
+    table.rows.push_back(
+        {{markdown ? MarkdownCode(name) : name}, {std::string(family.title)}, {notes}});
+    list.push_back({{"model_type", name}, {"title", family.title}, {"notes", notes}});
+  }
+  if (options.json) {
+    PrintJson(list);
+  } else if (!markdown) {
+    Print(table.ToText(false));
+  } else {
+    Print(StrCat(
+        "# Model families\n\n"
+        "This page is the output of `kvgauge inspect --families --format markdown`;\n"
+        "`scripts/approve` renews it. `model_type` is the key of a checkpoint's `config.json`.\n\n",
+        table.ToMarkdown(),
+        "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
+        "unexpected tensor, a wrong shape or a NaN is an error that names it.\n"
+        "[formats/model-configs.md](formats/model-configs.md) lists the keys that are read,\n"
+        "defaulted and refused, and [add-a-model-family.md](add-a-model-family.md) shows how to "
+        "add\n"
+        "a family.\n"));
+  }
+  return {};
+}
+
 Json EosJson(const ModelConfig& config) { return Json(config.eos_ids); }
 
 }  // namespace
 
 Status RunInspect(const InspectOptions& options) {
+  if (options.families != options.model.model.empty()) {
+    return BadInput(
+        options.families
+            ? "inspect --families: lists all families, expected no MODEL"
+            : "inspect: expected MODEL, a checkpoint directory or a config.json; or --families");
+  }
+  if (options.families) return ListFamilies(options);
   KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
   const DType dtype = model_options.dtype.value_or(config.stored_dtype);
@@ -79,7 +121,7 @@ Status RunInspect(const InspectOptions& options) {
       tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
     }
     PrintJson({{"model", options.model.model},
-               {"family", NameOf(config.family)},
+               {"family", config.family},
                {"parameters", parameters},
                {"weight_bytes", weight_bytes},
                {"dtype", NameOf(dtype)},
@@ -104,7 +146,7 @@ Status RunInspect(const InspectOptions& options) {
   }
   PrintFacts({
       {"model", options.model.model},
-      {"family", std::string(NameOf(config.family))},
+      {"family", config.family},
       {"parameters",
        StrCat(WithCommas(parameters), " (", HumanBytes(weight_bytes), " as ", NameOf(dtype), ")")},
       {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},

@@ -8,45 +8,13 @@
 #include "methods/method.h"
 #include "src/cli/commands.h"
 #include "src/cli/print.h"
+#include "src/model/method_facts.h"
 #include "src/model/model_flags.h"
 
 namespace kvgauge {
 namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
-
-// "score.snapkv"
-std::string StageNames(const Method& method) {
-  std::vector<std::string> names;
-  for (const StageChoice* choice : method.stages()) names.push_back(NameOf(*choice->spec));
-  return Join(names, " ");
-}
-
-std::vector<std::string> SignalNames(const Needs& needs) {
-  std::vector<std::string> names;
-  if (needs.window > 0) names.push_back(StrCat("attention of the last ", needs.window, " rows"));
-  if (needs.column_sums) names.emplace_back("column sums of attention");
-  if (needs.column_squares) names.emplace_back("column sums of squared attention");
-  if (!needs.query_moments.empty()) {
-    names.emplace_back("mean and covariance of queries before rotation");
-  }
-  if (needs.raw_keys) names.emplace_back("keys before rotation");
-  if (needs.output_weights) names.emplace_back("output projection");
-  if (needs.step_attention) names.emplace_back("attention of decode steps");
-  if (needs.step_queries) names.emplace_back("queries of decode steps");
-  if (needs.token_classes) names.emplace_back("classes of tokens");
-  return names;
-}
-
-std::vector<std::string> AllDepartures(const Method& method) {
-  std::vector<std::string> all = method.departures;
-  for (const StageChoice* choice : method.stages()) {
-    for (const std::string& text : choice->spec->departures) {
-      all.push_back(StrCat(NameOf(*choice->spec), ": ", text));
-    }
-  }
-  return all;
-}
 
 // A value as it is written in a method file; texts without their quotes.
 std::string Shown(const Json& value) {
@@ -166,6 +134,12 @@ Status ListStages(bool json) {
 }  // namespace
 
 Status RunMethods(const MethodsOptions& options) {
+  if (options.format == "markdown" &&
+      (options.json || options.stages || !options.name.empty() || !options.overrides.empty())) {
+    return BadInput(
+        "--format markdown: prints the page of all methods; leave out NAME, --set, "
+        "--stages and --json");
+  }
   if (options.stages) return ListStages(options.json);
   std::string directory = options.directory;
   if (directory.empty()) {
@@ -183,6 +157,14 @@ Status RunMethods(const MethodsOptions& options) {
   }
   if (!options.overrides.empty()) return BadInput("--set needs the name of a method");
   KVG_ASSIGN(const std::vector<std::string> ids, ListMethods(directory));
+  if (options.format == "markdown") {
+    std::vector<Method> methods;
+    for (const std::string& id : ids) {
+      KVG_ASSIGN(methods.emplace_back(), LoadMethod(id, directory, {}));
+    }
+    Print(MethodsPage(methods));
+    return {};
+  }
   std::vector<std::vector<std::string>> rows;
   Json list = Json::array();
   for (const std::string& id : ids) {

@@ -238,7 +238,7 @@ Status CompareNames(const CompareFlags& flags) {
                            "database with --db FILE, for two databases give both files"));
   }
   if (!flags.margins.empty()) {
-    return BadInput("compare: --margins is of two databases, expected --margin with two methods");
+    return BadInput("compare: --margins applies to two databases; two methods take --margin");
   }
   CompareOptions options = {.task = flags.task,
                             .model = flags.model,
@@ -280,7 +280,7 @@ Status RunCompare(const CompareFlags& flags) {
   if (file_a && file_b) {
     if (!flags.stores.empty()) {
       return BadInput(StrCat("compare: --db ", Join(flags.stores, ", "),
-                             " is of two methods, expected none with the databases ", flags.a,
+                             " applies to two methods; leave it out with the databases ", flags.a,
                              " and ", flags.b));
     }
     GateFlags gate;

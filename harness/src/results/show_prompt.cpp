@@ -93,9 +93,9 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
     if (!sample) break;
     if (sample->id != row.sample_id) continue;
     if (sample->hash != row.hash) {
-      return BadInput(StrCat("the task now gives another content",
-                             directory.empty() ? ", maybe for want of the model's tokenizer: name "
-                                                 "its directory with --tokenizer"
+      return BadInput(StrCat("the task now makes another sample than the recorded one",
+                             directory.empty() ? "; if it needs the model's tokenizer, name its "
+                                                 "directory with --tokenizer"
                                                : ""));
     }
     MadePrompt prompt;

@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/plugin.h"
 #include "src/data/tasks.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
@@ -325,6 +326,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
                {"max_memory", config.max_memory_bytes},
                {"backend", config.backend},
                {"threads", config.threads}};
+  if (!config.plugins.empty()) json["plugins"] = config.plugins;
   if (config.latency != nullptr) json["latency"] = *config.latency;
   return json;
 }
@@ -434,13 +436,19 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
   KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
   if (!json.is_object()) return BadInput(StrCat(config.path, ": expected a JSON object"));
   const ConfigObject object(json, config.path);
-  KVG_TRY(
-      object.Only({"name", "description", "models", "tasks", "methods", "budgets", "compress_at",
-                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "skip_bad",
-                   "latency", "dtype", "max_memory", "data", "backend", "threads"}));
+  KVG_TRY(object.Only({"name",           "description",    "models",      "tasks",    "methods",
+                       "plugins",        "budgets",        "compress_at", "seeds",    "samples",
+                       "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
+                       "dtype",          "max_memory",     "data",        "backend",  "threads"}));
   config.name = fs::path(config.path).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
+  KVG_TRY(object.Texts("plugins", config.plugins));
+  for (std::string& plugin : config.plugins) {
+    plugin = FindShipped(plugin);
+    const Status loaded = LoadPlugin(plugin);
+    if (!loaded.ok()) return loaded.error().Wrap(object.At("plugins"));
+  }
 
   const std::vector<Json> models = object.List("models");
   if (models.empty()) {

@@ -50,6 +50,7 @@ struct RunConfig {
   std::string path;  // of the file
   std::string name;
   std::string description;
+  std::vector<std::string> plugins;  // loaded when the file is read
   std::vector<RunModel> models;
   std::vector<RunTask> tasks;
   std::vector<RunRowSpec> rows;  // the full cache first

@@ -89,7 +89,7 @@ struct Method {
   std::vector<StageChoice*> stages();
   std::vector<const StageChoice*> stages() const;
   // Every stage with its version and every parameter, canonical: part of a cell's key. A side-file
-  // counts by its content, wherever it lies.
+  // and the plugin that a stage came from count by their content, wherever they lie.
   Json ToJson() const;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -16,9 +17,12 @@
 
 namespace kvgauge {
 
-enum class Family { kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2, kOpt, kDeepseekV2 };
-
-std::string_view NameOf(Family family);  // the config's model_type
+// The names under which checkpoints store their tensors.
+enum class TensorNames {
+  kLlama,       // model.layers.0.self_attn.q_proj.weight
+  kFusedLlama,  // qkv_proj and gate_up_proj in one matrix each (Phi-3)
+  kOpt,         // model.decoder.layers.0.fc1.weight
+};
 
 enum class NormKind {
   kRms,           // x / rms * w
@@ -53,8 +57,9 @@ struct LayerConfig {
 };
 
 struct ModelConfig {
-  Family family = Family::kLlama;
-  std::string path;  // the config file, for messages
+  std::string family = "llama";  // the config's model_type
+  std::string path;              // the config file, for messages
+  TensorNames tensor_names = TensorNames::kLlama;
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -97,6 +102,15 @@ struct ModelConfig {
   // Bytes one token adds to a plain full cache of this dtype, all layers.
   int64_t KvBytesPerToken(DType dtype) const;
 };
+
+// A family whose checkpoints can be read.
+struct FamilyInfo {
+  std::string_view model_type;
+  std::string_view title;  // the models that are saved as such
+  std::string_view notes;
+};
+// Sorted by model_type.
+std::vector<FamilyInfo> ModelFamilies();
 
 // Reads `path`: a config.json, or the directory that holds it (then generation_config.json counts
 // too). Keys that change the forward pass and are not understood are errors that name the key.

@@ -46,7 +46,7 @@ inline Status TakeNumber(std::string_view& in, const char* what, int64_t least, 
   KVG_TRY(TakeNumber(in, number));
   if (*number >= least && *number <= most) return {};
   return BadInput(
-      StrCat("cache bytes: ", what, " is ", *number, "; right is ", least, " .. ", most));
+      StrCat("cache bytes: ", what, " is ", *number, "; expected ", least, " .. ", most));
 }
 // `count` things of `size_bytes` each must still follow.
 inline Status CheckLeft(std::string_view in, int64_t count, int64_t size_bytes) {

@@ -159,7 +159,7 @@ Status KvCache::Deserialize(std::string_view bytes) {
   KVG_TRY(TakeNumber(bytes, "raw keys", 0, 1, &raw));
   if (raw != 0 && !setup_->frequencies.inverse.empty()) {
     if (tokens > std::max(planned_length_, kMostTurnedTokens)) {
-      return BadInput(StrCat("cache bytes of ", tokens, " tokens; right is at most ",
+      return BadInput(StrCat("cache bytes of ", tokens, " tokens; expected at most ",
                              std::max(planned_length_, kMostTurnedTokens)));
     }
     NeedRope(std::max<int64_t>(tokens, 1));

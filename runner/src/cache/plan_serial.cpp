@@ -86,7 +86,7 @@ Status StoredPlan::TakeChannels(std::string_view& in, int64_t kv_heads, int64_t 
   KVG_TRY(TakeNumber(in, "entries that stay wide", 0, INT32_MAX, &plan_.wide_recent));
   KVG_TRY(TakeArray(in, &channels_));
   if (std::ssize(channels_) != kv_heads * plan_.narrow_dim) {
-    return BadInput(StrCat("cache bytes: ", channels_.size(), " key channels; right is ",
+    return BadInput(StrCat("cache bytes: ", channels_.size(), " key channels; expected ",
                            kv_heads * plan_.narrow_dim));
   }
   if (!channels_.empty()) {
@@ -138,7 +138,7 @@ Status StoredPlan::Take(std::string_view& in, int64_t kv_heads, int64_t key_dim)
   if (plan_.key_high.empty() || plan_.key_high.Numel() != numbers ||
       numbers != kv_heads * key_dim) {
     return BadInput(
-        StrCat("cache bytes: ranges of ", numbers, " numbers; right is ", kv_heads * key_dim));
+        StrCat("cache bytes: ranges of ", numbers, " numbers; expected ", kv_heads * key_dim));
   }
   for (Tensor* table : {&plan_.key_low, &plan_.key_high}) {
     *table = table->Reshape({kv_heads, key_dim});

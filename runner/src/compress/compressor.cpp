@@ -184,7 +184,7 @@ Status Compressor::Impl::CheckAllotment() const {
       if (entries < 0 || entries > cache_->tokens()) {
         return Unsupported(StrCat("allocate.", method_.allocate->spec->id, " gave ", entries,
                                   " entries to layer ", layer, ", KV head ", head,
-                                  "; right is 0 .. ", cache_->tokens()));
+                                  "; expected 0 .. ", cache_->tokens()));
       }
     }
   }

@@ -1,43 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <iterator>
 
-#include "core/check.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "runner/config.h"
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+
+// The build writes families.inc: KVG_FAMILY(name) for each file of src/config/families.
+#define KVG_FAMILY(model_type) FamilySpec FamilyOf_##model_type();
+#include "families.inc"
+#undef KVG_FAMILY
+
 namespace {
 
 // Configs are a few KiB; longrope lists and label maps make some larger.
 constexpr int64_t kMostConfigBytes = int64_t{16} << 20;
 
 struct FamilyRow {
-  Family family;
   std::string_view model_type;
-  void (*read)(ConfigReader& reader, ModelConfig& config);
+  FamilySpec spec;
 };
 
-constexpr FamilyRow kFamilies[] = {
-    {Family::kLlama, "llama", ReadLlama}, {Family::kMistral, "mistral", ReadMistral},
-    {Family::kQwen2, "qwen2", ReadQwen2}, {Family::kQwen3, "qwen3", ReadQwen3},
-    {Family::kPhi3, "phi3", ReadPhi3},    {Family::kGemma2, "gemma2", ReadGemma2},
-    {Family::kOpt, "opt", ReadOpt},       {Family::kDeepseekV2, "deepseek_v2", ReadDeepseekV2},
-};
+const std::vector<FamilyRow>& FamilyRows() {
+  static const std::vector<FamilyRow> rows = {
+#define KVG_FAMILY(model_type) {#model_type, FamilyOf_##model_type()},
+#include "families.inc"
+#undef KVG_FAMILY
+  };
+  return rows;
+}
 
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
   std::vector<std::string> known;
-  for (const FamilyRow& row : kFamilies) known.emplace_back(row.model_type);
+  for (const FamilyRow& row : FamilyRows()) known.emplace_back(row.model_type);
   const std::string supported = StrCat("supported are ", Join(known, ", "));
   const auto found = json.find("model_type");
   if (found == json.end() || !found->is_string()) {
     return BadInput(StrCat(origin, ": key 'model_type' is missing or not a string; ", supported));
   }
   const std::string name = found->get<std::string>();
-  for (const FamilyRow& row : kFamilies) {
+  for (const FamilyRow& row : FamilyRows()) {
     if (row.model_type == name) return row;
   }
   return Unsupported(StrCat(origin, ": key 'model_type': ", Quoted(name),
@@ -64,11 +71,13 @@ Status ApplyGenerationConfig(const Json& json, const std::string& origin, ModelC
 
 }  // namespace
 
-std::string_view NameOf(Family family) {
-  for (const FamilyRow& row : kFamilies) {
-    if (row.family == family) return row.model_type;
+std::vector<FamilyInfo> ModelFamilies() {
+  std::vector<FamilyInfo> families;
+  for (const FamilyRow& row : FamilyRows()) {
+    families.push_back({row.model_type, row.spec.title, row.spec.notes});
   }
-  CheckFailed(__FILE__, __LINE__, "family", "unknown model family");
+  std::ranges::sort(families, {}, &FamilyInfo::model_type);
+  return families;
 }
 
 int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
@@ -79,11 +88,11 @@ Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin
   if (!json.is_object()) return BadInput(StrCat(origin, ": expected a JSON object"));
   KVG_ASSIGN(const FamilyRow row, FindFamily(json, origin));
   ModelConfig config;
-  config.family = row.family;
+  config.family = row.model_type;
   config.path = origin;
   ConfigReader reader(json, origin);
   ReadGeneralKeys(reader, config);
-  row.read(reader, config);
+  row.spec.read(reader, config);
   KVG_TRY(reader.Finish());
   return config;
 }

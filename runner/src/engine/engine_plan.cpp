@@ -65,7 +65,7 @@ Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocab_size) continue;
     return BadInput(
-        StrCat("sample ", sample, ": token id ", id, "; right is 0 .. ", vocab_size - 1));
+        StrCat("sample ", sample, ": token id ", id, "; expected 0 .. ", vocab_size - 1));
   }
   return {};
 }
@@ -76,11 +76,11 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
     const EngineTurn& turn = sample.turns[i];
     if (turn.max_new_tokens <= 0) {
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
-                             turn.max_new_tokens, "; right is 1 or more"));
+                             turn.max_new_tokens, "; expected 1 or more"));
     }
     if (!turn.forced.empty() && std::ssize(turn.forced) != turn.max_new_tokens) {
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": max_new_tokens is ",
-                             turn.max_new_tokens, "; right is ", turn.forced.size(),
+                             turn.max_new_tokens, "; expected ", turn.forced.size(),
                              ", as many as are forced"));
     }
     const bool prompts = at == CompressAt::kPrompt || (at == CompressAt::kTurn && i == 0);
@@ -131,7 +131,7 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
   for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
     if (text == NameOf(at)) return at;
   }
-  return BadInput(StrCat("compress_at: \"", text, "\" is none of prompt, context, turn"));
+  return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context or turn"));
 }
 
 Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,

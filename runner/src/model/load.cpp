@@ -261,7 +261,8 @@ Result<bool> SameContent(const WeightSource& source, const std::string& a, const
 
 ModelTensors TensorsOf(const ModelConfig& config, const WeightSource& source) {
   // Some OPT files lack the leading "model.".
-  const bool bare = config.family == Family::kOpt && source.Contains("decoder.embed_tokens.weight");
+  const bool bare =
+      config.tensor_names == TensorNames::kOpt && source.Contains("decoder.embed_tokens.weight");
   return DescribeTensors(config, bare);
 }
 
@@ -392,7 +393,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   KVG_ASSIGN(ModelConfig config, ReadModelConfig(directory));
   const DType dtype = options.dtype.value_or(config.stored_dtype);
   if (options.mla_latent && !config.mla) {
-    return Unsupported(StrCat(config.path, ": ", NameOf(config.family),
+    return Unsupported(StrCat(config.path, ": ", config.family,
                               " has no latent attention, so its cache cannot keep latents"));
   }
   KVG_TRY(CheckFits(config, dtype, options.random_seed ? dtype : config.stored_dtype, ops));

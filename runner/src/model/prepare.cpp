@@ -45,7 +45,7 @@ PreparedWeights::PreparedWeights(const ModelConfig& config, DType dtype, ModelTe
 Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix matrix) const {
   KVG_CHECK(layer >= 0 && layer < before_.layer_count(), "no such layer");
   if (before_.mla) {
-    return Unsupported(StrCat(before_.path, ": the projections of ", NameOf(before_.family),
+    return Unsupported(StrCat(before_.path, ": the projections of ", before_.family,
                               " go through latents; stages that change them need separate query, "
                               "key and value projections"));
   }

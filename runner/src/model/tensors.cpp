@@ -80,8 +80,8 @@ void DescribeLatentAttention(const ModelConfig& config, const Scope& attention, 
 }
 
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
-  const bool opt = config.family == Family::kOpt;
-  const bool fused = config.family == Family::kPhi3;
+  const bool opt = config.tensor_names == TensorNames::kOpt;
+  const bool fused = config.tensor_names == TensorNames::kFusedLlama;
   const int64_t d = config.hidden_size;
   const int64_t q_size = config.query_heads * config.key_dim;
   const int64_t k_size = config.kv_heads * config.key_dim;
@@ -155,7 +155,7 @@ void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
 }  // namespace
 
 ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefix) {
-  const bool opt = config.family == Family::kOpt;
+  const bool opt = config.tensor_names == TensorNames::kOpt;
   const std::string model = without_model_prefix ? "" : "model.";
   const Scope body(config, opt ? model + "decoder." : model);
   const Scope top(config, "");

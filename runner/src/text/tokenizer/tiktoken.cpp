@@ -136,7 +136,7 @@ Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
     }
     const std::string token = BytesToAlphabet(ranked->bytes);
     if (vocabulary->Find(token)) {
-      return BadInput(StrCat(where, ": the token ", Quoted(token), " stands here again"));
+      return BadInput(StrCat(where, ": the token ", Quoted(token), " is repeated"));
     }
     KVG_TRY(vocabulary->Add(token, ranked->rank, lines.size(), where));
   }

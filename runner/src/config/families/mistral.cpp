@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadMistral(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 4096 * 32, config);
@@ -19,5 +20,11 @@ void ReadMistral(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("attention_bias", false);
   reader.Neutral("mlp_bias", false);
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(mistral, {.title = "Mistral",
+                           .notes = "with and without sliding window",
+                           .read = ReadMistral})
 
 }  // namespace kvgauge

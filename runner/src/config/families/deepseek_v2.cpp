@@ -4,7 +4,7 @@
 
 #include "core/strings.h"
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
 namespace {
@@ -108,8 +108,6 @@ void ReadExperts(ConfigReader& reader, ModelConfig& config) {
   config.moe = moe;
 }
 
-}  // namespace
-
 void ReadDeepseekV2(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 2048, config);
   ReadLatentAttention(reader, config);
@@ -130,5 +128,13 @@ void ReadDeepseekV2(ConfigReader& reader, ModelConfig& config) {
   reader.Ignore(
       {"aux_loss_alpha", "seq_aux", "ep_size", "router_aux_loss_coef", "output_router_logits"});
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(
+    deepseek_v2,
+    {.title = "DeepSeek-V2, V2-Lite",
+     .notes = "latent attention (expanded, or absorbed by method `mla_latent`); mixture of experts",
+     .read = ReadDeepseekV2})
 
 }  // namespace kvgauge

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadOpt(ConfigReader& reader, ModelConfig& config) {
+  config.tensor_names = TensorNames::kOpt;
   ReadSizes(reader, "ffn_dim", 2048, config);
   ReadHeads(reader, {}, config);
   if (config.kv_heads != config.query_heads) {
@@ -31,5 +33,9 @@ void ReadOpt(ConfigReader& reader, ModelConfig& config) {
   CheckLayerTypes(reader, config);
   reader.Ignore({"activation_dropout", "layerdrop", "init_std"});
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(opt, {.title = "OPT", .notes = "learned positions", .read = ReadOpt})
 
 }  // namespace kvgauge

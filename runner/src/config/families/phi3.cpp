@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phi-3 mini and medium, Phi-3.5-mini, Phi-4, Phi-4-mini. Phi-3-small is another architecture.
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadPhi3(ConfigReader& reader, ModelConfig& config) {
+  config.tensor_names = TensorNames::kFusedLlama;
   ReadSizes(reader, "intermediate_size", 4096, config);
   ReadHeads(reader, {}, config);
   ReadNormEps(reader, 1e-5, config);
@@ -23,5 +25,11 @@ void ReadPhi3(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("interpolate_factor", int64_t{1});
   reader.Ignore({"resid_pdrop", "embd_pdrop"});
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(phi3, {.title = "Phi-3, Phi-3.5, Phi-4-mini",
+                        .notes = "fused projections; longrope",
+                        .read = ReadPhi3})
 
 }  // namespace kvgauge

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
 namespace {
@@ -38,8 +38,6 @@ void ReadGemmaWindows(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-}  // namespace
-
 void ReadGemma2(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 8192, config);
   ReadHeads(reader, {.kv_heads = 4, .head_dim = 256}, config);
@@ -59,5 +57,11 @@ void ReadGemma2(ConfigReader& reader, ModelConfig& config) {
   ReadGemmaWindows(reader, config);
   reader.Neutral("use_bidirectional_attention", false);
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(gemma2, {.title = "Gemma-2",
+                          .notes = "soft caps; alternating windows",
+                          .read = ReadGemma2})
 
 }  // namespace kvgauge

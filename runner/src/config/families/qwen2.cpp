@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen2 and Qwen2.5.
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadQwen2(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 32768, config);
@@ -20,5 +21,11 @@ void ReadQwen2(ConfigReader& reader, ModelConfig& config) {
   ReadQwenWindows(reader, config);
   reader.Neutral("use_mrope", false);
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(qwen2, {.title = "Qwen2, Qwen2.5",
+                         .notes = "sliding window where configured",
+                         .read = ReadQwen2})
 
 }  // namespace kvgauge

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadQwen3(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 32768, config);
@@ -17,5 +18,9 @@ void ReadQwen3(ConfigReader& reader, ModelConfig& config) {
   ReadRope(reader, {.head_dim = config.key_dim}, config);
   ReadQwenWindows(reader, config);
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(qwen3, {.title = "Qwen3", .notes = "norms of queries and keys", .read = ReadQwen3})
 
 }  // namespace kvgauge

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama 1 to 3.2, and what is saved as such: Yi, TinyLlama, SmolLM2, Vicuna, LongChat.
 #include "src/config/common.h"
-#include "src/config/families.h"
+#include "src/config/family.h"
 
 namespace kvgauge {
+namespace {
 
 void ReadLlama(ConfigReader& reader, ModelConfig& config) {
   ReadSizes(reader, "intermediate_size", 2048, config);
@@ -22,5 +23,11 @@ void ReadLlama(ConfigReader& reader, ModelConfig& config) {
   reader.Neutral("rope_interleaved", false);
   reader.Ignore({"max_sequence_length"});
 }
+
+}  // namespace
+
+KVG_MODEL_FAMILY(llama, {.title = "Llama 1, 2, 3, 3.1, 3.2",
+                         .notes = "every published rotary scaling; tied heads; biases",
+                         .read = ReadLlama})
 
 }  // namespace kvgauge
