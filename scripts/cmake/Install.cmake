@@ -53,6 +53,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+# The certificates of judges.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS ca-certificates)
 # To compile plugins.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, nlohmann-json3-dev")
 include(CPack)

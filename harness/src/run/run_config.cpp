@@ -56,12 +56,20 @@ Result<RunModel> ReadModel(const Json& json, const std::string& where) {
     model.path = json.get<std::string>();
   } else if (json.is_object()) {
     const ConfigObject object(json, where);
-    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "max_prompt_tokens"}));
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "template_set",
+                         "template_date", "max_prompt_tokens"}));
     KVG_TRY(object.Text("path", model.path));
     KVG_TRY(object.Text("name", model.name));
     KVG_TRY(object.Text("dtype", model.dtype));
     KVG_TRY(object.Text("weights", model.weights));
     KVG_TRY(object.Text("template", model.chat_template));
+    KVG_TRY(object.Text("template_date", model.chat_switches.date));
+    if (const Json* set = object.Find("template_set"); set != nullptr) {
+      if (!set->is_object()) return object.Wrong("template_set", "an object of variables");
+      for (const auto& item : set->items()) {
+        model.chat_switches.variables[item.key()] = item.value().dump();
+      }
+    }
     KVG_TRY(object.Int("max_prompt_tokens", 0, int64_t{1} << 40, model.max_prompt_tokens));
   } else {
     return BadInput(
@@ -293,6 +301,12 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
                   {"weights", model.weights},
                   {"template", model.chat_template}};
     if (model.max_prompt_tokens >= 0) entry["max_prompt_tokens"] = model.max_prompt_tokens;
+    for (const auto& [name, json] : model.chat_switches.variables) {
+      entry["template_set"][name] = Json::parse(json);
+    }
+    if (model.chat_switches.date != ChatSwitches().date) {
+      entry["template_date"] = model.chat_switches.date;
+    }
     models.push_back(std::move(entry));
   }
   for (const RunTask& task : config.tasks) {

@@ -12,6 +12,7 @@
 #include "core/result.h"
 #include "datasets/task.h"
 #include "methods/method.h"
+#include "runner/chat_template.h"
 #include "runner/engine.h"
 
 namespace kvgauge {
@@ -22,6 +23,7 @@ struct RunModel {
   std::string dtype = "auto";
   std::string weights = "file";  // or "random:SEED"
   std::string chat_template = "auto";
+  ChatSwitches chat_switches;
   // Of a prompt; -1: what the model was made for, less the answer; 0: no limit.
   int64_t max_prompt_tokens = -1;
 
