@@ -322,7 +322,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
       const size_t equals = text.find('=');
       entry["overrides"][text.substr(0, equals)] = text.substr(equals + 1);
     }
-    if (row.method.takes_budget) entry["budgets"] = {BudgetText(row.budget)};
+    if (row.method.takes_budget) entry["budgets"] = {row.budget.ToString()};
     methods.push_back(std::move(entry));
   }
   Json at = Json::array();
@@ -399,29 +399,8 @@ std::string RunModel::directory() const {
 std::string RunRowSpec::Name() const {
   std::string name = method.id;
   if (!variant.empty()) name.append(" (").append(variant).append(")");
-  if (budget.kind != Budget::Kind::kNone) name.append(" ").append(BudgetText(budget));
+  if (budget.kind != Budget::Kind::kNone) name.append(" ").append(budget.ToString());
   return name;
-}
-
-std::string BudgetText(const Budget& budget) {
-  if (budget.kind != Budget::Kind::kFraction) return budget.ToString();
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.10g%%", 100 * budget.value);
-  return text;
-}
-
-std::string BudgetKindName(const Budget& budget) {
-  switch (budget.kind) {
-    case Budget::Kind::kNone:
-      return "none";
-    case Budget::Kind::kEntries:
-      return "entries";
-    case Budget::Kind::kFraction:
-      return "fraction";
-    case Budget::Kind::kBytesPerToken:
-      return "bytes_per_token";
-  }
-  return "";
 }
 
 Result<int64_t> ParseBytes(const std::string& text) {

@@ -71,10 +71,6 @@ struct RunConfig {
   std::string canonical;
 };
 
-// "20%", "512", "64B", "none".
-std::string BudgetText(const Budget& budget);
-// "none", "entries", "fraction", "bytes_per_token", as the store spells it.
-std::string BudgetKindName(const Budget& budget);
 // "8GiB", "500 MiB", "1.5e9"; 0 is no limit.
 Result<int64_t> ParseBytes(const std::string& text);
 

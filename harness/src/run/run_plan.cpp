@@ -128,7 +128,7 @@ std::string WhyNotTokenByToken(const RunRowSpec& row) {
   const bool share =
       row.budget.kind == Budget::Kind::kFraction || row.budget.kind == Budget::Kind::kBytesPerToken;
   if (share) {
-    return StrCat("the prompt is one token and budget ", BudgetText(row.budget),
+    return StrCat("the prompt is one token and budget ", row.budget.ToString(),
                   " a share of it, expected a budget in entries, or the protocol sliding");
   }
   const Method& method = row.method;
@@ -265,8 +265,8 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                  .spec = CanonicalJson(spec),
                  .full_cache = row.full_cache()};
   cell.task = {.name = task.name, .version = task.version, .spec = CanonicalJson(*task.json)};
-  cell.budget = BudgetText(row.budget);
-  cell.budget_kind = BudgetKindName(row.budget);
+  cell.budget = row.budget.ToString();
+  cell.budget_kind = NameOf(row.budget.kind);
   cell.budget_value = row.budget.value;
   cell.compress_at = NameOf(group.compress_at);
   cell.seed = group.seed;
