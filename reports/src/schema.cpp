@@ -199,6 +199,11 @@ ALTER TABLE sample ADD COLUMN parts TEXT;
 ALTER TABLE layer_stat ADD COLUMN kept_by_depth TEXT;
 ALTER TABLE layer_stat ADD COLUMN answer_kept REAL;
 )sql",
+    // 3 -> 4: which methods nothing independent holds.
+    R"sql(
+ALTER TABLE method ADD COLUMN experimental INTEGER NOT NULL DEFAULT 0
+  CHECK (experimental IN (0, 1));
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 

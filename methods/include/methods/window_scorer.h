@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scorers that look at the prompt from its last rows: the window. The window itself always stays,
-// and what came before it is scored. While decoding the newest row looks in place of the window,
-// where a scorer knows how.
+// Base of scorers that observe the prompt from its last rows, the window. The window itself always
+// stays; the entries before it are scored. During decoding the newest row takes the place of the
+// window, for scorers that support it.
 #pragma once
 
 #include "methods/registry.h"
@@ -26,7 +26,7 @@ class WindowScorer : public Scorer {
   // The same of the newest row alone, for scorers with any_time().
   virtual void ScoreStep(LayerView& view, Tensor out) const;
 
-  // What each query head's rows gave to the first `before` entries, averaged over the rows:
+  // The attention of each query head's rows to the first `before` entries, averaged over the rows:
   // [query_heads, before].
   static Tensor MeanAttention(LayerView& view, int64_t rows, int64_t before);
 
