@@ -4,13 +4,13 @@
 // Paper: CAKE, arXiv:2503.12491. Needs the attention of the rows that the scorer looks back from,
 // of which what they give to entries before them counts. A layer's preference is entropy^(1 /
 // `tau1`) * variance^(1 / `tau2`), both summed over heads and entries; layers share the budget
-// beside protected entries in proportion to it. Departures: all layers are weighed at once, where
-// the reference trims after every layer what it has seen so far; the sum is exactly the budget.
+// beside protected entries in proportion to it, and what one cannot hold goes to the others alike.
+// Departures: all layers are weighed at once, where the reference's cascade trims after every layer
+// what it has seen so far.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "methods/apportion.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"
 
@@ -43,13 +43,44 @@ class CakeShares final : public Allocator {
     const double all = std::accumulate(preferences.begin(), preferences.end(), 0.0);
     if (!(all > 0) || !std::isfinite(all)) preferences.assign(preferences.size(), 1.0);
     Allotment allotment;
-    for (const int64_t share : Apportion(preferences, layers * base, 0, input.length - kept)) {
+    for (const int64_t share : Adjusted(preferences, layers * base, input.length - kept)) {
       allotment.emplace_back(heads, share + kept);
     }
     return allotment;
   }
 
  private:
+  // Shares of `total`, rounded down; then what layers would hold beyond `most`, and then what
+  // rounding left, goes to layers below it: the same number each and one more for the first of
+  // them. What that puts beyond `most` is not spent.
+  static std::vector<int64_t> Adjusted(std::span<const double> preferences, int64_t total,
+                                       int64_t most) {
+    const double all = std::accumulate(preferences.begin(), preferences.end(), 0.0);
+    std::vector<int64_t> shares;
+    int64_t beyond = 0;
+    for (const double preference : preferences) {
+      const auto share = static_cast<int64_t>(preference / all * static_cast<double>(total));
+      shares.push_back(std::min(share, most));
+      beyond += share - shares.back();
+    }
+    SpreadEqually(beyond, most, shares);
+    SpreadEqually(total - std::accumulate(shares.begin(), shares.end(), int64_t{0}), most, shares);
+    for (int64_t& share : shares) share = std::min(share, most);
+    return shares;
+  }
+
+  static void SpreadEqually(int64_t count, int64_t most, std::span<int64_t> shares) {
+    std::vector<int64_t*> open;
+    for (int64_t& share : shares) {
+      if (share < most) open.push_back(&share);
+    }
+    if (count <= 0 || open.empty()) return;
+    const auto layers = static_cast<int64_t>(open.size());
+    for (int64_t i = 0; i < layers; ++i) {
+      *open[static_cast<size_t>(i)] += count / layers + (i < count % layers ? 1 : 0);
+    }
+  }
+
   // `room` lends working memory, so that layers use the same.
   double Preference(LayerView& view, int64_t window, LayerView& room) const {
     RowOps& ops = *view.ops().rows;
@@ -88,8 +119,7 @@ KVG_REGISTER_STAGE({
     .version = 2,
     .paper = "arXiv:2503.12491",
     .summary = "layers whose attention is spread wide and moves much hold more",
-    .departures = {"all layers are weighed at once, without the trims on the way",
-                   "the sum over layers is exactly the budget"},
+    .departures = {"all layers are weighed at once, without the trims on the way"},
     .params = {RealParam("tau1", 1.6, 0.05, 100, "entropy counts as its 1 / tau1 power"),
                RealParam("tau2", 0.4, 0.05, 100, "variance counts as its 1 / tau2 power")},
     .make = Make<CakeShares>(),

@@ -4,6 +4,8 @@
 // Paper: D2O, arXiv:2406.13035. Needs the column sums of prompt attention: a layer's F is the
 // variance of each head's sums over the entries, scaled to [0, 1] over its heads and averaged;
 // layers share the budget by softmax(-F).
+// Of 32 layers, as the reference's models have, the first two and the last stay whole; of other
+// numbers the same share.
 // Departures: the first and last layers, which the reference leaves whole, count in the budget
 // (`compat`: they do not, and shares are rounded down).
 #include <algorithm>
@@ -20,8 +22,8 @@ namespace {
 class LayerShares final : public Allocator {
  public:
   explicit LayerShares(const Params& params)
-      : whole_first_(params.Int("whole_first")),
-        whole_last_(params.Int("whole_last")),
+      : whole_first_(params.Real("whole_first")),
+        whole_last_(params.Real("whole_last")),
         compat_(params.Bool("compat")) {}
 
   Needs needs() const override { return {.column_sums = true}; }
@@ -29,7 +31,9 @@ class LayerShares final : public Allocator {
   Status CheckBudget(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers;
     if (input.per_head >= input.length) return {};
-    const int64_t whole = std::min(layers, whole_first_ + whole_last_), shared = layers - whole;
+    const int64_t whole =
+        std::min(layers, Whole(whole_first_, layers) + Whole(whole_last_, layers));
+    const int64_t shared = layers - whole;
     const int64_t left = layers * input.per_head - whole * input.length;
     const int64_t least = shared * std::max<int64_t>(1, input.protected_entries);
     if (shared > 0 && (compat_ || left >= least)) return {};
@@ -49,9 +53,10 @@ class LayerShares final : public Allocator {
     // weights[l] = exp(-F), 0 for whole layers.
     std::vector<double> weights;
     std::vector<int64_t> shared;
+    const int64_t first = Whole(whole_first_, layers), last = Whole(whole_last_, layers);
     for (int64_t l = 0; l < layers; ++l) {
       weights.push_back(std::exp(-Spread(*input.views[l])));
-      if (l >= whole_first_ && l < layers - whole_last_) shared.push_back(l);
+      if (l >= first && l < layers - last) shared.push_back(l);
     }
     std::vector<int64_t> entries;
     if (compat_) {
@@ -78,6 +83,11 @@ class LayerShares final : public Allocator {
   }
 
  private:
+  // Layers that a share of the depth is, to the nearest.
+  static int64_t Whole(double share, int64_t layers) {
+    return std::llround(share * static_cast<double>(layers));
+  }
+
   static double Spread(LayerView& view) {
     Ops& ops = view.ops();
     const Tensor sums = view.ColumnSums();
@@ -98,18 +108,24 @@ class LayerShares final : public Allocator {
     return total / static_cast<double>(heads);
   }
 
-  int64_t whole_first_, whole_last_;
+  double whole_first_, whole_last_;
   bool compat_;
 };
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kAllocate,
     .id = "d2o",
+    .version = 2,
     .paper = "arXiv:2406.13035",
     .summary = "layers with evenly spread attention hold more",
-    .departures = {"layers that stay whole count in the budget; with compat they do not"},
-    .params = {IntParam("whole_first", 2, 0, 1000, "first layers that stay whole"),
-               IntParam("whole_last", 1, 0, 1000, "last layers that stay whole"),
+    .departures = {"layers that stay whole count in the budget, and while decoding they hold what "
+                   "the prompt gave them; with compat they do not count",
+                   "of other depths than 32 the same share of the layers stays whole; the released "
+                   "code leaves the first two and the last whole at every depth"},
+    .params = {RealParam("whole_first", 0.0625, 0, 1,
+                         "share of the layers that are first and stay whole: 2 of 32"),
+               RealParam("whole_last", 0.03125, 0, 1,
+                         "share of the layers that are last and stay whole: 1 of 32"),
                BoolParam("compat", false,
                          "share as the reference does, whose sum is not the budget")},
     .make = Make<LayerShares>(),

@@ -29,6 +29,7 @@ class Quest final : public Reader {
         tokens_(params.Int("tokens")),
         dense_layers_(params.Int("dense_layers")),
         by_kv_head_(params.Text("heads") == "kv"),
+        floor_below_(params.Text("below") == "floor"),
         last_page_(params.Bool("last_page")) {}
 
   struct Index final : State {
@@ -62,16 +63,20 @@ class Quest final : public Reader {
 
   bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
     const auto& index = static_cast<const Index&>(state);
-    const int64_t most = std::max(kLeastPages, tokens_ / page_);
-    const bool all = std::all_of(index.heads.begin(), index.heads.end(),
-                                 [most](const PageBounds& head) { return head.pages <= most; });
+    const auto most = [&](size_t head) {
+      const int64_t length = view.lengths()[head];
+      return std::max(kLeastPages, (floor_below_ ? std::min(tokens_, length) : tokens_) / page_);
+    };
+    bool all = true;
+    for (size_t h = 0; h < index.heads.size(); ++h) all &= index.heads[h].pages <= most(h);
     if (all) return false;  // also in a dense layer, whose index is empty
     const int64_t group = view.shape().group();
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
       const PageBounds& bounds = index.heads[h];
       const int64_t length = view.lengths()[h], begin = h * group, end = begin + group;
       if (bounds.pages == 0) continue;
-      const Tensor chosen = Choose(view, bounds, q.Slice(begin, end), std::min(most, bounds.pages));
+      const Tensor chosen = Choose(view, bounds, q.Slice(begin, end),
+                                   std::min(most(static_cast<size_t>(h)), bounds.pages));
       view.ops().select->MarkRuns(chosen, page_, length,
                                   Columns(words.Slice(begin, end), 0, (length + 63) / 64));
     }
@@ -179,7 +184,7 @@ class Quest final : public Reader {
   }
 
   int64_t page_, tokens_, dense_layers_;
-  bool by_kv_head_, last_page_;
+  bool by_kv_head_, floor_below_, last_page_;
 };
 
 KVG_REGISTER_STAGE({
@@ -188,12 +193,17 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2406.10774",
     .summary = "reads the pages whose keys could match the query best",
     .departures = {"pages per KV head are offered beside those per query head",
+                   "caches of no more than `tokens` are read whole; the reference's evaluation "
+                   "leaves out a page where the length is no multiple of `page`: below = floor",
                    "the index has the cache's type"},
     .bytes = "2 * key_dim / page of the cache's type an entry and head, beside the cache",
     .params = {IntParam("page", 16, 2, 1024, "entries of a page"),
                IntParam("tokens", 1024, 1, 1 << 24, "entries that are read, but 3 pages at least"),
                IntParam("dense_layers", 2, 0, 1000, "first layers that read everything"),
                ChoiceParam("heads", "query", {"query", "kv"}, "who chooses pages of its own"),
+               ChoiceParam("below", "all", {"all", "floor"},
+                           "what is read of no more than `tokens`: all, or as many whole pages as "
+                           "there are"),
                BoolParam("last_page", false, "the page being filled is always read")},
     .make = Make<Quest>(),
 });

@@ -5,8 +5,10 @@
 // Paper: D2O, arXiv:2406.13035. Needs nothing but scores and keys: u is the cosine of a key that
 // goes with its nearest key that stays; at first the threshold is the mean u, later alpha *
 // threshold + beta * mean u.
-// Departures: each head holds its own u against the threshold, where the reference averages u over
-// heads that evict different entries; entries are merged for each KV head, not for each query head.
+// As in the reference, u is averaged over the heads of the layer before it is held against the
+// threshold: over entries of the same rank among those that go, whatever entries these are. Where
+// heads give up different numbers of entries there are no such ranks, and each holds its own u.
+// Departures: entries are merged for each KV head, not for each query head.
 #include <algorithm>
 #include <cmath>
 
@@ -20,6 +22,7 @@ class NearestMerge final : public Reducer {
  public:
   explicit NearestMerge(const Params& params)
       : exponential_(params.Text("weight") == "exp"),
+        by_head_(params.Text("threshold") == "head"),
         alpha_(params.Real("alpha")),
         beta_(params.Real("beta")) {}
 
@@ -57,10 +60,11 @@ class NearestMerge final : public Reducer {
     auto& threshold = *static_cast<Threshold*>(state);
     threshold.value = threshold.set ? alpha_ * threshold.value + beta_ * sum / count : sum / count;
     threshold.set = true;
+    const Tensor shared = by_head_ ? Tensor() : MeanLikeness(view, matches);
     std::vector<Tensor> passes(plans.size());
     for (size_t h = 0; h < plans.size(); ++h) {
       if (matches[h].gone.shape[0] == 0) continue;
-      passes[h] = Passing(view, matches[h], threshold.value);
+      passes[h] = Passing(view, shared.empty() ? matches[h].likeness : shared, threshold.value);
       const auto at = static_cast<int64_t>(h);
       Add(view, passes[h], passing.Slice(at, at + 1));
     }
@@ -119,13 +123,29 @@ class NearestMerge final : public Reducer {
     view.ops().rows->ReduceRows(values.Reshape({1, values.shape[0]}), Reduction::kSum, sum);
   }
 
+  // Over heads, by rank: [n]. Empty where heads give up different numbers of entries.
+  static Tensor MeanLikeness(LayerView& view, const std::vector<Matches>& found) {
+    const auto heads = static_cast<int64_t>(found.size());
+    const int64_t n = found[0].gone.shape[0];
+    for (const Matches& head : found) {
+      if (head.gone.shape[0] != n) return {};
+    }
+    const Tensor all = view.Scratch(DType::kF32, {heads, n});
+    for (int64_t h = 0; h < heads; ++h) {
+      view.ops().memory->Copy(found[static_cast<size_t>(h)].likeness, all[h]);
+    }
+    const Tensor mean = view.Scratch(DType::kF32, {n});
+    view.ops().rows->ReduceColumns(all, Reduction::kMean, mean);
+    return mean;
+  }
+
   // [n]: 1 for those that are like enough.
-  static Tensor Passing(LayerView& view, const Matches& found, double threshold) {
+  static Tensor Passing(LayerView& view, const Tensor& likeness, double threshold) {
     Ops& ops = view.ops();
-    const int64_t n = found.gone.shape[0];
+    const int64_t n = likeness.shape[0];
     Tensor pass = view.Scratch(DType::kF32, {1, n});
     const Tensor bound = Filled(view, n, static_cast<float>(threshold));
-    ops.rows->Combine(found.likeness.Reshape({1, n}), bound.Reshape({1, n}), Binary::kLess, pass);
+    ops.rows->Combine(likeness.Reshape({1, n}), bound.Reshape({1, n}), Binary::kLess, pass);
     ops.rows->Affine(pass, -1.0f, 1.0f, pass);
     return pass.Reshape({n});
   }
@@ -164,21 +184,23 @@ class NearestMerge final : public Reducer {
     return list;
   }
 
-  bool exponential_;
+  bool exponential_, by_head_;
   double alpha_, beta_;
 };
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kReduce,
     .id = "d2o",
+    .version = 2,
     .paper = "arXiv:2406.13035",
     .summary = "top-k, and what goes is merged into its nearest key that stays",
-    .departures = {"each head holds its own similarities against the threshold; the reference "
-                   "averages them over heads that evict different entries",
-                   "merges per KV head, not per query head"},
+    .departures = {"merges per KV head, not per query head"},
     .params = {ChoiceParam("weight", "mean", {"mean", "exp"},
                            "mean: of similarity-scaled entries, as released; exp: normalised "
                            "exponentials, as in the paper"),
+               ChoiceParam("threshold", "layer", {"layer", "head"},
+                           "what is held against the threshold: similarities averaged over the "
+                           "heads of a layer, rank by rank, as released, or each head's own"),
                RealParam("alpha", 0.5, 0, 1, "share of the old threshold"),
                RealParam("beta", 0.5, 0, 1, "share of the newest mean similarity")},
     .make = Make<NearestMerge>(),

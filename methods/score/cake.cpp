@@ -4,8 +4,10 @@
 // Paper: CAKE, arXiv:2503.12491. Needs the attention of the last `window` prompt rows, of which
 // what they give to entries before them counts. An entry scores mean + `gamma` * variance over the
 // rows; allocate.cake shares out between layers.
-// Departures: one set of entries for each KV head, as in the reference's grouped form; nothing is
-// evicted while decoding.
+// While decoding an entry scores what the newest row gives it, pooled likewise.
+// Departures: one set of entries for each KV head, as in the reference's grouped form; pooling runs
+// over entries by position, where the released code leaves those of a cut prompt in the order of
+// their scores and its pooling while decoding runs over that.
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"
@@ -20,7 +22,13 @@ class CakeScore final : public WindowScorer {
         gamma_(static_cast<float>(params.Real("gamma"))),
         reduction_(ScoreReduction::From(params)) {}
 
+  Needs needs() const override {
+    Needs needs = WindowScorer::needs();
+    needs.step_attention = true;
+    return needs;
+  }
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
+  bool any_time() const override { return true; }
 
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
@@ -39,6 +47,10 @@ class CakeScore final : public WindowScorer {
     reduction_.Apply(view, scores, out);
   }
 
+  void ScoreStep(LayerView& view, Tensor out) const override {
+    reduction_.Apply(view, Columns(view.StepAttention(), 0, out.shape[1]), out);
+  }
+
  private:
   float gamma_;
   ScoreReduction reduction_;
@@ -47,9 +59,12 @@ class CakeScore final : public WindowScorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "cake",
+    .version = 2,
     .paper = "arXiv:2503.12491",
     .summary = "attention of the last prompt rows: its mean and how much it moves",
-    .departures = {"one set of entries per KV head, as in the reference's grouped form"},
+    .departures = {"one set of entries per KV head, as in the reference's grouped form",
+                   "pooling while decoding runs over entries by position; the released code keeps "
+                   "those of a cut prompt in the order of their scores"},
     .params = ScoreReduction::Declare(
         {.kernel = 5}, {WindowScorer::WindowParam(32),
                         RealParam("gamma", 200, 0, 1e6, "weight of the variance over the rows")}),

@@ -3,7 +3,7 @@
 //
 // Paper: Q-Filters, arXiv:2503.02812. Needs keys, as attention sees them, and a calibration: the
 // filter of a query head is the first right singular vector of its queries over some texts, turned
-// to the side where they lie on average; that of a KV head is the mean over its query heads.
+// to the side on which most of them lie; that of a KV head is the mean over its query heads.
 // Without a calibration the directions are those of the last `window` prompt rows. Departures:
 // without a side-file the filter depends on the prompt; with one, the last 512 queries of a text
 // speak for all.
@@ -20,19 +20,31 @@ namespace {
 
 std::string TableName(int64_t layer) { return StrCat("filters.", layer); }
 
-// The first right singular vector of `rows`, on the side of `mean`, added to `filter`.
-void AddDirection(Ops& ops, const Tensor& rows, std::span<const double> mean,
-                  std::span<double> filter) {
+// The first right singular vector of `rows`.
+std::vector<float> Direction(Ops& ops, const Tensor& rows) {
   const int64_t m = rows.shape[0], n = rows.shape[1], rank = std::min(m, n);
   const Buffer u = ops.memory->Allocate(m * rank * 4), s = ops.memory->Allocate(rank * 4);
   const Buffer vt = ops.memory->Allocate(rank * n * 4);
   const Tensor right = vt.As(DType::kF32, {rank, n});
   ops.algebra->Svd(rows, u.As(DType::kF32, {m, rank}), s.As(DType::kF32, {rank}), right);
-  const std::vector<float> direction = Fetch(ops, right[0]);
-  double side = 0;
-  for (size_t c = 0; c < direction.size(); ++c) side += mean[c] * direction[c];
+  return Fetch(ops, right[0]);
+}
+
+// How many more of `queries` ([n, direction.size()]) lie on its side than on the other.
+int64_t Majority(std::span<const float> queries, std::span<const float> direction) {
+  int64_t majority = 0;
+  for (size_t at = 0; at < queries.size(); at += direction.size()) {
+    double product = 0;
+    for (size_t c = 0; c < direction.size(); ++c) product += double{queries[at + c]} * direction[c];
+    majority += product > 0 ? 1 : product < 0 ? -1 : 0;
+  }
+  return majority;
+}
+
+// Adds a direction to `filter`, turned to the side of the majority.
+void AddTurned(std::span<const float> direction, int64_t majority, std::span<double> filter) {
   for (size_t c = 0; c < direction.size(); ++c) {
-    filter[c] += side < 0 ? -direction[c] : direction[c];
+    filter[c] += majority < 0 ? -direction[c] : direction[c];
   }
 }
 
@@ -86,15 +98,13 @@ class QFilters final : public Scorer {
     const Tensor queries = view.WindowQueries(std::min(window_, view.width()));
     const int64_t rows = queries.shape[0];
     const Tensor own = view.Scratch(DType::kF32, {rows, dim});
-    const Tensor mean = view.Scratch(DType::kF32, {dim});
     std::vector<double> filter(static_cast<size_t>(dim));
     for (int64_t q = head * shape.group(); q < (head + 1) * shape.group(); ++q) {
       Tensor strided(queries[0][q].data, DType::kF32, {rows, dim}, queries.device);
       strided.stride[0] = queries.stride[0];
       ops.rows->Convert(strided, own);
-      ops.rows->ReduceColumns(own, Reduction::kMean, mean);
-      const std::vector<float> side = Fetch(ops, mean);
-      AddDirection(ops, own, std::vector<double>(side.begin(), side.end()), filter);
+      const std::vector<float> direction = Direction(ops, own);
+      AddTurned(direction, Majority(Fetch(ops, own), direction), filter);
     }
     std::vector<float> narrow;
     for (const double x : filter) {
@@ -108,40 +118,42 @@ class QFilters final : public Scorer {
   std::shared_ptr<const Calibration> calibration_;
 };
 
+// Once for the directions, and once more for the side on which most queries lie.
 class QFiltersCalibrator final : public Calibrator {
  public:
   QFiltersCalibrator(const Params&, const ModelShape& shape, std::span<const int64_t>)
       : shape_(shape), heads_(static_cast<size_t>(shape.layers * shape.query_heads)) {
     const auto dim = static_cast<size_t>(shape.key_dim);
-    for (Head& head : heads_) {
-      head.moments.resize(dim * dim);
-      head.sums.resize(dim);
-    }
+    for (Head& head : heads_) head.moments.resize(dim * dim);
   }
 
+  int passes() const override { return 2; }
   Needs needs(int) const override { return {.window = kQueries}; }
 
-  void Observe(int, LayerView& view) override {
+  void Observe(int pass, LayerView& view) override {
     const int64_t dim = shape_.key_dim;
     const std::vector<float> queries =
         Fetch(view.ops(), view.WindowQueries(std::min(kQueries, view.tokens())));
     for (int64_t i = 0; i < std::ssize(queries) / dim; ++i) {
       Head& head =
           heads_[static_cast<size_t>(view.layer() * shape_.query_heads + i % shape_.query_heads)];
-      const float* q = queries.data() + i * dim;
-      for (int64_t a = 0; a < dim; ++a) {
-        head.sums[static_cast<size_t>(a)] += q[a];
-        double* row = head.moments.data() + a * dim;
-        for (int64_t b = 0; b < dim; ++b) row[b] += double{q[a]} * q[b];
+      const std::span<const float> q(queries.data() + i * dim, static_cast<size_t>(dim));
+      if (pass == 0) {
+        head.Add(q);
+      } else {
+        if (head.direction.empty()) {
+          const std::vector<float> moments(head.moments.begin(), head.moments.end());
+          head.direction =
+              Direction(view.ops(), Upload(view, std::span(moments)).Reshape({dim, dim}));
+        }
+        head.majority += Majority(q, head.direction);
       }
     }
   }
 
-  Calibration::Tables Finish(Ops& ops) override {
+  Calibration::Tables Finish(Ops&) override {
     Calibration::Tables tables;
     const int64_t dim = shape_.key_dim;
-    const Buffer matrix = ops.memory->Allocate(dim * dim * 4);
-    const Tensor moments = matrix.As(DType::kF32, {dim, dim});
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       std::vector<float> filters;
       for (int64_t h = 0; h < shape_.kv_heads; ++h) {
@@ -149,9 +161,7 @@ class QFiltersCalibrator final : public Calibrator {
         for (int64_t g = 0; g < shape_.group(); ++g) {
           const Head& head =
               heads_[static_cast<size_t>(layer * shape_.query_heads + h * shape_.group() + g)];
-          const std::vector<float> narrow(head.moments.begin(), head.moments.end());
-          ops.memory->Copy(View(narrow, {dim, dim}), moments);
-          AddDirection(ops, moments, head.sums, filter);
+          AddTurned(head.direction, head.majority, filter);
         }
         for (const double x : filter) {
           filters.push_back(static_cast<float>(x / static_cast<double>(shape_.group())));
@@ -166,8 +176,18 @@ class QFiltersCalibrator final : public Calibrator {
   // The last so many queries of a text speak for all.
   static constexpr int64_t kQueries = 512;
 
+  // A query head.
   struct Head {
-    std::vector<double> moments, sums;  // [key_dim, key_dim], [key_dim]
+    std::vector<double> moments;   // [key_dim, key_dim]
+    std::vector<float> direction;  // [key_dim], of the moments of all texts
+    int64_t majority = 0;
+
+    void Add(std::span<const float> q) {
+      for (size_t a = 0; a < q.size(); ++a) {
+        double* row = moments.data() + a * q.size();
+        for (size_t b = 0; b < q.size(); ++b) row[b] += double{q[a]} * q[b];
+      }
+    }
   };
 
   const ModelShape shape_;
@@ -177,10 +197,13 @@ class QFiltersCalibrator final : public Calibrator {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "qfilters",
+    .version = 2,
     .paper = "arXiv:2503.02812",
     .summary = "entries whose keys reach far along the direction that queries share",
     .departures = {"without a calibration, the direction is that of the prompt's last queries",
-                   "with one, the last 512 queries of a text speak for all"},
+                   "with one, the last 512 queries of a text speak for all",
+                   "filters published by the authors point the other way, as their score is minus "
+                   "the product: a side-file made of them holds them negated"},
     .params = {IntParam("window", 128, 1, 4096, "prompt rows, where there is no calibration"),
                CalibrationParam()},
     .make = Make<QFilters>(),

@@ -14,19 +14,12 @@ class Tova final : public Scorer {
   explicit Tova(const Params&) {}
 
   Needs needs() const override { return {.window = 1, .step_attention = true}; }
-  bool ages() const override { return true; }
+  bool any_time() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
     const int64_t heads = view.shape().query_heads, n = view.width();
-    Mean(view, view.WindowAttention(1).Reshape({heads, n}), out);
-  }
-
-  void Age(LayerView& view, Tensor scores) const override {
-    Mean(view, view.StepAttention(), scores);
-  }
-
- private:
-  static void Mean(LayerView& view, const Tensor& rows, Tensor out) {
+    const Tensor rows =
+        view.decoding() ? view.StepAttention() : view.WindowAttention(1).Reshape({heads, n});
     for (int64_t h = 0; h < out.shape[0]; ++h) {
       view.ops().rows->ReduceColumns(rows, Reduction::kMean, out[h]);
     }
@@ -36,9 +29,9 @@ class Tova final : public Scorer {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "tova",
+    .version = 2,
     .paper = "arXiv:2401.06104",
     .summary = "attention of the newest row, the same for all heads of a layer",
-    .bytes = "with a trigger in decode: 4 bytes an entry for its score",
     .make = Make<Tova>(),
 });
 

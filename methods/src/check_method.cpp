@@ -131,6 +131,7 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
 // `given` entries a head, but never less than what is protected.
 Allowance Allow(const Method& method, int64_t given, int64_t length) {
   Allowance allowance;
+  if (given < length) given -= method.coming;
   allowance.entries = std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
   const double share = method.recent_share * static_cast<double>(allowance.entries);
   const int64_t recent = std::max(method.recent, static_cast<int64_t>(std::floor(share)));

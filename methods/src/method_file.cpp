@@ -27,7 +27,9 @@ const std::vector<ParamSpec>& ProtectSpecs() {
       IntParam("sinks", 0, 0, 1 << 20, "first entries that are never given up"),
       IntParam("recent", 0, 0, 1 << 20,
                "last entries that are never given up; left out: as many as the stages protect"),
-      RealParam("recent_share", 0, 0, 1, "the same as a share of what a head may hold")};
+      RealParam("recent_share", 0, 0, 1, "the same as a share of what a head may hold"),
+      IntParam("coming", 0, 0, 1 << 20,
+               "entries of the budget that are left to tokens to come, where it is not all")};
   return specs;
 }
 
@@ -126,6 +128,30 @@ Result<std::string> Choice(const Json& json, const char* key,
   return value;
 }
 
+Result<PublishedNumber> ParsePublished(const Json& json, const std::string& origin) {
+  static const std::vector<ParamSpec> specs = {
+      ChoiceParam("what", "decode_times",
+                  {"decode_times", "cache_times", "peak_times", "entry_bytes"},
+                  "which number it is"),
+      RealParam("value", 0, 0, 1e15, "the number"),
+      IntParam("context_tokens", 0, 0, int64_t{1} << 40, "tokens it is told at; 0: any"),
+      IntParam("latent_numbers", 0, 0, 1 << 20, "of models with latents of that size; 0: of all")};
+  KVG_ASSIGN(std::string source, Text(json, "source", true, origin));
+  Json numbers = json;
+  numbers.erase("source");
+  KVG_ASSIGN(const Params params, Params::Parse(specs, numbers, origin));
+  PublishedNumber number = {.value = params.Real("value"),
+                            .context_tokens = params.Int("context_tokens"),
+                            .latent_numbers = params.Int("latent_numbers"),
+                            .source = std::move(source)};
+  using What = PublishedNumber::What;
+  for (const What what :
+       {What::kDecodeTimes, What::kCacheTimes, What::kPeakTimes, What::kEntryBytes}) {
+    if (params.Text("what") == NameOf(what)) number.what = what;
+  }
+  return number;
+}
+
 Status ParseHead(const Json& json, const std::string& origin, Method& method) {
   KVG_ASSIGN(method.id, Text(json, "id", true, origin));
   KVG_ASSIGN(method.title, Text(json, "title", true, origin));
@@ -146,6 +172,16 @@ Status ParseHead(const Json& json, const std::string& origin, Method& method) {
     method.experimental = json["experimental"].get<bool>();
   }
   KVG_ASSIGN(method.departures, Texts(json, "departures", origin));
+  if (json.contains("published")) {
+    const Json& list = json["published"];
+    if (!list.is_array()) return BadInput(StrCat(origin, ": \"published\" must be a list"));
+    for (const Json& item : list) {
+      const std::string owner = StrCat(origin, ": published[", method.published.size(), "]");
+      if (!item.is_object()) return BadInput(StrCat(owner, ": must be a JSON object"));
+      KVG_ASSIGN(PublishedNumber number, ParsePublished(item, owner));
+      method.published.push_back(std::move(number));
+    }
+  }
   return {};
 }
 
@@ -202,8 +238,8 @@ Status Override(const std::string& text, Json& method) {
 
 Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   KVG_TRY(KnownKeys(json,
-                    {"id", "title", "family", "paper", "version", "departures", "experimental",
-                     "conformance", "protect", "stages"},
+                    {"id", "title", "family", "paper", "version", "departures", "published",
+                     "experimental", "conformance", "protect", "stages"},
                     origin));
   Method method;
   KVG_TRY(ParseHead(json, origin, method));
@@ -213,6 +249,7 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   method.sinks = kept.Int("sinks");
   method.recent = kept.Int("recent");
   method.recent_share = kept.Real("recent_share");
+  method.coming = kept.Int("coming");
 
   Json stages = json.contains("stages") ? json["stages"] : Json::object();
   std::vector<std::string> kinds;
@@ -310,10 +347,9 @@ Json Method::ToJson() const {
     stage = {{"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
     if (!choice->spec->plugin.empty()) stage["plugin"] = "sha256:" + choice->spec->plugin;
   }
-  return {{"id", id},
-          {"version", version},
-          {"protect", {{"sinks", sinks}, {"recent", recent}, {"recent_share", recent_share}}},
-          {"stages", stages}};
+  Json protect = {{"sinks", sinks}, {"recent", recent}, {"recent_share", recent_share}};
+  if (coming > 0) protect["coming"] = coming;
+  return {{"id", id}, {"version", version}, {"protect", protect}, {"stages", stages}};
 }
 
 }  // namespace kvgauge

@@ -15,7 +15,13 @@ void WindowScorer::Score(LayerView& view, Tensor out) const {
   const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
   const Tensor tail = Columns(out, before, n);
   view.ops().rows->Fill(kForcedScore, tail);
-  if (before > 0) ScoreBefore(view, rows, Columns(out, 0, before));
+  if (before == 0) return;
+  const Tensor rest = Columns(out, 0, before);
+  view.decoding() ? ScoreStep(view, rest) : ScoreBefore(view, rows, rest);
+}
+
+void WindowScorer::ScoreStep(LayerView&, Tensor) const {
+  KVG_CHECK(false, "this scorer does not go on while decoding");
 }
 
 Tensor WindowScorer::MeanAttention(LayerView& view, int64_t rows, int64_t before) {

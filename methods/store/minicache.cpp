@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of neighbouring layers share the directions of their keys and values; each keeps its norms.
 //
-// Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, every second layer
-// shares with the one before: directions are interpolated on the sphere at `weight`; the `retain`
-// entries that differ most stay apart in both.
-// Departures: entries to retain are chosen by count, as a share of the prompt's; the paper's
-// inequality, read literally, keeps those that differ least. Later entries share without exception
+// Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, layers share in
+// pairs: directions are interpolated on the sphere at `weight`; the `retain` entries that differ
+// most stay apart in both. Departures: entries to retain are chosen by count, as a share of the
+// prompt's; the paper's inequality, read literally, keeps those that differ least. Later entries
+// share without exception
 // (`later` keep: not at all). Norms are f32.
 #include <algorithm>
 
@@ -27,7 +27,8 @@ class MiniCache final : public Store {
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     if (shape.layers < 2) return BadInput("shares between layers, and this model has one");
     const auto from = static_cast<int64_t>(from_ * static_cast<double>(shape.layers));
-    const int64_t first = std::clamp<int64_t>(from, 1, shape.layers - 1);
+    // The first pair is this layer and the next one, which shares with the one before it.
+    const int64_t first = std::clamp<int64_t>(from + 1, 1, shape.layers - 1);
     if (layer < first || (layer - first) % 2 != 0) return StorePlan();
     SharedDirections layout;
     layout.weight = weight_;
@@ -44,10 +45,13 @@ class MiniCache final : public Store {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "minicache",
-    .version = 2,
+    .version = 3,
     .paper = "arXiv:2405.14366",
     .summary = "neighbouring layers share directions of keys and values",
-    .departures = {"a share of the prompt's entries, those that differ most, stays apart; of later "
+    .departures = {"one set of entries stays apart, by the sum of both angles; the paper chooses "
+                   "one for keys and one for values",
+                   "shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
+                   "a share of the prompt's entries, those that differ most, stays apart; of later "
                    "entries none does",
                    "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
                    "and f16 that is 1 / 64 of what a pair takes"},

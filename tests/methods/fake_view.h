@@ -173,6 +173,7 @@ class FakeView final : public LayerView {
     return View(output_weights, {shape_.query_heads * dim, shape_.hidden_size})
         .Slice(query_head * dim, (query_head + 1) * dim);
   }
+  bool decoding() const override { return is_decoding; }
   Tensor StepAttention() override { return View(step, {shape_.query_heads, tokens_}); }
   Tensor StepQueries() override { return WindowQueries(1)[0]; }
 
@@ -189,6 +190,7 @@ class FakeView final : public LayerView {
   std::vector<float> queries;                    // [length, query_heads, key_dim]
   std::vector<float> attention;                  // [query_heads, length, length]
   std::vector<float> step;                       // [query_heads, length]
+  bool is_decoding = false;                      // `step` is of a decoded row
   std::vector<double> frequencies;               // [rotary_dim / 2] of Rotations, or empty: 0
   std::vector<float> output_weights;             // [query_heads * value_dim, hidden_size]
   // By class, then position: 1 for tokens of it; empty: none is.

@@ -186,6 +186,19 @@ TEST(MethodFiles, OverridesReachEveryParameter) {
   }
 }
 
+TEST(MethodFiles, PublishedNumbersAreData) {
+  const Method snapkv = *LoadMethod("snapkv", kShipped, {});
+  ASSERT_EQ(snapkv.published.size(), 3u);
+  EXPECT_EQ(snapkv.published[0].what, PublishedNumber::What::kDecodeTimes);
+  EXPECT_EQ(snapkv.published[0].value, 3.6);
+  EXPECT_EQ(snapkv.published[0].context_tokens, 16384);
+  EXPECT_EQ(LoadMethod("mla_latent", kShipped, {})->published[0].latent_numbers, 576);
+  EXPECT_THAT(ErrorOf(File("", R"("published": [{"what": "tokens", "source": "x"}], )")),
+              AllOf(HasSubstr("published[0].what"), HasSubstr("decode_times")));
+  EXPECT_THAT(ErrorOf(File("", R"("published": [{"value": 3}], )")), HasSubstr("\"source\""));
+  EXPECT_THAT(ErrorOf(File("", R"("published": 3, )")), HasSubstr("must be a list"));
+}
+
 // The window that a score looks back from is what stays: one number.
 TEST(MethodFiles, WindowsProtectThemselves) {
   const auto recent = [](const char* id, const std::vector<std::string>& overrides) {
@@ -329,14 +342,10 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
               HasSubstr("reduce.top_k cannot evict"));
   EXPECT_THAT(Refusal(Loaded("mla_latent"), shape, "none"), HasSubstr("this model has none"));
   // Narrow keys and whole ones are never merged: not after the prompt, where none are narrow yet.
-  const std::vector<std::string> narrow = {"store.id=think", "allocate.whole_first=0",
-                                           "allocate.whole_last=0"};
-  EXPECT_THAT(Refusal(Loaded("d2o", narrow), shape, "0.5"),
+  EXPECT_THAT(Refusal(Loaded("d2o", {"store.id=think"}), shape, "0.5"),
               AllOf(HasSubstr("store.think"), HasSubstr("reduce.d2o"),
                     HasSubstr("while decoding; use trigger.prefill")));
-  EXPECT_EQ(
-      Refusal(Loaded("d2o", {narrow[0], narrow[1], narrow[2], "trigger.id=prefill"}), shape, "0.5"),
-      "");
+  EXPECT_EQ(Refusal(Loaded("d2o", {"store.id=think", "trigger.id=prefill"}), shape, "0.5"), "");
   EXPECT_EQ(Refusal(Loaded("cam", {"store.id=think"}), shape, "0.5"), "");
   ModelShape mla = shape;
   mla.latent_dim = 32;
@@ -363,12 +372,14 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
 
 TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
   const ModelShape shape = SmallShape(4, 2, 2, 64);
-  EXPECT_THAT(Refusal(Loaded("d2o"), shape, "0.5"),
+  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.2"), "");
+  const std::vector<std::string> whole = {"allocate.whole_first=0.5", "allocate.whole_last=0.25"};
+  EXPECT_THAT(Refusal(Loaded("d2o", whole), shape, "0.5"),
               AllOf(HasSubstr("method d2o: allocate.d2o: 3 of 4 layers stay whole"),
                     HasSubstr("allocate.whole_first")));
-  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.8"), "");
-  EXPECT_EQ(Refusal(Loaded("d2o", {"allocate.compat=true"}), shape, "0.5"), "");
-  EXPECT_EQ(Refusal(Loaded("d2o"), shape, "2000"), "");  // the prompt fits whole
+  EXPECT_EQ(Refusal(Loaded("d2o", whole), shape, "0.8"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o", {whole[0], whole[1], "allocate.compat=true"}), shape, "0.5"), "");
+  EXPECT_EQ(Refusal(Loaded("d2o", whole), shape, "2000"), "");  // the prompt fits whole
 }
 
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
@@ -478,6 +489,12 @@ TEST(AllowanceTest, EveryKindOfBudget) {
   const Allowance half = AllowanceFor(shared, shape, *Budget::Parse("20"), 100);
   EXPECT_EQ(half.sinks, 4);
   EXPECT_EQ(half.recent, 10);
+  // The form that counts the coming token: 89 held of 90, 44 of them recent.
+  const Method coming = Loaded("h2o", {"protect.coming=1"});
+  const Allowance masked = AllowanceFor(coming, shape, *Budget::Parse("90"), 300);
+  EXPECT_EQ(masked.entries, 89);
+  EXPECT_EQ(masked.recent, 44);
+  EXPECT_EQ(AllowanceFor(coming, shape, *Budget::Parse("1.0"), 300).entries, 300);
   const Allowance tight = AllowanceFor(shared, shape, *Budget::Parse("5"), 100);
   EXPECT_EQ(tight.recent, 1);  // what the sinks leave
 }

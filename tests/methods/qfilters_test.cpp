@@ -17,10 +17,9 @@ constexpr int64_t kFilterDim = 6, kGroup = 2, kHeads = 4;
 
 // The direction along which the rows of one query head have most of their squares.
 std::vector<double> Direction(const std::vector<std::vector<float>>& rows) {
-  std::vector<double> moments(kFilterDim * kFilterDim), mean(kFilterDim), x(kFilterDim, 1.0);
+  std::vector<double> moments(kFilterDim * kFilterDim), x(kFilterDim, 1.0);
   for (const std::vector<float>& q : rows) {
     for (int64_t a = 0; a < kFilterDim; ++a) {
-      mean[a] += q[a];
       for (int64_t b = 0; b < kFilterDim; ++b) moments[a * kFilterDim + b] += double{q[a]} * q[b];
     }
   }
@@ -33,8 +32,12 @@ std::vector<double> Direction(const std::vector<std::vector<float>>& rows) {
     }
     for (int64_t a = 0; a < kFilterDim; ++a) x[a] = y[a] / std::sqrt(squares);
   }
-  double side = 0;
-  for (int64_t a = 0; a < kFilterDim; ++a) side += x[a] * mean[a];
+  int64_t side = 0;
+  for (const std::vector<float>& q : rows) {
+    double product = 0;
+    for (int64_t a = 0; a < kFilterDim; ++a) product += x[a] * q[a];
+    side += product < 0 ? -1 : 1;
+  }
   for (double& value : x) value = side < 0 ? -value : value;
   return x;
 }
@@ -93,6 +96,20 @@ TEST(QFiltersTest, OfThePromptsLastQueries) {
   }
 }
 
+// Five queries lean a little to one side and one far to the other: the mean would follow the one,
+// the authors' filters follow the five.
+TEST(QFiltersTest, TheMajorityOfQueriesSaysWhichSide) {
+  FakeView view(SmallShape(1, 1, 1, 2), 6);
+  view.queries = {1, 0.1f, 1, -0.1f, 1, 0.1f, 1, -0.1f, 1, 0, -9, 0};
+  for (int64_t j = 0; j < 6; ++j) view.keys[0][static_cast<size_t>(2 * j)] = static_cast<float>(j);
+  const auto scorer = MakeStage<Scorer>(StageKind::kScore, "qfilters", R"({"window": 6})");
+  const Tensor out = view.Scratch(DType::kF32, {1, 6});
+  scorer->Score(view, out);
+  for (int64_t j = 0; j < 6; ++j) {
+    EXPECT_NEAR(out[0].f32()[j], static_cast<float>(j), 0.01f * static_cast<float>(j + 1));
+  }
+}
+
 TEST(QFiltersTest, LearnedFromTexts) {
   const StageSpec* spec = *FindStage(StageKind::kScore, "qfilters");
   const Params params = *Params::Parse(spec->params, nullptr, "qfilters");
@@ -106,7 +123,8 @@ TEST(QFiltersTest, LearnedFromTexts) {
       calibrator->Observe(0, *views.back());
     }
   }
-  EXPECT_EQ(calibrator->passes(), 1);
+  EXPECT_EQ(calibrator->passes(), 2);
+  for (const auto& view : views) calibrator->Observe(1, *view);
   auto learned = std::make_shared<Calibration>();
   learned->path = "learned.safetensors";
   learned->tables = calibrator->Finish(views[0]->ops());

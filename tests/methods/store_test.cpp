@@ -173,10 +173,10 @@ TEST(MiniCacheTest, SharesFromTheMiddle) {
     }
     return layers;
   };
-  EXPECT_EQ(sharing("{}"), std::vector<int64_t>{2});
+  EXPECT_EQ(sharing("{}"), std::vector<int64_t>{3});
   EXPECT_EQ(sharing(R"({"from": 0})"), (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(sharing(R"({"from": 1})"), std::vector<int64_t>{3});
-  EXPECT_EQ(Planned("minicache", "{}", HalfShape(), 2).Get<SharedDirections>()->weight, 0.6);
+  EXPECT_EQ(Planned("minicache", "{}", HalfShape(), 3).Get<SharedDirections>()->weight, 0.6);
   EXPECT_FALSE(MakeStage<Store>(StageKind::kStore, "minicache")->Plan(SmallShape(), 0).ok());
 }
 

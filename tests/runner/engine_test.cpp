@@ -352,6 +352,42 @@ TEST_F(TurnsTest, QuestionsComeAfterCompression) {
   for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(54));
 }
 
+// A running score does not care where the question begins: its rows count as those of a prompt do.
+TEST_F(TurnsTest, RowsOfAQuestionCountInRunningScores) {
+  EngineSample whole = {.id = "s", .context = RandomIds(120, 4)};
+  whole.turns.push_back({.ids = RandomIds(45, 5), .max_new_tokens = 3});  // more than one pass
+  for (const char* id : {"h2o", "vatp", "scissorhands", "keyformer"}) {
+    const Method method = Shipped(id, {"protect.recent=0"});
+    std::map<CompressAt, std::vector<float>> scores;
+    for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
+      EngineOptions options = {.compress_at = at};
+      options.inspect = [&](const CellResult&, const KvCache& cache) {
+        for (int64_t layer = 0; layer < 2; ++layer) {
+          std::vector<float> of_layer(static_cast<size_t>(2 * cache.length(layer, 0)));
+          cache.ReadScores(layer, View(of_layer, {2, cache.length(layer, 0)}));
+          scores[at].insert(scores[at].end(), of_layer.begin(), of_layer.end());
+        }
+      };
+      const Cells cells = RunEngine({Row(method, 1)}, options, {whole});
+      ASSERT_TRUE(cells.at({0, 0}).status.ok()) << cells.at({0, 0}).status.error().message;
+    }
+    const std::vector<float>& prompt = scores[CompressAt::kPrompt];
+    const std::vector<float>& context = scores[CompressAt::kContext];
+    ASSERT_EQ(prompt.size(), context.size());
+    // Keyformer and Scissorhands look at the last rows of what is compressed, not at all of it.
+    const bool all_rows = std::string(id) == "h2o" || std::string(id) == "vatp";
+    const size_t of_head = prompt.size() / 4;
+    double apart = 0, total = 0, of_question = 0;
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      apart += std::abs(double{prompt[i]} - context[i]);
+      total += std::abs(double{prompt[i]});
+      if (i % of_head >= 120 && i % of_head < 165) of_question += std::abs(double{context[i]});
+    }
+    EXPECT_LT(apart, all_rows ? 2e-3 * total : total) << id;
+    EXPECT_GT(of_question, 0) << id;
+  }
+}
+
 TEST_F(TurnsTest, FullCacheDoesNotCareWhereItIsCompressed) {
   const EngineSample sample = Conversation(false);
   const Cells prompt = RunEngine({Row(full_, 1)}, {}, {sample});

@@ -13,7 +13,6 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "reports/statistics.h"
-#include "src/bench/published.h"
 #include "src/cli/print.h"
 #include "src/doctor/device_check.h"
 #include "src/latency/latency_phase.h"
@@ -352,7 +351,7 @@ class LatencyBench {
   struct Beside {
     int64_t tokens;
     size_t line;
-    const Published* claim;
+    const PublishedNumber* claim;
     double measured;
   };
   std::vector<Beside> BesidePublished() const {
@@ -360,30 +359,36 @@ class LatencyBench {
     const int64_t longest = *std::ranges::max_element(options_.contexts);
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
-      for (const Published& claim : PublishedClaims()) {
+      for (const PublishedNumber& claim : rows_[line].chosen.method.published) {
         const int64_t told_at = claim.context_tokens > 0 ? claim.context_tokens : longest;
-        if (tokens == told_at && Concerns(claim, rows_[line].id(), models_[line]->config())) {
-          list.push_back({tokens, line, &claim, Of(claim.quantity, tokens, line, cell)});
+        if (tokens == told_at && Concerns(claim, models_[line]->config())) {
+          list.push_back({tokens, line, &claim, Of(claim.what, tokens, line, cell)});
         }
       }
     }
     return list;
   }
 
-  double Of(Quantity quantity, int64_t tokens, size_t line, const Cell& cell) const {
+  // What holds for latents of one size is left out on others.
+  static bool Concerns(const PublishedNumber& claim, const ModelConfig& config) {
+    if (claim.latent_numbers == 0) return true;
+    return config.mla && config.mla->kv_lora_rank + config.mla->rope_dim == claim.latent_numbers;
+  }
+
+  double Of(PublishedNumber::What what, int64_t tokens, size_t line, const Cell& cell) const {
     const Summary summary(cell, options_.max_others);
     const Summary full(cells_.at({tokens, 0}), options_.max_others);
     const auto peak = [](const Summary& s, const Model& model) {
       return s.Median(&LatencyRow::peak_bytes) + static_cast<double>(model.weight_bytes());
     };
-    switch (quantity) {
-      case Quantity::kDecodeTimes:
+    switch (what) {
+      case PublishedNumber::What::kDecodeTimes:
         return 1 / summary.Ratio(&LatencyRow::tpot_p50_s).value;
-      case Quantity::kCacheTimes:
+      case PublishedNumber::What::kCacheTimes:
         return 1 / summary.Ratio(&LatencyRow::resident_bytes).value;
-      case Quantity::kPeakTimes:
+      case PublishedNumber::What::kPeakTimes:
         return peak(full, *models_[0]) / peak(summary, *models_[line]);
-      case Quantity::kEntryBytes:
+      case PublishedNumber::What::kEntryBytes:
         break;
     }
     const auto entries =
@@ -396,7 +401,7 @@ class LatencyBench {
     for (const Beside& b : BesidePublished()) {
       const int digits = b.claim->value < 100 ? 2 : 0;
       table.push_back({StrCat(b.tokens), rows_[b.line].id(), rows_[b.line].budget,
-                       std::string(Describe(b.claim->quantity)), Fixed(b.claim->value, digits),
+                       std::string(Describe(b.claim->what)), Fixed(b.claim->value, digits),
                        Fixed(b.measured, digits), b.claim->source});
     }
     if (table.empty()) return;
@@ -410,7 +415,7 @@ class LatencyBench {
       list.push_back({{"context_tokens", b.tokens},
                       {"method", rows_[b.line].id()},
                       {"budget", rows_[b.line].budget},
-                      {"what", Describe(b.claim->quantity)},
+                      {"what", Describe(b.claim->what)},
                       {"published", b.claim->value},
                       {"measured", b.measured},
                       {"source", b.claim->source}});

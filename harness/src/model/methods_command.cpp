@@ -37,25 +37,36 @@ Json SpecToJson(const StageSpec& spec) {
 }
 
 Json MethodToJson(const Method& method) {
+  Json published = Json::array();
+  for (const PublishedNumber& number : method.published) {
+    published.push_back({{"what", NameOf(number.what)},
+                         {"value", number.value},
+                         {"context_tokens", number.context_tokens},
+                         {"latent_numbers", number.latent_numbers},
+                         {"source", number.source}});
+  }
   Json stages = Json::array();
   for (const StageChoice* choice : method.stages()) {
     Json stage = SpecToJson(*choice->spec);
     stage["values"] = choice->params.ToJson();
     stages.push_back(stage);
   }
-  return {
-      {"id", method.id},
-      {"title", method.title},
-      {"family", method.family},
-      {"paper", method.paper},
-      {"version", method.version},
-      {"experimental", method.experimental},
-      {"takes_budget", method.takes_budget},
-      {"protect",
-       {{"sinks", method.sinks}, {"recent", method.recent}, {"recent_share", method.recent_share}}},
-      {"signals", SignalNames(method.needs())},
-      {"departures", AllDepartures(method)},
-      {"stages", stages}};
+  return {{"id", method.id},
+          {"title", method.title},
+          {"family", method.family},
+          {"paper", method.paper},
+          {"version", method.version},
+          {"experimental", method.experimental},
+          {"takes_budget", method.takes_budget},
+          {"protect",
+           {{"sinks", method.sinks},
+            {"recent", method.recent},
+            {"recent_share", method.recent_share},
+            {"coming", method.coming}}},
+          {"signals", SignalNames(method.needs())},
+          {"departures", AllDepartures(method)},
+          {"published", published},
+          {"stages", stages}};
 }
 
 void PrintMethod(const Method& method) {
@@ -72,7 +83,8 @@ void PrintMethod(const Method& method) {
         "protected", StrCat(method.sinks, " first, ", method.recent, " last",
                             method.recent_share > 0 ? StrCat(", ", Shown(Json(method.recent_share)),
                                                              " of what a head may hold")
-                                                    : ""));
+                                                    : "",
+                            method.coming > 0 ? StrCat("; ", method.coming, " left to come") : ""));
   }
   PrintFacts(facts);
   std::vector<std::vector<std::string>> rows;
@@ -90,6 +102,16 @@ void PrintMethod(const Method& method) {
   if (!rows.empty()) {
     Print("\n");
     PrintTable({"parameter", "value", "range", ""}, rows);
+  }
+  if (!method.published.empty()) {
+    Print("\npublished, of other models and machines\n");
+    std::vector<std::vector<std::string>> numbers;
+    for (const PublishedNumber& number : method.published) {
+      numbers.push_back({std::string(Describe(number.what)), Shown(Json(number.value)),
+                         number.context_tokens > 0 ? StrCat(number.context_tokens) : "any",
+                         number.source});
+    }
+    PrintTable({"what", "value", "tokens", "source"}, numbers);
   }
   const std::vector<std::string> departures = AllDepartures(method);
   if (!departures.empty()) {

@@ -34,6 +34,8 @@ class LayerView {
   virtual int64_t tokens() const = 0;
   virtual std::span<const int64_t> lengths() const = 0;  // [kv_heads] entries held
   virtual int64_t width() const = 0;                     // the largest of them
+  // Whether the signals are those of a decoded row, not of the prefill.
+  virtual bool decoding() const = 0;
   // For random choices: equal for equal (run seed, sample), whatever else runs.
   virtual uint64_t seed() const = 0;
 
@@ -66,7 +68,7 @@ class LayerView {
   // result to the layer's output. [value_dim, hidden_size]; computed anew at each call.
   virtual Tensor OutputWeights(int64_t query_head) = 0;
 
-  // After a decode step only: the newest token's attention, its own entry last.
+  // While decoding() only: the newest token's attention, its own entry last.
   virtual Tensor StepAttention() = 0;  // [query_heads, width]
   virtual Tensor StepQueries() = 0;    // [query_heads, key_dim], rotated
 

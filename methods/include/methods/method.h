@@ -49,6 +49,24 @@ std::string CalibratedParams(const StageChoice& choice);
 // one kind.
 std::string StageKey(const StageChoice& choice);
 
+// What is published of a method's speed and memory, to stand beside what is measured here.
+struct PublishedNumber {
+  enum class What {
+    kDecodeTimes,  // full cache's time a token over the method's
+    kCacheTimes,   // full cache's resident bytes over the method's
+    kPeakTimes,    // the same of peak bytes, weights included
+    kEntryBytes,   // resident bytes a token and layer
+  };
+  What what = What::kDecodeTimes;
+  double value = 0;
+  int64_t context_tokens = 0;  // 0: any
+  // Of models whose latents have so many numbers, rotated ones included; 0: of all.
+  int64_t latent_numbers = 0;
+  std::string source = {};
+};
+std::string_view NameOf(PublishedNumber::What what);    // "decode_times", ..., as files say
+std::string_view Describe(PublishedNumber::What what);  // for people
+
 struct Method {
   std::string id;
   std::string title;
@@ -57,12 +75,14 @@ struct Method {
   std::string paper;
   int version = 1;
   std::vector<std::string> departures;
+  std::vector<PublishedNumber> published;
   bool takes_budget = false;
   bool experimental = false;
   // Entries that are never evicted: the first `sinks`, the last `recent`, or as many of the last as
   // make up `recent_share` of a head's entries, if that is more.
   int64_t sinks = 0, recent = 0;
   double recent_share = 0.0;
+  int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   std::optional<StageChoice> prepare, score, allocate, reduce, store, read, trigger;
 

@@ -76,7 +76,8 @@ class Scorer : public Stage {
   // out: [kv_heads, width], zero on entry; scores must be finite. Called after prefill and, if
   // any_time(), whenever the trigger acts.
   virtual void Score(LayerView& view, Tensor out) const = 0;
-  // True if Score() may also be called during decoding, i.e. it uses no prefill-only signal.
+  // True if Score() may also be called during decoding: it uses no prefill-only signal there, but
+  // the newest row's.
   virtual bool any_time() const { return false; }
   // True if scores change over decode steps. They are then stored with the entries (and counted as
   // bytes), if the trigger acts in decode.

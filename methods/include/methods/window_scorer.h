@@ -1,5 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 Base of scorers that observe the prompt from its last rows,
-// the window. The window itself always stays; the entries before it are scored.
+// SPDX-License-Identifier: Apache-2.0
+// Base of scorers that observe the prompt from its last rows, the window. The window itself always
+// stays; the entries before it are scored. During decoding the newest row takes the place of the
+// window, for scorers that support it.
 #pragma once
 
 #include "methods/registry.h"
@@ -21,6 +23,8 @@ class WindowScorer : public Scorer {
   // rows: those of the window, at least 1. out: [kv_heads, entries before the window], may be
   // strided; there is at least one such entry.
   virtual void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const = 0;
+  // The same of the newest row alone, for scorers with any_time().
+  virtual void ScoreStep(LayerView& view, Tensor out) const;
 
   // The attention of each query head's rows to the first `before` entries, averaged over the rows:
   // [query_heads, before].

@@ -113,7 +113,10 @@ class Compressor {
   LayerHook* hook();
   // Call after such a pass.
   Status AfterStep();
-  // Call after a pass without the hook: the rows of a question.
+  // For the rows of a question: the hook of their passes, null if no score ages; the number of rows
+  // that a pass may have; and the call after each pass.
+  LayerHook* question_hook();
+  int64_t most_question_rows() const;
   Status AfterRows();
 
   // Errors that a device recorded while executing plans during decode. Query once, after the last

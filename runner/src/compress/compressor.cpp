@@ -5,36 +5,16 @@
 #include <limits>
 #include <optional>
 
-#include "core/clock.h"
 #include "core/guarded.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "src/compress/question_rows.h"
+#include "src/compress/stopwatch.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
 namespace {
-
-// Seconds of a stretch of work. Device work is waited for, and so included, after a prefill; in a
-// decode step nobody waits: there it counts with the rest of the step.
-enum class During { kPrompt, kStep };
-class Stopwatch {
- public:
-  Stopwatch(Ops& ops, double& seconds, During during = During::kPrompt)
-      : ops_(ops), seconds_(seconds), waits_(during == During::kPrompt), start_s_(NowSeconds()) {}
-  ~Stopwatch() {
-    if (waits_) ops_.memory->Synchronize();
-    seconds_ += NowSeconds() - start_s_;
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  Ops& ops_;
-  double& seconds_;
-  const bool waits_;
-  double start_s_;
-};
 
 // Entries that `list` folds into others.
 int64_t CountMerged(Ops& ops, const MergeList& list) {
@@ -57,65 +37,6 @@ bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
 
 }  // namespace
 
-PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
-                                   std::span<const Method* const> methods) {
-  PromptScores scores;
-  struct Job {
-    std::unique_ptr<Stage> stage;
-    Scored* scored;
-  };
-  std::vector<Job> jobs;
-  for (const Method* method : methods) {
-    if (!method->score) continue;
-    const auto [at, is_new] = scores.scored_.try_emplace(StageKey(*method->score));
-    if (is_new) jobs.push_back({MakeStage(*method->score), &at->second});
-  }
-  const ModelShape shape = model.shape();
-  Ops& ops = model.ops();
-  ViewMemory memory(std::numeric_limits<int64_t>::max());
-  const ViewSource source = {.model = &model,
-                             .shape = &shape,
-                             .cache = state.cache,
-                             .prompt = state.prompt,
-                             .prefill = state.capture,
-                             .seed = state.seed,
-                             .memory = &memory};
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    CacheView view(source, layer);
-    for (Job& job : jobs) {
-      if (!job.scored->status.ok()) continue;
-      const Stopwatch watch(ops, job.scored->seconds);
-      const int64_t size = std::max<int64_t>(shape.kv_heads * view.width(), 1);
-      job.scored->status = Guarded([&]() -> Status {
-        job.scored->memory.push_back(ops.memory->Allocate(size * 4));
-        job.scored->layers.push_back(
-            job.scored->memory.back().As(DType::kF32, {shape.kv_heads, view.width()}));
-        static_cast<const Scorer&>(*job.stage).Score(view, job.scored->layers.back());
-        return {};
-      });
-    }
-  }
-  return scores;
-}
-
-Result<std::span<const Tensor>> PromptScores::Of(const Method& method) const {
-  const Scored& scored = scored_.at(StageKey(*method.score));
-  if (!scored.status.ok()) return scored.status.error();
-  return std::span<const Tensor>(scored.layers);
-}
-
-double PromptScores::seconds(const Method& method) const {
-  return method.score ? scored_.at(StageKey(*method.score)).seconds : 0;
-}
-
-int64_t PromptScores::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [key, scored] : scored_) {
-    for (const Buffer& buffer : scored.memory) bytes += buffer.size_bytes();
-  }
-  return bytes;
-}
-
 class Compressor::Impl final : public LayerHook {
  public:
   Impl(const Model& model, const Method& method, const Budget& budget)
@@ -132,14 +53,14 @@ class Compressor::Impl final : public LayerHook {
     for (size_t i = 0; i < layers && pipeline_.reduce != nullptr; ++i) {
       reduce_states_.push_back(pipeline_.reduce->Begin());
     }
+    if (ages()) question_ = std::make_unique<QuestionRows>(model.config(), ops_);
   }
 
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
   bool ContinueFrom(const Impl& other, KvCache& cache);
   Status AfterStep();
-  Status AfterRows() {
-    return Guarded([&] { return Seal(During::kStep); });
-  }
+  LayerHook* question_hook() { return question_.get(); }
+  Status AfterRows();
   Status CheckSteps() const;
   CompressionRecord Record() const;
   PhaseSeconds& seconds() { return record_.seconds; }
@@ -196,6 +117,7 @@ class Compressor::Impl final : public LayerHook {
   const Needs needs_;
   Pipeline pipeline_;
   StepCapture step_;
+  std::unique_ptr<QuestionRows> question_;  // where scores age
   KvCache* cache_ = nullptr;
   const Prompt* prompt_ = nullptr;
   uint64_t seed_ = 0;
@@ -583,6 +505,18 @@ Status Compressor::Impl::AfterStep() {
   return {};
 }
 
+Status Compressor::Impl::AfterRows() {
+  const Status done = Guarded([&]() -> Status {
+    if (question_ != nullptr) {
+      const Stopwatch watch(ops_, record_.seconds.score, During::kStep);
+      KVG_TRY(question_->Age(StepSource(), *pipeline_.score, *cache_));
+    }
+    return Seal(During::kStep);
+  });
+  if (!done.ok()) return done.error().Wrap(method_.id);
+  return {};
+}
+
 // Ages the scores, and reduces the layers for which the trigger says so.
 Status Compressor::Impl::Act() {
   bool reduced = false;
@@ -678,6 +612,10 @@ bool Compressor::ContinueFrom(const Compressor& other, KvCache& cache) {
 }
 LayerHook* Compressor::hook() { return impl_.get(); }
 Status Compressor::AfterStep() { return impl_->AfterStep(); }
+LayerHook* Compressor::question_hook() { return impl_->question_hook(); }
+int64_t Compressor::most_question_rows() const {
+  return impl_->question_hook() != nullptr ? QuestionRows::kMostRows : Model::kChunkRows;
+}
 Status Compressor::AfterRows() { return impl_->AfterRows(); }
 Status Compressor::CheckSteps() const { return impl_->CheckSteps(); }
 CompressionRecord Compressor::Record() const { return impl_->Record(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "methods/tensors.h"
 #include "src/cache/rope_tables.h"
 #include "src/compress/query_moments.h"
 
@@ -64,7 +65,7 @@ Tensor TokenMarks::Of(Ops& ops, const TokenClasses& classes, TokenClass wanted,
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
   if (source.memory != nullptr) source.memory->Begin();
   for (int64_t head = 0; head < source.cache->kv_heads(); ++head) {
-    lengths_.push_back(source.cache->length(layer, head));
+    lengths_.push_back(source.cache->length(layer, head) - later());
     width_ = std::max(width_, lengths_.back());
   }
 }
@@ -140,8 +141,7 @@ const StepCapture& CacheView::step() const {
   return *source_.step;
 }
 
-// Of the newest rows of the sequence over all entries: [query_heads, rows, width].
-Tensor CacheView::Probabilities(const Tensor& q, const Tensor& log_sum_exp) {
+Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t rows = q.shape[0];
   const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
   const AttentionItem item = {.first_row = 0,
@@ -168,7 +168,7 @@ Tensor CacheView::WindowAttention(int64_t rows) {
     last.data = all.f32() + (all.shape[1] - rows);
     last.shape[1] = rows;
     ops().rows->Convert(last, log_sum_exp);
-    attention = Probabilities(prefill().WindowQueries(layer_, rows), log_sum_exp);
+    attention = NewestAttention(prefill().WindowQueries(layer_, rows), log_sum_exp);
   }
   return attention;
 }
@@ -212,15 +212,21 @@ Tensor CacheView::OutputWeights(int64_t query_head) {
   return out;
 }
 
-Tensor CacheView::StepQueries() { return step().Queries(layer_); }
+Tensor CacheView::StepQueries() {
+  return source_.row != nullptr ? source_.row->queries : step().Queries(layer_);
+}
 
 Tensor CacheView::StepAttention() {
+  if (source_.row != nullptr && step_attention_.empty()) {
+    step_attention_ = Scratch(DType::kF32, {source_.shape->query_heads, width_});
+    ops().rows->Convert(Columns(source_.row->attention, 0, width_), step_attention_);
+  }
   if (step_attention_.empty()) step_attention_ = step().Attention(layer_);
   if (step_attention_.empty()) {
     const Tensor queries = step().Queries(layer_);
     const Tensor row = queries.Reshape({1, queries.shape[0], queries.shape[1]});
-    step_attention_ =
-        Probabilities(row, step().LogSumExp(layer_)).Reshape({source_.shape->query_heads, width_});
+    step_attention_ = NewestAttention(row, step().LogSumExp(layer_))
+                          .Reshape({source_.shape->query_heads, width_});
   }
   return step_attention_;
 }

@@ -53,6 +53,13 @@ class TokenMarks {
   std::array<Marks, kTokenClasses> marks_;
 };
 
+// One of the newest rows, as if it had been the last: entries of later ones are hidden.
+struct RowOfPass {
+  Tensor queries;    // [query_heads, key_dim], rotated
+  Tensor attention;  // [query_heads, width with all rows]
+  int64_t later = 0;
+};
+
 // What the views of one sequence are made from. Pointers outlive every view.
 struct ViewSource {
   const Model* model = nullptr;
@@ -61,6 +68,7 @@ struct ViewSource {
   const Prompt* prompt = nullptr;           // of every token the cache has seen
   const PrefillCapture* prefill = nullptr;  // null once a step was decoded
   const StepCapture* step = nullptr;        // null before
+  const RowOfPass* row = nullptr;           // in place of `step`
   uint64_t seed = 0;
   ViewMemory* memory = nullptr;  // null: each view has its own
   TokenMarks* marks = nullptr;   // of `prompt`; null: each view has its own
@@ -73,9 +81,10 @@ class CacheView final : public LayerView {
   const ModelShape& shape() const override { return *source_.shape; }
   int64_t layer() const override { return layer_; }
   Ops& ops() const override { return source_.model->ops(); }
-  int64_t tokens() const override { return source_.cache->tokens(); }
+  int64_t tokens() const override { return source_.cache->tokens() - later(); }
   std::span<const int64_t> lengths() const override { return lengths_; }
   int64_t width() const override { return width_; }
+  bool decoding() const override { return source_.prefill == nullptr; }
   uint64_t seed() const override { return source_.seed; }
 
   Tensor Positions(int64_t head, int64_t first) override;
@@ -95,10 +104,13 @@ class CacheView final : public LayerView {
   Tensor StepQueries() override;
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
+  // Of the newest rows of the sequence over all entries: [query_heads, rows, width].
+  Tensor NewestAttention(const Tensor& q, const Tensor& log_sum_exp);
+
  private:
   const ModelConfig& config() const { return source_.model->config(); }
   int64_t Count(int64_t head, int64_t first) const;
-  Tensor Probabilities(const Tensor& q, const Tensor& log_sum_exp);
+  int64_t later() const { return source_.row != nullptr ? source_.row->later : 0; }
   const PrefillCapture& prefill() const;
   const StepCapture& step() const;
 

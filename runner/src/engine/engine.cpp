@@ -122,9 +122,14 @@ Status EngineRun::Pass(Model& model) {
   for (Lane& lane : lanes_) {
     if (lane.snapshot->model != &model || lane.done) continue;
     const int64_t begin = lane.cache->tokens();
-    const int64_t end = std::min(begin + Model::kChunkRows, lane.prompt.size());
+    // A turn that is compressed again is captured instead.
+    const bool aged = lane.asking && lane.capture == nullptr;
+    const int64_t most = aged ? lane.compressor->most_question_rows() : Model::kChunkRows;
+    const int64_t end = std::min(begin + most, lane.prompt.size());
     if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
-    LayerHook* hook = lane.asking ? lane.capture.get() : lane.compressor->hook();
+    LayerHook* hook = aged          ? lane.compressor->question_hook()
+                      : lane.asking ? lane.capture.get()
+                                    : lane.compressor->hook();
     chunked += lane.asking ? end - begin : 0;
     steps.push_back({.cache = lane.cache.get(),
                      .prompt = &lane.prompt,

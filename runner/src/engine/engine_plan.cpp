@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
+#include "src/compress/question_rows.h"
 #include "src/engine/engine_parts.h"
 
 namespace kvgauge {
@@ -207,9 +208,16 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
         const bool prompts = options.compress_at == CompressAt::kPrompt;
         const int64_t fresh = prompts ? 1 : length.total - length.prefill;
         const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
-        const int64_t attention = row.method->needs().step_attention
-                                      ? shape.layers * shape.query_heads * WholePages(held) * 4
-                                      : 0;
+        int64_t attention = 0;
+        if (row.method->needs().step_attention) {
+          const int64_t of_row = shape.query_heads * WholePages(held) * 4;
+          attention = shape.layers * of_row;
+          // Rows of a question count in running scores.
+          if (options.compress_at == CompressAt::kContext) {
+            attention +=
+                QuestionRows::kMostRows * of_row + QuestionRows::PlannedBytes(*model->config);
+          }
+        }
         const int64_t cache = RowCacheBytes(*row.method, shape, stores[r], kept, held, fresh);
         plan.row_bytes = std::max(plan.row_bytes, copies * cache + attention);
       }

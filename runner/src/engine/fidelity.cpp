@@ -142,7 +142,12 @@ void FidelityPass::Start(FidelityJob* job) {
 Status FidelityPass::Feed(bool probed) {
   while (followers_[0].cache->tokens() < prompt_.size()) {
     const int64_t begin = followers_[0].cache->tokens();
-    const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
+    int64_t most = Model::kChunkRows;
+    for (const Follower& follower : followers_) {
+      if (follower.compressor == nullptr) continue;
+      most = std::min(most, follower.compressor->most_question_rows());
+    }
+    const int64_t end = std::min(begin + most, prompt_.size());
     KVG_TRY(followers_[0].cache->Append(end - begin));
     std::erase_if(followers_, [&](Follower& follower) {
       if (follower.job == nullptr) return false;
@@ -161,7 +166,10 @@ Status FidelityPass::Feed(bool probed) {
                          .begin = begin,
                          .end = end,
                          .logits = end == prompt_.size() ? LogitRows::kLast : LogitRows::kNone,
-                         .hook = probed ? follower.probe.get() : nullptr});
+                         .hook = probed ? static_cast<LayerHook*>(follower.probe.get())
+                                 : follower.compressor != nullptr
+                                     ? follower.compressor->question_hook()
+                                     : nullptr});
       }
       const Tensor logits = model.Forward(steps);
       for (size_t i = first; i < last && end == prompt_.size(); ++i) {

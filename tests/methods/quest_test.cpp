@@ -131,6 +131,19 @@ TEST_F(QuestTest, ReadsEverythingWhereThereIsLittle) {
   ExpectPages(SelectWith(*least, view_, *least->Begin(view_), q_), 3, false);
 }
 
+// The reference's evaluation reads floor(n / 16) of ceil(n / 16) pages of what is within the
+// budget.
+TEST_F(QuestTest, MayLeaveOutAPageBelowTheBudgetAsTheReferenceDoes) {
+  const auto reader = Quest(R"({"tokens": 1024, "below": "floor"})");
+  view_.SetLength(1, 203);
+  const Reads reads = SelectWith(*reader, view_, *reader->Begin(view_), q_);
+  EXPECT_TRUE(reads.chosen);
+  ExpectPages(reads, 203 / kPage, false);  // 12 of 13
+  view_.SetLength(0, 192);
+  view_.SetLength(1, 192);
+  EXPECT_FALSE(SelectWith(*reader, view_, *reader->Begin(view_), q_).chosen);
+}
+
 TEST_F(QuestTest, FirstLayersAreDense) {
   FakeView low(SmallShape(4, 2, 3, kReadDim), 203, 1);
   const auto reader = Quest(R"({"tokens": 16})");

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/compress/question_rows.h"
+
+#include "core/guarded.h"
+
+namespace kvgauge {
+
+QuestionRows::QuestionRows(const ModelConfig& config, Ops& ops)
+    : config_(config),
+      ops_(ops),
+      queries_(static_cast<size_t>(config.layer_count())),
+      log_sums_(static_cast<size_t>(config.layer_count())) {}
+
+void QuestionRows::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                               const Tensor&) {
+  if (layer == 0) status_ = {};
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    const int64_t heads = config_.query_heads, width = heads * config_.key_dim;
+    const auto index = static_cast<size_t>(layer);
+    rows_ = q.shape[0];
+    KVG_CHECK(rows_ <= kMostRows, "more rows of a question than are held");
+    if (queries_[index].size_bytes() == 0) {
+      queries_[index] = ops_.memory->Allocate(kMostRows * width * 4);
+      log_sums_[index] = ops_.memory->Allocate(kMostRows * heads * 4);
+    }
+    Tensor flat = q;  // rows may be strided, the heads of a row are not
+    flat.rank = 2;
+    flat.shape = {rows_, width, 0, 0};
+    flat.stride = {q.stride[0], 1, 0, 0};
+    ops_.rows->Convert(flat, queries_[index].As(DType::kF32, {rows_, width}));
+    ops_.rows->Convert(log_sum_exp, log_sums_[index].As(DType::kF32, {heads, rows_}));
+    return {};
+  });
+}
+
+Status QuestionRows::Age(const ViewSource& source, const Scorer& scorer, KvCache& cache) {
+  KVG_TRY(status_);
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+    KVG_TRY(AgeLayer(source, layer, scorer, cache));
+  }
+  return {};
+}
+
+Status QuestionRows::AgeLayer(const ViewSource& source, int64_t layer, const Scorer& scorer,
+                              KvCache& cache) {
+  const auto index = static_cast<size_t>(layer);
+  const int64_t heads = config_.query_heads;
+  const Tensor queries = queries_[index].As(DType::kF32, {rows_, heads, config_.key_dim});
+  ViewSource all = source;
+  all.memory = nullptr;
+  CacheView view(all, layer);
+  const Tensor attention =
+      view.NewestAttention(queries, log_sums_[index].As(DType::kF32, {heads, rows_}));
+  const Tensor scores = view.Scratch(DType::kF32, {source.shape->kv_heads, view.width()});
+  cache.ReadScores(layer, scores);
+  for (int64_t r = 0; r < rows_; ++r) {
+    RowOfPass row = {.queries = queries[r], .attention = attention[0], .later = rows_ - 1 - r};
+    row.attention.data = attention[0][r].data;
+    row.attention.shape[0] = heads;
+    row.attention.stride[0] = attention.stride[0];
+    ViewSource then = source;
+    then.row = &row;
+    CacheView seen(then, layer);
+    const Tensor own = seen.Scratch(DType::kF32, {source.shape->kv_heads, seen.width()});
+    const auto copy = [&](const Tensor& from, const Tensor& to) {
+      for (int64_t h = 0; h < cache.kv_heads(); ++h) {
+        const int64_t n = seen.lengths()[static_cast<size_t>(h)];
+        if (n > 0) ops_.memory->Copy(from[h].Slice(0, n), to[h].Slice(0, n));
+      }
+    };
+    copy(scores, own);
+    scorer.Age(seen, own);
+    copy(own, scores);
+  }
+  return cache.KeepScores(layer, scores);
+}
+
+int64_t QuestionRows::PlannedBytes(const ModelConfig& config) {
+  return config.layer_count() * kMostRows * config.query_heads * (config.key_dim + 1) * 4;
+}
+
+}  // namespace kvgauge
