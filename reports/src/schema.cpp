@@ -199,6 +199,12 @@ ALTER TABLE sample ADD COLUMN parts TEXT;
 ALTER TABLE layer_stat ADD COLUMN kept_by_depth TEXT;
 ALTER TABLE layer_stat ADD COLUMN answer_kept REAL;
 )sql",
+    // 3 -> 4: the direction of the task's metric. Perplexity was the one of which less is better.
+    R"sql(
+ALTER TABLE task ADD COLUMN lower_is_better INTEGER NOT NULL DEFAULT 0;
+UPDATE task SET lower_is_better = 1
+WHERE CASE WHEN json_valid(spec) THEN json_extract(spec, '$.metric') END = 'perplexity';
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -213,7 +219,7 @@ SELECT c.id AS cell_id, c.key AS cell_key, model.name AS model, task.name AS tas
        method.full_cache AS full_cache, c.budget AS budget, c.budget_kind AS budget_kind,
        c.budget_value AS budget_value, c.compress_at AS compress_at, c.seed AS seed,
        signature.key AS signature,
-       instr(task.spec, '"metric":"perplexity"') > 0 AS lower_is_better, s.*
+       task.lower_is_better AS lower_is_better, s.*
 FROM cell c
 JOIN model ON model.id = c.model_id
 JOIN method ON method.id = c.method_id

@@ -258,7 +258,10 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                  .version = row.method.version,
                  .spec = CanonicalJson(spec),
                  .full_cache = row.full_cache()};
-  cell.task = {.name = task.name, .version = task.version, .spec = CanonicalJson(*task.json)};
+  cell.task = {.name = task.name,
+               .version = task.version,
+               .spec = CanonicalJson(*task.json),
+               .lower_is_better = LowerIsBetter(task.metric)};
   cell.budget = BudgetText(row.budget);
   cell.budget_kind = BudgetKindName(row.budget);
   cell.budget_value = row.budget.value;

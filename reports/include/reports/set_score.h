@@ -15,9 +15,6 @@ using SumScore = std::function<double(const std::vector<double>& sums)>;
 // whoever reads them for such scores brings this. Empty itself: every score is a mean.
 using SumScores = std::function<SumScore(const std::string& metric)>;
 
-// Perplexities; differences of them are shares of the lower one.
-bool LowerIsBetter(const std::string& metric);
-
 // Numbers beside samples whose plain mean is the score of the set, and whose spread is that
 // score's: each is the score plus the sample's influence on it (the infinitesimal jackknife by
 // leaving one out, centred). So means, bootstraps and sign flips of them speak of the set's score.
