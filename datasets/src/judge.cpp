@@ -36,8 +36,10 @@ Result<std::string> AskJudge(const JudgeEndpoint& judge, const std::string& mess
                                    {"Authorization", "Bearer " + judge.key}},
                                   body, judge.timeout_s));
     if (response.status == 200) break;
-    const bool passing = response.status == 429 || response.status / 100 == 5;
+    const bool lost = !response.lost.empty();
+    const bool passing = lost || response.status == 429 || response.status / 100 == 5;
     if (!passing || attempt >= judge.attempts) {
+      if (lost) return IoError(StrCat(response.lost, ", asked ", attempt, " times"));
       return IoError(StrCat("the judge answered with status ", response.status, ": ",
                             Quoted(response.body, 200),
                             passing ? StrCat(", asked ", attempt, " times") : ""));

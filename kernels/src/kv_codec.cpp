@@ -142,32 +142,42 @@ KvBytes& KvBytes::operator+=(const KvBytes& other) {
   return *this;
 }
 
-KvBytes CodedBytes(const KvCodec& codec, int64_t entries) {
-  const int64_t numbers = entries * codec.dim;
-  KvBytes bytes;
+int64_t CodeBits(const KvCodec& codec) {
   switch (codec.kind) {
     case KvCodecKind::kFloat:
-      bytes.payload = numbers * SizeOf(codec.dtype);
-      break;
+      return 8 * SizeOf(codec.dtype);
     case KvCodecKind::kAffine:
-      bytes.payload = CeilDiv(numbers * codec.bits, 8);
+    case KvCodecKind::kCodebook:
+      return codec.bits;
+    case KvCodecKind::kQ4_0:
+      return 4;
+    case KvCodecKind::kQ8_0:
+    case KvCodecKind::kFp8E4M3:
+      return 8;
+  }
+  return 0;
+}
+
+KvBytes CodedBytes(const KvCodec& codec, int64_t entries) {
+  KvBytes bytes;
+  bytes.payload = CeilDiv(entries * codec.dim * CodeBits(codec), 8);
+  switch (codec.kind) {
+    case KvCodecKind::kAffine:
       bytes.scales =
           Groups(codec, entries, codec.group) * (codec.symmetric ? kF16Bytes : 2 * kF16Bytes);
       break;
     case KvCodecKind::kQ8_0:
     case KvCodecKind::kQ4_0:
-      bytes.payload = codec.kind == KvCodecKind::kQ8_0 ? numbers : CeilDiv(numbers, 2);
       bytes.scales = entries * CeilDiv(codec.dim, kBlock) * kF16Bytes;
       break;
-    case KvCodecKind::kFp8E4M3:
-      bytes.payload = numbers;
-      break;
     case KvCodecKind::kCodebook:
-      bytes.payload = CeilDiv(numbers * codec.bits, 8);
       if (codec.axis == CodeAxis::kToken) {
         bytes.scales = Groups(codec, entries, codec.group) *
                        (codec.range == CodeRange::kRms ? kF16Bytes : 2 * kF16Bytes);
       }
+      break;
+    case KvCodecKind::kFloat:
+    case KvCodecKind::kFp8E4M3:
       break;
   }
   if (entries > 0) bytes.low_rank = (entries + codec.dim) * codec.rank * kF16Bytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -57,11 +58,28 @@ std::string Budget::ToString() const {
       return "none";
     case Kind::kEntries:
       return StrCat(static_cast<int64_t>(value));
-    case Kind::kFraction:
-      return Json(value).dump();
+    case Kind::kFraction: {
+      char text[32];
+      std::snprintf(text, sizeof(text), "%.10g%%", 100 * value);
+      return text;
+    }
     case Kind::kBytesPerToken:
       return value == std::floor(value) ? StrCat(static_cast<int64_t>(value), "B")
                                         : Json(value).dump() + "B";
+  }
+  return "";
+}
+
+std::string_view NameOf(Budget::Kind kind) {
+  switch (kind) {
+    case Budget::Kind::kNone:
+      return "none";
+    case Budget::Kind::kEntries:
+      return "entries";
+    case Budget::Kind::kFraction:
+      return "fraction";
+    case Budget::Kind::kBytesPerToken:
+      return "bytes_per_token";
   }
   return "";
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "core/strings.h"
 #include "methods/method.h"
@@ -11,7 +10,6 @@ namespace {
 
 constexpr int64_t kPositionBytes = 4;
 constexpr int64_t kScoreBytes = 4;
-constexpr int64_t kOutlierBytes = 4;
 
 std::string Owner(StageKind kind, const StageChoice& choice) {
   return StrCat(NameOf(kind), ".", choice.spec->id);
@@ -35,31 +33,14 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
   return {};
 }
 
-// Bytes of `entries` entries of one KV head's keys or values. Outliers are counted as their share.
-double StreamBytes(const KvCodec& codec, const SealRule& seal, int64_t sinks, int64_t entries) {
-  const int64_t body = std::max<int64_t>(0, entries - sinks - seal.keep_recent);
-  const int64_t sealed = codec.coded() ? body / seal.unit * seal.unit : 0;
-  double bytes = static_cast<double>((entries - sealed) * codec.dim * SizeOf(codec.dtype));
-  if (sealed == 0) return bytes;
-  bytes += static_cast<double>(CodedBytes(codec, sealed).logical());
-  return bytes + codec.outlier_share * static_cast<double>(sealed * codec.dim * kOutlierBytes);
-}
-
 // Bytes when every head holds `entries`.
 double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
   double bytes = 0;
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape, l);
     KVG_CHECK(plan.ok(), "a store that was not checked");
-    double head = StreamBytes(plan->keys, plan->seal_keys, plan->sinks, entries) +
-                  StreamBytes(plan->values, plan->seal_values, plan->sinks, entries);
-    if (plan->narrow_dim > 0) {
-      const int64_t narrow = std::max<int64_t>(0, entries - plan->wide_recent);
-      head -= static_cast<double>(narrow * (shape.key_dim - plan->narrow_dim) *
-                                  SizeOf(shape.cache_dtype));
-      head += static_cast<double>(plan->narrow_dim * kPositionBytes);
-    }
-    const bool clipped = plan->position == PositionPolicy::kClipped;
+    double head = plan->layout->HeadBytes(shape, entries);
+    const bool clipped = plan->turn.position == PositionPolicy::kClipped;
     head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
     if (p.score->ages() && p.trigger->in_decode())
       head += static_cast<double>(entries * kScoreBytes);
@@ -109,76 +90,36 @@ Budget LeastBudget(const Pipeline& p, const ModelShape& shape, Budget::Kind kind
   return budget;
 }
 
-// A codec whose fields fit each other and the rule that seals its pages.
-Status CheckSide(const char* side, KvCodec codec, const SealRule& seal) {
-  if (!codec.coded()) return {};
-  // Ranges that Calibrate will fill in.
-  const std::vector<float> zeros(static_cast<size_t>(codec.dim));
-  if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel &&
-      codec.channel_low.empty()) {
-    codec.channel_low = codec.channel_high = View(zeros, {codec.dim});
-  }
-  const Status status = CheckCodec(codec);
-  if (!status.ok()) return status.error().Wrap(side);
-  const int64_t unit = SealUnit(codec);
-  if (seal.unit >= 1 && seal.unit % unit == 0) return {};
-  return BadInput(StrCat(side, ": coded ", seal.unit,
-                         " entries at a time, which must be a "
-                         "multiple of ",
-                         unit));
-}
-
 Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& shape) {
   const std::string owner = Owner(StageKind::kStore, *method.store);
+  StoreUse use;
+  use.shape = &shape;
+  use.has_bases = p.prepare != nullptr && p.prepare->writes_bases();
+  if (p.reduce != nullptr && p.reduce->merges_keys() && p.trigger->in_decode()) {
+    use.merges_keys_later = Owner(StageKind::kReduce, *method.reduce);
+  }
+  if (p.read != nullptr && p.read->corrects()) {
+    use.corrects_reads = Owner(StageKind::kRead, *method.read);
+  }
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape, l);
     if (!plan.ok()) return plan.error().Wrap(owner);
-    for (const auto& [side, codec, seal] :
-         {std::tuple("keys", &plan->keys, &plan->seal_keys),
-          std::tuple("values", &plan->values, &plan->seal_values)}) {
-      const Status status = CheckSide(side, *codec, *seal);
-      if (!status.ok()) return status.error().Wrap(owner);
-    }
-    if ((plan->raw_keys || plan->position != PositionPolicy::kOriginal) && shape.rotary_dim == 0) {
+    use.layer = l;
+    const Status status = plan->layout->Check(use);
+    if (!status.ok()) return status.error().Wrap(owner);
+    const KeyTurn& turn = plan->turn;
+    if ((turn.raw || turn.position != PositionPolicy::kOriginal) && shape.rotary_dim == 0) {
       return BadInput(StrCat(owner,
                              ": keeps keys before rotation, but this model has no rotary "
                              "embedding; use a store with raw_keys off and position "
                              "original"));
     }
-    if ((plan->raw_keys || plan->latent) && shape.latent_dim > 0) {
+    if (turn.raw && shape.latent_dim > 0) {
       return BadInput(StrCat(owner,
                              ": keeps keys before rotation, but latent attention rotates a "
                              "part of its own; use a store that keeps them rotated"));
     }
-    if (plan->latent && (p.prepare == nullptr || !p.prepare->writes_bases())) {
-      return BadInput(StrCat(owner,
-                             ": keeps latents, but no prepare stage writes the bases they "
-                             "are coordinates in; add one, such as palu"));
-    }
-    if (plan->mla_latent && shape.latent_dim == 0) {
-      return BadInput(StrCat(owner,
-                             ": keeps a model's own latents, and this model has none; use "
-                             "it with multi-head latent attention"));
-    }
-    if (plan->share_from_layer > 0 &&
-        (shape.layers < 2 || plan->share_from_layer >= shape.layers)) {
-      return BadInput(StrCat(owner, ": shares between neighbouring layers from layer ",
-                             plan->share_from_layer, " on, and this model has ", shape.layers));
-    }
-    if (plan->narrow_dim > 0 && p.reduce != nullptr && p.reduce->merges_keys() &&
-        p.trigger->in_decode()) {
-      return BadInput(StrCat(owner, ": keys give up numbers, each head its own, and ",
-                             Owner(StageKind::kReduce, *method.reduce),
-                             " would merge them with whole keys while decoding; use "
-                             "trigger.prefill, which merges before that, or store.plain"));
-    }
-    if (plan->mla_latent && p.read != nullptr && p.read->corrects()) {
-      return BadInput(StrCat(Owner(StageKind::kRead, *method.read),
-                             ": corrects what heads read of values, and ", owner,
-                             " holds latents that all heads share; leave out one of the two"));
-    }
-    const bool whole = plan->latent || plan->mla_latent || plan->share_from_layer > 0;
-    if (whole && p.reduce != nullptr) {
+    if (!plan->layout->traits().by_head && p.reduce != nullptr) {
       return BadInput(StrCat(owner, ": its entries belong to several heads or layers, so ",
                              Owner(StageKind::kReduce, *method.reduce),
                              " cannot evict for one of them; leave out one of the two"));

@@ -2,7 +2,6 @@
 #include "methods/kivi_layout.h"
 
 #include "core/strings.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 
@@ -17,19 +16,19 @@ Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual)
   return {};
 }
 
-StorePlan KiviLayout(const ModelShape& shape, int key_bits, int value_bits, int64_t group,
-                     int64_t residual) {
-  StorePlan plan = UncodedPlan(shape);
-  for (KvCodec* codec : {&plan.keys, &plan.values}) {
+Coded KiviLayout(const ModelShape& shape, int key_bits, int value_bits, int64_t group,
+                 int64_t residual) {
+  Coded layout(shape);
+  for (KvCodec* codec : {&layout.keys, &layout.values}) {
     codec->kind = KvCodecKind::kAffine;
     codec->group = group;
   }
-  plan.keys.bits = key_bits;
-  plan.values.bits = value_bits;
-  plan.keys.axis = CodeAxis::kChannel;
-  plan.seal_keys = {.unit = residual, .keep_recent = 0};
-  plan.seal_values = {.unit = 1, .keep_recent = residual};
-  return plan;
+  layout.keys.bits = key_bits;
+  layout.values.bits = value_bits;
+  layout.keys.axis = CodeAxis::kChannel;
+  layout.seal_keys = {.unit = residual, .keep_recent = 0};
+  layout.seal_values = {.unit = 1, .keep_recent = residual};
+  return layout;
 }
 
 }  // namespace kvgauge

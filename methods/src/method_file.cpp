@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <initializer_list>
 
@@ -71,6 +72,19 @@ Result<std::string> Text(const Json& json, const char* key, bool required,
   return json[key].get<std::string>();
 }
 
+// Stages of the program do not throw; nothing is known of those of a plugin.
+Status TryToMake(const StageChoice& choice, const std::string& origin) {
+  const std::string owner = StrCat(origin, ": ", NameOf(*choice.spec));
+  try {
+    if (choice.spec->make(choice.params) != nullptr) return {};
+  } catch (const std::exception& error) {
+    return BadInput(StrCat(owner, ": its constructor throws: ", error.what()));
+  } catch (...) {
+    return BadInput(StrCat(owner, ": its constructor throws something that is no std::exception"));
+  }
+  return BadInput(StrCat(owner, ": its plugin makes no such stage"));
+}
+
 Result<StageChoice> ParseStage(StageKind kind, const Json& json, const std::string& origin) {
   const std::string owner = StrCat(origin, ": stages.", NameOf(kind));
   if (!json.is_object()) {
@@ -85,6 +99,7 @@ Result<StageChoice> ParseStage(StageKind kind, const Json& json, const std::stri
   given.erase("id");
   KVG_ASSIGN(choice.params, Params::Parse(choice.spec->params, given,
                                           StrCat(origin, ": ", NameOf(kind), ".", id)));
+  if (!choice.spec->plugin.empty()) KVG_TRY(TryToMake(choice, origin));
   return choice;
 }
 
@@ -273,8 +288,9 @@ Json Method::ToJson() const {
     } else if (CalibrationPath(*choice).empty()) {
       params.erase(kCalibrationParam);  // as if the stage had no such parameter
     }
-    stages[std::string(NameOf(kind))] = {
-        {"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
+    Json& stage = stages[std::string(NameOf(kind))];
+    stage = {{"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
+    if (!choice->spec->plugin.empty()) stage["plugin"] = "sha256:" + choice->spec->plugin;
   }
   return {{"id", id},
           {"version", version},

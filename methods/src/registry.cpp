@@ -48,17 +48,27 @@ std::string_view NameOf(StageKind kind) {
 
 std::string NameOf(const StageSpec& spec) { return StrCat(NameOf(spec.kind), ".", spec.id); }
 
-StageRegistrar::StageRegistrar(StageSpec spec) {
-  Key key(spec.kind, spec.id);
+std::string FaultOf(const StageSpec& spec) {
   const std::string name = NameOf(spec);
-  KVG_CHECK(!spec.id.empty() && spec.make != nullptr, StrCat("incomplete stage: ", name));
+  if (spec.id.empty() || spec.make == nullptr) return StrCat("incomplete stage: ", name);
   const bool takes_file =
       std::any_of(spec.params.begin(), spec.params.end(),
                   [](const ParamSpec& param) { return param.name == kCalibrationParam; });
-  KVG_CHECK((spec.calibrate != nullptr) == takes_file,
-            StrCat("a parameter \"calibration\" and what makes one go together: ", name));
-  const bool fresh = Stages().emplace(std::move(key), std::move(spec)).second;
-  KVG_CHECK(fresh, StrCat("registered twice: ", name));
+  if ((spec.calibrate != nullptr) != takes_file) {
+    return StrCat("a parameter \"calibration\" and what makes one go together: ", name);
+  }
+  const auto found = Stages().find(Key(spec.kind, spec.id));
+  if (found == Stages().end()) return "";
+  return StrCat("registered twice: ", name,
+                found->second.plugin.empty() ? "; the program has a stage of that id"
+                                             : "; another plugin has a stage of that id");
+}
+
+StageRegistrar::StageRegistrar(StageSpec spec) {
+  const std::string fault = FaultOf(spec);
+  KVG_CHECK(fault.empty(), fault);
+  Key key(spec.kind, spec.id);
+  Stages().emplace(std::move(key), std::move(spec));
 }
 
 std::vector<const StageSpec*> AllStages() {

@@ -4,8 +4,8 @@
 // No paper of its own; 8 bits over a whole entry is the int8 cache of many engines. Needs nothing.
 #include <algorithm>
 
+#include "methods/layouts/coded.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -15,14 +15,14 @@ class Affine final : public Store {
   explicit Affine(const Params& params) : params_(params) {}
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    Fill("key_bits", "key_axis", "key_group", plan.keys);
-    Fill("value_bits", "value_axis", "value_group", plan.values);
+    Coded layout(shape);
+    Fill("key_bits", "key_axis", "key_group", layout.keys);
+    Fill("value_bits", "value_axis", "value_group", layout.values);
     const int64_t recent = params_.Int("keep_recent");
-    plan.seal_keys = SealWhole(plan.keys, recent);
-    plan.seal_values = SealWhole(plan.values, recent);
-    plan.sinks = params_.Int("sinks");
-    return plan;
+    layout.seal_keys = SealWhole(layout.keys, recent);
+    layout.seal_values = SealWhole(layout.values, recent);
+    layout.sinks = params_.Int("sinks");
+    return PlanOf(std::move(layout));
   }
 
  private:

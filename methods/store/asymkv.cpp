@@ -34,7 +34,7 @@ class AsymKv final : public Store {
       const auto rich = std::llround(share * static_cast<double>(shape.layers));
       return static_cast<int>(layer < rich ? high_ : low_);
     };
-    return KiviLayout(shape, bits(key_share_), bits(value_share_), group_, residual_);
+    return PlanOf(KiviLayout(shape, bits(key_share_), bits(value_share_), group_, residual_));
   }
 
  private:

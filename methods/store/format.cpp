@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "methods/layouts/coded.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -23,11 +23,11 @@ class Format final : public Store {
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    Fill(keys_, plan.keys);
-    Fill(values_, plan.values);
-    plan.sinks = sinks_;
-    return plan;
+    Coded layout(shape);
+    Fill(keys_, layout.keys);
+    Fill(values_, layout.values);
+    layout.sinks = sinks_;
+    return PlanOf(std::move(layout));
   }
 
  private:

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/layouts/coded.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -32,18 +32,18 @@ class Gear final : public Store {
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    for (KvCodec* codec : {&plan.keys, &plan.values}) {
+    Coded layout(shape);
+    for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->kind = KvCodecKind::kAffine;
       codec->bits = static_cast<int>(bits_);
       codec->outlier_share = outliers_;
       codec->rank = rank_;
     }
-    plan.keys.axis = CodeAxis::kChannel;
-    plan.keys.group = group_;
-    plan.values.group = std::min(group_, shape.value_dim);
-    plan.seal_keys = plan.seal_values = {.unit = chunk_, .keep_recent = 0};
-    return plan;
+    layout.keys.axis = CodeAxis::kChannel;
+    layout.keys.group = group_;
+    layout.values.group = std::min(group_, shape.value_dim);
+    layout.seal_keys = layout.seal_values = {.unit = chunk_, .keep_recent = 0};
+    return PlanOf(std::move(layout));
   }
 
  private:

@@ -26,9 +26,9 @@ class Kivi final : public Store {
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
     const auto bits = static_cast<int>(bits_);
-    StorePlan plan = KiviLayout(shape, bits, bits, group_, residual_);
-    plan.sinks = sinks_;
-    return plan;
+    Coded layout = KiviLayout(shape, bits, bits, group_, residual_);
+    layout.sinks = sinks_;
+    return PlanOf(std::move(layout));
   }
 
  private:

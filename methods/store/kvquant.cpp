@@ -19,10 +19,10 @@
 
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "methods/layouts/coded.h"
 #include "methods/level_histogram.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -88,42 +88,43 @@ class KvQuant final : public Store {
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
-    StorePlan plan = UncodedPlan(shape);
+    Coded layout(shape);
     const std::span<const float> levels = Levels(bits_);
-    for (KvCodec* codec : {&plan.keys, &plan.values}) {
+    for (KvCodec* codec : {&layout.keys, &layout.values}) {
       codec->kind = KvCodecKind::kCodebook;
       codec->bits = static_cast<int>(bits_);
       codec->levels = View(levels, {static_cast<int64_t>(levels.size())});
     }
     if (calibration_ != nullptr) {
       const int64_t count = std::ssize(levels);
-      KVG_ASSIGN(plan.keys.levels, Table(layer, "keys.levels", {count}));
-      KVG_ASSIGN(plan.values.levels, Table(layer, "values.levels", {count}));
-      KVG_ASSIGN(plan.key_low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
-      KVG_ASSIGN(plan.key_high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
-      plan.constant_ranges = true;
+      KVG_ASSIGN(layout.keys.levels, Table(layer, "keys.levels", {count}));
+      KVG_ASSIGN(layout.values.levels, Table(layer, "values.levels", {count}));
+      KVG_ASSIGN(layout.ranges.low, Table(layer, "keys.low", {shape.kv_heads, shape.key_dim}));
+      KVG_ASSIGN(layout.ranges.high, Table(layer, "keys.high", {shape.kv_heads, shape.key_dim}));
+      layout.ranges.constant = true;
     }
-    plan.keys.axis = CodeAxis::kChannel;
-    plan.values.group = shape.value_dim;
-    plan.seal_keys = SealWhole(plan.keys);
-    plan.seal_values = SealWhole(plan.values);
-    plan.raw_keys = shape.rotary_dim > 0;
-    plan.sinks = sinks_;
-    return plan;
+    layout.keys.axis = CodeAxis::kChannel;
+    layout.values.group = shape.value_dim;
+    layout.seal_keys = SealWhole(layout.keys);
+    layout.seal_values = SealWhole(layout.values);
+    layout.sinks = sinks_;
+    return PlanOf(std::move(layout), {.raw = shape.rotary_dim > 0});
   }
 
   void Calibrate(LayerView& view, StorePlan& plan) const override {
-    if (plan.constant_ranges) return;
+    Coded layout = *plan.Get<Coded>();
+    if (layout.ranges.constant) return;
     const int64_t heads = view.shape().kv_heads, dim = view.shape().key_dim;
-    plan.key_low = view.Scratch(DType::kF32, {heads, dim});
-    plan.key_high = view.Scratch(DType::kF32, {heads, dim});
+    layout.ranges.low = view.Scratch(DType::kF32, {heads, dim});
+    layout.ranges.high = view.Scratch(DType::kF32, {heads, dim});
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t length = view.lengths()[h], first = FirstCoded(length, sinks_);
       if (length == 0) continue;
       const auto trim = static_cast<int64_t>(outliers_ / 2 * static_cast<double>(length - first));
-      const Tensor keys = plan.raw_keys ? view.RawKeys(h, first) : view.Keys(h, first);
-      view.ops().select->ColumnRanges(keys, trim, plan.key_low[h], plan.key_high[h]);
+      const Tensor keys = plan.turn.raw ? view.RawKeys(h, first) : view.Keys(h, first);
+      view.ops().select->ColumnRanges(keys, trim, layout.ranges.low[h], layout.ranges.high[h]);
     }
+    plan = PlanOf(std::move(layout), plan.turn);
   }
 
  private:

@@ -2,8 +2,8 @@
 // Entries are kept as coordinates in the bases that a prepare stage wrote, keys before rotation.
 //
 // Paper: Palu, arXiv:2407.21118. Needs nothing. Departures: latents are not quantised.
+#include "methods/layouts/latent.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -13,10 +13,7 @@ class LowRank final : public Store {
   explicit LowRank(const Params&) {}
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    plan.latent = true;
-    plan.raw_keys = shape.rotary_dim > 0;
-    return plan;
+    return PlanOf(Latent(shape), {.raw = shape.rotary_dim > 0});
   }
 };
 

@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/layouts/shared_directions.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -24,15 +24,16 @@ class MiniCache final : public Store {
         retain_(params.Real("retain")),
         later_(params.Text("later") == "share") {}
 
-  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     if (shape.layers < 2) return BadInput("shares between layers, and this model has one");
-    StorePlan plan = UncodedPlan(shape);
     const auto from = static_cast<int64_t>(from_ * static_cast<double>(shape.layers));
-    plan.share_from_layer = std::clamp<int64_t>(from, 1, shape.layers - 1);
-    plan.share_weight = weight_;
-    plan.share_retain = retain_;
-    plan.share_later = later_;
-    return plan;
+    const int64_t first = std::clamp<int64_t>(from, 1, shape.layers - 1);
+    if (layer < first || (layer - first) % 2 != 0) return StorePlan();
+    SharedDirections layout;
+    layout.weight = weight_;
+    layout.retain = retain_;
+    layout.later = later_;
+    return PlanOf(std::move(layout));
   }
 
  private:

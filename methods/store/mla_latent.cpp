@@ -4,20 +4,19 @@
 //
 // Paper: DeepSeek-V2, arXiv:2405.04434. Needs a model with latents. Departures: none known; without
 // this stage such a model's cache holds the keys and values of every head.
+#include "methods/layouts/mla_latent.h"
+
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
 
-class MlaLatent final : public Store {
+class MlaLatentStore final : public Store {
  public:
-  explicit MlaLatent(const Params&) {}
+  explicit MlaLatentStore(const Params&) {}
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    plan.mla_latent = true;
-    return plan;
+    return PlanOf(MlaLatent(shape));
   }
 };
 
@@ -27,7 +26,7 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2405.04434",
     .summary = "one latent and one rotated key a layer, as multi-head latent attention has them",
     .bytes = "(latent_dim + rotary_dim) * bytes of the cache's type, for all heads together",
-    .make = Make<MlaLatent>(),
+    .make = Make<MlaLatentStore>(),
 });
 
 }  // namespace

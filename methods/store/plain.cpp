@@ -5,16 +5,17 @@
 // own position, but never further than `position_limit` from the query (LM-Infinite,
 // arXiv:2308.16137). Both keep keys before rotation. Departures of `clipped`: all far entries are
 // clipped, where LM-Infinite clips its first ones and has no others.
+#include "methods/layouts/plain.h"
+
 #include "core/strings.h"
 #include "methods/registry.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
 
-class Plain final : public Store {
+class PlainStore final : public Store {
  public:
-  explicit Plain(const Params& params)
+  explicit PlainStore(const Params& params)
       : position_(params.Text("position") == "slot"      ? PositionPolicy::kSlot
                   : params.Text("position") == "clipped" ? PositionPolicy::kClipped
                                                          : PositionPolicy::kOriginal),
@@ -25,12 +26,10 @@ class Plain final : public Store {
     return BadInput("position 'clipped' needs a position_limit above 0, such as 2048");
   }
 
-  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
-    plan.position = position_;
-    plan.position_limit = position_limit_;
-    plan.raw_keys = position_ != PositionPolicy::kOriginal;
-    return plan;
+  Result<StorePlan> Plan(const ModelShape&, int64_t) const override {
+    return PlanOf(Plain(), {.raw = position_ != PositionPolicy::kOriginal,
+                            .position = position_,
+                            .position_limit = position_limit_});
   }
 
  private:
@@ -47,7 +46,7 @@ KVG_REGISTER_STAGE({
                            "where a key's angle comes from"),
                IntParam("position_limit", 0, 0, 1 << 30,
                         "clipped: the furthest a key can be from the query")},
-    .make = Make<Plain>(),
+    .make = Make<PlainStore>(),
 });
 
 }  // namespace

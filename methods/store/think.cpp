@@ -10,9 +10,9 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "methods/layouts/narrow_keys.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
-#include "methods/uncoded_plan.h"
 
 namespace kvgauge {
 namespace {
@@ -27,19 +27,20 @@ class Think final : public Store {
   Needs needs() const override { return {.window = window_}; }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
-    StorePlan plan = UncodedPlan(shape);
     const auto gone = static_cast<int64_t>(pruned_ * static_cast<double>(shape.key_dim));
-    if (gone == 0) return plan;
-    plan.narrow_dim = shape.key_dim - gone;
-    plan.wide_recent = recent_;
-    return plan;
+    if (gone == 0) return StorePlan();
+    NarrowKeys layout;
+    layout.dim = shape.key_dim - gone;
+    layout.recent = recent_;
+    return PlanOf(std::move(layout));
   }
 
   void Calibrate(LayerView& view, StorePlan& plan) const override {
+    const auto* planned = plan.Get<NarrowKeys>();
+    if (planned == nullptr) return;
     Ops& ops = view.ops();
     const ModelShape& shape = view.shape();
-    const int64_t dim = shape.key_dim, group = shape.group(), kept = plan.narrow_dim;
-    if (kept == 0) return;
+    const int64_t dim = shape.key_dim, group = shape.group(), kept = planned->dim;
     const Tensor queries = view.WindowQueries(window_);
     const Tensor squares = view.Scratch(DType::kF32, {group, dim});
     const Tensor asked = view.Scratch(DType::kF32, {1, dim});
@@ -57,10 +58,12 @@ class Think final : public Store {
       }
       ops.rows->Combine(scores.Slice(h, h + 1), asked, Binary::kMultiply, scores.Slice(h, h + 1));
     }
-    plan.key_channels = view.Scratch(DType::kI32, {shape.kv_heads, kept});
+    NarrowKeys layout = *planned;
+    layout.channels = view.Scratch(DType::kI32, {shape.kv_heads, kept});
     const std::vector<int32_t> counts(static_cast<size_t>(shape.kv_heads),
                                       static_cast<int32_t>(kept));
-    ops.select->TopK(scores, Upload(view, std::span<const int32_t>(counts)), plan.key_channels);
+    ops.select->TopK(scores, Upload(view, std::span<const int32_t>(counts)), layout.channels);
+    plan = PlanOf(std::move(layout), plan.turn);
   }
 
  private:

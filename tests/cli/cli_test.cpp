@@ -46,13 +46,46 @@ TEST_F(CliTest, HelpTexts) {
         "methods",   "tasks",   "sample",        "score",          "doctor",        "probe",
         "calibrate", "bench",   "bench runner",  "bench lockstep", "bench latency", "bench kernels",
         "submit",    "data",    "data generate", "plan",           "run",           "leaderboard",
-        "compare",   "show",    "gate",          "merge",          "report"}) {
+        "compare",   "show",    "gate",          "merge",          "report",        "template"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;
     for (char& c : name) c = c == ' ' ? '_' : c;
     ExpectApproved(name, outcome.out);
   }
+}
+
+TEST_F(CliTest, TemplateRendersAConversation) {
+  const std::string messages = Write("talk.json", R"([{"role": "user", "content": " Hi "}])");
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{% if enable_thinking %}T{% endif %}{{ strftime_now('%Y') }}|{{ messages[0].content | trim }}|{{ add_generation_prompt }}"})");
+  const std::string directory = messages.substr(0, messages.rfind('/'));
+  const std::string command = StrCat("template '", directory, "' --messages '", messages, "'");
+  EXPECT_EQ(Run(command).out, "2024|Hi|True");
+  EXPECT_EQ(Run(command + " --template-set enable_thinking=true --template-date 2030-01-31"
+                          " --no-generation-prompt").out,
+            "T2030|Hi|False");
+  EXPECT_EQ(Run(command + " --template gemma").out,
+            "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_THAT(Run(command + " --json").out, HasSubstr("\"enable_thinking\": false"));
+  // Bad input: one clear error each, with file, line and what stands there.
+  for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 1 + }}", "line 2: unexpected"},
+           {"{{ 'x' | nofilter }}", "line 2: No filter named 'nofilter'"},
+           {"{% include '/etc/passwd' %}", "line 2: {% include %} joins templates from files"},
+           {"{{ ''.__class__ }}", "line 2: the attribute '__class__'"},
+           {"{% for x in range(10 ** 9) %}{% endfor %}", "line 2: Range too big"},
+           {"{{ raise_exception('Turns must alternate') }}", "Turns must alternate"}}) {
+    const std::string file = Write("odd.jinja", "a\n" + text);
+    const Outcome outcome = Run(StrCat(command, " --template '", file, "'"));
+    EXPECT_EQ(outcome.exit_code, 2) << text;
+    EXPECT_EQ(outcome.out, "") << text;
+    EXPECT_THAT(outcome.err, HasSubstr(StrCat(file, ": "))) << text;
+    EXPECT_THAT(outcome.err, HasSubstr(wanted)) << text;
+  }
+  EXPECT_EQ(Run(command + " --template-set enable_thinkin=true").exit_code, 2);
+  EXPECT_EQ(Run(command + " --template-set nothing").exit_code, 2);
+  EXPECT_EQ(Run(command + " --template-date tomorrow").exit_code, 2);
 }
 
 TEST_F(CliTest, ReportNamesWhatIsWrong) {

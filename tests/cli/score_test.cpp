@@ -66,11 +66,11 @@ TEST_F(ScoreTest, AJudgeIsNeverAskedUnasked) {
   EXPECT_EQ(keyless.exit_code, 2);
   EXPECT_THAT(keyless.err, HasSubstr("nothing is sent"));
   setenv("KVGAUGE_JUDGE_KEY", "k", 1);
-  const Outcome secure =
-      Run(StrCat("score --metric judge --judge https://127.0.0.1 --judge-model m --pairs ", pairs));
+  const Outcome wrong =
+      Run(StrCat("score --metric judge --judge ftp://127.0.0.1 --judge-model m --pairs ", pairs));
   unsetenv("KVGAUGE_JUDGE_KEY");
-  EXPECT_NE(secure.exit_code, 0);
-  EXPECT_THAT(secure.err, HasSubstr("TLS"));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("expected http[s]://"));
 }
 
 TEST_F(ScoreTest, ATaskOfAJudgeIsGradedByOne) {

@@ -9,6 +9,8 @@
 
 #include "conformance/scene.h"
 #include "core/json.h"
+#include "methods/layouts/coded.h"
+#include "methods/layouts/shared_directions.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -19,15 +21,17 @@ class Conformance : public ::testing::TestWithParam<std::string> {};
 // Whether entries stay as they are: uncoded, at their own positions.
 bool IsPlain(const Method& method, const ModelShape& shape) {
   const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
-  return plan.ok() && method.store->spec->id == "plain" &&
-         plan->position == PositionPolicy::kOriginal && !plan->raw_keys;
+  return plan.ok() && method.store->spec->id == "plain" && plan->IsPlain();
 }
 
 // Whether every number stays as it is, wherever it lies and by whatever position it turns.
 bool IsUncoded(const Method& method, const ModelShape& shape) {
-  const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
-  return plan.ok() && !plan->keys.coded() && !plan->values.coded() && !plan->latent &&
-         plan->share_from_layer == 0 && plan->narrow_dim == 0;
+  const Pipeline pipeline = MakePipeline(method);
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = pipeline.store->Plan(shape, layer);
+    if (!plan.ok() || !plan->layout->traits().exact) return false;
+  }
+  return true;
 }
 
 // At full budget a method that stores plainly is the full cache, bit for bit: logits and attention.
@@ -172,14 +176,19 @@ TEST_P(Conformance, SameBytesAgainAfterOthersAndInCompany) {
 TEST_P(Conformance, BytesBringTheCacheBack) {
   for (const auto& subject : Subjects(GetParam())) {
     Model& model = subject->model();
-    const Result<StorePlan> plan = MakePipeline(subject->method).store->Plan(subject->shape(), 0);
-    ASSERT_TRUE(plan.ok());
+    const Pipeline pipeline = MakePipeline(subject->method);
+    bool shares = false;
+    for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+      const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), layer);
+      ASSERT_TRUE(plan.ok());
+      shares = shares || plan->Get<SharedDirections>() != nullptr;
+    }
     EngineOptions options;
     int seen = 0;
     options.inspect = [&](const CellResult&, const KvCache& cache) {
       ++seen;
       const Result<std::string> bytes = cache.Serialize();
-      if (plan->share_from_layer > 0) {
+      if (shares) {
         ASSERT_FALSE(bytes.ok());
         EXPECT_NE(bytes.error().message.find("shares"), std::string::npos);
         return;
@@ -223,6 +232,27 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
   }
 }
 
+// What was planned for a row is enough for what it holds at the end.
+TEST_P(Conformance, HoldsNoMoreThanPlanned) {
+  for (const auto& subject : Subjects(GetParam())) {
+    int64_t held_bytes = 0;
+    EngineOptions options;
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      const KvBytes bytes = cache.Bytes();
+      held_bytes = bytes.resident() - bytes.codebooks - bytes.projections;
+    };
+    Engine engine({subject->row()}, options);
+    const EngineSample sample = Sample(kPromptTokens, 8);
+    const Result<MemoryPlan> plan = engine.PlanMemory({&sample, 1});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const Status done =
+        engine.Run({&sample, 1}, [](const CellResult& cell) { return cell.status; });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_GT(held_bytes, 0);
+    EXPECT_LE(held_bytes, plan->row_bytes);
+  }
+}
+
 TEST_P(Conformance, ThreadsChangeNothing) {
   const auto one = Subjects(GetParam(), {.threads = 1});
   for (const int threads : {2, 4}) {
@@ -252,11 +282,13 @@ TEST_P(Conformance, OddLengths) {
     if (!CheckMethod(shipped, shape, HalfBudget(shipped), kPromptTokens).ok()) continue;
     const Result<StorePlan> plan = MakePipeline(shipped).store->Plan(shape, 0);
     ASSERT_TRUE(plan.ok());
-    for (const SealRule* rule : {&plan->seal_keys, &plan->seal_values}) {
-      around(plan->sinks + rule->keep_recent + rule->unit);
-      around(plan->sinks + rule->keep_recent + 2 * rule->unit);
+    const auto* coded = plan->Get<Coded>();
+    if (coded == nullptr) continue;
+    for (const SealRule* rule : {&coded->seal_keys, &coded->seal_values}) {
+      around(coded->sinks + rule->keep_recent + rule->unit);
+      around(coded->sinks + rule->keep_recent + 2 * rule->unit);
     }
-    around(plan->sinks);
+    around(coded->sinks);
   }
   std::vector<EngineSample> samples;
   for (const int64_t length : lengths) {
@@ -448,7 +480,7 @@ TEST_P(Conformance, EvictingIsMasking) {
     // Where distances are clipped, keys that are far turn with every step.
     const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
     ASSERT_TRUE(plan.ok());
-    if (!method.score || plan->position == PositionPolicy::kClipped) return;
+    if (!method.score || plan->turn.position == PositionPolicy::kClipped) return;
     Prefilled prefilled(*subject, RandomIds(kPromptTokens, 7));
     KvCache evicted = prefilled.cache->Fork();
     Compressor compressor(model, method, subject->budget);
@@ -462,7 +494,7 @@ TEST_P(Conformance, EvictingIsMasking) {
         }
       }
     }
-    const bool by_place = plan->position == PositionPolicy::kSlot;
+    const bool by_place = plan->turn.position == PositionPolicy::kSlot;
     KvCache masked = Whole(*subject, *prefilled.cache, evicted, by_place, prefilled.pools);
     Mask mask(masked, evicted, shape);
     Prompt prompt = prefilled.prompt;
@@ -544,20 +576,60 @@ TEST(ConformanceErrors, StayInTheirCell) {
   ExpectSame(outcomes.at({1, 1}), RunRows({bad}, {samples[1]}).at({0, 0}));
 }
 
+// Codes, outliers and corrections that take more than the numbers they stand for, in a layout that
+// tells the plan of memory nothing of it.
+struct Greedy final : Coded {
+  using Coded::Coded;
+  int64_t PlannedLayerBytes(const ModelShape&, int64_t, int64_t) const override { return 1; }
+};
+
+class GreedyStore final : public Store {
+ public:
+  explicit GreedyStore(const Params&) {}
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+    Greedy layout(shape);
+    for (KvCodec* codec : {&layout.keys, &layout.values}) {
+      codec->kind = KvCodecKind::kAffine;
+      codec->bits = 8;
+      codec->outlier_share = 0.5;
+      codec->rank = 32;
+    }
+    layout.keys.axis = CodeAxis::kChannel;
+    layout.keys.group = 64;
+    layout.values.group = shape.value_dim;
+    layout.seal_keys = SealWhole(layout.keys);
+    layout.seal_values = SealWhole(layout.values);
+    return PlanOf(std::move(layout));
+  }
+};
+
+const StageRegistrar kGreedy(StageSpec{.kind = StageKind::kStore,
+                                       .id = "test_greedy",
+                                       .version = 1,
+                                       .paper = "",
+                                       .summary = "takes more than it says",
+                                       .departures = {},
+                                       .bytes = "",
+                                       .params = {},
+                                       .make = Make<GreedyStore>()});
+
 // A pool that is full in the middle of a run: the cell that asked for more has that as its result,
 // gives back what it held, and nobody else notices.
 TEST(ConformanceErrors, AFullPoolIsTheResultOfOneCell) {
   const Method snapkv = LoadShipped("snapkv");
-  // Its codes, outliers and corrections take more than the numbers they stand for, which no plan
-  // of memory foresees.
-  const Method greedy =
-      LoadShipped("gear", {"store.bits=8", "store.outliers=0.5", "store.rank=32"});
+  const Json json = {{"id", "greedy"},
+                     {"title", "takes more than it says"},
+                     {"family", "baseline"},
+                     {"version", 1},
+                     {"stages", {{"store", {{"id", "test_greedy"}}}}}};
+  const Result<Method> greedy = ParseMethod(json, "test");
+  ASSERT_TRUE(greedy.ok()) << greedy.error().message;
   ModelOptions narrow;
   narrow.dtype = DType::kBF16;
   const TinyModel tiny = MakeTinyModel("mqa", 1, narrow);
   const Budget most = {Budget::Kind::kFraction, 0.9};
   const std::vector<EngineRow> rows = {{&snapkv, most, tiny.model.get()},
-                                       {&greedy, {}, tiny.model.get()}};
+                                       {&*greedy, {}, tiny.model.get()}};
   // Long enough that pages that are part filled do not matter.
   const std::vector<EngineSample> samples = {Sample(400, 8, 3), Sample(60, 9, 6)};
   const Result<MemoryPlan> plan = Engine(rows, {.max_pool_rows = 2}).PlanMemory(samples);

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -27,6 +28,23 @@ using ::testing::IsEmpty;
 
 JudgeEndpoint Endpoint(const std::string& url) {
   return {.url = url, .key = "secret", .model = "grader", .timeout_s = 5, .first_wait_s = 0.01};
+}
+
+// A socket of this machine that listens on a port of its own, and that port.
+int Listen() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(listen(listener, 1), 0);
+  return listener;
+}
+int PortOf(int listener) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  return ntohs(address.sin_port);
 }
 
 TEST(Judge, AsksAsOthersDo) {
@@ -70,21 +88,25 @@ TEST(Judge, FaultsAreNamed) {
   EXPECT_THAT(fault(""), HasSubstr("not an HTTP answer"));
   EXPECT_THAT(AskJudge(Endpoint("http://127.0.0.1:1"), "x").error().message,
               HasSubstr("127.0.0.1:1"));
-  EXPECT_THAT(AskJudge(Endpoint("https://example.org/v1"), "x").error().message,
-              HasSubstr("https needs a TLS library"));
+}
+
+TEST(Judge, AServerWithoutTlsIsNamed) {
+  const int listener = Listen();
+  std::thread server([&] {
+    const int peer = accept(listener, nullptr, nullptr);
+    constexpr std::string_view kReply = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    send(peer, kReply.data(), kReply.size(), MSG_NOSIGNAL);
+    close(peer);
+  });
+  const std::string url = StrCat("https://127.0.0.1:", PortOf(listener));
+  EXPECT_THAT(AskJudge(Endpoint(url), "x").error().message, HasSubstr("no TLS connection"));
+  server.join();
+  close(listener);
 }
 
 TEST(Judge, ASilentServerIsLeft) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(listener, generic, sizeof(address)), 0);
-  ASSERT_EQ(listen(listener, 1), 0);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(getsockname(listener, generic, &size), 0);
-  JudgeEndpoint endpoint = Endpoint(StrCat("http://127.0.0.1:", ntohs(address.sin_port)));
+  const int listener = Listen();
+  JudgeEndpoint endpoint = Endpoint(StrCat("http://127.0.0.1:", PortOf(listener)));
   endpoint.timeout_s = 0.2;
   EXPECT_THAT(AskJudge(endpoint, "x").error().message, HasSubstr("no answer in 0.2 s"));
   close(listener);
@@ -93,10 +115,13 @@ TEST(Judge, ASilentServerIsLeft) {
 TEST(Judge, ParsesUrls) {
   const auto shown = [](const std::string& text) {
     const Result<HttpUrl> url = ParseHttpUrl(text);
-    return url.ok() ? StrCat(url->host, "|", url->port, "|", url->path) : "";
+    if (!url.ok()) return std::string();
+    return StrCat(url->secure ? "secure " : "", url->host, "|", url->port, "|", url->path);
   };
   EXPECT_EQ(shown("http://a"), "a|80|/");
   EXPECT_EQ(shown("http://a:8/b/c"), "a|8|/b/c");
+  EXPECT_EQ(shown("https://a/b"), "secure a|443|/b");
+  EXPECT_EQ(shown("https://a:8"), "secure a|8|/");
   EXPECT_EQ(shown("http://[::1]:9/"), "::1|9|/");
   EXPECT_EQ(shown("http://[::1]"), "::1|80|/");
   for (const char* bad :
@@ -108,17 +133,41 @@ TEST(Judge, ParsesUrls) {
 
 TEST(Judge, ReadsChunks) {
   const auto body = [](const std::string& chunks) {
-    const Result<HttpResponse> response =
-        ParseHttpResponse(StrCat("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", chunks));
-    return response.ok() ? response->body : "bad";
+    LocalServer server({StrCat("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", chunks)});
+    const Result<HttpResponse> response = HttpPost(*ParseHttpUrl(server.Url()), {}, "x", 5);
+    return response.ok() && response->lost.empty() ? response->body : "bad";
   };
   EXPECT_EQ(body("3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n"), "abc0123456789");
   EXPECT_EQ(body("3\r\nab"), "bad");
   EXPECT_EQ(body("x\r\nab"), "bad");
-  EXPECT_EQ(body("ffffffffffffffff\r\nab"), "bad");
+  EXPECT_EQ(body("fffffffffffffffff\r\nab"), "bad");
   EXPECT_EQ(body("3\r\nabc\r\n"), "bad");
-  EXPECT_FALSE(ParseHttpResponse("HTTP/1.1 2x0 OK\r\n\r\n").ok());
-  EXPECT_FALSE(ParseHttpResponse("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").ok());
+}
+
+TEST(Judge, AnEndlessAnswerIsLeft) {
+  const std::string head = "HTTP/1.1 200 OK\r\n\r\n";
+  LocalServer server({head + std::string(static_cast<size_t>(kMaxHttpResponseBytes) + 1, 'x')});
+  EXPECT_THAT(AskJudge(Endpoint(server.Url()), "x").error().message,
+              HasSubstr("the answer is longer than 16.0 MiB"));
+}
+
+// A proxy is asked for the whole address, and the host itself is not looked up.
+TEST(Judge, AProxyIsUsed) {
+  LocalServer proxy({JudgeReply("9 7")});
+  const std::string address = proxy.Url().substr(0, proxy.Url().find("/v1"));
+  setenv("http_proxy", address.c_str(), 1);
+  const Result<std::string> reply = AskJudge(Endpoint("http://judge.invalid/v1"), "x");
+  unsetenv("http_proxy");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(*reply, "9 7");
+  ASSERT_EQ(proxy.Requests().size(), 1u);
+  EXPECT_TRUE(proxy.Requests()[0].starts_with("POST http://judge.invalid"));
+}
+
+TEST(Judge, ARedirectIsNotFollowed) {
+  LocalServer server(
+      {"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"});
+  EXPECT_THAT(AskJudge(Endpoint(server.Url()), "x").error().message, HasSubstr("status 307"));
 }
 
 // The end of an answer is where its length says, not where the connection ends.
@@ -234,8 +283,8 @@ TEST(Judge, NothingIsSentForAFileWithAFault) {
   std::ofstream(path) << R"({"prediction": "p1", "answers": ["r1"]})"
                       << "\n{\n";
   EXPECT_THAT(JudgePairs(path, Endpoint(server.Url()), {}).error().message, HasSubstr(":2: "));
-  EXPECT_THAT(JudgePairs(path, Endpoint("https://a"), {.skip_bad = true}).error().message,
-              AllOf(HasSubstr("TLS"), ::testing::Not(HasSubstr("jsonl"))));
+  EXPECT_THAT(JudgePairs(path, Endpoint("ftp://a"), {.skip_bad = true}).error().message,
+              AllOf(HasSubstr("http[s]://"), ::testing::Not(HasSubstr("jsonl"))));
   std::filesystem::remove(path);
   EXPECT_THAT(server.Requests(), IsEmpty());
 }
@@ -250,7 +299,7 @@ TEST(Judge, ScoresAFile) {
                       << R"({"prediction": "p3", "answers": []})"
                       << "\n";
   EXPECT_THAT(JudgePairs(path, Endpoint("http://127.0.0.1:1"), {.skip_bad = true}).error().message,
-              HasSubstr(":1: 127.0.0.1:1"));
+              HasSubstr(":1: 127.0.0.1:1/"));
   const Result<JudgedPairs> judged = JudgePairs(path, Endpoint(server.Url()), {.skip_bad = true});
   std::filesystem::remove(path);
   ASSERT_TRUE(judged.ok()) << judged.error().message;

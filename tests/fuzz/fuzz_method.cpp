@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/json.h"
+#include "methods/layouts/coded.h"
 #include "methods/method.h"
 
 namespace {
@@ -54,11 +55,16 @@ void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget
   for (int64_t layer = 0; layer < after.layers; ++layer) {
     const kvgauge::Result<kvgauge::StorePlan> plan = pipeline.store->Plan(after, layer);
     KVG_CHECK(plan.ok(), "a store that was checked has a plan");
-    KVG_CHECK(plan->keys.dim == after.key_dim && plan->values.dim == after.value_dim,
+    const double bytes = plan->layout->HeadBytes(after, tokens);
+    KVG_CHECK(bytes >= 0 && plan->layout->EntryBits(after) > 0, "every store has its price");
+    KVG_CHECK(plan->layout->PlannedLayerBytes(after, tokens, 1) > 0, "and needs memory");
+    const auto* coded = plan->Get<kvgauge::Coded>();
+    if (coded == nullptr) continue;
+    KVG_CHECK(coded->keys.dim == after.key_dim && coded->values.dim == after.value_dim,
               "codecs are of this model's entries");
-    KVG_CHECK(
-        plan->sinks >= 0 && plan->seal_keys.keep_recent >= 0 && plan->seal_values.keep_recent >= 0,
-        "counts are counts");
+    KVG_CHECK(coded->sinks >= 0 && coded->seal_keys.keep_recent >= 0 &&
+                  coded->seal_values.keep_recent >= 0,
+              "counts are counts");
   }
 }
 

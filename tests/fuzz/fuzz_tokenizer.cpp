@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "runner/chat_template.h"
 #include "runner/tokenizer.h"
 
 namespace kvgauge {
@@ -74,6 +73,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     KVG_CHECK(!tokenizer.error().message.empty(), "an error says what is wrong");
   }
-  static_cast<void>(ChatTemplate::Recognise(input));
   return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "fake_view.h"
 #include "fake_weights.h"
+#include "methods/layouts/coded.h"
 #include "methods/level_histogram.h"
 #include "methods/method.h"
 
@@ -229,11 +230,12 @@ TEST(KvQuantCalibration, StoresByItsTables) {
   ASSERT_TRUE(stage->Check(shape).ok()) << stage->Check(shape).error().message;
   StorePlan plan = *stage->Plan(shape, 1);
   stage->Calibrate(*seen.views[1], plan);  // what is known is not asked of the prompt
-  EXPECT_TRUE(plan.constant_ranges);
-  EXPECT_EQ(Floats(plan.key_low), calibration->tables.at("keys.low.1").values);
-  EXPECT_EQ(Floats(plan.keys.levels), calibration->tables.at("keys.levels.1").values);
-  EXPECT_EQ(Floats(plan.values.levels), calibration->tables.at("values.levels.1").values);
-  EXPECT_TRUE(CheckCodec(plan.values).ok());
+  const Coded& coded = *plan.Get<Coded>();
+  EXPECT_TRUE(coded.ranges.constant);
+  EXPECT_EQ(Floats(coded.ranges.low), calibration->tables.at("keys.low.1").values);
+  EXPECT_EQ(Floats(coded.keys.levels), calibration->tables.at("keys.levels.1").values);
+  EXPECT_EQ(Floats(coded.values.levels), calibration->tables.at("values.levels.1").values);
+  EXPECT_TRUE(CheckCodec(coded.values).ok());
 
   const ModelShape deeper = SmallShape(3, 2, 1, 64), wider = SmallShape(2, 2, 1, 32);
   EXPECT_THAT(stage->Check(deeper).error().message,

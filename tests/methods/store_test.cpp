@@ -6,19 +6,30 @@
 #include <algorithm>
 
 #include "fake_view.h"
+#include "methods/layouts/coded.h"
+#include "methods/layouts/latent.h"
+#include "methods/layouts/mla_latent.h"
+#include "methods/layouts/narrow_keys.h"
+#include "methods/layouts/shared_directions.h"
 
 namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
 
-StorePlan PlanOf(const std::string& id, const std::string& params, const ModelShape& shape,
-                 int64_t layer = 0) {
+StorePlan Planned(const std::string& id, const std::string& params, const ModelShape& shape,
+                  int64_t layer = 0) {
   const auto stage = MakeStage<Store>(StageKind::kStore, id, params);
   EXPECT_TRUE(stage->Check(shape).ok()) << stage->Check(shape).error().message;
   const Result<StorePlan> plan = stage->Plan(shape, layer);
   EXPECT_TRUE(plan.ok()) << plan.error().message;
   return *plan;
+}
+Coded CodedBy(const std::string& id, const std::string& params, const ModelShape& shape,
+              int64_t layer = 0) {
+  const StorePlan plan = Planned(id, params, shape, layer);
+  EXPECT_NE(plan.Get<Coded>(), nullptr);
+  return *plan.Get<Coded>();
 }
 std::string RefusalOf(const std::string& id, const std::string& params, const ModelShape& shape) {
   const Status status = MakeStage<Store>(StageKind::kStore, id, params)->Check(shape);
@@ -32,18 +43,18 @@ ModelShape HalfShape(int64_t dim = 64) {
 }
 
 TEST(PlainTest, PositionsDecideWhichKeysAreKept) {
-  EXPECT_FALSE(PlanOf("plain", "{}", HalfShape()).raw_keys);
-  const StorePlan slot = PlanOf("plain", R"({"position": "slot"})", HalfShape());
-  EXPECT_TRUE(slot.raw_keys);
-  EXPECT_EQ(slot.position, PositionPolicy::kSlot);
-  EXPECT_EQ(slot.keys.dim, 64);
-  EXPECT_EQ(slot.values.side, KvSide::kValues);
-  EXPECT_EQ(slot.keys.dtype, DType::kF16);
+  EXPECT_TRUE(Planned("plain", "{}", HalfShape()).IsPlain());
+  const StorePlan slot = Planned("plain", R"({"position": "slot"})", HalfShape());
+  EXPECT_TRUE(slot.turn.raw);
+  EXPECT_EQ(slot.turn.position, PositionPolicy::kSlot);
+  EXPECT_TRUE(slot.layout->traits().plain);
+  EXPECT_FALSE(slot.IsPlain());
+  EXPECT_EQ(slot.layout->HeadBytes(HalfShape(), 10), 10 * 2 * 64 * 2);
 }
 
 // 3.0 bits a number at 2 bits with groups of 32.
 TEST(KiviTest, LayoutAndBytes) {
-  const StorePlan plan = PlanOf("kivi", "{}", HalfShape());
+  const Coded plan = CodedBy("kivi", "{}", HalfShape());
   EXPECT_EQ(plan.keys.axis, CodeAxis::kChannel);
   EXPECT_EQ(plan.values.axis, CodeAxis::kToken);
   EXPECT_EQ(plan.seal_keys.unit, 128);
@@ -62,7 +73,7 @@ TEST(KiviTest, LayoutAndBytes) {
 TEST(AsymKvTest, BitsByLayerAndSide) {
   const ModelShape shape = HalfShape();  // of four layers
   for (int64_t layer = 0; layer < 4; ++layer) {
-    const StorePlan plan = PlanOf("asymkv", "{}", shape, layer);
+    const Coded plan = CodedBy("asymkv", "{}", shape, layer);
     EXPECT_EQ(plan.keys.bits, layer < 2 ? 2 : 1);
     EXPECT_EQ(plan.values.bits, 1);
     EXPECT_EQ(plan.keys.axis, CodeAxis::kChannel);
@@ -73,27 +84,27 @@ TEST(AsymKvTest, BitsByLayerAndSide) {
     EXPECT_EQ(CodedBytes(plan.values, 256).logical() * 8, 256 * 64 * 2);
   }
   const std::string shares = R"({"key_share": 1, "value_share": 0.25, "high": 4, "low": 2})";
-  EXPECT_EQ(PlanOf("asymkv", shares, shape, 3).keys.bits, 4);
-  EXPECT_EQ(PlanOf("asymkv", shares, shape, 0).values.bits, 4);
-  EXPECT_EQ(PlanOf("asymkv", shares, shape, 1).values.bits, 2);
+  EXPECT_EQ(CodedBy("asymkv", shares, shape, 3).keys.bits, 4);
+  EXPECT_EQ(CodedBy("asymkv", shares, shape, 0).values.bits, 4);
+  EXPECT_EQ(CodedBy("asymkv", shares, shape, 1).values.bits, 2);
   EXPECT_THAT(RefusalOf("asymkv", R"({"low": 4})", shape), HasSubstr("low 4 is more bits"));
   EXPECT_THAT(RefusalOf("asymkv", R"({"residual": 48})", shape), HasSubstr("multiple of group 32"));
 }
 
 TEST(AffineTest, SidesAreIndependent) {
-  const StorePlan plan = PlanOf(
+  const Coded plan = CodedBy(
       "affine", R"({"key_bits": 4, "key_axis": "channel", "value_bits": 0, "keep_recent": 5})",
       HalfShape());
   EXPECT_EQ(plan.keys.group, 64);
   EXPECT_EQ(plan.seal_keys.unit, 64);
   EXPECT_EQ(plan.seal_keys.keep_recent, 5);
   EXPECT_FALSE(plan.values.coded());
-  EXPECT_EQ(CodedBytes(PlanOf("affine", "{}", HalfShape()).keys, 1).logical(), 64 + 4);
+  EXPECT_EQ(CodedBytes(CodedBy("affine", "{}", HalfShape()).keys, 1).logical(), 64 + 4);
 }
 
 TEST(FormatTest, BytesOfEngines) {
   const auto bytes = [](const char* format) {
-    const StorePlan plan = PlanOf("format", StrCat(R"({"keys": ")", format, "\"}"), HalfShape());
+    const Coded plan = CodedBy("format", StrCat(R"({"keys": ")", format, "\"}"), HalfShape());
     return CodedBytes(plan.keys, 1).logical();
   };
   EXPECT_EQ(bytes("q8_0"), 2 * 34);
@@ -106,13 +117,13 @@ TEST(FormatTest, BytesOfEngines) {
 }
 
 TEST(GearTest, WholePagesWithSideCars) {
-  const StorePlan plan = PlanOf("gear", "{}", HalfShape());
+  const Coded plan = CodedBy("gear", "{}", HalfShape());
   EXPECT_EQ(plan.seal_keys.unit % SealUnit(plan.keys), 0);
   EXPECT_EQ(plan.seal_values.unit % SealUnit(plan.values), 0);
   EXPECT_EQ(plan.keys.rank, 4);
   EXPECT_THAT(RefusalOf("gear", R"({"chunk": 100})", HalfShape()), HasSubstr("multiple of 64"));
   EXPECT_THAT(RefusalOf("gear", R"({"rank": 20})", HalfShape(16)), HasSubstr("above the 16 dims"));
-  EXPECT_EQ(PlanOf("gear", "{}", HalfShape(32)).values.group, 32);
+  EXPECT_EQ(CodedBy("gear", "{}", HalfShape(32)).values.group, 32);
 }
 
 TEST(KvQuantTest, RangesLeaveOutTheTails) {
@@ -122,26 +133,27 @@ TEST(KvQuantTest, RangesLeaveOutTheTails) {
   const auto stage = MakeStage<Store>(StageKind::kStore, "kvquant", R"({"outliers": 0.02})");
   EXPECT_TRUE(stage->needs().raw_keys);
   StorePlan plan = *stage->Plan(HalfShape(), 0);
-  EXPECT_TRUE(plan.raw_keys);
+  EXPECT_TRUE(plan.turn.raw);
   stage->Calibrate(view, plan);
+  const KeyRanges ranges = plan.Get<Coded>()->ranges;
   for (const int64_t h : {0, 1}) {
     for (const int64_t c : {0, 17, 63}) {
       // Without the 5 first entries, 1 % of 400 on either side.
       std::vector<float> column;
       for (int64_t i = 5; i < n; ++i) column.push_back(view.keys[h][i * dim + c]);
       std::sort(column.begin(), column.end());
-      EXPECT_EQ(plan.key_low[h].f32()[c], column[4]);
-      EXPECT_EQ(plan.key_high[h].f32()[c], column[395]);
+      EXPECT_EQ(ranges.low[h].f32()[c], column[4]);
+      EXPECT_EQ(ranges.high[h].f32()[c], column[395]);
     }
   }
   FakeView few(HalfShape(), 3);
   stage->Calibrate(few, plan);  // shorter than what stays uncoded
-  EXPECT_EQ(plan.key_low[0].f32()[0], 0);
+  EXPECT_EQ(plan.Get<Coded>()->ranges.low[0].f32()[0], 0);
 }
 
 TEST(KvQuantTest, LevelsAreSymmetricAndAscending) {
   for (const int bits : {1, 2, 3, 4}) {
-    KvCodec codec = PlanOf("kvquant", StrCat(R"({"bits": )", bits, "}"), HalfShape()).values;
+    KvCodec codec = CodedBy("kvquant", StrCat(R"({"bits": )", bits, "}"), HalfShape()).values;
     EXPECT_TRUE(CheckCodec(codec).ok()) << CheckCodec(codec).error().message;
     const std::vector<float> levels = Floats(codec.levels);
     for (size_t i = 0; i < levels.size(); ++i) {
@@ -150,12 +162,21 @@ TEST(KvQuantTest, LevelsAreSymmetricAndAscending) {
   }
 }
 
+// Every second layer of four, from the named depth on, shares with the one before it.
 TEST(MiniCacheTest, SharesFromTheMiddle) {
-  const StorePlan plan = PlanOf("minicache", "{}", HalfShape());
-  EXPECT_EQ(plan.share_from_layer, 2);
-  EXPECT_EQ(plan.share_weight, 0.6);
-  EXPECT_EQ(PlanOf("minicache", R"({"from": 0})", HalfShape()).share_from_layer, 1);
-  EXPECT_EQ(PlanOf("minicache", R"({"from": 1})", HalfShape()).share_from_layer, 3);
+  const auto sharing = [](const std::string& params) {
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < 4; ++layer) {
+      const StorePlan plan = Planned("minicache", params, HalfShape(), layer);
+      if (plan.Get<SharedDirections>() != nullptr) layers.push_back(layer);
+      EXPECT_EQ(plan.IsPlain(), plan.Get<SharedDirections>() == nullptr);
+    }
+    return layers;
+  };
+  EXPECT_EQ(sharing("{}"), std::vector<int64_t>{2});
+  EXPECT_EQ(sharing(R"({"from": 0})"), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(sharing(R"({"from": 1})"), std::vector<int64_t>{3});
+  EXPECT_EQ(Planned("minicache", "{}", HalfShape(), 2).Get<SharedDirections>()->weight, 0.6);
   EXPECT_FALSE(MakeStage<Store>(StageKind::kStore, "minicache")->Plan(SmallShape(), 0).ok());
 }
 
@@ -168,9 +189,10 @@ TEST(ThinkTest, KeepsWhatTheLastQueriesAsk) {
     const auto stage = MakeStage<Store>(StageKind::kStore, "think", params);
     EXPECT_EQ(stage->needs(), Needs{.window = 7});
     StorePlan plan = *stage->Plan(shape, 0);
-    EXPECT_EQ(plan.narrow_dim, kept);
-    EXPECT_EQ(plan.wide_recent, 32);
     stage->Calibrate(view, plan);
+    const NarrowKeys& layout = *plan.Get<NarrowKeys>();
+    EXPECT_EQ(layout.dim, kept);
+    EXPECT_EQ(layout.recent, 32);
     for (const int64_t h : {0, 1}) {
       std::vector<std::pair<double, int32_t>> scores;
       for (int32_t c = 0; c < 10; ++c) {
@@ -187,16 +209,17 @@ TEST(ThinkTest, KeepsWhatTheLastQueriesAsk) {
       std::vector<int32_t> want;
       for (int i = 0; i < kept; ++i) want.push_back(scores[static_cast<size_t>(i)].second);
       std::sort(want.begin(), want.end());
-      EXPECT_EQ(Ints(plan.key_channels[h]), want);
+      EXPECT_EQ(Ints(layout.channels[h]), want);
     }
   }
-  EXPECT_EQ(PlanOf("think", R"({"pruned": 0})", shape).narrow_dim, 0);
+  EXPECT_TRUE(Planned("think", R"({"pruned": 0})", shape).IsPlain());
 }
 
 TEST(LatentStores, SayWhatTheyKeep) {
-  EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).latent);
-  EXPECT_TRUE(PlanOf("low_rank", "{}", HalfShape()).raw_keys);
-  EXPECT_TRUE(PlanOf("mla_latent", "{}", HalfShape()).mla_latent);
+  const StorePlan low_rank = Planned("low_rank", "{}", HalfShape());
+  EXPECT_NE(low_rank.Get<Latent>(), nullptr);
+  EXPECT_TRUE(low_rank.turn.raw);
+  EXPECT_NE(Planned("mla_latent", "{}", HalfShape()).Get<MlaLatent>(), nullptr);
 }
 
 }  // namespace

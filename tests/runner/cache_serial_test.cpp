@@ -4,6 +4,10 @@
 
 #include <string>
 
+#include "methods/layouts/coded.h"
+#include "methods/layouts/narrow_keys.h"
+#include "methods/layouts/plain.h"
+#include "methods/layouts/shared_directions.h"
 #include "runner/cache_fixture.h"
 
 namespace kvgauge {
@@ -24,35 +28,40 @@ class SerialTest : public CacheTest {
 
   // One of each kind of thing a stored layer can hold; tables live in the fixture.
   std::vector<StorePlan> Plans() {
-    std::vector<StorePlan> plans(5);
-    plans[0].keys = Affine(CodeAxis::kChannel);
-    plans[0].values = Affine(CodeAxis::kToken);
-    plans[0].seal_keys = {.unit = 32, .keep_recent = 0};
-    plans[0].seal_values = {.unit = 1, .keep_recent = 40};
-    plans[0].tier = Tier::kHost;
+    std::vector<StorePlan> plans;
+    Coded coded;
+    coded.keys = Affine(CodeAxis::kChannel);
+    coded.values = Affine(CodeAxis::kToken);
+    coded.seal_keys = {.unit = 32, .keep_recent = 0};
+    coded.seal_values = {.unit = 1, .keep_recent = 40};
+    coded.tier = Tier::kHost;
+    plans.push_back(PlanOf(coded));
     // Ranges, levels and outliers; keys that turn when they are read.
-    plans[1].keys.kind = plans[1].values.kind = KvCodecKind::kCodebook;
-    plans[1].keys.bits = plans[1].values.bits = 2;
-    plans[1].keys.levels = plans[1].values.levels = View(levels_, {4});
-    plans[1].keys.axis = CodeAxis::kChannel;
-    plans[1].values.group = kDim;
-    plans[1].key_low = View(low_, {kHeads, kDim});
-    plans[1].key_high = View(high_, {kHeads, kDim});
-    plans[1].seal_keys.unit = 64;
-    plans[1].sinks = 3;
-    plans[1].raw_keys = true;
+    Coded ranged;
+    ranged.keys.kind = ranged.values.kind = KvCodecKind::kCodebook;
+    ranged.keys.bits = ranged.values.bits = 2;
+    ranged.keys.levels = ranged.values.levels = View(levels_, {4});
+    ranged.keys.axis = CodeAxis::kChannel;
+    ranged.values.group = kDim;
+    ranged.ranges = {.low = View(low_, {kHeads, kDim}), .high = View(high_, {kHeads, kDim})};
+    ranged.seal_keys.unit = 64;
+    ranged.sinks = 3;
+    plans.push_back(PlanOf(ranged, {.raw = true}));
     // A correction and its bases.
-    plans[2].keys = Affine(CodeAxis::kChannel);
-    plans[2].keys.outlier_share = 0.05;
-    plans[2].keys.rank = 2;
-    plans[2].seal_keys = {.unit = 64, .keep_recent = 7};
-    plans[3].raw_keys = true;
-    plans[3].position = PositionPolicy::kClipped;
-    plans[3].position_limit = 30;
+    Coded corrected;
+    corrected.keys = Affine(CodeAxis::kChannel);
+    corrected.keys.outlier_share = 0.05;
+    corrected.keys.rank = 2;
+    corrected.seal_keys = {.unit = 64, .keep_recent = 7};
+    plans.push_back(PlanOf(corrected));
+    plans.push_back(
+        PlanOf(Plain(), {.raw = true, .position = PositionPolicy::kClipped, .position_limit = 30}));
     // Keys of few numbers.
-    plans[4].narrow_dim = kNarrow;
-    plans[4].wide_recent = 33;
-    plans[4].key_channels = View(channels_, {kHeads, kNarrow});
+    NarrowKeys narrow;
+    narrow.dim = kNarrow;
+    narrow.recent = 33;
+    narrow.channels = View(channels_, {kHeads, kNarrow});
+    plans.push_back(PlanOf(narrow));
     return plans;
   }
 
@@ -138,9 +147,7 @@ TEST_F(SerialTest, WhatCannotBeWrittenSaysSo) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);
   ASSERT_TRUE(Feed(cache, 100).ok());
-  StorePlan plan;
-  plan.share_from_layer = 1;
-  for (int64_t layer = 0; layer < kLayers; ++layer) ASSERT_TRUE(cache.Store(layer, plan).ok());
+  ASSERT_TRUE(cache.Store(1, PlanOf(SharedDirections())).ok());
   const Result<std::string> bytes = cache.Serialize();
   ASSERT_FALSE(bytes.ok());
   EXPECT_THAT(bytes.error().message, HasSubstr("layer 0: a layer that shares"));

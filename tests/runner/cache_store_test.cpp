@@ -5,6 +5,11 @@
 #include <cmath>
 #include <functional>
 
+#include "methods/layouts/coded.h"
+#include "methods/layouts/latent.h"
+#include "methods/layouts/mla_latent.h"
+#include "methods/layouts/plain.h"
+#include "methods/layouts/shared_directions.h"
 #include "runner/cache_fixture.h"
 
 namespace kvgauge {
@@ -21,8 +26,8 @@ KvCodec Affine(int bits, CodeAxis axis, int64_t group) {
   return codec;
 }
 
-StorePlan Kivi(int bits = 2) {
-  StorePlan plan;
+Coded Kivi(int bits = 2) {
+  Coded plan;
   plan.keys = Affine(bits, CodeAxis::kChannel, 32);
   plan.values = Affine(bits, CodeAxis::kToken, 32);
   plan.seal_keys = {.unit = 128, .keep_recent = 0};
@@ -92,7 +97,7 @@ TEST_F(StoreTest, KiviSealsKeysByBlocksAndValuesBehindAWindow) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools, DType::kF16);
   ASSERT_TRUE(Feed(cache, 300).ok());
-  ASSERT_TRUE(StoreAll(cache, Kivi()).ok());
+  ASSERT_TRUE(StoreAll(cache, PlanOf(Kivi())).ok());
   const auto expect_coded = [&](int64_t keys, int64_t values, int64_t length) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       for (const KvHead& head : cache.Layer(layer)) {
@@ -127,15 +132,15 @@ TEST_F(StoreTest, KiviSealsKeysByBlocksAndValuesBehindAWindow) {
 TEST_F(StoreTest, SealingStepByStepGivesTheSameCodes) {
   CachePools pools(*ops_);
   KvCache late = NewCache(pools), early = NewCache(pools);
-  StorePlan plan = Kivi(4);
+  Coded plan = Kivi(4);
   plan.sinks = 5;
-  ASSERT_TRUE(StoreAll(early, plan).ok());
+  ASSERT_TRUE(StoreAll(early, PlanOf(plan)).ok());
   ASSERT_TRUE(Feed(late, 301).ok());
   for (const int64_t rows : {3, 1, 1, 60, 200, 1, 35}) {
     ASSERT_TRUE(Feed(early, rows).ok());
     ASSERT_TRUE(early.Seal().ok());
   }
-  ASSERT_TRUE(StoreAll(late, plan).ok());
+  ASSERT_TRUE(StoreAll(late, PlanOf(plan)).ok());
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (int64_t h = 0; h < kHeads; ++h) {
       EXPECT_TRUE(SameBits(Keys(early, layer, h), Keys(late, layer, h)));
@@ -183,12 +188,12 @@ TEST_F(StoreTest, CodecsOfEveryKind) {
     CachePools pools(*ops_);
     KvCache cache = NewCache(pools, DType::kF16);
     ASSERT_TRUE(Feed(cache, 200).ok());
-    StorePlan plan;
+    Coded plan;
     plan.keys = plan.values = codec;
     const int64_t unit = SealUnit(codec);
     plan.seal_keys = plan.seal_values = {.unit = unit, .keep_recent = 7};
     plan.sinks = 3;
-    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    ASSERT_TRUE(StoreAll(cache, PlanOf(plan)).ok());
     const int64_t coded = (200 - 3 - 7) / unit * unit;
     EXPECT_EQ(cache.Layer(0)[1].segments[1].keys.entries, coded);
     ExpectAttendsAsRead(cache, 0);
@@ -246,15 +251,15 @@ TEST_F(StoreTest, KeyRangesOfEachHead) {
         high[c] = std::max(high[c], keys[i]);
       }
     }
-    StorePlan plan;
+    Coded plan;
     plan.keys.kind = KvCodecKind::kCodebook;
     plan.keys.bits = 4;
     plan.keys.axis = CodeAxis::kChannel;
     plan.keys.levels = View(levels, {16});
-    plan.key_low = View(low, {kHeads, kDim});
-    plan.key_high = View(high, {kHeads, kDim});
+    plan.ranges.low = View(low, {kHeads, kDim});
+    plan.ranges.high = View(high, {kHeads, kDim});
     plan.seal_keys = {.unit = 64, .keep_recent = 0};
-    ASSERT_TRUE(cache.Store(layer, plan).ok());
+    ASSERT_TRUE(cache.Store(layer, PlanOf(plan)).ok());
   }
   const std::vector<float> got = Keys(cache, 0, 1);
   // Half a step of each channel's own range.
@@ -275,11 +280,11 @@ TEST_F(StoreTest, KeyRangesOfEachHead) {
 
 TEST_F(StoreTest, SealedForksDoNotSeeEachOther) {
   CachePools pools(*ops_);
-  StorePlan plan;
+  Coded plan;
   plan.keys = plan.values = Affine(4, CodeAxis::kToken, 32);
   KvCache root = NewCache(pools);
   ASSERT_TRUE(Feed(root, 100).ok());
-  ASSERT_TRUE(StoreAll(root, plan).ok());
+  ASSERT_TRUE(StoreAll(root, PlanOf(plan)).ok());
   const std::vector<float> keys = Keys(root, 0, 1);
   KvCache fork = root.Fork();
   ASSERT_TRUE(Feed(fork, 9, 5).ok());
@@ -300,8 +305,7 @@ TEST_F(StoreTest, RawKeysAttendAsRotatedOnes) {
   KvCache turned = NewCache(pools);
   ASSERT_TRUE(Feed(turned, 130).ok());
   KvCache raw = turned.Fork();
-  StorePlan plan;
-  plan.raw_keys = true;
+  const StorePlan plan = PlanOf(Plain(), {.raw = true});
   ASSERT_TRUE(StoreAll(raw, plan).ok());
   EXPECT_TRUE(raw.raw_keys(0));
   ASSERT_NE(raw.rope(0), nullptr);
@@ -329,8 +333,7 @@ TEST_F(StoreTest, RawKeysAttendAsRotatedOnes) {
 // So that their sequences attend in one call.
 TEST_F(StoreTest, CachesOfOneModelTurnByTheSameTables) {
   CachePools pools(*ops_), others(*ops_);
-  StorePlan plan;
-  plan.raw_keys = true;
+  const StorePlan plan = PlanOf(Plain(), {.raw = true});
   const auto stored = [&](CachePools& of) {
     KvCache cache = NewCache(of);
     EXPECT_TRUE(Feed(cache, 70).ok());
@@ -355,11 +358,8 @@ TEST_F(StoreTest, SlotAndClippedPositions) {
   for (const PositionPolicy policy : {PositionPolicy::kSlot, PositionPolicy::kClipped}) {
     CachePools pools(*ops_);
     KvCache cache = NewCache(pools);
-    StorePlan plan;
-    plan.raw_keys = true;
-    plan.position = policy;
-    plan.position_limit = 40;
-    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    const KeyTurn key_turn = {.raw = true, .position = policy, .position_limit = 40};
+    ASSERT_TRUE(StoreAll(cache, PlanOf(Plain(), key_turn)).ok());
     ASSERT_TRUE(Feed(cache, 100).ok());
     std::vector<int32_t> kept;
     for (int32_t i = 0; i < 100; ++i) {
@@ -400,11 +400,10 @@ TEST_F(StoreTest, SlotAndClippedPositions) {
 TEST_F(StoreTest, RawKeysCoded) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);
-  StorePlan plan = Kivi(4);
-  plan.raw_keys = true;
+  Coded plan = Kivi(4);
   plan.sinks = 4;
   ASSERT_TRUE(Feed(cache, 300).ok());
-  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  ASSERT_TRUE(StoreAll(cache, PlanOf(plan, {.raw = true})).ok());
   EXPECT_EQ(cache.Layer(0)[0].segments[1].keys.entries, 256);
   ExpectAttendsAsRead(cache, 0);
 }
@@ -442,9 +441,7 @@ TEST_F(StoreTest, LatentsOfFullRankAreExactAndSharedOnesCountOnce) {
   KvCache plain(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
   ASSERT_TRUE(Feed(plain, 90).ok());
   KvCache latent = plain.Fork();
-  StorePlan plan;
-  plan.latent = true;
-  ASSERT_TRUE(StoreAll(latent, plan).ok());
+  ASSERT_TRUE(StoreAll(latent, PlanOf(Latent())).ok());
   EXPECT_TRUE(latent.raw_keys(1));
   const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
   EXPECT_TRUE(AllWithin(Keys(latent, 1, 1), Keys(plain, 1, 1), 1e-3));
@@ -481,12 +478,11 @@ TEST_F(StoreTest, CodedLatents) {
   options.bases = &bases;
   KvCache cache(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), options, pools);
   ASSERT_TRUE(Feed(cache, 150).ok());
-  StorePlan plan;
-  plan.latent = true;
+  Latent plan;
   plan.keys = Affine(4, CodeAxis::kToken, 16);
   plan.values = Affine(3, CodeAxis::kToken, 16);
   plan.sinks = 2;
-  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  ASSERT_TRUE(StoreAll(cache, PlanOf(plan)).ok());
   ASSERT_TRUE(Feed(cache, 5).ok());
   ASSERT_TRUE(cache.Seal().ok());
   ExpectAttendsAsRead(cache, 0, 2e-3);
@@ -502,10 +498,10 @@ TEST_F(StoreTest, OtherTiersHoldTheBody) {
     ASSERT_TRUE(Feed(cache, 100).ok());
     const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
     const std::vector<float> want = Attend(cache, 0, q);
-    StorePlan plan;
+    Coded plan;
     plan.tier = tier;
     plan.sinks = 64;
-    ASSERT_TRUE(StoreAll(cache, plan).ok());
+    ASSERT_TRUE(StoreAll(cache, PlanOf(plan)).ok());
     EXPECT_EQ(pools.of(Tier::kDevice).used_bytes(), kLayers * kHeads * PageBytes(DType::kF32));
     EXPECT_EQ(pools.of(tier).used_bytes(), kLayers * kHeads * PageBytes(DType::kF32));
     EXPECT_TRUE(AllWithin(Attend(cache, 0, q), want, 1e-5));
@@ -521,10 +517,10 @@ TEST_F(StoreTest, ReadingSomeEntriesOfParts) {
   KvCache cache = NewCache(pools);
   ASSERT_TRUE(Feed(cache, 200).ok());
   KvCache parts = cache.Fork();
-  StorePlan plan;
+  Coded plan;
   plan.sinks = 37;
   plan.tier = Tier::kHost;
-  ASSERT_TRUE(StoreAll(parts, plan).ok());
+  ASSERT_TRUE(StoreAll(parts, PlanOf(plan)).ok());
   std::vector<int64_t> words(static_cast<size_t>(kQueryHeads * 4));
   Rng rng(3, 0);
   for (int64_t g = 0; g < kQueryHeads; ++g) {
@@ -561,12 +557,11 @@ TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
     cache.Write(layer, View(rows, {100, kHeads, kDim}), View(rows, {100, kHeads, kDim}));
   }
   const KvCache before = cache.Fork();
-  StorePlan plan;
-  plan.share_from_layer = 1;
-  plan.share_weight = 0.6;
-  plan.share_retain = 0.0;
+  SharedDirections plan;
+  plan.weight = 0.6;
+  plan.retain = 0.0;
   KvCache none = cache.Fork();
-  ASSERT_TRUE(StoreAll(none, plan).ok());
+  ASSERT_TRUE(none.Store(1, PlanOf(plan)).ok());
   const auto at = [](const std::vector<float>& rows, int64_t i, int64_t d) {
     return rows[static_cast<size_t>(i * kDim + d)];
   };
@@ -582,8 +577,8 @@ TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
   EXPECT_EQ(none.Bytes().indices, 0);
 
   // Two of a hundred stay as they were, in both layers.
-  plan.share_retain = 0.02;
-  ASSERT_TRUE(StoreAll(cache, plan).ok());
+  plan.retain = 0.02;
+  ASSERT_TRUE(cache.Store(1, PlanOf(plan)).ok());
   const std::vector<int32_t> positions = cache.Positions(1, 1);
   EXPECT_EQ(positions[0], 7);
   EXPECT_EQ(positions[1], 50);
@@ -608,16 +603,15 @@ TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
 // as if they had been there; forks do not see each other's.
 TEST_F(StoreTest, LaterEntriesOfSharedLayersShareToo) {
   CachePools pools(*ops_);
-  StorePlan plan;
-  plan.share_from_layer = 1;
-  plan.share_weight = 0.6;
-  plan.share_later = true;
+  SharedDirections plan;
+  plan.weight = 0.6;
+  plan.later = true;
   KvCache at_once = NewCache(pools);
   ASSERT_TRUE(Feed(at_once, 70).ok());
   KvCache later = NewCache(pools);
   ASSERT_TRUE(Feed(later, 60).ok());
-  ASSERT_TRUE(StoreAll(at_once, plan).ok());
-  ASSERT_TRUE(StoreAll(later, plan).ok());
+  ASSERT_TRUE(at_once.Store(1, PlanOf(plan)).ok());
+  ASSERT_TRUE(later.Store(1, PlanOf(plan)).ok());
   const KvCache fork = later.Fork();
   const std::vector<float> forked = Keys(fork, 1, 1);
   for (const int64_t rows : {1, 1, 3, 5}) {
@@ -635,10 +629,10 @@ TEST_F(StoreTest, LaterEntriesOfSharedLayersShareToo) {
   EXPECT_EQ(later.Bytes().payload, at_once.Bytes().payload);
   EXPECT_EQ(later.Bytes().biases, at_once.Bytes().biases);
   // Without the plan's word they stay as they are.
-  plan.share_later = false;
+  plan.later = false;
   KvCache kept = NewCache(pools);
   ASSERT_TRUE(Feed(kept, 60).ok());
-  ASSERT_TRUE(StoreAll(kept, plan).ok());
+  ASSERT_TRUE(kept.Store(1, PlanOf(plan)).ok());
   ASSERT_TRUE(Feed(kept, 10).ok());
   ASSERT_TRUE(kept.Seal().ok());
   EXPECT_GT(kept.Bytes().payload, later.Bytes().payload);
@@ -648,21 +642,25 @@ TEST_F(StoreTest, PlansThatDoNotFitAreNamed) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);
   ASSERT_TRUE(Feed(cache, 10).ok());
-  const auto message = [&](const std::function<void(StorePlan&)>& spoil) {
-    StorePlan plan = Kivi();
-    spoil(plan);
+  const auto refusal = [&](const StorePlan& plan) {
     const Status status = cache.Store(1, plan);
     return status.ok() ? "stored" : status.error().message;
   };
-  EXPECT_THAT(message([](StorePlan& p) { p.keys.bits = 5; }),
+  const auto message = [&](const std::function<void(Coded&)>& spoil) {
+    Coded plan = Kivi();
+    spoil(plan);
+    return refusal(PlanOf(plan));
+  };
+  EXPECT_THAT(message([](Coded& p) { p.keys.bits = 5; }),
               HasSubstr("layer 1: codec of keys: bits 5"));
-  EXPECT_THAT(message([](StorePlan& p) { p.seal_keys.unit = 48; }),
+  EXPECT_THAT(message([](Coded& p) { p.seal_keys.unit = 48; }),
               HasSubstr("seal rule of keys: 48 entries at a time, 0 kept; the codec seals "
                         "multiples of 32"));
-  EXPECT_THAT(message([](StorePlan& p) { p.latent = true; }), HasSubstr("no basis was written"));
-  EXPECT_THAT(message([](StorePlan& p) { p.mla_latent = true; }), HasSubstr("mla_latent"));
-  EXPECT_THAT(message([](StorePlan& p) { p.sinks = -1; }), HasSubstr("sinks -1"));
-  EXPECT_EQ(message([](StorePlan&) {}), "stored");
+  EXPECT_THAT(refusal(PlanOf(Latent())), HasSubstr("no basis was written"));
+  EXPECT_THAT(refusal(PlanOf(MlaLatent())), HasSubstr("mla_latent"));
+  EXPECT_THAT(refusal(PlanOf(Plain(), {.position_limit = -2})), HasSubstr("position_limit -2"));
+  EXPECT_THAT(message([](Coded& p) { p.sinks = -1; }), HasSubstr("sinks -1"));
+  EXPECT_EQ(message([](Coded&) {}), "stored");
 }
 
 }  // namespace

@@ -566,6 +566,21 @@ TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
   EXPECT_EQ(planned({Row(knorm, 0.5), Row(knorm, 0.2)}), one);
 }
 
+// Rows are planned by what their store takes, not as full caches.
+TEST_F(EngineTest, PlansRowsByTheirStores) {
+  const Method kivi = Shipped("kivi_2bit"), think = Shipped("think");
+  const std::vector<EngineSample> samples = {Sample(4000, 1)};
+  const auto planned = [&](const Method& method) {
+    const Result<MemoryPlan> plan = Engine({Row(method, 0)}, {}).PlanMemory(samples);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return plan->row_bytes;
+  };
+  const int64_t full = planned(full_);
+  EXPECT_LT(planned(kivi), full / 2);
+  EXPECT_GT(planned(kivi), full / 16);
+  EXPECT_EQ(planned(think), full);  // its keys are whole while they are converted
+}
+
 TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
   const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.5)};
   const std::vector<EngineSample> samples = {Sample(60, 1), Sample(90, 2)};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The template engine against jinja2's own results (tests/golden/templates/jinja.json), its limits,
 // and what it refuses.
-#include "src/text/jinja/template.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "src/text/jinja/template.h"
 
 namespace kvgauge::jinja {
 namespace {
@@ -63,7 +62,8 @@ TEST(Jinja, RendersAsJinja2) {
 }
 
 TEST(Jinja, ErrorsNameTheLineAndWhatStandsThere) {
-  EXPECT_THAT(Refusal("a\n\n{{ 'x' | nofilter }}"), HasSubstr("line 3: No filter named 'nofilter'"));
+  EXPECT_THAT(Refusal("a\n\n{{ 'x' | nofilter }}"),
+              HasSubstr("line 3: No filter named 'nofilter'"));
   EXPECT_THAT(Refusal("a\n{{ missing.x }}"), HasSubstr("line 2: 'missing' is undefined"));
   EXPECT_THAT(Refusal("{%- if true %}\n{{ 1 + }}\n{% endif %}"), HasSubstr("line 2: unexpected"));
   EXPECT_THAT(Refusal("{% if true %}\nx"), HasSubstr("endif of line 1"));
@@ -84,9 +84,8 @@ TEST(Jinja, RefusesFilesAndWhatLiesBelow) {
   for (const std::string trick :
        {"{{ ''.__class__ }}", "{{ ''['__class__'] }}", "{{ '' | attr('__class__') }}",
         "{{ [] | map(attribute='__class__') | list }}{{ ''.__class__.__mro__ }}",
-        "{{ messages.__init__.__globals__ }}{{ {}.__len__ }}",
-        "{{ raise_exception.__globals__ }}", "{{ namespace().__dict__ }}",
-        "{% if ''.__class__ is defined %}x{% endif %}"}) {
+        "{{ messages.__init__.__globals__ }}{{ {}.__len__ }}", "{{ raise_exception.__globals__ }}",
+        "{{ namespace().__dict__ }}", "{% if ''.__class__ is defined %}x{% endif %}"}) {
     const Rendered rendered = Render("\n" + trick);
     EXPECT_FALSE(rendered.ok) << trick << rendered.text;
     EXPECT_THAT(rendered.text, HasSubstr("line 2: ")) << trick;
@@ -124,12 +123,13 @@ TEST(Jinja, StopsWhatHasNoEnd) {
   const std::string lists =
       "{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}";
   EXPECT_THAT(Refusal(lists, kSmall), HasSubstr("of memory"));
-  const std::string loops = "{% for a in range(10000) %}{% for b in range(10000) %}"
-                            "{% set c = a + b %}{% endfor %}{% endfor %}";
+  const std::string loops =
+      "{% for a in range(10000) %}{% for b in range(10000) %}"
+      "{% set c = a + b %}{% endfor %}{% endfor %}";
   EXPECT_THAT(Refusal(loops, {.steps = 100'000}), HasSubstr("more than 100,000 steps"));
-  EXPECT_THAT(Refusal("{% for a in range(1000) %}{{ 'x' * 100 }}{% endfor %}",
-                      {.output_bytes = 10'000}),
-              HasSubstr("writes more than"));
+  EXPECT_THAT(
+      Refusal("{% for a in range(1000) %}{{ 'x' * 100 }}{% endfor %}", {.output_bytes = 10'000}),
+      HasSubstr("writes more than"));
   const std::string nested =
       "{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}";
   EXPECT_THAT(Refusal(nested), HasSubstr("nested more than"));
@@ -192,8 +192,7 @@ TEST(Jinja, TellsWhichVariablesAreRead) {
 
 // Published templates are not ours to keep; they are read where they lie beside the checkout.
 TEST(Jinja, ReadsEveryPublishedTemplate) {
-  const std::string path =
-      std::string(KVG_TEST_DATA) + "/../../shared/templates/templates.json";
+  const std::string path = std::string(KVG_TEST_DATA) + "/../../shared/templates/templates.json";
   if (!FileExists(path)) GTEST_SKIP() << "no " << path << ": published templates are not tried";
   const Result<Json> templates = ReadJsonFile(path);
   ASSERT_TRUE(templates.ok()) << templates.error().message;

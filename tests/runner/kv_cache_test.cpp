@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "methods/layouts/plain.h"
 #include "runner/cache_fixture.h"
 
 namespace kvgauge {
@@ -402,9 +403,7 @@ TEST_F(CacheTest, MovingWindows) {
   std::vector<int32_t> kept(kHeld);
   std::iota(kept.begin(), kept.begin() + kSinks, 0);
   std::iota(kept.begin() + kSinks, kept.end(), kSinks + 1);
-  StorePlan slots;
-  slots.raw_keys = true;
-  slots.position = PositionPolicy::kSlot;
+  const StorePlan slots = PlanOf(Plain(), {.raw = true, .position = PositionPolicy::kSlot});
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool by_slot : {false, true}) {
       SCOPED_TRACE(std::string(NameOf(dtype)) + (by_slot ? ", turned by slot" : ""));

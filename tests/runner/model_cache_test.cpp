@@ -10,6 +10,9 @@
 #include <fstream>
 #include <numeric>
 
+#include "methods/layouts/coded.h"
+#include "methods/layouts/latent.h"
+#include "methods/layouts/plain.h"
 #include "runner/generate.h"
 #include "support/compare.h"
 
@@ -62,10 +65,7 @@ class ModelCacheTest : public ::testing::Test {
   }
 
   static StorePlan RawPlan(PositionPolicy position) {
-    StorePlan plan;
-    plan.raw_keys = true;
-    plan.position = position;
-    return plan;
+    return PlanOf(Plain(), {.raw = true, .position = position});
   }
   static void StoreAll(KvCache& cache, const StorePlan& plan) {
     for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
@@ -187,7 +187,7 @@ KvCodec Codes(int bits, CodeAxis axis) {
 TEST_F(ModelCacheTest, ForksOfEveryKindGetTheBitsTheyGetAlone) {
   KvCache root = model_->NewCache(160);
   Run(*model_, root, 130);
-  StorePlan kivi;
+  Coded kivi;
   kivi.keys = Codes(4, CodeAxis::kChannel);
   kivi.values = Codes(4, CodeAxis::kToken);
   kivi.seal_keys = {.unit = 32, .keep_recent = 0};
@@ -195,7 +195,7 @@ TEST_F(ModelCacheTest, ForksOfEveryKindGetTheBitsTheyGetAlone) {
   kivi.sinks = 4;
   std::vector<KvCache> forks;
   for (int i = 0; i < 5; ++i) forks.push_back(root.Fork());
-  StoreAll(forks[1], kivi);
+  StoreAll(forks[1], PlanOf(kivi));
   StoreAll(forks[2], RawPlan(PositionPolicy::kSlot));
   std::vector<int32_t> kept;
   for (int32_t i = 0; i < 130; i += 3) kept.push_back(i);
@@ -206,9 +206,7 @@ TEST_F(ModelCacheTest, ForksOfEveryKindGetTheBitsTheyGetAlone) {
       ASSERT_TRUE(forks[fork].Reduce(layer, plan).ok());
     }
   }
-  StorePlan both = kivi;
-  both.raw_keys = true;
-  StoreAll(forks[4], both);
+  StoreAll(forks[4], PlanOf(kivi, {.raw = true}));
   // Alone, several steps each.
   std::vector<std::vector<float>> alone;
   for (const KvCache& fork : forks) {
@@ -312,9 +310,7 @@ TEST_F(ModelCacheTest, BasesReachTheCaches) {
   Axes axes;
   const std::unique_ptr<Model> prepared = LoadModel(&axes);
   KvCache latent = prepared->NewCache(160), plain = model_->NewCache(160);
-  StorePlan plan;
-  plan.latent = true;
-  StoreAll(latent, plan);
+  StoreAll(latent, PlanOf(Latent()));
   const std::vector<float> want = Run(*model_, plain, 100);
   EXPECT_TRUE(AllWithin(Run(*prepared, latent, 100), want, 1e-4));
   EXPECT_TRUE(AllWithin(Run(*prepared, latent, 101), Run(*model_, plain, 101), 1e-4));

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys that gave up some of their numbers: what is read, attended to, counted and refused.
+#include "methods/layouts/narrow_keys.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,13 +24,14 @@ class NarrowTest : public CacheTest {
     return channels;
   }
 
-  StorePlan Plan() const {
-    StorePlan plan;
-    plan.narrow_dim = kNarrow;
-    plan.wide_recent = kWide;
-    plan.key_channels = View(channels_, {kHeads, kNarrow});
-    return plan;
+  NarrowKeys Layout() const {
+    NarrowKeys layout;
+    layout.dim = kNarrow;
+    layout.recent = kWide;
+    layout.channels = View(channels_, {kHeads, kNarrow});
+    return layout;
   }
+  StorePlan Plan() const { return PlanOf(Layout()); }
 
   static Status StoreAll(KvCache& cache, const StorePlan& plan) {
     for (int64_t layer = 0; layer < kLayers; ++layer) KVG_TRY(cache.Store(layer, plan));
@@ -164,23 +167,21 @@ TEST_F(NarrowTest, BadPlansAreRefusedAndChangeNothing) {
   KvCache cache = NewCache(pools);
   ASSERT_TRUE(Feed(cache, kTokens).ok());
   const std::vector<float> before = Keys(cache, 0, 0);
-  const auto refusal = [&](StorePlan plan) {
+  const auto refusal = [&](const StorePlan& plan) {
     const Status status = cache.Store(0, plan);
     EXPECT_FALSE(status.ok());
     return status.ok() ? std::string() : status.error().message;
   };
-  StorePlan plan = Plan();
-  plan.raw_keys = true;
-  EXPECT_THAT(refusal(plan), HasSubstr("narrow_dim"));
-  plan = Plan();
-  plan.narrow_dim = kNarrow - 1;
-  EXPECT_THAT(refusal(plan), HasSubstr("narrow_dim 19"));
+  EXPECT_THAT(refusal(PlanOf(Layout(), {.raw = true})), HasSubstr("only rotated keys"));
+  NarrowKeys layout = Layout();
+  layout.dim = kNarrow - 1;
+  EXPECT_THAT(refusal(PlanOf(layout)), HasSubstr("narrow_keys: dim 19"));
   for (const auto& [place, value] : {std::pair{int64_t{3}, int64_t{0}}, {kNarrow - 1, kDim}}) {
     std::vector<int32_t> wrong = channels_;
     wrong[static_cast<size_t>(place)] = static_cast<int32_t>(value);
-    plan = Plan();
-    plan.key_channels = View(wrong, {kHeads, kNarrow});
-    EXPECT_THAT(refusal(plan), HasSubstr("channels ascend"));
+    layout = Layout();
+    layout.channels = View(wrong, {kHeads, kNarrow});
+    EXPECT_THAT(refusal(PlanOf(layout)), HasSubstr("channels ascend"));
   }
   EXPECT_EQ(Keys(cache, 0, 0), before);
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -27,6 +28,7 @@ class LocalServer {
  public:
   explicit LocalServer(std::vector<std::string> replies, bool keep_open = false)
       : replies_(std::move(replies)), keep_open_(keep_open) {
+    setenv("no_proxy", "127.0.0.1", 1);  // whatever proxies this machine has
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;

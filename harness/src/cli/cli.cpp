@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/strings.h"
+#include "methods/plugin.h"
 #include "src/cli/command_table.h"
 #include "src/cli/commands.h"
 #include "src/cli/print.h"
@@ -256,6 +257,11 @@ void AddSubmit(CommandTable& table) {
   });
 }
 
+Status LoadPlugins(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) KVG_TRY(LoadPlugin(path));
+  return {};
+}
+
 int ExitCodeOf(const Error& error) {
   return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
                                                                             : kExitBadInput;
@@ -289,6 +295,12 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   app.get_formatter()->column_width(28);
   std::string typed = "kvgauge";
   for (int i = 1; i < argc; ++i) typed.append(" ").append(ShellWord(argv[i]));
+  // Before or after the command's name.
+  app.fallthrough();
+  std::vector<std::string> plugins;
+  app.add_option("--plugin", plugins,
+                 "a shared object with stages of your own (docs/plugins.md), repeatable")
+      ->allow_extra_args(false);
   CommandTable table(app, typed, build);
   AddRun(table);
   AddModelCommands(table);
@@ -310,7 +322,8 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   }
   std::optional<Status> status;
   try {
-    status = table.RunParsed();
+    status = LoadPlugins(plugins);
+    if (status->ok()) status = table.RunParsed();
   } catch (const std::bad_alloc& error) {
     // Where nothing smaller than the command could fail. A device says how much it has.
     const std::string_view what = error.what();

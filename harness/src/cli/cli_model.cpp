@@ -23,6 +23,35 @@ void AddMethodFlags(CLI::App& command, MethodFlags& flags) {
                      "another value for a parameter, repeatable: stage.param=value");
 }
 
+void AddTemplateFlags(CLI::App& command, TemplateFlags& flags) {
+  command
+      .add_option("--template", flags.name,
+                  "chat template: auto (the checkpoint's), none, another one of the checkpoint, a "
+                  "shipped name, or a .jinja file")
+      ->capture_default_str();
+  command.add_option("--template-set", flags.set,
+                     "a variable that the template reads, repeatable: enable_thinking=true");
+  command.add_option("--template-date", flags.date,
+                     "the day that the template is told: YYYY-MM-DD; default 2024-07-26");
+}
+
+void AddTemplate(CommandTable& table) {
+  auto options = std::make_shared<TemplateOptions>();
+  CLI::App* command = table.app.add_subcommand(
+      "template", "What a checkpoint's chat template makes of a conversation");
+  command->add_option("model", options->model, "checkpoint directory")->required();
+  command
+      ->add_option("--messages", options->messages,
+                   "a file: one JSON array of objects with role and content")
+      ->required();
+  command->add_option("--tools", options->tools, "a file: one JSON array of tools");
+  command->add_flag("--no-generation-prompt", options->no_generation_prompt,
+                    "do not begin the answer");
+  AddTemplateFlags(*command, options->chat);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunTemplate(*options); });
+}
+
 void AddInspect(CommandTable& table) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = table.app.add_subcommand(
@@ -49,10 +78,7 @@ void AddGenerate(CommandTable& table) {
   command->add_option("--prompt-file", flags->prompt_file, "read the user's text from a file");
   command->add_option("--ids-file", flags->ids_file, "read token ids from a file: one JSON array");
   command->add_option("--system", flags->system, "system message, where the template has one");
-  command
-      ->add_option("--template", flags->chat_template,
-                   "chat template: auto (the checkpoint's), none, or a name")
-      ->capture_default_str();
+  AddTemplateFlags(*command, flags->chat);
   command->add_option("--max-new-tokens", flags->max_new_tokens, "limit on the answer")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
@@ -178,10 +204,7 @@ void AddDatasets(CommandTable& table) {
   command->add_option("--seed", sample->seed, "seed of generated tasks")->capture_default_str();
   command->add_option("--model", sample->model,
                       "directory of a checkpoint: its tokens, and prompts in its chat template");
-  command
-      ->add_option("--template", sample->chat_template,
-                   "chat template: auto (the checkpoint's), none, or a name")
-      ->capture_default_str();
+  AddTemplateFlags(*command, sample->chat);
   command->add_option("--set", sample->overrides,
                       "another value for a parameter of the task's source, repeatable: "
                       "source.lengths=512");
@@ -343,6 +366,7 @@ void AddModelCommands(CommandTable& table) {
   AddProbe(table);
   AddCalibrate(table);
   AddTokens(table);
+  AddTemplate(table);
   AddLogits(table);
   AddMethods(table);
   AddDatasets(table);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "runner/chat_template.h"
 
 namespace kvgauge {
 
@@ -27,6 +28,13 @@ struct MethodFlags {
   std::vector<std::string> overrides = {};  // stage.param=value
 };
 
+// Flags that every command with a chat template shares.
+struct TemplateFlags {
+  std::string name = "auto";          // as ChatTemplate::Load takes it
+  std::vector<std::string> set = {};  // NAME=VALUE
+  std::string date = {};              // "": the pinned one
+};
+
 struct InspectOptions {
   ModelFlags model;
   bool families = false;         // list the model families, no model
@@ -39,13 +47,22 @@ struct GenerateFlags {
   MethodFlags method;
   std::string prompt, prompt_file, ids_file;
   std::string system;
-  std::string chat_template = "auto";
+  TemplateFlags chat;
   int64_t max_new_tokens = 128;
   double temperature = 0;
   double top_p = 1;
   uint64_t seed = 0;
   bool ignore_stop = false;
   std::vector<std::string> stop_texts;
+  bool json = false;
+};
+
+struct TemplateOptions {
+  std::string model;
+  TemplateFlags chat;
+  std::string messages;  // a file: a JSON array
+  std::string tools;     // the same; "": none
+  bool no_generation_prompt = false;
   bool json = false;
 };
 
@@ -158,6 +175,8 @@ struct BenchLatencyOptions {
   bool json = false;
 };
 
+Result<ChatSwitches> SwitchesOf(const TemplateFlags& flags);
+Status RunTemplate(const TemplateOptions& options);
 Status RunInspect(const InspectOptions& options);
 Status RunGenerate(const GenerateFlags& flags);
 Status RunTokenize(const TokenizeOptions& options);

@@ -7,6 +7,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/plugin.h"
 #include "src/cli/print.h"
 #include "src/cluster/slurm_scripts.h"
 #include "src/cluster/subprocess.h"
@@ -29,7 +30,11 @@ Result<SlurmJob> MakeJob(const SubmitOptions& options) {
   KVG_ASSIGN(const RunConfig config, CheckedConfig(options.run));
   job.name = config.name;
   job.config = FileExists(options.config) ? fs::absolute(options.config).string() : options.config;
-  job.arguments = options.run_arguments;
+  for (const LoadedPlugin& plugin : LoadedPlugins()) {
+    job.arguments.insert(job.arguments.end(), {"--plugin", plugin.path});
+  }
+  job.arguments.insert(job.arguments.end(), options.run_arguments.begin(),
+                       options.run_arguments.end());
   job.database = fs::absolute(options.database).lexically_normal().string();
   job.directory = StrCat(job.database, ".shards");
   job.shards = options.shards;

@@ -329,7 +329,8 @@ Status ShowTaskSample(const SampleOptions& options) {
   KVG_ASSIGN(const Task task, WithOverrides(found, options.overrides));
   std::optional<ChatTemplate> chat;
   if (!options.model.empty()) {
-    KVG_ASSIGN(chat, ChatTemplate::Load(options.model, options.chat_template));
+    KVG_ASSIGN(const ChatSwitches switches, SwitchesOf(options.chat));
+    KVG_ASSIGN(chat, ChatTemplate::Load(options.model, options.chat.name, switches));
   }
   TaskOptions opened;
   opened.data_directory = DataDirectory(options.data_directory);

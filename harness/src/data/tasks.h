@@ -8,6 +8,7 @@
 
 #include "core/result.h"
 #include "datasets/task.h"
+#include "src/cli/commands.h"
 
 namespace kvgauge {
 
@@ -26,7 +27,7 @@ struct SampleOptions {
   int64_t count = 1;
   uint64_t seed = 0;
   std::string model;  // a directory with a tokenizer; with one, prompts are shown as it is fed them
-  std::string chat_template = "auto";  // as GenerateFlags has it
+  TemplateFlags chat;
   std::vector<std::string> overrides;  // source.param=value
   bool whole = false;                  // long texts too
   int64_t max_prompt_tokens = 0;       // 0: prompts as they are

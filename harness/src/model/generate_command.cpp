@@ -88,15 +88,24 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
   if (!flags.prompt_file.empty()) {
     KVG_ASSIGN(text, ReadTextFile(flags.prompt_file));
   }
-  KVG_ASSIGN(const ChatTemplate chat, ChatTemplate::Load(flags.model.model, flags.chat_template));
+  KVG_ASSIGN(const ChatSwitches switches, SwitchesOf(flags.chat));
+  KVG_ASSIGN(const ChatTemplate chat,
+             ChatTemplate::Load(flags.model.model, flags.chat.name, switches));
+  if (!flags.system.empty() && !chat.none() && !chat.takes_system()) {
+    return BadInput(StrCat("--system: the chat template ", chat.name(),
+                           " shows no system message; put the text into the prompt"));
+  }
   std::vector<ChatMessage> messages;
   if (!flags.system.empty()) {
     messages.push_back({"system", WellFormed(flags.system, "--system")});
   }
   messages.push_back({"user", text});
   KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
-  KVG_ASSIGN(std::vector<int32_t> ids,
-             tokenizer->Encode(rendered, {.add_special = !chat.includes_bos()}));
+  bool begins = false;
+  if (!chat.none()) {
+    KVG_ASSIGN(begins, BeginsWithSpecials(*tokenizer, rendered));
+  }
+  KVG_ASSIGN(std::vector<int32_t> ids, tokenizer->Encode(rendered, {.add_special = !begins}));
   for (const int32_t id : ids) {
     if (id >= config.vocab_size) {
       return BadInput(StrCat(flags.model.model, ": the tokenizer gives id ", id,

@@ -111,7 +111,10 @@ Status RunInspect(const InspectOptions& options) {
     tokenizer_text = tokenizer->Kind();
     tokenizer_vocab = tokenizer->VocabSize();
     const Result<ChatTemplate> chat = ChatTemplate::Load(options.model.model, "auto");
-    template_text = chat.ok() ? chat->name() : StrCat("not recognised: ", chat.error().message);
+    template_text = !chat.ok() ? StrCat("cannot be run: ", chat.error().message)
+                    : chat->none()
+                        ? "none"
+                        : StrCat(chat->name(), ", sha256 ", chat->sha256().substr(0, 16));
   }
 
   const int64_t kv_bytes = config.KvBytesPerToken(dtype);

@@ -2,10 +2,7 @@
 #include "src/model/model_flags.h"
 
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 
-#include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
 #include "runner/tokenizer.h"
@@ -73,16 +70,6 @@ Result<std::vector<int32_t>> IdsFromJson(const Json& json, int64_t vocab_size,
   return ids;
 }
 
-std::string FindShipped(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (FileExists(path) || DirectoryExists(path) || fs::path(path).is_absolute()) return path;
-  const Result<std::string> known = FindConfigFile("methods/full.json");
-  if (!known.ok()) return path;
-  const std::string shipped =
-      (fs::path(*known).parent_path().parent_path().parent_path() / path).string();
-  return FileExists(shipped) || DirectoryExists(shipped) ? shipped : path;
-}
-
 Result<std::string> FingerprintOf(const ModelFlags& flags) {
   KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(flags.model));
@@ -94,24 +81,6 @@ Result<std::string> FingerprintOf(const ModelFlags& flags) {
     KVG_ASSIGN(source, OpenSafetensors(flags.model));
   }
   return ModelFingerprint(config, *source);
-}
-
-Result<std::string> FindConfigFile(const std::string& relative) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> roots;
-  if (const char* home = std::getenv("KVGAUGE_HOME")) roots.emplace_back(home);
-  std::error_code error;
-  fs::path at = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (int up = 0; up < 5 && !error && at.has_relative_path(); ++up, at = at.parent_path()) {
-    roots.push_back(at);
-  }
-  for (const fs::path& root : roots) {
-    const std::string path = (root / "configs" / relative).string();
-    if (FileExists(path)) return path;
-  }
-  return BadInput(StrCat("configs/", relative,
-                         " was not found above the executable; set KVGAUGE_HOME to the directory "
-                         "that holds configs/"));
 }
 
 }  // namespace kvgauge

@@ -12,6 +12,7 @@
 #include "kernels/ops.h"
 #include "runner/model.h"
 #include "src/cli/commands.h"
+#include "src/model/shipped_files.h"
 
 namespace kvgauge {
 
@@ -34,12 +35,7 @@ Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_
 Result<std::vector<int32_t>> IdsFromJson(const Json& json, int64_t vocab_size,
                                          const std::string& origin);
 
-// As given when it is there, else below the directory that holds configs/.
-std::string FindShipped(const std::string& path);
 // Of a checkpoint, before its weights are read (ModelFingerprint).
 Result<std::string> FingerprintOf(const ModelFlags& flags);
-
-// A file shipped under configs/, found from KVGAUGE_HOME or upward from the executable.
-Result<std::string> FindConfigFile(const std::string& relative);
 
 }  // namespace kvgauge

@@ -210,7 +210,10 @@ Status MakeParent(const std::string& path) {
   if (parent.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(parent, error);
-  if (error) return IoError(StrCat(parent.string(), ": cannot be made: ", error.message()));
+  if (error) {
+    return IoError(StrCat(parent.string(), ": cannot be made: ", error.message(),
+                          "; --db FILE puts the results elsewhere"));
+  }
   return {};
 }
 

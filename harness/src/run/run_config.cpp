@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "methods/plugin.h"
 #include "src/data/tasks.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
@@ -55,12 +56,20 @@ Result<RunModel> ReadModel(const Json& json, const std::string& where) {
     model.path = json.get<std::string>();
   } else if (json.is_object()) {
     const ConfigObject object(json, where);
-    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "max_prompt_tokens"}));
+    KVG_TRY(object.Only({"path", "name", "dtype", "weights", "template", "template_set",
+                         "template_date", "max_prompt_tokens"}));
     KVG_TRY(object.Text("path", model.path));
     KVG_TRY(object.Text("name", model.name));
     KVG_TRY(object.Text("dtype", model.dtype));
     KVG_TRY(object.Text("weights", model.weights));
     KVG_TRY(object.Text("template", model.chat_template));
+    KVG_TRY(object.Text("template_date", model.chat_switches.date));
+    if (const Json* set = object.Find("template_set"); set != nullptr) {
+      if (!set->is_object()) return object.Wrong("template_set", "an object of variables");
+      for (const auto& item : set->items()) {
+        model.chat_switches.variables[item.key()] = item.value().dump();
+      }
+    }
     KVG_TRY(object.Int("max_prompt_tokens", 0, int64_t{1} << 40, model.max_prompt_tokens));
   } else {
     return BadInput(
@@ -292,6 +301,12 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
                   {"weights", model.weights},
                   {"template", model.chat_template}};
     if (model.max_prompt_tokens >= 0) entry["max_prompt_tokens"] = model.max_prompt_tokens;
+    for (const auto& [name, json] : model.chat_switches.variables) {
+      entry["template_set"][name] = Json::parse(json);
+    }
+    if (model.chat_switches.date != ChatSwitches().date) {
+      entry["template_date"] = model.chat_switches.date;
+    }
     models.push_back(std::move(entry));
   }
   for (const RunTask& task : config.tasks) {
@@ -307,7 +322,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
       const size_t equals = text.find('=');
       entry["overrides"][text.substr(0, equals)] = text.substr(equals + 1);
     }
-    if (row.method.takes_budget) entry["budgets"] = {BudgetText(row.budget)};
+    if (row.method.takes_budget) entry["budgets"] = {row.budget.ToString()};
     methods.push_back(std::move(entry));
   }
   Json at = Json::array();
@@ -325,6 +340,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
                {"max_memory", config.max_memory_bytes},
                {"backend", config.backend},
                {"threads", config.threads}};
+  if (!config.plugins.empty()) json["plugins"] = config.plugins;
   if (config.latency != nullptr) json["latency"] = *config.latency;
   return json;
 }
@@ -383,29 +399,8 @@ std::string RunModel::directory() const {
 std::string RunRowSpec::Name() const {
   std::string name = method.id;
   if (!variant.empty()) name.append(" (").append(variant).append(")");
-  if (budget.kind != Budget::Kind::kNone) name.append(" ").append(BudgetText(budget));
+  if (budget.kind != Budget::Kind::kNone) name.append(" ").append(budget.ToString());
   return name;
-}
-
-std::string BudgetText(const Budget& budget) {
-  if (budget.kind != Budget::Kind::kFraction) return budget.ToString();
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.10g%%", 100 * budget.value);
-  return text;
-}
-
-std::string BudgetKindName(const Budget& budget) {
-  switch (budget.kind) {
-    case Budget::Kind::kNone:
-      return "none";
-    case Budget::Kind::kEntries:
-      return "entries";
-    case Budget::Kind::kFraction:
-      return "fraction";
-    case Budget::Kind::kBytesPerToken:
-      return "bytes_per_token";
-  }
-  return "";
 }
 
 Result<int64_t> ParseBytes(const std::string& text) {
@@ -434,13 +429,19 @@ Result<RunConfig> ReadRunConfig(const std::string& name, const RunOverrides& ove
   KVG_ASSIGN(const Json json, ReadJsonFile(config.path));
   if (!json.is_object()) return BadInput(StrCat(config.path, ": expected a JSON object"));
   const ConfigObject object(json, config.path);
-  KVG_TRY(
-      object.Only({"name", "description", "models", "tasks", "methods", "budgets", "compress_at",
-                   "seeds", "samples", "max_new_tokens", "fidelity_steps", "unscored", "skip_bad",
-                   "latency", "dtype", "max_memory", "data", "backend", "threads"}));
+  KVG_TRY(object.Only({"name",           "description",    "models",      "tasks",    "methods",
+                       "plugins",        "budgets",        "compress_at", "seeds",    "samples",
+                       "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
+                       "dtype",          "max_memory",     "data",        "backend",  "threads"}));
   config.name = fs::path(config.path).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));
+  KVG_TRY(object.Texts("plugins", config.plugins));
+  for (std::string& plugin : config.plugins) {
+    plugin = FindShipped(plugin);
+    const Status loaded = LoadPlugin(plugin);
+    if (!loaded.ok()) return loaded.error().Wrap(object.At("plugins"));
+  }
 
   const std::vector<Json> models = object.List("models");
   if (models.empty()) {

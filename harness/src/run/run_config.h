@@ -12,6 +12,7 @@
 #include "core/result.h"
 #include "datasets/task.h"
 #include "methods/method.h"
+#include "runner/chat_template.h"
 #include "runner/engine.h"
 
 namespace kvgauge {
@@ -22,6 +23,7 @@ struct RunModel {
   std::string dtype = "auto";
   std::string weights = "file";  // or "random:SEED"
   std::string chat_template = "auto";
+  ChatSwitches chat_switches;
   // Of a prompt; -1: what the model was made for, less the answer; 0: no limit.
   int64_t max_prompt_tokens = -1;
 
@@ -50,6 +52,7 @@ struct RunConfig {
   std::string path;  // of the file
   std::string name;
   std::string description;
+  std::vector<std::string> plugins;  // loaded when the file is read
   std::vector<RunModel> models;
   std::vector<RunTask> tasks;
   std::vector<RunRowSpec> rows;  // the full cache first
@@ -68,10 +71,6 @@ struct RunConfig {
   std::string canonical;
 };
 
-// "20%", "512", "64B", "none".
-std::string BudgetText(const Budget& budget);
-// "none", "entries", "fraction", "bytes_per_token", as the store spells it.
-std::string BudgetKindName(const Budget& budget);
 // "8GiB", "500 MiB", "1.5e9"; 0 is no limit.
 Result<int64_t> ParseBytes(const std::string& text);
 

@@ -45,7 +45,8 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
                            "or vocab.json), which tasks need"));
   }
   KVG_ASSIGN(model.tokenizer, LoadTokenizer(spec.directory()));
-  KVG_ASSIGN(model.chat, ChatTemplate::Load(spec.directory(), spec.chat_template));
+  KVG_ASSIGN(model.chat,
+             ChatTemplate::Load(spec.directory(), spec.chat_template, spec.chat_switches));
   return model;
 }
 
@@ -127,7 +128,7 @@ std::string WhyNotTokenByToken(const RunRowSpec& row) {
   const bool share =
       row.budget.kind == Budget::Kind::kFraction || row.budget.kind == Budget::Kind::kBytesPerToken;
   if (share) {
-    return StrCat("the prompt is one token and budget ", BudgetText(row.budget),
+    return StrCat("the prompt is one token and budget ", row.budget.ToString(),
                   " a share of it, expected a budget in entries, or the protocol sliding");
   }
   const Method& method = row.method;
@@ -152,6 +153,11 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
                            windows ? "window: the text is shorter than one" : "samples"));
   }
   if (windows) return WhyNoWindows(plan.models[group.model], entry.task, group.compress_at);
+  if (group.compress_at == CompressAt::kContext) {
+    const PlanModel& model = plan.models[group.model];
+    KVG_ASSIGN(std::string why, PromptBuilder(*model.tokenizer, model.chat).WhyNoContext(*sample));
+    if (!why.empty()) return why;
+  }
   // A metric without its dictionary, or with answers of another kind, would fail on every sample.
   const MetricSpec* metric = FindMetric(entry.task.metric);
   if (metric != nullptr && !sample->questions.empty()) {
@@ -191,7 +197,7 @@ Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int
   return {{"model", model.fingerprint},
           {"dtype", NameOf(model.dtype)},
           {"tokenizer", model.tokenizer->fingerprint()},
-          {"template", model.chat.name()},
+          {"template", model.chat.Signature()},
           {"bos", bos},
           {"stop_ids", stop_ids},
           {"prompt_version", kPromptVersion},
@@ -262,8 +268,8 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                .version = task.version,
                .spec = CanonicalJson(*task.json),
                .lower_is_better = LowerIsBetter(task.metric)};
-  cell.budget = BudgetText(row.budget);
-  cell.budget_kind = BudgetKindName(row.budget);
+  cell.budget = row.budget.ToString();
+  cell.budget_kind = NameOf(row.budget.kind);
   cell.budget_value = row.budget.value;
   cell.compress_at = NameOf(group.compress_at);
   cell.seed = group.seed;
@@ -293,7 +299,7 @@ std::string PlanModel::BeyondPositions(int64_t prompt_tokens) const {
 
 int64_t PlanModel::MaxPromptTokens(int64_t max_new_tokens, const std::string& system) const {
   if (spec->max_prompt_tokens >= 0) return spec->max_prompt_tokens;
-  int64_t frame = chat.name() == "none" ? 0 : kTemplateTokens;
+  int64_t frame = chat.none() ? 0 : kTemplateTokens;
   if (!system.empty()) {
     const auto ids = tokenizer->Encode(system, {.add_special = false, .parse_special = false});
     frame += ids.ok() ? std::ssize(*ids) : std::ssize(system);

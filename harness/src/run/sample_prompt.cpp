@@ -4,14 +4,14 @@
 #include <algorithm>
 
 #include "core/strings.h"
+#include "src/run/text_places.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr int64_t kExcerptBytes = 80;  // on either side
-constexpr size_t kMostPlaces = 8;      // of one answer
-// Texts that no template and no data set holds.
-constexpr std::string_view kMark = "\x01KVG\x01", kSystemMark = "\x01KVG-SYSTEM\x01";
+constexpr int64_t kExcerptBytes = 80;                              // on either side
+constexpr size_t kMostPlaces = 8;                                  // of one answer
+constexpr std::string_view kEarlierAnswer = "\uf8d0answer\uf8d1";  // stands for the model's own
 constexpr std::string_view kBehindSystem = "\n\n";  // where the template has no place for it
 
 int64_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
@@ -88,50 +88,67 @@ Result<std::vector<int32_t>> PromptBuilder::StopIds(const Task& task,
 
 Result<PromptBuilder::Rendered> PromptBuilder::Render(const Sample& sample,
                                                       const Question& question) const {
-  const bool bare = !sample.chat_template || chat_.name() == "none";
+  const bool bare = !sample.chat_template || chat_.none();
   const bool own_place = !sample.system.empty() && !bare && chat_.takes_system();
   std::string content =
       sample.system.empty() || own_place ? "" : StrCat(sample.system, kBehindSystem);
-  const size_t before_context = content.size();
+  const size_t before = content.size(), upto = before + sample.context.size();
   content += sample.context + question.text;
   Rendered rendered;
-  // Adds a piece of the template, or one of the sample's own.
-  const auto frame = [&](std::string_view text) { rendered.text += text; };
-  const auto plain = [&](std::string_view text) {
-    rendered.plain.emplace_back(rendered.text.size(), rendered.text.size() + text.size());
-    rendered.text += text;
-  };
   if (bare) {
-    plain(content);
-  } else {
-    // The sample's texts are put in afterwards: templates trim what they are given.
-    std::vector<ChatMessage> messages = {{"user", std::string(kMark)}};
-    if (own_place) messages.insert(messages.begin(), {"system", std::string(kSystemMark)});
-    KVG_ASSIGN(const std::string said, chat_.Render(messages, true));
-    std::string_view left = said;
-    const auto up_to = [&](std::string_view mark) {
-      const size_t at = left.find(mark);
-      if (at == std::string_view::npos) return false;
-      frame(left.substr(0, at));
-      left.remove_prefix(at + mark.size());
-      return true;
-    };
-    if (own_place) {
-      if (!up_to(kSystemMark)) {
-        return Unsupported(StrCat("chat template ", chat_.name(), " leaves out the system text"));
-      }
-      plain(sample.system);
-    }
-    if (!up_to(kMark)) {
-      return Unsupported(StrCat("chat template ", chat_.name(), " leaves out the user's text"));
-    }
-    plain(content);
-    frame(left);
-    rendered.add_special = !chat_.includes_bos();
+    rendered.text = content + question.answer_prefix;
+    rendered.plain = {{0, content.size()}};
+    rendered.context = before;
+    rendered.context_end = upto;
+    return rendered;
   }
-  rendered.context = rendered.plain.back().first + before_context;
-  frame(question.answer_prefix);
+  std::vector<ChatMessage> messages = {{"user", content}};
+  std::vector<SoughtPlaces> sought = {{0, {0, before, upto, content.size()}}};
+  if (own_place) {
+    messages.insert(messages.begin(), {"system", sample.system});
+    sought[0].message = 1;
+    sought.push_back({0, {0, sample.system.size()}});
+  }
+  KVG_ASSIGN(rendered.text, chat_.Render(messages, true));
+  KVG_ASSIGN(const bool begins, BeginsWithSpecials(tokenizer_, rendered.text));
+  rendered.add_special = !begins;
+  KVG_ASSIGN(const std::optional<FoundPlaces> found,
+             FindPlaces(chat_, messages, sought, rendered.text));
+  rendered.located = found.has_value();
+  if (!found) {
+    KVG_TRY(RefuseSpecials(content + sample.system));
+  } else {
+    const std::vector<size_t>& user = found->at[0];
+    rendered.plain = {{user[0], user[3]}};
+    rendered.context = user[1];
+    rendered.context_end = user[2];
+    rendered.context_cut = found->cut[0] > before ? found->cut[0] - before : 0;
+    if (own_place) rendered.plain.emplace_back(found->at[1][0], found->at[1][1]);
+    std::sort(rendered.plain.begin(), rendered.plain.end());
+  }
+  rendered.text += question.answer_prefix;
   return rendered;
+}
+
+Status PromptBuilder::RefuseSpecials(std::string_view data) const {
+  KVG_ASSIGN(const std::vector<int32_t> ids, tokenizer_.Encode(data, {.add_special = false}));
+  const auto special =
+      std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer_.IsSpecial(id); });
+  if (special == ids.end()) return {};
+  return Unsupported(StrCat("chat template ", chat_.name(),
+                            " changes its texts so that they cannot be found again, and the data "
+                            "hold ",
+                            Quoted(tokenizer_.TokenText(*special)),
+                            ", which would become a special token"));
+}
+
+Result<std::string> PromptBuilder::WhyNoContext(const Sample& sample) const {
+  if (sample.questions.empty()) return std::string();
+  KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
+  if (rendered.located) return std::string();
+  return StrCat("chat template ", chat_.name(),
+                " changes its texts so that the end of the context cannot be told, expected "
+                "compress_at prompt, or another template");
 }
 
 Result<std::vector<int32_t>> PromptBuilder::Encode(const Rendered& rendered) const {
@@ -144,12 +161,13 @@ Result<std::vector<int32_t>> PromptBuilder::EncodePrefix(const Rendered& rendere
                                                          size_t end) const {
   const std::string_view text = std::string_view(rendered.text).substr(0, end);
   EncodeOptions plain = {.add_special = rendered.add_special, .parse_special = false};
-  if (rendered.plain[0] == std::pair<size_t, size_t>(0, rendered.text.size())) {
-    return tokenizer_.Encode(text, plain);
-  }
+  const bool whole = rendered.plain.size() == 1 &&
+                     rendered.plain[0] == std::pair<size_t, size_t>(0, rendered.text.size());
+  if (whole) return tokenizer_.Encode(text, plain);
   EncodeOptions special = plain;
   special.parse_special = true;
   KVG_ASSIGN(std::vector<int32_t> ids, tokenizer_.Encode(text, special));
+  if (rendered.plain.empty()) return ids;
   const auto specials = [&](std::span<const int32_t> some) {
     return std::count_if(some.begin(), some.end(),
                          [&](int32_t id) { return tokenizer_.IsSpecial(id); });
@@ -188,28 +206,42 @@ Result<std::vector<int32_t>> PromptBuilder::EncodePrefix(const Rendered& rendere
 
 Result<std::vector<int32_t>> PromptBuilder::FollowUp(const Sample& sample,
                                                      const Question& question) const {
-  std::string text = question.text;
-  if (sample.chat_template && chat_.name() != "none") {
-    KVG_ASSIGN(
-        const std::string frame,
-        chat_.Render({{"user", "q"}, {"assistant", std::string(kMark)}, {"user", question.text}},
-                     true));
-    const size_t at = frame.find(kMark);
-    if (at == std::string::npos) {
-      return Unsupported(StrCat("chat template ", chat_.name(), " leaves out earlier answers"));
+  Rendered next;
+  next.add_special = false;
+  if (sample.chat_template && !chat_.none()) {
+    const std::vector<ChatMessage> messages = {
+        {"user", "q"}, {"assistant", std::string(kEarlierAnswer)}, {"user", question.text}};
+    KVG_ASSIGN(const std::string said, chat_.Render(messages, true));
+    const size_t at = said.find(kEarlierAnswer);
+    if (at == std::string::npos || said.find(kEarlierAnswer, at + 1) != std::string::npos) {
+      return Unsupported(StrCat("chat template ", chat_.name(),
+                                " leaves out earlier answers, or says them twice; a conversation "
+                                "cannot go on behind one"));
     }
-    text = frame.substr(at + kMark.size());
+    const size_t from = at + kEarlierAnswer.size();
+    KVG_ASSIGN(const std::optional<FoundPlaces> found,
+               FindPlaces(chat_, messages, {{2, {0, question.text.size()}}}, said));
+    next.text = said.substr(from);
+    if (found && found->at[0][0] >= from) {
+      next.plain = {{found->at[0][0] - from, found->at[0][1] - from}};
+    } else {
+      KVG_TRY(RefuseSpecials(question.text));
+    }
+  } else {
+    next.text = question.text;
   }
-  text += question.answer_prefix;
+  next.text += question.answer_prefix;
   // Some tokenizers put a space in front of a text: it is encoded behind a full stop, whose tokens
   // are then taken off.
-  const EncodeOptions options = {.add_special = false, .parse_special = true};
-  KVG_ASSIGN(const std::vector<int32_t> anchor, tokenizer_.Encode(".", options));
-  KVG_ASSIGN(const std::vector<int32_t> anchored, tokenizer_.Encode("." + text, options));
+  Rendered behind = next;
+  behind.text.insert(0, ".");
+  for (auto& [begin, end] : behind.plain) ++begin, ++end;
+  KVG_ASSIGN(const std::vector<int32_t> anchor, tokenizer_.Encode(".", {.add_special = false}));
+  KVG_ASSIGN(const std::vector<int32_t> anchored, Encode(behind));
   if (CommonPrefix(anchor, anchored) == std::ssize(anchor)) {
     return std::vector<int32_t>(anchored.begin() + std::ssize(anchor), anchored.end());
   }
-  return tokenizer_.Encode(text, options);
+  return Encode(next);
 }
 
 Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task,
@@ -222,10 +254,16 @@ Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task
   int64_t shared = 0;
   for (size_t i = 0; i < sample.questions.size() && !(conversation && i > 0); ++i) {
     KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[i]));
+    if (!rendered.located && rules.needs_context) {
+      KVG_ASSIGN(const std::string why, WhyNoContext(sample));
+      return Unsupported(why);
+    }
     KVG_ASSIGN(std::vector<int32_t> ids, Encode(rendered));
     if (i == 0) {
-      KVG_ASSIGN(const std::vector<int32_t> head,
-                 EncodePrefix(rendered, rendered.context + sample.context.size()));
+      // Where the end is not known all of the prompt is context, but for what must be fed.
+      KVG_ASSIGN(
+          const std::vector<int32_t> head,
+          EncodePrefix(rendered, rendered.located ? rendered.context_end : rendered.text.size()));
       // A token that spans the end of the context belongs to the question, and one row of it must
       // be left to be fed.
       shared = std::min(CommonPrefix(head, ids), std::ssize(ids) - 1);
@@ -261,11 +299,14 @@ Result<std::vector<std::pair<int64_t, int64_t>>> PromptBuilder::TokensOf(
   std::vector<std::pair<int64_t, int64_t>> ranges;
   if (place.bytes.empty() || sample.questions.empty()) return ranges;
   KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
+  if (!rendered.located) return ranges;
+  const auto byte = [&](int64_t at) {
+    const size_t cut = std::min(static_cast<size_t>(at), rendered.context_cut);
+    return std::min(rendered.context + static_cast<size_t>(at) - cut, rendered.context_end);
+  };
   for (const auto& place_bytes : place.bytes) {
-    KVG_ASSIGN(const std::vector<int32_t> before,
-               EncodePrefix(rendered, rendered.context + static_cast<size_t>(place_bytes.first)));
-    KVG_ASSIGN(const std::vector<int32_t> upto,
-               EncodePrefix(rendered, rendered.context + static_cast<size_t>(place_bytes.second)));
+    KVG_ASSIGN(const std::vector<int32_t> before, EncodePrefix(rendered, byte(place_bytes.first)));
+    KVG_ASSIGN(const std::vector<int32_t> upto, EncodePrefix(rendered, byte(place_bytes.second)));
     int64_t begin = CommonPrefix(before, context);
     int64_t end =
         std::min<int64_t>(std::max<int64_t>(std::ssize(upto), begin + 1), std::ssize(context));

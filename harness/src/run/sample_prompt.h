@@ -36,6 +36,8 @@ std::string ExcerptAround(const Sample& sample, const AnswerPlace& place);
 struct PromptRules {
   int64_t max_new_tokens = 0;  // 0: as each question says, or the task
   std::vector<int32_t> stop_ids;
+  // Where the context ends must be known: a prompt in which it is not is an error.
+  bool needs_context = false;
 };
 
 class PromptBuilder {
@@ -48,10 +50,10 @@ class PromptBuilder {
   Result<std::vector<int32_t>> StopIds(const Task& task, std::span<const int64_t> eos_ids) const;
 
   // Context and question together are encoded as one text; the context is what of these tokens does
-  // not depend on the questions. So `compress_at` never changes the tokens of a prompt. Text that
-  // looks like a special token stays text. A conversation goes on with the model's own answers. The
-  // system text stands where the template has it, else before the context with a blank line between
-  // them; it is part of the context.
+  // not depend on the questions. So `compress_at` never changes the tokens of a prompt. What the
+  // template does to its texts (trim) is done. Text that looks like a special token stays text. A
+  // conversation goes on with the model's own answers. The system text stands where the template
+  // has it, else before the context with a blank line between them; it is part of the context.
   Result<EngineSample> Build(const Sample& sample, const Task& task,
                              const PromptRules& rules) const;
 
@@ -60,11 +62,18 @@ class PromptBuilder {
                                                             const AnswerPlace& place,
                                                             std::span<const int32_t> context) const;
 
+  // Why the end of the sample's context cannot be told in its prompt; "" where it can.
+  Result<std::string> WhyNoContext(const Sample& sample) const;
+
  private:
-  // The whole text of one prompt and where the sample's context begins in it.
+  // The whole text of one prompt and where the sample's context stands in it.
   struct Rendered {
     std::string text;
-    size_t context = 0;  // byte at which the sample's context begins
+    // False: the template changes its texts so that they cannot be found, and what follows is not
+    // known.
+    bool located = true;
+    size_t context = 0, context_end = 0;  // bytes
+    size_t context_cut = 0;               // of the context's own beginning, which the template took
     // [begin, end) of what is the sample's own: the system text, the user's. Ascending; all else is
     // the template's.
     std::vector<std::pair<size_t, size_t>> plain;
@@ -75,6 +84,8 @@ class PromptBuilder {
   Result<std::vector<int32_t>> EncodePrefix(const Rendered& rendered, size_t end) const;
   // What follows an answer: the end of its turn, the next question, the start of the next answer.
   Result<std::vector<int32_t>> FollowUp(const Sample& sample, const Question& question) const;
+  // Without places a special token in the data could not be kept a text.
+  Status RefuseSpecials(std::string_view data) const;
 
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_;

@@ -28,6 +28,7 @@ class Prompts final : public SampleSource {
     KVG_ASSIGN(rules_.stop_ids, builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
     const RunTask& entry = plan.config->tasks[group.task];
     rules_.max_new_tokens = entry.max_new_tokens;
+    rules_.needs_context = group.compress_at == CompressAt::kContext;
     Result<std::unique_ptr<SampleStream>> opened = OpenSamples(plan, group, choice, codec_);
     if (!opened.ok()) return OfTask(plan_, task_, opened.error());
     stream_ = std::move(opened).value();

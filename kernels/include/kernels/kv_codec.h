@@ -99,6 +99,9 @@ struct KvBytes {
   bool operator==(const KvBytes&) const = default;
 };
 
+// Of one number: what is stored for it apart from what it shares with others.
+int64_t CodeBits(const KvCodec& codec);
+
 // Exact bytes of `entries` entries sealed by one Encode call (a multiple of SealUnit), without
 // outliers, whose number depends on the data: CodecOps::OutlierBytes.
 KvBytes CodedBytes(const KvCodec& codec, int64_t entries);

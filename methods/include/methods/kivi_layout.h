@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/result.h"
-#include "methods/stages.h"
+#include "methods/layouts/coded.h"
 
 namespace kvgauge {
 
@@ -13,7 +13,7 @@ namespace kvgauge {
 Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual);
 // Keys by channel over groups of entries, `residual` of them coded at a time; values by entry over
 // groups of dims, the newest `residual` left uncoded.
-StorePlan KiviLayout(const ModelShape& shape, int key_bits, int value_bits, int64_t group,
-                     int64_t residual);
+Coded KiviLayout(const ModelShape& shape, int key_bits, int value_bits, int64_t group,
+                 int64_t residual);
 
 }  // namespace kvgauge

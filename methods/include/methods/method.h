@@ -25,8 +25,11 @@ struct Budget {
   // "0.2" and "20%" are fractions, "512" entries, "64B" bytes per context token, all layers and
   // heads together; "none".
   static Result<Budget> Parse(std::string_view text);
+  // As Parse reads it, a fraction in percent ("20%"): the same in messages, records and tables.
   std::string ToString() const;
 };
+// "none", "entries", "fraction", "bytes_per_token"; also in the record.
+std::string_view NameOf(Budget::Kind kind);
 
 struct StageChoice {
   const StageSpec* spec = nullptr;
@@ -69,7 +72,7 @@ struct Method {
   std::vector<StageChoice*> stages();
   std::vector<const StageChoice*> stages() const;
   // Every stage with its version and every parameter, canonical: part of a cell's key. A side-file
-  // counts by its content, wherever it lies.
+  // and the plugin that a stage came from count by their content, wherever they lie.
   Json ToJson() const;
 };
 

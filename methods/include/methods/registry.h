@@ -35,6 +35,9 @@ struct StageSpec {
   std::unique_ptr<Calibrator> (*calibrate)(const Params&, const ModelShape&,
                                            std::span<const int64_t> lengths) = nullptr;
   std::vector<std::string> calibrated_params = {};
+  // The SHA-256 of the plugin that it came from (methods/plugin.h), part of every cell's key.
+  // LoadPlugin sets it; empty: a stage of the program itself.
+  std::string plugin = {};
 };
 
 inline constexpr const char* kCalibrationParam = "calibration";
@@ -42,7 +45,10 @@ ParamSpec CalibrationParam();
 
 std::string NameOf(const StageSpec& spec);  // "score.snapkv"
 
-// A second registration of (kind, id) aborts at the start.
+// Why this is no complete stage of an id that is still free; empty: it may be registered.
+std::string FaultOf(const StageSpec& spec);
+
+// A stage that FaultOf finds wanting aborts at the start.
 struct StageRegistrar {
   explicit StageRegistrar(StageSpec spec);
 };
@@ -60,6 +66,15 @@ Result<const StageSpec*> FindStage(StageKind kind, std::string_view id);
 
 }  // namespace kvgauge
 
-// In namespace kvgauge, in an unnamed one.
+// In namespace kvgauge, in an unnamed one. The sources of a plugin are compiled with KVG_PLUGIN:
+// the stage is registered by LoadPlugin then, and not while the shared object is being loaded.
+#ifdef KVG_PLUGIN
+#include "methods/plugin.h"
+#define KVG_REGISTER_STAGE(...)                                              \
+  const ::kvgauge::PluginStage KVG_CONCAT_(kvg_plugin_stage_, __COUNTER__) { \
+    []() -> ::kvgauge::StageSpec { return __VA_ARGS__; }                     \
+  }
+#else
 #define KVG_REGISTER_STAGE(...) \
   const StageRegistrar KVG_CONCAT_(kvg_stage_registrar_, __COUNTER__) { __VA_ARGS__ }
+#endif

@@ -17,6 +17,7 @@
 #include "kernels/kv_codec.h"
 #include "methods/layer_view.h"
 #include "methods/needs.h"
+#include "methods/store_plan.h"
 
 namespace kvgauge {
 
@@ -54,8 +55,8 @@ class WeightView {
   virtual Status WriteBias(int64_t layer, Matrix matrix, const Tensor& bias) = 0;
   virtual Status SetKvHeads(int64_t kv_heads) = 0;
   // Orthonormal columns that span what the keys (before rotation) or values of the `heads`
-  // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A store with
-  // `latent` set keeps coordinates in it.
+  // neighbouring KV heads from `first_head` on can be: [heads * dim, rank]. A Latent layout keeps
+  // coordinates in it.
   virtual Status WriteBasis(int64_t layer, KvSide side, int64_t first_head, int64_t heads,
                             const Tensor& basis) = 0;
 };
@@ -146,56 +147,12 @@ class Reducer : public Stage {
                                        State* state) const = 0;
 };
 
-// Where a key's angle comes from when keys are stored unrotated.
-enum class PositionPolicy {
-  kOriginal,  // the token's own position
-  kSlot,      // its place in the cache: 0, 1, 2, ...
-  kClipped,   // its own, but never further than `position_limit` from the query
-};
-
-// When entries of a stream are sealed in the codec: always the oldest first.
-struct SealRule {
-  int64_t unit = 1;  // so many at a time; a multiple of SealUnit(codec)
-  int64_t keep_recent =
-      0;  // so many newest entries stay as they are (after sealing all full units)
-};
-
-enum class Tier { kDevice, kHost, kDisk };
-
-struct StorePlan {
-  KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
-  SealRule seal_keys, seal_values;
-  int64_t sinks = 0;  // the first entries stay uncoded, in a segment of their own
-  bool raw_keys = false;
-  PositionPolicy position = PositionPolicy::kOriginal;
-  int64_t position_limit = 0;
-  bool latent = false;      // streams hold coordinates in the bases that Prepare wrote
-  bool mla_latent = false;  // the model's own latent cache, attention absorbed
-  // > 0: every second layer from this one on shares the direction of its keys and values with the
-  // layer before, interpolated at `share_weight`; the most distinct entries stay unshared. Later
-  // entries, with `share_later`, share as soon as they are sealed, all of them.
-  int64_t share_from_layer = 0;
-  double share_weight = 0.5;
-  double share_retain = 0.0;
-  bool share_later = false;
-  Tier tier = Tier::kDevice;
-  // Ranges for a key codec whose channels' ranges are fixed ahead: [kv_heads, key_dim] f32, set by
-  // Calibrate; row h is for head h. Of rotated keys, or of raw ones with raw_keys.
-  Tensor key_low, key_high;
-  bool constant_ranges = false;  // they are of the model, not of this sequence
-  // > 0: of the entries held when the plan is executed all but the last `wide_recent` of a head
-  // give up numbers of their keys: so many stay, those of `key_channels` ([kv_heads, narrow_dim]
-  // i32, ascending, set by Calibrate), the others count as 0. Later entries are whole.
-  int64_t narrow_dim = 0;
-  int64_t wide_recent = 0;
-  Tensor key_channels;
-};
-
 class Store : public Stage {
  public:
   virtual Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const = 0;
-  // What a plan needs from the entries themselves. After reducing, before anything is coded; once
-  // for each layer, with the signals of the prefill. Tensors belong to the view.
+  // Puts what a plan needs from the entries themselves into a new layout of it. After reducing,
+  // before anything is coded; once for each layer, with the signals of the prefill. Tensors belong
+  // to the view.
   virtual void Calibrate(LayerView&, StorePlan&) const {}
 };
 

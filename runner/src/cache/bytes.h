@@ -48,6 +48,19 @@ inline Status TakeNumber(std::string_view& in, const char* what, int64_t least, 
   return BadInput(
       StrCat("cache bytes: ", what, " is ", *number, "; expected ", least, " .. ", most));
 }
+template <class Enum>
+Status TakeEnum(std::string_view& in, const char* what, Enum most, Enum* value) {
+  int64_t number = 0;
+  KVG_TRY(TakeNumber(in, what, 0, static_cast<int64_t>(most), &number));
+  *value = static_cast<Enum>(number);
+  return {};
+}
+inline Status TakeFlag(std::string_view& in, const char* what, bool* flag) {
+  int64_t number = 0;
+  KVG_TRY(TakeNumber(in, what, 0, 1, &number));
+  *flag = number != 0;
+  return {};
+}
 // `count` things of `size_bytes` each must still follow.
 inline Status CheckLeft(std::string_view in, int64_t count, int64_t size_bytes) {
   if (count >= 0 && count <= std::ssize(in) / size_bytes) return {};

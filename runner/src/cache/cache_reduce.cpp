@@ -87,41 +87,42 @@ Patch MergedRows(Ops& ops, const Stream& stream, const MergeList& merge,
 }  // namespace
 
 bool CacheLayer::MaySkip() const {
-  return parts_.size() == 1 && !setup_->windowed && !plan_.keys.coded() && !plan_.values.coded() &&
-         (!plan_.raw_keys || plan_.position == PositionPolicy::kSlot) &&
-         std::all_of(heads_.begin(), heads_.end(),
-                     [](const Head& head) { return head.log_weights.empty(); });
+  const KeyTurn& turn = entries_.turn;
+  return entries_.parts.size() == 1 && !setup().windowed && !layout_->seals() &&
+         (!turn.raw || turn.position == PositionPolicy::kSlot) &&
+         std::all_of(entries_.heads.begin(), entries_.heads.end(),
+                     [](const HeadEntries& head) { return head.log_weights.empty(); });
 }
 
 Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
-  if (sharing_ != Sharing::kNone) return false;
+  if (!layout_->CheckReduce(plan).ok()) return false;
   KVG_ASSIGN(const Keeps keeps, CheckedKeeps(plan));
-  const std::vector<Kept>& kept = keeps.host;
+  const std::vector<KeptEntries>& kept = keeps.host;
   for (size_t h = 0; h < plan.size(); ++h) {
     const HeadPlan& one = plan[h];
-    const int64_t dropped = heads_[h].length - std::ssize(kept[h]);
-    if (!one.log_weight.empty() || !heads_[h].has_positions || dropped > kKvPageEntries) {
+    const int64_t dropped = entries_.heads[h].length - std::ssize(kept[h]);
+    if (!one.log_weight.empty() || !entries_.heads[h].has_positions || dropped > kKvPageEntries) {
       return false;
     }
     for (const MergeList* merge : {&one.keys, &one.values}) {
-      if (!merge->self.empty() || (!merge->empty() && parts_.size() > 1)) return false;
+      if (!merge->self.empty() || (!merge->empty() && entries_.parts.size() > 1)) return false;
     }
   }
   struct Move {
     Stream* stream;
-    Kept kept;
+    KeptEntries kept;
     Patch patch;
   };
   std::vector<Move> moves;
   const bool may_skip = MaySkip();
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-    const int64_t owners = std::ssize(StreamsOf(parts_[0], side));
+    const int64_t owners = std::ssize(entries_.parts[0].of(side));
     for (int64_t o = 0; o < owners; ++o) {
-      const auto head = static_cast<size_t>(FirstHeadOf(side, o));
-      std::vector<Kept> locals = KeptOfParts(side, o, kept[head]);
-      for (size_t p = 0; p < parts_.size(); ++p) {
-        Part& part = parts_[p];
-        Stream& stream = (side == KvSide::kKeys ? part.keys : part.values)[static_cast<size_t>(o)];
+      const auto head = static_cast<size_t>(entries_.FirstHeadOf(side, o));
+      std::vector<KeptEntries> locals = KeptOfParts(side, o, kept[head]);
+      for (size_t p = 0; p < entries_.parts.size(); ++p) {
+        LayerPart& part = entries_.parts[p];
+        Stream& stream = part.of(side)[static_cast<size_t>(o)];
         const MergeList& merge = side == KvSide::kKeys ? plan[head].keys : plan[head].values;
         if (!stream.CanKeepInPlace(locals[p], may_skip)) return false;
         Patch patch;
@@ -133,13 +134,13 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
   }
   // What can fail comes first and changes no entry.
   Buffer spare;
-  if (!pool_->OnHost()) {
+  if (!entries_.pool->OnHost()) {
     int64_t most = 1;
-    for (const Kept& one : kept) most = std::max(most, std::ssize(one));
+    for (const KeptEntries& one : kept) most = std::max(most, std::ssize(one));
     spare = ops().memory->Allocate(most * 4);
   }
-  for (Head& head : heads_) {
-    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
+  for (HeadEntries& head : entries_.heads) {
+    for (EntryArray* array : head.arrays()) {
       KVG_TRY(array->Reserve(array->size()));
     }
   }
@@ -149,16 +150,14 @@ Result<bool> CacheLayer::ReduceInPlace(std::span<const HeadPlan> plan) {
     for (int32_t& entry : move.patch.entries) entry = PlaceOf(move.kept, entry);
     move.stream->WriteEntries(move.patch.rows, move.patch.entries);
   }
-  for (size_t h = 0; h < heads_.size(); ++h) {
-    Head& head = heads_[h];
+  for (size_t h = 0; h < entries_.heads.size(); ++h) {
+    HeadEntries& head = entries_.heads[h];
     head.length = std::ssize(kept[h]);
-    for (EntryArray* array : {&head.positions, &head.log_weights, &head.scores, &head.rotations}) {
+    for (EntryArray* array : head.arrays()) {
       if (!array->empty()) array->Keep(keeps.device[h], spare);
     }
   }
-  read_words_.clear();
-  last_rows_ = 0;
-  Publish();
+  Republish();
   return true;
 }
 

@@ -9,33 +9,37 @@
 #include "runner/kv_cache.h"
 #include "src/cache/bytes.h"
 #include "src/cache/cache_layer.h"
-#include "src/cache/plan_serial.h"
 
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMagic = "kvgcache3";
+constexpr std::string_view kMagic = "kvgcache4";
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 
 }  // namespace
 
+// How a plain layer's keys turn, and the name of its layout with what that writes of its plan.
 Status CacheLayer::Serialize(std::string& out) const {
-  if (sharing_ != Sharing::kNone) {
-    return Unsupported("a layer that shares entries with another cannot be written");
+  PutNumber(out, stored_ ? 1 : 0);
+  if (stored_) {
+    const KeyTurn& turn = entries_.turn;
+    PutNumber(out, turn.raw ? 1 : 0);
+    PutNumber(out, static_cast<int64_t>(turn.position));
+    PutNumber(out, turn.position_limit);
+    const std::string_view id = layout_->id();
+    PutArray(out, std::vector<char>(id.begin(), id.end()));
+    KVG_TRY(layout_->Put(out));
   }
-  PutNumber(out, tables_ != nullptr ? 1 : 0);
-  if (tables_ != nullptr) PutPlan(out, plan_);
-  PutNumber(out, split_ ? 1 : 0);
-  PutNumber(out, keeps_scores_ ? 1 : 0);
-  for (const Head& head : heads_) {
+  PutNumber(out, entries_.keeps_scores ? 1 : 0);
+  for (const HeadEntries& head : entries_.heads) {
     PutNumber(out, head.length);
     PutNumber(out, head.has_positions ? 1 : 0);
     PutArray(out, head.positions.ToHost<int32_t>());
     PutArray(out, head.log_weights.ToHost<float>());
     PutArray(out, head.scores.ToHost<float>());
   }
-  for (const Part& part : parts_) {
+  for (const LayerPart& part : entries_.parts) {
     for (const std::vector<Stream>* streams : {&part.keys, &part.values}) {
       for (const Stream& stream : *streams) stream.Serialize(out);
     }
@@ -44,7 +48,7 @@ Status CacheLayer::Serialize(std::string& out) const {
 }
 
 Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
-  Head& head = heads_[static_cast<size_t>(h)];
+  HeadEntries& head = entries_.heads[static_cast<size_t>(h)];
   int64_t length = 0, has_positions = 0;
   KVG_TRY(TakeNumber(in, "entries of a head", 0, tokens, &length));
   KVG_TRY(TakeNumber(in, "positions of a head", 0, 1, &has_positions));
@@ -55,7 +59,7 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   KVG_TRY(TakeArray(in, &scores));
   const bool fits = std::ssize(positions) == (has_positions != 0 ? length : 0) &&
                     (log_weights.empty() || std::ssize(log_weights) == length) &&
-                    std::ssize(scores) == (keeps_scores_ ? length : 0) &&
+                    std::ssize(scores) == (entries_.keeps_scores ? length : 0) &&
                     std::adjacent_find(positions.begin(), positions.end(),
                                        std::greater_equal<>()) == positions.end() &&
                     (positions.empty() || (positions[0] >= 0 && positions.back() < tokens));
@@ -72,15 +76,17 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
 
 // Every head's streams hold its entries, part by part alike.
 Status CacheLayer::CheckStreams() const {
-  for (int64_t h = 0; h < setup_->kv_heads; ++h) {
+  for (int64_t h = 0; h < setup().kv_heads; ++h) {
     int64_t entries = 0;
     bool alike = true;
-    for (const Part& part : parts_) {
-      const int64_t keys = part.keys[static_cast<size_t>(OwnerOf(KvSide::kKeys, h))].length();
+    for (const LayerPart& part : entries_.parts) {
+      const int64_t keys =
+          part.keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h))].length();
       entries += keys;
-      if (setup_->values_in_keys) continue;
+      if (setup().values_in_keys) continue;
       alike =
-          alike && keys == part.values[static_cast<size_t>(OwnerOf(KvSide::kValues, h))].length();
+          alike &&
+          keys == part.values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h))].length();
     }
     if (alike && entries == length(h)) continue;
     return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h),
@@ -90,26 +96,31 @@ Status CacheLayer::CheckStreams() const {
 }
 
 Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
-  KVG_CHECK(width() == 0 && tables_ == nullptr, "only an empty, plain layer can be filled");
-  int64_t stored = 0, split = 0, scored = 0;
-  KVG_TRY(TakeNumber(in, "kind of a layer", 0, 1, &stored));
-  if (stored != 0) {
-    StoredPlan plan;
-    KVG_TRY(plan.Take(in, setup_->kv_heads, HeadDim(KvSide::kKeys)));
-    const bool turns = plan.plan().raw_keys || plan.plan().latent;
-    if (turns && !setup_->frequencies.inverse.empty() && every_position_ == nullptr) {
+  KVG_CHECK(width() == 0 && !stored_, "only an empty, plain layer can be filled");
+  bool stored = false;
+  int64_t scored = 0;
+  KVG_TRY(TakeFlag(in, "kind of a layer", &stored));
+  if (stored) {
+    KeyTurn& turn = entries_.turn;
+    KVG_TRY(TakeFlag(in, "raw keys", &turn.raw));
+    KVG_TRY(TakeEnum(in, "position policy", PositionPolicy::kClipped, &turn.position));
+    KVG_TRY(TakeNumber(in, "position limit", 0, INT32_MAX, &turn.position_limit));
+    std::vector<char> name;
+    KVG_TRY(TakeArray(in, &name));
+    const std::string_view id(name.data(), name.size());
+    std::unique_ptr<LayerLayout> layout = MakeLayerLayout(id);
+    if (layout == nullptr) return BadInput(StrCat("cache bytes: no layout is called ", Quoted(id)));
+    KVG_TRY(layout->Take(in, entries_));
+    const bool turns = turn.raw || layout->wants_raw_keys(entries_);
+    if (turns && !setup().frequencies.inverse.empty() && every_position_ == nullptr) {
       return BadInput("cache bytes: raw keys where none were announced");
     }
-    KVG_TRY(Store(plan.plan()));
+    KVG_TRY(Adopt(std::move(layout), {}));
   }
-  KVG_TRY(TakeNumber(in, "parts of a layer", 0, 1, &split));
-  const bool planned = plan_.keys.coded() || plan_.values.coded() || plan_.tier != Tier::kDevice;
-  if (split != 0 && !planned) return BadInput("cache bytes: a plain layer in parts");
-  if (split != 0) KVG_TRY(Split());
   KVG_TRY(TakeNumber(in, "scores of a layer", 0, 1, &scored));
-  keeps_scores_ = scored != 0;
-  for (int64_t h = 0; h < setup_->kv_heads; ++h) KVG_TRY(TakeHead(in, h, tokens));
-  for (Part& part : parts_) {
+  entries_.keeps_scores = scored != 0;
+  for (int64_t h = 0; h < setup().kv_heads; ++h) KVG_TRY(TakeHead(in, h, tokens));
+  for (LayerPart& part : entries_.parts) {
     for (std::vector<Stream>* streams : {&part.keys, &part.values}) {
       for (Stream& stream : *streams) KVG_TRY(stream.Deserialize(in));
     }

@@ -30,13 +30,11 @@ KvMerge MergeOf(const MergeList& merge) {
 }  // namespace
 
 bool CacheLayer::CanReduceUnseen(std::span<const HeadPlan> plan) const {
-  if (pool_->OnHost() || sharing_ != Sharing::kNone || parts_.size() > 1 ||
-      plan_.tier != Tier::kDevice) {
+  if (entries_.pool->OnHost() || entries_.parts.size() > 1 || !layout_->CheckReduce(plan).ok())
     return false;
-  }
-  for (const std::vector<Stream>* streams : {&parts_[0].keys, &parts_[0].values}) {
+  for (const std::vector<Stream>* streams : {&entries_.parts[0].keys, &entries_.parts[0].values}) {
     if (streams->empty()) continue;  // values in keys
-    if (std::ssize(*streams) != setup_->kv_heads) return false;
+    if (std::ssize(*streams) != setup().kv_heads) return false;
     const int64_t dim = streams->front().spec().dim;
     const bool alike = std::all_of(streams->begin(), streams->end(), [&](const Stream& stream) {
       return stream.coded() == 0 && stream.spec().dim == dim;
@@ -45,9 +43,9 @@ bool CacheLayer::CanReduceUnseen(std::span<const HeadPlan> plan) const {
   }
   for (size_t h = 0; h < plan.size(); ++h) {
     const HeadPlan& one = plan[h];
-    if (one.keep.empty() || one.keep.shape[0] == 0 || one.keep.shape[0] > heads_[h].length ||
-        !one.keep.IsContiguous() || !one.log_weight.empty() || !MayMerge(one.keys) ||
-        !MayMerge(one.values)) {
+    if (one.keep.empty() || one.keep.shape[0] == 0 ||
+        one.keep.shape[0] > entries_.heads[h].length || !one.keep.IsContiguous() ||
+        !one.log_weight.empty() || !MayMerge(one.keys) || !MayMerge(one.values)) {
       return false;
     }
   }
@@ -55,40 +53,36 @@ bool CacheLayer::CanReduceUnseen(std::span<const HeadPlan> plan) const {
 }
 
 Result<bool> CacheLayer::ReduceUnseen(std::span<const HeadPlan> plan, const Tensor& outcome) {
-  KVG_CHECK(std::ssize(plan) == setup_->kv_heads, "a plan for each head");
+  KVG_CHECK(std::ssize(plan) == setup().kv_heads, "a plan for each head");
   if (!CanReduceUnseen(plan)) return false;
   // What can fail comes first and changes no entry.
-  Part& part = parts_[0];
+  LayerPart& part = entries_.parts[0];
   for (std::vector<Stream>* streams : {&part.keys, &part.values}) {
     for (Stream& stream : *streams) {
       // Pages that are shared, without room for others: built anew there may be room.
       if (!stream.OwnAll().ok()) return false;
     }
   }
-  const auto arrays = [](Head& head) {
-    return std::array<EntryArray*, KvKeep::kMostNumbers>{&head.positions, &head.log_weights,
-                                                         &head.scores, &head.rotations};
-  };
-  for (size_t h = 0; h < heads_.size(); ++h) {
-    Head& head = heads_[h];
+  for (size_t h = 0; h < entries_.heads.size(); ++h) {
+    HeadEntries& head = entries_.heads[h];
     if (!head.has_positions && plan[h].keep.shape[0] < head.length) {
       std::vector<int32_t> positions(static_cast<size_t>(head.length));
       std::iota(positions.begin(), positions.end(), 0);
       KVG_TRY(head.positions.Assign(positions));
       head.has_positions = true;
     }
-    for (EntryArray* array : arrays(head)) KVG_TRY(array->Reserve(array->size()));
+    for (EntryArray* array : head.arrays()) KVG_TRY(array->Reserve(array->size()));
   }
 
   const bool up = MaySkip(), values = !part.values.empty();
-  KvFormat format = setup_->format;
+  KvFormat format = setup().format;
   format.key_dim = part.keys[0].spec().dim;
   if (values) format.value_dim = part.values[0].spec().dim;
   std::vector<KvKeep> keeps;
   for (size_t h = 0; h < plan.size(); ++h) {
     KvKeep& keep = keeps.emplace_back();
     keep.index = plan[h].keep;
-    keep.length = heads_[h].length;
+    keep.length = entries_.heads[h].length;
     keep.first = part.keys[h].skip();
     keep.up = up;
     keep.key_pages = part.keys[h].float_pages();
@@ -97,7 +91,7 @@ Result<bool> CacheLayer::ReduceUnseen(std::span<const HeadPlan> plan, const Tens
       keep.value_pages = part.values[h].float_pages();
       keep.values = MergeOf(plan[h].values);
     }
-    const auto held = arrays(heads_[h]);
+    const auto held = entries_.heads[h].arrays();
     for (size_t i = 0; i < held.size(); ++i) keep.numbers[i] = held[i]->view();
   }
   ops().attention->KeepKv(format, keeps, outcome);
@@ -106,12 +100,10 @@ Result<bool> CacheLayer::ReduceUnseen(std::span<const HeadPlan> plan, const Tens
     const int64_t count = keeps[h].index.shape[0];
     part.keys[h].Shrink(count, up);
     if (values) part.values[h].Shrink(count, up);
-    for (EntryArray* array : arrays(heads_[h])) array->Truncate(count);
-    heads_[h].length = count;
+    for (EntryArray* array : entries_.heads[h].arrays()) array->Truncate(count);
+    entries_.heads[h].length = count;
   }
-  read_words_.clear();
-  last_rows_ = 0;
-  Publish();
+  Republish();
   return true;
 }
 

@@ -66,11 +66,11 @@ const RopeFrequencies& KvCache::frequencies() const { return setup_->frequencies
 
 // Without tables no layer's keys wait to be turned: mostly no layer is asked.
 bool KvCache::raw_keys(int64_t layer) const {
-  return rope_ != nullptr && layers_[layer]->plan().raw_keys;
+  return rope_ != nullptr && layers_[layer]->turn().raw;
 }
 
 bool KvCache::slot_positions(int64_t layer) const {
-  return raw_keys(layer) && layers_[layer]->plan().position == PositionPolicy::kSlot;
+  return raw_keys(layer) && layers_[layer]->turn().position == PositionPolicy::kSlot;
 }
 
 int64_t KvCache::slot_of(int64_t layer, int64_t head) const {
@@ -131,10 +131,10 @@ void KvCache::SetRead(int64_t layer, const Tensor& words) { layers_[layer]->SetR
 Status KvCache::Seal() {
   for (size_t i = 0; i < layers_.size(); ++i) {
     KVG_TRY(layers_[i]->Seal());
-    if (!layers_[i]->owns_shared()) continue;
+    if (!layers_[i]->seals_with_above()) continue;
     auto lower = std::make_unique<CacheLayer>(*layers_[i]);
     auto upper = std::make_unique<CacheLayer>(*layers_[i + 1]);
-    const Status shared = CacheLayer::ShareLater(*lower, *upper, &share_memory_);
+    const Status shared = lower->SealTogether(*upper, &share_memory_);
     if (!shared.ok()) return shared.error().Wrap(StrCat("layer ", i));
     layers_[i] = std::move(lower);
     layers_[i + 1] = std::move(upper);
@@ -166,17 +166,23 @@ Result<bool> KvCache::ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan
 }
 
 Status KvCache::Store(int64_t layer, const StorePlan& plan) {
-  if ((plan.raw_keys || plan.latent) && !setup_->frequencies.inverse.empty())
-    NeedRope(std::max<int64_t>(tokens_, 1));
-  const int64_t first = plan.share_from_layer;
-  if (first <= 0 || layer < first || (layer - first) % 2 != 0) {
-    return Change(layer, [&](CacheLayer& copy) { return copy.Store(plan); });
+  const bool may_turn = plan.turn.raw || plan.layout->traits().raw_keys;
+  if (may_turn && !setup_->frequencies.inverse.empty()) NeedRope(std::max<int64_t>(tokens_, 1));
+  std::unique_ptr<LayerLayout> layout = MakeLayerLayout(plan.layout->id());
+  KVG_CHECK(layout != nullptr, StrCat("no layout of the cache is called ", plan.layout->id()));
+  std::vector<std::unique_ptr<CacheLayer>> below;
+  std::vector<CacheLayer*> pointers;
+  const int64_t first = std::max<int64_t>(layer - layout->layers_below(), 0);
+  for (int64_t l = first; l < layer; ++l) {
+    below.push_back(std::make_unique<CacheLayer>(*layers_[l]));
+    pointers.push_back(below.back().get());
   }
-  auto lower = std::make_unique<CacheLayer>(*layers_[layer - 1]);
-  Status status =
-      Change(layer, [&](CacheLayer& upper) { return CacheLayer::Share(*lower, upper, plan); });
-  if (status.ok()) layers_[layer - 1] = std::move(lower);
-  return status;
+  KVG_TRY(Change(layer,
+                 [&](CacheLayer& copy) { return copy.Store(plan, std::move(layout), pointers); }));
+  for (int64_t l = first; l < layer; ++l) {
+    layers_[l] = std::move(below[static_cast<size_t>(l - first)]);
+  }
+  return {};
 }
 
 Status KvCache::KeepScores(int64_t layer, const Tensor& scores) {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "methods/stages.h"
+#include "methods/seal_rule.h"
 #include "src/cache/blocks.h"
 
 namespace kvgauge {

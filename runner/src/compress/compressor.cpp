@@ -10,7 +10,6 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
-#include "src/compress/compressor_parts.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
@@ -402,9 +401,9 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
   const Stopwatch watch(ops_, record_.seconds.quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_, layer));
-    if (!IsMoreThanPlain(plan)) continue;
+    if (plan.IsPlain()) continue;
     stores_otherwise_ = true;
-    codes_ |= plan.keys.coded() || plan.values.coded();
+    codes_ |= plan.layout->traits().seals;
     ViewSource source = Source();
     source.prefill = state.capture;
     CacheView view(source, layer);

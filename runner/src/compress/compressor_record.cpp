@@ -3,26 +3,9 @@
 
 #include "core/json.h"
 #include "runner/compressor.h"
-#include "src/compress/compressor_parts.h"
 
 namespace kvgauge {
 namespace {
-
-int64_t CodeBits(const KvCodec& codec, DType plain) {
-  switch (codec.kind) {
-    case KvCodecKind::kFloat:
-      return 8 * SizeOf(plain);
-    case KvCodecKind::kAffine:
-    case KvCodecKind::kCodebook:
-      return codec.bits;
-    case KvCodecKind::kQ4_0:
-      return 4;
-    case KvCodecKind::kQ8_0:
-    case KvCodecKind::kFp8E4M3:
-      return 8;
-  }
-  return 8 * SizeOf(plain);
-}
 
 Json BytesJson(const KvBytes& bytes) {
   return {{"payload", bytes.payload},     {"scales", bytes.scales},
@@ -87,16 +70,10 @@ Json CompressionRecord::ToJson() const {
             {"other", seconds.other}}}};
 }
 
-bool IsMoreThanPlain(const StorePlan& plan) {
-  return plan.keys.coded() || plan.values.coded() || plan.raw_keys ||
-         plan.position != PositionPolicy::kOriginal || plan.latent || plan.mla_latent ||
-         plan.share_from_layer > 0 || plan.narrow_dim > 0 || plan.tier != Tier::kDevice;
-}
-
 bool KeepsModelLatents(const Method& method, const ModelShape& shape) {
   const std::unique_ptr<Stage> stage = method.store->spec->make(method.store->params);
   const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, 0);
-  return plan.ok() && plan->mla_latent;
+  return plan.ok() && plan->layout->traits().model_latents;
 }
 
 int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens) {
@@ -124,18 +101,13 @@ int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget
   std::unique_ptr<Stage> stage;
   if (method.store) stage = method.store->spec->make(method.store->params);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    int64_t key_bits = 8 * SizeOf(shape.cache_dtype), value_bits = key_bits;
-    int64_t key_dim = shape.key_dim;
+    StorePlan plan;
     if (stage != nullptr) {
-      const Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
-      if (plan.ok()) {
-        key_bits = CodeBits(plan->keys, shape.cache_dtype);
-        value_bits = CodeBits(plan->values, shape.cache_dtype);
-        if (plan->narrow_dim > 0) key_dim = plan->narrow_dim;
-      }
+      Result<StorePlan> planned = static_cast<const Store&>(*stage).Plan(shape, layer);
+      if (planned.ok()) plan = *std::move(planned);
     }
     bytes += static_cast<double>(shape.kv_heads * tokens) *
-             static_cast<double>(key_dim * key_bits + shape.value_dim * value_bits) / 8.0;
+             static_cast<double>(plan.layout->EntryBits(shape)) / 8.0;
   }
   return std::llround(share * bytes);
 }

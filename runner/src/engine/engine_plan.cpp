@@ -60,6 +60,27 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   return model.ops->memory->ScratchBytes(pass);
 }
 
+// What a row asks of each layer; plain where nothing is known.
+std::vector<StorePlan> StorePlansOf(const Method& method, const ModelShape& shape) {
+  std::vector<StorePlan> plans(static_cast<size_t>(shape.layers));
+  const std::unique_ptr<Stage> stage = MakeStage(*method.store);
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    Result<StorePlan> plan = static_cast<const Store&>(*stage).Plan(shape, layer);
+    if (plan.ok()) plans[static_cast<size_t>(layer)] = *std::move(plan);
+  }
+  return plans;
+}
+
+// Of a row that holds up to `held` entries a head, of which up to `fresh` come in one pass. What a
+// reducer leaves of the prompt, `kept`, is copied before it is stored otherwise.
+int64_t RowCacheBytes(const Method& method, const ModelShape& shape,
+                      std::span<const StorePlan> plans, int64_t kept, int64_t held, int64_t fresh) {
+  int64_t bytes = 0;
+  for (const StorePlan& plan : plans) bytes += plan.layout->PlannedLayerBytes(shape, held, fresh);
+  if (!method.reduce) return bytes;
+  return std::max(bytes, FullCacheBytes(shape, WholePages(kept) + kKvPageEntries));
+}
+
 Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t vocab_size) {
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocab_size) continue;
@@ -147,6 +168,10 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
       if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
     }
   }
+  std::vector<std::vector<StorePlan>> stores;  // of each row
+  for (const PlannedRow& row : rows) {
+    stores.push_back(StorePlansOf(*row.method, row.model->shape));
+  }
   for (const PlannedModel* model : models) {
     const ModelShape& shape = model->shape;
     Needs needs;
@@ -169,7 +194,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
           plan.snapshot_bytes,
           FullCacheBytes(shape, WholePages(length.prefill)) +
               PrefillCapture::PlannedBytes(*model->config, needs, length.prefill) + scores);
-      for (const PlannedRow& row : rows) {
+      for (size_t r = 0; r < rows.size(); ++r) {
+        const PlannedRow& row = rows[r];
         if (row.model != model) continue;
         if (options.fidelity_steps > 0 && row.original != nullptr && row.original != model) {
           original_bytes = std::max(original_bytes,
@@ -177,14 +203,15 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
         }
         const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
         const int64_t held = kept + length.total - length.prefill;
-        // Each head's last page is part filled; a context that is returned to is held as well.
+        // A question comes in one pass; a context that is returned to is held as well.
+        const bool prompts = options.compress_at == CompressAt::kPrompt;
+        const int64_t fresh = prompts ? 1 : length.total - length.prefill;
         const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
         const int64_t attention = row.method->needs().step_attention
                                       ? shape.layers * shape.query_heads * WholePages(held) * 4
                                       : 0;
-        plan.row_bytes =
-            std::max(plan.row_bytes,
-                     copies * FullCacheBytes(shape, WholePages(held) + kKvPageEntries) + attention);
+        const int64_t cache = RowCacheBytes(*row.method, shape, stores[r], kept, held, fresh);
+        plan.row_bytes = std::max(plan.row_bytes, copies * cache + attention);
       }
     }
   }

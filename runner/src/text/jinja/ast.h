@@ -37,7 +37,7 @@ enum class ExprKind : uint8_t {
   kOr,
   kConcat,
   kBinary,
-  kCompare,  // an operand more than there are operators
+  kCompare,      // an operand more than there are operators
   kConditional,  // test, then, else (may be null)
 };
 
@@ -76,9 +76,9 @@ struct Expr {
   Value constant;
   std::string name;  // of a variable, attribute, filter or test
   std::vector<ExprPtr> parts;
-  std::vector<Op> operators;      // of a comparison
-  std::vector<Keyword> named;     // of a call, filter or test
-  ExprPtr star, double_star;      // *args, **kwargs
+  std::vector<Op> operators;           // of a comparison
+  std::vector<Keyword> named;          // of a call, filter or test
+  ExprPtr star, double_star;           // *args, **kwargs
   const FilterSpec* filter = nullptr;  // null: unknown, an error where it is reached
   const TestSpec* test = nullptr;
 };

@@ -70,8 +70,8 @@ std::string Engine::Run() {
 void Engine::Print(std::string_view text) {
   out_->Add(text);
   if (out_ == &output_ && std::ssize(output_.text()) > meter_.limits().output_bytes) {
-    Fail(FaultKind::kLimit, StrCat("the template writes more than ",
-                                   HumanBytes(meter_.limits().output_bytes)));
+    Fail(FaultKind::kLimit,
+         StrCat("the template writes more than ", HumanBytes(meter_.limits().output_bytes)));
   }
 }
 
@@ -352,9 +352,9 @@ Value Engine::CallMacro(const FunctionObject& macro, Arguments& arguments) {
   }
   if (signature.caller >= 0 && !explicit_caller) {
     const std::optional<Value> caller = Taken(arguments, "caller");
-    scope->variables.emplace_back(
-        signature.caller,
-        caller && !caller->none() ? *caller : Value::Undefined("No caller defined"));
+    scope->variables.emplace_back(signature.caller, caller && !caller->none()
+                                                        ? *caller
+                                                        : Value::Undefined("No caller defined"));
   }
   if (signature.kwargs >= 0) {
     auto* dict = new DictObject;
@@ -381,10 +381,10 @@ Value Engine::CallMacro(const FunctionObject& macro, Arguments& arguments) {
     for (size_t i = 0; i < count; ++i) {
       const Parameter& parameter = signature.parameters[i];
       if (!values[i]) {
-        values[i] = parameter.fallback != nullptr
-                        ? Eval(*parameter.fallback)
-                        : Value::Undefined(
-                              StrCat("parameter '", parameter.name, "' was not provided"));
+        values[i] =
+            parameter.fallback != nullptr
+                ? Eval(*parameter.fallback)
+                : Value::Undefined(StrCat("parameter '", parameter.name, "' was not provided"));
       }
       scope->variables.emplace_back(parameter.symbol, *values[i]);
     }

@@ -63,7 +63,7 @@ class Engine {
   const Meter& meter_;
   const std::string date_;
   ScopePtr scope_;
-  std::vector<Value> root_;     // by symbol
+  std::vector<Value> root_;  // by symbol
   std::vector<bool> root_set_;
   TextBuilder output_;
   TextBuilder* out_ = &output_;

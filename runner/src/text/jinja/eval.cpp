@@ -11,8 +11,8 @@ namespace {
 Value Signed(const Value& value, bool negative) {
   if (value.undefined()) FailRuntime(UndefinedMessage(value));
   if (!value.numeric()) {
-    FailRuntime(StrCat("bad operand type for unary ", negative ? "-" : "+", ": '", TypeName(value),
-                       "'"));
+    FailRuntime(
+        StrCat("bad operand type for unary ", negative ? "-" : "+", ": '", TypeName(value), "'"));
   }
   if (value.Is(Kind::kFloat)) return negative ? Value::Float(-value.number()) : value;
   return BinaryOp(negative ? Op::kSub : Op::kAdd, Value::Int(0), value);
@@ -34,8 +34,9 @@ Value Engine::Eval(const Expr& expr) {
   Meter::Step();
   if (++depth_ > meter_.limits().depth) {
     --depth_;
-    Fail(FaultKind::kLimit, StrCat("more than ", meter_.limits().depth,
-                                   " levels within each other; it seems to call itself"),
+    Fail(FaultKind::kLimit,
+         StrCat("more than ", meter_.limits().depth,
+                " levels within each other; it seems to call itself"),
          expr.line);
   }
   try {

@@ -197,9 +197,9 @@ class ExpressionParser {
   }
 
   std::optional<Op> CompareOperator() {
-    static constexpr std::pair<std::string_view, Op> kSigns[] = {
-        {"==", Op::kEq}, {"!=", Op::kNe}, {"<", Op::kLt},
-        {"<=", Op::kLe}, {">", Op::kGt},  {">=", Op::kGe}};
+    static constexpr std::pair<std::string_view, Op> kSigns[] = {{"==", Op::kEq}, {"!=", Op::kNe},
+                                                                 {"<", Op::kLt},  {"<=", Op::kLe},
+                                                                 {">", Op::kGt},  {">=", Op::kGe}};
     for (const auto& [sign, op] : kSigns) {
       if (SkipOperator(sign)) return op;
     }
@@ -255,8 +255,9 @@ class ExpressionParser {
         {"*", Op::kMul}, {"/", Op::kDiv}, {"//", Op::kFloorDiv}, {"%", Op::kMod}};
     ExprPtr left = ParsePower();
     while (true) {
-      const auto* const found = std::find_if(std::begin(kSigns), std::end(kSigns),
-                                             [&](const auto& s) { return Now().Operator(s.first); });
+      const auto* const found =
+          std::find_if(std::begin(kSigns), std::end(kSigns),
+                       [&](const auto& s) { return Now().Operator(s.first); });
       if (found == std::end(kSigns)) return left;
       const int line = Next().line;
       left = Binary(found->second, line, std::move(left), ParsePower());
@@ -528,8 +529,8 @@ class ExpressionParser {
     const TokenKind kind = Now().kind;
     const bool value = kind == TokenKind::kString || kind == TokenKind::kInteger ||
                        kind == TokenKind::kFloat || Now().Operator("[") || Now().Operator("{");
-    const bool name = kind == TokenKind::kName && !Now().Name("else") && !Now().Name("or") &&
-                      !Now().Name("and");
+    const bool name =
+        kind == TokenKind::kName && !Now().Name("else") && !Now().Name("or") && !Now().Name("and");
     if (Now().Operator("(")) {
       ParseArguments(*expr);
     } else if (value || name) {

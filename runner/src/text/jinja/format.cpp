@@ -73,8 +73,8 @@ std::string SignOf(bool negative, char sign) {
 
 std::string WholeText(const Value& value, const FieldStyle& style) {
   const int64_t number = value.integer();
-  uint64_t size = number < 0 ? uint64_t{0} - static_cast<uint64_t>(number)
-                             : static_cast<uint64_t>(number);
+  uint64_t size =
+      number < 0 ? uint64_t{0} - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
   const char type = style.type;
   const uint64_t base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   std::string digits;
@@ -100,8 +100,7 @@ std::string RealText(double number, const FieldStyle& style) {
     digits = FloatText(size);
   } else {
     const char type = percent ? 'f' : style.type == '\0' ? 'g' : style.type;
-    const std::string format =
-        StrCat("%", style.alternate ? "#" : "", ".*", std::string(1, type));
+    const std::string format = StrCat("%", style.alternate ? "#" : "", ".*", std::string(1, type));
     std::array<char, 1500> buffer = {};
     const auto precision = static_cast<int>(style.precision < 0 ? 6 : style.precision);
     const int length = std::snprintf(buffer.data(), buffer.size(), format.c_str(), precision, size);
@@ -207,7 +206,8 @@ class Percent {
       ++at_;
       style.precision = std::max<int64_t>(0, Width());
     }
-    while (at_ < format_.size() && std::string_view("hlL").find(format_[at_]) != std::string::npos) {
+    while (at_ < format_.size() &&
+           std::string_view("hlL").find(format_[at_]) != std::string::npos) {
       ++at_;
     }
     if (at_ >= format_.size()) FailRuntime("incomplete format");
@@ -359,17 +359,18 @@ Value BraceFormat(const Value& format, const Arguments& arguments) {
     }
     if (field.find_first_of(".[!{") != std::string_view::npos ||
         spec.find('{') != std::string_view::npos) {
-      Fail(FaultKind::kUnsupported,
-           StrCat("the field ", Quoted(field), " of format(): only names, numbers and a format "
-                                               "are supported"));
+      Fail(FaultKind::kUnsupported, StrCat("the field ", Quoted(field),
+                                           " of format(): only names, numbers and a format "
+                                           "are supported"));
     }
     size_t digits = 0;
-    const int64_t number = field.empty() ? static_cast<int64_t>(automatic++) : FieldNumber(field, digits);
+    const int64_t number =
+        field.empty() ? static_cast<int64_t>(automatic++) : FieldNumber(field, digits);
     const Value* value = nullptr;
     if (field.empty() || digits == field.size()) {
       if (number >= std::ssize(arguments.positional)) {
-        FailRuntime(StrCat("Replacement index ", number,
-                           " out of range for positional args tuple"));
+        FailRuntime(
+            StrCat("Replacement index ", number, " out of range for positional args tuple"));
       }
       value = &arguments.positional[static_cast<size_t>(number)];
     } else {

@@ -194,8 +194,8 @@ class Lexer {
     while (at_ < source_.size()) {
       if (open.empty()) {
         const char sign = SignAt(source_, at_);
-        const bool signed_end = sign != '\0' && !(variable && sign == '+') &&
-                                source_.compare(at_ + 1, 2, end) == 0;
+        const bool signed_end =
+            sign != '\0' && !(variable && sign == '+') && source_.compare(at_ + 1, 2, end) == 0;
         if (signed_end || Ahead(end)) {
           Add(variable ? TokenKind::kVariableEnd : TokenKind::kBlockEnd, "");
           EndTag(signed_end ? 3 : 2, signed_end ? sign : '\0', !variable);
@@ -225,9 +225,8 @@ class Lexer {
   }
 
   void Sign(std::vector<char>& open) {
-    const auto* const found =
-        std::find_if(std::begin(kOperators), std::end(kOperators),
-                     [&](std::string_view sign) { return Ahead(sign); });
+    const auto* const found = std::find_if(std::begin(kOperators), std::end(kOperators),
+                                           [&](std::string_view sign) { return Ahead(sign); });
     if (found == std::end(kOperators)) {
       const size_t width = CodePointAt(source_, at_).width;
       FailHere(StrCat("unexpected char ", Quoted(source_.substr(at_, width))));
@@ -250,7 +249,8 @@ class Lexer {
   template <class IsDigit>
   size_t Digits(size_t at, const IsDigit& is_digit, std::string& out) const {
     while (at < source_.size()) {
-      const bool joined = source_[at] == '_' && at + 1 < source_.size() && is_digit(source_[at + 1]);
+      const bool joined =
+          source_[at] == '_' && at + 1 < source_.size() && is_digit(source_[at + 1]);
       if (!is_digit(source_[at]) && !joined) break;
       if (!joined) out += source_[at];
       ++at;
@@ -304,8 +304,7 @@ class Lexer {
       FailHere(StrCat("unexpected char ", Quoted(std::string(1, quote)),
                       ": the text that it begins has no end"));
     }
-    Add(TokenKind::kString,
-        Unescaped(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
+    Add(TokenKind::kString, Unescaped(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
     Advance(end + 1 - at_);
   }
 
@@ -364,7 +363,10 @@ class Lexer {
       const auto code = static_cast<unsigned>(point.value);
       std::array<char, 16> spelled = {};
       std::snprintf(spelled.data(), spelled.size(),
-                    code < 0x100 ? "x%02x" : code < 0x10000 ? "u%04x" : "U%08x", code);
+                    code < 0x100     ? "x%02x"
+                    : code < 0x10000 ? "u%04x"
+                                     : "U%08x",
+                    code);
       out += '\\';
       out += spelled.data();
       at += point.width;

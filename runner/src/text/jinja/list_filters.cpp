@@ -19,9 +19,9 @@ Value AttributeOf(const Value& item, const Value& attribute, const Value* otherw
   if (!attribute.text()) FailRuntime("an attribute is named by a text or a number");
   Value at = item;
   for (const std::string& part : kvgauge::Split(attribute.str(), '.')) {
-    const bool number = !part.empty() && part.size() < 10 &&
-                        std::all_of(part.begin(), part.end(),
-                                    [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        !part.empty() && part.size() < 10 &&
+        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     at = GetItem(at, number ? Value::Int(std::stoll(part)) : Value::Text(part));
     if (otherwise != nullptr && at.undefined()) at = *otherwise;
   }
@@ -94,14 +94,16 @@ Value Map(Engine& engine, const Value& self, const Given& given) {
   if (all.positional.empty()) {
     const Value *attribute = nullptr, *otherwise = nullptr;
     for (const auto& [name, value] : all.named) {
-      if (name == "attribute") attribute = &value;
-      else if (name == "default") otherwise = &value;
-      else FailRuntime(StrCat("Unexpected keyword argument '", name, "'"));
+      if (name == "attribute")
+        attribute = &value;
+      else if (name == "default")
+        otherwise = &value;
+      else
+        FailRuntime(StrCat("Unexpected keyword argument '", name, "'"));
     }
     if (attribute == nullptr) FailRuntime("map requires a filter argument");
     for (const Value& item : items.items()) {
-      mapped.push_back(
-          AttributeOf(item, *attribute, Absent(otherwise) ? nullptr : otherwise));
+      mapped.push_back(AttributeOf(item, *attribute, Absent(otherwise) ? nullptr : otherwise));
     }
     return Value::Iterator(std::move(mapped));
   }
@@ -211,8 +213,8 @@ Value Unique(Engine&, const Value& self, const Given& given) {
   std::vector<Value> items;
   const Value all = Listed(self);
   for (const Value& item : all.items()) {
-    const Value key = Folded(Absent(given[1]) ? item : AttributeOf(item, *given[1]),
-                             given.Flag(0, false));
+    const Value key =
+        Folded(Absent(given[1]) ? item : AttributeOf(item, *given[1]), given.Flag(0, false));
     HashOf(key);
     if (seen->Find(key) != nullptr) continue;
     seen->Set(key, Value::None());
@@ -246,8 +248,8 @@ Value Extreme(const Value& self, const Given& given, bool most) {
   Value best, best_key;
   bool first = true;
   for (const Value& item : items.items()) {
-    const Value key = Folded(Absent(given[1]) ? item : AttributeOf(item, *given[1]),
-                             given.Flag(0, false));
+    const Value key =
+        Folded(Absent(given[1]) ? item : AttributeOf(item, *given[1]), given.Flag(0, false));
     if (first || (most ? Less(best_key, key) : Less(key, best_key))) {
       best = item;
       best_key = key;

@@ -108,7 +108,8 @@ Value MakeRange(Engine&, const Value&, const Given& given) {
   const auto far = [](int64_t value) { return value > kFar || value < -kFar; };
   if (far(range->start) || far(range->stop) || far(range->step) || range->size() > kMostRange) {
     Fail(FaultKind::kLimit, StrCat("Range too big. The sandbox blocks ranges larger than "
-                                   "MAX_RANGE (", kMostRange, ")."));
+                                   "MAX_RANGE (",
+                                   kMostRange, ")."));
   }
   return made;
 }
@@ -128,8 +129,8 @@ void EachEntry(const Given& given, const std::function<void(const Value&, const 
       for (const Value& pair : pairs.items()) {
         const Value both = Listed(pair);
         if (both.items().size() != 2) {
-          FailRuntime(StrCat("dictionary update sequence element has length ",
-                             both.items().size(), "; 2 is required"));
+          FailRuntime(StrCat("dictionary update sequence element has length ", both.items().size(),
+                             "; 2 is required"));
         }
         take(both.items()[0], both.items()[1]);
       }

@@ -140,7 +140,7 @@ bool InRange(int64_t& index, int64_t size) {
 
 // Methods that change lists and dicts: known, and never done.
 bool Changes(const Value& of, std::string_view name) {
-  constexpr std::string_view kList[] = {"append", "clear", "extend",  "insert",
+  constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
                                         "pop",    "remove", "reverse", "sort"};
   constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   const auto in = [&](const auto& names) {
@@ -151,14 +151,13 @@ bool Changes(const Value& of, std::string_view name) {
 
 // Attributes that Python has and this engine has not.
 bool Lacking(const Value& of, std::string_view name) {
-  constexpr std::string_view kText[] = {"casefold",  "encode",      "expandtabs",   "format_map",
-                                        "isprintable", "istitle",     "maketrans",
-                                        "translate", "isidentifier"};
-  constexpr std::string_view kNumber[] = {"real",       "imag",     "numerator", "denominator",
-                                          "bit_length", "to_bytes", "conjugate", "is_integer",
-                                          "hex",        "bit_count", "from_bytes",
-                                          "as_integer_ratio"};
-  constexpr std::string_view kMacro[] = {"name",           "arguments", "catch_kwargs",
+  constexpr std::string_view kText[] = {"casefold",   "encode",      "expandtabs",
+                                        "format_map", "isprintable", "istitle",
+                                        "maketrans",  "translate",   "isidentifier"};
+  constexpr std::string_view kNumber[] = {
+      "real",      "imag",       "numerator", "denominator", "bit_length", "to_bytes",
+      "conjugate", "is_integer", "hex",       "bit_count",   "from_bytes", "as_integer_ratio"};
+  constexpr std::string_view kMacro[] = {"name",          "arguments", "catch_kwargs",
                                          "catch_varargs", "caller",    "explicit_caller"};
   const auto in = [&](const auto& names) {
     return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -216,8 +215,8 @@ std::optional<Value> Attribute(const Value& of, const std::string& name) {
     return made;
   }
   if (Changes(of, name)) {
-    return Value::Undefined(StrCat("access to attribute '", name, "' of '", TypeName(of),
-                                   "' object is unsafe."));
+    return Value::Undefined(
+        StrCat("access to attribute '", name, "' of '", TypeName(of), "' object is unsafe."));
   }
   if (Lacking(of, name)) {
     Fail(FaultKind::kUnsupported,

@@ -108,8 +108,9 @@ class Parser : private ExpressionParser {
       Fail(FaultKind::kUnsupported, StrCat("{% ", tag, " %} is not supported"), line);
     }
     std::vector<std::string> names(ends.begin(), ends.end());
-    FailAt(line, StrCat("unknown tag ", Quoted(tag),
-                        names.empty() ? "" : StrCat("; looked for ", kvgauge::Join(names, " or "))));
+    FailAt(line,
+           StrCat("unknown tag ", Quoted(tag),
+                  names.empty() ? "" : StrCat("; looked for ", kvgauge::Join(names, " or "))));
   }
 
   NodePtr ParseIf(int line) {

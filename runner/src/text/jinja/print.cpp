@@ -42,8 +42,7 @@ void AppendEscaped(char32_t c, TextBuilder& out) {
 }
 
 void ReprText(const std::string& text, TextBuilder& out) {
-  const bool doubled =
-      text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
+  const bool doubled = text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
   const char quote = doubled ? '"' : '\'';
   out.Add(quote);
   for (size_t at = 0; at < text.size();) {
@@ -152,8 +151,8 @@ void ReprInto(const Value& value, int depth, TextBuilder& out) {
       return;
     }
     default:
-      Fail(FaultKind::kUnsupported, StrCat("a ", TypeName(value),
-                                           " is printed; Python prints its address in memory"));
+      Fail(FaultKind::kUnsupported,
+           StrCat("a ", TypeName(value), " is printed; Python prints its address in memory"));
   }
 }
 
@@ -164,9 +163,9 @@ std::string FloatText(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::array<char, 40> buffer = {};
   // The shortest digits that read back: "-1.25e+00".
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific)
-          .ptr;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                 std::chars_format::scientific)
+                       .ptr;
   const std::string_view text(buffer.data(), static_cast<size_t>(end - buffer.data()));
   const size_t e = text.find('e');
   const int exponent = std::atoi(text.data() + e + 1);
@@ -179,8 +178,8 @@ std::string FloatText(double value) {
       digits += c;
     }
   }
-  if (exponent < 0) return StrCat(sign, "0.", std::string(static_cast<size_t>(-exponent - 1), '0'),
-                                  digits);
+  if (exponent < 0)
+    return StrCat(sign, "0.", std::string(static_cast<size_t>(-exponent - 1), '0'), digits);
   const auto whole = static_cast<size_t>(exponent) + 1;
   if (digits.size() <= whole) {
     return StrCat(sign, digits, std::string(whole - digits.size(), '0'), ".0");

@@ -11,8 +11,8 @@ namespace kvgauge::jinja {
 namespace {
 
 Error ErrorOf(const Fault& fault) {
-  const std::string message = fault.line > 0 ? StrCat("line ", fault.line, ": ", fault.message)
-                                             : fault.message;
+  const std::string message =
+      fault.line > 0 ? StrCat("line ", fault.line, ": ", fault.message) : fault.message;
   switch (fault.kind) {
     case FaultKind::kUnsupported:
       return Unsupported(message);

@@ -23,7 +23,7 @@ struct Inputs {
   // Role and text of each; the variable `messages`, unless `values` has one.
   std::vector<std::pair<std::string_view, std::string_view>> messages = {};
   std::vector<std::pair<std::string, std::string>> values = {};  // a name and a JSON text
-  std::string date = "2024-07-26";                          // what strftime_now says, at midnight
+  std::string date = "2024-07-26";  // what strftime_now says, at midnight
 };
 
 // Immutable and safe to share.

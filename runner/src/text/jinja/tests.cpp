@@ -44,10 +44,11 @@ bool Rest(const Value& value, int64_t wanted) {
   return Equal(BinaryOp(Op::kMod, value, Value::Int(2)), Value::Int(wanted));
 }
 
-#define KVG_IS(expr) [](Engine&, const Value& self, const Given& given) -> bool { \
-    static_cast<void>(given);                                                     \
-    static_cast<void>(self);                                                      \
-    return expr;                                                                  \
+#define KVG_IS(expr)                                           \
+  [](Engine&, const Value& self, const Given& given) -> bool { \
+    static_cast<void>(given);                                  \
+    static_cast<void>(self);                                   \
+    return expr;                                               \
   }
 
 constexpr auto kEqual = KVG_IS(Equal(self, *given[0]));

@@ -43,8 +43,8 @@ Value TitleFilter(Engine&, const Value& self, const Given&) {
   };
   for (size_t at = 0; at < text.size();) {
     const CodePoint c = CodePointAt(text, at);
-    if (IsSpace(c.value) || (c.value < 128 && std::string_view("-({[<").find(
-                                                  static_cast<char>(c.value)) != std::string::npos)) {
+    if (IsSpace(c.value) || (c.value < 128 && std::string_view("-({[<").find(static_cast<char>(
+                                                  c.value)) != std::string::npos)) {
       flush(at);
       out.Add(std::string_view(text).substr(at, c.width));
       word = at + c.width;
@@ -75,10 +75,8 @@ Value Indent(Engine& engine, const Value& self, const Given& given) {
   TextBuilder out;
   if (first) out.Add(indent.text());
   Arguments none;
-  const Value lines =
-      FindMethod(Value::Text(text), "splitlines")
-          ->run(engine, Value::Text(text),
-                Given("splitlines", "keepends?", none));
+  const Value lines = FindMethod(Value::Text(text), "splitlines")
+                          ->run(engine, Value::Text(text), Given("splitlines", "keepends?", none));
   const std::vector<Value>& items = lines.items();
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) {
@@ -195,8 +193,8 @@ Value ToInt(Engine&, const Value& self, const Given& given) {
     digits.remove_prefix(2);
   }
   int64_t whole = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), whole,
-                                            static_cast<int>(base));
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), whole, static_cast<int>(base));
   if (!digits.empty() && error == std::errc() && end == digits.data() + digits.size()) {
     return Value::Int(whole);
   }
@@ -285,9 +283,10 @@ Value FormatText(Engine&, const Value& self, const Given& given) {
   return PercentFormat(SoftText(self), Value::Tuple(all.positional));
 }
 
-#define KVG_FILTER(expr) [](Engine&, const Value& self, const Given& given) -> Value { \
-    static_cast<void>(given);                                                           \
-    return expr;                                                                        \
+#define KVG_FILTER(expr)                                        \
+  [](Engine&, const Value& self, const Given& given) -> Value { \
+    static_cast<void>(given);                                   \
+    return expr;                                                \
   }
 
 constexpr auto kEscape = KVG_FILTER(Value::Text(Escaped(self), true));

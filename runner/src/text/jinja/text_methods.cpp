@@ -112,8 +112,8 @@ Value SplitText(const Value& self, const Given& given, bool last) {
   }
   const std::string& separator = given.Text(0);
   if (separator.empty()) FailRuntime("empty separator");
-  return Texts(self, last ? SplitAtLast(self.str(), separator, most)
-                          : SplitAt(self.str(), separator, most));
+  return Texts(
+      self, last ? SplitAtLast(self.str(), separator, most) : SplitAt(self.str(), separator, most));
 }
 
 Value Partition(const Value& self, const Given& given, bool last) {
@@ -126,8 +126,8 @@ Value Partition(const Value& self, const Given& given, bool last) {
     return last ? Value::Tuple({part(""), part(""), self})
                 : Value::Tuple({self, part(""), part("")});
   }
-  return Value::Tuple({part(text.substr(0, at)), part(separator),
-                       part(text.substr(at + separator.size()))});
+  return Value::Tuple(
+      {part(text.substr(0, at)), part(separator), part(text.substr(at + separator.size()))});
 }
 
 bool LineEnd(char32_t c) {
@@ -207,8 +207,8 @@ Value Edge(const Value& self, const Given& given, bool front) {
   const auto fits = [&](const Value& edge) {
     if (edge.undefined()) FailRuntime(UndefinedMessage(edge));
     if (!edge.text()) {
-      FailRuntime(StrCat(given.who(), " first arg must be str or a tuple of str, not ",
-                         TypeName(edge)));
+      FailRuntime(
+          StrCat(given.who(), " first arg must be str or a tuple of str, not ", TypeName(edge)));
     }
     return front ? part.starts_with(edge.str()) : part.ends_with(edge.str());
   };
@@ -249,8 +249,8 @@ Value JoinTexts(const Value& self, const Given& given) {
   for (size_t i = 0; i < items.items().size(); ++i) {
     const Value& item = items.items()[i];
     if (!item.text()) {
-      FailRuntime(StrCat("sequence item ", i, ": expected str instance, ", TypeName(item),
-                         " found"));
+      FailRuntime(
+          StrCat("sequence item ", i, ": expected str instance, ", TypeName(item), " found"));
     }
     if (i > 0) out.Add(self.str());
     out.Add(self.safe() ? Escaped(item) : item.str());
@@ -300,9 +300,10 @@ Value WithoutEdge(const Value& self, const Given& given, bool front) {
   return Same(self, std::string(text));
 }
 
-#define KVG_METHOD(expr) [](Engine&, const Value& self, const Given& given) -> Value { \
-    static_cast<void>(given);                                                           \
-    return expr;                                                                        \
+#define KVG_METHOD(expr)                                        \
+  [](Engine&, const Value& self, const Given& given) -> Value { \
+    static_cast<void>(given);                                   \
+    return expr;                                                \
   }
 
 const MethodSpec kTextMethods[] = {
@@ -335,8 +336,7 @@ const MethodSpec kTextMethods[] = {
     {"isalnum", "",
      KVG_METHOD(AllCharacters(self, [](char32_t c) { return Letter(c) || Numeric(c); }))},
     {"isspace", "", KVG_METHOD(AllCharacters(self, IsSpace))},
-    {"isascii", "",
-     KVG_METHOD(Value::Bool(CharacterCount(self) == std::ssize(self.str())))},
+    {"isascii", "", KVG_METHOD(Value::Bool(CharacterCount(self) == std::ssize(self.str())))},
     {"isupper", "", KVG_METHOD(Value::Bool(IsCased(self.str(), true)))},
     {"islower", "", KVG_METHOD(Value::Bool(IsCased(self.str(), false)))},
     {"zfill", "width", KVG_METHOD(ZeroFill(self, given))},

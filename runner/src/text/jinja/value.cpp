@@ -31,8 +31,8 @@ Value Holding(Kind kind, std::vector<Value> items) {
 thread_local Meter* Meter::current_ = nullptr;
 
 void Meter::FailMemory() const {
-  Fail(FaultKind::kLimit, StrCat("the template needs more than ",
-                                 HumanBytes(limits_.memory_bytes), " of memory"));
+  Fail(FaultKind::kLimit,
+       StrCat("the template needs more than ", HumanBytes(limits_.memory_bytes), " of memory"));
 }
 void Meter::FailSteps() const {
   Fail(FaultKind::kLimit, StrCat("the template takes more than ", WithCommas(limits_.steps),
@@ -490,8 +490,8 @@ int64_t CharacterCount(const Value& text) {
   const auto& object = text.as<TextObject>();
   const std::string& bytes = object.text;
   if (object.ascii.load(std::memory_order_relaxed) < 0) {
-    const bool ascii =
-        std::all_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<uint8_t>(c) < 128; });
+    const bool ascii = std::all_of(bytes.begin(), bytes.end(),
+                                   [](char c) { return static_cast<uint8_t>(c) < 128; });
     object.ascii.store(ascii ? 1 : 0, std::memory_order_relaxed);
   }
   if (object.ascii.load(std::memory_order_relaxed) == 1) return std::ssize(bytes);

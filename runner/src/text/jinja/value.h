@@ -136,10 +136,10 @@ class Value {
   T& as() const {
     return static_cast<T&>(*content_.object);
   }
-  const std::string& str() const;                // of a string
-  bool safe() const;                             // of a string
-  const std::vector<Value>& items() const;       // of a list or tuple
-  bool SameObject(const Value& other) const;     // Python's `is`
+  const std::string& str() const;             // of a string
+  bool safe() const;                          // of a string
+  const std::vector<Value>& items() const;    // of a list or tuple
+  bool SameObject(const Value& other) const;  // Python's `is`
   const Object* object() const { return Shared() ? content_.object : nullptr; }
 
  private:

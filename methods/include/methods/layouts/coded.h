@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Older entries coded, or on another tier; the first and the newest as they are.
+#pragma once
+
+#include "methods/seal_rule.h"
+#include "methods/store_plan.h"
+
+namespace kvgauge {
+
+// Ranges for a key codec whose channels' ranges are fixed ahead: f32 [kv_heads, key_dim], a row for
+// each head. They are ranges of keys as they are stored, rotated or not.
+struct KeyRanges {
+  Tensor low, high;       // empty: the codec has none, or Store::Calibrate is to set them
+  bool constant = false;  // they are of the model, not of this sequence
+};
+
+struct Coded : StoreLayout {
+  KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
+  SealRule seal_keys, seal_values;
+  int64_t sinks = 0;          // the first entries stay uncoded, in a segment of their own
+  Tier tier = Tier::kDevice;  // of all after them
+  KeyRanges ranges;
+
+  Coded() = default;
+  // Uncoded, with sides and dims filled in.
+  explicit Coded(const ModelShape& shape);
+
+  static constexpr std::string_view kId = "coded";
+  std::string_view id() const override { return kId; }
+  StoreTraits traits() const override;
+  Status Check(const StoreUse& use) const override;
+  double HeadBytes(const ModelShape& shape, int64_t entries) const override;
+  int64_t EntryBits(const ModelShape& shape) const override;
+  int64_t PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const override;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/layouts/coded.h"
+
+#include <vector>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+// A codec whose fields fit each other and the rule that seals its pages.
+Status CheckCodedSide(const char* side, KvCodec codec, const SealRule& seal) {
+  if (!codec.coded()) return {};
+  // Ranges that Calibrate will fill in.
+  const std::vector<float> zeros(static_cast<size_t>(codec.dim));
+  if (codec.kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel &&
+      codec.channel_low.empty()) {
+    codec.channel_low = codec.channel_high = View(zeros, {codec.dim});
+  }
+  const Status status = CheckCodec(codec);
+  if (!status.ok()) return status.error().Wrap(side);
+  const int64_t unit = SealUnit(codec);
+  if (seal.unit >= 1 && seal.unit % unit == 0) return {};
+  return BadInput(StrCat(side, ": coded ", seal.unit,
+                         " entries at a time, which must be a "
+                         "multiple of ",
+                         unit));
+}
+
+}  // namespace
+
+Coded::Coded(const ModelShape& shape) {
+  keys.side = KvSide::kKeys;
+  keys.dim = shape.key_dim;
+  values.side = KvSide::kValues;
+  values.dim = shape.value_dim;
+  keys.dtype = values.dtype = shape.cache_dtype;
+}
+
+StoreTraits Coded::traits() const {
+  const bool coded = keys.coded() || values.coded();
+  return {.plain = !coded && tier == Tier::kDevice, .exact = !coded, .seals = coded};
+}
+
+Status Coded::Check(const StoreUse&) const {
+  KVG_TRY(CheckCodedSide("keys", keys, seal_keys));
+  return CheckCodedSide("values", values, seal_values);
+}
+
+double Coded::HeadBytes(const ModelShape&, int64_t entries) const {
+  return StreamBytes(keys, seal_keys, sinks, entries) +
+         StreamBytes(values, seal_values, sinks, entries);
+}
+
+int64_t Coded::EntryBits(const ModelShape& shape) const {
+  return shape.key_dim * CodeBits(keys) + shape.value_dim * CodeBits(values);
+}
+
+int64_t Coded::PlannedLayerBytes(const ModelShape& shape, int64_t entries, int64_t fresh) const {
+  return shape.kv_heads * (PlannedStreamBytes(keys, seal_keys, sinks, entries, fresh) +
+                           PlannedStreamBytes(values, seal_values, sinks, entries, fresh));
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/cache/layouts/coded.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/strings.h"
+#include "src/cache/bytes.h"
+
+namespace kvgauge {
+namespace {
+
+Status CheckStream(const char* name, KvCodec codec, const SealRule& rule, int64_t dim) {
+  codec.dim = dim;
+  if (!codec.coded()) return {};
+  const Status status = CheckCodec(codec);
+  if (!status.ok()) return status.error().Wrap(StrCat("codec of ", name));
+  if (rule.unit < 1 || rule.unit % SealUnit(codec) != 0 || rule.keep_recent < 0) {
+    return BadInput(StrCat("seal rule of ", name, ": ", rule.unit, " entries at a time, ",
+                           rule.keep_recent, " kept; the codec seals multiples of ",
+                           SealUnit(codec)));
+  }
+  return {};
+}
+
+// Host tables.
+void PutTable(std::string& out, const Tensor& table) {
+  PutNumber(out, table.empty() ? 0 : table.Numel());
+  if (!table.empty()) PutBytes(out, std::span<const float>(table.f32(), table.Numel()));
+}
+
+void PutCodec(std::string& out, const KvCodec& codec) {
+  for (const int64_t number :
+       {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
+        static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
+        static_cast<int64_t>(codec.symmetric), static_cast<int64_t>(codec.range), codec.rank,
+        std::bit_cast<int64_t>(codec.outlier_share)}) {
+    PutNumber(out, number);
+  }
+  for (const Tensor* table : {&codec.levels, &codec.channel_low, &codec.channel_high}) {
+    PutTable(out, *table);
+  }
+}
+
+}  // namespace
+
+Status CodedLayer::Use(const StoreLayout& plan, const LayerEntries& entries) {
+  plan_ = static_cast<const Coded&>(plan);
+  return OwnTables(entries);
+}
+
+Status CodedLayer::OwnTables(const LayerEntries& entries) {
+  auto tables = std::make_shared<Tables>();
+  Ops& ops = entries.ops();
+  const auto own = [&](Tensor& table, void* memory) {
+    Tensor host = table;
+    host.data = memory;
+    host.device = Device::kHost;
+    ops.memory->Copy(table, host);
+    table = host;
+  };
+  const auto constant = [&](Tensor& table) {
+    own(table, tables->emplace_back(static_cast<size_t>(table.Numel())).data());
+  };
+  for (KvCodec* codec : {&plan_.keys, &plan_.values}) {
+    for (Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+      if (!table->empty()) constant(*table);
+    }
+  }
+  // A device's pool has no memory that the host can read.
+  BlockPool& pool =
+      ops.device == Device::kHost ? *entries.pool : entries.setup->pools->of(Tier::kHost);
+  auto found = std::make_shared<BlockList>(pool);
+  for (Tensor* table : {&plan_.ranges.low, &plan_.ranges.high}) {
+    if (table->empty()) continue;
+    if (plan_.ranges.constant) {
+      constant(*table);
+      continue;
+    }
+    KVG_TRY(found->Push(table->SizeBytes()));
+    own(*table, (*found)[found->size() - 1]);
+  }
+  tables_ = std::move(tables);
+  ranges_ = std::move(found);
+  return {};
+}
+
+Status CodedLayer::Put(std::string& out) const {
+  PutCodec(out, plan_.keys);
+  PutCodec(out, plan_.values);
+  for (const int64_t number :
+       {plan_.seal_keys.unit, plan_.seal_keys.keep_recent, plan_.seal_values.unit,
+        plan_.seal_values.keep_recent, plan_.sinks, static_cast<int64_t>(plan_.tier),
+        static_cast<int64_t>(plan_.ranges.constant), static_cast<int64_t>(split_)}) {
+    PutNumber(out, number);
+  }
+  PutTable(out, plan_.ranges.low);
+  PutTable(out, plan_.ranges.high);
+  return {};
+}
+
+Status CodedLayer::Take(std::string_view& in, const LayerEntries& entries) {
+  auto tables = std::make_shared<Tables>();
+  KVG_TRY(TakeCodec(in, KvSide::kKeys, &plan_.keys, tables.get()));
+  KVG_TRY(TakeCodec(in, KvSide::kValues, &plan_.values, tables.get()));
+  for (SealRule* rule : {&plan_.seal_keys, &plan_.seal_values}) {
+    KVG_TRY(TakeNumber(in, "unit of a seal rule", 1, INT32_MAX, &rule->unit));
+    KVG_TRY(TakeNumber(in, "entries that stay", 0, INT32_MAX, &rule->keep_recent));
+  }
+  KVG_TRY(TakeNumber(in, "sinks", 0, INT32_MAX, &plan_.sinks));
+  KVG_TRY(TakeEnum(in, "tier", Tier::kDisk, &plan_.tier));
+  KVG_TRY(TakeFlag(in, "constant ranges", &plan_.ranges.constant));
+  KVG_TRY(TakeFlag(in, "parts of a layer", &split_));
+  if (split_ && !planned()) return BadInput("cache bytes: a plain layer in parts");
+  KVG_TRY(TakeRanges(in, entries, tables.get()));
+  return OwnTables(entries);
+}
+
+Status CodedLayer::Check(const LayerEntries& entries) const {
+  KVG_TRY(LayerLayout::Check(entries));
+  return CheckCodes(entries);
+}
+
+Status CodedLayer::CheckCodes(const LayerEntries& entries) const {
+  if (plan_.tier != Tier::kDevice && entries.ops().device != Device::kHost) {
+    return Unsupported(StrCat("tier ", NameOf(plan_.tier),
+                              ": attention of this device reads its own memory only"));
+  }
+  if (plan_.sinks < 0) return BadInput(StrCat("sinks ", plan_.sinks, ": must not be negative"));
+  if (!plan_.ranges.low.empty()) {
+    const auto of_heads = [&](const Tensor& table) {
+      return table.rank == 2 && table.shape[0] == entries.setup->kv_heads;
+    };
+    KVG_CHECK(of_heads(plan_.ranges.low) && of_heads(plan_.ranges.high),
+              "key ranges must be f32 [kv_heads, key_dim]");
+    if (transforms(KvSide::kKeys)) {
+      return Unsupported("key ranges are of channels; latents of groups of heads have none");
+    }
+  }
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    const bool keys = side == KvSide::kKeys;
+    for (int64_t o = 0; o < owners(entries, side); ++o) {
+      KVG_TRY(CheckStream(keys ? "keys" : "values", CodecOf(side, o),
+                          keys ? plan_.seal_keys : plan_.seal_values, dim(entries, side, o)));
+    }
+  }
+  return {};
+}
+
+KvCodec CodedLayer::CodecOf(KvSide side, int64_t owner) const {
+  if (side == KvSide::kValues) return plan_.values;
+  KvCodec codec = plan_.keys;
+  if (!plan_.ranges.low.empty()) {
+    codec.channel_low = plan_.ranges.low[owner];
+    codec.channel_high = plan_.ranges.high[owner];
+  }
+  return codec;
+}
+
+Status CodedLayer::Convert(LayerEntries& entries, std::span<const LayerPair>) {
+  // What was taken from bytes begins in the parts it had.
+  return split_ ? Split(entries) : Status();
+}
+
+Status CodedLayer::Split(LayerEntries& entries) {
+  LayerPart sinks = EmptyPart(entries);
+  const std::array<int64_t, 2> counts = {owners(entries, KvSide::kKeys),
+                                         owners(entries, KvSide::kValues)};
+  BlockPool& pool = entries.setup->pools->of(plan_.tier);
+  LayerPart body = entries.NewPart(counts, pool, [&](KvSide side, int64_t owner) {
+    StreamSpec spec;
+    spec.side = side;
+    spec.dtype = entries.setup->format.dtype;
+    spec.dim = dim(entries, side, owner);
+    spec.codec = CodecOf(side, owner);
+    spec.rule = side == KvSide::kKeys ? plan_.seal_keys : plan_.seal_values;
+    return spec;
+  });
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    const std::vector<Stream>& from = entries.parts[0].of(side);
+    for (size_t o = 0; o < from.size(); ++o) {
+      const int64_t n = from[o].length(), first = std::min(n, plan_.sinks);
+      const int64_t width = from[o].spec().dim;
+      if (n == 0) continue;
+      const Buffer memory = entries.ops().memory->Allocate(n * width * 4);
+      const Tensor rows = memory.As(DType::kF32, {n, width});
+      from[o].Read(0, rows);
+      if (first > 0) KVG_TRY(sinks.of(side)[o].Append(rows.Slice(0, first)));
+      if (first < n) KVG_TRY(body.of(side)[o].Append(rows.Slice(first, n)));
+    }
+  }
+  entries.parts.clear();
+  if (plan_.sinks > 0) entries.parts.push_back(std::move(sinks));
+  entries.parts.push_back(std::move(body));
+  split_ = true;
+  return {};
+}
+
+Status CodedLayer::Seal(LayerEntries& entries, bool* changed) {
+  if (!split_) {
+    if (!planned() || entries.width() <= plan_.sinks) return {};
+    KVG_TRY(Split(entries));
+    *changed = true;
+  }
+  Status status;
+  for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+    for (Stream& stream : entries.parts.back().of(side)) {
+      if (!status.ok() || stream.Due() <= 0) continue;
+      status = stream.Seal();
+      *changed = true;
+    }
+  }
+  return status;
+}
+
+void CodedLayer::AddBytes(const LayerEntries& entries, KvBytes& bytes) const {
+  LayerLayout::AddBytes(entries, bytes);
+  for (const KvCodec* codec : {&plan_.keys, &plan_.values}) {
+    for (const Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+      if (!table->empty()) bytes.codebooks += table->SizeBytes();
+    }
+  }
+  // Ranges found in this sequence are its own.
+  int64_t size = 0;
+  for (const Tensor* table : {&plan_.ranges.low, &plan_.ranges.high}) {
+    if (!table->empty()) size += table->SizeBytes();
+  }
+  if (plan_.ranges.constant) {
+    bytes.codebooks += size;
+  } else {
+    bytes.scales += size;
+    bytes.slack += ranges_->allocated_bytes() - size;
+  }
+}
+
+Status CodedLayer::TakeTable(std::string_view& in, Tables* tables, Tensor* table) {
+  std::vector<float>& memory = tables->emplace_back();
+  KVG_TRY(TakeArray(in, &memory));
+  if (!memory.empty()) *table = View(memory, {std::ssize(memory)});
+  return {};
+}
+
+Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, Tables* tables) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  codec->side = side;
+  int64_t bits = 0, share = 0;
+  KVG_TRY(TakeEnum(in, "kind of codec", KvCodecKind::kCodebook, &codec->kind));
+  KVG_TRY(TakeNumber(in, "dims of a codec", 0, kMost, &codec->dim));
+  KVG_TRY(TakeEnum(in, "type of a codec", DType::kBF16, &codec->dtype));
+  KVG_TRY(TakeNumber(in, "bits of a codec", 0, 8, &bits));
+  codec->bits = static_cast<int>(bits);
+  KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
+  KVG_TRY(TakeNumber(in, "group of a codec", 0, kMost, &codec->group));
+  KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
+  KVG_TRY(TakeEnum(in, "range of a codec", CodeRange::kRms, &codec->range));
+  KVG_TRY(TakeNumber(in, "rank of a codec", 0, kMost, &codec->rank));
+  KVG_TRY(TakeNumber(in, &share));
+  codec->outlier_share = std::bit_cast<double>(share);
+  for (Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+    KVG_TRY(TakeTable(in, tables, table));
+  }
+  return {};
+}
+
+Status CodedLayer::TakeRanges(std::string_view& in, const LayerEntries& entries, Tables* tables) {
+  KVG_TRY(TakeTable(in, tables, &plan_.ranges.low));
+  KVG_TRY(TakeTable(in, tables, &plan_.ranges.high));
+  Tensor &low = plan_.ranges.low, &high = plan_.ranges.high;
+  if (low.empty() && high.empty()) return {};
+  const int64_t heads = entries.setup->kv_heads, width = entries.HeadDim(KvSide::kKeys);
+  const int64_t numbers = low.empty() ? 0 : low.Numel();
+  if (high.empty() || high.Numel() != numbers || numbers != heads * width) {
+    return BadInput(
+        StrCat("cache bytes: ranges of ", numbers, " numbers; expected ", heads * width));
+  }
+  for (Tensor* table : {&low, &high}) *table = table->Reshape({heads, width});
+  return {};
+}
+
+KVG_REGISTER_LAYOUT(coded, Coded, CodedLayer)
+}  // namespace kvgauge

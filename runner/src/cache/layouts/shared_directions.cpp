@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two layers that share the directions of their keys and values (MiniCache, arXiv:2405.14366).
+//
+// Of each entry both layers keep one direction, between theirs on the sphere, and a magnitude each.
+// Entries whose directions differ most stay as they are, in a part of their own before the others.
+// What comes later waits in a third part, and shares when it is sealed if the plan says so. The
+// upper layer's plan asks for it; both get a layout of this kind, and directions count with the
+// lower one.
+#include "methods/layouts/shared_directions.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/strings.h"
+#include "kernels/sphere.h"
+#include "src/cache/layer_layout.h"
+
+namespace kvgauge {
+namespace {
+
+// One side of one head in both layers, on the host.
+struct Pair {
+  int64_t dim = 0;
+  std::vector<float> lower, upper;                    // [n, dim]
+  std::vector<double> lower_norm, upper_norm, angle;  // [n]
+
+  void Measure() {
+    const int64_t n = std::ssize(lower) / dim;
+    for (int64_t i = 0; i < n; ++i) {
+      const Arc arc = ArcOf(i);
+      lower_norm.push_back(arc.a_norm);
+      upper_norm.push_back(arc.b_norm);
+      angle.push_back(arc.angle);
+    }
+  }
+  Arc ArcOf(int64_t i) const {
+    return Arc(&lower[static_cast<size_t>(i * dim)], &upper[static_cast<size_t>(i * dim)], dim);
+  }
+};
+
+std::vector<float> Rows(const std::vector<float>& all, int64_t dim,
+                        std::span<const int32_t> picked) {
+  std::vector<float> rows;
+  for (const int32_t i : picked) {
+    const float* row = &all[static_cast<size_t>(i * dim)];
+    rows.insert(rows.end(), row, row + dim);
+  }
+  return rows;
+}
+
+std::vector<int32_t> Pick(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
+  std::vector<int32_t> numbers;
+  for (const int32_t i : picked) numbers.push_back(all[static_cast<size_t>(i)]);
+  return numbers;
+}
+
+std::vector<float> Narrow(const std::vector<double>& all, std::span<const int32_t> picked) {
+  std::vector<float> numbers;
+  for (const int32_t i : picked) numbers.push_back(static_cast<float>(all[static_cast<size_t>(i)]));
+  return numbers;
+}
+
+class SharedDirectionsLayer final : public LayerLayout {
+ public:
+  std::string_view id() const override { return SharedDirections::kId; }
+  std::unique_ptr<LayerLayout> Fork() const override {
+    return std::make_unique<SharedDirectionsLayer>(*this);
+  }
+
+  Status Use(const StoreLayout& plan, const LayerEntries&) override {
+    plan_ = static_cast<const SharedDirections&>(plan);
+    return {};
+  }
+  Status Put(std::string&) const override {
+    return Unsupported("a layer that shares entries with another cannot be written");
+  }
+  Status Take(std::string_view&, const LayerEntries&) override {
+    return BadInput("cache bytes: a layer that shares entries with another was never written");
+  }
+  Status Check(const LayerEntries& entries) const override {
+    KVG_TRY(LayerLayout::Check(entries));
+    if (entries.turn.raw) {
+      return Unsupported(StrCat(id(), ": only rotated keys can be shared"));
+    }
+    if (!(plan_.weight >= 0 && plan_.weight <= 1) || !(plan_.retain >= 0 && plan_.retain <= 1)) {
+      return BadInput(StrCat(id(), ": weight ", plan_.weight, ", retain ", plan_.retain,
+                             ": both must be 0 to 1"));
+    }
+    return {};
+  }
+
+  int64_t layers_below() const override { return 1; }
+  Status Convert(LayerEntries& upper, std::span<const LayerPair> below) override;
+  bool seals_with_above() const override { return owns_ && plan_.later; }
+  Status SealTogether(LayerEntries& lower, const LayerPair& above, Buffer* memory) override;
+  Status CheckReduce(std::span<const HeadPlan>) const override {
+    return Unsupported("entries that are shared with another layer cannot be dropped or merged");
+  }
+
+  void Read(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
+            Tensor rows) const override {
+    LayerLayout::Read(entries, side, head, first, rows);
+    Scale(entries, side, head, first, rows);
+  }
+  void Describe(const LayerEntries& entries, std::span<KvSegment> segments) const override {
+    const size_t parts = entries.parts.size();
+    for (size_t h = 0; h < scales_.size(); ++h) {
+      KvSegment& segment = segments[h * parts + kShared];
+      segment.key_scale = scales_[h][0].data<float>();
+      segment.value_scale = scales_[h][1].data<float>();
+    }
+  }
+  void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override {
+    for (size_t p = 0; p < entries.parts.size(); ++p) {
+      if (!owns_ && p == kShared) continue;
+      for (const Stream& stream : entries.parts[p].keys) stream.AddBytes(bytes);
+      for (const Stream& stream : entries.parts[p].values) stream.AddBytes(bytes);
+    }
+    for (const Scales& head : scales_) {
+      for (const EntryArray& one : head) {
+        bytes.biases += one.bytes();
+        bytes.slack += one.allocated_bytes() - one.bytes();
+      }
+    }
+  }
+
+ private:
+  using Scales = std::array<EntryArray, 2>;                     // f32, of keys and of values
+  static constexpr size_t kApart = 0, kShared = 1, kFresh = 2;  // parts
+
+  // Directions among entries from `first` on become what they stand for.
+  void Scale(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
+             Tensor rows) const;
+
+  SharedDirections plan_;
+  bool owns_ = false;           // the lower layer
+  std::vector<Scales> scales_;  // [kv_heads] of the shared part
+};
+
+std::vector<float> HostRows(const LayerEntries& entries, KvSide side, int64_t head) {
+  const int64_t n = entries.length(head), dim = entries.HeadDim(side);
+  std::vector<float> host(static_cast<size_t>(n * dim));
+  if (n == 0) return host;
+  const Buffer memory = entries.ops().memory->Allocate(n * dim * 4);
+  const Tensor rows = memory.As(DType::kF32, {n, dim});
+  entries.ReadStream(side, head, 0, rows);
+  entries.ops().memory->Copy(rows, View(host, {n, dim}));
+  return host;
+}
+
+Status AppendHost(Ops& ops, Stream& stream, const std::vector<float>& rows) {
+  const int64_t dim = stream.spec().dim, n = std::ssize(rows) / dim;
+  if (n == 0) return {};
+  const Buffer memory = ops.memory->Allocate(n * dim * 4);
+  const Tensor device = memory.As(DType::kF32, {n, dim});
+  ops.memory->Copy(View(rows, {n, dim}), device);
+  return stream.Append(device);
+}
+
+Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const LayerPair> below) {
+  if (below.empty()) {
+    return BadInput(StrCat(id(), ": the first layer has none before it to share with"));
+  }
+  LayerEntries& lower = *below[0].entries;
+  if ((*below[0].layout)->id() != "plain" || lower.parts.size() != 1 || lower.turn.raw) {
+    return Unsupported(
+        StrCat(id(),
+               ": only rotated, uncoded keys and values on the device can be shared, and the layer "
+               "before is stored as ",
+               (*below[0].layout)->id()));
+  }
+  auto owner = std::make_unique<SharedDirectionsLayer>();
+  owner->plan_ = plan_;
+  owner->owns_ = true;
+  Ops& ops = lower.ops();
+  const std::array<LayerEntries*, 2> both = {&lower, &upper};
+  const std::array<SharedDirectionsLayer*, 2> layouts = {owner.get(), this};
+  std::array<std::vector<LayerPart>, 2> parts;
+  for (std::vector<LayerPart>& fresh : parts) {
+    for (int part = 0; part < 3; ++part) fresh.push_back(EmptyPart(upper));
+  }
+  for (int64_t h = 0; h < lower.setup->kv_heads; ++h) {
+    const auto at = static_cast<size_t>(h);
+    const std::vector<int32_t> positions = lower.Positions(h);
+    if (positions != upper.Positions(h)) {
+      return Unsupported(StrCat(id(), ": KV head ", h, " holds other entries in the layer before"));
+    }
+    std::array<Pair, 2> pairs;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      Pair& pair = pairs[static_cast<size_t>(side)];
+      pair.dim = lower.HeadDim(side);
+      pair.lower = HostRows(lower, side, h);
+      pair.upper = HostRows(upper, side, h);
+      pair.Measure();
+    }
+    // An entry is one key and one value: it stays when the two together differ most.
+    const int64_t n = std::ssize(positions);
+    std::vector<int32_t> order(static_cast<size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    const auto distance = [&](int32_t i) {
+      return pairs[0].angle[static_cast<size_t>(i)] + pairs[1].angle[static_cast<size_t>(i)];
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return distance(a) > distance(b); });
+    const auto retained =
+        static_cast<int64_t>(std::floor(plan_.retain * static_cast<double>(n) + 0.5));
+    std::sort(order.begin(), order.begin() + retained);
+    std::sort(order.begin() + retained, order.end());
+    const auto kept = std::span<const int32_t>(order).first(static_cast<size_t>(retained));
+    const auto shared = std::span<const int32_t>(order).subspan(static_cast<size_t>(retained));
+    for (size_t l = 0; l < both.size(); ++l) {
+      KVG_ASSIGN(HeadEntries head, both[l]->Gathered(h, order, {}));
+      head.has_positions = both[l]->heads[at].has_positions || retained > 0;
+      if (head.has_positions) KVG_TRY(head.positions.Assign(Pick(positions, order)));
+      both[l]->heads[at] = std::move(head);
+      layouts[l]->scales_.push_back(
+          {EntryArray(*lower.pool, DType::kF32), EntryArray(*lower.pool, DType::kF32)});
+    }
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const auto s = static_cast<size_t>(side);
+      const Pair& pair = pairs[s];
+      std::vector<float> directions(shared.size() * static_cast<size_t>(pair.dim));
+      for (size_t i = 0; i < shared.size(); ++i) {
+        pair.ArcOf(shared[i]).Between(plan_.weight, &directions[i * static_cast<size_t>(pair.dim)]);
+      }
+      const auto stream = [&](size_t layer, size_t part) -> Stream& {
+        return parts[layer][part].of(side)[at];
+      };
+      KVG_TRY(AppendHost(ops, stream(0, kApart), Rows(pair.lower, pair.dim, kept)));
+      KVG_TRY(AppendHost(ops, stream(1, kApart), Rows(pair.upper, pair.dim, kept)));
+      KVG_TRY(AppendHost(ops, stream(0, kShared), directions));
+      stream(1, kShared) = stream(0, kShared);
+      KVG_TRY(owner->scales_[at][s].Assign(Narrow(pair.lower_norm, shared)));
+      KVG_TRY(scales_[at][s].Assign(Narrow(pair.upper_norm, shared)));
+    }
+  }
+  for (size_t l = 0; l < both.size(); ++l) both[l]->parts = std::move(parts[l]);
+  *below[0].layout = std::move(owner);
+  return {};
+}
+
+Status SharedDirectionsLayer::SealTogether(LayerEntries& lower, const LayerPair& above,
+                                           Buffer* memory) {
+  LayerEntries& upper = *above.entries;
+  auto* other = dynamic_cast<SharedDirectionsLayer*>(above.layout->get());
+  KVG_CHECK(other != nullptr, "the layer above shares no directions");
+  Ops& ops = lower.ops();
+  const std::array<LayerEntries*, 2> both = {&lower, &upper};
+  const std::array<SharedDirectionsLayer*, 2> layouts = {this, other};
+  for (int64_t h = 0; h < lower.setup->kv_heads; ++h) {
+    const auto at = static_cast<size_t>(h);
+    const int64_t n = lower.parts[kFresh].keys[at].length();
+    if (n == 0) continue;
+    const int64_t first = lower.length(h) - n;
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      const auto s = static_cast<size_t>(side);
+      const int64_t dim = lower.HeadDim(side), numbers = n * (3 * dim + 2);
+      if (memory->size_bytes() < numbers * 4) *memory = ops.memory->Allocate(numbers * 4);
+      const Tensor all = memory->As(DType::kF32, {numbers});
+      const auto matrix = [&](int64_t i) {
+        return all.Slice(i * n * dim, (i + 1) * n * dim).Reshape({n, dim});
+      };
+      const Tensor norms = all.Slice(3 * n * dim, numbers).Reshape({2, n});
+      lower.ReadStream(side, h, first, matrix(0));
+      upper.ReadStream(side, h, first, matrix(1));
+      ops.algebra->DirectionsBetween(matrix(0), matrix(1), plan_.weight, matrix(2), norms[0],
+                                     norms[1]);
+      Stream& shared = lower.parts[kShared].of(side)[at];
+      KVG_TRY(shared.Append(matrix(2)));
+      upper.parts[kShared].of(side)[at] = shared;
+      for (size_t l = 0; l < both.size(); ++l) {
+        EntryArray& scales = layouts[l]->scales_[at][s];
+        KVG_TRY(scales.Reserve(scales.size() + n));
+        ops.memory->Copy(norms[static_cast<int64_t>(l)], scales.Extend(n));
+        Stream& fresh = both[l]->parts[kFresh].of(side)[at];
+        fresh = Stream(fresh.spec(), *lower.pool);
+      }
+    }
+  }
+  return {};
+}
+
+void SharedDirectionsLayer::Scale(const LayerEntries& entries, KvSide side, int64_t head,
+                                  int64_t first, Tensor rows) const {
+  const auto at = static_cast<size_t>(head);
+  Ops& ops = entries.ops();
+  const int64_t begin = entries.parts[kApart].of(side)[at].length();
+  const int64_t end = begin + entries.parts[kShared].of(side)[at].length();
+  const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
+  if (from >= to) return;
+  const Tensor scales = scales_[at][static_cast<size_t>(side)].view();
+  const int64_t n = to - from, dim = rows.shape[1];
+  std::vector<int32_t> every(static_cast<size_t>(n));
+  std::iota(every.begin(), every.end(), 0);
+  const Buffer memory = ops.memory->Allocate(n * (dim + 1) * 4);
+  const Tensor all = memory.As(DType::kF32, {n * (dim + 1)});
+  const Tensor directions = all.Slice(0, n * dim).Reshape({n, dim});
+  Tensor index = all.Slice(n * dim, n * (dim + 1));
+  index.dtype = DType::kI32;
+  ops.memory->Copy(View(every, {n}), index);
+  const Tensor part = rows.Slice(from - first, to - first);
+  ops.memory->Copy(part, directions);
+  ops.rows->Fill(0.0f, part);
+  ops.select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
+}
+
+}  // namespace
+KVG_REGISTER_LAYOUT(shared_directions, SharedDirections, SharedDirectionsLayer)
+}  // namespace kvgauge

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "images/preprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "images/drawn.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string HashOf(const std::vector<float>& values) {
+  return Sha256Hex(std::string_view(reinterpret_cast<const char*>(values.data()),
+                                    values.size() * sizeof(float)));
+}
+Result<Preprocessor> Read(const std::string& config) {
+  return ReadPreprocessor(*ParseJson(config, "test"), "dir/preprocessor_config.json");
+}
+std::string ConfigErrorOf(const std::string& config) {
+  const Result<Preprocessor> read = Read(config);
+  return read.ok() ? "" : read.error().message;
+}
+std::string Clip(const std::string& more) {
+  return StrCat(R"({"image_processor_type": "CLIPImageProcessor", )", more, "}");
+}
+
+// Every family's processor on sizes that are odd, tiny, wide and tall: the same floats to the bit.
+TEST(Preprocess, EqualsTransformers) {
+  const Result<Json> golden =
+      ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/images/preprocess.json"));
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  ASSERT_GE((*golden)["cases"].size(), 130u);
+  for (const Json& c : (*golden)["cases"]) {
+    SCOPED_TRACE(c.dump().substr(0, 300));
+    const Result<Preprocessor> preprocessor = ReadPreprocessor(c["config"], "golden");
+    ASSERT_TRUE(preprocessor.ok()) << preprocessor.error().message;
+    const Json& picture = c["picture"];
+    const Result<PixelValues> got =
+        Preprocess(*preprocessor, Drawn(picture[0], picture[1], picture[2]), c["pictures"]);
+    if (c.contains("refused")) {
+      EXPECT_FALSE(got.ok());
+      continue;
+    }
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    if (c["grid"].is_null()) {
+      const std::vector<int64_t> shape = {got->tiles, 3, got->height, got->width};
+      EXPECT_EQ(shape, c["shape"].get<std::vector<int64_t>>());
+    } else {
+      EXPECT_EQ(got->grid, (c["grid"].get<std::array<int32_t, 3>>()));
+    }
+    EXPECT_EQ(HashOf(got->values), c["sha256"].get<std::string>());
+    EXPECT_EQ(got->original_width, picture[0].get<int32_t>());
+  }
+}
+
+TEST(Preprocess, AVideoRepeatsItsLastFrame) {
+  const Preprocessor qwen = *Read(
+      R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 7, "min_pixels": 196})");
+  const std::vector<Image> frames = {Drawn(28, 28, 1), Drawn(28, 28, 2), Drawn(28, 28, 3)};
+  const std::vector<Image> repeated = {frames[0], frames[1], frames[2], frames[2]};
+  const PixelValues three = *PreprocessVideo(qwen, frames), four = *PreprocessVideo(qwen, repeated);
+  EXPECT_EQ(three.grid, (std::array<int32_t, 3>{2, 4, 4}));
+  EXPECT_EQ(three.values, four.values);
+  // A picture is a video of one frame, shown twice.
+  EXPECT_EQ(Preprocess(qwen, frames[0])->values,
+            PreprocessVideo(qwen, std::vector{frames[0], frames[0]})->values);
+  EXPECT_THAT(PreprocessVideo(qwen, std::vector{frames[0], Drawn(28, 29, 1)}).error().message,
+              HasSubstr("a frame is 28 x 29 pixels, the first is 28 x 28"));
+}
+
+TEST(Preprocess, ExtremeAspectsAreRefusedWherePatchesAreCut) {
+  const Preprocessor qwen = *Read(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
+  EXPECT_THAT(Preprocess(qwen, Drawn(1, 201, 1)).error().message,
+              HasSubstr("at most 200 times the other"));
+}
+
+TEST(ReadPreprocessor, NamesFileKeyValueAndWhatIsRight) {
+  EXPECT_THAT(ConfigErrorOf("{}"), AllOf(HasSubstr("dir/preprocessor_config.json"),
+                                   HasSubstr("image_processor_type is missing")));
+  EXPECT_THAT(ConfigErrorOf(R"({"image_processor_type": "ClipImageProcessor"})"),
+              HasSubstr("did you mean 'CLIPImageProcessor'?"));
+  EXPECT_THAT(ConfigErrorOf(Clip(R"("do_sharpen": true)")),
+              HasSubstr("key 'do_sharpen' (true) is not known, and it may change pixels"));
+  EXPECT_THAT(ConfigErrorOf(Clip(R"("resample": 9)")), HasSubstr("resample is 9; 0 nearest"));
+  EXPECT_THAT(ConfigErrorOf(Clip(R"("image_std": [1, 0, 1])")), HasSubstr("three numbers"));
+  EXPECT_THAT(ConfigErrorOf(Clip(R"("size": {"shortest_edge": -4})")),
+              HasSubstr("a whole number from 1 to 16384 is right"));
+  EXPECT_THAT(ConfigErrorOf(Clip(R"("do_resize": 1)")), HasSubstr("true or false is right"));
+  EXPECT_THAT(ConfigErrorOf(R"({"image_processor_type": "LlavaNextImageProcessor",
+                          "size": {"shortest_edge": 28}, "image_grid_pinpoints": [[28, 30]]})"),
+              HasSubstr("multiples of the tile's side 28"));
+  EXPECT_THAT(ConfigErrorOf(R"({"image_processor_type": "Gemma3ImageProcessor",
+                          "do_pan_and_scan": true})"),
+              HasSubstr("only false is supported"));
+  EXPECT_THAT(ConfigErrorOf(R"({"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 9,
+                          "max_pixels": 8})"),
+              HasSubstr("min_pixels is 9; at most max_pixels, 8"));
+}
+
+TEST(ReadPreprocessor, FastClassesAreReadAsTheirSlowOnes) {
+  EXPECT_TRUE(Read(R"({"image_processor_type": "CLIPImageProcessorFast"})").ok());
+  EXPECT_TRUE(Read(R"({"feature_extractor_type": "CLIPFeatureExtractor"})").ok());
+}
+
+}  // namespace
+}  // namespace kvgauge
