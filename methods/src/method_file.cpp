@@ -72,6 +72,18 @@ Result<std::string> Text(const Json& json, const char* key, bool required,
   return json[key].get<std::string>();
 }
 
+// Empty where `key` is left out.
+Result<std::vector<std::string>> Texts(const Json& json, const char* key,
+                                       const std::string& origin) {
+  if (!json.contains(key)) return std::vector<std::string>();
+  const Json& list = json[key];
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_text)) {
+    return BadInput(StrCat(origin, ": \"", key, "\" must be a list of texts, is ", list.dump()));
+  }
+  return list.get<std::vector<std::string>>();
+}
+
 // Stages of the program do not throw; nothing is known of those of a plugin.
 Status TryToMake(const StageChoice& choice, const std::string& origin) {
   const std::string owner = StrCat(origin, ": ", NameOf(*choice.spec));
@@ -132,14 +144,7 @@ Status ParseHead(const Json& json, const std::string& origin, Method& method) {
     }
     method.experimental = json["experimental"].get<bool>();
   }
-  if (json.contains("departures")) {
-    const Json& list = json["departures"];
-    const auto is_text = [](const Json& item) { return item.is_string(); };
-    if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_text)) {
-      return BadInput(StrCat(origin, ": \"departures\" must be a list of texts"));
-    }
-    method.departures = list.get<std::vector<std::string>>();
-  }
+  KVG_ASSIGN(method.departures, Texts(json, "departures", origin));
   return {};
 }
 
@@ -197,7 +202,7 @@ Status Override(const std::string& text, Json& method) {
 Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   KVG_TRY(KnownKeys(json,
                     {"id", "title", "family", "paper", "version", "departures", "experimental",
-                     "protect", "stages"},
+                     "conformance", "protect", "stages"},
                     origin));
   Method method;
   KVG_TRY(ParseHead(json, origin, method));
@@ -222,6 +227,17 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
   const Status composed = CheckComposition(method);
   if (!composed.ok()) return composed.error().Wrap(origin);
   if (!protect.contains("recent")) method.recent = ProtectedByStages(method);
+  // The conformance tests read these overrides from the file; here they are checked.
+  KVG_ASSIGN(const std::vector<std::string> conformance, Texts(json, "conformance", origin));
+  if (!conformance.empty()) {
+    Json asked = json;
+    asked.erase("conformance");
+    for (const std::string& text : conformance) {
+      const Status applied = Override(text, asked);
+      if (!applied.ok()) return applied.error().Wrap(origin + ": conformance");
+    }
+    KVG_TRY(ParseMethod(asked, origin + ": conformance"));
+  }
   return method;
 }
 

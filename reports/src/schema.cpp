@@ -199,9 +199,15 @@ ALTER TABLE sample ADD COLUMN parts TEXT;
 ALTER TABLE layer_stat ADD COLUMN kept_by_depth TEXT;
 ALTER TABLE layer_stat ADD COLUMN answer_kept REAL;
 )sql",
-    // 3 -> 4: the direction of the task's metric. Perplexity was the one of which less is better.
+    // 3 -> 4: which methods nothing independent holds.
     R"sql(
-ALTER TABLE task ADD COLUMN lower_is_better INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE method ADD COLUMN experimental INTEGER NOT NULL DEFAULT 0
+  CHECK (experimental IN (0, 1));
+)sql",
+    // 4 -> 5: the direction of the task's metric. Perplexity was the one of which less is better.
+    R"sql(
+ALTER TABLE task ADD COLUMN lower_is_better INTEGER NOT NULL DEFAULT 0
+  CHECK (lower_is_better IN (0, 1));
 UPDATE task SET lower_is_better = 1
 WHERE CASE WHEN json_valid(spec) THEN json_extract(spec, '$.metric') END = 'perplexity';
 )sql",

@@ -260,12 +260,16 @@ Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
   KVG_ASSIGN(std::optional<int64_t> method,
              Find(*this, "SELECT id FROM method WHERE key = ?", method_key));
   if (!method) {
-    KVG_ASSIGN(
-        method,
-        Execute(*this,
-                "INSERT INTO method (key, name, variant, title, family, version, spec,"
-                " full_cache) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                method_key, h.name, h.variant, h.title, h.family, h.version, h.spec, h.full_cache));
+    KVG_ASSIGN(method,
+               Execute(*this,
+                       "INSERT INTO method (key, name, variant, title, family, version, spec,"
+                       " full_cache, experimental) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                       method_key, h.name, h.variant, h.title, h.family, h.version, h.spec,
+                       h.full_cache, h.experimental));
+  } else if (!h.experimental) {
+    // What has come to be held is held for what was measured before, too.
+    KVG_TRY(Execute(*this, "UPDATE method SET experimental = 0 WHERE id = ? AND experimental",
+                    *method));
   }
   const TaskRow& t = cell.task;
   const std::string task_key = Sha256Hex(StrCat(t.name, "\n", t.spec));

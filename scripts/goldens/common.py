@@ -52,6 +52,14 @@ def write_json_cases(path, head, rows):
     path.write_text(top + ',\n  "cases": ' + _rows(rows) + "\n}\n", encoding="utf-8")
 
 
+def write_json_keys(path, value):
+    """An object with one compact key a line."""
+    lines = (f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in value.items())
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
 def directory_bytes(path):
     return sum(os.path.getsize(p) for p in pathlib.Path(path).rglob("*") if p.is_file())
 

@@ -24,6 +24,22 @@ def affine(x, bits, axis):
     return scale * np.rint(np.clip(ratio, F(0), top)) + zero
 
 
+def note_codes(x, bits, group, axis, margins, where):
+    """How near any number is to another code."""
+    rows = np.asarray(x, np.float64) if axis == 0 else np.asarray(x, np.float64).T
+    for i in range(0, len(rows), group):
+        part = rows[i : i + group]
+        low, high = part.min(0), part.max(0)
+        scale = (high - low) / (2**bits - 1)
+        # Where float32 may round a scale or a zero to another f16, codes must be the same by either.
+        for near_low in (1 - 3e-6, 1 + 3e-6):
+            for near_scale in (1 - 3e-6, 1 + 3e-6):
+                ratio = (part - half(low * near_low)) / half(scale * near_scale)
+                margins.note(np.abs(np.abs(ratio - np.floor(ratio)) - 0.5).min(), where)
+                if (np.rint(ratio) != np.rint((part - half(low)) / half(scale))).any():
+                    margins.note(1e-9, where)
+
+
 def by_channel(x, bits, group):
     """Groups of `group` entries of one dim."""
     return np.vstack([affine(x[i : i + group], bits, 0) for i in range(0, len(x), group)])

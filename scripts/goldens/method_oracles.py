@@ -15,6 +15,9 @@ import numpy as np
 
 class Margins:
     def __init__(self):
+        self.clear()
+
+    def clear(self):
         self.least = math.inf
         self.where = ""
 
@@ -157,6 +160,15 @@ class Sequence:
     def reads(self, l, h, q):
         return np.ones((len(q), len(self.keys[l][h])), dtype=bool)
 
+    def answer(self, l, queries):
+        """Outputs [share, dim] and attention of each KV head, for its rotated queries."""
+        out, rows = [], []
+        for h, own in enumerate(queries):
+            scores = own @ self.keys[l][h].T / math.sqrt(self.model.dim)
+            rows.append(softmax(np.where(self.reads(l, h, own), scores, -np.inf)))
+            out.append(rows[-1] @ self.values[l][h])
+        return out, rows
+
     def after_step(self, rows):
         pass
 
@@ -164,15 +176,12 @@ class Sequence:
         model, rows = self.model, []
 
         def attend(l, q, k, v):
-            out, of_layer = [], []
+            queries = []
             for h in range(model.groups):
                 self.append(l, h, k[h], v[h])
                 own = q[h * model.share : (h + 1) * model.share, 0]
-                own = np.vstack([self.query(l, h, row[None]) for row in own])
-                scores = own @ self.keys[l][h].T / math.sqrt(model.dim)
-                p = softmax(np.where(self.reads(l, h, own), scores, -np.inf))
-                of_layer.append(p)
-                out.append(p @ self.values[l][h])
+                queries.append(np.vstack([self.query(l, h, row[None]) for row in own]))
+            out, of_layer = self.answer(l, queries)
             rows.append(of_layer)
             return np.concatenate(out)[:, None, :]
 

@@ -63,6 +63,7 @@ class ResultsTest : public ::testing::Test {
     cell.method.family = method == "full" ? "baseline" : "selection";
     cell.method.spec = "{}";
     cell.method.full_cache = method == "full";
+    cell.method.experimental = method == "untried";
     cell.task = {task, 1, R"({"group":"needle","metric":"partial_match","report":{"scale":100}})"};
     cell.budget = budget;
     const int64_t id = Must(store->AddCell(cell));
@@ -317,6 +318,19 @@ TEST_F(ResultsTest, CompareEndsInASentence) {
   const Json json = Must(ParseJson(Run("compare full h2o --db a.db --json").out, "out"));
   EXPECT_EQ(json["tasks"][0]["verdict"], "WORSE");
   EXPECT_EQ(json["tasks"][0]["score"]["change"], -0.05);
+}
+
+TEST_F(ResultsTest, ExperimentalMethodsAreMarked) {
+  const auto give = [](int i) { return Given{i % 2 == 0 ? 1.0 : 0.0, 100}; };
+  Add("a.db", "full", "none", 20, give);
+  Add("a.db", "snapkv", "20%", 20, give);
+  EXPECT_THAT(Run("leaderboard a.db").out, Not(HasSubstr("*")));
+  Add("a.db", "untried", "20%", 20, give);
+  const Outcome outcome = Run("leaderboard a.db");
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(" untried* "), HasSubstr(" snapkv "),
+                                 HasSubstr("*: experimental; no")));
+  EXPECT_THAT(Run("leaderboard a.db --format csv --columns method,experimental").out,
+              AllOf(HasSubstr("untried,true"), HasSubstr("snapkv,false")));
 }
 
 TEST_F(ResultsTest, TimesSayHowFarToTrustThem) {

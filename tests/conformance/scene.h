@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/json.h"
 #include "core/sha256.h"
+#include "core/strings.h"
 #include "methods/method.h"
 #include "runner/engine.h"
 #include "support/tiny_models.h"
@@ -29,23 +31,14 @@ inline std::vector<std::string> AllMethods() {
   return ids.ok() ? *ids : std::vector<std::string>();
 }
 
-inline Method LoadShipped(const std::string& id, std::vector<std::string> more = {}) {
-  std::vector<std::string> overrides;
-  // The models have two layers: none can stay whole at half the entries, or be read whole.
-  if (id == "d2o") overrides = {"allocate.whole_first=0", "allocate.whole_last=0"};
-  if (id.ends_with("quest") || id == "clusterkv") {
-    overrides = {"read.tokens=64", "read.dense_layers=0"};
+// The overrides that the method's file asks of these models, and `more` after them.
+inline Method LoadShipped(const std::string& id, const std::vector<std::string>& more = {}) {
+  const Result<Json> file = ReadJsonFile(StrCat(MethodsDirectory(), "/", id, ".json"));
+  if (!file.ok()) {
+    ADD_FAILURE() << file.error().message;
+    std::abort();
   }
-  if (id == "sparq") overrides = {"read.tokens=32", "read.rank=8", "read.local=8"};
-  if (id == "tokenselect") overrides = {"read.tokens=32", "read.sinks=4", "read.local=16"};
-  if (id == "pqcache") overrides = {"read.tokens=64", "read.sinks=4"};
-  // Heads have 32 dims.
-  if (id == "flexgen") overrides = {"store.key_group=32", "store.value_group=32"};
-  // Layers and heads that hold next to nothing hold less than a prompt.
-  if (id == "simlayerkv") overrides = {"allocate.recent=32"};
-  if (id == "duo_attention") overrides = {"allocate.streaming=40", "protect.sinks=4"};
-  // Several runs in a prompt.
-  if (id == "lagkv") overrides = {"score.lag=32", "reduce.size=32"};
+  auto overrides = file->value("conformance", std::vector<std::string>());
   overrides.insert(overrides.end(), more.begin(), more.end());
   Result<Method> method = LoadMethod(id, MethodsDirectory(), overrides);
   if (!method.ok()) {

@@ -129,6 +129,11 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
        {"score.snapkv.group", "\"median\"", "'mean'"}},
       {File("", R"("protect": {"sinks": -1}, )"), {"protect.sinks: -1 is not valid"}},
       {File("", R"("departures": "none", )"), {"\"departures\" must be a list"}},
+      {File("", R"("conformance": [7], )"), {"\"conformance\" must be a list of texts, is [7]"}},
+      {File("", R"("conformance": ["score.windw"], )"),
+       {"mine.json: conformance", "must be stage.param=value"}},
+      {File("", R"("conformance": ["store.positio=slot"], )"),
+       {"mine.json: conformance", "did you mean 'position'"}},
       // Stages that do not fit each other.
       {File(R"("score": {"id": "random"})"),
        {"score.random has no effect without a reduce stage", "top_k"}},

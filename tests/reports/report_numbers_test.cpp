@@ -118,6 +118,24 @@ TEST_F(ReportNumbers, BytesAndFidelityAreMeansOverAllTasks) {
   EXPECT_FALSE(Holds(inside, "<td class=\"n\">0.125</td>"));
 }
 
+TEST_F(ReportNumbers, ExperimentalMethodsAreMarkedAndTheMarkIsExplained) {
+  AddSamples(AddCell(0, "a"), 0, 8, 0, EngagementMark::kIdentity);
+  AddSamples(AddCell(1, "a"), 1, 1, 0, EngagementMark::kEngaged);
+  constexpr char kMark[] = "data-tip=\"Experimental: no independent implementation";
+  EXPECT_FALSE(Holds(Page(), "Experimental: no independent"));
+  CellRow cell = TestCell(2);
+  cell.identity = "untried";
+  cell.method.name = "untried";
+  cell.method.experimental = true;
+  cell.signature = R"({"task":"a"})";
+  cell.task = {"a", 1, R"({"group":"a"})"};
+  AddSamples(Must(store_->AddCell(cell)), 2, 1, 0, EngagementMark::kEngaged);
+  const std::string html = Page();
+  EXPECT_TRUE(Holds(RowOf(html, "untried"), kMark));
+  EXPECT_FALSE(Holds(RowOf(html, "method1"), kMark));
+  EXPECT_TRUE(Holds(html, "<dt>*</dt><dd>Experimental: no independent implementation"));
+}
+
 TEST_F(ReportNumbers, EngagementIsToldOfEachGroup) {
   for (const char* task : {"a", "b"}) {
     const bool first = std::string(task) == "a";

@@ -45,6 +45,7 @@ void ExpectContent(ResultStore& store, int version) {
   const std::vector<StoredCell> cells = Must(store.Cells());
   ASSERT_EQ(cells.size(), 1u);
   EXPECT_EQ(cells[0].cell.method.name, "snapkv");
+  EXPECT_FALSE(cells[0].cell.method.experimental);
   const SampleRow s = *Must(store.Read(cells[0].id, "s0"));
   EXPECT_EQ(s.score, 0.5);
   EXPECT_EQ(s.answers[0].prediction, "It is 7.");
@@ -74,7 +75,7 @@ void ExpectContent(ResultStore& store, int version) {
 }
 
 class StoreMigrateFrom : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Released, StoreMigrateFrom, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Released, StoreMigrateFrom, ::testing::Values(1, 2, 3));
 
 TEST_P(StoreMigrateFrom, IsUpgradedWhenWritten) {
   const ScratchDirectory scratch;

@@ -43,6 +43,28 @@ TEST(Store, GivesBackWhatWasWritten) {
   MustOk(store->Check());
 }
 
+// A method that has come to be held is held for what was recorded of it before, too.
+TEST(Store, AMethodStaysExperimentalUntilARunSaysOtherwise) {
+  const ScratchDirectory scratch;
+  const auto store = MustOpen(scratch.File("r.db"));
+  CellRow first = TestCell(1), second = TestCell(2), third = TestCell(3);
+  const auto flags = [&] {
+    std::vector<bool> all;
+    for (const StoredCell& cell : Must(store->Cells()))
+      all.push_back(cell.cell.method.experimental);
+    return all;
+  };
+  first.method.experimental = true;
+  Must(store->AddCell(first));
+  EXPECT_THAT(flags(), ElementsAre(true));
+  second.method.experimental = false;
+  Must(store->AddCell(second));
+  EXPECT_THAT(flags(), ElementsAre(false, false));
+  third.method.experimental = true;
+  Must(store->AddCell(third));
+  EXPECT_THAT(flags(), ElementsAre(false, false, false));
+}
+
 // Each field of a sample is stored and counts as a result, or is known not to.
 TEST(Store, EveryResultColumnIsCompared) {
   const ScratchDirectory scratch;

@@ -72,6 +72,7 @@ TEST(Jinja, ErrorsNameTheLineAndWhatStandsThere) {
                       "{% endmacro %}{{ f() }}"),
               HasSubstr("line 3: the template refuses: Roles must alternate"));
   EXPECT_THAT(Refusal("{{ 'a\xff' }}"), HasSubstr("ill-formed UTF-8"));
+  EXPECT_THAT(Refusal("{{ '%é' % 1 }}"), HasSubstr("unsupported format character 'é'"));
 }
 
 TEST(Jinja, RefusesFilesAndWhatLiesBelow) {

@@ -1,14 +1,13 @@
-// SPDX-License-Identifier: Apache-2.0
-// What memory there is.
+// SPDX-License-Identifier: Apache-2.0 Sizes of the machine's memory.
 #pragma once
 
 #include <cstdint>
 
 namespace kvgauge {
 
-// Of the machine.
+// Physical memory of the machine.
 int64_t MachineMemoryBytes();
-// What this process may use of it: less where a control group says so.
+// What this process may use of it: less if a control group limits it.
 int64_t UsableMemoryBytes();
 
 }  // namespace kvgauge

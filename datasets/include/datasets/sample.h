@@ -14,7 +14,7 @@ namespace kvgauge {
 
 // kSystem: the system text; kContext: the long text, or all of Sample::context where the source
 // tells no more; kNeedle: what has to be found in it; kQuestion: a question's text, kTurn: that of
-// one turn of a conversation. What a chat template says by itself is not the sample's.
+// one turn of a conversation. Text that a chat template adds is not part of the sample.
 enum class MarkKind { kSystem, kContext, kNeedle, kQuestion, kTurn };
 
 // A byte range of Sample::system (kSystem), Sample::context (kContext, kNeedle) or of one

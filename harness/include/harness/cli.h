@@ -6,16 +6,16 @@
 
 namespace kvgauge {
 
-// What this program was built from.
+// The sources that this program was built from.
 struct BuildInfo {
   std::string version = {};   // "0.1.0"
-  std::string revision = {};  // a git commit, "-dirty" behind it where files were changed; "": none
+  std::string revision = {};  // a git commit, with "-dirty" if files were changed; "": none
 
   std::string Text() const;  // "0.1.0 (1a2b3c4d5e6f)"
 };
 
-// Exit codes: 0 done; 1 the system failed (disk, memory), or all that was run failed; 2 wrong usage
-// or bad input.
+// Exit codes: 0 done; 1 the system failed (disk, memory), or every cell failed; 2 wrong usage or
+// bad input.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitBadInput = 2;

@@ -16,6 +16,11 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
+// "budget, experimental"
+std::string FamilyText(const Method& method) {
+  return StrCat(method.family, method.experimental ? ", experimental" : "");
+}
+
 // A value as it is written in a method file; texts without their quotes.
 std::string Shown(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -57,7 +62,7 @@ void PrintMethod(const Method& method) {
   std::vector<std::pair<std::string, std::string>> facts = {
       {"id", method.id},
       {"title", method.title},
-      {"family", StrCat(method.family, method.experimental ? ", experimental" : "")},
+      {"family", FamilyText(method)},
       {"paper", OrDash(method.paper)},
       {"version", StrCat(method.version)},
       {"budget", method.takes_budget ? "needed: 0.2 or 20%, 512, 64B" : "none"},
@@ -147,7 +152,7 @@ Status RunMethods(const MethodsOptions& options) {
   Json list = Json::array();
   for (const std::string& id : ids) {
     KVG_ASSIGN(const Method method, LoadMethod(id, directory, {}));
-    rows.push_back({method.id, method.family, method.takes_budget ? "needed" : "-",
+    rows.push_back({method.id, FamilyText(method), method.takes_budget ? "needed" : "-",
                     StageNames(method), OrDash(method.paper)});
     list.push_back(MethodToJson(method));
   }

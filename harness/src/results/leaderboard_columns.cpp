@@ -73,7 +73,8 @@ const Column kColumns[] = {
     {"method", "method", false, 100, true,
      [](const LeaderboardTable&, const LeaderboardLine& l) -> TableCell {
        const std::string& variant = l.method.variant;
-       return {variant.empty() ? l.method.name : StrCat(l.method.name, "[", variant, "]"),
+       const std::string name = StrCat(l.method.name, l.method.experimental ? "*" : "");
+       return {variant.empty() ? name : StrCat(name, "[", variant, "]"),
                l.method.full_cache ? Tone::kStrong : Tone::kPlain};
      }},
     {"family", "family", false, 20, false,

@@ -336,9 +336,10 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
   const bool timed = std::ranges::any_of(columns, [](const std::string& id) {
     return id.starts_with("ttft") || id.starts_with("tpot") || id == "compress";
   });
-  bool shared = false, disturbed = false, related = false;
+  bool shared = false, disturbed = false, related = false, experimental = false;
   for (const LeaderboardTable& table : model.tables) {
     for (const LeaderboardLine& line : table.lines) {
+      experimental = experimental || line.method.experimental;
       if (!timed || line.latency.empty()) continue;
       const LatencySummary& s = line.latency.back();
       shared = shared || !s.isolated;
@@ -369,6 +370,9 @@ std::string Legend(const LeaderboardModel& model, const std::vector<std::string>
   }
   if (shared) out += "\n~: times in company of other rows, never to compare by.";
   if (disturbed) out += "\n!: other programs ran beside every repetition, never to compare by.";
+  if (experimental) {
+    out += "\n*: experimental; no independent implementation has confirmed what the method does.";
+  }
   return out + "\n";
 }
 

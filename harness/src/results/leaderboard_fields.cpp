@@ -61,6 +61,7 @@ const Field kFields[] = {
     KVG_FIELD("family", l.method.family),
     KVG_FIELD("version", l.method.version),
     KVG_FIELD("full_cache", l.method.full_cache),
+    KVG_FIELD("experimental", l.method.experimental),
     KVG_FIELD("budget", l.budget),
     KVG_FIELD("budget_kind", l.budget_kind),
     KVG_FIELD("budget_value", l.budget_value),

@@ -263,7 +263,8 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                  .family = row.method.family,
                  .version = row.method.version,
                  .spec = CanonicalJson(spec),
-                 .full_cache = row.full_cache()};
+                 .full_cache = row.full_cache(),
+                 .experimental = row.method.experimental};
   cell.task = {.name = task.name,
                .version = task.version,
                .spec = CanonicalJson(*task.json),

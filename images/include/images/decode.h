@@ -21,7 +21,7 @@ enum class ImageFormat { kUnknown, kJpeg, kPng, kWebP, kGif, kPpm, kBmp, kTiff, 
 
 std::string_view NameOf(ImageFormat format);  // "JPEG", "PNG", ...
 
-// What the first bytes say; the name of the file has no say.
+// The format according to the first bytes; the file's name does not matter.
 ImageFormat SniffImageFormat(std::string_view bytes);
 
 struct ImageLimits {
@@ -45,7 +45,7 @@ Result<Image> DecodeImage(std::string_view bytes, std::string_view name,
                           const ImageLimits& limits = {});
 
 // All frames of an animated GIF, each as the whole canvas that a viewer shows at that time. A GIF
-// that is not animated has one. What no frame has painted is black.
+// that is not animated has one. Pixels that no frame has painted are black.
 Result<std::vector<Image>> DecodeGifFrames(std::string_view bytes, std::string_view name,
                                            const ImageLimits& limits = {});
 

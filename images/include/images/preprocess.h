@@ -23,11 +23,11 @@ namespace kvgauge {
 
 // How a picture becomes tiles or patches.
 enum class PreprocessKind {
-  kWhole,     // CLIP, SigLIP, LLaVA-1.5, Gemma-3: one tile
-  kAnyRes,    // LLaVA-NeXT, LLaVA-OneVision: the whole picture, then tiles of the best-fitting canvas
-  kPatches,   // Qwen2-VL and kin: patches of a picture of any size
-  kCanvas,    // InternVL (GOT-OCR2): tiles of the canvas of the nearest aspect, then a thumbnail
-  kSplit,     // Idefics3, SmolVLM: tiles, then the whole picture
+  kWhole,   // CLIP, SigLIP, LLaVA-1.5, Gemma-3: one tile
+  kAnyRes,  // LLaVA-NeXT, LLaVA-OneVision: the whole picture, then tiles of the best-fitting canvas
+  kPatches,  // Qwen2-VL and kin: patches of a picture of any size
+  kCanvas,   // InternVL (GOT-OCR2): tiles of the canvas of the nearest aspect, then a thumbnail
+  kSplit,    // Idefics3, SmolVLM: tiles, then the whole picture
 };
 
 struct Preprocessor {
@@ -52,8 +52,8 @@ struct Preprocessor {
   std::vector<std::pair<int32_t, int32_t>> canvases;  // kAnyRes: (height, width)
   bool many_as_squares = false;  // kAnyRes: several pictures of one prompt are padded, not tiled
   bool split = true;             // kCanvas, kSplit: whether there are tiles at all
-  int32_t least_tiles = 1, most_tiles = 12;         // kCanvas
-  int32_t patch = 14, merge = 2, frames = 2;        // kPatches
+  int32_t least_tiles = 1, most_tiles = 12;            // kCanvas
+  int32_t patch = 14, merge = 2, frames = 2;           // kPatches
   int64_t least_pixels = 3136, most_pixels = 1003520;  // kPatches
 };
 
@@ -73,7 +73,8 @@ struct PixelValues {
 Result<PixelValues> Preprocess(const Preprocessor& preprocessor, const Image& image,
                                int64_t pictures_in_prompt = 1);
 // Frames of one size as one video. Precondition: kPatches, and at least one frame.
-Result<PixelValues> PreprocessVideo(const Preprocessor& preprocessor, std::span<const Image> frames);
+Result<PixelValues> PreprocessVideo(const Preprocessor& preprocessor,
+                                    std::span<const Image> frames);
 
 // The size a picture gets for kPatches. Refuses sides that differ by more than 200 times.
 Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& preprocessor, int32_t height,

@@ -31,7 +31,7 @@ class AlgebraOps {
   void Qr(const Tensor& a, Tensor q, Tensor r);
 
   // out[i]: the direction at `weight` of the way from that of a[i] to that of b[i], on the sphere;
-  // a zero vector has none and takes no part, and two opposite ones may have none. a, b, out: [n,
+  // a zero vector has none and does not count, and two opposite ones may have none. a, b, out: [n,
   // d]; a_norm, b_norm: [n], their lengths.
   void DirectionsBetween(const Tensor& a, const Tensor& b, double weight, Tensor out, Tensor a_norm,
                          Tensor b_norm);

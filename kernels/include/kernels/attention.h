@@ -34,7 +34,7 @@ inline constexpr int64_t kAttentionSpan = 512;
 // AttentionItem::first_position: each head's rows end at its own last entry.
 inline constexpr int64_t kEndAligned = INT64_MIN;
 
-// What the pages of one KV head hold.
+// The contents of the pages of one KV head.
 struct KvFormat {
   DType dtype = DType::kF32;  // f32, f16 or bf16
   int64_t key_dim = 0;
@@ -58,10 +58,10 @@ struct KvSegment {
   void* const* key_pages = nullptr;
   void* const* value_pages = nullptr;
   int64_t length = 0;  // entries
-  // Slots of the first page before entry 0, fewer than a page has: what lay there is gone, and
-  // entry e lies in slot skip + e. Pages, spans, rotation and read count slots then; coded entries,
-  // bias, scales and positions there are none. WriteKv, ReadKv, GatherKv and CopyKv take none
-  // either.
+  // Slots of the first page before entry 0, fewer than a page has: their entries were evicted, and
+  // entry e is in slot skip + e. Pages, spans, rotation and read then count slots. Such a segment
+  // has no coded entries, bias, scales or positions, and WriteKv, ReadKv, GatherKv and CopyKv do
+  // not take it.
   int64_t skip = 0;
   int64_t slots() const { return skip + length; }
 
@@ -121,7 +121,7 @@ struct AttentionItem {
   Tensor column_sums = {};
 };
 
-// Where WriteKv puts entries of one head: entry first_entry of the segment and those after it.
+// The place of WriteKv for one head: entry first_entry of the segment and those after it.
 struct KvTarget {
   void* const* key_pages = nullptr;
   void* const* value_pages = nullptr;
@@ -139,7 +139,7 @@ struct AttentionShape {
   const DeferredRope* rope = nullptr;  // needed when a segment has a rotation
 };
 
-// Optional results beside the output; empty tensors are not computed.
+// Optional results besides the output; empty tensors are not computed.
 struct AttentionCapture {
   Tensor log_sum_exp;  // [query_heads, total rows] f32: natural log of the softmax denominator
   Tensor entropy;      // [query_heads, total rows] f32: of the row's distribution, in nats
@@ -175,11 +175,11 @@ class AttentionOps {
   // format.dtype; either may be empty. Pages must exist.
   void WriteKv(const KvFormat& format, const Tensor& keys, const Tensor& values,
                std::span<const KvTarget> heads);
-  // Float entries [first_entry, first_entry + n) of one head as f32: keys [n, key_dim], values [n,
-  // value_dim], as stored; either may be empty.
+  // Reads float entries [first_entry, first_entry + n) of one head as f32: keys [n, key_dim],
+  // values [n, value_dim], as stored; either may be empty.
   void ReadKv(const KvFormat& format, const KvSegment& segment, int64_t first_entry, Tensor keys,
               Tensor values);
-  // The same of entries index[i], in any order. index: [n] i32 in range.
+  // Reads entries index[i] in the same way, in any order. index: [n] i32 in range.
   void GatherKv(const KvFormat& format, const KvSegment& segment, const Tensor& index, Tensor keys,
                 Tensor values);
   // Copies float entries of one head bit for bit: entry index[i] of `from` becomes entry
@@ -188,9 +188,9 @@ class AttentionOps {
   // index[0] >= to.first_entry.
   void CopyKv(const KvFormat& format, const KvSegment& from, const Tensor& index,
               const KvTarget& to);
-  // Each head's entries that stay, in its own pages, after what merges into them. Heads have no
-  // page in common. outcome: [heads, kKvKeptNumbers] i32 on this device; a head that was refused
-  // before is left alone.
+  // Executes an eviction plan in each head's own pages: merges, then moves the entries that stay.
+  // Heads have no page in common. outcome: [heads, kKvKeptNumbers] i32 on this device; a head whose
+  // earlier plan was refused is not changed.
   void KeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome);
 
   // q: [total rows, query_heads, key_dim] f32 (rounded to format.dtype before use); out: [total
@@ -212,8 +212,8 @@ class AttentionOps {
   void ReduceColumns(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                      const Tensor& log_sum_exp, const ColumnRequest& request, Tensor out);
 
-  // Whether Attend finds the item's column_sums on its way, at the cost of a sum, not of a second
-  // pass over the keys.
+  // Whether Attend computes the item's column_sums during attention, without a second pass over the
+  // keys.
   bool SumsColumns(const AttentionItem& item, const AttentionCapture& capture = {}) const {
     return capture.entropy.empty() && DoesSumColumns(item);
   }

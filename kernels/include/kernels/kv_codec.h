@@ -27,13 +27,13 @@ enum class KvCodecKind : uint8_t {
   kCodebook,  // n-bit index into `levels`: value = half_range * levels[code] + middle
 };
 
-// Along what the numbers lie that share one scale.
+// The direction of the numbers that share one scale.
 enum class CodeAxis : uint8_t {
   kToken,    // `group` neighbouring dims of one entry; the last group may be shorter
   kChannel,  // `group` neighbouring entries of one dim
 };
 
-// What half_range and middle of a kCodebook group are (kToken).
+// Defines half_range and middle of a kCodebook group (kToken).
 enum class CodeRange : uint8_t {
   kExtremes,  // of the smallest and largest number; both are stored
   kRms,       // the root of the mean square, and 0, which is not stored; levels of unit variance
@@ -52,7 +52,7 @@ struct KvCodec {
 
   // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level, of two the lower.
   // kChannel takes the range of a dim from channel_low, channel_high ([dim] f32, fixed ahead);
-  // kToken from the entry itself. Host memory that outlives the codec.
+  // kToken from the entry itself. Host memory; it must outlive the codec.
   Tensor levels, channel_low, channel_high;
   CodeRange range = CodeRange::kExtremes;
 
@@ -99,7 +99,7 @@ struct KvBytes {
   bool operator==(const KvBytes&) const = default;
 };
 
-// Of one number: what is stored for it apart from what it shares with others.
+// Bits stored for one number, without what it shares with others.
 int64_t CodeBits(const KvCodec& codec);
 
 // Exact bytes of `entries` entries sealed by one Encode call (a multiple of SealUnit), without
@@ -119,7 +119,7 @@ class CodecOps {
  public:
   virtual ~CodecOps() = default;
 
-  // What one block takes in memory, padding included. Nothing is padded where dim is a multiple of
+  // Bytes of one block in memory, padding included. Nothing is padded where dim is a multiple of
   // 16: then PageBytes is payload + scales of CodedBytes(codec, 64).
   virtual int64_t PageBytes(const KvCodec& codec) const = 0;
   // A count (u32), then for each outlier its place in the page, dim * 64 + entry (u16), ascending,

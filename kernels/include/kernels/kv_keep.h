@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Float entries that stay where others go, without the host knowing which: it knows how many.
+// SPDX-License-Identifier: Apache-2.0 Device-side eviction of uncoded entries. The host knows only
+// how many entries each head keeps, not which.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 
 namespace kvgauge {
 
-// What entries that stay are from now on, of all entries as they were before:
-//   x[to[i]] = self[to[i]] * x[to[i]] + sum over i, ascending, of weight[i] * x[from[i]],
-// in f32, rounded once. With `spread` the same is added to the spread - 1 entries that stay behind
-// to[i], as far as there are so many; then to a second one of each list, and so on.
+// The new values of entries that stay, from all entries as they were before:
+// x[to[i]] = self[to[i]] * x[to[i]] + sum over i, ascending, of weight[i] * x[from[i]], in f32,
+// rounded once. With `spread` the same is added to the spread - 1 kept entries behind to[i], as far
+// as there are that many; then to a second one of each list, and so on.
 struct KvMerge {
   Tensor from, to;     // [n] i32 entries; to[i] stays, or is -1: skipped
   Tensor weight;       // [n] f32
@@ -29,9 +29,9 @@ struct KvKeep {
   Tensor index;        // [n] i32: the entries that stay, ascending
   int64_t length = 0;  // entries before
   int64_t first = 0;
-  // Entries before one that goes move up: entry 0 lies in slot first + length - n afterwards, and
-  // what is left in slots before it is of no account. Otherwise entries behind one that goes move
-  // down, and slots behind the last entry, to the end of its page, become zero.
+  // Entries before an evicted one move up: entry 0 is in slot first + length - n afterwards, and
+  // the content of slots before it is undefined. Otherwise entries behind an evicted one move down,
+  // and slots behind the last entry, to the end of its page, become zero.
   bool up = false;
   void* const* key_pages = nullptr;    // null: none
   void* const* value_pages = nullptr;  // null: none
@@ -41,7 +41,7 @@ struct KvKeep {
   std::array<Tensor, kMostNumbers> numbers;
 };
 
-// What is known of a head afterwards: a row of i32 numbers.
+// The outcome of one head: a row of i32 numbers.
 enum class KvKept {
   kRefused,  // 1: `index` does not ascend or names what is not held; nothing moved, nor will again
   kEntry,    // which entry that was

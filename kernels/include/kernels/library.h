@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// The product of matrices as the vendor of a device ships it: what a machine reaches, to hold our
-// own products and attention against. Nothing but measurements uses it; its sums have no fixed
-// order.
+// SPDX-License-Identifier: Apache-2.0 Matrix products of the device vendor's library. Only
+// measurements use it, to compare our own products and attention with what the machine reaches; the
+// order of its sums is not fixed.
 #pragma once
 
 #include <memory>

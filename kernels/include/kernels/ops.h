@@ -36,13 +36,13 @@
 
 namespace kvgauge {
 
-// What the largest pass of a model does to operations: rows through the weights, of which
-// `logit_rows` through the head, and sequences attending.
+// The largest pass of a model: rows through the weights, `logit_rows` of them through the head, and
+// sequences that attend.
 struct PassSize {
   int64_t rows = 0, logit_rows = 0;
-  int64_t widest_in = 0, widest_out = 0;  // of a weight, the head aside
+  int64_t widest_in = 0, widest_out = 0;  // dims of a weight, without the head
   int64_t head_in = 0, head_out = 0;
-  int64_t sequences = 0, entries = 0;  // of the longest
+  int64_t sequences = 0, entries = 0;  // entries of the longest
   int64_t query_heads = 0, kv_heads = 0, value_dim = 0;
 };
 
@@ -50,16 +50,16 @@ struct PassSize {
 // may take all of it at once.
 class RepeatedWork {
  public:
-  // How often it was submitted as it came, at once but prepared anew, and at once.
+  // Counts of submissions: call by call; at once after a new preparation; at once as before.
   struct Counts {
     int64_t plain = 0, recorded = 0, replayed = 0;
   };
 
   virtual ~RepeatedWork() = default;
-  // Calls `body`, which submits work to the Ops that this was made by. It may be called several
-  // times, so that nothing came of the calls before the last, and may be left in the middle by an
-  // exception that is none of its own. What it waits for or allocates keeps a device from taking
-  // the work at once, and is right all the same.
+  // Calls `body`, which submits work to the Ops that made this object. `body` may be called several
+  // times; only the last call takes effect. An exception that `body` did not throw may leave it in
+  // the middle. If `body` waits or allocates, the device cannot take the work at once; the results
+  // are the same.
   virtual void Run(const std::function<void()>& body) { body(); }
   virtual Counts counts() const { return {}; }
 };
@@ -80,15 +80,15 @@ class MemoryOps {
   virtual void CopyAll(std::span<const CopyJob> jobs) {
     for (const CopyJob& job : jobs) Copy(job.from, job.to);
   }
-  // All of it becomes 0. Precondition: contiguous.
+  // Fills with 0. Precondition: contiguous.
   virtual void Clear(Tensor to) = 0;
   // Waits until everything submitted so far is done.
   virtual void Synchronize() = 0;
-  // What Allocate can still give; 0: not known, as of host memory.
+  // Bytes that Allocate can still provide; 0: unknown, as for host memory.
   virtual int64_t FreeBytes() const { return 0; }
-  // The most that operations take for themselves, besides what they are given, in such a pass.
+  // The largest working memory that operations allocate themselves in such a pass.
   virtual int64_t ScratchBytes(const PassSize&) const { return 0; }
-  // Goes before what its work uses.
+  // Destroyed before the objects that its work uses.
   virtual std::unique_ptr<RepeatedWork> MakeRepeatedWork() {
     return std::make_unique<RepeatedWork>();
   }
@@ -114,7 +114,7 @@ struct Ops {
 // instruction set; one the machine lacks is an error.
 Result<std::unique_ptr<Ops>> MakeOps(const std::string& backend, ThreadSettings threads);
 
-// What the machine offers, for `kvgauge doctor`.
+// The backends of this machine, for `kvgauge doctor`.
 struct BackendReport {
   std::string name;
   bool available = false;

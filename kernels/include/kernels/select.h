@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Choosing and moving entries: top-k, gather, scatter, pooling, what follows, what a channel spans.
-// Tensors are f32 unless said otherwise; rows of matrices may be strided. An index or count out of
-// range is a broken precondition; on the host it is checked.
+// SPDX-License-Identifier: Apache-2.0 Choosing and moving entries: top-k, gather, scatter, pooling,
+// successors, ranges of channels. Tensors are f32 unless said otherwise; rows of matrices may be
+// strided. An index or count out of range is a broken precondition; on the host it is checked.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +54,9 @@ class SelectOps {
   // bits stay.
   void MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words);
 
-  // For each row of logits the k experts whose softmax is largest, in ascending order of expert,
-  // and what each of them weighs. Among equals the lower one wins. logits: [m, experts]; index: [m,
-  // k] i32; weight: [m, k]; both contiguous, k <= experts of the groups that are chosen.
+  // For each row of logits: the k experts with the largest softmax, in ascending order of expert,
+  // and their weights. Among equals the lower one wins. logits: [m, experts]; index: [m, k] i32;
+  // weight: [m, k]; both contiguous, k <= experts of the groups that are chosen.
   void ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index, Tensor weight);
   // out[i, :] += sum over j of weight[i, j] * source[k * i + j, :], one after the other, ascending.
   // source: [m * k, d]; weight: [m, k]; out: [m, d].
@@ -66,8 +65,8 @@ class SelectOps {
   // out[i] = base[i] + how many bits of row i of `words` are set. words: [rows, n] i64; base, out:
   // [rows] i64.
   void CountBits(const Tensor& words, const Tensor& base, Tensor out);
-  // Bit skip + i of a row of `out` is bit first + i of that row of `words`; bits that come from
-  // nowhere are 0. words: [rows, n] i64; out: [rows, m] i64, contiguous.
+  // Bit skip + i of a row of `out` is bit first + i of that row of `words`; bits without a source
+  // are 0. words: [rows, n] i64; out: [rows, m] i64, contiguous.
   void MoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out);
   // out[i] = max(x[i], least). x, out: [n] i32; out may be x.
   void AtLeast(const Tensor& x, int32_t least, Tensor out);

@@ -14,7 +14,7 @@ inline double DotOf(const float* a, const float* b, int64_t dim) {
   return sum;
 }
 
-// Two vectors, their lengths and the angle between them; 0 where one of them has none.
+// Two vectors, their lengths and the angle between them; 0 if a vector is zero.
 struct Arc {
   Arc(const float* a_row, const float* b_row, int64_t numbers)
       : a(a_row),

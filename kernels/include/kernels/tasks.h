@@ -13,8 +13,8 @@ class TaskOps {
 
   // body(0) .. body(count - 1), each about `cost_ns` of host work, in any order and on any threads;
   // returns when all are done. Bodies may call every group of the same Ops; such a call stays on
-  // its body's thread, and its result is what it always is. They may not throw. Where calls to the
-  // device cannot overlap, or the work is not worth waking threads, they run in order.
+  // its body's thread and has its usual result. They may not throw. If calls to the device cannot
+  // overlap, or the work is too small to wake threads, they run in order.
   virtual void ForEach(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) = 0;
 };
 

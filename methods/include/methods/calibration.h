@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a stage learns from text before anything is measured: once for each model, kept in a
-// side-file that method files name.
+// SPDX-License-Identifier: Apache-2.0 Tables that a stage learns from text before anything is
+// measured: once for each model, stored in a side-file that method files name.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ struct Calibration {
 
   std::string path = {};    // for messages
   std::string digest = {};  // of the file, hex SHA-256
-  // Of the checkpoint it was made on.
+  // Fingerprint of the checkpoint it was made on.
   std::string model = {}, model_name = {};
   std::string stage = {};  // "store.kvquant"
   int stage_version = 0;
@@ -39,15 +38,16 @@ struct Calibration {
   Result<Tensor> Find(std::string_view name, std::span<const int64_t> shape) const;
 };
 
-// Learns from the prefills of some texts, each by itself. It works once, offline, so that it may
-// keep sums on the host.
+// Learns from prefills of texts, each text alone. It runs once, offline, so it may keep sums on the
+// host.
 class Calibrator {
  public:
   virtual ~Calibrator() = default;
-  // How often the texts are to be run through the model, and what is captured then.
+  // How often the texts are run through the model, and what is captured.
   virtual int passes() const { return 1; }
   virtual Needs needs(int pass) const = 0;
-  // What is prefilled for a text: itself, or a probe made of it that is no longer.
+  // The tokens that are prefilled for a text: the text itself, or a probe made from it that is not
+  // longer.
   virtual std::vector<int32_t> Reads(std::span<const int32_t> text) const {
     return {text.begin(), text.end()};
   }

@@ -17,7 +17,7 @@ Result<std::vector<float>> HeadNumbers(const Calibration& calibration, const Mod
 class HeadMeans {
  public:
   HeadMeans(const ModelShape& shape, int64_t texts);
-  // What one text says of a head: part of its number, where several calls add up to it.
+  // Adds to a head's number for one text; several calls add up.
   void Add(int64_t layer, int64_t head, double number);
   Calibration::Tables ToTables() const;
 

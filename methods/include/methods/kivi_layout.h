@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// KIVI's layout of codes, which other stores take with bits of their own.
+// SPDX-License-Identifier: Apache-2.0 KIVI's layout of codes, which other stores use with their own
+// number of bits.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace kvgauge {
 
-// That `group` divides what it cuts.
+// An error if `group` does not divide the dims.
 Status CheckKiviLayout(const ModelShape& shape, int64_t group, int64_t residual);
 // Keys by channel over groups of entries, `residual` of them coded at a time; values by entry over
 // groups of dims, the newest `residual` left uncoded.

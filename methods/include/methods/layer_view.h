@@ -15,7 +15,7 @@
 
 namespace kvgauge {
 
-// Kinds of tokens that methods tell apart, by their text.
+// Kinds of tokens that methods treat differently, by their text.
 enum class TokenClass : uint8_t {
   kSpecial,      // a mark of the model's format, such as the beginning of a text or of a turn
   kPunctuation,  // punctuation alone, whatever spaces are around it
@@ -37,14 +37,14 @@ class LayerView {
   // For random choices: equal for equal (run seed, sample), whatever else runs.
   virtual uint64_t seed() const = 0;
 
-  // Of one head: entries from `first` on, so n = length - first rows.
+  // Entries of one head from `first` on: n = length - first rows.
   virtual Tensor Positions(int64_t head, int64_t first = 0) = 0;  // [n] i32, original positions
   // [n, key_dim], rotated as attention sees them
   virtual Tensor Keys(int64_t head, int64_t first = 0) = 0;
   virtual Tensor RawKeys(int64_t head, int64_t first = 0) = 0;  // [n, key_dim], before rotation
   virtual Tensor Values(int64_t head, int64_t first = 0) = 0;   // [n, value_dim]
 
-  // Of one head: 1 for entries of tokens of that class, 0 for others. [n] f32
+  // 1 for entries of one head whose tokens are of that class, 0 for others. [n] f32
   virtual Tensor OfClass(TokenClass wanted, int64_t head, int64_t first = 0) = 0;
 
   // After prefill only, when all heads hold the whole prompt.
@@ -54,15 +54,16 @@ class LayerView {
   virtual Tensor WindowQueries(int64_t rows) = 0;
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
-  // Of queries before rotation, those of the first `from` tokens left out; `from` was declared.
+  // Moments of queries before rotation, without those of the first `from` tokens; `from` was
+  // declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]
   virtual Tensor QueryCovariance(int64_t from) = 0;  // [query_heads, key_dim, key_dim]
-  // What turns the tokens at positions [first, first + count): cosines, then sines, [2, count,
-  // rotary_dim / 2], as RowOps::Rope takes them. Empty: nothing turns.
+  // Rotation of the tokens at positions [first, first + count): cosines, then sines, [2, count,
+  // rotary_dim / 2], as RowOps::Rope takes them. Empty: the model has no rotation.
   virtual Tensor Rotations(int64_t first, int64_t count) = 0;
 
-  // Of the output projection, for one query head: row i is what number i of the head's result adds
-  // to the layer's output. [value_dim, hidden_size]; computed anew each time.
+  // The output projection of one query head: row i is the contribution of number i of the head's
+  // result to the layer's output. [value_dim, hidden_size]; computed anew at each call.
   virtual Tensor OutputWeights(int64_t query_head) = 0;
 
   // After a decode step only: the newest token's attention, its own entry last.

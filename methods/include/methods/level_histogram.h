@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Levels of a codebook from how often numbers occur and how much each matters.
+// SPDX-License-Identifier: Apache-2.0 Levels of a codebook, from the weighted frequencies of
+// numbers.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@ namespace kvgauge {
 // Weighted numbers in [-1, 1], to the width of a bin.
 class LevelHistogram {
  public:
-  void Add(double x, double weight);  // beyond the ends counts as an end
-  // The `count` levels, ascending, whose nearest is least far from what was added: the least
-  // weighted sum of squares there is, not a local one. Nothing added: evenly spaced.
+  void Add(double x, double weight);  // clamped to the ends
+  // The `count` ascending levels with the least weighted sum of squared distances to the nearest
+  // level: the global minimum. Evenly spaced if nothing was added.
   std::vector<float> Best(int64_t count) const;
 
  private:

@@ -16,7 +16,7 @@
 
 namespace kvgauge {
 
-// What a method may use, per KV head on average.
+// How much a method may keep, per KV head on average.
 struct Budget {
   enum class Kind { kNone, kEntries, kFraction, kBytesPerToken };
   Kind kind = Kind::kNone;
@@ -59,16 +59,17 @@ struct Method {
   std::vector<std::string> departures;
   bool takes_budget = false;
   bool experimental = false;
-  // Entries that are never given up: the first `sinks`, the last `recent`, or as many of the last
-  // as make up `recent_share` of a head's entries, where that is more.
+  // Entries that are never evicted: the first `sinks`, the last `recent`, or as many of the last as
+  // make up `recent_share` of a head's entries, if that is more.
   int64_t sinks = 0, recent = 0;
   double recent_share = 0.0;
-  // `store` is always there; score, allocate, reduce and trigger are, or are not, all together.
+  // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   std::optional<StageChoice> prepare, score, allocate, reduce, store, read, trigger;
 
-  // Of all stages. Signals of decode steps only where something uses them there.
+  // The union over all stages. Signals of decode steps are included only if a stage uses them in
+  // decode.
   Needs needs() const;
-  // Those there are, in the order in which they act.
+  // The stages that are set, in the order in which they act.
   std::vector<StageChoice*> stages();
   std::vector<const StageChoice*> stages() const;
   // Every stage with its version and every parameter, canonical: part of a cell's key. A side-file
@@ -96,8 +97,9 @@ struct Pipeline {
 };
 Pipeline MakePipeline(const Method& method);
 
-// Refuses what cannot work on this model or within this budget, before anything runs: names the
-// stage, the parameter and what would be right. `prompt_tokens`: the longest prompt planned.
+// Refuses a method that cannot work on this model or within this budget, before anything runs:
+// names the stage, the parameter and what would be right. `prompt_tokens`: the longest prompt
+// planned.
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
 
@@ -113,9 +115,10 @@ struct Allowance {
 // CheckMethod.
 Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
                        int64_t length);
-// By how many entries a head's allotment has grown since the prompt when `tokens` were seen. What
-// the budget gave the prompt stays, unless the trigger lets it grow; but a number of entries that
-// the prompt did not fill is filled, and all of the prompt (1.0) is all of what follows it as well.
+// By how many entries a head's allotment has grown since the prompt when `tokens` were seen. The
+// budget of the prompt is constant unless the trigger lets it grow. Two budgets always grow: a
+// number of entries that the prompt did not fill, and the whole prompt (1.0), which includes all
+// that follows.
 int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& budget,
                  int64_t prompt_tokens, int64_t tokens);
 

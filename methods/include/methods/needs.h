@@ -11,7 +11,7 @@ namespace kvgauge {
 struct Needs {
   int64_t window = 0;           // queries of the last `window` prompt rows, and their attention
   bool column_sums = false;     // sum over all prompt rows of each entry's attention
-  bool column_squares = false;  // the same of its square
+  bool column_squares = false;  // the same for its square
   // Mean and covariance of the prompt's queries before rotation, without the first so many tokens:
   // one pair for each number, ascending.
   std::vector<int64_t> query_moments = {};
@@ -19,7 +19,7 @@ struct Needs {
   bool output_weights = false;  // the output projection, by query head
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
-  bool token_classes = false;   // what kind of token an entry is of
+  bool token_classes = false;   // the class of each entry's token
 
   Needs& operator|=(const Needs& other);
   bool operator==(const Needs&) const = default;

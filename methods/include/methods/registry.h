@@ -22,16 +22,17 @@ std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 struct StageSpec {
   StageKind kind = StageKind::kScore;
   std::string id = {};     // the file's stem
-  int version = 1;         // raised whenever its output would move; part of every cell's key
+  int version = 1;         // raised whenever its output would change; part of every cell's key
   std::string paper = {};  // "arXiv:2404.14469", or empty for a plain building block
   std::string summary = {};
-  std::vector<std::string> departures = {};  // every known one from the reference implementation
-  std::string bytes = {};                    // formula of what it adds to the cache, or empty
+  // every known difference from the reference implementation
+  std::vector<std::string> departures = {};
+  std::string bytes = {};  // formula of the bytes it adds to the cache, or empty
   std::vector<ParamSpec> params = {};
   std::function<std::unique_ptr<Stage>(const Params&)> make = {};
-  // Where the stage can learn from text (methods/calibration.h): what does so, for texts of these
-  // lengths in tokens; and the parameters that the result depends on. Such a stage has a parameter
-  // "calibration", the side-file.
+  // Set if the stage can learn from text (methods/calibration.h): makes the calibrator for texts of
+  // these lengths in tokens; and the parameters on which its result depends. Such a stage has a
+  // parameter "calibration", the side-file.
   std::unique_ptr<Calibrator> (*calibrate)(const Params&, const ModelShape&,
                                            std::span<const int64_t> lengths) = nullptr;
   std::vector<std::string> calibrated_params = {};
@@ -61,7 +62,7 @@ std::function<std::unique_ptr<Stage>(const Params&)> Make() {
 
 // Sorted by kind, then id.
 std::vector<const StageSpec*> AllStages();
-// An unknown id is an error that names the near ones.
+// An unknown id is an error that suggests similar ones.
 Result<const StageSpec*> FindStage(StageKind kind, std::string_view id);
 
 }  // namespace kvgauge

@@ -27,14 +27,14 @@ class Stage {
  public:
   virtual ~Stage() = default;
   virtual Needs needs() const { return {}; }
-  // How many of the newest entries always stay because this stage says so; a method file can say
-  // otherwise (protect.recent).
+  // How many of the newest entries this stage protects; a method file can override it
+  // (protect.recent).
   virtual int64_t protects() const { return 0; }
-  // Why this stage cannot work on a model of that shape, if so; names the parameter and what would
-  // be right.
+  // An error if this stage cannot work on a model of that shape; it names the parameter and what
+  // would be right.
   virtual Status Check(const ModelShape&) const { return {}; }
-  // What a calibration learned for this stage; at most once, before anything else. For stages whose
-  // spec has `calibrate`.
+  // Hands over the tables of a calibration; called at most once, before anything else, for stages
+  // whose spec has `calibrate`.
   virtual void Use(std::shared_ptr<const Calibration>) {}  // NOLINT: stages keep it
 };
 
@@ -48,7 +48,7 @@ class WeightView {
   virtual Ops& ops() const = 0;
   // [out features, in features] f32.
   virtual Result<Tensor> Read(int64_t layer, Matrix matrix) = 0;
-  // Takes a copy. The shape may change only as SetKvHeads said.
+  // Takes a copy. The shape may change only as SetKvHeads announced.
   virtual Status Write(int64_t layer, Matrix matrix, const Tensor& weights) = 0;
   // The bias of a projection, [out features] f32; empty where the model has none.
   virtual Result<Tensor> ReadBias(int64_t layer, Matrix matrix) = 0;
@@ -65,23 +65,24 @@ class WeightView {
 class Prepare : public Stage {
  public:
   virtual Status Transform(WeightView& weights) const = 0;
-  // Of the model it leaves behind. Precondition: Check.
+  // The shape of the changed model. Precondition: Check.
   virtual ModelShape ShapeAfter(const ModelShape& shape) const { return shape; }
   virtual bool writes_bases() const { return false; }
 };
 
-// Importance of each entry, higher is kept.
+// Importance of each entry; entries with higher scores are kept.
 class Scorer : public Stage {
  public:
-  // out: [kv_heads, width], zero on entry; finite. Called after prefill; where any_time() also
-  // whenever the trigger acts.
+  // out: [kv_heads, width], zero on entry; scores must be finite. Called after prefill and, if
+  // any_time(), whenever the trigger acts.
   virtual void Score(LayerView& view, Tensor out) const = 0;
-  // Whether Score sees nothing that is known after prefill only.
+  // True if Score() may also be called during decoding, i.e. it uses no prefill-only signal.
   virtual bool any_time() const { return false; }
-  // Whether scores change over decode steps. Then they are kept beside the entries (and counted),
-  // if the trigger acts in decode.
+  // True if scores change over decode steps. They are then stored with the entries (and counted as
+  // bytes), if the trigger acts in decode.
   virtual bool ages() const { return false; }
-  // After a decode step. scores: [kv_heads, width] running values; that of the newest entry is 0.
+  // Called after a decode step. scores: [kv_heads, width] running values; that of the newest entry
+  // is 0.
   virtual void Age(LayerView& view, Tensor scores) const;
 };
 
@@ -101,16 +102,17 @@ using Allotment = std::vector<std::vector<int64_t>>;
 class Allocator : public Stage {
  public:
   virtual bool needs_scores() const { return false; }
-  // The id of the one scorer whose scores mean something to it; empty: any.
+  // The id of the only scorer whose scores this allocator understands; empty: any.
   virtual std::string_view reads_scores_of() const { return {}; }
   virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
-  // Why no allotment fits, if so; `input` has neither scores nor views. Asked before anything runs.
+  // An error if no allotment fits. Called before anything runs, when `input` has neither scores nor
+  // views.
   virtual Status CheckBudget(const AllocationInput&) const { return {}; }
 };
 
 // new x[to[i]] = self[to[i]] * x[to[i]] + sum over i of weight[i] * x[from[i]], over the entries as
 // they were before. All indices are entries before the reduction; every `to` is kept. With `spread`
-// the same is added to the `spread` - 1 kept entries behind to[i], as far as there are so many.
+// the same is added to the `spread` - 1 kept entries behind to[i], as far as there are that many.
 struct MergeList {
   Tensor from;    // [n] i32
   Tensor to;      // [n] i32; -1: skipped
@@ -120,7 +122,7 @@ struct MergeList {
   bool empty() const { return from.empty(); }
 };
 
-// What becomes of one head's entries. Tensors belong to the view.
+// The plan for one head's entries. Tensors belong to the view.
 struct HeadPlan {
   Tensor keep;     // [kept] i32, ascending
   MergeList keys;  // as stored (rotated, unless the store keeps keys unrotated)
@@ -156,25 +158,25 @@ class Store : public Stage {
   virtual void Calibrate(LayerView&, StorePlan&) const {}
 };
 
-// Chooses at each decode step which entries take part. Itself it evicts nothing; where a reducer
-// does, Begin is called again afterwards.
+// Chooses at each decode step which entries take part in attention. A reader evicts nothing itself;
+// after a reducer has evicted entries, Begin is called again.
 class Reader : public Stage {
  public:
   struct State {
     virtual ~State() = default;
-    // Of the index, for the accountant.
+    // Bytes of the reader's index.
     virtual int64_t bytes() const = 0;
   };
   virtual std::unique_ptr<State> Begin(LayerView& view) const = 0;
   // Entries of every head from `first` (of the head's own count) on are new.
   virtual void Append(LayerView& view, std::span<const int64_t> first, State& state) const = 0;
   // q: [query_heads, key_dim]. words: [query_heads, ceil(width / 64)] i64, zero on entry; bit e of
-  // word p lets the head read entry 64 p + e. Returns false when everything is to be read.
+  // word p lets the head read entry 64 p + e. Returns false to read everything.
   virtual bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const = 0;
-  // Whether what attention gave is corrected for what was not read.
+  // True if Correct adjusts the result of attention for the entries that were not read.
   virtual bool corrects() const { return false; }
-  // Where corrects(), after attention over what the last Select chose. out: [query_heads,
-  // value_dim], its result, changed in place.
+  // Called if corrects(), after attention over the entries of the last Select. Changes `out`,
+  // [query_heads, value_dim], the result of attention, in place.
   virtual void Correct(LayerView& view, State& state, Tensor out) const;
 };
 
@@ -182,10 +184,10 @@ class Reader : public Stage {
 class Trigger : public Stage {
  public:
   virtual bool AfterPrefill() const = 0;
-  // After a decode step, layer by layer: `steps` so far; by how much that head of the layer which
-  // exceeds its allotment most does so (negative where all are below).
+  // Called after a decode step, layer by layer. `steps`: decode steps so far. The other number is
+  // the largest excess of a head of the layer over its allotment (negative if all are below).
   virtual bool AfterStep(int64_t steps, int64_t excess) const = 0;
-  // Whether AfterStep can be true.
+  // False if AfterStep is never true.
   virtual bool in_decode() const = 0;
   // Whether a budget that is a share of the prompt is one of all tokens seen, decoded ones
   // included.

@@ -14,7 +14,7 @@ namespace kvgauge {
 // Copies of host values as [n] on the view's device; they live as long as the view.
 Tensor Upload(LayerView& view, std::span<const int32_t> values);
 Tensor Upload(LayerView& view, std::span<const float> values);
-// Waits for a short f32 result. Precondition: contiguous.
+// Copies a short f32 result to the host, and waits for it. Precondition: contiguous.
 std::vector<float> Fetch(Ops& ops, const Tensor& values);
 
 // Columns [begin, end) of a matrix; rows stay where they are.
@@ -29,8 +29,8 @@ inline Tensor Columns(const Tensor& matrix, int64_t begin, int64_t end) {
 // [n] as [n, 1], for the operations that move rows.
 inline Tensor AsColumn(const Tensor& vector) { return vector.Reshape({vector.shape[0], 1}); }
 
-// The score of an entry that is kept whatever the others score: above them, and still finite.
-// Scores from kForcedFrom on are such.
+// The score of an entry that must be kept: above all others, and finite. Scores of at least
+// kForcedFrom are forced.
 inline constexpr float kForcedScore = 1e30f;
 inline constexpr float kForcedFrom = 1e29f;
 

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Scorers that look at the prompt from its last rows: the window. The window itself always stays,
-// and what came before it is scored.
+// SPDX-License-Identifier: Apache-2.0 Base of scorers that observe the prompt from its last rows,
+// the window. The window itself always stays; the entries before it are scored.
 #pragma once
 
 #include "methods/registry.h"
@@ -23,7 +22,7 @@ class WindowScorer : public Scorer {
   // strided; there is at least one such entry.
   virtual void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const = 0;
 
-  // What each query head's rows gave to the first `before` entries, averaged over the rows:
+  // The attention of each query head's rows to the first `before` entries, averaged over the rows:
   // [query_heads, before].
   static Tensor MeanAttention(LayerView& view, int64_t rows, int64_t before);
 

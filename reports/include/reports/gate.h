@@ -30,8 +30,8 @@ struct GateMargins {
     double tolerance = 0;
   };
   Limits accuracy = {0.01, 0.0};  // in units of the score; of a perplexity, relative
-  // Relative. What a method must keep is the same in every run of the same code, so any difference
-  // counts; what the allocator holds for it comes in pages.
+  // Relative. A method's logical bytes are the same in every run of the same code, so any
+  // difference counts; resident bytes come in pages.
   Limits bytes = {0.0, 0.0};
   Limits resident = {0.005, 0.0};
   Limits latency = {0.05, 0.02};  // relative
@@ -64,7 +64,7 @@ struct GateLine {
   std::string remedy;  // of UNDECIDED: what would decide it, "more samples"
   // Means of score, bytes, or seconds (times over the full cache's, where that was interleaved).
   double baseline = 0, candidate = 0;
-  // Of the score, or of minus the logarithm of what is relative: positive is better.
+  // The difference of scores, or minus the logarithm of a relative change: positive is better.
   Evidence evidence;
   double p_adjusted = 1;  // Holm, over the lines of one metric
   double margin = 0;

@@ -46,7 +46,7 @@ struct LeaderboardOptions {
 struct ByteSummary {
   int64_t samples = 0;  // 0: nothing was counted, the rest means nothing
   double nominal = 0, logical = 0, resident = 0, full = 0;  // of a sample's cache
-  // Of the sums: over the full cache's bytes, and over the tokens seen when they were counted.
+  // Ratios of the sums: to the full cache's bytes, and to the tokens seen when they were counted.
   double nominal_ratio = 0, logical_ratio = 0, resident_ratio = 0;
   double nominal_per_token = 0, logical_per_token = 0, resident_per_token = 0;
 };
@@ -154,8 +154,8 @@ struct LeaderboardModel {
   int64_t comparisons = 0;  // with a full cache, also those without any difference
 };
 
-// Of the union of the stores: a cell or sample that several hold counts once. Two successes of one
-// sample with different scores are an error that names both files.
+// The leaderboard of the union of the stores: a cell or sample that several hold counts once. Two
+// successes of one sample with different scores are an error that names both files.
 Result<LeaderboardModel> MakeLeaderboard(std::span<ResultStore* const> stores,
                                          const LeaderboardOptions& options = {});
 

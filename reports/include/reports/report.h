@@ -23,12 +23,13 @@ struct ReportOptions {
   std::string title;              // "": the models' names
 };
 
-// Of the answers of methods that can be set beside the full cache's: all, and those the page holds.
+// Counts of method answers that can be compared with the full cache's: all of them, and those on
+// the page.
 struct ReportCounts {
   int64_t answers = 0, answers_held = 0;
 };
 
-// A store without cells gives a page that says so.
+// The page of a store without cells says so.
 Result<std::string> RenderReport(ResultStore& store, const ReportOptions& options = {},
                                  ReportCounts* counts = nullptr);
 

@@ -12,8 +12,8 @@
 namespace kvgauge {
 
 struct ReportCell {
-  std::string text;                   // as people read it; "": nothing is known
-  std::optional<double> number = {};  // the same for programs, where it is one
+  std::string text;                   // for people; "": unknown
+  std::optional<double> number = {};  // the same for programs, if it is a number
 };
 
 struct ReportColumn {

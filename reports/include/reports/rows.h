@@ -42,7 +42,8 @@ struct MethodRow {
   std::string family;
   int64_t version = 1;
   std::string spec;
-  bool full_cache = false;  // the reference that others are paired with
+  bool full_cache = false;    // the reference that others are paired with
+  bool experimental = false;  // nothing independent holds it; no part of its key
 };
 
 struct TaskRow {
@@ -69,7 +70,7 @@ struct CellRow {
 };
 
 enum class SampleStatus { kOk, kFailed, kSkipped };
-// What the method did to the sample. kNone: the sample did not get that far.
+// What the method did to the sample. kNone: the sample ended before.
 enum class EngagementMark { kNone, kEngaged, kNotEngaged, kIdentity };
 enum class MemoryMoment { kCompressed, kFinal };
 
@@ -78,18 +79,18 @@ std::string_view NameOf(EngagementMark mark);
 std::string_view NameOf(MemoryMoment moment);
 
 struct AnswerRow {
-  std::string question = {};  // what was asked; the whole prompt is made again from the task
+  std::string question = {};  // the question; the whole prompt can be built again from the task
   std::string excerpt = {};   // of the context, around the place where the answer stands
   std::string prediction;
   std::vector<std::string> references;
-  std::optional<double> score;  // nothing where only a judge can score
+  std::optional<double> score;  // none if only a judge can score
   int64_t tokens_out = 0;
   bool stopped = false;  // by itself, not by the limit
 
   bool operator==(const AnswerRow&) const = default;
 };
 
-// What one layer and KV head kept. Values that nobody measured are left out.
+// What one layer and KV head kept. Values that were not measured are left out.
 struct LayerStatRow {
   static constexpr int64_t kWholeLayer = -1;  // as `head`: known of the layer, not of its heads
   static constexpr int64_t kDepths = 32;      // equal parts of a context
@@ -101,8 +102,8 @@ struct LayerStatRow {
   std::optional<int64_t> merged = {};          // entries folded into others
   std::optional<double> reads = {};            // entries attended over in a decode step, mean
   std::optional<double> attention_error = {};  // relative, against the full cache
-  // Of the whole layer, means over its KV heads. Share of the context's entries held, for each of
-  // kDepths parts; empty: not known. Merged entries stand where the first of them stood.
+  // For the whole layer, means over its KV heads. Share of the context's entries held, for each of
+  // kDepths parts; empty: unknown. A merged entry has the place of the first of its entries.
   std::vector<double> kept_by_depth = {};
   std::optional<double> answer_kept = {};  // share of the answer's tokens in the context
 
@@ -130,7 +131,7 @@ struct MemoryRow {
 
 // Where time went, in seconds. Never a result column.
 struct LatencyRow {
-  // Isolated repetitions during which other programs had more of the machine than this say nothing.
+  // Isolated repetitions are left out if other programs used more of the machine than this.
   static constexpr double kMaxOthersShare = 0.2;
   // Fewer undisturbed repetitions make no interval.
   static constexpr int64_t kLeastRepetitions = 3;
@@ -166,7 +167,8 @@ struct SampleRow {
   std::string facts = "{}";            // what the data set says of the sample, an object of texts
   std::optional<double> answer_depth;  // where its answer stands in the context, from 0 to 1
   std::optional<double> reads_per_step, read_share;  // entries attended over, of those held
-  // Where the score of a set is no mean: what this sample adds to its sums (MetricSpec::parts).
+  // If the score of a set is not a mean: this sample's contribution to its sums
+  // (MetricSpec::parts).
   std::vector<double> parts;
   std::vector<AnswerRow> answers;  // one a turn
   std::vector<LayerStatRow> layers;

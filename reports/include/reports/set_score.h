@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// Scores of a set of samples that are no mean of theirs: corpus BLEU, a perplexity over all tokens.
-// Each sample has recorded what it adds to a vector of sums; a function makes the score of them.
+// SPDX-License-Identifier: Apache-2.0 Scores of a set that are not the mean of its samples: corpus
+// BLEU, a perplexity over all tokens. Each sample records its contribution to a vector of sums, and
+// a function computes the score.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,16 @@
 namespace kvgauge {
 
 using SumScore = std::function<double(const std::vector<double>& sums)>;
-// Of a metric's id; empty for metrics whose score of a set is the mean. Stores know ids alone, so
-// whoever reads them for such scores brings this. Empty itself: every score is a mean.
+// Maps a metric's id to the function of its sums; empty if the score of a set is the mean. The
+// store holds metric ids only, so callers pass this table. An empty table means: every score of a
+// set is the mean.
 using SumScores = std::function<SumScore(const std::string& metric)>;
 
-// Numbers beside samples whose plain mean is the score of the set, and whose spread is that
-// score's: each is the score plus the sample's influence on it (the infinitesimal jackknife by
-// leaving one out, centred). So means, bootstraps and sign flips of them speak of the set's score.
-// `parts`: [samples][size]; NaN first: the sample is not of the set, and gets NaN. `use`: empty, or
-// for each sample whether it is; others get NaN as well.
+// One number per sample, whose plain mean is the score of the set and whose spread is that of the
+// score: the score plus the sample's influence on it (the infinitesimal jackknife by leaving one
+// out, centred). So means, bootstraps and sign flips of them apply to the set's score. `parts`:
+// [samples][size]; NaN first: the sample is not in the set, and its number is NaN. `use`: empty, or
+// for each sample whether it is in the set; the others get NaN too.
 std::vector<double> SetValues(const std::vector<double>& parts, size_t size, const SumScore& score,
                               const std::vector<bool>& use = {});
 

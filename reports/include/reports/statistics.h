@@ -2,7 +2,7 @@
 // Statistics of scores, pure and seeded: the same input gives the same output on every machine.
 //
 // Samples of one context are not independent, so every function takes a cluster number beside each
-// value (ClusterNumbers) and treats clusters as the units that were drawn. Paired means: of the
+// value (ClusterNumbers) and treats clusters as the units that were drawn. "Paired" refers to the
 // differences of two methods on the same samples.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Interval {
 
 struct Estimate {
   double value = 0;
-  Interval interval;          // infinite where fewer than two clusters say nothing
+  Interval interval;          // infinite for fewer than two clusters
   double standard_error = 0;  // cluster-robust
   int64_t samples = 0;
   int64_t clusters = 0;
@@ -33,8 +33,8 @@ struct ResamplingOptions {
   int64_t resamples = 10000;
   uint64_t seed = 0;
   // How far from the mean a cluster could lie that the sample by chance has none of (1 for scores
-  // from 0 to 1 and their differences). An interval is never narrower than what the number of
-  // clusters rules out: 100 equal scores do not prove that the next is equal. 0: no such bound.
+  // from 0 to 1 and their differences). An interval is never narrower than the number of clusters
+  // can rule out: 100 equal scores do not prove that the next is equal. 0: no such bound.
   double reach = 0;
 };
 
@@ -42,8 +42,8 @@ struct ResamplingOptions {
 std::vector<int64_t> ClusterNumbers(std::span<const std::string> groups);
 
 // The mean and its BCa interval, by bootstrap over clusters (Efron 1987; acceleration by jackknife
-// over clusters). Above 2,000 clusters the cluster-robust normal interval, from which it cannot be
-// told.
+// over clusters). Above 2,000 clusters, the cluster-robust normal interval, which is then
+// practically the same.
 Estimate MeanInterval(std::span<const double> values, std::span<const int64_t> clusters,
                       const ResamplingOptions& options = {});
 
@@ -52,14 +52,14 @@ double McNemarExact(int64_t won, int64_t lost);
 
 // Paired permutation test of mean difference 0, two-sided: the signs of whole clusters are flipped.
 // All flips are enumerated up to 20 clusters that differ; beyond that the tail is computed by
-// saddlepoint approximation, which has no least value as drawn flips have.
+// saddlepoint approximation, which has no smallest possible value, unlike drawn flips.
 double SignFlipTest(std::span<const double> differences, std::span<const int64_t> clusters);
 
 // Holm's adjusted p-values, in the order given.
 std::vector<double> HolmAdjust(std::span<const double> p_values);
 
 // The smallest true difference that a two-sided test at `alpha` finds with probability `power`;
-// infinite where so few samples find none that `reach` (0: unknown) allows.
+// infinite if so few samples cannot find any difference that `reach` (0: unknown) allows.
 double MinimumDetectableEffect(const Estimate& difference, double reach, double alpha = 0.05,
                                double power = 0.8);
 
@@ -89,7 +89,7 @@ Result<Estimate> AreaOverLogBytes(std::span<const BudgetPoint> points,
                                   std::span<const int64_t> clusters, double low_bytes,
                                   double high_bytes, const ResamplingOptions& options = {});
 
-// What a comparison ends in. Written to files and read by scripts: do not change the words.
+// The outcome of a comparison. Written to files and read by scripts: do not change the words.
 enum class Verdict { kSame, kBetter, kWorse, kUndecided };
 std::string_view NameOf(Verdict verdict);
 
@@ -102,13 +102,13 @@ struct Evidence {
   double detectable = 0;  // minimum detectable effect at 80% power
   int64_t samples = 0;
   int64_t clusters = 0;
-  // Clusters that differ. Of none no data could ever have shown a difference: what is corrected for
-  // multiplicity may leave the comparison out (Tarone 1990).
+  // Clusters that differ. If there are none, no data could have shown a difference, and the
+  // correction for multiplicity may leave the comparison out (Tarone 1990).
   int64_t differing = 0;
   std::string test;  // which test gave p
 };
 
-// McNemar's test where every score is 0 or 1 and every sample its own cluster, else sign flips.
+// McNemar's test if every score is 0 or 1 and every sample is its own cluster, else sign flips.
 Evidence ComparePaired(std::span<const double> baseline, std::span<const double> candidate,
                        std::span<const int64_t> clusters, double alpha,
                        const ResamplingOptions& options);

@@ -1,12 +1,13 @@
-// SPDX-License-Identifier: Apache-2.0
-// The result store: one SQLite file that holds what was run and what came of it.
+// SPDX-License-Identifier: Apache-2.0 The result store: one SQLite file that holds runs and their
+// results.
 //
 // Recording is append-only. A sample with everything that belongs to it is one transaction: killed
 // at any moment, the file holds it whole or not at all. One process writes at a time, any number
 // read meanwhile. docs/formats/store.md describes the tables for people with `sqlite3`.
 //
-// Every error names the file and leaves all that was recorded as it was. After a failed write the
-// store can be used on, e.g. when the disk has room again. An object is for one thread at a time.
+// Every error names the file and leaves all records unchanged. After a failed write the store
+// remains usable, for instance when the disk has space again. An object is for one thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ enum class StoreMode {
   kCreate,     // as kReadWrite, and makes the file where there is none
 };
 
-// What becomes of a sample that is recorded already.
+// The outcome for a sample that is already recorded.
 enum class WriteOutcome {
   kNew,
   kKept,      // equal in every result column, or the new one is no success: the old record stays
@@ -48,7 +49,7 @@ struct StoredCell {
   CellRow cell;
 };
 
-// What statistics need of a sample.
+// The fields of a sample that statistics need.
 struct ScoreRow {
   std::string sample_id;
   std::string group;
@@ -63,7 +64,7 @@ struct ScoreRow {
   std::string answers_key;  // SHA-256 over the predictions of all turns
 };
 
-// What tables need of all samples of a file, compact: a million take 150 MB.
+// The fields of all samples of a file that tables need, compact: a million samples take 150 MB.
 struct SampleTable {
   struct Item {
     std::string sample_id, group, hash;
@@ -118,7 +119,7 @@ class ResultStore {
   ResultStore(const ResultStore&) = delete;
   ResultStore& operator=(const ResultStore&) = delete;
 
-  // Ids are of this file and never go elsewhere. The same row again gives the same id.
+  // Ids are local to this file. Adding the same row again returns the same id.
   Result<int64_t> AddRun(const RunRow& run);
   Status FinishRun(int64_t run, const std::string& finished_at);
   Status AddEvent(int64_t run, const EventRow& event);
@@ -129,7 +130,7 @@ class ResultStore {
   // skipped.
   Result<std::vector<std::string>> Pending(int64_t cell, std::span<const std::string> sample_ids,
                                            bool retry = false);
-  // What is recorded of a sample: its status and the hash of its content, or nothing.
+  // The status of a recorded sample and the hash of its content, or nothing.
   struct Recorded {
     SampleStatus status = SampleStatus::kOk;
     std::string hash;
@@ -140,20 +141,20 @@ class ResultStore {
   // One transaction. Refuses a success that differs from the recorded success in a result column,
   // and numbers that are not finite. Texts are stored as well-formed UTF-8.
   Result<WriteOutcome> Write(const SampleRow& sample);
-  // The same of several in one transaction: all of them or none.
+  // The same for several samples in one transaction: all of them or none.
   Result<std::vector<WriteOutcome>> WriteAll(std::span<const SampleRow> samples);
   // Isolated repetitions of a cell, one transaction; those of the same run, length and number stay.
   Status WriteLatency(int64_t cell, int64_t run, std::span<const LatencyRow> rows);
 
-  // Takes over everything of `source` that is not here, in one transaction: runs, cells, samples by
-  // the rule of Write, latencies, events. Again: changes nothing. A conflict is refused as a whole;
-  // a row (model, task, method, variant, budget, compress_at) of which the two share no signature
-  // is one.
+  // Copies everything from `source` that is missing here, in one transaction: runs, cells, samples
+  // by the rule of Write, latencies, events. Repeating it changes nothing. A conflict refuses the
+  // whole copy; a row (model, task, method, variant, budget, compress_at) without a common
+  // signature is a conflict.
   Result<MergeReport> Merge(ResultStore& source);
-  // The same of several in their order, in one transaction: all of them or none.
+  // The same for several sources in their order, in one transaction: all of them or none.
   Result<std::vector<MergeReport>> MergeAll(std::span<ResultStore* const> sources);
 
-  Result<std::vector<StoredRun>> Runs();  // in the order they came in
+  Result<std::vector<StoredRun>> Runs();  // in the order of insertion
   Result<std::vector<EventRow>> Events(int64_t run);
   Result<std::vector<StoredCell>> Cells();             // by model, task, method, budget, seed
   Result<std::vector<ScoreRow>> Scores(int64_t cell);  // by position
@@ -161,18 +162,18 @@ class ResultStore {
   // `run` of what is read is an id of this file.
   Result<std::optional<SampleRow>> Read(int64_t cell, const std::string& sample_id);
   Result<std::vector<LatencyRow>> Latency(int64_t cell);  // isolated, by run, length, repetition
-  // Every isolated latency, and of those of samples about `most_shared`, taken evenly; in no order.
+  // Every isolated latency, and about `most_shared` of those of samples, taken evenly; in no order.
   using LatencyVisitor = std::function<void(int64_t cell, const LatencyRow& row)>;
   Status VisitLatency(int64_t most_shared, const LatencyVisitor& visit);
-  // Every scored sample: its id, what the data set says of it, score and parts; in no order.
+  // Every scored sample: its id, its facts, score and parts; in no order.
   using FactsVisitor =
       std::function<void(int64_t cell, const std::string& sample_id, std::string_view facts,
                          double score, const std::vector<double>& parts)>;
   Status VisitFacts(const FactsVisitor& visit);
   Result<std::vector<LeaderboardRow>> Leaderboard();
 
-  // SHA-256 over every result column: equal for equal results, however they came in. Times, runs,
-  // machines, events and peaks are not results.
+  // SHA-256 over every result column: equal for equal results, in whatever order they were
+  // recorded. Times, runs, machines, events and peaks are not results.
   Result<std::string> ResultDigest();
   // Reads every page and every reference.
   Status Check();

@@ -21,6 +21,9 @@ bool IsSweepPoint(const BoardRow& row) {
                      [](const LeaderboardLine* line) { return line == nullptr; });
 }
 
+constexpr char kExperimental[] =
+    "Experimental: no independent implementation has confirmed what the method does.";
+
 constexpr auto kNoGroup = std::numeric_limits<size_t>::max();
 
 struct Column {
@@ -75,6 +78,10 @@ class Table {
       if (column.of_group != kNoGroup && column.of_group > 0) continue;
       html.Put("<div class=\"c-{}{}\"><dt>{}</dt><dd>{}</dd></div>",
                {column.key, column.shown ? Markup("") : Markup(" opt"), column.title, column.help});
+    }
+    const auto experimental = [](const BoardRow& row) { return row.method.experimental; };
+    if (std::ranges::any_of(board_.rows, experimental)) {
+      html.Put("<div><dt>*</dt><dd>{}</dd></div>", {kExperimental});
     }
     return html.Put("</dl>\n");
   }
@@ -270,6 +277,9 @@ class Table {
         "title=\"{}\">{}</span></span>",
         {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
          Breakable(row.method.name)});
+    if (row.method.experimental) {
+      html.Put("<span class=\"soft\" data-tip=\"{}\">*</span>", {kExperimental});
+    }
     if (!row.method.variant.empty())
       html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
     if (row.budget_kind != "none") {

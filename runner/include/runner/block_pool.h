@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of one tier, in reference-counted blocks cut from slabs by size class.
 //
-// Blocks of a class come from slabs of that class; an empty slab returns to the system, but for
-// large ones on the host, which are set aside for the slabs to come: memory that was touched before
-// costs less. A slab is small against what its class already uses, so that resident bytes stay near
-// the used ones. Use, residence and peak are facts of this allocator. Tables lie beside the memory,
-// never in it: the host may be unable to read a device's. Sequences of several tasks may use one
-// pool.
+// Blocks of a class come from slabs of that class; an empty slab returns to the system. Large ones
+// on the host are kept for later slabs instead, because memory that was touched before is cheaper.
+// A slab is small compared with the used memory of its class, so that resident bytes stay near the
+// used ones. This allocator counts used, resident and peak bytes. Its tables are beside the memory,
+// never in it, because the host may be unable to read a device's memory. Sequences of several tasks
+// may use one pool.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ std::string_view NameOf(Tier tier);
 
 class BlockPool {
  public:
-  // limit_bytes bounds what is resident; 0: nothing does. Slabs are memory of `ops` (kDevice), of
-  // the host (kHost), or a file under `directory` that is unlinked at once and mapped (kDisk).
+  // limit_bytes bounds the resident bytes; 0: no limit. Slabs are memory of `ops` (kDevice), of the
+  // host (kHost), or a file under `directory` that is unlinked at once and mapped (kDisk).
   BlockPool(Tier tier, Ops& ops, int64_t limit_bytes = 0, std::string directory = {});
   // Precondition: every block was released.
   ~BlockPool();
@@ -39,7 +39,7 @@ class BlockPool {
 
   // Zero-filled, 64-byte aligned, one reference; null when the limit or the machine has no more.
   void* Allocate(int64_t size_bytes);
-  // Null is nothing to all of these. Lists go at once: neighbours mostly lie in one slab.
+  // All of these ignore null. Lists are handled at once, because neighbours are mostly in one slab.
   void Retain(void* block) { Retain(std::span(&block, 1)); }
   void Retain(std::span<void* const> blocks);
   void Release(void* block) { Release(std::span(&block, 1)); }
@@ -47,14 +47,14 @@ class BlockPool {
   // Whether one of them has more than one reference.
   bool Shared(void* block) const { return AnyShared(std::span(&block, 1)); }
   bool AnyShared(std::span<void* const> blocks) const;
-  // As rounded to its class.
+  // The size, rounded to its class.
   int64_t BlockBytes(void* block) const { return BytesOf(std::span(&block, 1)); }
-  // Of all of them; one that lies at several places counts once where those are neighbours.
+  // The bytes of all of them; a block that occurs several times in succession counts once.
   int64_t BytesOf(std::span<void* const> blocks) const;
-  // How often references to held blocks were taken. As long as it stands, a block that had one
-  // reference has no other.
+  // How often references to held blocks were taken. While this number is unchanged, a block that
+  // had one reference still has only that one.
   int64_t retain_count() const { return retain_count_.load(std::memory_order_relaxed); }
-  // What Allocate rounds a size to: a multiple of 64 within 1/32 of it.
+  // The size to which Allocate rounds: a multiple of 64 within 1/32 of the request.
   static int64_t ClassBytes(int64_t size_bytes);
 
   Tier tier() const { return tier_; }
@@ -67,10 +67,10 @@ class BlockPool {
   int64_t used_bytes() const { return Locked(used_bytes_); }          // blocks handed out
   int64_t resident_bytes() const { return Locked(resident_bytes_); }  // slabs held
   int64_t peak_bytes() const { return Locked(peak_bytes_); }          // most ever resident
-  // Set aside, resident for nobody; nothing is where there is a limit.
+  // Kept for later slabs and not counted as resident; always 0 with a limit.
   int64_t spare_bytes() const;
   int64_t limit_bytes() const { return limit_bytes_; }
-  // What a refused request of `size_bytes` is answered with: names what was asked and what is free.
+  // The error of a refused request of `size_bytes`: names the request and the free bytes.
   Error Refusal(int64_t size_bytes) const;
 
  private:
@@ -115,8 +115,8 @@ class BlockPool {
   std::map<uintptr_t, std::unique_ptr<Slab>> slabs_;  // by address
   std::map<int64_t, SizeClass> classes_;
   std::atomic<int64_t> retain_count_ = 0;
-  mutable std::mutex mutex_;  // of everything that changes
-  Buffer zeros_;              // what a device block is cleared with
+  mutable std::mutex mutex_;  // guards everything that changes
+  Buffer zeros_;              // the source for clearing a device block
 };
 
 class RopeTablesStore;

@@ -16,10 +16,10 @@
 
 namespace kvgauge {
 
-// Prefills each text alone, as often as the stage's calibrator wants, and shows it every layer.
-// The model is as stages before this one left it. `on_text` is told of each prefill that ended.
-// Equal for equal model, texts and backend. Precondition: choice.spec->calibrate, CheckMethod; no
-// text is empty.
+// Prefills each text alone, as often as the stage's calibrator requires, and shows the calibrator
+// every layer. Earlier stages have already changed the model. `on_text` is called after each
+// prefill. The result is equal for equal model, texts and backend. Precondition:
+// choice.spec->calibrate, CheckMethod; no text is empty.
 Result<Calibration::Tables> Calibrate(
     Model& model, const StageChoice& choice, std::span<const std::vector<int32_t>> texts,
     const std::function<void(int pass, int64_t text)>& on_text = nullptr);

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a pass over a sequence leaves behind for methods, and nothing that none of them asked for.
+// SPDX-License-Identifier: Apache-2.0 Signals that a pass over a sequence records for methods; only
+// those that some method needs.
 //
 // A capture belongs to one sequence and one thread; it copies what it keeps. Its tensors live on
 // the device of the model and are valid as long as it is.
@@ -22,12 +22,13 @@ class QueryMoments;
 // How the rows of one layer attend over a cache.
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
 
-// Captures of one prefill: the queries of its last rows, and what its rows gave to each entry.
-// Column sums are folded chunk by chunk as the rows come, so equal chunks give equal bits.
+// Captures of one prefill: the queries of its last rows, and the attention that its rows gave to
+// each entry. Column sums are folded chunk by chunk as the rows come, so equal chunks give equal
+// bits.
 class PrefillCapture final : public LayerHook {
  public:
-  // For a prefill of `rows` rows into `cache`, which holds what came before. The cache must
-  // outlive the prefill, not the capture.
+  // For a prefill of `rows` rows into `cache`, which already holds the rows before them. The cache
+  // must outlive the prefill, not the capture.
   PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
                  Ops& ops);
   ~PrefillCapture() override;
@@ -38,7 +39,7 @@ class PrefillCapture final : public LayerHook {
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
-  // What failed while the rows came: the captures are worth nothing then.
+  // The first error while rows were captured; the captures are then invalid.
   const Status& status() const { return status_; }
   // Last query rows held, min(declared window, prefilled rows).
   int64_t window() const { return window_; }
@@ -48,12 +49,12 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
-  // Of the rows from position `from` on, one of which at least was prefilled. Precondition:
+  // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
   // declared.
   const QueryMoments& MomentsFrom(int64_t from) const;
 
   int64_t bytes() const;
-  // What a capture of `rows` rows into an empty cache takes, scratch included.
+  // Bytes of a capture of `rows` rows into an empty cache, scratch included.
   static int64_t PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows);
 
  private:
@@ -89,13 +90,13 @@ class StepCapture {
   // q: [1, query_heads, key_dim]; log_sum_exp: [query_heads, 1] or empty.
   void Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
 
-  // Where the step's attention is to be left, [query_heads, width]: where it costs no second pass
-  // over the keys; else empty.
+  // The tensor for the step's attention, [query_heads, width], if it costs no second pass over the
+  // keys; else empty.
   Tensor AttentionOf(int64_t layer, const KvCache& cache);
 
   Tensor Queries(int64_t layer) const;    // [query_heads, key_dim]
   Tensor LogSumExp(int64_t layer) const;  // [query_heads, 1]
-  // What was left, or empty.
+  // The step's attention, or empty.
   Tensor Attention(int64_t layer) const {
     return attention_.empty() ? Tensor() : attention_[static_cast<size_t>(layer)].left;
   }

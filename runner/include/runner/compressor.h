@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Executes a method on the cache of one sequence: the stages decide, this acts, and what was done
-// is on record.
+// SPDX-License-Identifier: Apache-2.0 Executes a method on the cache of one sequence: the stages
+// decide, the compressor acts and records what it did.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ struct PhaseSeconds {
 
 enum class Engagement {
   kEngaged,     // the method changed what is held or read
-  kNotEngaged,  // it should have and did not: not to be ranked
+  kNotEngaged,  // it should have and did not; such a row is not ranked
   kIdentity,    // there was nothing for it to do: the full cache
 };
 std::string_view NameOf(Engagement engagement);
@@ -53,10 +52,10 @@ struct CompressionRecord {
   double read_share = 0;
   int64_t steps = 0;
   int64_t nominal_bytes = 0;  // what the budget, or the codec's name, promises
-  // Uncompressed entries of as many tokens, by the checkpoint's own heads.
+  // The same number of tokens uncompressed, with the checkpoint's own heads.
   int64_t full_bytes = 0;
   KvBytes bytes;             // after compression; logical() and resident()
-  KvBytes final_bytes;       // as things stand now
+  KvBytes final_bytes;       // now
   int64_t reader_bytes = 0;  // of the reader's index
   PhaseSeconds seconds;
 
@@ -68,18 +67,18 @@ struct PromptState {
   const KvCache* cache = nullptr;
   const PrefillCapture* capture = nullptr;
   uint64_t seed = 0;  // of this sample
-  // What the cache has seen. Where a method decodes on, it grows with that and outlives it.
+  // The tokens that the cache has seen. It grows with the decoded tokens and must outlive decoding.
   const Prompt* prompt = nullptr;
 };
 
-// The scores of one prompt: rows that differ in what follows scoring share them. Layers are taken
-// one by one, so that scorers share what they look at and no more than one layer of it is held.
+// The scores of one prompt: rows that differ only after scoring share them. Layers are processed
+// one by one, so that scorers share captured signals and at most one layer of them is held.
 class PromptScores {
  public:
   static PromptScores Compute(const Model& model, const PromptState& state,
                               std::span<const Method* const> methods);
 
-  // [layers] of [kv_heads, width]. An error of the scorer is that of every row that uses it.
+  // [layers] of [kv_heads, width]. An error of the scorer is an error of every row that uses it.
   Result<std::span<const Tensor>> Of(const Method& method) const;
   double seconds(const Method& method) const;
   int64_t bytes() const;
@@ -94,8 +93,8 @@ class PromptScores {
   std::map<std::string, Scored> scored_;  // by score stage
 };
 
-// One method on one sequence, from compression to the last decode step. Not thread-safe. Stages
-// are made here and die with it, so nothing goes from one sample to the next.
+// One method on one sequence, from compression to the last decode step. Not thread-safe. It creates
+// and destroys its stages, so no state passes from one sample to the next.
 class Compressor {
  public:
   // Precondition: CheckMethod holds. The model and the method outlive the compressor.
@@ -106,21 +105,21 @@ class Compressor {
   // starts the sequence; later ones compress again after a turn. `scores` may be null.
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
 
-  // Goes on from where `other` stands, on a fork of its cache; same model, method and budget.
-  // False when a stage holds what cannot be copied: then compress anew.
+  // Continues from the state of `other`, on a fork of its cache; same model, method and budget.
+  // False if a stage holds state that cannot be copied; then compress again.
   bool ContinueFrom(const Compressor& other, KvCache& cache);
 
-  // To be given to every decode step, a pass that appends one row.
+  // Pass this hook to every decode step, that is, to every pass that appends one row.
   LayerHook* hook();
-  // After such a pass.
+  // Call after such a pass.
   Status AfterStep();
-  // After a pass without the hook: rows of a question.
+  // Call after a pass without the hook: the rows of a question.
   Status AfterRows();
 
-  // What a device found wrong with plans of steps: it is not asked in between. To be called at the
-  // end; what was done since is worth nothing where it is an error.
+  // Errors that a device recorded while executing plans during decode. Query once, after the last
+  // step: on error, every result since the failing step is invalid.
   Status CheckSteps() const;
-  // As things stand now.
+  // The record up to now.
   CompressionRecord Record() const;
   PhaseSeconds& seconds();
 
@@ -129,12 +128,13 @@ class Compressor {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether the method's entries are the model's own latents: the cache is made for them before the
-// prefill, by a model that was loaded for them.
+// True if the method's entries are the model's own latents. A model that was loaded for them then
+// makes the cache before the prefill.
 bool KeepsModelLatents(const Method& method, const ModelShape& shape);
 // Bytes of `tokens` uncompressed entries, all layers and heads.
 int64_t FullCacheBytes(const ModelShape& shape, int64_t tokens);
-// What a budget asks of a prompt of that length; of methods without one what their codecs promise.
+// The bytes that a budget allows for a prompt of that length, or that the codecs of a method
+// without a budget promise.
 int64_t NominalBytes(const Method& method, const ModelShape& shape, const Budget& budget,
                      int64_t tokens);
 

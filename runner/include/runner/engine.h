@@ -4,7 +4,7 @@
 // Each sample is prefilled once per model, with the captures that any row needs, into a full
 // snapshot. Every row forks it, compresses its fork and decodes in one pool with the others: one
 // pass over the weights per step for the whole pool, attention per row over its own cache. Rows
-// leave when they are done and those of the next sample join, whose prefill ran beside.
+// leave when they are done, and rows of the next sample, which was prefilled meanwhile, join.
 //
 // A row's tokens and logits are bit-identical to running it alone, whatever the company, the size
 // of the pool and the number of threads. One thread drives an Engine.
@@ -39,7 +39,7 @@ struct EngineTurn {
   int64_t max_new_tokens = 0;
   int64_t min_new_tokens = 0;  // stop ids are never chosen before
   // Teacher-forced: the answer is these tokens, max_new_tokens of them, whatever the row would
-  // choose and without regard to stop ids; what comes of it are their probabilities.
+  // choose and without regard to stop ids; the result is their probabilities.
   std::vector<int32_t> forced = {};
   // kContext: goes on after the answer before it, rather than from the context alone. kTurn always
   // does.
@@ -56,10 +56,10 @@ struct EngineSample {
 struct EngineRow {
   const Method* method = nullptr;
   Budget budget = {};
-  // As the method's prepare stage made it, and loaded for latents where its store keeps the model's
-  // own. Rows of one model share its prefills, but for those with latents, which have theirs.
+  // The model as the method's prepare stage changed it, loaded for latents if the store keeps the
+  // model's own. Rows of one model share prefills; rows with latents have prefills of their own.
   Model* model = nullptr;
-  // Whose full cache fidelity is measured against: the same checkpoint as it was before a prepare
+  // The model whose full cache is the reference of fidelity: the same checkpoint without a prepare
   // stage. Null: `model`.
   Model* original = nullptr;
 };
@@ -67,11 +67,11 @@ struct EngineRow {
 // A row against the full cache of the original model, on that cache's own continuation of the
 // first turn.
 struct Fidelity {
-  int64_t steps = 0;          // 0: nothing was compared, the rest means nothing
+  int64_t steps = 0;          // 0: nothing was compared, and the other fields are undefined
   double kl_divergence = 0;   // of the row from the full cache, nats, mean over steps
   double top1_agreement = 0;  // share of steps
-  // [layers] |row - full| / |full|, mean over decode steps; empty where the continuation has none,
-  // as when it ends at its first token.
+  // [layers] |row - full| / |full|, mean over decode steps; empty if the continuation has none, as
+  // when it ends at its first token.
   std::vector<double> attention_error;
 };
 
@@ -84,7 +84,7 @@ struct TurnResult {
 // A cell: one row on one sample.
 struct CellResult {
   int64_t sample = 0, row = 0;
-  Status status;  // an error is a result: the stage or the allocation that failed
+  Status status;  // an error is a result too: it names the stage or allocation that failed
   std::vector<TurnResult> turns;
   CompressionRecord record;
   std::optional<Fidelity> fidelity;
@@ -104,17 +104,17 @@ struct EngineOptions {
   int64_t max_pool_rows = 64;    // sequences that decode together
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
   int64_t fidelity_steps = 0;    // 0: no teacher-forced pass
-  // Sees every token at once; false ends the turn, as a stop.
+  // Called with every token when it is chosen; false ends the turn like a stop id.
   std::function<bool(const EngineToken&)> on_token = {};
-  // Asked before the first prefill of a sample. False: it and those after it are left out, without
-  // results; what runs is finished.
+  // Called before the first prefill of a sample. False: this sample and the following ones are left
+  // out without results; running ones are finished.
   std::function<bool(int64_t sample)> begin = {};
-  // Sees what the cache of a cell holds when it ends without an error; of several prompts
-  // (kPrompt), the last one's at the end.
+  // Called with the cache of a cell that ended without an error; for several prompts (kPrompt),
+  // with that of the last one.
   std::function<void(const CellResult&, const KvCache&)> inspect = {};
 };
 
-// What a run will hold at its worst.
+// The most memory that a run will hold.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t working_bytes = 0;      // of the forward pass, logits included
@@ -137,7 +137,7 @@ struct SampleLength {
 };
 SampleLength LengthOf(const EngineSample& sample, CompressAt at);
 
-// What planning must know of a model; its weights need not be loaded.
+// The facts about a model that planning needs; its weights need not be loaded.
 struct PlannedModel {
   const ModelConfig* config = nullptr;
   ModelShape shape = {};
@@ -150,9 +150,9 @@ struct PlannedRow {
   const PlannedModel* model = nullptr;
   const PlannedModel* original = nullptr;  // as for EngineRow
 };
-// Refuses, with the numbers, what cannot fit into max_memory_bytes even one row at a time; without
-// such a limit, into what the device has, or on a host into `machine_bytes` (0: not looked at).
-// Precondition: there are rows.
+// Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one row at a time.
+// Without such a limit, the plan must fit into the memory of the device, or on a host into
+// `machine_bytes` (0: not checked). Precondition: there are rows.
 Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes = 0);
@@ -164,11 +164,11 @@ class Engine {
 
   Engine(std::vector<EngineRow> rows, const EngineOptions& options);
 
-  // As above, of loaded models; refuses samples that are malformed as well.
+  // The same for loaded models; malformed samples are refused too.
   Result<MemoryPlan> PlanMemory(std::span<const EngineSample> samples) const;
 
   // Precondition: CheckMethod holds for every row. A refused plan or an error of `on_result` is the
-  // error of the run; what fails inside a cell is that cell's result.
+  // error of the run; a failure inside a cell is the result of that cell.
   Status Run(std::span<const EngineSample> samples, const OnResult& on_result);
 
  private:

@@ -2,8 +2,8 @@
 // The cache of one sequence: for each layer and KV head a short list of segments, ragged, in blocks
 // of a pool. Plans of methods are executed here.
 //
-// Entries of a head are in ascending order of position. A copy (Fork) shares blocks; whoever writes
-// a block that others hold takes a copy of it first, so forks never see each other. One thread.
+// Entries of a head are in ascending order of position. A copy (Fork) shares blocks; a write to a
+// shared block copies it first, so forks never affect each other. For one thread.
 //
 // One step: Append(rows), then the forward pass writes and attends layer by layer, then Seal().
 #pragma once
@@ -57,73 +57,77 @@ class KvCache {
   Ops& ops() const { return *ops_; }
 
   // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
-  // on; clears SetRead. A full pool is a kResource error that leaves what is held as it was.
+  // on; clears SetRead. A full pool is a kResource error that changes nothing.
   Status Append(int64_t rows);
   // The entries that Append counted in last, as f32: keys [rows, kv_heads, key_dim], before
   // rotation where raw_keys says so; values [rows, kv_heads, value_dim], empty for mla_latent. Both
   // may be strided over rows and heads.
   void Write(int64_t layer, const Tensor& keys, const Tensor& values);
-  // For whoever writes several caches in one call: where each head's new entries go is added to
-  // `targets`, good until the cache changes. False, and nothing, where Write is more than that.
+  // For a caller that writes several caches in one call: adds the places of each head's new entries
+  // to `targets`; they are valid until the cache changes. False, and nothing is added, if Write
+  // does more than storing rows.
   bool AddTargets(int64_t layer, std::vector<KvTarget>* targets) const;
   bool raw_keys(int64_t layer) const;
-  // Whether queries turn by their place in the cache, as slot_of tells, not by their position.
+  // Whether queries are rotated by their place in the cache (slot_of) instead of their position.
   bool slot_positions(int64_t layer) const;
-  // The first entry that Append counted in last.
+  // The first entry of the last Append.
   int64_t slot_of(int64_t layer, int64_t head) const;
   // For AttentionShape::rope; null where keys are stored rotated.
   const DeferredRope* rope(int64_t layer) const;
   // For AttentionItem::heads, with kEndAligned. Valid until the cache changes.
   std::span<const KvHead> Layer(int64_t layer) const;
-  // Which entries the next Attend of this layer reads, over all of a head's entries in order:
-  // words [query_heads, ceil(longest head / 64)] i64; empty: all. Until the next Append.
+  // Which entries the next Attend of this layer reads, over all of a head's entries in order: words
+  // [query_heads, ceil(longest head / 64)] i64; empty: all. Valid until the next Append.
   void SetRead(int64_t layer, const Tensor& words);
 
-  // What is due by the rules of Store, in every layer; call it after the forward pass. After an
-  // error the cache holds the same entries, some of them unsealed.
+  // Seals the entries that are due by the rules of Store, in every layer; call it after the forward
+  // pass. After an error the cache holds the same entries, some of them unsealed.
   Status Seal();
 
-  // Executes a plan for each head of a layer: what is not kept is given up, its blocks go back.
-  // An error leaves the layer as it was.
+  // Executes a plan for each head of a layer: entries that are not kept are evicted, and their
+  // blocks are freed. An error leaves the layer unchanged.
   Status Reduce(int64_t layer, std::span<const HeadPlan> plan);
-  // The same on a device without asking it which entries stay: their number is enough. A plan that
-  // is none is then refused later, in `outcome`, [kv_heads, kKvKeptNumbers] i32 on the device
-  // (kernels/kv_keep.h). False, and nothing done, where Reduce has to be asked: entries that are
-  // coded, elsewhere, shared with a layer, or latents that heads share; a plan with log weights.
+  // The same on a device, without copying the kept indices to the host: their number is enough. An
+  // invalid plan is refused later, in `outcome`, [kv_heads, kKvKeptNumbers] i32 on the device
+  // (kernels/kv_keep.h). False, and nothing is done, if Reduce is necessary: coded entries, entries
+  // in another tier or shared with another layer, latents that heads share, or a plan with log
+  // weights.
   Result<bool> ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan, const Tensor& outcome);
   // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
   // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
-  // Layers that share do so with what both hold now, once the upper one is stored, and with later
-  // entries when they are sealed, if the plan says so; none can be dropped. Then retained entries
-  // come first among a head's.
+  // Layers that share entries share those that both hold now, when the upper one is stored, and
+  // later entries when they are sealed, if the plan says so; shared entries cannot be evicted.
+  // Retained entries then come first in a head.
   Status Store(int64_t layer, const StorePlan& plan);
-  // Running scores beside the entries, counted as biases: they follow their entries, new entries
-  // have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest with 0.
+  // Stores running scores with the entries, counted as biases: they move with their entries, and
+  // new entries have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest
+  // with 0.
   Status KeepScores(int64_t layer, const Tensor& scores);
   bool keeps_scores(int64_t layer) const;
   void ReadScores(int64_t layer, Tensor scores) const;
 
   // Entries [first, first + n) of a head as contiguous f32 [n, dim]: keys as attention sees them.
   void ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
-  // Keys before rotation. Where they are stored rotated they are turned back, so they carry the
-  // rounding of the cache's dtype. Not for models with latent attention.
+  // Keys before rotation. Keys that are stored rotated are rotated back, so they have the rounding
+  // of the cache's dtype. Not for models with latent attention.
   void ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
   void ReadValues(int64_t layer, int64_t head, int64_t first, Tensor rows) const;
   std::vector<int32_t> Positions(int64_t layer, int64_t head) const;
-  // Of entries [first, first + n), into [n] i32 on the cache's device: nobody waits.
+  // Copies the positions of entries [first, first + n) into [n] i32 on the cache's device, without
+  // waiting.
   void ReadPositions(int64_t layer, int64_t head, int64_t first, Tensor out) const;
-  std::vector<float> LogWeights(int64_t layer, int64_t head) const;  // 0 where nothing is kept
+  std::vector<float> LogWeights(int64_t layer, int64_t head) const;  // 0 if none are stored
 
-  // Of this sequence as if it were alone: blocks that forks share count in full.
+  // The bytes of this sequence as if it were alone: blocks that forks share count in full.
   KvBytes Bytes() const;
   KvBytes Bytes(int64_t layer) const;
 
   // Forgets the newest tokens, as far as they are held. Precondition: tokens <= tokens().
   Status Truncate(int64_t tokens);
 
-  // Everything, however it is stored, bit for bit; layers that share are refused, and coded pages
-  // go to one backend. They may come from anywhere: to an empty cache of that model, or are
-  // refused.
+  // Serializes all content bit for bit; layers that share are refused, and coded pages fit only the
+  // backend that made them. Deserialize takes untrusted bytes into an empty cache of the same
+  // model, or refuses them.
   Result<std::string> Serialize() const;
   Status Deserialize(std::string_view bytes);
 
@@ -131,7 +135,7 @@ class KvCache {
   KvCache(const KvCache& other);
 
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
-  // Tables that reach `positions`, for layers with raw keys.
+  // Extends the rotation tables to `positions`, for layers with raw keys.
   void NeedRope(int64_t positions);
 
   std::shared_ptr<const LayerSetup> setup_;
@@ -140,7 +144,7 @@ class KvCache {
   std::shared_ptr<const RopeTables> rope_;
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;
-  Buffer share_memory_;  // of rows that layers share
+  Buffer share_memory_;  // rows that layers share
 };
 
 }  // namespace kvgauge

@@ -26,7 +26,7 @@
 namespace kvgauge {
 
 struct ModelOptions {
-  // What weights are stored as and products are rounded to; unset: what the checkpoint stores.
+  // The dtype of stored weights and of the inputs of products; unset: the checkpoint's.
   std::optional<DType> dtype;
   // Set: no weights are read; a model of the config's shape is drawn from this seed.
   std::optional<uint64_t> random_seed;
@@ -35,7 +35,7 @@ struct ModelOptions {
   bool mla_latent = false;
   // Changes the weights before they are packed. The fingerprint stays the checkpoint's.
   const Prepare* prepare = nullptr;
-  // Of the checkpoint's tokens, for methods that ask.
+  // Classes of the checkpoint's tokens, for methods that need them.
   std::shared_ptr<const TokenClasses> token_classes = nullptr;
 };
 
@@ -43,18 +43,18 @@ struct ModelOptions {
 // hold.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 int64_t ParameterCount(const ModelConfig& config);
-// What Load will hold of a checkpoint in that dtype, near enough to plan by: packing may pad, and a
-// Prepare stage may change it. Tables of embeddings stay as `stored`.
+// Bytes that Load will hold of a checkpoint in that dtype, close enough for planning: packing may
+// pad, and a Prepare stage may change them. Tables of embeddings keep the dtype `stored`.
 int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored);
 
-// Holds names, shapes and types of a checkpoint against its config, without reading the weights:
+// Checks names, shapes and types of a checkpoint against its config, without reading the weights:
 // missing, misshapen and unused tensors are errors that name the tensor and its file.
 Status CheckWeights(const ModelConfig& config, const WeightSource& source);
 
 // Digest of config and weights; names a model in a score's signature.
 Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSource& source);
 
-// What methods may know of a model with a cache of that type.
+// The facts that methods may know about a model with a cache of that type.
 ModelShape ShapeOf(const ModelConfig& config, DType cache_dtype);
 
 struct ModelWeights;  // as the forward pass uses them
@@ -82,26 +82,26 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const { return config_; }
-  // What methods may know of it.
+  // The facts that methods may know about it.
   ModelShape shape() const {
     ModelShape shape = ShapeOf(config_, dtype_);
     shape.token_classes = token_classes_ != nullptr;
     return shape;
   }
-  // Null where Load was given none.
+  // Null if Load was given none.
   const TokenClasses* token_classes() const { return token_classes_.get(); }
-  // Of the checkpoint, before a Prepare stage changed it: what a full cache is measured by.
+  // The shape of the checkpoint before a Prepare stage changed it; a full cache is measured by it.
   const ModelShape& checkpoint_shape() const { return checkpoint_shape_; }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
   const std::string& fingerprint() const { return fingerprint_; }
   Ops& ops() const { return *ops_; }
-  // Of a layer's attention: [hidden_size, query_heads * value_dim].
+  // The output projection of a layer's attention: [hidden_size, query_heads * value_dim].
   const PackedMatrix& output_projection(int64_t layer) const;
 
   // A cache for a sequence that is planned to reach `planned_length` tokens. Without `pools` it
-  // lies in the model's own, which know no limit.
+  // uses the model's own, which have no limit.
   KvCache NewCache(int64_t planned_length) { return NewCache(planned_length, *pools_); }
   CachePools& pools() { return *pools_; }
   // How decode steps were submitted.
@@ -109,17 +109,17 @@ class Model {
   // `mla_latent` needs a model that was loaded for it.
   KvCache NewCache(int64_t planned_length, CachePools& pools, bool mla_latent = false) const;
 
-  // Runs all steps together: one pass over the weights. Rows of one step attend over their own
-  // cache only. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid
-  // until the next call.
+  // Runs all steps together: one pass over the weights. Rows of a step attend only to their own
+  // cache. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid until the
+  // next call.
   Tensor Forward(std::span<const SequenceStep> steps);
 
   // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
-  // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. Of a
-  // device's logits nothing but these ids comes to the host. Until the next call of Forward.
+  // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. A
+  // device copies only these ids to the host, not the logits. Valid until the next call of Forward.
   std::vector<int32_t> BestTokens(const Tensor& logits, int64_t valid_vocab);
 
-  // Longest slice of rows that Forward is best called with.
+  // The most rows of a prompt to pass to one Forward for good speed.
   static constexpr int64_t kChunkRows = 512;
 
  private:

@@ -17,7 +17,7 @@ struct PromptPosition {
   int32_t token_id = -1;       // -1: the position is an embedding
   int32_t embedding_row = -1;  // row of Prompt::embeddings
   Modality modality = Modality::kText;
-  // What rotary embedding turns by: time, height, width. Text has three equal numbers.
+  // The positions of the rotary embedding: time, height, width. They are equal for text.
   std::array<int32_t, 3> rope_position = {};
 };
 

@@ -15,7 +15,7 @@ enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
 
 std::string_view NameOf(RopeKind kind);
 
-// Fields that a kind does not name are not used by it.
+// A kind uses only the fields that name it.
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   RopeLayout layout = RopeLayout::kHalf;

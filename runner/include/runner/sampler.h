@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// From logits to the next token, by chance. The likeliest one is Model::BestTokens.
+// SPDX-License-Identifier: Apache-2.0 Draws the next token from logits. Model::BestTokens gives the
+// likeliest one.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct SamplingOptions {
 
 class Sampler {
  public:
-  // `stream` tells sequences apart that share a seed. Ids from `valid_vocab` on are padding rows of
-  // the head and are never chosen; 0 means all are valid.
+  // `stream` distinguishes sequences that share a seed. Ids from `valid_vocab` on are padding rows
+  // of the head and are never chosen; 0 means all are valid.
   Sampler(const SamplingOptions& options, uint64_t stream, int64_t valid_vocab);
 
   // Precondition: not greedy.

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What kinds of token the ids of a vocabulary are. Immutable once made, safe to share.
+// SPDX-License-Identifier: Apache-2.0 The classes of the tokens of a vocabulary. Immutable, safe to
+// share.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class TokenClasses {
  public:
   explicit TokenClasses(int64_t vocab_size) : bits_(static_cast<size_t>(vocab_size)) {}
 
-  // Ids beyond the vocabulary, and embeddings without one, are of no class.
+  // Ids beyond the vocabulary, and embeddings without an id, have no class.
   bool Has(int32_t id, TokenClass wanted) const {
     const auto at = static_cast<size_t>(id);
     return id >= 0 && at < bits_.size() && (bits_[at] >> static_cast<int>(wanted) & 1) != 0;
@@ -30,7 +30,7 @@ class TokenClasses {
   std::vector<uint8_t> bits_;  // by id
 };
 
-// By the text that each token decodes to alone.
+// Classifies each token by the text that it decodes to alone.
 std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer);
 
 }  // namespace kvgauge

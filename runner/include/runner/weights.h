@@ -49,7 +49,7 @@ Result<std::unique_ptr<WeightSource>> OpenSafetensors(const std::string& directo
 // One safetensors file by itself.
 Result<std::unique_ptr<WeightSource>> OpenSafetensorsFile(const std::string& path);
 
-// What a model needs, and how a random stand-in is drawn.
+// A tensor that a model needs, and how a random substitute is drawn.
 struct TensorSpec {
   enum class Init { kNormal, kOnes, kZeros };
 

@@ -211,6 +211,10 @@ class Percent {
       ++at_;
     }
     if (at_ >= format_.size()) FailRuntime("incomplete format");
+    // Messages are UTF-8: no character is cut.
+    if (const size_t width = Utf8Width(format_[at_]); width > 1) {
+      FailRuntime(StrCat("unsupported format character '", format_.substr(at_, width), "'"));
+    }
     const char type = format_[at_++];
     if (type == '%') return "%";
     return Convert(named ? *named : Next(), type, style);

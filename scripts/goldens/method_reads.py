@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that hold every entry and read some, after their authors' code and in NumPy: SparQ
+(graphcore-research/llm-inference-research ead9b6a7, ann_attention.py), TokenSelect
+(pzs19/TokenSelect 8e1e97f0, token_retrieval.py), ClusterKV (sjtu-zhao-lab/ClusterKV cb66a229,
+cluster_attention.py) and PQCache (HugoZHL/PQCache, pq_search.py). Clusterings begin from evenly
+spaced keys, so that both sides find the same ones.
+"""
+
+import math
+
+import numpy as np
+
+from method_oracles import Sequence, softmax, top
+
+
+def masked_answer(sequence, l, queries, masks):
+    """Plain attention over the entries of each row's mask."""
+    out = []
+    for h, own in enumerate(queries):
+        scores = own @ sequence.keys[l][h].T / math.sqrt(sequence.model.dim)
+        out.append(softmax(np.where(masks[h], scores, -np.inf)) @ sequence.values[l][h])
+    return out, None
+
+
+class Sparq(Sequence):
+    """The dims of the largest numbers of a group's queries choose entries; what their softmax leaves
+    to the others is answered by the mean value."""
+
+    def compress(self, tokens, rank, local):
+        self.most, self.rank, self.local = tokens, rank, local
+
+    def answer(self, l, queries):
+        out = []
+        for h, own in enumerate(queries):
+            keys, values, n = self.keys[l][h], self.values[l][h], len(self.keys[l][h])
+            where = f"sparq {l}.{h}"
+            dims = top(np.abs(own).sum(0), self.rank, self.margins, where + " dims")
+            covered = np.abs(own[:, dims]).sum(1) / np.abs(own).sum(1)
+            guess = own[:, dims] @ keys[:, dims].T / np.sqrt(covered * self.model.dim)[:, None]
+            # The newest and `local` before it are certain.
+            certain = guess.sum(0)
+            certain[n - 1 - self.local :] = np.inf
+            chosen = top(certain, min(self.most + 1, n), self.margins, where)
+            trust = softmax(guess)[:, chosen].sum(1)[:, None]
+            p = softmax(own @ keys[chosen].T / math.sqrt(self.model.dim))
+            out.append(trust * (p @ values[chosen]) + (1 - trust) * values.mean(0))
+        return out, None
+
+
+class TokenSelect(Sequence):
+    """One set a layer: every query head gives a softmax over the middle, their sum votes."""
+
+    def compress(self, tokens, sinks, local):
+        self.most, self.sinks, self.local = tokens, sinks, local
+
+    def answer(self, l, queries):
+        n = len(self.keys[l][0])
+        mask = np.ones(n, dtype=bool)
+        if self.sinks + self.most + self.local < n:
+            middle = slice(self.sinks, n - self.local)
+            votes = sum(softmax(own @ self.keys[l][h][middle].T).sum(0) for h, own in enumerate(queries))
+            mask[middle] = False
+            mask[self.sinks + top(votes, self.most, self.margins, f"tokenselect {l}")] = True
+        return masked_answer(self, l, queries, [mask] * len(queries))
+
+
+def spaced(rows, count):
+    return rows[np.arange(count) * len(rows) // count].copy()
+
+
+def nearest_centroid(rows, centroids, margins, where):
+    away = ((rows[:, None] - centroids) ** 2).sum(-1)
+    ordered = np.sort(away, 1)
+    # A key that is its own centroid is at no distance, whatever the rounding.
+    if centroids.shape[0] > 1:
+        gap = (ordered[:, 1] - ordered[:, 0]) / np.maximum(ordered[:, 1], 1e-30)
+        margins.note(gap.min(), where)
+    return away.argmin(1)
+
+
+def cluster(rows, centroids, rounds, margins, where):
+    """Lloyd's algorithm; an empty cluster stays where it is."""
+    member = nearest_centroid(rows, centroids, margins, where)
+    for _ in range(rounds):
+        for c in np.unique(member):
+            centroids[c] = rows[member == c].mean(0)
+        member = nearest_centroid(rows, centroids, margins, where)
+    return member
+
+
+class ClusterKv(Sequence):
+    """Whole clusters of the prompt's keys by product with the query, the last one cut short."""
+
+    def compress(self, tokens, sinks, span, rounds, dense_layers):
+        self.most, self.sinks, self.dense = tokens, sinks, dense_layers
+        self.prompt = self.tokens
+        self.clusters = {}
+        for l in range(dense_layers, self.model.layers):
+            for h in range(self.model.groups):
+                keys = self.keys[l][h][sinks:]
+                length = np.linalg.norm(keys, axis=1, keepdims=True)
+                count = -(-len(keys) // span)
+                unit = keys / length
+                member = cluster(unit, spaced(unit, count), rounds, self.margins, f"clusterkv {l}.{h}")
+                means = np.stack([keys[member == c].mean(0) if (member == c).any() else np.zeros(keys.shape[1])
+                                  for c in range(count)])
+                self.clusters[l, h] = member, means
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            mask = np.ones((len(own), len(self.keys[l][h])), dtype=bool)
+            if l >= self.dense and self.prompt > self.most:
+                member, means = self.clusters[l, h]
+                mask[:, self.sinks : self.prompt] = False
+                for row, q in enumerate(own):
+                    left = self.most - self.sinks
+                    product = means @ q
+                    best = np.argsort(-product, kind="stable")
+                    gaps = -np.diff(product[best])
+                    for place, c in enumerate(best):
+                        entries = np.flatnonzero(member == c)[:left]
+                        mask[row, self.sinks + entries] = True
+                        left -= len(entries)
+                        if left == 0:
+                            break
+                        if place < len(gaps):
+                            self.margins.note(gaps[place] / np.abs(product).max(), f"clusterkv {l}.{h}")
+                    if place < len(gaps):
+                        self.margins.note(gaps[place] / np.abs(product).max(), f"clusterkv {l}.{h}")
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
+class PqCache(Sequence):
+    """Codes of parts of keys stand for products; a softmax a query head, summed over the group."""
+
+    def compress(self, tokens, recent_share, sinks, parts, bits, rounds):
+        self.recent = int(tokens * recent_share)
+        self.most, self.sinks, self.parts = tokens - self.recent, sinks, parts
+        width = self.model.dim // parts
+        self.books = {}
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                for part in range(parts):
+                    rows = self.keys[l][h][sinks:, part * width : (part + 1) * width]
+                    book = spaced(rows, min(2**bits, len(rows)))
+                    codes = cluster(rows, book, rounds, self.margins, f"pqcache codes {l}.{h}")
+                    self.books[l, h, part] = book, codes
+
+    def answer(self, l, queries):
+        masks, width = [], self.model.dim // self.parts
+        for h, own in enumerate(queries):
+            n = len(self.keys[l][h])
+            open_ = slice(self.sinks, n - self.recent)
+            guess = np.zeros((len(own), open_.stop - open_.start))
+            for part in range(self.parts):
+                book, codes = self.books[l, h, part]
+                columns = slice(part * width, (part + 1) * width)
+                for late in self.keys[l][h][self.sinks + len(codes) : n]:
+                    codes = np.append(codes, nearest_centroid(late[None, columns], book, self.margins,
+                                                              f"pqcache late {l}.{h}"))
+                self.books[l, h, part] = book, codes
+                guess += own[:, columns] @ book[codes[: guess.shape[1]]].T
+            votes = softmax(guess / math.sqrt(self.model.dim)).sum(0)
+            mask = np.ones(n, dtype=bool)
+            mask[open_] = False
+            mask[self.sinks + top(votes, self.most, self.margins, f"pqcache {l}.{h}")] = True
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
+# Name, what to ask the program for, the oracle in words, its class and settings.
+CASES = [
+    ("sparq", dict(method="sparq", budget="none", set=["read.tokens=48", "read.rank=8", "read.local=16"]),
+     "AnnAttention with SparseQ of graphcore-research/llm-inference-research, restated in NumPy",
+     Sparq, dict(tokens=48, rank=8, local=16)),
+    ("tokenselect",
+     dict(method="tokenselect", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
+     "TokenRetriever of pzs19/TokenSelect, restated in NumPy; query heads meet their own KV head",
+     TokenSelect, dict(tokens=40, sinks=8, local=24)),
+    ("clusterkv",
+     dict(method="clusterkv", budget="none",
+          set=["read.tokens=80", "read.sinks=8", "read.span=24", "read.iterations=4"]),
+     "cluster_attn_out of sjtu-zhao-lab/ClusterKV, restated in NumPy; clusters start from evenly spaced keys",
+     ClusterKv, dict(tokens=80, sinks=8, span=24, rounds=4, dense_layers=2)),
+    ("pqcache",
+     dict(method="pqcache", budget="none",
+          set=["read.tokens=64", "read.sinks=8", "read.bits=4", "read.iterations=4"]),
+     "PqBasedSearchCompressor of HugoZHL/PQCache, restated in NumPy; centroids start from evenly spaced keys",
+     PqCache, dict(tokens=64, recent_share=0.5, sinks=8, parts=2, bits=4, rounds=4)),
+]

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that keep some entries, after their papers or their authors' code and in NumPy: which
+entries (LagKV, Keyformer, Scissorhands, NACL), and how many in each layer and head (ZigZagKV,
+HeadKV, LAVa). LAVa is MGDDestiny/Lava 71d3cc89, HeadKV is FYYFU/HeadKV 0862a095, Keyformer is
+d-matrix-ai/keyformer-llm f3278310, NACL is PaddlePaddle/Research 6c793225; the others are their papers'
+formulas.
+"""
+
+import json
+import math
+
+import numpy as np
+
+from method_oracles import MiniCache, Quest, Sequence, Think, pool_average, pool_max, pooled_weights, softmax, top
+
+
+def logits_of(prefill, l, rows):
+    """Scaled products of the last `rows` queries, -inf for what they do not see: [heads, rows, n]."""
+    model, n = prefill.model, len(prefill.ids)
+    keys = np.repeat(prefill.keys[l], model.share, 0)
+    x = prefill.queries[l][:, -rows:] @ keys.transpose(0, 2, 1) / math.sqrt(model.dim)
+    at = np.arange(n)
+    return np.where(at[None, :] <= at[n - rows :, None], x, -np.inf)
+
+
+def window_means(prefill, l, window):
+    """Attention that each entry before the last `window` gets from them: [KV heads, share, n - window]."""
+    n = len(prefill.ids)
+    return prefill.group(np.stack([a[-window:].mean(0) for a in prefill.attention[l]]))[..., : n - window]
+
+
+def whole_numbers(wanted, total):
+    """Rounded down; largest remainders to the first, so that the sum is the total."""
+    wanted = np.asarray(wanted, dtype=np.float64)
+    counts = np.floor(wanted + 1e-9).astype(int)
+    for i in np.argsort(-(wanted - counts), kind="stable")[: total - counts.sum()]:
+        counts[i] += 1
+    return counts
+
+
+class LagKv(Sequence):
+    """Each run of entries against the ranges of the run behind it; all runs keep equally many."""
+
+    def compress(self, budget, sinks, lag):
+        n = self.tokens
+        runs = (n - sinks) // lag
+        share = (budget - sinks - (n - sinks - (runs - 1) * lag)) // (runs - 1)
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                kept = [np.arange(sinks)]
+                for r in range(runs - 1):
+                    begin = sinks + r * lag
+                    score = np.zeros(lag)
+                    for rows in (self.keys[l][h], self.values[l][h]):
+                        own, behind = rows[begin : begin + lag], rows[begin + lag : begin + 2 * lag]
+                        low, high = behind.min(0), behind.max(0)
+                        score += softmax(((own - low) / (high - low)).std(1, ddof=1))
+                    kept.append(begin + top(score, share, self.margins, f"lagkv {l}.{h}"))
+                self.keep(l, h, np.concatenate(kept + [np.arange(sinks + (runs - 1) * lag, n)]))
+
+
+class StepEvicted(Sequence):
+    """One score an entry, added to at every step; the newest are safe, the least goes."""
+
+    def begin(self, budget, recent, scores):
+        self.budget, self.recent, self.scores = budget, recent, scores
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                self.evict(l, h)
+
+    def evict(self, l, h):
+        if len(self.pos[l][h]) <= self.budget:
+            return
+        scores = self.scores[l][h].copy()
+        scores[len(scores) - self.recent :] = np.inf
+        index = top(scores, self.budget, self.margins, f"{type(self).__name__} {l}.{h}")
+        self.keep(l, h, index)
+        self.scores[l][h] = self.scores[l][h][index]
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                self.scores[l][h] = np.append(self.scores[l][h], 0.0) + self.step_score(p, f"{l}.{h}")
+                self.evict(l, h)
+
+
+class Keyformer(StepEvicted):
+    """Attention flattened by a temperature, summed over rows and query heads. Without its noise."""
+
+    def compress(self, budget, window, tau, decode_tau, recent_share):
+        self.tau = decode_tau
+        flat = [softmax(logits_of(self.prefill, l, window) / tau).sum(1) for l in range(self.model.layers)]
+        self.begin(budget, int(recent_share * budget), [list(self.prefill.group(f).sum(1)) for f in flat])
+
+    def step_score(self, p, where):
+        # A softmax at another temperature is a power of the first, scaled to one.
+        flat = p ** (1 / self.tau)
+        return (flat / flat.sum(1, keepdims=True)).sum(0)
+
+
+class Scissorhands(StepEvicted):
+    """How many rows, over the query heads, gave an entry less than an equal share; most go first."""
+
+    def compress(self, budget, window, recent):
+        n = self.tokens
+        scores = []
+        for l in range(self.model.layers):
+            attention = self.prefill.attention[l][:, -window:]
+            seen = np.arange(n - window, n) + 1
+            visible = np.arange(n)[None, :] < seen[:, None]
+            shares = attention * seen[:, None]
+            self.margins.note(np.abs(shares[:, visible] - 1).min(), f"scissorhands {l}")
+            few = (shares < 1) & visible
+            scores.append(list(-self.prefill.group(few.sum(1)).sum(1).astype(np.float64)))
+        self.begin(budget, recent, scores)
+
+    def step_score(self, p, where):
+        shares = p * p.shape[1]
+        self.margins.note(np.abs(shares - 1).min(), "scissorhands " + where)
+        return -(shares < 1).sum(0).astype(np.float64)
+
+
+def write_tokenizer(path):
+    """Token 0 to 255 is a byte, the others are special: enough for methods that look at texts."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    signs = {b: chr(b) for b in plain}
+    signs |= {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in signs)}
+    special = [dict(id=i, content=f"<{i}>", single_word=False, lstrip=False, rstrip=False, normalized=False,
+                    special=True) for i in range(256, 271)]
+    bytes_ = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=False)
+    model = dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None, end_of_word_suffix=None,
+                 fuse_unk=False, byte_fallback=False, vocab={signs[b]: b for b in range(256)}, merges=[])
+    path.write_text(json.dumps(dict(version="1.0", truncation=None, padding=None, added_tokens=special, normalizer=None,
+                                    pre_tokenizer=bytes_, post_processor=None, decoder=bytes_, model=model)) + "\n")
+
+
+SEPARATORS = set(b".,?!;: \t\n\v\f\r")
+
+
+class SepLlm(Sequence):
+    """First and last entries, separators, and the newest of the others where room is left."""
+
+    def compress(self, budget, sinks, recent):
+        self.budget, self.sinks, self.recent, self.ids = budget, sinks, recent, list(self.prefill.ids)
+        self.evict()
+
+    def evict(self):
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                n = len(self.pos[l][h])
+                if n <= self.budget:
+                    continue
+                rank = [(self.ids[p] in SEPARATORS, p) for p in self.pos[l][h]]
+                middle = sorted(range(self.sinks, n - self.recent), key=lambda i: rank[i], reverse=True)
+                middle = np.sort(middle[: self.budget - self.sinks - self.recent]).astype(int)
+                self.keep(l, h, np.r_[: self.sinks, middle, n - self.recent : n])
+
+    def after_step(self, rows):
+        self.ids.append(self.decoded[-1])
+        self.evict()
+
+
+class SnapKv(Sequence):
+    def compress(self, budget, window, kernel, pool=pool_average):
+        n = self.tokens
+        for l in range(self.model.layers):
+            rows = window_means(self.prefill, l, window).mean(1)
+            for h, row in enumerate(rows):
+                own = top(pool(row, kernel), budget - window, self.margins, f"snapkv {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class Nacl(Sequence):
+    """The certain part: first and last entries, and the best by what the proxy rows give."""
+
+    def compress(self, budget, sinks, window):
+        n = self.tokens
+        for l in range(self.model.layers):
+            for h, row in enumerate(window_means(self.prefill, l, window).mean(1)):
+                best = sinks + top(row[sinks:], budget - sinks - window, self.margins, f"nacl {l}.{h}")
+                self.keep(l, h, np.r_[:sinks, best, n - window : n])
+
+
+class ZigZagKv(Sequence):
+    """Layers by how many of a head's best entries hold 0.9 of what the window gives."""
+
+    def compress(self, budget, window, kernel, mass, floor):
+        n, layers = self.tokens, self.model.layers
+        scores, needs = [], []
+        for l in range(layers):
+            scores.append([pool_average(row, kernel) for row in window_means(self.prefill, l, window).mean(1)])
+            counts = []
+            for row in scores[-1]:
+                held = np.cumsum(np.sort(row)[::-1]) / row.sum()
+                self.margins.note(np.abs(held - mass).min(), f"zigzagkv {l}")
+                counts.append(1 + np.searchsorted(held, mass))
+            needs.append(np.mean(counts))
+        needs = np.array(needs)
+        least = floor * budget
+        budgets = whole_numbers(least + (budget - least) * layers * needs / needs.sum(), layers * budget)
+        for l in range(layers):
+            for h, row in enumerate(scores[l]):
+                own = top(row, budgets[l] - window, self.margins, f"zigzagkv {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class HeadKv(Sequence):
+    """Every head has the same part, and a share of the rest by its importance."""
+
+    def compress(self, budget, window, kernel, beta, importance):
+        n, model = self.tokens, self.model
+        base = budget - window
+        part = importance / importance.sum()
+        shared = int(base // beta)
+        wanted = part * shared * part.size + (base - shared)
+        counts = whole_numbers(wanted.reshape(-1), base * part.size).reshape(part.shape)
+        for l in range(model.layers):
+            for h, row in enumerate(window_means(self.prefill, l, window).mean(1)):
+                own = top(pool_max(row, kernel), counts[l, h], self.margins, f"headkv {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class Lava(Sequence):
+    """Attention times the largest sum of absolute values of its head; layers share by the entropy of
+    that, heads by where the layer's best entries are."""
+
+    def compress(self, budget, window, kernel, floor):
+        n, model = self.tokens, self.model
+        layers, groups = model.layers, model.groups
+        base, scores, spread = budget - window, [], []
+        for l in range(layers):
+            size = np.abs(self.prefill.values[l][:, : n - window]).sum(-1).max(-1)
+            rows = window_means(self.prefill, l, window)
+            pooled = np.stack([[pool_max(q, kernel) * size[h] for q in own] for h, own in enumerate(rows)])
+            scores.append(pooled.max(1))
+            p = scores[-1].reshape(-1) / scores[-1].sum()
+            spread.append(-(p * np.log(p)).sum() / math.log(p.size))
+        spread = np.array(spread)
+        # A layer's number is that of each of its heads, as in the authors' code.
+        budgets = whole_numbers(spread / spread.sum() * base * layers, base * layers)
+        for l in range(layers):
+            best = top(scores[l].reshape(-1), budgets[l] * groups, self.margins, f"lava {l}")
+            mine = np.bincount(best // (n - window), minlength=groups)
+            counts = whole_numbers(mine * (1 - floor) + budgets[l] * floor, budgets[l] * groups)
+            for h in range(groups):
+                own = top(scores[l][h], counts[h], self.margins, f"lava {l}.{h}")
+                self.keep(l, h, np.r_[own, n - window : n])
+
+
+class SnapKvQuest(Quest):
+    def compress(self, budget, window, kernel, **settings):
+        SnapKv.compress(self, budget, window, kernel)
+        super().compress(**settings)
+
+
+class SnapKvThink(SnapKv):
+    def compress(self, budget, window, kernel, pruned, recent):
+        super().compress(budget, window, kernel)
+        self.tokens, prompt = budget, self.tokens
+        Think.compress(self, pruned, window, recent)
+        self.tokens = prompt
+
+
+# Heads of which some retrieve; the checkpoint's fingerprint is what `kvgauge inspect` prints.
+HEADS = np.random.default_rng(24).uniform(0.05, 1, (4, 2)).astype(np.float32)
+
+
+def write_heads(path):
+    from safetensors.numpy import save_file
+
+    save_file({"heads": HEADS}, path, metadata={
+        "kvgauge_calibration": "1", "stage": "allocate.headkv", "stage_version": "1", "params": "{}",
+        "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
+        "texts": "0", "tokens": "0"})
+
+
+FORMULAS = "the paper's formulas in NumPy, float64"
+WINDOW = dict(window=32, kernel=5)
+# Name, what to ask the program for, the oracle in words, its class and settings.
+CASES = [
+    ("full", dict(method="full", budget="none"), "the model in NumPy, float64", Sequence, {}),
+    ("keyformer", dict(method="keyformer", set=["score.noise=false", "score.tau=2"]),
+     "keyformer-llm's accumulated scores without their noise, restated in NumPy",
+     Keyformer, dict(budget=90, window=64, tau=2.0, decode_tau=1.5, recent_share=0.3)),
+    ("scissorhands", dict(method="scissorhands", set=["score.window=8"]), FORMULAS,
+     Scissorhands, dict(budget=90, window=8, recent=10)),
+    ("nacl", dict(method="nacl", set=["reduce.random=0"]),
+     "kvcache_eviction of PaddlePaddle/Research's NACL without its draws, restated in NumPy",
+     Nacl, dict(budget=90, sinks=4, window=32)),
+    ("sepllm", dict(method="sepllm"), FORMULAS + "; separators by the bytes that tokens stand for",
+     SepLlm, dict(budget=90, sinks=4, recent=45)),
+    ("zigzagkv", dict(method="zigzagkv"), FORMULAS,
+     ZigZagKv, dict(budget=90, mass=0.9, floor=0.2, **WINDOW)),
+    ("headkv", dict(method="headkv", set=["allocate.calibration={inputs}/headkv.safetensors"]),
+     "ReasonSnapKVCluster of FYYFU/HeadKV, restated in NumPy; a KV head has the mean of its query heads",
+     HeadKv, dict(budget=90, window=32, kernel=7, beta=1.2, importance=HEADS.astype(np.float64))),
+    ("lava", dict(method="lava"), "LavaKVCluster of MGDDestiny/Lava, restated in NumPy",
+     Lava, dict(budget=90, window=32, kernel=7, floor=0.2)),
+    ("snapkv_quest", dict(method="snapkv_quest", set=["read.tokens=48"]), FORMULAS + "; both stages after each other",
+     SnapKvQuest, dict(budget=90, page=16, tokens=48, dense_layers=2, **WINDOW)),
+]
