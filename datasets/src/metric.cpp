@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datasets/metric.h"
 
+#include "datasets/task.h"
+
 namespace kvgauge {
 
 Result<double> SetScore::Add(const MetricInput& input) {
@@ -13,6 +15,12 @@ Result<double> SetScore::Add(const MetricInput& input) {
   sum_ += score;
   ++count_;
   return score;
+}
+
+bool LowerIsBetter(const std::string& metric) {
+  if (metric == kPerplexityMetric) return true;
+  const MetricSpec* const spec = FindMetric(metric);
+  return spec != nullptr && spec->lower_is_better;
 }
 
 double SetScore::Value(double scale) const {

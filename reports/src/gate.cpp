@@ -185,7 +185,7 @@ class Gate {
       identical = identical && a.back() == b.back() && p.a.answers_key == p.b.answers_key;
     }
     if (a.empty() && failed + idle + unscored == 0) return;  // nothing is scored
-    const bool relative = LowerIsBetter(group.metric);
+    const bool relative = group.lower_is_better;
     GateLine& line =
         AddLine(GateMetric::kAccuracy, group, relative ? group.metric : "score", margins_.accuracy);
     line.relative = relative;

@@ -44,6 +44,7 @@ Result<std::vector<GateGroup>> ReadGateGroups(ResultStore& store) {
                         .compress_at = stored.cell.compress_at,
                         .task_group = TextOfSpec(stored.cell.task, "group"),
                         .metric = TextOfSpec(stored.cell.task, "metric"),
+                        .lower_is_better = stored.cell.task.lower_is_better,
                         .full_cache = stored.cell.method.full_cache,
                         .cells = {}});
     }

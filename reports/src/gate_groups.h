@@ -17,6 +17,7 @@ struct GateGroup {
   std::string name;
   std::string model, task, compress_at;
   std::string task_group, metric;  // of the task
+  bool lower_is_better = false;    // its metric's direction
   bool full_cache = false;
   std::vector<StoredCell> cells;  // one a seed
 };

@@ -128,6 +128,7 @@ void ReadTaskSpec(const TaskRow& row, TaskData& task) {
   task.task = row.name;
   const size_t slash = row.name.find('/');
   task.group = slash == std::string::npos ? row.name : row.name.substr(0, slash);
+  task.lower_is_better = row.lower_is_better;
   const Result<Json> spec = ParseJson(row.spec, "task");
   if (!spec.ok() || !spec->is_object()) return;
   const auto text = [&](const char* key, std::string& out) {
@@ -136,7 +137,6 @@ void ReadTaskSpec(const TaskRow& row, TaskData& task) {
   };
   text("group", task.group);
   text("metric", task.metric);
-  task.lower_is_better = LowerIsBetter(task.metric);
   const auto report = spec->find("report");
   if (report == spec->end() || !report->is_object()) return;
   const auto scale = report->find("scale"), digits = report->find("digits");

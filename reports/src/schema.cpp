@@ -204,6 +204,13 @@ ALTER TABLE layer_stat ADD COLUMN answer_kept REAL;
 ALTER TABLE method ADD COLUMN experimental INTEGER NOT NULL DEFAULT 0
   CHECK (experimental IN (0, 1));
 )sql",
+    // 4 -> 5: the direction of the task's metric. Perplexity was the one of which less is better.
+    R"sql(
+ALTER TABLE task ADD COLUMN lower_is_better INTEGER NOT NULL DEFAULT 0
+  CHECK (lower_is_better IN (0, 1));
+UPDATE task SET lower_is_better = 1
+WHERE CASE WHEN json_valid(spec) THEN json_extract(spec, '$.metric') END = 'perplexity';
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -218,7 +225,7 @@ SELECT c.id AS cell_id, c.key AS cell_key, model.name AS model, task.name AS tas
        method.full_cache AS full_cache, c.budget AS budget, c.budget_kind AS budget_kind,
        c.budget_value AS budget_value, c.compress_at AS compress_at, c.seed AS seed,
        signature.key AS signature,
-       instr(task.spec, '"metric":"perplexity"') > 0 AS lower_is_better, s.*
+       task.lower_is_better AS lower_is_better, s.*
 FROM cell c
 JOIN model ON model.id = c.model_id
 JOIN method ON method.id = c.method_id

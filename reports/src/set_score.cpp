@@ -8,8 +8,6 @@
 
 namespace kvgauge {
 
-bool LowerIsBetter(const std::string& metric) { return metric == "perplexity"; }
-
 std::vector<double> SetValues(const std::vector<double>& parts, size_t size, const SumScore& score,
                               const std::vector<bool>& use) {
   KVG_CHECK(size > 0 && parts.size() % size == 0, "whole vectors of parts");

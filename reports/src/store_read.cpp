@@ -308,7 +308,8 @@ Result<std::vector<StoredCell>> ResultStore::Cells() {
           "SELECT c.id, g.key, c.identity, g.protocol, m.fingerprint, m.name, m.facts,"
           " h.name, h.variant, h.title, h.family, h.version, h.spec, h.full_cache,"
           " h.experimental, t.name, t.version, t.spec, c.budget, c.budget_kind, c.budget_value,"
-          " c.compress_at, c.seed FROM cell c JOIN signature g ON g.id = c.signature_id"
+          " c.compress_at, c.seed, t.lower_is_better FROM cell c JOIN signature g ON g.id = "
+          "c.signature_id"
           " JOIN model m ON m.id = c.model_id JOIN method h ON h.id = c.method_id"
           " JOIN task t ON t.id = c.task_id"
           " ORDER BY m.name, t.name, h.name, h.variant, c.budget_kind, c.budget_value,"
@@ -324,7 +325,7 @@ Result<std::vector<StoredCell>> ResultStore::Cells() {
                               .model = {c->Text(4), c->Text(5), c->Text(6)},
                               .method = {c->Text(7), c->Text(8), c->Text(9), c->Text(10),
                                          c->Int(11), c->Text(12), c->Int(13) != 0, c->Int(14) != 0},
-                              .task = {c->Text(15), c->Int(16), c->Text(17)},
+                              .task = {c->Text(15), c->Int(16), c->Text(17), c->Int(23) != 0},
                               .budget = c->Text(18),
                               .budget_kind = c->Text(19),
                               .budget_value = c->Real(20),

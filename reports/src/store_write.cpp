@@ -276,9 +276,10 @@ Result<int64_t> ResultStore::Impl::PutCell(const CellRow& cell) {
   KVG_ASSIGN(std::optional<int64_t> task,
              Find(*this, "SELECT id FROM task WHERE key = ?", task_key));
   if (!task) {
-    KVG_ASSIGN(task,
-               Execute(*this, "INSERT INTO task (key, name, version, spec) VALUES (?, ?, ?, ?)",
-                       task_key, t.name, t.version, t.spec));
+    KVG_ASSIGN(task, Execute(*this,
+                             "INSERT INTO task (key, name, version, spec, lower_is_better)"
+                             " VALUES (?, ?, ?, ?, ?)",
+                             task_key, t.name, t.version, t.spec, t.lower_is_better));
   }
   return Execute(*this,
                  "INSERT INTO cell (key, identity, signature_id, model_id, method_id, task_id,"

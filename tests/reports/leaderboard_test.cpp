@@ -521,6 +521,7 @@ TEST(Leaderboard, OfAPerplexityLessIsBetter) {
   Board board;
   const auto spec = [](CellRow cell) {
     cell.task.spec = R"({"metric":"perplexity"})";
+    cell.task.lower_is_better = true;
     return cell;
   };
   board.Add(spec(Cell("full")), 40, [](int i) { return Given{.score = 8 + 0.1 * i}; });

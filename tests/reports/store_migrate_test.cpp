@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <filesystem>
+
 #include "core/files.h"
+#include "core/strings.h"
 #include "reports/store_fixture.h"
 
 namespace kvgauge {
@@ -107,6 +110,30 @@ TEST_P(StoreMigrateFrom, IsReadWithoutTouchingIt) {
   }
   EXPECT_EQ(Must(ReadFile(path)), before);
   EXPECT_EQ(Query(path, "PRAGMA user_version"), StrCat(GetParam(), "|"));
+}
+
+// The direction of a task's metric became a column; other texts of the task file do not decide it.
+TEST(StoreMigrate, PerplexitiesGetTheirDirection) {
+  const ScratchDirectory scratch;
+  for (const auto& [spec, want] : {std::pair{R"({"description":"d","metric":"perplexity"})", "1|"},
+                                   {R"({"metric":"qa_f1","note":{"metric":"perplexity"}})", "0|"},
+                                   {"no JSON", "0|"}}) {
+    const std::string path = scratch.File("r.db");
+    std::filesystem::remove(path);
+    MakeVersion(2, path);
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+    const std::string change = StrCat("UPDATE task SET spec = '", spec, "'");
+    ASSERT_EQ(sqlite3_exec(db, change.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(db);
+    {
+      const auto store = MustOpen(path, StoreMode::kReadWrite);
+      const std::vector<StoredCell> cells = Must(store->Cells());
+      ASSERT_FALSE(cells.empty());
+      EXPECT_EQ(cells[0].cell.task.lower_is_better, want[0] == '1') << spec;
+    }
+    EXPECT_EQ(Query(path, "SELECT DISTINCT lower_is_better FROM task"), want) << spec;
+  }
 }
 
 // An upgrade that cannot be finished leaves the old file.

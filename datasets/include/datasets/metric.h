@@ -33,6 +33,7 @@ struct MetricSpec {
   // sample adds to a sum of vectors, all of one size, and the score of that sum. Both or neither.
   std::function<Result<std::vector<double>>(const MetricInput& input)> parts = {};
   std::function<double(const std::vector<double>& sums)> combine = {};
+  bool lower_is_better = false;
 };
 
 // The score of a set of samples: the mean, or what the metric makes of the sums. Sums are taken in
@@ -58,6 +59,8 @@ class SetScore {
 // Stateless and safe to call from several threads.
 const MetricSpec* FindMetric(const std::string& name);
 std::vector<const MetricSpec*> ListMetrics();  // sorted by name
+// The metric's direction, of kPerplexityMetric too. False of an id that is not known.
+bool LowerIsBetter(const std::string& metric);
 
 struct MetricRegistrar {
   explicit MetricRegistrar(MetricSpec spec);

@@ -265,7 +265,10 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                  .spec = CanonicalJson(spec),
                  .full_cache = row.full_cache(),
                  .experimental = row.method.experimental};
-  cell.task = {.name = task.name, .version = task.version, .spec = CanonicalJson(*task.json)};
+  cell.task = {.name = task.name,
+               .version = task.version,
+               .spec = CanonicalJson(*task.json),
+               .lower_is_better = LowerIsBetter(task.metric)};
   cell.budget = row.budget.ToString();
   cell.budget_kind = NameOf(row.budget.kind);
   cell.budget_value = row.budget.value;

@@ -50,6 +50,7 @@ struct TaskRow {
   std::string name;
   int64_t version = 1;
   std::string spec;
+  bool lower_is_better = false;  // its metric's direction; differences are then shares of the lower
 };
 
 // One point of the plan: model x task x method x budget x seed.

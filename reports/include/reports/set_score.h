@@ -16,9 +16,6 @@ using SumScore = std::function<double(const std::vector<double>& sums)>;
 // set is the mean.
 using SumScores = std::function<SumScore(const std::string& metric)>;
 
-// For perplexities, whose differences are shares of the lower one.
-bool LowerIsBetter(const std::string& metric);
-
 // One number per sample, whose plain mean is the score of the set and whose spread is that of the
 // score: the score plus the sample's influence on it (the infinitesimal jackknife by leaving one
 // out, centred). So means, bootstraps and sign flips of them apply to the set's score. `parts`:
