@@ -79,8 +79,8 @@ Extent ByShortestEdge(const Image& image, int32_t edge) {
 Image AsTile(const Preprocessor& p, const Image& image) {
   Image tile = image;
   if (p.resize) {
-    const Extent to = p.shortest_edge > 0 ? ByShortestEdge(image, p.shortest_edge)
-                                          : Extent{p.height, p.width};
+    const Extent to =
+        p.shortest_edge > 0 ? ByShortestEdge(image, p.shortest_edge) : Extent{p.height, p.width};
     tile = Resize(image, to.width, to.height, p.filter, p.pass_order);
   }
   return p.centre_crop ? CentreCrop(tile, p.crop_height, p.crop_width) : tile;
@@ -114,8 +114,8 @@ Extent BestCanvas(const Image& image, const std::vector<std::pair<int32_t, int32
   for (const auto& [height, width] : canvases) {
     const double scale = std::min(static_cast<double>(width) / image.width,
                                   static_cast<double>(height) / image.height);
-    const auto scaled = static_cast<int64_t>(image.width * scale) *
-                        static_cast<int64_t>(image.height * scale);
+    const auto scaled =
+        static_cast<int64_t>(image.width * scale) * static_cast<int64_t>(image.height * scale);
     const int64_t effective = std::min(scaled, int64_t{image.width} * image.height);
     const int64_t waste = int64_t{width} * height - effective;
     if (effective > most || (effective == most && waste < least_waste)) {
@@ -139,8 +139,8 @@ Extent FittedInto(const Image& image, const Extent& canvas) {
 
 Result<PixelValues> AnyRes(const Preprocessor& p, const Image& image, int64_t pictures) {
   std::vector<Image> tiles;
-  const Extent tile = p.shortest_edge > 0 ? Extent{p.shortest_edge, p.shortest_edge}
-                                          : Extent{p.height, p.width};
+  const Extent tile =
+      p.shortest_edge > 0 ? Extent{p.shortest_edge, p.shortest_edge} : Extent{p.height, p.width};
   int32_t rows = 0, columns = 0;
   if (p.many_as_squares && pictures > 1) {
     tiles.push_back(PadToSquare(image, p));
@@ -184,8 +184,7 @@ Extent NearestAspect(const Preprocessor& p, const Image& image) {
     if (off < least) {
       least = off;
       best = grid;
-    } else if (off == least &&
-               area > 0.5 * p.height * p.width * grid.width * grid.height) {
+    } else if (off == least && area > 0.5 * p.height * p.width * grid.width * grid.height) {
       best = grid;
     }
   }
@@ -245,8 +244,8 @@ Extent ToWholeTiles(const Image& image, int32_t tile) {
 PixelValues Split(const Preprocessor& p, const Image& image) {
   Image whole = image;
   if (p.resize) {
-    const Extent to = p.longest_edge > 0 ? ByLongestEdge(image, p.longest_edge)
-                                         : Extent{p.height, p.width};
+    const Extent to =
+        p.longest_edge > 0 ? ByLongestEdge(image, p.longest_edge) : Extent{p.height, p.width};
     whole = Resize(image, to.width, to.height, p.filter, p.pass_order);
   }
   std::vector<Image> tiles;
@@ -279,7 +278,8 @@ PixelValues PatchesOf(const Preprocessor& p, std::span<const Image* const> pictu
   out.grid = {time, rows, columns};
   const Levels levels(p);
   const size_t patch_values = static_cast<size_t>(3 * p.frames * p.patch * p.patch);
-  out.values.reserve(static_cast<size_t>(time) * static_cast<size_t>(rows * columns) * patch_values);
+  out.values.reserve(static_cast<size_t>(time) * static_cast<size_t>(rows * columns) *
+                     patch_values);
   const auto append = [&](int32_t t, int32_t row, int32_t column) {
     for (int c = 0; c < 3; ++c) {
       for (int32_t f = 0; f < p.frames; ++f) {

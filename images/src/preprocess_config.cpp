@@ -110,12 +110,24 @@ const std::map<std::string, Preprocessor>& Classes() {
 
 // Keys that say nothing about pixels, or only how the library returns them.
 const std::set<std::string>& HarmlessKeys() {
-  static const std::set<std::string> keys = {
-      "image_processor_type", "feature_extractor_type", "processor_class",  "_valid_processor_keys",
-      "do_convert_rgb",       "return_tensors",         "data_format",      "input_data_format",
-      "_processor_class",     "auto_map",               "device",           "disable_grouping",
-      "image_seq_length",     "image_seq_len",          "patch_output_size", "aspect_ratio_setting",
-      "return_row_col_info",  "default_to_square"};
+  static const std::set<std::string> keys = {"image_processor_type",
+                                             "feature_extractor_type",
+                                             "processor_class",
+                                             "_valid_processor_keys",
+                                             "do_convert_rgb",
+                                             "return_tensors",
+                                             "data_format",
+                                             "input_data_format",
+                                             "_processor_class",
+                                             "auto_map",
+                                             "device",
+                                             "disable_grouping",
+                                             "image_seq_length",
+                                             "image_seq_len",
+                                             "patch_output_size",
+                                             "aspect_ratio_setting",
+                                             "return_row_col_info",
+                                             "default_to_square"};
   return keys;
 }
 
@@ -185,8 +197,8 @@ class ConfigReader {
     std::vector<std::string> known;
     for (const auto& [id, preprocessor] : Classes()) known.push_back(id);
     if (name.empty()) {
-      return BadInput(StrCat(origin_, ": image_processor_type is missing; known are ",
-                             Join(known, ", ")));
+      return BadInput(
+          StrCat(origin_, ": image_processor_type is missing; known are ", Join(known, ", ")));
     }
     return Unsupported(StrCat(origin_, ": image_processor_type is '", name, "'",
                               DidYouMean(name, known), "; known are ", Join(known, ", ")));
@@ -204,7 +216,8 @@ class ConfigReader {
 
   template <bool Preprocessor::*kField>
   Status Flag(const std::string& key, const Json& value) {
-    if (!value.is_boolean()) return Wrong(key, StrCat("is ", value.dump()), "true or false is right");
+    if (!value.is_boolean())
+      return Wrong(key, StrCat("is ", value.dump()), "true or false is right");
     p_.*kField = value.get<bool>();
     return {};
   }
@@ -232,19 +245,22 @@ class ConfigReader {
       good = good && (!divides || (to[0] > 0 && to[1] > 0 && to[2] > 0));
       if (good) return {};
     }
-    return Wrong(key, StrCat("is ", value.dump().substr(0, 60)), "three numbers, one a channel, are right");
+    return Wrong(key, StrCat("is ", value.dump().substr(0, 60)),
+                 "three numbers, one a channel, are right");
   }
   Status Ignore(const std::string&, const Json&) { return {}; }
   Status MustBeFalse(const std::string& key, const Json& value) {
     if (value.is_boolean() && !value.get<bool>()) return {};
-    return Unsupported(StrCat(origin_, ": ", key, " is ", value.dump(), "; only false is supported"));
+    return Unsupported(
+        StrCat(origin_, ": ", key, " is ", value.dump(), "; only false is supported"));
   }
   // LLaVA-1.5 pads pictures to squares; elsewhere padding only makes batches.
   Status DoPad(const std::string& key, const Json& value) {
     if (ClassOf(config_) == "LlavaImageProcessor") {
       return Flag<&Preprocessor::pad_to_square>(key, value);
     }
-    return value.is_boolean() ? Status() : Wrong(key, StrCat("is ", value.dump()), "true or false is right");
+    return value.is_boolean() ? Status()
+                              : Wrong(key, StrCat("is ", value.dump()), "true or false is right");
   }
   Status Resample(const std::string& key, const Json& value) {
     if (!value.is_number_integer()) {
@@ -306,7 +322,8 @@ class ConfigReader {
     p_.width = sides.second;
     return {};
   }
-  Result<std::pair<int32_t, int32_t>> HeightAndWidth(const std::string& key, const Json& value) const {
+  Result<std::pair<int32_t, int32_t>> HeightAndWidth(const std::string& key,
+                                                     const Json& value) const {
     if (!value.is_object() || !value.contains("height") || !value.contains("width")) {
       return Wrong(key, StrCat("is ", value.dump().substr(0, 60)),
                    R"({"height": ..., "width": ...} is right)");
@@ -344,7 +361,8 @@ class ConfigReader {
   }
   Status MaxImageSize(const std::string& key, const Json& value) {
     if (!value.is_object() || !value.contains("longest_edge")) {
-      return Wrong(key, StrCat("is ", value.dump().substr(0, 60)), R"({"longest_edge": n} is right)");
+      return Wrong(key, StrCat("is ", value.dump().substr(0, 60)),
+                   R"({"longest_edge": n} is right)");
     }
     KVG_ASSIGN(const int64_t side, Positive(key, value["longest_edge"], kMostSide));
     tile_ = static_cast<int32_t>(side);

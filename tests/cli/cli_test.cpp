@@ -72,13 +72,15 @@ TEST_F(CliTest, WithoutACommandItListsAllOfThem) {
 
 TEST_F(CliTest, TemplateRendersAConversation) {
   const std::string messages = Write("talk.json", R"([{"role": "user", "content": " Hi "}])");
-  Write("tokenizer_config.json",
-        R"({"chat_template": "{% if enable_thinking %}T{% endif %}{{ strftime_now('%Y') }}|{{ messages[0].content | trim }}|{{ add_generation_prompt }}"})");
+  Write(
+      "tokenizer_config.json",
+      R"({"chat_template": "{% if enable_thinking %}T{% endif %}{{ strftime_now('%Y') }}|{{ messages[0].content | trim }}|{{ add_generation_prompt }}"})");
   const std::string directory = messages.substr(0, messages.rfind('/'));
   const std::string command = StrCat("template '", directory, "' --messages '", messages, "'");
   EXPECT_EQ(Run(command).out, "2024|Hi|True");
   EXPECT_EQ(Run(command + " --template-set enable_thinking=true --template-date 2030-01-31"
-                          " --no-generation-prompt").out,
+                          " --no-generation-prompt")
+                .out,
             "T2030|Hi|False");
   EXPECT_EQ(Run(command + " --template gemma").out,
             "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");

@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& [height, width] : p.canvases) {
     if (std::max(height, width) > 1024) return 0;
   }
-  Image image = Image::OfSize(1 + static_cast<int32_t>(size % 37), 1 + static_cast<int32_t>(size % 53));
+  Image image =
+      Image::OfSize(1 + static_cast<int32_t>(size % 37), 1 + static_cast<int32_t>(size % 53));
   const Result<PixelValues> pixels = Preprocess(p, image, 1 + static_cast<int64_t>(size % 2));
   KVG_CHECK(!pixels.ok() || !pixels->values.empty(), "some pixels");
   return 0;

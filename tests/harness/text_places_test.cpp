@@ -68,8 +68,8 @@ TEST_F(TextPlaces, WhatATemplateTrimsIsTrimmed) {
     ASSERT_TRUE(built.ok()) << built.error().message;
     const std::string said =
         *chat->Render({{"user", sample.context + sample.questions[0].text}}, true);
-    const auto ids = tokenizer_->Encode(
-        said, {.add_special = !*BeginsWithSpecials(*tokenizer_, said)});
+    const auto ids =
+        tokenizer_->Encode(said, {.add_special = !*BeginsWithSpecials(*tokenizer_, said)});
     EXPECT_EQ(All(*built), *ids) << name;
     EXPECT_THAT(Text(built->context), HasSubstr("The mill stood still.")) << name;
     EXPECT_EQ(Text(built->context).find("How long"), std::string::npos) << name;
@@ -99,10 +99,9 @@ TEST_F(TextPlaces, TheContextIsFoundWhateverIsTrimmed) {
 }
 
 TEST_F(TextPlaces, ATextThatIsChangedIsNotGuessedAt) {
-  for (const std::string content :
-       {"m.content | reverse", "m.content ~ m.content", "m.content[:9]",
-        "m.content | replace(m.content, 'other')", "m.content | length",
-        "m.content[0] ~ m.content"}) {
+  for (const std::string content : {"m.content | reverse", "m.content ~ m.content", "m.content[:9]",
+                                    "m.content | replace(m.content, 'other')", "m.content | length",
+                                    "m.content[0] ~ m.content"}) {
     const ChatTemplate chat = Showing(content);
     const Sample sample = Of("The mill stood still.", " How long?");
     const auto why = PromptBuilder(*tokenizer_, chat).WhyNoContext(sample);

@@ -32,8 +32,7 @@ std::string Clip(const std::string& more) {
 
 // Every family's processor on sizes that are odd, tiny, wide and tall: the same floats to the bit.
 TEST(Preprocess, EqualsTransformers) {
-  const Result<Json> golden =
-      ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/images/preprocess.json"));
+  const Result<Json> golden = ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/images/preprocess.json"));
   ASSERT_TRUE(golden.ok()) << golden.error().message;
   ASSERT_GE((*golden)["cases"].size(), 130u);
   for (const Json& c : (*golden)["cases"]) {
@@ -82,7 +81,7 @@ TEST(Preprocess, ExtremeAspectsAreRefusedWherePatchesAreCut) {
 
 TEST(ReadPreprocessor, NamesFileKeyValueAndWhatIsRight) {
   EXPECT_THAT(ConfigErrorOf("{}"), AllOf(HasSubstr("dir/preprocessor_config.json"),
-                                   HasSubstr("image_processor_type is missing")));
+                                         HasSubstr("image_processor_type is missing")));
   EXPECT_THAT(ConfigErrorOf(R"({"image_processor_type": "ClipImageProcessor"})"),
               HasSubstr("did you mean 'CLIPImageProcessor'?"));
   EXPECT_THAT(ConfigErrorOf(Clip(R"("do_sharpen": true)")),

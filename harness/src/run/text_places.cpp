@@ -27,10 +27,10 @@ std::optional<std::string> FreeSign(const std::vector<ChatMessage>& messages) {
 std::pair<size_t, size_t> Core(std::string_view text) {
   // Every blank that Python knows, by its UTF-8.
   constexpr std::string_view kBlanks[] = {
-      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",
-      " ",      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004",
-      "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f",
-      "\u205f", "\u3000"};
+      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",
+      "\x1f",   " ",      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002",
+      "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
+      "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
   size_t begin = 0, end = text.size();
   const auto step = [&](bool front) {
     const std::string_view left = text.substr(begin, end - begin);
