@@ -49,7 +49,7 @@ std::string CalibratedParams(const StageChoice& choice);
 // one kind.
 std::string StageKey(const StageChoice& choice);
 
-// What is published of a method's speed and memory, to stand beside what is measured here.
+// A published number for a method's speed or memory, shown beside what is measured here.
 struct PublishedNumber {
   enum class What {
     kDecodeTimes,  // full cache's time a token over the method's
@@ -60,7 +60,7 @@ struct PublishedNumber {
   What what = What::kDecodeTimes;
   double value = 0;
   int64_t context_tokens = 0;  // 0: any
-  // Of models whose latents have so many numbers, rotated ones included; 0: of all.
+  // The number holds for models whose latents have so many numbers, rotated ones included; 0: all.
   int64_t latent_numbers = 0;
   std::string source = {};
 };
