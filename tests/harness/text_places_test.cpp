@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -54,7 +55,8 @@ class TextPlaces : public ::testing::Test {
     return ids;
   }
 
-  const std::string path_ = testing::TempDir() + "/kvg_text_places.jinja";
+  // Of this process: tests run side by side.
+  const std::string path_ = StrCat(::testing::TempDir(), "kvg_text_places_", ::getpid(), ".jinja");
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 

@@ -712,7 +712,7 @@ TEST(CompressAt, Parses) {
   EXPECT_EQ(*ParseCompressAt("context"), CompressAt::kContext);
   const Result<CompressAt> unknown = ParseCompressAt("never");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_THAT(unknown.error().message, HasSubstr("prompt, context, turn"));
+  EXPECT_THAT(unknown.error().message, HasSubstr("prompt, context or turn"));
 }
 
 }  // namespace
