@@ -329,10 +329,10 @@ std::string Escaped(const Value& value) {
   if (value.text() && value.safe()) return text;
   TextBuilder out;
   for (const char c : text) {
-    constexpr std::string_view kSigns = "&<>\"'";
+    constexpr std::string_view kMarkup = "&<>\"'";
     constexpr std::array<std::string_view, 5> kEscapes = {"&amp;", "&lt;", "&gt;", "&#34;",
                                                           "&#39;"};
-    const size_t known = kSigns.find(c);
+    const size_t known = kMarkup.find(c);
     known == std::string_view::npos ? out.Add(c) : out.Add(kEscapes[known]);
   }
   return out.Take();
