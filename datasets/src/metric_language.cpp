@@ -35,6 +35,7 @@ const std::vector<EnglishMetric>& EnglishMetrics() {
       {"rouge_su4", ""},
       {"sacrebleu", ""},
       {"sacrebleu_corpus", ""},
+      {"set_f1", "set_f1_zh"},
       {"token_precision", "token_precision_zh"},
       {"token_recall", "token_recall_zh"},
       {"wups", ""},
