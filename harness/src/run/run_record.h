@@ -57,7 +57,7 @@ struct FinishedCell {
   const GroupScoring* scoring = nullptr;
   std::shared_ptr<const RunSample> sample;
   int64_t cell = 0, run = 0;  // ids of the store
-  size_t row = 0;             // of the group, for the tally
+  size_t contender = 0;       // of the group, for the tally
   bool skipped = false;       // refused beforehand; the result's status says why
   CellResult result;
   std::vector<TurnResult> conclusions = {};  // one for each turn, where the sample has any

@@ -105,7 +105,7 @@ class Compressor::Impl final : public LayerHook {
   }
   double Reads() const;
   void Protect(const CacheView& view, Tensor scores) const;
-  Status CheckAllotment() const;
+  Status CheckAllocation() const;
   std::vector<std::vector<int64_t>> Entries() const;
   void TakeStock();
 
@@ -126,9 +126,9 @@ class Compressor::Impl final : public LayerHook {
   std::vector<std::unique_ptr<Reader::State>> read_states_;     // [layers]
   std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
   std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
-  Allotment allotted_;
-  Allowance allowance_;
-  int64_t growth_ = 0;  // of each head's allotment since, as of the newest step
+  Allocation allocated_;
+  HeadBudget head_budget_;
+  int64_t growth_ = 0;  // of each head's allocation since, as of the newest step
   bool stored_ = false;
   bool codes_ = false;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
@@ -160,7 +160,7 @@ std::vector<std::vector<int64_t>> Compressor::Impl::Entries() const {
 
 // +inf for what is never given up.
 void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
-  const int64_t most = std::min(std::max(allowance_.sinks, allowance_.recent), view.width());
+  const int64_t most = std::min(std::max(head_budget_.sinks, head_budget_.recent), view.width());
   if (most == 0) return;
   const std::vector<float> infinite(static_cast<size_t>(most),
                                     std::numeric_limits<float>::infinity());
@@ -171,15 +171,15 @@ void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
   };
   for (int64_t head = 0; head < shape_.kv_heads; ++head) {
     const int64_t length = view.lengths()[static_cast<size_t>(head)];
-    set(head, 0, std::min(allowance_.sinks, length));
-    set(head, std::max<int64_t>(length - allowance_.recent, 0), length);
+    set(head, 0, std::min(head_budget_.sinks, length));
+    set(head, std::max<int64_t>(length - head_budget_.recent, 0), length);
   }
 }
 
-Status Compressor::Impl::CheckAllotment() const {
-  for (size_t layer = 0; layer < allotted_.size(); ++layer) {
-    for (size_t head = 0; head < allotted_[layer].size(); ++head) {
-      const int64_t entries = allotted_[layer][head];
+Status Compressor::Impl::CheckAllocation() const {
+  for (size_t layer = 0; layer < allocated_.size(); ++layer) {
+    for (size_t head = 0; head < allocated_[layer].size(); ++head) {
+      const int64_t entries = allocated_[layer][head];
       if (entries < 0 || entries > cache_->tokens()) {
         return Unsupported(StrCat("allocate.", method_.allocate->spec->id, " gave ", entries,
                                   " entries to layer ", layer, ", KV head ", head,
@@ -226,16 +226,16 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   {
     const Stopwatch watch(ops_, record_.seconds.select);
     const bool scored = after_prefill && pipeline_.allocate->needs_scores();
-    KVG_ASSIGN(allotted_,
+    KVG_ASSIGN(allocated_,
                pipeline_.allocate->Allocate(
                    {.shape = &shape_,
                     .length = width,
-                    .per_head = allowance_.entries,
-                    .protected_entries = allowance_.sinks + allowance_.recent,
+                    .per_head = head_budget_.entries,
+                    .protected_entries = head_budget_.sinks + head_budget_.recent,
                     .window = pipeline_.score->needs().window,
                     .scores = scored ? std::span<const Tensor>(own) : std::span<const Tensor>(),
                     .views = view_pointers}));
-    KVG_TRY(CheckAllotment());
+    KVG_TRY(CheckAllocation());
   }
   if (!after_prefill) return {};
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -253,11 +253,11 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   std::vector<HeadPlan> plan;
   {
     const Stopwatch watch(ops_, record_.seconds.select, during);
-    std::vector<int64_t> allotted = allotted_[layer];
-    for (size_t head = 0; head < allotted.size(); ++head) {
-      allotted[head] = std::min(allotted[head] + growth_, view.lengths()[head]);
+    std::vector<int64_t> allocated = allocated_[layer];
+    for (size_t head = 0; head < allocated.size(); ++head) {
+      allocated[head] = std::min(allocated[head] + growth_, view.lengths()[head]);
     }
-    plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allotted = allotted, .step = step},
+    plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allocated = allocated, .step = step},
                                     reduce_states_[layer].get());
   }
   const Stopwatch watch(ops_, record_.seconds.compact, during);
@@ -363,7 +363,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   prompt_ = state.prompt;
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries();
-  allowance_ = AllowanceFor(method_, shape_, budget_, cache.tokens());
+  head_budget_ = HeadBudgetFor(method_, shape_, budget_, cache.tokens());
   growth_ = 0;
   const Status done = Guarded([&]() -> Status {
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
@@ -403,8 +403,8 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   cache_ = &cache;
   seed_ = other.seed_;
   prompt_ = other.prompt_;
-  allotted_ = other.allotted_;
-  allowance_ = other.allowance_;
+  allocated_ = other.allocated_;
+  head_budget_ = other.head_budget_;
   stored_ = other.stored_;
   stores_otherwise_ = other.stores_otherwise_;
   codes_ = other.codes_;
@@ -533,10 +533,10 @@ Status Compressor::Impl::Act() {
       pipeline_.score->Age(view, scores);
       KVG_TRY(cache_->KeepScores(layer, scores));
     }
-    const auto& allotted = allotted_[static_cast<size_t>(layer)];
+    const auto& allocated = allocated_[static_cast<size_t>(layer)];
     int64_t excess = std::numeric_limits<int64_t>::min();
-    for (size_t head = 0; head < allotted.size(); ++head) {
-      excess = std::max(excess, view.lengths()[head] - allotted[head] - growth_);
+    for (size_t head = 0; head < allocated.size(); ++head) {
+      excess = std::max(excess, view.lengths()[head] - allocated[head] - growth_);
     }
     if (!pipeline_.trigger->AfterStep(record_.steps, excess)) continue;
     if (!ages()) {
@@ -582,7 +582,7 @@ CompressionRecord Compressor::Impl::Record() const {
   record.final_bytes = now;
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");
-  const bool wants_fewer = method_.takes_budget && allowance_.entries < record.prompt_tokens;
+  const bool wants_fewer = method_.takes_budget && head_budget_.entries < record.prompt_tokens;
   if (dropped_ || weighted_ || merged > 0 || read_less || coded) {
     record.engagement = Engagement::kEngaged;
     if (codes_ && !coded) record.reason = unsealed;
@@ -593,7 +593,7 @@ CompressionRecord Compressor::Impl::Record() const {
                            record.steps == 0 ? " saw no decode step" : " read every entry");
   } else if (wants_fewer) {
     record.reason = StrCat("nothing was given up of ", record.prompt_tokens, " tokens for ",
-                           allowance_.entries, " entries a head");
+                           head_budget_.entries, " entries a head");
   } else {
     record.engagement = Engagement::kIdentity;
   }
