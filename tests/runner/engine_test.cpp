@@ -164,7 +164,7 @@ TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
   const int64_t heads = model_.config().query_heads;
   for (int64_t layer = 0; layer < model_.config().layer_count(); ++layer) {
     std::vector<float> all(static_cast<size_t>(heads * prompt_tokens * prompt_tokens));
-    const AttentionItem item = {.contenders = prompt_tokens, .heads = cache.Layer(layer)};
+    const AttentionItem item = {.rows = prompt_tokens, .heads = cache.Layer(layer)};
     model_.ops().attention->WindowProbabilities(LayerAttention(model_.config(), cache, layer), item,
                                                 capture.WindowQueries(layer, prompt_tokens),
                                                 capture.WindowLogSumExp(layer),

@@ -239,7 +239,7 @@ void AddRun(CommandTable& table) {
   AddShorthandFlags(*command, options->shorthand);
   AddRunOnlyFlags(*command, *options);
   table.Add(command, [options, &table]() -> Status {
-    KVG_ASSIGN(table.exit_code, RunRunCommand(*options));
+    KVG_ASSIGN(table.exit_code, ExecuteRunCommand(*options));
     return {};
   });
 }

@@ -350,7 +350,7 @@ Status RunPlanCommand(const RunOptions& options) {
   return ShowPlan(options, given, plan, choice);
 }
 
-Result<int> RunRunCommand(const RunOptions& options) {
+Result<int> ExecuteRunCommand(const RunOptions& options) {
   KVG_ASSIGN(const GivenConfig given, ReadConfig(options));
   const RunConfig& config = given.config;
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));

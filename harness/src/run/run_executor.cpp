@@ -365,8 +365,8 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
     return true;
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache) {
-    looked[{result.sample, result.contender}] =
-        LookAt(cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
+    looked[{result.sample, result.contender}] = FindKeptEntries(
+        cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
   };
   if (!Entry().task.stop.texts.empty()) {
     options.on_token = [&](const EngineToken& token) { return GoOn(token); };

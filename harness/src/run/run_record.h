@@ -44,7 +44,7 @@ struct KeptEntries {
   std::vector<KeptLayer> layers;
   int64_t final_full_bytes = 0;  // the tokens at the end, uncompressed
 };
-KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
+KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
 
 // What all cells of a group have in common. Everything outlives the cells.
 struct GroupScoring {
