@@ -133,6 +133,14 @@ TEST(VisionSpec, OneVisionShrinksLargeCanvases) {
   EXPECT_EQ(layout.blocks[1].grid, (std::array<int32_t, 3>{1, 4, 4}));
 }
 
+// As transformers counts it, too.
+TEST(VisionSpec, APictureMayBeTooThinForItsCanvas) {
+  const VisionSpec spec = Read(Config("llava_onevision", kSiglip, kSquares));
+  const VisualLayout layout = LaidOut(spec, Tiles(1, 3, 9, 200));
+  EXPECT_EQ(layout.rows, 16);
+  EXPECT_EQ(layout.blocks.size(), 1u);
+}
+
 TEST(VisionSpec, PatchesMergeInSquares) {
   const VisionSpec spec =
       Read(Config("qwen2_vl", R"({"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4,

@@ -54,6 +54,7 @@ void AppendBlock(VisualLayout& layout, VisualBlock block) {
   block.first = layout.rows;
   const int64_t columns = block.grid[2] + (block.newlines ? 1 : 0);
   block.rows = int64_t{block.grid[0]} * block.grid[1] * columns;
+  if (block.rows == 0) return;  // a picture so thin that its canvas shows no row of it
   layout.rows += block.rows;
   layout.blocks.push_back(block);
 }
@@ -184,13 +185,7 @@ Result<VisualLayout> LayOutVisual(const VisionSpec& spec, const PixelValues& pix
   if (pixels.original_height < 1 || pixels.original_width < 1) {
     return BadInput(StrCat(spec.path, ": the size of the picture before it was cut is missing"));
   }
-  const VisualLayout layout = OfCanvas(spec, pixels);
-  if (layout.blocks.back().grid[1] < 1 || layout.blocks.back().grid[2] < 1) {
-    return BadInput(StrCat(spec.path, ": a picture of ",
-                           PixelsText(pixels.original_height, pixels.original_width),
-                           " pixels leaves no rows on its canvas"));
-  }
-  return layout;
+  return OfCanvas(spec, pixels);
 }
 
 }  // namespace kvgauge
