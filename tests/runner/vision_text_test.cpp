@@ -27,10 +27,10 @@ Json Around(const std::string& model_type, const Json& text) {
 }
 
 Json TinyText(const std::string& model_type) {
-  Json text = {{"model_type", model_type},  {"vocab_size", 120},
-               {"hidden_size", 32},         {"intermediate_size", 48},
-               {"num_hidden_layers", 2},    {"num_attention_heads", 4},
-               {"num_key_value_heads", 2},  {"max_position_embeddings", 512},
+  Json text = {{"model_type", model_type},    {"vocab_size", 120},
+               {"hidden_size", 32},           {"intermediate_size", 48},
+               {"num_hidden_layers", 2},      {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},    {"max_position_embeddings", 512},
                {"tie_word_embeddings", false}};
   if (model_type == "qwen3") text["head_dim"] = 8;
   return text;
@@ -79,8 +79,9 @@ TEST(VisionText, EmptyTextConfigsTakeTheirClassesDefaults) {
   EXPECT_FALSE(kvgauge::Parse(bare).tied_head);
   // This class ties unless the file says otherwise.
   EXPECT_TRUE(kvgauge::Parse({{"model_type", "internvl"}}).tied_head);
-  EXPECT_FALSE(kvgauge::Parse(Around("internvl", {{"model_type", "qwen2"}, {"tie_word_embeddings", false}}))
-                   .tied_head);
+  EXPECT_FALSE(
+      kvgauge::Parse(Around("internvl", {{"model_type", "qwen2"}, {"tie_word_embeddings", false}}))
+          .tied_head);
 
   const ModelConfig qwen3 = kvgauge::Parse({{"model_type", "qwen3_vl"}});
   EXPECT_EQ(qwen3.rope->theta, 500000.0);
@@ -119,9 +120,9 @@ TEST(VisionText, FlatQwenConfigs) {
 
   // The same nested, as transformers 5 writes it.
   Json text = flat;
-  for (const char* key : {"vision_start_token_id", "vision_end_token_id", "vision_token_id",
-                          "image_token_id", "video_token_id", "architectures", "vision_config",
-                          "transformers_version"}) {
+  for (const char* key :
+       {"vision_start_token_id", "vision_end_token_id", "vision_token_id", "image_token_id",
+        "video_token_id", "architectures", "vision_config", "transformers_version"}) {
     text.erase(key);
   }
   text["model_type"] = "qwen2_5_vl_text";
@@ -243,10 +244,11 @@ TEST_F(VisionTextModel, TextIsThatOfTheTextModelBitForBit) {
   const std::vector<float> want = Logits(text);
   ASSERT_EQ(want.size(), 11u * 120u);
 
-  const std::map<std::string, std::string> spellings = {{"language_model.model.", "language_model."},
-                                                        {"model.language_model.", ""},
-                                                        {"model.text_model.", ""},
-                                                        {"model.", ""}};
+  const std::map<std::string, std::string> spellings = {
+      {"language_model.model.", "language_model."},
+      {"model.language_model.", ""},
+      {"model.text_model.", ""},
+      {"model.", ""}};
   for (const auto& [body, head] : spellings) {
     const CheckpointFolder folder;
     folder.WriteConfig(Around("llava", TinyText("llama")));

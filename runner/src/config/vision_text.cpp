@@ -92,15 +92,36 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
 
 // Keys at the top of a vision-language config that are the tower's, the projector's or nobody's.
 // Whoever runs the tower reads and checks them.
-constexpr std::string_view kTowerKeys[] = {
-    "vision_config", "projector_hidden_act", "vision_feature_select_strategy",
-    "vision_feature_layer", "multimodal_projector_bias", "image_seq_length", "video_seq_length",
-    "image_grid_pinpoints", "use_image_newline_parameter", "spatial_pool_mode",
-    "spatial_pool_stride", "vision_aspect_ratio", "downsample_ratio", "scale_factor",
-    "mm_tokens_per_image", "ignore_index", "vision_start_token_id", "vision_end_token_id",
-    "vision_token_id", "video_token_id", "video_token_index", "image_token_id",
-    "image_token_index", "qk_layer_norms", "use_resampler", "perceiver_config", "max_frames",
-    "vocab_size", "frames_per_clip", "tie_word_embeddings"};
+constexpr std::string_view kTowerKeys[] = {"vision_config",
+                                           "projector_hidden_act",
+                                           "vision_feature_select_strategy",
+                                           "vision_feature_layer",
+                                           "multimodal_projector_bias",
+                                           "image_seq_length",
+                                           "video_seq_length",
+                                           "image_grid_pinpoints",
+                                           "use_image_newline_parameter",
+                                           "spatial_pool_mode",
+                                           "spatial_pool_stride",
+                                           "vision_aspect_ratio",
+                                           "downsample_ratio",
+                                           "scale_factor",
+                                           "mm_tokens_per_image",
+                                           "ignore_index",
+                                           "vision_start_token_id",
+                                           "vision_end_token_id",
+                                           "vision_token_id",
+                                           "video_token_id",
+                                           "video_token_index",
+                                           "image_token_id",
+                                           "image_token_index",
+                                           "qk_layer_norms",
+                                           "use_resampler",
+                                           "perceiver_config",
+                                           "max_frames",
+                                           "vocab_size",
+                                           "frames_per_clip",
+                                           "tie_word_embeddings"};
 
 // Keys of flat files that are not the text part's.
 bool IsTopKey(std::string_view key) {
@@ -200,7 +221,8 @@ int64_t ReadId(ConfigReader& reader, const std::vector<std::string_view>& keys, 
   return id;
 }
 
-Result<VisualIds> ReadIds(const Json& json, const std::string& origin, const TextPartFamily& family) {
+Result<VisualIds> ReadIds(const Json& json, const std::string& origin,
+                          const TextPartFamily& family) {
   ConfigReader reader(json, origin);
   VisualIds ids;
   ids.image = ReadId(reader, family.image_keys, family.image);
@@ -269,8 +291,9 @@ Result<TextPart> ReadTextPart(const Json& json, const std::string& origin) {
     Inherit(json, part.json);
   }
   if (!IsThere(part.json, "model_type")) part.json["model_type"] = family.text;
-  std::string name = part.json["model_type"].is_string() ? part.json["model_type"].get<std::string>()
-                                                         : part.json["model_type"].dump();
+  std::string name = part.json["model_type"].is_string()
+                         ? part.json["model_type"].get<std::string>()
+                         : part.json["model_type"].dump();
   // Files that were written while the text part had no type of its own.
   if (name == family.model_type) name = family.text;
   for (const TextClass& known : kTextClasses) {

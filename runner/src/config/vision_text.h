@@ -16,9 +16,9 @@ namespace kvgauge {
 bool HasTextPart(const Json& json);
 std::vector<std::string> VisionFamilyNames();
 
-// What the text part's reader needs: the nested text_config, or the flat keys of old Qwen2-VL files,
-// with the class's defaults for what the file leaves out. Keys of the tower and its projector are
-// left to the tower's own reader.
+// What the text part's reader needs: the nested text_config, or the flat keys of old Qwen2-VL
+// files, with the class's defaults for what the file leaves out. Keys of the tower and its
+// projector are left to the tower's own reader.
 struct TextPart {
   Json json;
   std::string scope;  // "text_config.", or "" where the keys are flat

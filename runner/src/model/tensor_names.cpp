@@ -20,10 +20,18 @@ const TensorPlaces kTextPlaces[] = {
 
 // Prefixes of what is not the text part's: the tower, its projector, the row that ends a line.
 constexpr std::string_view kTowerPrefixes[] = {
-    "vision_tower.",         "model.vision_tower.",          "visual.",
-    "model.visual.",         "vision_model.",                "model.vision_model.",
-    "multi_modal_projector.", "model.multi_modal_projector.", "connector.",
-    "model.connector.",      "image_newline",                "model.image_newline",
+    "vision_tower.",
+    "model.vision_tower.",
+    "visual.",
+    "model.visual.",
+    "vision_model.",
+    "model.vision_model.",
+    "multi_modal_projector.",
+    "model.multi_modal_projector.",
+    "connector.",
+    "model.connector.",
+    "image_newline",
+    "model.image_newline",
 };
 
 bool IsBodyTensor(const TensorPlaces& places, std::string_view name) {
