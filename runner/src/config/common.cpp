@@ -67,7 +67,10 @@ void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config) {
   }
   config.stored_dtype = v5 ? *v5 : v4.value_or(DType::kF32);
   ReadArchitectures(reader);
+  IgnoreGeneralKeys(reader);
+}
 
+void IgnoreGeneralKeys(ConfigReader& reader) {
   reader.Refuse("quantization_config",
                 "quantised checkpoints are not supported; use the float weights");
   reader.Refuse("cross_attention_hidden_size", "cross attention is not supported");
