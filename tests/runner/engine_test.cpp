@@ -7,66 +7,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 
-#include "core/json.h"
+#include "runner/engine_fixture.h"
 #include "runner/generate.h"
 #include "support/compare.h"
-#include "support/tiny_models.h"
 
 namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
 
-Method Shipped(const std::string& id, const std::vector<std::string>& overrides = {}) {
-  const Result<Method> method =
-      LoadMethod(id, std::string(KVG_SOURCE_DIR) + "/configs/methods", overrides);
-  EXPECT_TRUE(method.ok()) << method.error().message;
-  return *method;
-}
-
-Budget Fraction(double value) { return {Budget::Kind::kFraction, value}; }
-
-using Cells = std::map<std::pair<int64_t, int64_t>, CellResult>;
-
-Cells RunEngine(const std::vector<Contender>& contenders, const EngineOptions& options,
-                const std::vector<EngineSample>& samples) {
-  Cells cells;
-  Engine engine(contenders, options);
-  const Status status = engine.Run(samples, [&](CellResult result) -> Status {
-    const std::pair<int64_t, int64_t> at(result.sample, result.contender);
-    EXPECT_FALSE(cells.contains(at)) << "a cell came twice";
-    cells[at] = std::move(result);
-    return {};
-  });
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  EXPECT_EQ(cells.size(), samples.size() * contenders.size());
-  return cells;
-}
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() : tiny_(MakeTinyModel("gqa", 2)), model_(*tiny_.model) {}
-
-  EngineSample Sample(int64_t prompt, uint64_t seed, int64_t new_tokens = 6) const {
-    return {.id = StrCat("s", seed),
-            .turns = {{.ids = RandomIds(prompt, seed), .max_new_tokens = new_tokens}}};
-  }
-  Contender At(const Method& method, double share) {
-    return {.method = &method, .budget = Fraction(share), .model = &model_};
-  }
-
-  TinyModel tiny_;
-  Model& model_;
-  const Method full_ = Shipped("full");
-  const Method snapkv_ = Shipped("snapkv", {"score.window=8", "protect.recent=8"});
-  const Method random_ = Shipped("random", {"protect.recent=4"});
-  const Method streaming_ = Shipped("streaming_llm");
-};
-
-TEST_F(EngineTest, RowsAnswerAloneAsInCompany) {
+TEST_F(EngineTest, ContendersAnswerAloneAsInCompany) {
   const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.3), At(random_, 0.5),
                                              At(streaming_, 0.2), At(snapkv_, 0.6)};
   const std::vector<EngineSample> samples = {Sample(600, 1), Sample(70, 2, 3), Sample(1, 3),
@@ -125,7 +76,7 @@ TEST_F(EngineTest, RecordsWhatWasDone) {
 }
 
 // In ref-mla a latent has as many bytes as one head's key and value, so bytes an entry do not tell.
-TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForAreARow) {
+TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForEngage) {
   const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
   ModelOptions options;
   options.mla_latent = true;
@@ -320,172 +271,6 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   EXPECT_EQ(cells.at({0, 3}).fidelity->kl_divergence, 0);
 }
 
-class TurnsTest : public EngineTest {
- protected:
-  EngineSample Conversation(bool continues) const {
-    EngineSample sample = {.id = "talk", .context = RandomIds(180, 21)};
-    for (const uint64_t seed : {31, 32, 33}) {
-      sample.turns.push_back(
-          {.ids = RandomIds(7, seed), .max_new_tokens = 4, .continues = continues && seed > 31});
-    }
-    return sample;
-  }
-};
-
-TEST_F(TurnsTest, QuestionsComeAfterCompression) {
-  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.3), At(streaming_, 0.3)};
-  const EngineOptions options = {.compress_at = CompressAt::kContext};
-  const Cells requests = RunEngine(contenders, options, {Conversation(false)});
-  const Cells talk = RunEngine(contenders, options, {Conversation(true)});
-  for (int64_t contender = 0; contender < 3; ++contender) {
-    const CellResult& cell = requests.at({0, contender});
-    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-    // Each question is answered as if it were the only one.
-    for (size_t turn = 0; turn < 3; ++turn) {
-      EngineSample one = Conversation(false);
-      one.turns = {one.turns[turn]};
-      const Cells alone = RunEngine({contenders[static_cast<size_t>(contender)]}, options, {one});
-      EXPECT_EQ(cell.turns[turn].ids, alone.at({0, 0}).turns[0].ids) << "contender " << contender;
-    }
-    EXPECT_EQ(talk.at({0, contender}).turns[0].ids, cell.turns[0].ids);
-  }
-  EXPECT_NE(talk.at({0, 0}).turns[1].ids, requests.at({0, 0}).turns[1].ids);
-  // The context was compressed, the questions were not: 180 seen, a 0.3 of them kept.
-  const CompressionRecord& record = requests.at({0, 1}).record;
-  EXPECT_EQ(record.prompt_tokens, 180);
-  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(54));
-}
-
-// A running score does not care where the question begins: its rows count as those of a prompt do.
-TEST_F(TurnsTest, RowsOfAQuestionCountInRunningScores) {
-  EngineSample whole = {.id = "s", .context = RandomIds(120, 4)};
-  whole.turns.push_back({.ids = RandomIds(45, 5), .max_new_tokens = 3});  // more than one pass
-  for (const char* id : {"h2o", "vatp", "scissorhands", "keyformer"}) {
-    const Method method = Shipped(id, {"protect.recent=0"});
-    std::map<CompressAt, std::vector<float>> scores;
-    for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
-      EngineOptions options = {.compress_at = at};
-      options.inspect = [&](const CellResult&, const KvCache& cache) {
-        for (int64_t layer = 0; layer < 2; ++layer) {
-          std::vector<float> of_layer(static_cast<size_t>(2 * cache.length(layer, 0)));
-          cache.ReadScores(layer, View(of_layer, {2, cache.length(layer, 0)}));
-          scores[at].insert(scores[at].end(), of_layer.begin(), of_layer.end());
-        }
-      };
-      const Cells cells = RunEngine({At(method, 1)}, options, {whole});
-      ASSERT_TRUE(cells.at({0, 0}).status.ok()) << cells.at({0, 0}).status.error().message;
-    }
-    const std::vector<float>& prompt = scores[CompressAt::kPrompt];
-    const std::vector<float>& context = scores[CompressAt::kContext];
-    ASSERT_EQ(prompt.size(), context.size());
-    // Keyformer and Scissorhands look at the last rows of what is compressed, not at all of it.
-    const bool all_rows = std::string(id) == "h2o" || std::string(id) == "vatp";
-    const size_t of_head = prompt.size() / 4;
-    double apart = 0, total = 0, of_question = 0;
-    for (size_t i = 0; i < prompt.size(); ++i) {
-      apart += std::abs(double{prompt[i]} - context[i]);
-      total += std::abs(double{prompt[i]});
-      if (i % of_head >= 120 && i % of_head < 165) of_question += std::abs(double{context[i]});
-    }
-    EXPECT_LT(apart, all_rows ? 2e-3 * total : total) << id;
-    EXPECT_GT(of_question, 0) << id;
-  }
-}
-
-TEST_F(TurnsTest, FullCacheDoesNotCareWhereItIsCompressed) {
-  const EngineSample sample = Conversation(false);
-  const Cells prompt = RunEngine({At(full_, 1)}, {}, {sample});
-  const Cells context = RunEngine({At(full_, 1)}, {.compress_at = CompressAt::kContext}, {sample});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(prompt.at({0, 0}).turns[turn].ids, context.at({0, 0}).turns[turn].ids);
-  }
-  const Cells talk =
-      RunEngine({At(full_, 1)}, {.compress_at = CompressAt::kContext}, {Conversation(true)});
-  const Cells turns =
-      RunEngine({At(full_, 1)}, {.compress_at = CompressAt::kTurn}, {Conversation(true)});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(talk.at({0, 0}).turns[turn].ids, turns.at({0, 0}).turns[turn].ids);
-  }
-}
-
-TEST_F(TurnsTest, TurnsAreCompressedAgain) {
-  const std::vector<Contender> contenders = {At(snapkv_, 0.3), At(full_, 1)};
-  const EngineOptions options = {.compress_at = CompressAt::kTurn};
-  const Cells cells = RunEngine(contenders, options, {Conversation(true)});
-  const CompressionRecord& record = cells.at({0, 0}).record;
-  EXPECT_EQ(record.compressions, 3);
-  // 180 + three questions of 7 and two answers of 4 seen at the last.
-  EXPECT_EQ(record.prompt_tokens, 209);
-  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(62));
-  const Cells alone = RunEngine({contenders[0]}, options, {Conversation(true)});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(cells.at({0, 0}).turns[turn].ids, alone.at({0, 0}).turns[turn].ids);
-  }
-}
-
-// Each of them drops entries while it decodes and is asked again after a turn.
-TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
-  const Method h2o = Shipped("h2o"), cam = Shipped("cam");
-  const std::vector<Contender> contenders = {At(h2o, 0.6), At(streaming_, 0.6), At(cam, 0.6)};
-  EngineSample talk = Conversation(true);
-  talk.context = RandomIds(300, 22);
-  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
-    const EngineOptions options = {.compress_at = compress_at};
-    const Cells cells = RunEngine(contenders, options, {talk, Conversation(true)});
-    for (int64_t contender = 0; contender < 3; ++contender) {
-      const CellResult& cell = cells.at({0, contender});
-      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-      const Cells alone = RunEngine({contenders[static_cast<size_t>(contender)]}, options, {talk});
-      EXPECT_EQ(alone.at({0, 0}).record.entries_after, cell.record.entries_after);
-      for (size_t turn = 0; turn < 3; ++turn) {
-        EXPECT_EQ(alone.at({0, 0}).turns[turn].ids, cell.turns[turn].ids)
-            << "contender " << contender;
-      }
-    }
-  }
-}
-
-// What a token is, is known of questions and of answers as well.
-TEST_F(TurnsTest, ClassesOfTokensAreThoseOfTheWholeSequence) {
-  const Method sepllm =
-      Shipped("sepllm", {"protect.sinks=2", "protect.recent=8", "protect.recent_share=0"});
-  const Contender contender = {
-      .method = &sepllm, .budget = {Budget::Kind::kEntries, 40}, .model = &model_};
-  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
-    const EngineSample talk = Conversation(compress_at == CompressAt::kTurn);
-    std::vector<std::vector<int32_t>> kept;
-    EngineOptions options = {.compress_at = compress_at};
-    int64_t tokens = 0;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
-      tokens = cache.tokens();
-      for (int64_t head = 0; head < cache.kv_heads(); ++head) {
-        kept.push_back(cache.Positions(1, head));
-      }
-    };
-    const Cells cells = RunEngine({contender}, options, {talk});
-    std::vector<int32_t> ids = talk.context;
-    for (size_t turn = 0; turn < 3; ++turn) {
-      if (!talk.turns[turn].continues) ids.resize(talk.context.size());
-      ids.insert(ids.end(), talk.turns[turn].ids.begin(), talk.turns[turn].ids.end());
-      const std::vector<int32_t>& answer = cells.at({0, 0}).turns[turn].ids;
-      ids.insert(ids.end(), answer.begin(), answer.end());
-    }
-    ids.pop_back();  // the last word is never fed
-    ASSERT_EQ(std::ssize(ids), tokens);
-    std::vector<int32_t> order(ids.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto rank = [&](int32_t at) {
-      if (at < 2 || at >= tokens - 8) return 2;
-      return TinyTokenClasses()->Has(ids[static_cast<size_t>(at)], TokenClass::kSeparator) ? 1 : 0;
-    };
-    std::sort(order.begin(), order.end(),
-              [&](int32_t a, int32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a > b; });
-    order.resize(40);
-    std::sort(order.begin(), order.end());
-    EXPECT_THAT(kept, ::testing::Each(order));
-  }
-}
-
 // Reads the newest entry alone, and makes nothing of it.
 class Mute final : public Reader {
  public:
@@ -545,101 +330,6 @@ TEST_F(EngineTest, StopsEndAnAnswer) {
   const TurnResult cut = RunEngine({At(full_, 1)}, options, {sample}).at({0, 0}).turns[0];
   EXPECT_TRUE(cut.stopped);
   EXPECT_EQ(cut.ids, std::vector<int32_t>(ids.begin(), ids.begin() + 3));
-}
-
-TEST_F(EngineTest, RefusesWhatCannotFit) {
-  const std::vector<EngineSample> samples = {Sample(400, 1)};
-  Engine engine({At(full_, 1), At(snapkv_, 0.5)}, {.max_memory_bytes = 1 << 20});
-  const Status refused = engine.Run(samples, [](CellResult) { return Status(); });
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kResource);
-  EXPECT_THAT(refused.error().message, HasSubstr("--max-memory is 1.0 MiB"));
-
-  const Result<MemoryPlan> free = Engine({At(full_, 1)}, {}).PlanMemory(samples);
-  ASSERT_TRUE(free.ok());
-  // The same before the weights are loaded.
-  const Model& model = *At(full_, 1).model;
-  const PlannedModel planned = {
-      .config = &model.config(),
-      .shape = model.shape(),
-      .weight_bytes = PlannedWeightBytes(model.config(), model.dtype(), model.dtype()),
-      .ops = &model.ops()};
-  const PlannedContender contender = {
-      .method = At(full_, 1).method, .budget = {}, .model = &planned};
-  const SampleLength length = LengthOf(samples[0], CompressAt::kPrompt);
-  const Result<MemoryPlan> before = PlanMemory({&contender, 1}, {&length, 1}, {});
-  ASSERT_TRUE(before.ok());
-  EXPECT_NEAR(static_cast<double>(before->total_bytes()), static_cast<double>(free->total_bytes()),
-              0.02 * static_cast<double>(free->total_bytes()));
-  EXPECT_EQ(before->lane_bytes, free->lane_bytes);
-  EXPECT_EQ(free->pool_lanes, 64);
-  // A host without a limit has its memory for one: no bound where the one cell fits, and a refusal
-  // where it does not.
-  const int64_t single = before->total_bytes() - 63 * before->lane_bytes;
-  const Result<MemoryPlan> fits = PlanMemory({&contender, 1}, {&length, 1}, {}, single);
-  ASSERT_TRUE(fits.ok()) << fits.error().message;
-  EXPECT_EQ(fits->cache_limit_bytes, 0);
-  const Result<MemoryPlan> large = PlanMemory({&contender, 1}, {&length, 1}, {}, single - 1);
-  ASSERT_FALSE(large.ok());
-  EXPECT_EQ(large.error().code, ErrorCode::kResource);
-  EXPECT_THAT(large.error().message, HasSubstr("this machine has"));
-  // Just enough for one contender at a time: slower, the same answers.
-  const int64_t tight = free->total_bytes() - 63 * free->lane_bytes;
-  const std::vector<Contender> contenders = {At(full_, 1), At(full_, 1)};
-  const Cells cells = RunEngine(contenders, {.max_memory_bytes = tight}, samples);
-  EXPECT_EQ(cells.at({0, 0}).turns[0].ids,
-            RunEngine(contenders, {}, samples).at({0, 1}).turns[0].ids);
-}
-
-TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
-  const Method knorm = Shipped("knorm"), keydiff = Shipped("keydiff");
-  const std::vector<EngineSample> samples = {Sample(400, 1)};
-  const auto planned = [&](const std::vector<Contender>& contenders) {
-    const Result<MemoryPlan> plan = Engine(contenders, {}).PlanMemory(samples);
-    EXPECT_TRUE(plan.ok()) << plan.error().message;
-    return plan->snapshot_bytes;
-  };
-  const ModelShape shape = model_.shape();
-  const int64_t scores = shape.layers * shape.kv_heads * 400 * 4;
-  const int64_t none = planned({At(full_, 1)}), one = planned({At(knorm, 0.5)});
-  EXPECT_EQ(one - none, scores);
-  // Neither has parameters that would tell it from the other.
-  EXPECT_EQ(planned({At(knorm, 0.5), At(keydiff, 0.5)}) - one, scores);
-  // Contenders of one scorer share what it computes.
-  EXPECT_EQ(planned({At(knorm, 0.5), At(knorm, 0.2)}), one);
-}
-
-// Contenders are planned by what their store takes, not as full caches.
-TEST_F(EngineTest, PlansContendersByTheirStores) {
-  const Method kivi = Shipped("kivi_2bit"), think = Shipped("think");
-  const std::vector<EngineSample> samples = {Sample(4000, 1)};
-  const auto planned = [&](const Method& method) {
-    const Result<MemoryPlan> plan = Engine({At(method, 0)}, {}).PlanMemory(samples);
-    EXPECT_TRUE(plan.ok()) << plan.error().message;
-    return plan->lane_bytes;
-  };
-  const int64_t full = planned(full_);
-  EXPECT_LT(planned(kivi), full / 2);
-  EXPECT_GT(planned(kivi), full / 16);
-  EXPECT_EQ(planned(think), full);  // its keys are whole while they are converted
-}
-
-TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
-  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.5)};
-  const std::vector<EngineSample> samples = {Sample(60, 1), Sample(90, 2)};
-  BlockPool& pool = model_.pools().of(Tier::kDevice);
-  RunEngine(contenders, {}, samples);
-  EXPECT_EQ(pool.used_bytes(), 0);
-  const int64_t peak = pool.peak_bytes();
-  EXPECT_GT(peak, 0);
-  RunEngine(contenders, {}, samples);
-  EXPECT_EQ(pool.peak_bytes(), peak);
-  // What is bounded has memory of its own, as more of it shows.
-  const std::vector<EngineSample> longer = {Sample(700, 3)};
-  RunEngine(contenders, {.max_memory_bytes = int64_t{1} << 32}, longer);
-  EXPECT_EQ(pool.peak_bytes(), peak);
-  RunEngine(contenders, {}, longer);
-  EXPECT_GT(pool.peak_bytes(), peak);
 }
 
 TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
