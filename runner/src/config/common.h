@@ -75,6 +75,10 @@ struct RopeRules {
   RopeLayout layout = RopeLayout::kHalf;
   bool partial = false;  // the family honours partial_rotary_factor
   bool phi3 = false;     // default and longrope only; "su" and "yarn" are names for longrope
+  // What mrope_section means where a file gives it: nothing (then it is a fault), one stretch of
+  // frequencies an axis, or axes that take turns.
+  enum class Sections { kNone, kContiguous, kInterleaved };
+  Sections sections = Sections::kNone;
 };
 // rope_theta with rope_scaling, or rope_parameters. Precondition: max_position is read.
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);
