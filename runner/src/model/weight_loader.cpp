@@ -75,7 +75,7 @@ Tensor AsMatrix(const Tensor& stored) {
 
 }  // namespace
 
-Status CheckTensor(const TensorSpec& spec, const WeightSource& source) {
+Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source) {
   if (!source.Contains(spec.name)) {
     return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name,
                            "' is missing; the config needs it with shape ", ShapeText(spec.shape),
@@ -184,7 +184,7 @@ Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
 }
 
 Status WeightLoader::LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
-                    LayerWeights& out) {
+                                  LayerWeights& out) {
   WeightTensor stored;
   KVG_TRY(Load(up, stored));
   const int64_t rank = mla.kv_lora_rank, height = mla.nope_dim + value_dim;

@@ -64,8 +64,8 @@ RowGrid CutFromTiles(const VisionSpec& spec, const PixelValues& pixels, const Ca
   for (int64_t row = cut.top; row < cut.top + cut.rows; ++row) {
     for (int64_t column = cut.left; column < cut.left + cut.columns; ++column) {
       const int64_t number = row / tile.rows * pixels.columns + column / tile.columns;
-      const int64_t place = number * tile.count() + row % tile.rows * tile.columns +
-                            column % tile.columns;
+      const int64_t place =
+          number * tile.count() + row % tile.rows * tile.columns + column % tile.columns;
       const auto from = tiles.begin() + place * width;
       grid.values.insert(grid.values.end(), from, from + width);
     }

@@ -56,8 +56,8 @@ SegmentAttention::SegmentAttention(std::span<const RowRange> segments, const Att
     item.first_row = segments[i].first;
     item.rows = segments[i].rows;
     item.first_position = kSeesAll;
-    item.heads = std::span(heads_).subspan(i * static_cast<size_t>(heads),
-                                           static_cast<size_t>(heads));
+    item.heads =
+        std::span(heads_).subspan(i * static_cast<size_t>(heads), static_cast<size_t>(heads));
   }
 }
 

@@ -222,8 +222,8 @@ void VisionPass::Block(int64_t index, Tensor x) {
     ops_.rows->Rope(cos_, sin_, RopeLayout::kHalf, RopeDirection::kForward, k);
   }
   const Tensor attended = Take(VisionSlot::kAttended, DType::kF32, {rows, width});
-  const bool whole = !windows_ || std::ranges::find(tower_.full_layers, index) !=
-                                      tower_.full_layers.end();
+  const bool whole =
+      !windows_ || std::ranges::find(tower_.full_layers, index) != tower_.full_layers.end();
   (whole ? *slices_ : *windows_).Run(q, k, v, attended.Reshape({rows, tower_.heads, dim}));
   AddBranch(attended, w.output, w.attention_scale, x);
 

@@ -85,7 +85,8 @@ Tensor VisionPass::InOrder(const Tensor& merged) {
     const int64_t from = plan_.order[i * static_cast<size_t>(unit)] / unit;
     place[static_cast<size_t>(from)] = static_cast<int32_t>(i);
   }
-  const Tensor ordered = Take(VisionSlot::kOrdered, DType::kF32, {merged.shape[0], merged.shape[1]});
+  const Tensor ordered =
+      Take(VisionSlot::kOrdered, DType::kF32, {merged.shape[0], merged.shape[1]});
   GatherRows(merged, place, ordered);
   return ordered;
 }

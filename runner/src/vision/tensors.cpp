@@ -239,7 +239,8 @@ VisionTensors DescribeVision(const VisionSpec& spec, const VisionSpelling& spell
     MergerTensors merger;
     merger.norm = scope.Norm(names.projector.deepstack_norm, merged, layer_norm);
     merger.first = scope.Linear({names.projector.deepstack_first}, merged, merged, true);
-    merger.second = scope.Linear({names.projector.deepstack_second}, spec.hidden_size, merged, true);
+    merger.second =
+        scope.Linear({names.projector.deepstack_second}, spec.hidden_size, merged, true);
     tensors.deepstack.push_back(merger);
   }
   if (!names.newline.empty()) {
@@ -308,7 +309,8 @@ Status CheckVisionWeights(const VisionSpec& spec, const WeightSource& source) {
   for (const std::string& name : source.Names()) {
     if (!IsVisionTensor(spec, name) || known.contains(name) || IsIgnorable(name)) continue;
     return BadInput(StrCat(source.OriginOf(name), ": tensor '", name, "' is not one that ",
-                           spec.family, " has; eyes that ignore weights see something else, so "
+                           spec.family,
+                           " has; eyes that ignore weights see something else, so "
                            "check model_type and vision_config"));
   }
   return {};

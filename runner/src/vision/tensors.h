@@ -15,8 +15,8 @@ namespace kvgauge {
 struct VisionBlockTensors {
   NormSpec attention_norm, mlp_norm;
   LinearSpec qkv, output, up, down;
-  NormSpec q_norm, k_norm;                  // over all heads; weights only
-  NormSpec attention_scale, mlp_scale;      // of what a branch adds; weights only
+  NormSpec q_norm, k_norm;              // over all heads; weights only
+  NormSpec attention_scale, mlp_scale;  // of what a branch adds; weights only
 };
 
 // Norm, linear, linear, as far as a projector has them.

@@ -138,8 +138,10 @@ Result<std::unique_ptr<VisionTower>> VisionTower::Load(const std::string& direct
   if (!spec) {
     std::vector<std::string> known;
     for (const VisionFamilyInfo& family : VisionFamilies()) known.emplace_back(family.model_type);
-    return Unsupported(StrCat(directory, "/config.json: key 'model_type' names no model that "
-                              "sees; those are ", Join(known, ", ")));
+    return Unsupported(StrCat(directory,
+                              "/config.json: key 'model_type' names no model that "
+                              "sees; those are ",
+                              Join(known, ", ")));
   }
   const DType dtype = options.dtype.value_or(spec->stored_dtype);
   std::unique_ptr<WeightSource> source;
@@ -176,13 +178,11 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
     for (size_t i = 0; i < batch.size(); ++i) {
       const auto [first, rows] = projected.pictures[i];
       const auto cut = [&, first = first, rows = rows](const std::vector<float>& all) {
-        return std::span<const float>(all).subspan(
-            static_cast<size_t>(first * spec_.hidden_size),
-            static_cast<size_t>(rows * spec_.hidden_size));
+        return std::span<const float>(all).subspan(static_cast<size_t>(first * spec_.hidden_size),
+                                                   static_cast<size_t>(rows * spec_.hidden_size));
       };
       VisualFeatures& out = features[begin + i];
-      out.rows =
-          AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);
+      out.rows = AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);
       for (const std::vector<float>& deep : projected.deepstack) {
         const std::span<const float> part = cut(deep);
         out.deepstack.emplace_back(part.begin(), part.end());
