@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "src/text/tokenizer/unicode.h"
 #include "src/text/jinja/ast.h"
+#include "src/text/tokenizer/unicode.h"
 
 namespace kvgauge::jinja {
 
