@@ -41,7 +41,7 @@ bool IsPassing(CURLcode code) {
 }
 
 std::string Reason(CURLcode code, const char* detail, const Received& received, double timeout_s) {
-  const std::string said = *detail != 0 ? detail : curl_easy_strerror(code);
+  std::string said = *detail != 0 ? detail : curl_easy_strerror(code);
   if (received.too_long) {
     return StrCat("the answer is longer than ", HumanBytes(kMaxHttpResponseBytes));
   }

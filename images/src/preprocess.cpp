@@ -277,7 +277,8 @@ PixelValues PatchesOf(const Preprocessor& p, std::span<const Image* const> pictu
   out.width = pictures.front()->width;
   out.grid = {time, rows, columns};
   const Levels levels(p);
-  const size_t patch_values = static_cast<size_t>(3 * p.frames * p.patch * p.patch);
+  const size_t patch_values = size_t{3} * static_cast<size_t>(p.frames) *
+                              static_cast<size_t>(p.patch) * static_cast<size_t>(p.patch);
   out.values.reserve(static_cast<size_t>(time) * static_cast<size_t>(rows * columns) *
                      patch_values);
   const auto append = [&](int32_t t, int32_t row, int32_t column) {

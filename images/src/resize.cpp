@@ -100,8 +100,10 @@ AxisWeights WeightsOf(int32_t in, int32_t out, ResizeFilter filter) {
   std::vector<double> exact(static_cast<size_t>(axis.most));
   for (int32_t i = 0; i < out; ++i) {
     const double centre = (i + 0.5) * scale;
-    const int32_t first = std::max(static_cast<int32_t>(centre - support + 0.5), 0);
-    const int32_t end = std::min(static_cast<int32_t>(centre + support + 0.5), in);
+    // Towards zero, as Pillow does.
+    const double before = centre - support + 0.5, behind = centre + support + 0.5;
+    const int32_t first = std::max(static_cast<int32_t>(before), 0);
+    const int32_t end = std::min(static_cast<int32_t>(behind), in);
     const int32_t count = end - first;
     double sum = 0;
     for (int32_t k = 0; k < count; ++k) {

@@ -253,9 +253,9 @@ TEST_P(ModelGolden, OutputWeightsAreTheCheckpoints) {
     const ModelShape shape = loaded.model->shape();
     const KvCache cache = loaded.model->NewCache(1);
     const ViewSource from = {.model = loaded.model.get(), .shape = &shape, .cache = &cache};
-    const bool bare = config.tensor_names == TensorNames::kOpt &&
-                      (*source)->Contains("decoder.embed_tokens.weight");
-    const ModelTensors tensors = DescribeTensors(config, bare);
+    const Result<ModelTensors> named = TensorsIn(config, **source);
+    ASSERT_TRUE(named.ok()) << named.error().message;
+    const ModelTensors& tensors = *named;
     const int64_t dim = shape.value_dim, width = shape.query_heads * dim;
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
       const TensorSpec& spec = tensors.layers[static_cast<size_t>(layer)].output.parts.at(0);

@@ -53,7 +53,8 @@ template <class V, int kRows>
       sum[r] = V::Fma(x, zero, sum[r]);
     }
   }
-  const auto of_lanes = [](F(&lanes)[4], auto one, auto four, float* to) {
+  const auto of_lanes = []([[maybe_unused]] auto one, [[maybe_unused]] auto four, F(&lanes)[4],
+                           float* to) {
     if constexpr (kRows == 1) {
       *to = one(lanes[0]);
     } else {
@@ -63,7 +64,7 @@ template <class V, int kRows>
     }
   };
   float most[4];
-  of_lanes(largest, V::MaxLanes, V::MaxLanesOf4, most);
+  of_lanes(V::MaxLanes, V::MaxLanesOf4, largest, most);
   F inverse[kRows];
   U total[kRows];
 #pragma GCC unroll 4
@@ -91,7 +92,7 @@ template <class V, int kRows>
     sum[r] = V::Fma(V::ShiftedInts(total[r], 0), away, sum[r]);
   }
   float constants[4];
-  of_lanes(sum, V::SumLanes, V::SumLanesOf4, constants);
+  of_lanes(V::SumLanes, V::SumLanesOf4, sum, constants);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) args.constants[row + r] = constants[r];
 }

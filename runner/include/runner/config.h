@@ -56,9 +56,22 @@ struct LayerConfig {
   bool moe = false;
 };
 
+// Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
+// once for each row of features.
+struct VisualIds {
+  int64_t image = -1;
+  int64_t video = -1;  // a family without one shows frames as images
+  int64_t vision_start = -1;
+  int64_t vision_end = -1;
+};
+
 struct ModelConfig {
-  std::string family = "llama";  // the config's model_type
-  std::string path;              // the config file, for messages
+  // The model_type; of a vision-language checkpoint that of its text part ("qwen2" for
+  // "qwen2_5_vl_text").
+  std::string family = "llama";
+  std::string vision_family;  // the checkpoint's own model_type where it has a vision tower
+  VisualIds visual_ids;
+  std::string path;  // the config file, for messages
   TensorNames tensor_names = TensorNames::kLlama;
 
   int64_t vocab_size = 0;

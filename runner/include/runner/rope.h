@@ -38,6 +38,12 @@ struct RopeConfig {
   // longrope; rotary_dim / 2 entries each
   std::vector<double> short_factor;
   std::vector<double> long_factor;
+  // Positions of three axes (time, height, width), any kind: how many frequencies turn with each,
+  // rotary_dim / 2 in all; empty: positions have one axis. Contiguous sections follow each other;
+  // interleaved ones take turns from frequency 0 on (t, h, w, t, h, w ..), and where height or
+  // width has no more, time goes on.
+  std::vector<int64_t> sections;
+  bool interleaved = false;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -45,6 +51,8 @@ struct RopeConfig {
 struct RopeFrequencies {
   std::vector<double> inverse;    // [rotary_dim / 2]
   double attention_factor = 1.0;  // multiplies cos and sin
+  // [rotary_dim / 2] which axis of a position each frequency turns with; empty: all with the first.
+  std::vector<int32_t> axis = {};
 
   bool operator==(const RopeFrequencies&) const = default;
 };

@@ -110,7 +110,7 @@ Status CacheLayer::Adopt(std::unique_ptr<LayerLayout> layout, std::span<CacheLay
     layer->Republish();
   }
   KVG_TRY(AssignRotations());
-  const Status sealed = Seal();
+  Status sealed = Seal();
   read_words_.clear();
   Publish();
   return sealed;
@@ -167,7 +167,7 @@ void CacheLayer::Republish() {
 
 Status CacheLayer::Seal() {
   bool changed = false;
-  const Status status = layout_->Seal(entries_, &changed);
+  Status status = layout_->Seal(entries_, &changed);
   if (!changed) return status;
   read_words_.clear();
   Publish();

@@ -160,7 +160,7 @@ Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
 
 Result<bool> KvCache::ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan,
                                    const Tensor& outcome) {
-  const Result<bool> done = layers_[layer]->ReduceUnseen(plan, outcome);
+  Result<bool> done = layers_[layer]->ReduceUnseen(plan, outcome);
   if (!done.ok()) return done.error().Wrap(StrCat("layer ", layer));
   return done;
 }

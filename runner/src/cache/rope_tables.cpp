@@ -89,7 +89,7 @@ std::shared_ptr<const RopeTables> RopeTablesStore::Get(Ops& ops, const RopeFrequ
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(held_, [](const auto& tables) { return tables.expired(); });
   for (const std::weak_ptr<const RopeTables>& held : held_) {
-    const std::shared_ptr<const RopeTables> tables = held.lock();
+    std::shared_ptr<const RopeTables> tables = held.lock();
     if (tables != nullptr && tables->capacity() >= positions && tables->rope().layout == layout &&
         tables->frequencies() == frequencies) {
       return tables;

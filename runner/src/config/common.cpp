@@ -51,9 +51,10 @@ void ReadArchitectures(ConfigReader& reader) {
   const std::vector<std::string> names = reader.Texts("architectures");
   if (names.empty()) return;
   for (const std::string& name : names) {
-    if (name.ends_with("ForCausalLM")) return;
+    if (name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration")) return;
   }
-  reader.Fail("architectures", "a model with a language-model head (...ForCausalLM)");
+  reader.Fail("architectures",
+              "a model with a language-model head (...ForCausalLM, ...ForConditionalGeneration)");
 }
 
 }  // namespace
@@ -66,7 +67,10 @@ void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config) {
   }
   config.stored_dtype = v5 ? *v5 : v4.value_or(DType::kF32);
   ReadArchitectures(reader);
+  IgnoreGeneralKeys(reader);
+}
 
+void IgnoreGeneralKeys(ConfigReader& reader) {
   reader.Refuse("quantization_config",
                 "quantised checkpoints are not supported; use the float weights");
   reader.Refuse("cross_attention_hidden_size", "cross attention is not supported");

@@ -27,6 +27,8 @@ inline constexpr int64_t kMostPosition = int64_t{1} << 30;
 
 // Keys every Hugging Face config may carry: dtype, names, and those without effect on logits.
 void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config);
+// Of them, those that name neither a type nor a head: what a part of a config may carry too.
+void IgnoreGeneralKeys(ConfigReader& reader);
 
 // vocab_size, hidden_size, num_hidden_layers, max_position_embeddings and, where `ffn_key` says,
 // the width of the MLP. Layers start as full attention.
@@ -73,6 +75,10 @@ struct RopeRules {
   RopeLayout layout = RopeLayout::kHalf;
   bool partial = false;  // the family honours partial_rotary_factor
   bool phi3 = false;     // default and longrope only; "su" and "yarn" are names for longrope
+  // What mrope_section means where a file gives it: nothing (then it is a fault), one stretch of
+  // frequencies an axis, or axes that take turns.
+  enum class Sections { kNone, kContiguous, kInterleaved };
+  Sections sections = Sections::kNone;
 };
 // rope_theta with rope_scaling, or rope_parameters. Precondition: max_position is read.
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);

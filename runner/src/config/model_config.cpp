@@ -8,6 +8,7 @@
 #include "runner/config.h"
 #include "src/config/common.h"
 #include "src/config/family.h"
+#include "src/config/vision_text.h"
 
 namespace kvgauge {
 
@@ -38,6 +39,7 @@ const std::vector<FamilyRow>& FamilyRows() {
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
   std::vector<std::string> known;
   for (const FamilyRow& row : FamilyRows()) known.emplace_back(row.model_type);
+  for (std::string& name : VisionFamilyNames()) known.push_back(std::move(name));
   const std::string supported = StrCat("supported are ", Join(known, ", "));
   const auto found = json.find("model_type");
   if (found == json.end() || !found->is_string()) {
@@ -56,6 +58,20 @@ Result<Json> ReadConfigJson(const std::string& path) {
   KVG_ASSIGN(Json json, ParseJson(text, path));
   if (!json.is_object()) return BadInput(StrCat(path, ": expected a JSON object"));
   return json;
+}
+
+// A config whose keys are those of a text model; `scope` is put before them in messages.
+Result<ModelConfig> ParseText(const Json& json, const std::string& origin,
+                              const std::string& scope) {
+  KVG_ASSIGN(const FamilyRow row, FindFamily(json, origin));
+  ModelConfig config;
+  config.family = row.model_type;
+  config.path = origin;
+  ConfigReader reader(json, origin, scope);
+  ReadGeneralKeys(reader, config);
+  row.spec.read(reader, config);
+  KVG_TRY(reader.Finish());
+  return config;
 }
 
 // Special tokens of generation_config.json win; its sampling settings are the run's business.
@@ -86,14 +102,13 @@ int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
 
 Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin) {
   if (!json.is_object()) return BadInput(StrCat(origin, ": expected a JSON object"));
-  KVG_ASSIGN(const FamilyRow row, FindFamily(json, origin));
-  ModelConfig config;
-  config.family = row.model_type;
-  config.path = origin;
-  ConfigReader reader(json, origin);
-  ReadGeneralKeys(reader, config);
-  row.spec.read(reader, config);
-  KVG_TRY(reader.Finish());
+  if (!HasTextPart(json)) return ParseText(json, origin, "");
+  KVG_ASSIGN(const TextPart part, ReadTextPart(json, origin));
+  KVG_ASSIGN(ModelConfig config, ParseText(part.json, origin, part.scope));
+  KVG_TRY(CheckTextPart(json, origin, config));
+  if (!part.json.contains("tie_word_embeddings")) config.tied_head = part.tied_by_default;
+  config.vision_family = part.vision_family;
+  config.visual_ids = part.ids;
   return config;
 }
 

@@ -28,7 +28,12 @@ std::optional<RopeKind> KindFromName(std::string_view name) {
 RopeKind ReadKind(ConfigReader& block, const RopeRules& rules) {
   const bool both = block.Has("rope_type") && block.Has("type");
   const std::string old_name = block.Text("type", "default");
-  const std::string name = block.Text("rope_type", old_name);
+  std::string name = block.Text("rope_type", old_name);
+  if (rules.sections != RopeRules::Sections::kNone) {
+    // Files of transformers 4 say mrope, or default beside mrope.
+    if (name == "mrope") name = "default";
+    if (old_name == "mrope" && name == "default") return RopeKind::kDefault;
+  }
   if (both && name != old_name) block.Fail("type", "the same as key 'rope_type'");
   if (rules.phi3) {
     if (name == "su" || name == "yarn" || name == "longrope") return RopeKind::kLongrope;
@@ -129,9 +134,26 @@ void ReadLongrope(ConfigReader& top, ConfigReader& block, const RopeRules& rules
   rope.long_factor = ReadFactorList(block, "long_factor", rope.rotary_dim);
 }
 
+// Frequencies of each axis of a position.
+void ReadSections(ConfigReader& block, const RopeRules& rules, RopeConfig& rope) {
+  if (rules.sections == RopeRules::Sections::kNone) return;
+  const bool interleaved = rules.sections == RopeRules::Sections::kInterleaved;
+  block.Neutral("mrope_interleaved", interleaved);
+  if (!block.Has("mrope_section")) return;
+  rope.sections = block.IntOrInts("mrope_section", 0, kMostHeadDim);
+  rope.interleaved = interleaved;
+  int64_t sum = 0;
+  for (const int64_t section : rope.sections) sum += section;
+  if (rope.sections.size() == 3 && sum == rope.rotary_dim / 2) return;
+  block.Fail("mrope_section", StrCat("three numbers (time, height, width) whose sum is ",
+                                     rope.rotary_dim / 2, ", the number of rotated pairs"));
+  rope.sections.clear();
+}
+
 RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object,
                      const RopeRules& rules, const ModelConfig& config) {
-  ConfigReader block(object, top.origin(), key.empty() ? "" : StrCat(key, "."));
+  ConfigReader block(object, top.origin(),
+                     key.empty() ? top.NameOfKey("") : StrCat(top.NameOfKey(key), "."));
   RopeConfig rope;
   rope.layout = rules.layout;
   rope.max_position = config.max_position;
@@ -150,6 +172,7 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
     rope.rotary_dim = 2;
   }
 
+  ReadSections(block, rules, rope);
   rope.kind = ReadKind(block, rules);
   switch (rope.kind) {
     case RopeKind::kDefault:

@@ -249,23 +249,6 @@ Status LoadLayer(const LayerSpec& spec, Loader& loader, LayerWeights& out) {
   return {};
 }
 
-// True when both tensors hold the same bytes.
-Result<bool> SameContent(const WeightSource& source, const std::string& a, const std::string& b) {
-  KVG_ASSIGN(const WeightTensor first, source.Get(a));
-  KVG_ASSIGN(const WeightTensor second, source.Get(b));
-  return first.view.dtype == second.view.dtype &&
-         first.view.SizeBytes() == second.view.SizeBytes() &&
-         __builtin_memcmp(first.view.data, second.view.data,
-                          static_cast<size_t>(first.view.SizeBytes())) == 0;
-}
-
-ModelTensors TensorsOf(const ModelConfig& config, const WeightSource& source) {
-  // Some OPT files lack the leading "model.".
-  const bool bare =
-      config.tensor_names == TensorNames::kOpt && source.Contains("decoder.embed_tokens.weight");
-  return DescribeTensors(config, bare);
-}
-
 Status CheckTensor(const TensorSpec& spec, const WeightSource& source) {
   if (!source.Contains(spec.name)) {
     return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name,
@@ -300,26 +283,27 @@ Status CheckFits(const ModelConfig& config, DType dtype, DType stored, const Ops
 }  // namespace
 
 Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
-  const ModelTensors tensors = TensorsOf(config, source);
+  KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config, source));
   std::set<std::string> known;
   for (const TensorSpec& spec : ListTensors(tensors)) {
     KVG_TRY(CheckTensor(spec, source));
     known.insert(spec.name);
   }
-  const std::string head = "lm_head.weight";
-  if (config.tied_head && source.Contains(head)) {
+  const std::string& head = tensors.stored_head;
+  if (!head.empty()) {
     // Tied, yet stored: the embedding wins, as in the reference implementation.
-    KVG_ASSIGN(const bool same, SameContent(source, head, tensors.embedding.name));
-    if (!same) {
+    const bool own = tensors.head.parts[0].name == head;
+    if (tensors.stored_head_differs) {
       LogWarning(StrCat(source.OriginOf(head), ": '", head, "' differs from '",
-                        tensors.embedding.name,
-                        "' although the config ties them; the embedding is used for both"));
+                        tensors.embedding.name, "' although the config ties them; ",
+                        own ? "each is used" : "the embedding is used for both"));
     }
     known.insert(head);
   }
   std::vector<std::string> left;
   for (const std::string& name : source.Names()) {
-    if (!known.contains(name) && !IsIgnorableTensor(name)) left.push_back(name);
+    const bool tower = !config.vision_family.empty() && IsTowerTensor(name);
+    if (!known.contains(name) && !tower && !IsIgnorableTensor(name)) left.push_back(name);
   }
   if (left.empty()) return {};
   return BadInput(StrCat(source.OriginOf(left[0]), ": ", left.size(),
@@ -354,7 +338,7 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
 }
 
 Status Model::LoadWeights(const WeightSource& source) {
-  const ModelTensors tensors = TensorsOf(config_, source);
+  KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config_, source));
   Loader loader(source, dtype_, *ops_);
 
   KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
@@ -412,7 +396,8 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
       model.reset(new Model(std::move(config), dtype, options.mla_latent, ops));
       return model->LoadWeights(*source);
     }
-    PreparedWeights prepared(config, dtype, TensorsOf(config, *source), *source, ops);
+    KVG_ASSIGN(ModelTensors tensors, TensorsIn(config, *source));
+    PreparedWeights prepared(config, dtype, std::move(tensors), *source, ops);
     KVG_TRY(options.prepare->Transform(prepared));
     KVG_TRY(prepared.Finish());
     model.reset(new Model(prepared.config(), dtype, options.mla_latent, ops));

@@ -83,6 +83,27 @@ double LongropeAttentionFactor(const RopeConfig& config) {
   return std::sqrt(1.0 + std::log(config.factor) / std::log(original));
 }
 
+std::vector<int32_t> AxisOfFrequencies(const RopeConfig& config) {
+  const int64_t pairs = config.rotary_dim / 2;
+  std::vector<int32_t> axis;
+  if (config.sections.empty()) return axis;
+  if (!config.interleaved) {
+    for (size_t a = 0; a < config.sections.size(); ++a) {
+      axis.insert(axis.end(), static_cast<size_t>(config.sections[a]), static_cast<int32_t>(a));
+    }
+    KVG_CHECK(std::ssize(axis) == pairs, "sections cover the frequencies");
+    return axis;
+  }
+  axis.assign(static_cast<size_t>(pairs), 0);
+  for (size_t a = 1; a < config.sections.size(); ++a) {
+    const int64_t end = std::min(3 * config.sections[a], pairs);
+    for (auto j = static_cast<int64_t>(a); j < end; j += 3) {
+      axis[static_cast<size_t>(j)] = static_cast<int32_t>(a);
+    }
+  }
+  return axis;
+}
+
 }  // namespace
 
 std::string_view NameOf(RopeKind kind) {
@@ -110,6 +131,7 @@ double YarnMagnitude(double factor, double mscale) {
 RopeFrequencies ComputeRope(const RopeConfig& config, int64_t total_length) {
   KVG_CHECK(config.rotary_dim > 0 && config.rotary_dim % 2 == 0, "rotary_dim is even, above 0");
   RopeFrequencies result;
+  result.axis = AxisOfFrequencies(config);
   const double theta =
       config.kind == RopeKind::kDynamic ? DynamicTheta(config, total_length) : config.theta;
   result.inverse = InverseFrequencies(theta, config.rotary_dim);

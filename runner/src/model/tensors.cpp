@@ -154,11 +154,10 @@ void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
 
 }  // namespace
 
-ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefix) {
+ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& places) {
   const bool opt = config.tensor_names == TensorNames::kOpt;
-  const std::string model = without_model_prefix ? "" : "model.";
-  const Scope body(config, opt ? model + "decoder." : model);
-  const Scope top(config, "");
+  const Scope body(config, opt ? places.body + "decoder." : places.body);
+  const Scope top(config, places.head);
   const int64_t d = config.hidden_size, embedding = config.embedding_size;
 
   ModelTensors tensors;

@@ -56,16 +56,31 @@ struct ModelTensors {
   LinearSpec project_in, project_out;
   NormSpec final_norm;
   LinearSpec head;  // tied: the embedding's name
+  // Of a tied head that is stored all the same (TensorsIn).
+  std::string stored_head;
+  bool stored_head_differs = false;
   std::vector<LayerSpec> layers;
 };
 
-// `prefix` goes before every name ("" or "model.", for OPT files that lack it).
-ModelTensors DescribeTensors(const ModelConfig& config, bool without_model_prefix = false);
+// What goes before the names of a checkpoint.
+struct TensorPlaces {
+  std::string body = "model.";
+  std::string head;  // before "lm_head"
+};
+ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& places = {});
+
+// As that checkpoint names them. A vision-language checkpoint has one of three spellings; a mixture
+// is an error. There a tied head that is stored and differs from the embedding is a head of its
+// own.
+Result<ModelTensors> TensorsIn(const ModelConfig& config, const WeightSource& source);
 
 // Every tensor once, in the order of the forward pass; a tied head is the embedding.
 std::vector<TensorSpec> ListTensors(const ModelTensors& tensors);
 
 // Tensors that checkpoints carry and no forward pass reads.
 bool IsIgnorableTensor(const std::string& name);
+
+// Of a vision-language checkpoint: not the text part's.
+bool IsTowerTensor(const std::string& name);
 
 }  // namespace kvgauge

@@ -17,7 +17,8 @@ void ReadQwen2(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = true;
   reader.Neutral("attention_bias", true);
   reader.Neutral("mlp_bias", false);
-  ReadRope(reader, {.head_dim = config.key_dim}, config);
+  ReadRope(reader, {.head_dim = config.key_dim, .sections = RopeRules::Sections::kContiguous},
+           config);
   ReadQwenWindows(reader, config);
   reader.Neutral("use_mrope", false);
 }

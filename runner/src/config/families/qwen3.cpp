@@ -15,7 +15,8 @@ void ReadQwen3(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = true;
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);
   reader.Neutral("mlp_bias", false);
-  ReadRope(reader, {.head_dim = config.key_dim}, config);
+  ReadRope(reader, {.head_dim = config.key_dim, .sections = RopeRules::Sections::kInterleaved},
+           config);
   ReadQwenWindows(reader, config);
 }
 

@@ -42,17 +42,17 @@ struct Limits {
 // Counts what a rendering uses. One at a time on each thread: values charge the current one.
 class Meter {
  public:
-  explicit Meter(const Limits& limits) : limits_(limits), outer_(current_) { current_ = this; }
-  ~Meter() { current_ = outer_; }
+  explicit Meter(const Limits& limits) : limits_(limits), outer_(current) { current = this; }
+  ~Meter() { current = outer_; }
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
-  static Meter* Current() { return current_; }
+  static Meter* Current() { return current; }
   // While it lives nothing is counted.
   class Pause {
    public:
-    Pause() : meter_(current_) { current_ = nullptr; }
-    ~Pause() { current_ = meter_; }
+    Pause() : meter_(current) { current = nullptr; }
+    ~Pause() { current = meter_; }
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
 
@@ -61,13 +61,13 @@ class Meter {
   };
   // Fails when so many bytes more would be too many. Without a meter everything is allowed.
   static void Room(int64_t bytes) {
-    if (current_ != nullptr && current_->live_ + bytes > current_->limits_.memory_bytes) {
-      current_->FailMemory();
+    if (current != nullptr && current->live_ + bytes > current->limits_.memory_bytes) {
+      current->FailMemory();
     }
   }
   static void Step(int64_t count = 1) {
-    if (current_ != nullptr && (current_->steps_ += count) > current_->limits_.steps) {
-      current_->FailSteps();
+    if (current != nullptr && (current->steps_ += count) > current->limits_.steps) {
+      current->FailSteps();
     }
   }
   void Charge(int64_t bytes) {
@@ -83,7 +83,7 @@ class Meter {
   [[noreturn]] void FailMemory() const;
   [[noreturn]] void FailSteps() const;
 
-  static thread_local Meter* current_;
+  static thread_local Meter* current;
   const Limits limits_;
   Meter* const outer_;
   int64_t live_ = 0, steps_ = 0;

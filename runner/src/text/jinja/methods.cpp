@@ -79,7 +79,7 @@ const MethodSpec kLoopMethods[] = {{"cycle", "*", LoopCycle}, {"changed", "*", L
 
 Value CyclerNext(Engine&, const Value& self, const Given&) {
   auto& cycler = self.as<CyclerObject>();
-  const Value item = cycler.items[cycler.at];
+  Value item = cycler.items[cycler.at];
   cycler.at = (cycler.at + 1) % cycler.items.size();
   return item;
 }

@@ -96,7 +96,7 @@ Value CenterFilter(Engine& engine, const Value& self, const Given& given) {
 }
 
 Value Truncate(Engine&, const Value& self, const Given& given) {
-  const Value text = SoftText(self);
+  Value text = SoftText(self);
   const int64_t length = given.Int(0, 255), leeway = given.Int(3, 5);
   const std::string end = given[2] != nullptr ? given.Text(2) : "...";
   const int64_t end_length = CharacterCount(Value::Text(end));
@@ -176,7 +176,7 @@ Value FromReal(double value, const Value& otherwise) {
 }
 
 Value ToInt(Engine&, const Value& self, const Given& given) {
-  const Value otherwise = given[0] != nullptr ? *given[0] : Value::Int(0);
+  Value otherwise = given[0] != nullptr ? *given[0] : Value::Int(0);
   const int64_t base = given.Int(1, 10);
   if (self.undefined()) FailRuntime(UndefinedMessage(self));
   if (self.integral()) return Value::Int(self.integer());
@@ -203,7 +203,7 @@ Value ToInt(Engine&, const Value& self, const Given& given) {
 }
 
 Value ToFloat(Engine&, const Value& self, const Given& given) {
-  const Value otherwise = given[0] != nullptr ? *given[0] : Value::Float(0);
+  Value otherwise = given[0] != nullptr ? *given[0] : Value::Float(0);
   if (self.undefined()) FailRuntime(UndefinedMessage(self));
   if (self.numeric()) return Value::Float(self.number());
   if (!self.text()) return otherwise;
@@ -325,7 +325,7 @@ const FilterSpec kTextFilters[] = {
 std::span<const FilterSpec> TextFilters() { return kTextFilters; }
 
 std::string Escaped(const Value& value) {
-  const std::string text = ToText(value);
+  std::string text = ToText(value);
   if (value.text() && value.safe()) return text;
   TextBuilder out;
   for (const char c : text) {

@@ -16,7 +16,7 @@ constexpr size_t kSmallDict = 12;
 constexpr int64_t kObjectBytes = 64;  // of an object without what it holds
 
 template <class T>
-Value Holding(Kind kind, std::vector<Value> items) {
+Value Holding(Kind kind, std::vector<Value>&& items) {
   Meter::Room(static_cast<int64_t>(items.size() * sizeof(Value)));
   auto* object = new T;
   Value made = Value::Of(kind, object);
@@ -28,7 +28,7 @@ Value Holding(Kind kind, std::vector<Value> items) {
 
 }  // namespace
 
-thread_local Meter* Meter::current_ = nullptr;
+thread_local Meter* Meter::current = nullptr;
 
 void Meter::FailMemory() const {
   Fail(FaultKind::kLimit,

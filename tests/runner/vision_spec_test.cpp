@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a config says about its eyes, and how many rows a picture becomes.
+#include "runner/vision_spec.h"
+
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "images/preprocess.h"
+
+namespace kvgauge {
+namespace {
+
+Json Parsed(const std::string& text) {
+  Result<Json> json = ParseJson(text, "config.json");
+  if (!json.ok()) {
+    ADD_FAILURE() << json.error().message;
+    return Json();
+  }
+  return std::move(json).value();
+}
+
+// A config with a tower of 28 x 28 pixels and patches of 7.
+Json Config(const std::string& family, const std::string& tower, const std::string& top = "{}") {
+  Json config = Parsed(top);
+  config["model_type"] = family;
+  config["text_config"] = Parsed(R"({"model_type": "llama", "hidden_size": 32})");
+  config["vision_config"] = Parsed(tower);
+  return config;
+}
+const std::string kClip =
+    R"({"model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 28, "patch_size": 7})";
+const std::string kSiglip =
+    R"({"model_type": "siglip_vision_model", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7})";
+const std::string kSquares = R"({"image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]]})";
+
+VisionSpec Read(const Json& config) {
+  const Result<std::optional<VisionSpec>> spec = ReadVision(config, "config.json");
+  if (!spec.ok() || !spec->has_value()) {
+    ADD_FAILURE() << (spec.ok() ? "no eyes" : spec.error().message);
+    return {};
+  }
+  return **spec;
+}
+std::string Refusal(const Json& config) {
+  const Result<std::optional<VisionSpec>> spec = ReadVision(config, "config.json");
+  return spec.ok() ? "" : spec.error().message;
+}
+
+PixelValues Tiles(int32_t rows, int32_t columns, int32_t height, int32_t width) {
+  PixelValues pixels;
+  pixels.tiles = rows * columns + 1;
+  pixels.height = pixels.width = 28;
+  pixels.rows = rows;
+  pixels.columns = columns;
+  pixels.original_height = height;
+  pixels.original_width = width;
+  return pixels;
+}
+PixelValues Patches(int32_t times, int32_t rows, int32_t columns) {
+  PixelValues pixels;
+  pixels.grid = {times, rows, columns};
+  return pixels;
+}
+VisualLayout LaidOut(const VisionSpec& spec, const PixelValues& pixels,
+                     Modality modality = Modality::kImage) {
+  const Result<VisualLayout> layout = LayOutVisual(spec, pixels, modality);
+  if (!layout.ok()) {
+    ADD_FAILURE() << layout.error().message;
+    return {};
+  }
+  return *layout;
+}
+std::string LayoutRefusal(const VisionSpec& spec, const PixelValues& pixels) {
+  const Result<VisualLayout> layout = LayOutVisual(spec, pixels, Modality::kImage);
+  return layout.ok() ? "" : layout.error().message;
+}
+
+TEST(VisionSpec, ATextModelHasNone) {
+  const Result<std::optional<VisionSpec>> spec =
+      ReadVision(Parsed(R"({"model_type": "llama"})"), "config.json");
+  ASSERT_TRUE(spec.ok());
+  EXPECT_FALSE(spec->has_value());
+}
+
+TEST(VisionSpec, LlavaRunsNoBlockThatNothingReads) {
+  const VisionSpec spec = Read(Config("llava", kClip));
+  EXPECT_EQ(spec.tower.layers, 3);
+  EXPECT_EQ(spec.tower.run_layers, 2);
+  EXPECT_EQ(spec.feature_layers, std::vector<int64_t>{2});
+  EXPECT_TRUE(spec.drop_class);
+  EXPECT_EQ(spec.hidden_size, 32);
+  EXPECT_EQ(LaidOut(spec, Tiles(0, 0, 30, 30)).rows, 16);
+}
+
+TEST(VisionSpec, LlavaTakesSeveralLayersAndTheClassToken) {
+  const VisionSpec spec = Read(
+      Config("llava", kClip,
+             R"({"vision_feature_layer": [-3, 0, 3], "vision_feature_select_strategy": "full"})"));
+  EXPECT_EQ(spec.feature_layers, (std::vector<int64_t>{1, 0, 3}));
+  EXPECT_EQ(spec.tower.run_layers, 3);
+  EXPECT_EQ(LaidOut(spec, Tiles(0, 0, 30, 30)).rows, 17);
+}
+
+// Counted by transformers: a picture of 40 x 56 pixels on a canvas of 56 x 56.
+TEST(VisionSpec, CanvasesLoseTheirPaddingAndGainNewlines) {
+  const VisionSpec spec = Read(Config("llava_next", kClip, kSquares));
+  const VisualLayout layout = LaidOut(spec, Tiles(2, 2, 40, 56));
+  EXPECT_EQ(layout.rows, 70);
+  ASSERT_EQ(layout.blocks.size(), 2u);
+  EXPECT_EQ(layout.blocks[0].rows, 16);
+  EXPECT_EQ(layout.blocks[1].first, 16);
+  EXPECT_EQ(layout.blocks[1].grid, (std::array<int32_t, 3>{1, 6, 8}));
+  EXPECT_TRUE(layout.blocks[1].newlines);
+}
+
+TEST(VisionSpec, OneVisionFramesHaveAFourthOfTheRowsAndOneNewline) {
+  const VisionSpec spec = Read(Config("llava_onevision", kSiglip, kSquares));
+  EXPECT_EQ(LaidOut(spec, Tiles(2, 2, 40, 56)).rows, 70);
+  PixelValues video = Tiles(0, 0, 40, 56);
+  video.tiles = 3;
+  EXPECT_EQ(LaidOut(spec, video, Modality::kVideo).rows, 13);
+  // One of several pictures is not cut.
+  EXPECT_EQ(LaidOut(spec, Tiles(0, 0, 40, 56)).rows, 17);
+}
+
+TEST(VisionSpec, OneVisionShrinksLargeCanvases) {
+  Json config = Config("llava_onevision", kSiglip, kSquares);
+  config["vision_aspect_ratio"] = "anyres_max_1";
+  // 8 x 8 rows are twice as many a side as one tile has: they become 4 x 4.
+  const VisualLayout layout = LaidOut(Read(config), Tiles(2, 2, 56, 56));
+  EXPECT_EQ(layout.blocks[1].grid, (std::array<int32_t, 3>{1, 4, 4}));
+}
+
+// As transformers counts it, too.
+TEST(VisionSpec, APictureMayBeTooThinForItsCanvas) {
+  const VisionSpec spec = Read(Config("llava_onevision", kSiglip, kSquares));
+  const VisualLayout layout = LaidOut(spec, Tiles(1, 3, 9, 200));
+  EXPECT_EQ(layout.rows, 16);
+  EXPECT_EQ(layout.blocks.size(), 1u);
+}
+
+TEST(VisionSpec, PatchesMergeInSquares) {
+  const VisionSpec spec =
+      Read(Config("qwen2_vl", R"({"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4,
+                      "mlp_ratio": 2, "patch_size": 7})"));
+  EXPECT_EQ(spec.tower.ffn, 64);
+  EXPECT_EQ(LaidOut(spec, Patches(1, 4, 6)).rows, 6);
+  EXPECT_EQ(LaidOut(spec, Patches(8, 4, 4), Modality::kVideo).rows, 32);
+  EXPECT_NE(LayoutRefusal(spec, Patches(1, 5, 6)).find("no multiples"), std::string::npos);
+}
+
+TEST(VisionSpec, TilesAreNumberedAndTheWholePictureComesLast) {
+  Json config = Config("smolvlm", kSiglip);
+  config["vision_config"]["model_type"] = "smolvlm_vision";
+  const VisualLayout layout = LaidOut(Read(config), Tiles(1, 2, 28, 56));
+  EXPECT_EQ(layout.rows, 12);
+  ASSERT_EQ(layout.blocks.size(), 3u);
+  EXPECT_EQ(layout.blocks[1].tile_column, 1);
+  EXPECT_EQ(layout.blocks[2].kind, VisualBlock::Kind::kWhole);
+}
+
+TEST(VisionSpec, PixelsOfAnotherModelAreRefused) {
+  const VisionSpec spec = Read(Config("llava", kClip));
+  EXPECT_NE(LayoutRefusal(spec, Patches(1, 4, 4)).find("belongs to another model"),
+            std::string::npos);
+  PixelValues large = Tiles(0, 0, 56, 56);
+  large.height = large.width = 56;
+  EXPECT_NE(LayoutRefusal(spec, large).find("56 x 56 pixels, but key 'vision_config.image_size'"),
+            std::string::npos);
+  PixelValues torn = Tiles(1, 2, 28, 56);
+  torn.tiles = 2;
+  EXPECT_NE(LayoutRefusal(spec, torn).find("2 tiles are not 1 x 2"), std::string::npos);
+}
+
+TEST(VisionSpec, FaultsNameTheKey) {
+  const auto with = [](Json config, const std::string& key, const Json& value) {
+    config["vision_config"][key] = value;
+    return Refusal(config);
+  };
+  const auto with_top = [](Json config, const std::string& key, const Json& value) {
+    config[key] = value;
+    return Refusal(config);
+  };
+  const Json llava = Config("llava", kClip);
+  EXPECT_NE(with(llava, "model_type", "pixtral").find("'vision_config.model_type'"),
+            std::string::npos);
+  EXPECT_NE(with(llava, "num_attention_heads", 5).find("'vision_config.num_attention_heads'"),
+            std::string::npos);
+  EXPECT_NE(with(llava, "patch_size", 29).find("'vision_config.patch_size'"), std::string::npos);
+  EXPECT_NE(with(llava, "use_rope", true).find("'vision_config.use_rope'"), std::string::npos);
+  EXPECT_NE(with(llava, "hidden_act", "mish").find("'vision_config.hidden_act'"),
+            std::string::npos);
+  EXPECT_NE(with_top(llava, "vision_feature_layer", 4).find("'vision_feature_layer'"),
+            std::string::npos);
+  EXPECT_NE(with_top(llava, "vision_feature_select_strategy", "some")
+                .find("'vision_feature_select_strategy'"),
+            std::string::npos);
+  EXPECT_NE(with_top(llava, "vision_config", nullptr).find("'vision_config'"), std::string::npos);
+  EXPECT_NE(with_top(Config("llava_next", kClip), "image_grid_pinpoints", Parsed("[[28]]"))
+                .find("'image_grid_pinpoints'"),
+            std::string::npos);
+  EXPECT_NE(with_top(Config("llava_onevision", kSiglip), "vision_aspect_ratio", "square")
+                .find("'vision_aspect_ratio'"),
+            std::string::npos);
+}
+
+TEST(VisionSpec, EveryFamilyIsListedOnce) {
+  std::vector<std::string> names;
+  for (const VisionFamilyInfo& family : VisionFamilies()) names.emplace_back(family.model_type);
+  EXPECT_EQ(names, (std::vector<std::string>{"gemma3", "idefics3", "internvl", "llava",
+                                             "llava_next", "llava_next_video", "llava_onevision",
+                                             "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "smolvlm"}));
+}
+
+}  // namespace
+}  // namespace kvgauge
