@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // libjpeg reports by calling back; its errors must not return, so they jump. Nothing with a
 // destructor lives between setjmp and the calls that may jump.
+// clang-format off
+#include <cstddef>  // jpeglib.h uses both without including them
+#include <cstdio>
 #include <jpeglib.h>
+// clang-format on
 
 #include <algorithm>
 #include <csetjmp>
-#include <cstdio>  // jpeglib.h wants it
 #include <string>
 
 #include "core/strings.h"
