@@ -97,9 +97,9 @@ TEST_F(VisionTowerTest, EverySpellingIsTheSameTower) {
     Changed source = Checkpoint("llava");
     source.Rename([&](const std::string& name) {
       const std::string renamed = With("vision_tower.vision_model.", tower, name);
-      return tower.starts_with("model.") ? With("multi_modal_projector.",
-                                                "model.multi_modal_projector.", renamed)
-                                         : renamed;
+      return tower.starts_with("model.")
+                 ? With("multi_modal_projector.", "model.multi_modal_projector.", renamed)
+                 : renamed;
     });
     const auto loaded = VisionTower::Load(Spec("llava"), source, DType::kF32, *ops_);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -161,8 +161,8 @@ TEST_F(VisionTowerTest, WeightsAreFinite) {
 }
 
 TEST_F(VisionTowerTest, ATextModelHasNoEyes) {
-  const auto tower = VisionTower::Load(std::string(KVG_TEST_DATA) + "/golden/models/llama3", {},
-                                       *ops_);
+  const auto tower =
+      VisionTower::Load(std::string(KVG_TEST_DATA) + "/golden/models/llama3", {}, *ops_);
   ASSERT_FALSE(tower.ok());
   EXPECT_THAT(tower.error().message, HasSubstr("names no model that sees"));
 }

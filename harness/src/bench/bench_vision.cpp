@@ -20,7 +20,7 @@
 namespace kvgauge {
 namespace {
 
-double Median(std::vector<double> values) {
+double MiddleOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -66,17 +66,17 @@ Work WorkOf(const VisionSpec& spec, const PixelValues& pixels, int64_t out_rows)
   const double rows = static_cast<double>(patches + (t.class_token ? pixels.tiles : 0));
   const double patch = static_cast<double>(3 * t.frames * t.patch * t.patch);
   Work work;
-  work.products = 2 * rows * (patch * width + layers * (4 * width * width +
-                                                        (t.gated ? 3 : 2) * width * ffn));
+  work.products =
+      2 * rows * (patch * width + layers * (4 * width * width + (t.gated ? 3 : 2) * width * ffn));
   const double merged = width * static_cast<double>(spec.merge * spec.merge);
   const double hidden = static_cast<double>(spec.hidden_size);
   const bool merger = spec.projector == ProjectorKind::kMerger;
   work.products += 2 * static_cast<double>(out_rows) *
                    (merger ? merged * merged + merged * hidden : merged * hidden + hidden * hidden);
   // With windows most blocks do less; their share is not worth a formula.
-  const double seen = t.window > 0 ? static_cast<double>(t.window * t.window * spec.merge *
-                                                         spec.merge)
-                                   : rows / (t.tiled() ? static_cast<double>(pixels.tiles) : 1.0);
+  const double seen = t.window > 0
+                          ? static_cast<double>(t.window * t.window * spec.merge * spec.merge)
+                          : rows / (t.tiled() ? static_cast<double>(pixels.tiles) : 1.0);
   const double whole = static_cast<double>(t.window > 0 ? t.full_layers.size() : 0);
   work.attention = 4 * rows * width * ((layers - whole) * seen + whole * rows);
   return work;
@@ -135,7 +135,7 @@ Result<double> JpegMs(const VisionSpec& spec, int repetitions) {
     KVG_TRY(Preprocess(preprocessor, decoded));
     taken_ms.push_back(1e3 * (NowSeconds() - start_s));
   }
-  return Median(taken_ms);
+  return MiddleOf(taken_ms);
 }
 
 struct VisionCell {
@@ -169,10 +169,10 @@ Result<VisionCell> MeasureTower(const std::string& path, const std::string& dtyp
   VisionCell cell = {.model = std::filesystem::path(path).stem().string(), .dtype = dtype};
   cell.pictures = pictures;
   cell.rows = warm[0].layout.rows;
-  cell.tower_ms = 1e3 * Median(tower_s);
-  cell.tflops = static_cast<double>(pictures) * (work.products + work.attention) /
-                (1e9 * cell.tower_ms);
-  cell.product_tflops = Median(product_tflops);
+  cell.tower_ms = 1e3 * MiddleOf(tower_s);
+  cell.tflops =
+      static_cast<double>(pictures) * (work.products + work.attention) / (1e9 * cell.tower_ms);
+  cell.product_tflops = MiddleOf(product_tflops);
   KVG_ASSIGN(cell.jpeg_ms, JpegMs(tower->spec(), options.repetitions));
   return cell;
 }
@@ -211,9 +211,9 @@ Status RunBenchVision(const BenchVisionOptions& options) {
   if (options.json) {
     PrintJson({{"backend", ops->backend}, {"variant", ops->variant}, {"cells", cells}});
   } else {
-    PrintTable({"model", "dtype", "pictures", "rows each", "tower ms", "TFLOP/s", "of product",
-                "JPEG ms"},
-               table);
+    PrintTable(
+        {"model", "dtype", "pictures", "rows each", "tower ms", "TFLOP/s", "of product", "JPEG ms"},
+        table);
   }
   return {};
 }
