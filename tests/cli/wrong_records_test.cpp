@@ -30,8 +30,7 @@ std::vector<Released> Families() {
       const Result<Json> first = ParseJson(files.at("")[0].get<std::string>(), "a fixture");
       EXPECT_TRUE(first.ok());
       const bool array = first->is_array();
-      families.push_back(
-          {golden.at("tasks")[0], (array ? first->at(0) : *first).dump(), array});
+      families.push_back({golden.at("tasks")[0], (array ? first->at(0) : *first).dump(), array});
       break;
     }
   }
@@ -89,7 +88,8 @@ TEST_F(WrongRecordsTest, LeaveAStoreAsItWas) {
   const auto config = [&](const char* file) {
     Write("task.json", StrCat(R"({"name": "sums", "version": 1, "group": "sums",
       "description": "d", "metric": "partial_match", "max_new_tokens": 4, "source": {
-      "name": "jsonl", "file": ")", file, R"(", "context": "Sums.\n", "question": "{q}",
+      "name": "jsonl", "file": ")",
+                              file, R"(", "context": "Sums.\n", "question": "{q}",
       "answers": "a"}})"));
     Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("config.json"),
                               R"(", "name": "tiny", "weights": "random:5"}], "data": ")",
@@ -104,9 +104,8 @@ TEST_F(WrongRecordsTest, LeaveAStoreAsItWas) {
   config("bad.jsonl");
   const Outcome outcome = Run({"run", Path("mine.json"), "--db", Path("r.db"), "--quiet"});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr(Path("mine.json")), HasSubstr("'sums'"), HasSubstr("bad.jsonl:2"),
-                    HasSubstr("field 'a'")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr(Path("mine.json")), HasSubstr("'sums'"),
+                                 HasSubstr("bad.jsonl:2"), HasSubstr("field 'a'")));
   EXPECT_EQ(Digest("r.db"), digest);
 }
 
