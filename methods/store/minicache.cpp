@@ -3,10 +3,10 @@
 //
 // Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, layers share in
 // pairs: directions are interpolated on the sphere at `weight`; the `retain` entries that differ
-// most stay apart in both. Departures: entries to retain are chosen by count, as a share of the
-// prompt's; the paper's inequality, read literally, keeps those that differ least. Later entries
-// share without exception
-// (`later` keep: not at all). Norms are f32.
+// most stay apart in both. Departures: keys and values have one set of those between them, because
+// an entry's two halves have one place in the cache; entries to retain are chosen by count, as a
+// share of the prompt's (the paper's inequality, read literally, keeps those that differ least);
+// later entries share without exception (`later` keep: not at all). Norms are f32.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -48,13 +48,15 @@ KVG_REGISTER_STAGE({
     .version = 3,
     .paper = "arXiv:2405.14366",
     .summary = "neighbouring layers share directions of keys and values",
-    .departures = {"one set of entries stays apart, by the sum of both angles; the paper chooses "
-                   "one for keys and one for values",
-                   "shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
-                   "a share of the prompt's entries, those that differ most, stays apart; of later "
-                   "entries none does",
-                   "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
-                   "and f16 that is 1 / 64 of what a pair takes"},
+    .departures =
+        {"one set of entries stays apart, by the sum of both angles, because a key and its "
+         "value have one place in the cache; the paper chooses one for keys and one for "
+         "values",
+         "shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
+         "a share of the prompt's entries, those that differ most, stays apart; of later "
+         "entries none does",
+         "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
+         "and f16 that is 1 / 64 of what a pair takes"},
     .bytes =
         "of a pair, entry and head: half of its numbers, 4 norms of 4 bytes (counted as biases), "
         "and what is retained twice",

@@ -487,8 +487,8 @@ class Cam(Sequence):
 class D2o(H2o):
     """Budgets by how evenly attention is spread; what goes is merged into its nearest key."""
 
-    def compress(self, budget, sinks, recent, weight, reference_shares=False):
-        self.sinks, self.recent, self.weight = sinks, recent, weight
+    def compress(self, budget, sinks, recent, weight, reference_shares=False, by_layer=False):
+        self.sinks, self.recent, self.weight, self.by_layer = sinks, recent, weight, by_layer
         n, layers = self.tokens, self.model.layers
         spread = []
         for l in range(layers):
@@ -530,16 +530,19 @@ class D2o(H2o):
         mean = np.concatenate([u for *_, u in found]).mean()
         old = self.threshold[l]
         self.threshold[l] = mean if old is None else 0.5 * old + 0.5 * mean
+        # Over the heads: of the first that goes in each, of the second, and so on.
+        shared = np.mean([u for *_, u in found], 0) if self.by_layer else None
         for h, index, gone, target, u in found:
+            held = u if shared is None else shared
             # One entry that goes alone lies on its own mean: that is no choice.
-            off = np.abs(u - self.threshold[l])
+            off = np.abs(held - self.threshold[l])
             if (off > 1e-12).any():
                 self.margins.note(off[off > 1e-12].min(), f"d2o threshold {l}.{h}")
             for what in (self.keys, self.values):
                 rows = what[l][h].copy()
                 for j in np.unique(target):
-                    merged = [(e, w) for e, t, w in zip(gone, target, u)
-                              if t == j and w >= self.threshold[l] - 1e-12]
+                    merged = [(e, w) for e, t, w, at in zip(gone, target, u, held)
+                              if t == j and at >= self.threshold[l] - 1e-12]
                     if not merged:
                         continue
                     if self.weight == "exp":

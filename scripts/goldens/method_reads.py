@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that hold every entry and read some, after their authors' code and in NumPy: SparQ
-(graphcore-research/llm-inference-research ead9b6a7, ann_attention.py), TokenSelect
+"""Methods that hold every entry and read some, after their authors' code and in NumPy: SparQ (its case
+is made by method_authors.py, which holds the authors' own code against the class here), TokenSelect
 (pzs19/TokenSelect 8e1e97f0, token_retrieval.py), ClusterKV (sjtu-zhao-lab/ClusterKV cb66a229,
 cluster_attention.py) and PQCache (HugoZHL/PQCache, pq_search.py). Clusterings begin from evenly
 spaced keys, so that both sides find the same ones.
@@ -172,9 +172,6 @@ class PqCache(Sequence):
 
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
-    ("sparq", dict(method="sparq", budget="none", set=["read.tokens=48", "read.rank=8", "read.local=16"]),
-     "AnnAttention with SparseQ of graphcore-research/llm-inference-research, restated in NumPy",
-     Sparq, dict(tokens=48, rank=8, local=16)),
     ("tokenselect",
      dict(method="tokenselect", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
      "TokenRetriever of pzs19/TokenSelect, restated in NumPy; query heads meet their own KV head",

@@ -8,10 +8,11 @@ formulas.
 
 import json
 import math
+import string
 
 import numpy as np
 
-from method_oracles import MiniCache, Quest, Sequence, Think, pool_average, pool_max, pooled_weights, softmax, top
+from method_oracles import MiniCache, Quest, Sequence, Think, pool_average, pool_max, pooled_weights, protect, softmax, top
 
 
 def logits_of(prefill, l, rows):
@@ -274,6 +275,90 @@ def write_heads(path):
         "texts": "0", "tokens": "0"})
 
 
+# Directions of the KV heads, towards the queries.
+FILTERS = np.random.default_rng(25).standard_normal((4, 2, 32)).astype(np.float32)
+
+
+def write_filters(path):
+    from safetensors.numpy import save_file
+
+    save_file({f"filters.{l}": f for l, f in enumerate(FILTERS)}, path, metadata={
+        "kvgauge_calibration": "1", "stage": "score.qfilters", "stage_version": "2", "params": "{}",
+        "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
+        "texts": "0", "tokens": "0"})
+
+
+PUNCTUATION = {ord(c) for c in string.punctuation}
+
+
+class FastGen(Sequence):
+    """Each head has the first of five nested sets of entries that holds enough of what the window gives:
+    special tokens, punctuation, what the prompt's rows give most to, the last ones, all."""
+
+    def compress(self, budget, heavy, recent, recovery, window):
+        n, model = self.tokens, self.model
+        at = np.arange(n)
+        special, punctuation = self.prefill.ids >= 256, np.isin(self.prefill.ids, list(PUNCTUATION))
+        share = lambda part: math.ceil(part * n)  # noqa: E731
+        total, sets = 0, []
+        for l in range(model.layers):
+            # What an entry gets from a row that can see it, over rows and the query heads of a KV head.
+            drawn = self.prefill.group(self.prefill.column_sums(l)).mean(1) / (n - at)
+            given = self.prefill.group(np.stack([a[-window:].mean(0) for a in self.prefill.attention[l]])).mean(1)
+            for h in range(model.groups):
+                where = f"fastgen {l}.{h}"
+                best = np.zeros(n, bool)
+                best[top(drawn[h], share(heavy), self.margins, where)] = True
+                kept = np.zeros(n, bool)
+                for policy in (special, punctuation, best, at >= n - share(recent)):
+                    kept |= policy
+                    held = given[h][kept].sum() / given[h].sum()
+                    self.margins.note(abs(held - recovery), where + " recovery")
+                    if held >= recovery:
+                        break
+                else:
+                    kept[:] = True
+                total += kept.sum()
+                sets.append((l, h, np.flatnonzero(kept)))
+        assert total <= budget * model.layers * model.groups
+        assert len({len(kept) for *_, kept in sets}) > 2
+        for l, h, kept in sets:
+            self.keep(l, h, kept)
+
+
+def philox(seed, stream, counter):
+    """Philox-4x32-10 of Salmon et al.: the first two words of the block (counter, stream) under the key."""
+    low = (1 << 32) - 1
+    c = [counter & low, counter >> 32, stream & low, stream >> 32]
+    k = [seed & low, seed >> 32]
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & low, (a >> 32) ^ c[3] ^ k[1], a & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return c[:2]
+
+
+def sample_seed(seed, name):
+    """A sample's own seed: the first block of the stream that its name hashes to (FNV-1a)."""
+    stream = 0xCBF29CE484222325
+    for byte in name.encode():
+        stream = (stream ^ byte) * 0x100000001B3 % (1 << 64)
+    first, second = philox(seed, stream, 0)
+    return first | second << 32
+
+
+class Random(Sequence):
+    """24 bits of a draw for each layer, head and position."""
+
+    def compress(self, budget, sinks, recent, seed):
+        own = sample_seed(seed, "prompt")
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                stream = l * self.model.groups + h
+                draws = np.array([philox(own, stream, p)[0] >> 8 for p in range(self.tokens)]) / float(1 << 24)
+                self.keep(l, h, top(protect(draws, sinks, recent), budget, self.margins, f"random {l}.{h}"))
+
+
 FORMULAS = "the paper's formulas in NumPy, float64"
 WINDOW = dict(window=32, kernel=5)
 # Name, what to ask the program for, the oracle in words, its class and settings.
@@ -294,6 +379,11 @@ CASES = [
     ("headkv", dict(method="headkv", set=["allocate.calibration={inputs}/headkv.safetensors"]),
      "ReasonSnapKVCluster of FYYFU/HeadKV, restated in NumPy; a KV head has the mean of its query heads",
      HeadKv, dict(budget=90, window=32, kernel=7, beta=1.2, importance=HEADS.astype(np.float64))),
+    ("fastgen", dict(method="fastgen", budget="280", set=["protect.sinks=0", "score.heavy=0.1", "score.recent=0.1", "allocate.recovery=0.4"]),
+     FORMULAS + "; recovery measured on the window's rows, one set for a KV head",
+     FastGen, dict(budget=280, heavy=0.1, recent=0.1, recovery=0.4, window=32)),
+    ("random", dict(method="random"), "Philox-4x32-10 restated in Python",
+     Random, dict(budget=90, sinks=4, recent=32, seed=0)),
     ("lava", dict(method="lava"), "LavaKVCluster of MGDDestiny/Lava, restated in NumPy",
      Lava, dict(budget=90, window=32, kernel=7, floor=0.2)),
     ("snapkv_quest", dict(method="snapkv_quest", set=["read.tokens=48"]), FORMULAS + "; both stages after each other",

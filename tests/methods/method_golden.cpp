@@ -18,6 +18,7 @@
 #include "runner/compressor.h"
 #include "runner/generate.h"
 #include "src/cli/commands.h"
+#include "src/model/method_flags.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 
@@ -105,6 +106,8 @@ struct Loaded {
     Result<Method> loaded = LoadMethod(MethodPath(one), "", OverridesOf(one));
     EXPECT_TRUE(loaded.ok()) << loaded.error().message;
     method = std::move(loaded).value();
+    const Status attached = AttachCalibrations(method);
+    EXPECT_TRUE(attached.ok()) << attached.error().message;
     Result<std::unique_ptr<Ops>> made = MakeOps(backend, MakeThreadSettings(1));
     EXPECT_TRUE(made.ok());
     ops = std::move(made).value();

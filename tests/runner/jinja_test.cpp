@@ -136,6 +136,25 @@ TEST(Jinja, StopsWhatHasNoEnd) {
   EXPECT_THAT(Refusal(nested), HasSubstr("nested more than"));
 }
 
+// Templates for content parts go through plain texts sign by sign: a hundred thousand signs must
+// not cost a hundred thousand times what one costs.
+TEST(Jinja, ALoopOverATextRunsOnceForEachSign) {
+  std::string text;
+  while (text.size() < 100'000) text += "lorem ipsum dolor é ";
+  const Inputs inputs = {.messages = {{"user", text}}};
+  for (const std::string loop :
+       {"{% for part in messages[0]['content'] %}{% if part['type'] == 'text' %}"
+        "{{ part['text'] }}{% elif part['type'] == 'image' %}<image>{% endif %}{% endfor %}",
+        "{% for part in messages[0]['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{{ part['text'] }}{% endfor %}"}) {
+    const Result<Template> parsed = Template::Parse(loop);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    const Result<std::string> rendered = parsed->Render(inputs, {.steps = 300'000});
+    ASSERT_TRUE(rendered.ok()) << rendered.error().message;
+    EXPECT_EQ(*rendered, "");
+  }
+}
+
 TEST(Jinja, RefusesTextsNestedTooDeeply) {
   const auto repeated = [](const std::string& piece, int times) {
     std::string text;

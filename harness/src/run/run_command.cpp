@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
+#include "src/run/check_records.h"
 #include "src/run/run_estimate.h"
 #include "src/run/run_executor.h"
 #include "src/run/run_history.h"
@@ -369,6 +370,7 @@ Result<int> ExecuteRunCommand(const RunOptions& options) {
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
   PrintRefused(plan);
   KVG_TRY(CheckSomethingRuns(plan, choice));
+  KVG_TRY(CheckRecords(plan, choice, interrupt));
   KVG_TRY(MakeParent(path));
   KVG_ASSIGN(const std::unique_ptr<ResultStore> store, ResultStore::Open(path, StoreMode::kCreate));
   // To standard output, where nothing else of a run goes: `> mine.json` keeps it.

@@ -7,14 +7,14 @@
 #include "src/run/text_windows.h"
 
 namespace kvgauge {
-namespace {
 
-// Errors of a source name the configuration's file and the task where they do not already.
 Error OfTask(const RunPlan& plan, const Task& task, const Error& error) {
   const std::string name = StrCat("task ", Quoted(task.name));
   if (error.message.find(name) != std::string::npos) return error;
   return error.Wrap(StrCat(plan.config->path, ": ", name));
 }
+
+namespace {
 
 class Prompts final : public SampleSource {
  public:

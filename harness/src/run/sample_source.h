@@ -35,6 +35,9 @@ class SampleSource {
   virtual Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) = 0;
 };
 
+// Errors of a source name the configuration's file and the task where they do not already.
+Error OfTask(const RunPlan& plan, const Task& task, const Error& error);
+
 // The plan outlives the source.
 Result<std::unique_ptr<SampleSource>> OpenSource(const RunPlan& plan, const PlanGroup& group,
                                                  const SampleChoice& choice);

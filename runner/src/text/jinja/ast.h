@@ -142,6 +142,7 @@ struct Node {
   std::unique_ptr<Signature> signature;
   Symbol symbol = -1;  // of a macro
   bool recursive = false;
+  bool by_item = false;  // of a loop: PrintsByItemAlone
 };
 
 struct Document {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/strings.h"
+#include "src/text/jinja/by_character.h"
 
 namespace kvgauge::jinja {
 namespace {
@@ -176,8 +177,31 @@ std::shared_ptr<Scope> Below(const std::shared_ptr<Scope>& parent) {
 
 }  // namespace
 
+void Engine::ExecCharacters(const Node& node, const Value& text) {
+  ByCharacter<std::string> printed;
+  const ScopePtr scope = Below(scope_);
+  ForEachCharacter(text.str(), [&](std::string_view character) {
+    Meter::Step();
+    const std::string* known = printed.Find(character);
+    if (known == nullptr) {
+      const Within within(scope_, scope);
+      scope->variables.clear();
+      Assign(node.targets[0], CharacterItem(character, text.safe()));
+      std::string made = Captured(node.body);
+      Meter::Room(std::ssize(made));
+      known = &printed.Keep(character, std::move(made));
+    }
+    if (!known->empty()) Print(*known);
+  });
+}
+
 Engine::Flow Engine::ExecFor(const Node& node) {
-  Value items = Listed(Eval(*node.exprs[0]));
+  const Value over = Eval(*node.exprs[0]);
+  if (node.by_item && over.text() && !over.str().empty()) {
+    ExecCharacters(node, over);
+    return Flow::kNext;
+  }
+  Value items = Listed(over);
   const ScopePtr outer = scope_;
   if (node.exprs[1] != nullptr) {
     std::vector<Value> kept;

@@ -37,6 +37,8 @@ class Engine {
   Flow Exec(const Body& body);
   Flow ExecNode(const Node& node);
   Flow ExecFor(const Node& node);
+  // The body of a loop over a text that prints by item alone.
+  void ExecCharacters(const Node& node, const Value& text);
   Flow ExecIf(const Node& node);
   void ExecCallBlock(const Node& node);
   Flow ExecScoped(const Node& node);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/strings.h"
+#include "src/text/jinja/by_character.h"
 #include "src/text/jinja/functions.h"
 
 namespace kvgauge::jinja {
@@ -141,14 +142,30 @@ Value Choose(Engine& engine, const Value& self, const Given& given, bool keep, b
                            all.positional.end());
     rest.named = all.named;
   }
-  const Value items = Listed(self);
-  std::vector<Value> chosen;
-  for (const Value& item : items.items()) {
+  const auto fits = [&](const Value& item) {
     const Value subject = of_attribute ? AttributeOf(item, all.positional[0]) : item;
-    const bool fits = test == nullptr
-                          ? Truth(subject)
-                          : test->run(engine, subject, Given(test->name, test->parameters, rest));
-    if (fits == keep) chosen.push_back(item);
+    return test == nullptr ? Truth(subject)
+                           : test->run(engine, subject, Given(test->name, test->parameters, rest));
+  };
+  std::vector<Value> chosen;
+  // A test without generators says the same of the same character.
+  const auto generator = [](const Value& value) { return value.Is(Kind::kIterator); };
+  if (self.text() && rest.named.empty() &&
+      std::none_of(rest.positional.begin(), rest.positional.end(), generator)) {
+    ByCharacter<bool> known;
+    ForEachCharacter(self.str(), [&](std::string_view character) {
+      Meter::Step();
+      const bool* fit = known.Find(character);
+      if (fit == nullptr) {
+        fit = &known.Keep(character, fits(CharacterItem(character, self.safe())));
+      }
+      if (*fit == keep) chosen.push_back(CharacterItem(character, self.safe()));
+    });
+    return Value::Iterator(std::move(chosen));
+  }
+  const Value items = Listed(self);
+  for (const Value& item : items.items()) {
+    if (fits(item) == keep) chosen.push_back(item);
   }
   return Value::Iterator(std::move(chosen));
 }

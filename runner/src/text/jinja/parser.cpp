@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "src/text/jinja/by_character.h"
 #include "src/text/jinja/expression_parser.h"
 
 namespace kvgauge::jinja {
@@ -145,6 +146,7 @@ class Parser : private ExpressionParser {
     ++loops_;
     Statements({"endfor", "else"}, node->body);
     --loops_;
+    node->by_item = PrintsByItemAlone(*node, document_.loop);
     if (Next().text == "else") {
       Statements({"endfor"}, node->otherwise);
       Next();

@@ -369,6 +369,15 @@ bool Contains(const Value& container, const Value& item) {
       return container.as<DictObject>().Find(item) != nullptr;
     case Kind::kUndefined:
       return false;
+    case Kind::kIterator: {
+      // Gone through up to the item; what stands behind it stays.
+      std::vector<Value>& items = container.as<IteratorObject>().items;
+      const auto found = std::find_if(items.begin(), items.end(),
+                                      [&](const Value& other) { return Equal(item, other); });
+      const bool held = found != items.end();
+      items.erase(items.begin(), held ? found + 1 : found);
+      return held;
+    }
     default: {
       const Value list = Listed(container);
       return std::any_of(list.items().begin(), list.items().end(),
@@ -416,19 +425,14 @@ const std::vector<Value>& AsciiTexts() {
 
 Value CharactersOf(const Value& text) {
   const std::string& bytes = text.str();
-  if (!text.safe() && CharacterCount(text) == std::ssize(bytes)) {
-    Meter::Room(std::ssize(bytes) * static_cast<int64_t>(sizeof(Value)));
-    std::vector<Value> items;
-    items.reserve(bytes.size());
-    const std::vector<Value>& texts = AsciiTexts();
-    for (const char c : bytes) items.push_back(texts[static_cast<size_t>(c)]);
-    return Value::List(std::move(items));
-  }
-  Meter::Room(CharacterCount(text) * static_cast<int64_t>(sizeof(Value)) * 6);
+  const bool ascii = CharacterCount(text) == std::ssize(bytes);
+  Meter::Room(CharacterCount(text) * static_cast<int64_t>(sizeof(Value)) *
+              (ascii && !text.safe() ? 1 : 6));
   std::vector<Value> items;
+  items.reserve(static_cast<size_t>(CharacterCount(text)));
   for (size_t at = 0; at < bytes.size();) {
-    const size_t width = CodePointAt(bytes, at).width;
-    items.push_back(Value::Text(bytes.substr(at, width), text.safe()));
+    const size_t width = Utf8Width(bytes[at]);
+    items.push_back(CharacterItem(std::string_view(bytes).substr(at, width), text.safe()));
     at += width;
   }
   return Value::List(std::move(items));
@@ -455,6 +459,11 @@ Value EntriesOf(const DictObject& dict, ViewObject::What what) {
 }
 
 }  // namespace
+
+Value CharacterItem(std::string_view character, bool safe) {
+  if (character.size() > 1 || safe) return Value::Text(std::string(character), safe);
+  return AsciiTexts()[static_cast<uint8_t>(character[0]) % 128];
+}
 
 Value Listed(const Value& value) {
   switch (value.kind()) {

@@ -293,6 +293,9 @@ int64_t LengthOf(const Value& value);
 // What a `for` would go through: a list (the value itself where it is one). Uses up an iterator.
 Value Listed(const Value& value);
 
+// An item of the list that a text is; equal ASCII ones are the same object.
+Value CharacterItem(std::string_view character, bool safe);
+
 // Code points. `count`: of the whole text.
 int64_t CharacterCount(const Value& text);
 // Byte range of code points [begin, end) of a text; both within it.
