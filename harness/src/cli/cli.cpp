@@ -47,8 +47,9 @@ void AddBenchVision(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchVisionOptions>();
   CLI::App* command = bench.add_subcommand(
       "vision", "Vision towers of random weights against the machine's rate of products");
-  command->add_option("--model", options->models,
-                      "config.json or directory, repeatable; default: the shipped SmolVLM shape");
+  SearchShipped(command->add_option(
+      "--model", options->models,
+      "config.json or directory, repeatable; default: the shipped SmolVLM shape"));
   command->add_option("--dtype", options->dtypes, "weights")->delimiter(',')->capture_default_str();
   command->add_option("--pictures", options->pictures, "how many are encoded together")
       ->delimiter(',')
