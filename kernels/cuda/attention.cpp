@@ -38,6 +38,7 @@ RowsView RowsOf(const Tensor& t) {
 }
 
 int64_t IndexOfRow0(const AttentionItem& item, const KvHead& head) {
+  if (item.first_position == kSeesAll) return head.length() - 1;
   return item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
 }
 

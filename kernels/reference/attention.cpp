@@ -154,8 +154,9 @@ class ReferenceAttention final : public AttentionOps {
     const int64_t group = shape.query_heads / shape.kv_heads;
     const KvHead& kv = item.heads[head / group];
     const int64_t length = kv.length();
-    const int64_t index =
-        item.first_position == kEndAligned ? length - item.rows + row : item.first_position + row;
+    const int64_t index = item.first_position == kSeesAll      ? length - 1
+                          : item.first_position == kEndAligned ? length - item.rows + row
+                                                               : item.first_position + row;
     const float* query = q[item.first_row + row][head].f32();
     std::vector<double> scores(length, -std::numeric_limits<double>::infinity());
     int64_t first = 0;  // of the segment

@@ -74,13 +74,14 @@ void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t t
   KVG_CHECK(item.rows >= 0 && item.first_row >= 0 && item.first_row + item.rows <= total_rows,
             "item rows outside q");
   KVG_CHECK(static_cast<int64_t>(item.heads.size()) == shape.kv_heads, "item heads != kv_heads");
+  KVG_CHECK(item.first_position != kSeesAll || shape.window == 0, "a window, yet rows see all");
   for (const KvHead& head : item.heads) {
     for (int64_t s = 0; s < head.count; ++s) {
       CheckSegment(shape, head.segments[s]);
       KVG_CHECK(item.first_position == kEndAligned || head.segments[s].positions == nullptr,
                 "positions go with rows that are aligned at the end");
     }
-    if (item.first_position == kEndAligned) continue;
+    if (item.first_position == kEndAligned || item.first_position == kSeesAll) continue;
     KVG_CHECK(item.first_position + item.rows <= head.length(),
               "a head holds fewer entries than its rows see");
   }
@@ -118,7 +119,7 @@ void CheckPerRow(const Tensor& t, int64_t heads, int64_t rows, const char* what)
 }
 
 void CheckColumns(const AttentionItem& item, int64_t columns) {
-  if (item.first_position != kEndAligned) {
+  if (item.first_position != kEndAligned && item.first_position != kSeesAll) {
     KVG_CHECK(item.first_position + item.rows <= columns, "out has too few columns");
     return;
   }

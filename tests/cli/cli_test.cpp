@@ -41,12 +41,37 @@ void ExpectApproved(const std::string& name, const std::string& got) {
 }
 
 TEST_F(CliTest, HelpTexts) {
-  for (const char* command :
-       {"",          "inspect", "generate",      "tokenize",       "detokenize",    "logits",
-        "methods",   "tasks",   "sample",        "score",          "doctor",        "probe",
-        "calibrate", "bench",   "bench runner",  "bench lockstep", "bench latency", "bench kernels",
-        "submit",    "data",    "data generate", "plan",           "run",           "leaderboard",
-        "compare",   "show",    "gate",          "merge",          "report",        "template"}) {
+  for (const char* command : {"",
+                              "inspect",
+                              "generate",
+                              "tokenize",
+                              "detokenize",
+                              "logits",
+                              "methods",
+                              "tasks",
+                              "sample",
+                              "score",
+                              "doctor",
+                              "probe",
+                              "calibrate",
+                              "bench",
+                              "bench runner",
+                              "bench lockstep",
+                              "bench latency",
+                              "bench kernels",
+                              "bench vision",
+                              "submit",
+                              "data",
+                              "data generate",
+                              "plan",
+                              "run",
+                              "leaderboard",
+                              "compare",
+                              "show",
+                              "gate",
+                              "merge",
+                              "report",
+                              "template"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);
     std::string name = *command == 0 ? "kvgauge" : command;

@@ -74,6 +74,7 @@ struct Case {
   int64_t rows = 70, past = 0;  // rows attend after `past` earlier entries
   float softcap = 0;
   int64_t window = 0;
+  bool sees_all = false;
   uint64_t seed = 1;
 
   int64_t entries() const { return past + rows; }
@@ -92,7 +93,7 @@ struct Case {
            std::to_string(value_dim) + " heads " + std::to_string(query_heads) + "/" +
            std::to_string(kv_heads) + " rows " + std::to_string(rows) + " past " +
            std::to_string(past) + " softcap " + std::to_string(softcap) + " window " +
-           std::to_string(window);
+           std::to_string(window) + (sees_all ? " sees all" : "");
   }
 };
 
@@ -127,7 +128,7 @@ Results RunAll(AttentionOps& ops, const Case& c, const Inputs& in) {
   const AttentionShape shape = c.Shape();
   Cache cache(ops, shape.format, c.kv_heads, c.entries());
   cache.Write(ops, in.K(c), in.V(c), 0);
-  const AttentionItem item = {0, c.rows, c.past, c.past, cache.heads()};
+  const AttentionItem item = {0, c.rows, c.sees_all ? kSeesAll : c.past, c.past, cache.heads()};
   Results r;
   const Tensor lse = Make(r.lse, {c.query_heads, c.rows});
   const AttentionCapture capture = {lse, Make(r.entropy, {c.query_heads, c.rows})};
@@ -137,7 +138,7 @@ Results RunAll(AttentionOps& ops, const Case& c, const Inputs& in) {
   AttentionItem last = item;
   last.rows = std::min<int64_t>(c.rows, 5);
   last.first_row = c.rows - last.rows;
-  last.first_position = c.entries() - last.rows;
+  if (!c.sees_all) last.first_position = c.entries() - last.rows;
   ops.WindowProbabilities(shape, last, in.Q(c), lse,
                           Make(r.window, {c.query_heads, last.rows, c.entries() + 3}));
   const std::vector<float> weights = RandomValues(c.rows, c.seed + 3);
@@ -186,6 +187,11 @@ std::vector<Case> Cases() {
     cases.push_back(c);
     c = {.dtype = dtype, .key_dim = 16, .value_dim = 112, .query_heads = 4, .kv_heads = 4};
     c.rows = 1;
+    cases.push_back(c);
+    c = {.dtype = dtype, .key_dim = 72, .value_dim = 72, .query_heads = 2, .kv_heads = 2};
+    c.rows = 150;
+    c.past = 430;  // all entries cross the end of the first span
+    c.sees_all = true;
     cases.push_back(c);
   }
   return cases;
@@ -467,6 +473,34 @@ TEST(Attention, EndAlignedHeadsAreRagged) {
       if (h / 2 == 1) {
         EXPECT_EQ(entropy[h * 4 + 2], 0.0f);
         EXPECT_TRUE(AllWithin({result[2][h].f32(), 64}, {in.V(c)[0][1].f32(), 64}, 1e-5));
+      }
+    }
+  }
+}
+
+// Rows of an encoder: each gets what it gets alone as the last of all entries.
+TEST(Attention, RowsThatSeeAllGetWhatTheLastRowGets) {
+  for (const KvBackend& backend : KvBackends()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int64_t rows : {1, 19}) {
+        Case c = {.dtype = dtype, .key_dim = 24, .value_dim = 40, .query_heads = 2, .kv_heads = 2};
+        c.rows = rows;
+        c.past = 60;  // all entries are more than a page
+        SCOPED_TRACE(backend.name + ": " + c.Name());
+        const Inputs in(c);
+        const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+        Cache cache(*ops, c.Shape().format, c.kv_heads, c.entries());
+        cache.Write(*ops, in.K(c), in.V(c), 0);
+        std::vector<float> all, alone;
+        const Tensor together = Make(all, {c.rows, c.query_heads, c.value_dim});
+        const Tensor single = Make(alone, {c.rows, c.query_heads, c.value_dim});
+        const AttentionItem item = {0, c.rows, kSeesAll, 0, cache.heads()};
+        ops->Attend(c.Shape(), {&item, 1}, in.Q(c), together);
+        for (int64_t row = 0; row < c.rows; ++row) {
+          const AttentionItem one = {row, 1, kEndAligned, 0, cache.heads()};
+          ops->Attend(c.Shape(), {&one, 1}, in.Q(c), single);
+        }
+        EXPECT_EQ(all, alone);
       }
     }
   }

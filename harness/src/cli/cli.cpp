@@ -42,6 +42,25 @@ void AddBenchKernels(CLI::App& bench, CommandTable& table) {
   table.Add(command, [options] { return RunBenchKernels(*options); });
 }
 
+void AddBenchVision(CLI::App& bench, CommandTable& table) {
+  auto options = std::make_shared<BenchVisionOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "vision", "Vision towers of random weights against the machine's rate of products");
+  command->add_option("--model", options->models,
+                      "config.json or directory, repeatable; default: the shipped SmolVLM shape");
+  command->add_option("--dtype", options->dtypes, "weights")->delimiter(',')->capture_default_str();
+  command->add_option("--pictures", options->pictures, "how many are encoded together")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  command->add_option("--repetitions", options->repetitions, "of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  AddDeviceFlags(*command, options->backend, options->threads);
+  AddJsonFlag(*command, options->json);
+  table.Add(command, [options] { return RunBenchVision(*options); });
+}
+
 void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLockstepOptions>();
   CLI::App* command = bench.add_subcommand(
@@ -114,7 +133,7 @@ void AddBenchLatency(CLI::App& bench, CommandTable& table) {
 
 void AddBench(CommandTable& table) {
   CLI::App* bench = table.app.add_subcommand(
-      "bench", "Measure latency of methods, rows in lockstep, the runner, kernels");
+      "bench", "Measure latency of methods, rows in lockstep, the runner, kernels, vision towers");
   bench->require_subcommand(1);
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
@@ -147,6 +166,7 @@ void AddBench(CommandTable& table) {
   AddBenchLockstep(*bench, table);
   AddBenchLatency(*bench, table);
   AddBenchKernels(*bench, table);
+  AddBenchVision(*bench, table);
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {

@@ -124,6 +124,16 @@ struct BenchKernelsOptions {
   bool json = false;
 };
 
+struct BenchVisionOptions {
+  std::vector<std::string> models;  // paths; empty: a shipped shape
+  std::vector<std::string> dtypes = {"bf16"};
+  std::vector<int64_t> pictures = {1, 4};  // that are encoded together
+  int repetitions = 3;
+  std::string backend = "cpu";
+  int threads = 0;
+  bool json = false;
+};
+
 struct ProbeOptions {
   ModelFlags model;
   MethodFlags method;
@@ -187,6 +197,7 @@ Status RunDoctor(const DoctorOptions& options);
 Status RunProbe(const ProbeOptions& options);
 Status RunCalibrate(const CalibrateOptions& options);
 Status RunBenchKernels(const BenchKernelsOptions& options);
+Status RunBenchVision(const BenchVisionOptions& options);
 Status RunBenchLatency(const BenchLatencyOptions& options);
 Status RunBenchLockstep(const BenchLockstepOptions& options);
 Status RunBenchRunner(const BenchRunnerOptions& options);

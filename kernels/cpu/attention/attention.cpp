@@ -381,8 +381,9 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
                             int64_t index, int64_t first, int64_t count) const {
   int64_t before = 0;  // entries of the segments before this one
   for (int64_t s = 0; s < index; ++s) before += head.segments[s].length;
-  const int64_t first_position =
-      item.first_position == kEndAligned ? head.length() - item.rows : item.first_position;
+  const int64_t first_position = item.first_position == kSeesAll      ? head.length() - 1
+                                 : item.first_position == kEndAligned ? head.length() - item.rows
+                                                                      : item.first_position;
   const KvSegment& segment = head.segments[index];
   Piece piece = call.MakePiece(segment);
   piece.sight = {.first_end = segment.skip + first_position + first + 1 - before,

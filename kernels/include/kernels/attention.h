@@ -33,6 +33,9 @@ inline constexpr int64_t kKvPageEntries = 64;
 inline constexpr int64_t kAttentionSpan = 512;
 // AttentionItem::first_position: each head's rows end at its own last entry.
 inline constexpr int64_t kEndAligned = INT64_MIN;
+// AttentionItem::first_position: every row sees every entry of its head, as in encoders. There is
+// no window then.
+inline constexpr int64_t kSeesAll = INT64_MAX;
 
 // The contents of the pages of one KV head.
 struct KvFormat {
@@ -109,8 +112,8 @@ struct AttentionItem {
   int64_t first_row = 0;  // rows [first_row, first_row + rows) of q and out
   int64_t rows = 0;
   // kEndAligned: row i sees the entries before the last rows - 1 - i of its head, so that heads may
-  // hold different numbers of entries. Otherwise row i sees entries j <= first_position + i; then
-  // no head has KvSegment::positions.
+  // hold different numbers of entries; kSeesAll: all of them. Otherwise row i sees entries j <=
+  // first_position + i. Only with kEndAligned may a head have KvSegment::positions.
   int64_t first_position = kEndAligned;
   // Token position of the first row, for sliding windows over segments that have positions.
   int64_t token_position = 0;
@@ -194,15 +197,17 @@ class AttentionOps {
   void KeepKv(const KvFormat& format, std::span<const KvKeep> heads, Tensor outcome);
 
   // q: [total rows, query_heads, key_dim] f32 (rounded to format.dtype before use); out: [total
-  // rows, query_heads, value_dim] f32. Both may be strided over rows. Every item's heads hold at
-  // least first_position + rows entries. A row that sees no entry gets 0 and log_sum_exp -inf.
+  // rows, query_heads, value_dim] f32. Both may be strided over rows. Where first_position counts
+  // entries, every item's heads hold at least first_position + rows of them. A row that sees no
+  // entry gets 0 and log_sum_exp -inf.
   void Attend(const AttentionShape& shape, std::span<const AttentionItem> items, const Tensor& q,
               Tensor out, const AttentionCapture& capture = {});
 
   // Attention probabilities of all of one item's rows over every entry: out [query_heads,
   // item.rows, columns] f32, innermost contiguous; 0 where a row does not see the entry or the head
-  // does not hold it. columns >= first_position + rows. For the last few query rows; memory is the
-  // caller's. log_sum_exp is what Attend captured for the same rows of q.
+  // does not hold it. columns >= first_position + rows, or the entries of every head where that
+  // does not count them. For the last few query rows; memory is the caller's. log_sum_exp is what
+  // Attend captured for the same rows of q.
   void WindowProbabilities(const AttentionShape& shape, const AttentionItem& item, const Tensor& q,
                            const Tensor& log_sum_exp, Tensor out);
 

@@ -27,7 +27,8 @@ class WeightSource {
   // Every tensor name, sorted.
   virtual std::vector<std::string> Names() const = 0;
   virtual bool Contains(const std::string& name) const = 0;
-  // An error names the tensor and its file. One value (shape []) is viewed as [1]. Types that
+  // An error names the tensor and its file. One value (shape []) is viewed as [1]; of more than
+  // kMaxRank dimensions the last ones are viewed as one. Types that
   // DType lacks (F64, F8_*, BOOL ...) may be in a file, but are kUnsupported here.
   virtual Result<WeightTensor> Get(const std::string& name) const = 0;
   // For messages: the file that holds the tensor, or what makes it.

@@ -62,12 +62,13 @@ class SafetensorsSource final : public WeightSource {
       return Unsupported(StrCat(file->path(), ": tensor ", Quoted(name, 120), " has dtype ",
                                 entry.dtype_name, ", expected F32, F16, BF16, I64, I32, I8 or U8"));
     }
-    if (entry.shape.size() > kMaxRank) {
-      return Unsupported(StrCat(file->path(), ": tensor ", Quoted(name, 120), " has ",
-                                entry.shape.size(), " dimensions, expected at most ", kMaxRank));
+    std::vector<int64_t> shape = entry.shape;
+    while (shape.size() > kMaxRank) {
+      const int64_t last = shape.back();
+      shape.pop_back();
+      shape.back() *= last;
     }
-    return WeightTensor{ContiguousView(Content(found->second).data(), *entry.dtype, entry.shape),
-                        file};
+    return WeightTensor{ContiguousView(Content(found->second).data(), *entry.dtype, shape), file};
   }
 
   std::string OriginOf(const std::string& name) const override {

@@ -13,218 +13,13 @@
 #include "src/model/prepare.h"
 #include "src/model/scratch.h"
 #include "src/model/tensors.h"
+#include "src/model/weight_loader.h"
 #include "src/model/weights_set.h"
 
 namespace kvgauge {
 namespace {
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += StrCat(i == 0 ? "" : ", ", shape[i]);
-  return out + "]";
-}
-
-// Index of the first NaN or infinity, or -1. Exponent bits all set, whatever the alignment.
-template <class Bits>
-int64_t FirstNonFinite(const Tensor& tensor, Bits exponent_mask) {
-  const auto* bytes = static_cast<const unsigned char*>(tensor.data);
-  const int64_t count = tensor.Numel();
-  constexpr int64_t kBlock = 4096;
-  int64_t first = count;
-#pragma omp parallel for schedule(static) reduction(min : first)
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, count);
-    unsigned found = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      Bits bits;
-      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-      found |= static_cast<unsigned>((bits & exponent_mask) == exponent_mask);
-    }
-    if (!found) continue;
-    for (int64_t i = begin; i < end; ++i) {
-      Bits bits;
-      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-      if ((bits & exponent_mask) == exponent_mask) {
-        first = std::min(first, i);
-        break;
-      }
-    }
-  }
-  return first == count ? -1 : first;
-}
-
-int64_t FirstNonFinite(const Tensor& tensor) {
-  switch (tensor.dtype) {
-    case DType::kF32:
-      return FirstNonFinite<uint32_t>(tensor, 0x7f800000u);
-    case DType::kF16:
-      return FirstNonFinite<uint16_t>(tensor, 0x7c00u);
-    case DType::kBF16:
-      return FirstNonFinite<uint16_t>(tensor, 0x7f80u);
-    default:
-      return -1;
-  }
-}
-
-class Loader {
- public:
-  Loader(const WeightSource& source, DType dtype, Ops& ops)
-      : source_(source), dtype_(dtype), ops_(ops) {}
-
-  Status Load(const TensorSpec& spec, WeightTensor& out) {
-    KVG_ASSIGN(out, source_.Get(spec.name));
-    if (const int64_t at = FirstNonFinite(out.view); at >= 0) {
-      return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' of shape ",
-                             ShapeText(spec.shape), " holds NaN or infinity at element ", at,
-                             "; weights must be finite"));
-    }
-    return {};
-  }
-
-  Status Load(const LinearSpec& spec, Linear& out, std::optional<DType> store = std::nullopt) {
-    if (spec.parts.empty()) return {};
-    std::vector<WeightTensor> parts(spec.parts.size());
-    std::vector<Tensor> views;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      KVG_TRY(Load(spec.parts[i], parts[i]));
-      views.push_back(parts[i].view);
-    }
-    out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
-    bytes_ += out.matrix->bytes();
-    if (spec.biases.empty()) return {};
-    int64_t size = 0;
-    for (const TensorSpec& bias : spec.biases) size += bias.shape[0];
-    out.bias_memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
-    out.bias = out.bias_memory.As(DType::kF32, {size});
-    int64_t begin = 0;
-    for (const TensorSpec& bias : spec.biases) {
-      KVG_TRY(LoadVector(bias, out.bias.Slice(begin, begin + bias.shape[0])));
-      begin += bias.shape[0];
-    }
-    return {};
-  }
-
-  Status Load(const NormSpec& spec, Norm& out) {
-    if (spec.weight.name.empty()) return {};
-    const int64_t size = spec.weight.shape[0];
-    out.memory = ops_.memory->Allocate(2 * size * SizeOf(DType::kF32));
-    const Tensor both = out.memory.As(DType::kF32, {2, size});
-    out.weight = both[0];
-    KVG_TRY(LoadVector(spec.weight, out.weight));
-    if (spec.bias.name.empty()) return {};
-    out.bias = both[1];
-    return LoadVector(spec.bias, out.bias);
-  }
-
-  Status Load(const MlpSpec& spec, MlpWeights& out) {
-    KVG_TRY(Load(spec.up, out.up));
-    return Load(spec.down, out.down);
-  }
-
-  // Rows stay as the file has them when they may be read in place.
-  Status LoadTable(const TensorSpec& spec, Table& out) {
-    if (spec.name.empty()) return {};
-    KVG_TRY(Load(spec, out.source));
-    const Tensor& view = out.source.view;
-    const bool aligned = reinterpret_cast<uintptr_t>(view.data) % 4 == 0;
-    if (ops_.device == Device::kHost && aligned) {
-      out.rows = view;
-    } else {
-      out.memory = ops_.memory->Allocate(view.SizeBytes());
-      out.rows = out.memory.As(view.dtype, {view.shape[0], view.shape[1]});
-      ops_.memory->Copy(view, out.rows);
-      out.source = {};
-    }
-    bytes_ += view.SizeBytes();
-    return {};
-  }
-
-  // The up projection of MLA, head by head: its key part transposed, its value part as it is.
-  Status LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
-                      LayerWeights& out) {
-    WeightTensor stored;
-    KVG_TRY(Load(up, stored));
-    const int64_t rank = mla.kv_lora_rank, height = mla.nope_dim + value_dim;
-    std::vector<float> keys(static_cast<size_t>(rank * mla.nope_dim));
-    for (int64_t h = 0; h < up.shape[0] / height; ++h) {
-      for (int64_t i = 0; i < mla.nope_dim; ++i) {
-        const Buffer row = HostBuffer(rank * SizeOf(stored.view.dtype));
-        const Tensor aligned = row.As(stored.view.dtype, {rank});
-        const Tensor from = stored.view[h * height + i];
-        __builtin_memcpy(aligned.data, from.data, static_cast<size_t>(from.SizeBytes()));
-        for (int64_t r = 0; r < rank; ++r) {
-          keys[static_cast<size_t>(r * mla.nope_dim + i)] = ReadElement(aligned, r);
-        }
-      }
-      const Tensor key_part = View(keys, {rank, mla.nope_dim});
-      const Tensor value_part = stored.view.Slice(h * height + mla.nope_dim, (h + 1) * height);
-      out.absorbed_keys.emplace_back().matrix = ops_.linear->Pack({&key_part, 1}, dtype_);
-      out.absorbed_values.emplace_back().matrix = ops_.linear->Pack({&value_part, 1}, dtype_);
-      bytes_ += out.absorbed_keys.back().matrix->bytes();
-      bytes_ += out.absorbed_values.back().matrix->bytes();
-    }
-    return {};
-  }
-
-  void Collect(LayerWeights& out) {
-    std::vector<const PackedMatrix*> up, down;
-    for (const MlpWeights& expert : out.experts) {
-      up.push_back(expert.up.matrix.get());
-      down.push_back(expert.down.matrix.get());
-    }
-    out.experts_up = ops_.linear->Collect(std::move(up));
-    out.experts_down = ops_.linear->Collect(std::move(down));
-  }
-
-  int64_t bytes() const { return bytes_; }
-
- private:
-  // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
-  Status LoadVector(const TensorSpec& spec, Tensor out) {
-    WeightTensor stored;
-    KVG_TRY(Load(spec, stored));
-    const int64_t size = spec.shape[0];
-    // Through aligned host memory: the file promises nothing.
-    const Buffer aligned = HostBuffer(stored.view.SizeBytes());
-    const Tensor raw = aligned.As(stored.view.dtype, {size});
-    __builtin_memcpy(raw.data, stored.view.data, static_cast<size_t>(stored.view.SizeBytes()));
-    const Buffer rounded = HostBuffer(size * SizeOf(DType::kF32));
-    const Tensor wide = rounded.As(DType::kF32, {size});
-    for (int64_t i = 0; i < size; ++i) wide.f32()[i] = Rounded(ReadElement(raw, i));
-    ops_.memory->Copy(wide, out);
-    bytes_ += out.SizeBytes();
-    return {};
-  }
-
-  static float ReadElement(const Tensor& raw, int64_t i) {
-    switch (raw.dtype) {
-      case DType::kF16:
-        return F16ToF32(raw.As<uint16_t>()[i]);
-      case DType::kBF16:
-        return Bf16ToF32(raw.As<uint16_t>()[i]);
-      default:
-        return raw.f32()[i];
-    }
-  }
-
-  float Rounded(float value) const {
-    switch (dtype_) {
-      case DType::kF16:
-        return F16ToF32(F32ToF16(value));
-      case DType::kBF16:
-        return Bf16ToF32(F32ToBf16(value));
-      default:
-        return value;
-    }
-  }
-
-  const WeightSource& source_;
-  DType dtype_;
-  Ops& ops_;
-  int64_t bytes_ = 0;
-};
-
-Status LoadLayer(const LayerSpec& spec, Loader& loader, LayerWeights& out) {
+Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out) {
   KVG_TRY(loader.Load(spec.input_norm, out.input_norm));
   KVG_TRY(loader.Load(spec.attention_norm, out.attention_norm));
   KVG_TRY(loader.Load(spec.mlp_norm, out.mlp_norm));
@@ -249,26 +44,6 @@ Status LoadLayer(const LayerSpec& spec, Loader& loader, LayerWeights& out) {
   return {};
 }
 
-Status CheckTensor(const TensorSpec& spec, const WeightSource& source) {
-  if (!source.Contains(spec.name)) {
-    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name,
-                           "' is missing; the config needs it with shape ", ShapeText(spec.shape),
-                           DidYouMean(spec.name, source.Names())));
-  }
-  KVG_ASSIGN(const WeightTensor stored, source.Get(spec.name));
-  const Tensor& view = stored.view;
-  const std::vector<int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
-  if (shape != spec.shape) {
-    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' has shape ",
-                           ShapeText(shape), ", but the config needs ", ShapeText(spec.shape)));
-  }
-  if (!IsFloat(view.dtype)) {
-    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' is stored as ",
-                           NameOf(view.dtype), "; expected f32, f16 or bf16"));
-  }
-  return {};
-}
-
 // A host gives out memory that it has not got, and kills who uses it; a device says so itself.
 Status CheckFits(const ModelConfig& config, DType dtype, DType stored, const Ops& ops) {
   if (ops.device != Device::kHost) return {};
@@ -286,7 +61,7 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
   KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config, source));
   std::set<std::string> known;
   for (const TensorSpec& spec : ListTensors(tensors)) {
-    KVG_TRY(CheckTensor(spec, source));
+    KVG_TRY(CheckStoredTensor(spec, source));
     known.insert(spec.name);
   }
   const std::string& head = tensors.stored_head;
@@ -339,7 +114,7 @@ Result<std::string> ModelFingerprint(const ModelConfig& config, const WeightSour
 
 Status Model::LoadWeights(const WeightSource& source) {
   KVG_ASSIGN(const ModelTensors tensors, TensorsIn(config_, source));
-  Loader loader(source, dtype_, *ops_);
+  WeightLoader loader(source, dtype_, *ops_);
 
   KVG_TRY(loader.LoadTable(tensors.embedding, weights_->embedding));
   KVG_TRY(loader.LoadTable(tensors.positions, weights_->positions));

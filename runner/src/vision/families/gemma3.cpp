@@ -10,7 +10,7 @@ namespace {
 
 void ReadGemma3(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   TowerSpec& t = spec.tower;
-  tower.Neutral("model_type", "siglip_vision_model");
+  tower.Neutral("model_type", std::string_view("siglip_vision_model"));
   ReadSiglipKeys(tower, {.patch = 16, .activation = "gelu_pytorch_tanh"}, t);
   t.post_norm = true;
   UseLastLayer(spec);

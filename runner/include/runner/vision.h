@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The eyes of a model: pixels to rows that take the place of token embeddings.
+//
+// One interpreter for every family of VisionSpec. Hidden states are f32 whatever the weights are;
+// products round their input to the weights' dtype, as in Model. A picture's rows do not depend on
+// the pictures that are encoded with it. One thread drives a tower.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "kernels/ops.h"
+#include "runner/vision_spec.h"
+#include "runner/weights.h"
+
+namespace kvgauge {
+
+// What a picture or a video became.
+struct VisualFeatures {
+  VisualLayout layout;
+  std::vector<float> rows;  // [layout.rows, hidden_size]
+  // For each of VisionSpec::deepstack: [layout.rows, hidden_size].
+  std::vector<std::vector<float>> deepstack;
+};
+
+// Hidden states of the blocks, for tests and for stages that choose among rows.
+struct VisionTrace {
+  // [0]: what enters the first block; [i]: the output of block i. Each [rows, width], the rows of
+  // all pictures one after the other: tile after tile with its class token first, or patches in
+  // the order of the pixels.
+  std::vector<std::vector<float>> hidden;
+};
+
+struct VisionOptions {
+  // The dtype of stored weights and of the inputs of products; unset: the checkpoint's.
+  std::optional<DType> dtype;
+  // Set: no weights are read; a tower of the config's shape is drawn from this seed.
+  std::optional<uint64_t> random_seed;
+};
+
+// The tensors that a tower and its projector need under the names that `source` has them by; an
+// error where it mixes spellings of one part.
+Result<std::vector<TensorSpec>> ExpectedVisionTensors(const VisionSpec& spec,
+                                                      const WeightSource& source);
+// The same under the names that the hub's files have.
+std::vector<TensorSpec> ExpectedVisionTensors(const VisionSpec& spec);
+// Whether a checkpoint's tensor is one of the eyes', needed or not; all others are the text
+// model's.
+bool IsVisionTensor(const VisionSpec& spec, std::string_view name);
+// Checks names, shapes and types without reading the weights: missing, misshapen and unknown
+// tensors of the eyes, and mixed spellings, are errors that name the tensor and its file.
+Status CheckVisionWeights(const VisionSpec& spec, const WeightSource& source);
+
+struct VisionWeights;  // as the tower uses them
+
+class VisionTower {
+ public:
+  // `directory` holds config.json and, unless random, the weights. A model without eyes, what
+  // CheckVisionWeights refuses and non-finite weights are errors.
+  static Result<std::unique_ptr<VisionTower>> Load(const std::string& directory,
+                                                   const VisionOptions& options, Ops& ops);
+  static Result<std::unique_ptr<VisionTower>> Load(VisionSpec spec, const WeightSource& source,
+                                                   DType dtype, Ops& ops);
+  ~VisionTower();
+
+  const VisionSpec& spec() const { return spec_; }
+  DType dtype() const { return dtype_; }
+  int64_t weight_bytes() const { return weight_bytes_; }
+
+  // The rows of each picture or video, all of one modality. Pixels that the tower cannot take are
+  // an error, and then nothing is encoded. `trace`: see there.
+  Result<std::vector<VisualFeatures>> Encode(std::span<const PixelValues> pictures,
+                                             Modality modality, VisionTrace* trace = nullptr);
+
+  // The most rows of hidden states that run as one batch; a larger picture runs alone.
+  static constexpr int64_t kBatchRows = 8192;
+
+ private:
+  VisionTower(VisionSpec spec, DType dtype, Ops& ops);
+
+  VisionSpec spec_;
+  DType dtype_;
+  Ops* ops_;
+  int64_t weight_bytes_ = 0;
+  std::unique_ptr<VisionWeights> weights_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/weight_loader.h"
+
+#include <algorithm>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) out += StrCat(i == 0 ? "" : ", ", shape[i]);
+  return out + "]";
+}
+
+// Index of the first NaN or infinity, or -1. Exponent bits all set, whatever the alignment.
+template <class Bits>
+int64_t FirstNonFinite(const Tensor& tensor, Bits exponent_mask) {
+  const auto* bytes = static_cast<const unsigned char*>(tensor.data);
+  const int64_t count = tensor.Numel();
+  constexpr int64_t kBlock = 4096;
+  int64_t first = count;
+#pragma omp parallel for schedule(static) reduction(min : first)
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    unsigned found = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      Bits bits;
+      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+      found |= static_cast<unsigned>((bits & exponent_mask) == exponent_mask);
+    }
+    if (!found) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      Bits bits;
+      __builtin_memcpy(&bits, bytes + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+      if ((bits & exponent_mask) == exponent_mask) {
+        first = std::min(first, i);
+        break;
+      }
+    }
+  }
+  return first == count ? -1 : first;
+}
+
+int64_t FirstNonFinite(const Tensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::kF32:
+      return FirstNonFinite<uint32_t>(tensor, 0x7f800000u);
+    case DType::kF16:
+      return FirstNonFinite<uint16_t>(tensor, 0x7c00u);
+    case DType::kBF16:
+      return FirstNonFinite<uint16_t>(tensor, 0x7f80u);
+    default:
+      return -1;
+  }
+}
+
+float ReadElement(const Tensor& raw, int64_t i) {
+  switch (raw.dtype) {
+    case DType::kF16:
+      return F16ToF32(raw.As<uint16_t>()[i]);
+    case DType::kBF16:
+      return Bf16ToF32(raw.As<uint16_t>()[i]);
+    default:
+      return raw.f32()[i];
+  }
+}
+
+// A matrix of all that is not rows in one dimension.
+Tensor AsMatrix(const Tensor& stored) {
+  if (stored.rank <= 2) return stored;
+  return stored.Reshape({stored.shape[0], stored.Numel() / stored.shape[0]});
+}
+
+}  // namespace
+
+Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source) {
+  if (!source.Contains(spec.name)) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name,
+                           "' is missing; the config needs it with shape ", ShapeText(spec.shape),
+                           DidYouMean(spec.name, source.Names())));
+  }
+  KVG_ASSIGN(const WeightTensor stored, source.Get(spec.name));
+  const Tensor& view = stored.view;
+  const std::vector<int64_t> shape(view.shape.begin(), view.shape.begin() + view.rank);
+  if (shape != spec.shape) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' has shape ",
+                           ShapeText(shape), ", but the config needs ", ShapeText(spec.shape)));
+  }
+  if (!IsFloat(view.dtype)) {
+    return BadInput(StrCat(source.OriginOf(spec.name), ": tensor '", spec.name, "' is stored as ",
+                           NameOf(view.dtype), "; expected f32, f16 or bf16"));
+  }
+  return {};
+}
+
+Status WeightLoader::Load(const TensorSpec& spec, WeightTensor& out) {
+  KVG_ASSIGN(out, source_.Get(spec.name));
+  if (const int64_t at = FirstNonFinite(out.view); at >= 0) {
+    return BadInput(StrCat(source_.OriginOf(spec.name), ": tensor '", spec.name, "' of shape ",
+                           ShapeText(spec.shape), " holds NaN or infinity at element ", at,
+                           "; weights must be finite"));
+  }
+  return {};
+}
+
+Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DType> store) {
+  if (spec.parts.empty()) return {};
+  std::vector<WeightTensor> parts(spec.parts.size());
+  std::vector<Tensor> views;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    KVG_TRY(Load(spec.parts[i], parts[i]));
+    views.push_back(AsMatrix(parts[i].view));
+  }
+  out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
+  bytes_ += out.matrix->bytes();
+  return LoadBiases(spec, out);
+}
+
+Status WeightLoader::LoadTransposed(const LinearSpec& spec, Linear& out) {
+  KVG_CHECK(spec.parts.size() == 1, "one matrix is transposed at a time");
+  std::vector<float> stored;
+  KVG_TRY(LoadNumbers(spec.parts[0], stored));
+  const int64_t in = spec.parts[0].shape[0], rows = spec.parts[0].shape[1];
+  std::vector<float> turned(stored.size());
+  for (int64_t i = 0; i < in; ++i) {
+    for (int64_t j = 0; j < rows; ++j) {
+      turned[static_cast<size_t>(j * in + i)] = stored[static_cast<size_t>(i * rows + j)];
+    }
+  }
+  const Tensor view = View(turned, {rows, in});
+  out.matrix = ops_.linear->Pack({&view, 1}, dtype_);
+  bytes_ += out.matrix->bytes();
+  return LoadBiases(spec, out);
+}
+
+Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
+  if (spec.biases.empty()) return {};
+  int64_t size = 0;
+  for (const TensorSpec& bias : spec.biases) size += bias.shape[0];
+  out.bias_memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
+  out.bias = out.bias_memory.As(DType::kF32, {size});
+  int64_t begin = 0;
+  for (const TensorSpec& bias : spec.biases) {
+    KVG_TRY(LoadVector(bias, out.bias.Slice(begin, begin + bias.shape[0])));
+    begin += bias.shape[0];
+  }
+  return {};
+}
+
+Status WeightLoader::Load(const NormSpec& spec, Norm& out) {
+  if (spec.weight.name.empty()) return {};
+  const int64_t size = spec.weight.shape[0];
+  out.memory = ops_.memory->Allocate(2 * size * SizeOf(DType::kF32));
+  const Tensor both = out.memory.As(DType::kF32, {2, size});
+  out.weight = both[0];
+  KVG_TRY(LoadVector(spec.weight, out.weight));
+  if (spec.bias.name.empty()) return {};
+  out.bias = both[1];
+  return LoadVector(spec.bias, out.bias);
+}
+
+Status WeightLoader::Load(const MlpSpec& spec, MlpWeights& out) {
+  KVG_TRY(Load(spec.up, out.up));
+  return Load(spec.down, out.down);
+}
+
+Status WeightLoader::LoadTable(const TensorSpec& spec, Table& out) {
+  if (spec.name.empty()) return {};
+  KVG_TRY(Load(spec, out.source));
+  const Tensor& view = out.source.view;
+  const bool aligned = reinterpret_cast<uintptr_t>(view.data) % 4 == 0;
+  if (ops_.device == Device::kHost && aligned) {
+    out.rows = view;
+  } else {
+    out.memory = ops_.memory->Allocate(view.SizeBytes());
+    out.rows = out.memory.As(view.dtype, {view.shape[0], view.shape[1]});
+    ops_.memory->Copy(view, out.rows);
+    out.source = {};
+  }
+  bytes_ += view.SizeBytes();
+  return {};
+}
+
+Status WeightLoader::LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
+                                  LayerWeights& out) {
+  WeightTensor stored;
+  KVG_TRY(Load(up, stored));
+  const int64_t rank = mla.kv_lora_rank, height = mla.nope_dim + value_dim;
+  std::vector<float> keys(static_cast<size_t>(rank * mla.nope_dim));
+  for (int64_t h = 0; h < up.shape[0] / height; ++h) {
+    for (int64_t i = 0; i < mla.nope_dim; ++i) {
+      const Buffer row = HostBuffer(rank * SizeOf(stored.view.dtype));
+      const Tensor aligned = row.As(stored.view.dtype, {rank});
+      const Tensor from = stored.view[h * height + i];
+      __builtin_memcpy(aligned.data, from.data, static_cast<size_t>(from.SizeBytes()));
+      for (int64_t r = 0; r < rank; ++r) {
+        keys[static_cast<size_t>(r * mla.nope_dim + i)] = ReadElement(aligned, r);
+      }
+    }
+    const Tensor key_part = View(keys, {rank, mla.nope_dim});
+    const Tensor value_part = stored.view.Slice(h * height + mla.nope_dim, (h + 1) * height);
+    out.absorbed_keys.emplace_back().matrix = ops_.linear->Pack({&key_part, 1}, dtype_);
+    out.absorbed_values.emplace_back().matrix = ops_.linear->Pack({&value_part, 1}, dtype_);
+    bytes_ += out.absorbed_keys.back().matrix->bytes();
+    bytes_ += out.absorbed_values.back().matrix->bytes();
+  }
+  return {};
+}
+
+void WeightLoader::Collect(LayerWeights& out) {
+  std::vector<const PackedMatrix*> up, down;
+  for (const MlpWeights& expert : out.experts) {
+    up.push_back(expert.up.matrix.get());
+    down.push_back(expert.down.matrix.get());
+  }
+  out.experts_up = ops_.linear->Collect(std::move(up));
+  out.experts_down = ops_.linear->Collect(std::move(down));
+}
+
+Status WeightLoader::LoadNumbers(const TensorSpec& spec, std::vector<float>& out) {
+  WeightTensor stored;
+  KVG_TRY(Load(spec, stored));
+  const int64_t size = stored.view.Numel();
+  // Through aligned host memory: the file promises nothing.
+  const Buffer aligned = HostBuffer(stored.view.SizeBytes());
+  const Tensor raw = aligned.As(stored.view.dtype, {size});
+  __builtin_memcpy(raw.data, stored.view.data, static_cast<size_t>(stored.view.SizeBytes()));
+  out.resize(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) out[static_cast<size_t>(i)] = Rounded(ReadElement(raw, i));
+  return {};
+}
+
+Status WeightLoader::LoadVector(const TensorSpec& spec, Tensor out) {
+  std::vector<float> numbers;
+  KVG_TRY(LoadNumbers(spec, numbers));
+  ops_.memory->Copy(View(numbers, {spec.shape[0]}), out);
+  bytes_ += out.SizeBytes();
+  return {};
+}
+
+float WeightLoader::Rounded(float value) const {
+  switch (dtype_) {
+    case DType::kF16:
+      return F16ToF32(F32ToF16(value));
+    case DType::kBF16:
+      return Bf16ToF32(F32ToBf16(value));
+    default:
+      return value;
+  }
+}
+
+}  // namespace kvgauge

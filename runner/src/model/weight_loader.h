@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// From stored tensors to the forms that products and norms take, each checked for numbers that are
+// not finite.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "src/model/tensors.h"
+#include "src/model/weights_set.h"
+
+namespace kvgauge {
+
+// Whether the tensor is there, of its shape and of a float type, without reading it.
+Status CheckStoredTensor(const TensorSpec& spec, const WeightSource& source);
+
+class WeightLoader {
+ public:
+  WeightLoader(const WeightSource& source, DType dtype, Ops& ops)
+      : source_(source), dtype_(dtype), ops_(ops) {}
+
+  Status Load(const TensorSpec& spec, WeightTensor& out);
+  // A stored matrix may have more dimensions than two: they are columns (the weights of a
+  // convolution that takes each patch once).
+  Status Load(const LinearSpec& spec, Linear& out, std::optional<DType> store = std::nullopt);
+  // The one part is stored as [in, out].
+  Status LoadTransposed(const LinearSpec& spec, Linear& out);
+  Status Load(const NormSpec& spec, Norm& out);
+  Status Load(const MlpSpec& spec, MlpWeights& out);
+  // Rows stay as the file has them when they may be read in place.
+  Status LoadTable(const TensorSpec& spec, Table& out);
+  // The up projection of MLA, head by head: its key part transposed, its value part as it is.
+  Status LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
+                      LayerWeights& out);
+  // All numbers of a tensor on the host, rounded to the model's dtype. Not counted in bytes().
+  Status LoadNumbers(const TensorSpec& spec, std::vector<float>& out);
+  // The experts of a layer as sets.
+  void Collect(LayerWeights& out);
+
+  int64_t bytes() const { return bytes_; }  // held of all that was loaded
+
+ private:
+  // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
+  Status LoadVector(const TensorSpec& spec, Tensor out);
+  Status LoadBiases(const LinearSpec& spec, Linear& out);
+  float Rounded(float value) const;
+
+  const WeightSource& source_;
+  DType dtype_;
+  Ops& ops_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Projected rows of tiles and frames to the rows of a prompt.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "images/preprocess.h"
+#include "runner/vision.h"
+
+namespace kvgauge {
+
+// `rows`: [tiles or frames or patches behind merging, hidden_size] in the order of the pixels.
+// `layout` is the picture's.
+std::vector<float> AssembleRows(const VisionSpec& spec, const PixelValues& pixels,
+                                const VisualLayout& layout, std::span<const float> rows,
+                                std::span<const float> newline);
+
+}  // namespace kvgauge

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One batch of pictures through the tower and the projector.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "src/vision/attention.h"
+#include "src/vision/places.h"
+#include "src/vision/weights.h"
+
+namespace kvgauge {
+
+// Rows of the text model's width, on the host.
+struct ProjectedRows {
+  std::vector<float> rows;                    // [of all pictures, hidden_size]
+  std::vector<RowRange> pictures;             // which are whose
+  std::vector<std::vector<float>> deepstack;  // the same rows, each
+};
+
+class VisionPass {
+ public:
+  VisionPass(const VisionSpec& spec, DType dtype, Ops& ops, VisionWeights& weights,
+             std::span<const PixelValues* const> pixels, Modality modality);
+
+  ProjectedRows Run(VisionTrace* trace);
+
+ private:
+  Tensor Take(VisionSlot slot, DType dtype, std::initializer_list<int64_t> dims);
+  // A copy on the device.
+  Tensor Send(VisionSlot slot, std::span<const int32_t> values);
+  Tensor Send(VisionSlot slot, std::span<const float> values, std::initializer_list<int64_t> dims);
+  std::vector<float> Fetch(const Tensor& rows);
+  void Apply(const Norm& norm, const Tensor& x, Tensor out);
+  void Multiply(const Tensor& x, const Linear& linear, MatMulMode mode, Tensor out);
+  // Rows of `source` as `out` [index.size(), width]; out may be strided.
+  void GatherRows(const Tensor& source, std::span<const int32_t> index, Tensor out);
+
+  Tensor Embed();
+  void AddPlaces(Tensor x);
+  void MakeRopeTables();
+  void Block(int64_t index, Tensor x);
+  // out = x + scale * branch, where there is a scale.
+  void AddBranch(const Tensor& input, const Linear& linear, const Norm& scale, Tensor x);
+  void TakeFeatures(int64_t layer, const Tensor& x);
+  void Record(const Tensor& x, VisionTrace* trace);
+
+  // Mean or largest of squares of `stride` rows and columns of each tile.
+  Tensor Pool(const Tensor& features, int64_t stride, bool largest);
+  // Squares of merge x merge rows side by side.
+  Tensor SideBySide(const Tensor& features);
+  Tensor Project(const Tensor& features);
+  Tensor Merge(const MergerWeights& merger, bool norm_merged, const Tensor& x);
+  // Merged rows in the order of the pixels.
+  Tensor InOrder(const Tensor& merged);
+
+  const VisionSpec& spec_;
+  const TowerSpec& tower_;
+  DType dtype_;
+  Ops& ops_;
+  VisionWeights& weights_;
+  std::span<const PixelValues* const> pixels_;
+  Modality modality_;
+  RowPlan plan_;
+  std::optional<SegmentAttention> slices_, windows_;
+  Tensor cos_, sin_;
+  Tensor features_;  // of the layers that are read, as far as they are known
+  ProjectedRows result_;
+};
+
+}  // namespace kvgauge

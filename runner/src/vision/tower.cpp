@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "core/guarded.h"
+#include "core/strings.h"
+#include "images/preprocess.h"
+#include "runner/vision.h"
+#include "src/model/weight_loader.h"
+#include "src/vision/assemble.h"
+#include "src/vision/pass.h"
+#include "src/vision/tensors.h"
+#include "src/vision/weights.h"
+
+namespace kvgauge {
+namespace {
+
+Status LoadMerger(const MergerTensors& spec, WeightLoader& loader, MergerWeights& out) {
+  KVG_TRY(loader.Load(spec.norm, out.norm));
+  KVG_TRY(loader.Load(spec.first, out.first));
+  return loader.Load(spec.second, out.second);
+}
+
+Status LoadBlock(const VisionBlockTensors& spec, WeightLoader& loader, VisionBlock& out) {
+  KVG_TRY(loader.Load(spec.attention_norm, out.attention_norm));
+  KVG_TRY(loader.Load(spec.mlp_norm, out.mlp_norm));
+  KVG_TRY(loader.Load(spec.q_norm, out.q_norm));
+  KVG_TRY(loader.Load(spec.k_norm, out.k_norm));
+  KVG_TRY(loader.Load(spec.attention_scale, out.attention_scale));
+  KVG_TRY(loader.Load(spec.mlp_scale, out.mlp_scale));
+  KVG_TRY(loader.Load(spec.qkv, out.qkv));
+  KVG_TRY(loader.Load(spec.output, out.output));
+  KVG_TRY(loader.Load(spec.up, out.up));
+  return loader.Load(spec.down, out.down);
+}
+
+Status LoadNumbersIf(const TensorSpec& spec, WeightLoader& loader, std::vector<float>& out) {
+  return spec.name.empty() ? Status() : loader.LoadNumbers(spec, out);
+}
+
+// What each row of a tile is added before the first block, [rows, width]. A class token's row is
+// its token and its place.
+std::vector<float> TileRows(const TowerSpec& tower, const std::vector<float>& class_token,
+                            const std::vector<float>& places, const std::vector<float>& bias) {
+  std::vector<float> rows = places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t column = i % static_cast<size_t>(tower.width);
+    const bool of_class = tower.class_token && i < static_cast<size_t>(tower.width);
+    if (of_class) {
+      rows[i] += class_token[column];
+    } else if (!bias.empty()) {
+      rows[i] += bias[column];
+    }
+  }
+  return rows;
+}
+
+Status LoadEyes(const VisionSpec& spec, const VisionTensors& tensors, WeightLoader& loader,
+                Ops& ops, VisionWeights& out) {
+  const TowerSpec& tower = spec.tower;
+  KVG_TRY(loader.Load(tensors.patch, out.patch));
+  std::vector<float> class_token, places, bias;
+  KVG_TRY(LoadNumbersIf(tensors.class_token, loader, class_token));
+  KVG_TRY(LoadNumbersIf(tensors.places, loader, places));
+  KVG_TRY(LoadNumbersIf(tensors.patch_bias, loader, bias));
+  if (tower.places == PatchPlaces::kLearned) {
+    const std::vector<float> rows = TileRows(tower, class_token, places, bias);
+    const int64_t count = std::ssize(rows) / tower.width;
+    out.tile_memory = ops.memory->Allocate(std::ssize(rows) * SizeOf(DType::kF32));
+    out.tile_rows = out.tile_memory.As(DType::kF32, {count, tower.width});
+    ops.memory->Copy(View(rows, {count, tower.width}), out.tile_rows);
+  } else {
+    out.places = std::move(places);
+    out.patch_bias = std::move(bias);
+  }
+  KVG_TRY(loader.Load(tensors.pre_norm, out.pre_norm));
+  KVG_TRY(loader.Load(tensors.post_norm, out.post_norm));
+  out.blocks.resize(tensors.blocks.size());
+  for (size_t i = 0; i < tensors.blocks.size(); ++i) {
+    KVG_TRY(LoadBlock(tensors.blocks[i], loader, out.blocks[i]));
+  }
+  if (spec.projector == ProjectorKind::kPooledOne) {
+    KVG_TRY(loader.Load(tensors.projector.norm, out.projector.norm));
+    KVG_TRY(loader.LoadTransposed(tensors.projector.first, out.projector.first));
+  } else {
+    KVG_TRY(LoadMerger(tensors.projector, loader, out.projector));
+  }
+  out.deepstack.resize(tensors.deepstack.size());
+  for (size_t i = 0; i < tensors.deepstack.size(); ++i) {
+    KVG_TRY(LoadMerger(tensors.deepstack[i], loader, out.deepstack[i]));
+  }
+  return LoadNumbersIf(tensors.newline, loader, out.newline);
+}
+
+// How many numbers the pixels of a picture are.
+int64_t ValueCount(const TowerSpec& tower, const PixelValues& pixels) {
+  if (tower.tiled()) return int64_t{3} * pixels.tiles * pixels.height * pixels.width;
+  return RowsOf(tower, pixels) * 3 * tower.frames * tower.patch * tower.patch;
+}
+
+Status CheckValues(const VisionSpec& spec, const PixelValues& pixels) {
+  const int64_t needed = ValueCount(spec.tower, pixels);
+  if (std::ssize(pixels.values) == needed) return {};
+  return BadInput(StrCat(spec.path, ": a picture comes as ", pixels.values.size(),
+                         " numbers, but the tower reads ", needed,
+                         "; patch_size and temporal_patch_size of preprocessor_config.json and of "
+                         "vision_config must agree"));
+}
+
+}  // namespace
+
+VisionTower::VisionTower(VisionSpec spec, DType dtype, Ops& ops)
+    : spec_(std::move(spec)),
+      dtype_(dtype),
+      ops_(&ops),
+      weights_(std::make_unique<VisionWeights>()) {}
+
+VisionTower::~VisionTower() = default;
+
+Result<std::unique_ptr<VisionTower>> VisionTower::Load(VisionSpec spec, const WeightSource& source,
+                                                       DType dtype, Ops& ops) {
+  KVG_TRY(CheckVisionWeights(spec, source));
+  KVG_ASSIGN(const VisionSpelling spelling, SpellingOf(spec, source));
+  const VisionTensors tensors = DescribeVision(spec, spelling, spec.tower.run_layers);
+  std::unique_ptr<VisionTower> tower(new VisionTower(std::move(spec), dtype, ops));
+  const Status loaded = Guarded([&]() -> Status {
+    WeightLoader loader(source, dtype, ops);
+    KVG_TRY(LoadEyes(tower->spec_, tensors, loader, ops, *tower->weights_));
+    tower->weight_bytes_ = loader.bytes() + tower->weights_->tile_memory.size_bytes();
+    return {};
+  });
+  if (!loaded.ok()) return loaded.error();
+  return tower;
+}
+
+Result<std::unique_ptr<VisionTower>> VisionTower::Load(const std::string& directory,
+                                                       const VisionOptions& options, Ops& ops) {
+  KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(directory));
+  if (!spec) {
+    std::vector<std::string> known;
+    for (const VisionFamilyInfo& family : VisionFamilies()) known.emplace_back(family.model_type);
+    return Unsupported(StrCat(directory,
+                              "/config.json: key 'model_type' names no model that "
+                              "sees; those are ",
+                              Join(known, ", ")));
+  }
+  const DType dtype = options.dtype.value_or(spec->stored_dtype);
+  std::unique_ptr<WeightSource> source;
+  if (options.random_seed) {
+    source = MakeRandomWeights(ExpectedVisionTensors(*spec), *options.random_seed, dtype);
+  } else {
+    KVG_ASSIGN(source, OpenSafetensors(directory));
+  }
+  return Load(std::move(*spec), *source, dtype, ops);
+}
+
+Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelValues> pictures,
+                                                        Modality modality, VisionTrace* trace) {
+  std::vector<VisualFeatures> features(pictures.size());
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    KVG_ASSIGN(features[i].layout, LayOutVisual(spec_, pictures[i], modality));
+    KVG_TRY(CheckValues(spec_, pictures[i]));
+  }
+  for (size_t begin = 0; begin < pictures.size();) {
+    std::vector<const PixelValues*> batch;
+    for (int64_t rows = 0; begin + batch.size() < pictures.size();) {
+      const PixelValues& next = pictures[begin + batch.size()];
+      rows += RowsOf(spec_.tower, next);
+      if (!batch.empty() && rows > kBatchRows) break;
+      batch.push_back(&next);
+    }
+    ProjectedRows projected;
+    VisionTrace own;
+    KVG_TRY(Guarded([&]() -> Status {
+      projected = VisionPass(spec_, dtype_, *ops_, *weights_, batch, modality)
+                      .Run(trace == nullptr ? nullptr : &own);
+      return {};
+    }));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const auto [first, rows] = projected.pictures[i];
+      const auto cut = [&, first = first, rows = rows](const std::vector<float>& all) {
+        return std::span<const float>(all).subspan(static_cast<size_t>(first * spec_.hidden_size),
+                                                   static_cast<size_t>(rows * spec_.hidden_size));
+      };
+      VisualFeatures& out = features[begin + i];
+      out.rows = AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);
+      for (const std::vector<float>& deep : projected.deepstack) {
+        const std::span<const float> part = cut(deep);
+        out.deepstack.emplace_back(part.begin(), part.end());
+      }
+      KVG_CHECK(std::ssize(out.rows) == out.layout.rows * spec_.hidden_size,
+                "a picture became other rows than its layout says");
+    }
+    for (size_t i = 0; i < own.hidden.size(); ++i) {
+      if (trace->hidden.size() <= i) trace->hidden.emplace_back();
+      std::vector<float>& all = trace->hidden[i];
+      all.insert(all.end(), own.hidden[i].begin(), own.hidden[i].end());
+    }
+    begin += batch.size();
+  }
+  return features;
+}
+
+}  // namespace kvgauge

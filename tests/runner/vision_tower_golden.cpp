@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eyes against transformers: pictures are drawn, preprocessed and encoded, for every checkpoint
+// under tests/golden/vision; each directory's made_by.json says what the oracle was.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/json.h"
+#include "images/drawn.h"
+#include "images/preprocess.h"
+#include "runner/vision.h"
+#include "support/fixtures.h"
+#include "support/test_ops.h"
+
+namespace kvgauge {
+namespace {
+
+struct VisionCase {
+  std::string name;
+  Modality modality = Modality::kImage;
+  std::vector<std::array<int32_t, 3>> pictures;  // width, height, seed
+  std::vector<int64_t> rows;                     // of each picture, or of the video
+};
+
+template <class T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.error().message;
+    std::abort();
+  }
+  return std::move(result).value();
+}
+
+class VisionGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    directory_ = std::string(KVG_TEST_DATA) + "/golden/vision/" + GetParam();
+    expected_ = Must(OpenSafetensorsFile(directory_ + "/expected.safetensors"));
+    const Json record = Must(ReadJsonFile(directory_ + "/made_by.json"));
+    for (const auto& [name, c] : record["cases"].items()) {
+      VisionCase& out = cases_.emplace_back();
+      out.name = name;
+      out.modality = c["video"] ? Modality::kVideo : Modality::kImage;
+      out.pictures = c["pictures"].get<std::vector<std::array<int32_t, 3>>>();
+      out.rows = c["rows"].get<std::vector<int64_t>>();
+    }
+    ASSERT_FALSE(cases_.empty());
+  }
+
+  Preprocessor ReadPixels(const std::string& file) {
+    return Must(ReadPreprocessor(Must(ReadJsonFile(directory_ + "/" + file)), file));
+  }
+
+  std::vector<PixelValues> Pixels(const VisionCase& c) {
+    std::vector<Image> images;
+    for (const auto& [width, height, seed] : c.pictures) {
+      images.push_back(Drawn(width, height, static_cast<uint32_t>(seed)));
+    }
+    const Preprocessor preprocessor = ReadPixels("preprocessor_config.json");
+    std::vector<PixelValues> pixels;
+    if (c.modality == Modality::kImage) {
+      for (const Image& image : images) {
+        pixels.push_back(Must(Preprocess(preprocessor, image, std::ssize(images))));
+      }
+      return pixels;
+    }
+    if (preprocessor.kind == PreprocessKind::kPatches) {
+      return {Must(PreprocessVideo(preprocessor, images))};
+    }
+    // One tile a frame.
+    const Preprocessor frames = ReadPixels("video_frames.json");
+    for (const Image& image : images) {
+      const PixelValues frame = Must(Preprocess(frames, image));
+      if (pixels.empty()) {
+        pixels.push_back(frame);
+      } else {
+        pixels[0].values.insert(pixels[0].values.end(), frame.values.begin(), frame.values.end());
+        pixels[0].tiles += 1;
+      }
+    }
+    return pixels;
+  }
+
+  std::unique_ptr<VisionTower> Load(DType dtype, Ops& ops) {
+    VisionOptions options;
+    options.dtype = dtype;
+    return Must(VisionTower::Load(directory_, options, ops));
+  }
+
+  std::vector<float> Expected(const std::string& name) {
+    return ReadFixture<float>(*expected_, name, DType::kF32);
+  }
+
+  std::string directory_;
+  std::unique_ptr<WeightSource> expected_;
+  std::vector<VisionCase> cases_;
+};
+
+// Largest difference, as a share of the largest number that is expected.
+double Difference(const std::vector<float>& got, const std::vector<float>& want) {
+  if (got.size() != want.size()) {
+    ADD_FAILURE() << got.size() << " numbers, expected " << want.size();
+    return 1;
+  }
+  double most = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(want[i])));
+    largest = std::max(largest, std::abs(static_cast<double>(got[i]) - want[i]));
+    if (std::isnan(got[i])) return 1;
+  }
+  return most > 0 ? largest / most : largest;
+}
+
+constexpr double kFloat = 2e-5, kNarrow = 2e-2;
+
+TEST_P(VisionGolden, RowsAreThoseOfTheReference) {
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
+  for (const auto& [dtype, bound] : {std::pair{DType::kF32, kFloat}, {DType::kBF16, kNarrow}}) {
+    const std::unique_ptr<VisionTower> tower = Load(dtype, *ops);
+    for (const VisionCase& c : cases_) {
+      SCOPED_TRACE(c.name + " " + std::string(NameOf(dtype)));
+      const std::vector<PixelValues> pixels = Pixels(c);
+      const std::vector<VisualFeatures> features = Must(tower->Encode(pixels, c.modality));
+      ASSERT_EQ(features.size(), c.rows.size());
+      for (size_t i = 0; i < features.size(); ++i) {
+        EXPECT_EQ(features[i].layout.rows, c.rows[i]) << i;
+        const std::vector<float> want = Expected(c.name + ".rows." + std::to_string(i));
+        EXPECT_LE(Difference(features[i].rows, want), bound) << "picture " << i;
+      }
+      for (size_t layer = 0; layer < tower->spec().deepstack.size(); ++layer) {
+        std::vector<float> all;
+        for (const VisualFeatures& each : features) {
+          all.insert(all.end(), each.deepstack[layer].begin(), each.deepstack[layer].end());
+        }
+        EXPECT_LE(Difference(all, Expected(c.name + ".deepstack." + std::to_string(layer))), bound)
+            << "deepstack " << layer;
+      }
+    }
+  }
+}
+
+TEST_P(VisionGolden, HiddenStatesOfEveryBlockAreThoseOfTheReference) {
+  const VisionCase& c = *std::ranges::find(cases_, "one", &VisionCase::name);
+  for (const std::string backend : {"cpu", "reference"}) {
+    const std::unique_ptr<Ops> ops = MakeTestOps(backend, 2);
+    const std::unique_ptr<VisionTower> tower = Load(DType::kF32, *ops);
+    VisionTrace trace;
+    Must(tower->Encode(Pixels(c), c.modality, &trace));
+    ASSERT_EQ(std::ssize(trace.hidden), tower->spec().tower.run_layers + 1);
+    for (size_t i = 0; i < trace.hidden.size(); ++i) {
+      EXPECT_LE(Difference(trace.hidden[i], Expected("one.hidden." + std::to_string(i))), kFloat)
+          << backend << " block " << i;
+    }
+  }
+}
+
+// Company, threads and batches move no bit.
+TEST_P(VisionGolden, APictureIsSeenAloneAsInCompany) {
+  const std::unique_ptr<Ops> one = MakeTestOps("cpu", 1), two = MakeTestOps("cpu", 2);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const std::unique_ptr<VisionTower> alone = Load(dtype, *one), together = Load(dtype, *two);
+    std::vector<PixelValues> all;
+    for (const VisionCase& c : cases_) {
+      if (c.modality != Modality::kImage) continue;
+      for (PixelValues& pixels : Pixels(c)) all.push_back(std::move(pixels));
+    }
+    const std::vector<VisualFeatures> batch = Must(together->Encode(all, Modality::kImage));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::vector<VisualFeatures> single =
+          Must(alone->Encode({&all[i], 1}, Modality::kImage));
+      EXPECT_EQ(single[0].rows, batch[i].rows) << i;
+      EXPECT_EQ(single[0].deepstack, batch[i].deepstack) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Vision, VisionGolden,
+                         ::testing::ValuesIn(FixtureDirectories("golden/vision")),
+                         [](const auto& which) { return which.param; });
+
+}  // namespace
+}  // namespace kvgauge
