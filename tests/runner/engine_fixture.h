@@ -27,7 +27,7 @@ inline Budget Fraction(double value) { return {Budget::Kind::kFraction, value}; 
 using Cells = std::map<std::pair<int64_t, int64_t>, CellResult>;
 
 inline Cells RunEngine(const std::vector<Contender>& contenders, const EngineOptions& options,
-                const std::vector<EngineSample>& samples) {
+                       const std::vector<EngineSample>& samples) {
   Cells cells;
   Engine engine(contenders, options);
   const Status status = engine.Run(samples, [&](CellResult result) -> Status {

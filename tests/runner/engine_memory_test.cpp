@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the engine: what is planned, refused, and used again.
-#include "runner/engine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runner/engine.h"
 #include "runner/engine_fixture.h"
 
 namespace kvgauge {

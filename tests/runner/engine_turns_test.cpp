@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations: where a cache is compressed, and what follows a turn.
-#include "runner/engine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runner/engine.h"
 #include "runner/engine_fixture.h"
 
 namespace kvgauge {
