@@ -169,23 +169,28 @@ std::string GateMarkdown(const GateReport& report) {
 }
 
 std::string GateJUnit(const GateReport& report) {
-  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-  out +=
-      StrCat("<testsuites>\n<testsuite name=\"kvgauge gate\" tests=\"", report.lines.size(),
-             "\" failures=\"", report.Count(Verdict::kWorse), "\" errors=\"",
-             report.NotComparable(), "\" skipped=\"", report.Count(Verdict::kUndecided), "\">\n");
+  std::string out = R"(<?xml version="1.0" encoding="UTF-8"?>)"
+                    "\n";
+  out += StrCat(
+      "<testsuites>"
+      "\n"
+      R"(<testsuite name="kvgauge gate" tests=")",
+      report.lines.size(), R"(" failures=")", report.Count(Verdict::kWorse), R"(" errors=")",
+      report.NotComparable(), R"(" skipped=")", report.Count(Verdict::kUndecided),
+      R"(">)"
+      "\n");
   for (const GateLine& line : report.lines) {
-    out += StrCat("<testcase classname=\"", NameOf(line.metric), "\" name=\"",
-                  Xml(StrCat(line.group, ": ", line.quantity)), "\">");
+    out += StrCat(R"(<testcase classname=")", NameOf(line.metric), R"(" name=")",
+                  Xml(StrCat(line.group, ": ", line.quantity)), R"(">)");
     const std::string message = Xml(
         StrCat(Word(line), ": ", Value(line, line.baseline), " to ", Value(line, line.candidate),
                ", change ", ChangeText(line), line.reason.empty() ? "" : "; ", line.reason));
     if (!line.comparable) {
-      out += StrCat("<error message=\"", message, "\"/>");
+      out += StrCat(R"(<error message=")", message, R"("/>)");
     } else if (line.verdict == Verdict::kWorse) {
-      out += StrCat("<failure message=\"", message, "\"/>");
+      out += StrCat(R"(<failure message=")", message, R"("/>)");
     } else if (line.verdict == Verdict::kUndecided) {
-      out += StrCat("<skipped message=\"", message, "\"/>");
+      out += StrCat(R"(<skipped message=")", message, R"("/>)");
     } else {
       out += StrCat("<system-out>", message, "</system-out>");
     }

@@ -281,7 +281,7 @@ LEFT JOIN question ON question.id = answer.question_id;
 // Names, types and constraints of all columns of all tables, one line each.
 constexpr const char* kDescribe =
     "SELECT coalesce(group_concat(line, char(10)), '') FROM ("
-    "  SELECT m.type || ' ' || m.name || '.' || p.name || ' ' || p.type || ' ' || p.\"notnull\""
+    R"(  SELECT m.type || ' ' || m.name || '.' || p.name || ' ' || p.type || ' ' || p."notnull")"
     "         || ' ' || p.pk || ' ' || p.hidden AS line"
     "  FROM sqlite_schema m, pragma_table_xinfo(m.name) p"
     "  WHERE m.name NOT LIKE 'sqlite_%' AND m.type = 'table' ORDER BY m.name, p.cid)";

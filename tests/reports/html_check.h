@@ -23,112 +23,138 @@ struct HtmlFacts {
   std::string text;                     // outside of elements, entities as written
 };
 
-inline HtmlFacts CheckHtml(std::string_view html) {
-  static const std::set<std::string, std::less<>> kVoid = {"meta", "input", "br",
-                                                           "hr",   "img",   "wbr"};
-  HtmlFacts facts;
-  std::vector<std::string> open;
-  std::set<std::string> ids, targets;
-  const auto fault = [&](size_t at, const std::string& what) {
-    if (facts.faults.size() < 20) {
-      facts.faults.push_back(StrCat(what, " near ", Quoted(html.substr(at, 80), 80)));
+class HtmlChecker {
+ public:
+  explicit HtmlChecker(std::string_view html) : html_(html) {}
+
+  HtmlFacts Check() {
+    at_ = html_.find("<html");
+    while (at_ < html_.size()) {
+      if (html_[at_] == '<') {
+        if (!ReadElement()) return facts_;
+        continue;
+      }
+      const size_t end = std::min(html_.find('<', at_), html_.size());
+      facts_.text.append(html_.substr(at_, end - at_));
+      at_ = end;
     }
-  };
-  size_t i = html.find("<html");
-  while (i < html.size()) {
-    if (html[i] != '<') {
-      const size_t end = std::min(html.find('<', i), html.size());
-      facts.text.append(html.substr(i, end - i));
-      i = end;
-      continue;
+    for (const std::string& name : open_) {
+      facts_.faults.push_back(StrCat("<", name, "> is never closed"));
     }
-    const size_t begin = i;
-    const bool closing = html.substr(i, 2) == "</";
-    i += closing ? 2 : 1;
-    size_t end = i;
-    while (end < html.size() &&
-           (isalnum(static_cast<unsigned char>(html[end])) || html[end] == '-'))
+    for (const std::string& target : targets_) {
+      if (ids_.count(target) == 0) facts_.faults.push_back(StrCat("a link to nothing: #", target));
+    }
+    return facts_;
+  }
+
+ private:
+  using Attributes = std::map<std::string, std::string>;
+
+  void Fault(size_t at, const std::string& what) {
+    if (facts_.faults.size() >= 20) return;
+    facts_.faults.push_back(StrCat(what, " near ", Quoted(html_.substr(at, 80), 80)));
+  }
+
+  // False where nothing more can be read.
+  bool ReadElement() {
+    static const std::set<std::string, std::less<>> kVoid = {"meta", "input", "br",
+                                                             "hr",   "img",   "wbr"};
+    const size_t begin = at_;
+    const bool closing = html_.substr(at_, 2) == "</";
+    at_ += closing ? 2 : 1;
+    size_t end = at_;
+    while (end < html_.size() &&
+           (isalnum(static_cast<unsigned char>(html_[end])) || html_[end] == '-')) {
       ++end;
-    const std::string name(html.substr(i, end - i));
-    i = end;
+    }
+    const std::string name(html_.substr(at_, end - at_));
+    at_ = end;
     if (name.empty()) {
-      fault(begin, "a stray <");
-      ++i;
-      continue;
+      Fault(begin, "a stray <");
+      ++at_;
+      return true;
     }
     if (closing) {
-      if (open.empty() || open.back() != name) fault(begin, StrCat("</", name, "> closes nothing"));
-      if (!open.empty()) open.pop_back();
-      i = html.find('>', i) + 1;
-      continue;
+      if (open_.empty() || open_.back() != name) {
+        Fault(begin, StrCat("</", name, "> closes nothing"));
+      }
+      if (!open_.empty()) open_.pop_back();
+      at_ = html_.find('>', at_) + 1;
+      return true;
     }
-    ++facts.elements[name];
-    std::map<std::string, std::string> attributes;
+    ++facts_.elements[name];
     bool self_closed = false;
-    while (i < html.size() && html[i] != '>') {
-      if (html[i] == ' ') {
-        ++i;
-        continue;
-      }
-      if (html[i] == '/') {
-        self_closed = true;
-        ++i;
-        continue;
-      }
-      size_t stop = i;
-      while (stop < html.size() && html[stop] != '=' && html[stop] != ' ' && html[stop] != '>' &&
-             html[stop] != '/')
-        ++stop;
-      const std::string key(html.substr(i, stop - i));
-      i = stop;
-      std::string value;
-      if (i < html.size() && html[i] == '=') {
-        if (html[i + 1] != '"') fault(begin, "an attribute without quotes");
-        const size_t quote = html.find('"', i + 2);
-        value = std::string(html.substr(i + 2, quote - i - 2));
-        i = quote + 1;
-      }
-      if (key.substr(0, 2) == "on") fault(begin, "an event attribute");
-      if (!attributes.emplace(key, value).second) fault(begin, StrCat("attribute ", key, " twice"));
-    }
-    ++i;
-    const auto has = [&](const char* key) { return attributes.count(key) > 0; };
-    if (has("style")) fault(begin, "an inline style, which the policy forbids");
-    if (has("src")) fault(begin, "something from elsewhere");
-    if (has("id") && !ids.insert(attributes["id"]).second) fault(begin, "an id twice");
-    if (has("href")) {
-      const std::string& href = attributes["href"];
-      if (href.empty() || href[0] != '#') {
-        fault(begin, "a link out of the page");
-      } else {
-        targets.insert(href.substr(1));
-      }
-    }
-    if (name == "svg" && !has("aria-hidden")) {
-      if (!has("role") || attributes["aria-label"].empty()) fault(begin, "a figure without a name");
-    }
-    if ((name == "input" || name == "select") && open.back() != "label")
-      fault(begin, "a field without a label");
-    if (name == "th" && !has("scope")) fault(begin, "a heading of nothing");
+    const Attributes attributes = ReadAttributes(begin, self_closed);
+    CheckAttributes(begin, name, attributes);
     if (name == "script" || name == "style") {
       // Raw text up to the first end, whatever it is meant to be.
-      const std::string stop = StrCat("</", name);
-      i = html.find(stop, i);
-      if (i == std::string_view::npos) {
-        fault(begin, "never ends");
-        return facts;
+      at_ = html_.find(StrCat("</", name), at_);
+      if (at_ == std::string_view::npos) {
+        Fault(begin, "never ends");
+        return false;
       }
-      open.push_back(name);
-      continue;
+      open_.push_back(name);
+      return true;
     }
-    if (!self_closed && kVoid.count(name) == 0) open.push_back(name);
+    if (!self_closed && kVoid.count(name) == 0) open_.push_back(name);
+    return true;
   }
-  for (const std::string& name : open)
-    facts.faults.push_back(StrCat("<", name, "> is never closed"));
-  for (const std::string& target : targets) {
-    if (ids.count(target) == 0) facts.faults.push_back(StrCat("a link to nothing: #", target));
+
+  Attributes ReadAttributes(size_t begin, bool& self_closed) {
+    Attributes attributes;
+    while (at_ < html_.size() && html_[at_] != '>') {
+      if (html_[at_] == ' ' || html_[at_] == '/') {
+        self_closed |= html_[at_] == '/';
+        ++at_;
+        continue;
+      }
+      const size_t stop = std::min(html_.find_first_of("= >/", at_), html_.size());
+      const std::string key(html_.substr(at_, stop - at_));
+      at_ = stop;
+      std::string value;
+      if (at_ < html_.size() && html_[at_] == '=') {
+        if (html_[at_ + 1] != '"') Fault(begin, "an attribute without quotes");
+        const size_t quote = html_.find('"', at_ + 2);
+        value = std::string(html_.substr(at_ + 2, quote - at_ - 2));
+        at_ = quote + 1;
+      }
+      if (key.substr(0, 2) == "on") Fault(begin, "an event attribute");
+      if (!attributes.emplace(key, value).second) Fault(begin, StrCat("attribute ", key, " twice"));
+    }
+    ++at_;
+    return attributes;
   }
-  return facts;
-}
+
+  void CheckAttributes(size_t begin, const std::string& name, const Attributes& attributes) {
+    const auto has = [&](const char* key) { return attributes.count(key) > 0; };
+    if (has("style")) Fault(begin, "an inline style, which the policy forbids");
+    if (has("src")) Fault(begin, "something from elsewhere");
+    if (has("id") && !ids_.insert(attributes.at("id")).second) Fault(begin, "an id twice");
+    if (has("href")) {
+      const std::string& href = attributes.at("href");
+      if (href.empty() || href[0] != '#') {
+        Fault(begin, "a link out of the page");
+      } else {
+        targets_.insert(href.substr(1));
+      }
+    }
+    if (name == "svg" && !has("aria-hidden") &&
+        (!has("role") || !has("aria-label") || attributes.at("aria-label").empty())) {
+      Fault(begin, "a figure without a name");
+    }
+    if ((name == "input" || name == "select") && open_.back() != "label") {
+      Fault(begin, "a field without a label");
+    }
+    if (name == "th" && !has("scope")) Fault(begin, "a heading of nothing");
+  }
+
+  std::string_view html_;
+  size_t at_ = 0;
+  HtmlFacts facts_;
+  std::vector<std::string> open_;
+  std::set<std::string> ids_, targets_;
+};
+
+inline HtmlFacts CheckHtml(std::string_view html) { return HtmlChecker(html).Check(); }
 
 }  // namespace kvgauge

@@ -40,50 +40,46 @@ Html Render(const StackedBars& chart) {
       at = 0;
       line += 17;
     }
-    legend.Put(
-        "<path class=\"{}\" d=\"M{} {}h11v11h-11z\"/><text class=\"tk\" x=\"{}\" "
-        "y=\"{}\">{}</text>",
-        {KindShades()[k].name, Px{at}, Px{line - 9}, Px{at + 15}, Px{line}, chart.kinds[k]});
+    legend.Put(R"(<path class="{}" d="M{} {}h11v11h-11z"/><text class="tk" x="{}" )"
+               R"(y="{}">{}</text>)",
+               {KindShades()[k].name, Px{at}, Px{line - 9}, Px{at + 15}, Px{line}, chart.kinds[k]});
     at += width;
   }
   const double top = line + (chart.rule ? 24 : 10);
   const double bottom = top + kBarPitch * static_cast<double>(chart.bars.size());
   Html html;
-  html.Put(
-      "<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><desc>{}</desc>",
-      {Px{chart.width}, Px{bottom + 36}, chart.label, chart.description});
+  html.Put(R"(<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}"><desc>{}</desc>)",
+           {Px{chart.width}, Px{bottom + 36}, chart.label, chart.description});
   html.Put(legend);
   for (const double tick : axis.ticks()) {
-    html.Put(
-        "<path class=\"grid\" d=\"M{} {}V{}\"/><text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
-        {Px{x(tick)}, Px{top}, Px{bottom}, Px{x(tick)}, Px{bottom + 14},
-         FormatTick(tick, chart.unit)});
+    html.Put(R"(<path class="grid" d="M{} {}V{}"/><text class="tk m" x="{}" y="{}">{}</text>)",
+             {Px{x(tick)}, Px{top}, Px{bottom}, Px{x(tick)}, Px{bottom + 14},
+              FormatTick(tick, chart.unit)});
   }
   for (size_t i = 0; i < chart.bars.size(); ++i) {
     const StackedBars::Bar& bar = chart.bars[i];
     const double y = top + kBarPitch * static_cast<double>(i) + (kBarPitch - kThick) / 2;
-    html.Put("<text class=\"nm e {}\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put(R"(<text class="nm e {}" x="{}" y="{}">{}</text>)",
              {FamilyClass(bar.family), Px{left - 6}, Px{y + kThick / 2 + 3.8}, bar.name});
     double from = 0;
     for (size_t k = 0; k < bar.parts.size(); ++k) {
       if (!(bar.parts[k] > 0)) continue;
       const double width = x(from + bar.parts[k]) - x(from);
       // A line of the page's colour between parts, as long as that leaves something to see.
-      html.Put("<path class=\"{}\" d=\"M{} {}h{}v{}h-{}z\"/>",
+      html.Put(R"(<path class="{}" d="M{} {}h{}v{}h-{}z"/>)",
                {KindShades()[k].name, Px{x(from)}, Px{y}, Px{std::max(width - 1, width / 2)},
                 Px{kThick}, Px{std::max(width - 1, width / 2)}});
       from += bar.parts[k];
     }
-    html.Put("<text class=\"tk beside\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put(R"(<text class="tk beside" x="{}" y="{}">{}</text>)",
              {Px{x(from) + 5}, Px{y + kThick / 2 + 3.8}, bar.total});
   }
   if (chart.rule) {
-    html.Put(
-        "<path class=\"rule\" d=\"M{} {}V{}\"/><text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>",
-        {Px{x(*chart.rule)}, Px{top - 4}, Px{bottom}, Px{x(*chart.rule) + 3}, Px{top - 8},
-         chart.rule_label});
+    html.Put(R"(<path class="rule" d="M{} {}V{}"/><text class="nm e" x="{}" y="{}">{}</text>)",
+             {Px{x(*chart.rule)}, Px{top - 4}, Px{bottom}, Px{x(*chart.rule) + 3}, Px{top - 8},
+              chart.rule_label});
   }
-  html.Put("<text class=\"at m\" x=\"{}\" y=\"{}\">{}</text></svg>",
+  html.Put(R"(<text class="at m" x="{}" y="{}">{}</text></svg>)",
            {Px{(left + right) / 2}, Px{bottom + 31}, chart.title});
   return html;
 }
@@ -101,16 +97,15 @@ Html Render(const Sparkline& line) {
     return kHeight - kInset - (line.values[i] - line.low) / range * (kHeight - 2 * kInset);
   };
   Html html;
-  html.Put(
-      "<svg class=\"spark {}\" width=\"64\" height=\"20\" viewBox=\"0 0 64 20\" role=\"img\" "
-      "aria-label=\"{}\"><path d=\"",
-      {FamilyClass(line.family), line.label});
+  html.Put(R"(<svg class="spark {}" width="64" height="20" viewBox="0 0 64 20" role="img" )"
+           R"(aria-label="{}"><path d=")",
+           {FamilyClass(line.family), line.label});
   for (size_t i = 0; i < line.values.size(); ++i) {
     html.Put(i == 0 ? Markup("M{} {}") : Markup("L{} {}"), {Px{x(i)}, Px{y(i)}});
   }
-  html.Put("\"/>");
+  html.Put(R"("/>)");
   if (line.at < line.values.size()) {
-    html.Put("<circle cx=\"{}\" cy=\"{}\" r=\"2.6\"/>", {Px{x(line.at)}, Px{y(line.at)}});
+    html.Put(R"(<circle cx="{}" cy="{}" r="2.6"/>)", {Px{x(line.at)}, Px{y(line.at)}});
   }
   return html.Put("</svg>");
 }

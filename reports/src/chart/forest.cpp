@@ -63,48 +63,46 @@ Html Render(const Forest& forest) {
     return left + std::clamp(axis.Place(value), 0.0, 1.0) * (right - left);
   };
   Html html;
-  html.Put(
-      "<svg class=\"bars long\" viewBox=\"0 0 {} {}\" role=\"img\" "
-      "aria-label=\"{}\"><desc>{}</desc>",
-      {Px{forest.width}, Px{bottom + 34}, forest.label, forest.description});
+  html.Put(R"(<svg class="bars long" viewBox="0 0 {} {}" role="img" )"
+           R"(aria-label="{}"><desc>{}</desc>)",
+           {Px{forest.width}, Px{bottom + 34}, forest.label, forest.description});
   if (forest.margin > 0) {
     const double from = x(-forest.margin), to = x(forest.margin);
-    html.Put(
-        "<path class=\"band\" d=\"M{} {}H{}V{}H{}z\"/><text class=\"tk m\" x=\"{}\" y=\"12\">"
-        "equivalent</text>",
-        {Px{from}, Px{top - 3}, Px{to}, Px{bottom}, Px{from}, Px{(from + to) / 2}});
+    html.Put(R"(<path class="band" d="M{} {}H{}V{}H{}z"/><text class="tk m" x="{}" y="12">)"
+             "equivalent</text>",
+             {Px{from}, Px{top - 3}, Px{to}, Px{bottom}, Px{from}, Px{(from + to) / 2}});
   }
   for (const double tick : axis.ticks()) {
-    html.Put("<path class=\"{}\" d=\"M{} {}V{}\"/><text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put(R"(<path class="{}" d="M{} {}V{}"/><text class="tk m" x="{}" y="{}">{}</text>)",
              {tick == 0 ? Markup("axis") : Markup("grid"), Px{x(tick)}, Px{top}, Px{bottom},
               Px{x(tick)}, Px{bottom + 14}, FormatTick(tick, forest.unit)});
   }
   for (size_t i = 0; i < forest.lines.size(); ++i) {
     const Forest::Line& line = forest.lines[i];
     const double y = top + kLinePitch * (static_cast<double>(i) + 0.5);
-    html.Put("<g class=\"v {}\"><text class=\"nm e\" x=\"{}\" y=\"{}\">{}</text>",
+    html.Put(R"(<g class="v {}"><text class="nm e" x="{}" y="{}">{}</text>)",
              {ClassOf(line.verdict), Px{left - 8}, Px{y + 3.8}, line.name});
     // Of what nobody knows how far it reaches, the value alone, hollow.
     const bool known = std::isfinite(line.interval.low) || std::isfinite(line.interval.high);
     if (known) {
-      html.Put("<path class=\"ci\" d=\"M{} {}H{}\"/>",
+      html.Put(R"(<path class="ci" d="M{} {}H{}"/>)",
                {Px{x(line.interval.low)}, Px{y}, Px{x(line.interval.high)}});
     }
     // An arrow where there is more beyond the frame.
     if (axis.Place(known ? line.interval.low : line.value) < 0) {
-      html.Put("<path class=\"on\" d=\"M{} {}l6 -4v8z\"/>", {Px{left - 3}, Px{y}});
+      html.Put(R"(<path class="on" d="M{} {}l6 -4v8z"/>)", {Px{left - 3}, Px{y}});
     }
     if (axis.Place(known ? line.interval.high : line.value) > 1) {
-      html.Put("<path class=\"on\" d=\"M{} {}l-6 -4v8z\"/>", {Px{right + 3}, Px{y}});
+      html.Put(R"(<path class="on" d="M{} {}l-6 -4v8z"/>)", {Px{right + 3}, Px{y}});
     }
     const double place = axis.Place(line.value);
     if (place >= 0 && place <= 1) {
-      html.Put("<circle{} cx=\"{}\" cy=\"{}\" r=\"3.6\"/>",
-               {known ? Markup("") : Markup(" class=\"open\""), Px{x(line.value)}, Px{y}});
+      html.Put(R"(<circle{} cx="{}" cy="{}" r="3.6"/>)",
+               {known ? Markup("") : Markup(R"( class="open")"), Px{x(line.value)}, Px{y}});
     }
     html.Put("</g>");
   }
-  return html.Put("<text class=\"at m\" x=\"{}\" y=\"{}\">{}</text></svg>",
+  return html.Put(R"(<text class="at m" x="{}" y="{}">{}</text></svg>)",
                   {Px{(left + right) / 2}, Px{bottom + 30}, forest.title});
 }
 

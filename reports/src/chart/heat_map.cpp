@@ -163,16 +163,15 @@ Html HeatLegend(HeatScale scale, const std::string& low, const std::string& high
   const double left = TextWidth(low, kChartFont) + 6;
   const double width = left + kWidth * kHeatLevels + TextWidth(high, kChartFont) + 8;
   Html html;
-  html.Put(
-      "<svg class=\"key\" width=\"{}\" height=\"16\" viewBox=\"0 0 {} 16\" role=\"img\" "
-      "aria-label=\"Scale of colours, from {} to {}\"><text class=\"tk\" x=\"0\" "
-      "y=\"12\">{}</text>",
-      {Px{width}, Px{width}, low, high, low});
+  html.Put(R"(<svg class="key" width="{}" height="16" viewBox="0 0 {} 16" role="img" )"
+           R"(aria-label="Scale of colours, from {} to {}"><text class="tk" x="0" )"
+           R"(y="12">{}</text>)",
+           {Px{width}, Px{width}, low, high, low});
   for (int level = 0; level < kHeatLevels; ++level) {
-    html.Put("<path class=\"{}{}\" d=\"M{} 2h{}v12h-{}z\"/>",
+    html.Put(R"(<path class="{}{}" d="M{} 2h{}v12h-{}z"/>)",
              {Prefix(scale), level, Px{left + kWidth * level}, Px{kWidth}, Px{kWidth}});
   }
-  return html.Put("<text class=\"tk\" x=\"{}\" y=\"12\">{}</text></svg>",
+  return html.Put(R"(<text class="tk" x="{}" y="12">{}</text></svg>)",
                   {Px{left + kWidth * kHeatLevels + 6}, high});
 }
 

@@ -187,45 +187,44 @@ std::string PaletteCss() {
 
 Html MarkDefinitions() {
   Html html;
-  html.Put("<svg class=\"marks\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>");
+  html.Put(R"(<svg class="marks" width="0" height="0" aria-hidden="true"><defs>)");
   for (const FamilyLook& look : kFamilies) {
-    html.Put("<path id=\"m-{}\" d=\"{}\"/>", {look.family, look.mark});
+    html.Put(R"(<path id="m-{}" d="{}"/>)", {look.family, look.mark});
   }
   for (size_t v = 1; v < kVarieties; ++v) {
-    html.Put("<path id=\"v-{}\" d=\"{}\"/>", {v, kSigns[v]});
+    html.Put(R"(<path id="v-{}" d="{}"/>)", {v, kSigns[v]});
   }
   return html.Put("</defs></svg>\n");
 }
 
 Html MarkAt(std::string_view family, size_t variety, double x, double y) {
   Html html;
-  html.Put("<use href=\"#m-{}\" x=\"{}\" y=\"{}\"/>", {LookOf(family).family, Px{x}, Px{y}});
+  html.Put(R"(<use href="#m-{}" x="{}" y="{}"/>)", {LookOf(family).family, Px{x}, Px{y}});
   if (variety % kVarieties != 0) {
-    html.Put("<use class=\"in\" href=\"#v-{}\" x=\"{}\" y=\"{}\"/>",
+    html.Put(R"(<use class="in" href="#v-{}" x="{}" y="{}"/>)",
              {variety % kVarieties, Px{x}, Px{y}});
   }
   return html;
 }
 
 Html MarkBesideText(std::string_view family, size_t variety) {
-  return Html().Put(
-      "<svg class=\"{}\" width=\"12\" height=\"12\" viewBox=\"-6 -6 12 12\" "
-      "aria-hidden=\"true\">{}</svg>",
-      {FamilyClass(family), MarkAt(family, variety, 0, 0)});
+  return Html().Put(R"(<svg class="{}" width="12" height="12" viewBox="-6 -6 12 12" )"
+                    R"(aria-hidden="true">{}</svg>)",
+                    {FamilyClass(family), MarkAt(family, variety, 0, 0)});
 }
 
 Html MethodLegend(const std::vector<LegendMethod>& methods) {
   Html html;
-  html.Put("<div class=\"legend\">");
+  html.Put(R"(<div class="legend">)");
   for (const FamilyLook& look : kFamilies) {
     Html names;
     for (const LegendMethod& method : methods) {
       if (LookOf(method.family).family != look.family) continue;
-      names.Put(" <span class=\"one\">{} {}</span>",
+      names.Put(R"( <span class="one">{} {}</span>)",
                 {MarkBesideText(method.family, method.variety), Breakable(method.name)});
     }
     if (names.empty()) continue;
-    html.Put("<p data-f=\"{}\"><b>{}</b>{}</p>", {look.family, look.title, names});
+    html.Put(R"(<p data-f="{}"><b>{}</b>{}</p>)", {look.family, look.title, names});
   }
   return html.Put("</div>");
 }

@@ -88,11 +88,10 @@ class Plot {
       return std::any_of(s.points.begin(), s.points.end(),
                          [](const XyPoint& point) { return !point.tip.empty(); });
     });
-    html_.Put(
-        "<svg class=\"xy\" viewBox=\"0 0 {} {}\" role=\"{}\" aria-label=\"{}\">"
-        "<desc>{}</desc>",
-        {Px{chart_.width}, Px{chart_.height}, links ? "group" : "img", chart_.label,
-         chart_.description});
+    html_.Put(R"(<svg class="xy" viewBox="0 0 {} {}" role="{}" aria-label="{}">)"
+              "<desc>{}</desc>",
+              {Px{chart_.width}, Px{chart_.height}, links ? "group" : "img", chart_.label,
+               chart_.description});
     Frame();
     if (chart_.band) Band(*chart_.band);
     for (const XyRule& rule : chart_.rules) Rule(rule);
@@ -112,18 +111,17 @@ class Plot {
   }
 
   void Frame() {
-    html_.Put("<text class=\"at\" x=\"0\" y=\"12\">{}</text>", {chart_.y_title});
+    html_.Put(R"(<text class="at" x="0" y="12">{}</text>)", {chart_.y_title});
     for (const double tick : chart_.y.ticks()) {
       const double y = Y(tick);
-      html_.Put(
-          "<path class=\"grid\" d=\"M{} {}H{}\"/><text class=\"tk e\" x=\"{}\" y=\"{}\">{}"
-          "</text>",
-          {Px{left_}, Px{y}, Px{right_}, Px{left_ - 6}, Px{y + 3.8},
-           FormatTick(tick, chart_.y.unit())});
+      html_.Put(R"(<path class="grid" d="M{} {}H{}"/><text class="tk e" x="{}" y="{}">{})"
+                "</text>",
+                {Px{left_}, Px{y}, Px{right_}, Px{left_ - 6}, Px{y + 3.8},
+                 FormatTick(tick, chart_.y.unit())});
     }
-    html_.Put("<path class=\"axis\" d=\"M{} {}H{}", {Px{left_}, Px{bottom_}, Px{right_}});
+    html_.Put(R"(<path class="axis" d="M{} {}H{})", {Px{left_}, Px{bottom_}, Px{right_}});
     for (const double tick : chart_.x.ticks()) html_.Put("M{} {}v4", {Px{X(tick)}, Px{bottom_}});
-    html_.Put("\"/>");
+    html_.Put(R"("/>)");
     std::vector<double> ticks = chart_.x.ticks();
     std::sort(ticks.begin(), ticks.end(), [&](double a, double b) { return X(a) < X(b); });
     double last = -1e9;
@@ -132,16 +130,16 @@ class Plot {
       const double half = TextWidth(text, kChartFont) / 2;
       if (X(tick) - half < last + 6) continue;
       last = X(tick) + half;
-      html_.Put("<text class=\"tk m\" x=\"{}\" y=\"{}\">{}</text>",
+      html_.Put(R"(<text class="tk m" x="{}" y="{}">{}</text>)",
                 {Px{X(tick)}, Px{bottom_ + 16}, text});
     }
-    html_.Put("<text class=\"at m\" x=\"{}\" y=\"{}\">{}</text>",
+    html_.Put(R"(<text class="at m" x="{}" y="{}">{}</text>)",
               {Px{(left_ + right_) / 2}, Px{chart_.height - 5}, chart_.x_title});
   }
 
   void Band(const XyBand& band) {
     if (band.slices.empty()) return;
-    html_.Put("<path class=\"band\" d=\"");
+    html_.Put(R"(<path class="band" d=")");
     bool first = true;
     for (const XyBand::Slice& slice : band.slices) {
       html_.Put(first ? Markup("M{} {}") : Markup("L{} {}"), {Px{X(slice.x)}, Px{Y(slice.high)}});
@@ -150,12 +148,12 @@ class Plot {
     for (auto slice = band.slices.rbegin(); slice != band.slices.rend(); ++slice) {
       html_.Put("L{} {}", {Px{X(slice->x)}, Px{Y(slice->low)}});
     }
-    html_.Put("z\"/>");
+    html_.Put(R"(z"/>)");
   }
 
   void Rule(const XyRule& rule) {
     const double y = Y(rule.y);
-    html_.Put("<path class=\"rule\" d=\"M{} {}H{}\"/>", {Px{left_}, Px{y}, Px{right_}});
+    html_.Put(R"(<path class="rule" d="M{} {}H{}"/>)", {Px{left_}, Px{y}, Px{right_}});
     crossed_.push_back({left_, y - 1, right_, y + 1});
   }
 
@@ -176,7 +174,7 @@ class Plot {
     }
     if (least == std::numeric_limits<size_t>::max())
       best = {left_, y - 16, left_ + 5 + width, y - 3};
-    html_.Put("<text class=\"nm\" x=\"{}\" y=\"{}\">{}</text>",
+    html_.Put(R"(<text class="nm" x="{}" y="{}">{}</text>)",
               {Px{best.left + 3}, Px{best.top + 11}, rule.label});
     taken_.push_back(best);
   }
@@ -189,7 +187,7 @@ class Plot {
   void Line(const XySeries& series) {
     if (!series.line || series.points.size() < 2) return;
     html_.Put(
-        "<path class=\"ln {}{}\" data-f=\"{}\" d=\"",
+        R"(<path class="ln {}{}" data-f="{}" d=")",
         {FamilyClass(series.family),
          series.dashed                      ? Html().Put(" dash")
          : series.variety % kVarieties != 0 ? Html().Put(" d{}", {series.variety % kVarieties})
@@ -200,7 +198,7 @@ class Plot {
       html_.Put(i == 0 ? Markup("M{} {}") : Markup("L{} {}"), {Px{x}, Px{y}});
       if (i > 0) Crossed(X(series.points[i - 1].x), Y(series.points[i - 1].y), x, y);
     }
-    html_.Put("\"/>");
+    html_.Put(R"("/>)");
   }
 
   // What a name had better not lie on.
@@ -222,22 +220,21 @@ class Plot {
       const Markup open = point.open ? Markup(" open") : Markup("");
       const std::string_view name = LookOf(series.family).family;
       if (!point.target.empty()) {
-        html_.Put("<a class=\"pt {}{}\" data-f=\"{}\" href=\"#{}\" aria-label=\"{}\">",
+        html_.Put(R"(<a class="pt {}{}" data-f="{}" href="#{}" aria-label="{}">)",
                   {family, open, name, point.target, point.tip});
       } else if (!point.tip.empty()) {
-        html_.Put(
-            "<g class=\"pt {}{}\" data-f=\"{}\" role=\"img\" tabindex=\"0\" aria-label=\"{}\">",
-            {family, open, name, point.tip});
+        html_.Put(R"(<g class="pt {}{}" data-f="{}" role="img" tabindex="0" aria-label="{}">)",
+                  {family, open, name, point.tip});
       } else {
-        html_.Put("<g class=\"pt {}{}\" data-f=\"{}\">", {family, open, name});
+        html_.Put(R"(<g class="pt {}{}" data-f="{}">)", {family, open, name});
       }
       if (point.interval && std::isfinite(point.interval->low)) {
-        html_.Put("<path class=\"ci\" d=\"M{} {}V{}\"/>",
+        html_.Put(R"(<path class="ci" d="M{} {}V{}"/>)",
                   {Px{x}, Px{Y(point.interval->low)}, Px{Y(point.interval->high)}});
         crossed_.push_back({x - 0.5, Y(point.interval->high), x + 0.5, Y(point.interval->low)});
       }
       if (point.x_interval && point.x_interval->high > point.x_interval->low) {
-        html_.Put("<path class=\"ci\" d=\"M{} {}H{}\"/>",
+        html_.Put(R"(<path class="ci" d="M{} {}H{}"/>)",
                   {Px{X(point.x_interval->low)}, Px{y}, Px{X(point.x_interval->high)}});
         crossed_.push_back({X(point.x_interval->low), y - 0.5, X(point.x_interval->high), y + 0.5});
       }
@@ -266,10 +263,10 @@ class Plot {
       const Html family = FamilyClass(named[i]->family);
       const std::string_view name = LookOf(named[i]->family).family;
       if (std::abs(places[i] - wanted[i]) > 3 || right_ - x > 20) {
-        html_.Put("<path class=\"tie\" d=\"M{} {}L{} {}\"/>",
+        html_.Put(R"(<path class="tie" d="M{} {}L{} {}"/>)",
                   {Px{x + 6}, Px{wanted[i]}, Px{right_ + 6}, Px{places[i]}});
       }
-      html_.Put("<text class=\"nm {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
+      html_.Put(R"(<text class="nm {}" data-f="{}" x="{}" y="{}">{}</text>)",
                 {family, name, Px{right_ + 9}, Px{places[i] + 3.8},
                  Shortened(named[i]->name, kChartFont, chart_.width - right_ - 9)});
     }
@@ -328,9 +325,9 @@ class Plot {
     const double to_x = std::clamp(x, best->x, best->x + width);
     const double to_y = std::clamp(y, best->base - 9, best->base + 2);
     if (std::hypot(to_x - x, to_y - y) > 15) {
-      html_.Put("<path class=\"tie\" d=\"M{} {}L{} {}\"/>", {Px{x}, Px{y}, Px{to_x}, Px{to_y}});
+      html_.Put(R"(<path class="tie" d="M{} {}L{} {}"/>)", {Px{x}, Px{y}, Px{to_x}, Px{to_y}});
     }
-    html_.Put("<text class=\"nm {}\" data-f=\"{}\" x=\"{}\" y=\"{}\">{}</text>",
+    html_.Put(R"(<text class="nm {}" data-f="{}" x="{}" y="{}">{}</text>)",
               {FamilyClass(series.family), LookOf(series.family).family, Px{best->x},
                Px{best->base}, point.label});
   }

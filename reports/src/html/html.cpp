@@ -144,7 +144,7 @@ Html& Html::Text(std::string_view text) {
 
 Html& Html::PutData(std::string_view id, std::string_view json) {
   KVG_CHECK(json.find('<') == std::string_view::npos, "data that could end its block");
-  Put("<script type=\"application/json\" id=\"{}\">", {id});
+  Put(R"(<script type="application/json" id="{}">)", {id});
   text_.append(json);
   return Put("</script>\n");
 }

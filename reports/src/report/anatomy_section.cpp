@@ -117,15 +117,15 @@ class Section {
       const bool open = first && !full && !KeepsAll(method);
       if (open) first = false;
       Html summary;
-      summary.Put("{} <span class=\"soft\">{}</span>", {method.name, method.title});
-      html.Put(Folded(summary, Html().Put("<div class=\"parts\">{}</div>", {body}), method.family,
+      summary.Put(R"({} <span class="soft">{}</span>)", {method.name, method.title});
+      html.Put(Folded(summary, Html().Put(R"(<div class="parts">{}</div>)", {body}), method.family,
                       open));
     }
     if (html.empty()) return html;
     Html section;
     if (!board_.alone) section.Put("<h3>{}</h3>", {board_.Title()});
     section.Put(
-        "<p class=\"lead\">Means over all tasks; by layer and head over the first {} of each "
+        R"(<p class="lead">Means over all tasks; by layer and head over the first {} of each )"
         "cell.{} "
         "{}</p>{}",
         {Plural(samples_, "sample", "samples"), board_.OnlySwept(),
@@ -152,7 +152,7 @@ class Section {
 
   void Maps(Html& body, const Method& method) const {
     if (KeepsAll(method)) {
-      body.Put("<p class=\"soft part maps all\">Every layer and head keeps all entries.</p>");
+      body.Put(R"(<p class="soft part maps all">Every layer and head keeps all entries.</p>)");
       return;
     }
     Html heads, depths;
@@ -163,16 +163,14 @@ class Section {
       DepthMap(depths, method, r);
     }
     if (!heads.empty()) {
-      body.Put(
-          "<div class=\"part maps{}\"><h3 class=\"sub\">Entries kept, by layer and head</h3>"
-          "<div class=\"figures tight\">{}</div></div>",
-          {few ? Markup(" few") : Markup(""), heads});
+      body.Put(R"(<div class="part maps{}"><h3 class="sub">Entries kept, by layer and head</h3>)"
+               R"(<div class="figures tight">{}</div></div>)",
+               {few ? Markup(" few") : Markup(""), heads});
     }
     if (!depths.empty()) {
-      body.Put(
-          "<div class=\"part maps\"><h3 class=\"sub\">Places kept, by layer and depth of the "
-          "context</h3><div class=\"figures tight\">{}</div></div>",
-          {depths});
+      body.Put(R"(<div class="part maps"><h3 class="sub">Places kept, by layer and depth of the )"
+               R"(context</h3><div class="figures tight">{}</div></div>)",
+               {depths});
     }
   }
 
@@ -223,11 +221,10 @@ class Section {
         cells.push_back(cell);
       }
     }
-    html.Put(
-        "<figure class=\"small\"><figcaption><a href=\"#{}\">{}</a> <span "
-        "class=\"soft\">{}</span></figcaption>{}</figure>",
-        {board_.rows[r].id, BudgetName(r), least == most ? most : StrCat(least, " to ", most),
-         kvgauge::report::Render(map)});
+    html.Put(R"(<figure class="small"><figcaption><a href="#{}">{}</a> <span )"
+             R"(class="soft">{}</span></figcaption>{}</figure>)",
+             {board_.rows[r].id, BudgetName(r), least == most ? most : StrCat(least, " to ", most),
+              kvgauge::report::Render(map)});
   }
 
   void DepthMap(Html& html, const Method& method, size_t r) const {
@@ -266,7 +263,7 @@ class Section {
     map.description = StrCat("Kept of the beginning ", Format(first / layers, Unit::kPercent),
                              ", of the middle ", Format(middle / layers, Unit::kPercent),
                              ", of the end ", Format(last / layers, Unit::kPercent), ".");
-    html.Put("<figure class=\"small\"><figcaption>{}</figcaption>{}</figure>",
+    html.Put(R"(<figure class="small"><figcaption>{}</figcaption>{}</figure>)",
              {BudgetName(r), kvgauge::report::Render(map)});
   }
 
@@ -301,29 +298,28 @@ class Section {
     for (const size_t r : method.rows) {
       const RowMeans& means = board_.rows[r].means;
       if (!means.kl_divergence) continue;
-      kl.Put("<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+      kl.Put(R"(<tr><th scope="row">{}</th><td class="n">{}</td><td class="n">{}</td></tr>)",
              {BudgetName(r), Format(means.kl_divergence, Unit::kDecimals),
               Format(means.top1_agreement, Unit::kPercent)});
     }
     if (chart.series.empty() && kl.empty()) return;
-    body.Put("<div class=\"part\"><h3 class=\"sub\">Fidelity</h3><div class=\"figures\">");
+    body.Put(R"(<div class="part"><h3 class="sub">Fidelity</h3><div class="figures">)");
     if (!chart.series.empty()) {
       chart.x = Axis::Linear(0, static_cast<double>(layers), Unit::kNumber,
                              static_cast<int>(std::clamp<int64_t>(layers, 2, 8)));
       chart.y = Axis::Linear(0, most, Unit::kNumber, 4);
       body.Put(
           "<figure><figcaption>Error of the attention output by layer</figcaption><div "
-          "class=\"scroll\">{}</div></figure>",
+          R"(class="scroll">{}</div></figure>)",
           {kvgauge::report::Render(chart)});
     }
     if (!kl.empty()) {
-      body.Put(
-          "<figure class=\"small\"><figcaption>Next tokens against the full "
-          "cache</figcaption><table class=\"plain\"><thead><tr>"
-          "<th scope=\"col\">Budget</th><th scope=\"col\" class=\"n\">KL</th><th scope=\"col\" "
-          "class=\"n\">top-1 agreement</th></tr></thead>"
-          "<tbody>{}</tbody></table></figure>",
-          {kl});
+      body.Put(R"(<figure class="small"><figcaption>Next tokens against the full )"
+               R"(cache</figcaption><table class="plain"><thead><tr>)"
+               R"(<th scope="col">Budget</th><th scope="col" class="n">KL</th><th scope="col" )"
+               R"(class="n">top-1 agreement</th></tr></thead>)"
+               "<tbody>{}</tbody></table></figure>",
+               {kl});
     }
     body.Put("</div></div>");
   }
@@ -355,10 +351,9 @@ class Section {
       bars.rule = *value;
       bars.rule_label = StrCat("full cache ", Format(*value, Unit::kBytes));
     }
-    body.Put(
-        "<div class=\"part\"><h3 class=\"sub\">Bytes by kind</h3><figure><div "
-        "class=\"scroll\">{}</div></figure></div>",
-        {kvgauge::report::Render(bars)});
+    body.Put(R"(<div class="part"><h3 class="sub">Bytes by kind</h3><figure><div )"
+             R"(class="scroll">{}</div></figure></div>)",
+             {kvgauge::report::Render(bars)});
   }
 
   // Of the longest context: where the time of the whole went, and that of compression by itself.
@@ -400,15 +395,14 @@ class Section {
         "Means over repetitions measured alone, less disturbed ones.";
     whole.title = compress.title = "time";
     whole.width = compress.width = kWidth;
-    body.Put(
-        "<div class=\"part\"><h3 class=\"sub\">Time by phase{}</h3><div "
-        "class=\"figures\"><figure><figcaption>Prefill and decoding</figcaption>"
-        "<div class=\"scroll\">{}</div></figure>",
-        {at, kvgauge::report::Render(whole)});
+    body.Put(R"(<div class="part"><h3 class="sub">Time by phase{}</h3><div )"
+             R"(class="figures"><figure><figcaption>Prefill and decoding</figcaption>)"
+             R"(<div class="scroll">{}</div></figure>)",
+             {at, kvgauge::report::Render(whole)});
     if (!compress.bars.empty()) {
       body.Put(
           "<figure><figcaption>Compression alone</figcaption><div "
-          "class=\"scroll\">{}</div></figure>",
+          R"(class="scroll">{}</div></figure>)",
           {kvgauge::report::Render(compress)});
     }
     body.Put("</div></div>");

@@ -217,7 +217,7 @@ Html Board::OnlySwept() const {
   Html html;
   if (names.empty()) return html;
   return html.Put(
-      " Run in several settings, and therefore under <a href=\"#ablation\">Sweeps</a>: {}.",
+      R"( Run in several settings, and therefore under <a href="#ablation">Sweeps</a>: {}.)",
       {Join(names, ", ")});
 }
 
@@ -361,15 +361,15 @@ std::string VerdictWord(Verdict verdict) {
 Html VerdictMark(Verdict verdict) {
   switch (verdict) {
     case Verdict::kSame:
-      return Html().Put("<span class=\"v same\">≈ same</span>");
+      return Html().Put(R"(<span class="v same">≈ same</span>)");
     case Verdict::kBetter:
-      return Html().Put("<span class=\"v better\">▲ better</span>");
+      return Html().Put(R"(<span class="v better">▲ better</span>)");
     case Verdict::kWorse:
-      return Html().Put("<span class=\"v worse\">▼ worse</span>");
+      return Html().Put(R"(<span class="v worse">▼ worse</span>)");
     case Verdict::kUndecided:
       break;
   }
-  return Html().Put("<span class=\"v undecided\">? undecided</span>");
+  return Html().Put(R"(<span class="v undecided">? undecided</span>)");
 }
 
 std::string EvidenceText(const LeaderboardTable& table, const LeaderboardLine& line) {
@@ -424,7 +424,7 @@ std::string RepetitionsText(const RowTimes& times, const Interval& range) {
 
 Html DisturbedMark(const RowTimes& times) {
   Html mark;
-  if (times.disturbed) mark.Put("<span class=\"v worse\">⚠ disturbed</span>");
+  if (times.disturbed) mark.Put(R"(<span class="v worse">⚠ disturbed</span>)");
   return mark;
 }
 

@@ -123,7 +123,7 @@ class Namer {
 Html Verdicts(const GateReport& gate, const Namer& name_of) {
   Html html;
   const int64_t worse = gate.Count(Verdict::kWorse), incomparable = gate.NotComparable();
-  html.Put("<p class=\"verdict\">");
+  html.Put(R"(<p class="verdict">)");
   if (gate.lines.empty())
     return html.Put("The two databases have nothing in common to compare.</p>");
   if (worse > 0) {
@@ -148,9 +148,9 @@ Html Verdicts(const GateReport& gate, const Namer& name_of) {
     html.Put("The candidate is worse in nothing.");
   }
   return html.Put(
-      "</p><p class=\"tally\">Of {}: <span class=\"v worse\">▼ {} worse</span> "
-      "<span class=\"v better\">▲ {} better</span> <span class=\"v same\">≈ {} same</span> "
-      "<span class=\"v undecided\">? {} undecided</span> <span class=\"v none\">∅ {} not "
+      R"(</p><p class="tally">Of {}: <span class="v worse">▼ {} worse</span> )"
+      R"(<span class="v better">▲ {} better</span> <span class="v same">≈ {} same</span> )"
+      R"(<span class="v undecided">? {} undecided</span> <span class="v none">∅ {} not )"
       "comparable</span></p>\n",
       {Plural(static_cast<int64_t>(gate.lines.size()), "comparison", "comparisons"), worse,
        gate.Count(Verdict::kBetter), gate.Count(Verdict::kSame), gate.Count(Verdict::kUndecided),
@@ -176,7 +176,9 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const 
   forest.description = StrCat(Plural(static_cast<int64_t>(forest.lines.size()), "line", "lines"),
                               ", the first: ", forest.lines.front().name, ".");
   Html html;
-  html.Put("<figure><div class=\"scroll\">{}</div></figure>\n", {report::Render(forest)});
+  html.Put(R"(<figure><div class="scroll">{}</div></figure>)"
+           "\n",
+           {report::Render(forest)});
   std::string left_out;
   if (drawable > kBars) {
     left_out = StrCat("The ", kBars, " most urgent of ", drawable, " that have numbers.");
@@ -186,59 +188,57 @@ Html Figure(const std::vector<const GateLine*>& lines, GateMetric metric, const 
     left_out.append(StrCat(Plural(without, "line has", "lines have"),
                            " no numbers to draw; the table says why."));
   }
-  if (!left_out.empty()) html.Put("<p class=\"soft\">{}</p>", {left_out});
+  if (!left_out.empty()) html.Put(R"(<p class="soft">{}</p>)", {left_out});
   return html;
 }
 
 Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const Namer& name_of) {
   const auto id = static_cast<int>(metric);
   Html html;
-  html.Put(
-      "<div class=\"controls js\" data-for=\"gate{}\"><label class=\"find\">Search <input "
-      "type=\"search\" "
-      "class=\"search\" placeholder=\"any words\"></label><button type=\"button\" "
-      "class=\"csv\">Download CSV</button><output class=\"count\"></output></div>\n"
-      "<div class=\"scroll\"><table class=\"board gate sortable\" id=\"gate{}\" "
-      "data-name=\"{}\"><caption "
-      "class=\"hide\">{}: a line for each group</caption><thead><tr><th scope=\"col\" "
-      "class=\"c-group\">Group</th>"
-      "<th scope=\"col\" class=\"c-verdict\">Verdict</th><th scope=\"col\" class=\"c-base "
-      "n\">Baseline</th>"
-      "<th scope=\"col\" class=\"c-cand n\">Candidate</th><th scope=\"col\" class=\"c-change "
-      "n\">{}</th>"
-      "<th scope=\"col\" class=\"c-p n\">p, Holm</th><th scope=\"col\" class=\"c-n n\">Samples</th>"
-      "<th scope=\"col\" class=\"c-why\">Why</th></tr></thead><tbody>\n",
-      {id, id, TitleOf(metric), TitleOf(metric),
-       metric == GateMetric::kAccuracy ? "Change, points" : "Change"});
+  html.Put(R"(<div class="controls js" data-for="gate{}"><label class="find">Search <input )"
+           R"(type="search" )"
+           R"(class="search" placeholder="any words"></label><button type="button" )"
+           R"(class="csv">Download CSV</button><output class="count"></output></div>)"
+           "\n"
+           R"(<div class="scroll"><table class="board gate sortable" id="gate{}" )"
+           R"(data-name="{}"><caption )"
+           R"(class="hide">{}: a line for each group</caption><thead><tr><th scope="col" )"
+           R"(class="c-group">Group</th>)"
+           R"(<th scope="col" class="c-verdict">Verdict</th><th scope="col" class="c-base )"
+           R"(n">Baseline</th>)"
+           R"(<th scope="col" class="c-cand n">Candidate</th><th scope="col" class="c-change )"
+           R"(n">{}</th>)"
+           R"(<th scope="col" class="c-p n">p, Holm</th><th scope="col" class="c-n n">Samples</th>)"
+           R"(<th scope="col" class="c-why">Why</th></tr></thead><tbody>)"
+           "\n",
+           {id, id, TitleOf(metric), TitleOf(metric),
+            metric == GateMetric::kAccuracy ? "Change, points" : "Change"});
   for (const GateLine* line : lines) {
     const bool known = line->evidence.samples > 0;
-    html.Put(
-        "<tr><th scope=\"row\" class=\"c-group\">{}</th><td class=\"c-verdict\" "
-        "data-v=\"{}\" data-csv=\"{}\">{}</td>",
-        {name_of(*line), Urgency(*line),
-         line->comparable ? report::VerdictWord(line->verdict) : "not comparable",
-         line->comparable ? report::VerdictMark(line->verdict)
-                          : Html().Put("<span class=\"v none\">∅ not comparable</span>")});
+    html.Put(R"(<tr><th scope="row" class="c-group">{}</th><td class="c-verdict" )"
+             R"(data-v="{}" data-csv="{}">{}</td>)",
+             {name_of(*line), Urgency(*line),
+              line->comparable ? report::VerdictWord(line->verdict) : "not comparable",
+              line->comparable ? report::VerdictMark(line->verdict)
+                               : Html().Put(R"(<span class="v none">∅ not comparable</span>)")});
     if (!known) {
-      html.Put(
-          "<td class=\"n nil\">–</td><td class=\"n nil\">–</td><td class=\"n nil\">–</td>"
-          "<td class=\"n nil\">–</td><td class=\"n nil\">–</td>");
+      html.Put(R"(<td class="n nil">–</td><td class="n nil">–</td><td class="n nil">–</td>)"
+               R"(<td class="n nil">–</td><td class="n nil">–</td>)");
     } else {
       const Interval interval = ChangeInterval(*line);
       const double change = ChangeShown(*line, line->evidence.value);
       const bool closed = std::isfinite(interval.low) && std::isfinite(interval.high);
-      html.Put(
-          "<td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td><td "
-          "class=\"n\" data-v=\"{}\"",
-          {line->baseline, ValueShown(*line, line->baseline), line->candidate,
-           ValueShown(*line, line->candidate), change});
-      if (closed) html.Put(" data-low=\"{}\" data-high=\"{}\"", {interval.low, interval.high});
+      html.Put(R"(<td class="n" data-v="{}">{}</td><td class="n" data-v="{}">{}</td><td )"
+               R"(class="n" data-v="{}")",
+               {line->baseline, ValueShown(*line, line->baseline), line->candidate,
+                ValueShown(*line, line->candidate), change});
+      if (closed) html.Put(R"( data-low="{}" data-high="{}")", {interval.low, interval.high});
       html.Put(">{}", {ChangeText(*line, change)});
       if (closed) {
         html.Put("<small>{} to {}</small>",
                  {ChangeText(*line, interval.low), ChangeText(*line, interval.high)});
       }
-      html.Put("</td><td class=\"n\" data-v=\"{}\">{}</td><td class=\"n\" data-v=\"{}\">{}</td>",
+      html.Put(R"(</td><td class="n" data-v="{}">{}</td><td class="n" data-v="{}">{}</td>)",
                {line->p_adjusted, report::FormatP(line->p_adjusted), line->evidence.samples,
                 line->evidence.samples});
     }
@@ -248,7 +248,9 @@ Html Table(const std::vector<const GateLine*>& lines, GateMetric metric, const N
           .append("would find ")
           .append(ChangeText(*line, line->evidence.detectable).substr(1));
     }
-    html.Put("<td class=\"c-why\">{}</td></tr>\n", {why});
+    html.Put(R"(<td class="c-why">{}</td></tr>)"
+             "\n",
+             {why});
   }
   return html.Put("</tbody></table></div>\n");
 }
@@ -269,10 +271,11 @@ Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candida
                                                             FileName(baseline.path()));
   Html body;
   body.Put(
-      "<header class=\"head\"><p class=\"over\">kvgauge comparison</p><h1>{}</h1>{}<div "
-      "class=\"pair\">"
-      "<div><h2>Baseline: {}</h2><dl class=\"facts\">{}</dl></div><div><h2>Candidate: {}</h2><dl "
-      "class=\"facts\">{}</dl></div></div></header>\n",
+      R"(<header class="head"><p class="over">kvgauge comparison</p><h1>{}</h1>{}<div )"
+      R"(class="pair">)"
+      R"(<div><h2>Baseline: {}</h2><dl class="facts">{}</dl></div><div><h2>Candidate: {}</h2><dl )"
+      R"(class="facts">{}</dl></div></div></header>)"
+      "\n",
       {title, Verdicts(gate, name_of), FileName(baseline.path()), report::RunFacts(before),
        FileName(candidate.path()), report::RunFacts(after)});
   std::vector<report::PageLink> links;
@@ -289,10 +292,12 @@ Result<std::string> RenderComparison(ResultStore& baseline, ResultStore& candida
     });
     const std::string id(kvgauge::NameOf(metric));
     links.push_back({id, TitleOf(metric)});
-    body.Put(
-        "<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}{}</section>\n",
-        {id, id, id, TitleOf(metric), Figure(lines, metric, name_of),
-         Table(lines, metric, name_of)});
+    body.Put(R"(<section id="{}" aria-labelledby="{}-h"><h2 id="{}-h">{}</h2>)"
+             "\n"
+             "{}{}</section>"
+             "\n",
+             {id, id, id, TitleOf(metric), Figure(lines, metric, name_of),
+              Table(lines, metric, name_of)});
   }
   return report::WrapPage(StrCat("kvgauge: ", title), links, body);
 }

@@ -73,7 +73,8 @@ Html Curves(const Board& board, const LeaderboardTable& table) {
                                   : Axis::Linear(bottom, top, Unit::kNumber, 5, 0, 100);
   chart.description = StrCat("Best at its smallest budget: ", chart.series.front().name, ".");
   Html html;
-  html.Put("<figure><figcaption><b>{}</b></figcaption><div class=\"scroll\">{}</div></figure>\n",
+  html.Put(R"(<figure><figcaption><b>{}</b></figcaption><div class="scroll">{}</div></figure>)"
+           "\n",
            {table.task, Render(chart)});
   return html;
 }
@@ -87,8 +88,8 @@ Html CurvesSection(const Board& board) {
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   return section.Put(
-      "<p class=\"lead\">A figure for each task, a line for each method from its largest budget to "
-      "its smallest, over the bytes measured. Dotted: the full cache.{}</p>{}{}",
+      R"(<p class="lead">A figure for each task, a line for each method from its largest budget )"
+      "to its smallest, over the bytes measured. Dotted: the full cache.{}</p>{}{}",
       {board.OnlySwept(), board.Legend(false), Figures(board, html)});
 }
 

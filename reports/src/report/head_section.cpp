@@ -63,9 +63,9 @@ Counts CountVerdicts(const Board& board) {
 
 Html RowLink(const BoardRow& row) {
   Html link;
-  link.Put("<a href=\"#{}\">{}</a>", {row.id, row.NameBudget()});
+  link.Put(R"(<a href="#{}">{}</a>)", {row.id, row.NameBudget()});
   if (row.means.tasks > 0) {
-    link.Put(" <span class=\"soft\">({} held a token, {} of full)</span>",
+    link.Put(R"( <span class="soft">({} held a token, {} of full)</span>)",
              {Format(row.means.bytes.resident_per_token, Unit::kBytes),
               Format(row.means.bytes.resident_ratio, Unit::kPercent)});
   }
@@ -94,7 +94,7 @@ Html VerdictSentence(const Board& board, double margin) {
                                 ? "on both groups of tasks"
                                 : StrCat("on all ", board.groups.size(), " groups of tasks");
   Html html;
-  html.Put("<p class=\"verdict\">");
+  html.Put(R"(<p class="verdict">)");
   if (!board.alone) html.Put("<b>{}.</b> ", {board.Title()});
   const int64_t rows =
       counts.same + counts.better + counts.worse + counts.undecided + counts.unranked;
@@ -113,17 +113,17 @@ Html VerdictSentence(const Board& board, double margin) {
     html.Put("Equivalent to the full cache within {} {}: {}.",
              {points, where, Smallest(counts.kept)});
   }
-  html.Put("</p><p class=\"tally\">Of {}: <span class=\"v same\">≈ {} equivalent</span> ",
+  html.Put(R"(</p><p class="tally">Of {}: <span class="v same">≈ {} equivalent</span> )",
            {Plural(rows, "row", "rows"), counts.same});
-  if (counts.better > 0) html.Put("<span class=\"v better\">▲ {} better</span> ", {counts.better});
+  if (counts.better > 0) html.Put(R"(<span class="v better">▲ {} better</span> )", {counts.better});
   html.Put(
-      "<span class=\"v worse\">▼ {} worse</span> <span class=\"v undecided\">? {} undecided</span>",
+      R"(<span class="v worse">▼ {} worse</span> <span class="v undecided">? {} undecided</span>)",
       {counts.worse, counts.undecided});
   if (counts.unranked > 0) {
-    html.Put(" <span class=\"v none\">∅ {} not ranked</span>", {counts.unranked});
+    html.Put(R"( <span class="v none">∅ {} not ranked</span>)", {counts.unranked});
   }
   html.Put(
-      " <span class=\"soft\">A row counts as equivalent where it is so in every group, as worse "
+      R"( <span class="soft">A row counts as equivalent where it is so in every group, as worse )"
       "where it is in any.");
   if (counts.undecided > 0 && std::isinf(counts.detectable)) {
     html.Put(" Undecided: some groups have too few samples to find any loss.");
@@ -237,7 +237,7 @@ Html RunFacts(const std::vector<StoredRun>& runs) {
   size_t shown = 0;
   for (const std::string& command : commands) {
     if (++shown > 3) {
-      all.Put("<span class=\"soft\">and {} more under Reproduce</span>", {commands.size() - 3});
+      all.Put(R"(<span class="soft">and {} more under Reproduce</span>)", {commands.size() - 3});
       break;
     }
     all.Put("<code>{}</code>", {command});
@@ -248,7 +248,7 @@ Html RunFacts(const std::vector<StoredRun>& runs) {
 
 Html HeadSection(const PageData& data, const ReportOptions& options) {
   Html html;
-  html.Put("<header class=\"head\"><p class=\"over\">kvgauge report</p><h1>");
+  html.Put(R"(<header class="head"><p class="over">kvgauge report</p><h1>)");
   std::set<std::string> models, methods, tasks, signatures;
   for (const StoredCell& cell : data.cells) {
     models.insert(cell.cell.model.name);
@@ -268,13 +268,12 @@ Html HeadSection(const PageData& data, const ReportOptions& options) {
   }
   html.Put("</h1>\n");
   if (data.cells.empty()) {
-    html.Put(
-        "<p class=\"verdict\">The store holds no results yet. <code>kvgauge run</code> fills "
-        "it.</p>\n");
+    html.Put(R"(<p class="verdict">The store holds no results yet. <code>kvgauge run</code> fills )"
+             "it.</p>\n");
   }
   for (const Board& board : data.boards)
     html.Put(VerdictSentence(board, options.leaderboard.margin));
-  html.Put("<dl class=\"facts\">");
+  html.Put(R"(<dl class="facts">)");
   for (const Board& board : data.boards) {
     Fact(html, "Model", TextOf(StrCat(board.Title(), ": ", Scalars(board.model_facts))));
   }
@@ -287,7 +286,7 @@ Html HeadSection(const PageData& data, const ReportOptions& options) {
   size_t shown = 0;
   for (const std::string& key : signatures) {
     if (++shown > 4) {
-      keys.Put("<span class=\"soft\">and {} more under Reproduce</span>", {signatures.size() - 4});
+      keys.Put(R"(<span class="soft">and {} more under Reproduce</span>)", {signatures.size() - 4});
       break;
     }
     keys.Put("<code>{}</code> ", {key.substr(0, 12)});

@@ -90,11 +90,10 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
   map.description = StrCat("Mean ", Format(mean, Unit::kPercent), " of ",
                            Plural(samples, "sample", "samples"), ".");
   Html html;
-  html.Put(
-      "<figure class=\"small\"><figcaption><a href=\"#{}\">{}</a> <span "
-      "class=\"soft\">{}</span></figcaption>{}</figure>",
-      {row.id, row.budget_kind == "none" ? "all entries" : row.budget, Format(mean, Unit::kPercent),
-       Render(map)});
+  html.Put(R"(<figure class="small"><figcaption><a href="#{}">{}</a> <span )"
+           R"(class="soft">{}</span></figcaption>{}</figure>)",
+           {row.id, row.budget_kind == "none" ? "all entries" : row.budget,
+            Format(mean, Unit::kPercent), Render(map)});
   return html;
 }
 
@@ -134,9 +133,9 @@ Html DepthMaps(const Board& board, const std::string& task, const DepthRows& row
         }
       }
     }
-    html.Put(
-        "<figure><figcaption><b>{}</b>{}</figcaption><div class=\"scroll\">{}</div></figure>\n",
-        {task, part, Render(map)});
+    html.Put(R"(<figure><figcaption><b>{}</b>{}</figcaption><div class="scroll">{}</div></figure>)"
+             "\n",
+             {task, part, Render(map)});
   }
   return html;
 }
@@ -172,7 +171,7 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   if (tasks.empty()) return html;
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
   html.Put(
-      "<p class=\"lead\">Right answers of all samples in a cell, by where in the context they "
+      R"(<p class="lead">Right answers of all samples in a cell, by where in the context they )"
       "stand; of answers that can be partly right, the sum of their scores. Where a cell is "
       "empty, no sample has a score. {}</p>\n",
       {HeatLegend(HeatScale::kScore, "all wrong", "all right")});
@@ -213,17 +212,19 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
     for (const auto& [method, rows] : methods) {
       Html summary, maps;
       const MethodRow& first = board.rows[rows.front()].method;
-      summary.Put("{} <span class=\"soft\">{}</span>", {method, first.title});
+      summary.Put(R"({} <span class="soft">{}</span>)", {method, first.title});
       for (const size_t row : rows)
         maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
-      tiles.Put(Folded(summary, Html().Put("<div class=\"figures tight\">{}</div>", {maps}),
+      tiles.Put(Folded(summary, Html().Put(R"(<div class="figures tight">{}</div>)", {maps}),
                        first.family, shown++ < kOpenMaps));
     }
-    html.Put("<h3>{}</h3><div class=\"tiles\">{}</div>\n", {name, tiles});
+    html.Put(R"(<h3>{}</h3><div class="tiles">{}</div>)"
+             "\n",
+             {name, tiles});
   }
   if (!of_one_length.empty()) {
     html.Put(Folded(Html().Text(Plural(one_length_tasks, "task", "tasks")),
-                    Html().Put("<div class=\"figures\">{}</div>", {of_one_length}), "", true));
+                    Html().Put(R"(<div class="figures">{}</div>)", {of_one_length}), "", true));
   }
   return html;
 }
@@ -312,19 +313,18 @@ Html SweepMap(const Board& board, const Sweep& sweep) {
                                      ReportedText(*sweep.table, best->reported), ".");
     Html caption;
     caption.Put("<b>{} {}</b> on {}", {sweep.method, sweep.budget, sweep.table->task});
-    if (!rest.empty()) caption.Put(" <span class=\"soft\">{}</span>", {rest});
+    if (!rest.empty()) caption.Put(R"( <span class="soft">{}</span>)", {rest});
     const BoardRow* row = board.Find(*best);
     Html verdict;
     if (alike) {
       verdict.Text("All settings alike");
     } else {
-      verdict.Put("Best: <a href=\"#{}\">{}</a>",
+      verdict.Put(R"(Best: <a href="#{}">{}</a>)",
                   {row != nullptr ? row->id : "", best->method.variant});
     }
-    html.Put(
-        "<figure class=\"small\"><figcaption>{}</figcaption>{}<p class=\"soft "
-        "best\">{}</p></figure>",
-        {caption, Render(map), verdict});
+    html.Put(R"(<figure class="small"><figcaption>{}</figcaption>{}<p class="soft )"
+             R"(best">{}</p></figure>)",
+             {caption, Render(map), verdict});
   }
   return html;
 }
@@ -352,10 +352,10 @@ Html AblationSection(const Board& board) {
   if (maps.empty()) return maps;
   Html html;
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
-  return html.Put(
-      "<p class=\"lead\">Score of each setting with half its 95% interval. {}</p><div "
-      "class=\"figures tight\">{}</div>\n",
-      {HeatLegend(HeatScale::kAmount, "worst of the sweep", "best"), maps});
+  return html.Put(R"(<p class="lead">Score of each setting with half its 95% interval. {}</p><div )"
+                  R"(class="figures tight">{}</div>)"
+                  "\n",
+                  {HeatLegend(HeatScale::kAmount, "worst of the sweep", "best"), maps});
 }
 
 }  // namespace kvgauge::report

@@ -53,13 +53,12 @@ class Table {
     Html html;
     html.Put(Controls());
     const bool fits = FitsPaper();
-    html.Put(
-        "<div class=\"scroll{}\"><table class=\"board sortable{}\" id=\"board{}\" "
-        "data-name=\"leaderboard\">"
-        "<caption class=\"hide\">Leaderboard of {}: a row for each method and "
-        "budget</caption><thead><tr>",
-        {fits ? Markup("") : Markup(" no-paper"), board_.IsLong() ? Markup(" long") : Markup(""),
-         index_, board_.Title()});
+    html.Put(R"(<div class="scroll{}"><table class="board sortable{}" id="board{}" )"
+             R"(data-name="leaderboard">)"
+             R"(<caption class="hide">Leaderboard of {}: a row for each method and )"
+             "budget</caption><thead><tr>",
+             {fits ? Markup("") : Markup(" no-paper"),
+              board_.IsLong() ? Markup(" long") : Markup(""), index_, board_.Title()});
     for (const Column& column : columns_) Heading(html, column);
     html.Put("</tr></thead><tbody>\n");
     for (const BoardRow& row : board_.rows) html.Put(Row(row));
@@ -71,12 +70,12 @@ class Table {
   // What headings mean, for readers who cannot point at them.
   Html Key() const {
     Html html;
-    html.Put("<dl class=\"facts glossary{}\" aria-label=\"What the columns mean\">",
+    html.Put(R"(<dl class="facts glossary{}" aria-label="What the columns mean">)",
              {FitsPaper() ? Markup(" fits") : Markup("")});
     for (const Column& column : columns_) {
       if (column.key == "method" || column.key == "family" || column.key == "budget") continue;
       if (column.of_group != kNoGroup && column.of_group > 0) continue;
-      html.Put("<div class=\"c-{}{}\"><dt>{}</dt><dd>{}</dd></div>",
+      html.Put(R"(<div class="c-{}{}"><dt>{}</dt><dd>{}</dd></div>)",
                {column.key, column.shown ? Markup("") : Markup(" opt"), column.title, column.help});
     }
     const auto experimental = [](const BoardRow& row) { return row.method.experimental; };
@@ -110,12 +109,14 @@ class Table {
       begin = end;
     }
     html.Put(PaperTable("Bytes, fidelity and times", 0, 0, true));
-    return Html().Put("<div class=\"later paper\"><noscript>{}</noscript></div>\n", {html});
+    return Html().Put(R"(<div class="later paper"><noscript>{}</noscript></div>)"
+                      "\n",
+                      {html});
   }
 
   Html PaperTable(const std::string& caption, size_t begin, size_t end, bool costs) {
     Html html;
-    html.Put("<table class=\"board\" data-of=\"board{}\"><caption>{}</caption><thead><tr>",
+    html.Put(R"(<table class="board" data-of="board{}"><caption>{}</caption><thead><tr>)",
              {index_, caption});
     for (const Column& column : columns_) {
       const bool of_group = column.of_group != kNoGroup;
@@ -127,7 +128,7 @@ class Table {
     }
     html.Put("</tr></thead><tbody>\n");
     for (const BoardRow& row : board_.rows) {
-      html.Put("<tr data-row=\"{}\"", {row.id});
+      html.Put(R"(<tr data-row="{}")", {row.id});
       Beginning(html, row);
       Budget(html, row);
       if (costs) Bytes(html, row);
@@ -143,11 +144,12 @@ class Table {
   }
 
   static void Heading(Html& html, const Column& column) {
-    html.Put("<th scope=\"col\" class=\"c-{}{}{}\" data-help=\"{}\">",
+    html.Put(R"(<th scope="col" class="c-{}{}{}" data-help="{}">)",
              {column.key, column.number ? Markup(" n") : Markup(""),
               column.shown ? Markup("") : Markup(" opt"), column.help});
-    if (!column.group.empty()) html.Put("<span class=\"grp\">{}</span>", {Breakable(column.group)});
-    html.Put("<span class=\"ttl\">{}</span></th>", {column.title});
+    if (!column.group.empty())
+      html.Put(R"(<span class="grp">{}</span>)", {Breakable(column.group)});
+    html.Put(R"(<span class="ttl">{}</span></th>)", {column.title});
   }
 
   void Columns() {
@@ -218,44 +220,41 @@ class Table {
     for (const BoardRow& row : board_.rows)
       families.insert(std::string(LookOf(row.method.family).family));
     Html html;
-    html.Put(
-        "<div class=\"controls js\" data-for=\"board{}\"><label class=\"find\">Search "
-        "<input type=\"search\" class=\"search\" placeholder=\"method, verdict …\"></label>"
-        "<fieldset class=\"chips\"><legend>Family</legend>",
-        {index_});
+    html.Put(R"(<div class="controls js" data-for="board{}"><label class="find">Search )"
+             R"(<input type="search" class="search" placeholder="method, verdict …"></label>)"
+             R"(<fieldset class="chips"><legend>Family</legend>)",
+             {index_});
     for (const FamilyLook& look : Families()) {
       if (families.count(std::string(look.family)) == 0) continue;
-      html.Put(
-          "<label class=\"chip f-{}\"><input type=\"checkbox\" checked value=\"{}\">{}"
-          "<span>{}</span></label>",
-          {look.family, look.family, MarkBesideText(look.family, 0), look.title});
+      html.Put(R"(<label class="chip f-{}"><input type="checkbox" checked value="{}">{})"
+               "<span>{}</span></label>",
+               {look.family, look.family, MarkBesideText(look.family, 0), look.title});
     }
     if (std::any_of(board_.rows.begin(), board_.rows.end(), IsSweepPoint)) {
-      html.Put(
-          "<label class=\"chip\"><input type=\"checkbox\" value=\"variants\"><span>Variants of "
-          "sweeps</span></label>");
+      html.Put(R"(<label class="chip"><input type="checkbox" value="variants"><span>Variants of )"
+               "sweeps</span></label>");
     }
-    html.Put("</fieldset><details class=\"cols\"><summary>Columns</summary><div>");
+    html.Put(R"(</fieldset><details class="cols"><summary>Columns</summary><div>)");
     for (const Column& column : columns_) {
       if (column.key == "method") continue;
-      html.Put("<label><input type=\"checkbox\" value=\"{}\"{}> {}</label>",
+      html.Put(R"(<label><input type="checkbox" value="{}"{}> {}</label>)",
                {column.key, column.shown ? Markup(" checked") : Markup(""),
                 column.group.empty() ? column.title : StrCat(column.group, ": ", column.title)});
     }
-    return html.Put(
-        "</div></details><button type=\"button\" class=\"csv\">Download CSV</button>"
-        "<output class=\"count\"></output></div>\n");
+    return html.Put(R"(</div></details><button type="button" class="csv">Download CSV</button>)"
+                    R"(<output class="count"></output></div>)"
+                    "\n");
   }
 
   static void Empty(Html& html, const std::string& key) {
-    html.Put("<td class=\"c-{} n nil\">–</td>", {key});
+    html.Put(R"(<td class="c-{} n nil">–</td>)", {key});
   }
 
   Html Row(const BoardRow& row) {
     Html html;
-    html.Put("<tr id=\"{}\"", {row.id});
+    html.Put(R"(<tr id="{}")", {row.id});
     Beginning(html, row);
-    html.Put("<td class=\"c-family opt\">{}</td>", {LookOf(row.method.family).title});
+    html.Put(R"(<td class="c-family opt">{}</td>)", {LookOf(row.method.family).title});
     Budget(html, row);
     Bytes(html, row);
     for (size_t g = 0; g < board_.groups.size(); ++g) Score(html, row, g);
@@ -268,28 +267,27 @@ class Table {
 
   // What a row is: the rest of its tag, method and budget.
   void Beginning(Html& html, const BoardRow& row) const {
-    html.Put(" data-f=\"{}\"{}>",
-             {LookOf(row.method.family).family, row.method.full_cache ? Markup(" class=\"full\"")
-                                                : IsSweepPoint(row)   ? Markup(" class=\"variant\"")
-                                                                      : Markup("")});
-    html.Put(
-        "<th scope=\"row\" class=\"c-method\"><span class=\"who\">{} <span "
-        "title=\"{}\">{}</span></span>",
-        {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
-         Breakable(row.method.name)});
+    html.Put(R"( data-f="{}"{}>)",
+             {LookOf(row.method.family).family, row.method.full_cache ? Markup(R"( class="full")")
+                                                : IsSweepPoint(row) ? Markup(R"( class="variant")")
+                                                                    : Markup("")});
+    html.Put(R"(<th scope="row" class="c-method"><span class="who">{} <span )"
+             R"(title="{}">{}</span></span>)",
+             {MarkBesideText(row.method.family, board_.Variety(row.method.name)), row.method.title,
+              Breakable(row.method.name)});
     if (row.method.experimental) {
-      html.Put("<span class=\"soft\" data-tip=\"{}\">*</span>", {kExperimental});
+      html.Put(R"(<span class="soft" data-tip="{}">*</span>)", {kExperimental});
     }
     if (!row.method.variant.empty())
-      html.Put(" <span class=\"soft\">{}</span>", {Breakable(row.method.variant)});
+      html.Put(R"( <span class="soft">{}</span>)", {Breakable(row.method.variant)});
     if (row.budget_kind != "none") {
-      html.Put(" <small class=\"at-narrow\">{}</small>", {row.budget});
+      html.Put(R"( <small class="at-narrow">{}</small>)", {row.budget});
     }
     html.Put("</th>");
   }
 
   void Budget(Html& html, const BoardRow& row) const {
-    html.Put("<td class=\"c-budget n\" data-v=\"{}\">{}</td>",
+    html.Put(R"(<td class="c-budget n" data-v="{}">{}</td>)",
              {row.budget_kind == "none" ? 1e18 : row.budget_value,
               row.budget_kind == "none" ? "all" : row.budget});
   }
@@ -297,8 +295,8 @@ class Table {
   void Bytes(Html& html, const BoardRow& row) const {
     if (row.means.tasks == 0) {
       Empty(html, "resident");
-      html.Put("<td class=\"c-ratio n nil opt\">–</td>");
-      html.Put("<td class=\"c-logical n nil opt\">–</td><td class=\"c-nominal n nil opt\">–</td>");
+      html.Put(R"(<td class="c-ratio n nil opt">–</td>)");
+      html.Put(R"(<td class="c-logical n nil opt">–</td><td class="c-nominal n nil opt">–</td>)");
       return;
     }
     const ByteSummary& bytes = row.means.bytes;
@@ -311,23 +309,22 @@ class Table {
       tip.append(StrCat(" Means over ", row.means.tasks, " of ", board_.task_count, " tasks."));
     }
     html.Put(
-        "<td class=\"c-resident n\" data-v=\"{}\" data-tip=\"{}\">{}<small>{}</small><svg "
-        "class=\"bar\" "
-        "width=\"56\" height=\"4\" "
-        "aria-hidden=\"true\"><path class=\"bg\" d=\"M0 0h56v4h-56z\"/><path class=\"fg\" d=\"M0 "
-        "0h{}v4h-{}z\"/></svg></td>",
+        R"(<td class="c-resident n" data-v="{}" data-tip="{}">{}<small>{}</small><svg )"
+        R"(class="bar" )"
+        R"(width="56" height="4" )"
+        R"(aria-hidden="true"><path class="bg" d="M0 0h56v4h-56z"/><path class="fg" d="M0 )"
+        R"(0h{}v4h-{}z"/></svg></td>)",
         {bytes.resident_per_token, tip, Format(bytes.resident_per_token, Unit::kBytes),
          row.method.full_cache ? "everything"
                                : StrCat(Format(bytes.resident_ratio, Unit::kPercent), " of full"),
          Px{56 * std::min(1.0, bytes.resident_ratio)},
          Px{56 * std::min(1.0, bytes.resident_ratio)}});
-    html.Put(
-        "<td class=\"c-ratio n opt\" data-v=\"{}\">{}</td><td class=\"c-logical n opt\" "
-        "data-v=\"{}\">{}</td>"
-        "<td class=\"c-nominal n opt\" data-v=\"{}\">{}</td>",
-        {bytes.logical_ratio, Format(bytes.logical_ratio, Unit::kPercent), bytes.logical_per_token,
-         Format(bytes.logical_per_token, Unit::kBytes), bytes.nominal_per_token,
-         Format(bytes.nominal_per_token, Unit::kBytes)});
+    html.Put(R"(<td class="c-ratio n opt" data-v="{}">{}</td><td class="c-logical n opt" )"
+             R"(data-v="{}">{}</td>)"
+             R"(<td class="c-nominal n opt" data-v="{}">{}</td>)",
+             {bytes.logical_ratio, Format(bytes.logical_ratio, Unit::kPercent),
+              bytes.logical_per_token, Format(bytes.logical_per_token, Unit::kBytes),
+              bytes.nominal_per_token, Format(bytes.nominal_per_token, Unit::kBytes)});
   }
 
   void Score(Html& html, const BoardRow& row, size_t g) const {
@@ -335,24 +332,23 @@ class Table {
     const LeaderboardLine* line = row.lines[g];
     const Markup rank_class = g == 0 ? Markup("") : Markup(" opt");
     if (line == nullptr || line->scored == 0) {
-      html.Put(
-          "<td class=\"c-rank{} n nil{}\">–</td><td class=\"c-score{} n nil\">–</td><td "
-          "class=\"c-delta{} n nil\">–</td>",
-          {g, rank_class, g, g});
+      html.Put(R"(<td class="c-rank{} n nil{}">–</td><td class="c-score{} n nil">–</td><td )"
+               R"(class="c-delta{} n nil">–</td>)",
+               {g, rank_class, g, g});
       return;
     }
     if (line->rank) {
-      html.Put("<td class=\"c-rank{} n{}\" data-v=\"{}\">{}</td>",
+      html.Put(R"(<td class="c-rank{} n{}" data-v="{}">{}</td>)",
                {g, rank_class, *line->rank, *line->rank});
     } else {
-      html.Put("<td class=\"c-rank{} n nil{}\" data-tip=\"{}\">–</td>",
+      html.Put(R"(<td class="c-rank{} n nil{}" data-tip="{}">–</td>)",
                {g, rank_class, StrCat("Not ranked: ", line->not_ranked)});
     }
-    html.Put("<td class=\"c-score{} n\" data-v=\"{}\"", {g, ScoreNumber(table, line->score.value)});
+    html.Put(R"(<td class="c-score{} n" data-v="{}")", {g, ScoreNumber(table, line->score.value)});
     const bool known = std::isfinite(line->score.interval.low);
     const Interval interval = ShownInterval(table, *line);
     if (known) {
-      html.Put(" data-low=\"{}\" data-high=\"{}\"",
+      html.Put(R"( data-low="{}" data-high="{}")",
                {ScoreNumber(table, interval.low), ScoreNumber(table, interval.high)});
     }
     html.Put("><b>{}</b>", {ReportedText(table, line->reported)});
@@ -362,19 +358,19 @@ class Table {
     }
     html.Put("</td>");
     if (row.method.full_cache) {
-      html.Put("<td class=\"c-delta{} n nil\">reference</td>", {g});
+      html.Put(R"(<td class="c-delta{} n nil">reference</td>)", {g});
     } else if (line->versus_full) {
       const Evidence& e = *line->versus_full;
-      html.Put("<td class=\"c-delta{} n\" data-v=\"{}\"", {g, ScoreNumber(table, e.value)});
+      html.Put(R"(<td class="c-delta{} n" data-v="{}")", {g, ScoreNumber(table, e.value)});
       if (std::isfinite(e.interval.low) && std::isfinite(e.interval.high)) {
-        html.Put(" data-low=\"{}\" data-high=\"{}\"",
+        html.Put(R"( data-low="{}" data-high="{}")",
                  {ScoreNumber(table, e.interval.low), ScoreNumber(table, e.interval.high)});
       }
       html.Put(
-          " data-tip=\"{}\">{}<small>{}</small></td>",
+          R"( data-tip="{}">{}<small>{}</small></td>)",
           {EvidenceText(table, *line), DifferenceText(table, e.value), VerdictMark(line->verdict)});
     } else {
-      html.Put("<td class=\"c-delta{} n nil\" data-tip=\"{}\">–</td>", {g, line->not_compared});
+      html.Put(R"(<td class="c-delta{} n nil" data-tip="{}">–</td>)", {g, line->not_compared});
     }
   }
 
@@ -397,7 +393,7 @@ class Table {
                 [](const auto& a, const auto& b) { return a.budget < b.budget; });
     }
     if (place->second.size() < 2) {
-      html.Put("<td class=\"c-spark nil\">–</td>");
+      html.Put(R"(<td class="c-spark nil">–</td>)");
       return;
     }
     Sparkline line;
@@ -415,24 +411,24 @@ class Table {
     line.low = std::min(low, 0.0);
     line.high = board_.groups.front()->lower_is_better ? high : std::max(high, 100.0);
     line.label = Join(words, ", ");
-    html.Put("<td class=\"c-spark\">{}</td>", {kvgauge::report::Render(line)});
+    html.Put(R"(<td class="c-spark">{}</td>)", {kvgauge::report::Render(line)});
   }
 
   void Fidelity(Html& html, const BoardRow& row) const {
     const std::optional<double>&kl = row.means.kl_divergence, &agreement = row.means.top1_agreement;
     if (kl_) {
       if (kl) {
-        html.Put("<td class=\"c-kl n\" data-v=\"{}\">{}</td>", {*kl, Format(*kl, Unit::kDecimals)});
+        html.Put(R"(<td class="c-kl n" data-v="{}">{}</td>)", {*kl, Format(*kl, Unit::kDecimals)});
       } else {
         Empty(html, "kl");
       }
     }
     if (agreement_) {
       if (agreement) {
-        html.Put("<td class=\"c-top1 n opt\" data-v=\"{}\">{}</td>",
+        html.Put(R"(<td class="c-top1 n opt" data-v="{}">{}</td>)",
                  {*agreement, Format(*agreement, Unit::kPercent)});
       } else {
-        html.Put("<td class=\"c-top1 n nil opt\">–</td>");
+        html.Put(R"(<td class="c-top1 n nil opt">–</td>)");
       }
     }
   }
@@ -446,11 +442,10 @@ class Table {
     const LatencySummary& at = times->summary;
     const auto time = [&](const char* key, double seconds, const Interval& range,
                           const std::optional<double>& ratio) {
-      html.Put(
-          "<td class=\"c-{} n\" data-v=\"{}\" data-low=\"{}\" data-high=\"{}\" "
-          "data-note=\"{}\" data-tip=\"{}\">{}",
-          {key, seconds, range.low, range.high, times->disturbed ? "disturbed" : "",
-           RepetitionsText(*times, range), Format(seconds, Unit::kSeconds)});
+      html.Put(R"(<td class="c-{} n" data-v="{}" data-low="{}" data-high="{}" )"
+               R"(data-note="{}" data-tip="{}">{})",
+               {key, seconds, range.low, range.high, times->disturbed ? "disturbed" : "",
+                RepetitionsText(*times, range), Format(seconds, Unit::kSeconds)});
       const bool related = ratio && !row.method.full_cache;
       if (related || times->disturbed) {
         html.Put("<small>{} {}</small>",
@@ -464,7 +459,7 @@ class Table {
       Empty(html, "compress");
       return;
     }
-    html.Put("<td class=\"c-compress n\" data-v=\"{}\" data-note=\"{}\">{}<small>{}</small></td>",
+    html.Put(R"(<td class="c-compress n" data-v="{}" data-note="{}">{}<small>{}</small></td>)",
              {at.compress_s(), times->disturbed ? "disturbed" : "",
               Format(at.compress_s(), Unit::kSeconds), DisturbedMark(*times)});
   }
@@ -488,27 +483,25 @@ class Table {
       if (trouble.empty()) trouble = line->trouble;
     }
     if (row.method.full_cache) {
-      html.Put("<td class=\"c-engaged nil\" data-v=\"2\" data-csv=\"\">–</td>");
+      html.Put(R"(<td class="c-engaged nil" data-v="2" data-csv="">–</td>)");
     } else if (!idle.empty()) {
       const bool nowhere = idle.size() == groups;
-      html.Put(
-          "<td class=\"c-engaged\" data-v=\"{}\" data-csv=\"{}\" data-tip=\"{}\"><span class=\"v "
-          "worse\">✕ {}</span></td>",
-          {nowhere ? 0 : 0.5, nowhere ? "no" : StrCat("not on ", Join(idle, ", ")),
-           StrCat("Left as they were, ", Join(told, "; "), ". The row is not ranked there."),
-           nowhere            ? "no"
-           : idle.size() == 1 ? StrCat("not on ", idle[0])
-                              : StrCat("not on ", idle.size(), " of ", groups, " groups")});
+      html.Put(R"(<td class="c-engaged" data-v="{}" data-csv="{}" data-tip="{}"><span class="v )"
+               R"(worse">✕ {}</span></td>)",
+               {nowhere ? 0 : 0.5, nowhere ? "no" : StrCat("not on ", Join(idle, ", ")),
+                StrCat("Left as they were, ", Join(told, "; "), ". The row is not ranked there."),
+                nowhere            ? "no"
+                : idle.size() == 1 ? StrCat("not on ", idle[0])
+                                   : StrCat("not on ", idle.size(), " of ", groups, " groups")});
     } else {
-      html.Put("<td class=\"c-engaged\" data-v=\"1\" data-csv=\"yes\">✓ yes</td>");
+      html.Put(R"(<td class="c-engaged" data-v="1" data-csv="yes">✓ yes</td>)");
     }
     if (failed > 0) {
-      html.Put(
-          "<td class=\"c-samples n opt\" data-v=\"{}\" data-tip=\"{}\">{} <span class=\"v "
-          "worse\">{} failed</span></td>",
-          {scored, trouble, WithCommas(scored), failed});
+      html.Put(R"(<td class="c-samples n opt" data-v="{}" data-tip="{}">{} <span class="v )"
+               R"(worse">{} failed</span></td>)",
+               {scored, trouble, WithCommas(scored), failed});
     } else {
-      html.Put("<td class=\"c-samples n opt\" data-v=\"{}\">{}</td>", {scored, WithCommas(scored)});
+      html.Put(R"(<td class="c-samples n opt" data-v="{}">{}</td>)", {scored, WithCommas(scored)});
     }
   }
 
@@ -532,14 +525,16 @@ Html LeaderboardSection(const Board& board, const PageData& data) {
   Html html;
   const auto index = static_cast<size_t>(&board - data.boards.data());
   if (!board.alone) html.Put("<h3>{}</h3>", {board.Title()});
-  html.Put("<p class=\"lead\">{}</p>\n", {ScoreRule(board)});
+  html.Put(R"(<p class="lead">{}</p>)"
+           "\n",
+           {ScoreRule(board)});
   Table table(board, index);
   html.Put(table.Render());
   if (index == 0) html.Put(table.Key());
   std::set<std::string> notes;
   for (const LeaderboardTable* group : board.groups)
     notes.insert(group->notes.begin(), group->notes.end());
-  for (const std::string& note : notes) html.Put("<p class=\"note\">{}</p>", {note});
+  for (const std::string& note : notes) html.Put(R"(<p class="note">{}</p>)", {note});
   return html;
 }
 

@@ -32,17 +32,19 @@ std::string FamilyFilterCss() {
 Html Folded(const Html& summary, const Html& body, const std::string& family, bool open) {
   KVG_CHECK(body.text().find("</noscript") == std::string::npos, "a folded block in another");
   Html html;
-  html.Put("<details class=\"maps\"");
-  if (!family.empty()) html.Put(" data-f=\"{}\"", {LookOf(family).family});
+  html.Put(R"(<details class="maps")");
+  if (!family.empty()) html.Put(R"( data-f="{}")", {LookOf(family).family});
   return html.Put("{}><summary>{}</summary><noscript>{}</noscript></details>\n",
                   {open ? Markup(" open") : Markup(""), summary, body});
 }
 
 Html Figures(const Board& board, const Html& figures) {
   Html html;
-  html.Put("<div class=\"figures\">{}</div>", {figures});
+  html.Put(R"(<div class="figures">{}</div>)", {figures});
   if (!board.IsLong()) return html.Put("\n");
-  return Html().Put("<div class=\"later\"><noscript>{}</noscript></div>\n", {html});
+  return Html().Put(R"(<div class="later"><noscript>{}</noscript></div>)"
+                    "\n",
+                    {html});
 }
 
 std::string WrapPage(const std::string& title, const std::vector<PageLink>& links,
@@ -51,26 +53,33 @@ std::string WrapPage(const std::string& title, const std::vector<PageLink>& link
   const std::string js(kReportJs);
   Html head;
   head.Put(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; "
+      "<!DOCTYPE html>"
+      "\n"
+      R"(<html lang="en"><head><meta charset="utf-8">)"
+      R"(<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src {}; )"
       "style-src {}; "
-      "base-uri 'none'; form-action 'none'\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta "
-      "name=\"referrer\" content=\"no-referrer\">"
+      R"(base-uri 'none'; form-action 'none'">)"
+      R"(<meta name="viewport" content="width=device-width, initial-scale=1"><meta )"
+      R"(name="referrer" content="no-referrer">)"
       "<title>{}</title><style>",
       {HashSource(js), HashSource(css), title});
   Html middle;
   middle.Put(
-      "</style></head><body>\n<a class=\"skip\" href=\"#main\">To the content</a>{}"
-      "<nav class=\"top\" aria-label=\"Sections\"><div>",
+      "</style></head><body>"
+      "\n"
+      R"(<a class="skip" href="#main">To the content</a>{})"
+      R"(<nav class="top" aria-label="Sections"><div>)",
       {MarkDefinitions()});
-  for (const PageLink& link : links) middle.Put("<a href=\"#{}\">{}</a>", {link.id, link.title});
-  middle.Put(
-      "<button type=\"button\" id=\"theme\" class=\"js\">Theme</button></div></nav>\n<main "
-      "id=\"main\" tabindex=\"-1\">\n{}"
-      "<footer>This file holds everything it shows and asks no network for "
-      "anything.</footer></main>\n<script>",
-      {body});
+  for (const PageLink& link : links) middle.Put(R"(<a href="#{}">{}</a>)", {link.id, link.title});
+  middle.Put(R"(<button type="button" id="theme" class="js">Theme</button></div></nav>)"
+             "\n"
+             "<main "
+             R"(id="main" tabindex="-1">)"
+             "\n"
+             "{}"
+             "<footer>This file holds everything it shows and asks no network for "
+             "anything.</footer></main>\n<script>",
+             {body});
   return StrCat(head.text(), css, middle.text(), js, "</script></body></html>\n");
 }
 

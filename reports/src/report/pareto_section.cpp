@@ -209,7 +209,8 @@ Html Figure(const Board& board, size_t group, const std::vector<Item>& items,
   Html html;
   html.Put(
       "<figure><figcaption><b>{}</b> against {}</figcaption><div "
-      "class=\"scroll\">{}</div></figure>\n",
+      R"(class="scroll">{}</div></figure>)"
+      "\n",
       {table.task, what, Render(chart)});
   return html;
 }
@@ -249,7 +250,7 @@ Html ParetoSection(const Board& board) {
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   section.Put(
-      "<p class=\"lead\">The dashed line is the best score that a size or a time buys. Bars are "
+      R"(<p class="lead">The dashed line is the best score that a size or a time buys. Bars are )"
       "95% "
       "intervals of scores, and the range of the repetitions of times; the front could lie "
       "anywhere in the shaded band, so that rows whose bars "

@@ -24,7 +24,10 @@ class Page {
       return;
     }
     links_.push_back({id, link});
-    body_.Put("<section id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>\n{}</section>\n",
+    body_.Put(R"(<section id="{}" aria-labelledby="{}-h"><h2 id="{}-h">{}</h2>)"
+              "\n"
+              "{}</section>"
+              "\n",
               {id, id, id, title, content});
   }
   void Lacks(const char* title, report::Markup why) {
@@ -34,7 +37,7 @@ class Page {
   Html Missing() const {
     Html html;
     if (missing_.empty()) return html;
-    return html.Put("<dl class=\"facts lacks\">{}</dl>", {missing_});
+    return html.Put(R"(<dl class="facts lacks">{}</dl>)", {missing_});
   }
   const std::vector<PageLink>& links() const { return links_; }
 
@@ -95,8 +98,8 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   page.Add("pareto", "Fronts", "Score against size and speed", pareto,
            "A front needs two rows with scores and bytes: run <code>full</code> and a method.");
   page.Add("curves", "Curves", "Score over budgets", curves,
-           "No method has scores and bytes: name some under <code>\"methods\"</code>, and "
-           "<code>\"budgets\": [\"10%\", \"20%\", \"40%\"]</code>.");
+           R"(No method has scores and bytes: name some under <code>"methods"</code>, and )"
+           R"(<code>"budgets": ["10%", "20%", "40%"]</code>.)");
   page.Add(
       "needle", "Needles", "Needles by depth and length", needle,
       "No task says at which depth and length its answer stands: <code>needle/single</code> and "
@@ -105,20 +108,20 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
            "No task reports scores by parts of its data: LongBench-E does.");
   page.Add("ablation", "Sweeps", "Sweeps", ablation,
            "No method was run with several settings: "
-           "<code>{\"method\": \"snapkv\", \"sweep\": {\"score.window\": [8, 16, 32]}}</code> "
+           R"(<code>{"method": "snapkv", "sweep": {"score.window": [8, 16, 32]}}</code> )"
            "among the methods does it; <code>configs/runs/ablation-*.json</code> are such runs.");
   page.Add("anatomy", "Anatomy", "Inside the methods", inside,
            "No layers, bytes or times were recorded.");
   page.Add("scaling", "Scaling", "Scaling with the context", scaling,
            "No method was timed alone at two lengths or more: "
-           "<code>\"latency\": {\"contexts\": [1024, 4096]}</code> in the configuration does it "
+           R"(<code>"latency": {"contexts": [1024, 4096]}</code> in the configuration does it )"
            "after the samples.");
   page.Add("samples", "Samples", "Samples", samples,
            "No sample has a score of both a method and the full cache.");
   if (!HasFidelity(data)) {
     page.Lacks(
         "KL, top-1 agreement, attention error",
-        "Not measured: <code>\"fidelity_steps\": 8</code> in the configuration adds a second "
+        R"(Not measured: <code>"fidelity_steps": 8</code> in the configuration adds a second )"
         "pass over the full cache's own tokens.");
   }
   if (const Html missing = page.Missing(); !data.cells.empty() && !missing.empty()) {

@@ -127,12 +127,12 @@ Html Asked(const SampleText& full) {
   for (size_t t = 0; t < full.turns.size(); ++t) {
     const AnswerText& turn = full.turns[t];
     if (!turn.question.empty()) {
-      html.Put("<p class=\"q\">");
+      html.Put(R"(<p class="q">)");
       if (!names[t].empty()) html.Put("<b>{}:</b> ", {names[t]});
       html.Put("<bdi>{}</bdi></p>", {Trim(turn.question)});
     }
     if (!turn.excerpt.empty()) {
-      html.Put("<p class=\"excerpt\"><span class=\"soft\">");
+      html.Put(R"(<p class="excerpt"><span class="soft">)");
       if (full.answer_depth)
         html.Put("At {} of the context: ", {Format(*full.answer_depth, Unit::kPercent)});
       html.Put("</span>{}</p>", {turn.excerpt});
@@ -150,11 +150,11 @@ Html Answered(const Question& question, const SampleText& text) {
   for (size_t t = 0; t < text.turns.size(); ++t) {
     if (!names[t].empty()) {
       const std::string score = TurnScore(question, text, t);
-      html.Put("<span class=\"turn\">{}{}</span>",
+      html.Put(R"(<span class="turn">{}{}</span>)",
                {names[t], score.empty() ? "" : StrCat(", score ", score)});
     }
     if (text.turns[t].prediction.empty()) {
-      html.Put("<span class=\"soft\">no text</span>");
+      html.Put(R"(<span class="soft">no text</span>)");
     } else {
       html.Put("<bdi>{}</bdi>", {text.turns[t].prediction});
     }
@@ -185,26 +185,24 @@ Html WrittenOut(const Question& question, const PageData& data) {
   const SampleText& full = *question.full;
   Html html;
   const Board& board = data.boards[question.board];
-  html.Put("<article class=\"sample\"><h3 class=\"sub\">{} <span class=\"soft\">{}{}</span></h3>",
+  html.Put(R"(<article class="sample"><h3 class="sub">{} <span class="soft">{}{}</span></h3>)",
            {full.sample_id, question.task, board.alone ? "" : StrCat(", ", board.Title())});
   html.Put(Asked(full));
   html.Put(
-      "<table class=\"plain answers\"><thead><tr><th scope=\"col\">Answer of</th><th scope=\"col\" "
-      "class=\"n\">score</th>"
-      "<th scope=\"col\">Text</th><th scope=\"col\">Answer's tokens kept, by "
+      R"(<table class="plain answers"><thead><tr><th scope="col">Answer of</th><th scope="col" )"
+      R"(class="n">score</th>)"
+      R"(<th scope="col">Text</th><th scope="col">Answer's tokens kept, by )"
       "layer</th></tr></thead><tbody>");
-  html.Put(
-      "<tr><th scope=\"row\">full cache</th><td class=\"n\" data-label=\"score\">{}</td><td "
-      "class=\"text\">{}</td><td class=\"kept\" data-label=\"kept\">everything</td></tr>",
-      {ScoreOf(question, full), Answered(question, full)});
+  html.Put(R"(<tr><th scope="row">full cache</th><td class="n" data-label="score">{}</td><td )"
+           R"(class="text">{}</td><td class="kept" data-label="kept">everything</td></tr>)",
+           {ScoreOf(question, full), Answered(question, full)});
   for (const auto& [pair, text] : question.answers) {
     const auto place = data.row_of_cell.at(pair->cell);
     const BoardRow& row = data.boards[place.first].rows[place.second];
-    html.Put(
-        "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th><td class=\"n\" data-label=\"score\">"
-        "{}</td><td class=\"text\">{}</td><td class=\"kept\" data-label=\"kept\">{}</td></tr>",
-        {row.id, Breakable(row.NameBudget()), ScoreOf(question, text), Answered(question, text),
-         KeptText(text)});
+    html.Put(R"(<tr><th scope="row"><a href="#{}">{}</a></th><td class="n" data-label="score">)"
+             R"({}</td><td class="text">{}</td><td class="kept" data-label="kept">{}</td></tr>)",
+             {row.id, Breakable(row.NameBudget()), ScoreOf(question, text),
+              Answered(question, text), KeptText(text)});
   }
   return html.Put("</tbody></table></article>\n");
 }

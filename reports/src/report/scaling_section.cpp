@@ -100,7 +100,8 @@ Html Figure(const Board& board, const Measure& measure, const std::string& budge
   chart.description =
       "Medians of repetitions measured alone. Ratios are to the full cache at the longest context.";
   return Html().Put(
-      "<figure><figcaption><b>{}</b></figcaption><div class=\"scroll\">{}</div></figure>\n",
+      R"(<figure><figcaption><b>{}</b></figcaption><div class="scroll">{}</div></figure>)"
+      "\n",
       {measure.title, Render(chart)});
 }
 
@@ -133,7 +134,7 @@ Html ScalingSection(const Board& board) {
     Html summary;
     summary.Text(order[i].first.empty() ? "Without a budget"
                                         : StrCat("At a budget of ", order[i].first));
-    html.Put(Folded(summary, Html().Put("<div class=\"figures three\">{}</div>", {figures}), "",
+    html.Put(Folded(summary, Html().Put(R"(<div class="figures three">{}</div>)", {figures}), "",
                     i == order.size() / 2));
   }
   if (html.empty()) return html;
@@ -157,15 +158,14 @@ Html ScalingSection(const Board& board) {
                  Format(GateMargins().max_others_share, Unit::kPercent)});
   }
   if (disturbed > 0) {
-    company.Put(
-        " <b class=\"v worse\">⚠ {} of {} points are disturbed</b> (outlines): all their "
-        "repetitions had such company, so that they measure it, too.",
-        {disturbed, shown});
+    company.Put(R"( <b class="v worse">⚠ {} of {} points are disturbed</b> (outlines): all their )"
+                "repetitions had such company, so that they measure it, too.",
+                {disturbed, shown});
   }
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   return section.Put(
-      "<p class=\"lead\">Each point is the median of repetitions measured alone, between "
+      R"(<p class="lead">Each point is the median of repetitions measured alone, between )"
       "those of the full cache (dashed); bars run from the least to the most of them. Behind a "
       "name: times the full cache's at the longest context.{}{}</p>{}{}",
       {company, board.OnlySwept(), MethodLegend(methods), html});

@@ -100,7 +100,7 @@ Html Panel(const SplitFigure& figure, const Scale& scale, size_t value) {
   Html html;
   if (samples == 0) return html;
   return html.Put(
-      "<figure class=\"small\"><figcaption><b>{}</b> <span class=\"soft\">{}</span></figcaption>"
+      R"(<figure class="small"><figcaption><b>{}</b> <span class="soft">{}</span></figcaption>)"
       "{}</figure>",
       {name, map.description, Render(map)});
 }
@@ -110,10 +110,12 @@ Html Panels(const SplitFigure& figure) {
   Html panels;
   for (size_t v = 0; v < figure.split.values[0].size(); ++v) panels.Put(Panel(figure, scale, v));
   if (panels.empty()) return panels;
-  return Html().Put(
-      "<h3>{} <span class=\"soft\">by {}; {}</span></h3>\n<div class=\"figures "
-      "tight\">{}</div>\n",
-      {figure.table.task, figure.split.keys[0], ScoreTitle(figure.table), panels});
+  return Html().Put(R"(<h3>{} <span class="soft">by {}; {}</span></h3>)"
+                    "\n"
+                    R"(<div class="figures )"
+                    R"(tight">{}</div>)"
+                    "\n",
+                    {figure.table.task, figure.split.keys[0], ScoreTitle(figure.table), panels});
 }
 
 Html Maps(const Board& board, const LeaderboardTable& table,
@@ -156,7 +158,7 @@ Html SplitsSection(const Board& board, const PageData& data) {
   Html section;
   if (!board.alone) section.Put("<h3>{}</h3>", {board.Title()});
   section.Put(
-      "<p class=\"lead\">Scores by what the data set says of its samples, as its authors print "
+      R"(<p class="lead">Scores by what the data set says of its samples, as its authors print )"
       "them. {}</p>\n{}\n",
       {HeatLegend(HeatScale::kScore, "all wrong", "all right"), html});
   return section;

@@ -169,7 +169,7 @@ std::vector<ShownQuery> ShownQueries(int64_t layer_samples,
   };
   for (const std::string& key : split_keys) {
     const std::string fact =
-        StrCat("json_extract(s.facts, ", Literal(StrCat("$.\"", key, "\"")), ")");
+        StrCat("json_extract(s.facts, ", Literal(StrCat(R"($.")", key, R"(")")), ")");
     shown.push_back(
         {StrCat("Parts of the data, by ", key), "A group's score is the mean over its tasks.",
          StrCat(

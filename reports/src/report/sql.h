@@ -23,8 +23,10 @@ inline constexpr char kBytesSql[] =
 inline constexpr char kGridSql[] =
     "SELECT cell_id, json_extract(facts, '$.depth') AS depth,\n"
     "       json_extract(facts, '$.length') AS length, count(score) AS samples, sum(score >= 1) AS "
-    "\"right\", avg(score) AS score\n"
-    "FROM sample WHERE status = 'ok' AND score IS NOT NULL AND facts LIKE '%\"depth\"%'\n"
+    R"("right", avg(score) AS score)"
+    "\n"
+    R"(FROM sample WHERE status = 'ok' AND score IS NOT NULL AND facts LIKE '%"depth"%')"
+    "\n"
     "  AND json_valid(facts)\n"
     "GROUP BY cell_id, depth, length ORDER BY cell_id";
 inline constexpr char kHeadsSql[] =

@@ -253,7 +253,7 @@ Html DownloadButton(const ReportTable& table) {
   Html html;
   if (table.rows.empty()) return html;
   return html.Put(
-      "<p class=\"js\"><button type=\"button\" class=\"download\" data-table=\"{}\">Download CSV: "
+      R"(<p class="js"><button type="button" class="download" data-table="{}">Download CSV: )"
       "{}</button></p>\n",
       {table.id, table.title});
 }
