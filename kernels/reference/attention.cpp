@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/rounding.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
@@ -34,12 +35,6 @@ float LoadAs(DType dtype, const void* base, int64_t index) {
     default:
       return static_cast<const float*>(base)[index];
   }
-}
-
-float RoundTo(DType dtype, float value) {
-  if (dtype == DType::kF16) return F16ToF32(F32ToF16(value));
-  if (dtype == DType::kBF16) return Bf16ToF32(F32ToBf16(value));
-  return value;
 }
 
 float At(const Tensor& t, int64_t i, int64_t j) {
@@ -170,7 +165,7 @@ class ReferenceAttention final : public AttentionOps {
         if (!Reads(segment, head % group, e)) continue;
         double dot = 0;
         for (int64_t k = 0; k < shape.format.key_dim; ++k) {
-          dot += double{RoundTo(shape.format.dtype, query[k])} * entries.keys[first + e][k];
+          dot += double{Rounded(shape.format.dtype, query[k])} * entries.keys[first + e][k];
         }
         double score = dot * shape.scale;
         if (segment.key_scale != nullptr) score *= segment.key_scale[e];

@@ -2,21 +2,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/rounding.h"
 #include "reference/reference.h"
 
 namespace kvgauge {
 namespace {
-
-float Rounded(float value, DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return F16ToF32(F32ToF16(value));
-    case DType::kBF16:
-      return Bf16ToF32(F32ToBf16(value));
-    default:
-      return value;
-  }
-}
 
 // Element i of row `row`, which may start at any byte.
 float At(const Tensor& t, int64_t row, int64_t i) {
@@ -50,7 +40,7 @@ class ReferenceLinear final : public LinearOps {
     auto packed = std::make_unique<ReferenceMatrix>(n, k, store);
     for (const Tensor& part : parts) {
       for (int64_t row = 0; row < part.shape[0]; ++row) {
-        for (int64_t i = 0; i < k; ++i) packed->values.push_back(Rounded(At(part, row, i), store));
+        for (int64_t i = 0; i < k; ++i) packed->values.push_back(Rounded(store, At(part, row, i)));
       }
     }
     return packed;
@@ -63,7 +53,7 @@ class ReferenceLinear final : public LinearOps {
     const int64_t k = w.in_features();
     std::vector<double> left(static_cast<size_t>(k));
     for (int64_t i = 0; i < x.shape[0]; ++i) {
-      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(At(x, i, p), w.dtype());
+      for (int64_t p = 0; p < k; ++p) left[p] = Rounded(w.dtype(), At(x, i, p));
       for (int64_t j = 0; j < w.out_features(); ++j) {
         const float* row = matrix->values.data() + j * k;
         double sum = 0;

@@ -101,7 +101,7 @@ std::string Sentence(const RowComparison& row, const CompareOptions& options) {
                        : StrCat(Fixed(100 * (1 - options.alpha), 0), "% interval ", interval, ", "),
       P(row.p_adjusted), ", ", SamplesText(row));
   const std::string by = ShowScore(units, std::abs(e.value));
-  const std::string turned = row.lower_is_better ? " (+ is a lower perplexity)" : "";
+  const std::string turned = row.lower_is_better ? " (+ is a lower score)" : "";
   std::string text;
   switch (row.verdict) {
     case Verdict::kBetter:

@@ -21,7 +21,7 @@ namespace {
 const char* UnitOf(const GateLine& line) {
   switch (line.metric) {
     case GateMetric::kAccuracy:
-      return line.relative ? "perplexity" : "score";
+      return line.quantity.c_str();
     case GateMetric::kBytes:
       return "bytes";
     case GateMetric::kLatency:

@@ -12,7 +12,7 @@
 
 namespace kvgauge {
 
-// Of intervals and verdicts.
+// How intervals and verdicts are computed.
 struct StatisticsFlags {
   double alpha = 0.05;
   double margin = 0.01;

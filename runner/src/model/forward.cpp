@@ -7,24 +7,11 @@
 #include <cmath>
 #include <vector>
 
+#include "core/rounding.h"
 #include "core/strings.h"
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {
-namespace {
-
-float RoundTo(DType dtype, float value) {
-  switch (dtype) {
-    case DType::kF16:
-      return F16ToF32(F32ToF16(value));
-    case DType::kBF16:
-      return Bf16ToF32(F32ToBf16(value));
-    default:
-      return value;
-  }
-}
-
-}  // namespace
 
 void ForwardPass::ApplyNorm(const Norm& norm, const Tensor& x, Tensor out) {
   if (config_.norm == NormKind::kLayer) {
@@ -68,7 +55,7 @@ void ForwardPass::Embed(Tensor residual) {
     }
   }
   const float scale = config_.scale_embedding
-                          ? RoundTo(dtype_, std::sqrt(static_cast<float>(config_.hidden_size)))
+                          ? Rounded(dtype_, std::sqrt(static_cast<float>(config_.hidden_size)))
                           : 1.0f;
   if (weights_.project_in.matrix != nullptr) {
     const Tensor small = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.embedding_size});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "core/strings.h"
 
 namespace kvgauge {
@@ -228,7 +229,8 @@ Status WeightLoader::LoadNumbers(const TensorSpec& spec, std::vector<float>& out
   const Tensor raw = aligned.As(stored.view.dtype, {size});
   __builtin_memcpy(raw.data, stored.view.data, static_cast<size_t>(stored.view.SizeBytes()));
   out.resize(static_cast<size_t>(size));
-  for (int64_t i = 0; i < size; ++i) out[static_cast<size_t>(i)] = Rounded(ReadElement(raw, i));
+  for (int64_t i = 0; i < size; ++i)
+    out[static_cast<size_t>(i)] = Rounded(dtype_, ReadElement(raw, i));
   return {};
 }
 
@@ -238,17 +240,6 @@ Status WeightLoader::LoadVector(const TensorSpec& spec, Tensor out) {
   ops_.memory->Copy(View(numbers, {spec.shape[0]}), out);
   bytes_ += out.SizeBytes();
   return {};
-}
-
-float WeightLoader::Rounded(float value) const {
-  switch (dtype_) {
-    case DType::kF16:
-      return F16ToF32(F32ToF16(value));
-    case DType::kBF16:
-      return Bf16ToF32(F32ToBf16(value));
-    default:
-      return value;
-  }
 }
 
 }  // namespace kvgauge

@@ -43,7 +43,6 @@ class WeightLoader {
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
   Status LoadVector(const TensorSpec& spec, Tensor out);
   Status LoadBiases(const LinearSpec& spec, Linear& out);
-  float Rounded(float value) const;
 
   const WeightSource& source_;
   DType dtype_;
