@@ -14,7 +14,7 @@ int64_t MachineMemoryBytes() {
 
 int64_t UsableMemoryBytes() {
   int64_t least = MachineMemoryBytes();
-  // Of version 2 and of version 1, as containers see their own group. "max" is no number.
+  // Versions 2 and 1, as containers see their own group. "max" is no number.
   for (const char* path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::ifstream file(path);

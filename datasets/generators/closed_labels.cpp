@@ -67,7 +67,7 @@ int64_t ClassCount(const Plan& plan, Rng& rng, int64_t most) {
   return Between(rng, 2, std::clamp<int64_t>(plan.length / 48, 2, most));
 }
 
-// Of two words, no word in two names.
+// Two words; no word in two names.
 std::vector<std::string> DrawLabels(Rng& rng, size_t count) {
   const std::vector<int64_t> words =
       DrawDistinct(rng, static_cast<int64_t>(Labels().size()), 2 * static_cast<int64_t>(count));

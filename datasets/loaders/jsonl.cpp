@@ -144,7 +144,7 @@ int64_t CharactersOf(std::string_view text) {
                        [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
 }
 
-// Of each value of one field the named answers of all records that share it: name, answer, name,
+// For each value of one field, the named answers of all records that share it: name, answer, name,
 // answer ..., none twice.
 using Peers = std::map<std::string, std::vector<std::string>>;
 

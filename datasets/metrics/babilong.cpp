@@ -7,7 +7,7 @@
 namespace kvgauge::metrics::babilong {
 namespace {
 
-// Of the first sentence, and of that what stands before a context or an example of the model's own.
+// The part of the first sentence before a context or an example of the model's own.
 Text FirstSentence(TextView prediction) {
   Text text = Lower(prediction);
   for (const TextView end : {TextView(U"."), TextView(U"<context>"), TextView(U"<example>")}) {

@@ -145,7 +145,7 @@ std::function<Result<double>(const MetricInput&)> Mixed(const Kinds& kinds) {
   };
 }
 
-// Of each kind the scores and their number.
+// The scores of each kind, and their number.
 std::function<Result<std::vector<double>>(const MetricInput&)> MixedParts(const Kinds& kinds) {
   return [&kinds](const MetricInput& input) -> Result<std::vector<double>> {
     KVG_ASSIGN(const size_t kind, KindOf(kinds, input));

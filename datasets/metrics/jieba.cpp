@@ -190,7 +190,7 @@ void Jieba::CutBlock(TextView block, std::vector<Text>& words) const {
     const auto offer = [&](size_t stop, int64_t times) {
       const double score =
           std::log(static_cast<double>(std::max<int64_t>(times, 1))) - log_total_ + best[stop];
-      // Of equals the longest word wins: it is offered last.
+      // Among equals the longest word wins: it is offered last.
       if (!any || score >= best[at]) {
         best[at] = score;
         end[at] = stop;

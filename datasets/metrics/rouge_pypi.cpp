@@ -229,7 +229,7 @@ std::vector<Text> SentenceWords(const Text& text) {
   return words;
 }
 
-// Of all words in a row. One answer of white space alone makes the package fail: 0 there.
+// Over all words in a row. One answer of white space alone makes the package fail: 0 there.
 Result<double> ChineseRecall(const MetricInput& input) {
   KVG_ASSIGN(const std::shared_ptr<const Jieba> jieba, Jieba::Shared());
   Vocabulary vocabulary;

@@ -288,7 +288,7 @@ std::optional<double> WordNet::Similarity(Synset a, Synset b) const {
   const bool root = a.part != 0 || b.part != 0;
   const std::map<Synset, int64_t> from_a = Distances(a), from_b = Distances(b);
 
-  // Of the common ancestors those of the greatest least depth, and of these the first by name,
+  // The common ancestors of the greatest least depth, and of these the first by name,
   // unless `a` itself is one of them. The invented root has depth 0 and a name before all letters.
   std::optional<Synset> subsumer;
   std::string subsumer_name;

@@ -214,7 +214,7 @@ KVG_DEVICE int CodeOf(const CodecView& c, const GroupCoding& g, float v) {
   }
 }
 
-// Of two numbers and their places the one of larger size, of equal sizes the first.
+// Two numbers and their places give the one of larger size, of equal sizes the first.
 KVG_DEVICE void TakeLarger(float& value, int& place, float other, int other_place) {
   const bool larger = Abs(other) > Abs(value) || (Abs(other) == Abs(value) && other_place < place);
   value = larger ? other : value;

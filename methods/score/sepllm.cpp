@@ -39,7 +39,7 @@ class SepLlm final : public Scorer {
   }
 
  private:
-  // Of the ones in a row only the last few.
+  // Only the last few of those in a row.
   void KeepNewest(LayerView& view, const Tensor& separates) const {
     Ops& ops = view.ops();
     const int64_t n = separates.shape[1];

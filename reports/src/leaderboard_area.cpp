@@ -11,7 +11,7 @@
 namespace kvgauge {
 namespace {
 
-// Of a method and variant: its lines with a rank, by bytes. The others' scores are of fewer
+// A method and variant: its lines with a rank, by bytes. The others' scores are of fewer
 // samples.
 struct Curve {
   std::vector<size_t> lines, left_out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of how many tokens a cache held the entries when its bytes were counted. That is not always the
+// How many tokens a cache held when its bytes were counted. That is not always the
 // prompt: a question may come after compression, or an answer before it.
 #pragma once
 

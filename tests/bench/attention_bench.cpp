@@ -92,7 +92,7 @@ struct Cache {
 
   Cache(AttentionOps& ops, const AttentionShape& shape, int64_t entries)
       : Cache(ops, shape, std::vector<int64_t>(shape.kv_heads, entries)) {}
-  // Of each head so many entries.
+  // The number of entries of each head.
   Cache(AttentionOps& ops, const AttentionShape& shape, const std::vector<int64_t>& entries) {
     const KvFormat& f = shape.format;
     const auto pages_of = [](int64_t n) { return (n + kKvPageEntries - 1) / kKvPageEntries; };

@@ -350,7 +350,7 @@ TEST_F(Formats, LEvalScienceFiction) {
   EXPECT_EQ(Score(world, "True"), 0);
 }
 
-// Of a code base that is too long the end is kept, where the calls stand.
+// The end of a code base that is too long is kept, where the calls stand.
 TEST_F(Formats, LEvalCode) {
   const std::string record =
       R"({"input": "def f(): 3\ncall", "instructions": ["What is it?"], "outputs": ["[6 15]"], "evaluation": "exam"})";
@@ -482,7 +482,7 @@ TEST_F(Formats, M4le) {
   EXPECT_EQ(Score(One("m4le/drcd_explicit-single", record("5")), "5，6"), 1);
   EXPECT_EQ(Score(One("m4le/drcd_semantic-single", record("北京")), "在北京。不是"), 1);
   EXPECT_EQ(Score(One("m4le/wow", record("7")), "\n7, 8"), 1);
-  // Of a count both sides end at the full stop.
+  // Both sides of a count end at the full stop.
   EXPECT_EQ(Score(One("m4le/mnds-news_semantic-multiple", record("3. Sports")), " 3. I think"), 1);
   EXPECT_EQ(Score(One("m4le/thucnews_semantic-multiple", record("4。体育")), "4"), 1);
   EXPECT_EQ(Score(One("m4le/tedtalks-en2zh", record("我们都在这里。")), "我们都在这里。"), 1);

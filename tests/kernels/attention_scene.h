@@ -218,7 +218,7 @@ class SceneCache {
     segments_[head].push_back(segment);
   }
 
-  // Of each page every head reads some entries, or one head, or none; pages that none reads are
+  // Every head of a page reads some entries, or one head, or none; pages that none reads are
   // taken away.
   void AddMask(const Scene& scene, const SegmentSpec& spec, KvSegment& segment, Rng& rng) {
     const int64_t pages = (spec.skip + spec.length + kKvPageEntries - 1) / kKvPageEntries;

@@ -124,7 +124,7 @@ TEST(DuoTest, ATableDecidesAndMustFit) {
   AllocationInput input{.shape = &shape, .length = 100, .per_head = 55};
   EXPECT_TRUE(stage->Check(shape).ok());
   EXPECT_EQ(*stage->Allocate(input), (Allocation{{10, 100}, {10, 100}}));
-  // Of equals the earlier one streams.
+  // Among equals the earlier one streams.
   input.per_head = 78;
   EXPECT_EQ(*stage->Allocate(input), (Allocation{{10, 100}, {100, 100}}));
   input.per_head = 9;

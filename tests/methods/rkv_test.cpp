@@ -94,7 +94,7 @@ TEST(RkvTest, AttentionLessRedundancy) {
   }
 }
 
-// Of what is said twice the later entry counts as less redundant; an entry like no other most.
+// The later entry of two that say the same counts as less redundant; an entry like no other most.
 TEST(RkvTest, WhatIsSaidOnceStays) {
   FakeView view(SmallShape(1, 1, 1, 4), 14);
   view.keys[0].assign(14 * 4, 0.0f);

@@ -346,7 +346,7 @@ TEST(ForestTest, AnOutlierDoesNotStretchTheAxis) {
   EXPECT_THAT(svg, HasSubstr("class=\"on\""));
   EXPECT_THAT(svg, HasSubstr(">20%</text>"));
   EXPECT_THAT(svg, Not(HasSubstr("00%</text>")));
-  // Of what nobody knows the ends of, only the value is drawn.
+  // Without an interval only the value is drawn.
   forest.lines.back() = {"open", 0, Interval{}};
   forest.lines.back().interval = {-std::numeric_limits<double>::infinity(),
                                   std::numeric_limits<double>::infinity()};

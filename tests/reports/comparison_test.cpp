@@ -198,7 +198,7 @@ class CompareTimesTest : public Compare {
       rows[i].context_tokens = 4096;
       rows[i].ttft_s = 1;
       rows[i].tpot_p50_s = tpot_s[i];
-      // Of a disturbed cell the first repetition is quiet.
+      // The first repetition of a disturbed cell is quiet.
       rows[i].others_share = i > 0 ? others_share : 0;
     }
     MustOk(store_->WriteLatency(cell, run_, rows));

@@ -301,7 +301,7 @@ TEST_F(ReportNumbers, WhatWasNotMeasuredIsNamedWithItsCure) {
   EXPECT_FALSE(Holds(missing, "Needles")) << missing;  // there are some
 }
 
-// Of two models the same method answers the same question.
+// The same method answers the same question on two models.
 TEST_F(ReportNumbers, SamplesSayWhoseModelAnswered) {
   for (const auto& [name, offset] : {std::pair("small", 0), std::pair("large", 2)}) {
     for (int64_t c = 0; c < 2; ++c) {

@@ -62,7 +62,7 @@ inline ModelShape TinyShape(const std::string& kind) {
   return shape;
 }
 
-// Of tokens without text: every fifth is punctuation, and of these every second parts sentences.
+// Tokens without text: every fifth is punctuation, and of these every second parts sentences.
 inline std::shared_ptr<const TokenClasses> TinyTokenClasses() {
   auto classes = std::make_shared<TokenClasses>(101);
   classes->Set(1, TokenClass::kSpecial);

@@ -43,7 +43,7 @@ void AddJsonFlag(CLI::App& command, bool& json);
 void SearchShipped(CLI::Option* option);
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
-// Of models, methods, tasks and this machine; of what was run.
+// Commands about models, methods, tasks and this machine; about results.
 void AddModelCommands(CommandTable& table);
 void AddResultCommands(CommandTable& table);
 

@@ -82,7 +82,7 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
-  // Of several shards the first measures times.
+  // The first of several shards measures times.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0;
   }

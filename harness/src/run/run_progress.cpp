@@ -154,7 +154,7 @@ void RunProgress::ShowWhenDue() {
   Show(false);
 }
 
-// Of how many, how fast, and until when.
+// How many of how many, how fast, and until when.
 void RunProgress::AddCells(bool last, double rate, std::vector<LinePart>& parts) const {
   const int64_t done = measures_ ? cells_done_ : skipped_ + begun_;
   const std::string of = samples_ >= 0 ? StrCat("/", samples_) : "";

@@ -112,7 +112,7 @@ void AddLayers(const FinishedCell& cell, SampleRow& row) {
   }
 }
 
-// Of a window: its perplexity, and what it adds to that of the text.
+// A window: its perplexity, and what it adds to that of the text.
 Status AddPerplexity(const TurnResult& turn, int64_t counted, AnswerRow& answer, SampleRow& row) {
   double nats = 0;
   const auto first = turn.log_probs.end() - std::min(counted, std::ssize(turn.log_probs));
@@ -203,7 +203,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
   kept.final_full_bytes = FullCacheBytes(shape, cache.tokens());
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
-  // Of each position its part of the context, and whether it belongs to the answer.
+  // For each position, its part of the context, and whether it belongs to the answer.
   constexpr uint8_t kAnswer = 0x80;
   std::vector<uint8_t> places(static_cast<size_t>(context));
   std::vector<int64_t> had(kDepths);

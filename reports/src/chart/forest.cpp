@@ -82,7 +82,7 @@ Html Render(const Forest& forest) {
     const double y = top + kLinePitch * (static_cast<double>(i) + 0.5);
     html.Put(R"(<g class="v {}"><text class="nm e" x="{}" y="{}">{}</text>)",
              {ClassOf(line.verdict), Px{left - 8}, Px{y + 3.8}, line.name});
-    // Of what nobody knows how far it reaches, the value alone, hollow.
+    // Without an interval only the value is drawn, hollow.
     const bool known = std::isfinite(line.interval.low) || std::isfinite(line.interval.high);
     if (known) {
       html.Put(R"(<path class="ci" d="M{} {}H{}"/>)",

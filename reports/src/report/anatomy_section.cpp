@@ -356,7 +356,7 @@ class Section {
              {kvgauge::report::Render(bars)});
   }
 
-  // Of the longest context: where the time of the whole went, and that of compression by itself.
+  // At the longest context: where the time of the whole went, and that of compression by itself.
   void Times(Html& body, const Method& method) const {
     StackedBars whole, compress;
     whole.unit = compress.unit = Unit::kSeconds;

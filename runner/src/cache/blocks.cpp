@@ -16,7 +16,7 @@ Status BlockList::Own(int64_t i) {
     pool_->ops().memory->Copy(pool_->Bytes(block, size_bytes), pool_->Bytes(copy, size_bytes));
     pool_->Release(std::exchange(blocks_[static_cast<size_t>(i)], copy));
   }
-  // Of what follows nothing is known yet, unless it is known from the next one on.
+  // Nothing is known yet of what follows, unless it is known from the next one on.
   if (i + 1 == size() || KnownFrom(i + 1)) {
     alone_from_ = i;
     alone_at_ = known_at;

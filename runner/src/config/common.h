@@ -27,7 +27,7 @@ inline constexpr int64_t kMostPosition = int64_t{1} << 30;
 
 // Keys every Hugging Face config may carry: dtype, names, and those without effect on logits.
 void ReadGeneralKeys(ConfigReader& reader, ModelConfig& config);
-// Of them, those that name neither a type nor a head: what a part of a config may carry too.
+// Those of them that name neither a type nor a head: what a part of a config may carry too.
 void IgnoreGeneralKeys(ConfigReader& reader);
 
 // vocab_size, hidden_size, num_hidden_layers, max_position_embeddings and, where `ffn_key` says,

@@ -18,7 +18,7 @@ int64_t WholePages(int64_t entries) {
   return (entries + kKvPageEntries - 1) / kKvPageEntries * kKvPageEntries;
 }
 
-// Of the forward pass for so many rows, the logits of `logit_rows` of them included.
+// Bytes of the forward pass for so many rows, the logits of `logit_rows` of them included.
 int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
   const int64_t projected =
       config.query_heads * config.key_dim + config.kv_heads * (config.key_dim + config.value_dim);
@@ -72,8 +72,8 @@ std::vector<StorePlan> StorePlansOf(const Method& method, const ModelShape& shap
   return plans;
 }
 
-// Of a contender that holds up to `held` entries a head, of which up to `fresh` come in one pass.
-// What a reducer leaves of the prompt, `kept`, is copied before it is stored otherwise.
+// Bytes of a contender that holds up to `held` entries a head, of which up to `fresh` come in one
+// pass. What a reducer leaves of the prompt, `kept`, is copied before it is stored otherwise.
 int64_t LaneCacheBytes(const Method& method, const ModelShape& shape,
                        std::span<const StorePlan> plans, int64_t kept, int64_t held,
                        int64_t fresh) {

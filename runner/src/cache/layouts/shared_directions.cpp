@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two layers that share the directions of their keys and values (MiniCache, arXiv:2405.14366).
 //
-// Of each entry both layers keep one direction, between theirs on the sphere, and a magnitude each.
+// Both layers keep one direction of each entry, between theirs on the sphere, and a magnitude each.
 // Entries whose directions differ most stay as they are, in a part of their own before the others.
 // What comes later waits in a third part, and shares when it is sealed if the plan says so. The
 // upper layer's plan asks for it; both get a layout of this kind, and directions count with the
