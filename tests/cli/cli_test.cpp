@@ -623,6 +623,7 @@ TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
         {"--limit x", "--limit"},
         {"--only snapkw", "the run has no method 'snapkw'"},
         {"--samples 3-1", "0-9,17"},
+        {"--limit 5 --plugin missing.so", "missing.so: "},
         {"--max-memory 8GB", "8GiB"}}) {
     outcome =
         Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db x.db -- ", arguments));
