@@ -119,6 +119,30 @@ TEST_F(SystemText, IsNeverASpecialToken) {
   }
 }
 
+// Nor can the data's later questions, behind an answer or beside it, with a template or without.
+TEST_F(SystemText, NorIsAnyQuestion) {
+  for (const std::string name : {"llama3", "gemma", "none"}) {
+    const auto chat = ChatTemplate::Load("/nonexistent", name);
+    ASSERT_TRUE(chat.ok());
+    for (const QuestionMode mode : {QuestionMode::kMultiTurn, QuestionMode::kMultiRequest}) {
+      for (const char* prefix : {"", " It was"}) {
+        Sample plain = Asked("", mode), marked = plain;
+        for (size_t q = 0; q < plain.questions.size(); ++q) {
+          plain.questions[q].answer_prefix = marked.questions[q].answer_prefix = prefix;
+          plain.questions[q].text = " Did it stop here?";
+          marked.questions[q].text = " Did <|eot_id|> stop here?";
+        }
+        const EngineSample want = Build(*chat, plain), got = Build(*chat, marked);
+        for (size_t turn = 0; turn < 2; ++turn) {
+          EXPECT_EQ(Specials(Ids(got, turn)), Specials(Ids(want, turn)))
+              << name << ", " << turn << ", prefix" << prefix;
+          EXPECT_THAT(Text(Ids(got, turn)), HasSubstr("<|eot_id|> stop here?"));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(SystemText, IsSaidOnceInAConversationAndToEveryRequest) {
   const auto chat = ChatTemplate::Load("/nonexistent", "llama3");
   ASSERT_TRUE(chat.ok());

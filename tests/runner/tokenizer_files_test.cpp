@@ -252,5 +252,40 @@ TEST_F(TokenizerFiles, RefusesBadTiktokenFiles) {
   EXPECT_EQ(Fault(), "");
 }
 
+// A file that ends behind a whole line looks whole by itself.
+TEST_F(TokenizerFiles, ATiktokenFileCutAtALineIsShorterThanItsModel) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 900; ++i) tokens.push_back(StrCat("t", i, "t"));
+  const std::string whole = Ranks(tokens);
+  tokens.resize(880);
+  const std::string shorter = Ranks(tokens);
+  tokens.resize(100);
+  const std::string half = Ranks(tokens);
+  Write("tokenizer_config.json", R"({"tokenizer_class": "QWenTokenizer"})");
+  // 85 rows of padding, as Qwen's.
+  Write("config.json", R"({"model_type": "qwen", "vocab_size": 1449})");
+  const auto fault = [&](const char* file, const std::string& ranks) {
+    Write(file, ranks);
+    return Fault();
+  };
+  EXPECT_EQ(fault("qwen.tiktoken", whole), "");
+  EXPECT_THAT(fault("qwen.tiktoken", half),
+              AllOf(HasSubstr("qwen.tiktoken: has 356 lines"), HasSubstr("564 tokens"),
+                    HasSubstr("vocab_size of 1,449"), HasSubstr("cut short")));
+  std::filesystem::remove(path_ + "/qwen.tiktoken");
+  // Llama 3's first special token stands right behind the ranks.
+  Write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
+  Write("config.json", R"({"model_type": "llama", "vocab_size": 1412, "bos_token_id": 1156})");
+  EXPECT_EQ(fault("tokenizer.model", whole), "");
+  EXPECT_THAT(fault("tokenizer.model", shorter),
+              AllOf(HasSubstr("1,136 lines"), HasSubstr("bos_token_id"), HasSubstr("1156")));
+  // So does the first one that is listed.
+  Write("tokenizer_config.json",
+        R"({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder":
+            {"1156": {"content": "<|begin_of_text|>", "special": true}}})");
+  EXPECT_EQ(fault("tokenizer.model", whole), "");
+  EXPECT_THAT(fault("tokenizer.model", shorter), HasSubstr("lists has id 1156"));
+}
+
 }  // namespace
 }  // namespace kvgauge

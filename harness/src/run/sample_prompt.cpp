@@ -229,6 +229,7 @@ Result<std::vector<int32_t>> PromptBuilder::FollowUp(const Sample& sample,
     }
   } else {
     next.text = question.text;
+    next.plain = {{0, question.text.size()}};
   }
   next.text += question.answer_prefix;
   // Some tokenizers put a space in front of a text: it is encoded behind a full stop, whose tokens

@@ -19,7 +19,7 @@
 namespace kvgauge {
 
 // Raised whenever the same sample would be fed as other tokens: part of every signature.
-inline constexpr int kPromptVersion = 1;
+inline constexpr int kPromptVersion = 2;
 
 // Where an answer stands in a context, in bytes. Several places where the answer is made of
 // several; ascending.

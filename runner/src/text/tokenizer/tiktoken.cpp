@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tiktoken vocabularies: lines of a token's bytes in base64 and its rank, which is its id. The two
 // parts of a text's piece whose union has the lowest rank are joined first.
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -51,8 +52,7 @@ TiktokenClass Qwen() {
 }
 
 Result<TiktokenClass> FindTiktokenClass(const std::string& directory, const std::string& path,
-                                        const TokenizerConfig& config) {
-  KVG_ASSIGN(const ModelHints hints, ReadModelHints(directory));
+                                        const TokenizerConfig& config, const ModelHints& hints) {
   const bool named = !config.tokenizer_class.empty();
   const std::string& given = named ? config.tokenizer_class : hints.tokenizer_class;
   const std::string_view name = WithoutFast(given);
@@ -153,6 +153,36 @@ Result<std::unique_ptr<Vocabulary>> ReadRanks(const std::string& path) {
   return vocabulary;
 }
 
+// A file that ends behind a whole line says nothing of the lines that are missing: the model does.
+// Models have up to a few hundred rows of embeddings that no token needs.
+Status CheckLength(const TiktokenClass& cls, const ModelHints& hints, const TokenizerConfig& config,
+                   const std::string& directory, const std::string& path, int64_t ranks) {
+  constexpr int64_t kMostPadding = 512;
+  const auto cut = [&](const std::string& why) {
+    return BadInput(
+        StrCat(path, ": has ", WithCommas(ranks), " lines, ", why, "; is the file cut short?"));
+  };
+  if (!config.added.empty()) {
+    // What a listed id may lie behind: the ranks, or another listed id.
+    int64_t first = INT32_MAX;
+    for (const AddedToken& token : config.added) first = std::min<int64_t>(first, token.id);
+    if (first <= ranks) return {};
+    return cut(StrCat("and the first token that ", config.path, " lists has id ", first));
+  }
+  const auto specials = std::ssize(cls.specials);
+  if (hints.vocab_size && *hints.vocab_size - ranks - specials > kMostPadding) {
+    return cut(StrCat("with ", specials, " special tokens ", WithCommas(ranks + specials),
+                      " tokens, and ", directory, "/config.json has a vocab_size of ",
+                      WithCommas(*hints.vocab_size)));
+  }
+  if (cls.begins_with_bos && hints.bos_id && *hints.bos_id > ranks &&
+      *hints.bos_id < hints.vocab_size.value_or(INT32_MAX)) {
+    return cut(StrCat("behind which stands ", Quoted(cls.specials[0]), ", and the bos_token_id of ",
+                      directory, "/config.json is ", *hints.bos_id));
+  }
+  return {};
+}
+
 // The class's own special tokens take the ids behind the ranks.
 Status AddSpecials(const TiktokenClass& cls, const TokenizerConfig& config, const std::string& path,
                    PipelineParts& parts) {
@@ -184,9 +214,11 @@ Result<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& directory,
                                                 std::string_view name) {
   const std::string path = StrCat(directory, "/", name);
   KVG_ASSIGN(const TokenizerConfig config, ReadTokenizerConfig(directory));
-  KVG_ASSIGN(const TiktokenClass cls, FindTiktokenClass(directory, path, config));
+  KVG_ASSIGN(const ModelHints hints, ReadModelHints(directory));
+  KVG_ASSIGN(const TiktokenClass cls, FindTiktokenClass(directory, path, config, hints));
   PipelineParts parts;
   KVG_ASSIGN(parts.vocabulary, ReadRanks(path));
+  KVG_TRY(CheckLength(cls, hints, config, directory, path, parts.vocabulary->size()));
   parts.model = MakeRankedBpe(*parts.vocabulary);
   KVG_TRY(AddSpecials(cls, config, path, parts));
   KVG_TRY(SetByteLevelSteps(cls.pattern, cls.nfc, false, parts));

@@ -165,6 +165,12 @@ Result<ModelHints> ReadModelHints(const std::string& directory) {
   if (Member(json, "model_type") != nullptr) {
     KVG_ASSIGN(hints.model_type, StringField(json, "model_type", path));
   }
+  if (Member(json, "vocab_size") != nullptr) {
+    KVG_ASSIGN(hints.vocab_size, IntField(json, "vocab_size", path));
+  }
+  if (Member(json, "bos_token_id") != nullptr) {
+    KVG_ASSIGN(hints.bos_id, IntField(json, "bos_token_id", path));
+  }
   return hints;
 }
 

@@ -43,6 +43,7 @@ Result<TokenizerConfig> ReadTokenizerConfig(const std::string& directory);
 // What config.json, which may be absent, says of the tokenizer.
 struct ModelHints {
   std::string tokenizer_class, model_type;  // "" when not given
+  std::optional<int64_t> vocab_size, bos_id;
 };
 Result<ModelHints> ReadModelHints(const std::string& directory);
 
