@@ -26,7 +26,7 @@ struct Prompt {
   // shapes and owner as there.
   std::vector<Tensor> deepstack = {};
   std::vector<VisualSpan> spans = {};  // ascending
-  // Of the token that comes next: behind the largest one so far, on all three axes.
+  // Where the next token stands: behind the largest one so far, on all three axes.
   int32_t next_rope_position = 0;
 
   int64_t size() const { return static_cast<int64_t>(positions.size()); }

@@ -73,7 +73,7 @@ class RopePlaces {
   // Null where each position of the prompt stands at its own place.
   static std::shared_ptr<const RopePlaces> Of(const Prompt& prompt);
 
-  // Of a token; those past the prompt follow each other.
+  // A token's place; those past the prompt follow each other.
   RopePosition At(int64_t token) const {
     const auto held = static_cast<int64_t>(first_.size());
     if (token < held) return first_[static_cast<size_t>(token)];

@@ -34,7 +34,7 @@ struct VideoPositions {
   bool whole_seconds = false;
 };
 
-// What stands for a picture in rendered text, before it is expanded.
+// The marks of a picture and a video in rendered text, before they are expanded.
 struct VisualMarks {
   std::string image, video;  // empty: the family shows none
 };
