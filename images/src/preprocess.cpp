@@ -14,6 +14,7 @@ namespace {
 struct Extent {
   int32_t height = 0, width = 0;
 };
+Extent ExtentOf(const Image& image) { return {image.height, image.width}; }
 
 // What becomes of each byte of each channel: rescaled in double, rounded, then normalised in float.
 class Levels {
@@ -68,7 +69,7 @@ Image PadToSquare(const Image& image, const Preprocessor& p) {
 }
 
 // The shortest edge becomes `edge`, the other follows and is rounded down.
-Extent ByShortestEdge(const Image& image, int32_t edge) {
+Extent ByShortestEdge(const Extent& image, int32_t edge) {
   const double small = std::min(image.width, image.height);
   const double large = std::max(image.width, image.height);
   const auto other = static_cast<int32_t>(edge * large / small);
@@ -79,8 +80,8 @@ Extent ByShortestEdge(const Image& image, int32_t edge) {
 Image AsTile(const Preprocessor& p, const Image& image) {
   Image tile = image;
   if (p.resize) {
-    const Extent to =
-        p.shortest_edge > 0 ? ByShortestEdge(image, p.shortest_edge) : Extent{p.height, p.width};
+    const Extent to = p.shortest_edge > 0 ? ByShortestEdge(ExtentOf(image), p.shortest_edge)
+                                          : Extent{p.height, p.width};
     tile = Resize(image, to.width, to.height, p.filter, p.pass_order);
   }
   return p.centre_crop ? CentreCrop(tile, p.crop_height, p.crop_width) : tile;
@@ -108,7 +109,7 @@ void CutTiles(const Image& canvas, int32_t height, int32_t width, std::vector<Im
 }
 
 // The canvas on which most of the picture's pixels survive; of equal ones that which wastes least.
-Extent BestCanvas(const Image& image, const std::vector<std::pair<int32_t, int32_t>>& canvases) {
+Extent BestCanvas(const Extent& image, const std::vector<std::pair<int32_t, int32_t>>& canvases) {
   Extent best;
   int64_t most = -1, least_waste = 0;
   for (const auto& [height, width] : canvases) {
@@ -145,7 +146,7 @@ Result<PixelValues> AnyRes(const Preprocessor& p, const Image& image, int64_t pi
   if (p.many_as_squares && pictures > 1) {
     tiles.push_back(PadToSquare(image, p));
   } else {
-    const Extent canvas = BestCanvas(image, p.canvases);
+    const Extent canvas = BestCanvas(ExtentOf(image), p.canvases);
     const Extent fitted = FittedInto(image, canvas);
     const Image resized = Resize(image, fitted.width, fitted.height, p.filter, p.pass_order);
     const Image padded = Pad(resized, (canvas.width - fitted.width) / 2,
@@ -164,7 +165,7 @@ Result<PixelValues> AnyRes(const Preprocessor& p, const Image& image, int64_t pi
 }
 
 // Columns and rows of tiles whose canvas has the nearest aspect.
-Extent NearestAspect(const Preprocessor& p, const Image& image) {
+Extent NearestAspect(const Preprocessor& p, const Extent& image) {
   std::vector<Extent> grids;
   for (int32_t columns = 1; columns <= p.most_tiles; ++columns) {
     for (int32_t rows = 1; rows <= p.most_tiles; ++rows) {
@@ -193,7 +194,7 @@ Extent NearestAspect(const Preprocessor& p, const Image& image) {
 
 PixelValues OnCanvas(const Preprocessor& p, const Image& image) {
   if (!p.split || p.most_tiles <= 1) return OfTiles(p, {AsTile(p, image)});
-  const Extent grid = NearestAspect(p, image);
+  const Extent grid = NearestAspect(p, ExtentOf(image));
   std::vector<Image> tiles;
   // The reference resizes the canvas and the thumbnail with its own default filter.
   const Image canvas = Resize(image, grid.width * p.width, grid.height * p.height,
@@ -209,7 +210,7 @@ PixelValues OnCanvas(const Preprocessor& p, const Image& image) {
 }
 
 // The longest edge becomes `edge`; the other follows and is made even.
-Extent ByLongestEdge(const Image& image, int32_t edge) {
+Extent ByLongestEdge(const Extent& image, int32_t edge) {
   constexpr int32_t kMostSide = 4096;
   const double aspect = static_cast<double>(image.width) / image.height;
   Extent to;
@@ -231,7 +232,7 @@ Extent ByLongestEdge(const Image& image, int32_t edge) {
 }
 int32_t CeilTo(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 // Both edges become multiples of a tile's, the longer one first.
-Extent ToWholeTiles(const Image& image, int32_t tile) {
+Extent ToWholeTiles(const Extent& image, int32_t tile) {
   const double aspect = static_cast<double>(image.width) / image.height;
   if (image.width >= image.height) {
     const int32_t width = CeilTo(image.width, tile);
@@ -244,14 +245,14 @@ Extent ToWholeTiles(const Image& image, int32_t tile) {
 PixelValues Split(const Preprocessor& p, const Image& image) {
   Image whole = image;
   if (p.resize) {
-    const Extent to =
-        p.longest_edge > 0 ? ByLongestEdge(image, p.longest_edge) : Extent{p.height, p.width};
+    const Extent to = p.longest_edge > 0 ? ByLongestEdge(ExtentOf(image), p.longest_edge)
+                                         : Extent{p.height, p.width};
     whole = Resize(image, to.width, to.height, p.filter, p.pass_order);
   }
   std::vector<Image> tiles;
   int32_t rows = 0, columns = 0;
   if (p.split) {
-    const Extent to = ToWholeTiles(whole, p.height);
+    const Extent to = ToWholeTiles(ExtentOf(whole), p.height);
     whole = Resize(whole, to.width, to.height, p.filter, p.pass_order);
     if (whole.height > p.height || whole.width > p.width) {
       rows = whole.height / p.height;
@@ -306,6 +307,66 @@ PixelValues PatchesOf(const Preprocessor& p, std::span<const Image* const> pictu
   return out;
 }
 
+// What AsTile makes of a picture's size.
+Extent TileExtent(const Preprocessor& p, Extent image) {
+  if (p.resize) {
+    image =
+        p.shortest_edge > 0 ? ByShortestEdge(image, p.shortest_edge) : Extent{p.height, p.width};
+  }
+  return p.centre_crop ? Extent{p.crop_height, p.crop_width} : image;
+}
+int32_t CountOf(int32_t length, int32_t step) { return (length + step - 1) / step; }
+
+// What Preprocess fills in but the numbers, for each kind of tiles.
+PixelValues ShapeOfTiles(const Preprocessor& p, const Extent& image, int64_t pictures) {
+  PixelValues out;
+  Extent tile = TileExtent(p, image);
+  int32_t rows = 0, columns = 0;
+  out.tiles = 1;
+  if (p.kind == PreprocessKind::kWhole && p.pad_to_square) {
+    const int32_t side = std::max(image.height, image.width);
+    tile = TileExtent(p, {side, side});
+  } else if (p.kind == PreprocessKind::kAnyRes) {
+    const Extent base =
+        p.shortest_edge > 0 ? Extent{p.shortest_edge, p.shortest_edge} : Extent{p.height, p.width};
+    const int32_t longest = std::max(image.height, image.width);
+    const bool square = p.many_as_squares && pictures > 1;
+    tile = TileExtent(p, square ? Extent{longest, longest} : base);
+    if (!square) {
+      const Extent canvas = BestCanvas(image, p.canvases);
+      const int32_t side = std::min(base.height, base.width);
+      rows = canvas.height / side;
+      columns = canvas.width / side;
+      out.tiles += CountOf(canvas.height, side) * CountOf(canvas.width, side);
+    }
+  } else if (p.kind == PreprocessKind::kCanvas && p.split && p.most_tiles > 1) {
+    const Extent grid = NearestAspect(p, image);
+    tile = {p.height, p.width};
+    if (grid.height * grid.width > 1) {
+      rows = grid.height;
+      columns = grid.width;
+      out.tiles += rows * columns;
+    }
+  } else if (p.kind == PreprocessKind::kSplit) {
+    tile = {p.height, p.width};
+    Extent whole = image;
+    if (p.resize) {
+      whole = p.longest_edge > 0 ? ByLongestEdge(image, p.longest_edge) : tile;
+    }
+    if (p.split) whole = ToWholeTiles(whole, p.height);
+    if (p.split && (whole.height > p.height || whole.width > p.width)) {
+      rows = whole.height / p.height;
+      columns = whole.width / p.width;
+      out.tiles += CountOf(whole.height, p.height) * CountOf(whole.width, p.width);
+    }
+  }
+  out.height = tile.height;
+  out.width = tile.width;
+  out.rows = rows;
+  out.columns = columns;
+  return out;
+}
+
 // To the nearest whole number, halves to the even one.
 int64_t RoundHalfEven(double v) { return static_cast<int64_t>(std::nearbyint(v)); }
 
@@ -338,17 +399,21 @@ Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& p, int32_t h
   return std::pair(static_cast<int32_t>(to_height), static_cast<int32_t>(to_width));
 }
 
-Result<PixelValues> PreprocessVideo(const Preprocessor& p, std::span<const Image> frames) {
-  KVG_CHECK(p.kind == PreprocessKind::kPatches && !frames.empty(), "PreprocessVideo: no patches");
-  std::pair<int32_t, int32_t> to = {frames.front().height, frames.front().width};
-  if (p.resize) {
-    KVG_ASSIGN(to, PatchedSize(p, frames.front().height, frames.front().width));
-  }
+// Height and width that are cut into patches.
+static Result<std::pair<int32_t, int32_t>> SizeForPatches(const Preprocessor& p, int32_t height,
+                                                          int32_t width) {
+  if (p.resize) return PatchedSize(p, height, width);
   const int32_t unit = p.patch * p.merge;
-  if (to.first % unit != 0 || to.second % unit != 0) {
-    return BadInput(StrCat("the picture is ", to.second, " x ", to.first,
+  if (height % unit != 0 || width % unit != 0) {
+    return BadInput(StrCat("the picture is ", width, " x ", height,
                            " pixels and is not resized; multiples of ", unit, " are right"));
   }
+  return std::pair(height, width);
+}
+
+Result<PixelValues> PreprocessVideo(const Preprocessor& p, std::span<const Image> frames) {
+  KVG_CHECK(p.kind == PreprocessKind::kPatches && !frames.empty(), "PreprocessVideo: no patches");
+  KVG_ASSIGN(const auto to, SizeForPatches(p, frames.front().height, frames.front().width));
   std::vector<Image> resized;
   std::vector<const Image*> pictures;
   for (const Image& frame : frames) {
@@ -363,6 +428,23 @@ Result<PixelValues> PreprocessVideo(const Preprocessor& p, std::span<const Image
   PixelValues out = PatchesOf(p, pictures);
   out.original_height = frames.front().height;
   out.original_width = frames.front().width;
+  return out;
+}
+
+Result<PixelValues> ShapeOfPixels(const Preprocessor& p, int32_t height, int32_t width,
+                                  int64_t pictures_in_prompt) {
+  KVG_CHECK(width > 0 && height > 0, "ShapeOfPixels: an empty picture");
+  PixelValues out;
+  if (p.kind == PreprocessKind::kPatches) {
+    KVG_ASSIGN(const auto size, SizeForPatches(p, height, width));
+    out.height = size.first;
+    out.width = size.second;
+    out.grid = {1, size.first / p.patch, size.second / p.patch};
+  } else {
+    out = ShapeOfTiles(p, {height, width}, pictures_in_prompt);
+  }
+  out.original_height = height;
+  out.original_width = width;
   return out;
 }
 

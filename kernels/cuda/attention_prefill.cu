@@ -5,7 +5,7 @@
 // pages is shared. Sums are those of attention_view.h.
 //
 // Registers hold the sums of a span. What earlier spans gave is touched once in eight pages and
-// lies in the thread's local memory.
+// lies in the thread's local memory (EarlierSums).
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_values.h"
 
@@ -39,6 +39,156 @@ KVG_DEVICE void CopyPage(const void* page, int64_t bytes, unsigned char* to) {
   for (int64_t i = Thread() * 16; i < bytes; i += kThreads * 16) CopyAsync16(to + i, from + i);
 }
 
+// The rows of one warp over the span that is being read.
+template <int tiles, int blocks>
+struct SpanSums {
+  float sums[tiles][blocks][4] = {};
+  float max[tiles][2], sum[tiles][2][kSixteenths] = {};
+};
+
+// The same rows over the spans before. volatile keeps them in local memory, where they take no
+// registers from the span.
+template <int tiles, int blocks>
+struct EarlierSums {
+  volatile float total[tiles][blocks][4], max[tiles][2], sum[tiles][2];
+  bool none = true;  // `total` is undefined until the first span is added
+};
+
+template <int tiles, int blocks>
+KVG_DEVICE void Begin(SpanSums<tiles, blocks>& span, EarlierSums<tiles, blocks>& earlier) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      span.max[m][h] = kNothing;
+      earlier.max[m][h] = kNothing;
+      earlier.sum[m][h] = 0.0f;
+    }
+  }
+}
+
+// scores = queries * keys of a page.
+template <DType type, int tiles>
+KVG_DEVICE void MultiplyKeys(const Uint4* queries, const Uint4* keys, int chunks,
+                             float (&scores)[kSixteenths][tiles][2][4]) {
+#pragma unroll
+  for (int s = 0; s < kSixteenths; ++s) {
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[s][m][0][i] = scores[s][m][1][i] = 0.0f;
+    }
+  }
+  for (int c = 0; c < chunks; ++c) {
+    Uint4 q[tiles];
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) q[m] = queries[(m * chunks + c) * kWarp];
+#pragma unroll
+    for (int s = 0; s < kSixteenths; ++s) {
+      const Uint4 k = keys[(s * chunks + c) * kWarp];
+#pragma unroll
+      for (int m = 0; m < tiles; ++m) {
+        MultiplyAdd<type>(scores[s][m][0], q[m], k.x, k.y);
+        MultiplyAdd<type>(scores[s][m][1], q[m], k.z, k.w);
+      }
+    }
+  }
+}
+
+// Scores of one tile become weights relative to the maximum so far; what was summed under a
+// smaller one is scaled down.
+template <int tiles, int blocks>
+KVG_DEVICE void WeighTile(int m, float (&scores)[kSixteenths][tiles][2][4],
+                          SpanSums<tiles, blocks>& span) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float most = kNothing;
+#pragma unroll
+    for (int s = 0; s < kSixteenths; ++s) {
+      most = Most(most, Most(Most(scores[s][m][0][2 * h], scores[s][m][0][2 * h + 1]),
+                             Most(scores[s][m][1][2 * h], scores[s][m][1][2 * h + 1])));
+    }
+    const float now = Most(span.max[m][h], QuadMax(most));
+    const Rebase rebase = RebaseTo(span.max[m][h], now);
+    span.max[m][h] = now;
+    float unused = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSixteenths; ++s) {
+      Weigh<false>(rebase, scores[s][m][0][2 * h], scores[s][m][0][2 * h + 1],
+                   scores[s][m][1][2 * h], scores[s][m][1][2 * h + 1], span.sum[m][h][s], unused);
+    }
+    // Mostly maxima stay; times 1 changes nothing.
+    if (Ballot(rebase.scale != 1.0f) != 0) {
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+        span.sums[m][b][2 * h] = span.sums[m][b][2 * h] * rebase.scale;
+        span.sums[m][b][2 * h + 1] = span.sums[m][b][2 * h + 1] * rebase.scale;
+      }
+    }
+  }
+}
+
+// The span is complete: it joins the earlier ones, and the next begins.
+template <int tiles, int blocks>
+KVG_DEVICE void EndSpan(SpanSums<tiles, blocks>& span, EarlierSums<tiles, blocks>& earlier) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float quads[kSixteenths];
+#pragma unroll
+      for (int s = 0; s < kSixteenths; ++s) quads[s] = QuadSum(span.sum[m][h][s]);
+      const RowState part = {span.max[m][h], ((quads[0] + quads[1]) + quads[2]) + quads[3], 0.0f,
+                             0.0f};
+      RowState state = {earlier.max[m][h], earlier.sum[m][h], 0.0f, 0.0f};
+      const MergeShares shares = Merge(state, part);
+      earlier.max[m][h] = state.max;
+      earlier.sum[m][h] = state.sum;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+        for (int j = 2 * h; j < 2 * h + 2; ++j) {
+          const float before = earlier.none ? 0.0f : earlier.total[m][b][j];
+          earlier.total[m][b][j] = Merged(before, span.sums[m][b][j], shares);
+          span.sums[m][b][j] = 0.0f;
+        }
+      }
+      span.max[m][h] = kNothing;
+#pragma unroll
+      for (int s = 0; s < kSixteenths; ++s) span.sum[m][h][s] = 0.0f;
+    }
+  }
+  earlier.none = false;
+}
+
+template <int tiles, int blocks>
+KVG_DEVICE void WriteRows(const AttendCall& call, const RowTile& tile, int first_row,
+                          const EarlierSums<tiles, blocks>& earlier, const RowResults& results) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = first_row + m * 16 + h * 8 + Lane() / 4;
+      if (r >= tile.count) continue;
+      const RowState state = {earlier.max[m][h], earlier.sum[m][h], 0.0f, 0.0f};
+      const int64_t row = tile.first_row + tile.item_row(r), head = tile.head(r);
+      float* const out = results.out + row * results.stride + head * results.head_stride;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int d = b * 8 + Lane() % 4 * 2 + j;
+          if (d >= call.value_dim) continue;
+          out[d] = earlier.none ? 0.0f : Normalized(earlier.total[m][b][2 * h + j], state);
+        }
+      }
+      if (Lane() % 4 == 0 && results.log_sum_exp != nullptr) {
+        results.log_sum_exp[head * results.log_sum_exp_stride + row] = LogSumExp(state);
+      }
+    }
+  }
+}
+
 template <DType type, int tiles, int blocks>
 KVG_KERNEL(kThreads)
 PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowResults results) {
@@ -65,22 +215,11 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
     CommitCopies();
   };
 
-  float sums[tiles][blocks][4] = {};
-  float max[tiles][2], sum[tiles][2][kSixteenths] = {};
-  volatile float total[tiles][blocks][4], total_max[tiles][2], total_sum[tiles][2];
-#pragma unroll
-  for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      max[m][h] = kNothing;
-      total_max[m][h] = kNothing;
-      total_sum[m][h] = 0.0f;
-    }
-  }
-
+  SpanSums<tiles, blocks> span;
+  EarlierSums<tiles, blocks> earlier;
+  Begin<tiles, blocks>(span, earlier);
   Cursor at = NextSeen(call, tables, tile, kRows, {job.first_segment, 0}, end_segment);
   if (at.segment < end_segment) copy(at, 0);
-  bool first_span = true;
   for (int stage = 0; at.segment < end_segment; stage ^= 1) {
     const Cursor next = NextSeen(call, tables, tile, kRows, {at.segment, at.page + 1}, end_segment);
     const bool more = next.segment < end_segment;
@@ -96,64 +235,16 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
     const unsigned char* const values = stages + stage * stage_bytes + key_bytes;
 
     float scores[kSixteenths][tiles][2][4];
-#pragma unroll
-    for (int s = 0; s < kSixteenths; ++s) {
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[s][m][0][i] = scores[s][m][1][i] = 0.0f;
-      }
-    }
-    for (int c = 0; c < chunks; ++c) {
-      Uint4 q[tiles];
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) q[m] = my_queries[(m * chunks + c) * kWarp];
-#pragma unroll
-      for (int s = 0; s < kSixteenths; ++s) {
-        const Uint4 k = keys[(s * chunks + c) * kWarp];
-#pragma unroll
-        for (int m = 0; m < tiles; ++m) {
-          MultiplyAdd<type>(scores[s][m][0], q[m], k.x, k.y);
-          MultiplyAdd<type>(scores[s][m][1], q[m], k.z, k.w);
-        }
-      }
-    }
-
+    MultiplyKeys<type, tiles>(my_queries, keys, chunks, scores);
     const PageSight sight = SightOf(call, segment, tile, kRows, at.page);
 #pragma unroll
     for (int s = 0; s < kSixteenths; ++s) {
       FinishScores(call, segment, tile, first_row, sight.all, at.page, s, scores[s]);
     }
-
     Uint4 weights[tiles][kSixteenths][kParts];
 #pragma unroll
     for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float most = kNothing;
-#pragma unroll
-        for (int s = 0; s < kSixteenths; ++s) {
-          most = Most(most, Most(Most(scores[s][m][0][2 * h], scores[s][m][0][2 * h + 1]),
-                                 Most(scores[s][m][1][2 * h], scores[s][m][1][2 * h + 1])));
-        }
-        const float now = Most(max[m][h], QuadMax(most));
-        const Rebase rebase = RebaseTo(max[m][h], now);
-        max[m][h] = now;
-        float unused = 0.0f;
-#pragma unroll
-        for (int s = 0; s < kSixteenths; ++s) {
-          Weigh<false>(rebase, scores[s][m][0][2 * h], scores[s][m][0][2 * h + 1],
-                       scores[s][m][1][2 * h], scores[s][m][1][2 * h + 1], sum[m][h][s], unused);
-        }
-        // Mostly maxima stay; times 1 changes nothing.
-        if (Ballot(rebase.scale != 1.0f) != 0) {
-#pragma unroll
-          for (int b = 0; b < blocks; ++b) {
-            sums[m][b][2 * h] = sums[m][b][2 * h] * rebase.scale;
-            sums[m][b][2 * h + 1] = sums[m][b][2 * h + 1] * rebase.scale;
-          }
-        }
-      }
+      WeighTile<tiles, blocks>(m, scores, span);
 #pragma unroll
       for (int s = 0; s < kSixteenths; ++s) {
         ScaleByValues(segment, at.page, s, scores[s][m]);
@@ -165,66 +256,15 @@ PrefillKernel(AttendCall call, AttendTables tables, const PrefillJob* jobs, RowR
       if (b >= value_blocks) continue;
       const ValueBlock v = LoadValues(values, b);
 #pragma unroll
-      for (int m = 0; m < tiles; ++m) AddValues<type>(&weights[m][0][0], 1, v, sums[m][b]);
+      for (int m = 0; m < tiles; ++m) AddValues<type>(&weights[m][0][0], 1, v, span.sums[m][b]);
     }
     SyncBlock();  // the stage is free
 
     const bool ends = next.segment != at.segment || next.page / kSpanPages != at.page / kSpanPages;
+    if (ends) EndSpan<tiles, blocks>(span, earlier);
     at = next;
-    if (!ends) continue;
-#pragma unroll
-    for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float quads[kSixteenths];
-#pragma unroll
-        for (int s = 0; s < kSixteenths; ++s) quads[s] = QuadSum(sum[m][h][s]);
-        const RowState part = {max[m][h], ((quads[0] + quads[1]) + quads[2]) + quads[3], 0.0f,
-                               0.0f};
-        RowState state = {total_max[m][h], total_sum[m][h], 0.0f, 0.0f};
-        const MergeShares shares = Merge(state, part);
-        total_max[m][h] = state.max;
-        total_sum[m][h] = state.sum;
-#pragma unroll
-        for (int b = 0; b < blocks; ++b) {
-#pragma unroll
-          for (int j = 2 * h; j < 2 * h + 2; ++j) {
-            const float before = first_span ? 0.0f : total[m][b][j];
-            total[m][b][j] = Merged(before, sums[m][b][j], shares);
-            sums[m][b][j] = 0.0f;
-          }
-        }
-        max[m][h] = kNothing;
-#pragma unroll
-        for (int s = 0; s < kSixteenths; ++s) sum[m][h][s] = 0.0f;
-      }
-    }
-    first_span = false;
   }
-
-#pragma unroll
-  for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int r = first_row + m * 16 + h * 8 + Lane() / 4;
-      if (r >= tile.count) continue;
-      const RowState state = {total_max[m][h], total_sum[m][h], 0.0f, 0.0f};
-      const int64_t row = tile.first_row + tile.item_row(r), head = tile.head(r);
-      float* const out = results.out + row * results.stride + head * results.head_stride;
-#pragma unroll
-      for (int b = 0; b < blocks; ++b) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int d = b * 8 + Lane() % 4 * 2 + j;
-          if (d >= call.value_dim) continue;
-          out[d] = first_span ? 0.0f : Normalized(total[m][b][2 * h + j], state);
-        }
-      }
-      if (Lane() % 4 == 0 && results.log_sum_exp != nullptr) {
-        results.log_sum_exp[head * results.log_sum_exp_stride + row] = LogSumExp(state);
-      }
-    }
-  }
+  WriteRows<tiles, blocks>(call, tile, first_row, earlier, results);
 }
 
 constexpr int kManyTiles = 2, kManyBlocks = 16;  // dims of values up to 128

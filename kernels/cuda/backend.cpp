@@ -3,8 +3,8 @@
 
 #include "core/strings.h"
 #include "cuda/backend_parts.h"
-#include "cuda/device/asked.h"
 #include "cuda/device/context.h"
+#include "cuda/device/device_query.h"
 
 namespace kvgauge::cuda {
 namespace {

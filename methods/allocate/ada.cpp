@@ -12,8 +12,8 @@
 #include <cmath>
 #include <limits>
 
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -33,13 +33,13 @@ class Ada final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t heads = input.shape->kv_heads, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
-    Allotment allotment;
+    Allocation allocation;
     for (int64_t l = 0; l < input.shape->layers; ++l) {
       if (base + kept == input.length) {
-        allotment.emplace_back(static_cast<size_t>(heads), input.length);
+        allocation.emplace_back(static_cast<size_t>(heads), input.length);
         continue;
       }
       LayerView& view = *input.views[l];
@@ -51,7 +51,7 @@ class Ada final : public Allocator {
         for (const float best : BestByHead(view, scores, base + kept)) {
           entries.push_back(static_cast<int64_t>(best));
         }
-        allotment.push_back(entries);
+        allocation.push_back(entries);
         continue;
       }
       std::vector<double> shares;
@@ -67,12 +67,12 @@ class Ada final : public Allocator {
           entries[h] = static_cast<int64_t>(std::nearbyint(shares[h]));
         }
       } else {
-        entries = Apportion(shares, heads * base, 0, input.length - kept);
+        entries = SplitByWeight(shares, heads * base, 0, input.length - kept);
       }
       for (int64_t& count : entries) count += kept;
-      allotment.push_back(entries);
+      allocation.push_back(entries);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

@@ -31,7 +31,7 @@ class CakeShares final : public Allocator {
         "score.cake or score.snapkv");
   }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
@@ -42,11 +42,11 @@ class CakeShares final : public Allocator {
     // Where nothing tells them apart, all alike.
     const double all = std::accumulate(preferences.begin(), preferences.end(), 0.0);
     if (!(all > 0) || !std::isfinite(all)) preferences.assign(preferences.size(), 1.0);
-    Allotment allotment;
+    Allocation allocation;
     for (const int64_t share : Adjusted(preferences, layers * base, input.length - kept)) {
-      allotment.emplace_back(heads, share + kept);
+      allocation.emplace_back(heads, share + kept);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

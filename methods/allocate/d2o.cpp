@@ -12,8 +12,8 @@
 #include <cmath>
 
 #include "core/strings.h"
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -44,12 +44,12 @@ class LayerShares final : public Allocator {
                            "allocate.whole_last, or set allocate.compat"));
   }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     KVG_TRY(CheckBudget(input));
     const int64_t layers = input.shape->layers, length = input.length;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
-    Allotment allotment(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
-    if (input.per_head >= length) return allotment;
+    Allocation allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
+    if (input.per_head >= length) return allocation;
     // weights[l] = exp(-F), 0 for whole layers.
     std::vector<double> weights;
     std::vector<int64_t> shared;
@@ -74,12 +74,12 @@ class LayerShares final : public Allocator {
       const int64_t left = layers * input.per_head - (layers - count) * length;
       std::vector<double> open;
       for (const int64_t l : shared) open.push_back(weights[l]);
-      entries = Apportion(open, left, input.protected_entries, length);
+      entries = SplitByWeight(open, left, input.protected_entries, length);
     }
     for (size_t i = 0; i < shared.size(); ++i) {
-      allotment[shared[i]].assign(heads, entries[i]);
+      allocation[shared[i]].assign(heads, entries[i]);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

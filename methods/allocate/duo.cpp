@@ -18,9 +18,9 @@
 #include <string>
 
 #include "core/strings.h"
-#include "methods/apportion.h"
 #include "methods/head_numbers.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -99,15 +99,15 @@ class Duo final : public Allocator {
                            "; raise it or lower allocate.streaming"));
   }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
     const int64_t all = layers * heads;
     // Shorter prompts than were planned for may have less room.
     const int64_t held = std::min(input.per_head, std::max(streaming_, input.protected_entries));
     const int64_t whole = CountWhole(all, all * input.per_head, input.length, held);
-    Allotment allotment(static_cast<size_t>(layers),
-                        std::vector<int64_t>(static_cast<size_t>(heads), input.length));
-    if (whole == all) return allotment;
+    Allocation allocation(static_cast<size_t>(layers),
+                          std::vector<int64_t>(static_cast<size_t>(heads), input.length));
+    if (whole == all) return allocation;
     const std::vector<float> gates = Gates(input);
     std::vector<size_t> order(gates.size());
     std::iota(order.begin(), order.end(), 0);
@@ -115,9 +115,9 @@ class Duo final : public Allocator {
                      [&](size_t a, size_t b) { return gates[a] < gates[b]; });
     order.resize(static_cast<size_t>(all - whole));
     for (const size_t head : order) {
-      allotment[head / static_cast<size_t>(heads)][head % static_cast<size_t>(heads)] = held;
+      allocation[head / static_cast<size_t>(heads)][head % static_cast<size_t>(heads)] = held;
     }
-    return allotment;
+    return allocation;
   }
 
  private:

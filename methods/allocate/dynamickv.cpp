@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -23,19 +23,19 @@ class DynamicKv final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
     if (base + kept == input.length) {
-      return Allotment(static_cast<size_t>(layers), std::vector<int64_t>(heads, input.length));
+      return Allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, input.length));
     }
     const auto limit = static_cast<int64_t>(std::ceil(most_ * static_cast<double>(base)));
-    const std::vector<int64_t> shares = Apportion(BestByLayer(input, base + kept), layers * base, 0,
-                                                  std::min(limit, input.length - kept));
-    Allotment allotment;
-    for (const int64_t share : shares) allotment.emplace_back(heads, share + kept);
-    return allotment;
+    const std::vector<int64_t> shares = SplitByWeight(
+        BestByLayer(input, base + kept), layers * base, 0, std::min(limit, input.length - kept));
+    Allocation allocation;
+    for (const int64_t share : shares) allocation.emplace_back(heads, share + kept);
+    return allocation;
   }
 
  private:

@@ -34,11 +34,11 @@ class FastGenPolicies final : public Allocator {
   bool needs_scores() const override { return true; }
   std::string_view reads_scores_of() const override { return "fastgen"; }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
-    Allotment allotment(static_cast<size_t>(layers),
-                        std::vector<int64_t>(static_cast<size_t>(heads), input.length));
-    if (input.per_head >= input.length) return allotment;
+    Allocation allocation(static_cast<size_t>(layers),
+                          std::vector<int64_t>(static_cast<size_t>(heads), input.length));
+    if (input.per_head >= input.length) return allocation;
     std::vector<Head> all;
     for (int64_t l = 0; l < layers; ++l) {
       const std::vector<Head> measured = Measure(*input.views[l], input.scores[l]);
@@ -49,9 +49,9 @@ class FastGenPolicies final : public Allocator {
       // Where even the least policies are more than there is, all are cut alike.
       const int64_t wanted =
           threshold < 0 ? std::min(all[i].entries[0], input.per_head) : all[i].EntriesAt(threshold);
-      allotment[i / static_cast<size_t>(heads)][i % static_cast<size_t>(heads)] = wanted;
+      allocation[i / static_cast<size_t>(heads)][i % static_cast<size_t>(heads)] = wanted;
     }
-    return allotment;
+    return allocation;
   }
 
  private:

@@ -16,9 +16,9 @@
 #include <cmath>
 
 #include "core/strings.h"
-#include "methods/apportion.h"
 #include "methods/head_numbers.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -51,7 +51,7 @@ class HeadKv final : public Allocator {
                            "; importance is not negative"));
   }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
     const int64_t all = layers * heads, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
@@ -62,12 +62,12 @@ class HeadKv final : public Allocator {
     for (double& weight : weights) {
       weight = most > 0 ? std::pow(weight / most, sharpness_) : 1.0;
     }
-    const std::vector<int64_t> more = Apportion(weights, all * pooled, 0, input.length - sure);
-    Allotment allotment(static_cast<size_t>(layers));
+    const std::vector<int64_t> more = SplitByWeight(weights, all * pooled, 0, input.length - sure);
+    Allocation allocation(static_cast<size_t>(layers));
     for (int64_t i = 0; i < all; ++i) {
-      allotment[static_cast<size_t>(i / heads)].push_back(sure + more[static_cast<size_t>(i)]);
+      allocation[static_cast<size_t>(i / heads)].push_back(sure + more[static_cast<size_t>(i)]);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

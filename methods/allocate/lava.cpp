@@ -11,8 +11,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -26,13 +26,13 @@ class LavaShares final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
     const int64_t kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
     if (base + kept == input.length) {
-      return Allotment(static_cast<size_t>(layers),
-                       std::vector<int64_t>(static_cast<size_t>(heads), input.length));
+      return Allocation(static_cast<size_t>(layers),
+                        std::vector<int64_t>(static_cast<size_t>(heads), input.length));
     }
     std::vector<double> entropies;
     for (int64_t l = 0; l < layers; ++l) {
@@ -41,8 +41,9 @@ class LavaShares final : public Allocator {
     // Where nothing tells them apart, all alike.
     const double all = std::accumulate(entropies.begin(), entropies.end(), 0.0);
     if (!(all > 0) || !std::isfinite(all)) entropies.assign(entropies.size(), 1.0);
-    const std::vector<int64_t> shares = Apportion(entropies, layers * base, 0, input.length - kept);
-    Allotment allotment;
+    const std::vector<int64_t> shares =
+        SplitByWeight(entropies, layers * base, 0, input.length - kept);
+    Allocation allocation;
     for (int64_t l = 0; l < layers; ++l) {
       const int64_t share = shares[static_cast<size_t>(l)];
       std::vector<double> weights;
@@ -51,10 +52,10 @@ class LavaShares final : public Allocator {
         weights.push_back(floor_ * static_cast<double>(share) + (1 - floor_) * own);
       }
       std::vector<int64_t>& entries =
-          allotment.emplace_back(Apportion(weights, heads * share, 0, input.length - kept));
+          allocation.emplace_back(SplitByWeight(weights, heads * share, 0, input.length - kept));
       for (int64_t& count : entries) count += kept;
     }
-    return allotment;
+    return allocation;
   }
 
  private:

@@ -7,8 +7,8 @@
 // layers down, which spends more: `compat` gives its numbers.
 #include <algorithm>
 
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 
 namespace kvgauge {
 namespace {
@@ -18,7 +18,7 @@ class Pyramid final : public Allocator {
   explicit Pyramid(const Params& params)
       : beta_(params.Int("beta")), compat_(params.Bool("compat")) {}
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;
     const int64_t free = input.length - kept;
@@ -27,11 +27,11 @@ class Pyramid final : public Allocator {
     if (layers > 1 && base > 0 && input.length >= 2 * base) {
       shares = compat_ ? Reference(layers, base, free) : Exact(layers, base, free);
     }
-    Allotment allotment;
+    Allocation allocation;
     for (const int64_t share : shares) {
-      allotment.emplace_back(static_cast<size_t>(input.shape->kv_heads), share + kept);
+      allocation.emplace_back(static_cast<size_t>(input.shape->kv_heads), share + kept);
     }
-    return allotment;
+    return allocation;
   }
 
  private:
@@ -42,7 +42,7 @@ class Pyramid final : public Allocator {
     const double step = 2 * (top - mean) / static_cast<double>(layers - 1);
     std::vector<double> line;
     for (int64_t l = 0; l < layers; ++l) line.push_back(top - step * static_cast<double>(l));
-    return Apportion(line, layers * base, 0, free);
+    return SplitByWeight(line, layers * base, 0, free);
   }
 
   std::vector<int64_t> Reference(int64_t layers, int64_t base, int64_t free) const {

@@ -14,8 +14,8 @@
 #include <numeric>
 
 #include "core/strings.h"
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -36,15 +36,15 @@ class SimLayerKv final : public Allocator {
                            "; raise it or lower allocate.recent"));
   }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, length = input.length;
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
     // Shorter prompts than were planned for may have less room.
     const int64_t held = std::max(sinks_ + recent_ - 1, input.protected_entries);
     const int64_t lazy = std::min(input.per_head, held);
     const int64_t whole = CountWhole(layers, layers * input.per_head, length, lazy);
-    Allotment allotment(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
-    if (whole == layers) return allotment;
+    Allocation allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
+    if (whole == layers) return allocation;
     std::vector<double> shares;
     for (int64_t l = 0; l < layers; ++l) shares.push_back(Laziness(*input.views[l]));
     std::vector<size_t> order(shares.size());
@@ -52,9 +52,9 @@ class SimLayerKv final : public Allocator {
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return shares[a] > shares[b]; });
     for (int64_t i = 0; i < layers - whole; ++i) {
-      allotment[order[static_cast<size_t>(i)]].assign(heads, lazy);
+      allocation[order[static_cast<size_t>(i)]].assign(heads, lazy);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

@@ -11,10 +11,10 @@ class Uniform final : public Allocator {
  public:
   explicit Uniform(const Params&) {}
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const auto layers = static_cast<size_t>(input.shape->layers);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
-    return Allotment(layers, std::vector<int64_t>(heads, std::min(input.per_head, input.length)));
+    return Allocation(layers, std::vector<int64_t>(heads, std::min(input.per_head, input.length)));
   }
 };
 

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "methods/apportion.h"
 #include "methods/registry.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
@@ -24,12 +24,12 @@ class ZigZagKv final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
-  Result<Allotment> Allocate(const AllocationInput& input) const override {
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, length = input.length;
     const int64_t per_head = std::min(input.per_head, length);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);
     if (per_head == length) {
-      return Allotment(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
+      return Allocation(static_cast<size_t>(layers), std::vector<int64_t>(heads, length));
     }
     std::vector<double> needs;
     for (int64_t l = 0; l < layers; ++l) needs.push_back(Need(*input.views[l], input.scores[l]));
@@ -42,11 +42,11 @@ class ZigZagKv final : public Allocator {
     }
     const int64_t least =
         std::max(input.protected_entries, static_cast<int64_t>(std::floor(floor_ * mean)));
-    Allotment allotment;
-    for (const int64_t share : Apportion(shares, layers * per_head, least, length)) {
-      allotment.emplace_back(heads, share);
+    Allocation allocation;
+    for (const int64_t share : SplitByWeight(shares, layers * per_head, least, length)) {
+      allocation.emplace_back(heads, share);
     }
-    return allotment;
+    return allocation;
   }
 
  private:

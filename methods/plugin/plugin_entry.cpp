@@ -23,8 +23,9 @@ __attribute__((visibility("hidden"))) PluginStage::PluginStage(StageSpec (*make_
 
 extern "C" {
 
-KVG_EXPORT extern const char kvgauge_plugin_tag[];
-const char kvgauge_plugin_tag[] = KVG_PLUGIN_TAG;
+// Declared first: a constant without a declaration is seen in this file only.
+extern const char kvgauge_plugin_tag[];
+KVG_EXPORT const char kvgauge_plugin_tag[] = KVG_PLUGIN_TAG;
 
 KVG_EXPORT const kvgauge::PluginStage* kvgauge_plugin_stages() { return kvgauge::first_stage; }
 

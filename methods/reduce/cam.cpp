@@ -38,7 +38,7 @@ class Cam final : public Reducer {
     ScoreReduction().Apply(view, rows, attention);
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       HeadPlan plan;
       plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       if (kept > 0 && kept < length) plan.values = Merge(view, h, plan.keep, attention[h]);

@@ -35,7 +35,7 @@ class Chunks final : public Reducer {
     }
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       const auto count = static_cast<int32_t>(kept);
       const Means means = MeansOf(view, Columns(input.scores.Slice(h, h + 1), 0, length));
       const Tensor order = view.Scratch(DType::kF32, {1, length});

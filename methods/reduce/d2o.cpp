@@ -44,7 +44,7 @@ class NearestMerge final : public Reducer {
     const Tensor passing = view.Scratch(DType::kF32, {heads});
     double count = 0;
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       HeadPlan plan;
       plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       plans.push_back(plan);

@@ -28,7 +28,7 @@ class Nacl final : public Reducer {
   std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       const Tensor scores = Columns(input.scores.Slice(h, h + 1), 0, length);
       HeadPlan plan;
       plan.keep = Best(view, scores, kept);

@@ -26,7 +26,7 @@ class Partitions final : public Reducer {
     SelectOps& select = *view.ops().select;
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       const auto count = static_cast<int32_t>(kept);
       HeadPlan plan;
       plan.keep = view.Scratch(DType::kI32, {kept});

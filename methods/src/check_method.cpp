@@ -129,15 +129,16 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
 }
 
 // `given` entries a head, but never less than what is protected.
-Allowance Allow(const Method& method, int64_t given, int64_t length) {
-  Allowance allowance;
+HeadBudget BudgetOfHead(const Method& method, int64_t given, int64_t length) {
+  HeadBudget head_budget;
   if (given < length) given -= method.coming;
-  allowance.entries = std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
-  const double share = method.recent_share * static_cast<double>(allowance.entries);
+  head_budget.entries =
+      std::min(length, std::max({int64_t{1}, given, method.sinks + method.recent}));
+  const double share = method.recent_share * static_cast<double>(head_budget.entries);
   const int64_t recent = std::max(method.recent, static_cast<int64_t>(std::floor(share)));
-  allowance.sinks = std::min(method.sinks, allowance.entries);
-  allowance.recent = std::min(recent, allowance.entries - allowance.sinks);
-  return allowance;
+  head_budget.sinks = std::min(method.sinks, head_budget.entries);
+  head_budget.recent = std::min(recent, head_budget.entries - head_budget.sinks);
+  return head_budget;
 }
 
 Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& shape,
@@ -168,12 +169,12 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
                " would do, or lower protect.sinks and protect.recent, which is the score's window "
                "where it is left out"));
   }
-  const Allowance allowance = Allow(method, entries, prompt_tokens);
+  const HeadBudget head_budget = BudgetOfHead(method, entries, prompt_tokens);
   const Status status =
       p.allocate->CheckBudget({.shape = &shape,
                                .length = prompt_tokens,
-                               .per_head = allowance.entries,
-                               .protected_entries = allowance.sinks + allowance.recent,
+                               .per_head = head_budget.entries,
+                               .protected_entries = head_budget.sinks + head_budget.recent,
                                .window = p.score->needs().window});
   if (!status.ok()) return status.error().Wrap(Owner(StageKind::kAllocate, *method.allocate));
   return {};
@@ -207,11 +208,11 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
   return {};
 }
 
-Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
-                       int64_t length) {
+HeadBudget HeadBudgetFor(const Method& method, const ModelShape& shape, const Budget& budget,
+                         int64_t length) {
   if (!method.takes_budget) return {.entries = length};
   const Pipeline p = MakePipeline(method);
-  return Allow(method, BudgetEntries(p, Prepared(p, shape), budget, length, length), length);
+  return BudgetOfHead(method, BudgetEntries(p, Prepared(p, shape), budget, length, length), length);
 }
 
 int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& budget,
@@ -220,9 +221,9 @@ int64_t GrowthOf(const Method& method, const ModelShape& shape, const Budget& bu
   const Pipeline p = MakePipeline(method);
   const ModelShape after = Prepared(p, shape);
   const auto allowed = [&](int64_t share_of, int64_t length) {
-    return Allow(method, BudgetEntries(p, after, budget, share_of, length), length).entries;
+    return BudgetOfHead(method, BudgetEntries(p, after, budget, share_of, length), length).entries;
   };
-  const int64_t share_of = p.trigger->allotment_grows() ? tokens : prompt_tokens;
+  const int64_t share_of = p.trigger->budget_grows() ? tokens : prompt_tokens;
   return allowed(share_of, tokens) - allowed(prompt_tokens, prompt_tokens);
 }
 

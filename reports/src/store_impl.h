@@ -48,6 +48,9 @@ class ResultStore::Impl {
   Status PutLatency(int64_t cell, int64_t run, std::optional<int64_t> sample,
                     const LatencyRow& row);
   Result<std::optional<SampleRow>> ReadSample(int64_t cell, const std::string& sample_id);
+  Status ReadAnswers(int64_t sample, SampleRow& row);
+  Status ReadLayers(int64_t sample, SampleRow& row);
+  Status ReadMemory(int64_t sample, SampleRow& row);
 
   std::string path;
   std::unique_ptr<WriterLock> lock;  // null: read-only

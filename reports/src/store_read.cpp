@@ -125,6 +125,75 @@ Result<std::vector<double>> ParseNumbers(const std::string& path, const std::str
   return numbers;
 }
 
+Status ResultStore::Impl::ReadAnswers(int64_t sample, SampleRow& row) {
+  KVG_ASSIGN(auto a, Cached("SELECT prediction, answers, score, tokens_out, stopped, text, excerpt"
+                            " FROM answer LEFT JOIN question ON question.id = question_id"
+                            " WHERE sample_id = ? ORDER BY turn"));
+  a->Bind(sample);
+  while (true) {
+    KVG_ASSIGN(const bool more, a->Step());
+    if (!more) return {};
+    AnswerRow answer;
+    answer.prediction = a->Text(0);
+    KVG_ASSIGN(answer.references, ParseReferences(path, a->Text(1)));
+    answer.score = a->MaybeReal(2);
+    answer.tokens_out = a->Int(3);
+    answer.stopped = a->Int(4) != 0;
+    answer.question = a->Text(5);
+    answer.excerpt = a->Text(6);
+    row.answers.push_back(std::move(answer));
+  }
+}
+
+Status ResultStore::Impl::ReadLayers(int64_t sample, SampleRow& row) {
+  KVG_ASSIGN(auto l,
+             Cached("SELECT layer, head, entries_before, entries_after, bits, merged, reads,"
+                    " attention_error, kept_by_depth, answer_kept FROM layer_stat"
+                    " WHERE sample_id = ?"
+                    " ORDER BY layer, head"));
+  l->Bind(sample);
+  while (true) {
+    KVG_ASSIGN(const bool more, l->Step());
+    if (!more) return {};
+    KVG_ASSIGN(std::vector<double> kept_by_depth, ParseNumbers(path, l->Text(8)));
+    row.layers.push_back({.layer = l->Int(0),
+                          .head = l->Int(1),
+                          .entries_before = l->MaybeInt(2),
+                          .entries_after = l->MaybeInt(3),
+                          .bits = l->MaybeReal(4),
+                          .merged = l->MaybeInt(5),
+                          .reads = l->MaybeReal(6),
+                          .attention_error = l->MaybeReal(7),
+                          .kept_by_depth = std::move(kept_by_depth),
+                          .answer_kept = l->MaybeReal(9)});
+  }
+}
+
+Status ResultStore::Impl::ReadMemory(int64_t sample, SampleRow& row) {
+  KVG_ASSIGN(auto m, Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
+                            " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
+                            " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes,"
+                            " resident_bytes, peak_bytes FROM memory WHERE sample_id = ?"
+                            " ORDER BY moment"));
+  m->Bind(sample);
+  while (true) {
+    KVG_ASSIGN(const bool more, m->Step());
+    if (!more) return {};
+    MemoryRow memory;
+    KVG_ASSIGN(memory.moment,
+               ParseName(path, m->Text(0), {MemoryMoment::kCompressed, MemoryMoment::kFinal}));
+    int64_t* const bytes[] = {
+        &memory.nominal_bytes,     &memory.full_bytes,    &memory.payload_bytes,
+        &memory.scales_bytes,      &memory.indices_bytes, &memory.outliers_bytes,
+        &memory.low_rank_bytes,    &memory.biases_bytes,  &memory.codebooks_bytes,
+        &memory.projections_bytes, &memory.reader_bytes,  &memory.slack_bytes,
+        &memory.resident_bytes,    &memory.peak_bytes};
+    int column = 1;
+    for (int64_t* value : bytes) *value = m->Int(column++);
+    row.memory.push_back(memory);
+  }
+}
+
 Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
                                                                const std::string& sample_id) {
   SampleRow row;
@@ -161,66 +230,9 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     row.read_share = s->MaybeReal(18);
     KVG_ASSIGN(row.parts, ParseNumbers(path, s->Text(19)));
   }
-  KVG_ASSIGN(auto a, Cached("SELECT prediction, answers, score, tokens_out, stopped, text, excerpt"
-                            " FROM answer LEFT JOIN question ON question.id = question_id"
-                            " WHERE sample_id = ? ORDER BY turn"));
-  a->Bind(id);
-  while (true) {
-    KVG_ASSIGN(const bool more, a->Step());
-    if (!more) break;
-    AnswerRow answer;
-    answer.prediction = a->Text(0);
-    KVG_ASSIGN(answer.references, ParseReferences(path, a->Text(1)));
-    answer.score = a->MaybeReal(2);
-    answer.tokens_out = a->Int(3);
-    answer.stopped = a->Int(4) != 0;
-    answer.question = a->Text(5);
-    answer.excerpt = a->Text(6);
-    row.answers.push_back(std::move(answer));
-  }
-  KVG_ASSIGN(auto l,
-             Cached("SELECT layer, head, entries_before, entries_after, bits, merged, reads,"
-                    " attention_error, kept_by_depth, answer_kept FROM layer_stat"
-                    " WHERE sample_id = ?"
-                    " ORDER BY layer, head"));
-  l->Bind(id);
-  while (true) {
-    KVG_ASSIGN(const bool more, l->Step());
-    if (!more) break;
-    KVG_ASSIGN(std::vector<double> kept_by_depth, ParseNumbers(path, l->Text(8)));
-    row.layers.push_back({.layer = l->Int(0),
-                          .head = l->Int(1),
-                          .entries_before = l->MaybeInt(2),
-                          .entries_after = l->MaybeInt(3),
-                          .bits = l->MaybeReal(4),
-                          .merged = l->MaybeInt(5),
-                          .reads = l->MaybeReal(6),
-                          .attention_error = l->MaybeReal(7),
-                          .kept_by_depth = std::move(kept_by_depth),
-                          .answer_kept = l->MaybeReal(9)});
-  }
-  KVG_ASSIGN(auto m, Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
-                            " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
-                            " codebooks_bytes, projections_bytes, reader_bytes, slack_bytes,"
-                            " resident_bytes, peak_bytes FROM memory WHERE sample_id = ?"
-                            " ORDER BY moment"));
-  m->Bind(id);
-  while (true) {
-    KVG_ASSIGN(const bool more, m->Step());
-    if (!more) break;
-    MemoryRow memory;
-    KVG_ASSIGN(memory.moment,
-               ParseName(path, m->Text(0), {MemoryMoment::kCompressed, MemoryMoment::kFinal}));
-    int64_t* const bytes[] = {
-        &memory.nominal_bytes,     &memory.full_bytes,    &memory.payload_bytes,
-        &memory.scales_bytes,      &memory.indices_bytes, &memory.outliers_bytes,
-        &memory.low_rank_bytes,    &memory.biases_bytes,  &memory.codebooks_bytes,
-        &memory.projections_bytes, &memory.reader_bytes,  &memory.slack_bytes,
-        &memory.resident_bytes,    &memory.peak_bytes};
-    int column = 1;
-    for (int64_t* value : bytes) *value = m->Int(column++);
-    row.memory.push_back(memory);
-  }
+  KVG_TRY(ReadAnswers(id, row));
+  KVG_TRY(ReadLayers(id, row));
+  KVG_TRY(ReadMemory(id, row));
   static const std::string kOfSample = StrCat(kLatencyColumns, " WHERE sample_id = ?");
   KVG_ASSIGN(auto t, Cached(kOfSample.c_str()));
   t->Bind(id);

@@ -13,6 +13,7 @@ install(DIRECTORY configs models examples DESTINATION ${share})
 install(PROGRAMS scripts/fetch_data DESTINATION ${share}/scripts)
 install(FILES scripts/fetch_data.tsv DESTINATION ${share}/scripts)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # kvgauge::plugin: how the sources of a plugin are compiled. Their symbols come from the program.
 install(DIRECTORY core/include/core kernels/include/kernels methods/include/methods

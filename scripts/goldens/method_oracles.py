@@ -207,10 +207,11 @@ def protect(scores, sinks, recent):
 
 
 class H2o(Sequence):
-    """Attention received so far, summed over the query heads of a KV head; half is recent."""
+    """Attention received so far, summed over the query heads of a KV head; half is recent. With
+    `coming`, the token that comes next is one of the recent ones already."""
 
-    def compress(self, budget, every_step=True):
-        self.budget, self.every_step = budget, every_step
+    def compress(self, budget, every_step=True, coming=0):
+        self.budget, self.every_step, self.coming = budget - coming, every_step, coming
         self.scores = []
         for l in range(self.model.layers):
             self.scores.append(list(self.prefill.group(self.prefill.column_sums(l)).sum(1)))
@@ -220,7 +221,8 @@ class H2o(Sequence):
     def evict(self, l, h):
         if len(self.pos[l][h]) <= self.budget:
             return
-        scores = protect(self.scores[l][h], 0, int(0.5 * self.budget))
+        recent = int(0.5 * (self.budget + self.coming)) - self.coming
+        scores = protect(self.scores[l][h], 0, recent)
         index = top(scores, self.budget, self.margins, f"h2o {l}.{h}")
         self.keep(l, h, index)
         self.scores[l][h] = self.scores[l][h][index]

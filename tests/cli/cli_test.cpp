@@ -549,6 +549,24 @@ TEST_F(CliTest, BenchKernelsNamesItsAims) {
   EXPECT_EQ(Run("bench kernels --entries 100").exit_code, 2);
 }
 
+TEST_F(CliTest, BenchVisionMeasuresATower) {
+  const std::string model = StrCat(KVG_SOURCE_DIR, "/tests/golden/vision/llava/config.json");
+  const std::string command =
+      StrCat("bench vision --repetitions 1 --threads 1 --json --model ", model);
+  const Outcome outcome = Run(StrCat(command, " --pictures 2"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json cells = Json::parse(outcome.out)["cells"];
+  ASSERT_EQ(cells.size(), 1u);
+  EXPECT_EQ(cells[0]["rows_per_picture"], 16);
+  EXPECT_EQ(cells[0]["pictures"], 2);
+  for (const char* key : {"tower_ms", "tflop_per_s", "product_tflop_per_s", "share", "jpeg_ms"}) {
+    EXPECT_GT(cells[0][key], 0) << key;
+  }
+  const Outcome wrong = Run(StrCat(command, " --dtype i8"));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("--dtype i8: expected f32, f16 or bf16"));
+}
+
 TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
   const std::string config = Write(
       "my run.json", StrCat(R"({"methods": ["full"], "tasks": ["reference/needle"], "models": [")",
@@ -605,6 +623,7 @@ TEST_F(CliTest, SubmitWritesScriptsAndQueuesThem) {
         {"--limit x", "--limit"},
         {"--only snapkw", "the run has no method 'snapkw'"},
         {"--samples 3-1", "0-9,17"},
+        {"--limit 5 --plugin missing.so", "missing.so: "},
         {"--max-memory 8GB", "8GiB"}}) {
     outcome =
         Run(StrCat("submit --slurm '", config, "' --shards 4 --dry-run --db x.db -- ", arguments));

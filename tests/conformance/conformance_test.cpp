@@ -42,12 +42,13 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
   if (LoadShipped(GetParam()).read) overrides = {"read.tokens=100000"};
   for (const auto& subject : Subjects(GetParam(), {.overrides = overrides})) {
     if (!IsUncoded(subject->method, subject->shape())) return;
-    EngineRow row = subject->row();
-    if (subject->method.takes_budget) row.budget = {Budget::Kind::kFraction, 1.0};
-    if (!CheckMethod(subject->method, subject->shape(), row.budget, kPromptTokens).ok()) {
+    Contender contender = subject->contender();
+    if (subject->method.takes_budget) contender.budget = {Budget::Kind::kFraction, 1.0};
+    if (!CheckMethod(subject->method, subject->shape(), contender.budget, kPromptTokens).ok()) {
       continue;
     }
-    const Outcomes outcomes = RunRows({row}, {Sample(kPromptTokens, 1)}, {.fidelity_steps = 5});
+    const Outcomes outcomes =
+        RunContenders({contender}, {Sample(kPromptTokens, 1)}, {.fidelity_steps = 5});
     const CellResult& cell = outcomes.at({0, 0}).cell;
     ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
     ASSERT_TRUE(cell.fidelity.has_value());
@@ -68,13 +69,13 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
 // What a method keeps is within its budget, and less than all: it did something.
 TEST_P(Conformance, KeepsWithinItsBudget) {
   for (const auto& subject : Subjects(GetParam())) {
-    const Outcomes outcomes = RunRows({subject->row()}, {Sample(kPromptTokens, 2)});
+    const Outcomes outcomes = RunContenders({subject->contender()}, {Sample(kPromptTokens, 2)});
     const CellResult& cell = outcomes.at({0, 0}).cell;
     ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
     const CompressionRecord& record = cell.record;
     const ModelShape shape = subject->shape();
     const int64_t per_head =
-        AllowanceFor(subject->method, shape, subject->budget, kPromptTokens).entries;
+        HeadBudgetFor(subject->method, shape, subject->budget, kPromptTokens).entries;
     int64_t held = 0;
     for (const auto& layer : record.entries_after) {
       for (const int64_t entries : layer) {
@@ -101,15 +102,15 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
     if (!subject->method.trigger || !MakePipeline(subject->method).trigger->in_decode()) return;
     std::vector<std::vector<int64_t>> held;
     const Outcomes outcomes =
-        RunRows({subject->row()}, {Sample(kPromptTokens, 2, 20)},
-                {.inspect = [&](const CellResult&, const KvCache& cache) {
-                  for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
-                    held.emplace_back();
-                    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
-                      held.back().push_back(cache.length(layer, head));
-                    }
-                  }
-                }});
+        RunContenders({subject->contender()}, {Sample(kPromptTokens, 2, 20)},
+                      {.inspect = [&](const CellResult&, const KvCache& cache) {
+                        for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+                          held.emplace_back();
+                          for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+                            held.back().push_back(cache.length(layer, head));
+                          }
+                        }
+                      }});
     const CellResult& cell = outcomes.at({0, 0}).cell;
     ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
     EXPECT_EQ(held, cell.record.entries_after);
@@ -126,24 +127,25 @@ TEST_P(Conformance, WindowsStayWhole) {
         MakeSubject(GetParam(), "gqa", {.overrides = {StrCat("score.window=", window)}});
     ASSERT_NE(subject, nullptr);
     const int64_t per_head =
-        AllowanceFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
+        HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).entries;
     EXPECT_EQ(
-        AllowanceFor(subject->method, subject->shape(), subject->budget, kPromptTokens).recent,
+        HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).recent,
         window);
     ASSERT_GT(per_head, window);
     int64_t newest = 0;
-    RunRows({subject->row()}, {Sample(kPromptTokens, 2, 1)},
-            {.inspect = [&](const CellResult&, const KvCache& cache) {
-              for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
-                for (int64_t head = 0; head < cache.kv_heads(); ++head) {
-                  std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
-                  cache.ReadPositions(layer, head, 0, View(positions, {cache.length(layer, head)}));
-                  for (const int32_t at : positions) {
-                    newest += at >= kPromptTokens - window && at < kPromptTokens;
-                  }
-                }
+    RunContenders(
+        {subject->contender()}, {Sample(kPromptTokens, 2, 1)},
+        {.inspect = [&](const CellResult&, const KvCache& cache) {
+          for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+            for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+              std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
+              cache.ReadPositions(layer, head, 0, View(positions, {cache.length(layer, head)}));
+              for (const int32_t at : positions) {
+                newest += at >= kPromptTokens - window && at < kPromptTokens;
               }
-            }});
+            }
+          }
+        }});
     const int64_t heads = subject->shape().layers * subject->shape().kv_heads;
     EXPECT_EQ(newest, heads * window) << window;
   }
@@ -155,16 +157,16 @@ TEST_P(Conformance, SameBytesAgainAfterOthersAndInCompany) {
   for (const auto& subject : Subjects(GetParam())) {
     Model& model = subject->model();
     const EngineSample a = Sample(kPromptTokens, 3), b = Sample(130, 4);
-    const Outcomes alone = RunRows({subject->row()}, {a});
-    ExpectSame(RunRows({subject->row()}, {a}).at({0, 0}), alone.at({0, 0}));
-    const Outcomes aba = RunRows({subject->row()}, {a, b, a}, {.max_pool_rows = 1});
+    const Outcomes alone = RunContenders({subject->contender()}, {a});
+    ExpectSame(RunContenders({subject->contender()}, {a}).at({0, 0}), alone.at({0, 0}));
+    const Outcomes aba = RunContenders({subject->contender()}, {a, b, a}, {.max_pool_lanes = 1});
     ExpectSame(aba.at({0, 0}), alone.at({0, 0}));
     ExpectSame(aba.at({2, 0}), alone.at({0, 0}));
-    const std::vector<EngineRow> company = {{&full, {}, &model},
-                                            subject->row(),
+    const std::vector<Contender> company = {{&full, {}, &model},
+                                            subject->contender(),
                                             {&snapkv, {Budget::Kind::kFraction, 0.4}, &model},
-                                            subject->row()};
-    const Outcomes together = RunRows(company, {b, a}, {.max_pool_rows = 3});
+                                            subject->contender()};
+    const Outcomes together = RunContenders(company, {b, a}, {.max_pool_lanes = 3});
     ExpectSame(together.at({1, 1}), alone.at({0, 0}));
     ExpectSame(together.at({1, 3}), alone.at({0, 0}));
     ExpectSame(together.at({0, 1}), aba.at({1, 0}));
@@ -223,7 +225,7 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
       EXPECT_TRUE(SameBits(logits[1], logits[0]));
       EXPECT_EQ(Digest(again), Digest(fork));
     };
-    Engine engine({subject->row()}, options);
+    Engine engine({subject->contender()}, options);
     const EngineSample sample = Sample(kPromptTokens, 8);
     const Status done =
         engine.Run({&sample, 1}, [](const CellResult& cell) { return cell.status; });
@@ -232,7 +234,7 @@ TEST_P(Conformance, BytesBringTheCacheBack) {
   }
 }
 
-// What was planned for a row is enough for what it holds at the end.
+// What was planned for a contender is enough for what it holds at the end.
 TEST_P(Conformance, HoldsNoMoreThanPlanned) {
   for (const auto& subject : Subjects(GetParam())) {
     int64_t held_bytes = 0;
@@ -241,7 +243,7 @@ TEST_P(Conformance, HoldsNoMoreThanPlanned) {
       const KvBytes bytes = cache.Bytes();
       held_bytes = bytes.resident() - bytes.codebooks - bytes.projections;
     };
-    Engine engine({subject->row()}, options);
+    Engine engine({subject->contender()}, options);
     const EngineSample sample = Sample(kPromptTokens, 8);
     const Result<MemoryPlan> plan = engine.PlanMemory({&sample, 1});
     ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -249,7 +251,7 @@ TEST_P(Conformance, HoldsNoMoreThanPlanned) {
         engine.Run({&sample, 1}, [](const CellResult& cell) { return cell.status; });
     ASSERT_TRUE(done.ok()) << done.error().message;
     EXPECT_GT(held_bytes, 0);
-    EXPECT_LE(held_bytes, plan->row_bytes);
+    EXPECT_LE(held_bytes, plan->lane_bytes);
   }
 }
 
@@ -260,8 +262,8 @@ TEST_P(Conformance, ThreadsChangeNothing) {
     ASSERT_EQ(many.size(), one.size());
     for (size_t i = 0; i < one.size(); ++i) {
       const std::vector<EngineSample> samples = {Sample(kPromptTokens, 5)};
-      ExpectSame(RunRows({many[i]->row()}, samples).at({0, 0}),
-                 RunRows({one[i]->row()}, samples).at({0, 0}));
+      ExpectSame(RunContenders({many[i]->contender()}, samples).at({0, 0}),
+                 RunContenders({one[i]->contender()}, samples).at({0, 0}));
     }
   }
 }
@@ -295,7 +297,7 @@ TEST_P(Conformance, OddLengths) {
     samples.push_back(Sample(length, static_cast<uint64_t>(100 + length), 3));
   }
   for (const auto& subject : Subjects(GetParam())) {
-    const Outcomes outcomes = RunRows({subject->row()}, samples);
+    const Outcomes outcomes = RunContenders({subject->contender()}, samples);
     for (size_t i = 0; i < samples.size(); ++i) {
       const CellResult& cell = outcomes.at({static_cast<int64_t>(i), 0}).cell;
       const auto length = std::ssize(samples[i].turns[0].ids);
@@ -560,20 +562,20 @@ TEST(ConformanceErrors, StayInTheirCell) {
   const Method snapkv = LoadShipped("snapkv");
   const TinyModel tiny = MakeTinyModel("gqa");
   const Budget half = {Budget::Kind::kFraction, 0.5};
-  const EngineRow good = {&snapkv, half, tiny.model.get()};
-  const EngineRow bad = {&*thrower, half, tiny.model.get()};
+  const Contender good = {&snapkv, half, tiny.model.get()};
+  const Contender bad = {&*thrower, half, tiny.model.get()};
   const std::vector<EngineSample> samples = {Sample(150, 8), Sample(140, 9)};
-  const Outcomes outcomes = RunRows({good, bad, good}, samples);
-  const Outcomes alone = RunRows({good}, samples);
+  const Outcomes outcomes = RunContenders({good, bad, good}, samples);
+  const Outcomes alone = RunContenders({good}, samples);
   EXPECT_FALSE(outcomes.at({0, 1}).cell.status.ok());
   EXPECT_NE(outcomes.at({0, 1}).cell.status.error().message.find("a stage that throws"),
             std::string::npos);
   for (const int64_t sample : {0, 1}) {
-    for (const int64_t row : {0, 2}) {
-      ExpectSame(outcomes.at({sample, row}), alone.at({sample, 0}));
+    for (const int64_t contender : {0, 2}) {
+      ExpectSame(outcomes.at({sample, contender}), alone.at({sample, 0}));
     }
   }
-  ExpectSame(outcomes.at({1, 1}), RunRows({bad}, {samples[1]}).at({0, 0}));
+  ExpectSame(outcomes.at({1, 1}), RunContenders({bad}, {samples[1]}).at({0, 0}));
 }
 
 // Codes, outliers and corrections that take more than the numbers they stand for, in a layout that
@@ -628,19 +630,19 @@ TEST(ConformanceErrors, AFullPoolIsTheResultOfOneCell) {
   narrow.dtype = DType::kBF16;
   const TinyModel tiny = MakeTinyModel("mqa", 1, narrow);
   const Budget most = {Budget::Kind::kFraction, 0.9};
-  const std::vector<EngineRow> rows = {{&snapkv, most, tiny.model.get()},
-                                       {&*greedy, {}, tiny.model.get()}};
+  const std::vector<Contender> contenders = {{&snapkv, most, tiny.model.get()},
+                                             {&*greedy, {}, tiny.model.get()}};
   // Long enough that pages that are part filled do not matter.
   const std::vector<EngineSample> samples = {Sample(400, 8, 3), Sample(60, 9, 6)};
-  const Result<MemoryPlan> plan = Engine(rows, {.max_pool_rows = 2}).PlanMemory(samples);
+  const Result<MemoryPlan> plan = Engine(contenders, {.max_pool_lanes = 2}).PlanMemory(samples);
   ASSERT_TRUE(plan.ok());
-  const EngineOptions tight = {.max_pool_rows = 2, .max_memory_bytes = plan->total_bytes()};
-  const Outcomes outcomes = RunRows(rows, samples, tight);
+  const EngineOptions tight = {.max_pool_lanes = 2, .max_memory_bytes = plan->total_bytes()};
+  const Outcomes outcomes = RunContenders(contenders, samples, tight);
   const Status& status = outcomes.at({0, 1}).cell.status;
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::kResource);
   EXPECT_NE(status.error().message.find("memory for the cache"), std::string::npos);
-  const Outcomes free = RunRows(rows, samples, {.max_pool_rows = 2});
+  const Outcomes free = RunContenders(contenders, samples, {.max_pool_lanes = 2});
   for (const auto& [at, outcome] : free) {
     if (at != std::pair<int64_t, int64_t>(0, 1)) ExpectSame(outcomes.at(at), outcome);
   }
@@ -659,19 +661,20 @@ TEST(ConformanceShipped, MoreLayersAndLongerPrompts) {
     const ModelShape shape = tiny.model->shape();
     const Status legal = CheckMethod(*method, shape, budget, tokens);
     ASSERT_TRUE(legal.ok()) << legal.error().message;
-    const EngineRow row = {&*method, budget, tiny.model.get()};
-    const Outcomes alone = RunRows({row}, {Sample(tokens, 21)});
+    const Contender contender = {&*method, budget, tiny.model.get()};
+    const Outcomes alone = RunContenders({contender}, {Sample(tokens, 21)});
     const CompressionRecord& record = alone.at({0, 0}).cell.record;
     EXPECT_EQ(record.engagement, Engagement::kEngaged) << id << ": " << record.reason;
     int64_t held = 0;
     for (const auto& layer : record.entries_after) {
       for (const int64_t entries : layer) held += entries;
     }
-    const int64_t per_head = AllowanceFor(*method, shape, budget, tokens).entries;
+    const int64_t per_head = HeadBudgetFor(*method, shape, budget, tokens).entries;
     EXPECT_LE(held, per_head * shape.layers * shape.kv_heads) << id;
     EXPECT_EQ(record.read_share < 1.0, method->read.has_value()) << id;
-    ExpectSame(RunRows({{&full, {}, tiny.model.get()}, row}, {Sample(tokens, 21)}).at({0, 1}),
-               alone.at({0, 0}));
+    ExpectSame(
+        RunContenders({{&full, {}, tiny.model.get()}, contender}, {Sample(tokens, 21)}).at({0, 1}),
+        alone.at({0, 0}));
   }
 }
 

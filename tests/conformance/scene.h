@@ -61,7 +61,7 @@ struct Subject {
 
   Model& model() const { return *tiny.model; }
   ModelShape shape() const { return tiny.model->shape(); }
-  EngineRow row() const { return {&method, budget, tiny.model.get()}; }
+  Contender contender() const { return {&method, budget, tiny.model.get()}; }
 };
 
 struct SubjectOptions {
@@ -142,18 +142,19 @@ struct Outcome {
   CellResult cell;
   std::string digest;  // of the cache when the cell ended
 };
-using Outcomes = std::map<std::pair<int64_t, int64_t>, Outcome>;  // by (sample, row)
+using Outcomes = std::map<std::pair<int64_t, int64_t>, Outcome>;  // by (sample, contender)
 
-inline Outcomes RunRows(const std::vector<EngineRow>& rows,
-                        const std::vector<EngineSample>& samples, EngineOptions options = {}) {
+inline Outcomes RunContenders(const std::vector<Contender>& contenders,
+                              const std::vector<EngineSample>& samples,
+                              EngineOptions options = {}) {
   Outcomes outcomes;
   options.inspect = [&, also = options.inspect](const CellResult& cell, const KvCache& cache) {
-    outcomes[{cell.sample, cell.row}].digest = Digest(cache);
+    outcomes[{cell.sample, cell.contender}].digest = Digest(cache);
     if (also) also(cell, cache);
   };
-  Engine engine(rows, options);
+  Engine engine(contenders, options);
   const Status status = engine.Run(samples, [&](CellResult cell) -> Status {
-    const std::pair<int64_t, int64_t> at(cell.sample, cell.row);
+    const std::pair<int64_t, int64_t> at(cell.sample, cell.contender);
     outcomes[at].cell = std::move(cell);
     return {};
   });

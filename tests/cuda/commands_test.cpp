@@ -9,7 +9,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
-#include "cuda/device/asked.h"
+#include "cuda/device/device_query.h"
 #include "cuda/emulated/memory.h"
 #include "harness/cli.h"
 #include "reports/store.h"
@@ -143,7 +143,7 @@ TEST_F(DeviceCommands, RunRecordsItsCells) {
 // Whatever is wrong with driver or device: doctor says what, the cpu goes on, and who asks for the
 // device is told the same.
 TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
-  using Failed = cuda::DeviceAsked::Failed;
+  using Failed = cuda::DeviceQuery::Failed;
   struct Case {
     Failed failed;
     const char* error;
@@ -169,7 +169,7 @@ TEST_F(DeviceCommands, ADeviceThatCannotBeUsedIsSaid) {
   Write("ids.json", "[5, 6, 7, 8]");
   for (const Case& c : cases) {
     SCOPED_TRACE(c.said);
-    cuda::DeviceAsked asked;
+    cuda::DeviceQuery asked;
     asked.failed = c.failed;
     asked.error = c.error;
     asked.count = c.count;

@@ -30,12 +30,12 @@ class DeviceGraphs : public ::testing::Test {
       const TinyModel tiny = MakeTinyModel(kind, 1, options);
       std::vector<Method> methods;
       methods.reserve(ids.size());
-      std::vector<EngineRow> rows;
+      std::vector<Contender> contenders;
       for (const std::string& id : ids) {
         methods.push_back(LoadShipped(id));
-        rows.push_back({&methods.back(), HalfBudget(methods.back()), tiny.model.get()});
+        contenders.push_back({&methods.back(), HalfBudget(methods.back()), tiny.model.get()});
       }
-      (graphs ? with : without) = RunRows(rows, samples);
+      (graphs ? with : without) = RunContenders(contenders, samples);
       const RepeatedWork::Counts used = tiny.model->decode_counts();
       if (graphs) counts = used;
       EXPECT_TRUE(graphs || used.recorded + used.replayed == 0);

@@ -32,24 +32,24 @@ TEST_F(DeviceMemory, WhatIsLackingIsTheResultOfTheCellsThatLackIt) {
   const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv"), h2o = LoadShipped("h2o"),
                kivi = LoadShipped("kivi_2bit"), gear = LoadShipped("gear"),
                quest = LoadShipped("quest");
-  std::vector<EngineRow> rows;
+  std::vector<Contender> contenders;
   for (const Method* method : {&full, &snapkv, &h2o, &kivi, &gear, &quest}) {
-    rows.push_back({method, method->takes_budget ? half : Budget(), tiny.model.get()});
+    contenders.push_back({method, method->takes_budget ? half : Budget(), tiny.model.get()});
   }
   const std::vector<EngineSample> samples = {Sample(150, 8, 20), Sample(90, 9, 4)};
-  const Outcomes roomy = RunRows(rows, samples);
+  const Outcomes roomy = RunContenders(contenders, samples);
   ASSERT_EQ(roomy.size(), 12u);
 
   std::vector<int> failed;
   for (const int64_t left : {0, 4'000, 8'000, 100'000'000}) {
     EngineOptions options;
     options.on_token = [&](const EngineToken& token) {
-      const bool first = token.sample == 0 && token.row == 0;
+      const bool first = token.sample == 0 && token.contender == 0;
       if (first && token.answer.size() == 3) SetCapacity(AllocatedBytes() + left);
       if (token.answer.size() == 20) SetCapacity(kAll);  // what is left can be looked at
       return true;
     };
-    const Outcomes outcomes = RunRows(rows, samples, options);
+    const Outcomes outcomes = RunContenders(contenders, samples, options);
     SetCapacity(kAll);
     ASSERT_EQ(outcomes.size(), roomy.size());
     failed.push_back(0);
@@ -80,11 +80,11 @@ TEST_F(DeviceMemory, AnyAllocationMayFail) {
   constexpr int64_t kRefused = 4;
   const auto run = [&](int64_t granted) {
     const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
-    const std::vector<EngineRow> rows = {{&h2o, half, tiny.model.get()},
-                                         {&kivi, {}, tiny.model.get()},
-                                         {&quest, {}, tiny.model.get()}};
+    const std::vector<Contender> contenders = {{&h2o, half, tiny.model.get()},
+                                               {&kivi, {}, tiny.model.get()},
+                                               {&quest, {}, tiny.model.get()}};
     if (granted >= 0) RefuseAllocations(granted, kRefused);
-    return RunRows(rows, samples);
+    return RunContenders(contenders, samples);
   };
   const Outcomes roomy = run(-1);
   int failed = 0, mixed = 0;
@@ -124,7 +124,7 @@ TEST_F(DeviceMemory, WeightsThatFindNoRoomAreAnError) {
   }
 }
 
-// Working memory for all rows at once is not there: fewer go through the weights at a time.
+// Working memory for all contenders at once is not there: fewer go through the weights at a time.
 TEST_F(DeviceMemory, CompanyIsSmallerWhereWorkingMemoryIsShort) {
   const Method full = LoadShipped("full");
   const std::vector<EngineSample> samples = {Sample(20, 8, 3)};
@@ -132,17 +132,17 @@ TEST_F(DeviceMemory, CompanyIsSmallerWhereWorkingMemoryIsShort) {
   int64_t before = 0, after = 0;
   const auto run = [&](size_t count, bool short_of_memory) {
     const TinyModel tiny = MakeTinyModel("gqa");  // with scratch of its own
-    const std::vector<EngineRow> rows(count, {&full, {}, tiny.model.get()});
+    const std::vector<Contender> contenders(count, {&full, {}, tiny.model.get()});
     EngineOptions options;
     options.on_token = [&](const EngineToken& token) {
-      const bool begins = token.row + 1 == std::ssize(rows) && token.answer.size() == 1;
+      const bool begins = token.contender + 1 == std::ssize(contenders) && token.answer.size() == 1;
       if (begins) before = AllocatedBytes();
       if (begins && short_of_memory) SetCapacity(before + kLeft);
       if (token.answer.size() == 2) after = std::max(after, AllocatedBytes());
       if (token.answer.size() == 3) SetCapacity(kAll);
       return true;
     };
-    return RunRows(rows, samples, options);
+    return RunContenders(contenders, samples, options);
   };
   const Outcome alone = run(1, false).at({0, 0});
   after = 0;

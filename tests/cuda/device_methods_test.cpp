@@ -46,7 +46,7 @@ Ran RunAlone(const Subject& subject) {
   Ran ran;
   EngineOptions options;
   options.inspect = [&](const CellResult&, const KvCache& cache) { ran.held = HeldBy(cache); };
-  Engine engine({subject.row()}, options);
+  Engine engine({subject.contender()}, options);
   const EngineSample sample = Sample(kPromptTokens, 31);
   const Status done = engine.Run({&sample, 1}, [&](CellResult cell) -> Status {
     ran.cell = std::move(cell);
@@ -103,7 +103,7 @@ class TwiceNamed final : public Reducer {
   std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
     std::vector<HeadPlan> plans;
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t length = view.lengths()[h], kept = std::min(length, input.allotted[h]);
+      const int64_t length = view.lengths()[h], kept = std::min(length, input.allocated[h]);
       HeadPlan plan;
       plan.keep = Best(view, input.scores.Slice(h, h + 1).Reshape({1, length}), kept);
       if (input.step == 2) view.ops().memory->Copy(plan.keep.Slice(0, 1), plan.keep.Slice(1, 2));
@@ -134,10 +134,10 @@ TEST(DeviceMethods, APlanThatIsNoneIsTheResultOfItsCell) {
   const Method h2o = LoadShipped("h2o");
   const TinyModel tiny = MakeTinyModel("gqa");
   const Budget some = {Budget::Kind::kEntries, 50};
-  const EngineRow good = {&h2o, some, tiny.model.get()}, bad = {&*twice, some, tiny.model.get()};
+  const Contender good = {&h2o, some, tiny.model.get()}, bad = {&*twice, some, tiny.model.get()};
   const std::vector<EngineSample> samples = {Sample(100, 8)};
-  const Outcomes outcomes = RunRows({good, bad, good}, samples);
-  const Outcomes alone = RunRows({good}, samples);
+  const Outcomes outcomes = RunContenders({good, bad, good}, samples);
+  const Outcomes alone = RunContenders({good}, samples);
   ExpectSame(outcomes.at({0, 0}), alone.at({0, 0}));
   ExpectSame(outcomes.at({0, 2}), alone.at({0, 0}));
   const Status& status = outcomes.at({0, 1}).cell.status;

@@ -13,17 +13,18 @@ namespace {
 using cuda::emulated::Traffic;
 using cuda::emulated::TrafficSoFar;
 
-// Of decode steps of all rows together: from `fewer` tokens to `more`.
-Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<EngineRow>& rows,
+// Of decode steps of all contenders together: from `fewer` tokens to `more`.
+Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<Contender>& contenders,
                 EngineSample sample, const EngineOptions& options = {}) {
   const auto run = [&](int64_t new_tokens) {
     sample.turns[0].max_new_tokens = new_tokens;
     const Traffic before = TrafficSoFar();
-    const Status done = Engine(rows, options).Run({&sample, 1}, [&](CellResult cell) -> Status {
-      EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
-      EXPECT_EQ(std::ssize(cell.turns[0].ids), new_tokens);
-      return {};
-    });
+    const Status done =
+        Engine(contenders, options).Run({&sample, 1}, [&](CellResult cell) -> Status {
+          EXPECT_TRUE(cell.status.ok()) << cell.status.error().message;
+          EXPECT_EQ(std::ssize(cell.turns[0].ids), new_tokens);
+          return {};
+        });
     EXPECT_TRUE(done.ok());
     return TrafficSoFar() - before;
   };
@@ -31,9 +32,9 @@ Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<EngineRow>& rows,
   const Traffic shorter = run(fewer);
   return run(more) - shorter;
 }
-Traffic OfOneStep(const std::vector<EngineRow>& rows, const EngineSample& sample,
+Traffic OfOneStep(const std::vector<Contender>& contenders, const EngineSample& sample,
                   const EngineOptions& options = {}) {
-  return OfSteps(4, 5, rows, sample, options);
+  return OfSteps(4, 5, contenders, sample, options);
 }
 
 class DeviceTraffic : public ::testing::Test {
@@ -43,26 +44,27 @@ class DeviceTraffic : public ::testing::Test {
                kivi_ = LoadShipped("kivi_2bit");
   const Budget half_ = {Budget::Kind::kFraction, 0.5};
   // Whoever decodes without reducing or reading less.
-  const std::vector<EngineRow> rows_ = {{&full_, {}, tiny_.model.get()},
-                                        {&snapkv_, half_, tiny_.model.get()},
-                                        {&full_, {}, tiny_.model.get()},
-                                        {&kivi_, {}, tiny_.model.get()}};
+  const std::vector<Contender> contenders_ = {{&full_, {}, tiny_.model.get()},
+                                              {&snapkv_, half_, tiny_.model.get()},
+                                              {&full_, {}, tiny_.model.get()},
+                                              {&kivi_, {}, tiny_.model.get()}};
 };
 
 TEST_F(DeviceTraffic, AGreedyStepBringsBackItsTokensAlone) {
   for (const size_t count : {1, 4}) {
-    const Traffic step = OfOneStep({rows_.begin(), rows_.begin() + count}, Sample(100, 8));
+    const Traffic step =
+        OfOneStep({contenders_.begin(), contenders_.begin() + count}, Sample(100, 8));
     EXPECT_EQ(step.downloads, 1) << count;
     EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
     EXPECT_EQ(step.allocations, 0);
   }
 }
 
-// Whatever the layers, heads and rows: what a step needs goes to the device at once; and for each
-// sequence that lost entries, at which positions the new ones are.
+// Whatever the layers, heads and contenders: what a step needs goes to the device at once; and for
+// each sequence that lost entries, at which positions the new ones are.
 TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
   if (!cuda::kComparesMembers) GTEST_SKIP() << "graphs are made anew in each step";
-  const EngineRow &full = rows_[0], &snapkv = rows_[1];
+  const Contender &full = contenders_[0], &snapkv = contenders_[1];
   EXPECT_EQ(OfOneStep({full}, Sample(100, 8)).uploads, 1);
   EXPECT_EQ(OfOneStep({full, full, full}, Sample(100, 8)).uploads, 1);
   EXPECT_EQ(OfOneStep({snapkv, full, snapkv}, Sample(100, 8)).uploads, 3);
@@ -72,9 +74,9 @@ TEST_F(DeviceTraffic, AStepIsSentAtOnce) {
 TEST_F(DeviceTraffic, AMixtureOfExpertsAsksNothing) {
   const TinyModel tiny = MakeTinyModel("mla");
   ASSERT_TRUE(tiny.model->config().moe);
-  const EngineRow row = {&full_, {}, tiny.model.get()};
+  const Contender contender = {&full_, {}, tiny.model.get()};
   for (const size_t count : {1, 3}) {
-    const Traffic step = OfOneStep(std::vector<EngineRow>(count, row), Sample(60, 8));
+    const Traffic step = OfOneStep(std::vector<Contender>(count, contender), Sample(60, 8));
     EXPECT_EQ(step.downloads, 1) << count;
     EXPECT_EQ(step.download_bytes, 4 * static_cast<int64_t>(count));
     EXPECT_EQ(step.allocations, 0);
@@ -86,7 +88,7 @@ TEST_F(DeviceTraffic, AMixtureOfExpertsAsksNothing) {
 
 // Company costs the launches of its attention, not those of everything.
 TEST_F(DeviceTraffic, RowsOfAStepAreWrittenTogether) {
-  const EngineRow& full = rows_[0];
+  const Contender& full = contenders_[0];
   const int64_t alone = OfOneStep({full}, Sample(100, 8)).launches;
   const int64_t two = OfOneStep({full, full}, Sample(100, 8)).launches;
   const int64_t four = OfOneStep({full, full, full, full}, Sample(100, 8)).launches;
@@ -100,7 +102,7 @@ TEST_F(DeviceTraffic, HeldStopsBringNothingMoreBack) {
   EngineSample sample = Sample(100, 8);
   sample.stop_ids = {3, 50, 100};
   sample.turns[0].min_new_tokens = 5;
-  const Traffic step = OfOneStep({rows_[0]}, sample);
+  const Traffic step = OfOneStep({contenders_[0]}, sample);
   EXPECT_EQ(step.downloads, 1);
   EXPECT_EQ(step.download_bytes, 4);
 }
@@ -108,8 +110,8 @@ TEST_F(DeviceTraffic, HeldStopsBringNothingMoreBack) {
 // While nothing is given up.
 TEST_F(DeviceTraffic, ScoresThatAgeStayOnTheDevice) {
   const Method h2o = LoadShipped("h2o");
-  const EngineRow row = {&h2o, {Budget::Kind::kFraction, 1.0}, tiny_.model.get()};
-  EXPECT_EQ(OfOneStep({row}, Sample(100, 8)).downloads, 1);
+  const Contender contender = {&h2o, {Budget::Kind::kFraction, 1.0}, tiny_.model.get()};
+  EXPECT_EQ(OfOneStep({contender}, Sample(100, 8)).downloads, 1);
 }
 
 // What is read is chosen on the device, and counted there.
@@ -136,12 +138,12 @@ TEST_F(DeviceTraffic, KeysThatAreStoredOtherwiseAskNothing) {
   const TinyModel latent = MakeTinyModel("gqa", 1, options);
   const Method palu = LoadShipped("palu"), clipped = LoadShipped("lm_infinite");
   const Budget all = {Budget::Kind::kFraction, 1.0};
-  for (const EngineRow& row :
-       {EngineRow{&palu, {}, latent.model.get()}, EngineRow{&clipped, all, tiny_.model.get()}}) {
-    const Traffic step = OfOneStep({row}, Sample(100, 8));
-    EXPECT_EQ(step.downloads, 1) << row.method->id;
-    EXPECT_EQ(step.waits, 1) << row.method->id;
-    EXPECT_EQ(step.allocations, 0) << row.method->id;
+  for (const Contender& contender :
+       {Contender{&palu, {}, latent.model.get()}, Contender{&clipped, all, tiny_.model.get()}}) {
+    const Traffic step = OfOneStep({contender}, Sample(100, 8));
+    EXPECT_EQ(step.downloads, 1) << contender.method->id;
+    EXPECT_EQ(step.waits, 1) << contender.method->id;
+    EXPECT_EQ(step.allocations, 0) << contender.method->id;
   }
 }
 
@@ -198,7 +200,8 @@ TEST_F(DeviceTraffic, LogitsComeWhereTheyAreRead) {
   const int64_t row_bytes = 4 * tiny_.model->config().vocab_size;
   EngineOptions warm;
   warm.sampling.temperature = 1.0f;
-  EXPECT_EQ(OfOneStep({rows_[0], rows_[1]}, Sample(100, 8), warm).download_bytes, 2 * row_bytes);
+  EXPECT_EQ(OfOneStep({contenders_[0], contenders_[1]}, Sample(100, 8), warm).download_bytes,
+            2 * row_bytes);
 }
 
 TEST_F(DeviceTraffic, BestTokensAreThoseOfTheHost) {

@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "runner/config.h"
+#include "runner/vision_spec.h"
 
 namespace {
 
@@ -21,12 +22,30 @@ void CheckRope(const kvgauge::RopeConfig& rope) {
   }
 }
 
+void CheckEyes(const kvgauge::VisionSpec& spec) {
+  const kvgauge::TowerSpec& tower = spec.tower;
+  KVG_CHECK(tower.width > 0 && tower.heads > 0 && tower.width % tower.heads == 0 && tower.ffn > 0 &&
+                tower.patch > 0 && tower.frames > 0 && spec.hidden_size > 0 && spec.merge > 0,
+            "sizes of eyes are positive");
+  KVG_CHECK(!spec.feature_layers.empty() && tower.run_layers <= tower.layers,
+            "a hidden state is read");
+  for (const int64_t layer : spec.feature_layers) {
+    KVG_CHECK(layer >= 0 && layer <= tower.run_layers, "only of blocks that run");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   kvgauge::SetLogLevel(kvgauge::LogLevel::kError);
   const auto json = kvgauge::ParseJson({reinterpret_cast<const char*>(data), size}, "fuzz");
   if (!json.ok()) return 0;
+  const auto eyes = kvgauge::ReadVision(*json, "fuzz");
+  if (!eyes.ok()) {
+    KVG_CHECK(eyes.error().message.starts_with("fuzz"), "a message without its origin");
+  } else if (eyes->has_value()) {
+    CheckEyes(**eyes);
+  }
   const auto parsed = kvgauge::ParseModelConfig(*json, "fuzz");
   if (!parsed.ok()) {
     KVG_CHECK(parsed.error().message.starts_with("fuzz"), "a message without its origin");

@@ -43,10 +43,11 @@ void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget
     KVG_CHECK(legal.error().message.starts_with("method "), "a refusal without its method");
     return;
   }
-  const kvgauge::Allowance allowance = kvgauge::AllowanceFor(method, shape, budget, tokens);
-  KVG_CHECK(allowance.entries >= 1 && allowance.entries <= tokens, "an allowance of the prompt");
-  KVG_CHECK(allowance.sinks >= 0 && allowance.recent >= 0 &&
-                allowance.sinks + allowance.recent <= allowance.entries,
+  const kvgauge::HeadBudget head_budget = kvgauge::HeadBudgetFor(method, shape, budget, tokens);
+  KVG_CHECK(head_budget.entries >= 1 && head_budget.entries <= tokens,
+            "an head_budget of the prompt");
+  KVG_CHECK(head_budget.sinks >= 0 && head_budget.recent >= 0 &&
+                head_budget.sinks + head_budget.recent <= head_budget.entries,
             "what is protected is part of it");
   const kvgauge::Pipeline pipeline = kvgauge::MakePipeline(method);
   ModelShape after = shape;

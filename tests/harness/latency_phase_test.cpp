@@ -126,7 +126,7 @@ TEST_F(LatencyTest, MemoryIsBounded) {
   // Enough for every row at the shorter length.
   for (const LatencyLine& line : lines_) {
     Engine engine({{.method = line.method, .budget = line.budget, .model = line.model}},
-                  {.max_pool_rows = 1});
+                  {.max_pool_lanes = 1});
     const EngineSample sample = {.id = "s",
                                  .context = std::vector<int32_t>(256),
                                  .turns = {{.max_new_tokens = options.decode_steps + 1}}};

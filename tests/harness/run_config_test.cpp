@@ -25,9 +25,9 @@ TEST(RunConfig, CanonicalFormsOfShippedFilesReadBack) {
     const Result<RunConfig> again = ReadRunConfig(copy, {});
     ASSERT_TRUE(again.ok()) << path << ": " << again.error().message;
     EXPECT_EQ(again->canonical, config->canonical) << path;
-    ASSERT_EQ(again->rows.size(), config->rows.size()) << path;
-    for (size_t i = 0; i < config->rows.size(); ++i) {
-      EXPECT_EQ(again->rows[i].Name(), config->rows[i].Name()) << path;
+    ASSERT_EQ(again->contenders.size(), config->contenders.size()) << path;
+    for (size_t i = 0; i < config->contenders.size(); ++i) {
+      EXPECT_EQ(again->contenders[i].Name(), config->contenders[i].Name()) << path;
     }
     ++count;
   }

@@ -42,8 +42,11 @@ TEST(Preprocess, EqualsTransformers) {
     const Json& picture = c["picture"];
     const Result<PixelValues> got =
         Preprocess(*preprocessor, Drawn(picture[0], picture[1], picture[2]), c["pictures"]);
+    const Result<PixelValues> shape_alone =
+        ShapeOfPixels(*preprocessor, picture[1], picture[0], c["pictures"]);
     if (c.contains("refused")) {
       EXPECT_FALSE(got.ok());
+      EXPECT_FALSE(shape_alone.ok());
       continue;
     }
     ASSERT_TRUE(got.ok()) << got.error().message;
@@ -54,6 +57,13 @@ TEST(Preprocess, EqualsTransformers) {
       EXPECT_EQ(got->grid, (c["grid"].get<std::array<int32_t, 3>>()));
     }
     EXPECT_EQ(HashOf(got->values), c["sha256"].get<std::string>());
+    // And without the picture: all but the numbers.
+    ASSERT_TRUE(shape_alone.ok()) << shape_alone.error().message;
+    const auto all_but_values = [](const PixelValues& v) {
+      return std::tuple(v.tiles, v.height, v.width, v.grid, v.rows, v.columns, v.original_height,
+                        v.original_width);
+    };
+    EXPECT_EQ(all_but_values(*shape_alone), all_but_values(*got));
     EXPECT_EQ(got->original_width, picture[0].get<int32_t>());
   }
 }

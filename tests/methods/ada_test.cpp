@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "fake_view.h"
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 #include "stage_calls.h"
 
 namespace kvgauge {
@@ -79,8 +79,8 @@ TEST(AdaTest, SumsAndRetainedScoresOnRandomLayers) {
                               .views = views};
   for (const double alpha : {0.0, 0.2, 0.35, 1.0}) {
     const std::string params = StrCat(R"({"alpha": )", alpha, "}");
-    const Allotment exact = *AllocatorOf("ada", params)->Allocate(input);
-    const Allotment compat =
+    const Allocation exact = *AllocatorOf("ada", params)->Allocate(input);
+    const Allocation compat =
         *AllocatorOf("ada", StrCat(R"({"compat": true, "alpha": )", alpha, "}"))->Allocate(input);
     for (int64_t l = 0; l < 2; ++l) {
       EXPECT_EQ(Sum(exact[l]), heads * 47);

@@ -61,19 +61,20 @@ TEST(CakeTest, LayersShareByEntropyAndVariance) {
     all += preferences.back();
   }
   const std::string params = R"({"tau1": 2, "tau2": 1.5})";
-  const Allotment allotment = Allot("cake", params, shape, kLength, 102, views);
+  const Allocation allocation = AllocateWith("cake", params, shape, kLength, 102, views);
   int64_t sum = 0;
   for (size_t l = 0; l < 3; ++l) {
-    EXPECT_NEAR(static_cast<double>(allotment[l][0]), 2 + 300 * preferences[l] / all, 1.01);
-    EXPECT_EQ(allotment[l][0], allotment[l][1]);
-    sum += allotment[l][0];
+    EXPECT_NEAR(static_cast<double>(allocation[l][0]), 2 + 300 * preferences[l] / all, 1.01);
+    EXPECT_EQ(allocation[l][0], allocation[l][1]);
+    sum += allocation[l][0];
   }
   EXPECT_EQ(sum, 3 * 102);
-  EXPECT_GT(allotment[0][0], allotment[2][0] + 5);
+  EXPECT_GT(allocation[0][0], allocation[2][0] + 5);
   // Rows that give nothing to earlier entries tell layers nothing.
   for (const auto& layer : layers) std::fill(layer->attention.begin(), layer->attention.end(), 0);
-  EXPECT_THAT(Allot("cake", params, shape, kLength, 102, views), Each(ElementsAre(102, 102)));
-  EXPECT_THAT(Allot("cake", params, shape, kLength, kLength, views),
+  EXPECT_THAT(AllocateWith("cake", params, shape, kLength, 102, views),
+              Each(ElementsAre(102, 102)));
+  EXPECT_THAT(AllocateWith("cake", params, shape, kLength, kLength, views),
               Each(ElementsAre(kLength, kLength)));
 }
 
@@ -125,16 +126,16 @@ TEST(CakeTest, WhatALayerCannotHoldGoesToTheOthersAlike) {
     views.push_back(layers.back().get());
   }
   // Entropy counts for next to nothing, variance as it is. Of 4 * 25 beside what is protected.
-  const Allotment allotment =
-      Allot("cake", R"({"tau1": 100, "tau2": 1})", shape, kLength, 25 + 2, views);
+  const Allocation allocation =
+      AllocateWith("cake", R"({"tau1": 100, "tau2": 1})", shape, kLength, 25 + 2, views);
   int64_t sum = 0;
-  for (const auto& layer : allotment) sum += layer[0] - 2;
+  for (const auto& layer : allocation) sum += layer[0] - 2;
   EXPECT_EQ(sum, 100);
-  EXPECT_EQ(allotment[0][0], 2 + 43);
+  EXPECT_EQ(allocation[0][0], 2 + 43);
   // 17 that the first cannot hold: 6, 6 and 5 on top of 18, 12 and 10, within rounding.
-  EXPECT_NEAR(static_cast<double>(allotment[1][0] - 2), 18 + 6, 1);
-  EXPECT_NEAR(static_cast<double>(allotment[2][0] - 2), 12 + 6, 1);
-  EXPECT_NEAR(static_cast<double>(allotment[3][0] - 2), 10 + 5, 1);
+  EXPECT_NEAR(static_cast<double>(allocation[1][0] - 2), 18 + 6, 1);
+  EXPECT_NEAR(static_cast<double>(allocation[2][0] - 2), 12 + 6, 1);
+  EXPECT_NEAR(static_cast<double>(allocation[3][0] - 2), 10 + 5, 1);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ TEST(ChunksTest, WholeRunsByTheirMean) {
   FakeView view(SmallShape(), 8);
   // Means 2, 3, 1 and, of the run cut short, 4.
   const std::vector<float> scores = {4, 1, 1, 0, 9, 0, 4, 4};
-  const auto kept = [&](int64_t allotted) {
-    return Kept("chunks", R"({"size": 3})", view, scores, {allotted})[0];
+  const auto kept = [&](int64_t allocated) {
+    return Kept("chunks", R"({"size": 3})", view, scores, {allocated})[0];
   };
   EXPECT_THAT(kept(2), ElementsAre(6, 7));
   EXPECT_THAT(kept(5), ElementsAre(3, 4, 5, 6, 7));

@@ -16,13 +16,13 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<std::vector<int32_t>> Kept(LayerView& view, const std::vector<float>& scores,
-                                       const std::vector<int64_t>& allotted,
+                                       const std::vector<int64_t>& allocated,
                                        const std::string& params = "{}") {
   const auto stage = MakeStage<Reducer>(StageKind::kReduce, "critical", params);
   EXPECT_EQ(stage->needs(), (Needs{.output_weights = true}));
   const Tensor tensor = View(scores, {view.shape().kv_heads, view.width()});
   std::vector<std::vector<int32_t>> kept;
-  for (const HeadPlan& plan : stage->Reduce(view, {.scores = tensor, .allotted = allotted}, {})) {
+  for (const HeadPlan& plan : stage->Reduce(view, {.scores = tensor, .allocated = allocated}, {})) {
     EXPECT_TRUE(plan.keys.empty());
     kept.push_back(Ints(plan.keep));
   }

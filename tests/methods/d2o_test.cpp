@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "fake_view.h"
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 #include "stage_calls.h"
 
@@ -167,11 +167,11 @@ TEST(D2oAllocatorTest, WholeLayersAreAShareOfTheDepth) {
     const std::vector<LayerView*> views(static_cast<size_t>(layers), &layer);
     const AllocationInput input{
         .shape = &shape, .length = 100, .per_head = 20, .protected_entries = 2, .views = views};
-    const Result<Allotment> allotment = AllocatorOf("d2o")->Allocate(input);
-    ASSERT_TRUE(allotment.ok()) << allotment.error().message;
+    const Result<Allocation> allocation = AllocatorOf("d2o")->Allocate(input);
+    ASSERT_TRUE(allocation.ok()) << allocation.error().message;
     for (int64_t l = 0; l < layers; ++l) {
       const bool whole = l < first || l >= layers - last;
-      EXPECT_EQ((*allotment)[static_cast<size_t>(l)][0] == 100, whole) << l << " of " << layers;
+      EXPECT_EQ((*allocation)[static_cast<size_t>(l)][0] == 100, whole) << l << " of " << layers;
     }
   }
 }

@@ -6,8 +6,8 @@
 #include <complex>
 
 #include "fake_view.h"
-#include "methods/apportion.h"
 #include "methods/calibration.h"
+#include "methods/split_by_weight.h"
 
 namespace kvgauge {
 namespace {
@@ -82,7 +82,7 @@ TEST(DuoTest, HeadsThatReachFarStayWhole) {
                                 .per_head = 10 + (30 * whole + 3) / 4,
                                 .protected_entries = 4,
                                 .views = views};
-    const Allotment got = *stage->Allocate(input);
+    const Allocation got = *stage->Allocate(input);
     for (size_t i = 0; i < 4; ++i) {
       const bool far = whole > 0 && reaches[i] >= sorted[static_cast<size_t>(4 - whole)];
       EXPECT_EQ(got[i / 2][i % 2], far ? 40 : 10) << whole << " whole, head " << i;
@@ -123,13 +123,13 @@ TEST(DuoTest, ATableDecidesAndMustFit) {
   EXPECT_EQ(stage->needs(), Needs{});
   AllocationInput input{.shape = &shape, .length = 100, .per_head = 55};
   EXPECT_TRUE(stage->Check(shape).ok());
-  EXPECT_EQ(*stage->Allocate(input), (Allotment{{10, 100}, {10, 100}}));
+  EXPECT_EQ(*stage->Allocate(input), (Allocation{{10, 100}, {10, 100}}));
   // Of equals the earlier one streams.
   input.per_head = 78;
-  EXPECT_EQ(*stage->Allocate(input), (Allotment{{10, 100}, {100, 100}}));
+  EXPECT_EQ(*stage->Allocate(input), (Allocation{{10, 100}, {100, 100}}));
   input.per_head = 9;
   EXPECT_THAT(stage->CheckBudget(input).error().message, HasSubstr("allocate.streaming"));
-  EXPECT_EQ(*stage->Allocate(input), Allotment(2, {9, 9}));
+  EXPECT_EQ(*stage->Allocate(input), Allocation(2, {9, 9}));
   EXPECT_THAT(stage->Check(SmallShape(2, 4)).error().message, HasSubstr("[2, 4]"));
 
   ModelShape unturned = shape;

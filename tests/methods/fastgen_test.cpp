@@ -39,13 +39,13 @@ class FastGenTest : public ::testing::Test {
     const Tensor tensor = View(scores, {3, kTokens});
     LayerView* views[] = {&view_};
     const ModelShape shape = view_.shape();
-    Result<Allotment> allotment = allocator->Allocate({.shape = &shape,
-                                                       .length = kTokens,
-                                                       .per_head = per_head,
-                                                       .scores = {&tensor, 1},
-                                                       .views = views});
-    EXPECT_TRUE(allotment.ok());
-    return (*allotment)[0];
+    Result<Allocation> allocation = allocator->Allocate({.shape = &shape,
+                                                         .length = kTokens,
+                                                         .per_head = per_head,
+                                                         .scores = {&tensor, 1},
+                                                         .views = views});
+    EXPECT_TRUE(allocation.ok());
+    return (*allocation)[0];
   }
 
   FakeView view_;

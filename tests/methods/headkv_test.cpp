@@ -13,31 +13,31 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Two layers of two heads, 40 entries a head of 100, 8 of them protected.
-Allotment Allotted(const std::string& params, const std::vector<float>& heads) {
+Allocation Allocated(const std::string& params, const std::vector<float>& heads) {
   auto stage = MakeStage<Allocator>(StageKind::kAllocate, "headkv", params);
   auto calibration = std::make_shared<Calibration>();
   calibration->tables["heads"] = {{2, 2}, heads};
   stage->Use(calibration);
   const ModelShape shape = SmallShape(2, 2);
   EXPECT_TRUE(stage->Check(shape).ok());
-  const Result<Allotment> allotment =
+  const Result<Allocation> allocation =
       stage->Allocate({.shape = &shape, .length = 100, .per_head = 40, .protected_entries = 8});
-  EXPECT_TRUE(allotment.ok());
-  return *allotment;
+  EXPECT_TRUE(allocation.ok());
+  return *allocation;
 }
 
 TEST(HeadKvTest, ThePoolGoesByImportance) {
   // Half of 32 entries a head are pooled: 64 in all, in eighths.
   const std::string learned = R"("calibration": "f", "beta": 2)";
-  EXPECT_THAT(Allotted("{" + learned + "}", {0.1f, 0.2f, 0.4f, 0.1f}),
+  EXPECT_THAT(Allocated("{" + learned + "}", {0.1f, 0.2f, 0.4f, 0.1f}),
               ElementsAre(ElementsAre(32, 40), ElementsAre(56, 32)));
   // Squares: 1, 4, 16 and 1 of 22.
-  EXPECT_THAT(Allotted("{" + learned + R"(, "sharpness": 2})", {0.1f, 0.2f, 0.4f, 0.1f}),
+  EXPECT_THAT(Allocated("{" + learned + R"(, "sharpness": 2})", {0.1f, 0.2f, 0.4f, 0.1f}),
               ElementsAre(ElementsAre(27, 36), ElementsAre(70, 27)));
   // All of it: a head holds no more than there is, the others share what it leaves.
-  EXPECT_THAT(Allotted(R"({"calibration": "f", "beta": 1})", {0, 0, 1, 0}),
+  EXPECT_THAT(Allocated(R"({"calibration": "f", "beta": 1})", {0, 0, 1, 0}),
               ElementsAre(ElementsAre(20, 20), ElementsAre(100, 20)));
-  EXPECT_THAT(Allotted("{" + learned + "}", {0, 0, 0, 0}),
+  EXPECT_THAT(Allocated("{" + learned + "}", {0, 0, 0, 0}),
               ElementsAre(ElementsAre(40, 40), ElementsAre(40, 40)));
 }
 

@@ -52,14 +52,14 @@ TEST(LavaTest, LayersShareByEntropyHeadsByTheBest) {
   for (int64_t j = 1; j <= 7; ++j) wide[j] = 0.1f;
   for (int64_t j = 1; j <= 3; ++j) wide[kLength + j] = 0.1f;
   const std::vector<Tensor> scores = {View(wide, {2, kLength}), View(narrow, {2, kLength})};
-  const auto allot = [&](const std::string& params, int64_t per_head) {
-    return Allot("lava", params, shape, kLength, per_head, {&lower, &upper}, scores);
+  const auto allocate = [&](const std::string& params, int64_t per_head) {
+    return AllocateWith("lava", params, shape, kLength, per_head, {&lower, &upper}, scores);
   };
   // Three a head and layer, by ln 10 to ln 2: 5 and 1. Of the lower layer's best ten, seven are the
   // first head's.
-  EXPECT_THAT(allot(R"({"floor": 0})", 5), ElementsAre(ElementsAre(9, 5), ElementsAre(3, 3)));
-  EXPECT_THAT(allot(R"({"floor": 1})", 5), ElementsAre(ElementsAre(7, 7), ElementsAre(3, 3)));
-  EXPECT_THAT(allot("{}", kLength), Each(ElementsAre(kLength, kLength)));
+  EXPECT_THAT(allocate(R"({"floor": 0})", 5), ElementsAre(ElementsAre(9, 5), ElementsAre(3, 3)));
+  EXPECT_THAT(allocate(R"({"floor": 1})", 5), ElementsAre(ElementsAre(7, 7), ElementsAre(3, 3)));
+  EXPECT_THAT(allocate("{}", kLength), Each(ElementsAre(kLength, kLength)));
 }
 
 }  // namespace

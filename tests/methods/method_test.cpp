@@ -370,7 +370,7 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
               HasSubstr("prepare.mean_pool_heads: heads 2 must divide"));
 }
 
-TEST(CheckMethodTest, AllottersAreAskedBeforeAnythingRuns) {
+TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
   const ModelShape shape = SmallShape(4, 2, 2, 64);
   EXPECT_EQ(Refusal(Loaded("d2o"), shape, "0.2"), "");
   const std::vector<std::string> whole = {"allocate.whole_first=0.5", "allocate.whole_last=0.25"};
@@ -404,7 +404,7 @@ TEST(NeedsTest, StepSignalsOnlyWhereSomethingUsesThem) {
 }
 
 // Keys of all but the last 32 entries hold 39 of 64 numbers, and a list says which.
-TEST(AllowanceTest, BytesOfNarrowKeys) {
+TEST(HeadBudgetTest, BytesOfNarrowKeys) {
   ModelShape shape = SmallShape(2, 2, 2, 64);
   shape.cache_dtype = DType::kF16;
   const Method method = Loaded("snapkv_think");
@@ -417,13 +417,13 @@ TEST(AllowanceTest, BytesOfNarrowKeys) {
            limit) {
       ++want;
     }
-    EXPECT_EQ(AllowanceFor(method, shape, budget, length).entries, want) << text;
+    EXPECT_EQ(HeadBudgetFor(method, shape, budget, length).entries, want) << text;
     EXPECT_GT(want, 32);
   }
 }
 
 // The largest number of entries whose bytes are within the budget.
-TEST(AllowanceTest, BytesOfCodedEntries) {
+TEST(HeadBudgetTest, BytesOfCodedEntries) {
   ModelShape shape = SmallShape(2, 2, 2, 64);
   shape.cache_dtype = DType::kF16;
   const Method method = Loaded("snapkv_kivi");
@@ -437,7 +437,7 @@ TEST(AllowanceTest, BytesOfCodedEntries) {
   };
   for (const char* text : {"50B", "100B", "200B"}) {
     const Budget budget = *Budget::Parse(text);
-    const int64_t entries = AllowanceFor(method, shape, budget, length).entries;
+    const int64_t entries = HeadBudgetFor(method, shape, budget, length).entries;
     const double limit = budget.value * static_cast<double>(length);
     EXPECT_LE(static_cast<double>(bytes(entries)), limit) << text;
     EXPECT_GT(entries, 300);
@@ -445,7 +445,7 @@ TEST(AllowanceTest, BytesOfCodedEntries) {
 }
 
 // In the references a share of the prompt is a number, computed once.
-TEST(AllowanceTest, AShareOfThePromptStaysWhileDecoding) {
+TEST(HeadBudgetTest, AShareOfThePromptStaysWhileDecoding) {
   const ModelShape shape = SmallShape(2, 3, 2, 8);  // an entry of a head: 64 bytes, f32
   const Method stays = Loaded("streaming_llm");
   const Method grows = Loaded("streaming_llm", {"trigger.growth=share"});
@@ -466,11 +466,11 @@ TEST(AllowanceTest, AShareOfThePromptStaysWhileDecoding) {
   }
 }
 
-TEST(AllowanceTest, EveryKindOfBudget) {
+TEST(HeadBudgetTest, EveryKindOfBudget) {
   const ModelShape shape = SmallShape(2, 3, 2, 8);  // an entry of a head: 64 bytes, f32
   const Method method = Loaded("random", {"protect.sinks=4", "protect.recent=8"});
   const auto entries = [&](const char* budget, int64_t length) {
-    return AllowanceFor(method, shape, *Budget::Parse(budget), length).entries;
+    return HeadBudgetFor(method, shape, *Budget::Parse(budget), length).entries;
   };
   EXPECT_EQ(entries("0.2", 100), 20);
   EXPECT_EQ(entries("0.1", 130), 13);
@@ -482,20 +482,20 @@ TEST(AllowanceTest, EveryKindOfBudget) {
   EXPECT_EQ(entries("204B", 100), 50);
   EXPECT_EQ(entries("203.9B", 100), 49);
   EXPECT_EQ(entries("1000B", 100), 100);
-  EXPECT_EQ(AllowanceFor(Loaded("full"), shape, {}, 77).entries, 77);
+  EXPECT_EQ(HeadBudgetFor(Loaded("full"), shape, {}, 77).entries, 77);
 
   const Method shared =
       Loaded("random", {"protect.sinks=4", "protect.recent=0", "protect.recent_share=0.5"});
-  const Allowance half = AllowanceFor(shared, shape, *Budget::Parse("20"), 100);
+  const HeadBudget half = HeadBudgetFor(shared, shape, *Budget::Parse("20"), 100);
   EXPECT_EQ(half.sinks, 4);
   EXPECT_EQ(half.recent, 10);
   // The form that counts the coming token: 89 held of 90, 44 of them recent.
   const Method coming = Loaded("h2o", {"protect.coming=1"});
-  const Allowance masked = AllowanceFor(coming, shape, *Budget::Parse("90"), 300);
+  const HeadBudget masked = HeadBudgetFor(coming, shape, *Budget::Parse("90"), 300);
   EXPECT_EQ(masked.entries, 89);
   EXPECT_EQ(masked.recent, 44);
-  EXPECT_EQ(AllowanceFor(coming, shape, *Budget::Parse("1.0"), 300).entries, 300);
-  const Allowance tight = AllowanceFor(shared, shape, *Budget::Parse("5"), 100);
+  EXPECT_EQ(HeadBudgetFor(coming, shape, *Budget::Parse("1.0"), 300).entries, 300);
+  const HeadBudget tight = HeadBudgetFor(shared, shape, *Budget::Parse("5"), 100);
   EXPECT_EQ(tight.recent, 1);  // what the sinks leave
 }
 

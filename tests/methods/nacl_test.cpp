@@ -14,11 +14,11 @@ using ::testing::ElementsAre;
 using ::testing::IsSubsetOf;
 
 std::vector<int32_t> Kept(const std::string& params, LayerView& view,
-                          const std::vector<float>& scores, int64_t allotted) {
+                          const std::vector<float>& scores, int64_t allocated) {
   const auto stage = MakeStage<Reducer>(StageKind::kReduce, "nacl", params);
-  const std::vector<int64_t> counts = {allotted};
+  const std::vector<int64_t> counts = {allocated};
   const Tensor tensor = View(scores, {1, view.width()});
-  return Ints(stage->Reduce(view, {.scores = tensor, .allotted = counts}, nullptr)[0].keep);
+  return Ints(stage->Reduce(view, {.scores = tensor, .allocated = counts}, nullptr)[0].keep);
 }
 
 TEST(NaclTest, KeepsTheBestAndDrawsTheRest) {

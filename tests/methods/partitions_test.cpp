@@ -19,8 +19,8 @@ TEST(PartitionsTest, RunsKeepEqualShares) {
   FakeView view(SmallShape(), 11);
   const std::string params = R"({"sinks": 1, "size": 3})";
   const std::vector<float> scores = {0, 0.9f, 0.8f, 0.7f, 0.1f, 0.3f, 0.2f, 0, 0, 0, 0};
-  const auto kept = [&](int64_t allotted) {
-    return Kept("partitions", params, view, scores, {allotted})[0];
+  const auto kept = [&](int64_t allocated) {
+    return Kept("partitions", params, view, scores, {allocated})[0];
   };
   // Five are outside of the two open runs.
   EXPECT_THAT(kept(7), ElementsAre(0, 1, 5, 7, 8, 9, 10));

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "fake_view.h"
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 #include "stage_calls.h"
 
 namespace kvgauge {
@@ -38,7 +38,7 @@ TEST(PyramidTest, ShortPromptsAreLevelAndBounded) {
   EXPECT_EQ(OfFirstHead(*AllocatorOf("pyramid")->Allocate(input)), std::vector<int64_t>(4, 60));
   // 47 on average beside the protected. The first layer can hold no more than 92: 92 62 32 2.
   input.per_head = 55;
-  const Allotment bounded = *AllocatorOf("pyramid", R"({"beta": 1000})")->Allocate(input);
+  const Allocation bounded = *AllocatorOf("pyramid", R"({"beta": 1000})")->Allocate(input);
   EXPECT_THAT(OfFirstHead(bounded), ElementsAre(100, 70, 40, 10));
   EXPECT_THAT(
       OfFirstHead(*AllocatorOf("pyramid", R"({"beta": 1000, "compat": true})")->Allocate(input)),

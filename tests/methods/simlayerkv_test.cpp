@@ -6,8 +6,8 @@
 #include <complex>
 
 #include "fake_view.h"
-#include "methods/apportion.h"
 #include "methods/calibration.h"
+#include "methods/split_by_weight.h"
 
 namespace kvgauge {
 namespace {
@@ -36,20 +36,20 @@ TEST(SimLayerKvTest, TheLaziestGiveUpWhatTheBudgetAsks) {
   AllocationInput input{
       .shape = &shape, .length = 40, .per_head = 24, .protected_entries = 2, .views = views};
   // Lazy layers hold 2 + 7 - 1 = 8: two of 40 and two of 8 are 96.
-  EXPECT_EQ(*stage->Allocate(input), (Allotment{{40, 40}, {8, 8}, {40, 40}, {8, 8}}));
+  EXPECT_EQ(*stage->Allocate(input), (Allocation{{40, 40}, {8, 8}, {40, 40}, {8, 8}}));
   input.per_head = 23;
-  EXPECT_EQ(*stage->Allocate(input), (Allotment{{8, 8}, {8, 8}, {40, 40}, {8, 8}}));
+  EXPECT_EQ(*stage->Allocate(input), (Allocation{{8, 8}, {8, 8}, {40, 40}, {8, 8}}));
   input.per_head = 40;
-  EXPECT_EQ(*stage->Allocate(input), Allotment(4, {40, 40}));
+  EXPECT_EQ(*stage->Allocate(input), Allocation(4, {40, 40}));
   input.per_head = 8;
   EXPECT_TRUE(stage->CheckBudget(input).ok());
-  EXPECT_EQ(*stage->Allocate(input), Allotment(4, {8, 8}));
+  EXPECT_EQ(*stage->Allocate(input), Allocation(4, {8, 8}));
   input.per_head = 7;
   const Status refused = stage->CheckBudget(input);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("hold 8 entries"));
   EXPECT_THAT(refused.error().message, HasSubstr("allocate.recent"));
-  EXPECT_EQ(*stage->Allocate(input), Allotment(4, {7, 7}));  // a prompt shorter than planned
+  EXPECT_EQ(*stage->Allocate(input), Allocation(4, {7, 7}));  // a prompt shorter than planned
 }
 
 TEST(SimLayerKvTest, MoreRowsAreAveraged) {
@@ -63,7 +63,7 @@ TEST(SimLayerKvTest, MoreRowsAreAveraged) {
     const auto stage =
         MakeStage<Allocator>(StageKind::kAllocate, "simlayerkv",
                              StrCat(R"({"sinks": 2, "recent": 7, "window": )", window, "}"));
-    const Allotment got = *stage->Allocate(input);
+    const Allocation got = *stage->Allocate(input);
     EXPECT_EQ(got[static_cast<size_t>(lazy)][0], 8);
     EXPECT_EQ(got[static_cast<size_t>(1 - lazy)][0], 40);
   }

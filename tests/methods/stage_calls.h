@@ -11,7 +11,7 @@
 
 #include "fake_view.h"
 #include "fake_weights.h"
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
 #include "reads.h"
 
@@ -40,19 +40,19 @@ inline Column ColumnOf(FakeView& view, int64_t head, int64_t entry, int64_t rows
   return column;
 }
 
-inline Allotment Allot(const std::string& id, const std::string& params, const ModelShape& shape,
-                       int64_t length, int64_t per_head, std::vector<LayerView*> views,
-                       std::vector<Tensor> scores = {}) {
+inline Allocation AllocateWith(const std::string& id, const std::string& params,
+                               const ModelShape& shape, int64_t length, int64_t per_head,
+                               std::vector<LayerView*> views, std::vector<Tensor> scores = {}) {
   const auto stage = MakeStage<Allocator>(StageKind::kAllocate, id, params);
-  Result<Allotment> allotment = stage->Allocate({.shape = &shape,
-                                                 .length = length,
-                                                 .per_head = per_head,
-                                                 .protected_entries = 2,
-                                                 .window = 5,
-                                                 .scores = scores,
-                                                 .views = views});
-  EXPECT_TRUE(allotment.ok());
-  return std::move(*allotment);
+  Result<Allocation> allocation = stage->Allocate({.shape = &shape,
+                                                   .length = length,
+                                                   .per_head = per_head,
+                                                   .protected_entries = 2,
+                                                   .window = 5,
+                                                   .scores = scores,
+                                                   .views = views});
+  EXPECT_TRUE(allocation.ok());
+  return std::move(*allocation);
 }
 
 inline std::unique_ptr<Scorer> ScorerOf(const std::string& id, const std::string& params = "{}") {
@@ -69,13 +69,13 @@ inline double Square(double x) { return x * x; }
 
 inline std::vector<std::vector<int32_t>> Kept(const std::string& id, const std::string& params,
                                               LayerView& view, const std::vector<float>& scores,
-                                              const std::vector<int64_t>& allotted,
+                                              const std::vector<int64_t>& allocated,
                                               int64_t step = 0) {
   const auto stage = MakeStage<Reducer>(StageKind::kReduce, id, params);
   const Tensor tensor = View(scores, {view.shape().kv_heads, view.width()});
   std::vector<std::vector<int32_t>> kept;
   for (const HeadPlan& plan :
-       stage->Reduce(view, {.scores = tensor, .allotted = allotted, .step = step}, nullptr)) {
+       stage->Reduce(view, {.scores = tensor, .allocated = allocated, .step = step}, nullptr)) {
     EXPECT_TRUE(plan.keys.empty() && plan.values.empty() && plan.log_weight.empty());
     kept.push_back(Ints(plan.keep));
   }
@@ -96,15 +96,15 @@ class LayerShares : public ::testing::Test {
     LayerView* const views[] = {&lower_, &upper_};
     const auto stage = MakeStage<Allocator>(StageKind::kAllocate, id, params);
     EXPECT_TRUE(stage->needs_scores());
-    const Result<Allotment> allotment = stage->Allocate({.shape = &shape_,
-                                                         .length = kLength,
-                                                         .per_head = per_head,
-                                                         .protected_entries = 1,
-                                                         .scores = tensors,
-                                                         .views = views});
-    EXPECT_TRUE(allotment.ok());
+    const Result<Allocation> allocation = stage->Allocate({.shape = &shape_,
+                                                           .length = kLength,
+                                                           .per_head = per_head,
+                                                           .protected_entries = 1,
+                                                           .scores = tensors,
+                                                           .views = views});
+    EXPECT_TRUE(allocation.ok());
     std::vector<int64_t> entries;
-    for (const auto& layer : *allotment) {
+    for (const auto& layer : *allocation) {
       EXPECT_EQ(layer[0], layer[1]);
       entries.push_back(layer[0]);
     }
@@ -126,10 +126,10 @@ inline std::unique_ptr<Reducer> ReducerOf(const std::string& id, const std::stri
 
 inline std::vector<HeadPlan> ReduceWith(const Reducer& stage, LayerView& view,
                                         const std::vector<float>& scores,
-                                        const std::vector<int64_t>& allotted,
+                                        const std::vector<int64_t>& allocated,
                                         Reducer::State* state = nullptr, int64_t step = 0) {
   const Tensor tensor = View(scores, {view.shape().kv_heads, view.width()});
-  return stage.Reduce(view, {.scores = tensor, .allotted = allotted, .step = step}, state);
+  return stage.Reduce(view, {.scores = tensor, .allocated = allocated, .step = step}, state);
 }
 
 // What the list makes of rows, in double.
@@ -159,9 +159,9 @@ inline std::unique_ptr<Allocator> AllocatorOf(const std::string& id,
   return MakeStage<Allocator>(StageKind::kAllocate, id, params);
 }
 
-inline std::vector<int64_t> OfFirstHead(const Allotment& allotment) {
+inline std::vector<int64_t> OfFirstHead(const Allocation& allocation) {
   std::vector<int64_t> out;
-  for (const auto& layer : allotment) out.push_back(layer[0]);
+  for (const auto& layer : allocation) out.push_back(layer[0]);
   return out;
 }
 inline int64_t Sum(const std::vector<int64_t>& values) {

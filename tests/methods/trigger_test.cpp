@@ -18,10 +18,10 @@ TEST(Triggers, WhenTheyAct) {
   EXPECT_FALSE(every->AfterStep(3, 2));
   EXPECT_TRUE(every->AfterStep(3, 3));
   EXPECT_TRUE(every->in_decode());
-  EXPECT_FALSE(every->allotment_grows());
+  EXPECT_FALSE(every->budget_grows());
   const auto share =
       MakeStage<Trigger>(StageKind::kTrigger, "every_step", R"({"growth": "share"})");
-  EXPECT_TRUE(share->allotment_grows());
+  EXPECT_TRUE(share->budget_grows());
 }
 
 }  // namespace

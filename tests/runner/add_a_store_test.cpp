@@ -6,10 +6,10 @@
 #include <string>
 
 #include "core/files.h"
+#include "methods/tensors.h"
 #include "runner/cache_fixture.h"
 #include "src/cache/bytes.h"
 #include "src/cache/layer_layout.h"
-#include "src/compress/columns.h"
 
 // What the page calls methods/include/methods/layouts/short_values.h.
 #include "methods/store_plan.h"
@@ -63,7 +63,7 @@ class ShortValuesLayer final : public LayerLayout {
   Tensor Transformed(const LayerEntries&, KvSide side, int64_t, const Tensor& rows,
                      Buffer*) const override {
     const Tensor whole = HeadRows(rows, 0);
-    return transforms(side) ? ColumnsFrom(whole, 0, plan_.dim) : whole;
+    return transforms(side) ? Columns(whole, 0, plan_.dim) : whole;
   }
 
   // How they are read back, and what attention is told: latents in a basis of unit vectors.

@@ -7,101 +7,53 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 
-#include "core/json.h"
+#include "runner/engine_fixture.h"
 #include "runner/generate.h"
 #include "support/compare.h"
-#include "support/tiny_models.h"
 
 namespace kvgauge {
 namespace {
 
 using ::testing::HasSubstr;
 
-Method Shipped(const std::string& id, const std::vector<std::string>& overrides = {}) {
-  const Result<Method> method =
-      LoadMethod(id, std::string(KVG_SOURCE_DIR) + "/configs/methods", overrides);
-  EXPECT_TRUE(method.ok()) << method.error().message;
-  return *method;
-}
-
-Budget Fraction(double value) { return {Budget::Kind::kFraction, value}; }
-
-using Cells = std::map<std::pair<int64_t, int64_t>, CellResult>;
-
-Cells RunEngine(const std::vector<EngineRow>& rows, const EngineOptions& options,
-                const std::vector<EngineSample>& samples) {
-  Cells cells;
-  Engine engine(rows, options);
-  const Status status = engine.Run(samples, [&](CellResult result) -> Status {
-    const std::pair<int64_t, int64_t> at(result.sample, result.row);
-    EXPECT_FALSE(cells.contains(at)) << "a cell came twice";
-    cells[at] = std::move(result);
-    return {};
-  });
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  EXPECT_EQ(cells.size(), samples.size() * rows.size());
-  return cells;
-}
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() : tiny_(MakeTinyModel("gqa", 2)), model_(*tiny_.model) {}
-
-  EngineSample Sample(int64_t prompt, uint64_t seed, int64_t new_tokens = 6) const {
-    return {.id = StrCat("s", seed),
-            .turns = {{.ids = RandomIds(prompt, seed), .max_new_tokens = new_tokens}}};
-  }
-  EngineRow Row(const Method& method, double share) {
-    return {.method = &method, .budget = Fraction(share), .model = &model_};
-  }
-
-  TinyModel tiny_;
-  Model& model_;
-  const Method full_ = Shipped("full");
-  const Method snapkv_ = Shipped("snapkv", {"score.window=8", "protect.recent=8"});
-  const Method random_ = Shipped("random", {"protect.recent=4"});
-  const Method streaming_ = Shipped("streaming_llm");
-};
-
-TEST_F(EngineTest, RowsAnswerAloneAsInCompany) {
-  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(random_, 0.5),
-                                       Row(streaming_, 0.2), Row(snapkv_, 0.6)};
+TEST_F(EngineTest, ContendersAnswerAloneAsInCompany) {
+  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.3), At(random_, 0.5),
+                                             At(streaming_, 0.2), At(snapkv_, 0.6)};
   const std::vector<EngineSample> samples = {Sample(600, 1), Sample(70, 2, 3), Sample(1, 3),
                                              Sample(130, 4, 9)};
-  const Cells together = RunEngine(rows, {}, samples);
-  for (const int64_t pool_rows : {1, 2, 7}) {
-    const Cells cells = RunEngine(rows, {.max_pool_rows = pool_rows}, samples);
+  const Cells together = RunEngine(contenders, {}, samples);
+  for (const int64_t pool_lanes : {1, 2, 7}) {
+    const Cells cells = RunEngine(contenders, {.max_pool_lanes = pool_lanes}, samples);
     for (const auto& [at, cell] : cells) {
       EXPECT_EQ(cell.turns[0].ids, together.at(at).turns[0].ids);
       EXPECT_EQ(cell.record.entries_after, together.at(at).record.entries_after);
     }
   }
-  for (size_t row = 0; row < rows.size(); ++row) {
+  for (size_t contender = 0; contender < contenders.size(); ++contender) {
     for (size_t s = 0; s < samples.size(); ++s) {
-      const Cells alone = RunEngine({rows[row]}, {}, {samples[s]});
-      const CellResult& cell = together.at({s, row});
+      const Cells alone = RunEngine({contenders[contender]}, {}, {samples[s]});
+      const CellResult& cell = together.at({s, contender});
       EXPECT_TRUE(cell.status.ok());
-      EXPECT_EQ(alone.at({0, 0}).turns[0].ids, cell.turns[0].ids) << "row " << row << " on " << s;
+      EXPECT_EQ(alone.at({0, 0}).turns[0].ids, cell.turns[0].ids)
+          << "contender " << contender << " on " << s;
       EXPECT_EQ(std::ssize(cell.turns[0].ids), samples[s].turns[0].max_new_tokens);
     }
   }
 }
 
 TEST_F(EngineTest, ForksShareThePromptButNotTheAnswer) {
-  // The full row decodes from the very blocks that the others fork from.
+  // The full contender decodes from the very blocks that the others fork from.
   const Cells cells =
-      RunEngine({Row(full_, 1), Row(full_, 1), Row(snapkv_, 0.25)}, {}, {Sample(200, 9, 12)});
-  const Cells alone = RunEngine({Row(full_, 1)}, {}, {Sample(200, 9, 12)});
+      RunEngine({At(full_, 1), At(full_, 1), At(snapkv_, 0.25)}, {}, {Sample(200, 9, 12)});
+  const Cells alone = RunEngine({At(full_, 1)}, {}, {Sample(200, 9, 12)});
   EXPECT_EQ(cells.at({0, 0}).turns[0].ids, alone.at({0, 0}).turns[0].ids);
   EXPECT_EQ(cells.at({0, 1}).turns[0].ids, alone.at({0, 0}).turns[0].ids);
 }
 
 TEST_F(EngineTest, RecordsWhatWasDone) {
   const Cells cells =
-      RunEngine({Row(full_, 1), Row(snapkv_, 0.25), Row(snapkv_, 1)}, {}, {Sample(256, 1)});
+      RunEngine({At(full_, 1), At(snapkv_, 0.25), At(snapkv_, 1)}, {}, {Sample(256, 1)});
   const CompressionRecord& full = cells.at({0, 0}).record;
   EXPECT_EQ(full.engagement, Engagement::kIdentity);
   EXPECT_EQ(full.bytes.payload, full.full_bytes);
@@ -124,16 +76,16 @@ TEST_F(EngineTest, RecordsWhatWasDone) {
 }
 
 // In ref-mla a latent has as many bytes as one head's key and value, so bytes an entry do not tell.
-TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForAreARow) {
+TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForEngage) {
   const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 2);
   ModelOptions options;
   options.mla_latent = true;
   const auto mla = Model::Load(KVG_SOURCE_DIR "/models/ref-mla", options, *ops);
   ASSERT_TRUE(mla.ok()) << mla.error().message;
   const Method latents = Shipped("mla_latent");
-  EngineRow row = Row(latents, 1), whole = Row(full_, 1);
-  row.model = whole.model = mla->get();
-  const CompressionRecord record = RunEngine({row}, {}, {Sample(64, 1)}).at({0, 0}).record;
+  Contender contender = At(latents, 1), whole = At(full_, 1);
+  contender.model = whole.model = mla->get();
+  const CompressionRecord record = RunEngine({contender}, {}, {Sample(64, 1)}).at({0, 0}).record;
   const CompressionRecord full = RunEngine({whole}, {}, {Sample(64, 1)}).at({0, 0}).record;
   EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
   EXPECT_EQ(record.reason, "");
@@ -143,7 +95,7 @@ TEST_F(EngineTest, LatentsInsteadOfWhatTheyStandForAreARow) {
 }
 
 TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
-  // Sums over all rows, streamed in chunks, are those of all rows' attention.
+  // Sums over all contenders, streamed in chunks, are those of all contenders' attention.
   const int64_t prompt_tokens = 530;
   const Prompt prompt = Prompt::FromTokens(RandomIds(prompt_tokens, 4));
   const Needs needs = {.window = prompt_tokens, .column_sums = true, .column_squares = true};
@@ -171,17 +123,17 @@ TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
     std::vector<float> sums(static_cast<size_t>(heads * prompt_tokens)), squares(sums.size());
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < prompt_tokens; ++i) {
-        double row = 0;
+        double contender = 0;
         for (int64_t j = 0; j < prompt_tokens; ++j) {
           const float p = all[static_cast<size_t>((h * prompt_tokens + i) * prompt_tokens + j)];
           if (j > i) {
             ASSERT_EQ(p, 0.0f);
           }
-          row += p;
+          contender += p;
           sums[static_cast<size_t>(h * prompt_tokens + j)] += p;
           squares[static_cast<size_t>(h * prompt_tokens + j)] += p * p;
         }
-        ASSERT_NEAR(row, 1, 1e-4);
+        ASSERT_NEAR(contender, 1, 1e-4);
       }
     }
     const Tensor got = capture.ColumnSums(layer), got2 = capture.ColumnSquares(layer);
@@ -191,10 +143,10 @@ TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
 }
 
 TEST_F(EngineTest, FullCacheIsFaithfulToItself) {
-  const Cells cells = RunEngine({Row(full_, 1), Row(snapkv_, 0.2), Row(snapkv_, 1)},
+  const Cells cells = RunEngine({At(full_, 1), At(snapkv_, 0.2), At(snapkv_, 1)},
                                 {.fidelity_steps = 5}, {Sample(300, 3, 8)});
-  for (const int64_t row : {0, 2}) {
-    const Fidelity& same = *cells.at({0, row}).fidelity;
+  for (const int64_t contender : {0, 2}) {
+    const Fidelity& same = *cells.at({0, contender}).fidelity;
     EXPECT_EQ(same.steps, 5);
     EXPECT_EQ(same.kl_divergence, 0);
     EXPECT_EQ(same.top1_agreement, 1);
@@ -207,29 +159,31 @@ TEST_F(EngineTest, FullCacheIsFaithfulToItself) {
   EXPECT_EQ(std::ssize(cells.at({0, 1}).turns[0].ids), 8);
 }
 
-// Forced tokens are fed one by one through each row's own cache, in company as alone, and their
-// probabilities are those of the model: with the full cache those of one pass over all of them.
+// Forced tokens are fed one by one through each contender's own cache, in company as alone, and
+// their probabilities are those of the model: with the full cache those of one pass over all of
+// them.
 TEST_F(EngineTest, ForcedTokensAreScoredThroughTheCache) {
   const std::vector<int32_t> ids = RandomIds(160, 77);
   EngineSample sample = {.id = "w", .context = {ids.begin(), ids.begin() + 150}};
   sample.turns.push_back({.max_new_tokens = 10, .forced = {ids.begin() + 150, ids.end()}});
   // A stop among them ends nothing.
   sample.stop_ids = {ids[153]};
-  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(streaming_, 0.3)};
-  const Cells cells = RunEngine(rows, {}, {sample});
+  const std::vector<Contender> contenders = {At(full_, 1), At(snapkv_, 0.3), At(streaming_, 0.3)};
+  const Cells cells = RunEngine(contenders, {}, {sample});
 
   CachePools pools(model_.ops());
   KvCache cache = model_.NewCache(160, pools);
   const Prompt prompt = Prompt::FromTokens(ids);
   std::vector<double> want;
   ASSERT_TRUE(Prefill(model_, prompt, cache, 160, true, [&](const Tensor& logits) -> Status {
-                for (int64_t row = 149; row < 159; ++row) {
+                for (int64_t contender = 149; contender < 159; ++contender) {
                   std::vector<float> host(static_cast<size_t>(logits.shape[1]));
-                  model_.ops().memory->Copy(logits[row], View(host, {logits.shape[1]}));
+                  model_.ops().memory->Copy(logits[contender], View(host, {logits.shape[1]}));
                   double sum = 0;
                   for (const float x : host) sum += std::exp(double{x});
-                  want.push_back(host[static_cast<size_t>(ids[static_cast<size_t>(row) + 1])] -
-                                 std::log(sum));
+                  want.push_back(
+                      host[static_cast<size_t>(ids[static_cast<size_t>(contender) + 1])] -
+                      std::log(sum));
                 }
                 return {};
               }).ok());
@@ -238,17 +192,17 @@ TEST_F(EngineTest, ForcedTokensAreScoredThroughTheCache) {
   EXPECT_FALSE(full.stopped);
   ASSERT_EQ(full.log_probs.size(), 10u);
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(full.log_probs[i], want[i], 1e-4) << i;
-  for (int64_t row = 1; row < 3; ++row) {
-    const TurnResult& turn = cells.at({0, row}).turns[0];
+  for (int64_t contender = 1; contender < 3; ++contender) {
+    const TurnResult& turn = cells.at({0, contender}).turns[0];
     EXPECT_EQ(turn.ids, full.ids);
     // The first is predicted by the prompt, which all share; what follows is not.
     EXPECT_EQ(turn.log_probs[0], full.log_probs[0]);
     EXPECT_NE(turn.log_probs[9], full.log_probs[9]);
-    const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, {}, {sample});
+    const Cells alone = RunEngine({contenders[static_cast<size_t>(contender)]}, {}, {sample});
     EXPECT_EQ(turn.log_probs, alone.at({0, 0}).turns[0].log_probs);
   }
   sample.turns[0].max_new_tokens = 9;
-  Engine engine(rows, {});
+  Engine engine(contenders, {});
   EXPECT_THAT(engine.PlanMemory({&sample, 1}).error().message, HasSubstr("expected 10"));
 }
 
@@ -264,11 +218,11 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   };
   const TinyModel half = prepared(pooled), same = prepared(exact);
   const EngineSample sample = Sample(150, 3, 8);
-  const std::vector<EngineRow> rows = {Row(full_, 1),
-                                       {&pooled, {}, half.model.get(), &model_},
-                                       {&exact, {}, same.model.get(), &model_},
-                                       {&pooled, {}, half.model.get()}};
-  const Cells cells = RunEngine(rows, {.fidelity_steps = 2}, {sample});
+  const std::vector<Contender> contenders = {At(full_, 1),
+                                             {&pooled, {}, half.model.get(), &model_},
+                                             {&exact, {}, same.model.get(), &model_},
+                                             {&pooled, {}, half.model.get()}};
+  const Cells cells = RunEngine(contenders, {.fidelity_steps = 2}, {sample});
   const CompressionRecord& record = cells.at({0, 1}).record;
   EXPECT_EQ(record.full_bytes, cells.at({0, 0}).record.full_bytes);
   EXPECT_EQ(2 * record.bytes.payload, record.full_bytes);
@@ -286,14 +240,15 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
                     .ok());
     return last;
   };
-  const auto best = [](const std::vector<float>& row) {
-    return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+  const auto best = [](const std::vector<float>& contender) {
+    return static_cast<int32_t>(std::max_element(contender.begin(), contender.end()) -
+                                contender.begin());
   };
-  const auto log_softmax = [](const std::vector<float>& row) {
+  const auto log_softmax = [](const std::vector<float>& contender) {
     double sum = 0;
-    for (const float x : row) sum += std::exp(double{x});
+    for (const float x : contender) sum += std::exp(double{x});
     std::vector<double> logs;
-    for (const float x : row) logs.push_back(x - std::log(sum));
+    for (const float x : contender) logs.push_back(x - std::log(sum));
     return logs;
   };
   std::vector<int32_t> ids = sample.turns[0].ids;
@@ -310,175 +265,10 @@ TEST_F(EngineTest, PreparedWeightsAreHeldAgainstTheOriginal) {
   EXPECT_NEAR(fidelity.kl_divergence, kl, 1e-6 + 1e-4 * kl);
   for (const double error : fidelity.attention_error) EXPECT_GT(error, 0.01);
 
-  // The whole rank is the same model but for rounding; a row without an original is its own.
+  // The whole rank is the same model but for rounding; a contender without an original is its own.
   EXPECT_LT(cells.at({0, 2}).fidelity->kl_divergence, 1e-8);
   for (const double error : cells.at({0, 2}).fidelity->attention_error) EXPECT_LT(error, 1e-4);
   EXPECT_EQ(cells.at({0, 3}).fidelity->kl_divergence, 0);
-}
-
-class TurnsTest : public EngineTest {
- protected:
-  EngineSample Conversation(bool continues) const {
-    EngineSample sample = {.id = "talk", .context = RandomIds(180, 21)};
-    for (const uint64_t seed : {31, 32, 33}) {
-      sample.turns.push_back(
-          {.ids = RandomIds(7, seed), .max_new_tokens = 4, .continues = continues && seed > 31});
-    }
-    return sample;
-  }
-};
-
-TEST_F(TurnsTest, QuestionsComeAfterCompression) {
-  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.3), Row(streaming_, 0.3)};
-  const EngineOptions options = {.compress_at = CompressAt::kContext};
-  const Cells requests = RunEngine(rows, options, {Conversation(false)});
-  const Cells talk = RunEngine(rows, options, {Conversation(true)});
-  for (int64_t row = 0; row < 3; ++row) {
-    const CellResult& cell = requests.at({0, row});
-    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-    // Each question is answered as if it were the only one.
-    for (size_t turn = 0; turn < 3; ++turn) {
-      EngineSample one = Conversation(false);
-      one.turns = {one.turns[turn]};
-      const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, options, {one});
-      EXPECT_EQ(cell.turns[turn].ids, alone.at({0, 0}).turns[0].ids) << "row " << row;
-    }
-    EXPECT_EQ(talk.at({0, row}).turns[0].ids, cell.turns[0].ids);
-  }
-  EXPECT_NE(talk.at({0, 0}).turns[1].ids, requests.at({0, 0}).turns[1].ids);
-  // The context was compressed, the questions were not: 180 seen, a 0.3 of them kept.
-  const CompressionRecord& record = requests.at({0, 1}).record;
-  EXPECT_EQ(record.prompt_tokens, 180);
-  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(54));
-}
-
-// A running score does not care where the question begins: its rows count as those of a prompt do.
-TEST_F(TurnsTest, RowsOfAQuestionCountInRunningScores) {
-  EngineSample whole = {.id = "s", .context = RandomIds(120, 4)};
-  whole.turns.push_back({.ids = RandomIds(45, 5), .max_new_tokens = 3});  // more than one pass
-  for (const char* id : {"h2o", "vatp", "scissorhands", "keyformer"}) {
-    const Method method = Shipped(id, {"protect.recent=0"});
-    std::map<CompressAt, std::vector<float>> scores;
-    for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext}) {
-      EngineOptions options = {.compress_at = at};
-      options.inspect = [&](const CellResult&, const KvCache& cache) {
-        for (int64_t layer = 0; layer < 2; ++layer) {
-          std::vector<float> of_layer(static_cast<size_t>(2 * cache.length(layer, 0)));
-          cache.ReadScores(layer, View(of_layer, {2, cache.length(layer, 0)}));
-          scores[at].insert(scores[at].end(), of_layer.begin(), of_layer.end());
-        }
-      };
-      const Cells cells = RunEngine({Row(method, 1)}, options, {whole});
-      ASSERT_TRUE(cells.at({0, 0}).status.ok()) << cells.at({0, 0}).status.error().message;
-    }
-    const std::vector<float>& prompt = scores[CompressAt::kPrompt];
-    const std::vector<float>& context = scores[CompressAt::kContext];
-    ASSERT_EQ(prompt.size(), context.size());
-    // Keyformer and Scissorhands look at the last rows of what is compressed, not at all of it.
-    const bool all_rows = std::string(id) == "h2o" || std::string(id) == "vatp";
-    const size_t of_head = prompt.size() / 4;
-    double apart = 0, total = 0, of_question = 0;
-    for (size_t i = 0; i < prompt.size(); ++i) {
-      apart += std::abs(double{prompt[i]} - context[i]);
-      total += std::abs(double{prompt[i]});
-      if (i % of_head >= 120 && i % of_head < 165) of_question += std::abs(double{context[i]});
-    }
-    EXPECT_LT(apart, all_rows ? 2e-3 * total : total) << id;
-    EXPECT_GT(of_question, 0) << id;
-  }
-}
-
-TEST_F(TurnsTest, FullCacheDoesNotCareWhereItIsCompressed) {
-  const EngineSample sample = Conversation(false);
-  const Cells prompt = RunEngine({Row(full_, 1)}, {}, {sample});
-  const Cells context = RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kContext}, {sample});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(prompt.at({0, 0}).turns[turn].ids, context.at({0, 0}).turns[turn].ids);
-  }
-  const Cells talk =
-      RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kContext}, {Conversation(true)});
-  const Cells turns =
-      RunEngine({Row(full_, 1)}, {.compress_at = CompressAt::kTurn}, {Conversation(true)});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(talk.at({0, 0}).turns[turn].ids, turns.at({0, 0}).turns[turn].ids);
-  }
-}
-
-TEST_F(TurnsTest, TurnsAreCompressedAgain) {
-  const std::vector<EngineRow> rows = {Row(snapkv_, 0.3), Row(full_, 1)};
-  const EngineOptions options = {.compress_at = CompressAt::kTurn};
-  const Cells cells = RunEngine(rows, options, {Conversation(true)});
-  const CompressionRecord& record = cells.at({0, 0}).record;
-  EXPECT_EQ(record.compressions, 3);
-  // 180 + three questions of 7 and two answers of 4 seen at the last.
-  EXPECT_EQ(record.prompt_tokens, 209);
-  for (const auto& layer : record.entries_after) EXPECT_THAT(layer, ::testing::Each(62));
-  const Cells alone = RunEngine({rows[0]}, options, {Conversation(true)});
-  for (size_t turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(cells.at({0, 0}).turns[turn].ids, alone.at({0, 0}).turns[turn].ids);
-  }
-}
-
-// Each of them drops entries while it decodes and is asked again after a turn.
-TEST_F(TurnsTest, ReducersOfStepsTakeTurns) {
-  const Method h2o = Shipped("h2o"), cam = Shipped("cam");
-  const std::vector<EngineRow> rows = {Row(h2o, 0.6), Row(streaming_, 0.6), Row(cam, 0.6)};
-  EngineSample talk = Conversation(true);
-  talk.context = RandomIds(300, 22);
-  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
-    const EngineOptions options = {.compress_at = compress_at};
-    const Cells cells = RunEngine(rows, options, {talk, Conversation(true)});
-    for (int64_t row = 0; row < 3; ++row) {
-      const CellResult& cell = cells.at({0, row});
-      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
-      const Cells alone = RunEngine({rows[static_cast<size_t>(row)]}, options, {talk});
-      EXPECT_EQ(alone.at({0, 0}).record.entries_after, cell.record.entries_after);
-      for (size_t turn = 0; turn < 3; ++turn) {
-        EXPECT_EQ(alone.at({0, 0}).turns[turn].ids, cell.turns[turn].ids) << "row " << row;
-      }
-    }
-  }
-}
-
-// What a token is, is known of questions and of answers as well.
-TEST_F(TurnsTest, ClassesOfTokensAreThoseOfTheWholeSequence) {
-  const Method sepllm =
-      Shipped("sepllm", {"protect.sinks=2", "protect.recent=8", "protect.recent_share=0"});
-  const EngineRow row = {
-      .method = &sepllm, .budget = {Budget::Kind::kEntries, 40}, .model = &model_};
-  for (const CompressAt compress_at : {CompressAt::kContext, CompressAt::kTurn}) {
-    const EngineSample talk = Conversation(compress_at == CompressAt::kTurn);
-    std::vector<std::vector<int32_t>> kept;
-    EngineOptions options = {.compress_at = compress_at};
-    int64_t tokens = 0;
-    options.inspect = [&](const CellResult&, const KvCache& cache) {
-      tokens = cache.tokens();
-      for (int64_t head = 0; head < cache.kv_heads(); ++head) {
-        kept.push_back(cache.Positions(1, head));
-      }
-    };
-    const Cells cells = RunEngine({row}, options, {talk});
-    std::vector<int32_t> ids = talk.context;
-    for (size_t turn = 0; turn < 3; ++turn) {
-      if (!talk.turns[turn].continues) ids.resize(talk.context.size());
-      ids.insert(ids.end(), talk.turns[turn].ids.begin(), talk.turns[turn].ids.end());
-      const std::vector<int32_t>& answer = cells.at({0, 0}).turns[turn].ids;
-      ids.insert(ids.end(), answer.begin(), answer.end());
-    }
-    ids.pop_back();  // the last word is never fed
-    ASSERT_EQ(std::ssize(ids), tokens);
-    std::vector<int32_t> order(ids.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto rank = [&](int32_t at) {
-      if (at < 2 || at >= tokens - 8) return 2;
-      return TinyTokenClasses()->Has(ids[static_cast<size_t>(at)], TokenClass::kSeparator) ? 1 : 0;
-    };
-    std::sort(order.begin(), order.end(),
-              [&](int32_t a, int32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a > b; });
-    order.resize(40);
-    std::sort(order.begin(), order.end());
-    EXPECT_THAT(kept, ::testing::Each(order));
-  }
 }
 
 // Reads the newest entry alone, and makes nothing of it.
@@ -516,9 +306,9 @@ TEST_F(EngineTest, ReadersCorrectWhatAttentionGave) {
                                            {"stages", {{"read", {{"id", "test_mute"}}}}}},
                                           "test");
   ASSERT_TRUE(mute.ok()) << mute.error().message;
-  const EngineRow row = {.method = &*mute, .budget = {}, .model = &model_};
+  const Contender contender = {.method = &*mute, .budget = {}, .model = &model_};
   const CellResult cell =
-      RunEngine({row, Row(full_, 1)}, {.fidelity_steps = 4}, {Sample(90, 1)}).at({0, 0});
+      RunEngine({contender, At(full_, 1)}, {.fidelity_steps = 4}, {Sample(90, 1)}).at({0, 0});
   ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
   EXPECT_THAT(cell.fidelity->attention_error, ::testing::ElementsAre(0, 1));
   EXPECT_LT(cell.record.read_share, 0.6);
@@ -526,118 +316,25 @@ TEST_F(EngineTest, ReadersCorrectWhatAttentionGave) {
 
 TEST_F(EngineTest, StopsEndAnAnswer) {
   EngineSample sample = Sample(90, 5, 10);
-  const std::vector<int32_t> ids = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;
+  const std::vector<int32_t> ids = RunEngine({At(full_, 1)}, {}, {sample}).at({0, 0}).turns[0].ids;
   ASSERT_EQ(ids.size(), 10u);
   sample.stop_ids = {ids[4]};
   const auto first = std::find(ids.begin(), ids.end(), ids[4]) - ids.begin();
-  const TurnResult stopped = RunEngine({Row(full_, 1)}, {}, {sample}).at({0, 0}).turns[0];
+  const TurnResult stopped = RunEngine({At(full_, 1)}, {}, {sample}).at({0, 0}).turns[0];
   EXPECT_TRUE(stopped.stopped);
   EXPECT_EQ(stopped.ids, std::vector<int32_t>(ids.begin(), ids.begin() + first));
   // The caller may stop as well; what it saw is in the answer.
   sample.stop_ids = {};
   EngineOptions options;
   options.on_token = [](const EngineToken& token) { return token.answer.size() < 3; };
-  const TurnResult cut = RunEngine({Row(full_, 1)}, options, {sample}).at({0, 0}).turns[0];
+  const TurnResult cut = RunEngine({At(full_, 1)}, options, {sample}).at({0, 0}).turns[0];
   EXPECT_TRUE(cut.stopped);
   EXPECT_EQ(cut.ids, std::vector<int32_t>(ids.begin(), ids.begin() + 3));
 }
 
-TEST_F(EngineTest, RefusesWhatCannotFit) {
-  const std::vector<EngineSample> samples = {Sample(400, 1)};
-  Engine engine({Row(full_, 1), Row(snapkv_, 0.5)}, {.max_memory_bytes = 1 << 20});
-  const Status refused = engine.Run(samples, [](CellResult) { return Status(); });
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kResource);
-  EXPECT_THAT(refused.error().message, HasSubstr("--max-memory is 1.0 MiB"));
-
-  const Result<MemoryPlan> free = Engine({Row(full_, 1)}, {}).PlanMemory(samples);
-  ASSERT_TRUE(free.ok());
-  // The same before the weights are loaded.
-  const Model& model = *Row(full_, 1).model;
-  const PlannedModel planned = {
-      .config = &model.config(),
-      .shape = model.shape(),
-      .weight_bytes = PlannedWeightBytes(model.config(), model.dtype(), model.dtype()),
-      .ops = &model.ops()};
-  const PlannedRow row = {.method = Row(full_, 1).method, .budget = {}, .model = &planned};
-  const SampleLength length = LengthOf(samples[0], CompressAt::kPrompt);
-  const Result<MemoryPlan> before = PlanMemory({&row, 1}, {&length, 1}, {});
-  ASSERT_TRUE(before.ok());
-  EXPECT_NEAR(static_cast<double>(before->total_bytes()), static_cast<double>(free->total_bytes()),
-              0.02 * static_cast<double>(free->total_bytes()));
-  EXPECT_EQ(before->row_bytes, free->row_bytes);
-  EXPECT_EQ(free->pool_rows, 64);
-  // A host without a limit has its memory for one: no bound where the one cell fits, and a refusal
-  // where it does not.
-  const int64_t single = before->total_bytes() - 63 * before->row_bytes;
-  const Result<MemoryPlan> fits = PlanMemory({&row, 1}, {&length, 1}, {}, single);
-  ASSERT_TRUE(fits.ok()) << fits.error().message;
-  EXPECT_EQ(fits->cache_limit_bytes, 0);
-  const Result<MemoryPlan> large = PlanMemory({&row, 1}, {&length, 1}, {}, single - 1);
-  ASSERT_FALSE(large.ok());
-  EXPECT_EQ(large.error().code, ErrorCode::kResource);
-  EXPECT_THAT(large.error().message, HasSubstr("this machine has"));
-  // Just enough for one row at a time: slower, the same answers.
-  const int64_t tight = free->total_bytes() - 63 * free->row_bytes;
-  const std::vector<EngineRow> rows = {Row(full_, 1), Row(full_, 1)};
-  const Cells cells = RunEngine(rows, {.max_memory_bytes = tight}, samples);
-  EXPECT_EQ(cells.at({0, 0}).turns[0].ids, RunEngine(rows, {}, samples).at({0, 1}).turns[0].ids);
-}
-
-TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
-  const Method knorm = Shipped("knorm"), keydiff = Shipped("keydiff");
-  const std::vector<EngineSample> samples = {Sample(400, 1)};
-  const auto planned = [&](const std::vector<EngineRow>& rows) {
-    const Result<MemoryPlan> plan = Engine(rows, {}).PlanMemory(samples);
-    EXPECT_TRUE(plan.ok()) << plan.error().message;
-    return plan->snapshot_bytes;
-  };
-  const ModelShape shape = model_.shape();
-  const int64_t scores = shape.layers * shape.kv_heads * 400 * 4;
-  const int64_t none = planned({Row(full_, 1)}), one = planned({Row(knorm, 0.5)});
-  EXPECT_EQ(one - none, scores);
-  // Neither has parameters that would tell it from the other.
-  EXPECT_EQ(planned({Row(knorm, 0.5), Row(keydiff, 0.5)}) - one, scores);
-  // Rows of one scorer share what it computes.
-  EXPECT_EQ(planned({Row(knorm, 0.5), Row(knorm, 0.2)}), one);
-}
-
-// Rows are planned by what their store takes, not as full caches.
-TEST_F(EngineTest, PlansRowsByTheirStores) {
-  const Method kivi = Shipped("kivi_2bit"), think = Shipped("think");
-  const std::vector<EngineSample> samples = {Sample(4000, 1)};
-  const auto planned = [&](const Method& method) {
-    const Result<MemoryPlan> plan = Engine({Row(method, 0)}, {}).PlanMemory(samples);
-    EXPECT_TRUE(plan.ok()) << plan.error().message;
-    return plan->row_bytes;
-  };
-  const int64_t full = planned(full_);
-  EXPECT_LT(planned(kivi), full / 2);
-  EXPECT_GT(planned(kivi), full / 16);
-  EXPECT_EQ(planned(think), full);  // its keys are whole while they are converted
-}
-
-TEST_F(EngineTest, MemoryOfOneRunServesTheNext) {
-  const std::vector<EngineRow> rows = {Row(full_, 1), Row(snapkv_, 0.5)};
-  const std::vector<EngineSample> samples = {Sample(60, 1), Sample(90, 2)};
-  BlockPool& pool = model_.pools().of(Tier::kDevice);
-  RunEngine(rows, {}, samples);
-  EXPECT_EQ(pool.used_bytes(), 0);
-  const int64_t peak = pool.peak_bytes();
-  EXPECT_GT(peak, 0);
-  RunEngine(rows, {}, samples);
-  EXPECT_EQ(pool.peak_bytes(), peak);
-  // What is bounded has memory of its own, as more of it shows.
-  const std::vector<EngineSample> longer = {Sample(700, 3)};
-  RunEngine(rows, {.max_memory_bytes = int64_t{1} << 32}, longer);
-  EXPECT_EQ(pool.peak_bytes(), peak);
-  RunEngine(rows, {}, longer);
-  EXPECT_GT(pool.peak_bytes(), peak);
-}
-
 TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
   const auto message = [&](const EngineSample& sample, CompressAt at) {
-    Engine engine({Row(full_, 1)}, {.compress_at = at});
+    Engine engine({At(full_, 1)}, {.compress_at = at});
     const Status status = engine.Run({&sample, 1}, [](CellResult) { return Status(); });
     EXPECT_FALSE(status.ok());
     return status.ok() ? std::string() : status.error().message;
@@ -651,7 +348,7 @@ TEST_F(EngineTest, RefusesSamplesThatCannotRun) {
 }
 
 TEST_F(EngineTest, AnErrorOfTheCallerEndsTheRun) {
-  Engine engine({Row(full_, 1)}, {});
+  Engine engine({At(full_, 1)}, {});
   const std::vector<EngineSample> samples = {Sample(20, 1), Sample(20, 2)};
   int calls = 0;
   const Status status = engine.Run(samples, [&](CellResult) -> Status {
@@ -662,13 +359,13 @@ TEST_F(EngineTest, AnErrorOfTheCallerEndsTheRun) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(EngineTest, SampledRowsDrawAlike) {
+TEST_F(EngineTest, SampledContendersDrawAlike) {
   const EngineOptions options = {.seed = 3, .sampling = {.temperature = 5.0f, .seed = 3}};
   const std::vector<EngineSample> samples = {Sample(60, 1), Sample(60, 2)};
-  const Cells cells = RunEngine({Row(full_, 1), Row(full_, 1)}, options, samples);
+  const Cells cells = RunEngine({At(full_, 1), At(full_, 1)}, options, samples);
   EXPECT_EQ(cells.at({0, 0}).turns[0].ids, cells.at({0, 1}).turns[0].ids);
   EXPECT_EQ(cells.at({1, 0}).turns[0].ids,
-            RunEngine({Row(full_, 1)}, options, {samples[1]}).at({0, 0}).turns[0].ids);
+            RunEngine({At(full_, 1)}, options, {samples[1]}).at({0, 0}).turns[0].ids);
 }
 
 TEST_F(EngineTest, StopsAreHeldBackUntilSoManyTokensWereMade) {
@@ -677,7 +374,7 @@ TEST_F(EngineTest, StopsAreHeldBackUntilSoManyTokensWereMade) {
     sample.turns[0].min_new_tokens = min_new_tokens;
     const EngineOptions options = {.sampling = {.temperature = temperature, .seed = 3},
                                    .fidelity_steps = 3};
-    const Cells cells = RunEngine({Row(full_, 1), Row(snapkv_, 0.5)}, options, {sample});
+    const Cells cells = RunEngine({At(full_, 1), At(snapkv_, 0.5)}, options, {sample});
     EXPECT_EQ(cells.at({0, 0}).turns[0].ids.empty(), cells.at({0, 1}).turns[0].ids.empty());
     return cells.at({0, 0});
   };

@@ -161,6 +161,60 @@ TEST(VisionSpec, TilesAreNumberedAndTheWholePictureComesLast) {
   EXPECT_EQ(layout.blocks[2].kind, VisualBlock::Kind::kWhole);
 }
 
+// 500 sizes, counted by the processors of transformers with the settings of published models.
+TEST(VisionSpec, CountsAreThoseOfTransformers) {
+  const Result<Json> golden =
+      ReadJsonFile(std::string(KVG_TEST_DATA) + "/golden/vision/counts.json");
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  Json clip = Parsed(kClip), siglip = Parsed(kSiglip);
+  clip["image_size"] = 336;
+  siglip["image_size"] = 384;
+  clip["patch_size"] = siglip["patch_size"] = 14;
+  Json next_config = Config("llava_next", clip.dump()),
+       one = Config("llava_onevision", siglip.dump());
+  next_config["image_grid_pinpoints"] = (*golden)["next_canvases"];
+  one["image_grid_pinpoints"] = (*golden)["one_canvases"];
+  const auto reader = [](Json config, const char* kind) {
+    config["image_processor_type"] = kind;
+    const Result<Preprocessor> read = ReadPreprocessor(config, kind);
+    EXPECT_TRUE(read.ok()) << read.error().message;
+    return *read;
+  };
+  struct Column {
+    VisionSpec spec;
+    Preprocessor preprocessor;
+  };
+  const Column columns[] = {
+      {Read(next_config), reader({{"image_grid_pinpoints", (*golden)["next_canvases"]},
+                                  {"size", {{"shortest_edge", 336}}},
+                                  {"crop_size", {{"height", 336}, {"width", 336}}}},
+                                 "LlavaNextImageProcessor")},
+      {Read(one), reader({{"image_grid_pinpoints", (*golden)["one_canvases"]},
+                          {"size", {{"height", 384}, {"width", 384}}}},
+                         "LlavaOnevisionImageProcessor")},
+      {Read(Config("qwen2_vl", R"({"patch_size": 14})")),
+       reader({{"min_pixels", 3136}, {"max_pixels", 1003520}}, "Qwen2VLImageProcessor")},
+      {Read(Config("internvl", R"({"image_size": [448, 448], "patch_size": [14, 14]})")),
+       reader({{"size", {{"height", 448}, {"width", 448}}},
+               {"crop_to_patches", true},
+               {"min_patches", 1},
+               {"max_patches", 12}},
+              "GotOcr2ImageProcessor")}};
+  ASSERT_EQ((*golden)["rows"].size(), 500u);
+  for (const Json& row : (*golden)["rows"]) {
+    for (size_t i = 0; i < 4; ++i) {
+      SCOPED_TRACE(row.dump() + " " + columns[i].spec.family);
+      const Result<PixelValues> pixels = ShapeOfPixels(columns[i].preprocessor, row[0], row[1]);
+      if (row[2 + i].is_null()) {
+        EXPECT_FALSE(pixels.ok());
+        continue;
+      }
+      ASSERT_TRUE(pixels.ok()) << pixels.error().message;
+      EXPECT_EQ(LaidOut(columns[i].spec, *pixels).rows, row[2 + i].get<int64_t>());
+    }
+  }
+}
+
 TEST(VisionSpec, PixelsOfAnotherModelAreRefused) {
   const VisionSpec spec = Read(Config("llava", kClip));
   EXPECT_NE(LayoutRefusal(spec, Patches(1, 4, 4)).find("belongs to another model"),

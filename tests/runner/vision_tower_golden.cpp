@@ -142,7 +142,11 @@ TEST_P(VisionGolden, RowsAreThoseOfTheReference) {
 
 TEST_P(VisionGolden, HiddenStatesOfEveryBlockAreThoseOfTheReference) {
   const VisionCase& c = *std::ranges::find(cases_, "one", &VisionCase::name);
-  for (const std::string backend : {"cpu", "reference"}) {
+  // A device is only one.
+  const std::vector<std::string> backends = OnDevice()
+                                                ? std::vector<std::string>{"device"}
+                                                : std::vector<std::string>{"cpu", "reference"};
+  for (const std::string& backend : backends) {
     const std::unique_ptr<Ops> ops = MakeTestOps(backend, 2);
     const std::unique_ptr<VisionTower> tower = Load(DType::kF32, *ops);
     VisionTrace trace;

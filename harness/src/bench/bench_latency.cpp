@@ -64,7 +64,7 @@ Result<std::string> ShapeOrPath(const std::string& model) {
                          DidYouMean(model, names), ", expected one of ", Join(names, ", ")));
 }
 
-struct BenchRow {
+struct BenchContender {
   ChosenMethod chosen;
   std::string budget = "none";  // as it was written
 
@@ -72,26 +72,26 @@ struct BenchRow {
 };
 
 // The full cache, then each method at each budget it takes.
-Result<std::vector<BenchRow>> ChooseBenchRows(const BenchLatencyOptions& options) {
-  std::vector<BenchRow> rows(1);
-  KVG_ASSIGN(rows[0].chosen, ChooseMethod({.method = "full"}));
+Result<std::vector<BenchContender>> ChooseBenchContenders(const BenchLatencyOptions& options) {
+  std::vector<BenchContender> contenders(1);
+  KVG_ASSIGN(contenders[0].chosen, ChooseMethod({.method = "full"}));
   for (const std::string& method : options.methods) {
     if (method == "full") continue;
     KVG_ASSIGN(const ChosenMethod chosen,
                ChooseMethod({.method = method, .overrides = options.overrides}));
     if (!chosen.method.takes_budget) {
-      rows.push_back({.chosen = chosen});
+      contenders.push_back({.chosen = chosen});
       continue;
     }
     for (const std::string& budget : options.budgets) {
-      rows.push_back({.chosen = chosen, .budget = budget});
-      KVG_ASSIGN(rows.back().chosen.budget, Budget::Parse(budget));
+      contenders.push_back({.chosen = chosen, .budget = budget});
+      KVG_ASSIGN(contenders.back().chosen.budget, Budget::Parse(budget));
     }
   }
-  return rows;
+  return contenders;
 }
 
-// What was measured of one row at one length.
+// What was measured of one contender at one length.
 struct Cell {
   std::vector<LatencyRow> rows;  // by round
   std::vector<LatencyRow> full;  // beside each of them
@@ -196,8 +196,8 @@ Json RowJson(const LatencyRow& row) {
 
 class LatencyBench {
  public:
-  LatencyBench(const BenchLatencyOptions& options, const std::vector<BenchRow>& rows)
-      : options_(options), rows_(rows) {}
+  LatencyBench(const BenchLatencyOptions& options, const std::vector<BenchContender>& contenders)
+      : options_(options), contenders_(contenders) {}
 
   Status Run() {
     const auto& contexts = options_.contexts;
@@ -205,13 +205,13 @@ class LatencyBench {
     const int64_t fewest_tokens = *std::ranges::min_element(contexts);
     Models models(options_.model);
     std::vector<LatencyLine> lines;
-    for (const BenchRow& row : rows_) {
+    for (const BenchContender& contender : contenders_) {
       LatencyLine& line = lines.emplace_back();
-      line.name = StrCat(row.id(), " ", row.budget);
-      line.method = &row.chosen.method;
-      line.budget = row.chosen.budget;
+      line.name = StrCat(contender.id(), " ", contender.budget);
+      line.method = &contender.chosen.method;
+      line.budget = contender.chosen.budget;
       line.full_cache = lines.size() == 1;
-      KVG_ASSIGN(line.model, models.For(row.chosen, most_tokens));
+      KVG_ASSIGN(line.model, models.For(contender.chosen, most_tokens));
       KVG_TRY(CheckMethod(*line.method, line.model->shape(), line.budget, fewest_tokens));
     }
     LatencyOptions latency;
@@ -292,9 +292,9 @@ class LatencyBench {
     for (const auto& [key, cell] : cells_) {
       const int64_t tokens = key.first;
       const size_t line = key.second;
-      const BenchRow& row = rows_[line];
+      const BenchContender& contender = contenders_[line];
       const Summary summary(cell, options_.max_others);
-      std::vector<std::string> cells = {StrCat(tokens), row.id(), row.budget};
+      std::vector<std::string> cells = {StrCat(tokens), contender.id(), contender.budget};
       std::vector<std::string> phases = cells;
       const std::string clean = StrCat(summary.clean(), "/", cell.rows.size());
       const auto ratio = [&](auto field) {
@@ -359,7 +359,7 @@ class LatencyBench {
     const int64_t longest = *std::ranges::max_element(options_.contexts);
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
-      for (const PublishedNumber& claim : rows_[line].chosen.method.published) {
+      for (const PublishedNumber& claim : contenders_[line].chosen.method.published) {
         const int64_t told_at = claim.context_tokens > 0 ? claim.context_tokens : longest;
         if (tokens == told_at && Concerns(claim, models_[line]->config())) {
           list.push_back({tokens, line, &claim, Of(claim.what, tokens, line, cell)});
@@ -400,7 +400,7 @@ class LatencyBench {
     std::vector<std::vector<std::string>> table;
     for (const Beside& b : BesidePublished()) {
       const int digits = b.claim->value < 100 ? 2 : 0;
-      table.push_back({StrCat(b.tokens), rows_[b.line].id(), rows_[b.line].budget,
+      table.push_back({StrCat(b.tokens), contenders_[b.line].id(), contenders_[b.line].budget,
                        std::string(Describe(b.claim->what)), Fixed(b.claim->value, digits),
                        Fixed(b.measured, digits), b.claim->source});
     }
@@ -413,8 +413,8 @@ class LatencyBench {
     Json list = Json::array();
     for (const Beside& b : BesidePublished()) {
       list.push_back({{"context_tokens", b.tokens},
-                      {"method", rows_[b.line].id()},
-                      {"budget", rows_[b.line].budget},
+                      {"method", contenders_[b.line].id()},
+                      {"budget", contenders_[b.line].budget},
                       {"what", Describe(b.claim->what)},
                       {"published", b.claim->value},
                       {"measured", b.measured},
@@ -428,9 +428,9 @@ class LatencyBench {
     for (const auto& [key, cell] : cells_) {
       const auto& [tokens, line] = key;
       const Summary summary(cell, options_.max_others);
-      Json json = {{"context_tokens", tokens},     {"method", rows_[line].id()},
-                   {"budget", rows_[line].budget}, {"full_cache", line == 0},
-                   {"clean", summary.clean()},     {"repetitions", Json::array()}};
+      Json json = {{"context_tokens", tokens},           {"method", contenders_[line].id()},
+                   {"budget", contenders_[line].budget}, {"full_cache", line == 0},
+                   {"clean", summary.clean()},           {"repetitions", Json::array()}};
       for (const LatencyRow& row : cell.rows) json["repetitions"].push_back(RowJson(row));
       for (const auto& [name, field] : kTimes) json[name] = summary.Median(field);
       for (const auto& [name, field] : kPhases) json[StrCat(name, "_s")] = summary.Mean(field);
@@ -447,7 +447,7 @@ class LatencyBench {
   }
 
   const BenchLatencyOptions& options_;
-  const std::vector<BenchRow>& rows_;
+  const std::vector<BenchContender>& contenders_;
   std::map<std::pair<int64_t, size_t>, Cell> cells_;  // by context and line
   std::vector<const Model*> models_;                  // of lines
   double weights_read_s_ = 0;                         // 0: not known
@@ -458,8 +458,8 @@ class LatencyBench {
 Status RunBenchLatency(const BenchLatencyOptions& given) {
   BenchLatencyOptions options = given;
   KVG_ASSIGN(options.model.model, ShapeOrPath(given.model.model));
-  KVG_ASSIGN(const std::vector<BenchRow> rows, ChooseBenchRows(options));
-  return LatencyBench(options, rows).Run();
+  KVG_ASSIGN(const std::vector<BenchContender> contenders, ChooseBenchContenders(options));
+  return LatencyBench(options, contenders).Run();
 }
 
 }  // namespace kvgauge

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench lockstep: what many method rows cost together, against one full row and against the same
-// rows one at a time, on random weights. Answers are compared before times are told.
+// bench lockstep: what many contenders cost together, against one full cache and against the same
+// contenders one at a time, on random weights. Answers are compared before times are told.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -24,8 +24,8 @@ namespace {
 constexpr const char* kLockstepMethods[] = {"snapkv",        "pyramidkv", "adakv", "h2o_prompt",
                                             "streaming_llm", "random",    "cam",   "snapkv_kivi"};
 
-// What a row did on a sample: its tokens, and a digest of the newest layer's cache, which every bit
-// of every step reaches.
+// What a contender did on a sample: its tokens, and a digest of the newest layer's cache, which
+// every bit of every step reaches.
 struct Answer {
   std::vector<int32_t> ids;
   std::string digest;
@@ -36,7 +36,7 @@ struct Measured {
   double wall_s = 0;
   double process_s = 0;         // CPU seconds of this process
   double others = 0;            // share of the machine that other processes used meanwhile
-  std::vector<Answer> answers;  // by sample, then row
+  std::vector<Answer> answers;  // by sample, then contender
   std::vector<PhaseSeconds> seconds;
 };
 
@@ -81,28 +81,30 @@ class LockstepBench {
   }
 
   // All samples, once. Digests are taken off the clock.
-  Result<Measured> Run(std::span<const ChosenMethod* const> rows) const {
-    std::vector<EngineRow> engine_rows;
-    for (const ChosenMethod* row : rows) {
-      engine_rows.push_back({.method = &row->method, .budget = row->budget, .model = &model_});
+  Result<Measured> Run(std::span<const ChosenMethod* const> contenders) const {
+    std::vector<Contender> engine_contenders;
+    for (const ChosenMethod* contender : contenders) {
+      engine_contenders.push_back(
+          {.method = &contender->method, .budget = contender->budget, .model = &model_});
     }
     Measured measured;
-    const size_t cells = samples_.size() * rows.size();
+    const size_t cells = samples_.size() * contenders.size();
     measured.answers.resize(cells);
     measured.seconds.resize(cells);
     const auto at = [&](const CellResult& result) {
-      return static_cast<size_t>(result.sample) * rows.size() + static_cast<size_t>(result.row);
+      return static_cast<size_t>(result.sample) * contenders.size() +
+             static_cast<size_t>(result.contender);
     };
     double digests_s = 0, digests_process_s = 0;
     EngineOptions engine_options;
-    engine_options.max_pool_rows = std::max(kPoolRows, std::ssize(rows));  // as `run` does
+    engine_options.max_pool_lanes = std::max(kPoolLanes, std::ssize(contenders));  // as `run` does
     engine_options.inspect = [&](const CellResult& result, const KvCache& cache) {
       const double start_s = NowSeconds(), process_s = ReadCpuUse().process_s;
       measured.answers[at(result)].digest = Digest(cache);
       digests_s += NowSeconds() - start_s;
       digests_process_s += ReadCpuUse().process_s - process_s;
     };
-    Engine engine(std::move(engine_rows), engine_options);
+    Engine engine(std::move(engine_contenders), engine_options);
     const CpuUse before = ReadCpuUse();
     const double start_s = NowSeconds();
     KVG_TRY(engine.Run(samples_, [&](CellResult result) {
@@ -124,58 +126,61 @@ class LockstepBench {
 };
 
 // Each method at each budget, methods first; all must run on the model as it is.
-Result<std::vector<ChosenMethod>> ChooseRows(const BenchLockstepOptions& options,
-                                             const ModelShape& shape) {
+Result<std::vector<ChosenMethod>> ChooseContenders(const BenchLockstepOptions& options,
+                                                   const ModelShape& shape) {
   std::vector<std::string> methods = options.methods;
   if (methods.empty()) methods.assign(std::begin(kLockstepMethods), std::end(kLockstepMethods));
-  std::vector<ChosenMethod> rows;
+  std::vector<ChosenMethod> contenders;
   for (const std::string& budget : options.budgets) {
     for (const std::string& method : methods) {
-      KVG_ASSIGN(ChosenMethod row, ChooseMethod({.method = method, .budget = budget}));
-      KVG_TRY(CheckMethod(row.method, shape, row.budget, options.prompt_tokens));
-      if (row.method.prepare || KeepsModelLatents(row.method, shape)) {
+      KVG_ASSIGN(ChosenMethod contender, ChooseMethod({.method = method, .budget = budget}));
+      KVG_TRY(CheckMethod(contender.method, shape, contender.budget, options.prompt_tokens));
+      if (contender.method.prepare || KeepsModelLatents(contender.method, shape)) {
         return BadInput(StrCat("--methods: ", method, " needs a model of its own"));
       }
-      rows.push_back(std::move(row));
+      contenders.push_back(std::move(contender));
     }
   }
-  return rows;
+  return contenders;
 }
 
-// What is measured: the kinds of rows, and as many rows as the largest count, kinds over and over.
-struct LockstepRows {
+// What is measured: the kinds of contenders, and as many contenders as the largest count, kinds
+// over and over.
+struct LockstepContenders {
   std::vector<ChosenMethod> kinds;
   ChosenMethod full;
-  std::vector<const ChosenMethod*> rows = {};
+  std::vector<const ChosenMethod*> all = {};
 };
 
-// Some rows together against one full row, by repetition.
+// Some contenders together against one full cache, by repetition.
 struct LockstepCell {
   int64_t count = 0;
   std::vector<double> full_s, together_s, ratios, process_ratios, others;
   double one_by_one_s = 0;
-  std::map<std::string, PhaseSeconds> phases;  // summed over the rows of a method
+  std::map<std::string, PhaseSeconds> phases;  // summed over the contenders of a method
 };
 
-// Each kind once, as repeated rows cost the same. `full` warms up.
+// Each kind once, as repeated contenders cost the same. `full` warms up.
 Result<std::vector<Measured>> MeasureKindsAlone(const LockstepBench& bench,
-                                                const LockstepRows& rows, bool alone) {
-  std::vector<Measured> measured(std::min(rows.rows.size(), rows.kinds.size()));
-  const ChosenMethod* full = &rows.full;
+                                                const LockstepContenders& contenders, bool alone) {
+  std::vector<Measured> measured(std::min(contenders.all.size(), contenders.kinds.size()));
+  const ChosenMethod* full = &contenders.full;
   const Result<Measured> warm = bench.Run({&full, 1});
   if (!warm.ok()) return warm.error();
   for (size_t i = 0; i < measured.size() && alone; ++i) {
-    KVG_ASSIGN(measured[i], bench.Run({&rows.rows[i], 1}));
+    KVG_ASSIGN(measured[i], bench.Run({&contenders.all[i], 1}));
   }
   return measured;
 }
 
-// `alone`: each kind by itself; with options.alone, the rows' answers must be the same.
+// `alone`: each kind by itself; with options.alone, the contenders' answers must be the same.
 Result<LockstepCell> MeasureTogether(const BenchLockstepOptions& options,
-                                     const LockstepBench& bench, const LockstepRows& rows,
-                                     int64_t count, const std::vector<Measured>& alone) {
-  const std::span<const ChosenMethod* const> some(rows.rows.data(), static_cast<size_t>(count));
-  const ChosenMethod* full = &rows.full;
+                                     const LockstepBench& bench,
+                                     const LockstepContenders& contenders, int64_t count,
+                                     const std::vector<Measured>& alone) {
+  const std::span<const ChosenMethod* const> some(contenders.all.data(),
+                                                  static_cast<size_t>(count));
+  const ChosenMethod* full = &contenders.full;
   LockstepCell cell;
   cell.count = count;
   Measured many;
@@ -189,7 +194,7 @@ Result<LockstepCell> MeasureTogether(const BenchLockstepOptions& options,
     cell.others.push_back(std::max(one.others, many.others));
   }
   for (int64_t i = 0; i < count; ++i) {
-    const size_t kind = static_cast<size_t>(i) % rows.kinds.size();
+    const size_t kind = static_cast<size_t>(i) % contenders.kinds.size();
     const std::string& id = some[static_cast<size_t>(i)]->method.id;
     if (options.alone) cell.one_by_one_s += alone[kind].wall_s;
     for (int64_t s = 0; s < options.samples; ++s) {
@@ -198,7 +203,7 @@ Result<LockstepCell> MeasureTogether(const BenchLockstepOptions& options,
       if (!options.alone || many.answers[at] == alone[kind].answers[static_cast<size_t>(s)]) {
         continue;
       }
-      return Unsupported(StrCat("row ", i, " (", id, ") of ", count, " answered sample ", s,
+      return Unsupported(StrCat("contender ", i, " (", id, ") of ", count, " answered sample ", s,
                                 " otherwise than alone"));
     }
   }
@@ -229,14 +234,15 @@ Json CellJson(const LockstepCell& cell, bool alone) {
           {"identical", alone ? Json(true) : Json(nullptr)}};
 }
 
-// Milliseconds that a row of each method took a sample, beside the shared passes.
-std::map<std::string, PhaseSeconds> RowPhases(const LockstepCell& cell, const LockstepRows& rows,
-                                              int64_t samples) {
+// Milliseconds that a contender of each method took a sample, beside the shared passes.
+std::map<std::string, PhaseSeconds> ContenderPhases(const LockstepCell& cell,
+                                                    const LockstepContenders& contenders,
+                                                    int64_t samples) {
   std::map<std::string, PhaseSeconds> per_row;
   for (const auto& [id, sum] : cell.phases) {
-    const auto share =
-        std::count_if(rows.rows.begin(), rows.rows.begin() + cell.count,
-                      [&name = id](const ChosenMethod* row) { return row->method.id == name; });
+    const auto share = std::count_if(
+        contenders.all.begin(), contenders.all.begin() + cell.count,
+        [&name = id](const ChosenMethod* contender) { return contender->method.id == name; });
     const double scale = 1e3 / static_cast<double>(share * samples);
     PhaseSeconds& mean = per_row[id];
     mean.score = sum.score * scale;
@@ -297,23 +303,25 @@ Status RunBenchLockstep(const BenchLockstepOptions& options) {
   flags.backend = options.backend;
   flags.threads = options.threads;
   KVG_ASSIGN(const LoadedModel loaded, LoadModel(flags));
-  KVG_ASSIGN(std::vector<ChosenMethod> kinds, ChooseRows(options, loaded.model->shape()));
+  KVG_ASSIGN(std::vector<ChosenMethod> kinds, ChooseContenders(options, loaded.model->shape()));
   KVG_ASSIGN(ChosenMethod full, ChooseMethod({.method = "full"}));
-  LockstepRows rows{std::move(kinds), std::move(full)};
+  LockstepContenders contenders{std::move(kinds), std::move(full)};
   const int64_t most = *std::max_element(options.rows.begin(), options.rows.end());
   for (int64_t i = 0; i < most; ++i) {
-    rows.rows.push_back(&rows.kinds[static_cast<size_t>(i) % rows.kinds.size()]);
+    contenders.all.push_back(&contenders.kinds[static_cast<size_t>(i) % contenders.kinds.size()]);
   }
   const LockstepBench bench(*loaded.model, options);
-  KVG_ASSIGN(const std::vector<Measured> alone, MeasureKindsAlone(bench, rows, options.alone));
+  KVG_ASSIGN(const std::vector<Measured> alone,
+             MeasureKindsAlone(bench, contenders, options.alone));
   std::vector<LockstepCell> cells;
   for (const int64_t count : options.rows) {
-    KVG_ASSIGN(LockstepCell cell, MeasureTogether(options, bench, rows, count, alone));
+    KVG_ASSIGN(LockstepCell cell, MeasureTogether(options, bench, contenders, count, alone));
     std::fprintf(stderr, "%lld rows: %s x one full row\n", static_cast<long long>(count),
                  Fixed(Median(cell.ratios), 2).c_str());
     cells.push_back(std::move(cell));
   }
-  const std::map<std::string, PhaseSeconds> phases = RowPhases(cells.back(), rows, options.samples);
+  const std::map<std::string, PhaseSeconds> phases =
+      ContenderPhases(cells.back(), contenders, options.samples);
   if (options.json) {
     PrintCellsJson(options, flags.model, loaded.ops->variant, cells, phases);
   } else {

@@ -16,6 +16,7 @@
 #include "src/cli/help.h"
 #include "src/cli/print.h"
 #include "src/cluster/submit_command.h"
+#include "src/model/shipped_files.h"
 #include "src/run/run_command.h"
 
 namespace kvgauge {
@@ -46,8 +47,9 @@ void AddBenchVision(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchVisionOptions>();
   CLI::App* command = bench.add_subcommand(
       "vision", "Vision towers of random weights against the machine's rate of products");
-  command->add_option("--model", options->models,
-                      "config.json or directory, repeatable; default: the shipped SmolVLM shape");
+  SearchShipped(command->add_option(
+      "--model", options->models,
+      "config.json or directory, repeatable; default: the shipped SmolVLM shape"));
   command->add_option("--dtype", options->dtypes, "weights")->delimiter(',')->capture_default_str();
   command->add_option("--pictures", options->pictures, "how many are encoded together")
       ->delimiter(',')
@@ -65,8 +67,8 @@ void AddBenchLockstep(CLI::App& bench, CommandTable& table) {
   auto options = std::make_shared<BenchLockstepOptions>();
   CLI::App* command = bench.add_subcommand(
       "lockstep", "Many method rows at once against one full row, and against one at a time");
-  command->add_option("--model", options->model,
-                      "config.json or directory; default: the shipped bench shape");
+  SearchShipped(command->add_option("--model", options->model,
+                                    "config.json or directory; default: the shipped bench shape"));
   command->add_option("--dtype", options->dtype, "weights and cache")->capture_default_str();
   command->add_option("--methods", options->methods, "method ids; default: eight cheap selectors")
       ->delimiter(',');
@@ -138,8 +140,9 @@ void AddBench(CommandTable& table) {
   auto options = std::make_shared<BenchRunnerOptions>();
   CLI::App* command = bench->add_subcommand(
       "runner", "Prefill and decode speed of random models; contended repetitions are redone");
-  command->add_option("--model", options->models,
-                      "config.json or directory, repeatable; default: the shipped bench shapes");
+  SearchShipped(command->add_option(
+      "--model", options->models,
+      "config.json or directory, repeatable; default: the shipped bench shapes"));
   command->add_option("--dtype", options->dtypes, "weights and cache")
       ->delimiter(',')
       ->capture_default_str();
@@ -211,7 +214,19 @@ void AddRunOnlyFlags(CLI::App& command, RunOptions& options) {
   command.add_flag("--quiet", options.quiet, "no progress");
 }
 
-// What follows -- for the shards, as 'kvgauge run' would take it.
+void AddPluginOption(CLI::App& app, std::vector<std::string>& plugins) {
+  app.add_option("--plugin", plugins,
+                 "a shared object with stages of your own (docs/plugins.md), repeatable")
+      ->allow_extra_args(false);
+}
+
+Status LoadPlugins(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) KVG_TRY(LoadPlugin(path));
+  return {};
+}
+
+// What follows -- for the shards, as 'kvgauge run' would take it. Plugins are loaded here as well;
+// whatever is loaded is passed on by absolute path, so their flags are taken out.
 Status ParseShardArguments(SubmitOptions& options) {
   if (!options.run_arguments.empty() && !options.run_arguments[0].starts_with('-')) {
     return BadInput(StrCat(Quoted(options.run_arguments[0]),
@@ -221,6 +236,8 @@ Status ParseShardArguments(SubmitOptions& options) {
   app.set_help_flag("");
   AddRunFlags(app, options.run);
   AddRunOnlyFlags(app, options.run);
+  std::vector<std::string> plugins;
+  AddPluginOption(app, plugins);
   std::vector<std::string> words(options.run_arguments.rbegin(), options.run_arguments.rend());
   words.push_back(options.config);  // read from the back
   try {
@@ -239,7 +256,17 @@ Status ParseShardArguments(SubmitOptions& options) {
     }
     return BadInput(StrCat("after --: ", error.what()));
   }
-  return {};
+  std::vector<std::string>& arguments = options.run_arguments;
+  for (auto at = arguments.begin(); at != arguments.end();) {
+    if (*at == "--plugin") {
+      at = arguments.erase(at, at + 2);
+    } else if (at->starts_with("--plugin=")) {
+      at = arguments.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  return LoadPlugins(plugins);
 }
 
 void AddRun(CommandTable& table) {
@@ -259,7 +286,7 @@ void AddRun(CommandTable& table) {
   AddShorthandFlags(*command, options->shorthand);
   AddRunOnlyFlags(*command, *options);
   table.Add(command, [options, &table]() -> Status {
-    KVG_ASSIGN(table.exit_code, RunRunCommand(*options));
+    KVG_ASSIGN(table.exit_code, ExecuteRunCommand(*options));
     return {};
   });
 }
@@ -326,11 +353,6 @@ Status CheckCommandName(const CLI::App& app, int argc, const char* const* argv) 
                          "; 'kvgauge' alone lists all of them"));
 }
 
-Status LoadPlugins(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) KVG_TRY(LoadPlugin(path));
-  return {};
-}
-
 int ExitCodeOf(const Error& error) {
   return error.code == ErrorCode::kIo || error.code == ErrorCode::kResource ? kExitFailure
                                                                             : kExitBadInput;
@@ -357,6 +379,14 @@ void AddJsonFlag(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "machine-readable output");
 }
 
+void SearchShipped(CLI::Option* option) {
+  const auto search = [](std::string& path) {
+    path = FindShipped(path);
+    return std::string();
+  };
+  option->transform(CLI::Validator(search, ""));
+}
+
 Status CheckCommandLine(int argc, const char* const* argv) {
   CLI::App app{std::string(kAbout), "kvgauge"};
   CommandTable table(app, "", {});
@@ -377,9 +407,7 @@ int RunCommandLine(int argc, const char* const* argv, const BuildInfo& build) {
   // Before or after the command's name.
   app.fallthrough();
   std::vector<std::string> plugins;
-  app.add_option("--plugin", plugins,
-                 "a shared object with stages of your own (docs/plugins.md), repeatable")
-      ->allow_extra_args(false);
+  AddPluginOption(app, plugins);
   CommandTable table(app, typed, build);
   AddCommands(table);
   if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) {

@@ -75,7 +75,7 @@ void AddTemplate(CommandTable& table) {
   auto options = std::make_shared<TemplateOptions>();
   CLI::App* command = table.app.add_subcommand(
       "template", "Show what a checkpoint's chat template makes of a conversation");
-  command->add_option("model", options->model, "checkpoint directory")->required();
+  SearchShipped(command->add_option("model", options->model, "checkpoint directory")->required());
   command
       ->add_option("--messages", options->messages,
                    "a file: one JSON array of objects with role and content")
@@ -189,7 +189,7 @@ void AddCalibrate(CommandTable& table) {
 void AddTokens(CommandTable& table) {
   auto tokenize = std::make_shared<TokenizeOptions>();
   CLI::App* command = table.app.add_subcommand("tokenize", "Turn text into token ids");
-  command->add_option("model", tokenize->model, "checkpoint directory")->required();
+  SearchShipped(command->add_option("model", tokenize->model, "checkpoint directory")->required());
   command->add_option("--text-file", tokenize->text_file, "UTF-8 text, taken whole")->required();
   command->add_flag("--no-bos", tokenize->no_bos, "add no special tokens around the text");
   command->add_flag("--no-special", tokenize->no_special,
@@ -199,7 +199,8 @@ void AddTokens(CommandTable& table) {
 
   auto detokenize = std::make_shared<DetokenizeOptions>();
   command = table.app.add_subcommand("detokenize", "Turn token ids into text");
-  command->add_option("model", detokenize->model, "checkpoint directory")->required();
+  SearchShipped(
+      command->add_option("model", detokenize->model, "checkpoint directory")->required());
   command->add_option("--ids-file", detokenize->ids_file, "one JSON array of ids")->required();
   command->add_flag("--skip-special", detokenize->skip_special, "leave out special tokens");
   AddJsonFlag(*command, detokenize->json);
@@ -247,8 +248,9 @@ void AddDatasets(CommandTable& table) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_option("--seed", sample->seed, "seed of generated tasks")->capture_default_str();
-  command->add_option("--model", sample->model,
-                      "directory of a checkpoint: its tokens, and prompts in its chat template");
+  SearchShipped(command->add_option(
+      "--model", sample->model,
+      "directory of a checkpoint: its tokens, and prompts in its chat template"));
   AddTemplateFlags(*command, sample->chat);
   command->add_option("--set", sample->overrides,
                       "another value for a parameter of the task's source, repeatable: "
@@ -326,8 +328,9 @@ void AddData(CommandTable& table) {
       ->check(CLI::IsMember({"train", "eval"}));
   command->add_option("--lengths", options->lengths,
                       "tokens of a text, e.g. 128,256, in turn; default: the task's");
-  command->add_option("--model", options->model,
-                      "directory with a tokenizer; without one words, digits and signs count");
+  SearchShipped(
+      command->add_option("--model", options->model,
+                          "directory with a tokenizer; without one words, digits and signs count"));
   command->add_option("--questions", options->questions, "most of a text; 0: drawn for each")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -386,11 +389,11 @@ void AddDoctor(CommandTable& table) {
 }  // namespace
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
-  command
-      .add_option("model", flags.model,
-                  "checkpoint directory (Hugging Face layout), or a config.json with "
-                  "--weights random:SEED")
-      ->required();
+  SearchShipped(command
+                    .add_option("model", flags.model,
+                                "checkpoint directory (Hugging Face layout), or a config.json with "
+                                "--weights random:SEED")
+                    ->required());
   command
       .add_option("--dtype", flags.dtype, "weights and products: auto (as stored), f32, f16, bf16")
       ->capture_default_str();

@@ -39,6 +39,8 @@ class CommandTable {
 };
 
 void AddJsonFlag(CLI::App& command, bool& json);
+// Paths that do not exist are searched among what comes with the program (FindShipped).
+void SearchShipped(CLI::Option* option);
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
 // Of models, methods, tasks and this machine; of what was run.

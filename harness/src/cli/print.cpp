@@ -96,7 +96,7 @@ std::string Percent(double ratio) { return Fixed(100 * ratio, ratio < 0.0995 ? 2
 
 Json FiniteOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-std::string Abridged(const std::string& text, std::string_view hint) {
+std::string WithoutMiddle(const std::string& text, std::string_view hint) {
   constexpr size_t kMost = 1200, kEnd = kMost / 2;
   if (text.size() <= kMost) return text;
   return RepairUtf8(StrCat(text.substr(0, kEnd), "\n[... ",

@@ -35,7 +35,7 @@ std::string Percent(double ratio);
 // Null for what JSON has no number for.
 Json FiniteOrNull(double value);
 // Beginning and end of a text too long for a screen; `hint` follows the count of bytes left out.
-std::string Abridged(const std::string& text, std::string_view hint = "");
+std::string WithoutMiddle(const std::string& text, std::string_view hint = "");
 
 // A word of a shell command, in quotes where it needs them.
 std::string ShellWord(const std::string& text);

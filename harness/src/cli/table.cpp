@@ -152,7 +152,7 @@ std::string TextTable::ToText(bool colour) const {
       if (c > 0) out += "  ";
       std::string text = Printable(cells[c].text);
       if (c + 1 < last || columns[c].right) text = Padded(text, widths[c], columns[c].right);
-      out += Toned(text, cells[c].tone, colour);
+      out += Coloured(text, cells[c].tone, colour);
     }
     out += '\n';
   };
@@ -190,7 +190,7 @@ std::string TextTable::ToCsv() const {
   return out;
 }
 
-std::string Toned(const std::string& text, Tone tone, bool colour) {
+std::string Coloured(const std::string& text, Tone tone, bool colour) {
   if (!colour || tone == Tone::kPlain) return text;
   return StrCat(Escape(tone), text, "\x1b[0m");
 }

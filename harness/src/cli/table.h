@@ -48,7 +48,7 @@ struct TextTable {
 };
 
 // `text` in a tone, where `colour`.
-std::string Toned(const std::string& text, Tone tone, bool colour);
+std::string Coloured(const std::string& text, Tone tone, bool colour);
 
 // Standard output is a terminal and NO_COLOR is not set.
 bool StdoutTakesColour();

@@ -198,10 +198,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
   }
   PrintFacts(facts);
   if (prompts.empty() && !sample.system.empty()) {
-    Print(StrCat("--- system\n", whole ? sample.system : Abridged(sample.system), "\n"));
+    Print(StrCat("--- system\n", whole ? sample.system : WithoutMiddle(sample.system), "\n"));
   }
   if (prompts.empty())
-    Print(StrCat("--- context\n", whole ? sample.context : Abridged(sample.context), "\n"));
+    Print(StrCat("--- context\n", whole ? sample.context : WithoutMiddle(sample.context), "\n"));
   for (size_t i = 0; i < sample.questions.size(); ++i) {
     const Question& question = sample.questions[i];
     const std::string most = StrCat(question.kind.empty() ? "" : StrCat(question.kind, ", "),
@@ -209,10 +209,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
     if (!prompts.empty()) {
       Print(StrCat("--- ", prompts[i].continues ? "behind that answer" : "prompt", " (",
                    WithCommas(prompts[i].tokens), " tokens; ", most, ")\n",
-                   whole ? prompts[i].text : Abridged(prompts[i].text), "\n"));
+                   whole ? prompts[i].text : WithoutMiddle(prompts[i].text), "\n"));
     } else {
-      Print(StrCat("--- question (", most, ")\n", whole ? question.text : Abridged(question.text),
-                   "\n"));
+      Print(StrCat("--- question (", most, ")\n",
+                   whole ? question.text : WithoutMiddle(question.text), "\n"));
       if (!question.answer_prefix.empty()) {
         Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
       }

@@ -161,17 +161,17 @@ class Phase {
         others += other.model->weight_bytes();
       }
     }
-    const EngineRow row = {.method = line.method, .budget = line.budget, .model = line.model};
+    const Contender contender = {.method = line.method, .budget = line.budget, .model = line.model};
     const EngineSample sample = {.id = "latency",
                                  .context = std::vector<int32_t>(static_cast<size_t>(context)),
                                  .turns = {{.max_new_tokens = options_.decode_steps + 1}}};
     EngineOptions engine;
-    engine.max_pool_rows = 1;
+    engine.max_pool_lanes = 1;
     // Without a limit of the user's, what the device has free.
     if (options_.max_memory_bytes > 0) {
       engine.max_memory_bytes = std::max<int64_t>(1, options_.max_memory_bytes - others);
     }
-    const Result<MemoryPlan> plan = Engine({row}, engine).PlanMemory({&sample, 1});
+    const Result<MemoryPlan> plan = Engine({contender}, engine).PlanMemory({&sample, 1});
     if (plan.ok()) return {};
     if (others == 0) return plan.error();
     return plan.error().Wrap(StrCat("beside ", HumanBytes(others), " of other weights"));

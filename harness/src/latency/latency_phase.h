@@ -47,7 +47,7 @@ struct LatencyLine {
   std::string name = {};  // in messages: "snapkv 20%"
   const Method* method = nullptr;
   Budget budget = {};
-  Model* model = nullptr;  // as for EngineRow
+  Model* model = nullptr;  // as for Contender
   bool full_cache = false;
   int64_t cell = 0;  // of the store; without a store it is not looked at
 };

@@ -47,10 +47,10 @@ Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) 
   return prompts;
 }
 
-// The rows of one model that compress at one place, each under its cell of the first task.
+// The contenders of one model that compress at one place, each under its cell of the first task.
 struct PlaceLines {
   const PlanGroup* first = nullptr;
-  std::map<size_t, LatencyLine> lines;  // by row
+  std::map<size_t, LatencyLine> lines;  // by contender
 };
 
 Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultStore& store,
@@ -59,20 +59,20 @@ Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, Res
   for (const PlanGroup& group : plan.groups) {
     if (group.model != model || group.compress_at != at) continue;
     if (found.first == nullptr) found.first = &group;
-    for (size_t i = 0; i < group.rows.size(); ++i) {
-      const size_t row = group.rows[i];
-      if (found.lines.count(row) > 0) continue;
+    for (size_t i = 0; i < group.contenders.size(); ++i) {
+      const size_t contender = group.contenders[i];
+      if (found.lines.count(contender) > 0) continue;
       if (models.count(group.prefill) == 0) {
         KVG_ASSIGN(models[group.prefill], LoadPlanned(plan, model, group.prefill));
       }
-      const RunRowSpec& spec = plan.config->rows[row];
+      const RunContender& spec = plan.config->contenders[contender];
       KVG_ASSIGN(const int64_t cell, store.AddCell(group.cells[i]));
-      found.lines[row] = {.name = spec.Name(),
-                          .method = &spec.method,
-                          .budget = spec.budget,
-                          .model = models[group.prefill].model.get(),
-                          .full_cache = spec.full_cache(),
-                          .cell = cell};
+      found.lines[contender] = {.name = spec.Name(),
+                                .method = &spec.method,
+                                .budget = spec.budget,
+                                .model = models[group.prefill].model.get(),
+                                .full_cache = spec.full_cache(),
+                                .cell = cell};
     }
   }
   return found;
@@ -104,7 +104,7 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
       options.question_tokens = prompts.question_tokens;
       std::vector<LatencyLine> ordered;
       std::vector<std::string> names;
-      for (const auto& [row, line] : found.lines) {
+      for (const auto& [contender, line] : found.lines) {
         ordered.push_back(line);
         names.push_back(line.name);
       }

@@ -263,12 +263,12 @@ Status CompareNames(const CompareFlags& flags) {
   Print(Rows(result).ToText(colour) + "\n");
   if (result.overall || result.tasks.size() == 1) {
     const RowComparison& row = result.conclusion();
-    Print(Toned(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
+    Print(Coloured(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
     return {};
   }
   // Several models or units: each task has its own verdict.
   for (const RowComparison& row : result.tasks) {
-    Print(Toned(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
+    Print(Coloured(Sentence(row, options), ToneOf(row.verdict), colour) + "\n");
   }
   return {};
 }

@@ -94,8 +94,8 @@ std::string Lines(const GateReport& report, bool all, bool colour) {
   const bool over_full =
       std::ranges::any_of(report.lines, [](const GateLine& line) { return line.over_full; });
   if (over_full) {
-    text += Toned("Times with an x are over the full cache's of the same round.\n\n", Tone::kFaint,
-                  colour);
+    text += Coloured("Times with an x are over the full cache's of the same round.\n\n",
+                     Tone::kFaint, colour);
   }
   return text;
 }
@@ -151,7 +151,7 @@ Status Gate(const GateFlags& flags, int& exit_code) {
   const bool colour = StdoutTakesColour();
   Print(Lines(report, flags.all, colour));
   const Tone tone = exit_code == 0 ? Tone::kGood : exit_code == 3 ? Tone::kDoubtful : Tone::kBad;
-  Print(Toned(Sentence(report, exit_code), tone, colour) + "\n");
+  Print(Coloured(Sentence(report, exit_code), tone, colour) + "\n");
   return CheckPrinted();
 }
 

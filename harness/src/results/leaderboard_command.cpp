@@ -224,14 +224,14 @@ std::string Notes(std::vector<std::string> notes, int64_t unranked,
   std::string out = notes.empty() ? "" : "\n";
   for (const std::string& note : notes) {
     out += style.markdown ? StrCat("- ", note, "\n")
-                          : Toned(StrCat("note: ", note), Tone::kDoubtful, style.colour) + "\n";
+                          : Coloured(StrCat("note: ", note), Tone::kDoubtful, style.colour) + "\n";
   }
   return out;
 }
 
 std::string Head(const std::string& title, const Style& style) {
   return style.markdown ? StrCat("### ", title, "\n\n")
-                        : Toned(title, Tone::kStrong, style.colour).append("\n\n");
+                        : Coloured(title, Tone::kStrong, style.colour).append("\n\n");
 }
 
 std::string Page(const LeaderboardTable& table, const LeaderboardSplit& split,
@@ -463,7 +463,7 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     Print(Page(model.tables[i], splits[i], columns, unranked[i], style) + "\n");
   }
   const std::string legend = Legend(model, columns);
-  Print(style.markdown ? legend : Toned(legend, Tone::kFaint, style.colour));
+  Print(style.markdown ? legend : Coloured(legend, Tone::kFaint, style.colour));
   return {};
 }
 

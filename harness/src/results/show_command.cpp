@@ -187,7 +187,7 @@ Status ListSamples(ResultStore& store, const StoredCell& cell, const StoredCell*
     return {};
   }
   const bool colour = StdoutTakesColour();
-  Print(Toned(CellLabel(cell), Tone::kStrong, colour) + "\n\n");
+  Print(Coloured(CellLabel(cell), Tone::kStrong, colour) + "\n\n");
   table.DropEmptyColumns();
   Print(table.ToText(colour));
   return {};

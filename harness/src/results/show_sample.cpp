@@ -86,18 +86,18 @@ std::string Facts(const ShownSample& shown) {
 
 std::string Turns(const ShownSample& shown, bool whole, bool colour) {
   const auto title = [&](const std::string& text) {
-    return Toned(StrCat("--- ", text), Tone::kStrong, colour) + "\n";
+    return Coloured(StrCat("--- ", text), Tone::kStrong, colour) + "\n";
   };
   std::string text;
   if (shown.prompt.missing.empty()) {
     if (!shown.prompt.system.empty()) text += title("system") + shown.prompt.system + "\n";
     text += title("context");
-    text +=
-        (whole ? shown.prompt.context : Abridged(shown.prompt.context, ", --prompt shows them")) +
-        "\n";
+    text += (whole ? shown.prompt.context
+                   : WithoutMiddle(shown.prompt.context, ", --prompt shows them")) +
+            "\n";
   } else {
-    text += Toned(StrCat("the prompt could not be made again: ", shown.prompt.missing),
-                  Tone::kDoubtful, colour) +
+    text += Coloured(StrCat("the prompt could not be made again: ", shown.prompt.missing),
+                     Tone::kDoubtful, colour) +
             "\n";
   }
   for (size_t turn = 0; turn < shown.row.answers.size(); ++turn) {
@@ -199,7 +199,7 @@ std::string SampleText(const ShownSample& shown, bool whole, bool colour) {
   std::string text = Facts(shown).append("\n").append(Turns(shown, whole, colour));
   const TextTable layers = Layers(shown.row);
   if (!layers.rows.empty()) {
-    text.append(Toned("--- kept, layer by layer", Tone::kStrong, colour)).append("\n");
+    text.append(Coloured("--- kept, layer by layer", Tone::kStrong, colour)).append("\n");
     text.append(layers.ToText(colour));
   }
   return text;

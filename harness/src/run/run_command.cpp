@@ -101,7 +101,8 @@ PendingOf PendingIn(ResultStore* store, bool retry) {
 
 void PrintRefused(const RunPlan& plan) {
   for (const PlanRefusal& refusal : plan.refused) {
-    LogWarning(StrCat("left out: ", refusal.row, " on ", refusal.model, ": ", refusal.reason));
+    LogWarning(
+        StrCat("left out: ", refusal.contender, " on ", refusal.model, ": ", refusal.reason));
   }
 }
 
@@ -173,8 +174,9 @@ Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates
     const PlanGroup& group = plan.groups[g];
     const GroupEstimate& estimate = all.groups[g];
     Json cells = Json::array();
-    for (size_t i = 0; i < group.rows.size(); ++i) {
-      cells.push_back({{"row", config.rows[group.rows[i]].Name()}, {"key", group.cells[i].Key()}});
+    for (size_t i = 0; i < group.contenders.size(); ++i) {
+      cells.push_back(
+          {{"row", config.contenders[group.contenders[i]].Name()}, {"key", group.cells[i].Key()}});
     }
     groups.push_back({{"group", group.name},
                       {"prefill", plan.models[group.model].prefills[group.prefill].name},
@@ -192,14 +194,15 @@ Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates
   for (const LatencyEstimate& estimate : all.latencies) {
     latency.push_back({{"model", plan.models[estimate.model].spec->name},
                        {"compress_at", NameOf(estimate.compress_at)},
-                       {"rows", estimate.rows},
+                       {"rows", estimate.contenders},
                        {"measurements", estimate.measurements},
                        {"done", estimate.done},
                        {"longest_prompt", estimate.longest_prompt},
                        {"seconds", estimate.seconds}});
   }
   for (const PlanRefusal& refusal : plan.refused) {
-    refused.push_back({{"model", refusal.model}, {"row", refusal.row}, {"reason", refusal.reason}});
+    refused.push_back(
+        {{"model", refusal.model}, {"row", refusal.contender}, {"reason", refusal.reason}});
   }
   Json json = {{"name", config.name},
                {"database", path},
@@ -230,7 +233,7 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
     const bool done = estimate.done == estimate.cells;
     table.push_back({model.spec->name, config.tasks[group.task].task.name,
                      std::string(NameOf(group.compress_at)), StrCat(group.seed),
-                     model.prefills[group.prefill].name, StrCat(group.rows.size()),
+                     model.prefills[group.prefill].name, StrCat(group.contenders.size()),
                      StrCat(estimate.samples), StrCat(estimate.cells), StrCat(estimate.done),
                      StrCat(estimate.longest_prompt),
                      done ? "-" : TimeText(estimate.seconds, estimate.measured),
@@ -241,8 +244,8 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
   }
   for (const LatencyEstimate& estimate : all.latencies) {
     table.push_back({plan.models[estimate.model].spec->name, "(latency)",
-                     std::string(NameOf(estimate.compress_at)), "", "", StrCat(estimate.rows), "",
-                     StrCat(estimate.measurements + estimate.done), StrCat(estimate.done),
+                     std::string(NameOf(estimate.compress_at)), "", "", StrCat(estimate.contenders),
+                     "", StrCat(estimate.measurements + estimate.done), StrCat(estimate.done),
                      StrCat(estimate.longest_prompt),
                      estimate.measurements == 0 ? "-" : TimeText(estimate.seconds, false), ""});
   }
@@ -251,7 +254,8 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
              table);
   Print("\n");
   for (const PlanRefusal& refusal : plan.refused) {
-    Print(StrCat("left out  ", refusal.row, " on ", refusal.model, ": ", refusal.reason, "\n"));
+    Print(
+        StrCat("left out  ", refusal.contender, " on ", refusal.model, ": ", refusal.reason, "\n"));
   }
   for (const std::string& text : unfit) Print(StrCat("cannot run  ", text, "\n"));
   PrintFacts(
@@ -347,7 +351,7 @@ Status RunPlanCommand(const RunOptions& options) {
   return ShowPlan(options, given, plan, choice);
 }
 
-Result<int> RunRunCommand(const RunOptions& options) {
+Result<int> ExecuteRunCommand(const RunOptions& options) {
   KVG_ASSIGN(const GivenConfig given, ReadConfig(options));
   const RunConfig& config = given.config;
   KVG_ASSIGN(const SampleChoice choice, ChooseSamples(options));
@@ -361,7 +365,7 @@ Result<int> RunRunCommand(const RunOptions& options) {
   if (!options.quiet) {
     progress.Note(StrCat("run ", config.name, ": ", Counted(std::ssize(config.models), "model"),
                          " x ", Counted(std::ssize(config.tasks), "task"), " x ",
-                         Counted(std::ssize(config.rows), "row"), " -> ", path));
+                         Counted(std::ssize(config.contenders), "row"), " -> ", path));
   }
   KVG_ASSIGN(const RunPlan plan, MakeRunPlan(config));
   PrintRefused(plan);

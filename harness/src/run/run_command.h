@@ -42,6 +42,6 @@ Result<RunConfig> CheckedConfig(const RunOptions& options);
 Status RunPlanCommand(const RunOptions& options);
 // The exit code: 0; 1 where it ran something and nothing of it succeeded; 128 + the signal that
 // interrupted it.
-Result<int> RunRunCommand(const RunOptions& options);
+Result<int> ExecuteRunCommand(const RunOptions& options);
 
 }  // namespace kvgauge

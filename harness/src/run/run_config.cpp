@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostSamples = 1 << 30;
-constexpr size_t kMostRows = 4096;
+constexpr size_t kMostContenders = 4096;
 
 // ".../ref-gqa" and ".../ref-gqa/config.json" are "ref-gqa", ".../bench-s.json" is "bench-s".
 std::string NameOfPath(const std::string& path) {
@@ -128,15 +128,16 @@ Status ReadSweep(const Json& json, const std::string& where,
       }
     }
     points = std::move(more);
-    if (points.size() > kMostRows) {
-      return BadInput(StrCat(where, ": more than ", kMostRows, " points"));
+    if (points.size() > kMostContenders) {
+      return BadInput(StrCat(where, ": more than ", kMostContenders, " points"));
     }
   }
   return {};
 }
 
 Status ReadMethodEntry(const Json& json, const std::string& where,
-                       const std::vector<Budget>& shared_budgets, std::vector<RunRowSpec>& rows) {
+                       const std::vector<Budget>& shared_budgets,
+                       std::vector<RunContender>& contenders) {
   std::string name;
   std::optional<std::vector<Budget>> own_budgets;
   std::vector<std::vector<std::string>> points = {{}};
@@ -170,48 +171,49 @@ Status ReadMethodEntry(const Json& json, const std::string& where,
   if (name.empty()) return BadInput(StrCat(where, ".method: missing; expected a method's id"));
   KVG_ASSIGN(const std::string directory, MethodDirectory());
   for (const std::vector<std::string>& point : points) {
-    RunRowSpec row;
+    RunContender contender;
     Result<Method> method =
         ReadMethod(name.ends_with(".json") ? FindShipped(name) : name, directory, point);
     if (!method.ok()) return method.error().Wrap(where);
-    row.method = std::move(method).value();
-    row.variant = Join(point, ", ");
-    row.source = name.ends_with(".json") ? FindShipped(name) : name;
-    row.overrides = point;
+    contender.method = std::move(method).value();
+    contender.variant = Join(point, ", ");
+    contender.source = name.ends_with(".json") ? FindShipped(name) : name;
+    contender.overrides = point;
     std::vector<Budget> budgets = {Budget{}};
-    if (row.method.takes_budget) {
+    if (contender.method.takes_budget) {
       budgets = own_budgets ? *own_budgets : shared_budgets;
       if (budgets.empty()) {
-        return BadInput(StrCat(where, ": method ", row.method.id,
+        return BadInput(StrCat(where, ": method ", contender.method.id,
                                " needs a budget; give \"budgets\", such as [\"10%\", \"20%\"]"));
       }
     } else if (own_budgets && !own_budgets->empty()) {
-      return BadInput(StrCat(where, ".budgets: method ", row.method.id,
+      return BadInput(StrCat(where, ".budgets: method ", contender.method.id,
                              " takes no budget, expected none; its size follows from its store"));
     }
     for (const Budget& budget : budgets) {
-      row.budget = budget;
-      rows.push_back(row);
+      contender.budget = budget;
+      contenders.push_back(contender);
     }
-    if (rows.size() > kMostRows) {
-      return BadInput(StrCat(where, ": more than ", kMostRows, " rows; divide the run"));
+    if (contenders.size() > kMostContenders) {
+      return BadInput(StrCat(where, ": more than ", kMostContenders, " rows; divide the run"));
     }
   }
   return {};
 }
 
-Status KeepOnly(const std::vector<std::string>& only, std::vector<RunRowSpec>& rows) {
+Status KeepOnly(const std::vector<std::string>& only, std::vector<RunContender>& contenders) {
   if (only.empty()) return {};
   std::set<std::string> ids;
-  for (const RunRowSpec& row : rows) ids.insert(row.method.id);
+  for (const RunContender& contender : contenders) ids.insert(contender.method.id);
   for (const std::string& id : only) {
     const std::vector<std::string> known(ids.begin(), ids.end());
     if (ids.count(id) > 0) continue;
     return BadInput(StrCat("--only: the run has no method ", Quoted(id), DidYouMean(id, known),
                            "; it has ", Join(known, ", ")));
   }
-  std::erase_if(rows, [&](const RunRowSpec& row) {
-    return !row.full_cache() && std::find(only.begin(), only.end(), row.method.id) == only.end();
+  std::erase_if(contenders, [&](const RunContender& contender) {
+    return !contender.full_cache() &&
+           std::find(only.begin(), only.end(), contender.method.id) == only.end();
   });
   return {};
 }
@@ -227,32 +229,34 @@ Status Distinct(const std::string& where, const std::vector<std::string>& names,
   return {};
 }
 
-Status ReadRows(const ConfigObject& object, std::vector<RunRowSpec>& rows) {
+Status ReadContenders(const ConfigObject& object, std::vector<RunContender>& contenders) {
   KVG_ASSIGN(const std::vector<Budget> budgets, ReadBudgets(object, "budgets"));
   const std::vector<Json> methods = object.List("methods");
   if (methods.empty()) {
     return BadInput(StrCat(object.At("methods"), ": missing; expected a list of methods"));
   }
   for (size_t i = 0; i < methods.size(); ++i) {
-    KVG_TRY(ReadMethodEntry(methods[i], StrCat(object.At("methods"), "[", i, "]"), budgets, rows));
+    KVG_TRY(ReadMethodEntry(methods[i], StrCat(object.At("methods"), "[", i, "]"), budgets,
+                            contenders));
   }
-  const auto full = std::find_if(rows.begin(), rows.end(),
-                                 [](const RunRowSpec& row) { return row.full_cache(); });
-  if (full == rows.end()) {
+  const auto full =
+      std::find_if(contenders.begin(), contenders.end(),
+                   [](const RunContender& contender) { return contender.full_cache(); });
+  if (full == contenders.end()) {
     // Everything is compared with it.
-    std::vector<RunRowSpec> first;
+    std::vector<RunContender> first;
     KVG_TRY(ReadMethodEntry(Json("full"), object.where(), {}, first));
-    rows.insert(rows.begin(), std::move(first[0]));
+    contenders.insert(contenders.begin(), std::move(first[0]));
   } else {
-    std::rotate(rows.begin(), full, full + 1);
+    std::rotate(contenders.begin(), full, full + 1);
   }
   std::vector<std::string> names;
-  names.reserve(rows.size());
-  for (const RunRowSpec& row : rows) names.push_back(row.Name());
+  names.reserve(contenders.size());
+  for (const RunContender& contender : contenders) names.push_back(contender.Name());
   return Distinct(object.At("methods"), names, "leave out one of the two");
 }
 
-Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
+Json Canonical(const RunConfig& config, const std::vector<RunContender>& contenders) {
   Json models = Json::array(), tasks = Json::array(), methods = Json::array();
   for (const RunModel& model : config.models) {
     Json entry = {{"name", model.name},
@@ -276,13 +280,13 @@ Json Canonical(const RunConfig& config, const std::vector<RunRowSpec>& rows) {
     tasks.push_back(std::move(entry));
   }
   // By name: the cells hold what the method's file said.
-  for (const RunRowSpec& row : rows) {
-    Json entry = {{"method", row.source}};
-    for (const std::string& text : row.overrides) {
+  for (const RunContender& contender : contenders) {
+    Json entry = {{"method", contender.source}};
+    for (const std::string& text : contender.overrides) {
       const size_t equals = text.find('=');
       entry["overrides"][text.substr(0, equals)] = text.substr(equals + 1);
     }
-    if (row.method.takes_budget) entry["budgets"] = {row.budget.ToString()};
+    if (contender.method.takes_budget) entry["budgets"] = {contender.budget.ToString()};
     methods.push_back(std::move(entry));
   }
   Json at = Json::array();
@@ -452,7 +456,7 @@ std::string RunModel::directory() const {
   return parent.empty() ? "." : parent;
 }
 
-std::string RunRowSpec::Name() const {
+std::string RunContender::Name() const {
   std::string name = method.id;
   if (!variant.empty()) name.append(" (").append(variant).append(")");
   if (budget.kind != Budget::Kind::kNone) name.append(" ").append(budget.ToString());
@@ -540,14 +544,14 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
   }
   KVG_TRY(ReadModels(object, config));
   KVG_TRY(ReadTaskList(object, config));
-  KVG_TRY(ReadRows(object, config.rows));
+  KVG_TRY(ReadContenders(object, config.contenders));
   KVG_TRY(ReadAxes(object, config));
   if (!overrides.seeds.empty()) config.seeds = overrides.seeds;
   KVG_TRY(CheckAxes(object, config));
   KVG_TRY(ReadRecording(object, overrides, config));
   KVG_TRY(ReadPlace(object, overrides, config));
-  const std::vector<RunRowSpec> all = config.rows;
-  KVG_TRY(KeepOnly(overrides.only, config.rows));
+  const std::vector<RunContender> all = config.contenders;
+  KVG_TRY(KeepOnly(overrides.only, config.contenders));
   config.canonical = CanonicalJson(Canonical(config, all));
   return config;
 }

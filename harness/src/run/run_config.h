@@ -37,7 +37,7 @@ struct RunTask {
 };
 
 // A method at a budget: one row of the leaderboard.
-struct RunRowSpec {
+struct RunContender {
   Method method;
   std::string variant;  // "read.tokens=512"; "" for the method as its file has it
   std::string source;   // the method as the configuration names it: an id or a path
@@ -55,7 +55,7 @@ struct RunConfig {
   std::vector<std::string> plugins;  // loaded when the file is read
   std::vector<RunModel> models;
   std::vector<RunTask> tasks;
-  std::vector<RunRowSpec> rows;  // the full cache first
+  std::vector<RunContender> contenders;  // the full cache first
   std::vector<CompressAt> compress_at = {CompressAt::kPrompt};
   std::vector<int64_t> seeds = {0};
   int64_t fidelity_steps = 0;

@@ -23,22 +23,22 @@ struct PlannedSample {
 
 namespace {
 
-// Asks the engine's plan about rows whose weights are not loaded.
+// Asks the engine's plan about contenders whose weights are not loaded.
 class MemoryPlanner {
  public:
   MemoryPlanner(const RunPlan& plan, const PlanGroup& group) : model_(Planned(plan, group.model)) {
     options_.compress_at = group.compress_at;
-    options_.max_pool_rows = kPoolRows;
+    options_.max_pool_lanes = kPoolLanes;
     options_.max_memory_bytes = plan.config->max_memory_bytes;
     options_.fidelity_steps = plan.config->fidelity_steps;
     // A prefill that changes the model is held against the model as it was.
     if (options_.fidelity_steps > 0 && group.prefill != 0) original_ = model_;
-    for (const size_t row : group.rows) {
-      const RunRowSpec& spec = plan.config->rows[row];
-      rows_.push_back({.method = &spec.method,
-                       .budget = spec.budget,
-                       .model = &model_,
-                       .original = original_.config != nullptr ? &original_ : nullptr});
+    for (const size_t contender : group.contenders) {
+      const RunContender& spec = plan.config->contenders[contender];
+      contenders_.push_back({.method = &spec.method,
+                             .budget = spec.budget,
+                             .model = &model_,
+                             .original = original_.config != nullptr ? &original_ : nullptr});
     }
   }
   MemoryPlanner(const MemoryPlanner&) = delete;
@@ -46,27 +46,27 @@ class MemoryPlanner {
 
   // With the bound of the run.
   Result<MemoryPlan> Within(const SampleLength& length) const {
-    return PlanMemory(rows_, {&length, 1}, options_);
+    return PlanMemory(contenders_, {&length, 1}, options_);
   }
-  // Without one: at most, with so many cells in all; and with one row at a time.
+  // Without one: at most, with so many cells in all; and with one contender at a time.
   void AddTo(GroupEstimate& estimate, const std::vector<SampleLength>& lengths) const {
     EngineOptions options = options_;
     options.max_memory_bytes = 0;
-    const Result<MemoryPlan> all = PlanMemory(rows_, lengths, options);
+    const Result<MemoryPlan> all = PlanMemory(contenders_, lengths, options);
     if (!all.ok() || lengths.empty()) return;
-    std::vector<int64_t> row_bytes;
-    for (const PlannedRow& row : rows_) {
-      const Result<MemoryPlan> one = PlanMemory({&row, 1}, lengths, options);
-      row_bytes.push_back(one.ok() ? one->row_bytes : all->row_bytes);
+    std::vector<int64_t> lane_bytes;
+    for (const PlannedContender& contender : contenders_) {
+      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, lengths, options);
+      lane_bytes.push_back(one.ok() ? one->lane_bytes : all->lane_bytes);
     }
-    std::sort(row_bytes.rbegin(), row_bytes.rend());
-    const int64_t together = std::min(kPoolRows, estimate.cells);
+    std::sort(lane_bytes.rbegin(), lane_bytes.rend());
+    const int64_t together = std::min(kPoolLanes, estimate.cells);
     const int64_t bare = all->weight_bytes + all->working_bytes + all->snapshot_bytes;
-    estimate.least_bytes = bare + all->row_bytes;
+    estimate.least_bytes = bare + all->lane_bytes;
     estimate.memory_bytes = bare;
     for (int64_t i = 0; i < together; ++i) {
-      // The largest rows first, those of several samples beside each other.
-      estimate.memory_bytes += row_bytes[static_cast<size_t>(i) % row_bytes.size()];
+      // The largest contenders first, those of several samples beside each other.
+      estimate.memory_bytes += lane_bytes[static_cast<size_t>(i) % lane_bytes.size()];
     }
     if (options_.max_memory_bytes > 0) {
       estimate.memory_bytes = std::min(estimate.memory_bytes, options_.max_memory_bytes);
@@ -87,11 +87,11 @@ class MemoryPlanner {
   EngineOptions options_;
   const PlannedModel model_;
   PlannedModel original_;
-  std::vector<PlannedRow> rows_;
+  std::vector<PlannedContender> contenders_;
 };
 
 // The simple model of time: two operations for each weight and token, so many of them a second and
-// processor in prefills; a decode step of a row reads its cache and takes half that rate.
+// processor in prefills; a decode step of a contender reads its cache and takes half that rate.
 class SimpleTimes {
  public:
   explicit SimpleTimes(const PlanModel& model)
@@ -113,15 +113,15 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
                                      const std::vector<PlannedSample>& samples,
                                      const std::vector<std::vector<size_t>>& pending) {
   const ModelShape& shape = plan.models[group.model].shape;
-  std::map<std::pair<size_t, int64_t>, Status> budgets;  // by row and length
+  std::map<std::pair<size_t, int64_t>, Status> budgets;  // by contender and length
   std::map<SampleLength, Status> rooms;
   ReasonTally tally;
   for (size_t i = 0; i < samples.size(); ++i) {
     const PlannedSample& sample = samples[i];
-    for (const size_t row : pending[i]) {
-      const auto [fits, fresh] = budgets.try_emplace({row, sample.compressed});
+    for (const size_t contender : pending[i]) {
+      const auto [fits, fresh] = budgets.try_emplace({contender, sample.compressed});
       if (fresh) {
-        const RunRowSpec& spec = plan.config->rows[group.rows[row]];
+        const RunContender& spec = plan.config->contenders[group.contenders[contender]];
         fits->second = CheckMethod(spec.method, shape, spec.budget, sample.compressed);
       }
       if (!fits->second.ok()) {
@@ -191,16 +191,16 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
     estimate.longest_prompt = std::max(estimate.longest_prompt, sample.prompt);
   }
   estimate.samples = std::ssize(samples);
-  estimate.cells = estimate.samples * std::ssize(group.rows);
+  estimate.cells = estimate.samples * std::ssize(group.contenders);
   int64_t open_cells = 0;
-  std::vector<std::vector<size_t>> pending(samples.size());  // rows to be run on each sample
-  for (size_t row = 0; row < group.cells.size(); ++row) {
-    KVG_ASSIGN(const std::vector<std::string> left, pending_(group.cells[row], ids));
+  std::vector<std::vector<size_t>> pending(samples.size());  // contenders to be run on each sample
+  for (size_t contender = 0; contender < group.cells.size(); ++contender) {
+    KVG_ASSIGN(const std::vector<std::string> left, pending_(group.cells[contender], ids));
     open_cells += std::ssize(left);
     size_t next = 0;
     for (size_t i = 0; i < ids.size() && next < left.size(); ++i) {
       if (ids[i] != left[next]) continue;
-      pending[i].push_back(row);
+      pending[i].push_back(contender);
       ++next;
     }
   }
@@ -233,25 +233,25 @@ Result<std::vector<LatencyEstimate>> EstimateLatency(const RunPlan& plan, Result
   for (size_t m = 0; m < plan.models.size(); ++m) {
     const SimpleTimes times(plan.models[m]);
     for (const CompressAt at : config.compress_at) {
-      // Rows of the first task that has them, as the phase takes them.
+      // Contenders of the first task that has them, as the phase takes them.
       std::map<size_t, std::string> keys;
       for (const PlanGroup& group : plan.groups) {
         if (group.model != m || group.compress_at != at) continue;
-        for (size_t i = 0; i < group.rows.size(); ++i) {
-          keys.try_emplace(group.rows[i], group.cells[i].Key());
+        for (size_t i = 0; i < group.contenders.size(); ++i) {
+          keys.try_emplace(group.contenders[i], group.cells[i].Key());
         }
       }
       if (keys.empty()) continue;
       LatencyEstimate& estimate = estimates.emplace_back();
       estimate.model = m;
       estimate.compress_at = at;
-      estimate.rows = std::ssize(keys);
+      estimate.contenders = std::ssize(keys);
       for (const int64_t context : options.contexts) {
         estimate.longest_prompt = std::max(estimate.longest_prompt, context);
         std::vector<int64_t> missing;
         size_t full = 0;
-        for (const auto& [row, key] : keys) {
-          if (config.rows[row].full_cache()) full = missing.size();
+        for (const auto& [contender, key] : keys) {
+          if (config.contenders[contender].full_cache()) full = missing.size();
           int64_t there = 0;
           if (const auto id = ids.find(key); id != ids.end()) {
             KVG_ASSIGN(const std::vector<LatencyRow> rows, store->Latency(id->second));

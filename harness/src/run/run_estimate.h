@@ -26,7 +26,7 @@ struct GroupEstimate {
   double seconds = 0;        // of what is still to be run
   bool measured = false;     // seconds are from a recorded run, not from the simple model
   int64_t memory_bytes = 0;  // at most, by the engine's own plan
-  int64_t least_bytes = 0;   // with one row at a time
+  int64_t least_bytes = 0;   // with one contender at a time
   std::vector<ReasonTally::Line> unfit;  // of the cells still to be run, those that cannot
 };
 // `recorded(group, cell, ids)` gives the ids that are pending; `rate(group)` the recorded seconds a
@@ -57,8 +57,8 @@ class GroupEstimator {
 struct LatencyEstimate {
   size_t model = 0;
   CompressAt compress_at = CompressAt::kPrompt;
-  int64_t rows = 0, longest_prompt = 0;
-  int64_t measurements = 0, done = 0;  // to come, with the full caches beside rows; recorded
+  int64_t contenders = 0, longest_prompt = 0;
+  int64_t measurements = 0, done = 0;  // to come, with the full caches beside contenders; recorded
   double seconds = 0;
 };
 // In the order of the run. `store` may be null: then nothing is recorded.

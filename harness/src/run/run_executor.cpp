@@ -39,10 +39,10 @@ std::string RandomKey() {
   return key;
 }
 
-// A sample and the rows (of the group) that are still to be run on it.
+// A sample and the contenders (of the group) that are still to be run on it.
 struct Pending {
   std::shared_ptr<RunSample> sample;
-  std::vector<size_t> rows;
+  std::vector<size_t> contenders;
 };
 
 // The text of an answer as it grows, for stop texts.
@@ -77,7 +77,8 @@ class Executor {
   Status Build(SampleSource& source, Sample sample, int64_t position, Pending& pending);
   Status SkipUnfit(Pending& pending);
   Status RunWindow(std::vector<Pending>& window);
-  Status RunAlike(const std::vector<size_t>& rows, std::vector<std::shared_ptr<RunSample>> samples);
+  Status RunAlike(const std::vector<size_t>& contenders,
+                  std::vector<std::shared_ptr<RunSample>> samples);
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
@@ -90,7 +91,9 @@ class Executor {
   // Whether no stop text has come yet.
   bool GoOn(const EngineToken& token);
 
-  const RunRowSpec& Row(size_t row) const { return plan_.config->rows[group_->rows[row]]; }
+  const RunContender& SpecOf(size_t contender) const {
+    return plan_.config->contenders[group_->contenders[contender]];
+  }
   const RunTask& Entry() const { return plan_.config->tasks[group_->task]; }
   const PlanModel& ModelOf() const { return plan_.models[group_->model]; }
 
@@ -106,13 +109,13 @@ class Executor {
   std::mutex count_mutex_;  // outcome_ and reasons_, which the recorder counts in
 
   const PlanGroup* group_ = nullptr;
-  std::vector<int64_t> cells_;  // ids of the group's rows
+  std::vector<int64_t> cells_;  // ids of the group's contenders
   std::unique_ptr<GroupScoring> scoring_;
   SampleSource* source_ = nullptr;                     // of the group
   int64_t position_ = 0;                               // of the next sample of the stream
   int64_t chosen_ = 0;                                 // of those before, what this call runs
   bool beyond_said_ = false;                           // of this group
-  std::map<std::pair<size_t, int64_t>, Status> fits_;  // by row and length of the prefill
+  std::map<std::pair<size_t, int64_t>, Status> fits_;  // by contender and length of the prefill
 
   std::pair<size_t, size_t> loaded_ = {};  // model and prefill
   LoadedModel model_;
@@ -154,7 +157,7 @@ Status Executor::Start() {
   if (!environment.empty()) KVG_TRY(Event("environment", CanonicalJson(environment)));
   return Event(resumed ? "resumed" : "started",
                StrCat(plan_.config->name, ": ", Counted(std::ssize(plan_.groups), "group"), ", ",
-                      Counted(std::ssize(plan_.config->rows), "row")));
+                      Counted(std::ssize(plan_.config->contenders), "row")));
 }
 
 void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcome outcome) {
@@ -167,7 +170,7 @@ void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcom
     outcome_.succeeded += row.status == SampleStatus::kOk;
     if (row.status != SampleStatus::kOk) reasons_.Add(row.status, row.reason);
   }
-  progress_.EndCell(cell.row, cell.row == 0 && Row(0).full_cache(),
+  progress_.EndCell(cell.contender, cell.contender == 0 && SpecOf(0).full_cache(),
                     row.score ? &*row.score : nullptr, failed);
 }
 
@@ -185,15 +188,15 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   return {};
 }
 
-// Which rows lack the sample. What is recorded under its name must be the same sample: a data file
-// that changed since would be mixed with what it was.
+// Which contenders lack the sample. What is recorded under its name must be the same sample: a data
+// file that changed since would be mixed with what it was.
 Status Executor::FindPending(const Sample& sample, Pending& pending) {
   const auto lock = recorder_.LockStore();
-  for (size_t row = 0; row < cells_.size(); ++row) {
+  for (size_t contender = 0; contender < cells_.size(); ++contender) {
     KVG_ASSIGN(const std::optional<ResultStore::Recorded> recorded,
-               store_.FindSample(cells_[row], sample.id));
+               store_.FindSample(cells_[contender], sample.id));
     if (!recorded || (settings_.retry && recorded->status != SampleStatus::kOk)) {
-      pending.rows.push_back(row);
+      pending.contenders.push_back(contender);
     }
     if (!recorded || recorded->hash == sample.hash) continue;
     return BadInput(StrCat(
@@ -236,14 +239,14 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     ++chosen_;
     Pending pending;
     KVG_TRY(FindPending(*sample, pending));
-    if (pending.rows.empty()) {
+    if (pending.contenders.empty()) {
       ++outcome_.had;
       progress_.SkipSample();
       continue;
     }
     KVG_TRY(Build(source, std::move(*sample), position, pending));
     KVG_TRY(SkipUnfit(pending));
-    if (pending.rows.empty()) {
+    if (pending.contenders.empty()) {
       progress_.BeginSample(0);
       continue;
     }
@@ -259,34 +262,34 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
   return more;
 }
 
-// Rows whose budget cannot hold on a prompt of this length are recorded as skipped, with the
+// Contenders whose budget cannot hold on a prompt of this length are recorded as skipped, with the
 // reason.
 Status Executor::SkipUnfit(Pending& pending) {
   const int64_t length = CompressedTokens(pending.sample->tokens, group_->compress_at);
   std::vector<size_t> fitting;
-  for (const size_t row : pending.rows) {
-    const RunRowSpec& spec = Row(row);
-    const auto [known, fresh] = fits_.try_emplace({row, length});
+  for (const size_t contender : pending.contenders) {
+    const RunContender& spec = SpecOf(contender);
+    const auto [known, fresh] = fits_.try_emplace({contender, length});
     if (fresh) {
       known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
     }
     if (known->second.ok()) {
-      fitting.push_back(row);
+      fitting.push_back(contender);
       continue;
     }
     FinishedCell cell = {.scoring = scoring_.get(),
                          .sample = pending.sample,
-                         .cell = cells_[row],
+                         .cell = cells_[contender],
                          .run = run_,
-                         .row = row,
+                         .contender = contender,
                          .skipped = true,
                          .result = {},
                          .kept = {}};
     cell.result.status = known->second;
     KVG_TRY(recorder_.Put(std::move(cell)));
   }
-  progress_.SkipCells(std::ssize(pending.rows) - std::ssize(fitting));
-  pending.rows = std::move(fitting);
+  progress_.SkipCells(std::ssize(pending.contenders) - std::ssize(fitting));
+  pending.contenders = std::move(fitting);
   return {};
 }
 
@@ -305,7 +308,7 @@ Status Executor::NeedModel() {
 }
 
 bool Executor::GoOn(const EngineToken& token) {
-  GrowingAnswer& answer = growing_[{token.sample, token.row, token.turn}];
+  GrowingAnswer& answer = growing_[{token.sample, token.contender, token.turn}];
   if (answer.stream == nullptr) {
     answer.stream = std::make_unique<TextStream>(*ModelOf().tokenizer);
   }
@@ -316,35 +319,35 @@ bool Executor::GoOn(const EngineToken& token) {
                       });
 }
 
-// Samples that miss the same rows are one run of the engine.
+// Samples that miss the same contenders are one run of the engine.
 Status Executor::RunWindow(std::vector<Pending>& window) {
   std::vector<std::vector<size_t>> kinds;
   for (const Pending& pending : window) {
-    if (std::find(kinds.begin(), kinds.end(), pending.rows) == kinds.end()) {
-      kinds.push_back(pending.rows);
+    if (std::find(kinds.begin(), kinds.end(), pending.contenders) == kinds.end()) {
+      kinds.push_back(pending.contenders);
     }
   }
-  for (const std::vector<size_t>& rows : kinds) {
+  for (const std::vector<size_t>& contenders : kinds) {
     std::vector<std::shared_ptr<RunSample>> samples;
     for (Pending& pending : window) {
-      if (pending.rows == rows) samples.push_back(pending.sample);
+      if (pending.contenders == contenders) samples.push_back(pending.sample);
     }
     if (interrupt_.signal() != 0) return {};
-    KVG_TRY(RunAlike(rows, std::move(samples)));
+    KVG_TRY(RunAlike(contenders, std::move(samples)));
   }
   return {};
 }
 
-Status Executor::RunAlike(const std::vector<size_t>& rows,
+Status Executor::RunAlike(const std::vector<size_t>& contenders,
                           std::vector<std::shared_ptr<RunSample>> samples) {
   KVG_TRY(NeedModel());
   Model& model = *model_.model;
-  std::vector<EngineRow> engine_rows;
-  for (const size_t row : rows) {
-    engine_rows.push_back({.method = &Row(row).method,
-                           .budget = Row(row).budget,
-                           .model = &model,
-                           .original = original_.model.get()});
+  std::vector<Contender> engine_contenders;
+  for (const size_t contender : contenders) {
+    engine_contenders.push_back({.method = &SpecOf(contender).method,
+                                 .budget = SpecOf(contender).budget,
+                                 .model = &model,
+                                 .original = original_.model.get()});
   }
   // What `inspect` saw of cells that have not ended yet.
   std::map<std::pair<int64_t, int64_t>, KeptEntries> looked;
@@ -352,38 +355,38 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
   options.compress_at = group_->compress_at;
   options.seed = static_cast<uint64_t>(group_->seed);
   options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
-  options.max_pool_rows = kPoolRows;
+  options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
   options.fidelity_steps = plan_.config->fidelity_steps;
   options.begin = [&](int64_t) {
     if (interrupt_.signal() != 0) return false;
     ++outcome_.prefills;
-    progress_.BeginSample(std::ssize(rows));
+    progress_.BeginSample(std::ssize(contenders));
     return true;
   };
   options.inspect = [&](const CellResult& result, const KvCache& cache) {
-    looked[{result.sample, result.row}] =
-        LookAt(cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
+    looked[{result.sample, result.contender}] = FindKeptEntries(
+        cache, model.checkpoint_shape(), *samples[static_cast<size_t>(result.sample)]);
   };
   if (!Entry().task.stop.texts.empty()) {
     options.on_token = [&](const EngineToken& token) { return GoOn(token); };
   }
   std::vector<FinishedCell> unconcluded;
   const auto put = [&](CellResult result) {
-    const auto row = static_cast<size_t>(result.row);
+    const auto contender = static_cast<size_t>(result.contender);
     FinishedCell cell = {.scoring = scoring_.get(),
                          .sample = samples[static_cast<size_t>(result.sample)],
-                         .cell = cells_[rows[row]],
+                         .cell = cells_[contenders[contender]],
                          .run = run_,
-                         .row = rows[row],
+                         .contender = contenders[contender],
                          .result = {},
                          .kept = {}};
-    if (auto found = looked.find({result.sample, result.row}); found != looked.end()) {
+    if (auto found = looked.find({result.sample, result.contender}); found != looked.end()) {
       cell.kept = std::move(found->second);
       looked.erase(found);
     }
-    growing_.erase(growing_.lower_bound({result.sample, result.row, 0}),
-                   growing_.lower_bound({result.sample, result.row + 1, 0}));
+    growing_.erase(growing_.lower_bound({result.sample, result.contender, 0}),
+                   growing_.lower_bound({result.sample, result.contender + 1, 0}));
     cell.result = std::move(result);
     if (cell.result.status.ok() && HasConclusion(cell.sample->sample)) {
       unconcluded.push_back(std::move(cell));
@@ -391,7 +394,7 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
     }
     return recorder_.Put(std::move(cell));
   };
-  Engine engine(engine_rows, options);
+  Engine engine(engine_contenders, options);
   growing_.clear();
 
   // What cannot be run at all is found one by one, and the others go on.
@@ -407,13 +410,13 @@ Status Executor::RunAlike(const std::vector<size_t>& rows,
         tokens.push_back(sample->tokens);
         continue;
       }
-      progress_.BeginSample(std::ssize(rows));
-      for (const size_t row : rows) {
+      progress_.BeginSample(std::ssize(contenders));
+      for (const size_t contender : contenders) {
         FinishedCell cell = {.scoring = scoring_.get(),
                              .sample = sample,
-                             .cell = cells_[row],
+                             .cell = cells_[contender],
                              .run = run_,
-                             .row = row,
+                             .contender = contender,
                              .result = {},
                              .kept = {}};
         cell.result.status = alone.error();
@@ -433,7 +436,7 @@ Status Executor::Conclude(std::vector<FinishedCell> cells) {
   options.seed = static_cast<uint64_t>(group_->seed);
   options.valid_vocab =
       std::min(ModelOf().tokenizer->VocabSize(), model_.model->config().vocab_size);
-  options.max_pool_rows = kPoolRows;
+  options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
   KVG_TRY(
       AskConclusions(Entry().task, *ModelOf().tokenizer, *model_.model, options, *source_, cells));
@@ -447,10 +450,10 @@ Status Executor::RunGroup(size_t number) {
   std::vector<std::string> names;
   cells_.clear();
   fits_.clear();
-  for (size_t row = 0; row < group_->rows.size(); ++row) {
-    names.push_back(Row(row).Name());
+  for (size_t contender = 0; contender < group_->contenders.size(); ++contender) {
+    names.push_back(SpecOf(contender).Name());
     const auto lock = recorder_.LockStore();
-    KVG_ASSIGN(const int64_t cell, store_.AddCell(group_->cells[row]));
+    KVG_ASSIGN(const int64_t cell, store_.AddCell(group_->cells[contender]));
     cells_.push_back(cell);
   }
   progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,

@@ -28,11 +28,11 @@ struct RunOutcome {
   int64_t cells = 0;                       // recorded by this call, of them
   int64_t failed = 0;                      // with a reason, and
   int64_t skipped = 0;                     // with a reason
-  int64_t had = 0;                         // samples that were there for every row
+  int64_t had = 0;                         // samples that were there for every contender
   int64_t succeeded = 0;                   // cells that this call ran to the end
   std::vector<ReasonTally::Line> reasons;  // of the failed and skipped, the most frequent first
   int64_t latencies = 0;                   // measured by this call
-  int64_t latencies_failed = 0;            // left out, each a row at a length
+  int64_t latencies_failed = 0;            // left out, each a contender at a length
   int64_t prefills = 0;                    // samples that were prefilled, once for each group
   double seconds = 0;
   double processor_s = 0;  // of all processors together, and of that

@@ -20,7 +20,8 @@ namespace {
 constexpr int kEngineVersion = 1;
 // A chat template around the prompt takes some tokens of the model's length.
 constexpr int64_t kTemplateTokens = 64;
-// Rows are checked for prompts so long that no budget is too small; each sample is checked again.
+// Contenders are checked for prompts so long that no budget is too small; each sample is checked
+// again.
 constexpr int64_t kLongPrompt = int64_t{1} << 24;
 
 Result<PlanModel> OpenModel(const RunModel& spec) {
@@ -50,28 +51,28 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   return model;
 }
 
-// Rows by the prefill they share, in the order of the rows.
+// Contenders by the prefill they share, in the order of the contenders.
 void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRefusal>& refused) {
   std::vector<std::string> keys;
-  for (size_t i = 0; i < config.rows.size(); ++i) {
-    const RunRowSpec& row = config.rows[i];
-    Status fits = CheckCalibrations(row.method, model.fingerprint);
-    if (fits.ok()) fits = CheckMethod(row.method, model.shape, row.budget, kLongPrompt);
+  for (size_t i = 0; i < config.contenders.size(); ++i) {
+    const RunContender& contender = config.contenders[i];
+    Status fits = CheckCalibrations(contender.method, model.fingerprint);
+    if (fits.ok()) fits = CheckMethod(contender.method, model.shape, contender.budget, kLongPrompt);
     if (!fits.ok()) {
-      refused.push_back({model.spec->name, row.Name(), fits.error().message});
+      refused.push_back({model.spec->name, contender.Name(), fits.error().message});
       continue;
     }
-    const Json json = row.method.ToJson();
-    const bool latents = KeepsModelLatents(row.method, model.shape);
-    const std::string prepare = row.method.prepare ? json["stages"]["prepare"].dump() : "";
+    const Json json = contender.method.ToJson();
+    const bool latents = KeepsModelLatents(contender.method, model.shape);
+    const std::string prepare = contender.method.prepare ? json["stages"]["prepare"].dump() : "";
     const std::string key = StrCat(prepare, latents ? "latents" : "");
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto at = static_cast<size_t>(known - keys.begin());
     if (known == keys.end()) {
       keys.push_back(key);
-      model.prefills.push_back({key.empty() ? "shared" : row.method.id, {}});
+      model.prefills.push_back({key.empty() ? "shared" : contender.method.id, {}});
     }
-    model.prefills[at].rows.push_back(i);
+    model.prefills[at].contenders.push_back(i);
   }
 }
 
@@ -123,15 +124,15 @@ std::string WhyNoWindows(const PlanModel& model, const Task& task, CompressAt at
 }
 
 // Why a method says nothing about a text that is fed token by token; "" where it does.
-std::string WhyNotTokenByToken(const RunRowSpec& row) {
-  if (row.full_cache()) return "";
-  const bool share =
-      row.budget.kind == Budget::Kind::kFraction || row.budget.kind == Budget::Kind::kBytesPerToken;
+std::string WhyNotTokenByToken(const RunContender& contender) {
+  if (contender.full_cache()) return "";
+  const bool share = contender.budget.kind == Budget::Kind::kFraction ||
+                     contender.budget.kind == Budget::Kind::kBytesPerToken;
   if (share) {
-    return StrCat("the prompt is one token and budget ", row.budget.ToString(),
+    return StrCat("the prompt is one token and budget ", contender.budget.ToString(),
                   " a share of it, expected a budget in entries, or the protocol sliding");
   }
-  const Method& method = row.method;
+  const Method& method = contender.method;
   const Pipeline pipeline = MakePipeline(method);
   const bool decodes = (pipeline.trigger != nullptr && pipeline.trigger->in_decode()) ||
                        method.read.has_value() || method.prepare.has_value() ||
@@ -215,28 +216,28 @@ Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int
           {"budget", "of the entries seen, a head on average, protected ones included"}};
 }
 
-// Takes out the rows that say nothing about the task, each with its reason, once.
-void DropIdleRows(RunPlan& plan, PlanGroup& group) {
+// Takes out the contenders that say nothing about the task, each with its reason, once.
+void DropIdleContenders(RunPlan& plan, PlanGroup& group) {
   const Task& task = plan.config->tasks[group.task].task;
   if (task.metric != kPerplexityMetric || TextProtocol::From(task.source_params).has_prompt()) {
     return;
   }
-  std::erase_if(group.rows, [&](size_t i) {
-    const RunRowSpec& row = plan.config->rows[i];
-    const std::string reason = WhyNotTokenByToken(row);
+  std::erase_if(group.contenders, [&](size_t i) {
+    const RunContender& contender = plan.config->contenders[i];
+    const std::string reason = WhyNotTokenByToken(contender);
     if (reason.empty()) return false;
     const PlanRefusal refusal = {plan.models[group.model].spec->name,
-                                 StrCat(row.Name(), ", ", task.name), reason};
+                                 StrCat(contender.Name(), ", ", task.name), reason};
     const bool said =
         std::any_of(plan.refused.begin(), plan.refused.end(), [&](const PlanRefusal& other) {
-          return other.model == refusal.model && other.row == refusal.row;
+          return other.model == refusal.model && other.contender == refusal.contender;
         });
     if (!said) plan.refused.push_back(refusal);
     return true;
   });
 }
 
-CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& row,
+CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunContender& contender,
                  const Json& protocol, const Json& numerics) {
   const RunConfig& config = *plan.config;
   const PlanModel& model = plan.models[group.model];
@@ -255,29 +256,29 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunRowSpec& 
                                         {"parameters", ParameterCount(model.config)},
                                         {"dtype", NameOf(model.dtype)},
                                         {"max_position", model.config.max_position}})};
-  Json spec = row.method.ToJson();
-  spec["paper"] = row.method.paper;
-  cell.method = {.name = row.method.id,
-                 .variant = row.variant,
-                 .title = row.method.title,
-                 .family = row.method.family,
-                 .version = row.method.version,
+  Json spec = contender.method.ToJson();
+  spec["paper"] = contender.method.paper;
+  cell.method = {.name = contender.method.id,
+                 .variant = contender.variant,
+                 .title = contender.method.title,
+                 .family = contender.method.family,
+                 .version = contender.method.version,
                  .spec = CanonicalJson(spec),
-                 .full_cache = row.full_cache(),
-                 .experimental = row.method.experimental};
+                 .full_cache = contender.full_cache(),
+                 .experimental = contender.method.experimental};
   cell.task = {.name = task.name,
                .version = task.version,
                .spec = CanonicalJson(*task.json),
                .lower_is_better = LowerIsBetter(task.metric)};
-  cell.budget = row.budget.ToString();
-  cell.budget_kind = NameOf(row.budget.kind);
-  cell.budget_value = row.budget.value;
+  cell.budget = contender.budget.ToString();
+  cell.budget_kind = NameOf(contender.budget.kind);
+  cell.budget_value = contender.budget.value;
   cell.compress_at = NameOf(group.compress_at);
   cell.seed = group.seed;
   cell.identity = CanonicalJson({{"engine", kEngineVersion},
                                  {"protocol", protocol},
                                  {"numerics", numerics},
-                                 {"method", row.method.ToJson()},
+                                 {"method", contender.method.ToJson()},
                                  {"budget", cell.budget},
                                  {"seed", group.seed},
                                  {"fidelity_steps", config.fidelity_steps}});
@@ -399,7 +400,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
                                .prefill = p,
                                .compress_at = at,
                                .seed = seed,
-                               .rows = model.prefills[p].rows};
+                               .contenders = model.prefills[p].contenders};
             group.name =
                 StrCat(model.spec->name, ", ", task.name, ", ", NameOf(at), ", seed ", seed);
             if (p > 0) group.name += StrCat(", ", model.prefills[p].name);
@@ -412,11 +413,12 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
               senseless[{t, at}] = !reason.empty();
             }
             if (senseless[{t, at}]) continue;
-            DropIdleRows(plan, group);
-            if (group.rows.empty()) continue;
+            DropIdleContenders(plan, group);
+            if (group.contenders.empty()) continue;
             const Json protocol = Protocol(plan, group, stop_ids);
-            for (const size_t row : group.rows) {
-              group.cells.push_back(MakeCell(plan, group, config.rows[row], protocol, numerics));
+            for (const size_t contender : group.contenders) {
+              group.cells.push_back(
+                  MakeCell(plan, group, config.contenders[contender], protocol, numerics));
             }
             plan.groups.push_back(std::move(group));
           }
@@ -425,7 +427,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
     }
   }
   if (plan.groups.empty()) {
-    return BadInput(StrCat(config.path, ": nothing can run: ", plan.refused[0].row, " on ",
+    return BadInput(StrCat(config.path, ": nothing can run: ", plan.refused[0].contender, " on ",
                            plan.refused[0].model, ": ", plan.refused[0].reason));
   }
   return plan;
@@ -448,16 +450,16 @@ Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const Pla
 
 Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefill) {
   const PlanModel& planned = plan.models[model];
-  const Method& method = plan.config->rows[planned.prefills[prefill].rows[0]].method;
+  const Method& method = plan.config->contenders[planned.prefills[prefill].contenders[0]].method;
   KVG_ASSIGN(ModelOptions options, ParseModelOptions({.model = planned.spec->path,
                                                       .dtype = planned.spec->dtype,
                                                       .weights = planned.spec->weights}));
   const Pipeline pipeline = MakePipeline(method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(method, planned.shape);
-  const std::vector<size_t>& rows = planned.prefills[prefill].rows;
-  if (std::any_of(rows.begin(), rows.end(), [&](size_t row) {
-        return plan.config->rows[row].method.needs().token_classes;
+  const std::vector<size_t>& contenders = planned.prefills[prefill].contenders;
+  if (std::any_of(contenders.begin(), contenders.end(), [&](size_t contender) {
+        return plan.config->contenders[contender].method.needs().token_classes;
       })) {
     options.token_classes = ClassifyTokens(*planned.tokenizer);
   }

@@ -19,11 +19,11 @@
 
 namespace kvgauge {
 
-// Rows that run on one prefill: those of one model with weights transformed alike and caches of one
-// kind.
+// Contenders that run on one prefill: those of one model with weights transformed alike and caches
+// of one kind.
 struct PlanPrefill {
   std::string name;  // "shared", or the id of the method that changes it
-  std::vector<size_t> rows;
+  std::vector<size_t> contenders;
 };
 
 // A model of the plan; its weights are not loaded.
@@ -49,17 +49,17 @@ struct PlanGroup {
   size_t prefill = 0;  // of the model
   CompressAt compress_at = CompressAt::kPrompt;
   int64_t seed = 0;
-  std::vector<size_t> rows = {};    // of the configuration
-  std::vector<CellRow> cells = {};  // of each row
+  std::vector<size_t> contenders = {};  // of the configuration
+  std::vector<CellRow> cells = {};      // of each contender
 
   std::string name = {};  // "ref-gqa, needle/single, prompt, seed 0", for people and for events
 };
 
-// Rows of samples that decode together at most.
-inline constexpr int64_t kPoolRows = 64;
+// Contenders of samples that decode together at most.
+inline constexpr int64_t kPoolLanes = 64;
 
 struct PlanRefusal {
-  std::string model, row;
+  std::string model, contender;
   std::string reason;
 };
 
@@ -89,8 +89,8 @@ Result<std::vector<int64_t>> ParsePositions(const std::string& text);
 Status ParseShard(const std::string& text, SampleChoice& choice);
 
 // Reads configurations, tokenizers and fingerprints, and the first sample of each task. Tasks that
-// cannot be run are errors with the reason; rows that cannot run on a model are listed as refused,
-// and a plan without rows is an error. The configuration outlives the plan.
+// cannot be run are errors with the reason; contenders that cannot run on a model are listed as
+// refused, and a plan without contenders is an error. The configuration outlives the plan.
 Result<RunPlan> MakeRunPlan(const RunConfig& config);
 
 // What a task is asked for in a group. Of running texts all: the choice is one of their windows.

@@ -134,7 +134,7 @@ void RunProgress::SkipCells(int64_t cells) {
   cells_begun_ += cells;
 }
 
-void RunProgress::EndCell(size_t /*row*/, bool full_cache, const double* score, bool failed) {
+void RunProgress::EndCell(size_t /*contender*/, bool full_cache, const double* score, bool failed) {
   const std::lock_guard lock(mutex_);
   ++cells_done_;
   failed_ += failed;

@@ -39,7 +39,7 @@ class RunProgress {
   void BeginSample(int64_t cells);
   // So many more of a sample end than BeginSample tells.
   void SkipCells(int64_t cells);
-  void EndCell(size_t row, bool full_cache, const double* score, bool failed);
+  void EndCell(size_t contender, bool full_cache, const double* score, bool failed);
   void EndGroup();
   // A line of its own.
   void Note(const std::string& text);

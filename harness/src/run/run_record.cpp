@@ -196,7 +196,8 @@ std::string FactsJson(const Sample& sample) {
   return CanonicalJson(facts);
 }
 
-KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSample& sample) {
+KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
+                            const RunSample& sample) {
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
   kept.final_full_bytes = FullCacheBytes(shape, cache.tokens());

@@ -44,7 +44,7 @@ struct KeptEntries {
   std::vector<KeptLayer> layers;
   int64_t final_full_bytes = 0;  // the tokens at the end, uncompressed
 };
-KeptEntries LookAt(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
+KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
 
 // What all cells of a group have in common. Everything outlives the cells.
 struct GroupScoring {
@@ -57,7 +57,7 @@ struct FinishedCell {
   const GroupScoring* scoring = nullptr;
   std::shared_ptr<const RunSample> sample;
   int64_t cell = 0, run = 0;  // ids of the store
-  size_t row = 0;             // of the group, for the tally
+  size_t contender = 0;       // of the group, for the tally
   bool skipped = false;       // refused beforehand; the result's status says why
   CellResult result;
   std::vector<TurnResult> conclusions = {};  // one for each turn, where the sample has any

@@ -72,6 +72,10 @@ struct PixelValues {
 // `pictures_in_prompt`: how many the prompt holds, this one included.
 Result<PixelValues> Preprocess(const Preprocessor& preprocessor, const Image& image,
                                int64_t pictures_in_prompt = 1);
+// What Preprocess gives for a picture of that size, without the values: to count before anything is
+// decoded.
+Result<PixelValues> ShapeOfPixels(const Preprocessor& preprocessor, int32_t height, int32_t width,
+                                  int64_t pictures_in_prompt = 1);
 // Frames of one size as one video. Precondition: kPatches, and at least one frame.
 Result<PixelValues> PreprocessVideo(const Preprocessor& preprocessor,
                                     std::span<const Image> frames);

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
-#include "cuda/device/asked.h"
+#include "cuda/device/device_query.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/recorder.h"
 
@@ -71,10 +71,10 @@ void CheckLaunch(const char* kernel, cudaError_t status) {
 namespace {
 
 // Stops at the first call that fails.
-DeviceAsked AskForDevice() {
-  DeviceAsked asked;
+DeviceQuery QueryDevice() {
+  DeviceQuery asked;
   DeviceInfo& info = asked.info;
-  const auto failed = [&asked](DeviceAsked::Failed call, cudaError_t status) {
+  const auto failed = [&asked](DeviceQuery::Failed call, cudaError_t status) {
     asked.failed = call;
     asked.error = cudaGetErrorString(status);
     cudaGetLastError();  // it is told here and nowhere else
@@ -84,12 +84,12 @@ DeviceAsked AskForDevice() {
   cudaDriverGetVersion(&info.driver_version);
   // The count is left untouched on failure: trust the return code alone.
   const cudaError_t counted = cudaGetDeviceCount(&asked.count);
-  if (counted == cudaErrorInsufficientDriver) return failed(DeviceAsked::Failed::kVersion, counted);
-  if (counted != cudaSuccess) return failed(DeviceAsked::Failed::kCount, counted);
+  if (counted == cudaErrorInsufficientDriver) return failed(DeviceQuery::Failed::kVersion, counted);
+  if (counted != cudaSuccess) return failed(DeviceQuery::Failed::kCount, counted);
   if (asked.count == 0) return asked;
   cudaDeviceProp properties;
   const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
-  if (read != cudaSuccess) return failed(DeviceAsked::Failed::kProperties, read);
+  if (read != cudaSuccess) return failed(DeviceQuery::Failed::kProperties, read);
   info.name = properties.name;
   info.major = properties.major;
   info.minor = properties.minor;
@@ -102,8 +102,8 @@ DeviceAsked AskForDevice() {
   cudaError_t memory = cudaSetDevice(0);
   if (memory == cudaSuccess) memory = cudaMemGetInfo(&free_bytes, &total_bytes);
   if (memory != cudaSuccess) {
-    return failed(memory == cudaErrorMemoryAllocation ? DeviceAsked::Failed::kMemory
-                                                      : DeviceAsked::Failed::kContext,
+    return failed(memory == cudaErrorMemoryAllocation ? DeviceQuery::Failed::kMemory
+                                                      : DeviceQuery::Failed::kContext,
                   memory);
   }
   info.total_bytes = static_cast<int64_t>(total_bytes);
@@ -117,7 +117,7 @@ DeviceAsked AskForDevice() {
 bool UseDevice(DeviceInfo* info, std::string* why) {
   // Kernels are loaded with the library and not at their first launch, when the device may be full.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  const DeviceAsked asked = AskForDevice();
+  const DeviceQuery asked = QueryDevice();
   *info = asked.info;
   *why = WhyNotUsable(asked);
   return why->empty();

@@ -15,7 +15,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
-#include "cuda/device/asked.h"
+#include "cuda/device/device_query.h"
 #include "cuda/device/driver.h"
 #include "cuda/device/recorder.h"
 #include "cuda/device/simt.h"
@@ -194,9 +194,9 @@ DeviceMemory& Memory() {
 }  // namespace
 
 namespace {
-const DeviceAsked* asked = nullptr;
+const DeviceQuery* asked = nullptr;
 }  // namespace
-void SetAsked(const DeviceAsked* answers) { asked = answers; }
+void SetAsked(const DeviceQuery* answers) { asked = answers; }
 
 DeviceAccess::DeviceAccess() { Memory().Enter(); }
 DeviceAccess::~DeviceAccess() { Memory().Leave(); }

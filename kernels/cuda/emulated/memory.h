@@ -5,7 +5,7 @@
 #include <cstdint>
 
 namespace kvgauge::cuda {
-struct DeviceAsked;
+struct DeviceQuery;
 }  // namespace kvgauge::cuda
 
 namespace kvgauge::cuda::emulated {
@@ -30,7 +30,7 @@ int64_t RefusalsLeft();
 
 // The device is one that answers so when it is asked for; null: the emulated one again. Not while
 // anybody uses it.
-void SetAsked(const DeviceAsked* asked);
+void SetAsked(const DeviceQuery* asked);
 
 // What went between host and device so far, in this process.
 struct Traffic {

@@ -127,15 +127,15 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
 Status CheckCalibrations(const Method& method, std::string_view model);
 
 // What each head may hold for a prompt of `length`.
-struct Allowance {
+struct HeadBudget {
   int64_t entries = 0;            // on average, protected ones included
   int64_t sinks = 0, recent = 0;  // protected, together at most `entries`
 };
 // All of `length` when the method takes no budget; never less than what is protected. Precondition:
 // CheckMethod.
-Allowance AllowanceFor(const Method& method, const ModelShape& shape, const Budget& budget,
-                       int64_t length);
-// By how many entries a head's allotment has grown since the prompt when `tokens` were seen. The
+HeadBudget HeadBudgetFor(const Method& method, const ModelShape& shape, const Budget& budget,
+                         int64_t length);
+// By how many entries a head's allocation has grown since the prompt when `tokens` were seen. The
 // budget of the prompt is constant unless the trigger lets it grow. Two budgets always grow: a
 // number of entries that the prompt did not fill, and the whole prompt (1.0), which includes all
 // that follows.

@@ -98,16 +98,16 @@ struct AllocationInput {
   std::span<LayerView* const> views = {};  // [layers]
 };
 // entries[layer][kv_head], each in [protected_entries, length].
-using Allotment = std::vector<std::vector<int64_t>>;
+using Allocation = std::vector<std::vector<int64_t>>;
 
 class Allocator : public Stage {
  public:
   virtual bool needs_scores() const { return false; }
   // The id of the only scorer whose scores this allocator understands; empty: any.
   virtual std::string_view reads_scores_of() const { return {}; }
-  virtual Result<Allotment> Allocate(const AllocationInput& input) const = 0;
-  // An error if no allotment fits. Called before anything runs, when `input` has neither scores nor
-  // views.
+  virtual Result<Allocation> Allocate(const AllocationInput& input) const = 0;
+  // An error if no allocation fits. Called before anything runs, when `input` has neither scores
+  // nor views.
   virtual Status CheckBudget(const AllocationInput&) const { return {}; }
 };
 
@@ -132,9 +132,9 @@ struct HeadPlan {
 };
 
 struct ReduceInput {
-  Tensor scores;                      // [kv_heads, width]; protected entries +inf
-  std::span<const int64_t> allotted;  // [kv_heads] entries to keep, protected ones included
-  int64_t step = 0;                   // 0: after prefill; otherwise decode steps so far
+  Tensor scores;                       // [kv_heads, width]; protected entries +inf
+  std::span<const int64_t> allocated;  // [kv_heads] entries to keep, protected ones included
+  int64_t step = 0;                    // 0: after prefill; otherwise decode steps so far
 };
 
 class Reducer : public Stage {
@@ -186,13 +186,13 @@ class Trigger : public Stage {
  public:
   virtual bool AfterPrefill() const = 0;
   // Called after a decode step, layer by layer. `steps`: decode steps so far. The other number is
-  // the largest excess of a head of the layer over its allotment (negative if all are below).
+  // the largest excess of a head of the layer over its allocation (negative if all are below).
   virtual bool AfterStep(int64_t steps, int64_t excess) const = 0;
   // False if AfterStep is never true.
   virtual bool in_decode() const = 0;
   // Whether a budget that is a share of the prompt is one of all tokens seen, decoded ones
   // included.
-  virtual bool allotment_grows() const { return false; }
+  virtual bool budget_grows() const { return false; }
 };
 
 }  // namespace kvgauge

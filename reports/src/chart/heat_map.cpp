@@ -16,111 +16,145 @@ int LevelOf(double value) {
 
 Markup Prefix(HeatScale scale) { return scale == HeatScale::kAmount ? Markup("a") : Markup("s"); }
 
-}  // namespace
+// Where the parts of a map stand.
+struct Frame {
+  double left = 8, top = 0, width = 0, bottom = 0, foot = 0;
+  double widest_column = 0;  // of the names
+  double gap = 0;            // between cells
+};
 
-Html Render(const HeatMap& map) {
-  const double count_rows = static_cast<double>(map.rows.size());
-  const double count_columns = static_cast<double>(map.columns.size());
-  double left = 0, widest = 0;
-  for (const std::string& row : map.rows) left = std::max(left, TextWidth(row, kChartFont));
-  for (const std::string& column : map.columns)
-    widest = std::max(widest, TextWidth(column, kChartFont));
-  left += 8;
-  const double top = map.row_title.empty() ? 4 : 20;
-  const double width = std::max(left + count_columns * map.cell_width,
-                                TextWidth(map.column_title, kChartFont) + left) +
-                       1;
-  const double bottom = top + count_rows * map.cell_height;
-  // Columns without names leave no room for them.
-  const double foot = widest > 0 ? 34 : 18;
-  Html html;
-  html.Put(
-      "<svg class=\"heat\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" "
-      "aria-label=\"{}\"><desc>{}</desc>",
-      {Px{width}, Px{bottom + foot}, Px{width}, Px{bottom + foot}, map.label, map.description});
-  if (!map.row_title.empty())
-    html.Put("<text class=\"at\" x=\"0\" y=\"11\">{}</text>", {map.row_title});
-
-  // One path for all cells of a level, neighbours as one piece, and the lines between cells drawn
-  // over them: a map of a thousand heads stays small.
-  std::vector<Html> levels(kHeatLevels), texts(kHeatLevels), small(kHeatLevels);
-  Html nothing;
-  const double gap = map.cell_height > 12 ? 1 : 0.5;
-  for (size_t r = 0; r < map.cells.size(); ++r) {
-    const auto& row = map.cells[r];
-    const double y = top + static_cast<double>(r) * map.cell_height;
-    for (size_t c = 0; c < row.size();) {
-      const double x = left + static_cast<double>(c) * map.cell_width;
-      if (!row[c]) {
-        nothing.Put("M{} {}h{}v{}h-{}z", {Px{x}, Px{y}, Px{map.cell_width - gap},
-                                          Px{map.cell_height - gap}, Px{map.cell_width - gap}});
-        ++c;
-        continue;
-      }
-      const int level = LevelOf(row[c]->value);
-      size_t end = c + 1;
-      while (end < row.size() && row[end] && LevelOf(row[end]->value) == level) ++end;
-      const double width_of_run = static_cast<double>(end - c) * map.cell_width - gap;
-      levels[static_cast<size_t>(level)].Put(
-          "M{} {}h{}v{}h-{}z",
-          {Px{x}, Px{y}, Px{width_of_run}, Px{map.cell_height - gap}, Px{width_of_run}});
-      for (; c < end; ++c) {
-        if (row[c]->text.empty()) continue;
-        const double middle =
-            left + static_cast<double>(c) * map.cell_width + (map.cell_width - gap) / 2;
-        const bool two = !row[c]->small.empty();
-        const auto put = [&](Html& out, double below, const std::string& text) {
-          out.Put("<text x=\"{}\" y=\"{}\">{}</text>",
-                  {Px{middle}, Px{y + map.cell_height / 2 + below}, text});
-        };
-        put(texts[static_cast<size_t>(level)], two ? -0.5 : 4, row[c]->text);
-        if (two) put(small[static_cast<size_t>(level)], 10, row[c]->small);
-      }
-    }
+Frame FrameOf(const HeatMap& map) {
+  Frame frame;
+  double widest_row = 0;
+  for (const std::string& row : map.rows) {
+    widest_row = std::max(widest_row, TextWidth(row, kChartFont));
   }
-  for (int level = 0; level < kHeatLevels; ++level) {
-    const Html& path = levels[static_cast<size_t>(level)];
-    if (!path.empty()) {
-      html.Put("<path class=\"{}{}\" d=\"{}\"/>", {Prefix(map.scale), level, path});
+  for (const std::string& column : map.columns) {
+    frame.widest_column = std::max(frame.widest_column, TextWidth(column, kChartFont));
+  }
+  frame.left += widest_row;
+  frame.top = map.row_title.empty() ? 4 : 20;
+  frame.width = std::max(frame.left + static_cast<double>(map.columns.size()) * map.cell_width,
+                         TextWidth(map.column_title, kChartFont) + frame.left) +
+                1;
+  frame.bottom = frame.top + static_cast<double>(map.rows.size()) * map.cell_height;
+  // Columns without names leave no room for them.
+  frame.foot = frame.widest_column > 0 ? 34 : 18;
+  frame.gap = map.cell_height > 12 ? 1 : 0.5;
+  return frame;
+}
+
+// One path for all cells of a level, neighbours as one piece, and the lines between cells drawn
+// over them: a map of a thousand heads stays small.
+struct Cells {
+  std::vector<Html> levels = std::vector<Html>(kHeatLevels);
+  std::vector<Html> texts = levels, small = levels;
+  Html nothing;
+};
+
+void PutTexts(const HeatMap& map, const Frame& frame, size_t column, double y, const HeatCell& cell,
+              Cells& cells) {
+  if (cell.text.empty()) return;
+  const double middle =
+      frame.left + static_cast<double>(column) * map.cell_width + (map.cell_width - frame.gap) / 2;
+  const bool two = !cell.small.empty();
+  const auto put = [&](Html& out, double below, const std::string& text) {
+    out.Put(R"(<text x="{}" y="{}">{}</text>)",
+            {Px{middle}, Px{y + map.cell_height / 2 + below}, text});
+  };
+  const auto level = static_cast<size_t>(LevelOf(cell.value));
+  put(cells.texts[level], two ? -0.5 : 4, cell.text);
+  if (two) put(cells.small[level], 10, cell.small);
+}
+
+void PutRow(const HeatMap& map, const Frame& frame, size_t r, Cells& cells) {
+  const auto& row = map.cells[r];
+  const double y = frame.top + static_cast<double>(r) * map.cell_height;
+  const double height = map.cell_height - frame.gap;
+  for (size_t c = 0; c < row.size();) {
+    const double x = frame.left + static_cast<double>(c) * map.cell_width;
+    if (!row[c]) {
+      const double width = map.cell_width - frame.gap;
+      cells.nothing.Put("M{} {}h{}v{}h-{}z", {Px{x}, Px{y}, Px{width}, Px{height}, Px{width}});
+      ++c;
+      continue;
     }
+    const int level = LevelOf(row[c]->value);
+    size_t end = c + 1;
+    while (end < row.size() && row[end] && LevelOf(row[end]->value) == level) ++end;
+    const double width = static_cast<double>(end - c) * map.cell_width - frame.gap;
+    cells.levels[static_cast<size_t>(level)].Put("M{} {}h{}v{}h-{}z",
+                                                 {Px{x}, Px{y}, Px{width}, Px{height}, Px{width}});
+    for (; c < end; ++c) PutTexts(map, frame, c, y, *row[c], cells);
+  }
+}
+
+void PutCells(const HeatMap& map, const Frame& frame, Html& html) {
+  Cells cells;
+  for (size_t r = 0; r < map.cells.size(); ++r) PutRow(map, frame, r, cells);
+  for (int level = 0; level < kHeatLevels; ++level) {
+    const Html& path = cells.levels[static_cast<size_t>(level)];
+    if (path.empty()) continue;
+    html.Put(R"(<path class="{}{}" d="{}"/>)", {Prefix(map.scale), level, path});
   }
   Html between;
   for (size_t c = 1; c < map.columns.size(); ++c) {
-    between.Put("M{} {}v{}", {Px{left + static_cast<double>(c) * map.cell_width - gap / 2}, Px{top},
-                              Px{bottom - top}});
+    between.Put("M{} {}v{}",
+                {Px{frame.left + static_cast<double>(c) * map.cell_width - frame.gap / 2},
+                 Px{frame.top}, Px{frame.bottom - frame.top}});
   }
   if (!between.empty()) {
-    html.Put("<path class=\"gap\" stroke-width=\"{}\" d=\"{}\"/>", {Px{gap}, between});
+    html.Put(R"(<path class="gap" stroke-width="{}" d="{}"/>)", {Px{frame.gap}, between});
   }
-  if (!nothing.empty()) html.Put("<path class=\"none\" d=\"{}\"/>", {nothing});
+  if (!cells.nothing.empty()) html.Put(R"(<path class="none" d="{}"/>)", {cells.nothing});
   for (int level = 0; level < kHeatLevels; ++level) {
     const auto at = static_cast<size_t>(level);
-    if (!texts[at].empty()) {
-      html.Put("<g class=\"hc {}t{}\">{}</g>", {Prefix(map.scale), level, texts[at]});
+    if (!cells.texts[at].empty()) {
+      html.Put(R"(<g class="hc {}t{}">{}</g>)", {Prefix(map.scale), level, cells.texts[at]});
     }
-    if (!small[at].empty()) {
-      html.Put("<g class=\"hs {}t{}\">{}</g>", {Prefix(map.scale), level, small[at]});
+    if (!cells.small[at].empty()) {
+      html.Put(R"(<g class="hs {}t{}">{}</g>)", {Prefix(map.scale), level, cells.small[at]});
     }
   }
+}
 
+// Names of rows and columns, as many as there is room for.
+void PutNames(const HeatMap& map, const Frame& frame, Html& html) {
   const size_t row_step = static_cast<size_t>(std::max(1.0, std::ceil(12 / map.cell_height)));
-  html.Put("<g class=\"tk e\">");
+  html.Put(R"(<g class="tk e">)");
   for (size_t r = 0; r < map.rows.size(); r += row_step) {
-    html.Put("<text x=\"{}\" y=\"{}\">{}</text>",
-             {Px{left - 5}, Px{top + (static_cast<double>(r) + 0.5) * map.cell_height + 3.5},
-              map.rows[r]});
+    const double middle = frame.top + (static_cast<double>(r) + 0.5) * map.cell_height;
+    html.Put(R"(<text x="{}" y="{}">{}</text>)",
+             {Px{frame.left - 5}, Px{middle + 3.5}, map.rows[r]});
   }
   const size_t column_step =
-      static_cast<size_t>(std::max(1.0, std::ceil((widest + 4) / map.cell_width)));
-  html.Put("</g><g class=\"tk m\">");
+      static_cast<size_t>(std::max(1.0, std::ceil((frame.widest_column + 4) / map.cell_width)));
+  html.Put(R"(</g><g class="tk m">)");
   for (size_t c = 0; c < map.columns.size(); c += column_step) {
     if (map.columns[c].empty()) continue;
-    html.Put("<text x=\"{}\" y=\"{}\">{}</text>",
-             {Px{left + (static_cast<double>(c) + 0.5) * map.cell_width}, Px{bottom + 13},
-              map.columns[c]});
+    html.Put(R"(<text x="{}" y="{}">{}</text>)",
+             {Px{frame.left + (static_cast<double>(c) + 0.5) * map.cell_width},
+              Px{frame.bottom + 13}, map.columns[c]});
   }
-  html.Put("</g><text class=\"at\" x=\"{}\" y=\"{}\">{}</text>",
-           {Px{left}, Px{bottom + foot - 5}, map.column_title});
+  html.Put("</g>");
+}
+
+}  // namespace
+
+Html Render(const HeatMap& map) {
+  const Frame frame = FrameOf(map);
+  const Px width{frame.width}, height{frame.bottom + frame.foot};
+  Html html;
+  html.Put(R"(<svg class="heat" width="{}" height="{}" viewBox="0 0 {} {}" role="img" )"
+           R"(aria-label="{}"><desc>{}</desc>)",
+           {width, height, width, height, map.label, map.description});
+  if (!map.row_title.empty()) {
+    html.Put(R"(<text class="at" x="0" y="11">{}</text>)", {map.row_title});
+  }
+  PutCells(map, frame, html);
+  PutNames(map, frame, html);
+  html.Put(R"(<text class="at" x="{}" y="{}">{}</text>)",
+           {Px{frame.left}, Px{frame.bottom + frame.foot - 5}, map.column_title});
   return html.Put("</svg>");
 }
 

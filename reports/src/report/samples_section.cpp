@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "src/chart/heat_map.h"
 #include "src/html/format.h"
+#include "src/html/script_json.h"
 #include "src/html/visible.h"
 #include "src/report/sections.h"
 
@@ -65,23 +66,6 @@ std::vector<const SamplePair*> Choose(const std::vector<SamplePair>& pairs, cons
     }
   }
   return chosen;
-}
-
-void AppendOptional(std::string& out, const std::optional<double>& value) {
-  if (value && std::isfinite(*value)) {
-    AppendNumber(out, std::round(*value * 1000) / 1000);
-  } else {
-    out.append("null");
-  }
-}
-
-void AppendShares(std::string& out, const std::vector<std::optional<double>>& shares) {
-  out.push_back('[');
-  for (size_t i = 0; i < shares.size(); ++i) {
-    if (i > 0) out.push_back(',');
-    AppendOptional(out, shares[i]);
-  }
-  out.push_back(']');
 }
 
 // A text that only leads to the next one: it has neither a right answer nor a score.
@@ -179,19 +163,14 @@ Html Answered(const Question& question, const SampleText& text) {
 }
 
 // [["Turn 1","the answer","100.0"], ...]
-void AppendAnswers(std::string& json, const Question& question, const SampleText& text) {
+void PutAnswers(ScriptJson& json, const Question& question, const SampleText& text) {
   const std::vector<std::string> names = TurnNames(text.turns);
-  json.push_back('[');
+  json.OpenList();
   for (size_t t = 0; t < text.turns.size(); ++t) {
-    json.append(t == 0 ? "[" : ",[");
-    AppendScriptString(json, names[t]);
-    json.push_back(',');
-    AppendScriptString(json, text.turns[t].prediction);
-    json.push_back(',');
-    AppendScriptString(json, TurnScore(question, text, t));
-    json.push_back(']');
+    json.OpenList().Text(names[t]).Text(text.turns[t].prediction);
+    json.Text(TurnScore(question, text, t)).CloseList();
   }
-  json.push_back(']');
+  json.CloseList();
 }
 
 const LeaderboardTable* TableOf(const PageData& data, const SamplePair& pair,
@@ -230,112 +209,108 @@ Html WrittenOut(const Question& question, const PageData& data) {
   return html.Put("</tbody></table></article>\n");
 }
 
-}  // namespace
+// Questions and their texts, in the order in which pairs were chosen.
+struct Questions {
+  std::vector<Question> all;
+  std::map<int64_t, SampleText> full_texts;
+};
 
-Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
-                            ReportCounts& counts) {
-  KVG_ASSIGN(const std::vector<SamplePair> pairs, queries.Pairs());
-  Html html;
-  if (pairs.empty()) return html;
-  const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);
-  counts.answers = std::ssize(pairs);
-  counts.answers_held = std::ssize(chosen);
+Status GatherQuestions(const std::vector<const SamplePair*>& chosen, const PageData& data,
+                       Queries& queries, size_t most_bytes, Questions& questions) {
   std::map<int64_t, const StoredCell*> cells;
   for (const StoredCell& cell : data.cells) cells[cell.id] = &cell;
-
-  // Answers by the question they answer, in the order in which they were chosen.
-  std::vector<Question> questions;
   std::unordered_map<int64_t, size_t> index;
-  std::map<int64_t, SampleText> full_texts;
-  const auto limit = static_cast<size_t>(options.max_text_bytes);
   for (const SamplePair* pair : chosen) {
-    const auto place = index.emplace(pair->full_sample, questions.size());
+    const auto place = index.emplace(pair->full_sample, questions.all.size());
     if (place.second) {
-      KVG_ASSIGN(SampleText text, queries.Text(pair->full_sample, limit));
-      Question& question = questions.emplace_back();
-      question.full = &full_texts.emplace(pair->full_sample, std::move(text)).first->second;
+      KVG_ASSIGN(SampleText text, queries.Text(pair->full_sample, most_bytes));
+      Question& question = questions.all.emplace_back();
+      question.full =
+          &questions.full_texts.emplace(pair->full_sample, std::move(text)).first->second;
       question.task = cells.at(pair->cell)->cell.task.name;
       question.board = data.row_of_cell.at(pair->cell).first;
       question.table = TableOf(data, *pair, question.task);
     }
-    KVG_ASSIGN(SampleText text, queries.Text(pair->sample, limit));
-    questions[place.first->second].answers.emplace_back(pair, std::move(text));
+    KVG_ASSIGN(SampleText text, queries.Text(pair->sample, most_bytes));
+    questions.all[place.first->second].answers.emplace_back(pair, std::move(text));
   }
+  return {};
+}
 
-  // {"boards":[title],"rows":[[id,name]],"outcomes":[..],"questions":[[task,sample,facts,depth,
-  // [[turn,question,excerpt,references]],ANSWERS,score,[[row,outcome,score,ANSWERS,[kept]]],
-  // board]]}, where ANSWERS are [[turn,text,score]]
-  std::string json = "{\"boards\":[";
-  for (const Board& board : data.boards) {
-    if (&board != data.boards.data()) json.push_back(',');
-    AppendScriptString(json, MakeVisible(board.Title()));
-  }
-  json.append("],\"rows\":[");
-  std::map<std::pair<size_t, size_t>, size_t> row_numbers;
+// The number of a row among those that have answers, by board and place on it.
+using RowNumbers = std::map<std::pair<size_t, size_t>, size_t>;
+
+// [[id,name], ...]
+RowNumbers PutRows(ScriptJson& json, const std::vector<const SamplePair*>& chosen,
+                   const PageData& data) {
+  RowNumbers numbers;
+  json.OpenList();
   for (const SamplePair* pair : chosen) {
     const auto place = data.row_of_cell.at(pair->cell);
-    if (!row_numbers.emplace(place, row_numbers.size()).second) continue;
+    if (!numbers.emplace(place, numbers.size()).second) continue;
     const BoardRow& row = data.boards[place.first].rows[place.second];
-    if (row_numbers.size() > 1) json.push_back(',');
-    json.push_back('[');
-    AppendScriptString(json, row.id);
-    json.push_back(',');
-    AppendScriptString(json, MakeVisible(row.NameBudget()));
-    json.push_back(']');
+    json.OpenList().Text(row.id).Text(MakeVisible(row.NameBudget())).CloseList();
   }
-  json.append("],\"outcomes\":[");
-  for (size_t i = 0; i < std::size(kOutcomes); ++i) {
-    if (i > 0) json.push_back(',');
-    AppendScriptString(json, kOutcomes[i]);
-  }
-  json.append("],\"questions\":[\n");
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const Question& question = questions[i];
-    const SampleText& full = *question.full;
-    json.append(i == 0 ? "[" : ",\n[");
-    for (const std::string& text : {question.task, full.sample_id, full.facts}) {
-      AppendScriptString(json, MakeVisible(text));
-      json.push_back(',');
-    }
-    AppendOptional(json, full.answer_depth);
-    json.append(",[");
-    const std::vector<std::string> names = TurnNames(full.turns);
-    for (size_t t = 0; t < full.turns.size(); ++t) {
-      const AnswerText& turn = full.turns[t];
-      json.append(t == 0 ? "[" : ",[");
-      AppendScriptString(json, names[t]);
-      for (const std::string& text : {turn.question, turn.excerpt, turn.references}) {
-        json.push_back(',');
-        AppendScriptString(json, text);
-      }
-      json.push_back(']');
-    }
-    json.append("],");
-    AppendAnswers(json, question, full);
-    json.push_back(',');
-    AppendScriptString(json, ScoreOf(question, full));
-    json.append(",[");
-    for (size_t k = 0; k < question.answers.size(); ++k) {
-      const auto& [pair, text] = question.answers[k];
-      if (k > 0) json.push_back(',');
-      json.append(StrCat("[", row_numbers.at(data.row_of_cell.at(pair->cell)), ",",
-                         static_cast<int>(OutcomeOf(*pair)), ","));
-      AppendScriptString(json, ScoreOf(question, text));
-      json.push_back(',');
-      AppendAnswers(json, question, text);
-      json.push_back(',');
-      AppendShares(json, text.answer_kept);
-      json.push_back(']');
-    }
-    json.append(StrCat("],", question.board, "]"));
-  }
-  json.append("\n]}");
+  json.CloseList();
+  return numbers;
+}
 
-  const auto held = static_cast<int64_t>(chosen.size()), all = static_cast<int64_t>(pairs.size());
+// [task,sample,facts,depth,[[turn,question,excerpt,references]],ANSWERS,score,
+// [[row,outcome,score,ANSWERS,[kept]]],board]
+void PutQuestion(ScriptJson& json, const Question& question, const PageData& data,
+                 const RowNumbers& row_numbers) {
+  const SampleText& full = *question.full;
+  json.OpenList();
+  for (const std::string& text : {question.task, full.sample_id, full.facts}) {
+    json.Text(MakeVisible(text));
+  }
+  json.Share(full.answer_depth).OpenList();
+  const std::vector<std::string> names = TurnNames(full.turns);
+  for (size_t t = 0; t < full.turns.size(); ++t) {
+    const AnswerText& turn = full.turns[t];
+    json.OpenList().Text(names[t]).Text(turn.question).Text(turn.excerpt).Text(turn.references);
+    json.CloseList();
+  }
+  json.CloseList();
+  PutAnswers(json, question, full);
+  json.Text(ScoreOf(question, full)).OpenList();
+  for (const auto& [pair, text] : question.answers) {
+    json.OpenList();
+    json.Integer(static_cast<int64_t>(row_numbers.at(data.row_of_cell.at(pair->cell))));
+    json.Integer(static_cast<int64_t>(OutcomeOf(*pair))).Text(ScoreOf(question, text));
+    PutAnswers(json, question, text);
+    json.OpenList();
+    for (const std::optional<double>& share : text.answer_kept) json.Share(share);
+    json.CloseList().CloseList();
+  }
+  json.CloseList().Integer(static_cast<int64_t>(question.board)).CloseList();
+}
+
+// {"boards":[title],"rows":ROWS,"outcomes":[..],"questions":[QUESTION]}
+ScriptJson SamplesJson(const std::vector<const SamplePair*>& chosen,
+                       const std::vector<Question>& questions, const PageData& data) {
+  ScriptJson json;
+  json.OpenObject().Key("boards").OpenList();
+  for (const Board& board : data.boards) json.Text(MakeVisible(board.Title()));
+  json.CloseList().Key("rows");
+  const RowNumbers row_numbers = PutRows(json, chosen, data);
+  json.Key("outcomes").OpenList();
+  for (const char* const outcome : kOutcomes) json.Text(outcome);
+  json.CloseList().Key("questions").OpenList();
+  for (const Question& question : questions) {
+    PutQuestion(json.Line(), question, data, row_numbers);
+  }
+  json.Line().CloseList().CloseObject();
+  return json;
+}
+
+Html Introduction(const std::vector<SamplePair>& pairs, int64_t held) {
+  const auto all = static_cast<int64_t>(pairs.size());
   int64_t broken = 0;
   for (const SamplePair& pair : pairs) broken += OutcomeOf(pair) == Outcome::kBroken;
+  Html html;
   html.Put(
-      "<p class=\"lead\">Of {} answers of methods, {} are worse than the full cache's on the same "
+      R"(<p class="lead">Of {} answers of methods, {} are worse than the full cache's on the same )"
       "question. ",
       {WithCommas(all), WithCommas(broken)});
   if (held < all) {
@@ -349,18 +324,33 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
     html.Put("This page holds them all.");
   }
   html.Put(" Scores are of 100.");
-  html.Put(" Squares tell how much of the answer's place each layer kept. {}",
-           {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
-  html.Put(
-      "</p>\n<div class=\"js\" id=\"samples-ui\"></div><div class=\"samples\" "
-      "id=\"samples-static\">");
+  return html.Put(" Squares tell how much of the answer's place each layer kept. {}",
+                  {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
+}
+
+}  // namespace
+
+Result<Html> SamplesSection(const PageData& data, Queries& queries, const ReportOptions& options,
+                            ReportCounts& counts) {
+  KVG_ASSIGN(const std::vector<SamplePair> pairs, queries.Pairs());
+  Html html;
+  if (pairs.empty()) return html;
+  const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);
+  counts.answers = std::ssize(pairs);
+  counts.answers_held = std::ssize(chosen);
+  Questions questions;
+  KVG_TRY(GatherQuestions(chosen, data, queries, static_cast<size_t>(options.max_text_bytes),
+                          questions));
+  html.Put(Introduction(pairs, counts.answers_held));
+  html.Put(R"(</p>
+<div class="js" id="samples-ui"></div><div class="samples" id="samples-static">)");
   int64_t written = 0;
-  for (const Question& question : questions) {
+  for (const Question& question : questions.all) {
     if (written++ == kWrittenOut) break;
     html.Put(WrittenOut(question, data));
   }
   html.Put("</div>\n");
-  return html.PutData("samples-data", json);
+  return html.PutData("samples-data", SamplesJson(chosen, questions.all, data).text());
 }
 
 }  // namespace kvgauge::report

@@ -7,6 +7,7 @@
 
 #include "core/strings.h"
 #include "src/html/format.h"
+#include "src/html/script_json.h"
 #include "src/html/visible.h"
 #include "src/token_bytes.h"
 
@@ -220,33 +221,32 @@ ReportTable NeedleTable(const PageData& data, const std::vector<GridCount>& grid
 }
 
 Html TablesData(const std::vector<ReportTable>& tables) {
-  std::string json = "{";
+  ScriptJson json;
+  json.OpenObject();
+  bool any = false;
   for (const ReportTable& table : tables) {
     if (table.rows.empty()) continue;
-    json.append(json.size() > 1 ? ",\n\"" : "\n\"").append(table.id).append("\":{\"columns\":[");
-    for (size_t c = 0; c < table.columns.size(); ++c) {
-      if (c > 0) json.push_back(',');
-      AppendScriptString(json, table.columns[c].name);
-    }
-    json.append("],\"rows\":[");
+    any = true;
+    json.Line().Key(table.id).OpenObject().Key("columns").OpenList();
+    for (const ReportColumn& column : table.columns) json.Text(column.name);
+    json.CloseList().Key("rows").OpenList();
     for (size_t r = 0; r < table.rows.size(); ++r) {
-      json.append(r == 0 ? "[" : ",\n[");
-      for (size_t c = 0; c < table.rows[r].size(); ++c) {
-        const ReportCell& cell = table.rows[r][c];
-        if (c > 0) json.push_back(',');
+      if (r > 0) json.Line();
+      json.OpenList();
+      for (const ReportCell& cell : table.rows[r]) {
         if (cell.number) {
-          AppendNumber(json, *cell.number);
+          json.Number(*cell.number);
         } else {
-          AppendScriptString(json, MakeVisible(cell.text));
+          json.Text(MakeVisible(cell.text));
         }
       }
-      json.push_back(']');
+      json.CloseList();
     }
-    json.append("]}");
+    json.CloseList().CloseObject();
   }
   Html html;
-  if (json.size() == 1) return html;
-  return html.PutData("tables-data", json.append("\n}"));
+  if (!any) return html;
+  return html.PutData("tables-data", json.Line().CloseObject().text());
 }
 
 Html DownloadButton(const ReportTable& table) {

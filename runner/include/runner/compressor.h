@@ -20,7 +20,7 @@ namespace kvgauge {
 struct PhaseSeconds {
   double prefill = 0;
   double score = 0;     // importance, its ageing, a reader's choice
-  double select = 0;    // allotments and plans
+  double select = 0;    // allocation and plans
   double compact = 0;   // plans executed
   double quantise = 0;  // stored anew, sealed
   double attend = 0;    // of decode steps; shared by the whole pool when there is company

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lockstep engine: prefill a sample once, run every row (method x budget) on it together.
+// The lockstep engine: prefill a sample once, run every contender (a method at a budget) on it
+// together.
 //
-// Each sample is prefilled once per model, with the captures that any row needs, into a full
-// snapshot. Every row forks it, compresses its fork and decodes in one pool with the others: one
-// pass over the weights per step for the whole pool, attention per row over its own cache. Rows
-// leave when they are done, and rows of the next sample, which was prefilled meanwhile, join.
+// Each sample is prefilled once per model, with the captures that any contender needs, into a full
+// snapshot. Every contender forks it, compresses its fork and decodes in one pool with the others:
+// one pass over the weights per step for the whole pool, attention per contender over its own
+// cache. Contenders leave when they are done, and contenders of the next sample, which was
+// prefilled meanwhile, join.
 //
-// A row's tokens and logits are bit-identical to running it alone, whatever the company, the size
-// of the pool and the number of threads. One thread drives an Engine.
+// A contender's tokens and logits are bit-identical to running it alone, whatever the company, the
+// size of the pool and the number of threads. One thread drives an Engine.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@
 
 namespace kvgauge {
 
-// When a row compresses.
+// When a contender compresses.
 enum class CompressAt {
   kPrompt,   // context and question seen; each further turn is a prompt of its own
   kContext,  // the context seen; questions are prefilled against what is left
@@ -41,8 +43,8 @@ struct EngineTurn {
   std::vector<VisualSpan> spans = {};
   int64_t max_new_tokens = 0;
   int64_t min_new_tokens = 0;  // stop ids are never chosen before
-  // Teacher-forced: the answer is these tokens, max_new_tokens of them, whatever the row would
-  // choose and without regard to stop ids; the result is their probabilities.
+  // Teacher-forced: the answer is these tokens, max_new_tokens of them, whatever the contender
+  // would choose and without regard to stop ids; the result is their probabilities.
   std::vector<int32_t> forced = {};
   // kContext: goes on after the answer before it, rather than from the context alone. kTurn always
   // does.
@@ -69,25 +71,26 @@ struct EngineSample {
   std::shared_ptr<const SampleVisuals> visuals = nullptr;  // where spans are
 };
 
-struct EngineRow {
+struct Contender {
   const Method* method = nullptr;
   Budget budget = {};
   // The model as the method's prepare stage changed it, loaded for latents if the store keeps the
-  // model's own. Rows of one model share prefills; rows with latents have prefills of their own.
+  // model's own. Contenders of one model share prefills; contenders with latents have prefills of
+  // their own.
   Model* model = nullptr;
   // The model whose full cache is the reference of fidelity: the same checkpoint without a prepare
   // stage. Null: `model`.
   Model* original = nullptr;
 };
 
-// A row against the full cache of the original model, on that cache's own continuation of the
+// A contender against the full cache of the original model, on that cache's own continuation of the
 // first turn.
 struct Fidelity {
   int64_t steps = 0;          // 0: nothing was compared, and the other fields are undefined
-  double kl_divergence = 0;   // of the row from the full cache, nats, mean over steps
+  double kl_divergence = 0;   // of the contender from the full cache, nats, mean over steps
   double top1_agreement = 0;  // share of steps
-  // [layers] |row - full| / |full|, mean over decode steps; empty if the continuation has none, as
-  // when it ends at its first token.
+  // [layers] |contender - full| / |full|, mean over decode steps; empty if the continuation has
+  // none, as when it ends at its first token.
   std::vector<double> attention_error;
 };
 
@@ -97,18 +100,18 @@ struct TurnResult {
   std::vector<double> log_probs = {};  // of forced tokens, each given all before it; natural logs
 };
 
-// A cell: one row on one sample.
+// A cell: one contender on one sample.
 struct CellResult {
-  int64_t sample = 0, row = 0;
+  int64_t sample = 0, contender = 0;
   Status status;  // an error is a result too: it names the stage or allocation that failed
   std::vector<TurnResult> turns;
   CompressionRecord record;
   std::optional<Fidelity> fidelity;
 };
 
-// A token that a row has just chosen: `answer` ends with it.
+// A token that a contender has just chosen: `answer` ends with it.
 struct EngineToken {
-  int64_t sample = 0, row = 0, turn = 0;
+  int64_t sample = 0, contender = 0, turn = 0;
   std::span<const int32_t> answer;
 };
 
@@ -117,7 +120,7 @@ struct EngineOptions {
   uint64_t seed = 0;
   SamplingOptions sampling = {};
   int64_t valid_vocab = 0;       // as Sampler takes it
-  int64_t max_pool_rows = 64;    // sequences that decode together
+  int64_t max_pool_lanes = 64;   // sequences that decode together
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
   int64_t fidelity_steps = 0;    // 0: no teacher-forced pass
   // Called with every token when it is chosen; false ends the turn like a stop id.
@@ -135,11 +138,11 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t working_bytes = 0;      // of the forward pass, logits included, and rows of pictures
   int64_t snapshot_bytes = 0;     // the longest sample's, captures included
-  int64_t row_bytes = 0;          // the largest row's own cache
-  int64_t pool_rows = 0;          // how many fit together
+  int64_t lane_bytes = 0;         // the largest contender's own cache
+  int64_t pool_lanes = 0;         // how many fit together
   int64_t cache_limit_bytes = 0;  // what the pool of caches may hold; 0: no limit
   int64_t total_bytes() const {
-    return weight_bytes + working_bytes + snapshot_bytes + pool_rows * row_bytes;
+    return weight_bytes + working_bytes + snapshot_bytes + pool_lanes * lane_bytes;
   }
 };
 
@@ -160,17 +163,17 @@ struct PlannedModel {
   int64_t weight_bytes = 0;
   const Ops* ops = nullptr;
 };
-struct PlannedRow {
+struct PlannedContender {
   const Method* method = nullptr;
   Budget budget = {};
   const PlannedModel* model = nullptr;
-  const PlannedModel* original = nullptr;  // as for EngineRow
+  const PlannedModel* original = nullptr;  // as for Contender
 };
-// Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one row at a time.
-// Without such a limit, the plan must fit into the memory of the device, or on a host into
+// Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one contender at a
+// time. Without such a limit, the plan must fit into the memory of the device, or on a host into
 // `machine_bytes` (0: not checked). `visual_bytes`: of the samples' visuals. Precondition: there
-// are rows.
-Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
+// are contenders.
+Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes = 0, int64_t visual_bytes = 0);
 
@@ -179,17 +182,17 @@ class Engine {
   // Called once for every cell, as it ends. An error ends the run.
   using OnResult = std::function<Status(CellResult)>;
 
-  Engine(std::vector<EngineRow> rows, const EngineOptions& options);
+  Engine(std::vector<Contender> contenders, const EngineOptions& options);
 
   // The same for loaded models; malformed samples are refused too.
   Result<MemoryPlan> PlanMemory(std::span<const EngineSample> samples) const;
 
-  // Precondition: CheckMethod holds for every row. A refused plan or an error of `on_result` is the
-  // error of the run; a failure inside a cell is the result of that cell.
+  // Precondition: CheckMethod holds for every contender. A refused plan or an error of `on_result`
+  // is the error of the run; a failure inside a cell is the result of that cell.
   Status Run(std::span<const EngineSample> samples, const OnResult& on_result);
 
  private:
-  std::vector<EngineRow> rows_;
+  std::vector<Contender> contenders_;
   EngineOptions options_;
 };
 

@@ -96,7 +96,7 @@ class KvCache {
   // (kernels/kv_keep.h). False, and nothing is done, if Reduce is necessary: coded entries, entries
   // in another tier or shared with another layer, latents that heads share, or a plan with log
   // weights.
-  Result<bool> ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan, const Tensor& outcome);
+  Result<bool> ReduceOnDevice(int64_t layer, std::span<const HeadPlan> plan, const Tensor& outcome);
   // Stores a plain layer as planned, what it holds and what comes; sinks and codes begin once more
   // entries than sinks are held. Keys that are to be raw and are held rotated are turned back.
   // Layers that share entries share those that both hold now, when the upper one is stored, and

@@ -42,7 +42,7 @@ struct TowerSpec {
   int64_t ffn = 0;
   int64_t patch = 0;   // its sides, in pixels
   int64_t frames = 1;  // that a patch spans
-  // Of a tile, in pixels; 0: pictures come as patches of a grid of any size.
+  // Sides of a tile, in pixels; 0: pictures come as patches of a grid of any size.
   int64_t image_height = 0, image_width = 0;
 
   TowerNorm norm = TowerNorm::kLayer;

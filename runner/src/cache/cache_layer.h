@@ -46,7 +46,7 @@ class CacheLayer {
 
   // The same on a device, which decides by itself where the plan's entries go, and which ones: the
   // host learns nothing but what is told in `outcome` (KeepKv). False where it has to know more.
-  Result<bool> ReduceUnseen(std::span<const HeadPlan> plan, const Tensor& outcome);
+  Result<bool> ReduceOnDevice(std::span<const HeadPlan> plan, const Tensor& outcome);
 
   // After an error of one of these the layer, and those `below`, are not to be used: they are
   // copies.
@@ -116,7 +116,7 @@ class CacheLayer {
   const int32_t* RotationsFrom(const HeadEntries& head, int64_t first) const;
   Keeps KeepsOf(std::span<const HeadPlan> plan) const;
   Status CheckKeep(int64_t head, const KeptEntries& kept, const HeadPlan& plan) const;
-  bool CanReduceUnseen(std::span<const HeadPlan> plan) const;
+  bool CanReduceOnDevice(std::span<const HeadPlan> plan) const;
   // Whether slots may be skipped: what counts entries by slot then has no place for them.
   bool MaySkip() const;
   // Of every head.

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "core/strings.h"
+#include "methods/tensors.h"
 #include "src/cache/cache_layer.h"
 #include "src/cache/rope_tables.h"
-#include "src/compress/columns.h"
 
 namespace kvgauge {
 namespace {
@@ -40,7 +40,7 @@ void CacheLayer::Read(KvSide side, int64_t head, int64_t first, Tensor rows) con
   const Buffer memory = ops().memory->Allocate(n * width * 4);
   const Tensor keys = memory.As(DType::kF32, {n, width});
   layout_->Read(entries_, KvSide::kKeys, head, first, keys);
-  ops().rows->Convert(ColumnsFrom(keys, 0, dim), rows);
+  ops().rows->Convert(Columns(keys, 0, dim), rows);
 }
 
 Tensor CacheLayer::RotationsOf(int64_t head, int64_t first, int64_t n,

@@ -182,9 +182,9 @@ Status KvCache::Reduce(int64_t layer, std::span<const HeadPlan> plan) {
   return Change(layer, [&](CacheLayer& copy) { return copy.Reduce(plan); });
 }
 
-Result<bool> KvCache::ReduceUnseen(int64_t layer, std::span<const HeadPlan> plan,
-                                   const Tensor& outcome) {
-  Result<bool> done = layers_[layer]->ReduceUnseen(plan, outcome);
+Result<bool> KvCache::ReduceOnDevice(int64_t layer, std::span<const HeadPlan> plan,
+                                     const Tensor& outcome) {
+  Result<bool> done = layers_[layer]->ReduceOnDevice(plan, outcome);
   if (!done.ok()) return done.error().Wrap(StrCat("layer ", layer));
   return done;
 }

@@ -53,43 +53,43 @@ std::span<const float> HostLogits(Ops& ops, const Tensor& row, std::vector<float
   return *copy;
 }
 
-EngineRun::EngineRun(std::span<const EngineRow> rows, const EngineOptions& options,
+EngineRun::EngineRun(std::span<const Contender> contenders, const EngineOptions& options,
                      std::span<const EngineSample> samples, const MemoryPlan& plan,
                      const Engine::OnResult& on_result)
-    : rows_(rows),
+    : contenders_(contenders),
       options_(options),
       samples_(samples),
-      pool_rows_(plan.pool_rows),
+      pool_lanes_(plan.pool_lanes),
       bounded_(plan.cache_limit_bytes > 0),
       on_result_(on_result),
-      pools_(plan.cache_limit_bytes > 0
-                 ? bounded_pools_.emplace(rows[0].model->ops(), Limits(plan.cache_limit_bytes))
-                 : rows[0].model->pools()) {}
+      pools_(plan.cache_limit_bytes > 0 ? bounded_pools_.emplace(contenders[0].model->ops(),
+                                                                 Limits(plan.cache_limit_bytes))
+                                        : contenders[0].model->pools()) {}
 
 void EngineRun::PlanJobs() {
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const EngineRow& row = rows_[i];
-    const bool latents = KeepsModelLatents(*row.method, row.model->shape());
+  for (size_t i = 0; i < contenders_.size(); ++i) {
+    const Contender& contender = contenders_[i];
+    const bool latents = KeepsModelLatents(*contender.method, contender.model->shape());
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.model == row.model && g.latents == latents;
+      return g.model == contender.model && g.latents == latents;
     });
     if (group == groups_.end()) {
-      groups_.push_back({.model = row.model, .latents = latents});
+      groups_.push_back({.model = contender.model, .latents = latents});
       group = groups_.end() - 1;
     }
-    group->rows.push_back(static_cast<int64_t>(i));
-    group->needs |= row.method->needs();
-    if (std::find(models_.begin(), models_.end(), row.model) == models_.end()) {
-      models_.push_back(row.model);
+    group->contenders.push_back(static_cast<int64_t>(i));
+    group->needs |= contender.method->needs();
+    if (std::find(models_.begin(), models_.end(), contender.model) == models_.end()) {
+      models_.push_back(contender.model);
     }
   }
   for (size_t sample = 0; sample < samples_.size(); ++sample) {
     const bool split = options_.compress_at == CompressAt::kPrompt;
     const size_t turns = split ? samples_[sample].turns.size() : 1;
-    for (size_t row = 0; row < rows_.size(); ++row) {
-      Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(row));
+    for (size_t contender = 0; contender < contenders_.size(); ++contender) {
+      Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(contender));
       cell.result.sample = static_cast<int64_t>(sample);
-      cell.result.row = static_cast<int64_t>(row);
+      cell.result.contender = static_cast<int64_t>(contender);
       cell.result.turns.resize(samples_[sample].turns.size());
       cell.turns_left = static_cast<int64_t>(turns);
     }
@@ -101,8 +101,8 @@ void EngineRun::PlanJobs() {
   }
 }
 
-// Of the sequence that job (sample, turn) begins, answers included. The same for every row, as
-// some rotary scalings depend on it.
+// Of the sequence that job (sample, turn) begins, answers included. The same for every contender,
+// as some rotary scalings depend on it.
 int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   const EngineSample& s = samples_[static_cast<size_t>(sample)];
   auto length = static_cast<int64_t>(s.context.size());
@@ -118,7 +118,7 @@ int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
 
 void EngineRun::ForLanes(int64_t count, double cost_ns,
                          const std::function<void(int64_t)>& body) const {
-  if (!bounded_) return rows_[0].model->ops().tasks->ForEach(count, cost_ns, body);
+  if (!bounded_) return contenders_[0].model->ops().tasks->ForEach(count, cost_ns, body);
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
@@ -271,14 +271,14 @@ Status EngineRun::Run() {
   }
 }
 
-Engine::Engine(std::vector<EngineRow> rows, const EngineOptions& options)
-    : rows_(std::move(rows)), options_(options) {
-  KVG_CHECK(!rows_.empty(), "an engine without rows");
+Engine::Engine(std::vector<Contender> contenders, const EngineOptions& options)
+    : contenders_(std::move(contenders)), options_(options) {
+  KVG_CHECK(!contenders_.empty(), "an engine without contenders");
 }
 
 Status Engine::Run(std::span<const EngineSample> samples, const OnResult& on_result) {
   KVG_ASSIGN(const MemoryPlan plan, PlanMemory(samples));
-  return EngineRun(rows_, options_, samples, plan, on_result).Run();
+  return EngineRun(contenders_, options_, samples, plan, on_result).Run();
 }
 
 }  // namespace kvgauge

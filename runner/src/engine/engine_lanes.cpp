@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes: a row on a sample, from its fork of the prefill to its last answer.
+// Lanes: a contender on a sample, from its fork of the prefill to its last answer.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,10 +27,10 @@ bool Contains(std::span<const int32_t> ids, int32_t id) {
 Status EngineRun::Admit() {
   if (ready_ == nullptr) return {};
   constexpr double kCompression_ns = 1e6;
-  while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_) {
+  while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_lanes_) {
     // A bounded pool takes one at a time: the next may fit when this one has given back.
     std::vector<Lane*> starting;
-    while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_rows_ &&
+    while (!ready_->waiting.empty() && static_cast<int64_t>(lanes_.size()) < pool_lanes_ &&
            (starting.empty() || !bounded_)) {
       starting.push_back(&AddLane(ready_->waiting.front()));
       ready_->waiting.pop_front();
@@ -59,10 +59,11 @@ Status EngineRun::Admit() {
 
 Status EngineRun::ForkAndCompress(Lane& lane) const {
   Snapshot& snapshot = *lane.snapshot;
-  const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+  const Contender& contender = contenders_[static_cast<size_t>(lane.contender)];
   return Guarded([&]() -> Status {
     lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
-    lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+    lane.compressor =
+        std::make_unique<Compressor>(*contender.model, *contender.method, contender.budget);
     lane.compressor->seconds().prefill = snapshot.prefill_s;
     PromptState state = snapshot.state();
     state.prompt = &lane.prompt;
@@ -70,14 +71,14 @@ Status EngineRun::ForkAndCompress(Lane& lane) const {
   });
 }
 
-EngineRun::Lane& EngineRun::AddLane(int64_t row) {
+EngineRun::Lane& EngineRun::AddLane(int64_t contender) {
   lanes_.emplace_back();
   Lane& lane = lanes_.back();
-  lane.row = row;
+  lane.contender = contender;
   lane.snapshot = ready_;
   lane.turn = ready_->turn;
   lane.prompt = ready_->prompt;
-  // The stream is the sample's: rows draw alike.
+  // The stream is the sample's: contenders draw alike.
   lane.sampler.emplace(options_.sampling, ready_->seed, options_.valid_vocab);
   return lane;
 }
@@ -113,11 +114,12 @@ Status EngineRun::AskNext(Lane& lane) {
   ++lane.turn;
   const EngineTurn& turn = TurnOf(lane);
   if (lane.base != nullptr && (lane.turn == 0 || !turn.continues)) {
-    const EngineRow& row = rows_[static_cast<size_t>(lane.row)];
+    const Contender& contender = contenders_[static_cast<size_t>(lane.contender)];
     lane.prompt = lane.snapshot->prompt;
     const Status forked = Guarded([&]() -> Status {
       lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
-      lane.compressor = std::make_unique<Compressor>(*row.model, *row.method, row.budget);
+      lane.compressor =
+          std::make_unique<Compressor>(*contender.model, *contender.method, contender.budget);
       if (lane.compressor->ContinueFrom(*lane.base, *lane.cache)) return {};
       return ForkAndCompress(lane);
     });
@@ -129,7 +131,8 @@ Status EngineRun::AskNext(Lane& lane) {
     const Model& model = *lane.snapshot->model;
     const Status begun = Guarded([&]() -> Status {
       lane.capture = std::make_unique<PrefillCapture>(
-          model.config(), *lane.cache, rows_[static_cast<size_t>(lane.row)].method->needs(),
+          model.config(), *lane.cache,
+          contenders_[static_cast<size_t>(lane.contender)].method->needs(),
           lane.prompt.size() - lane.cache->tokens(), model.ops());
       return {};
     });
@@ -145,7 +148,8 @@ void EngineRun::HoldStops(int64_t sample, int64_t turn, int64_t answered, const 
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   for (const int32_t stop : of.stop_ids) {
     if (stop < 0 || stop >= row.shape[0]) continue;
-    rows_[0].model->ops().memory->Copy(View(std::span(&kNever, 1), {1}), row.Slice(stop, stop + 1));
+    contenders_[0].model->ops().memory->Copy(View(std::span(&kNever, 1), {1}),
+                                             row.Slice(stop, stop + 1));
   }
 }
 
@@ -167,7 +171,7 @@ Status EngineRun::TakeToken(Lane& lane, int32_t id) {
   lane.prompt.AppendText(id);
   const bool go_on =
       forced || !options_.on_token ||
-      options_.on_token({lane.snapshot->sample, lane.row, lane.turn, lane.answer.ids});
+      options_.on_token({lane.snapshot->sample, lane.contender, lane.turn, lane.answer.ids});
   if (!go_on) return EndTurn(lane, true);
   if (static_cast<int64_t>(lane.answer.ids.size()) < TurnOf(lane).max_new_tokens) return {};
   return EndTurn(lane, false);
@@ -175,7 +179,7 @@ Status EngineRun::TakeToken(Lane& lane, int32_t id) {
 
 Status EngineRun::EndTurn(Lane& lane, bool stopped) {
   lane.answer.stopped = stopped;
-  Cell& cell = CellOf(lane.snapshot->sample, lane.row);
+  Cell& cell = CellOf(lane.snapshot->sample, lane.contender);
   cell.result.turns[static_cast<size_t>(lane.turn)] = std::exchange(lane.answer, {});
   const bool last = options_.compress_at == CompressAt::kPrompt ||
                     lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
@@ -193,22 +197,22 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
     });
     if (cell.result.status.ok()) cell.result.status = looked;
   }
-  return EndCell(lane.snapshot->sample, lane.row);
+  return EndCell(lane.snapshot->sample, lane.contender);
 }
 
-Status EngineRun::EndCell(int64_t sample, int64_t row) {
-  Cell& cell = CellOf(sample, row);
+Status EngineRun::EndCell(int64_t sample, int64_t contender) {
+  Cell& cell = CellOf(sample, contender);
   if (--cell.turns_left > 0) return {};
   CellResult result = std::move(cell.result);
-  cells_.erase({sample, row});
+  cells_.erase({sample, contender});
   return on_result_(std::move(result));
 }
 
 Status EngineRun::FailLane(Lane& lane, const Status& status) {
   lane.done = true;
-  CellResult& result = CellOf(lane.snapshot->sample, lane.row).result;
+  CellResult& result = CellOf(lane.snapshot->sample, lane.contender).result;
   if (result.status.ok()) result.status = status;
-  return EndCell(lane.snapshot->sample, lane.row);
+  return EndCell(lane.snapshot->sample, lane.contender);
 }
 
 void EngineRun::FinishStep(Lane& lane, const Passed& passed, int64_t row) const {

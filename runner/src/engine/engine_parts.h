@@ -12,7 +12,7 @@
 
 namespace kvgauge {
 
-// A finished prefill and the rows that still have to start from it.
+// A finished prefill and the contenders that still have to start from it.
 struct Snapshot {
   int64_t sample = 0;
   int64_t turn = 0;  // kPrompt: the turn whose prompt this is
@@ -25,14 +25,14 @@ struct Snapshot {
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
-  std::deque<int64_t> waiting;  // rows
+  std::deque<int64_t> waiting;  // contenders
 
   PromptState state() const { return {cache.get(), capture.get(), seed, &prompt}; }
 };
 
-// Whose full cache a row's fidelity is measured against.
-inline Model* OriginalOf(const EngineRow& row) {
-  return row.original != nullptr ? row.original : row.model;
+// Whose full cache a contender's fidelity is measured against.
+inline Model* OriginalOf(const Contender& contender) {
+  return contender.original != nullptr ? contender.original : contender.model;
 }
 
 // Puts tokens of a sample, with the pictures among them, behind a prompt.
@@ -53,11 +53,11 @@ struct FidelityLead {
   std::span<const float> logits = {};  // of the last row
 };
 
-// The teacher-forced pass of some rows on one snapshot: each row's fork is fed what the lead's full
-// cache answers to itself. What `asked` has beyond the snapshot's prompt is fed first (kContext),
-// then up to options.fidelity_steps tokens. A row that fails gets its error.
+// The teacher-forced pass of some contenders on one snapshot: each contender's fork is fed what the
+// lead's full cache answers to itself. What `asked` has beyond the snapshot's prompt is fed first
+// (kContext), then up to options.fidelity_steps tokens. A contender that fails gets its error.
 struct FidelityJob {
-  const EngineRow* row = nullptr;
+  const Contender* contender = nullptr;
   Status status = {};
   Fidelity result = {};
 };

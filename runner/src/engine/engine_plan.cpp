@@ -61,7 +61,7 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   return model.ops->memory->ScratchBytes(pass);
 }
 
-// What a row asks of each layer; plain where nothing is known.
+// What a contender asks of each layer; plain where nothing is known.
 std::vector<StorePlan> StorePlansOf(const Method& method, const ModelShape& shape) {
   std::vector<StorePlan> plans(static_cast<size_t>(shape.layers));
   const std::unique_ptr<Stage> stage = MakeStage(*method.store);
@@ -72,10 +72,11 @@ std::vector<StorePlan> StorePlansOf(const Method& method, const ModelShape& shap
   return plans;
 }
 
-// Of a row that holds up to `held` entries a head, of which up to `fresh` come in one pass. What a
-// reducer leaves of the prompt, `kept`, is copied before it is stored otherwise.
-int64_t RowCacheBytes(const Method& method, const ModelShape& shape,
-                      std::span<const StorePlan> plans, int64_t kept, int64_t held, int64_t fresh) {
+// Of a contender that holds up to `held` entries a head, of which up to `fresh` come in one pass.
+// What a reducer leaves of the prompt, `kept`, is copied before it is stored otherwise.
+int64_t LaneCacheBytes(const Method& method, const ModelShape& shape,
+                       std::span<const StorePlan> plans, int64_t kept, int64_t held,
+                       int64_t fresh) {
   int64_t bytes = 0;
   for (const StorePlan& plan : plans) bytes += plan.layout->PlannedLayerBytes(shape, held, fresh);
   if (!method.reduce) return bytes;
@@ -143,6 +144,89 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
   return CheckIds(sample.id, sample.context, vocab_size);
 }
 
+// Working memory of a model, and the longest prompt's snapshot: its cache, captures and scores.
+void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> contenders,
+                  std::span<const SampleLength> lengths, const EngineOptions& options,
+                  MemoryPlan& plan) {
+  const ModelShape& shape = model.shape;
+  Needs needs;
+  std::set<std::string> scorers;
+  for (const PlannedContender& contender : contenders) {
+    if (contender.model != &model) continue;
+    needs |= contender.method->needs();
+    if (contender.method->score) scorers.insert(StageKey(*contender.method->score));
+  }
+  int64_t longest = 0;
+  for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
+  plan.working_bytes = std::max(
+      plan.working_bytes, WorkingBytes(*model.config, Model::kChunkRows + options.max_pool_lanes,
+                                       1 + options.max_pool_lanes) +
+                              ScratchBytes(model, options.max_pool_lanes, longest));
+  for (const SampleLength& length : lengths) {
+    const int64_t scores =
+        static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
+    plan.snapshot_bytes =
+        std::max(plan.snapshot_bytes,
+                 FullCacheBytes(shape, WholePages(length.prefill)) +
+                     PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores);
+  }
+}
+
+// The most that a contender's sequence holds: its caches, and the attention of its steps.
+int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan>& stores,
+                  const SampleLength& length, const EngineOptions& options) {
+  const ModelShape& shape = contender.model->shape;
+  const int64_t kept =
+      HeadBudgetFor(*contender.method, shape, contender.budget, length.prefill).entries;
+  const int64_t held = kept + length.total - length.prefill;
+  // A question comes in one pass; a context that is returned to is held as well.
+  const bool prompts = options.compress_at == CompressAt::kPrompt;
+  const int64_t fresh = prompts ? 1 : length.total - length.prefill;
+  const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
+  int64_t attention = 0;
+  if (contender.method->needs().step_attention) {
+    const int64_t of_layer = shape.query_heads * WholePages(held) * 4;
+    attention = shape.layers * of_layer;
+    // Rows of a question count in running scores.
+    if (options.compress_at == CompressAt::kContext) {
+      attention +=
+          QuestionRows::kMostRows * of_layer + QuestionRows::PlannedBytes(*contender.model->config);
+    }
+  }
+  return copies * LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) + attention;
+}
+
+// Lowers the number of lanes until the plan fits: into what the user allows (`asked_bytes`, 0:
+// anything), else into what the device has free beside the weights, else into the machine.
+Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_bytes,
+                           int64_t cells, int64_t asked_bytes) {
+  const bool asked = asked_bytes > 0;
+  const bool device = free_bytes > 0;
+  const int64_t limit_bytes = asked    ? asked_bytes
+                              : device ? plan.weight_bytes + free_bytes
+                                       : machine_bytes;
+  if (limit_bytes == 0 || plan.lane_bytes == 0) return plan;
+  // A bound costs time, as contenders then wait for what others give back: none where all fit.
+  const int64_t beside = std::max<int64_t>(plan.pool_lanes - cells, 0);
+  if (!asked && !device && plan.total_bytes() - beside * plan.lane_bytes <= limit_bytes)
+    return plan;
+  const int64_t left = limit_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
+  plan.pool_lanes = std::min(plan.pool_lanes, std::max<int64_t>(left, 0) / plan.lane_bytes);
+  if (plan.pool_lanes == 0) {
+    return ResourceError(StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.lane_bytes),
+                                " (weights ", HumanBytes(plan.weight_bytes), ", working memory ",
+                                HumanBytes(plan.working_bytes), ", the longest prompt ",
+                                HumanBytes(plan.snapshot_bytes), ", one row ",
+                                HumanBytes(plan.lane_bytes), "); ",
+                                asked    ? "--max-memory is "
+                                : device ? "the device has "
+                                         : "this machine has ",
+                                HumanBytes(limit_bytes)));
+  }
+  plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
+  return plan;
+}
+
 }  // namespace
 
 SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
@@ -180,126 +264,59 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
   return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context or turn"));
 }
 
-Result<MemoryPlan> PlanMemory(std::span<const PlannedRow> rows,
+Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes, int64_t visual_bytes) {
   MemoryPlan plan;
-  plan.pool_rows = options.max_pool_rows;
+  plan.pool_lanes = options.max_pool_lanes;
   int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
   std::set<const PlannedModel*> models;
   std::set<const PlannedModel*> loaded;
-  for (const PlannedRow& row : rows) {
-    models.insert(row.model);
-    for (const PlannedModel* model : {row.model, row.original}) {
+  for (const PlannedContender& contender : contenders) {
+    models.insert(contender.model);
+    for (const PlannedModel* model : {contender.model, contender.original}) {
       if (model != nullptr && loaded.insert(model).second) plan.weight_bytes += model->weight_bytes;
     }
   }
-  std::vector<std::vector<StorePlan>> stores;  // of each row
-  for (const PlannedRow& row : rows) {
-    stores.push_back(StorePlansOf(*row.method, row.model->shape));
-  }
-  for (const PlannedModel* model : models) {
-    const ModelShape& shape = model->shape;
-    Needs needs;
-    std::set<std::string> scorers;
-    for (const PlannedRow& row : rows) {
-      if (row.model != model) continue;
-      needs |= row.method->needs();
-      if (row.method->score) scorers.insert(StageKey(*row.method->score));
-    }
-    int64_t longest = 0;
-    for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
-    plan.working_bytes = std::max(
-        plan.working_bytes, WorkingBytes(*model->config, Model::kChunkRows + options.max_pool_rows,
-                                         1 + options.max_pool_rows) +
-                                ScratchBytes(*model, options.max_pool_rows, longest));
+  for (const PlannedModel* model : models) PlanPrefills(*model, contenders, lengths, options, plan);
+  for (const PlannedContender& contender : contenders) {
+    const std::vector<StorePlan> stores = StorePlansOf(*contender.method, contender.model->shape);
     for (const SampleLength& length : lengths) {
-      const int64_t scores =
-          static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
-      plan.snapshot_bytes = std::max(
-          plan.snapshot_bytes,
-          FullCacheBytes(shape, WholePages(length.prefill)) +
-              PrefillCapture::PlannedBytes(*model->config, needs, length.prefill) + scores);
-      for (size_t r = 0; r < rows.size(); ++r) {
-        const PlannedRow& row = rows[r];
-        if (row.model != model) continue;
-        if (options.fidelity_steps > 0 && row.original != nullptr && row.original != model) {
-          original_bytes = std::max(original_bytes,
-                                    FullCacheBytes(row.original->shape, WholePages(length.total)));
-        }
-        const int64_t kept = AllowanceFor(*row.method, shape, row.budget, length.prefill).entries;
-        const int64_t held = kept + length.total - length.prefill;
-        // A question comes in one pass; a context that is returned to is held as well.
-        const bool prompts = options.compress_at == CompressAt::kPrompt;
-        const int64_t fresh = prompts ? 1 : length.total - length.prefill;
-        const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
-        int64_t attention = 0;
-        if (row.method->needs().step_attention) {
-          const int64_t of_row = shape.query_heads * WholePages(held) * 4;
-          attention = shape.layers * of_row;
-          // Rows of a question count in running scores.
-          if (options.compress_at == CompressAt::kContext) {
-            attention +=
-                QuestionRows::kMostRows * of_row + QuestionRows::PlannedBytes(*model->config);
-          }
-        }
-        const int64_t cache = RowCacheBytes(*row.method, shape, stores[r], kept, held, fresh);
-        plan.row_bytes = std::max(plan.row_bytes, copies * cache + attention);
+      plan.lane_bytes = std::max(plan.lane_bytes, LaneBytes(contender, stores, length, options));
+      if (options.fidelity_steps > 0 && contender.original != nullptr &&
+          contender.original != contender.model) {
+        original_bytes = std::max(
+            original_bytes, FullCacheBytes(contender.original->shape, WholePages(length.total)));
       }
     }
   }
   plan.snapshot_bytes += original_bytes;
   plan.working_bytes += visual_bytes;
-  // Without a limit of the user's, that of the device: weights are there already.
-  const int64_t free_bytes = rows[0].model->ops->memory->FreeBytes();
-  const bool asked = options.max_memory_bytes > 0;
-  const bool device = free_bytes > 0;
-  const int64_t limit_bytes = asked    ? options.max_memory_bytes
-                              : device ? plan.weight_bytes + free_bytes
-                                       : machine_bytes;
-  if (limit_bytes == 0 || plan.row_bytes == 0) return plan;
-  // A bound costs time, as rows then wait for what others give back: none where all fit.
-  const auto cells = static_cast<int64_t>(rows.size() * lengths.size());
-  const int64_t beside = std::max<int64_t>(plan.pool_rows - cells, 0);
-  if (!asked && !device && plan.total_bytes() - beside * plan.row_bytes <= limit_bytes) return plan;
-  const int64_t left = limit_bytes - plan.weight_bytes - plan.working_bytes - plan.snapshot_bytes;
-  plan.pool_rows = std::min(plan.pool_rows, std::max<int64_t>(left, 0) / plan.row_bytes);
-  if (plan.pool_rows == 0) {
-    return ResourceError(StrCat("the run needs ", HumanBytes(plan.total_bytes() + plan.row_bytes),
-                                " (weights ", HumanBytes(plan.weight_bytes), ", working memory ",
-                                HumanBytes(plan.working_bytes), ", the longest prompt ",
-                                HumanBytes(plan.snapshot_bytes), ", one row ",
-                                HumanBytes(plan.row_bytes), "); ",
-                                asked    ? "--max-memory is "
-                                : device ? "the device has "
-                                         : "this machine has ",
-                                HumanBytes(limit_bytes)));
-  }
-  plan.cache_limit_bytes = limit_bytes - plan.weight_bytes - plan.working_bytes;
-  return plan;
+  return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
+                 std::ssize(contenders) * std::ssize(lengths), options.max_memory_bytes);
 }
 
 Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) const {
   std::map<const Model*, PlannedModel> models;
-  for (const EngineRow& row : rows_) {
-    KVG_TRY(CheckCalibrations(*row.method, row.model->fingerprint()));
+  for (const Contender& contender : contenders_) {
+    KVG_TRY(CheckCalibrations(*contender.method, contender.model->fingerprint()));
     for (const EngineSample& sample : samples) {
-      KVG_TRY(CheckSample(sample, options_.compress_at, row.model->config().vocab_size,
-                          row.model->config().hidden_size));
+      KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config().vocab_size,
+                          contender.model->config().hidden_size));
     }
-    for (const Model* model : {row.model, OriginalOf(row)}) {
+    for (const Model* model : {contender.model, OriginalOf(contender)}) {
       models[model] = {.config = &model->config(),
                        .shape = model->shape(),
                        .weight_bytes = model->weight_bytes(),
                        .ops = &model->ops()};
     }
   }
-  std::vector<PlannedRow> rows;
-  for (const EngineRow& row : rows_) {
-    rows.push_back({.method = row.method,
-                    .budget = row.budget,
-                    .model = &models.at(row.model),
-                    .original = &models.at(OriginalOf(row))});
+  std::vector<PlannedContender> contenders;
+  for (const Contender& contender : contenders_) {
+    contenders.push_back({.method = contender.method,
+                          .budget = contender.budget,
+                          .model = &models.at(contender.model),
+                          .original = &models.at(OriginalOf(contender))});
   }
   std::vector<SampleLength> lengths;
   for (const EngineSample& sample : samples) {
@@ -312,7 +329,7 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
       visual_bytes += sample.visuals->bytes();
     }
   }
-  return kvgauge::PlanMemory(rows, lengths, options_, UsableMemoryBytes(), visual_bytes);
+  return kvgauge::PlanMemory(contenders, lengths, options_, UsableMemoryBytes(), visual_bytes);
 }
 
 }  // namespace kvgauge

@@ -29,7 +29,7 @@ Status EngineRun::StartPrefill() {
     const EngineTurn& turn = sample.turns[static_cast<size_t>(job.turn)];
     AppendTokens(config, sample, turn.ids, turn.spans, snapshot->prompt);
   }
-  snapshot->waiting.assign(job.group->rows.begin(), job.group->rows.end());
+  snapshot->waiting.assign(job.group->contenders.begin(), job.group->contenders.end());
   prefilling_ = std::move(snapshot);
   const Status begun = Guarded([&]() -> Status {
     Snapshot& s = *prefilling_;
@@ -45,9 +45,9 @@ Status EngineRun::StartPrefill() {
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the prefill ends here
 Status EngineRun::FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status) {
-  for (const int64_t row : failed->waiting) {
-    CellOf(failed->sample, row).result.status = status;
-    KVG_TRY(EndCell(failed->sample, row));
+  for (const int64_t contender : failed->waiting) {
+    CellOf(failed->sample, contender).result.status = status;
+    KVG_TRY(EndCell(failed->sample, contender));
   }
   return {};
 }
@@ -68,7 +68,7 @@ Status EngineRun::FinishPrefill(int32_t best) {
   snapshot.best = best;
   std::vector<const Method*> methods;
   for (const int64_t waiting : snapshot.waiting) {
-    methods.push_back(rows_[static_cast<size_t>(waiting)].method);
+    methods.push_back(contenders_[static_cast<size_t>(waiting)].method);
   }
   Status scored = snapshot.capture->status();
   if (scored.ok()) {
@@ -101,8 +101,8 @@ Status EngineRun::PrefillOriginal(Model& model, Original& original) {
 
 void EngineRun::MeasureSnapshot() {
   std::vector<Model*> leads;
-  for (const int64_t row : ready_->waiting) {
-    Model* lead = OriginalOf(rows_[static_cast<size_t>(row)]);
+  for (const int64_t contender : ready_->waiting) {
+    Model* lead = OriginalOf(contenders_[static_cast<size_t>(contender)]);
     if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
   }
   for (Model* lead : leads) {
@@ -111,7 +111,7 @@ void EngineRun::MeasureSnapshot() {
       continue;
     }
     Original original;
-    // Without it the rows have no fidelity, and the run goes on.
+    // Without it the contenders have no fidelity, and the run goes on.
     if (!PrefillOriginal(*lead, original).ok()) continue;
     MeasureAgainst({lead, original.cache.get(), original.logits});
   }
@@ -126,16 +126,17 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
     AppendTokens(lead.model->config(), sample, turn.ids, turn.spans, asked);
   }
   std::vector<int64_t> followers;
-  for (const int64_t row : snapshot.waiting) {
-    if (OriginalOf(rows_[static_cast<size_t>(row)]) == lead.model) followers.push_back(row);
+  for (const int64_t contender : snapshot.waiting) {
+    if (OriginalOf(contenders_[static_cast<size_t>(contender)]) == lead.model)
+      followers.push_back(contender);
   }
   // The full cache rides with every batch.
-  const auto batch = static_cast<size_t>(std::max<int64_t>(pool_rows_ - 1, 1));
+  const auto batch = static_cast<size_t>(std::max<int64_t>(pool_lanes_ - 1, 1));
   for (size_t begin = 0; begin < followers.size(); begin += batch) {
     const size_t end = std::min(begin + batch, followers.size());
     std::vector<FidelityJob> jobs;
     for (size_t i = begin; i < end; ++i) {
-      jobs.push_back({.row = &rows_[static_cast<size_t>(followers[i])]});
+      jobs.push_back({.contender = &contenders_[static_cast<size_t>(followers[i])]});
     }
     MeasureFidelity(lead, snapshot, asked, sample.stop_ids,
                     std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,

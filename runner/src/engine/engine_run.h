@@ -23,7 +23,7 @@ namespace kvgauge {
 // One call of Run.
 class EngineRun {
  public:
-  EngineRun(std::span<const EngineRow> rows, const EngineOptions& options,
+  EngineRun(std::span<const Contender> contenders, const EngineOptions& options,
             std::span<const EngineSample> samples, const MemoryPlan& plan,
             const Engine::OnResult& on_result);
 
@@ -35,9 +35,9 @@ class EngineRun {
     int64_t turns_left = 0;
     int64_t recorded_turn = -1;  // whose record the result holds
   };
-  // One sequence of the pool: a row on one prompt (kPrompt) or on all turns of a sample.
+  // One sequence of the pool: a contender on one prompt (kPrompt) or on all turns of a sample.
   struct Lane {
-    int64_t row = 0;
+    int64_t contender = 0;
     std::shared_ptr<Snapshot> snapshot;
     int64_t turn = 0;
     Prompt prompt;  // what the cache has seen, and what it is to see next
@@ -54,11 +54,11 @@ class EngineRun {
     std::optional<int32_t> token;  // chosen there
     bool done = false;
   };
-  // Rows that share prefills: those of one model with the same kind of cache.
+  // Contenders that share prefills: those of one model with the same kind of cache.
   struct Group {
     Model* model = nullptr;
     bool latents = false;
-    std::vector<int64_t> rows = {};
+    std::vector<int64_t> contenders = {};
     Needs needs = {};
   };
   struct Job {  // a prefill to come
@@ -85,7 +85,7 @@ class EngineRun {
   }
   void KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const;
   Status FinishPrefill(int32_t best);
-  // Every row that waits for the prompt has this as its result.
+  // Every contender that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);
   struct Original {
     std::unique_ptr<KvCache> cache;
@@ -95,7 +95,7 @@ class EngineRun {
   void MeasureSnapshot();
   void MeasureAgainst(const FidelityLead& lead);
   Status Admit();
-  Lane& AddLane(int64_t row);
+  Lane& AddLane(int64_t contender);
   Status StartLane(Lane& lane);
   Status ForkAndCompress(Lane& lane) const;
   Status Pass(Model& model);
@@ -111,7 +111,7 @@ class EngineRun {
   Status EndTurn(Lane& lane, bool stopped);
   Status AskNext(Lane& lane);
   void AppendTurn(Lane& lane) const;
-  Status EndCell(int64_t sample, int64_t row);
+  Status EndCell(int64_t sample, int64_t contender);
   Status FailLane(Lane& lane, const Status& status);
 
   const EngineSample& SampleOf(const Lane& lane) const {
@@ -120,12 +120,12 @@ class EngineRun {
   const EngineTurn& TurnOf(const Lane& lane) const {
     return SampleOf(lane).turns[static_cast<size_t>(lane.turn)];
   }
-  Cell& CellOf(int64_t sample, int64_t row) { return cells_[{sample, row}]; }
+  Cell& CellOf(int64_t sample, int64_t contender) { return cells_[{sample, contender}]; }
 
-  std::span<const EngineRow> rows_;
+  std::span<const Contender> contenders_;
   const EngineOptions& options_;
   std::span<const EngineSample> samples_;
-  int64_t pool_rows_;
+  int64_t pool_lanes_;
   bool bounded_;  // the pool of caches may refuse
   const Engine::OnResult& on_result_;
   std::optional<CachePools> bounded_pools_;
@@ -133,13 +133,13 @@ class EngineRun {
   // what the system hands out.
   CachePools& pools_;
 
-  std::vector<Group> groups_;   // in the order of the rows
+  std::vector<Group> groups_;   // in the order of the contenders
   std::vector<Model*> models_;  // likewise
   std::deque<Job> jobs_;
   std::shared_ptr<Snapshot> prefilling_;
   std::shared_ptr<Snapshot> ready_;
   std::list<Lane> lanes_;
-  std::map<std::pair<int64_t, int64_t>, Cell> cells_;  // unfinished, by (sample, row)
+  std::map<std::pair<int64_t, int64_t>, Cell> cells_;  // unfinished, by (sample, contender)
 };
 
 }  // namespace kvgauge

@@ -9,7 +9,8 @@
 namespace kvgauge {
 namespace {
 
-// Keeps the attention outputs of the newest row of every layer. Passes on to the row's own hook.
+// Keeps the attention outputs of the newest row of every layer. Passes on to the contender's own
+// hook.
 class AttentionProbe final : public LayerHook {
  public:
   AttentionProbe(Ops& ops, int64_t layers, LayerHook* inner) : ops_(ops), inner_(inner) {
@@ -126,7 +127,8 @@ void FidelityPass::Start(FidelityJob* job) {
       std::make_unique<KvCache>(job == nullptr ? lead_.cache->Fork() : snapshot_.cache->Fork());
   Model& model = ModelOf(follower);
   if (job != nullptr) {
-    follower.compressor = std::make_unique<Compressor>(model, *job->row->method, job->row->budget);
+    follower.compressor =
+        std::make_unique<Compressor>(model, *job->contender->method, job->contender->budget);
     PromptState state = snapshot_.state();
     state.prompt = &prompt_;
     job->status = follower.compressor->Compress(

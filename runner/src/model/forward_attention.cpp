@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/compress/columns.h"
+#include "methods/tensors.h"
 #include "src/model/forward_pass.h"
 
 namespace kvgauge {
@@ -222,8 +222,7 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     if (hook == nullptr) return;
     const int64_t begin = items[i].first_row, end = begin + items[i].rows;
     Tensor log_sum_exp;
-    if (hook->wants_log_sum_exp())
-      log_sum_exp = ColumnsFrom(capture.log_sum_exp, begin, end - begin);
+    if (hook->wants_log_sum_exp()) log_sum_exp = Columns(capture.log_sum_exp, begin, end);
     hook->AfterAttend(layer, q.Slice(begin, end), log_sum_exp, out.Slice(begin, end));
   });
 }
@@ -268,7 +267,7 @@ Tensor ForwardPass::LatentAttention(int64_t layer, const Tensor& x) {
       Take(ScratchSlot::kLatentQuery, DType::kF32, {rows_, mla.kv_lora_rank + mla.rope_dim});
   ApplyLinear(ops_, x, w.kv_down, MatMulMode::kSet, down);
   const Tensor latent = Take(ScratchSlot::kLatentNormed, dtype_, {rows_, mla.kv_lora_rank});
-  ops_.rows->RmsNorm(ColumnsFrom(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
+  ops_.rows->RmsNorm(Columns(down, 0, mla.kv_lora_rank), w.kv_latent_norm.weight, 0.0f,
                      kLatentNormEps, latent);
   Rotate(layer, Heads(q_all, mla.nope_dim, heads, mla.rope_dim, dk),
          Heads(down, mla.kv_lora_rank, 1, mla.rope_dim, mla.rope_dim));
@@ -292,13 +291,14 @@ Tensor ForwardPass::ExpandedAttention(int64_t layer, const Tensor& q_all, const 
   const int64_t heads = config_.query_heads, dk = config_.key_dim, dv = config_.value_dim;
   const Tensor up = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads * (mla.nope_dim + dv)});
   ApplyLinear(ops_, latent, w.kv_up, MatMulMode::kSet, up);
-  const Tensor k_rope = ColumnsFrom(down, mla.kv_lora_rank, mla.rope_dim);
+  const Tensor k_rope = Columns(down, mla.kv_lora_rank, mla.kv_lora_rank + mla.rope_dim);
   const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, heads, dk});
   const Tensor flat = keys.Reshape({rows_, heads * dk});
   for (int64_t h = 0; h < heads; ++h) {
-    ops_.rows->Convert(ColumnsFrom(up, h * (mla.nope_dim + dv), mla.nope_dim),
-                       ColumnsFrom(flat, h * dk, mla.nope_dim));
-    ops_.rows->Convert(k_rope, ColumnsFrom(flat, h * dk + mla.nope_dim, mla.rope_dim));
+    ops_.rows->Convert(Columns(up, h * (mla.nope_dim + dv), h * (mla.nope_dim + dv) + mla.nope_dim),
+                       Columns(flat, h * dk, h * dk + mla.nope_dim));
+    ops_.rows->Convert(k_rope,
+                       Columns(flat, h * dk + mla.nope_dim, h * dk + mla.nope_dim + mla.rope_dim));
   }
   const Tensor values = Heads(up, mla.nope_dim, heads, dv, mla.nope_dim + dv);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});
@@ -316,15 +316,16 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
   const int64_t rank = mla.kv_lora_rank, width = rank + mla.rope_dim;
   const Tensor q = Take(ScratchSlot::kAbsorbedQuery, DType::kF32, {rows_, heads * width});
   for (int64_t h = 0; h < heads; ++h) {
-    ApplyLinear(ops_, ColumnsFrom(q_all, h * dk, mla.nope_dim),
+    ApplyLinear(ops_, Columns(q_all, h * dk, h * dk + mla.nope_dim),
                 w.absorbed_keys[static_cast<size_t>(h)], MatMulMode::kSet,
-                ColumnsFrom(q, h * width, rank));
-    ops_.rows->Convert(ColumnsFrom(q_all, h * dk + mla.nope_dim, mla.rope_dim),
-                       ColumnsFrom(q, h * width + rank, mla.rope_dim));
+                Columns(q, h * width, h * width + rank));
+    ops_.rows->Convert(Columns(q_all, h * dk + mla.nope_dim, h * dk + mla.nope_dim + mla.rope_dim),
+                       Columns(q, h * width + rank, h * width + rank + mla.rope_dim));
   }
   const Tensor keys = Take(ScratchSlot::kKeys, DType::kF32, {rows_, width});
-  ops_.rows->Convert(latent, ColumnsFrom(keys, 0, rank));
-  ops_.rows->Convert(ColumnsFrom(down, rank, mla.rope_dim), ColumnsFrom(keys, rank, mla.rope_dim));
+  ops_.rows->Convert(latent, Columns(keys, 0, rank));
+  ops_.rows->Convert(Columns(down, rank, rank + mla.rope_dim),
+                     Columns(keys, rank, rank + mla.rope_dim));
   const Tensor out = Take(ScratchSlot::kLatentUp, DType::kF32, {rows_, heads, rank});
   AttendCaches(layer, true, q.Reshape({rows_, heads, width}), keys.Reshape({rows_, 1, width}), {},
                out);
@@ -336,7 +337,7 @@ void ForwardPass::AbsorbedAttention(int64_t layer, const Tensor& q_all, const Te
     for (int64_t h = 0; h < heads; ++h) {
       ApplyLinear(ops_, OneHead(out, h).Slice(begin, row),
                   w.absorbed_values[static_cast<size_t>(h)], MatMulMode::kSet,
-                  ColumnsFrom(attended, h * dv, dv).Slice(begin, row));
+                  Columns(attended, h * dv, h * dv + dv).Slice(begin, row));
     }
   }
 }

@@ -3,8 +3,8 @@
 // they are read.
 #include "methods/layouts/latent.h"
 
+#include "methods/tensors.h"
 #include "src/cache/layouts/coded.h"
-#include "src/compress/columns.h"
 
 namespace kvgauge {
 namespace {
@@ -90,7 +90,7 @@ Tensor LatentLayer::Transformed(const LayerEntries& entries, KvSide side, int64_
   const Tensor full = all.Slice(0, n * all_width).Reshape({n, all_width});
   const Tensor latent = all.Slice(n * all_width, numbers).Reshape({n, rank});
   for (int64_t h = 0; h < heads; ++h) {
-    ops.rows->Convert(HeadRows(rows, h), ColumnsFrom(full, h * width, width));
+    ops.rows->Convert(HeadRows(rows, h), Columns(full, h * width, h * width + width));
   }
   ops.linear->MatMulNN(full.Reshape({1, n, all_width}), basis.Reshape({1, all_width, rank}), 1.0f,
                        latent.Reshape({1, n, rank}));

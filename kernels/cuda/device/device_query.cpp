@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/device/asked.h"
+#include "cuda/device/device_query.h"
 
 #include "core/strings.h"
 
@@ -13,24 +13,24 @@ std::string Version(int version) { return StrCat(version / 1000, ".", version % 
 
 }  // namespace
 
-std::string WhyNotUsable(const DeviceAsked& asked) {
+std::string WhyNotUsable(const DeviceQuery& asked) {
   const DeviceInfo& info = asked.info;
   switch (asked.failed) {
-    case DeviceAsked::Failed::kNone:
+    case DeviceQuery::Failed::kNone:
       break;
-    case DeviceAsked::Failed::kVersion:
+    case DeviceQuery::Failed::kVersion:
       if (info.driver_version == 0) return "no NVIDIA driver is installed";
       return StrCat("the NVIDIA driver is too old: it serves CUDA ", Version(info.driver_version),
                     ", this program was built with ", Version(info.runtime_version));
-    case DeviceAsked::Failed::kCount:
+    case DeviceQuery::Failed::kCount:
       return StrCat("no usable device: ", asked.error);
-    case DeviceAsked::Failed::kProperties:
+    case DeviceQuery::Failed::kProperties:
       return StrCat("device 0 does not answer: ", asked.error);
-    case DeviceAsked::Failed::kMemory:
+    case DeviceQuery::Failed::kMemory:
       return StrCat(info.name, " has too little memory left to begin with: of ",
                     HumanBytes(info.total_bytes),
                     " nearly all is held by other programs (nvidia-smi names them)");
-    case DeviceAsked::Failed::kContext:
+    case DeviceQuery::Failed::kContext:
       return StrCat(info.name, " cannot be used: ", asked.error);
   }
   if (asked.count == 0) return "no usable device: none is present";

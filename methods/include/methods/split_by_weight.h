@@ -12,8 +12,8 @@ namespace kvgauge {
 // Whole numbers in [least, most], in proportion to `weights` as far as the bounds allow, that sum
 // to `total`. What does not divide goes to the largest remainders, among equals to the first.
 // Preconditions: weights finite and not negative; least * size <= total <= most * size.
-std::vector<int64_t> Apportion(std::span<const double> weights, int64_t total, int64_t least,
-                               int64_t most);
+std::vector<int64_t> SplitByWeight(std::span<const double> weights, int64_t total, int64_t least,
+                                   int64_t most);
 
 // How many of `count` holders can hold `whole` each when all others hold `less` and all together at
 // most `total`. Precondition: count * less <= total.

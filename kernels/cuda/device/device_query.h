@@ -8,7 +8,7 @@
 
 namespace kvgauge::cuda {
 
-struct DeviceAsked {
+struct DeviceQuery {
   // The first call that failed; kNone: a device answered everything.
   enum class Failed { kNone, kVersion, kCount, kProperties, kMemory, kContext };
 
@@ -19,7 +19,7 @@ struct DeviceAsked {
 };
 
 // Why device 0 cannot be used; empty: it can.
-std::string WhyNotUsable(const DeviceAsked& asked);
+std::string WhyNotUsable(const DeviceQuery& asked);
 
 // "NVIDIA H200, sm_90, 138.2 GiB of 139.8 GiB free, driver for CUDA 13.0"
 std::string Describe(const DeviceInfo& info);

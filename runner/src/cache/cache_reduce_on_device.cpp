@@ -29,7 +29,7 @@ KvMerge MergeOf(const MergeList& merge) {
 
 }  // namespace
 
-bool CacheLayer::CanReduceUnseen(std::span<const HeadPlan> plan) const {
+bool CacheLayer::CanReduceOnDevice(std::span<const HeadPlan> plan) const {
   if (entries_.pool->OnHost() || entries_.parts.size() > 1 || !layout_->CheckReduce(plan).ok())
     return false;
   for (const std::vector<Stream>* streams : {&entries_.parts[0].keys, &entries_.parts[0].values}) {
@@ -52,9 +52,9 @@ bool CacheLayer::CanReduceUnseen(std::span<const HeadPlan> plan) const {
   return true;
 }
 
-Result<bool> CacheLayer::ReduceUnseen(std::span<const HeadPlan> plan, const Tensor& outcome) {
+Result<bool> CacheLayer::ReduceOnDevice(std::span<const HeadPlan> plan, const Tensor& outcome) {
   KVG_CHECK(std::ssize(plan) == setup().kv_heads, "a plan for each head");
-  if (!CanReduceUnseen(plan)) return false;
+  if (!CanReduceOnDevice(plan)) return false;
   // What can fail comes first and changes no entry.
   LayerPart& part = entries_.parts[0];
   for (std::vector<Stream>* streams : {&part.keys, &part.values}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 
 #include <algorithm>
 #include <cmath>
@@ -49,8 +49,8 @@ std::vector<double> Bounded(std::span<const double> weights, double total, doubl
 
 }  // namespace
 
-std::vector<int64_t> Apportion(std::span<const double> weights, int64_t total, int64_t least,
-                               int64_t most) {
+std::vector<int64_t> SplitByWeight(std::span<const double> weights, int64_t total, int64_t least,
+                                   int64_t most) {
   const auto size = static_cast<int64_t>(weights.size());
   KVG_CHECK(least * size <= total && total <= most * size, "a total that no shares can sum to");
   const std::vector<double> shares = Bounded(weights, static_cast<double>(total),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "methods/apportion.h"
+#include "methods/split_by_weight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,9 +24,9 @@ TEST(CountWholeTest, AsManyAsFit) {
   EXPECT_EQ(CountWhole(4, 400, 100, 100), 4);
 }
 
-TEST(ApportionTest, LargestRemaindersWithinBounds) {
+TEST(SplitByWeightTest, LargestRemaindersWithinBounds) {
   const auto shares = [](std::vector<double> weights, int64_t total, int64_t least, int64_t most) {
-    return Apportion(weights, total, least, most);
+    return SplitByWeight(weights, total, least, most);
   };
   EXPECT_THAT(shares({1, 1, 1}, 10, 0, 10), ElementsAre(4, 3, 3));
   EXPECT_THAT(shares({5, 3, 2}, 10, 0, 10), ElementsAre(5, 3, 2));

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/compress/reads.h"
+
+#include "src/compress/stopwatch.h"
+
+namespace kvgauge {
+
+StepReads::StepReads(const Reader* reader, const ModelShape& shape, Ops& ops)
+    : reader_(reader), shape_(shape), ops_(ops) {}
+
+void StepReads::Begin(const ViewSource& source) {
+  const auto layers = static_cast<size_t>(shape_.layers);
+  states_.resize(layers);
+  indexed_.resize(layers);
+  chosen_.assign(layers, false);
+  for (Buffer& counts : counts_) {
+    if (counts.size_bytes() > 0) continue;
+    counts = ops_.memory->Allocate(shape_.layers * shape_.query_heads * SizeOf(DType::kI64));
+  }
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) BeginLayer(source, layer);
+}
+
+void StepReads::BeginLayer(const ViewSource& source, int64_t layer) {
+  const auto index = static_cast<size_t>(layer);
+  CacheView view(source, layer);
+  states_[index] = reader_->Begin(view);
+  indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+}
+
+void StepReads::BeginStep() { step_whole_ = step_held_ = 0; }
+
+void StepReads::Choose(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
+                       double& seconds) {
+  const int64_t readers = shape_.query_heads / cache.kv_heads();  // of a KV head
+  double held = 0;
+  for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+    held += static_cast<double>(cache.length(layer, head) * readers);
+  }
+  step_held_ += held;
+  bool chosen = false;
+  if (reader_ != nullptr) {
+    const Stopwatch watch(ops_, seconds, During::kStep);
+    chosen = ChooseEntries(source, cache, layer, q[0]);
+  }
+  if (!chosen) step_whole_ += held;
+}
+
+// False where all is read.
+bool StepReads::ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer,
+                              const Tensor& q) {
+  const auto index = static_cast<size_t>(layer);
+  CacheView view(source, layer);
+  reader_->Append(view, indexed_[index], *states_[index]);
+  indexed_[index].assign(view.lengths().begin(), view.lengths().end());
+  const Tensor words = view.Scratch(DType::kI64, {shape_.query_heads, (view.width() + 63) / 64});
+  chosen_[index] = reader_->Select(view, *states_[index], q, words);
+  if (!chosen_[index]) return false;
+  cache.SetRead(layer, words);
+  ops_.select->CountBits(words, Counts(0)[layer], Counts(1)[layer]);
+  step_chosen_ = true;
+  return true;
+}
+
+bool StepReads::corrects(int64_t layer) const {
+  return reader_ != nullptr && reader_->corrects() && chosen_[static_cast<size_t>(layer)];
+}
+
+void StepReads::Correct(const ViewSource& source, int64_t layer, const Tensor& out) {
+  CacheView view(source, layer);
+  reader_->Correct(view, *states_[static_cast<size_t>(layer)], out);
+}
+
+void StepReads::EndPass() {
+  whole_ += step_whole_;
+  held_ += step_held_;
+}
+
+void StepReads::KeepCounts() {
+  if (step_chosen_) ops_.memory->Copy(Counts(1), Counts(0));
+  step_chosen_ = false;
+}
+
+double StepReads::read() const {
+  double reads = whole_;
+  if (counts_[0].size_bytes() == 0) return reads;
+  std::vector<int64_t> counts(static_cast<size_t>(shape_.layers * shape_.query_heads));
+  ops_.memory->Copy(Counts(0),
+                    Tensor(counts.data(), DType::kI64, {shape_.layers, shape_.query_heads}));
+  for (const int64_t count : counts) reads += static_cast<double>(count);
+  return reads;
+}
+
+int64_t StepReads::index_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& state : states_) bytes += state->bytes();
+  return bytes;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is read of a cache in decode steps: a reader's choices, and how many entries they were.
+//
+// Entries are summed over steps, layers and query heads. What a reader chose is counted where it
+// chose it, on the device, until somebody asks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "methods/stages.h"
+#include "src/compress/view.h"
+
+namespace kvgauge {
+
+class StepReads {
+ public:
+  // `reader` may be null: everything is read. It outlives this.
+  StepReads(const Reader* reader, const ModelShape& shape, Ops& ops);
+
+  bool chooses() const { return reader_ != nullptr; }
+  // Indexes all entries anew, of all layers or of one.
+  void Begin(const ViewSource& source);
+  void BeginLayer(const ViewSource& source, int64_t layer);
+
+  // A step begins, perhaps once more: one that found no memory is repeated.
+  void BeginStep();
+  // Before attention: what this query reads of the layer, q [1, query_heads, key_dim]. `seconds`
+  // grows by what the choice takes.
+  void Choose(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q,
+              double& seconds);
+  // After attention over what was chosen: out [query_heads, value_dim].
+  bool corrects(int64_t layer) const;
+  void Correct(const ViewSource& source, int64_t layer, const Tensor& out);
+  // The pass is done: what it chose counts; and what it chose on the device.
+  void EndPass();
+  void KeepCounts();
+
+  double read() const;  // waits for the device
+  double held() const { return held_; }
+  int64_t index_bytes() const;
+
+ private:
+  bool ChooseEntries(const ViewSource& source, KvCache& cache, int64_t layer, const Tensor& q);
+  Tensor Counts(size_t which) const {
+    return counts_[which].As(DType::kI64, {shape_.layers, shape_.query_heads});
+  }
+
+  const Reader* reader_;
+  const ModelShape& shape_;
+  Ops& ops_;
+  std::vector<std::unique_ptr<Reader::State>> states_;  // [layers]
+  std::vector<std::vector<int64_t>> indexed_;  // [layers][kv_heads] entries the reader has seen
+  std::vector<bool> chosen_;                   // [layers] of this step: not everything is read
+  // All that were held, and those of layers that were read whole.
+  double whole_ = 0, held_ = 0;
+  double step_whole_ = 0, step_held_ = 0;
+  Buffer counts_[2];  // [layers, query_heads] i64 until the last step, and with this one
+  bool step_chosen_ = false;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/compress/recorder.h"
+
+#include <algorithm>
+
+#include "core/strings.h"
+
+namespace kvgauge {
+namespace {
+
+// Entries that `list` folds into others.
+int64_t CountMerged(Ops& ops, const MergeList& list) {
+  if (list.empty()) return 0;
+  std::vector<int32_t> to(static_cast<size_t>(list.to.shape[0]));
+  ops.memory->Copy(list.to, View(to, {static_cast<int64_t>(to.size())}));
+  return static_cast<int64_t>(
+      std::count_if(to.begin(), to.end(), [](int32_t entry) { return entry >= 0; }));
+}
+
+bool KeepsAll(const LayerView& view, std::span<const HeadPlan> plan) {
+  for (size_t head = 0; head < plan.size(); ++head) {
+    if (plan[head].keep.Numel() != view.lengths()[head] || !plan[head].keys.empty() ||
+        !plan[head].values.empty() || !plan[head].log_weight.empty()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Model& model, const Method& method, const Budget& budget,
+                   const ModelShape& shape)
+    : model_(model), method_(method), budget_(budget), shape_(shape), ops_(model.ops()) {
+  record_.merged.resize(static_cast<size_t>(shape.layers));
+}
+
+std::vector<std::vector<int64_t>> Recorder::Entries(const KvCache& cache) const {
+  std::vector<std::vector<int64_t>> entries(static_cast<size_t>(shape_.layers));
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+      entries[static_cast<size_t>(layer)].push_back(cache.length(layer, head));
+    }
+  }
+  return entries;
+}
+
+void Recorder::Begin(const KvCache& cache) {
+  record_.prompt_tokens = cache.tokens();
+  record_.entries_before = Entries(cache);
+}
+
+void Recorder::RecordCompressed(const KvCache& cache, int64_t index_bytes) {
+  record_.entries_after = Entries(cache);
+  record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.tokens());
+  record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.tokens());
+  record_.bytes = cache.Bytes();
+  record_.bits.clear();
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    int64_t entries = 0;
+    for (const int64_t held : record_.entries_after[static_cast<size_t>(layer)]) entries += held;
+    // Heads that share an entry have a key and a value of it each.
+    const int64_t sharing = shape_.kv_heads / cache.kv_heads();
+    const auto numbers =
+        static_cast<double>(entries * sharing * (shape_.key_dim + shape_.value_dim));
+    const auto payload = static_cast<double>(cache.Bytes(layer).payload);
+    record_.bits.push_back(entries > 0 ? 8.0 * payload / numbers : 0.0);
+  }
+  record_.reader_bytes = index_bytes;
+}
+
+bool Recorder::AddPlan(const LayerView& view, std::span<const HeadPlan> plan) {
+  if (KeepsAll(view, plan)) return false;
+  for (size_t head = 0; head < plan.size(); ++head) {
+    dropped_ |= plan[head].keep.Numel() < view.lengths()[head];
+    weighted_ |= !plan[head].log_weight.empty();
+  }
+  return true;
+}
+
+void Recorder::AddMerged(int64_t layer, std::span<const HeadPlan> plan) {
+  for (const HeadPlan& head : plan) {
+    record_.merged[static_cast<size_t>(layer)] +=
+        std::max(CountMerged(ops_, head.keys), CountMerged(ops_, head.values));
+  }
+}
+
+Tensor Recorder::OutcomeOf(int64_t layer, const KvCache& cache) {
+  const int64_t heads = cache.kv_heads();
+  if (outcomes_.size_bytes() == 0) {
+    outcomes_ = ops_.memory->Allocate(shape_.layers * heads * kKvKeptNumbers * SizeOf(DType::kI32));
+  }
+  return outcomes_.As(DType::kI32, {shape_.layers, heads, kKvKeptNumbers})[layer];
+}
+
+void Recorder::AddStore(const StorePlan& plan) {
+  stores_otherwise_ = true;
+  codes_ |= plan.layout->traits().seals;
+}
+
+void Recorder::ContinueFrom(const Recorder& other) {
+  stores_otherwise_ = other.stores_otherwise_;
+  codes_ = other.codes_;
+  dropped_ = other.dropped_;
+  weighted_ = other.weighted_;
+  record_ = other.record_;
+  other.AddMergedOnDevice(record_.merged);
+}
+
+std::vector<int32_t> Recorder::Outcomes() const {
+  std::vector<int32_t> kept(static_cast<size_t>(outcomes_.size_bytes() / SizeOf(DType::kI32)));
+  const int64_t size = std::ssize(kept);
+  if (size > 0) ops_.memory->Copy(outcomes_.As(DType::kI32, {size}), View(kept, {size}));
+  return kept;
+}
+
+void Recorder::AddMergedOnDevice(std::vector<int64_t>& merged) const {
+  const std::vector<int32_t> kept = Outcomes();
+  for (size_t layer = 0; layer < merged.size() && !kept.empty(); ++layer) {
+    const size_t row = kept.size() / merged.size();
+    for (size_t i = 0; i < row; i += kKvKeptNumbers) {
+      merged[layer] += kept[layer * row + i + static_cast<size_t>(KvKept::kMerged)];
+    }
+  }
+}
+
+// Devices are not asked in a step, so what is wrong with its plan is known when there is time.
+Status Recorder::CheckSteps(const KvCache& cache) const {
+  const std::vector<int32_t> kept = Outcomes();
+  for (size_t i = 0; i < kept.size(); i += kKvKeptNumbers) {
+    const auto number = [&](KvKept what) { return kept[i + static_cast<size_t>(what)]; };
+    if (number(KvKept::kRefused) == 0) continue;
+    const int64_t heads = cache.kv_heads(), at = static_cast<int64_t>(i) / kKvKeptNumbers;
+    return BadInput(StrCat(method_.id, ": layer ", at / heads, ": plan for KV head ", at % heads,
+                           " of a decode step: entry ", number(KvKept::kEntry), " after entry ",
+                           number(KvKept::kBefore), " of ", number(KvKept::kLength),
+                           "; kept entries ascend and are held (a device says so at the end)"));
+  }
+  return {};
+}
+
+CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
+                                   int64_t allowed) const {
+  CompressionRecord record = record_;
+  AddMergedOnDevice(record.merged);
+  const double read = reads.read(), held_entries = reads.held();
+  const bool read_less = read < held_entries;
+  if (record.steps > 0) {
+    record.reads_per_step =
+        read / static_cast<double>(record.steps * shape_.layers * shape_.query_heads);
+    record.read_share = held_entries > 0 ? read / held_entries : 0;
+  }
+  int64_t merged = 0;
+  for (const int64_t count : record.merged) merged += count;
+  const KvBytes now = cache.Bytes();
+  int64_t entries = 0;
+  for (const auto& layer : Entries(cache)) {
+    for (const int64_t held : layer) entries += held;
+  }
+  // The model's own latents are other entries than those of the full cache, whatever their bytes.
+  const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
+                     (entries > 0 && cache.mla_latent());
+  record.final_bytes = now;
+  const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
+                                      record.prompt_tokens, " tokens");
+  const bool wants_fewer = method_.takes_budget && allowed < record.prompt_tokens;
+  if (dropped_ || weighted_ || merged > 0 || read_less || coded) {
+    record.engagement = Engagement::kEngaged;
+    if (codes_ && !coded) record.reason = unsealed;
+  } else if (stores_otherwise_) {
+    record.reason = unsealed;
+  } else if (reads.chooses()) {
+    record.reason = StrCat("read.", method_.read->spec->id,
+                           record.steps == 0 ? " saw no decode step" : " read every entry");
+  } else if (wants_fewer) {
+    record.reason = StrCat("nothing was given up of ", record.prompt_tokens, " tokens for ",
+                           allowed, " entries a head");
+  } else {
+    record.engagement = Engagement::kIdentity;
+  }
+  return record;
+}
+
+}  // namespace kvgauge

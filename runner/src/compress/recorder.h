@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps account of what a method does to one sequence, for its CompressionRecord.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runner/compressor.h"
+#include "src/compress/reads.h"
+#include "src/compress/view.h"
+
+namespace kvgauge {
+
+class Recorder {
+ public:
+  // All outlive the recorder.
+  Recorder(const Model& model, const Method& method, const Budget& budget, const ModelShape& shape);
+
+  PhaseSeconds& seconds() { return record_.seconds; }
+  int64_t steps() const { return record_.steps; }
+  int64_t prompt_tokens() const { return record_.prompt_tokens; }
+  bool stores_otherwise() const { return stores_otherwise_; }
+
+  // `cache` as it is before it is compressed, and afterwards.
+  void Begin(const KvCache& cache);
+  void RecordCompressed(const KvCache& cache, int64_t index_bytes);
+  void CountStep() { ++record_.steps; }
+  void CountCompression() { ++record_.compressions; }
+  // A plan that is about to be executed; false where it keeps everything as it is.
+  bool AddPlan(const LayerView& view, std::span<const HeadPlan> plan);
+  // Where the plan merges, by how much; a device that executes plans by itself counts by itself.
+  void AddMerged(int64_t layer, std::span<const HeadPlan> plan);
+  // For KvCache::ReduceOnDevice: numbers of this layer's heads.
+  Tensor OutcomeOf(int64_t layer, const KvCache& cache);
+  void AddStore(const StorePlan& plan);
+  // Goes on from what another sequence's recorder has seen.
+  void ContinueFrom(const Recorder& other);
+
+  // What a device found wrong with the plans that it executed.
+  Status CheckSteps(const KvCache& cache) const;
+  // As things stand now. `allowed`: entries a head may hold.
+  CompressionRecord Record(const KvCache& cache, const StepReads& reads, int64_t allowed) const;
+
+ private:
+  std::vector<std::vector<int64_t>> Entries(const KvCache& cache) const;
+  std::vector<int32_t> Outcomes() const;
+  void AddMergedOnDevice(std::vector<int64_t>& merged) const;
+
+  const Model& model_;
+  const Method& method_;
+  const Budget& budget_;
+  const ModelShape& shape_;
+  Ops& ops_;
+  bool codes_ = false;
+  bool stores_otherwise_ = false;  // a plan that is more than the plain store
+  bool dropped_ = false, weighted_ = false;
+  Buffer outcomes_;  // [layers, kv_heads] rows of KvKept, once there was one
+  CompressionRecord record_;
+};
+
+}  // namespace kvgauge
