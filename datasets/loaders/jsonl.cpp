@@ -484,8 +484,10 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                                            const TaskOptions& options) {
   KVG_ASSIGN(JsonlLayout layout, ReadJsonlLayout(params));
   KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
-  const Container container =
-      params.Text("container") == "json_array" ? Container::kJsonArray : Container::kJsonLines;
+  const std::string packed = params.Text("container");
+  const Container container = packed == "json_array" ? Container::kJsonArray
+                              : packed == "parquet"  ? Container::kParquet
+                                                     : Container::kJsonLines;
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
   reader->set_lenient(params.Bool("lenient"));
   const std::string id = layout.id ? layout.id->name : "", answers = layout.answers->name;
@@ -525,7 +527,8 @@ KVG_REGISTER_SOURCE({
     .generated = false,
     .params =
         {Text("file", "file below the data directory"),
-         ChoiceParam("container", "jsonl", {"jsonl", "json_array"}, "how the objects are packed"),
+         ChoiceParam("container", "jsonl", {"jsonl", "json_array", "parquet"},
+                     "how the objects are packed"),
          Text("context", "template of what stands before the first question"),
          Text("question", "template of each question"),
          Text("follow_up", "template of the questions after the first of a conversation"),

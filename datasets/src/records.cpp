@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/parquet/reader.h"
 #include "src/python_text.h"
 
 namespace kvgauge {
@@ -52,12 +53,24 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(const std::string& path
                                                          Container container,
                                                          int64_t max_record_bytes) {
   if (DirectoryExists(path)) return BadInput(StrCat(path, ": is a directory, expected a file"));
+  if (container == Container::kParquet) {
+    std::unique_ptr<RecordReader> out(new RecordReader(path, container, max_record_bytes, nullptr));
+    KVG_ASSIGN(out->parquet_, parquet::Reader::Open(path));
+    if (out->parquet_->rows() == 0) return BadInput(StrCat(path, ": holds no rows"));
+    return out;
+  }
   std::FILE* file = std::fopen(path.c_str(), "rbe");
   if (file == nullptr) return SystemError(path, "open");
   return std::unique_ptr<RecordReader>(new RecordReader(path, container, max_record_bytes, file));
 }
 
-RecordReader::~RecordReader() { std::fclose(file_); }
+RecordReader::RecordReader(std::string path, Container container, int64_t max_record_bytes,
+                           std::FILE* file)
+    : path_(std::move(path)), container_(container), max_bytes_(max_record_bytes), file_(file) {}
+
+RecordReader::~RecordReader() {
+  if (file_ != nullptr) std::fclose(file_);
+}
 
 int RecordReader::Peek() {
   if (at_ == filled_) {
@@ -95,7 +108,15 @@ Error RecordReader::TooLong(int64_t line) const {
 
 Result<std::optional<Record>> RecordReader::Next() {
   if (broken_ || closed_) return std::optional<Record>();
-  return container_ == Container::kJsonLines ? NextLine() : NextElement();
+  switch (container_) {
+    case Container::kJsonLines:
+      return NextLine();
+    case Container::kJsonArray:
+      return NextElement();
+    case Container::kParquet:
+      return NextRow();
+  }
+  return NextLine();
 }
 
 Result<std::optional<Record>> RecordReader::NextLine() {
@@ -214,11 +235,26 @@ Result<std::optional<Record>> RecordReader::Parse(const std::string& text, int64
   return std::optional<Record>(std::move(record));
 }
 
+Result<std::optional<Record>> RecordReader::NextRow() {
+  Result<std::optional<Json>> row = parquet_->Next();
+  if (!row.ok()) {
+    broken_ = true;
+    return row.error();
+  }
+  if (!*row) return std::optional<Record>();
+  Record record;
+  record.value = **std::move(row);
+  record.number = ++seen_;
+  record.where = StrCat(path_, ": row ", seen_);
+  return std::optional<Record>(std::move(record));
+}
+
 std::string_view KindOf(const Json& value) {
   if (value.is_null()) return "null";
   if (value.is_boolean()) return "a boolean";
   if (value.is_number()) return "a number";
   if (value.is_string()) return "a string";
+  if (value.is_binary()) return "bytes";
   return value.is_array() ? "an array" : "an object";
 }
 

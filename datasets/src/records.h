@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading data files record by record: one JSON object per line, or the objects of one JSON array.
+// Reading data files record by record: one JSON object per line, the objects of one JSON array, or
+// the rows of a Parquet file.
 // Memory is bounded by one record, whatever the file's size.
 #pragma once
 
@@ -24,7 +25,11 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 inline constexpr size_t kToldFaults = 100;
 
-enum class Container { kJsonLines, kJsonArray };
+enum class Container { kJsonLines, kJsonArray, kParquet };
+
+namespace parquet {
+class Reader;
+}
 
 struct Record {
   Json value;                // an object
@@ -49,8 +54,7 @@ class RecordReader {
   void set_lenient(bool lenient) { lenient_ = lenient; }
 
  private:
-  RecordReader(std::string path, Container container, int64_t max_record_bytes, std::FILE* file)
-      : path_(std::move(path)), container_(container), max_bytes_(max_record_bytes), file_(file) {}
+  RecordReader(std::string path, Container container, int64_t max_record_bytes, std::FILE* file);
 
   int Peek();  // the next byte without taking it, or -1
   int Get();
@@ -59,12 +63,14 @@ class RecordReader {
   Error TooLong(int64_t line) const;
   Result<std::optional<Record>> NextLine();
   Result<std::optional<Record>> NextElement();
+  Result<std::optional<Record>> NextRow();
   Result<std::optional<Record>> Parse(const std::string& text, int64_t line);
 
   std::string path_;
   Container container_;
   int64_t max_bytes_;
-  std::FILE* file_;
+  std::FILE* file_;  // null for Parquet
+  std::unique_ptr<parquet::Reader> parquet_;
   std::vector<char> buffer_;
   size_t at_ = 0, filled_ = 0;
   int64_t line_ = 1;

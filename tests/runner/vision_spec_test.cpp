@@ -215,6 +215,82 @@ TEST(VisionSpec, CountsAreThoseOfTransformers) {
   }
 }
 
+// What config.json of published checkpoints says of their eyes, and rows of one of their tiles, or
+// of a picture of 448 x 448 pixels.
+TEST(VisionSpec, PublishedConfigsAreRead) {
+  struct Published {
+    const char* config;
+    int64_t run_layers, hidden_size, rows;
+  };
+  const Published all[] = {
+      {R"({"model_type": "llava", "ignore_index": -100, "image_token_index": 32000,
+           "projector_hidden_act": "gelu", "vision_feature_layer": -2,
+           "vision_feature_select_strategy": "default", "torch_dtype": "float16",
+           "text_config": {"_name_or_path": "lmsys/vicuna-7b-v1.5", "model_type": "llama"},
+           "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+             "model_type": "clip_vision_model", "num_attention_heads": 16,
+             "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+             "vocab_size": 32000}})",
+       23, 4096, 576},
+      {R"({"model_type": "qwen2_vl", "hidden_size": 1536, "num_hidden_layers": 28,
+           "torch_dtype": "bfloat16",
+           "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16,
+             "in_chans": 3, "hidden_size": 1536, "patch_size": 14, "spatial_merge_size": 2,
+             "spatial_patch_size": 14, "temporal_patch_size": 2}})",
+       32, 1536, 256},
+      {R"({"model_type": "qwen2_5_vl", "hidden_size": 2048, "torch_dtype": "bfloat16",
+           "vision_config": {"depth": 32, "hidden_act": "silu", "hidden_size": 1280,
+             "intermediate_size": 3420, "num_heads": 16, "in_chans": 3, "out_hidden_size": 2048,
+             "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14,
+             "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+             "tokens_per_second": 2, "temporal_patch_size": 2}})",
+       32, 2048, 256},
+      {R"({"model_type": "internvl", "downsample_ratio": 0.5, "image_seq_length": 256,
+           "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+           "vision_feature_select_strategy": "default", "torch_dtype": "bfloat16",
+           "text_config": {"model_type": "qwen2", "hidden_size": 896},
+           "vision_config": {"architectures": ["InternVisionModel"], "attention_bias": true,
+             "attention_dropout": 0.0, "dropout": 0.0, "hidden_act": "gelu",
+             "hidden_dropout_prob": 0.0, "hidden_size": 1024, "image_size": [448, 448],
+             "initializer_factor": 0.1, "initializer_range": 1e-10, "intermediate_size": 4096,
+             "layer_norm_eps": 1e-06, "layer_scale_init_value": 0.1,
+             "model_type": "internvl_vision", "norm_type": "layer_norm",
+             "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 24,
+             "patch_size": [14, 14], "projection_dropout": 0.0, "torch_dtype": "bfloat16",
+             "use_absolute_position_embeddings": true, "use_mask_token": false,
+             "use_mean_pooling": true, "use_qk_norm": false}})",
+       24, 896, 256},
+      {R"({"model_type": "idefics3", "scale_factor": 4, "image_token_id": 49190,
+           "text_config": {"model_type": "llama", "hidden_size": 576},
+           "vision_config": {"model_type": "idefics3", "hidden_size": 768, "image_size": 512,
+             "max_image_size": {"longest_edge": 512}, "num_attention_heads": 12,
+             "patch_size": 16, "size": {"longest_edge": 2048}, "tie_word_embeddings": false,
+             "use_base_siglip": false}})",
+       12, 576, 64},
+      {R"({"model_type": "idefics3", "scale_factor": 2, "image_token_id": 128257,
+           "text_config": {"model_type": "llama", "hidden_size": 4096},
+           "vision_config": {"model_type": "idefics3", "hidden_size": 1152, "image_size": 364,
+             "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14}})",
+       27, 4096, 169},
+      {R"({"model_type": "gemma3", "boi_token_index": 255999, "mm_tokens_per_image": 256,
+           "text_config": {"model_type": "gemma3_text", "hidden_size": 2560},
+           "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
+             "model_type": "siglip_vision_model", "num_attention_heads": 16,
+             "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": false}})",
+       27, 2560, 256}};
+  for (const Published& published : all) {
+    const VisionSpec spec = Read(Parsed(published.config));
+    SCOPED_TRACE(spec.family);
+    EXPECT_EQ(spec.tower.run_layers, published.run_layers);
+    EXPECT_EQ(spec.hidden_size, published.hidden_size);
+    PixelValues pixels = Tiles(0, 0, 448, 448);
+    pixels.height = static_cast<int32_t>(spec.tower.image_height);
+    pixels.width = static_cast<int32_t>(spec.tower.image_width);
+    if (!spec.tower.tiled()) pixels = Patches(1, 32, 32);
+    EXPECT_EQ(LaidOut(spec, pixels).rows, published.rows);
+  }
+}
+
 TEST(VisionSpec, PixelsOfAnotherModelAreRefused) {
   const VisionSpec spec = Read(Config("llava", kClip));
   EXPECT_NE(LayoutRefusal(spec, Patches(1, 4, 4)).find("belongs to another model"),

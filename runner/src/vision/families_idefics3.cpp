@@ -7,6 +7,10 @@ namespace kvgauge {
 
 void ReadIdefics3(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   TowerSpec& t = spec.tower;
+  // The reference finds the place of a patch by comparing fractions of a side in float. For full
+  // tiles that is the patch's own place, but for some numbers of rows that no published model has
+  // (19, 25 and others), where the last bit, which depends on the machine, moves it by one. Here it
+  // is always its own.
   ReadSiglipKeys(tower, {.width = 1152, .heads = 16, .activation = "gelu_pytorch_tanh"}, t);
   t.post_norm = true;
   // How pictures are cut is the preprocessor's business.
