@@ -150,7 +150,8 @@ TEST_F(Parquet, ChecksumsAreChecked) {
 TEST_F(Parquet, LimitsAreToldBeforeMemoryIsTaken) {
   EXPECT_THAT(Fault(Golden("plain.parquet"), {.page_bytes = 1000}),
               HasSubstr("pages up to 1000 B are read"));
-  EXPECT_THAT(Fault(Golden("plain.parquet"), {.row_bytes = 100}), HasSubstr("row 1 is longer than"));
+  EXPECT_THAT(Fault(Golden("plain.parquet"), {.row_bytes = 100}),
+              HasSubstr("row 1 is longer than"));
   EXPECT_THAT(Fault(Golden("plain.parquet"), {.footer_bytes = 100}), HasSubstr("its footer has"));
 }
 

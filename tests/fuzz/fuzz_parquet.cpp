@@ -15,8 +15,8 @@ constexpr int64_t kMostRows = 10000;  // a row of nulls needs no bytes at all
 
 std::string ReadAll(const std::string& path) {
   using kvgauge::parquet::Reader;
-  const auto reader = Reader::Open(
-      path, {.footer_bytes = 1 << 20, .page_bytes = 1 << 18, .row_bytes = 1 << 18});
+  const auto reader =
+      Reader::Open(path, {.footer_bytes = 1 << 20, .page_bytes = 1 << 18, .row_bytes = 1 << 18});
   if (!reader.ok()) return reader.error().message;
   std::string seen;
   for (int64_t rows = 0; rows < kMostRows; ++rows) {

@@ -102,14 +102,29 @@ Result<ColumnReader::PageHeader> ColumnReader::ReadHeader() {
     };
     for (CompactReader::Field field; in.Next(&field);) {
       switch (field.id) {
-        case 1: out.type = in.Int(field.wire); break;
-        case 2: out.unpacked = in.Int(field.wire); break;
-        case 3: out.packed = in.Int(field.wire); break;
-        case 4: out.crc = static_cast<uint32_t>(in.Int(field.wire)); break;
-        case 5: read_data(field.wire, kDataPage); break;
-        case 7: read_data(field.wire, kDictionaryPage); break;
-        case 8: read_data(field.wire, kDataPageV2); break;
-        default: in.Skip(field.wire);
+        case 1:
+          out.type = in.Int(field.wire);
+          break;
+        case 2:
+          out.unpacked = in.Int(field.wire);
+          break;
+        case 3:
+          out.packed = in.Int(field.wire);
+          break;
+        case 4:
+          out.crc = static_cast<uint32_t>(in.Int(field.wire));
+          break;
+        case 5:
+          read_data(field.wire, kDataPage);
+          break;
+        case 7:
+          read_data(field.wire, kDictionaryPage);
+          break;
+        case 8:
+          read_data(field.wire, kDataPageV2);
+          break;
+        default:
+          in.Skip(field.wire);
       }
     }
     if (in.ok()) {
@@ -139,8 +154,8 @@ Status ColumnReader::Unpack(std::vector<uint8_t>&& packed, int64_t size,
     size_t length = 0;
     whole = snappy_uncompressed_length(from, packed.size(), &length) == SNAPPY_OK &&
             length == into.size() &&
-            snappy_uncompress(from, packed.size(), reinterpret_cast<char*>(into.data()),
-                              &length) == SNAPPY_OK;
+            snappy_uncompress(from, packed.size(), reinterpret_cast<char*>(into.data()), &length) ==
+                SNAPPY_OK;
   } else if (chunk_.codec == Codec::kZstd) {
     whole = ZSTD_decompress(into.data(), into.size(), packed.data(), packed.size()) == into.size();
   } else {
@@ -169,8 +184,8 @@ Result<HybridDecoder> ColumnReader::LevelsOf(Bytes& bytes, int32_t most, int64_t
 
 Status ColumnReader::BeginData(const PageHeader& header, std::vector<uint8_t>&& packed) {
   if (header.count < 0 || header.count > values_left_) {
-    return Wrong(StrCat("has a page of ", header.count, " values where ", values_left_,
-                        " are left"));
+    return Wrong(
+        StrCat("has a page of ", header.count, " values where ", values_left_, " are left"));
   }
   const int32_t definition = leaf_.definition, repetition = leaf_.repetition;
   const auto width = [](int32_t most) {
@@ -222,8 +237,8 @@ Status ColumnReader::NextPage() {
     KVG_ASSIGN(const PageHeader header, ReadHeader());
     at_ += header.header_bytes;
     if (header.packed < 0 || header.unpacked < 0 || header.packed > end_ - at_) {
-      return Wrong(StrCat("has a page of ", header.packed, " bytes at byte ", at_, ", over the end of ",
-                          "its column"));
+      return Wrong(StrCat("has a page of ", header.packed, " bytes at byte ", at_,
+                          ", over the end of ", "its column"));
     }
     if (std::max(header.unpacked, header.packed) > max_page_bytes_) {
       return ResourceError(StrCat(path_, ": column ", Quoted(name_), " has a page of ",

@@ -51,8 +51,8 @@ class ColumnReader {
   const Node& leaf_;
   ColumnChunk chunk_;
   int64_t max_page_bytes_;
-  int64_t at_, end_;      // bytes of the file
-  int64_t values_left_;   // of the chunk, nulls included
+  int64_t at_, end_;     // bytes of the file
+  int64_t values_left_;  // of the chunk, nulls included
   int64_t page_left_ = 0;
   std::vector<uint8_t> page_, dictionary_bytes_;
   std::optional<Dictionary> dictionary_;

@@ -40,8 +40,8 @@ class CompactReader {
 
   explicit CompactReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
-  // The next field of a struct whose last one was `field` (a fresh Field before the first); false at
-  // the struct's end. What is not read must be skipped.
+  // The next field of a struct whose last one was `field` (a fresh Field before the first); false
+  // at the struct's end. What is not read must be skipped.
   bool Next(Field* field);
 
   // Values of a field or of a list's element. Another wire type than wanted is a fault.

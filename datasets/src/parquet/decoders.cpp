@@ -37,13 +37,18 @@ std::string_view TextOf(Bytes bytes) {
 size_t FixedBytes(const Node& leaf) {
   switch (leaf.physical) {
     case Physical::kInt32:
-    case Physical::kFloat: return 4;
+    case Physical::kFloat:
+      return 4;
     case Physical::kInt64:
-    case Physical::kDouble: return 8;
-    case Physical::kInt96: return 12;
-    case Physical::kFixedBytes: return static_cast<size_t>(leaf.width);
+    case Physical::kDouble:
+      return 8;
+    case Physical::kInt96:
+      return 12;
+    case Physical::kFixedBytes:
+      return static_cast<size_t>(leaf.width);
     case Physical::kBoolean:
-    case Physical::kByteArray: return 0;
+    case Physical::kByteArray:
+      return 0;
   }
   return 0;
 }
@@ -51,11 +56,20 @@ size_t FixedBytes(const Node& leaf) {
 // The value at `from`, of FixedBytes(leaf) bytes.
 void LoadFixed(const Node& leaf, const uint8_t* from, Value* value) {
   switch (leaf.physical) {
-    case Physical::kInt32: value->integer = LoadAs<int32_t>(from); break;
-    case Physical::kInt64: value->integer = LoadAs<int64_t>(from); break;
-    case Physical::kFloat: value->real = LoadAs<float>(from); break;
-    case Physical::kDouble: value->real = LoadAs<double>(from); break;
-    default: value->text = TextOf({from, FixedBytes(leaf)});
+    case Physical::kInt32:
+      value->integer = LoadAs<int32_t>(from);
+      break;
+    case Physical::kInt64:
+      value->integer = LoadAs<int64_t>(from);
+      break;
+    case Physical::kFloat:
+      value->real = LoadAs<float>(from);
+      break;
+    case Physical::kDouble:
+      value->real = LoadAs<double>(from);
+      break;
+    default:
+      value->text = TextOf({from, FixedBytes(leaf)});
   }
 }
 
@@ -268,8 +282,7 @@ bool HybridDecoder::NextRun() {
     left_ = std::min(left_ * 8, fit);
     packed_at_ = at_;
     bit_ = 0;
-    at_ += std::min<size_t>(bytes_.size() - at_,
-                            (left_ * static_cast<uint64_t>(width_) + 7) / 8);
+    at_ += std::min<size_t>(bytes_.size() - at_, (left_ * static_cast<uint64_t>(width_) + 7) / 8);
     return left_ > 0;
   }
   const auto size = static_cast<size_t>((width_ + 7) / 8);
@@ -342,8 +355,8 @@ std::optional<int64_t> DeltaDecoder::Next() {
       failed_ = true;
       return std::nullopt;
     }
-    const uint64_t delta = ReadBits(bytes_.subspan(packed_at_),
-                                    in_miniblock_ * static_cast<uint64_t>(width_), width_);
+    const uint64_t delta =
+        ReadBits(bytes_.subspan(packed_at_), in_miniblock_ * static_cast<uint64_t>(width_), width_);
     last_ += least_ + delta;  // wraps, as the format says
     ++in_miniblock_;
   }
@@ -369,7 +382,8 @@ std::unique_ptr<ValueDecoder> MakeValueDecoder(const Node& leaf, Encoding encodi
   const bool integer = leaf.physical == Physical::kInt32 || leaf.physical == Physical::kInt64;
   const bool texts = leaf.physical == Physical::kByteArray;
   switch (encoding) {
-    case Encoding::kPlain: return std::make_unique<PlainDecoder>(leaf, bytes);
+    case Encoding::kPlain:
+      return std::make_unique<PlainDecoder>(leaf, bytes);
     case Encoding::kPlainDictionary:
     case Encoding::kRleDictionary: {
       if (dictionary == nullptr) return nullptr;
@@ -397,7 +411,8 @@ std::unique_ptr<ValueDecoder> MakeValueDecoder(const Node& leaf, Encoding encodi
     case Encoding::kByteStreamSplit:
       if (FixedBytes(leaf) == 0) return nullptr;
       return std::make_unique<SplitDecoder>(leaf, bytes);
-    case Encoding::kBitPacked: return nullptr;
+    case Encoding::kBitPacked:
+      return nullptr;
   }
   return nullptr;
 }

@@ -34,9 +34,9 @@ class HybridDecoder {
   Bytes bytes_;
   size_t at_ = 0;
   int32_t width_ = 0;
-  uint64_t left_ = 0;    // of the run
+  uint64_t left_ = 0;  // of the run
   bool packed_ = false;
-  uint64_t bit_ = 0;     // of the packed run, from its first byte
+  uint64_t bit_ = 0;  // of the packed run, from its first byte
   size_t packed_at_ = 0;
   uint32_t value_ = 0;
 };

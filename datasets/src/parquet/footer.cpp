@@ -15,7 +15,7 @@ constexpr int32_t kMostDepth = 64;
 // A line of the file's schema, as it stands there.
 struct Element {
   int64_t physical = -1, width = 0, repetition = 0, children = 0, converted = -1, scale = 0;
-  int32_t logical = 0;       // the union's field; 0: none
+  int32_t logical = 0;  // the union's field; 0: none
   bool unsigned_int = false;
   std::string name;
 };
@@ -47,15 +47,32 @@ Element ReadElement(CompactReader& in) {
   Element out;
   for (CompactReader::Field field; in.Next(&field);) {
     switch (field.id) {
-      case 1: out.physical = in.Int(field.wire); break;
-      case 2: out.width = in.Int(field.wire); break;
-      case 3: out.repetition = in.Int(field.wire); break;
-      case 4: out.name = in.Binary(field.wire); break;
-      case 5: out.children = in.Int(field.wire); break;
-      case 6: out.converted = in.Int(field.wire); break;
-      case 7: out.scale = in.Int(field.wire); break;
-      case 10: ReadLogical(in, field.wire, out); break;
-      default: in.Skip(field.wire);
+      case 1:
+        out.physical = in.Int(field.wire);
+        break;
+      case 2:
+        out.width = in.Int(field.wire);
+        break;
+      case 3:
+        out.repetition = in.Int(field.wire);
+        break;
+      case 4:
+        out.name = in.Binary(field.wire);
+        break;
+      case 5:
+        out.children = in.Int(field.wire);
+        break;
+      case 6:
+        out.converted = in.Int(field.wire);
+        break;
+      case 7:
+        out.scale = in.Int(field.wire);
+        break;
+      case 10:
+        ReadLogical(in, field.wire, out);
+        break;
+      default:
+        in.Skip(field.wire);
     }
   }
   return out;
@@ -72,13 +89,26 @@ void ReadChunkFacts(CompactReader& in, Wire wire, Chunk& out) {
   in.Struct(wire);
   for (CompactReader::Field field; in.Next(&field);) {
     switch (field.id) {
-      case 1: out.physical = in.Int(field.wire); break;
-      case 4: out.chunk.codec = static_cast<Codec>(in.Int(field.wire)); break;
-      case 5: out.chunk.values = in.Int(field.wire); break;
-      case 7: out.chunk.bytes = in.Int(field.wire); break;
-      case 9: out.data_page = in.Int(field.wire); break;
-      case 11: out.dictionary_page = in.Int(field.wire); break;
-      default: in.Skip(field.wire);
+      case 1:
+        out.physical = in.Int(field.wire);
+        break;
+      case 4:
+        out.chunk.codec = static_cast<Codec>(in.Int(field.wire));
+        break;
+      case 5:
+        out.chunk.values = in.Int(field.wire);
+        break;
+      case 7:
+        out.chunk.bytes = in.Int(field.wire);
+        break;
+      case 9:
+        out.data_page = in.Int(field.wire);
+        break;
+      case 11:
+        out.dictionary_page = in.Int(field.wire);
+        break;
+      default:
+        in.Skip(field.wire);
     }
   }
 }
@@ -87,14 +117,19 @@ Chunk ReadChunk(CompactReader& in) {
   Chunk out;
   for (CompactReader::Field field; in.Next(&field);) {
     switch (field.id) {
-      case 1: out.elsewhere = !in.Binary(field.wire).empty(); break;
-      case 3: ReadChunkFacts(in, field.wire, out); break;
+      case 1:
+        out.elsewhere = !in.Binary(field.wire).empty();
+        break;
+      case 3:
+        ReadChunkFacts(in, field.wire, out);
+        break;
       case 8:
       case 9:
         out.encrypted = true;
         in.Skip(field.wire);
         break;
-      default: in.Skip(field.wire);
+      default:
+        in.Skip(field.wire);
     }
   }
   return out;
@@ -130,12 +165,18 @@ Meaning MeaningOf(const Element& element) {
     case 4:   // enum
     case 12:  // json
       return Meaning::kText;
-    case 2: return Meaning::kMap;
-    case 3: return Meaning::kList;
-    case 5: return Meaning::kDecimal;
-    case 10: return element.unsigned_int ? Meaning::kUnsigned : Meaning::kPlain;
-    case 15: return Meaning::kFloat16;
-    default: break;
+    case 2:
+      return Meaning::kMap;
+    case 3:
+      return Meaning::kList;
+    case 5:
+      return Meaning::kDecimal;
+    case 10:
+      return element.unsigned_int ? Meaning::kUnsigned : Meaning::kPlain;
+    case 15:
+      return Meaning::kFloat16;
+    default:
+      break;
   }
   switch (element.converted) {
     case 0:   // utf8
@@ -143,14 +184,19 @@ Meaning MeaningOf(const Element& element) {
     case 19:  // json
       return Meaning::kText;
     case 1:
-    case 2: return Meaning::kMap;
-    case 3: return Meaning::kList;
-    case 5: return Meaning::kDecimal;
+    case 2:
+      return Meaning::kMap;
+    case 3:
+      return Meaning::kList;
+    case 5:
+      return Meaning::kDecimal;
     case 11:
     case 12:
     case 13:
-    case 14: return Meaning::kUnsigned;
-    default: return Meaning::kPlain;
+    case 14:
+      return Meaning::kUnsigned;
+    default:
+      return Meaning::kPlain;
   }
 }
 
@@ -210,8 +256,8 @@ class TreeBuilder {
     const Node levels = node;
     schema_.nodes.push_back(std::move(node));
     for (int64_t i = 0; i < element.children; ++i) {
-      KVG_ASSIGN(const int32_t child, Add(depth == 0 ? "" : path, levels.definition,
-                                          levels.repetition, depth + 1));
+      KVG_ASSIGN(const int32_t child,
+                 Add(depth == 0 ? "" : path, levels.definition, levels.repetition, depth + 1));
       Node& self = schema_.nodes[static_cast<size_t>(index)];
       self.children.push_back(child);
       const std::vector<int32_t>& below = schema_.nodes[static_cast<size_t>(child)].leaves;
@@ -261,8 +307,8 @@ Result<ColumnChunk> CheckedChunk(const Chunk& read, const Node& leaf, const std:
   // A file without a dictionary may say 0 for the place of one.
   const bool dictionary = read.dictionary_page > 0 && read.dictionary_page < read.data_page;
   chunk.first_byte = dictionary ? read.dictionary_page : read.data_page;
-  if (chunk.values < 0 || chunk.bytes < 0 || chunk.first_byte < 4 ||
-      chunk.bytes > file_bytes || chunk.first_byte > file_bytes - chunk.bytes) {
+  if (chunk.values < 0 || chunk.bytes < 0 || chunk.first_byte < 4 || chunk.bytes > file_bytes ||
+      chunk.first_byte > file_bytes - chunk.bytes) {
     return wrong("lies outside the file (", chunk.bytes, " bytes from byte ", chunk.first_byte,
                  " of ", file_bytes, "); is the file cut short?");
   }
@@ -270,8 +316,10 @@ Result<ColumnChunk> CheckedChunk(const Chunk& read, const Node& leaf, const std:
     case Codec::kNone:
     case Codec::kSnappy:
     case Codec::kGzip:
-    case Codec::kZstd: return chunk;
-    case Codec::kLzo: return wrong("is compressed with LZO; none, Snappy, Gzip and Zstd are read");
+    case Codec::kZstd:
+      return chunk;
+    case Codec::kLzo:
+      return wrong("is compressed with LZO; none, Snappy, Gzip and Zstd are read");
     case Codec::kBrotli:
       return wrong("is compressed with Brotli; none, Snappy, Gzip and Zstd are read");
     case Codec::kLz4:
@@ -321,26 +369,26 @@ Result<Footer> ReadFooter(std::span<const uint8_t> bytes, int64_t file_bytes,
   int64_t rows = 0;
   for (const Group& group : groups) {
     if (group.columns.size() != footer.schema.leaves.size()) {
-      return BadInput(StrCat(path, ": a row group has ", group.columns.size(), " columns, the schema ",
-                             footer.schema.leaves.size()));
+      return BadInput(StrCat(path, ": a row group has ", group.columns.size(),
+                             " columns, the schema ", footer.schema.leaves.size()));
     }
     if (group.rows < 0 || group.rows > footer.rows - rows) {
-      return BadInput(StrCat(path, ": its row groups hold more rows than the ", footer.rows,
-                             " of the file"));
+      return BadInput(
+          StrCat(path, ": its row groups hold more rows than the ", footer.rows, " of the file"));
     }
     rows += group.rows;
     RowGroup out{.rows = group.rows, .columns = {}};
     for (size_t i = 0; i < group.columns.size(); ++i) {
       const Node& leaf = footer.schema.nodes[static_cast<size_t>(footer.schema.leaves[i])];
-      KVG_ASSIGN(const ColumnChunk chunk, CheckedChunk(group.columns[i], leaf,
-                                                       footer.schema.paths[i], file_bytes, path));
+      KVG_ASSIGN(const ColumnChunk chunk,
+                 CheckedChunk(group.columns[i], leaf, footer.schema.paths[i], file_bytes, path));
       out.columns.push_back(chunk);
     }
     footer.groups.push_back(std::move(out));
   }
   if (rows != footer.rows) {
-    return BadInput(StrCat(path, ": its row groups hold ", rows, " rows, the file says ",
-                           footer.rows));
+    return BadInput(
+        StrCat(path, ": its row groups hold ", rows, " rows, the file says ", footer.rows));
   }
   return footer;
 }

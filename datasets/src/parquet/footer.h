@@ -53,8 +53,8 @@ struct Node {
 // Nodes in the order of the file: the root first, each before its children.
 struct Schema {
   std::vector<Node> nodes;
-  std::vector<int32_t> leaves;      // nodes
-  std::vector<std::string> paths;   // of leaves: "image.bytes"
+  std::vector<int32_t> leaves;     // nodes
+  std::vector<std::string> paths;  // of leaves: "image.bytes"
 };
 
 struct ColumnChunk {

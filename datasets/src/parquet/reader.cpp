@@ -17,8 +17,8 @@ constexpr std::string_view kMagic = "PAR1", kEncrypted = "PARE";
 constexpr size_t kValueBytes = 32;
 
 double HalfToDouble(std::string_view bytes) {
-  const auto bits = static_cast<uint32_t>(static_cast<uint8_t>(bytes[0]) |
-                                          static_cast<uint8_t>(bytes[1]) << 8);
+  const auto bits =
+      static_cast<uint32_t>(static_cast<uint8_t>(bytes[0]) | static_cast<uint8_t>(bytes[1]) << 8);
   const uint32_t exponent = (bits >> 10) & 31, fraction = bits & 1023;
   const double sign = (bits >> 15) != 0 ? -1.0 : 1.0;
   if (exponent == 31) return fraction == 0 ? sign * HUGE_VAL : std::nan("");
@@ -61,8 +61,8 @@ Result<std::unique_ptr<Reader>> Reader::Open(const std::string& path, const Limi
   uint32_t footer_bytes = 0;
   std::memcpy(&footer_bytes, tail.data(), 4);
   if (footer_bytes > size - kLeastBytes) {
-    return BadInput(StrCat(path, ": says that its footer has ", footer_bytes, " bytes, the file has ",
-                           size));
+    return BadInput(
+        StrCat(path, ": says that its footer has ", footer_bytes, " bytes, the file has ", size));
   }
   if (footer_bytes > limits.footer_bytes) {
     return ResourceError(StrCat(path, ": its footer has ", HumanBytes(footer_bytes), "; up to ",
@@ -98,9 +98,9 @@ Status Reader::BeginGroup() {
   const RowGroup& group = footer_.groups[group_++];
   columns_.clear();
   for (size_t i = 0; i < group.columns.size(); ++i) {
-    columns_.push_back(std::make_unique<ColumnReader>(
-        file_.get(), path_, footer_.schema.paths[i], At(footer_.schema.leaves[i]), group.columns[i],
-        limits_.page_bytes));
+    columns_.push_back(std::make_unique<ColumnReader>(file_.get(), path_, footer_.schema.paths[i],
+                                                      At(footer_.schema.leaves[i]),
+                                                      group.columns[i], limits_.page_bytes));
   }
   group_left_ = group.rows;
   return {};
@@ -149,7 +149,8 @@ Status Reader::TakeNothing(const Node& node) {
     KVG_ASSIGN(const std::optional<Levels> levels, column.Peek());
     if (!levels) return column.Wrong(StrCat("ends before row ", row_ + 1, " of the file"));
     if (levels->definition >= node.definition) {
-      return column.Wrong(StrCat("has a value in row ", row_ + 1, " where its neighbours have none"));
+      return column.Wrong(
+          StrCat("has a value in row ", row_ + 1, " where its neighbours have none"));
     }
     Value nothing;
     KVG_TRY(column.Take(&nothing));
@@ -203,8 +204,8 @@ Result<Json> Reader::AssembleOne(const Node& node) {
 Result<Json> Reader::AssembleList(const Node& node) {
   const Node& part = At(node.children[0]);
   KVG_ASSIGN(Json array, Assemble(part));
-  const bool bare = part.children.size() != 1 || part.name == "array" ||
-                    part.name == StrCat(node.name, "_tuple");
+  const bool bare =
+      part.children.size() != 1 || part.name == "array" || part.name == StrCat(node.name, "_tuple");
   if (bare) return array;
   const std::string& name = At(part.children[0]).name;
   for (Json& element : array) {
@@ -239,19 +240,21 @@ Result<Json> Reader::AssembleLeaf(const Node& node) {
   KVG_TRY(Charge(value.text.size()));
   if (levels.definition < node.definition) return Json();
   switch (node.physical) {
-    case Physical::kBoolean: return Json(value.integer != 0);
+    case Physical::kBoolean:
+      return Json(value.integer != 0);
     case Physical::kFloat:
-    case Physical::kDouble: return Json(value.real);
+    case Physical::kDouble:
+      return Json(value.real);
     case Physical::kInt32:
     case Physical::kInt64:
       if (node.meaning == Meaning::kDecimal) {
         return Json(static_cast<double>(value.integer) / std::pow(10.0, node.scale));
       }
       if (node.meaning != Meaning::kUnsigned) return Json(value.integer);
-      return Json(node.physical == Physical::kInt32
-                      ? uint64_t{static_cast<uint32_t>(value.integer)}
-                      : static_cast<uint64_t>(value.integer));
-    default: break;
+      return Json(node.physical == Physical::kInt32 ? uint64_t{static_cast<uint32_t>(value.integer)}
+                                                    : static_cast<uint64_t>(value.integer));
+    default:
+      break;
   }
   if (node.meaning == Meaning::kDecimal) {
     return Json(BigEndian(value.text) / std::pow(10.0, node.scale));

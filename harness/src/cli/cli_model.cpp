@@ -35,6 +35,42 @@ void AddTemplateFlags(CLI::App& command, TemplateFlags& flags) {
                      "the day that the template is told: YYYY-MM-DD; default 2024-07-26");
 }
 
+void AddVisualFlags(CLI::App& command, VisualFlags& flags) {
+  command
+      .add_option("--image", flags.images,
+                  "a picture that the prompt shows: JPEG, PNG, WebP, PPM or GIF; repeatable")
+      ->allow_extra_args(false);
+  command
+      .add_option("--video", flags.videos,
+                  "a video: a folder of its frames, or an animated GIF; repeatable")
+      ->allow_extra_args(false);
+  command.add_option("--frames", flags.frames, "frames of a video that are shown")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  command
+      .add_option("--frame-rule", flags.frame_rule,
+                  "which frames: uniform, interior, fps:NUMBER or every:NUMBER (the last two "
+                  "say how many, too)")
+      ->capture_default_str();
+  command
+      .add_option("--video-fps", flags.video_fps,
+                  "frames a second of the source; 0: what its frames.json says")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  command
+      .add_option("--video-next", flags.video_next,
+                  "where text stands behind a video, for models with three axes of positions: "
+                  "trained, or sides as transformers 5.23 has it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"trained", "sides"}));
+  command
+      .add_option("--video-seconds", flags.video_seconds,
+                  "seconds between times of a video, for Qwen2.5-VL: exact, or whole as "
+                  "transformers 4.57 cuts them")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"exact", "whole"}));
+}
+
 void AddTemplate(CommandTable& table) {
   auto options = std::make_shared<TemplateOptions>();
   CLI::App* command = table.app.add_subcommand(
@@ -58,6 +94,11 @@ void AddInspect(CommandTable& table) {
       "inspect", "Show a checkpoint: shapes, parameters, tokenizer, template, KV bytes per token");
   AddModelFlags(*command, options->model);
   command->get_option("model")->required(false);
+  command
+      ->add_option("--image-size", options->image_size,
+                   "WIDTHxHEIGHT of a picture whose rows and KV bytes are shown, where the "
+                   "model sees")
+      ->capture_default_str();
   command->add_flag("--families", options->families,
                     "list the model families that can be read, instead of a model");
   command
@@ -79,6 +120,7 @@ void AddGenerate(CommandTable& table) {
   command->add_option("--ids-file", flags->ids_file, "read token ids from a file: one JSON array");
   command->add_option("--system", flags->system, "system message, where the template has one");
   AddTemplateFlags(*command, flags->chat);
+  AddVisualFlags(*command, flags->visual);
   command->add_option("--max-new-tokens", flags->max_new_tokens, "limit on the answer")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
@@ -103,6 +145,7 @@ void AddProbe(CommandTable& table) {
       "probe", "Write what a method leaves in the cache: positions, keys and values");
   AddModelFlags(*command, options->model);
   command->add_option("--ids-file", options->ids_file, "one JSON array of token ids")->required();
+  AddVisualFlags(*command, options->visual);
   AddMethodFlags(*command, options->method);
   command->get_option("--method")->required();
   command->add_option("--steps", options->steps, "tokens to decode greedily before looking")
@@ -170,6 +213,7 @@ void AddLogits(CommandTable& table) {
       "logits", "Write the logits of every position, as a float32 .npy [tokens, vocab]");
   AddModelFlags(*command, options->model);
   command->add_option("--ids-file", options->ids_file, "one JSON array of ids")->required();
+  AddVisualFlags(*command, options->visual);
   command->add_option("--out", options->out, "the .npy file to write")->required();
   command->add_option("--chunk", options->chunk, "rows per forward pass; 0: chosen")
       ->capture_default_str()

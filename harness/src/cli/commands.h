@@ -37,14 +37,27 @@ struct TemplateFlags {
 
 struct InspectOptions {
   ModelFlags model;
-  bool families = false;         // list the model families, no model
-  std::string format = "table";  // of the families, or "markdown": docs/families.md
+  std::string image_size = "1024x768";  // WIDTHxHEIGHT: whose rows are counted
+  bool families = false;                // list the model families, no model
+  std::string format = "table";         // of the families, or "markdown": docs/families.md
   bool json = false;
+};
+
+// Pictures and videos that a prompt shows.
+struct VisualFlags {
+  std::vector<std::string> images;      // files
+  std::vector<std::string> videos;      // folders of frames, or animated GIFs
+  int64_t frames = 16;                  // of each video
+  std::string frame_rule = "uniform";   // as ParseFrameRule takes it
+  double video_fps = 0;                 // 0: what frames.json says
+  std::string video_next = "trained";   // or "sides": VideoPositions::next_by_sides
+  std::string video_seconds = "exact";  // or "whole": VideoPositions::whole_seconds
 };
 
 struct GenerateFlags {
   ModelFlags model;
   MethodFlags method;
+  VisualFlags visual;
   std::string prompt, prompt_file, ids_file;
   std::string system;
   TemplateFlags chat;
@@ -83,6 +96,7 @@ struct DetokenizeOptions {
 
 struct LogitsOptions {
   ModelFlags model;
+  VisualFlags visual;
   std::string ids_file;
   std::string out;
   int64_t chunk = 0;
@@ -136,6 +150,7 @@ struct BenchVisionOptions {
 
 struct ProbeOptions {
   ModelFlags model;
+  VisualFlags visual;
   MethodFlags method;
   std::string ids_file;
   std::string out;

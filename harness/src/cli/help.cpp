@@ -19,6 +19,7 @@ constexpr CommandHelp kHelp[] = {
      "generate models/ref-gqa --prompt-file models/ref-gqa/demo/short.txt --stop .\n"
      "generate models/ref-gqa --prompt-file models/ref-gqa/demo/long.txt --method snapkv "
      "--budget 20%\n"
+     "generate ~/models/Qwen2.5-VL-3B-Instruct --image cat.jpg --prompt 'What is this?'\n"
      "generate ~/models/Qwen3-4B --prompt 'Why is the sky blue?' --dtype bf16"},
     {"run", "Run and compare",
      "run --model models/ref-gqa --task reference/needle --method snapkv,h2o --budget 10%,20%\n"

@@ -18,6 +18,7 @@
 #include "src/cli/read_text.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 namespace {
@@ -73,7 +74,7 @@ class StopTexts {
 
 // What the flags ask for, as token ids.
 Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelConfig& config,
-                                       const Tokenizer* tokenizer) {
+                                       const Tokenizer* tokenizer, const VisualInput& input) {
   const int given = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.ids_file.empty();
   if (given != 1) {
     return BadInput("generate needs exactly one of --prompt, --prompt-file, --ids-file");
@@ -100,7 +101,13 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
     messages.push_back({"system", WellFormed(flags.system, "--system")});
   }
   messages.push_back({"user", text});
-  KVG_ASSIGN(const std::string rendered, chat.Render(messages, true));
+  std::string rendered;
+  if (input.empty()) {
+    KVG_ASSIGN(rendered, chat.Render(messages, true));
+  } else {
+    KVG_ASSIGN(rendered, RenderWithVisuals(chat, config, *tokenizer,
+                                           WellFormed(flags.system, "--system"), text, input));
+  }
   bool begins = false;
   if (!chat.none()) {
     KVG_ASSIGN(begins, BeginsWithSpecials(*tokenizer, rendered));
@@ -118,7 +125,7 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags, const ModelCo
 
 // The same with a method: one sample, one row.
 Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
-                                const std::vector<int32_t>& ids, const GenerateOptions& options,
+                                const VisualPrompt& prompt, const GenerateOptions& options,
                                 const std::function<bool(int32_t)>& on_token) {
   const EngineOptions engine_options = {
       .seed = options.sampling.seed,
@@ -126,8 +133,11 @@ Result<CellResult> GenerateWith(const ChosenMethod& chosen, Model& model,
       .valid_vocab = options.valid_vocab,
       .on_token = [&](const EngineToken& token) { return on_token(token.answer.back()); }};
   const EngineSample sample = {.id = "prompt",
-                               .turns = {{.ids = ids, .max_new_tokens = options.max_new_tokens}},
-                               .stop_ids = options.stop_ids};
+                               .turns = {{.ids = prompt.ids,
+                                          .spans = prompt.spans,
+                                          .max_new_tokens = options.max_new_tokens}},
+                               .stop_ids = options.stop_ids,
+                               .visuals = prompt.visuals};
   Engine engine({{.method = &chosen.method, .budget = chosen.budget, .model = &model}},
                 engine_options);
   CellResult cell;
@@ -161,8 +171,8 @@ GenerateOptions OptionsOf(const GenerateFlags& flags, const ModelConfig& config,
 
 // Prints the answer as it comes, unless the whole is to be JSON. Without a tokenizer it is ids.
 Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<ChosenMethod>& chosen,
-                              Model& model, const Tokenizer* tokenizer,
-                              const std::vector<int32_t>& ids, const GenerateOptions& options) {
+                              Model& model, const Tokenizer* tokenizer, const VisualPrompt& prompt,
+                              const GenerateOptions& options) {
   Answered answered;
   std::unique_ptr<TextStream> stream;
   if (tokenizer != nullptr) stream = std::make_unique<TextStream>(*tokenizer);
@@ -179,10 +189,10 @@ Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<Ch
     return !stops.found();
   };
   if (!chosen) {
-    KVG_ASSIGN(answered.result, Generate(model, Prompt::FromTokens(ids), options, on_token));
+    KVG_ASSIGN(answered.result, Generate(model, prompt.Of(model.config()), options, on_token));
   } else {
     double first_s = 0;
-    KVG_ASSIGN(answered.cell, GenerateWith(*chosen, model, ids, options, [&](int32_t id) {
+    KVG_ASSIGN(answered.cell, GenerateWith(*chosen, model, prompt, options, [&](int32_t id) {
                  if (first_s == 0) first_s = NowSeconds();
                  return on_token(id);
                }));
@@ -204,8 +214,9 @@ double Rate(int64_t tokens, double seconds) {
 }
 
 void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>& chosen,
-                     Model& model, int64_t prompt_tokens, double load_s) {
+                     Model& model, const VisualPrompt& prompt, double load_s) {
   const GenerateResult& result = answered.result;
+  const auto prompt_tokens = std::ssize(prompt.ids);
   Json method = nullptr;
   if (answered.cell) {
     method = {{"method", chosen->method.ToJson()},
@@ -217,6 +228,8 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"ids", result.ids},
              {"stopped", result.stopped},
              {"prompt_tokens", prompt_tokens},
+             {"visual_tokens", prompt.visual_tokens()},
+             {"vision_s", prompt.vision_s},
              {"load_s", load_s},
              {"prefill_s", result.prefill_s},
              {"prefill_tokens_per_s", Rate(prompt_tokens, result.prefill_s)},
@@ -232,9 +245,14 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
 
 // To standard error, behind the answer.
 void PrintMeasurements(const Answered& answered, const std::optional<ChosenMethod>& chosen,
-                       Model& model, int64_t prompt_tokens, double load_s) {
+                       Model& model, const VisualPrompt& prompt, double load_s) {
   const GenerateResult& result = answered.result;
+  const auto prompt_tokens = std::ssize(prompt.ids);
   Print("\n");
+  if (prompt.visuals != nullptr) {
+    std::fprintf(stderr, "\nvision   %lld of the prompt's tokens, %.2f s",
+                 static_cast<long long>(prompt.visual_tokens()), prompt.vision_s);
+  }
   std::fprintf(
       stderr,
       "\nprefill  %lld tokens, %.1f tokens/s\n"
@@ -263,7 +281,9 @@ Status RunGenerate(const GenerateFlags& flags) {
   if (HasTokenizer(flags.model.model)) {
     KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
   }
-  KVG_ASSIGN(const std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get()));
+  KVG_ASSIGN(const VisualInput input, ReadVisualInput(flags.visual, flags.model.model, config));
+  KVG_ASSIGN(std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get(), input));
+  KVG_TRY(CheckPlaceholders(input, config, ids));
   LoadedModel loaded;
   std::optional<ChosenMethod> chosen;
   if (flags.method.method.empty()) {
@@ -273,8 +293,10 @@ Status RunGenerate(const GenerateFlags& flags) {
     KVG_ASSIGN(loaded, LoadModelFor(*chosen, flags.model, std::ssize(ids)));
   }
   Model& model = *loaded.model;
-  const double load_s = NowSeconds() - start;
   const auto prompt_tokens = static_cast<int64_t>(ids.size());
+  KVG_ASSIGN(const VisualPrompt prompt,
+             EncodeVisuals(input, flags.visual, flags.model, loaded, std::move(ids)));
+  const double load_s = NowSeconds() - start - prompt.vision_s;
   const int64_t planned = prompt_tokens + flags.max_new_tokens;
   if (planned > config.max_position) {
     LogWarning(StrCat("prompt and answer reach ", planned, " tokens; the model was made for ",
@@ -282,11 +304,11 @@ Status RunGenerate(const GenerateFlags& flags) {
   }
   const GenerateOptions options = OptionsOf(flags, config, tokenizer.get());
   KVG_ASSIGN(const Answered answered,
-             AnswerPrompt(flags, chosen, model, tokenizer.get(), ids, options));
+             AnswerPrompt(flags, chosen, model, tokenizer.get(), prompt, options));
   if (flags.json) {
-    PrintAnswerJson(answered, chosen, model, prompt_tokens, load_s);
+    PrintAnswerJson(answered, chosen, model, prompt, load_s);
   } else {
-    PrintMeasurements(answered, chosen, model, prompt_tokens, load_s);
+    PrintMeasurements(answered, chosen, model, prompt, load_s);
   }
   return {};
 }

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
 #include "core/json.h"
 #include "core/strings.h"
+#include "images/decode.h"
 #include "runner/chat_template.h"
 #include "runner/tokenizer.h"
+#include "runner/vision.h"
 #include "src/cli/markdown.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
 #include "src/model/model_flags.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 namespace {
@@ -80,6 +85,53 @@ Status ListFamilies(const InspectOptions& options) {
 
 Json EosJson(const ModelConfig& config) { return Json(config.eos_ids); }
 
+// What a model that sees makes of a picture of the asked size.
+struct Sight {
+  VisionSpec spec;
+  int64_t parameters = 0;
+  ImageSize size;
+  int64_t rows = 0;     // of such a picture; 0: not known
+  std::string without;  // why not
+};
+
+Result<ImageSize> ParseImageSize(const std::string& text) {
+  int width = 0, height = 0, read = 0;
+  const int found = std::sscanf(text.c_str(), "%dx%d%n", &width, &height, &read);
+  if (found != 2 || read != static_cast<int>(text.size()) || width < 1 || height < 1 ||
+      width > 16384 || height > 16384) {
+    return BadInput(
+        StrCat("--image-size: ", Quoted(text), ", expected WIDTHxHEIGHT, each from 1 to 16384"));
+  }
+  return ImageSize{width, height};
+}
+
+Result<std::optional<Sight>> Look(const InspectOptions& options, bool random) {
+  KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(options.model.model));
+  if (!spec) return std::optional<Sight>();
+  Sight sight;
+  sight.spec = *std::move(spec);
+  KVG_ASSIGN(sight.size, ParseImageSize(options.image_size));
+  for (const TensorSpec& tensor : ExpectedVisionTensors(sight.spec)) {
+    int64_t size = 1;
+    for (const int64_t d : tensor.shape) size *= d;
+    sight.parameters += size;
+  }
+  if (!random) {
+    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
+    KVG_TRY(CheckVisionWeights(sight.spec, *source));
+  }
+  const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(options.model.model);
+  if (!preprocessor.ok()) {
+    sight.without = preprocessor.error().message;
+    return std::optional<Sight>(std::move(sight));
+  }
+  KVG_ASSIGN(const PixelValues pixels,
+             Preprocess(*preprocessor, Image::OfSize(sight.size.width, sight.size.height)));
+  KVG_ASSIGN(const VisualLayout layout, LayOutVisual(sight.spec, pixels, Modality::kImage));
+  sight.rows = layout.rows;
+  return std::optional<Sight>(std::move(sight));
+}
+
 }  // namespace
 
 Status RunInspect(const InspectOptions& options) {
@@ -99,6 +151,10 @@ Status RunInspect(const InspectOptions& options) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
     KVG_TRY(CheckWeights(config, *source));
     KVG_ASSIGN(fingerprint, ModelFingerprint(config, *source));
+  }
+  std::optional<Sight> sight;
+  if (!config.vision_family.empty()) {
+    KVG_ASSIGN(sight, Look(options, model_options.random_seed.has_value()));
   }
   const int64_t parameters = ParameterCount(config);
   const int64_t weight_bytes = parameters * SizeOf(dtype);
@@ -123,8 +179,19 @@ Status RunInspect(const InspectOptions& options) {
     for (const TensorSpec& spec : ExpectedTensors(config)) {
       tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
     }
+    Json vision = nullptr;
+    if (sight) {
+      vision = {{"family", sight->spec.family},
+                {"parameters", sight->parameters},
+                {"layers", sight->spec.tower.run_layers},
+                {"width", sight->spec.tower.width},
+                {"image_size", {sight->size.width, sight->size.height}},
+                {"image_tokens", sight->rows},
+                {"image_kv_bytes", sight->rows * kv_bytes}};
+    }
     PrintJson({{"model", options.model.model},
                {"family", config.family},
+               {"vision", vision},
                {"parameters", parameters},
                {"weight_bytes", weight_bytes},
                {"dtype", NameOf(dtype)},
@@ -147,7 +214,20 @@ Status RunInspect(const InspectOptions& options) {
                {"tensors", tensors}});
     return {};
   }
-  PrintFacts({
+  std::vector<std::pair<std::string, std::string>> seeing;
+  if (sight) {
+    const TowerSpec& tower = sight->spec.tower;
+    seeing = {
+        {"eyes", StrCat(sight->spec.family, ", ", tower.run_layers, " of ", tower.layers,
+                        " layers of width ", tower.width, ", patches of ", tower.patch, " x ",
+                        tower.patch, " pixels, ", WithCommas(sight->parameters), " parameters")},
+        {"picture",
+         sight->without.empty()
+             ? StrCat(sight->size.width, " x ", sight->size.height, ": ", WithCommas(sight->rows),
+                      " tokens, ", HumanBytes(sight->rows * kv_bytes), " of KV cache")
+             : StrCat("not known: ", sight->without)}};
+  }
+  std::vector<std::pair<std::string, std::string>> facts = {
       {"model", options.model.model},
       {"family", config.family},
       {"parameters",
@@ -170,7 +250,9 @@ Status RunInspect(const InspectOptions& options) {
       {"chat template", template_text},
       {"stop ids", EosJson(config).dump()},
       {"fingerprint", fingerprint},
-  });
+  };
+  facts.insert(facts.begin() + 2, seeing.begin(), seeing.end());
+  PrintFacts(facts);
   Print("\n");
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : ExpectedTensors(config)) {

@@ -11,6 +11,7 @@
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 #include "src/model/safetensors_file.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 namespace {
@@ -58,12 +59,17 @@ void Collect(Ops& ops, const KvCache& cache, SafetensorsFile& file) {
 
 Status RunProbe(const ProbeOptions& options) {
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
-  KVG_ASSIGN(const std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
+  KVG_ASSIGN(std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
   if (ids.empty()) return BadInput(StrCat(options.ids_file, ": the prompt has no tokens"));
   KVG_ASSIGN(const ChosenMethod chosen, ChooseMethod(options.method));
+  KVG_ASSIGN(const VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
+  KVG_TRY(CheckPlaceholders(input, config, ids));
   KVG_ASSIGN(const LoadedModel loaded, LoadModelFor(chosen, options.model, std::ssize(ids)));
   Model& model = *loaded.model;
 
+  const auto prompt_tokens = std::ssize(ids);
+  KVG_ASSIGN(const VisualPrompt visual,
+             EncodeVisuals(input, options.visual, options.model, loaded, std::move(ids)));
   SafetensorsFile file;
   EngineOptions engine_options;
   engine_options.seed = options.seed;
@@ -71,8 +77,10 @@ Status RunProbe(const ProbeOptions& options) {
     Collect(*loaded.ops, cache, file);
   };
   // The first token comes from the prefill; each further one is a step.
-  const EngineSample sample = {.id = "prompt",
-                               .turns = {{.ids = ids, .max_new_tokens = options.steps + 1}}};
+  const EngineSample sample = {
+      .id = "prompt",
+      .turns = {{.ids = visual.ids, .spans = visual.spans, .max_new_tokens = options.steps + 1}},
+      .visuals = visual.visuals};
   Engine engine({{.method = &chosen.method, .budget = chosen.budget, .model = &model}},
                 engine_options);
   CellResult cell;
@@ -84,7 +92,9 @@ Status RunProbe(const ProbeOptions& options) {
   std::vector<int32_t> decoded(cell.turns[0].ids.begin(), cell.turns[0].ids.end() - 1);
   file.SetMetadata("method", chosen.method.ToJson().dump());
   file.SetMetadata("budget", chosen.budget.ToString());
-  file.SetMetadata("prompt_tokens", StrCat(ids.size()));
+  file.SetMetadata("prompt_tokens", StrCat(prompt_tokens));
+  // Where the prompt shows pictures, in original positions.
+  if (!visual.spans.empty()) file.SetMetadata("spans", SpansJson(visual.spans).dump());
   file.SetMetadata("decoded", Json(decoded).dump());
   file.SetMetadata("nominal_bytes", StrCat(record.nominal_bytes));
   file.SetMetadata("logical_bytes", StrCat(record.final_bytes.logical()));

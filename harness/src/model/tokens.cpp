@@ -12,6 +12,7 @@
 #include "src/cli/print.h"
 #include "src/cli/read_text.h"
 #include "src/model/model_flags.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 
@@ -45,15 +46,19 @@ Status RunDetokenize(const DetokenizeOptions& options) {
 }
 
 Status RunLogits(const LogitsOptions& options) {
+  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
+  KVG_ASSIGN(std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
+  if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
+  KVG_ASSIGN(const VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
+  KVG_TRY(CheckPlaceholders(input, config, ids));
   KVG_ASSIGN(const LoadedModel loaded, LoadModel(options.model));
   Model& model = *loaded.model;
-  const ModelConfig& config = model.config();
-  KVG_ASSIGN(const std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
-  if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
 
   const auto rows = static_cast<int64_t>(ids.size());
   KVG_ASSIGN(NpyWriter writer, NpyWriter::Create(options.out, rows, config.vocab_size));
-  const Prompt prompt = Prompt::FromTokens(ids);
+  KVG_ASSIGN(const VisualPrompt visual,
+             EncodeVisuals(input, options.visual, options.model, loaded, std::move(ids)));
+  const Prompt prompt = visual.Of(config);
   KvCache cache = model.NewCache(rows);
   // A row of logits may be a megabyte: hold few of them at a time.
   const int64_t most = std::max<int64_t>(1, (int64_t{64} << 20) / (4 * config.vocab_size));

@@ -63,6 +63,8 @@ struct VisualIds {
   int64_t video = -1;  // a family without one shows frames as images
   int64_t vision_start = -1;
   int64_t vision_end = -1;
+  // Positions in time that a second of a video takes; 0: each time of its grid takes one.
+  double tokens_per_second = 0;
 };
 
 struct ModelConfig {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,8 @@ Result<CompressAt> ParseCompressAt(std::string_view text);
 
 struct EngineTurn {
   std::vector<int32_t> ids = {};  // the question
+  // Pictures in it, counted from its first id; rows are those of the sample's visuals.
+  std::vector<VisualSpan> spans = {};
   int64_t max_new_tokens = 0;
   int64_t min_new_tokens = 0;  // stop ids are never chosen before
   // Teacher-forced: the answer is these tokens, max_new_tokens of them, whatever the contender
@@ -48,11 +51,24 @@ struct EngineTurn {
   bool continues = false;
 };
 
+// What the pictures and videos of a sample became. Placeholder ids stand at their places in the
+// sample's ids and are never looked up.
+struct SampleVisuals {
+  std::vector<float> rows;                    // [n, hidden_size] of the text model
+  std::vector<std::vector<float>> deepstack;  // as Prompt::deepstack; [n, hidden_size] each
+  int64_t hidden_size = 0;
+
+  int64_t count() const { return hidden_size > 0 ? std::ssize(rows) / hidden_size : 0; }
+  int64_t bytes() const { return std::ssize(rows) * (1 + std::ssize(deepstack)) * 4; }
+};
+
 struct EngineSample {
   std::string id = {};  // in messages; with the run's seed, the source of random choices
   std::vector<int32_t> context = {};
+  std::vector<VisualSpan> context_spans = {};
   std::vector<EngineTurn> turns = {};  // at least one
   std::vector<int32_t> stop_ids = {};
+  std::shared_ptr<const SampleVisuals> visuals = nullptr;  // where spans are
 };
 
 struct Contender {
@@ -120,7 +136,7 @@ struct EngineOptions {
 // The most memory that a run will hold.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
-  int64_t working_bytes = 0;      // of the forward pass, logits included
+  int64_t working_bytes = 0;      // of the forward pass, logits included, and rows of pictures
   int64_t snapshot_bytes = 0;     // the longest sample's, captures included
   int64_t lane_bytes = 0;         // the largest contender's own cache
   int64_t pool_lanes = 0;         // how many fit together
@@ -155,10 +171,11 @@ struct PlannedContender {
 };
 // Refuses, with the numbers, a plan that does not fit into max_memory_bytes even one contender at a
 // time. Without such a limit, the plan must fit into the memory of the device, or on a host into
-// `machine_bytes` (0: not checked). Precondition: there are contenders.
+// `machine_bytes` (0: not checked). `visual_bytes`: of the samples' visuals. Precondition: there
+// are contenders.
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
-                              int64_t machine_bytes = 0);
+                              int64_t machine_bytes = 0, int64_t visual_bytes = 0);
 
 class Engine {
  public:

@@ -54,6 +54,10 @@ class KvCache {
   bool mla_latent() const;
   const KvFormat& format() const;  // as attention takes it
   const RopeFrequencies& frequencies() const;
+  // From now on tokens stand there for rotation; null: each at its place in the sequence. Those
+  // seen so far must stand where they stood. A fork goes on with them.
+  void PlaceRope(std::shared_ptr<const RopePlaces> places);
+  const RopePlaces* rope_places() const { return places_.get(); }
   Ops& ops() const { return *ops_; }
 
   // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
@@ -141,7 +145,9 @@ class KvCache {
   std::shared_ptr<const LayerSetup> setup_;
   Ops* ops_;
   int64_t planned_length_;
-  std::shared_ptr<const RopeTables> rope_;
+  std::shared_ptr<const RopePlaces> places_;
+  std::shared_ptr<const RopeTables> rope_;         // of numbers: what slots turn by
+  std::shared_ptr<const RopeTables> placed_rope_;  // of tokens at `places_`, or `rope_`
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;
   Buffer share_memory_;  // rows that layers share

@@ -2,7 +2,9 @@
 // Rotary position embedding: every published scaling, as one function from a config to frequencies.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,9 @@
 #include "kernels/rows.h"
 
 namespace kvgauge {
+
+// Where a token stands for rotation: time, height, width. They are equal for text.
+using RopePosition = std::array<int32_t, 3>;
 
 enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
 
@@ -55,6 +60,34 @@ struct RopeFrequencies {
   std::vector<int32_t> axis = {};
 
   bool operator==(const RopeFrequencies&) const = default;
+};
+
+struct Prompt;
+
+// Where the tokens of a sequence stand for rotation, if that is not their place in it. Immutable;
+// caches of one prompt share it.
+class RopePlaces {
+ public:
+  RopePlaces(std::vector<RopePosition> first, int32_t next)
+      : first_(std::move(first)), next_(next) {}
+  // Null where each position of the prompt stands at its own place.
+  static std::shared_ptr<const RopePlaces> Of(const Prompt& prompt);
+
+  // A token's place; those past the prompt follow each other.
+  RopePosition At(int64_t token) const {
+    const auto held = static_cast<int64_t>(first_.size());
+    if (token < held) return first_[static_cast<size_t>(token)];
+    const auto place = static_cast<int32_t>(next_ + token - held);
+    return {place, place, place};
+  }
+  const std::vector<RopePosition>& first() const { return first_; }
+  int32_t next() const { return next_; }
+
+  bool operator==(const RopePlaces&) const = default;
+
+ private:
+  std::vector<RopePosition> first_;  // of the prompt's tokens
+  int32_t next_;                     // of the token behind them
 };
 
 // Precondition: a config as ParseModelConfig makes it (finite numbers, full factor lists).

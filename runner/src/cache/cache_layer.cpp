@@ -41,6 +41,7 @@ CacheLayer::CacheLayer(const CacheLayer& other)
       layout_(other.layout_->Fork()),
       stored_(other.stored_),
       every_position_(other.every_position_),
+      places_(other.places_),
       tokens_(other.tokens_),
       last_rows_(other.last_rows_) {
   Publish();

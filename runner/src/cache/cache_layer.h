@@ -63,6 +63,8 @@ class CacheLayer {
   // [0, 1, 2 ..] as long as any position: what raw keys turn by. Needed before Count and Store
   // where keys are raw.
   void SetEveryPosition(const int32_t* positions) { every_position_ = positions; }
+  // Where tokens stand for rotation; null: at their places in the sequence. Outlive the layer.
+  void SetPlaces(const RopePlaces* places) { places_ = places; }
 
   // Entries at positions from `tokens` on go.
   Status Truncate(int64_t tokens);
@@ -135,6 +137,7 @@ class CacheLayer {
   std::unique_ptr<LayerLayout> layout_;
   bool stored_ = false;  // by a plan
   const int32_t* every_position_ = nullptr;
+  const RopePlaces* places_ = nullptr;
   int64_t tokens_ = 0;
   int64_t last_rows_ = 0;  // counted in by the last Count
 

@@ -13,7 +13,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMagic = "kvgcache4";
+constexpr std::string_view kMagic = "kvgcache5";
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 
@@ -139,6 +139,14 @@ Result<std::string> KvCache::Serialize() const {
                                format.key_dim, format.value_dim, tokens_}) {
     PutNumber(out, number);
   }
+  std::vector<int32_t> places;
+  if (places_ != nullptr) {
+    places.push_back(places_->next());
+    for (const RopePosition& place : places_->first()) {
+      places.insert(places.end(), place.begin(), place.end());
+    }
+  }
+  PutArray(out, places);
   bool raw = false;
   for (int64_t i = 0; i < layer_count(); ++i) raw = raw || raw_keys(i);
   PutNumber(out, raw ? 1 : 0);
@@ -165,6 +173,21 @@ Status KvCache::Deserialize(std::string_view bytes) {
                            theirs[3], " and ", theirs[4], "; this model has ", mine[1], ", ",
                            mine[2], ", ", mine[3], " and ", mine[4], ", in ",
                            NameOf(format.dtype)));
+  }
+  std::vector<int32_t> numbers;
+  KVG_TRY(TakeArray(bytes, &numbers));
+  if (!numbers.empty()) {
+    const bool whole = numbers.size() % 3 == 1;
+    if (!whole || std::any_of(numbers.begin(), numbers.end(), [](int32_t n) { return n < 0; })) {
+      return BadInput(StrCat("cache bytes: ", numbers.size(),
+                             " numbers say where tokens stand; expected one more than three for "
+                             "each, none negative"));
+    }
+    std::vector<RopePosition> first;
+    for (size_t i = 1; i < numbers.size(); i += 3) {
+      first.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+    }
+    PlaceRope(std::make_shared<const RopePlaces>(std::move(first), numbers[0]));
   }
   int64_t raw = 0;
   KVG_TRY(TakeNumber(bytes, "raw keys", 0, 1, &raw));

@@ -130,7 +130,8 @@ Status CacheLayer::RepresentSide(KvSide side, bool turn, LayerPart& before) {
     return {};
   }
   const int64_t dim = entries_.HeadDim(side), group = setup().kv_heads / std::ssize(to);
-  RowRotator back(ops(), setup().frequencies, setup().rope_layout, RopeDirection::kInverse);
+  RowRotator back(ops(), setup().frequencies, places_, setup().rope_layout,
+                  RopeDirection::kInverse);
   for (int64_t o = 0; o < std::ssize(to); ++o) {
     const int64_t n = length(o * group);
     if (n == 0) continue;

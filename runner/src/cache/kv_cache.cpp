@@ -47,7 +47,9 @@ KvCache::KvCache(const KvCache& other)
     : setup_(other.setup_),
       ops_(other.ops_),
       planned_length_(other.planned_length_),
+      places_(other.places_),
       rope_(other.rope_),
+      placed_rope_(other.placed_rope_),
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
@@ -78,15 +80,37 @@ int64_t KvCache::slot_of(int64_t layer, int64_t head) const {
 }
 
 const DeferredRope* KvCache::rope(int64_t layer) const {
-  return raw_keys(layer) ? &rope_->rope() : nullptr;
+  if (!raw_keys(layer)) return nullptr;
+  return slot_positions(layer) ? &rope_->rope() : &placed_rope_->rope();
+}
+
+void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
+  for (int64_t i = 0; i < tokens_; ++i) {
+    const auto own = static_cast<int32_t>(i);
+    const RopePosition plain = {own, own, own};
+    KVG_CHECK((places == nullptr ? plain : places->At(i)) ==
+                  (places_ == nullptr ? plain : places_->At(i)),
+              "tokens that were seen stay where they stand");
+  }
+  places_ = std::move(places);
+  for (const auto& layer : layers_) layer->SetPlaces(places_.get());
+  if (rope_ == nullptr) return;
+  placed_rope_ = nullptr;
+  NeedRope(std::max<int64_t>(tokens_, 1));
 }
 
 void KvCache::NeedRope(int64_t positions) {
-  if (rope_ == nullptr || rope_->capacity() < positions) {
-    const int64_t capacity =
-        positions <= planned_length_ ? planned_length_ : positions + positions / 2;
-    rope_ = setup_->pools->rope_tables().Get(*ops_, setup_->frequencies, setup_->rope_layout,
-                                             positions, capacity);
+  const int64_t capacity =
+      positions <= planned_length_ ? planned_length_ : positions + positions / 2;
+  const auto get = [&](const std::shared_ptr<const RopePlaces>& places) {
+    return setup_->pools->rope_tables().Get(*ops_, setup_->frequencies, places, setup_->rope_layout,
+                                            positions, capacity);
+  };
+  if (rope_ == nullptr || rope_->capacity() < positions) rope_ = get(nullptr);
+  if (places_ == nullptr) {
+    placed_rope_ = rope_;
+  } else if (placed_rope_ == nullptr || placed_rope_->capacity() < positions) {
+    placed_rope_ = get(places_);
   }
   for (const auto& layer : layers_) layer->SetEveryPosition(rope_->every_position());
 }
@@ -211,7 +235,8 @@ void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) 
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (!raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kForward,
+    RotateRows(*ops_, setup_->frequencies, slot_positions(layer) ? nullptr : places_.get(),
+               setup_->rope_layout, RopeDirection::kForward,
                layers_[layer]->RotationsOf(head, first, out.shape[0], &counted), out);
   });
 }
@@ -222,7 +247,8 @@ void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor row
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, setup_->frequencies, setup_->rope_layout, RopeDirection::kInverse,
+    RotateRows(*ops_, setup_->frequencies, places_.get(), setup_->rope_layout,
+               RopeDirection::kInverse,
                layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
   });
 }

@@ -11,18 +11,41 @@ namespace kvgauge {
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
                      const Tensor& positions, Buffer* memory) {
   const int64_t n = positions.shape[0], pairs = std::ssize(frequencies.inverse);
-  *memory = ops.memory->Allocate((n + pairs + 2 * n * pairs) * 4);
-  const Tensor all = memory->As(DType::kF32, {n + pairs + 2 * n * pairs});
-  Tensor device_positions = all.Slice(0, n);
-  device_positions.dtype = DType::kI32;
-  const Tensor inverse = all.Slice(n, n + pairs);
-  const Tensor tables = all.Slice(n + pairs, all.shape[0]).Reshape({2, n, pairs});
+  const int64_t axes = positions.rank == 2 ? positions.shape[1] : 1;
+  const int64_t axis_count = axes > 1 ? pairs : 0;
+  const int64_t numbers = axes * n + axis_count + pairs + 2 * n * pairs;
+  *memory = ops.memory->Allocate(numbers * 4);
+  Tensor rest = memory->As(DType::kF32, {numbers});
+  const auto take = [&](int64_t count) {
+    const Tensor taken = rest.Slice(0, count);
+    rest = rest.Slice(count, rest.shape[0]);
+    return taken;
+  };
+  Tensor device_positions = take(axes * n), axis = take(axis_count);
+  device_positions.dtype = axis.dtype = DType::kI32;
+  const Tensor inverse = take(pairs);
+  const Tensor tables = rest.Reshape({2, n, pairs});
   const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
-  ops.memory->Copy(positions, device_positions);
+  ops.memory->Copy(positions.Reshape({axes * n}), device_positions);
   ops.memory->Copy(View(narrow, {pairs}), inverse);
-  ops.rows->RopeTable(device_positions.Reshape({n, 1}), inverse, {}, static_cast<float>(factor),
-                      tables[0], tables[1]);
+  if (axes > 1) ops.memory->Copy(View(frequencies.axis, {pairs}), axis);
+  ops.rows->RopeTable(device_positions.Reshape({n, axes}), inverse, axes > 1 ? axis : Tensor(),
+                      static_cast<float>(factor), tables[0], tables[1]);
   return tables;
+}
+
+Tensor PlacedPositions(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,
+                       const Tensor& positions, std::vector<int32_t>* memory) {
+  if (places == nullptr) return positions;
+  const int64_t n = positions.shape[0], axes = frequencies.axis.empty() ? 1 : 3;
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  ops.memory->Copy(positions, View(tokens, {n}));
+  memory->clear();
+  for (const int32_t token : tokens) {
+    const RopePosition place = places->At(token);
+    memory->insert(memory->end(), place.begin(), place.begin() + axes);
+  }
+  return axes == 1 ? View(*memory, {n}) : View(*memory, {n, axes});
 }
 
 void RowRotator::Rotate(const Tensor& positions, Tensor rows) {
@@ -34,7 +57,10 @@ void RowRotator::Rotate(const Tensor& positions, Tensor rows) {
     const double factor = direction_ == RopeDirection::kForward
                               ? frequencies_.attention_factor
                               : 1.0 / frequencies_.attention_factor;
-    tables_ = MakeRotations(ops_, frequencies_, factor, positions, &memory_);
+    std::vector<int32_t> placed;
+    tables_ =
+        MakeRotations(ops_, frequencies_, factor,
+                      PlacedPositions(ops_, frequencies_, places_, positions, &placed), &memory_);
     turned_.assign(wanted.begin(), wanted.end());
   }
   Tensor heads = rows;
@@ -44,14 +70,15 @@ void RowRotator::Rotate(const Tensor& positions, Tensor rows) {
   ops_.rows->Rope(tables_[0], tables_[1], layout_, direction_, heads);
 }
 
-void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, const Tensor& positions, Tensor rows) {
-  RowRotator(ops, frequencies, layout, direction).Rotate(positions, rows);
+void RotateRows(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,
+                RopeLayout layout, RopeDirection direction, const Tensor& positions, Tensor rows) {
+  RowRotator(ops, frequencies, places, layout, direction).Rotate(positions, rows);
 }
 
-RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
+RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies,
+                       std::shared_ptr<const RopePlaces> places, RopeLayout layout,
                        int64_t capacity)
-    : frequencies_(frequencies), capacity_(capacity) {
+    : frequencies_(frequencies), places_(std::move(places)), capacity_(capacity) {
   std::vector<int32_t> positions(static_cast<size_t>(capacity));
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<int32_t> every(static_cast<size_t>(kKvPageEntries));
@@ -60,8 +87,11 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   ops.memory->Copy(View(every, {std::ssize(every)}), every_.As(DType::kI32, {std::ssize(every)}));
   const auto pairs = std::ssize(frequencies.inverse);
   Buffer rows_memory;
-  const Tensor tables = MakeRotations(ops, frequencies, frequencies.attention_factor,
-                                      View(positions, {capacity}), &rows_memory);
+  std::vector<int32_t> placed;
+  const Tensor tables = MakeRotations(
+      ops, frequencies, frequencies.attention_factor,
+      PlacedPositions(ops, frequencies, places_.get(), View(positions, {capacity}), &placed),
+      &rows_memory);
   // Angles of one position lie an odd number of cache lines apart: they are read together.
   constexpr int64_t kLineFloats = 16;
   const int64_t stride = ((capacity + kLineFloats - 1) / kLineFloats | 1) * kLineFloats;
@@ -83,19 +113,19 @@ RopeTables::RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout 
   rope_ = {.cos = both[0], .sin = both[1], .layout = layout};
 }
 
-std::shared_ptr<const RopeTables> RopeTablesStore::Get(Ops& ops, const RopeFrequencies& frequencies,
-                                                       RopeLayout layout, int64_t positions,
-                                                       int64_t capacity) {
+std::shared_ptr<const RopeTables> RopeTablesStore::Get(
+    Ops& ops, const RopeFrequencies& frequencies, const std::shared_ptr<const RopePlaces>& places,
+    RopeLayout layout, int64_t positions, int64_t capacity) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(held_, [](const auto& tables) { return tables.expired(); });
   for (const std::weak_ptr<const RopeTables>& held : held_) {
     std::shared_ptr<const RopeTables> tables = held.lock();
     if (tables != nullptr && tables->capacity() >= positions && tables->rope().layout == layout &&
-        tables->frequencies() == frequencies) {
+        tables->TurnsBy(frequencies, places.get())) {
       return tables;
     }
   }
-  auto made = std::make_shared<const RopeTables>(ops, frequencies, layout, capacity);
+  auto made = std::make_shared<const RopeTables>(ops, frequencies, places, layout, capacity);
   held_.push_back(made);
   return made;
 }

@@ -12,26 +12,36 @@
 namespace kvgauge {
 
 // Cosines and then sines, [2, positions, pairs] f32, times `factor`; they lie in `memory`.
-// positions: [n] i32, on the host or the device.
+// positions: [n] i32, on the host or the device: all axes alike; or [n, 3] where frequencies have
+// axes.
 Tensor MakeRotations(Ops& ops, const RopeFrequencies& frequencies, double factor,
                      const Tensor& positions, Buffer* memory);
+// Positions [n] of tokens, or of slots where `places` is null, as MakeRotations takes them:
+// themselves, or [n, axes] in `memory`.
+Tensor PlacedPositions(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,
+                       const Tensor& positions, std::vector<int32_t>* memory);
 // Turns rows [n, d] f32 of entries at these positions in place; kInverse undoes kForward.
-void RotateRows(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-                RopeDirection direction, const Tensor& positions, Tensor rows);
+void RotateRows(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,
+                RopeLayout layout, RopeDirection direction, const Tensor& positions, Tensor rows);
 
 // The same for the heads of a layer, one after the other: most stand at the positions of the one
 // before, and turn by its angles.
 class RowRotator {
  public:
-  RowRotator(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout,
-             RopeDirection direction)
-      : ops_(ops), frequencies_(frequencies), layout_(layout), direction_(direction) {}
+  RowRotator(Ops& ops, const RopeFrequencies& frequencies, const RopePlaces* places,
+             RopeLayout layout, RopeDirection direction)
+      : ops_(ops),
+        frequencies_(frequencies),
+        places_(places),
+        layout_(layout),
+        direction_(direction) {}
 
   void Rotate(const Tensor& positions, Tensor rows);
 
  private:
   Ops& ops_;
   const RopeFrequencies& frequencies_;
+  const RopePlaces* places_;
   RopeLayout layout_;
   RopeDirection direction_;
   std::vector<int32_t> turned_;  // positions of the tables, where the host can read them
@@ -39,12 +49,19 @@ class RowRotator {
   Tensor tables_;
 };
 
-// Angles of positions [0, capacity). Immutable, shared by caches.
+// Angles of tokens [0, capacity) at `places`, or of numbers where that is null. Immutable, shared
+// by caches.
 class RopeTables {
  public:
-  RopeTables(Ops& ops, const RopeFrequencies& frequencies, RopeLayout layout, int64_t capacity);
+  RopeTables(Ops& ops, const RopeFrequencies& frequencies, std::shared_ptr<const RopePlaces> places,
+             RopeLayout layout, int64_t capacity);
 
-  const RopeFrequencies& frequencies() const { return frequencies_; }
+  // Whether they turn as tables at these places would.
+  bool TurnsBy(const RopeFrequencies& frequencies, const RopePlaces* places) const {
+    return frequencies_ == frequencies &&
+           (places == nullptr ? places_ == nullptr : places_ != nullptr && *places_ == *places);
+  }
+
   int64_t capacity() const { return capacity_; }
   const DeferredRope& rope() const { return rope_; }
   // 0, 1, 2 .. behind a page of zeros, for slots that are skipped.
@@ -54,6 +71,7 @@ class RopeTables {
 
  private:
   RopeFrequencies frequencies_;
+  std::shared_ptr<const RopePlaces> places_;
   int64_t capacity_;
   Buffer memory_, every_;
   DeferredRope rope_;
@@ -65,6 +83,7 @@ class RopeTablesStore {
  public:
   // Tables that reach `positions`; where they must be made, they reach `capacity`.
   std::shared_ptr<const RopeTables> Get(Ops& ops, const RopeFrequencies& frequencies,
+                                        const std::shared_ptr<const RopePlaces>& places,
                                         RopeLayout layout, int64_t positions, int64_t capacity);
 
  private:

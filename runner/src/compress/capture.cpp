@@ -88,7 +88,8 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
   if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
   for (const auto& moments : moments_) {
-    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies());
+    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies(),
+                 cache_.rope_places());
   }
 }
 

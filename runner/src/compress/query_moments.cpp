@@ -33,7 +33,7 @@ QueryMoments::QueryMoments(const ModelConfig& config, int64_t from, Ops& ops)
 }
 
 void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
-                       const RopeFrequencies& frequencies) {
+                       const RopeFrequencies& frequencies, const RopePlaces* places) {
   const int64_t end = begin + q.shape[0], first = std::max(begin, from_), n = end - first;
   if (n <= 0) return;
   const int64_t heads = config_.query_heads, dim = config_.key_dim, width = heads * dim;
@@ -54,11 +54,12 @@ void QueryMoments::Add(int64_t layer, const Tensor& q, int64_t begin,
 
   ops_.rows->Convert(q.Slice(first - begin, end - begin), raw);
   if (!frequencies.inverse.empty()) {
-    std::vector<int32_t> positions(static_cast<size_t>(n));
+    std::vector<int32_t> positions(static_cast<size_t>(n)), placed;
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
     Buffer memory;
-    const Tensor tables = MakeRotations(ops_, frequencies, 1.0 / frequencies.attention_factor,
-                                        View(positions, {n}), &memory);
+    const Tensor tables = MakeRotations(
+        ops_, frequencies, 1.0 / frequencies.attention_factor,
+        PlacedPositions(ops_, frequencies, places, View(positions, {n}), &placed), &memory);
     ops_.rows->Rope(tables[0], tables[1], config_.rope->layout, RopeDirection::kInverse, raw);
   }
   const Tensor flat = raw.Reshape({n, width});

@@ -17,8 +17,10 @@ class QueryMoments {
   QueryMoments(const ModelConfig& config, int64_t from, Ops& ops);
 
   int64_t from() const { return from_; }
-  // q: [rows, query_heads, key_dim], rotated, of the positions from `begin` on.
-  void Add(int64_t layer, const Tensor& q, int64_t begin, const RopeFrequencies& frequencies);
+  // q: [rows, query_heads, key_dim], rotated, of the tokens from `begin` on; `places`: as the cache
+  // has them.
+  void Add(int64_t layer, const Tensor& q, int64_t begin, const RopeFrequencies& frequencies,
+           const RopePlaces* places = nullptr);
   // Precondition: a row was added.
   Tensor Mean(int64_t layer) const;                  // [query_heads, key_dim]
   void Covariance(int64_t layer, Tensor out) const;  // [query_heads, key_dim, key_dim]

@@ -189,9 +189,11 @@ Tensor CacheView::QueryCovariance(int64_t from) {
 Tensor CacheView::Rotations(int64_t first, int64_t count) {
   if (!config().rope) return {};
   const RopeFrequencies& frequencies = source_.cache->frequencies();
-  std::vector<int32_t> positions(static_cast<size_t>(count));
+  std::vector<int32_t> positions(static_cast<size_t>(count)), placed;
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
-  return MakeRotations(ops(), frequencies, frequencies.attention_factor, View(positions, {count}),
+  return MakeRotations(ops(), frequencies, frequencies.attention_factor,
+                       PlacedPositions(ops(), frequencies, source_.cache->rope_places(),
+                                       View(positions, {count}), &placed),
                        &rotations_.emplace_back());
 }
 

@@ -231,6 +231,15 @@ Result<VisualIds> ReadIds(const Json& json, const std::string& origin,
     ids.vision_start = ReadId(reader, {"vision_start_token_id"}, 151652);
     ids.vision_end = ReadId(reader, {"vision_end_token_id"}, 151653);
   }
+  if (family.model_type == "qwen2_5_vl") {
+    ids.tokens_per_second = 4;  // the class's
+    const auto tower = json.find("vision_config");
+    if (tower != json.end() && tower->is_object()) {
+      ConfigReader vision(*tower, origin, "vision_config.");
+      ids.tokens_per_second = vision.Real("tokens_per_second", 4.0, 1e-3, 1e6);
+      if (!vision.ok()) return vision.fault();
+    }
+  }
   if (!reader.ok()) return reader.fault();
   return ids;
 }

@@ -25,9 +25,18 @@ uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   return Rng(run_seed, stream).NextU64();
 }
 
-void AppendToken(Prompt& prompt, int32_t id) {
-  const auto position = static_cast<int32_t>(prompt.size());
-  prompt.positions.push_back({.token_id = id, .rope_position = {position, position, position}});
+void AppendTokens(const ModelConfig& config, const EngineSample& sample,
+                  std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt) {
+  if (!spans.empty()) {
+    const SampleVisuals& visuals = *sample.visuals;
+    const int64_t rows = visuals.count(), width = visuals.hidden_size;
+    prompt.embeddings = View(visuals.rows, {rows, width});
+    prompt.deepstack.clear();
+    for (const std::vector<float>& layer : visuals.deepstack) {
+      prompt.deepstack.push_back(View(layer, {rows, width}));
+    }
+  }
+  prompt.Append(ids, spans, config.rope && !config.rope->sections.empty());
 }
 
 std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row) {

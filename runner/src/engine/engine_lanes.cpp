@@ -97,9 +97,16 @@ Status EngineRun::StartLane(Lane& lane) {
     lane.turn = -1;
     return AskNext(lane);
   }
-  for (const int32_t id : TurnOf(lane).ids) AppendToken(lane.prompt, id);
+  AppendTurn(lane);
   lane.asking = true;
   return {};
+}
+
+// The turn's question, behind what the lane has seen. Pictures in it stand where three axes say.
+void EngineRun::AppendTurn(Lane& lane) const {
+  const EngineTurn& turn = TurnOf(lane);
+  AppendTokens(lane.snapshot->model->config(), SampleOf(lane), turn.ids, turn.spans, lane.prompt);
+  if (!turn.spans.empty()) lane.cache->PlaceRope(RopePlaces::Of(lane.prompt));
 }
 
 // Puts the next question behind the answer, or behind the context alone.
@@ -108,7 +115,7 @@ Status EngineRun::AskNext(Lane& lane) {
   const EngineTurn& turn = TurnOf(lane);
   if (lane.base != nullptr && (lane.turn == 0 || !turn.continues)) {
     const Contender& contender = contenders_[static_cast<size_t>(lane.contender)];
-    lane.prompt.positions.resize(static_cast<size_t>(lane.snapshot->prompt.size()));
+    lane.prompt = lane.snapshot->prompt;
     const Status forked = Guarded([&]() -> Status {
       lane.cache = std::make_unique<KvCache>(lane.base_cache->Fork());
       lane.compressor =
@@ -118,7 +125,7 @@ Status EngineRun::AskNext(Lane& lane) {
     });
     if (!forked.ok()) return FailLane(lane, forked);
   }
-  for (const int32_t id : turn.ids) AppendToken(lane.prompt, id);
+  AppendTurn(lane);
   lane.asking = true;
   if (options_.compress_at == CompressAt::kTurn) {
     const Model& model = *lane.snapshot->model;
@@ -161,7 +168,7 @@ Status EngineRun::TakeToken(Lane& lane, int32_t id) {
   const bool forced = !TurnOf(lane).forced.empty();
   if (!forced && Contains(SampleOf(lane).stop_ids, id)) return EndTurn(lane, true);
   lane.answer.ids.push_back(id);
-  AppendToken(lane.prompt, id);
+  lane.prompt.AppendText(id);
   const bool go_on =
       forced || !options_.on_token ||
       options_.on_token({lane.snapshot->sample, lane.contender, lane.turn, lane.answer.ids});

@@ -35,10 +35,11 @@ inline Model* OriginalOf(const Contender& contender) {
   return contender.original != nullptr ? contender.original : contender.model;
 }
 
-uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
+// Puts tokens of a sample, with the pictures among them, behind a prompt.
+void AppendTokens(const ModelConfig& config, const EngineSample& sample,
+                  std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt);
 
-// Appends a text position.
-void AppendToken(Prompt& prompt, int32_t id);
+uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id);
 
 // One row of a device tensor [rows, n] on the host.
 std::vector<float> HostRow(Ops& ops, const Tensor& rows, int64_t row);
@@ -53,15 +54,15 @@ struct FidelityLead {
 };
 
 // The teacher-forced pass of some contenders on one snapshot: each contender's fork is fed what the
-// lead's full cache answers to itself. `question` is fed first (kContext), then up to
-// options.fidelity_steps tokens. A contender that fails gets its error.
+// lead's full cache answers to itself. What `asked` has beyond the snapshot's prompt is fed first
+// (kContext), then up to options.fidelity_steps tokens. A contender that fails gets its error.
 struct FidelityJob {
   const Contender* contender = nullptr;
   Status status = {};
   Fidelity result = {};
 };
-void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
-                     std::span<const int32_t> question, std::span<const int32_t> stop_ids,
-                     int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs);
+void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot, const Prompt& asked,
+                     std::span<const int32_t> stop_ids, int64_t steps, int64_t valid_vocab,
+                     std::span<FidelityJob> jobs);
 
 }  // namespace kvgauge

@@ -92,7 +92,30 @@ Status CheckIds(const std::string& sample, std::span<const int32_t> ids, int64_t
   return {};
 }
 
-Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size) {
+// Spans ascend inside their tokens, and each position has a row of the sample's visuals.
+Status CheckSpans(const EngineSample& sample, std::span<const int32_t> ids,
+                  std::span<const VisualSpan> spans, int64_t hidden_size) {
+  const SampleVisuals* visuals = sample.visuals.get();
+  int64_t end = 0;
+  for (const VisualSpan& span : spans) {
+    if (visuals == nullptr || visuals->hidden_size != hidden_size) {
+      return BadInput(StrCat("sample ", sample.id, ": pictures with rows of width ",
+                             visuals == nullptr ? 0 : visuals->hidden_size,
+                             "; the model needs rows of width ", hidden_size));
+    }
+    if (span.first < end || span.count <= 0 || span.first + span.count > std::ssize(ids) ||
+        span.embedding_row < 0 || span.embedding_row + span.count > visuals->count()) {
+      return BadInput(StrCat("sample ", sample.id, ": a picture at tokens ", span.first, " to ",
+                             span.first + span.count - 1, " of ", ids.size(), ", rows ",
+                             span.embedding_row, " on of ", visuals->count(), ", does not fit"));
+    }
+    end = span.first + span.count;
+  }
+  return {};
+}
+
+Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size,
+                   int64_t hidden_size) {
   if (sample.turns.empty()) return BadInput(StrCat("sample ", sample.id, ": no turns"));
   for (size_t i = 0; i < sample.turns.size(); ++i) {
     const EngineTurn& turn = sample.turns[i];
@@ -110,12 +133,14 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
     }
     KVG_TRY(CheckIds(sample.id, turn.ids, vocab_size));
+    KVG_TRY(CheckSpans(sample, turn.ids, turn.spans, hidden_size));
     KVG_TRY(CheckIds(sample.id, turn.forced, vocab_size));
   }
   if (at == CompressAt::kContext && sample.context.empty()) {
     return BadInput(
         StrCat("sample ", sample.id, ": compress_at context needs a context before the question"));
   }
+  KVG_TRY(CheckSpans(sample, sample.context, sample.context_spans, hidden_size));
   return CheckIds(sample.id, sample.context, vocab_size);
 }
 
@@ -241,7 +266,7 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
-                              int64_t machine_bytes) {
+                              int64_t machine_bytes, int64_t visual_bytes) {
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
   int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
@@ -266,6 +291,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
     }
   }
   plan.snapshot_bytes += original_bytes;
+  plan.working_bytes += visual_bytes;
   return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
                  std::ssize(contenders) * std::ssize(lengths), options.max_memory_bytes);
 }
@@ -275,7 +301,8 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   for (const Contender& contender : contenders_) {
     KVG_TRY(CheckCalibrations(*contender.method, contender.model->fingerprint()));
     for (const EngineSample& sample : samples) {
-      KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config().vocab_size));
+      KVG_TRY(CheckSample(sample, options_.compress_at, contender.model->config().vocab_size,
+                          contender.model->config().hidden_size));
     }
     for (const Model* model : {contender.model, OriginalOf(contender)}) {
       models[model] = {.config = &model->config(),
@@ -295,7 +322,14 @@ Result<MemoryPlan> Engine::PlanMemory(std::span<const EngineSample> samples) con
   for (const EngineSample& sample : samples) {
     lengths.push_back(LengthOf(sample, options_.compress_at));
   }
-  return kvgauge::PlanMemory(contenders, lengths, options_, UsableMemoryBytes());
+  std::set<const SampleVisuals*> seen;
+  int64_t visual_bytes = 0;
+  for (const EngineSample& sample : samples) {
+    if (sample.visuals != nullptr && seen.insert(sample.visuals.get()).second) {
+      visual_bytes += sample.visuals->bytes();
+    }
+  }
+  return kvgauge::PlanMemory(contenders, lengths, options_, UsableMemoryBytes(), visual_bytes);
 }
 
 }  // namespace kvgauge

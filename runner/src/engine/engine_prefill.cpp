@@ -23,18 +23,19 @@ Status EngineRun::StartPrefill() {
   snapshot->turn = job.turn;
   snapshot->model = job.group->model;
   snapshot->seed = SampleSeed(options_.seed, sample.id);
-  std::vector<int32_t> ids = sample.context;
+  const ModelConfig& config = snapshot->model->config();
+  AppendTokens(config, sample, sample.context, sample.context_spans, snapshot->prompt);
   if (options_.compress_at != CompressAt::kContext) {
-    const std::vector<int32_t>& question = sample.turns[static_cast<size_t>(job.turn)].ids;
-    ids.insert(ids.end(), question.begin(), question.end());
+    const EngineTurn& turn = sample.turns[static_cast<size_t>(job.turn)];
+    AppendTokens(config, sample, turn.ids, turn.spans, snapshot->prompt);
   }
-  snapshot->prompt = Prompt::FromTokens(ids);
   snapshot->waiting.assign(job.group->contenders.begin(), job.group->contenders.end());
   prefilling_ = std::move(snapshot);
   const Status begun = Guarded([&]() -> Status {
     Snapshot& s = *prefilling_;
     s.cache = std::make_unique<KvCache>(
         s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
+    s.cache->PlaceRope(RopePlaces::Of(s.prompt));
     s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache, job.group->needs,
                                                  s.prompt.size(), s.model->ops());
     return {};
@@ -120,8 +121,10 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
   const Snapshot& snapshot = *ready_;
   const EngineSample& sample = samples_[static_cast<size_t>(snapshot.sample)];
   const EngineTurn& turn = sample.turns[0];
-  std::span<const int32_t> question;
-  if (options_.compress_at == CompressAt::kContext) question = turn.ids;
+  Prompt asked = snapshot.prompt;
+  if (options_.compress_at == CompressAt::kContext) {
+    AppendTokens(lead.model->config(), sample, turn.ids, turn.spans, asked);
+  }
   std::vector<int64_t> followers;
   for (const int64_t contender : snapshot.waiting) {
     if (OriginalOf(contenders_[static_cast<size_t>(contender)]) == lead.model)
@@ -135,7 +138,7 @@ void EngineRun::MeasureAgainst(const FidelityLead& lead) {
     for (size_t i = begin; i < end; ++i) {
       jobs.push_back({.contender = &contenders_[static_cast<size_t>(followers[i])]});
     }
-    MeasureFidelity(lead, snapshot, question, sample.stop_ids,
+    MeasureFidelity(lead, snapshot, asked, sample.stop_ids,
                     std::min(options_.fidelity_steps, turn.max_new_tokens), options_.valid_vocab,
                     jobs);
     for (size_t i = begin; i < end; ++i) {

@@ -110,6 +110,7 @@ class EngineRun {
   void ForLanes(int64_t count, double cost_ns, const std::function<void(int64_t)>& body) const;
   Status EndTurn(Lane& lane, bool stopped);
   Status AskNext(Lane& lane);
+  void AppendTurn(Lane& lane) const;
   Status EndCell(int64_t sample, int64_t contender);
   Status FailLane(Lane& lane, const Status& status);
 

@@ -94,7 +94,7 @@ class FidelityPass {
         prompt_(snapshot.prompt) {}
 
   // Fails when the full cache finds no room.
-  Status Run(std::span<const int32_t> question, std::span<const int32_t> stop_ids, int64_t steps,
+  Status Run(const Prompt& asked, std::span<const int32_t> stop_ids, int64_t steps,
              std::span<FidelityJob> jobs);
 
  private:
@@ -204,21 +204,25 @@ void FidelityPass::Compare() {
   std::erase_if(followers_, [](const Follower& f) { return f.job && !f.job->status.ok(); });
 }
 
-Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int32_t> stop_ids,
-                         int64_t steps, std::span<FidelityJob> jobs) {
+Status FidelityPass::Run(const Prompt& asked, std::span<const int32_t> stop_ids, int64_t steps,
+                         std::span<FidelityJob> jobs) {
   Start(nullptr);
   for (FidelityJob& job : jobs) Start(&job);
   int64_t probed_steps = 0;
-  if (question.empty()) {
+  if (asked.size() == prompt_.size()) {
     next_ = Best(lead_.logits);
   } else {
-    for (const int32_t id : question) AppendToken(prompt_, id);
+    if (asked.spans.size() > prompt_.spans.size()) {
+      const std::shared_ptr<const RopePlaces> places = RopePlaces::Of(asked);
+      for (const Follower& follower : followers_) follower.cache->PlaceRope(places);
+    }
+    prompt_ = asked;
     KVG_TRY(Feed(false));
     Compare();
   }
   while (compared_ < steps &&
          std::find(stop_ids.begin(), stop_ids.end(), next_) == stop_ids.end()) {
-    AppendToken(prompt_, next_);
+    prompt_.AppendText(next_);
     KVG_TRY(Feed(true));
     ++probed_steps;
     Compare();
@@ -241,12 +245,11 @@ Status FidelityPass::Run(std::span<const int32_t> question, std::span<const int3
 
 }  // namespace
 
-void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot,
-                     std::span<const int32_t> question, std::span<const int32_t> stop_ids,
-                     int64_t steps, int64_t valid_vocab, std::span<FidelityJob> jobs) {
-  const Status done = Guarded([&] {
-    return FidelityPass(lead, snapshot, valid_vocab).Run(question, stop_ids, steps, jobs);
-  });
+void MeasureFidelity(const FidelityLead& lead, const Snapshot& snapshot, const Prompt& asked,
+                     std::span<const int32_t> stop_ids, int64_t steps, int64_t valid_vocab,
+                     std::span<FidelityJob> jobs) {
+  const Status done = Guarded(
+      [&] { return FidelityPass(lead, snapshot, valid_vocab).Run(asked, stop_ids, steps, jobs); });
   for (FidelityJob& job : jobs) {
     if (job.status.ok() && !done.ok()) job.status = done;
   }

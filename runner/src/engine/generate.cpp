@@ -11,6 +11,7 @@ namespace kvgauge {
 Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk_rows,
                bool want_all, const LogitsCallback& on_logits) {
   KVG_CHECK(chunk_rows > 0, "chunk must hold a row");
+  if (cache.tokens() == 0) cache.PlaceRope(RopePlaces::Of(prompt));
   for (int64_t begin = cache.tokens(); begin < prompt.size(); begin += chunk_rows) {
     const int64_t end = std::min(begin + chunk_rows, prompt.size());
     const bool last = end == prompt.size();
@@ -47,10 +48,6 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
   result.prefill_s = prefilled - start;
 
   Prompt sequence = prompt;
-  int32_t rope_position = prompt.positions.back().rope_position[0];
-  for (const int32_t axis : prompt.positions.back().rope_position) {
-    rope_position = std::max(rope_position, axis);
-  }
   while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), next) !=
         options.stop_ids.end()) {
@@ -63,9 +60,7 @@ Result<GenerateResult> Generate(Model& model, const Prompt& prompt, const Genera
       break;
     }
     if (static_cast<int64_t>(result.ids.size()) == options.max_new_tokens) break;
-    ++rope_position;
-    sequence.positions.push_back(
-        {.token_id = next, .rope_position = {rope_position, rope_position, rope_position}});
+    sequence.AppendText(next);
     KVG_TRY(Prefill(model, sequence, cache, 1, false, choose));
     ++result.decode_steps;
   }

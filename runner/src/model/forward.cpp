@@ -38,17 +38,43 @@ void ForwardPass::LookUp(const Table& table, std::span<const int32_t> ids, float
   if (scale != 1.0f) ops_.rows->Affine(out, scale, 0.0f, out);
 }
 
+// Runs of rows that come as embeddings.
+void ForwardPass::FindReadyRows() {
+  int64_t row = 0;
+  for (const SequenceStep& step : steps_) {
+    bool follows = false;
+    for (int64_t i = step.begin; i < step.end; ++i, ++row) {
+      const PromptPosition& position = step.prompt->positions[static_cast<size_t>(i)];
+      const bool ready = position.token_id < 0;
+      if (ready && follows && ready_.back().first + ready_.back().count == position.embedding_row) {
+        ++ready_.back().count;
+      } else if (ready) {
+        ready_.push_back({step.prompt, position.embedding_row, 1, row});
+      }
+      follows = ready;
+    }
+  }
+}
+
+// What a tower's earlier layers saw is added behind the first text layers.
+void ForwardPass::AddDeepstack(int64_t layer, Tensor residual) {
+  for (const ReadyRows& rows : ready_) {
+    const std::vector<Tensor>& stack = rows.prompt->deepstack;
+    if (layer >= std::ssize(stack)) continue;
+    const Tensor seen =
+        stack[static_cast<size_t>(layer)].Slice(rows.first, rows.first + rows.count);
+    const Tensor added = Take(ScratchSlot::kBranch, DType::kF32, {rows.count, residual.shape[1]});
+    ops_.memory->Copy(seen, added);
+    const Tensor to = residual.Slice(rows.row, rows.row + rows.count);
+    ops_.rows->Combine(to, added, Binary::kAdd, to);
+  }
+}
+
 void ForwardPass::Embed(Tensor residual) {
   std::vector<int32_t> ids, positions;
-  std::vector<std::pair<int64_t, Tensor>> ready;  // rows that come as embeddings
   for (const SequenceStep& step : steps_) {
     for (int64_t i = step.begin; i < step.end; ++i) {
       const PromptPosition& position = step.prompt->positions[static_cast<size_t>(i)];
-      if (position.token_id < 0) {
-        const int64_t row = static_cast<int64_t>(ids.size());
-        ready.emplace_back(
-            row, step.prompt->embeddings.Slice(position.embedding_row, position.embedding_row + 1));
-      }
       KVG_CHECK(position.token_id < config_.vocab_size, "token id past the vocabulary");
       ids.push_back(std::max(position.token_id, 0));
       positions.push_back(static_cast<int32_t>(i) + 2);  // OPT's table begins with two pad rows
@@ -64,8 +90,9 @@ void ForwardPass::Embed(Tensor residual) {
   } else {
     LookUp(weights_.embedding, ids, scale, residual);
   }
-  for (const auto& [row, embedding] : ready) {
-    ops_.memory->Copy(embedding, residual.Slice(row, row + 1));
+  for (const ReadyRows& rows : ready_) {
+    ops_.memory->Copy(rows.prompt->embeddings.Slice(rows.first, rows.first + rows.count),
+                      residual.Slice(rows.row, rows.row + rows.count));
   }
   if (config_.learned_positions) {
     const Tensor learned = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.hidden_size});
@@ -84,6 +111,7 @@ void ForwardPass::MakeRopeTables() {
   int64_t row = 0;
   for (size_t first = 0; first < steps_.size();) {
     const RopeFrequencies& frequencies = steps_[first].cache->frequencies();
+    const int64_t axes = frequencies.axis.empty() ? 1 : 3;
     std::vector<int32_t> positions;
     for (; first < steps_.size(); ++first) {
       const SequenceStep& step = steps_[first];
@@ -93,18 +121,23 @@ void ForwardPass::MakeRopeTables() {
         break;
       }
       for (int64_t i = step.begin; i < step.end; ++i) {
-        positions.push_back(step.prompt->positions[static_cast<size_t>(i)].rope_position[0]);
+        const RopePosition& at = step.prompt->positions[static_cast<size_t>(i)].rope_position;
+        positions.insert(positions.end(), at.begin(), at.begin() + axes);
       }
     }
     const std::vector<float> inverse(frequencies.inverse.begin(), frequencies.inverse.end());
-    const int64_t count = std::ssize(positions);
-    const Tensor all = Take(ScratchSlot::kPositions, DType::kI32, {count + pairs});
-    const Tensor device_positions = all.Slice(0, count);
-    Tensor device_inverse = all.Slice(count, count + pairs);
+    const int64_t count = std::ssize(positions) / axes, axis_count = std::ssize(frequencies.axis);
+    const Tensor all =
+        Take(ScratchSlot::kPositions, DType::kI32, {axes * count + axis_count + pairs});
+    const Tensor device_positions = all.Slice(0, axes * count);
+    const Tensor axis = all.Slice(axes * count, axes * count + axis_count);
+    Tensor device_inverse = all.Slice(axes * count + axis_count, all.shape[0]);
     device_inverse.dtype = DType::kF32;
-    ops_.memory->Copy(View(positions, {count}), device_positions);
+    ops_.memory->Copy(View(positions, {axes * count}), device_positions);
     ops_.memory->Copy(View(inverse, {pairs}), device_inverse);
-    ops_.rows->RopeTable(device_positions.Reshape({count, 1}), device_inverse, {},
+    if (axes > 1) ops_.memory->Copy(View(frequencies.axis, {pairs}), axis);
+    ops_.rows->RopeTable(device_positions.Reshape({count, axes}), device_inverse,
+                         axes > 1 ? axis : Tensor(),
                          static_cast<float>(frequencies.attention_factor),
                          cos_.Slice(row, row + count), sin_.Slice(row, row + count));
     row += count;
@@ -234,9 +267,13 @@ Tensor ForwardPass::Run() {
               "a step's rows are those its cache made room for last");
   }
   const Tensor residual = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
+  FindReadyRows();
   Embed(residual);
   MakeRopeTables();
-  for (int64_t i = 0; i < config_.layer_count(); ++i) Layer(i, residual);
+  for (int64_t i = 0; i < config_.layer_count(); ++i) {
+    Layer(i, residual);
+    AddDeepstack(i, residual);
+  }
   return Logits(residual);
 }
 

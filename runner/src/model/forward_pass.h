@@ -46,7 +46,9 @@ class ForwardPass {
   float norm_offset() const { return config_.norm == NormKind::kRmsOffsetOne ? 1.0f : 0.0f; }
 
   void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
+  void FindReadyRows();
   void Embed(Tensor residual);
+  void AddDeepstack(int64_t layer, Tensor residual);
   void LookUp(const Table& table, std::span<const int32_t> ids, float scale, Tensor out);
   void MakeRopeTables();
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
@@ -80,6 +82,12 @@ class ForwardPass {
   Scratch& scratch_;
   std::span<const SequenceStep> steps_;
   int64_t rows_;
+  struct ReadyRows {
+    const Prompt* prompt = nullptr;
+    int64_t first = 0, count = 0;  // of its embeddings
+    int64_t row = 0;               // of the pass
+  };
+  std::vector<ReadyRows> ready_;
   Tensor cos_, sin_;  // [rows, rotary_dim / 2]
   static constexpr int32_t kNoSlot = -1;
   std::vector<int32_t> slots_;  // of each step: the slot that its tables begin with

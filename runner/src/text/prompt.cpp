@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/prompt.h"
 
+#include <algorithm>
+
+#include "core/check.h"
+
 namespace kvgauge {
+namespace {
+
+int32_t Largest(const RopePosition& place) { return std::max({place[0], place[1], place[2]}); }
+
+}  // namespace
 
 Prompt Prompt::FromTokens(std::span<const int32_t> ids, int64_t first_position) {
   Prompt prompt;
@@ -10,7 +19,69 @@ Prompt Prompt::FromTokens(std::span<const int32_t> ids, int64_t first_position) 
     const auto position = static_cast<int32_t>(first_position + prompt.size());
     prompt.positions.push_back({.token_id = id, .rope_position = {position, position, position}});
   }
+  prompt.next_rope_position = static_cast<int32_t>(first_position + prompt.size());
   return prompt;
+}
+
+void Prompt::AppendText(int32_t id) {
+  const int32_t next = next_rope_position++;
+  positions.push_back({.token_id = id, .rope_position = {next, next, next}});
+}
+
+void Prompt::Append(std::span<const int32_t> ids, std::span<const VisualSpan> added,
+                    bool three_axes) {
+  const int64_t begin = size();
+  int32_t next = next_rope_position, most = next;
+  size_t span = 0;
+  const auto count = static_cast<int64_t>(ids.size());
+  for (int64_t i = 0; i < count; ++i) {
+    while (span < added.size() && added[span].first + added[span].count <= i) ++span;
+    const bool text = span == added.size() || i < added[span].first;
+    if (text) {
+      positions.push_back(
+          {.token_id = ids[static_cast<size_t>(i)], .rope_position = {next, next, next}});
+      most = std::max(most, ++next);
+      continue;
+    }
+    VisualSpan placed = added[span];
+    KVG_CHECK(placed.first == i && placed.first + placed.count <= count,
+              "spans ascend, do not overlap and lie inside their tokens");
+    placed.first += begin;
+    spans.push_back(placed);
+    int32_t end = next;
+    for (int64_t k = 0; k < placed.count; ++k) {
+      RopePosition at = {next, next, next};
+      if (three_axes) {
+        const VisualPlace place = PlaceIn(placed, placed.first + k);
+        const auto time = static_cast<int32_t>(place.frame * placed.time_step);
+        at = {next + time, next + place.row, next + place.column};
+      } else {
+        at.fill(next + static_cast<int32_t>(k));
+      }
+      end = std::max(end, Largest(at) + 1);
+      positions.push_back({.embedding_row = static_cast<int32_t>(placed.embedding_row + k),
+                           .modality = placed.modality,
+                           .rope_position = at});
+    }
+    most = std::max(most, end);
+    next =
+        three_axes && placed.next_by_sides ? next + std::max(placed.grid[1], placed.grid[2]) : end;
+    i += placed.count - 1;
+  }
+  next_rope_position = most;
+}
+
+std::shared_ptr<const RopePlaces> RopePlaces::Of(const Prompt& prompt) {
+  std::vector<RopePosition> places;
+  places.reserve(prompt.positions.size());
+  bool plain = true;
+  for (const PromptPosition& position : prompt.positions) {
+    const auto own = static_cast<int32_t>(places.size());
+    plain = plain && position.rope_position == RopePosition{own, own, own};
+    places.push_back(position.rope_position);
+  }
+  if (plain) return nullptr;
+  return std::make_shared<const RopePlaces>(std::move(places), prompt.next_rope_position);
 }
 
 }  // namespace kvgauge

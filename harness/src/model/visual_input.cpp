@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/model/visual_input.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/clock.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "images/frames.h"
+#include "runner/vision.h"
+#include "src/model/shipped_files.h"
+
+namespace kvgauge {
+namespace {
+
+constexpr int64_t kMostPictureBytes = int64_t{1} << 28;
+
+Result<Preprocessor> ReadPreprocessorFile(const std::string& path) {
+  KVG_ASSIGN(const Json json, ReadJsonFile(path));
+  return ReadPreprocessor(json, path);
+}
+
+// The image processor whose steps a video processor applies to each frame.
+std::string FrameProcessorOf(const std::string& family) {
+  if (family == "llava_next_video") return "CLIPImageProcessor";
+  if (family == "llava_onevision") return "SiglipImageProcessor";
+  if (family == "internvl") return "GotOcr2ImageProcessor";
+  if (family == "smolvlm") return "SmolVLMImageProcessor";
+  return "Qwen2VLImageProcessor";
+}
+
+// How frames are seen: as video_preprocessor_config.json says, or as pictures of one tile.
+Result<Preprocessor> ReadFramePreprocessor(const std::string& model, const std::string& family) {
+  const std::string own = model + "/video_preprocessor_config.json";
+  Preprocessor frames;
+  if (FileExists(own)) {
+    KVG_ASSIGN(Json json, ReadJsonFile(own));
+    if (!json.is_object()) return BadInput(StrCat(own, ": expected an object"));
+    // How frames are chosen is the run's business.
+    for (const char* key : {"video_processor_type", "fps", "num_frames", "do_sample_frames",
+                            "min_frames", "max_frames", "video_metadata", "return_metadata",
+                            "video_sampling", "feature_extractor_type"}) {
+      json.erase(key);
+    }
+    json["image_processor_type"] = FrameProcessorOf(family);
+    KVG_ASSIGN(frames, ReadPreprocessor(json, own));
+  } else {
+    KVG_ASSIGN(frames, ReadPicturePreprocessor(model));
+  }
+  frames.split = false;
+  if (frames.kind == PreprocessKind::kAnyRes) {
+    // LLaVA-NeXT-Video crops frames, LLaVA-OneVision stretches them.
+    frames.kind = PreprocessKind::kWhole;
+    frames.canvases.clear();
+    const bool crops = family == "llava_next_video";
+    frames.centre_crop = crops;
+    frames.crop_height = frames.height;
+    frames.crop_width = frames.width;
+    frames.shortest_edge = crops ? std::min(frames.height, frames.width) : 0;
+  }
+  return frames;
+}
+
+Result<PixelValues> FramePixels(const Preprocessor& preprocessor,
+                                const std::vector<Image>& frames) {
+  if (preprocessor.kind == PreprocessKind::kPatches) return PreprocessVideo(preprocessor, frames);
+  PixelValues all;
+  for (const Image& frame : frames) {
+    KVG_ASSIGN(PixelValues one, Preprocess(preprocessor, frame));
+    if (all.tiles == 0) {
+      all = std::move(one);
+      continue;
+    }
+    all.tiles += one.tiles;
+    all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+  }
+  return all;
+}
+
+struct VideoFrames {
+  std::vector<Image> images;
+  std::vector<double> seconds;
+  double duration_s = 0;
+};
+
+Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags) {
+  VideoFrames video;
+  KVG_ASSIGN(const FrameRule rule, ParseFrameRule(flags.frame_rule, flags.frames));
+  std::vector<int64_t> indices;
+  int64_t total = 0;
+  double fps = flags.video_fps;
+  if (DirectoryExists(path)) {
+    KVG_ASSIGN(const FrameFolder folder, OpenFrameFolder(path));
+    if (fps == 0) fps = folder.fps;
+    total = folder.total;
+    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(video.images, ReadFrames(folder, indices));
+  } else {
+    KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
+    if (SniffImageFormat(bytes) != ImageFormat::kGif) {
+      return BadInput(StrCat(path, ": expected a folder of frames or an animated GIF"));
+    }
+    KVG_ASSIGN(const std::vector<Image> frames, DecodeGifFrames(bytes, path));
+    total = std::ssize(frames);
+    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    for (const int64_t index : indices) video.images.push_back(frames[static_cast<size_t>(index)]);
+  }
+  if (fps > 0) {
+    for (const int64_t index : indices) video.seconds.push_back(static_cast<double>(index) / fps);
+    video.duration_s = static_cast<double>(total) / fps;
+  }
+  return video;
+}
+
+std::string_view NameOf(VisualSpan::Piece piece) {
+  switch (piece) {
+    case VisualSpan::Piece::kWhole:
+      return "whole";
+    case VisualSpan::Piece::kTile:
+      return "tile";
+    case VisualSpan::Piece::kCanvas:
+      return "canvas";
+    case VisualSpan::Piece::kFrames:
+      return "frames";
+    case VisualSpan::Piece::kNewline:
+      return "newline";
+  }
+  return "";
+}
+
+int64_t Occurrences(const std::string& text, const std::string& mark) {
+  int64_t count = 0;
+  for (size_t at = 0; !mark.empty() && (at = text.find(mark, at)) != std::string::npos;
+       at += mark.size()) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+Result<Preprocessor> ReadPicturePreprocessor(const std::string& model) {
+  return ReadPreprocessorFile(model + "/preprocessor_config.json");
+}
+
+int64_t VisualInput::rows() const {
+  int64_t rows = 0;
+  for (const ShownVisual& visual : shown) rows += visual.layout.rows;
+  return rows;
+}
+
+Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
+                                    const ModelConfig& config) {
+  VisualInput input;
+  if (flags.images.empty() && flags.videos.empty()) return input;
+  KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(model));
+  if (!spec || config.vision_family.empty()) {
+    return BadInput(StrCat(config.path, ": ", config.family, " is a text model, so ",
+                           flags.images.empty() ? flags.videos[0] : flags.images[0],
+                           " cannot be shown to it"));
+  }
+  input.spec = *std::move(spec);
+  if (!flags.images.empty()) {
+    KVG_ASSIGN(const Preprocessor preprocessor, ReadPicturePreprocessor(model));
+    // One decoded picture at a time.
+    for (const std::string& path : flags.images) {
+      KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
+      KVG_ASSIGN(const Image image, DecodeImage(bytes, path));
+      Result<PixelValues> pixels = Preprocess(preprocessor, image, std::ssize(flags.images));
+      if (!pixels.ok()) return pixels.error().Wrap(path);
+      Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kImage);
+      if (!layout.ok()) return layout.error().Wrap(path);
+      input.shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
+      input.pixels.push_back(*std::move(pixels));
+    }
+  }
+  if (flags.videos.empty()) return input;
+  if (input.spec.family == "qwen3_vl") {
+    return Unsupported(StrCat(config.path,
+                              ": videos of qwen3_vl are not supported: the size of "
+                              "its frames depends on their number"));
+  }
+  KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
+  for (const std::string& path : flags.videos) {
+    KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
+    Result<PixelValues> pixels = FramePixels(frames, video.images);
+    if (!pixels.ok()) return pixels.error().Wrap(path);
+    Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kVideo);
+    if (!layout.ok()) return layout.error().Wrap(path);
+    input.shown.push_back({.modality = Modality::kVideo,
+                           .layout = *std::move(layout),
+                           .frame_seconds = std::move(video.seconds),
+                           .duration_s = video.duration_s});
+    input.pixels.push_back(*std::move(pixels));
+  }
+  return input;
+}
+
+Result<std::string> RenderWithVisuals(const ChatTemplate& chat, const ModelConfig& config,
+                                      const Tokenizer& tokenizer, const std::string& system,
+                                      const std::string& text, const VisualInput& input) {
+  KVG_ASSIGN(const VisualMarks marks, MarksOf(config, tokenizer));
+  const bool placed = Occurrences(text, marks.image) + Occurrences(text, marks.video) > 0;
+  Json parts = Json::array();
+  std::string plain;
+  if (!placed) {
+    for (const ShownVisual& visual : input.shown) {
+      const bool video = visual.modality == Modality::kVideo;
+      parts.push_back({{"type", video ? "video" : "image"}});
+      plain += (video ? marks.video : marks.image) + "\n";
+    }
+  }
+  plain += text;
+  std::string rendered = plain;
+  if (!chat.none()) {
+    parts.push_back({{"type", "text"}, {"text", text}});
+    Json messages = Json::array();
+    if (!system.empty()) {
+      messages.push_back({{"role", "system"}, {"content", {{{"type", "text"}, {"text", system}}}}});
+    }
+    messages.push_back({{"role", "user"}, {"content", parts}});
+    KVG_ASSIGN(rendered, chat.RenderJson(messages.dump(), {}, true));
+  }
+  return ExpandVisuals(config, tokenizer, rendered, input.shown);
+}
+
+Prompt VisualPrompt::Of(const ModelConfig& config) const {
+  if (visuals == nullptr) return Prompt::FromTokens(ids);
+  Prompt prompt;
+  prompt.embeddings = View(visuals->rows, {visuals->count(), visuals->hidden_size});
+  for (const std::vector<float>& layer : visuals->deepstack) {
+    prompt.deepstack.push_back(View(layer, {visuals->count(), visuals->hidden_size}));
+  }
+  prompt.Append(ids, spans, config.rope && !config.rope->sections.empty());
+  return prompt;
+}
+
+Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
+                         const std::vector<int32_t>& ids) {
+  if (input.empty()) return {};
+  const Result<std::vector<VisualSpan>> spans = PlaceVisuals(config, ids, input.shown);
+  return spans.ok() ? Status() : Status(spans.error());
+}
+
+Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
+                                   const ModelFlags& model, const LoadedModel& loaded,
+                                   std::vector<int32_t> ids) {
+  VisualPrompt prompt;
+  prompt.ids = std::move(ids);
+  if (input.empty()) return prompt;
+  const ModelConfig& config = loaded.model->config();
+  const VideoPositions positions = {.next_by_sides = flags.video_next == "sides",
+                                    .whole_seconds = flags.video_seconds == "whole"};
+  KVG_ASSIGN(prompt.spans, PlaceVisuals(config, prompt.ids, input.shown, positions));
+  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(model));
+  KVG_ASSIGN(
+      const std::unique_ptr<VisionTower> tower,
+      VisionTower::Load(model.model, {.dtype = options.dtype, .random_seed = options.random_seed},
+                        *loaded.ops));
+  const double start = NowSeconds();
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = input.spec.hidden_size;
+  size_t at = 0;
+  // Those of one modality run together; pictures come first.
+  for (const Modality modality : {Modality::kImage, Modality::kVideo}) {
+    const size_t begin = at;
+    while (at < input.shown.size() && input.shown[at].modality == modality) ++at;
+    if (begin == at) continue;
+    KVG_ASSIGN(const std::vector<VisualFeatures> features,
+               tower->Encode(std::span(input.pixels).subspan(begin, at - begin), modality));
+    for (const VisualFeatures& one : features) {
+      visuals->rows.insert(visuals->rows.end(), one.rows.begin(), one.rows.end());
+      visuals->deepstack.resize(one.deepstack.size());
+      for (size_t i = 0; i < one.deepstack.size(); ++i) {
+        visuals->deepstack[i].insert(visuals->deepstack[i].end(), one.deepstack[i].begin(),
+                                     one.deepstack[i].end());
+      }
+    }
+  }
+  prompt.vision_s = NowSeconds() - start;
+  prompt.visuals = std::move(visuals);
+  return prompt;
+}
+
+Json SpansJson(const std::vector<VisualSpan>& spans) {
+  Json list = Json::array();
+  for (const VisualSpan& span : spans) {
+    Json one = {{"first", span.first},
+                {"count", span.count},
+                {"modality", span.modality == Modality::kVideo ? "video" : "image"},
+                {"index", span.index},
+                {"piece", NameOf(span.piece)},
+                {"frame", span.frame},
+                {"grid", span.grid},
+                {"newlines", span.newlines}};
+    if (span.tile_row >= 0) one["tile"] = {span.tile_row, span.tile_column};
+    list.push_back(one);
+  }
+  return list;
+}
+
+}  // namespace kvgauge

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures and videos that flags name, from files to rows that a prompt shows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json_fwd.h"
+#include "images/preprocess.h"
+#include "runner/chat_template.h"
+#include "runner/engine.h"
+#include "runner/visual_prompt.h"
+#include "src/cli/commands.h"
+#include "src/model/model_flags.h"
+
+namespace kvgauge {
+
+// Decoded, preprocessed and counted; nothing is encoded yet.
+struct VisualInput {
+  VisionSpec spec;
+  // Pictures in the order of the flags, then videos.
+  std::vector<PixelValues> pixels;
+  std::vector<ShownVisual> shown;
+
+  bool empty() const { return shown.empty(); }
+  int64_t rows() const;
+};
+// Empty where the flags name nothing. A picture for a text model is an error.
+Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
+                                    const ModelConfig& config);
+
+// What tells pictures how they are seen: preprocessor_config.json of a checkpoint.
+Result<Preprocessor> ReadPicturePreprocessor(const std::string& model);
+
+// A user's text with the pictures in it, rendered: at the text's own marks, or else before it.
+Result<std::string> RenderWithVisuals(const ChatTemplate& chat, const ModelConfig& config,
+                                      const Tokenizer& tokenizer, const std::string& system,
+                                      const std::string& text, const VisualInput& input);
+
+// A prompt of tokens and what its pictures became.
+struct VisualPrompt {
+  std::vector<int32_t> ids;
+  std::vector<VisualSpan> spans;
+  std::shared_ptr<const SampleVisuals> visuals;  // null where there are no pictures
+  double vision_s = 0;                           // of the tower and its projector
+
+  int64_t visual_tokens() const { return visuals == nullptr ? 0 : visuals->count(); }
+  Prompt Of(const ModelConfig& config) const;
+};
+// Before the weights are read: ids hold a placeholder for each row, where anything is shown.
+Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
+                         const std::vector<int32_t>& ids);
+// Runs the tower on the pictures of `ids`.
+Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
+                                   const ModelFlags& model, const LoadedModel& loaded,
+                                   std::vector<int32_t> ids);
+
+// [{"first", "count", "modality", "index", "frame", "grid", "newlines", "piece"}]
+Json SpansJson(const std::vector<VisualSpan>& spans);
+
+}  // namespace kvgauge

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/visual_span.h"
+
+#include "core/check.h"
+
+namespace kvgauge {
+
+VisualPlace PlaceIn(const VisualSpan& span, int64_t position) {
+  const int64_t at = position - span.first;
+  KVG_CHECK(at >= 0 && at < span.count, "a position outside of the span");
+  VisualPlace place;
+  if (span.piece == VisualSpan::Piece::kNewline) {
+    place.newline = true;
+    return place;
+  }
+  const int64_t line = span.grid[2] + (span.newlines ? 1 : 0);
+  const int64_t row = at / line, column = at % line;
+  place.frame = static_cast<int32_t>(row / span.grid[1]);
+  place.row = static_cast<int32_t>(row % span.grid[1]);
+  place.column = static_cast<int32_t>(column);
+  place.newline = column == span.grid[2];
+  return place;
+}
+
+}  // namespace kvgauge
