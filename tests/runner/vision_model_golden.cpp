@@ -217,6 +217,39 @@ TEST_P(VisionModelGolden, GreedyTokensAreThoseOfTheReference) {
   }
 }
 
+// Methods that keep every entry of a prompt with pictures say what the full cache says, together.
+TEST_P(VisionModelGolden, MethodsThatKeepAllAreTheFullCache) {
+  LoadAs(DType::kF32);
+  const std::string folder = std::string(KVG_SOURCE_DIR) + "/configs/methods";
+  std::vector<Method> methods;
+  std::vector<std::string> ids = {"full", "h2o", "snapkv"};
+  // It turns keys by their slots, which on three axes is another rotation even if all stay.
+  if (model_->config().rope->sections.empty()) ids.emplace_back("streaming_llm");
+  for (const std::string& id : ids) {
+    methods.push_back(Need(LoadMethod(id, folder, {})));
+  }
+  const Budget all = Need(Budget::Parse("100%"));
+  std::vector<Contender> contenders;
+  for (const Method& method : methods) {
+    contenders.push_back({.method = &method, .budget = all, .model = model_.get()});
+  }
+  for (const auto& [name, c] : cases_.items()) {
+    SCOPED_TRACE(name);
+    const EngineSample sample = SampleOf(c);
+    EngineOptions options;
+    options.valid_vocab = kWords;
+    Engine engine(contenders, options);
+    int64_t cells = 0;
+    const Status status = engine.Run({&sample, 1}, [&](const CellResult& cell) {
+      ++cells;
+      EXPECT_EQ(cell.turns[0].ids, c["greedy"].get<std::vector<int32_t>>());
+      return cell.status;
+    });
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(cells, std::ssize(contenders));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoints, VisionModelGolden,
                          ::testing::Values("llava", "llava_layers", "llava_next",
                                            "llava_next_video", "llava_onevision", "qwen2_vl",
