@@ -484,7 +484,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                                            const TaskOptions& options) {
   KVG_ASSIGN(JsonlLayout layout, ReadJsonlLayout(params));
   KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
-  const std::string packed = params.Text("container");
+  const std::string& packed = params.Text("container");
   const Container container = packed == "json_array" ? Container::kJsonArray
                               : packed == "parquet"  ? Container::kParquet
                                                      : Container::kJsonLines;
