@@ -4,7 +4,7 @@
 #include "methods/plugin.h"
 #include "plugin_tag.h"
 
-#define KVG_EXPORT __attribute__((visibility("default"), used))
+#define KVG_EXPORT __attribute__((visibility("default")))
 
 namespace kvgauge {
 namespace {
@@ -23,9 +23,10 @@ __attribute__((visibility("hidden"))) PluginStage::PluginStage(StageSpec (*make_
 
 extern "C" {
 
-// Declared first: a constant without a declaration is seen in this file only.
-extern const char kvgauge_plugin_tag[];
-KVG_EXPORT const char kvgauge_plugin_tag[] = KVG_PLUGIN_TAG;
+// Declared first: a constant without a declaration is seen in this file only, and an attribute
+// counts only there.
+KVG_EXPORT extern const char kvgauge_plugin_tag[];
+const char kvgauge_plugin_tag[] = KVG_PLUGIN_TAG;
 
 KVG_EXPORT const kvgauge::PluginStage* kvgauge_plugin_stages() { return kvgauge::first_stage; }
 
