@@ -12,10 +12,10 @@
 #include "loaders/jsonl_layout.h"
 #include "loaders/jsonl_texts.h"
 #include "metrics/text.h"
-#include "src/prompt.h"
 #include "src/python_literal.h"
 #include "src/python_text.h"
 #include "src/records.h"
+#include "src/task_prompt.h"
 
 namespace kvgauge::jsonl {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/params.h"
 #include "core/result.h"
 #include "loaders/jsonl_texts.h"
-#include "src/prompt.h"
+#include "src/task_prompt.h"
 
 namespace kvgauge {
 

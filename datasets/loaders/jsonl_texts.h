@@ -7,7 +7,7 @@
 
 #include "core/json_fwd.h"
 #include "core/result.h"
-#include "src/prompt.h"
+#include "src/task_prompt.h"
 
 namespace kvgauge {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/strings.h"
-#include "src/prompt.h"
 #include "src/records.h"
+#include "src/task_prompt.h"
 
 namespace kvgauge::longbench {
 namespace {

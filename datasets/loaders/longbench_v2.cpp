@@ -6,9 +6,9 @@
 
 #include "core/json.h"
 #include "core/strings.h"
-#include "src/prompt.h"
 #include "src/python_text.h"
 #include "src/records.h"
+#include "src/task_prompt.h"
 
 namespace kvgauge::longbench_v2 {
 namespace {

@@ -16,9 +16,9 @@ int64_t LcsLength(const std::vector<int>& x, const std::vector<int>& y);
 struct LcsMatch {
   int x = 0, y = 0;  // positions of equal elements
 };
-// One longest common subsequence, last match first. Of several, the one found by walking back from
-// both ends and stepping back in x where that keeps strictly more, else in y. Needs |x| * |y| / 8
-// bytes.
+// One longest common subsequence, last match first. If there are several, it is the one found by
+// walking back from both ends and stepping back in x where that keeps strictly more, else in y.
+// Needs |x| * |y| / 8 bytes.
 std::vector<LcsMatch> LcsMatches(const std::vector<int>& x, const std::vector<int>& y);
 
 // Levenshtein's distance in code points.

@@ -34,7 +34,8 @@ class WordNet {
   // From KVGAUGE_WORDNET, or from where Debian's package wordnet-base puts it; read once.
   static Result<std::shared_ptr<const WordNet>> Shared();
 
-  // Of a lower-case word and of its base forms: nouns first, then verbs, adjectives, adverbs.
+  // The synsets of a lower-case word and of its base forms: nouns first, then verbs, adjectives,
+  // adverbs.
   std::vector<Synset> Synsets(const std::string& word) const;
   // The words of a synset as they are written there, underscores included.
   std::vector<std::string> Words(Synset synset) const;

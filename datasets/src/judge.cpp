@@ -9,8 +9,8 @@
 
 #include "core/json.h"
 #include "core/strings.h"
-#include "src/given_grades.h"
 #include "src/http.h"
+#include "src/judge_replies.h"
 #include "src/lines.h"
 
 namespace kvgauge {
@@ -86,7 +86,7 @@ Result<JudgedPairs> JudgePairs(const std::string& path, const JudgeEndpoint& jud
                                const JudgeOptions& options) {
   if (const Result<HttpUrl> url = ParseHttpUrl(judge.url); !url.ok()) return url.error();
   KVG_ASSIGN(PairLines lines, PairLines::Open(path));
-  KVG_ASSIGN(GivenGrades given, GivenGrades::Open(options.grades_path));
+  KVG_ASSIGN(JudgeReplies given, JudgeReplies::Open(options.grades_path));
   SampleIds ids({});
   const auto prompt_of = [&]() -> Result<std::string> {
     const std::string origin = lines.origin();

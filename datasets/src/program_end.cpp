@@ -19,8 +19,8 @@ Language Named(std::string_view name) {
   return Language::kUnknown;
 }
 
-// Of the first interpreter in the command ("env A=1 python3 -W ignore"), unless what follows it may
-// name another program to run.
+// The language of the first interpreter in the command ("env A=1 python3 -W ignore"), unless what
+// follows it may name another program to run.
 Language LanguageOf(const std::vector<std::string>& command) {
   size_t at = 0;
   while (at < command.size() && Named(command[at]) == Language::kUnknown) ++at;

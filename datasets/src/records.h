@@ -47,7 +47,7 @@ class RecordReader {
   RecordReader& operator=(const RecordReader&) = delete;
 
   // The next record, or nothing at the end. After an error the reader stands behind the faulty
-  // record, unless broken(): then nothing more can be told from this file.
+  // record, unless broken(): then the rest of the file cannot be read.
   Result<std::optional<Record>> Next();
   bool broken() const { return broken_; }
   // Takes control characters within strings for themselves, which JSON forbids.

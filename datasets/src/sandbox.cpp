@@ -192,7 +192,7 @@ bool Drain(int file, double until_s, int64_t keep, std::string& output) {
   }
 }
 
-// Of hexadecimal digits; empty where the kernel has no random bytes.
+// Hexadecimal digits; empty where the kernel has no random bytes.
 std::string NewSecret() {
   std::array<unsigned char, kSecretBytes / 2> bytes;
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return "";

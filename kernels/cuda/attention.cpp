@@ -9,7 +9,7 @@
 #include "cuda/attention_kernels.h"
 #include "cuda/attention_tables.h"
 #include "cuda/backend_parts.h"
-#include "cuda/keep.h"
+#include "cuda/kv_keep_lists.h"
 #include "cuda/pages_kernels.h"
 
 namespace kvgauge::cuda {
@@ -22,7 +22,7 @@ constexpr int kFewTiles = 1, kManyTiles = 4;
 // Beyond this many dims, queries of many rows do not fit in shared memory beside what is expanded.
 constexpr int64_t kMostManyDims = 256;
 
-// Of a unit's partial states.
+// The bytes of a unit's partial states.
 int64_t UnitBytes(int64_t rows, int64_t value_stride) {
   return rows * (static_cast<int64_t>(sizeof(RowState)) + 4 * value_stride);
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = kSixteenths * kWarp;
 
-// Of a finished score; what a row does not see is below 0.
+// What a finished score gives; less than 0 stands for what a row does not see.
 KVG_DEVICE float Probability(float score, float log_sum_exp) {
   return score == kNothing ? -1.0f : PowerOfTwo(score - log_sum_exp * kLog2E);
 }

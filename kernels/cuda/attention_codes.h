@@ -120,7 +120,7 @@ KVG_DEVICE void MultiplyKeyCodes(const CodecView& c, const uint8_t* codes, const
     for (int k = 0; k < 4; ++k) {
       uint32_t pairs[4];
       UnpackCodes(c.bits, strings.low[k], strings.high[k], middle, pairs);
-      // Of dims 2t, 2t + 1 and 8 more: scale, offset, scale, offset.
+      // Holds dims 2t, 2t + 1 and 8 more: scale, offset, scale, offset.
       const auto* const at = reinterpret_cast<const Float4*>(scales + (c0 + k) * 16);
       const Float4 near = at[0], far = at[4];
 #pragma unroll

@@ -40,7 +40,7 @@ struct SpanShape {
   int value_stride;
   SharedPlan shared;
 };
-// Of one block.
+// The most that one block may use.
 int64_t MostSharedBytes();
 // Most dims of values, as stored, that a shape takes; most warps of a shape.
 int MostValueDims(int row_tiles, int warps);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cuda/attention_view.h"
-#include "cuda/tables.h"
+#include "cuda/call_tables.h"
 #include "kernels/attention.h"
 
 namespace kvgauge::cuda {

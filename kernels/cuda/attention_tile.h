@@ -20,7 +20,7 @@ struct PageSight {
   bool all;  // every row sees every entry
 };
 
-// The same for all threads of a block. Masked pages that nobody reads may be absent.
+// The same for all threads of a block. Masked pages that are not read may be absent.
 KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& segment,
                                   const RowTile& tile, int rows_of_block, int page) {
   const int begin = page * kPageEntries, end = Least(begin + kPageEntries, segment.length);
@@ -59,7 +59,7 @@ KVG_DEVICE uint32_t SeenBits(const AttendCall& call, const SegmentView& segment,
   const int slot = sixteenth * 16 + Lane() % 4 * 2;
   const int begin = page * kPageEntries;
   const int index = tile.index0 + i - segment.first - begin;  // the last seen, in this page
-  // Of slots that count from this lane's first.
+  // Counted in slots from this lane's first.
   const int end = Least(index + 1, segment.length - begin) - slot;
   uint32_t bits = end <= 0 ? 0u : end >= 16 ? 0xffffu : (1u << end) - 1u;
   const int skipped = segment.skip - begin - slot;

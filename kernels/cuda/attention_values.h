@@ -49,7 +49,7 @@ KVG_DEVICE ValueBlock LoadValues(const void* page, int block) {
   const Uint4 a = at[0], b = at[kWarp];
   return {{{a.x, a.y}, {a.z, a.w}, {b.x, b.y}, {b.z, b.w}}};
 }
-// Of values that are the first dims of 16-bit keys.
+// For values that are the first dims of 16-bit keys.
 KVG_DEVICE void LoadValuesFromKeys(const void* page, int chunks, int chunk, ValueBlock& near,
                                    ValueBlock& far) {
   const Uint4* const at = static_cast<const Uint4*>(page) + chunk * kWarp + Lane();

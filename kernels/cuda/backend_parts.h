@@ -32,7 +32,7 @@ std::unique_ptr<Ops> MakeDeviceOps(std::string* why);
 // Whether there is a device that can be used: what it is, or why not.
 bool ProbeDevice(std::string* detail);
 
-// Of the vendor; null, and why, when it cannot be used. Not on the emulator.
+// The vendor's product; null, and why, when it cannot be used. Not on the emulator.
 std::unique_ptr<LibraryProduct> MakeCudaLibraryProduct(std::string* why);
 
 }  // namespace kvgauge::cuda

@@ -5,8 +5,8 @@
 
 #include "core/rng.h"
 #include "cuda/backend_parts.h"
+#include "cuda/call_tables.h"
 #include "cuda/codec_kernels.h"
-#include "cuda/tables.h"
 #include "kernels/attention.h"
 
 namespace kvgauge::cuda {

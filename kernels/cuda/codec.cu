@@ -330,7 +330,7 @@ CodingErrorKernel(CodecCall call, int dim, const uint32_t* marks, float* error) 
   }
 }
 
-// Of the block; every thread gets it. The order is fixed by n.
+// The block's product; every thread gets it. The order is fixed by n.
 KVG_DEVICE double BlockDot(const double* a, const double* b, int64_t n, double* warps) {
   double sum = 0;
   for (int64_t i = Thread(); i < n; i += BlockThreads()) sum = Fma(a[i], b[i], sum);

@@ -17,9 +17,9 @@
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
 #include "cuda/device/mma.h"
+#include "cuda/elements.h"
 #include "cuda/experts.h"
 #include "cuda/multiply32.h"
-#include "cuda/numbers.h"
 #include "cuda/reduce.h"
 #include "kernels/linear.h"
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "cuda/backend_parts.h"
+#include "cuda/call_tables.h"
 #include "cuda/device/context.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 #include "cuda/pages_kernels.h"
-#include "cuda/tables.h"
 
 namespace kvgauge::cuda {
 namespace {

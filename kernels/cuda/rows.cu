@@ -2,7 +2,7 @@
 // RowOps. A row that is reduced belongs to one warp or one block, by its length alone.
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
-#include "cuda/numbers.h"
+#include "cuda/elements.h"
 #include "cuda/reduce.h"
 #include "kernels/rows.h"
 

@@ -3,8 +3,8 @@
 // eight bits find the k-th key exactly, so ties are resolved by index and nothing is sorted.
 #include "cuda/backend_parts.h"
 #include "cuda/device/context.h"
+#include "cuda/elements.h"
 #include "cuda/experts.h"
-#include "cuda/numbers.h"
 #include "cuda/reduce.h"
 #include "kernels/select.h"
 

@@ -112,7 +112,7 @@ class ReferenceAttention final : public AttentionOps {
       const std::vector<float> keys = Decoded(segment.keys), values = Decoded(segment.values);
       for (int64_t e = 0; e < segment.length; ++e) {
         std::vector<double> key(shape.format.key_dim), value(shape.format.value_dim);
-        bool read = false;  // pages that nobody reads may be absent
+        bool read = false;  // pages that are not read may be absent
         for (int64_t g = 0; g < group; ++g) read = read || Reads(segment, g, e);
         if (read) {
           key.resize(stored.key_dim);

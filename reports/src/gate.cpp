@@ -43,8 +43,8 @@ std::vector<double> RunMeans(const GateTimes& times) {
   return means;
 }
 
-// Of logarithms; positive is less time. `drift` widens the interval on either side, and p is that
-// of a difference beyond it.
+// Compares logarithms; positive is less time. `drift` widens the interval on either side, and p
+// belongs to a difference beyond it.
 TwoSampleResult CompareTimes(const std::vector<double>& before, const std::vector<double>& after,
                              double confidence, double drift) {
   TwoSampleResult result = WelchTest(after, before, confidence);

@@ -38,8 +38,8 @@ UnitValues PairedScores(const std::vector<const TaskData*>& tasks, const DraftLi
 MeanColumn ScoreColumn(const std::vector<const TaskData*>& tasks, const DraftLine& line,
                        const DraftLine* other, double sign);
 
-// Of no difference between two lines, whose differences are given: McNemar's exact test where all
-// scores are 0 or 1 and every unit its own cluster, else sign flips. `test` takes its name.
+// The chance of such differences between two equal lines: McNemar's exact test where all scores are
+// 0 or 1 and every unit its own cluster, else sign flips. `test` takes its name.
 double PairedP(const std::vector<const TaskData*>& tasks, const DraftLine& a, const DraftLine& b,
                const MeanColumn& differences, std::string& test);
 

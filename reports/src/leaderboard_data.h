@@ -78,7 +78,8 @@ Evidence CompareTimes(std::span<const LatencyRow> a, std::span<const LatencyRow>
                       std::span<const LatencyRow> full, int64_t tokens, double LatencyRow::*field,
                       double alpha, int64_t& disturbed);
 
-// Of one line, over any of its tasks. `full`: rows of the full cache that times are related to.
+// The times of one line, over any of its tasks. `full`: rows of the full cache that times are
+// related to.
 std::vector<LatencySummary> SummariseLatency(std::span<const LatencyRow* const> rows,
                                              std::span<const LatencyRow* const> full);
 

@@ -24,7 +24,7 @@ double Quantile(std::vector<double> values, double p) {
   return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-// Of the rows that measured it at all.
+// Reads the rows that measured it at all.
 double Quantile(const std::vector<const LatencyRow*>& rows, double LatencyRow::*field, double p) {
   std::vector<double> values;
   for (const LatencyRow* row : rows) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/rows.h"
-
 #include "core/sha256.h"
+#include "reports/store_rows.h"
 
 namespace kvgauge {
 

@@ -9,8 +9,8 @@
 namespace kvgauge {
 
 Result<Database> Database::Open(const std::string& uri, int flags, std::string name) {
-  // Nobody asks SQLite how much memory it has; counting takes a lock an allocation. Refused, which
-  // does no harm, once a connection is open.
+  // The program never asks SQLite how much memory it has, and counting takes a lock an allocation.
+  // SQLite refuses this, which does no harm, once a connection is open.
   static const int counted = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
   static_cast<void>(counted);
   Database database;

@@ -52,7 +52,7 @@ class Statement {
     int index = 0;
     (BindOne(++index, args), ...);
   }
-  // Of a statement that was rewound: the parameters of row `row` of several alike.
+  // For a statement that was rewound: binds the parameters of row `row` of several alike.
   template <class... Args>
   void BindRow(int row, const Args&... args) {
     rewound_ = false;

@@ -77,7 +77,7 @@ constexpr char kMemorySql[] =
 // by side, where a join would look every sample up.
 class MemoryScan {
  public:
-  // Of kMemorySql; outlives the scan.
+  // The statement is kMemorySql's; it outlives the scan.
   explicit MemoryScan(Statement& statement) : statement_(statement) {}
 
   Status Fill(int64_t sample, SampleTable::Row& row) {

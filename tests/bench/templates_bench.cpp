@@ -26,7 +26,7 @@ namespace {
 constexpr int kRounds = 51;
 constexpr double kMostMs = 5;
 
-// Of this thread: other programs on the machine do not count.
+// The time of this thread: other programs on the machine do not count.
 double ProcessorSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -35,7 +35,7 @@ bool IsUncoded(const Method& method, const ModelShape& shape) {
 }
 
 // At full budget a method that stores plainly is the full cache, bit for bit: logits and attention.
-// So is a reader that may read everything. A store that keeps uncoded keys unrotated turns those
+// A reader that may read everything is, too. A store that keeps uncoded keys unrotated turns those
 // of the prompt back and forth, so it differs by that rounding alone.
 TEST_P(Conformance, FullBudgetIsTheFullCache) {
   std::vector<std::string> overrides;

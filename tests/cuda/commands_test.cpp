@@ -10,7 +10,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "cuda/device/device_query.h"
-#include "cuda/emulated/memory.h"
+#include "cuda/emulated/device_memory.h"
 #include "harness/cli.h"
 #include "reports/store.h"
 #include "support/tiny_models.h"

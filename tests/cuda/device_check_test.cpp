@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/device/recorder.h"
-#include "cuda/test_device.h"
+#include "cuda/device/graph_recorder.h"
+#include "cuda/suite_device.h"
 
 namespace kvgauge {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "conformance/scene.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 #include "cuda/half_bases.h"
 
 namespace kvgauge {
@@ -54,7 +54,7 @@ TEST_F(DeviceGraphs, StepsOfOneSequenceAreReplayed) {
   EXPECT_EQ(counts.recorded, 1);
 }
 
-// Whoever leaves changes the size of the batch; samples follow each other.
+// A sequence that leaves changes the size of the batch; samples follow each other.
 TEST_F(DeviceGraphs, CompanyComesAndGoes) {
   std::vector<EngineSample> samples = {Sample(60, 8, 12), Sample(30, 9, 8), Sample(90, 10, 12)};
   const RepeatedWork::Counts counts =
@@ -77,7 +77,7 @@ TEST_F(DeviceGraphs, StepsThatAreLookedAtAreReplayed) {
   }
 }
 
-// Whoever the experts of a step are, the graph is the same.
+// The graph is the same, whichever experts a step takes.
 TEST_F(DeviceGraphs, ExpertsAreChosenInGraphs) {
   ASSERT_TRUE(MakeTinyModel("mla").model->config().moe);
   const RepeatedWork::Counts counts =

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cuda/mirror.h"
-#include "cuda/test_device.h"
+#include "cuda/suite_device.h"
 
 namespace kvgauge {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda/device_groups.h"
-#include "cuda/test_device.h"
+#include "cuda/suite_device.h"
 
 namespace kvgauge {
 namespace {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that has no more memory in the middle of a run.
+#include "cuda/emulated/device_memory.h"
+
 #include <gtest/gtest.h>
 
 #include "conformance/scene.h"
-#include "cuda/emulated/memory.h"
 
 namespace kvgauge {
 namespace {

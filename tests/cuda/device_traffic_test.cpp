@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "conformance/scene.h"
-#include "cuda/device/recorder.h"
-#include "cuda/emulated/memory.h"
+#include "cuda/device/graph_recorder.h"
+#include "cuda/emulated/device_memory.h"
 #include "cuda/half_bases.h"
 
 namespace kvgauge {
@@ -13,7 +13,7 @@ namespace {
 using cuda::emulated::Traffic;
 using cuda::emulated::TrafficSoFar;
 
-// Of decode steps of all contenders together: from `fewer` tokens to `more`.
+// The traffic of decode steps of all contenders together: from `fewer` tokens to `more`.
 Traffic OfSteps(int64_t fewer, int64_t more, const std::vector<Contender>& contenders,
                 EngineSample sample, const EngineOptions& options = {}) {
   const auto run = [&](int64_t new_tokens) {
@@ -43,7 +43,7 @@ class DeviceTraffic : public ::testing::Test {
   const Method full_ = LoadShipped("full"), snapkv_ = LoadShipped("snapkv"),
                kivi_ = LoadShipped("kivi_2bit");
   const Budget half_ = {Budget::Kind::kFraction, 0.5};
-  // Whoever decodes without reducing or reading less.
+  // Contenders that decode without reducing or reading less.
   const std::vector<Contender> contenders_ = {{&full_, {}, tiny_.model.get()},
                                               {&snapkv_, half_, tiny_.model.get()},
                                               {&full_, {}, tiny_.model.get()},

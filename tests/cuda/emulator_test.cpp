@@ -7,7 +7,7 @@
 
 #include "cuda/device/mma.h"
 #include "cuda/device/simt.h"
-#include "cuda/emulated/memory.h"
+#include "cuda/emulated/device_memory.h"
 
 namespace kvgauge::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/rng.h"
-#include "cuda/test_device.h"
+#include "cuda/suite_device.h"
 #include "kernels/library.h"
 
 namespace kvgauge {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/backend_parts.h"
-#include "cuda/test_device.h"
+#include "cuda/suite_device.h"
 
 namespace kvgauge {
 

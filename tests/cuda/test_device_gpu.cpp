@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cuda/test_device.h"
+#include "cuda/suite_device.h"
 
 namespace kvgauge {
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/json.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 
 namespace kvgauge {
 namespace {
@@ -250,7 +250,7 @@ TEST(ClosedEnglish, WhatTellsPassagesApartStandsBeforeTheNumber) {
       const std::set<std::string> things = ThingsIn(lead);
       ASSERT_EQ(things.size(), 1u) << lead;
       EXPECT_THAT(lead, ::testing::EndsWith(*things.begin() + " (p"));
-      // Of no other passage.
+      // No other passage may hold it.
       const size_t first = sample.context.find(*things.begin() + " (p");
       EXPECT_EQ(first, sample.context.rfind(*things.begin() + " (p"));
       EXPECT_GE(std::stoi(sample.facts.back().second), 50) << "passages";

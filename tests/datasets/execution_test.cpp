@@ -122,7 +122,7 @@ TEST(SandboxDeathTest, RunsNothingWithoutNamespacesUnasked) {
 
 class ProgramEnd : public ::testing::Test {
  protected:
-  // Of a program in this language: did it end with 0, and did it run to its end?
+  // For a program in this language: did it end with 0, and did it run to its end?
   static std::pair<bool, bool> Ended(const std::string& command, const std::string& program) {
     const EndedProgram ended = WithToldEnd({command}, program);
     EXPECT_TRUE(ended.tells);

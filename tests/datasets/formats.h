@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "datasets/metric.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 
 namespace kvgauge {

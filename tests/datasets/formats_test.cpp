@@ -10,7 +10,7 @@
 
 #include "core/json.h"
 #include "datasets/metric.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 #include "src/python_literal.h"
 
@@ -124,7 +124,7 @@ TEST_F(Formats, SCBenchSummaryWithNeedles) {
               HasSubstr("field 'task' is 'qa', expected one of scbench_passkey, scbench_summary"));
 }
 
-// What a function is told from are those of all lines of its repository.
+// The distractors of a function are those of all lines of its repository.
 TEST_F(Formats, SCBenchRepoQa) {
   const auto turn = [](const char* name, const char* body) {
     return StrCat(R"({"input": "Find it.", "name": ")", name, R"(", "answer": ")", body, R"("})");

@@ -5,7 +5,7 @@
 
 #include "core/json.h"
 #include "datasets/formats.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 
 namespace kvgauge {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/json.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 
 namespace kvgauge {

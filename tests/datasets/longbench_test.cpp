@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "core/json.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 
 namespace kvgauge {

@@ -12,7 +12,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/strings.h"
-#include "datasets/stream.h"
+#include "datasets/sample_stream.h"
 #include "datasets/task.h"
 #include "src/parquet/reader.h"
 #include "src/records.h"

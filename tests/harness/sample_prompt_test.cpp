@@ -108,7 +108,7 @@ TEST_F(SystemText, IsTheTemplatesOwnWhereThereIsNone) {
               Not(HasSubstr("You are a helpful assistant.")));
 }
 
-// Whoever wrote a task file cannot end the system's turn with it.
+// The author of a task file cannot end the system's turn with its text.
 TEST_F(SystemText, IsNeverASpecialToken) {
   for (const std::string name : {"llama3", "gemma", "none"}) {
     const auto chat = ChatTemplate::Load("/nonexistent", name);

@@ -55,7 +55,7 @@ class TextPlaces : public ::testing::Test {
     return ids;
   }
 
-  // Of this process: tests run side by side.
+  // The file of this process: tests run side by side.
   const std::string path_ = StrCat(::testing::TempDir(), "kvg_text_places_", ::getpid(), ".jinja");
   std::unique_ptr<Tokenizer> tokenizer_;
 };

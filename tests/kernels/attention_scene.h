@@ -131,7 +131,7 @@ class SceneCache {
 
   std::span<const KvHead> heads() const { return heads_; }
   const AttentionShape& shape() const { return shape_; }
-  // Of the first of the rows that end where positions end.
+  // The position of the first of the rows that end where positions end.
   int64_t token_position(int64_t rows) const { return next_position_ - rows; }
 
  private:

@@ -435,7 +435,7 @@ TEST_F(PaluCalibration, DirectionsAreOrthonormalEvenWhereNothingWasSeen) {
   }
 }
 
-// Of the method that names it.
+// A calibration and the method that names it.
 class Attached : public ::testing::Test {
  protected:
   Method method_ = *LoadMethod("kvquant", std::string(KVG_SOURCE_DIR) + "/configs/methods",

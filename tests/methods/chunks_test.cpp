@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "chosen_entries.h"
 #include "fake_view.h"
-#include "reads.h"
 #include "stage_calls.h"
 
 namespace kvgauge {

@@ -28,7 +28,7 @@ class FastGenTest : public ::testing::Test {
     }
   }
 
-  // Of heads of ten entries each, some protected.
+  // The entries of heads of ten each, some protected.
   std::vector<int64_t> Entries(const std::string& params, int64_t per_head,
                                const std::vector<int64_t>& also_protected = {}) {
     const auto scorer =

@@ -55,7 +55,7 @@ TEST(LavaTest, LayersShareByEntropyHeadsByTheBest) {
   const auto allocate = [&](const std::string& params, int64_t per_head) {
     return AllocateWith("lava", params, shape, kLength, per_head, {&lower, &upper}, scores);
   };
-  // Three a head and layer, by ln 10 to ln 2: 5 and 1. Of the lower layer's best ten, seven are the
+  // Three a head and layer, by ln 10 to ln 2: 5 and 1. Seven of the lower layer's best ten are the
   // first head's.
   EXPECT_THAT(allocate(R"({"floor": 0})", 5), ElementsAre(ElementsAre(9, 5), ElementsAre(3, 3)));
   EXPECT_THAT(allocate(R"({"floor": 1})", 5), ElementsAre(ElementsAre(7, 7), ElementsAre(3, 3)));

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "chosen_entries.h"
 #include "fake_view.h"
-#include "reads.h"
 
 namespace kvgauge {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "chosen_entries.h"
 #include "fake_view.h"
-#include "reads.h"
 
 namespace kvgauge {
 namespace {

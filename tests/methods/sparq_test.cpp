@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "chosen_entries.h"
 #include "fake_view.h"
-#include "reads.h"
 
 namespace kvgauge {
 namespace {
@@ -68,7 +68,7 @@ class SparqTest : public ::testing::Test {
     return products;
   }
 
-  // Of a KV head: the newest `last`, and the best of the others by the sum over its group.
+  // A KV head reads the newest `last`, and the best of the others by the sum over its group.
   std::vector<int64_t> Chosen(int64_t kv_head, int64_t rank, int64_t read, int64_t last) const {
     const int64_t length = view_.lengths()[kv_head];
     std::vector<double> votes(static_cast<size_t>(length));

@@ -9,11 +9,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "chosen_entries.h"
 #include "fake_view.h"
 #include "fake_weights.h"
 #include "methods/split_by_weight.h"
 #include "methods/tensors.h"
-#include "reads.h"
 
 namespace kvgauge {
 

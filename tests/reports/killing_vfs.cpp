@@ -6,7 +6,7 @@
 namespace kvgauge {
 namespace {
 
-// Of the process: SQLite's C interface has no room for them, and the child has one thread.
+// Belongs to the process: SQLite's C interface has no room for it, and the child has one thread.
 int64_t writes_left = 0;
 int percent_written = 0;
 sqlite3_vfs* below = nullptr;

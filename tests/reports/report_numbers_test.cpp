@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose numbers the page shows: means over every task of a row, times that nothing disturbed, and
-// what is known in one group of tasks only.
+// The numbers of the page: means over every task of a row, times that nothing disturbed, and what
+// is known in one group of tasks only.
 #include <gtest/gtest.h>
 
 #include <set>

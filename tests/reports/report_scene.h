@@ -17,7 +17,7 @@ struct SceneOptions {
   int64_t methods = 11;  // besides the full cache; beyond the known ones they are numbered
   int64_t tasks = 4;     // at most 4
   int64_t repeats = 2;   // samples of each depth and length
-  // Of contexts, of what is asked for; at most so many, at least one and two.
+  // The most different lengths of contexts, and depths of what is asked for; at least one and two.
   int64_t lengths = 4, depths = 10;
   int64_t layers = 6, kv_heads = 4;
   bool sweep = true;

@@ -278,8 +278,8 @@ TEST(ComparisonTest, SaysWhatGotWorse) {
   EXPECT_TRUE(Holds(same, "Nothing is shown to be worse, but "));
 }
 
-// Times have units, what is undecided is said before it is counted, and lines that cannot be drawn
-// are told from those that are only not urgent.
+// Times have units, undecided results come before the counts, and lines that cannot be drawn are
+// kept apart from those that are only not urgent.
 TEST(ComparisonTest, TimesHaveUnitsAndWhatIsOpenIsSaid) {
   const ScratchDirectory scratch;
   auto before = MustOpen(scratch.File("before.db")), after = MustOpen(scratch.File("after.db"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/formats/store.md tells the truth: its queries run, and it names every column. So do the
-// queries of docs/read-results.md.
+// docs/formats/store.md tells the truth: its queries and those of docs/read-results.md run, and it
+// names every column.
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 

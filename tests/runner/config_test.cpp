@@ -420,7 +420,7 @@ TEST(Config, BothStylesOfRopeAgree) {
             RopeKind::kDefault);
 }
 
-// Of the checkpoints that were published with these shapes.
+// Compares with the checkpoints that were published with these shapes.
 TEST(ShippedShapes, HoldAsManyNumbersAsTheOriginals) {
   const std::pair<const char*, int64_t> shapes[] = {{"llama-3.1-8b", 8'030'261'248},
                                                     {"qwen2.5-7b", 7'615'616'512},

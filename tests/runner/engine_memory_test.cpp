@@ -67,7 +67,7 @@ TEST_F(EngineTest, PlansTheScoresOfEveryScorer) {
   const int64_t scores = shape.layers * shape.kv_heads * 400 * 4;
   const int64_t none = planned({At(full_, 1)}), one = planned({At(knorm, 0.5)});
   EXPECT_EQ(one - none, scores);
-  // Neither has parameters that would tell it from the other.
+  // No parameter of either distinguishes one from the other.
   EXPECT_EQ(planned({At(knorm, 0.5), At(keydiff, 0.5)}) - one, scores);
   // Contenders of one scorer share what it computes.
   EXPECT_EQ(planned({At(knorm, 0.5), At(knorm, 0.2)}), one);

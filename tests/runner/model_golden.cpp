@@ -8,7 +8,7 @@
 
 #include "runner/generate.h"
 #include "src/compress/view.h"
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 #include "support/compare.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"

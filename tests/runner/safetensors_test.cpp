@@ -243,7 +243,7 @@ TEST_F(SafetensorsDirectory, WhatCannotBeViewedIsNamed) {
               AllOf(HasSubstr("model.safetensors"), HasSubstr("'half'"), HasSubstr("F8_E4M3")));
   EXPECT_EQ(source->Get("half").error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(source->Get("hal").error().message, HasSubstr("did you mean 'half'?"));
-  // Of too many dimensions the last ones are one.
+  // If there are too many dimensions, the last ones are one.
   EXPECT_EQ(source->Get("deep")->view.DebugString(), "u8[1, 1, 1, 1]");
   // One value is a list of one.
   EXPECT_EQ(source->Get("one")->view.DebugString(), "f16[1]");

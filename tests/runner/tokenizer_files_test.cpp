@@ -279,7 +279,7 @@ TEST_F(TokenizerFiles, ATiktokenFileCutAtALineIsShorterThanItsModel) {
   EXPECT_EQ(fault("tokenizer.model", whole), "");
   EXPECT_THAT(fault("tokenizer.model", shorter),
               AllOf(HasSubstr("1,136 lines"), HasSubstr("bos_token_id"), HasSubstr("1156")));
-  // So does the first one that is listed.
+  // The first one that is listed does so, too.
   Write("tokenizer_config.json",
         R"({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder":
             {"1156": {"content": "<|begin_of_text|>", "special": true}}})");

@@ -43,7 +43,7 @@ VisualSpan Video(std::array<int32_t, 3> grid, double time_step, bool by_sides) {
           .next_by_sides = by_sides};
 }
 
-// Of transformers 5.23: a picture of 2 x 3 rows between texts.
+// As transformers 5.23 has it: a picture of 2 x 3 rows between texts.
 TEST(VisualPrompt, PositionsOfAPicture) {
   Prompt prompt;
   const VisualSpan picture = {.first = 3, .count = 6, .grid = {1, 2, 3}};

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/result.h"
-#include "src/parquet/decoders.h"
 #include "src/parquet/footer.h"
+#include "src/parquet/value_decoders.h"
 
 namespace kvgauge::parquet {
 

@@ -44,7 +44,7 @@ struct Node {
   int32_t definition = 0, repetition = 0;  // the levels of what is there
   std::vector<int32_t> children;           // none: a leaf
   std::vector<int32_t> leaves;             // below it, or itself; indices of Schema::leaves
-  // Of a leaf only.
+  // A leaf only.
   Physical physical = Physical::kBoolean;
   int32_t width = 0;  // bytes of kFixedBytes
   int32_t scale = 0;  // digits behind the point of kDecimal

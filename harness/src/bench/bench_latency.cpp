@@ -97,8 +97,8 @@ struct Cell {
   std::vector<LatencyRow> full;  // beside each of them
 };
 
-// Of the undisturbed repetitions; where there is none, of all: wide intervals say what they are
-// worth.
+// Summarises the undisturbed repetitions, or all if every one was disturbed: wide intervals show
+// how little those are worth.
 class Summary {
  public:
   Summary(const Cell& cell, double max_others_share) {

@@ -56,7 +56,7 @@ struct Work {
   double products = 0, attention = 0;  // floating-point operations
 };
 
-// Of one picture; each multiplication and each addition counts.
+// The work for one picture; each multiplication and each addition counts.
 Work WorkOf(const VisionSpec& spec, const PixelValues& pixels, int64_t out_rows) {
   const TowerSpec& t = spec.tower;
   const double width = static_cast<double>(t.width), ffn = static_cast<double>(t.ffn);

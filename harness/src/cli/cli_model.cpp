@@ -7,7 +7,7 @@
 #include "src/cli/commands.h"
 #include "src/data/data_command.h"
 #include "src/data/score.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 
 namespace kvgauge {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each command takes, and the functions that do them. cli.cpp fills the structs; the command
-// files know nothing of argument parsing.
+// files do not parse arguments.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/task.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 #include "src/model/tokenizer_codec.h"
 
 namespace kvgauge {

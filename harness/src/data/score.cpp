@@ -13,11 +13,11 @@
 #include "core/near_names.h"
 #include "core/strings.h"
 #include "datasets/execution.h"
-#include "datasets/grades.h"
 #include "datasets/judge.h"
+#include "datasets/mlvu_grades.h"
 #include "datasets/pairs.h"
 #include "src/cli/print.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 
 namespace kvgauge {
 namespace {

@@ -137,7 +137,7 @@ class CacheCase {
     stage_.ops().attention->Attend(shape_, {&item_, 1}, q_, out_, capture);
     return out_.Reshape({rows_ * shape_.query_heads, format_.value_dim});
   }
-  // Of the one row: what attends next.
+  // The queries of the one row that attends next.
   Tensor Queries() const { return q_.Reshape({1, q_.shape[1] * q_.shape[2]}); }
   Tensor ColumnSums() {
     const int64_t entries = segments_[0].length;

@@ -22,7 +22,7 @@ constexpr uint64_t kPromptStream = 0x6c6174656e6379;
 // /proc/stat counts in ticks of 10 ms, so one of them may be of something else.
 constexpr double kTickSeconds = 0.011;
 
-// Of ascending values, by linear interpolation between neighbours.
+// Interpolates linearly between neighbours of ascending values.
 double Percentile(const std::vector<double>& ascending, double share) {
   const double place = share * static_cast<double>(ascending.size() - 1);
   const auto below = static_cast<size_t>(place);

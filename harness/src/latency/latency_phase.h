@@ -18,8 +18,8 @@
 #include "core/json_fwd.h"
 #include "core/result.h"
 #include "methods/method.h"
-#include "reports/rows.h"
 #include "reports/store.h"
+#include "reports/store_rows.h"
 #include "runner/compressor.h"
 #include "runner/model.h"
 

@@ -18,7 +18,7 @@ namespace kvgauge {
 // rows. They are numbered on after the plan's groups.
 size_t CountLatencyGroups(const RunPlan& plan);
 
-// Precondition: the configuration has a latency section. Nobody else uses the store meanwhile.
+// Precondition: the configuration has a latency section, and nothing else uses the store meanwhile.
 Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, int64_t run,
                                        RunProgress& progress, const InterruptGuard& interrupt);
 

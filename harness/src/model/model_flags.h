@@ -24,7 +24,7 @@ struct LoadedModel {
 
 Result<ModelOptions> ParseModelOptions(const ModelFlags& flags);
 Result<LoadedModel> LoadModel(const ModelFlags& flags);
-// Of the model that the flags name, before it is loaded.
+// The shape of the model that the flags name, before the model is loaded.
 ModelShape ShapeFor(const ModelFlags& flags, const ModelConfig& config,
                     const ModelOptions& options);
 
@@ -35,7 +35,7 @@ Result<std::vector<int32_t>> ReadIdsFile(const std::string& path, int64_t vocab_
 Result<std::vector<int32_t>> IdsFromJson(const Json& json, int64_t vocab_size,
                                          const std::string& origin);
 
-// Of a checkpoint, before its weights are read (ModelFingerprint).
+// The fingerprint of a checkpoint, before its weights are read (ModelFingerprint).
 Result<std::string> FingerprintOf(const ModelFlags& flags);
 
 }  // namespace kvgauge

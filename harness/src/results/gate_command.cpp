@@ -17,7 +17,7 @@
 namespace kvgauge {
 namespace {
 
-// Of baseline and candidate.
+// The unit of baseline and candidate.
 const char* UnitOf(const GateLine& line) {
   switch (line.metric) {
     case GateMetric::kAccuracy:

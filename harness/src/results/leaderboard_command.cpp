@@ -13,10 +13,10 @@
 #include "src/cli/table.h"
 #include "src/results/leaderboard_fields.h"
 #include "src/results/leaderboard_json.h"
-#include "src/results/leaderboard_split.h"
 #include "src/results/open_stores.h"
 #include "src/results/results.h"
 #include "src/results/set_scores.h"
+#include "src/results/split_tables.h"
 
 namespace kvgauge {
 namespace {

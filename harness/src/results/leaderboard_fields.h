@@ -45,7 +45,7 @@ TableCell CellOf(const LeaderboardTable& table, const LeaderboardLine& line, std
 
 // A score, or a difference of scores with its sign, as the task reports it.
 std::string ShowScore(const LeaderboardTable& table, double score);
-// Of a score that is scaled already.
+// For a score that is scaled already.
 std::string ShowReported(const LeaderboardTable& table, double reported);
 std::string ShowChange(const LeaderboardTable& table, double change);
 // "[0.91, 0.97]", or "" where nothing is known.

@@ -5,8 +5,8 @@
 
 namespace kvgauge {
 
-// Of every metric of this build whose score of a set is no mean, and of perplexities, which are
-// taken over all counted tokens. What reads stores for people passes it on.
+// Covers every metric of this build whose score of a set is no mean, and perplexities, which are
+// taken over all counted tokens. Commands that read stores for people pass it on.
 SumScores KnownSetScores();
 
 }  // namespace kvgauge

@@ -8,7 +8,7 @@
 #include "core/strings.h"
 #include "datasets/task.h"
 #include "runner/tokenizer.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/results/show_sample.h"
 #include "src/run/text_windows.h"

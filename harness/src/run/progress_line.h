@@ -17,7 +17,7 @@ struct LinePart {
 // the first is cut, and in the end the line. Widths count a code point as one column.
 std::string FitLine(std::vector<LinePart> parts, size_t columns);
 size_t TextWidth(const std::string& text);
-// Of the terminal that a file descriptor is, as it is now; else of COLUMNS, else 80.
+// The width of the terminal that a file descriptor is, as it is now; else of COLUMNS, else 80.
 size_t TerminalColumns(int descriptor);
 
 }  // namespace kvgauge

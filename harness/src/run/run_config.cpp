@@ -11,7 +11,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "methods/plugin.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 #include "src/latency/latency_phase.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"

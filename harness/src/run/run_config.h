@@ -24,7 +24,7 @@ struct RunModel {
   std::string weights = "file";  // or "random:SEED"
   std::string chat_template = "auto";
   ChatSwitches chat_switches;
-  // Of a prompt; -1: what the model was made for, less the answer; 0: no limit.
+  // -1: what the model was made for, less the answer; 0: no limit.
   int64_t max_prompt_tokens = -1;
 
   std::string directory() const;  // of the tokenizer

@@ -149,7 +149,7 @@ Status Executor::Start() {
   KVG_ASSIGN(const std::vector<std::string> others, RecordsOfOtherInputs(plan_, store_));
   for (const std::string& text : others) progress_.Note(text);
   KVG_ASSIGN(std::vector<RunProgress::Work> groups, WorkLeft(plan_, settings_.choice, store_));
-  groups.resize(groups.size() + LatencyGroups());  // whose times nobody knows
+  groups.resize(groups.size() + LatencyGroups());  // whose times are unknown
   progress_.PlanRun(std::move(groups));
   KVG_ASSIGN(run_, store_.AddRun(run));
   outcome_.run_key = run.key;

@@ -106,7 +106,7 @@ Status CheckTask(const RunConfig& config, const RunTask& entry) {
   return {};
 }
 
-// Of a running text: the same.
+// The same for a running text.
 std::string WhyNoWindows(const PlanModel& model, const Task& task, CompressAt at) {
   const TextProtocol protocol = TextProtocol::From(task.source_params);
   if (at == CompressAt::kTurn) return "a running text has no turns, expected prompt or context";

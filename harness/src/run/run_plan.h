@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "reports/rows.h"
+#include "reports/store_rows.h"
 #include "runner/chat_template.h"
 #include "runner/model.h"
 #include "runner/tokenizer.h"
@@ -37,8 +37,8 @@ struct PlanModel {
   ChatTemplate chat;
   std::vector<PlanPrefill> prefills;
 
-  // Of the data set's texts; the rest of the positions is for the template, the task's system text
-  // and the answer.
+  // Tokens that the data set's texts may have; the rest of the positions is for the template, the
+  // task's system text and the answer.
   int64_t MaxPromptTokens(int64_t max_new_tokens, const std::string& system) const;
   // What to know of a prompt of so many tokens where the model was not made for them; "": nothing.
   std::string BeyondPositions(int64_t prompt_tokens) const;
@@ -93,7 +93,7 @@ Status ParseShard(const std::string& text, SampleChoice& choice);
 // refused, and a plan without contenders is an error. The configuration outlives the plan.
 Result<RunPlan> MakeRunPlan(const RunConfig& config);
 
-// What a task is asked for in a group. Of running texts all: the choice is one of their windows.
+// The samples that a task is asked for in a group. A running text gives all of its windows.
 Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
                                                   const SampleChoice& choice,
                                                   const TextCodec& codec);

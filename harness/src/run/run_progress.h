@@ -83,7 +83,7 @@ class RunProgress {
 double SecondsLeft(double spent_s, int64_t done, int64_t running, int64_t to_come);
 // "1:02", "1:02:03".
 std::string ClockTime(double seconds);
-// Of this process, 0 when unknown.
+// The memory of this process, 0 when unknown.
 int64_t ResidentBytes();
 
 }  // namespace kvgauge

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/rows.h"
+#include "reports/store_rows.h"
 
 namespace kvgauge {
 

@@ -5,7 +5,7 @@
 
 #include "core/json.h"
 #include "core/strings.h"
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 #include "src/model/method_flags.h"
 #include "src/model/model_flags.h"
 

@@ -28,7 +28,7 @@ struct TextProtocol {
   int64_t window = 0, stride = 0;
   int64_t max_tokens = 0;  // of each text; 0: all
 
-  // Of the params of the source "running_text".
+  // Reads the params of the source "running_text".
   static TextProtocol From(const Params& params);
   // Whether there is a prompt to compress; otherwise only what acts while decoding can do anything.
   bool has_prompt() const { return kind == Kind::kSliding && window - stride >= 2; }
@@ -49,7 +49,7 @@ class WindowStream {
       : texts_(texts), tokenizer_(tokenizer), protocol_(protocol) {}
 
   Result<std::optional<Sample>> Next();
-  // Of the sample that Next gave last.
+  // The window of the sample that Next gave last.
   const TextWindow& window() const { return windows_[next_ - 1]; }
   std::span<const int32_t> tokens() const;
 

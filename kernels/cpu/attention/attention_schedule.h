@@ -105,7 +105,7 @@ struct Scratch {
   float* latent_values;   // [rows][value_stride], running over one segment
   SoftmaxState* latent_states;
   float* extras;  // [3][512]
-  // Of a block that sums columns: every span's exp(score - max), and its states.
+  // If the block sums columns: every span's exp(score - max), and its states.
   float* kept_scores;         // [spans][rows][512]
   SoftmaxState* kept_states;  // [spans][rows]
   // Rows times the scales of a coded page: [groups][rows][steps] f32 or fixed point.
@@ -140,7 +140,7 @@ struct Piece {
   PageSource keys = PageSource::kPlain, values = PageSource::kPlain;
   bool absorbed = false;   // the key basis goes into the queries
   bool tail_tile = false;  // float pages of coded keys are rebuilt, too
-  // Of coded streams; null where there are none.
+  // Null where there are no coded streams.
   const StreamPlan *key_plan = nullptr, *value_plan = nullptr;
   Sight sight;    // of the block's first row as row 0
   Range entries;  // any row sees; not empty
@@ -387,7 +387,7 @@ class CpuAttention final : public AttentionOps {
   int64_t scratch_bytes_ = 0;                         // of one thread
   Buffer packed_queries_;                             // of the column pass
   std::vector<std::unique_ptr<CpuAttention>> alone_;  // [threads] for tasks
-  // Of one call.
+  // The pieces of one call.
   std::vector<Piece> pieces_;
   std::vector<Block> blocks_;
   std::vector<Unit> units_;

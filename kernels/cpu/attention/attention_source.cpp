@@ -393,7 +393,7 @@ void CpuAttention::RotateTile(const Call& call, const Piece& piece, int64_t page
                      .stride = rope.cos.stride[0],
                      .out = tile};
   const auto rotate = kernels_.rotate[static_cast<int>(dtype)];
-  // Nobody sees slots that are skipped: they may turn to any angle.
+  // Skipped slots are never seen: they may turn to any angle.
   const int64_t begin = std::clamp<int64_t>(piece.segment->skip - page * kEntries, 0, held - 1);
   bool run = true;
   for (int64_t e = begin; e < held; ++e) run &= at[e] - at[begin] == e - begin;

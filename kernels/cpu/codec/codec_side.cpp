@@ -58,7 +58,7 @@ struct VectorScratch {
   std::vector<uint8_t> taken;
 };
 
-// Of one vector x[0], x[stride], ...: place_of(i) is where number i stands in the page.
+// Works on one vector x[0], x[stride], ...: place_of(i) is where number i stands in the page.
 template <class PlaceOf>
 void TakeFromVector(float* x, int64_t stride, int64_t n, int64_t per_side, PlaceOf place_of,
                     VectorScratch& scratch, Outliers* found) {

@@ -103,7 +103,7 @@ struct Avx2Vector {
     const F high = _mm256_permutevar8x32_ps(table.high, (__m256i)index);
     return _mm256_blendv_ps(low, high, (F)(index << 28));
   }
-  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   // Pairs of 16-bit integers, one per 32-bit lane.
   static U SetWords(const int16_t* p) {

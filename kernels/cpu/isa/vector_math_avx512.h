@@ -101,7 +101,7 @@ struct Avx512Vector {
   static F Lookup(const Table& table, U index) {
     return _mm512_permutexvar_ps((__m512i)index, table);
   }
-  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) {
     return (U)_mm512_ternarylogic_epi32(_mm512_set1_epi32(0x30003), (__m512i)low, (__m512i)high,
                                         0xca);

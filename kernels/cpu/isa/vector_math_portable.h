@@ -85,7 +85,7 @@ struct PortableVector {
     return F{table[index[0] & 15u], table[index[1] & 15u], table[index[2] & 15u],
              table[index[3] & 15u]};
   }
-  // Of each half of a lane, bits 0 and 1 of `low`, the rest of `high`.
+  // Takes, in each half of a lane, bits 0 and 1 of `low` and the rest of `high`.
   static U JoinLow2(U low, U high) { return (low & 0x30003u) | (high & ~0x30003u); }
   static void Prefetch(const void* p) { __builtin_prefetch(p); }
   static float SumLanes(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }

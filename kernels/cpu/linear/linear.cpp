@@ -204,7 +204,7 @@ class CpuLinear final : public LinearOps {
     Parallel(threads, [&](int thread, int team) {
       if (!in_place) {
         PrepareLeft(x, left, store, m * thread / team, m * (thread + 1) / team);
-        // A thread that works alone may be one of a team that runs tasks: nobody comes.
+        // A thread that works alone may be one of a team that runs tasks: it would wait for ever.
         if (team > 1) {
 #pragma omp barrier
         }

@@ -57,7 +57,7 @@ struct PanelOperands {
   const void* prefetch = nullptr;  // memory wanted next, fetched along the way; may be null
 };
 
-// Of instruction sets that need nothing per thread.
+// For instruction sets that need nothing per thread.
 struct NoThreadScope {
   NoThreadScope() {}  // user-provided: an unused variable of this type is no warning
 };

@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 namespace kvgauge::cuda {
 namespace {

@@ -35,7 +35,7 @@ struct DeviceInfo {
 
 // Makes device 0 current. False, and why, when there is none that can be used.
 bool UseDevice(DeviceInfo* info, std::string* why);
-// Of the current device, now.
+// The free memory of the current device, now.
 int64_t FreeBytes();
 
 // Kernels, fills and copies on the device that go to `stream` from here on are not done but kept

@@ -10,7 +10,7 @@
 #include "core/strings.h"
 #include "cuda/device/device_query.h"
 #include "cuda/device/driver.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -22,7 +22,7 @@ void RefuseInGraph(cudaError_t status) {
   throw NotRecordable();
 }
 
-// Of calls that a capture has no place for.
+// To be called by functions that a capture has no place for.
 void OutsideOfGraphs() {
   if (Recorder::Open() != nullptr) throw NotRecordable();
 }

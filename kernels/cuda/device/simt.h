@@ -31,7 +31,7 @@
 #include <cstdint>
 
 #include "cuda/device/driver.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 namespace kvgauge::cuda {
 

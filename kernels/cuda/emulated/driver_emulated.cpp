@@ -17,9 +17,9 @@
 #include "core/strings.h"
 #include "cuda/device/device_query.h"
 #include "cuda/device/driver.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 #include "cuda/device/simt.h"
-#include "cuda/emulated/memory.h"
+#include "cuda/emulated/device_memory.h"
 
 namespace kvgauge::cuda {
 namespace emulated {
@@ -236,7 +236,7 @@ int64_t FreeBytes() { return emulated::Memory().capacity() - emulated::Memory().
 
 namespace {
 
-// Of calls that a capture has no place for.
+// To be called by functions that a capture has no place for.
 void OutsideOfGraphs() {
   if (Recorder::Open() != nullptr) throw NotRecordable();
 }

@@ -11,8 +11,8 @@
 #include "core/check.h"
 #include "core/strings.h"
 #include "cuda/device/mma.h"
+#include "cuda/emulated/device_memory.h"
 #include "cuda/emulated/fiber.h"
-#include "cuda/emulated/memory.h"
 
 namespace kvgauge::cuda {
 namespace emulated {

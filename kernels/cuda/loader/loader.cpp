@@ -7,7 +7,7 @@
 
 #include "core/strings.h"
 #include "cuda/abi_tag.h"
-#include "cuda/plugin.h"
+#include "cuda/backend_plugin.h"
 #include "src/cuda_backend.h"
 
 namespace kvgauge {

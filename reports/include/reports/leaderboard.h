@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "core/result.h"
-#include "reports/rows.h"
 #include "reports/set_score.h"
 #include "reports/statistics.h"
 #include "reports/store.h"
+#include "reports/store_rows.h"
 
 namespace kvgauge {
 

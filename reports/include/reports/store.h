@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "reports/rows.h"
+#include "reports/store_rows.h"
 
 namespace kvgauge {
 

@@ -32,7 +32,7 @@ struct FamilyLook {
 };
 
 std::span<const FamilyLook> Families();
-// The look of a family that nobody knows is the last one's.
+// An unknown family looks like the last one.
 const FamilyLook& LookOf(std::string_view family);
 // Page and ink: background, panel, line, faint ink, ink and such.
 std::span<const Shade> Inks();

@@ -21,7 +21,8 @@ struct Box {
   }
 };
 
-// Of the widest of the fonts that the page asks for (DejaVu Sans): a label that fits there fits.
+// Measures the widest of the fonts that the page asks for (DejaVu Sans): a label that fits there
+// fits.
 double WidthOf(char c) {
   switch (c) {
     case 'i':

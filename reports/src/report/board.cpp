@@ -121,7 +121,7 @@ Status AddTimes(ResultStore& store, Board& board) {
   return {};
 }
 
-// Of a score of a hundred: as many as the terminal shows of the same score on its tasks' own scale.
+// A score of a hundred has as many as the terminal shows of the same score on its tasks' own scale.
 int ScoreDecimals(const LeaderboardTable& table) {
   const int digits = table.digits >= 0 ? std::min(table.digits, 4) : table.scale >= 10 ? 2 : 3;
   return std::clamp(digits - static_cast<int>(std::lround(std::log10(100 / table.scale))), 0, 4);

@@ -17,7 +17,7 @@
 
 namespace kvgauge::report {
 
-// Of a row, over its tasks: each counts once, as it does in scores.
+// The means of a row over its tasks: each counts once, as it does in scores.
 struct RowMeans {
   int64_t tasks = 0;  // that bytes were counted on; 0: `bytes` means nothing
   ByteSummary bytes;
@@ -73,7 +73,7 @@ struct Board {
   bool InSweep(const MethodRow& method) const;
   // Which of its family's methods one is, by the order of rows: figures tell them apart by it.
   size_t Variety(const std::string& method) const;
-  // Of the methods of its rows; without `sweeps` of those that InSweep leaves.
+  // Names the methods of its rows; without `sweeps` only those that InSweep leaves.
   Html Legend(bool sweeps) const;
   // A sentence on the methods that figures leave out; nothing where there are none.
   Html OnlySwept() const;
@@ -99,7 +99,7 @@ Result<PageData> GatherPage(ResultStore& store, const LeaderboardOptions& option
 // Scores are shown of a hundred, whatever their tasks' own scale, with the decimals that the tasks'
 // authors print, else one; perplexities as they are, with three digits. A row's score is printed as
 // the authors make it, rounded task by task (LeaderboardLine::reported); what is drawn, intervals
-// and differences come from means that nobody rounded.
+// and differences come from unrounded means.
 std::string ScoreText(const LeaderboardTable& table, double score);
 std::string ReportedText(const LeaderboardTable& table, double reported);
 // The same as sentences, for readers of a board.

@@ -67,11 +67,11 @@ class Queries {
 
   Result<std::vector<BytesByKind>> Bytes();
   Result<std::vector<GridCount>> Grid();
-  // Of at most about `row_limit` rows of layers; `samples` gets how many samples of each cell that
-  // were.
+  // Reads at most about `row_limit` rows of layers; `samples` gets how many samples of each cell
+  // that were.
   Result<std::vector<HeadMean>> Heads(int64_t row_limit, int64_t& samples);
   Result<std::vector<DepthMean>> Depths(int64_t samples);
-  // Of every scored sample of a method and the full cache's on the same question.
+  // Pairs every scored sample of a method with the full cache's on the same question.
   Result<std::vector<SamplePair>> Pairs();
   // `limit`: bytes of each text that are read. What is longer ends with a note of how much is left.
   Result<SampleText> Text(int64_t sample, size_t limit);

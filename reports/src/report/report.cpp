@@ -2,8 +2,8 @@
 #include "reports/report.h"
 
 #include "core/strings.h"
+#include "src/report/board_tables.h"
 #include "src/report/sections.h"
-#include "src/report/tables.h"
 
 namespace kvgauge {
 namespace {

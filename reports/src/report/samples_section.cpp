@@ -113,7 +113,7 @@ std::string ScoreOf(const Question& question, const SampleText& text) {
                                    : Format(text.score, Unit::kDecimals);
 }
 
-// Of one turn where there are several; what was not scored says nothing.
+// The score of one turn where there are several; empty if it was not scored.
 std::string TurnScore(const Question& question, const SampleText& text, size_t turn) {
   const std::optional<double>& score = text.turns[turn].score;
   if (text.turns.size() < 2 || !score) return "";

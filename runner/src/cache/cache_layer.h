@@ -74,8 +74,8 @@ class CacheLayer {
 
   // As the layout reads it, keys not turned. rows: [n, dim] contiguous.
   void Read(KvSide side, int64_t head, int64_t first, Tensor rows) const;
-  // Of entries [first, first + n): where the cache lies, or, where an entry's place is its
-  // position, in `memory` on the host.
+  // The positions of entries [first, first + n): where the cache lies, or, where an entry's place
+  // is its position, in `memory` on the host.
   Tensor PositionsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
   // Which position each entry's key turns by, where keys are raw.
   Tensor RotationsOf(int64_t head, int64_t first, int64_t n, std::vector<int32_t>* memory) const;
@@ -111,7 +111,7 @@ class CacheLayer {
     return entries_.turn.raw && entries_.turn.position == PositionPolicy::kClipped;
   }
   Status AssignRotations();
-  // Of all entries of a head, on the device.
+  // The positions of all entries of a head, on the device.
   void ClipPositions(const HeadEntries& head, Tensor out) const;
   const int32_t* RotationsFrom(const HeadEntries& head, int64_t first) const;
   Keeps KeepsOf(std::span<const HeadPlan> plan) const;
@@ -119,7 +119,7 @@ class CacheLayer {
   bool CanReduceOnDevice(std::span<const HeadPlan> plan) const;
   // Whether slots may be skipped: what counts entries by slot then has no place for them.
   bool MaySkip() const;
-  // Of every head.
+  // Checks the plans of every head.
   Result<Keeps> CheckedKeeps(std::span<const HeadPlan> plan) const;
   // What an owner keeps, by part, counted from where each part begins.
   std::vector<KeptEntries> KeptOfParts(KvSide side, int64_t owner, const KeptEntries& kept) const;

@@ -76,7 +76,7 @@ struct LayerEntries {
   Ops& ops() const { return pool->ops(); }
   int64_t length(int64_t head) const { return heads[static_cast<size_t>(head)].length; }
   int64_t width() const;  // of the longest head
-  // Of a head's keys or values as the model has them.
+  // The dims of a head's keys or values as the model has them.
   int64_t HeadDim(KvSide side) const {
     return side == KvSide::kKeys ? setup->format.key_dim : setup->format.value_dim;
   }

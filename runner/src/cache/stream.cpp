@@ -16,7 +16,7 @@ int64_t SamePrefix(std::span<const int32_t> kept) {
   return low;
 }
 
-// Of a stretch that goes while few entries before it, and more behind it, stay.
+// A stretch that goes while few entries before it, and more behind it, stay.
 struct UpMove {
   int64_t before = 0;  // entries that move up
   int64_t gone = 0;    // by so many; 0: there is no such stretch

@@ -7,9 +7,9 @@
 #include "core/guarded.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "src/compress/method_account.h"
 #include "src/compress/question_rows.h"
 #include "src/compress/reads.h"
-#include "src/compress/recorder.h"
 #include "src/compress/stopwatch.h"
 #include "src/compress/view.h"
 
@@ -55,7 +55,7 @@ class Compressor::Impl final : public LayerHook {
   ViewSource Source() const {
     return {.model = &model_, .shape = &shape_, .cache = cache_, .prompt = prompt_, .seed = seed_};
   }
-  // Of a view that is gone when the next one is made.
+  // The source of a view that is gone when the next one is made.
   ViewSource StepSource() {
     ViewSource source = Source();
     source.memory = &step_memory_;

@@ -11,7 +11,7 @@
 
 namespace kvgauge {
 
-// Of the rows from position `from` on. One thread.
+// Means and covariances of the rows from position `from` on. One thread.
 class QueryMoments {
  public:
   QueryMoments(const ModelConfig& config, int64_t from, Ops& ops);

@@ -7,7 +7,7 @@
 namespace kvgauge {
 
 // Seconds of a stretch of work. Device work is waited for, and so included, after a prefill; in a
-// decode step nobody waits: there it counts with the rest of the step.
+// decode step it is not: there it counts with the rest of the step.
 enum class During { kPrompt, kStep };
 class Stopwatch {
  public:

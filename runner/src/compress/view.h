@@ -104,7 +104,7 @@ class CacheView final : public LayerView {
   Tensor StepQueries() override;
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
-  // Of the newest rows of the sequence over all entries: [query_heads, rows, width].
+  // The attention of the newest rows of the sequence over all entries: [query_heads, rows, width].
   Tensor NewestAttention(const Tensor& q, const Tensor& log_sum_exp);
 
  private:

@@ -90,8 +90,8 @@ const std::vector<TextPartFamily>& TextPartFamilies() {
   return families;
 }
 
-// Keys at the top of a vision-language config that are the tower's, the projector's or nobody's.
-// Whoever runs the tower reads and checks them.
+// Keys at the top of a vision-language config that belong to the tower, the projector or no part.
+// The reader of the tower checks them.
 constexpr std::string_view kTowerKeys[] = {"vision_config",
                                            "projector_hidden_act",
                                            "vision_feature_select_strategy",

@@ -101,8 +101,8 @@ void EngineRun::PlanJobs() {
   }
 }
 
-// Of the sequence that job (sample, turn) begins, answers included. The same for every contender,
-// as some rotary scalings depend on it.
+// The length of the sequence that job (sample, turn) begins, answers included. It is the same for
+// every contender, as some rotary scalings depend on it.
 int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   const EngineSample& s = samples_[static_cast<size_t>(sample)];
   auto length = static_cast<int64_t>(s.context.size());

@@ -21,7 +21,7 @@ struct Snapshot {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
   int32_t best = -1;          // after the last row
-  std::vector<float> logits;  // of it; empty where nobody asks for them
+  std::vector<float> logits;  // of it; empty unless they were asked for
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
@@ -30,7 +30,7 @@ struct Snapshot {
   PromptState state() const { return {cache.get(), capture.get(), seed, &prompt}; }
 };
 
-// Whose full cache a contender's fidelity is measured against.
+// The model against whose full cache a contender's fidelity is measured.
 inline Model* OriginalOf(const Contender& contender) {
   return contender.original != nullptr ? contender.original : contender.model;
 }

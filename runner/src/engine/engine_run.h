@@ -103,7 +103,7 @@ class EngineRun {
   // A sequence's own work between two passes, which touches nothing else.
   void FinishStep(Lane& lane, const Passed& passed, int64_t row) const;
   Status FinishRows(Lane& lane, const Passed& passed, int64_t row);
-  // Of a row of logits [vocab] and the greedy choice from it.
+  // Chooses from a row of logits [vocab], of which `best` is the greedy choice.
   int32_t ChooseToken(Lane& lane, const Tensor& row, int32_t best) const;
   Status TakeToken(Lane& lane, int32_t id);
   // body(i) for all i < count, side by side where that cannot decide who is refused memory.

@@ -10,9 +10,9 @@
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/model/model_tensors.h"
 #include "src/model/prepare.h"
 #include "src/model/scratch.h"
-#include "src/model/tensors.h"
 #include "src/model/weight_loader.h"
 #include "src/model/weights_set.h"
 

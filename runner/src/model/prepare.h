@@ -11,7 +11,7 @@
 #include "methods/stages.h"
 #include "runner/kv_basis.h"
 #include "runner/model.h"
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 
 namespace kvgauge {
 

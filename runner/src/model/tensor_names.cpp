@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/strings.h"
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 
 namespace kvgauge {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 #include "src/model/weights_set.h"
 
 namespace kvgauge {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runner/vision.h"
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 #include "src/vision/family.h"
 
 namespace kvgauge {

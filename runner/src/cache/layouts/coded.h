@@ -36,7 +36,7 @@ class CodedLayer : public LayerLayout {
   static Status TakeTable(std::string_view& in, Tables* tables, Tensor* table);
   static Status TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, Tables* tables);
   Status TakeRanges(std::string_view& in, const LayerEntries& entries, Tables* tables);
-  // Of an owner's stream: a head may have ranges of its own.
+  // The codec of an owner's stream: a head may have ranges of its own.
   KvCodec CodecOf(KvSide side, int64_t owner) const;
   // Whether anything is stored otherwise than in plain segments.
   bool planned() const { return seals() || plan_.tier != Tier::kDevice; }

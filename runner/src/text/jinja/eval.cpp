@@ -184,7 +184,7 @@ Value Engine::EvalCall(const Expr& expr) {
   return method->run(*this, self, Given(method->name, method->parameters, arguments));
 }
 
-// Of a block: the innermost filter of a chain gets the block's text.
+// Filters a block: the innermost filter of a chain gets the block's text.
 Value Engine::FilterText(const Expr& expr, const Value& text) {
   if (expr.parts[0] == nullptr) return ApplyFilter(expr, text);
   return ApplyFilter(expr, FilterText(*expr.parts[0], text));

@@ -34,7 +34,7 @@ bool IsWordCharacter(std::string_view character);
 // Finds one group of added tokens, leftmost first and the longest of those. Immutable once filled.
 class AddedTokenFinder {
  public:
-  // `pattern`: the spelling to look for. Of two equal ones the first counts.
+  // `pattern`: the spelling to look for. If two are equal, the first counts.
   void Add(const AddedToken& token, std::string_view pattern);
   bool empty() const { return tokens_.empty(); }
   // Appends the segments of `text`, in order and never empty. Without `take_special`, special

@@ -30,7 +30,7 @@ Error WrongValue(std::string_view where, std::string_view key, const Json& value
 // The text of a special token: a string, or an object with "content"; "" when absent or null.
 Result<std::string> TokenField(const Json& object, std::string_view key, std::string_view where);
 
-// Of a list of steps that may hold lists: an error where a file asks for more than any real one
+// Checks a list of steps that may hold lists: an error where a file asks for more than any real one
 // has.
 Status CheckSteps(size_t steps, int depth, std::string_view where);
 

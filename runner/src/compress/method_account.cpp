@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/compress/recorder.h"
+#include "src/compress/method_account.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/given_grades.h"
+#include "src/judge_replies.h"
 
 #include <filesystem>
 #include <system_error>
@@ -27,8 +27,8 @@ Status DropTornLine(const std::string& path) {
 
 }  // namespace
 
-Result<GivenGrades> GivenGrades::Open(const std::string& path) {
-  GivenGrades given;
+Result<JudgeReplies> JudgeReplies::Open(const std::string& path) {
+  JudgeReplies given;
   given.path_ = path;
   if (path.empty()) return given;
   std::error_code ignored;
@@ -54,12 +54,12 @@ Result<GivenGrades> GivenGrades::Open(const std::string& path) {
   return given;
 }
 
-const std::string* GivenGrades::Find(const std::string& request) const {
+const std::string* JudgeReplies::Find(const std::string& request) const {
   const auto found = replies_.find(Sha256Hex(request));
   return found == replies_.end() ? nullptr : &found->second;
 }
 
-Status GivenGrades::Add(const std::string& request, int64_t line, const std::string& reply) {
+Status JudgeReplies::Add(const std::string& request, int64_t line, const std::string& reply) {
   if (file_ == nullptr) return {};
   const std::string key = Sha256Hex(request);
   const Json row = {{"request", key}, {"line", line}, {"reply", reply}};

@@ -13,10 +13,10 @@
 
 namespace kvgauge {
 
-class GivenGrades {
+class JudgeReplies {
  public:
   // "": no file, nothing is found and nothing kept. A last line that a crash cut short is dropped.
-  static Result<GivenGrades> Open(const std::string& path);
+  static Result<JudgeReplies> Open(const std::string& path);
 
   // The reply to this request, null where it was never given. A request is what was sent and to
   // which model: another answer, question or judge is another request.

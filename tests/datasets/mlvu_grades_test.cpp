@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "datasets/grades.h"
+#include "datasets/mlvu_grades.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Repeated work as graphs: the same results as when it is submitted as it comes, at each of its
 // ways, and nothing left behind by what was begun in vain.
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/backend_parts.h"
-#include "cuda/emulated/memory.h"
+#include "cuda/emulated/device_memory.h"
 
 namespace kvgauge::cuda {
 namespace {

@@ -107,8 +107,8 @@ class Dictionary {
   std::vector<Value> values_;
 };
 
-// The values of a page of `count` of them, nulls left out; null for an encoding that does not go
-// with the type or that nobody knows. `bytes` and `dictionary` must outlive the decoder.
+// The values of a page of `count` of them, nulls left out; null for an encoding that is unknown or
+// does not go with the type. `bytes` and `dictionary` must outlive the decoder.
 std::unique_ptr<ValueDecoder> MakeValueDecoder(const Node& leaf, Encoding encoding, Bytes bytes,
                                                int64_t count, const Dictionary* dictionary);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/keep.h"
-
 #include <vector>
+
+#include "cuda/kv_keep_lists.h"
 
 namespace kvgauge::cuda {
 namespace {
@@ -10,7 +10,8 @@ static_assert(KeepView::kMostNumbers == KvKeep::kMostNumbers);
 
 int64_t PagesOf(int64_t slots) { return (slots + kPageEntries - 1) / kPageEntries; }
 
-// Of what goes where, in bytes of scratch: numbers of sums first, then targets and owners.
+// The scratch bytes of the lists of what goes where: numbers of sums first, then targets and
+// owners.
 int64_t MergeBytes(const KvMerge& merge, int64_t dim) {
   return merge.count() == 0 ? 0 : merge.count() * merge.spread * (dim + 2) * 4;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/plugin.h"
+#include "cuda/backend_plugin.h"
 
 #include <algorithm>
 #include <cstring>

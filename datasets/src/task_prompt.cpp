@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/prompt.h"
+#include "src/task_prompt.h"
 
 #include <algorithm>
 #include <charconv>

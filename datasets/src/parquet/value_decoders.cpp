@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/parquet/decoders.h"
+#include "src/parquet/value_decoders.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/model/tensors.h"
+#include "src/model/model_tensors.h"
 
 #include <cmath>
 

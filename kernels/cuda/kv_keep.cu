@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/device/simt.h"
-#include "cuda/keep_kernels.h"
+#include "cuda/kv_keep_kernels.h"
 #include "cuda/page_element.h"
 
 namespace kvgauge::cuda {

@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "cuda/keep_kernels.h"
-#include "cuda/tables.h"
+#include "cuda/call_tables.h"
+#include "cuda/kv_keep_kernels.h"
 #include "kernels/kv_keep.h"
 
 namespace kvgauge::cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -19,13 +19,13 @@ class DeviceAccess {
 };
 
 bool IsDeviceMemory(const void* data);
-// Of all buffers that were not freed.
+// The bytes of all buffers that were not freed.
 int64_t AllocatedBytes();
 // Malloc refuses what would bring AllocatedBytes above this; the start is all there is.
 void SetCapacity(int64_t size_bytes);
 // After `granted` more allocations, `refused` find no room; 0, 0 ends it.
 void RefuseAllocations(int64_t granted, int64_t refused);
-// Of those, the ones that are yet to come.
+// The refusals among them that are yet to come.
 int64_t RefusalsLeft();
 
 // The device is one that answers so when it is asked for; null: the emulated one again. Not while

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "core/check.h"
-#include "cuda/device/recorder.h"
+#include "cuda/device/graph_recorder.h"
 
 namespace kvgauge::cuda {
 

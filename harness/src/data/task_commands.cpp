@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/tasks.h"
+#include "src/data/task_commands.h"
 
 #include <algorithm>
 #include <cstdlib>

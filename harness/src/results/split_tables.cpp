@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/results/leaderboard_split.h"
+#include "src/results/split_tables.h"
 
 #include <algorithm>
 #include <set>

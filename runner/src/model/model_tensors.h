@@ -56,7 +56,7 @@ struct ModelTensors {
   LinearSpec project_in, project_out;
   NormSpec final_norm;
   LinearSpec head;  // tied: the embedding's name
-  // Of a tied head that is stored all the same (TensorsIn).
+  // The name of a tied head that is stored all the same (TensorsIn).
   std::string stored_head;
   bool stored_head_differs = false;
   std::vector<LayerSpec> layers;
@@ -80,7 +80,7 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors);
 // Tensors that checkpoints carry and no forward pass reads.
 bool IsIgnorableTensor(const std::string& name);
 
-// Of a vision-language checkpoint: not the text part's.
+// A vision-language checkpoint's tensor that is not the text part's.
 bool IsTowerTensor(const std::string& name);
 
 }  // namespace kvgauge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/report/tables.h"
+#include "src/report/board_tables.h"
 
 #include <algorithm>
 #include <cmath>
