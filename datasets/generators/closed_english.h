@@ -53,7 +53,7 @@ class ThingDraw {
   std::vector<std::pair<size_t, size_t>> order_;
 };
 
-// A thing that nobody asks for.
+// A thing that no question asks for.
 std::string AnyThing(Rng& rng, Split split);
 // "Anna Walter".
 std::string FullName(Rng& rng);

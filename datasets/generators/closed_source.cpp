@@ -9,7 +9,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/closed_page.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 
 namespace kvgauge::closed {
 namespace {
@@ -21,18 +21,15 @@ constexpr int64_t kFormRoom = 16;
 constexpr double kFewQuestions = 0.25;
 constexpr double kLeastShare = 0.1, kMostShare = 0.5;
 
-struct Setup {
+struct Setup : LengthAxis {
   const Form* form = nullptr;
   Split split = Split::kEval;
-  bool whole = false;     // texts with their answers, not prompts
-  bool fill = false;      // prompts, to the token
-  int64_t questions = 0;  // of a whole text; 0: drawn
-  std::vector<int64_t> lengths;
+  bool whole = false;           // texts with their answers, not prompts
+  bool fill = false;            // prompts, to the token
+  int64_t questions = 0;        // of a whole text; 0: drawn
   std::vector<Percent> depths;  // none: drawn
-  int64_t new_tokens = 0, facts = 0, hops = -1;
+  int64_t facts = 0, hops = -1;
   double unseen = 0;
-  uint64_t seed = 0;
-  TokenCounter counter;
 };
 
 std::string Continuation(const Ask& ask) { return StrCat(ask.lead, ask.answer, ask.end); }
@@ -160,6 +157,8 @@ std::vector<std::string> FormNames() {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kRequired, 32));
   for (const Form& form : Forms()) {
     if (form.name == params.Text("form")) setup.form = &form;
   }
@@ -172,16 +171,12 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                            ".fill: true, but whole is true, too; prompts are filled, whole "
                            "texts are not"));
   }
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
   if (!params.Text("depths").empty()) {
     KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
   }
-  setup.new_tokens = NewTokens(task, 32);
   setup.facts = params.Int("facts");
   setup.hops = params.Int("hops");
   setup.unseen = params.Real("unseen");
-  setup.seed = options.seed;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   const auto cells =
       static_cast<int64_t>(setup.lengths.size() * std::max<size_t>(1, setup.depths.size()));
   const int64_t samples = params.Int("samples");

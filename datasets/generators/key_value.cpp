@@ -5,7 +5,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 
 namespace kvgauge::key_value {
@@ -15,14 +15,12 @@ constexpr std::string_view kOwner = "key_value";
 constexpr std::string_view kHead =
     "Extract the value corresponding to the specified key in the JSON object below.\n\n";
 
-struct Setup {
-  std::vector<int64_t> keys, lengths;  // one of them
+struct Setup : LengthAxis {
+  std::vector<int64_t> keys;  // unless there are lengths
   std::vector<Percent> depths;
-  int64_t samples = 0, new_tokens = 0;
+  int64_t samples = 0;
   bool query_first = false, fill = false;
   std::shared_ptr<Haystack> prose;  // to fill with
-  uint64_t seed = 0;
-  TokenCounter counter;
 };
 
 Result<Sample> Make(const Setup& setup, int64_t index) {
@@ -98,24 +96,20 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  if (params.Text("lengths").empty()) {
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kOptional, 100));
+  if (setup.lengths.empty()) {
     KVG_ASSIGN(setup.keys, ParseInts(params, "keys", kOwner, 1, 10'000'000));
-  } else {
-    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
-    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
   setup.samples = params.Int("samples");
   setup.query_first = params.Bool("query_first");
   KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
-  setup.new_tokens = NewTokens(task, 100);
-  setup.seed = options.seed;
   const auto cells =
       static_cast<int64_t>((setup.keys.size() + setup.lengths.size()) * setup.depths.size());
   const int64_t total = cells * setup.samples;
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

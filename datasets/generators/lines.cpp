@@ -6,7 +6,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 #include "generators/words.h"
 
@@ -26,14 +26,12 @@ constexpr std::string_view kQuestion =
     "\nNow the record is over. Tell me what is the <REGISTER_CONTENT> in line {index}? I need the "
     "number.";
 
-struct Setup {
-  std::vector<int64_t> lines, lengths;  // one of them
-  int64_t samples = 0, new_tokens = 0;
+struct Setup : LengthAxis {
+  std::vector<int64_t> lines;  // unless there are lengths
+  int64_t samples = 0;
   std::string index_type;
-  uint64_t seed = 0;
   bool fill = false;
   std::shared_ptr<Haystack> prose;  // to fill with
-  TokenCounter counter;
 };
 
 // "AAAAAA", "AAAAAB", ... in six letters from A to F.
@@ -135,23 +133,19 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kOptional, 100));
   setup.index_type = params.Text("index_type");
-  if (params.Text("lengths").empty()) {
+  if (setup.lengths.empty()) {
     const int64_t most = setup.index_type == "letters" ? 46656 : 10'000'000;
     KVG_ASSIGN(setup.lines, ParseInts(params, "lines", kOwner, 1, most));
-  } else {
-    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
-    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   setup.samples = params.Int("samples");
   KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
-  setup.new_tokens = NewTokens(task, 100);
-  setup.seed = options.seed;
   const auto cells = static_cast<int64_t>(setup.lines.size() + setup.lengths.size());
   const int64_t total = cells * setup.samples;
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

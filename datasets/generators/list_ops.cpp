@@ -7,7 +7,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 
 namespace kvgauge::list_ops {
 namespace {
@@ -24,11 +24,9 @@ constexpr std::string_view kOperators[] = {"[MIN", "[MAX", "[MED", "[SM"};
 constexpr double kDigitShare = 0.25;  // a draw above it is a digit
 constexpr int kDigits = 10;
 
-struct Setup {
-  std::vector<int64_t> lengths;  // none: sizes from `least` to `most`
-  int64_t samples = 0, least = 0, most = 0, depth = 0, arguments = 0, new_tokens = 0;
-  uint64_t seed = 0;
-  TokenCounter counter;
+struct Setup : LengthAxis {
+  int64_t samples = 0, depth = 0, arguments = 0;
+  int64_t least = 0, most = 0;  // sizes, unless there are lengths
 };
 
 struct Tree {
@@ -244,24 +242,19 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  if (!params.Text("lengths").empty()) {
-    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
-    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  }
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kOptional, 5));
   setup.samples = params.Int("samples");
   setup.least = params.Int("least_size");
   setup.most = params.Int("most_size");
   setup.depth = params.Int("depth");
   setup.arguments = params.Int("arguments");
-  setup.new_tokens = NewTokens(task, 5);
-  setup.seed = options.seed;
   if (setup.most < setup.least + 2) {
     return BadInput(StrCat(kOwner, ".most_size: ", setup.most, " leaves no size above least_size, ",
                            setup.least));
   }
   const int64_t total = setup.samples * std::max<int64_t>(1, std::ssize(setup.lengths));
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

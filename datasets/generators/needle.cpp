@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 #include "generators/words.h"
 
@@ -20,19 +21,15 @@ constexpr std::string_view kOwner = "needle";
 constexpr std::string_view kDrawn[] = {"number", "city", "key"};
 constexpr double kToldPoints = 1;  // of depth: less is what whole sentences cost everywhere
 
-struct Setup {
-  std::vector<int64_t> lengths;
+struct Setup : LengthAxis {
   std::vector<Percent> depths;
   int64_t repeats = 1;
   int64_t reserve = 0;
-  int64_t new_tokens = 0;
   bool snap = true;
   std::string head, tail, prefix;
   std::vector<std::string> needles, answers;
   std::string question;
   std::shared_ptr<Haystack> haystack;
-  uint64_t seed = 0;
-  TokenCounter counter;
 };
 
 struct Built {
@@ -166,12 +163,11 @@ Status Check(const Params& params, const Json&) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kRequired, 50));
   KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
   setup.repeats = params.Int("repeats");
   setup.reserve = params.Int("reserve_tokens");
-  setup.new_tokens = NewTokens(task, 50);
   setup.snap = params.Bool("snap");
   setup.head = params.Text("head");
   setup.tail = params.Text("tail");
@@ -179,16 +175,11 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.prefix = params.Text("answer_prefix");
   setup.needles = Split(params.Text("needles"), '|');
   setup.answers = Split(params.Text("answers"), '|');
-  setup.seed = options.seed;
-  std::string directory = params.Text("haystack");
-  if (!directory.empty() && directory.front() != '/' && !options.data_directory.empty()) {
-    directory = StrCat(options.data_directory, "/", directory);
-  }
-  KVG_ASSIGN(setup.haystack, Haystack::Open(directory, StrCat(kOwner, ".haystack")));
+  KVG_ASSIGN(setup.haystack, Haystack::Open(TextDirectoryPath(params.Text("haystack"), options),
+                                            StrCat(kOwner, ".haystack")));
   const auto total =
       static_cast<int64_t>(setup.lengths.size() * setup.depths.size()) * setup.repeats;
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

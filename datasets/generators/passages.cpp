@@ -8,7 +8,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 
 namespace kvgauge::passages {
@@ -31,12 +31,9 @@ constexpr std::string_view kFindQuestion =
 // What fills a length to the token, where that is asked for.
 constexpr std::string_view kFillHead = "\n\nThe paragraphs end here.";
 
-struct Setup {
+struct Setup : LengthAxis {
   bool count = false, fill = false;
-  std::vector<int64_t> lengths;
-  int64_t samples = 0, sentences = 0, new_tokens = 0;
-  uint64_t seed = 0;
-  TokenCounter counter;
+  int64_t samples = 0, sentences = 0;
 };
 
 struct Text {
@@ -132,17 +129,14 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kRequired, 32));
   setup.count = params.Text("task") == "count";
   KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   setup.samples = params.Int("samples");
   setup.sentences = params.Int("sentences");
-  setup.new_tokens = NewTokens(task, 32);
-  setup.seed = options.seed;
   const int64_t total = setup.samples * static_cast<int64_t>(setup.lengths.size());
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

@@ -3,6 +3,7 @@
 // of the same five sentences.
 #include "core/json.h"
 #include "core/strings.h"
+#include "generators/length_axis.h"
 #include "generators/ruler.h"
 
 namespace kvgauge::passkey {
@@ -15,12 +16,9 @@ constexpr std::string_view kHead =
     "will quiz you about the important information there.";
 constexpr std::string_view kQuestion = "What is the pass key? The pass key is";
 
-struct Setup {
-  std::vector<int64_t> lengths;
+struct Setup : LengthAxis {
   std::vector<Percent> depths;  // empty: drawn
-  int64_t samples = 0, new_tokens = 0;
-  uint64_t seed = 0;
-  TokenCounter counter;
+  int64_t samples = 0;
 };
 
 std::string Grass(int64_t characters) {
@@ -64,7 +62,7 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
                                  },
                                  what));
   const int64_t first = before(near.size);
-  // Nor do single characters give every count.
+  // Single characters do not give every count either.
   KVG_ASSIGN(const FilledFit fit,
              FitFilled(
                  setup.counter, &tail.filler, length, near.size, near.size + 4096,
@@ -92,18 +90,15 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kRequired, 10));
   if (!params.Text("depths").empty()) {
     KVG_ASSIGN(setup.depths, ParsePercents(params, "depths", kOwner));
   }
   setup.samples = params.Int("samples");
-  setup.new_tokens = NewTokens(task, 10);
-  setup.seed = options.seed;
   const int64_t total = setup.samples * static_cast<int64_t>(setup.lengths.size()) *
                         static_cast<int64_t>(std::max<size_t>(1, setup.depths.size()));
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

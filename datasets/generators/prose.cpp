@@ -128,6 +128,13 @@ std::vector<std::string> TextDirectory(const std::string& directory) {
   return {directory};
 }
 
+std::string TextDirectoryPath(const std::string& directory, const TaskOptions& options) {
+  if (directory.empty() || directory.front() == '/' || options.data_directory.empty()) {
+    return directory;
+  }
+  return StrCat(options.data_directory, "/", directory);
+}
+
 std::vector<std::string> SplitSentences(std::string_view text) {
   std::vector<std::string> sentences;
   size_t begin = 0;

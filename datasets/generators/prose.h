@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "datasets/task.h"
 #include "generators/length_control.h"
 
 namespace kvgauge {
@@ -16,6 +17,8 @@ namespace kvgauge {
 // What a source with a directory of texts needs below the data directory: nothing for prose (""),
 // or for a path of the user's own, which opening looks for itself.
 std::vector<std::string> TextDirectory(const std::string& directory);
+// Where such a directory is: "" stays, as does an absolute path.
+std::string TextDirectoryPath(const std::string& directory, const TaskOptions& options);
 
 inline constexpr int64_t kProseSentences = 16384;
 

@@ -22,13 +22,11 @@ std::vector<ParamSpec> RulerParams(std::vector<ParamSpec> more) {
 Result<RulerSetup> ReadRulerSetup(std::string_view owner, const Params& params, const Json& task,
                                   const TaskOptions& options, int64_t new_tokens) {
   RulerSetup setup;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, owner));
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(owner, params, task, options, Lengths::kRequired, new_tokens));
   setup.owner = std::string(owner);
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", owner, 1, 100'000'000));
   setup.samples = params.Int("samples");
   setup.reserve = params.Int("reserve_tokens");
-  setup.new_tokens = NewTokens(task, new_tokens);
-  setup.seed = options.seed;
   KVG_ASSIGN(const bool fill, ReadFill(params, owner));
   if (fill) {
     KVG_ASSIGN(setup.prose, Haystack::Open("", owner));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "generators/generator.h"
+#include "generators/length_axis.h"
 #include "generators/length_control.h"
 #include "generators/prose.h"
 
@@ -24,14 +25,10 @@ struct RulerText {
   std::vector<Mark> marks;
 };
 
-struct RulerSetup {
+struct RulerSetup : LengthAxis {
   std::string owner;
-  std::vector<int64_t> lengths;
   int64_t samples = 0;  // per length
   int64_t reserve = 0;
-  int64_t new_tokens = 0;
-  uint64_t seed = 0;
-  TokenCounter counter;
   std::shared_ptr<Haystack> prose;  // to fill with; null: lengths are whole units, as upstream's
 
   int64_t total() const { return samples * static_cast<int64_t>(lengths.size()); }

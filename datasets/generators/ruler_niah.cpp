@@ -218,11 +218,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.keys = std::max(params.Int("keys"), setup.queries);
   setup.values = params.Int("values");
   if (setup.haystack == "essay") {
-    std::string directory = params.Text("essays");
-    if (!directory.empty() && directory.front() != '/' && !options.data_directory.empty()) {
-      directory = StrCat(options.data_directory, "/", directory);
-    }
-    KVG_ASSIGN(setup.essays, Haystack::Open(directory, StrCat(kOwner, ".essays")));
+    KVG_ASSIGN(setup.essays, Haystack::Open(TextDirectoryPath(params.Text("essays"), options),
+                                            StrCat(kOwner, ".essays")));
     if (setup.keys * setup.values > static_cast<int64_t>(std::size(kDepths))) {
       return BadInput(StrCat(kOwner, ": ", setup.keys * setup.values,
                              " needles in an essay; at most ", std::size(kDepths)));

@@ -7,7 +7,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 #include "generators/words.h"
 
@@ -21,12 +21,9 @@ constexpr std::string_view kFact = " The locker of the {thing} opens with the nu
 constexpr std::string_view kQuestion =
     "\n\nWith which number does the locker of the {thing} open? Answer with the number only.";
 
-struct Setup {
-  std::vector<int64_t> lengths;
-  int64_t samples = 0, questions = 0, new_tokens = 0;
+struct Setup : LengthAxis {
+  int64_t samples = 0, questions = 0;
   QuestionMode mode = QuestionMode::kMultiRequest;
-  uint64_t seed = 0;
-  TokenCounter counter;
   std::shared_ptr<Haystack> haystack;
 };
 
@@ -126,17 +123,14 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
-  KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kRequired, 16));
   KVG_ASSIGN(setup.haystack, Haystack::Open("", kOwner));
   setup.samples = params.Int("samples");
   setup.questions = params.Int("questions");
-  setup.new_tokens = NewTokens(task, 16);
   if (params.Text("mode") == "multi_turn") setup.mode = QuestionMode::kMultiTurn;
-  setup.seed = options.seed;
   const int64_t total = setup.samples * static_cast<int64_t>(setup.lengths.size());
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

@@ -7,7 +7,7 @@
 
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 
 namespace kvgauge::stream_lines {
@@ -22,13 +22,12 @@ constexpr std::string_view kHead =
 constexpr std::string_view kQuestion =
     "\nWhat is the <REGISTER_CONTENT> in line {index}? I need the number.";
 
-struct Setup {
-  std::vector<int64_t> distances, lengths;  // without lengths, `queries` questions
-  int64_t samples = 0, queries = 0, every = 0, new_tokens = 0;
-  uint64_t seed = 0;
+struct Setup : LengthAxis {
+  std::vector<int64_t> distances;
+  int64_t samples = 0, every = 0;
+  int64_t queries = 0;  // unless there are lengths
   bool fill = false;
   std::shared_ptr<Haystack> prose;  // to fill with
-  TokenCounter counter;
 };
 
 // A conversation of `queries` questions that begins with `first` lines; the last question's lines
@@ -60,8 +59,8 @@ Sample Build(const Setup& setup, int64_t index, int64_t distance, int64_t first,
   return sample;
 }
 
-// Of the conversation with room for every answer but the last. Turns are encoded one by one, which
-// can take other tokens than the whole.
+// Tokens of the conversation with room for every answer but the last. Turns are encoded one by
+// one, which can take other tokens than the whole.
 Result<int64_t> ConversationTokens(const Setup& setup, const Sample& sample) {
   std::string whole = sample.context;
   KVG_ASSIGN(int64_t turns, setup.counter.Exact(whole));
@@ -110,22 +109,17 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kOptional, 20));
   KVG_ASSIGN(setup.distances, ParseInts(params, "distances", kOwner, 1, 100'000));
-  if (!params.Text("lengths").empty()) {
-    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
-    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
-  }
   setup.samples = params.Int("samples");
   setup.queries = params.Int("queries");
   setup.every = params.Int("every");
   KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
-  setup.new_tokens = NewTokens(task, 20);
-  setup.seed = options.seed;
   const int64_t total =
       std::ssize(setup.distances) * std::max<int64_t>(1, std::ssize(setup.lengths)) * setup.samples;
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({

@@ -8,7 +8,7 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "generators/generator.h"
-#include "generators/length_control.h"
+#include "generators/length_axis.h"
 #include "generators/prose.h"
 #include "generators/words.h"
 
@@ -27,15 +27,13 @@ constexpr std::string_view kQuestion =
     "Do "
     "not summarize yourself.";
 
-struct Setup {
-  std::vector<int64_t> topics, lengths;  // one of them
-  int64_t samples = 0, turns = 0, new_tokens = 0;
+struct Setup : LengthAxis {
+  std::vector<int64_t> topics;  // unless there are lengths
+  int64_t samples = 0, turns = 0;
   int64_t asked = 1;  // counted from 1
   std::string ordinal;
-  uint64_t seed = 0;
   bool fill = false;
   std::shared_ptr<Haystack> prose;  // to fill with
-  TokenCounter counter;
 };
 
 struct Talk {
@@ -122,24 +120,20 @@ Result<Sample> Make(const Setup& setup, int64_t index) {
 Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& task,
                                            const TaskOptions& options) {
   Setup setup;
+  KVG_ASSIGN(static_cast<LengthAxis&>(setup),
+             ReadLengthAxis(kOwner, params, task, options, Lengths::kOptional, 50));
   setup.ordinal = params.Text("asked");
   setup.asked = setup.ordinal == "first" ? 1 : setup.ordinal == "second" ? 2 : 3;
-  if (params.Text("lengths").empty()) {
+  if (setup.lengths.empty()) {
     KVG_ASSIGN(setup.topics, ParseInts(params, "topics", kOwner, setup.asked, 1000));
-  } else {
-    KVG_ASSIGN(setup.lengths, ParseInts(params, "lengths", kOwner, 1, 100'000'000));
-    KVG_ASSIGN(setup.counter, TokenCounter::Create(options.codec, kOwner));
   }
   setup.samples = params.Int("samples");
   KVG_ASSIGN(setup.fill, ReadFill(params, kOwner));
   KVG_ASSIGN(setup.prose, Haystack::Open("", kOwner));
   setup.turns = params.Int("turns");
-  setup.new_tokens = NewTokens(task, 50);
-  setup.seed = options.seed;
   const auto cells = static_cast<int64_t>(setup.topics.size() + setup.lengths.size());
   const int64_t total = cells * setup.samples;
-  return MakeStream(total, options,
-                    [setup = std::move(setup)](int64_t index) { return Make(setup, index); });
+  return StreamOf(std::move(setup), total, options, Make);
 }
 
 KVG_REGISTER_SOURCE({
