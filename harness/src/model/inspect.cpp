@@ -83,15 +83,13 @@ Status ListFamilies(const InspectOptions& options) {
   return {};
 }
 
-Json EosJson(const ModelConfig& config) { return Json(config.eos_ids); }
-
-// What a model that sees makes of a picture of the asked size.
-struct Sight {
+// The vision tower of a checkpoint, and what it makes of a picture of the requested size.
+struct VisionFacts {
   VisionSpec spec;
   int64_t parameters = 0;
   ImageSize size;
-  int64_t rows = 0;     // of such a picture; 0: not known
-  std::string without;  // why not
+  int64_t rows = 0;          // tokens of such a picture; 0: not known
+  std::string unknown_rows;  // why the tokens are not known
 };
 
 Result<ImageSize> ParseImageSize(const std::string& text) {
@@ -105,31 +103,176 @@ Result<ImageSize> ParseImageSize(const std::string& text) {
   return ImageSize{width, height};
 }
 
-Result<std::optional<Sight>> Look(const InspectOptions& options, bool random) {
+Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options, bool random) {
   KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(options.model.model));
-  if (!spec) return std::optional<Sight>();
-  Sight sight;
-  sight.spec = *std::move(spec);
-  KVG_ASSIGN(sight.size, ParseImageSize(options.image_size));
-  for (const TensorSpec& tensor : ExpectedVisionTensors(sight.spec)) {
+  if (!spec) return std::optional<VisionFacts>();
+  VisionFacts facts;
+  facts.spec = *std::move(spec);
+  KVG_ASSIGN(facts.size, ParseImageSize(options.image_size));
+  for (const TensorSpec& tensor : ExpectedVisionTensors(facts.spec)) {
     int64_t size = 1;
     for (const int64_t d : tensor.shape) size *= d;
-    sight.parameters += size;
+    facts.parameters += size;
   }
   if (!random) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
-    KVG_TRY(CheckVisionWeights(sight.spec, *source));
+    KVG_TRY(CheckVisionWeights(facts.spec, *source));
   }
   const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(options.model.model);
   if (!preprocessor.ok()) {
-    sight.without = preprocessor.error().message;
-    return std::optional<Sight>(std::move(sight));
+    facts.unknown_rows = preprocessor.error().message;
+    return std::optional<VisionFacts>(std::move(facts));
   }
   KVG_ASSIGN(const PixelValues pixels,
-             Preprocess(*preprocessor, Image::OfSize(sight.size.width, sight.size.height)));
-  KVG_ASSIGN(const VisualLayout layout, LayOutVisual(sight.spec, pixels, Modality::kImage));
-  sight.rows = layout.rows;
-  return std::optional<Sight>(std::move(sight));
+             Preprocess(*preprocessor, Image::OfSize(facts.size.width, facts.size.height)));
+  KVG_ASSIGN(const VisualLayout layout, LayOutVisual(facts.spec, pixels, Modality::kImage));
+  facts.rows = layout.rows;
+  return std::optional<VisionFacts>(std::move(facts));
+}
+
+// Everything that the command reports.
+struct ModelFacts {
+  ModelConfig config;
+  DType dtype = DType::kF32;
+  std::string fingerprint = "none (random weights)";
+  std::optional<VisionFacts> vision;
+  int64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;  // the last: of one token
+  std::string tokenizer = "none";
+  int64_t tokenizer_vocab = 0;
+  std::string chat_template = "none";
+};
+
+Status ReadTextFacts(const std::string& directory, ModelFacts& facts) {
+  if (!HasTokenizer(directory)) return {};
+  KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(directory));
+  facts.tokenizer = tokenizer->Kind();
+  facts.tokenizer_vocab = tokenizer->VocabSize();
+  const Result<ChatTemplate> chat = ChatTemplate::Load(directory, "auto");
+  if (!chat.ok()) {
+    facts.chat_template = StrCat("cannot be run: ", chat.error().message);
+  } else if (!chat->none()) {
+    facts.chat_template = StrCat(chat->name(), ", sha256 ", chat->sha256().substr(0, 16));
+  }
+  return {};
+}
+
+// Reads shapes and no weights, so that a large checkpoint takes no time.
+Result<ModelFacts> ReadFacts(const InspectOptions& options) {
+  ModelFacts facts;
+  KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
+  KVG_ASSIGN(facts.config, ReadModelConfig(options.model.model));
+  facts.dtype = model_options.dtype.value_or(facts.config.stored_dtype);
+  if (!model_options.random_seed) {
+    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
+    KVG_TRY(CheckWeights(facts.config, *source));
+    KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
+  }
+  if (!facts.config.vision_family.empty()) {
+    KVG_ASSIGN(facts.vision, ReadVisionFacts(options, model_options.random_seed.has_value()));
+  }
+  facts.parameters = ParameterCount(facts.config);
+  facts.weight_bytes = facts.parameters * SizeOf(facts.dtype);
+  facts.kv_bytes = facts.config.KvBytesPerToken(facts.dtype);
+  KVG_TRY(ReadTextFacts(options.model.model, facts));
+  return facts;
+}
+
+Json VisionJson(const VisionFacts& vision, int64_t kv_bytes) {
+  return {{"family", vision.spec.family},
+          {"parameters", vision.parameters},
+          {"layers", vision.spec.tower.run_layers},
+          {"width", vision.spec.tower.width},
+          {"image_size", {vision.size.width, vision.size.height}},
+          {"image_tokens", vision.rows},
+          {"image_kv_bytes", vision.rows * kv_bytes}};
+}
+
+Json FactsJson(const std::string& model, const ModelFacts& facts) {
+  const ModelConfig& config = facts.config;
+  Json tensors = Json::array();
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
+  }
+  return {{"model", model},
+          {"family", config.family},
+          {"vision", facts.vision ? VisionJson(*facts.vision, facts.kv_bytes) : Json(nullptr)},
+          {"parameters", facts.parameters},
+          {"weight_bytes", facts.weight_bytes},
+          {"dtype", NameOf(facts.dtype)},
+          {"layers", config.layer_count()},
+          {"hidden_size", config.hidden_size},
+          {"ffn_size", config.ffn_size},
+          {"query_heads", config.query_heads},
+          {"kv_heads", config.kv_heads},
+          {"key_dim", config.key_dim},
+          {"value_dim", config.value_dim},
+          {"vocab_size", config.vocab_size},
+          {"max_position", config.max_position},
+          {"rope", RopeText(config)},
+          {"kv_bytes_per_token", facts.kv_bytes},
+          {"eos_ids", config.eos_ids},
+          {"tokenizer", facts.tokenizer},
+          {"tokenizer_vocab", facts.tokenizer_vocab},
+          {"chat_template", facts.chat_template},
+          {"fingerprint", facts.fingerprint},
+          {"tensors", tensors}};
+}
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+Lines VisionLines(const VisionFacts& vision, int64_t kv_bytes) {
+  const TowerSpec& tower = vision.spec.tower;
+  return {
+      {"vision", StrCat(vision.spec.family, ", ", tower.run_layers, " of ", tower.layers,
+                        " layers of width ", tower.width, ", patches of ", tower.patch, " x ",
+                        tower.patch, " pixels, ", WithCommas(vision.parameters), " parameters")},
+      {"picture",
+       vision.unknown_rows.empty()
+           ? StrCat(vision.size.width, " x ", vision.size.height, ": ", WithCommas(vision.rows),
+                    " tokens, ", HumanBytes(vision.rows * kv_bytes), " of KV cache")
+           : StrCat("not known: ", vision.unknown_rows)}};
+}
+
+void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
+  const ModelConfig& config = facts.config;
+  Lines lines = {
+      {"model", model},
+      {"family", config.family},
+      {"parameters", StrCat(WithCommas(facts.parameters), " (", HumanBytes(facts.weight_bytes),
+                            " as ", NameOf(facts.dtype), ")")},
+      {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
+      {"attention",
+       StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
+              config.key_dim, ", value dim ", config.value_dim)},
+      {"reach", WindowText(config)},
+      {"mlp", MlpText(config)},
+      {"rope", RopeText(config)},
+      {"vocabulary", StrCat(WithCommas(config.vocab_size), " rows, head ",
+                            config.tied_head ? "tied to the embedding" : "of its own")},
+      {"context", StrCat(WithCommas(config.max_position), " positions")},
+      {"KV cache",
+       StrCat(WithCommas(facts.kv_bytes), " bytes per token as ", NameOf(facts.dtype), "; ",
+              HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
+      {"tokenizer", facts.tokenizer_vocab > 0 ? StrCat(facts.tokenizer, ", ",
+                                                       WithCommas(facts.tokenizer_vocab), " tokens")
+                                              : facts.tokenizer},
+      {"chat template", facts.chat_template},
+      {"stop ids", Json(config.eos_ids).dump()},
+      {"fingerprint", facts.fingerprint},
+  };
+  if (facts.vision) {
+    const Lines seen = VisionLines(*facts.vision, facts.kv_bytes);
+    lines.insert(lines.begin() + 2, seen.begin(), seen.end());
+  }
+  PrintFacts(lines);
+  Print("\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    std::string shape;
+    for (const int64_t d : spec.shape) shape += StrCat(shape.empty() ? "" : " x ", d);
+    rows.push_back({spec.name, shape});
+  }
+  PrintTable({"tensor", "shape"}, rows);
 }
 
 }  // namespace
@@ -142,125 +285,12 @@ Status RunInspect(const InspectOptions& options) {
             : "inspect: expected MODEL, a checkpoint directory or a config.json; or --families");
   }
   if (options.families) return ListFamilies(options);
-  KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
-  KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
-  const DType dtype = model_options.dtype.value_or(config.stored_dtype);
-  // Shapes are read, weights are not: a large checkpoint is inspected at once.
-  std::string fingerprint = "none (random weights)";
-  if (!model_options.random_seed) {
-    KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
-    KVG_TRY(CheckWeights(config, *source));
-    KVG_ASSIGN(fingerprint, ModelFingerprint(config, *source));
-  }
-  std::optional<Sight> sight;
-  if (!config.vision_family.empty()) {
-    KVG_ASSIGN(sight, Look(options, model_options.random_seed.has_value()));
-  }
-  const int64_t parameters = ParameterCount(config);
-  const int64_t weight_bytes = parameters * SizeOf(dtype);
-
-  std::string tokenizer_text = "none";
-  int64_t tokenizer_vocab = 0;
-  std::string template_text = "none";
-  if (HasTokenizer(options.model.model)) {
-    KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(options.model.model));
-    tokenizer_text = tokenizer->Kind();
-    tokenizer_vocab = tokenizer->VocabSize();
-    const Result<ChatTemplate> chat = ChatTemplate::Load(options.model.model, "auto");
-    template_text = !chat.ok() ? StrCat("cannot be run: ", chat.error().message)
-                    : chat->none()
-                        ? "none"
-                        : StrCat(chat->name(), ", sha256 ", chat->sha256().substr(0, 16));
-  }
-
-  const int64_t kv_bytes = config.KvBytesPerToken(dtype);
+  KVG_ASSIGN(const ModelFacts facts, ReadFacts(options));
   if (options.json) {
-    Json tensors = Json::array();
-    for (const TensorSpec& spec : ExpectedTensors(config)) {
-      tensors.push_back({{"name", spec.name}, {"shape", spec.shape}});
-    }
-    Json vision = nullptr;
-    if (sight) {
-      vision = {{"family", sight->spec.family},
-                {"parameters", sight->parameters},
-                {"layers", sight->spec.tower.run_layers},
-                {"width", sight->spec.tower.width},
-                {"image_size", {sight->size.width, sight->size.height}},
-                {"image_tokens", sight->rows},
-                {"image_kv_bytes", sight->rows * kv_bytes}};
-    }
-    PrintJson({{"model", options.model.model},
-               {"family", config.family},
-               {"vision", vision},
-               {"parameters", parameters},
-               {"weight_bytes", weight_bytes},
-               {"dtype", NameOf(dtype)},
-               {"layers", config.layer_count()},
-               {"hidden_size", config.hidden_size},
-               {"ffn_size", config.ffn_size},
-               {"query_heads", config.query_heads},
-               {"kv_heads", config.kv_heads},
-               {"key_dim", config.key_dim},
-               {"value_dim", config.value_dim},
-               {"vocab_size", config.vocab_size},
-               {"max_position", config.max_position},
-               {"rope", RopeText(config)},
-               {"kv_bytes_per_token", kv_bytes},
-               {"eos_ids", EosJson(config)},
-               {"tokenizer", tokenizer_text},
-               {"tokenizer_vocab", tokenizer_vocab},
-               {"chat_template", template_text},
-               {"fingerprint", fingerprint},
-               {"tensors", tensors}});
-    return {};
+    PrintJson(FactsJson(options.model.model, facts));
+  } else {
+    PrintModelFacts(options.model.model, facts);
   }
-  std::vector<std::pair<std::string, std::string>> seeing;
-  if (sight) {
-    const TowerSpec& tower = sight->spec.tower;
-    seeing = {
-        {"eyes", StrCat(sight->spec.family, ", ", tower.run_layers, " of ", tower.layers,
-                        " layers of width ", tower.width, ", patches of ", tower.patch, " x ",
-                        tower.patch, " pixels, ", WithCommas(sight->parameters), " parameters")},
-        {"picture",
-         sight->without.empty()
-             ? StrCat(sight->size.width, " x ", sight->size.height, ": ", WithCommas(sight->rows),
-                      " tokens, ", HumanBytes(sight->rows * kv_bytes), " of KV cache")
-             : StrCat("not known: ", sight->without)}};
-  }
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"model", options.model.model},
-      {"family", config.family},
-      {"parameters",
-       StrCat(WithCommas(parameters), " (", HumanBytes(weight_bytes), " as ", NameOf(dtype), ")")},
-      {"layers", StrCat(config.layer_count(), " of width ", config.hidden_size)},
-      {"attention",
-       StrCat(config.query_heads, " query heads, ", config.kv_heads, " KV heads, key dim ",
-              config.key_dim, ", value dim ", config.value_dim)},
-      {"reach", WindowText(config)},
-      {"mlp", MlpText(config)},
-      {"rope", RopeText(config)},
-      {"vocabulary", StrCat(WithCommas(config.vocab_size), " rows, head ",
-                            config.tied_head ? "tied to the embedding" : "of its own")},
-      {"context", StrCat(WithCommas(config.max_position), " positions")},
-      {"KV cache", StrCat(WithCommas(kv_bytes), " bytes per token as ", NameOf(dtype), "; ",
-                          HumanBytes(kv_bytes * config.max_position), " at full context")},
-      {"tokenizer", tokenizer_vocab > 0
-                        ? StrCat(tokenizer_text, ", ", WithCommas(tokenizer_vocab), " tokens")
-                        : tokenizer_text},
-      {"chat template", template_text},
-      {"stop ids", EosJson(config).dump()},
-      {"fingerprint", fingerprint},
-  };
-  facts.insert(facts.begin() + 2, seeing.begin(), seeing.end());
-  PrintFacts(facts);
-  Print("\n");
-  std::vector<std::vector<std::string>> rows;
-  for (const TensorSpec& spec : ExpectedTensors(config)) {
-    std::string shape;
-    for (const int64_t d : spec.shape) shape += StrCat(shape.empty() ? "" : " x ", d);
-    rows.push_back({spec.name, shape});
-  }
-  PrintTable({"tensor", "shape"}, rows);
   return {};
 }
 
