@@ -2,11 +2,8 @@
 // Pairs of neighbouring layers share the directions of their keys and values; each keeps its norms.
 //
 // Paper: MiniCache, arXiv:2405.14366. Needs nothing. From the middle layer on, layers share in
-// pairs: directions are interpolated on the sphere at `weight`; the `retain` entries that differ
-// most stay apart in both. Departures: keys and values have one set of those between them, because
-// an entry's two halves have one place in the cache; entries to retain are chosen by count, as a
-// share of the prompt's (the paper's inequality, read literally, keeps those that differ least);
-// later entries share without exception (`later` keep: not at all). Norms are f32.
+// pairs: directions are interpolated on the sphere at `weight`; the `retain` keys that differ most
+// stay apart in both, and so do the `retain` values.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -45,16 +42,13 @@ class MiniCache final : public Store {
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "minicache",
-    .version = 3,
+    .version = 4,  // 4: a set of retained keys and one of values
     .paper = "arXiv:2405.14366",
     .summary = "neighbouring layers share directions of keys and values",
     .departures =
-        {"one set of entries stays apart, by the sum of both angles, because a key and its "
-         "value have one place in the cache; the paper chooses one for keys and one for "
-         "values",
-         "shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
-         "a share of the prompt's entries, those that differ most, stays apart; of later "
-         "entries none does",
+        {"shared layers are not coded; the paper's 5.02 times goes with 4-bit codes",
+         "a share of the prompt's keys and of its values, those that differ most, stays apart, "
+         "by count; no later entry does",
          "norms are f32, 4 bytes each, where the paper counts 2: of a head of 128 dims "
          "and f16 that is 1 / 64 of what a pair takes"},
     .bytes =
@@ -62,7 +56,8 @@ KVG_REGISTER_STAGE({
         "and what is retained twice",
     .params = {RealParam("from", 0.5, 0, 1, "depth where sharing begins, as a share of the layers"),
                RealParam("weight", 0.6, 0, 1, "of the upper layer's direction"),
-               RealParam("retain", 0.05, 0, 1, "share of the prompt's entries that stay apart"),
+               RealParam("retain", 0.05, 0, 1,
+                         "share of the prompt's keys, and of its values, that stay apart"),
                ChoiceParam("later", "share", {"share", "keep"},
                            "whether decoded entries share as well, or stay as they are")},
     .make = Make<MiniCache>(),

@@ -37,6 +37,37 @@ def top(scores, count, margins, where):
     return np.sort(order[:count])
 
 
+def philox(seed, stream, counter):
+    """Philox-4x32-10 of Salmon et al.: the first two words of the block (counter, stream) under the key."""
+    low = (1 << 32) - 1
+    c = [counter & low, counter >> 32, stream & low, stream >> 32]
+    k = [seed & low, seed >> 32]
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & low, (a >> 32) ^ c[3] ^ k[1], a & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return c[:2]
+
+
+def sample_seed(seed, name):
+    """A sample's own seed: the first block of the stream that its name hashes to (FNV-1a)."""
+    stream = 0xCBF29CE484222325
+    for byte in name.encode():
+        stream = (stream ^ byte) * 0x100000001B3 % (1 << 64)
+    first, second = philox(seed, stream, 0)
+    return first | second << 32
+
+
+def uniform(seed, stream, counters):
+    """24 bits of a draw for each counter, in [0, 1)."""
+    return np.array([philox(seed, stream, int(c))[0] >> 8 for c in counters]) / float(1 << 24)
+
+
+def gumbel(seed, stream, counters):
+    with np.errstate(divide="ignore"):
+        return -np.log(-np.log(uniform(seed, stream, counters)))
+
+
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -459,10 +490,12 @@ class PyramidSteps(Sequence):
 
 
 class Cam(Sequence):
-    """A value that goes is added, times its merge probability over m, to the m that follow."""
+    """A value that goes is added over m, with its merge probability, to the m that follow; without a seed,
+    times that probability."""
 
-    def compress(self, budget, sinks, merge):
+    def compress(self, budget, sinks, merge, seed=None):
         self.budget, self.sinks, self.merge = budget, sinks, merge
+        self.own = None if seed is None else sample_seed(seed, "prompt")
         self.evict([[g for g in self.prefill.group(self.prefill.attention[l][:, -1])]
                     for l in range(self.model.layers)])
 
@@ -478,6 +511,11 @@ class Cam(Sequence):
                 for e in np.setdiff1d(np.arange(n), index):
                     following = index[index > e][: self.merge]
                     probability = min(attention[e] / attention[following].mean(), 1.0)
+                    if self.own is not None:
+                        stream = 0x63616D << 32 | (l * self.model.groups + h)
+                        draw = uniform(self.own, stream, [self.pos[l][h][e]])[0]
+                        self.margins.note(abs(draw - probability), f"cam {l}.{h} draw")
+                        probability = float(draw < probability)
                     added[following] += probability * values[e] / self.merge
                 self.values[l][h] = added
                 self.keep(l, h, index)
@@ -566,7 +604,8 @@ class D2o(H2o):
 
 
 class MiniCache(Sequence):
-    """Layer pairs share directions; the prompt's entries that differ most stay apart, by count."""
+    """Layer pairs share directions; the prompt's keys that differ most stay apart, by count, and so do
+    such values. Entries lie by which of their halves stay apart: both, the key, the value, none."""
 
     def share(self, lower, upper, h, what, index, weight):
         a, b = what[lower][h][index], what[upper][h][index]
@@ -591,18 +630,19 @@ class MiniCache(Sequence):
         for upper in range(start, self.model.layers, 2):
             lower = upper - 1
             for h in range(self.model.groups):
-                angles = []
-                for what in (self.keys, self.values):
+                apart = np.zeros((2, n), bool)
+                for side, what in enumerate((self.keys, self.values)):
                     a, b = what[lower][h], what[upper][h]
-                    angles.append(np.arccos(np.clip(np.diag(cosine(a, b)), -1, 1)))
-                apart = top(angles[0] + angles[1], int(retain * n + 0.5), self.margins, "minicache")
-                shared = np.setdiff1d(np.arange(n), apart)
-                for what in (self.keys, self.values):
-                    below, above = self.share(lower, upper, h, what, shared, weight)
-                    what[lower][h] = np.vstack([what[lower][h][apart], below])
-                    what[upper][h] = np.vstack([what[upper][h][apart], above])
+                    angle = np.arccos(np.clip(np.diag(cosine(a, b)), -1, 1))
+                    apart[side, top(angle, int(retain * n + 0.5), self.margins, "minicache")] = True
+                order = np.argsort(-(2 * apart[0] + apart[1]), kind="stable")
+                for side, what in enumerate((self.keys, self.values)):
+                    shared = np.flatnonzero(~apart[side])
+                    low, high = what[lower][h].copy(), what[upper][h].copy()
+                    low[shared], high[shared] = self.share(lower, upper, h, what, shared, weight)
+                    what[lower][h], what[upper][h] = low[order], high[order]
                 for l in (lower, upper):
-                    self.pos[l][h] = np.r_[apart, shared]
+                    self.pos[l][h] = order
 
 
 class Rkv(Sequence):

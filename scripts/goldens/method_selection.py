@@ -12,7 +12,8 @@ import string
 
 import numpy as np
 
-from method_oracles import MiniCache, Quest, Sequence, Think, pool_average, pool_max, pooled_weights, protect, softmax, top
+from method_oracles import MiniCache, Quest, Sequence, Think, gumbel, pool_average, pool_max, pooled_weights
+from method_oracles import protect, sample_seed, softmax, top, uniform
 
 
 def logits_of(prefill, l, rows):
@@ -86,14 +87,30 @@ class StepEvicted(Sequence):
 
 
 class Keyformer(StepEvicted):
-    """Attention flattened by a temperature, summed over rows and query heads. Without its noise."""
+    """Attention flattened by a temperature, summed over rows and query heads; with a seed, a Gumbel number
+    is added to every logit."""
 
-    def compress(self, budget, window, tau, decode_tau, recent_share):
-        self.tau = decode_tau
-        flat = [softmax(logits_of(self.prefill, l, window) / tau).sum(1) for l in range(self.model.layers)]
+    def compress(self, budget, window, tau, decode_tau, recent_share, seed=None):
+        self.tau, self.own = decode_tau, None if seed is None else sample_seed(seed, "prompt")
+        n, flat = self.tokens, []
+        for l in range(self.model.layers):
+            logits = logits_of(self.prefill, l, window)
+            if self.own is not None:
+                for head in range(len(logits)):
+                    for row in range(window):
+                        logits[head, row] += self.noise(l, head, n - window + row, range(n))
+            flat.append(softmax(logits / tau).sum(1))
         self.begin(budget, int(recent_share * budget), [list(self.prefill.group(f).sum(1)) for f in flat])
 
+    def noise(self, l, head, row, positions):
+        place = l * self.model.groups * self.model.share + head
+        return gumbel(self.own, (0x6B6579 << 16 | place) << 24 | row, positions)
+
     def step_score(self, p, where):
+        if self.own is not None:
+            l, h = map(int, where.split("."))
+            heads = range(h * self.model.share, (h + 1) * self.model.share)
+            p = p * np.exp([self.noise(l, head, self.tokens - 1, self.pos[l][h]) for head in heads])
         # A softmax at another temperature is a power of the first, scaled to one.
         flat = p ** (1 / self.tau)
         return (flat / flat.sum(1, keepdims=True)).sum(0)
@@ -172,14 +189,21 @@ class SnapKv(Sequence):
 
 
 class Nacl(Sequence):
-    """The certain part: first and last entries, and the best by what the proxy rows give."""
+    """The certain part: first and last entries, and the best by what the proxy rows give. A share of the
+    places is drawn from the rest, by the softmax of what the rows give in sum."""
 
-    def compress(self, budget, sinks, window):
-        n = self.tokens
+    def compress(self, budget, sinks, window, drawn=0.0, seed=0):
+        n, own = self.tokens, sample_seed(seed, "prompt")
+        free = budget - sinks - window
+        chance = round(free * drawn)
         for l in range(self.model.layers):
             for h, row in enumerate(window_means(self.prefill, l, window).mean(1)):
-                best = sinks + top(row[sinks:], budget - sinks - window, self.margins, f"nacl {l}.{h}")
-                self.keep(l, h, np.r_[:sinks, best, n - window : n])
+                where = f"nacl {l}.{h}"
+                best = sinks + top(row[sinks:], free - chance, self.margins, where)
+                rest = np.setdiff1d(np.arange(sinks, n - window), best)
+                noise = gumbel(own, 0x6E61636C << 32 | (l * self.model.groups + h), rest)
+                lucky = rest[top(row[rest] * window + noise, chance, self.margins, where + " drawn")]
+                self.keep(l, h, np.r_[:sinks, np.sort(np.r_[best, lucky]), n - window : n])
 
 
 class ZigZagKv(Sequence):
@@ -326,27 +350,6 @@ class FastGen(Sequence):
             self.keep(l, h, kept)
 
 
-def philox(seed, stream, counter):
-    """Philox-4x32-10 of Salmon et al.: the first two words of the block (counter, stream) under the key."""
-    low = (1 << 32) - 1
-    c = [counter & low, counter >> 32, stream & low, stream >> 32]
-    k = [seed & low, seed >> 32]
-    for _ in range(10):
-        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(b >> 32) ^ c[1] ^ k[0], b & low, (a >> 32) ^ c[3] ^ k[1], a & low]
-        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
-    return c[:2]
-
-
-def sample_seed(seed, name):
-    """A sample's own seed: the first block of the stream that its name hashes to (FNV-1a)."""
-    stream = 0xCBF29CE484222325
-    for byte in name.encode():
-        stream = (stream ^ byte) * 0x100000001B3 % (1 << 64)
-    first, second = philox(seed, stream, 0)
-    return first | second << 32
-
-
 class Random(Sequence):
     """24 bits of a draw for each layer, head and position."""
 
@@ -355,7 +358,7 @@ class Random(Sequence):
         for l in range(self.model.layers):
             for h in range(self.model.groups):
                 stream = l * self.model.groups + h
-                draws = np.array([philox(own, stream, p)[0] >> 8 for p in range(self.tokens)]) / float(1 << 24)
+                draws = uniform(own, stream, range(self.tokens))
                 self.keep(l, h, top(protect(draws, sinks, recent), budget, self.margins, f"random {l}.{h}"))
 
 
@@ -367,11 +370,17 @@ CASES = [
     ("keyformer", dict(method="keyformer", set=["score.noise=false", "score.tau=2"]),
      "keyformer-llm's accumulated scores without their noise, restated in NumPy",
      Keyformer, dict(budget=90, window=64, tau=2.0, decode_tau=1.5, recent_share=0.3)),
+    ("keyformer_noise", dict(method="keyformer", set=["score.tau=2"]),
+     "keyformer-llm's accumulated scores, restated in NumPy; draws by Philox-4x32-10 restated in Python",
+     Keyformer, dict(budget=90, window=64, tau=2.0, decode_tau=1.5, recent_share=0.3, seed=0)),
     ("scissorhands", dict(method="scissorhands", set=["score.window=8"]), FORMULAS,
      Scissorhands, dict(budget=90, window=8, recent=10)),
     ("nacl", dict(method="nacl", set=["reduce.random=0"]),
      "kvcache_eviction of PaddlePaddle/Research's NACL without its draws, restated in NumPy",
      Nacl, dict(budget=90, sinks=4, window=32)),
+    ("nacl_drawn", dict(method="nacl"),
+     "kvcache_eviction of PaddlePaddle/Research's NACL, restated in NumPy; draws by Philox-4x32-10 restated in Python",
+     Nacl, dict(budget=90, sinks=4, window=32, drawn=0.37, seed=0)),
     ("sepllm", dict(method="sepllm"), FORMULAS + "; separators by the bytes that tokens stand for",
      SepLlm, dict(budget=90, sinks=4, recent=45)),
     ("zigzagkv", dict(method="zigzagkv"), FORMULAS,

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -101,6 +103,44 @@ class CacheTest : public ::testing::Test {
     ops_->attention->Attend(shape, {&item, 1}, View(q, {1, kQueryHeads, kDim}),
                             View(out, {1, kQueryHeads, kDim}));
     return out;
+  }
+
+  // Attention over the entries as they are read back, all of them plain floats.
+  std::vector<float> AttendDecoded(const KvCache& cache, int64_t layer, std::vector<float> q) {
+    if (cache.format().dtype == DType::kF16) {  // as queries are rounded
+      for (float& x : q) x = F16ToF32(F32ToF16(x));
+    }
+    std::vector<float> out(static_cast<size_t>(kQueryHeads * kDim));
+    for (int64_t g = 0; g < kQueryHeads; ++g) {
+      const int64_t h = g / (kQueryHeads / kHeads), n = cache.length(layer, h);
+      const std::vector<float> keys = Keys(cache, layer, h), values = Values(cache, layer, h);
+      const std::vector<float> weights = cache.LogWeights(layer, h);
+      std::vector<double> score(static_cast<size_t>(n));
+      double most = -1e30, total = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        double dot = 0;
+        for (int64_t d = 0; d < kDim; ++d) {
+          dot += double{q[static_cast<size_t>(g * kDim + d)]} *
+                 keys[static_cast<size_t>(i * kDim + d)];
+        }
+        score[static_cast<size_t>(i)] = 0.2 * dot + weights[static_cast<size_t>(i)];
+        most = std::max(most, score[static_cast<size_t>(i)]);
+      }
+      for (double& s : score) total += s = std::exp(s - most);
+      for (int64_t d = 0; d < kDim; ++d) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          sum += score[static_cast<size_t>(i)] / total * values[static_cast<size_t>(i * kDim + d)];
+        }
+        out[static_cast<size_t>(g * kDim + d)] = static_cast<float>(sum);
+      }
+    }
+    return out;
+  }
+
+  void ExpectAttendsAsRead(const KvCache& cache, int64_t layer, double bound = 2e-4) {
+    const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+    EXPECT_TRUE(AllWithin(Attend(cache, layer, q), AttendDecoded(cache, layer, q), bound));
   }
 
   // Blocks as the format makes them, in pages.

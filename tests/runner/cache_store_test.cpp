@@ -2,14 +2,12 @@
 // Layers that are stored otherwise: coded, unrotated, as latents, on other tiers.
 #include <gmock/gmock.h>
 
-#include <cmath>
 #include <functional>
 
 #include "methods/layouts/coded.h"
 #include "methods/layouts/latent.h"
 #include "methods/layouts/mla_latent.h"
 #include "methods/layouts/plain.h"
-#include "methods/layouts/shared_directions.h"
 #include "runner/cache_fixture.h"
 
 namespace kvgauge {
@@ -44,44 +42,6 @@ Status StoreAll(KvCache& cache, const StorePlan& plan) {
 
 class StoreTest : public CacheTest {
  protected:
-  // Attention over the entries as they are read back, all of them plain floats.
-  std::vector<float> AttendDecoded(const KvCache& cache, int64_t layer, std::vector<float> q) {
-    if (cache.format().dtype == DType::kF16) {  // as queries are rounded
-      for (float& x : q) x = F16ToF32(F32ToF16(x));
-    }
-    std::vector<float> out(static_cast<size_t>(kQueryHeads * kDim));
-    for (int64_t g = 0; g < kQueryHeads; ++g) {
-      const int64_t h = g / (kQueryHeads / kHeads), n = cache.length(layer, h);
-      const std::vector<float> keys = Keys(cache, layer, h), values = Values(cache, layer, h);
-      const std::vector<float> weights = cache.LogWeights(layer, h);
-      std::vector<double> score(static_cast<size_t>(n));
-      double most = -1e30, total = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        double dot = 0;
-        for (int64_t d = 0; d < kDim; ++d) {
-          dot += double{q[static_cast<size_t>(g * kDim + d)]} *
-                 keys[static_cast<size_t>(i * kDim + d)];
-        }
-        score[static_cast<size_t>(i)] = 0.2 * dot + weights[static_cast<size_t>(i)];
-        most = std::max(most, score[static_cast<size_t>(i)]);
-      }
-      for (double& s : score) total += s = std::exp(s - most);
-      for (int64_t d = 0; d < kDim; ++d) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          sum += score[static_cast<size_t>(i)] / total * values[static_cast<size_t>(i * kDim + d)];
-        }
-        out[static_cast<size_t>(g * kDim + d)] = static_cast<float>(sum);
-      }
-    }
-    return out;
-  }
-
-  void ExpectAttendsAsRead(const KvCache& cache, int64_t layer, double bound = 2e-4) {
-    const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
-    EXPECT_TRUE(AllWithin(Attend(cache, layer, q), AttendDecoded(cache, layer, q), bound));
-  }
-
   void ExpectDeclaredIsAllocated(CachePools& pools, const KvCache& cache) {
     int64_t used = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
@@ -537,105 +497,6 @@ TEST_F(StoreTest, ReadingSomeEntriesOfParts) {
   EXPECT_TRUE(AllWithin(some, Attend(cache, 0, q), 1e-5));
   parts.SetRead(0, {});
   EXPECT_FALSE(AllWithin(Attend(parts, 0, q), some, 1e-4));
-}
-
-// Directions (1, 0) and (0, 1) at 0.6 of the arc: (0.587785, 0.809017).
-TEST_F(StoreTest, SharedLayersKeepOneDirectionAndTheirMagnitudes) {
-  CachePools pools(*ops_);
-  KvCache cache = NewCache(pools);
-  ASSERT_TRUE(cache.Append(100).ok());
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
-    std::vector<float> rows(100 * kHeads * kDim);
-    for (int64_t i = 0; i < 100; ++i) {
-      for (int64_t h = 0; h < kHeads; ++h) {
-        float* x = &rows[static_cast<size_t>((i * kHeads + h) * kDim)];
-        // Both layers agree, but for entry 7; entry 50 of head 1 points apart altogether.
-        const bool turned = layer == 1 && i == 7, apart = layer == 1 && i == 50 && h == 1;
-        x[turned ? 1 : 0] = static_cast<float>(apart ? -2 : layer == 0 ? 1 + 0.5 * i : 3.0);
-      }
-    }
-    cache.Write(layer, View(rows, {100, kHeads, kDim}), View(rows, {100, kHeads, kDim}));
-  }
-  const KvCache before = cache.Fork();
-  SharedDirections plan;
-  plan.weight = 0.6;
-  plan.retain = 0.0;
-  KvCache none = cache.Fork();
-  ASSERT_TRUE(none.Store(1, PlanOf(plan)).ok());
-  const auto at = [](const std::vector<float>& rows, int64_t i, int64_t d) {
-    return rows[static_cast<size_t>(i * kDim + d)];
-  };
-  std::vector<float> lower = Keys(none, 0, 0), upper = Values(none, 1, 0);
-  EXPECT_NEAR(at(lower, 7, 0), 4.5 * 0.587785, 1e-5);
-  EXPECT_NEAR(at(lower, 7, 1), 4.5 * 0.809017, 1e-5);
-  EXPECT_NEAR(at(upper, 7, 0), 3 * 0.587785, 1e-5);
-  EXPECT_NEAR(at(lower, 99, 0), 50.5, 1e-5);
-  EXPECT_NEAR(at(upper, 99, 0), 3, 1e-5);
-  // Half the payload, four magnitudes an entry and head.
-  EXPECT_EQ(none.Bytes().payload, before.Bytes().payload / 2);
-  EXPECT_EQ(none.Bytes().biases, 100 * kHeads * 4 * 4);
-  EXPECT_EQ(none.Bytes().indices, 0);
-
-  // Two of a hundred stay as they were, in both layers.
-  plan.retain = 0.02;
-  ASSERT_TRUE(cache.Store(1, PlanOf(plan)).ok());
-  const std::vector<int32_t> positions = cache.Positions(1, 1);
-  EXPECT_EQ(positions[0], 7);
-  EXPECT_EQ(positions[1], 50);
-  EXPECT_EQ(positions[2], 0);
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
-    const std::vector<float> now = Keys(cache, layer, 1), then = Keys(before, layer, 1);
-    EXPECT_TRUE(SameBits(std::span<const float>(now).first(2 * kDim),
-                         Picked(then, {positions[0], positions[1]})));
-    EXPECT_TRUE(AllWithin(now, Picked(then, positions), 1e-4));
-  }
-  EXPECT_EQ(cache.Bytes().payload, kHeads * 2 * kDim * 4 * (98 + 2 * 2));
-  const int64_t held = before.Bytes().resident() + none.Bytes().resident();
-  EXPECT_EQ(cache.Bytes().resident() + held, pools.of(Tier::kDevice).used_bytes());
-  ASSERT_TRUE(Feed(cache, 2).ok());
-  for (int64_t layer = 0; layer < kLayers; ++layer) ExpectAttendsAsRead(cache, layer);
-  const std::vector<int32_t> few = {1, 2};
-  const std::vector<HeadPlan> heads = {Keep(few), Keep(few)};
-  EXPECT_THAT(cache.Reduce(0, heads).error().message, HasSubstr("shared with another layer"));
-}
-
-// Entries that come later share when they are sealed: one by one or together, with the same bits
-// as if they had been there; forks do not see each other's.
-TEST_F(StoreTest, LaterEntriesOfSharedLayersShareToo) {
-  CachePools pools(*ops_);
-  SharedDirections plan;
-  plan.weight = 0.6;
-  plan.later = true;
-  KvCache at_once = NewCache(pools);
-  ASSERT_TRUE(Feed(at_once, 70).ok());
-  KvCache later = NewCache(pools);
-  ASSERT_TRUE(Feed(later, 60).ok());
-  ASSERT_TRUE(at_once.Store(1, PlanOf(plan)).ok());
-  ASSERT_TRUE(later.Store(1, PlanOf(plan)).ok());
-  const KvCache fork = later.Fork();
-  const std::vector<float> forked = Keys(fork, 1, 1);
-  for (const int64_t rows : {1, 1, 3, 5}) {
-    ASSERT_TRUE(Feed(later, rows).ok());
-    ASSERT_TRUE(later.Seal().ok());
-  }
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
-    for (int64_t head = 0; head < kHeads; ++head) {
-      EXPECT_TRUE(SameBits(Keys(later, layer, head), Keys(at_once, layer, head)));
-      EXPECT_TRUE(SameBits(Values(later, layer, head), Values(at_once, layer, head)));
-    }
-    ExpectAttendsAsRead(later, layer);
-  }
-  EXPECT_TRUE(SameBits(Keys(fork, 1, 1), forked));
-  EXPECT_EQ(later.Bytes().payload, at_once.Bytes().payload);
-  EXPECT_EQ(later.Bytes().biases, at_once.Bytes().biases);
-  // Without the plan's word they stay as they are.
-  plan.later = false;
-  KvCache kept = NewCache(pools);
-  ASSERT_TRUE(Feed(kept, 60).ok());
-  ASSERT_TRUE(kept.Store(1, PlanOf(plan)).ok());
-  ASSERT_TRUE(Feed(kept, 10).ok());
-  ASSERT_TRUE(kept.Seal().ok());
-  EXPECT_GT(kept.Bytes().payload, later.Bytes().payload);
 }
 
 TEST_F(StoreTest, PlansThatDoNotFitAreNamed) {

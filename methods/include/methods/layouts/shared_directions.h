@@ -10,7 +10,7 @@ namespace kvgauge {
 // The layer before is Plain in its own plan and is changed with this one.
 struct SharedDirections final : StoreLayout {
   double weight = 0.5;  // of this layer's direction; the rest is the other's
-  double retain = 0.0;  // share of the entries, those that differ most, that stay unshared
+  double retain = 0.0;  // share of the keys, and of the values, that stay apart: the most distinct
   bool later = false;   // later entries share too, all of them, as soon as they are sealed
 
   static constexpr std::string_view kId = "shared_directions";

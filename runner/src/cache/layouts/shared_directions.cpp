@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two layers that share the directions of their keys and values (MiniCache, arXiv:2405.14366).
 //
-// Both layers keep one direction of each entry, between theirs on the sphere, and a magnitude each.
-// Entries whose directions differ most stay as they are, in a part of their own before the others.
-// What comes later waits in a third part, and shares when it is sealed if the plan says so. The
-// upper layer's plan asks for it; both get a layout of this kind, and directions count with the
-// lower one.
+// Both layers keep one direction of each key and of each value, between theirs on the sphere, and a
+// magnitude each. Keys whose directions differ most stay as they are, and so do such values. An
+// entry's key and value are in the same part, so there is a part for each of the four cases. Later
+// entries wait in a fifth part, and share when they are sealed if the plan says so. The upper
+// layer's plan asks for it; both get a layout of this kind, and directions count with the lower
+// one.
 #include "methods/layouts/shared_directions.h"
 
 #include <algorithm>
@@ -38,7 +39,34 @@ struct Pair {
   Arc ArcOf(int64_t i) const {
     return Arc(&lower[static_cast<size_t>(i * dim)], &upper[static_cast<size_t>(i * dim)], dim);
   }
+  std::vector<float> Directions(std::span<const int32_t> picked, double weight) const {
+    std::vector<float> directions(picked.size() * static_cast<size_t>(dim));
+    for (size_t i = 0; i < picked.size(); ++i) {
+      ArcOf(picked[i]).Between(weight, &directions[i * static_cast<size_t>(dim)]);
+    }
+    return directions;
+  }
 };
+
+// The parts of a head: whether its keys and its values stay apart; shared entries end with kShared,
+// to which sealing adds.
+enum Part : size_t { kApart, kKeysApart, kValuesApart, kShared, kFresh, kParts };
+
+bool IsShared(size_t part, KvSide side) {
+  return part == kShared || part == (side == KvSide::kKeys ? kValuesApart : kKeysApart);
+}
+
+// Marks the `retained` entries whose angles are largest; the first of equal ones.
+std::vector<bool> MostDistinct(const std::vector<double>& angle, int64_t retained) {
+  std::vector<int32_t> order(angle.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return angle[static_cast<size_t>(a)] > angle[static_cast<size_t>(b)];
+  });
+  std::vector<bool> distinct(angle.size());
+  for (int64_t i = 0; i < retained; ++i) distinct[static_cast<size_t>(order[i])] = true;
+  return distinct;
+}
 
 std::vector<float> Rows(const std::vector<float>& all, int64_t dim,
                         std::span<const int32_t> picked) {
@@ -107,28 +135,33 @@ class SharedDirectionsLayer final : public LayerLayout {
   void Describe(const LayerEntries& entries, std::span<KvSegment> segments) const override {
     const size_t parts = entries.parts.size();
     for (size_t h = 0; h < scales_.size(); ++h) {
-      KvSegment& segment = segments[h * parts + kShared];
-      segment.key_scale = scales_[h][0].data<float>();
-      segment.value_scale = scales_[h][1].data<float>();
+      for (size_t p = 0; p < kFresh; ++p) {
+        KvSegment& segment = segments[h * parts + p];
+        if (IsShared(p, KvSide::kKeys)) segment.key_scale = scales_[h][0][p].data<float>();
+        if (IsShared(p, KvSide::kValues)) segment.value_scale = scales_[h][1][p].data<float>();
+      }
     }
   }
   void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override {
     for (size_t p = 0; p < entries.parts.size(); ++p) {
-      if (!owns_ && p == kShared) continue;
-      for (const Stream& stream : entries.parts[p].keys) stream.AddBytes(bytes);
-      for (const Stream& stream : entries.parts[p].values) stream.AddBytes(bytes);
+      for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+        if (!owns_ && IsShared(p, side)) continue;
+        for (const Stream& stream : entries.parts[p].of(side)) stream.AddBytes(bytes);
+      }
     }
     for (const Scales& head : scales_) {
-      for (const EntryArray& one : head) {
-        bytes.biases += one.bytes();
-        bytes.slack += one.allocated_bytes() - one.bytes();
+      for (const auto& side : head) {
+        for (const EntryArray& one : side) {
+          bytes.biases += one.bytes();
+          bytes.slack += one.allocated_bytes() - one.bytes();
+        }
       }
     }
   }
 
  private:
-  using Scales = std::array<EntryArray, 2>;                     // f32, of keys and of values
-  static constexpr size_t kApart = 0, kShared = 1, kFresh = 2;  // parts
+  // f32, of keys and of values, by part; empty where the side is not shared.
+  using Scales = std::array<std::vector<EntryArray>, 2>;
 
   // Directions among entries from `first` on become what they stand for.
   void Scale(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
@@ -136,7 +169,7 @@ class SharedDirectionsLayer final : public LayerLayout {
 
   SharedDirections plan_;
   bool owns_ = false;           // the lower layer
-  std::vector<Scales> scales_;  // [kv_heads] of the shared part
+  std::vector<Scales> scales_;  // [kv_heads]
 };
 
 std::vector<float> HostRows(const LayerEntries& entries, KvSide side, int64_t head) {
@@ -179,7 +212,7 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
   const std::array<SharedDirectionsLayer*, 2> layouts = {owner.get(), this};
   std::array<std::vector<LayerPart>, 2> parts;
   for (std::vector<LayerPart>& fresh : parts) {
-    for (int part = 0; part < 3; ++part) fresh.push_back(EmptyPart(upper));
+    for (size_t part = 0; part < kParts; ++part) fresh.push_back(EmptyPart(upper));
   }
   for (int64_t h = 0; h < lower.setup->kv_heads; ++h) {
     const auto at = static_cast<size_t>(h);
@@ -187,53 +220,50 @@ Status SharedDirectionsLayer::Convert(LayerEntries& upper, std::span<const Layer
     if (positions != upper.Positions(h)) {
       return Unsupported(StrCat(id(), ": KV head ", h, " holds other entries in the layer before"));
     }
+    const auto retained = static_cast<int64_t>(
+        std::floor(plan_.retain * static_cast<double>(positions.size()) + 0.5));
     std::array<Pair, 2> pairs;
+    std::array<std::vector<bool>, 2> distinct;
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      Pair& pair = pairs[static_cast<size_t>(side)];
-      pair.dim = lower.HeadDim(side);
-      pair.lower = HostRows(lower, side, h);
-      pair.upper = HostRows(upper, side, h);
-      pair.Measure();
+      const auto s = static_cast<size_t>(side);
+      pairs[s].dim = lower.HeadDim(side);
+      pairs[s].lower = HostRows(lower, side, h);
+      pairs[s].upper = HostRows(upper, side, h);
+      pairs[s].Measure();
+      distinct[s] = MostDistinct(pairs[s].angle, retained);
     }
-    // An entry is one key and one value: it stays when the two together differ most.
-    const int64_t n = std::ssize(positions);
-    std::vector<int32_t> order(static_cast<size_t>(n));
-    std::iota(order.begin(), order.end(), 0);
-    const auto distance = [&](int32_t i) {
-      return pairs[0].angle[static_cast<size_t>(i)] + pairs[1].angle[static_cast<size_t>(i)];
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return distance(a) > distance(b); });
-    const auto retained =
-        static_cast<int64_t>(std::floor(plan_.retain * static_cast<double>(n) + 0.5));
-    std::sort(order.begin(), order.begin() + retained);
-    std::sort(order.begin() + retained, order.end());
-    const auto kept = std::span<const int32_t>(order).first(static_cast<size_t>(retained));
-    const auto shared = std::span<const int32_t>(order).subspan(static_cast<size_t>(retained));
+    std::array<std::vector<int32_t>, kFresh> members;  // of each part, ascending
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const Part part = distinct[0][i] ? (distinct[1][i] ? kApart : kKeysApart)
+                                       : (distinct[1][i] ? kValuesApart : kShared);
+      members[part].push_back(static_cast<int32_t>(i));
+    }
+    std::vector<int32_t> order;
+    for (const auto& some : members) order.insert(order.end(), some.begin(), some.end());
     for (size_t l = 0; l < both.size(); ++l) {
       KVG_ASSIGN(HeadEntries head, both[l]->Gathered(h, order, {}));
       head.has_positions = both[l]->heads[at].has_positions || retained > 0;
       if (head.has_positions) KVG_TRY(head.positions.Assign(Pick(positions, order)));
       both[l]->heads[at] = std::move(head);
-      layouts[l]->scales_.push_back(
-          {EntryArray(*lower.pool, DType::kF32), EntryArray(*lower.pool, DType::kF32)});
+      const std::vector<EntryArray> none(kFresh, EntryArray(*lower.pool, DType::kF32));
+      layouts[l]->scales_.push_back({none, none});
     }
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const auto s = static_cast<size_t>(side);
       const Pair& pair = pairs[s];
-      std::vector<float> directions(shared.size() * static_cast<size_t>(pair.dim));
-      for (size_t i = 0; i < shared.size(); ++i) {
-        pair.ArcOf(shared[i]).Between(plan_.weight, &directions[i * static_cast<size_t>(pair.dim)]);
+      for (size_t p = 0; p < kFresh; ++p) {
+        Stream& below_stream = parts[0][p].of(side)[at];
+        Stream& upper_stream = parts[1][p].of(side)[at];
+        if (!IsShared(p, side)) {
+          KVG_TRY(AppendHost(ops, below_stream, Rows(pair.lower, pair.dim, members[p])));
+          KVG_TRY(AppendHost(ops, upper_stream, Rows(pair.upper, pair.dim, members[p])));
+          continue;
+        }
+        KVG_TRY(AppendHost(ops, below_stream, pair.Directions(members[p], plan_.weight)));
+        upper_stream = below_stream;
+        KVG_TRY(owner->scales_[at][s][p].Assign(Narrow(pair.lower_norm, members[p])));
+        KVG_TRY(scales_[at][s][p].Assign(Narrow(pair.upper_norm, members[p])));
       }
-      const auto stream = [&](size_t layer, size_t part) -> Stream& {
-        return parts[layer][part].of(side)[at];
-      };
-      KVG_TRY(AppendHost(ops, stream(0, kApart), Rows(pair.lower, pair.dim, kept)));
-      KVG_TRY(AppendHost(ops, stream(1, kApart), Rows(pair.upper, pair.dim, kept)));
-      KVG_TRY(AppendHost(ops, stream(0, kShared), directions));
-      stream(1, kShared) = stream(0, kShared);
-      KVG_TRY(owner->scales_[at][s].Assign(Narrow(pair.lower_norm, shared)));
-      KVG_TRY(scales_[at][s].Assign(Narrow(pair.upper_norm, shared)));
     }
   }
   for (size_t l = 0; l < both.size(); ++l) both[l]->parts = std::move(parts[l]);
@@ -271,7 +301,7 @@ Status SharedDirectionsLayer::SealTogether(LayerEntries& lower, const LayerPair&
       KVG_TRY(shared.Append(matrix(2)));
       upper.parts[kShared].of(side)[at] = shared;
       for (size_t l = 0; l < both.size(); ++l) {
-        EntryArray& scales = layouts[l]->scales_[at][s];
+        EntryArray& scales = layouts[l]->scales_[at][s][kShared];
         KVG_TRY(scales.Reserve(scales.size() + n));
         ops.memory->Copy(norms[static_cast<int64_t>(l)], scales.Extend(n));
         Stream& fresh = both[l]->parts[kFresh].of(side)[at];
@@ -286,24 +316,26 @@ void SharedDirectionsLayer::Scale(const LayerEntries& entries, KvSide side, int6
                                   int64_t first, Tensor rows) const {
   const auto at = static_cast<size_t>(head);
   Ops& ops = entries.ops();
-  const int64_t begin = entries.parts[kApart].of(side)[at].length();
-  const int64_t end = begin + entries.parts[kShared].of(side)[at].length();
-  const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
-  if (from >= to) return;
-  const Tensor scales = scales_[at][static_cast<size_t>(side)].view();
-  const int64_t n = to - from, dim = rows.shape[1];
-  std::vector<int32_t> every(static_cast<size_t>(n));
-  std::iota(every.begin(), every.end(), 0);
-  const Buffer memory = ops.memory->Allocate(n * (dim + 1) * 4);
-  const Tensor all = memory.As(DType::kF32, {n * (dim + 1)});
-  const Tensor directions = all.Slice(0, n * dim).Reshape({n, dim});
-  Tensor index = all.Slice(n * dim, n * (dim + 1));
-  index.dtype = DType::kI32;
-  ops.memory->Copy(View(every, {n}), index);
-  const Tensor part = rows.Slice(from - first, to - first);
-  ops.memory->Copy(part, directions);
-  ops.rows->Fill(0.0f, part);
-  ops.select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
+  int64_t begin = 0, end = 0;  // of a part, in the head
+  for (size_t p = 0; p < kFresh; ++p, begin = end) {
+    end += entries.parts[p].of(side)[at].length();
+    const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
+    if (from >= to || !IsShared(p, side)) continue;
+    const Tensor scales = scales_[at][static_cast<size_t>(side)][p].view();
+    const int64_t n = to - from, dim = rows.shape[1];
+    std::vector<int32_t> every(static_cast<size_t>(n));
+    std::iota(every.begin(), every.end(), 0);
+    const Buffer memory = ops.memory->Allocate(n * (dim + 1) * 4);
+    const Tensor all = memory.As(DType::kF32, {n * (dim + 1)});
+    const Tensor directions = all.Slice(0, n * dim).Reshape({n, dim});
+    Tensor index = all.Slice(n * dim, n * (dim + 1));
+    index.dtype = DType::kI32;
+    ops.memory->Copy(View(every, {n}), index);
+    const Tensor part = rows.Slice(from - first, to - first);
+    ops.memory->Copy(part, directions);
+    ops.rows->Fill(0.0f, part);
+    ops.select->ScatterAdd(directions, index, scales.Slice(from - begin, to - begin), part);
+  }
 }
 
 }  // namespace
