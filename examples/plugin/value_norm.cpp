@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries whose values are long score high: what little attention they get moves the output far.
 //
-// An example, after the value norms that arXiv:2406.12335 multiplies attention with. Departures:
-// squares of L2 norms alone; the paper multiplies attention with L1 norms.
+// An example, after the value norms that arXiv:2406.12335 multiplies attention with.
 #include "methods/registry.h"
 
 namespace kvgauge {

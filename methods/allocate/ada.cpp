@@ -6,8 +6,6 @@
 // the rest by its count. alpha 1 is uniform, alpha 0 keeps the layer's best entries. With `rule`
 // floor, as kvpress does it, a head is sure of its best alpha * (B + protected) entries, protected
 // ones among them, and all others compete.
-// Departures: the sum over heads is exactly H * B, where the reference rounds each head by itself
-// (`compat`); its optional weighting of heads by their concentrated mass is left out.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -5,8 +5,6 @@
 // of which what they give to entries before them counts. A layer's preference is entropy^(1 /
 // `tau1`) * variance^(1 / `tau2`), both summed over heads and entries; layers share the budget
 // beside protected entries in proportion to it, and what one cannot hold goes to the others alike.
-// Departures: all layers are weighed at once, where the reference's cascade trims after every layer
-// what it has seen so far.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

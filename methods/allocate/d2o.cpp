@@ -6,8 +6,6 @@
 // layers share the budget by softmax(-F).
 // Of 32 layers, as the reference's models have, the first two and the last stay whole; of other
 // numbers the same share.
-// Departures: the first and last layers, which the reference leaves whole, count in the budget
-// (`compat`: they do not, and shares are rounded down).
 #include <algorithm>
 #include <cmath>
 

@@ -8,10 +8,7 @@
 // KV head has the mean over its query heads, and over the texts. Heads with the largest are
 // retrieval heads. A table of learned gates does as well: a side-file is only a number for each
 // head. A streaming head holds `streaming` entries; with the scorer recency and first entries
-// protected. Departures: gates by kvpress's rule unless a side-file has learned ones; as many heads
-// stay whole as the budget allows, where the reference has a share of heads; what does not keep one
-// more whole stays unspent; streaming heads keep what is decoded; the prompt is read with full
-// attention.
+// protected.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

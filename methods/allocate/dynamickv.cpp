@@ -3,10 +3,7 @@
 //
 // Paper: DynamicKV, arXiv:2412.14838. Needs the scores. With B entries beside the protected ones in
 // each of H heads of L layers, the best L * H * B of all are counted by layer; a layer's share is
-// its count, spread evenly over its heads, but at most `most` times B. Departures: all layers are
-// counted at once, where the reference also trims after every fourth layer on the way, by what it
-// has seen so far; the sum is exactly the budget, where it rounds down and gives the rest to the
-// last layer.
+// its count, spread evenly over its heads, but at most `most` times B.
 #include <algorithm>
 #include <cmath>
 

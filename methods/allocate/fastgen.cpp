@@ -6,10 +6,6 @@
 // part which policies an entry is in, and the attention of the last `window` prompt rows. A policy
 // recovers the share of the last rows' attention that goes to its entries, averaged over rows and
 // the query heads of a KV head; a head has the first that recovers `recovery`.
-// Departures: recovery is measured on the last prompt rows, which the last entries belong to, where
-// the paper takes all rows with a window of their own each; where heads ask for more than the
-// budget together, they recover less, all by one lower threshold, and what is left stays unspent;
-// with the whole budget nothing is given up; heads keep what is decoded.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -2,16 +2,13 @@
 // Heads that retrieve hold more: every head has the same part of the budget, and the rest goes by
 // importance.
 //
-// Paper: HeadKV, arXiv:2410.19258. Of what the budget gives a head beside protected entries, 1 /
-// `beta` goes into a pool, and each head of the model gets of that pool in proportion to its
-// importance, raised to `sharpness`. Needs a calibration, or the attention of the last `window`
+// Paper: HeadKV, arXiv:2410.19258. The budget gives a head some entries besides protected ones; 1 /
+// `beta` of them goes into a pool, from which each head of the model gets a share in proportion to
+// its importance, raised to `sharpness`. Needs a calibration, or the attention of the last `window`
 // prompt rows. The calibration reads texts twice: a head is as important as the attention that it
 // gives, in the second reading, to the token in the first that comes next, over the last rows and
 // the texts. Without one a head is as important as the share of the last rows' attention that goes
 // beyond protected entries of this prompt.
-// Departures: the reference's probe hides a needle and its reasoning in other text and follows the
-// answer (a side-file may hold its scores); importance is the mean over the query heads of a KV
-// head; the sum over heads is exactly the budget, where the reference rounds each head by itself.
 #include <algorithm>
 #include <cmath>
 

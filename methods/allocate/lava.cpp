@@ -5,8 +5,6 @@
 // to sum to 1 over all its heads, have an entropy: layers share the budget beside protected entries
 // in proportion to it. A head gets `floor` of the layer's mean, and the rest by how many of the
 // layer's best are its own.
-// Departures: all layers are weighed at once, where the reference trims after every layer what it
-// has seen so far; sums are exactly the budget.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -59,7 +57,7 @@ class LavaShares final : public Allocator {
   }
 
  private:
-  // Of all scores of a layer, forced ones left out, made to sum to 1.
+  // The entropy of all scores of a layer, forced ones left out, made to sum to 1.
   static double Entropy(LayerView& view, const Tensor& scores) {
     Ops& ops = view.ops();
     const int64_t heads = scores.shape[0], n = scores.shape[1], all = heads * n;

@@ -3,8 +3,6 @@
 //
 // Paper: PyramidKV, arXiv:2406.02069. Needs nothing. With B entries beside the protected ones in
 // each head on average, the last layer gets B / beta and the first as much more as the others less.
-// Departures: the sum over layers is exactly the budget. The reference rounds the step between
-// layers down, which spends more: `compat` gives its numbers.
 #include <algorithm>
 
 #include "methods/registry.h"

@@ -5,11 +5,8 @@
 // Paper: SimLayerKV, arXiv:2410.13846. Needs the attention of the last `window` prompt rows. A
 // layer is lazy by the share of that attention, averaged over rows and query heads, that goes to
 // the first `sinks` and the last `recent` entries. A lazy layer holds these, one of the last less,
-// since the next token takes its place; with the scorer recency and `sinks` protected. Departures:
-// the reference calls a layer lazy above a threshold that belongs to the model and spends what
-// follows; here as few layers as the budget allows are lazy, the laziest first, which is the
-// reference at the threshold between two layers. What does not keep one more layer whole stays
-// unspent. Lazy layers keep what is decoded.
+// since the next token takes its place; with the scorer recency and `sinks` protected.
+// Laziest layers first is the reference at a threshold between two layers.
 #include <algorithm>
 #include <numeric>
 

@@ -4,8 +4,6 @@
 // Paper: ZigZagKV, arXiv:2412.09036. Needs the scores. A head needs as many of its best entries as
 // hold `mass` of the sum of its scores, a layer the mean over its heads. With B entries a head on
 // average, `floor` of B goes to every layer and the rest by need.
-// Departures: protected entries are left out of the sums, in which the reference's forced window
-// would count for almost everything; the sum over layers is exactly the budget.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

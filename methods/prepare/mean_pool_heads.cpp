@@ -2,7 +2,7 @@
 // Fewer KV heads: the key and value projections of neighbouring heads become their mean.
 //
 // Paper: GQA, arXiv:2305.13245 (the conversion of a checkpoint, without the training that follows
-// it there; so quality is that of the starting point). Needs nothing. Departures: no training.
+// it there; so quality is that of the starting point). Needs nothing.
 #include "core/strings.h"
 #include "methods/registry.h"
 

@@ -8,9 +8,7 @@
 // with the Cholesky factor S of E[x x^T] it keeps the first left singular vectors U of W S and
 // takes U U^T W. These U are the eigenvectors of W S S^T W^T = E[(W x) (W x)^T], the second moment
 // of the keys (before rotation) or values themselves; so that is what the calibration sums, and S
-// is never needed. Departures: ranks are the same everywhere or follow the energy that the whitened
-// singular values hold (`ranks`), where the reference searches them by Fisher information, which
-// needs gradients. Without a calibration there is no whitening. Latents are not quantised.
+// is never needed.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -111,15 +109,15 @@ class Palu final : public Prepare {
     return calibration_->Find(TableName(side, layer, group, "directions"), std::array{dims, dims});
   }
 
-  // Of a stack of `rows` dims, rounded to a multiple.
+  // The rank of a stack of `rows` dims, rounded to a multiple.
   int64_t Rank(int64_t rows, int64_t most, double ratio) const {
     const double wanted = ratio * static_cast<double>(rows) / static_cast<double>(multiple_);
     const auto rank = static_cast<int64_t>(std::floor(wanted + 0.5)) * multiple_;
     return std::min(std::max(rank, multiple_), most);
   }
 
-  // Of every group of every layer. By energy: as many in all as were they uniform, each next
-  // `multiple` where it adds most to the share of the group's energy that is kept.
+  // The ranks of every group of every layer. By energy: their sum is that of uniform ranks, and
+  // each next `multiple` goes where it adds most to the share of the group's energy that is kept.
   std::vector<int64_t> Ranks(const ModelShape& shape, KvSide side) const {
     const int64_t rows = GroupDims(group_, shape, side), groups = Groups(shape);
     const int64_t uniform = Rank(rows, rows, side == KvSide::kKeys ? key_ratio_ : value_ratio_);
@@ -303,7 +301,7 @@ class PaluCalibrator final : public Calibrator {
     return Fetch(ops, one);
   }
 
-  // Of sum / tokens, one a row, the largest eigenvalue first.
+  // The eigenvectors of sum / tokens, one a row, the largest eigenvalue first.
   void Eigenvectors(Ops& ops, const std::vector<double>& sum, int64_t dims,
                     std::vector<float>& directions, std::vector<float>& energy) const {
     double trace = 0;

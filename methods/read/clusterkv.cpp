@@ -5,9 +5,6 @@
 // the first `sinks` are clustered by direction, one cluster for every `span` of them; each query
 // head takes the clusters with the largest product of query and mean key until it reads `tokens`
 // entries, of the last cluster only the earliest. First entries and decoded ones are always read.
-// Departures: clusters start from evenly spaced keys, where the reference draws them; decoded
-// entries are not clustered, as in the released code (the paper clusters them every 320 steps);
-// prompts that fit `tokens` are read whole.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -17,7 +14,7 @@
 namespace kvgauge {
 namespace {
 
-// Of one head: entries [sinks, sinks + members) and the cluster that each is in.
+// One head's entries [sinks, sinks + members) and the cluster that each is in.
 struct Clusters {
   int64_t count = 0, members = 0;
   Buffer means;       // [count, key_dim] f32
@@ -151,7 +148,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2412.03213",
     .summary = "reads the clusters of entries whose mean key matches the query best",
     .departures = {"clusters start from evenly spaced keys",
-                   "decoded entries are always read, as in the released code"},
+                   "decoded entries are always read, as in the released code",
+                   "prompts that fit `tokens` are read whole"},
     .bytes = "4 + 4 * key_dim / span an entry of the prompt and head, beside the cache",
     .params = {IntParam("tokens", 1024, 1, 1 << 24, "entries of the prompt that are read"),
                IntParam("sinks", 16, 0, 4096, "first entries, always read and among `tokens`"),

@@ -7,10 +7,6 @@
 // over the entries makes it a share, shares are summed over the query heads of a KV head. The first
 // `sinks` entries, the newest `recent_share` of `tokens` and the best others up to `tokens` are
 // read.
-//
-// Departures: `tokens` is a number, where the reference takes a share of the prompt's length;
-// centroids start from evenly spaced keys and move `iterations` times, where it does as many rounds
-// as the prefill hides; the cache of fetched blocks, which only changes speed, is left out.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +17,7 @@
 namespace kvgauge {
 namespace {
 
-// Of one head: for each part its centroids and the code of every entry from `sinks` on.
+// For one head, each part's centroids and the code of every entry from `sinks` on.
 struct Codebooks {
   int64_t count = 0, coded = 0, capacity = 0;
   std::vector<Buffer> centroids;  // [parts] of [count, key_dim / parts] f32
@@ -189,7 +185,10 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2407.12820",
     .summary = "reads the entries whose coded keys match the query best",
     .departures = {"`tokens` is a number, not a share of the prompt",
-                   "centroids start from evenly spaced keys"},
+                   "centroids start from evenly spaced keys",
+                   "centroids move `iterations` times, where the reference does as many rounds as "
+                   "the prefill hides",
+                   "the cache of fetched blocks, which only changes speed, is left out"},
     .bytes = "4 * parts an entry and head and 4 * key_dim * 2^bits a head, beside the cache",
     .params = {IntParam("tokens", 1024, 1, 1 << 24, "entries that are read beside the first"),
                RealParam("recent_share", 0.5, 0, 1, "share of them that are the newest"),

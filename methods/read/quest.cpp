@@ -4,9 +4,7 @@
 // Paper: Quest, arXiv:2406.10774. Needs the query of each decode step. The index holds the smallest
 // and the largest number of each channel over the rotated keys of a page; a page's score is the
 // largest product that a key within these bounds could have with the query.
-// Departures: pages are chosen for each query head as in the reference's evaluation, or for each KV
-// head (`heads`), by the best of its query heads; the page that is being filled is forced in only
-// with `last_page`, as in the reference's kernels; the index has the cache's type.
+// The page that is being filled is forced in only with `last_page`, as in the reference's kernels.
 #include <algorithm>
 
 #include "core/strings.h"

@@ -2,15 +2,13 @@
 // Reads the entries whose keys fit the query best by its largest numbers alone; all others count as
 // the mean value, with the share of attention that they seem to have.
 //
-// Paper: SparQ Attention, arXiv:2312.04985. Needs the query of each decode step. Of a query the
-// `rank` numbers with the largest sum of magnitudes over the query heads of a KV head are kept, and
-// products with keys are taken over these, divided by the root of dims times the share of the
+// Paper: SparQ Attention, arXiv:2312.04985. Needs the query of each decode step. A query keeps the
+// `rank` numbers with the largest sum of magnitudes over the query heads of a KV head, and products
+// with keys are taken over these, divided by the root of dims times the share of the
 // query's magnitude that they hold. The `tokens` entries with the largest sum of products over the
 // query heads are read beside the newest, the last `local` among them. With s the share that a
 // softmax of the products gives to what is read, the result is s * attention + (1 - s) * mean
-// value. Departures: keys lie once, where the reference keeps a second copy by channel to read less
-// of them; the prompt is read with full attention, as there; where some entries were evicted, the
-// mean is that of those that are held.
+// value.
 #include <algorithm>
 #include <cmath>
 

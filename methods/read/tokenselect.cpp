@@ -5,12 +5,7 @@
 // the last `local` entries are always read; over those between, each query head gives shares by a
 // softmax of query times key, and the `tokens` entries with the largest sum of shares are read by
 // every head of the layer.
-//
-// Departures: the prompt is read with full attention, not in chunks that select too; a choice is
-// never reused for a similar query; each query head meets the keys of its own KV head, where the
-// reference's grouping mixes them up; heads that hold different entries, as some were evicted, vote
-// KV head by KV head. Products are not scaled by the root of the dims, as in the reference's code
-// (`scaled`: they are).
+// Products are not scaled by the root of the dims, as in the reference's code (`scaled`: they are).
 #include <algorithm>
 #include <cmath>
 
@@ -109,9 +104,10 @@ KVG_REGISTER_STAGE({
     .id = "tokenselect",
     .paper = "arXiv:2411.02886",
     .summary = "reads the entries that all heads of a layer vote for",
-    .departures = {"the prompt is read with full attention",
-                   "a choice is never reused for a similar query",
-                   "query heads meet the keys of their own KV head"},
+    .departures =
+        {"the prompt is read with full attention", "a choice is never reused for a similar query",
+         "query heads meet the keys of their own KV head",
+         "heads that hold different entries, as some were evicted, vote KV head by KV head"},
     .params = {IntParam("tokens", 2048, 1, 1 << 24, "entries that are voted for"),
                IntParam("sinks", 128, 0, 1 << 20, "first entries, always read"),
                IntParam("local", 512, 1, 1 << 20, "last entries, always read"),

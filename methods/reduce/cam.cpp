@@ -6,8 +6,6 @@
 // newest row: the prompt's last one, and each decode step's. With `merge` following kept entries,
 // p = clamp(a / mean of theirs, 0, 1), drawn once for each KV head and entry; each of them gets
 // value / merge. Keys stay. `expectation` uses p itself.
-// Departures: one draw for each KV head, from the mean of its query heads; all entries that a
-// prompt gives up are merged at once; entries really go, where the reference masks them.
 #include <algorithm>
 #include <vector>
 

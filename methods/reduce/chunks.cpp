@@ -5,8 +5,7 @@
 // mean is over a run's entries that are not protected anyway; when the prompt is reduced it is
 // summed over the heads of a layer, which then keep the same runs (`heads` all). What the budget
 // leaves beside whole runs goes to the first entries of the next best one, where the reference
-// leaves it unused. Departures: the budget is spent to the last entry; decode steps choose for each
-// head; indices are not reused in the layers above, which the paper offers for speed.
+// leaves it unused.
 #include <algorithm>
 
 #include "methods/registry.h"
@@ -95,7 +94,7 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2502.00299",
     .summary = "keeps whole runs of neighbouring entries, by their mean score",
     .departures = {"the budget is spent to the last entry, so one run may stay in part",
-                   "layers do not reuse each other's choice"},
+                   "layers do not reuse each other's choice", "decode steps choose for each head"},
     .params = {IntParam("size", 20, 1, 4096, "entries of a run"),
                ChoiceParam("heads", "all", {"all", "own"},
                            "one choice for the prompt of a layer, or one for each head")},

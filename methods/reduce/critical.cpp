@@ -6,8 +6,6 @@
 // probabilities: none negative, of the order that `epsilon` is added to. The size of a value v is
 // the sum of absolute numbers of W v, with W what the output projection makes of one query head,
 // averaged over the query heads of the KV head. With the allocator ada this is CriticalAdaKV.
-// Departures: protected entries stay whatever the second stage says; kvpress's CriticalAdaKV also
-// keeps each head's assured entries, here they are assured in number alone.
 #include <algorithm>
 
 #include "methods/registry.h"

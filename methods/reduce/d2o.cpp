@@ -8,7 +8,6 @@
 // As in the reference, u is averaged over the heads of the layer before it is held against the
 // threshold: over entries of the same rank among those that go, whatever entries these are. Where
 // heads give up different numbers of entries there are no such ranks, and each holds its own u.
-// Departures: entries are merged for each KV head, not for each query head.
 #include <algorithm>
 #include <cmath>
 
@@ -150,7 +149,7 @@ class NearestMerge final : public Reducer {
     return pass.Reshape({n});
   }
 
-  // Of those `count` that pass.
+  // Merges the `count` matches that pass.
   MergeList Merge(LayerView& view, const Matches& found, const Tensor& pass, int32_t count,
                   int64_t length) const {
     Ops& ops = view.ops();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Most of a head's entries are its best; the others are drawn from the rest, by their scores.
 //
-// Paper: NACL, arXiv:2408.03675. Needs nothing beside the scores. Of what a head may hold besides
-// protected entries a share `random` is drawn without replacement, with probabilities softmax of
-// `scale` times the scores: the best after a Gumbel number was added to each, which is a function
-// of the seed, the layer, the head and the entry's position. The reference sums over rows: where a
-// scorer averages them, `scale` is their number.
-// Departures: one draw for each KV head; draws are this project's own.
+// Paper: NACL, arXiv:2408.03675. Needs nothing beside the scores. A head may hold some entries
+// besides protected ones; a share `random` of these is drawn without replacement, with
+// probabilities softmax of `scale` times the scores: the best after a Gumbel number was added to
+// each, which is a function of the seed, the layer, the head and the entry's position. The
+// reference sums over rows: where a scorer averages them, `scale` is their number.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -5,7 +5,7 @@
 // runs of `size`; what the budget leaves beside the first entries, the last whole run and what
 // follows it goes to the other runs in equal numbers, each to its best. What does not divide goes
 // to the best of all that are left. A budget that cannot hold the newest entries is spent by score
-// alone. Departures: none known.
+// alone.
 #include <algorithm>
 
 #include "methods/registry.h"

@@ -5,9 +5,6 @@
 // what they give to entries before them counts. An entry scores mean + `gamma` * variance over the
 // rows; allocate.cake shares out between layers.
 // While decoding an entry scores what the newest row gives it, pooled likewise.
-// Departures: one set of entries for each KV head, as in the reference's grouped form; pooling runs
-// over entries by position, where the released code leaves those of a cut prompt in the order of
-// their scores and its pooling while decoding runs over that.
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"

@@ -4,8 +4,7 @@
 // Paper: CAOTE, arXiv:2504.14051. With weights a that sum to 1 and output o = sum of a_j v_j,
 // taking entry j away moves o by a_j / (1 - a_j) * |o - v_j|, exactly. Needs the attention of the
 // last `window` prompt rows, whose mean the weights are, or the column sums (`weights`). Computed
-// for each query head, then joined. The window always stays. Departures: weights are means of
-// attention as it is; the base methods' pooling stays out of it.
+// for each query head, then joined. The window always stays.
 #include <algorithm>
 #include <cmath>
 

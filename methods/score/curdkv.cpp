@@ -5,8 +5,6 @@
 // Paper: CurDKV, arXiv:2509.15038; after kvpress's CURPress. Needs keys and values alone. Runs of
 // `local` entries are neighbourhoods; a run cut short by the end is one too, so its shares are
 // larger, as in the reference.
-// Departures: the random projections that the reference offers before lengths are taken are left
-// out, as they are off there too.
 #include <algorithm>
 
 #include "methods/registry.h"

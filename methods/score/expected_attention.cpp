@@ -5,8 +5,7 @@
 // Paper: Expected Attention, arXiv:2510.00636; after kvpress's ExpectedAttentionPress. Needs mean
 // and covariance of the prompt's queries before rotation. A key's expected weight is
 // exp(mean . k / sqrt(d) + k . covariance . k / 2d), made a share of the whole by a softmax,
-// averaged over the query heads of a group and multiplied by the length of the value. Departures:
-// none known.
+// averaged over the query heads of a group and multiplied by the length of the value.
 #include <cmath>
 
 #include "methods/registry.h"
@@ -74,7 +73,7 @@ class ExpectedAttention final : public Scorer {
   }
 
  private:
-  // Of the positions to come: cosines, then sines, [2, pairs].
+  // Averages over the positions to come: cosines, then sines, [2, pairs].
   Tensor MeanRotation(LayerView& view) const {
     const Tensor rotations = view.Rotations(view.tokens(), future_);
     if (rotations.empty()) return {};

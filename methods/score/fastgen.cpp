@@ -5,7 +5,6 @@
 // attention. The paper's policies are nested, so the score is the first of them that an entry is
 // in, and among its own kind the mean attention it drew; allocate.fastgen says how many of them a
 // head has. `heavy` and `recent` are shares of the prompt.
-// Departures: one set of entries for each KV head, by the mean of its query heads.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +15,7 @@
 namespace kvgauge {
 namespace {
 
-// Of a prompt.
+// One prompt's shares.
 struct Shares {
   double heavy, recent;
 

@@ -5,9 +5,6 @@
 // the attention of the last `window` prompt rows, which stand for the question. A row's shares are
 // times the number of entries before it, so that late rows, whose shares are thinner, count as
 // much. Keys turn by their place in the cache in stores that say so.
-//
-// Departures: the question's length is a parameter, where the reference finds a delimiter; the
-// prompt is scored as a whole, where the paper goes on chunk by chunk.
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"

@@ -4,10 +4,9 @@
 //
 // Paper: H2O, arXiv:2306.14048; also the scores of CaM's streaming form and of D2O
 // (arXiv:2406.13035). Needs the column sums of prompt attention, and the newest row at decode
-// steps. Departures: one set of entries for each KV head (`group` joins its query heads), where the
-// reference is made for one query head each. Sums favour early entries, as in the reference; with
-// `rows` mean they are divided by how many rows could see an entry, as kvpress's ObservedAttention
-// does.
+// steps.
+// Sums favour early entries, as in the reference; with `rows` mean they are divided by how many
+// rows could see an entry, as kvpress's ObservedAttention does.
 #include "methods/registry.h"
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"

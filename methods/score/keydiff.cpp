@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries whose keys point away from the mean direction score high.
 //
-// Paper: KeyDiff, arXiv:2504.15364. Needs nothing but keys, as attention sees them. Departures: the
-// whole prompt is scored at once, where the paper reads it in blocks and compresses after each.
+// Paper: KeyDiff, arXiv:2504.15364. Needs nothing but keys, as attention sees them.
 #include "methods/registry.h"
 #include "methods/tensors.h"
 

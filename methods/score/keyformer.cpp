@@ -6,10 +6,7 @@
 // newest row at decode steps. A row counts as softmax((logits + g) / tau); probabilities do for
 // logits, as the softmax forgets what a row has in common. g is a function of the seed, the layer,
 // the query head, the row and the entry's position.
-// Departures: of the prompt the last `window` rows count, where the reference sums all; tau is one
-// number for the prompt and one for decode steps, where the reference raises it from 1 to 2 over
-// the answer; one set of entries for each KV head, as the reference is made for one query head
-// each.
+// The reference raises tau from 1 to 2 over the answer.
 #include <algorithm>
 
 #include "methods/registry.h"

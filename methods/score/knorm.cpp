@@ -2,7 +2,6 @@
 // Entries whose keys are short score high: attention tends to favour them.
 //
 // Paper: arXiv:2406.11430. Needs nothing but keys; turning them does not change their length.
-// Departures: every layer gives up entries, as in kvpress; the paper leaves the first two whole.
 #include "methods/registry.h"
 
 namespace kvgauge {

@@ -6,10 +6,9 @@
 // in the next run; an entry's spread is the standard deviation over its scaled channels; spreads
 // become shares by a softmax over the run, for keys and values, and the score is their mean. The
 // last whole run and what follows it have nothing after them: they score above all others, later
-// ones higher. So does everything where there are no two whole runs. First entries score above all
-// shares, too. The reducer `partitions` gives runs equal shares, as the paper does; with top_k runs
-// compete, as with kvpress's cross_scoring. Departures: the newest entries score by position where
-// the reference scores them alike; decoded entries are kept, where the paper goes on run by run.
+// ones higher. The same holds for everything if there are no two whole runs. First entries score
+// above all shares, too. The reducer `partitions` gives runs equal shares, as the paper does; with
+// top_k runs compete, as with kvpress's cross_scoring.
 #include <cmath>
 
 #include "methods/registry.h"
@@ -60,7 +59,7 @@ class LagKv final : public Scorer {
   }
 
  private:
-  // Of the run from `begin` on, against the one that follows: [1, lag].
+  // The run from `begin` on, against the one that follows: [1, lag].
   Tensor Shares(LayerView& view, const Tensor& rows, int64_t begin) const {
     RowOps& ops = *view.ops().rows;
     const int64_t dim = rows.shape[1], middle = begin + lag_;

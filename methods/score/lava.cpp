@@ -3,7 +3,6 @@
 //
 // Paper: LAVa, arXiv:2509.09754. Needs the attention of the last `window` prompt rows, and values,
 // whose length is the sum of absolute numbers. allocate.lava shares out by these scores.
-// Departures: sums stay f32 where the reference rounds to the model's type.
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"
 #include "methods/window_scorer.h"
@@ -31,7 +30,7 @@ class LavaScore final : public WindowScorer {
   }
 
  private:
-  // Of the first `count` entries of each KV head.
+  // Looks at the first `count` entries of each KV head.
   static std::vector<float> LongestValues(LayerView& view, int64_t count) {
     RowOps& ops = *view.ops().rows;
     const int64_t heads = view.shape().kv_heads;

@@ -4,9 +4,7 @@
 // Paper: Q-Filters, arXiv:2503.02812. Needs keys, as attention sees them, and a calibration: the
 // filter of a query head is the first right singular vector of its queries over some texts, turned
 // to the side on which most of them lie; that of a KV head is the mean over its query heads.
-// Without a calibration the directions are those of the last `window` prompt rows. Departures:
-// without a side-file the filter depends on the prompt; with one, the last 512 queries of a text
-// speak for all.
+// Without a calibration the directions are those of the last `window` prompt rows.
 #include <algorithm>
 #include <string>
 

@@ -2,7 +2,7 @@
 // Later entries score higher: with protected first entries, a sliding window with sinks.
 //
 // Paper: StreamingLLM, arXiv:2309.17453, together with a store that counts positions in the cache.
-// Needs nothing. Departures: none of its own.
+// Needs nothing.
 #include "methods/registry.h"
 
 namespace kvgauge {

@@ -6,7 +6,6 @@
 // window; averaged over rows and pooled. Redundancy: the cosine of every pair of keys, but of each
 // entry that with the last one that is more alike than `threshold`; averaged over the others, and a
 // softmax over entries. The score is `mix` of the one less 1 - `mix` of the other.
-// Departures: compressed once after the prompt, where the reference goes on while decoding.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

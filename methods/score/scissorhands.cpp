@@ -6,9 +6,6 @@
 // less than 1/m; the score is minus the number of such rows, so 0 is best and entries that few rows
 // have seen yet are held to be important. The reference keeps the last 10 entries, method files
 // protect them.
-// Departures: one set of entries for each KV head, whose query heads' counts are joined (`group`);
-// over decode steps counts go on, where the paper forgets rows older than `window`; entries are
-// given up as the trigger says, where the paper waits for a full buffer and then drops a batch.
 #include <algorithm>
 
 #include "methods/registry.h"

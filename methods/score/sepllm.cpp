@@ -5,10 +5,7 @@
 // Paper: SepLLM, arXiv:2412.12094, without training. Needs the classes of tokens. With the first
 // entries and a share of the last protected, the rest of a budget goes to separators, newest first,
 // at most `separators` of them, and what is left to the newest others. In decode a trigger with
-// slack gives up entries in batches, as the reference's cache does when it is full. Departures: a
-// separator is a token of separating marks and white space alone, found by its text, where the
-// reference lists ids by model; room that separators leave goes to others, where the reference's
-// cache is cut down to sinks, separators and the last ones; the prompt is read with full attention.
+// slack gives up entries in batches, as the reference's cache does when it is full.
 #include "methods/registry.h"
 #include "methods/tensors.h"
 

@@ -2,9 +2,6 @@
 // Attention of the last prompt rows, smoothed along the entries.
 //
 // Paper: SnapKV, arXiv:2404.14469. Needs the attention of the last `window` prompt rows.
-// Departures: one set of entries for each KV head instead of each query head (`group`); rows are
-// averaged, not summed, which ranks alike; sums stay f32 where the reference rounds to the model's
-// type.
 #include "methods/score_reduction.h"
 #include "methods/window_scorer.h"
 

@@ -3,7 +3,6 @@
 //
 // Paper: TOVA, arXiv:2401.06104. Needs the attention of the prompt's last row and of every decode
 // step. As in the reference, the newest entry is not protected by itself.
-// Departures: none known.
 #include "methods/registry.h"
 
 namespace kvgauge {

@@ -4,8 +4,6 @@
 // Paper: VATP, arXiv:2406.12335, in the form that builds on H2O. Needs the column sums of prompt
 // attention, and the newest row at decode steps. First entries have short values and much
 // attention: the reference keeps 20 of them, method files protect them.
-// Departures: one set of entries for each KV head, not for each query head (the reference is made
-// for one query head each); the form that builds on the last 400 rows is left out.
 #include "methods/registry.h"
 #include "methods/score_reduction.h"
 #include "methods/tensors.h"

@@ -21,7 +21,7 @@ std::vector<float> LevelHistogram::Best(int64_t count) const {
   for (const double w : weight_) total += w;
   // A trace of weight everywhere, so that there are always as many numbers as levels.
   const double trace = total > 0 ? 1e-9 * total / kBins : 1.0;
-  // Of the bins before each: weight, sum, sum of squares.
+  // Sums over the bins before each: weight, sum, sum of squares.
   std::array<double, kBins + 1> weight = {}, sum = {}, squares = {};
   for (size_t i = 0; i < kBins; ++i) {
     const double w = weight_[i] + trace;

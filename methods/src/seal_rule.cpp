@@ -24,7 +24,7 @@ double StreamBytes(const KvCodec& codec, const SealRule& seal, int64_t sinks, in
 
 int64_t PlannedStreamBytes(const KvCodec& codec, const SealRule& seal, int64_t sinks,
                            int64_t entries, int64_t fresh) {
-  constexpr double kOutliersOfRanges = 0.05;  // of numbers; nobody knows before they are coded
+  constexpr double kOutliersOfRanges = 0.05;  // of numbers; unknown before they are coded
   constexpr int64_t kOutlierBytes = 4, kPositionBytes = 4;
   // The last page is part filled, and what is written next may need another.
   const auto whole = [](int64_t n) { return (n + kKvPageEntries - 1) / kKvPageEntries + 1; };

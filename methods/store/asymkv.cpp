@@ -4,7 +4,6 @@
 // Paper: AsymKV, arXiv:2410.13212. Needs nothing. The keys of the first `key_share` of the layers
 // and the values of the first `value_share` have `high` bits, all others `low`. Keys are coded by
 // channel `residual` entries at a time; of values the last `residual` are not coded.
-// Departures: scales are f16 whatever the model's type.
 #include <cmath>
 
 #include "core/strings.h"

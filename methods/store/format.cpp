@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache formats of inference engines: llama.cpp's blocks, and float8. Needs nothing.
 //
-// Every entry is coded when it is written, as llama.cpp does. Departures: attention of the prompt
-// reads uncoded entries, where engines read coded ones; float8 has scale 1 (vLLM's default).
+// Every entry is coded when it is written, as llama.cpp does.
 #include <utility>
 
 #include "core/strings.h"

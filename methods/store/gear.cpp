@@ -2,10 +2,7 @@
 // Low-bit codes, with the largest numbers kept apart and a low-rank correction of what remains.
 //
 // Paper: GEAR, arXiv:2403.05527. Needs nothing. Keys and values are coded `chunk` entries at a
-// time. Departures: one rank for the prompt and for later chunks, where the reference has 4 and 2;
-// the outliers of a key channel are a share of a page's entries, where the reference takes a share
-// of the cache's width whatever the chunk (which leaves decoded chunks uncompressed on large
-// models); a group of entries is at most 64.
+// time.
 #include <algorithm>
 
 #include "core/strings.h"
@@ -57,7 +54,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2403.05527",
     .summary = "n-bit codes, sparse outliers, and a low-rank correction of the error",
     .departures = {"one rank for the prompt and for later chunks",
-                   "outliers are a share of the entries they are taken from"},
+                   "outliers are a share of the entries they are taken from",
+                   "a group of entries is at most 64"},
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group + 4 * outliers), and 2 * rank * "
              "(entries + dim) for each side and coded chunk",
     .params = {IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),

@@ -3,9 +3,6 @@
 //
 // Paper: KIVI, arXiv:2402.02750. Needs nothing. Keys are coded `residual` entries at a time, the
 // rest of them stays as it is; of values the last `residual` do.
-// Departures: the published group of 32 is the default, where the command line's is 128. A group of
-// keys is at most 64 entries, as it lies in one page with its scales: a page is decoded alone, and
-// is what forks share. Scales are f16 whatever the model's type.
 #include "methods/kivi_layout.h"
 #include "methods/registry.h"
 

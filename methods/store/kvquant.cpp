@@ -7,12 +7,9 @@
 // prompt's own. Levels are the weighted k-means of what calibration texts have within their ranges,
 // one set for the keys of a layer and one for its values, and the best there is, not a local one;
 // without a calibration they are those that are best for normal numbers.
-// Departures: weights are not Fisher information, which needs gradients, but what an error does to
-// first order: one of a key moves a score by the query it meets, so channels weigh by the mean
-// square of queries; one of a value moves the output by the attention its entry is paid, so entries
-// weigh by the squares of that. Levels of 2 bits are not scaled to the numbers' mean and deviation
-// (the reference's Q-Norm). Outliers of values are not kept apart: the range of an entry is from
-// its smallest number to its largest. Keys wait uncoded until a page of 64 is full.
+// Weights are what an error does to first order: one of a key moves a score by the query it meets,
+// so channels weigh by the mean square of queries; one of a value moves the output by the attention
+// its entry is paid, so entries weigh by the squares of that.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -52,7 +49,7 @@ std::span<const float> Levels(int64_t bits) {
 
 std::string TableName(int64_t layer, const char* what) { return StrCat(what, ".", layer); }
 
-// Of entries before the first that is coded.
+// The number of entries before the first that is coded.
 int64_t FirstCoded(int64_t length, int64_t sinks) { return length > sinks ? sinks : 0; }
 
 Tensor CodedKeys(LayerView& view, int64_t head, int64_t first) {
@@ -313,7 +310,8 @@ KVG_REGISTER_STAGE({
     .departures = {"without a calibration, ranges of key channels come from the prompt itself and "
                    "levels are those of a normal distribution",
                    "levels weigh errors by queries and attention, not by Fisher information",
-                   "no Q-Norm for 2 bits", "values keep no outliers"},
+                   "no Q-Norm for 2 bits", "values keep no outliers",
+                   "keys wait uncoded until a page of 64 is full"},
     .bytes = "(key_dim + value_dim) * bits / 8 + 4 for the range of a value + 4 for each outlier; "
              "8 * key_dim a head for the ranges of keys, once a model with a calibration",
     .params = {IntParam("bits", 4, 1, 4, "bits of a code"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries are kept as coordinates in the bases that a prepare stage wrote, keys before rotation.
 //
-// Paper: Palu, arXiv:2407.21118. Needs nothing. Departures: latents are not quantised.
+// Paper: Palu, arXiv:2407.21118. Needs nothing.
 #include "methods/layouts/latent.h"
 #include "methods/registry.h"
 

@@ -2,8 +2,8 @@
 // Multi-head latent attention as it is meant: a layer keeps one latent and one rotated key for all
 // its heads, and the up-projections are absorbed into queries and outputs.
 //
-// Paper: DeepSeek-V2, arXiv:2405.04434. Needs a model with latents. Departures: none known; without
-// this stage such a model's cache holds the keys and values of every head.
+// Paper: DeepSeek-V2, arXiv:2405.04434. Needs a model with latents. Without this stage
+// such a model's cache holds the keys and values of every head.
 #include "methods/layouts/mla_latent.h"
 
 #include "methods/registry.h"

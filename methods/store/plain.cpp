@@ -3,8 +3,7 @@
 //
 // `slot` counts positions in the cache (StreamingLLM, arXiv:2309.17453), `clipped` keeps a key's
 // own position, but never further than `position_limit` from the query (LM-Infinite,
-// arXiv:2308.16137). Both keep keys before rotation. Departures of `clipped`: all far entries are
-// clipped, where LM-Infinite clips its first ones and has no others.
+// arXiv:2308.16137). Both keep keys before rotation.
 #include "methods/layouts/plain.h"
 
 #include "core/strings.h"

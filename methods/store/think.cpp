@@ -5,8 +5,6 @@
 // head's keys matters by the mean of its square over the entries times that over the queries, and
 // over the query heads of the KV head. Once after the prompt, and after eviction if there is one;
 // the last `recent` entries and all later ones stay whole, values always.
-// Departures: one choice for each KV head, not for each query head, as in kvpress, which prunes the
-// last entries as well.
 #include <algorithm>
 
 #include "core/strings.h"

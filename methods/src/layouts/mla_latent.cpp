@@ -6,7 +6,7 @@
 namespace kvgauge {
 namespace {
 
-// Of the one stream that all heads of a layer read.
+// The codec of the one stream that all heads of a layer read.
 KvCodec StreamCodec(const MlaLatent& layout, const ModelShape& shape) {
   KvCodec codec = layout.keys;
   codec.dim = shape.latent_dim + shape.rotary_dim;
