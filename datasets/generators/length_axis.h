@@ -35,9 +35,8 @@ Result<LengthAxis> ReadLengthAxis(std::string_view owner, const Params& params, 
 template <class Setup>
 std::unique_ptr<SampleStream> StreamOf(Setup setup, int64_t total, const TaskOptions& options,
                                        Result<Sample> (*make)(const Setup& setup, int64_t index)) {
-  return MakeStream(total, options, [setup = std::move(setup), make](int64_t index) {
-    return make(setup, index);
-  });
+  return MakeStream(total, options,
+                    [setup = std::move(setup), make](int64_t index) { return make(setup, index); });
 }
 
 }  // namespace kvgauge
