@@ -198,7 +198,8 @@ double TimeStep(const ModelConfig& config, const ShownVisual& visual, int64_t ti
   if (frames > 1) {
     const double gap = (visual.frame_seconds.back() - visual.frame_seconds.front()) /
                        static_cast<double>(frames - 1);
-    seconds = gap * static_cast<double>((frames + times - 1) / times);
+    const int64_t frames_a_time = (frames + times - 1) / times;
+    seconds = gap * static_cast<double>(frames_a_time);
   }
   if (positions.whole_seconds) seconds = std::trunc(seconds);
   return seconds * config.visual_ids.tokens_per_second;
