@@ -96,9 +96,8 @@ void NonCausalScores(LayerView& view, const ChunkAttention& of, Tensor out) {
   const Tensor pooled = view.Scratch(DType::kF32, {heads, n});
   const Tensor lengths = view.Scratch(DType::kF32, {1, n});
   for (int64_t h = 0; h < heads; ++h) {
-    ops.rows->ReduceColumns(
-        Columns(sums.Slice(h * group, (h + 1) * group), of.first, of.first + n), Reduction::kMean,
-        scores[h]);
+    ops.rows->ReduceColumns(Columns(sums.Slice(h * group, (h + 1) * group), of.first, of.first + n),
+                            Reduction::kMean, scores[h]);
     const int64_t held = std::min(view.lengths()[h] - of.first, n);
     if (held <= 0) continue;
     const Tensor own = Columns(scores.Slice(h, h + 1), 0, held), size = Columns(lengths, 0, held);

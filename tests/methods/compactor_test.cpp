@@ -76,7 +76,8 @@ TEST(CompactorTest, LeverageFindsTheDirectionOfOneKey) {
 }
 
 TEST(CompactorTest, DrawsOncePerSampleLayerAndHead) {
-  FakeView view(SmallShape(2, 2, 1, kCompactorDim), kCompactorTokens), other(SmallShape(2, 2, 1, kCompactorDim), kCompactorTokens, 0, 2);
+  FakeView view(SmallShape(2, 2, 1, kCompactorDim), kCompactorTokens),
+      other(SmallShape(2, 2, 1, kCompactorDim), kCompactorTokens, 0, 2);
   view.Randomize(5);
   other.Randomize(5);
   other.keys[1] = other.keys[0];
@@ -84,7 +85,8 @@ TEST(CompactorTest, DrawsOncePerSampleLayerAndHead) {
   EXPECT_TRUE(SameBits(again, scores));
   const std::vector<float> drawn = Leverage(other, 3);
   EXPECT_FALSE(SameBits(drawn, scores));
-  EXPECT_FALSE(std::equal(drawn.begin(), drawn.begin() + kCompactorTokens, drawn.begin() + kCompactorTokens));
+  EXPECT_FALSE(std::equal(drawn.begin(), drawn.begin() + kCompactorTokens,
+                          drawn.begin() + kCompactorTokens));
 }
 
 TEST(CompactorTest, EndsStayAndAreInNeitherHalf) {
