@@ -12,7 +12,7 @@ import string
 
 import numpy as np
 
-from method_oracles import MiniCache, Quest, Sequence, Think, gumbel, pool_average, pool_max, pooled_weights
+from method_oracles import MiniCache, Quest, Sequence, Think, gumbel, philox, pool_average, pool_max, pooled_weights
 from method_oracles import protect, sample_seed, softmax, top, uniform
 
 
@@ -348,6 +348,14 @@ class FastGen(Sequence):
         assert len({len(kept) for *_, kept in sets}) > 2
         for l, h, kept in sets:
             self.keep(l, h, kept)
+
+
+def gaussian(seed, stream, count):
+    """Box-Muller on pairs of 53-bit numbers, two words each, in the order of the blocks."""
+    words = np.array([philox(seed, stream, i) for i in range(count)], dtype=np.uint64)
+    u, v = ((words[:, i] | words[:, i + 1] << np.uint64(32)) >> np.uint64(11) for i in (0, 2))
+    u, v = 1 - u * 2.0**-53, v * 2.0**-53
+    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
 
 
 class Random(Sequence):
