@@ -34,19 +34,31 @@ std::string StageKey(const StageChoice& choice) {
   return key;
 }
 
+namespace {
+
+// Both ascend, without repetition.
+void Unite(std::vector<int64_t>& numbers, const std::vector<int64_t>& others) {
+  for (const int64_t number : others) {
+    const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
+    if (at == numbers.end() || *at != number) numbers.insert(at, number);
+  }
+}
+
+}  // namespace
+
 Needs& Needs::operator|=(const Needs& other) {
   window = std::max(window, other.window);
+  question_rows = std::max(question_rows, other.question_rows);
+  Unite(last_row_of, other.last_row_of);
   column_sums |= other.column_sums;
   column_squares |= other.column_squares;
-  for (const int64_t from : other.query_moments) {
-    const auto at = std::lower_bound(query_moments.begin(), query_moments.end(), from);
-    if (at == query_moments.end() || *at != from) query_moments.insert(at, from);
-  }
+  Unite(query_moments, other.query_moments);
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
   token_classes |= other.token_classes;
+  modality |= other.modality;
   return *this;
 }
 
