@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "methods/nearest_key.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -38,7 +39,7 @@ class NearestMerge final : public Reducer {
                                State* state) const override {
     const int64_t heads = view.shape().kv_heads;
     std::vector<HeadPlan> plans;
-    std::vector<Matches> matches;
+    std::vector<NearestKeys> matches;
     // The host asks for these once for all heads.
     const Tensor likeness = view.Scratch(DType::kF32, {heads});
     const Tensor passing = view.Scratch(DType::kF32, {heads});
@@ -48,7 +49,7 @@ class NearestMerge final : public Reducer {
       HeadPlan plan;
       plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       plans.push_back(plan);
-      matches.push_back(Match(view, h, plan.keep));
+      matches.push_back(NearestKept(view, h, plan.keep));
       const int64_t gone = matches[h].gone.shape[0];
       if (gone == 0) continue;
       Add(view, matches[h].likeness, likeness.Slice(h, h + 1));
@@ -79,55 +80,15 @@ class NearestMerge final : public Reducer {
   }
 
  private:
-  struct Matches {
-    Tensor gone;      // [n] i32 entries that go
-    Tensor nearest;   // [n] i32 the entry that stays and is most like each
-    Tensor likeness;  // [n] their cosine
-  };
-
-  // Rows of the similarity matrix at a time: it is never held whole.
-  static constexpr int64_t kRows = 512;
-
-  static Matches Match(LayerView& view, int64_t head, const Tensor& keep) {
-    Ops& ops = view.ops();
-    Matches found;
-    found.gone = Complement(view, keep, view.lengths()[head]);
-    const int64_t n = found.gone.shape[0], kept = keep.shape[0], dim = view.shape().key_dim;
-    if (n == 0 || kept == 0) {
-      found.gone = found.gone.Slice(0, 0);
-      return found;
-    }
-    found.nearest = view.Scratch(DType::kI32, {n});
-    found.likeness = view.Scratch(DType::kF32, {n});
-    const Tensor keys = view.Keys(head);
-    Tensor stay = view.Scratch(DType::kF32, {kept, dim});
-    ops.select->Gather(keys, keep, stay);
-    const int64_t most = std::min(n, kRows);
-    Tensor go = view.Scratch(DType::kF32, {most, dim});
-    Tensor cosine = view.Scratch(DType::kF32, {most, kept});
-    Tensor best = view.Scratch(DType::kI32, {most});
-    for (int64_t begin = 0; begin < n; begin += kRows) {
-      const int64_t rows = std::min(kRows, n - begin), end = begin + rows;
-      ops.select->Gather(keys, found.gone.Slice(begin, end), go.Slice(0, rows));
-      ops.algebra->CosineSimilarity(go.Slice(0, rows), stay, cosine.Slice(0, rows));
-      ops.rows->ReduceRows(cosine.Slice(0, rows), Reduction::kMax,
-                           found.likeness.Slice(begin, end));
-      ops.rows->ArgMax(cosine.Slice(0, rows), best.Slice(0, rows));
-      ops.select->Gather(AsColumn(keep), best.Slice(0, rows),
-                         AsColumn(found.nearest.Slice(begin, end)));
-    }
-    return found;
-  }
-
   static void Add(LayerView& view, const Tensor& values, const Tensor& sum) {
     view.ops().rows->ReduceRows(values.Reshape({1, values.shape[0]}), Reduction::kSum, sum);
   }
 
   // Over heads, by rank: [n]. Empty where heads give up different numbers of entries.
-  static Tensor MeanLikeness(LayerView& view, const std::vector<Matches>& found) {
+  static Tensor MeanLikeness(LayerView& view, const std::vector<NearestKeys>& found) {
     const auto heads = static_cast<int64_t>(found.size());
     const int64_t n = found[0].gone.shape[0];
-    for (const Matches& head : found) {
+    for (const NearestKeys& head : found) {
       if (head.gone.shape[0] != n) return {};
     }
     const Tensor all = view.Scratch(DType::kF32, {heads, n});
@@ -151,7 +112,7 @@ class NearestMerge final : public Reducer {
   }
 
   // Of those `count` that pass.
-  MergeList Merge(LayerView& view, const Matches& found, const Tensor& pass, int32_t count,
+  MergeList Merge(LayerView& view, const NearestKeys& found, const Tensor& pass, int32_t count,
                   int64_t length) const {
     Ops& ops = view.ops();
     MergeList list;

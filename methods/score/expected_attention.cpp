@@ -5,15 +5,30 @@
 // Paper: Expected Attention, arXiv:2510.00636; after kvpress's ExpectedAttentionPress. Needs mean
 // and covariance of the prompt's queries before rotation. A key's expected weight is
 // exp(mean . k / sqrt(d) + k . covariance . k / 2d), made a share of the whole by a softmax,
-// averaged over the query heads of a group and multiplied by the length of the value. Departures:
-// none known.
+// averaged over the query heads of a group and multiplied by the length of the value. A calibration
+// holds mean and covariance over texts instead, as kvpress's ExpectedAttentionStatsPress does.
+// Departures: none known.
 #include <cmath>
+#include <string>
 
+#include "core/strings.h"
+#include "methods/calibration.h"
+#include "methods/query_anchor.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
+
+std::string MomentName(int64_t layer, bool covariance) {
+  return StrCat(covariance ? "covariance." : "mean.", layer);
+}
+
+std::vector<int64_t> MomentDims(const ModelShape& shape, bool covariance) {
+  std::vector<int64_t> dims = {shape.query_heads, shape.key_dim};
+  if (covariance) dims.push_back(shape.key_dim);
+  return dims;
+}
 
 class ExpectedAttention final : public Scorer {
  public:
@@ -22,11 +37,20 @@ class ExpectedAttention final : public Scorer {
         future_(params.Int("future")),
         epsilon_(static_cast<float>(params.Real("epsilon"))),
         covariance_(params.Bool("covariance")),
-        value_norm_(params.Bool("value_norm")) {}
+        value_norm_(params.Bool("value_norm")),
+        learned_(!params.Text(kCalibrationParam).empty()) {}
 
-  Needs needs() const override { return {.query_moments = {sinks_}}; }
+  Needs needs() const override { return learned_ ? Needs{} : Needs{.query_moments = {sinks_}}; }
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
 
   Status Check(const ModelShape& shape) const override {
+    for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
+      KVG_TRY(Table(shape, layer, false));
+      if (covariance_) KVG_TRY(Table(shape, layer, true));
+    }
     if (shape.latent_dim == 0) return {};
     return BadInput(
         "takes queries before rotation, and those of this model's latent attention are rotated in "
@@ -38,8 +62,8 @@ class ExpectedAttention final : public Scorer {
     const ModelShape& shape = view.shape();
     const int64_t n = view.width(), body = n - sinks_, dim = shape.key_dim, group = shape.group();
     if (body <= 0) return ops.rows->Fill(1.0f, out);
-    const Tensor mean = view.QueryMean(sinks_), rotation = MeanRotation(view);
-    const Tensor covariance = covariance_ ? view.QueryCovariance(sinks_) : Tensor();
+    const Tensor mean = Mean(view), rotation = MeanRotationToCome(view, future_);
+    const Tensor covariance = covariance_ ? Covariance(view) : Tensor();
     const auto root = std::sqrt(static_cast<float>(dim));
     const Tensor turned = view.Scratch(DType::kF32, {body, dim});
     const Tensor spread = view.Scratch(DType::kF32, {body, dim});
@@ -70,19 +94,30 @@ class ExpectedAttention final : public Scorer {
       ops.rows->ReduceColumns(weights, Reduction::kMean, scores);
       if (value_norm_) TimesValues(view, h, scores.Reshape({1, body}));
     }
-    if (sinks_ > 0) RaiseSinks(view, out);
+    RaiseFirst(view, sinks_, out);
   }
 
  private:
-  // Of the positions to come: cosines, then sines, [2, pairs].
-  Tensor MeanRotation(LayerView& view) const {
-    const Tensor rotations = view.Rotations(view.tokens(), future_);
-    if (rotations.empty()) return {};
-    const Tensor mean = view.Scratch(DType::kF32, {2, rotations.shape[2]});
-    for (const int64_t i : {0, 1}) {
-      view.ops().rows->ReduceColumns(rotations[i], Reduction::kMean, mean[i]);
-    }
-    return mean;
+  Result<Tensor> Table(const ModelShape& shape, int64_t layer, bool covariance) const {
+    const std::vector<int64_t> dims = MomentDims(shape, covariance);
+    return calibration_->Find(MomentName(layer, covariance), dims);
+  }
+
+  Tensor Mean(LayerView& view) const {
+    if (calibration_ == nullptr) return view.QueryMean(sinks_);
+    return Learned(view, false).Reshape({view.shape().query_heads, view.shape().key_dim});
+  }
+
+  Tensor Covariance(LayerView& view) const {
+    if (calibration_ == nullptr) return view.QueryCovariance(sinks_);
+    const int64_t dim = view.shape().key_dim;
+    return Learned(view, true).Reshape({view.shape().query_heads, dim, dim});
+  }
+
+  Tensor Learned(LayerView& view, bool covariance) const {
+    const Result<Tensor> table = Table(view.shape(), view.layer(), covariance);
+    KVG_CHECK(table.ok(), "a calibration that was not checked");
+    return Upload(view, std::span<const float>(table->f32(), static_cast<size_t>(table->Numel())));
   }
 
   // scores: [1, n] of the entries after the sinks.
@@ -95,25 +130,78 @@ class ExpectedAttention final : public Scorer {
     ops.rows->Combine(scores, lengths, Binary::kMultiply, scores);
   }
 
-  // One more than the highest score of the layer, as the reference has it.
-  void RaiseSinks(LayerView& view, Tensor out) const {
-    Ops& ops = view.ops();
-    const int64_t heads = out.shape[0];
-    const Tensor best = view.Scratch(DType::kF32, {1, heads});
-    const Tensor above = view.Scratch(DType::kF32, {1});
-    ops.rows->ReduceRows(Columns(out, sinks_, out.shape[1]), Reduction::kMax,
-                         best.Reshape({heads}));
-    ops.rows->ReduceRows(best, Reduction::kMax, above);
-    ops.rows->Affine(AsColumn(above), 1.0f, 1.0f, AsColumn(above));
-    const Tensor first = view.Scratch(DType::kI32, {heads * sinks_});  // zeros
-    const Tensor raised = view.Scratch(DType::kF32, {heads * sinks_, 1});
-    ops.select->Gather(AsColumn(above), first, raised);
-    ops.rows->Convert(raised.Reshape({heads, sinks_}), Columns(out, 0, sinks_));
-  }
-
   int64_t sinks_, future_;
   float epsilon_;
-  bool covariance_, value_norm_;
+  bool covariance_, value_norm_, learned_;
+  std::shared_ptr<const Calibration> calibration_;
+};
+
+// Moments of the queries of all texts together, each text without its first tokens.
+class ExpectedAttentionCalibrator final : public Calibrator {
+ public:
+  ExpectedAttentionCalibrator(const Params& params, const ModelShape& shape,
+                              std::span<const int64_t>)
+      : shape_(shape), sinks_(params.Int("sinks")), layers_(static_cast<size_t>(shape.layers)) {}
+
+  Needs needs(int) const override { return {.query_moments = {sinks_}}; }
+
+  void Observe(int, LayerView& view) override {
+    const auto rows = static_cast<double>(view.tokens() - sinks_);
+    if (rows < 2) return;
+    const auto heads = static_cast<size_t>(shape_.query_heads);
+    const auto dim = static_cast<size_t>(shape_.key_dim);
+    const std::vector<float> mean = Fetch(view.ops(), view.QueryMean(sinks_));
+    const std::vector<float> covariance = Fetch(view.ops(), view.QueryCovariance(sinks_));
+    Moments& sums = layers_[static_cast<size_t>(view.layer())];
+    sums.first.resize(heads * dim);
+    sums.second.resize(heads * dim * dim);
+    sums.rows += rows;
+    for (size_t h = 0; h < heads; ++h) {
+      for (size_t a = 0; a < dim; ++a) {
+        const double own = mean[h * dim + a];
+        sums.first[h * dim + a] += rows * own;
+        for (size_t b = 0; b < dim; ++b) {
+          const size_t at = (h * dim + a) * dim + b;
+          sums.second[at] += rows * (covariance[at] + own * mean[h * dim + b]);
+        }
+      }
+    }
+  }
+
+  Calibration::Tables Finish(Ops&) override {
+    Calibration::Tables tables;
+    const auto dim = static_cast<size_t>(shape_.key_dim);
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      const Moments& sums = layers_[layer];
+      std::vector<float> mean(sums.first.size()), covariance(sums.second.size());
+      for (size_t i = 0; i < mean.size(); ++i) {
+        const double own = sums.first[i] / sums.rows;
+        mean[i] = static_cast<float>(own);
+        const size_t head = i / dim * dim;
+        for (size_t b = 0; b < dim; ++b) {
+          const double other = sums.first[head + b] / sums.rows;
+          covariance[i * dim + b] =
+              static_cast<float>(sums.second[i * dim + b] / sums.rows - own * other);
+        }
+      }
+      const auto at = static_cast<int64_t>(layer);
+      tables[MomentName(at, false)] = {MomentDims(shape_, false), std::move(mean)};
+      tables[MomentName(at, true)] = {MomentDims(shape_, true), std::move(covariance)};
+    }
+    return tables;
+  }
+
+ private:
+  // Of one layer, summed over rows.
+  struct Moments {
+    double rows = 0;
+    std::vector<double> first;   // [query_heads, key_dim]
+    std::vector<double> second;  // [query_heads, key_dim, key_dim]
+  };
+
+  const ModelShape shape_;
+  const int64_t sinks_;
+  std::vector<Moments> layers_;
 };
 
 KVG_REGISTER_STAGE({
@@ -127,8 +215,11 @@ KVG_REGISTER_STAGE({
                         "first tokens: their queries are left out, they score above all others"),
                RealParam("epsilon", 0, 0, 1, "added to shares before values count"),
                BoolParam("covariance", true, "whether the spread of queries counts"),
-               BoolParam("value_norm", true, "whether scores are times the length of the value")},
+               BoolParam("value_norm", true, "whether scores are times the length of the value"),
+               CalibrationParam()},
     .make = Make<ExpectedAttention>(),
+    .calibrate = MakeCalibrator<ExpectedAttentionCalibrator>,
+    .calibrated_params = {"sinks"},
 });
 
 }  // namespace

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries whose keys point away from the mean direction score high.
 //
-// Paper: KeyDiff, arXiv:2504.15364. Needs nothing but keys, as attention sees them. Departures: the
-// whole prompt is scored at once, where the paper reads it in blocks and compresses after each.
+// Paper: KeyDiff, arXiv:2504.15364. Needs nothing but keys, as attention sees them. With `span`
+// every so many entries have a mean direction of their own, as under kvpress's ChunkPress.
+// Departures: the whole prompt is scored at once, where the paper reads it in blocks and compresses
+// after each (reduce.keydiff_blocks chooses block by block).
+#include <algorithm>
+
+#include "methods/key_direction.h"
 #include "methods/registry.h"
-#include "methods/tensors.h"
 
 namespace kvgauge {
 namespace {
 
 class KeyDiff final : public Scorer {
  public:
-  explicit KeyDiff(const Params&) {}
+  explicit KeyDiff(const Params& params) : span_(params.Int("span")) {}
 
   bool any_time() const override { return true; }
 
   void Score(LayerView& view, Tensor out) const override {
-    Ops& ops = view.ops();
-    const int64_t dim = view.shape().key_dim;
-    const Tensor ones = Filled(view, dim, 1.0f);
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const int64_t n = view.lengths()[h];
+      const int64_t n = view.lengths()[h], span = span_ == 0 ? n : span_;
       if (n == 0) continue;
       const Tensor keys = view.Keys(h);
-      // Unit vectors times the root of dim: the anchor's length does not matter.
-      Tensor units = view.Scratch(DType::kF32, {n, dim}), anchor = view.Scratch(DType::kF32, {dim});
-      ops.rows->RmsNorm(keys, ones, 0.0f, 1e-20f, units);
-      ops.rows->ReduceColumns(units, Reduction::kMean, anchor);
-      ops.algebra->CosineSimilarity(keys, anchor.Reshape({1, dim}),
-                                    out[h].Slice(0, n).Reshape({n, 1}));
+      for (int64_t begin = 0; begin < n; begin += span) {
+        const int64_t end = std::min(begin + span, n);
+        AwayFromMean(view, keys.Slice(begin, end), out[h].Slice(begin, end));
+      }
     }
-    ops.rows->Affine(out, -1.0f, 0.0f, out);
   }
+
+ private:
+  int64_t span_;
 };
 
 KVG_REGISTER_STAGE({
@@ -40,6 +41,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2504.15364",
     .summary = "entries whose keys point away from the mean direction",
     .departures = {"the whole prompt is scored at once, not block by block"},
+    .params = {IntParam("span", 0, 0, 1 << 20,
+                        "entries that share a mean direction; 0: all of a head")},
     .make = Make<KeyDiff>(),
 });
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifdef __AMX_BF16__
+// The second name is that of Clang before 16.
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)
 #include "cpu/linear/linear_multiply.h"
 #include "cpu/linear/panel_amx.h"
 
