@@ -47,8 +47,7 @@ class EvenRest final : public Reducer {
     const Tensor chosen = view.Scratch(DType::kI32, {places});
     ops.select->Gather(AsColumn(others), Upload(view, std::span<const int32_t>(middles)),
                        AsColumn(chosen));
-    ops.select->Scatter(AsColumn(Filled(view, places, 1.0f)), chosen,
-                        AsColumn(above.Reshape({n})));
+    ops.select->Scatter(AsColumn(Filled(view, places, 1.0f)), chosen, AsColumn(above.Reshape({n})));
     return Best(view, above, kept);
   }
 };

@@ -20,6 +20,15 @@ std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   return std::unique_ptr<T>(typed);
 }
 
+// Both ascend.
+template <class T>
+void Unite(std::vector<T>& all, const std::vector<T>& more) {
+  for (const T& one : more) {
+    const auto at = std::lower_bound(all.begin(), all.end(), one);
+    if (at == all.end() || *at != one) all.insert(at, one);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Stage> MakeStage(const StageChoice& choice) {
@@ -34,24 +43,13 @@ std::string StageKey(const StageChoice& choice) {
   return key;
 }
 
-namespace {
-
-// Both ascend, without repetition.
-void Unite(std::vector<int64_t>& numbers, const std::vector<int64_t>& others) {
-  for (const int64_t number : others) {
-    const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
-    if (at == numbers.end() || *at != number) numbers.insert(at, number);
-  }
-}
-
-}  // namespace
-
 Needs& Needs::operator|=(const Needs& other) {
   window = std::max(window, other.window);
   question_rows = std::max(question_rows, other.question_rows);
   Unite(last_row_of, other.last_row_of);
   column_sums |= other.column_sums;
   column_squares |= other.column_squares;
+  Unite(chunk_sums, other.chunk_sums);
   Unite(query_moments, other.query_moments);
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;

@@ -98,7 +98,7 @@ class Mask final : public LayerHook {
 
 // Turns keys [n, dim] on by so many positions.
 inline void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_t dim,
-            std::vector<float>& keys) {
+                   std::vector<float>& keys) {
   const auto pairs = std::ssize(frequencies.inverse);
   for (size_t row = 0; row < keys.size(); row += static_cast<size_t>(dim)) {
     for (int64_t i = 0; i < pairs; ++i) {
@@ -136,7 +136,8 @@ inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache
         read(full, head, rows);
         read(reduced, head, held);
         if (keys && by_place) {
-          TurnOn(full.frequencies(), prompt.next_rope_position - reduced.length(layer, head), dim, held);
+          TurnOn(full.frequencies(), prompt.next_rope_position - reduced.length(layer, head), dim,
+                 held);
         }
         const std::vector<int32_t> positions = reduced.Positions(layer, head);
         for (size_t i = 0; i < positions.size(); ++i) {
@@ -181,7 +182,8 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
     }
   }
   const bool by_place = plan->turn.position == PositionPolicy::kSlot;
-  KvCache masked = Whole(subject, prefilled.prompt, *prefilled.cache, evicted, by_place, prefilled.pools);
+  KvCache masked =
+      Whole(subject, prefilled.prompt, *prefilled.cache, evicted, by_place, prefilled.pools);
   Mask mask(masked, evicted, shape);
   Prompt prompt = prefilled.prompt;
   for (int32_t step = 0; step < 4; ++step) {

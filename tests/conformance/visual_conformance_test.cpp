@@ -49,8 +49,7 @@ EngineSample VisualSample(uint64_t seed, int64_t new_tokens = 5) {
 Prompt PromptOf(const Model& model, const EngineSample& sample) {
   Prompt prompt;
   prompt.embeddings = View(sample.visuals->rows, {sample.visuals->count(), kWidth});
-  prompt.Append(sample.turns[0].ids, sample.turns[0].spans,
-                !model.config().rope->sections.empty());
+  prompt.Append(sample.turns[0].ids, sample.turns[0].spans, !model.config().rope->sections.empty());
   return prompt;
 }
 
@@ -58,7 +57,8 @@ class VisualConformance : public ::testing::TestWithParam<std::string> {
  protected:
   static std::vector<std::unique_ptr<Subject>> Shown(const std::vector<std::string>& more = {}) {
     const Method method = LoadShipped(GetParam(), more);
-    const bool legal = CheckMethod(method, TinyShape("gqa"), HalfBudget(method), kPromptTokens).ok();
+    const bool legal =
+        CheckMethod(method, TinyShape("gqa"), HalfBudget(method), kPromptTokens).ok();
     // Latents of a model are those of MLA alone.
     if (!legal) return Subjects(GetParam(), {.overrides = more}, kLatentKinds);
     return Subjects(GetParam(), {.overrides = more}, kVisualKinds);
@@ -84,8 +84,7 @@ TEST_P(VisualConformance, FullBudgetIsTheFullCache) {
     const bool moves = plan->turn.position != PositionPolicy::kOriginal;
     Contender contender = subject->contender();
     if (subject->method.takes_budget) contender.budget = {Budget::Kind::kFraction, 1.0};
-    const Outcomes outcomes =
-        RunContenders({contender}, {VisualSample(1)}, {.fidelity_steps = 5});
+    const Outcomes outcomes = RunContenders({contender}, {VisualSample(1)}, {.fidelity_steps = 5});
     const CellResult& cell = outcomes.at({0, 0}).cell;
     ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
     ASSERT_TRUE(cell.fidelity.has_value());

@@ -48,8 +48,8 @@ class VisualView : public ::testing::Test {
 
   void Prefill(const Needs& needs) {
     cache_.emplace(model().NewCache(kTokens + 8));
-    capture_ = std::make_unique<PrefillCapture>(model().config(), *cache_,
-                                                NeedsOf(needs, prompt_), kTokens, model().ops());
+    capture_ = std::make_unique<PrefillCapture>(model().config(), *cache_, NeedsOf(needs, prompt_),
+                                                kTokens, model().ops());
     for (int64_t begin = 0; begin < kTokens; begin += 10) {
       const int64_t end = std::min<int64_t>(begin + 10, kTokens);
       ASSERT_TRUE(cache_->Append(end - begin).ok());
@@ -161,9 +161,9 @@ TEST_F(VisualView, TheLastRowOfOneLayer) {
   ASSERT_EQ(std::ssize(row), heads * kTokens);
   for (int64_t h = 0; h < heads; ++h) {
     const auto last = window.begin() + (h * 3 + 2) * kTokens;
-    EXPECT_TRUE(SameBits(std::vector<float>(row.begin() + h * kTokens,
-                                            row.begin() + (h + 1) * kTokens),
-                         std::vector<float>(last, last + kTokens)));
+    EXPECT_TRUE(
+        SameBits(std::vector<float>(row.begin() + h * kTokens, row.begin() + (h + 1) * kTokens),
+                 std::vector<float>(last, last + kTokens)));
   }
   const auto planned = [&](const Needs& needs) {
     return PrefillCapture::PlannedBytes(model().config(), needs, kTokens);

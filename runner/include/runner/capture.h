@@ -18,6 +18,7 @@
 
 namespace kvgauge {
 
+class ChunkSums;
 class QueryMoments;
 
 // How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
@@ -57,6 +58,8 @@ class PrefillCapture final : public LayerHook {
   Tensor ColumnSquares(int64_t layer) const;
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor LastRow(int64_t layer) const;
+  // Precondition: declared.
+  const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
   // declared.
   const QueryMoments& MomentsFrom(int64_t from) const;
@@ -86,6 +89,7 @@ class PrefillCapture final : public LayerHook {
   std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]
   std::vector<int64_t> folded_;          // [layers] tokens of the cache whose chunk is in the sums
   Buffer part_;                          // one chunk's contribution
+  std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
   Status status_;
 };
