@@ -151,7 +151,7 @@ TEST_F(VisualView, TheQuestionIsWhatStandsBehindTheLastPicture) {
   EXPECT_TRUE(SameBits(asked, Host<float>(same.WindowAttention(7))));
 }
 
-// Of one layer, for the views of all; and it is the last row of the window.
+// One layer serves the views of all; and it is the last row of the window.
 TEST_F(VisualView, TheLastRowOfOneLayer) {
   Prefill({.window = 3, .last_row_of = {1}});
   CacheView first = ViewOf(0), second = ViewOf(1);

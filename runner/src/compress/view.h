@@ -130,7 +130,7 @@ class CacheView final : public LayerView {
   const PrefillCapture& prefill() const;
   const Prompt& prompt() const;
   TokenMarks& marks() { return source_.marks != nullptr ? *source_.marks : own_marks_; }
-  // Of each token [tokens, 1], the numbers of the head's entries.
+  // For each token [tokens, 1], the numbers of the head's entries.
   Tensor Marked(const Tensor& of_token, int64_t head, int64_t first);
   const StepCapture& step() const;
 
