@@ -20,6 +20,15 @@ std::unique_ptr<T> MakeOptional(const std::optional<StageChoice>& choice) {
   return std::unique_ptr<T>(typed);
 }
 
+// Both ascend.
+template <class T>
+void Unite(std::vector<T>& all, const std::vector<T>& more) {
+  for (const T& one : more) {
+    const auto at = std::lower_bound(all.begin(), all.end(), one);
+    if (at == all.end() || *at != one) all.insert(at, one);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Stage> MakeStage(const StageChoice& choice) {
@@ -38,10 +47,8 @@ Needs& Needs::operator|=(const Needs& other) {
   window = std::max(window, other.window);
   column_sums |= other.column_sums;
   column_squares |= other.column_squares;
-  for (const int64_t from : other.query_moments) {
-    const auto at = std::lower_bound(query_moments.begin(), query_moments.end(), from);
-    if (at == query_moments.end() || *at != from) query_moments.insert(at, from);
-  }
+  Unite(chunk_sums, other.chunk_sums);
+  Unite(query_moments, other.query_moments);
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
   step_attention |= other.step_attention;

@@ -442,7 +442,7 @@ class FastGen(Sequence):
 
 
 def philox(seed, stream, counter):
-    """Philox-4x32-10 of Salmon et al.: the first two words of the block (counter, stream) under the key."""
+    """Philox-4x32-10 of Salmon et al.: the four words of the block (counter, stream) under the key."""
     low = (1 << 32) - 1
     c = [counter & low, counter >> 32, stream & low, stream >> 32]
     k = [seed & low, seed >> 32]
@@ -450,7 +450,15 @@ def philox(seed, stream, counter):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
         c = [(b >> 32) ^ c[1] ^ k[0], b & low, (a >> 32) ^ c[3] ^ k[1], a & low]
         k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
-    return c[:2]
+    return c
+
+
+def gaussian(seed, stream, count):
+    """Box-Muller on pairs of 53-bit numbers, two words each, in the order of the blocks."""
+    words = np.array([philox(seed, stream, i) for i in range(count)], dtype=np.uint64)
+    u, v = ((words[:, i] | words[:, i + 1] << np.uint64(32)) >> np.uint64(11) for i in (0, 2))
+    u, v = 1 - u * 2.0**-53, v * 2.0**-53
+    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
 
 
 def sample_seed(seed, name):
@@ -458,7 +466,7 @@ def sample_seed(seed, name):
     stream = 0xCBF29CE484222325
     for byte in name.encode():
         stream = (stream ^ byte) * 0x100000001B3 % (1 << 64)
-    first, second = philox(seed, stream, 0)
+    first, second = philox(seed, stream, 0)[:2]
     return first | second << 32
 
 

@@ -128,6 +128,34 @@ class FakeView final : public LayerView {
   }
   Tensor ColumnSums() override { return Columns(false); }
   Tensor ColumnSquares() override { return Columns(true); }
+  Tensor ChunkSums(const ChunkAttention& of) override {
+    const int64_t d = shape_.key_dim, heads = shape_.query_heads;
+    Tensor out = Scratch(DType::kF32, {heads, tokens_});
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t begin = of.first; begin < tokens_ - of.last; begin += of.rows) {
+        const int64_t end = std::min(begin + of.rows, tokens_ - of.last);
+        const int64_t pads = of.padded ? begin + of.rows - end : 0;
+        for (int64_t i = begin; i < end; ++i) {
+          std::vector<double> row;
+          double sum = static_cast<double>(pads);
+          for (int64_t j = begin; j < end; ++j) {
+            double dot = 0;
+            for (int64_t c = 0; c < d; ++c) {
+              dot += double{queries[(i * heads + h) * d + c]} * keys[h / shape_.group()][j * d + c];
+            }
+            sum += row.emplace_back(std::exp(dot));
+          }
+          for (int64_t j = begin; j < end; ++j) {
+            out[h].f32()[j] += static_cast<float>(row[j - begin] / sum);
+          }
+        }
+        for (int64_t j = begin; j < end; ++j) {
+          out[h].f32()[j] += static_cast<float>(static_cast<double>(pads) / of.rows);
+        }
+      }
+    }
+    return out;
+  }
   // The fake does not rotate: queries are as they are, and to come they will be so.
   Tensor QueryMean(int64_t from) override {
     const int64_t width = shape_.query_heads * shape_.key_dim;

@@ -10,6 +10,7 @@
 
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
+#include "src/compress/view.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -140,6 +141,57 @@ TEST_F(EngineTest, WindowAttentionAndColumnSumsAgree) {
     EXPECT_TRUE(AllWithin({got.f32(), sums.size()}, sums, 1e-3));
     EXPECT_TRUE(AllWithin({got2.f32(), squares.size()}, squares, 1e-3));
   }
+}
+
+// Chunks are the prompt's own, however its rows come: in one pass, or a few at a time behind rows
+// that another prefill brought.
+TEST_F(EngineTest, ChunkSumsDoNotDependOnHowRowsCome) {
+  constexpr int64_t kTokens = 61;
+  const Prompt prompt = Prompt::FromTokens(RandomIds(kTokens, 4));
+  const ChunkAttention plain = {.rows = 16, .first = 3, .last = 2};
+  ChunkAttention padded = plain;
+  padded.padded = true;
+  std::vector<std::vector<float>> seen;
+  for (const int64_t rows : {kTokens, int64_t{5}, int64_t{16}}) {
+    KvCache cache = model_.NewCache(kTokens);
+    PrefillCapture capture(model_.config(), cache, {.chunk_sums = {plain, padded}}, kTokens,
+                           model_.ops());
+    for (int64_t begin = 0; begin < kTokens; begin += rows) {
+      const int64_t end = std::min(begin + rows, kTokens);
+      ASSERT_TRUE(cache.Append(end - begin).ok());
+      const SequenceStep step = {.cache = &cache,
+                                 .prompt = &prompt,
+                                 .begin = begin,
+                                 .end = end,
+                                 .logits = LogitRows::kNone,
+                                 .hook = &capture};
+      model_.Forward({&step, 1});
+    }
+    ASSERT_TRUE(capture.status().ok());
+    seen.emplace_back();
+    const ModelShape shape = model_.shape();
+    const ViewSource source = {
+        .model = &model_, .shape = &shape, .cache = &cache, .prefill = &capture};
+    CacheView view(source, 1);
+    for (const ChunkAttention& of : {plain, padded}) {
+      const Tensor sums = view.ChunkSums(of);
+      ASSERT_EQ(sums.shape[1], kTokens);
+      for (int64_t h = 0; h < sums.shape[0]; ++h) {
+        const float* row = sums[h].f32();
+        double all = 0;
+        for (int64_t i = 0; i < kTokens; ++i) all += row[i];
+        // Every row pays one; rows of zeros pay in part to zeros, and are paid by others.
+        EXPECT_EQ(std::abs(all - 56) < 1e-3, !of.padded) << all;
+        for (const int64_t i : {0, 1, 2, 59, 60}) EXPECT_EQ(row[i], 0);
+        seen.back().insert(seen.back().end(), row, row + kTokens);
+      }
+    }
+    const int64_t planned_bytes =
+        PrefillCapture::PlannedBytes(model_.config(), {.chunk_sums = {plain, padded}}, kTokens);
+    EXPECT_LE(capture.bytes(), planned_bytes + planned_bytes / 100);
+  }
+  EXPECT_TRUE(SameBits(seen[1], seen[0]));
+  EXPECT_TRUE(SameBits(seen[2], seen[0]));
 }
 
 TEST_F(EngineTest, FullCacheIsFaithfulToItself) {

@@ -21,6 +21,9 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (needs.window > 0) names.push_back(StrCat("attention of the last ", needs.window, " rows"));
   if (needs.column_sums) names.emplace_back("column sums of attention");
   if (needs.column_squares) names.emplace_back("column sums of squared attention");
+  for (const ChunkAttention& of : needs.chunk_sums) {
+    names.push_back(StrCat("attention inside chunks of ", of.rows, " rows"));
+  }
   if (!needs.query_moments.empty()) {
     names.emplace_back("mean and covariance of queries before rotation");
   }

@@ -12,6 +12,7 @@
 
 #include "kernels/ops.h"
 #include "methods/model_shape.h"
+#include "methods/needs.h"
 
 namespace kvgauge {
 
@@ -56,6 +57,9 @@ class LayerView {
   virtual Tensor WindowQueries(int64_t rows) = 0;
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
+  // What was declared in chunk_sums. [query_heads, width]; 0 for entries that are in no chunk and,
+  // after a turn, for those of the turns before.
+  virtual Tensor ChunkSums(const ChunkAttention& of) = 0;
   // Moments of queries before rotation, without those of the first `from` tokens; `from` was
   // declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]

@@ -3,15 +3,28 @@
 // else.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
 namespace kvgauge {
 
+// Attention inside chunks of the prompt: every row of a chunk attends over all entries of it, those
+// behind it included, with scores that are the bare products of query and key.
+struct ChunkAttention {
+  int64_t rows = 0;             // of a chunk; the last one holds what is left
+  int64_t first = 0, last = 0;  // tokens at either end of the prompt that are in no chunk
+  bool padded = false;          // the last chunk is filled up with queries and keys of zeros
+
+  auto operator<=>(const ChunkAttention&) const = default;
+};
+
 struct Needs {
   int64_t window = 0;           // queries of the last `window` prompt rows, and their attention
   bool column_sums = false;     // sum over all prompt rows of each entry's attention
   bool column_squares = false;  // the same for its square
+  // Sum over the rows of an entry's chunk of the attention it gets there; ascending.
+  std::vector<ChunkAttention> chunk_sums = {};
   // Mean and covariance of the prompt's queries before rotation, without the first so many tokens:
   // one pair for each number, ascending.
   std::vector<int64_t> query_moments = {};

@@ -17,6 +17,7 @@
 
 namespace kvgauge {
 
+class ChunkSums;
 class QueryMoments;
 
 // How the rows of one layer attend over a cache.
@@ -49,6 +50,8 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
+  // Precondition: declared.
+  const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
   // declared.
   const QueryMoments& MomentsFrom(int64_t from) const;
@@ -76,6 +79,7 @@ class PrefillCapture final : public LayerHook {
   std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
   std::vector<int64_t> folded_;         // [layers] tokens of the cache whose chunk is in the sums
   Buffer part_;                         // one chunk's contribution
+  std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
   Status status_;
 };

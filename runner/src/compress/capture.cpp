@@ -5,6 +5,7 @@
 
 #include "core/guarded.h"
 #include "methods/tensors.h"
+#include "src/compress/chunk_sums.h"
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
@@ -58,6 +59,9 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
+  for (const ChunkAttention& of : needs.chunk_sums) {
+    chunks_.push_back(std::make_unique<ChunkSums>(config, cache, of, rows, ops));
+  }
   for (const int64_t from : needs.query_moments) {
     moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
   }
@@ -87,6 +91,7 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
   // The sums were left where ColumnSumsOfRows said.
   if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
+  for (const auto& chunks : chunks_) chunks->Add(layer, q);
   for (const auto& moments : moments_) {
     moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies(),
                  cache_.rope_places());
@@ -169,6 +174,13 @@ Tensor PrefillCapture::ColumnSquares(int64_t layer) const {
   return squares_[index].As(DType::kF32, {config_.query_heads, widths_[index]});
 }
 
+const ChunkSums& PrefillCapture::SumsOfChunks(const ChunkAttention& of) const {
+  const auto found = std::find_if(chunks_.begin(), chunks_.end(),
+                                  [&](const auto& chunks) { return chunks->kind() == of; });
+  KVG_CHECK(found != chunks_.end(), "no stage declared these chunks");
+  return **found;
+}
+
 const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
   const auto found = std::find_if(moments_.begin(), moments_.end(),
                                   [&](const auto& moments) { return moments->from() == from; });
@@ -178,6 +190,7 @@ const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
 
 int64_t PrefillCapture::bytes() const {
   int64_t bytes = part_.size_bytes();
+  for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto* buffers : {&queries_, &log_sums_, &sums_, &squares_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
@@ -189,7 +202,12 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   const int64_t heads = config.query_heads;
   const int64_t window = std::min(needs.window, rows);
   const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
-  return 4 * heads *
+  int64_t of_chunks = 0;
+  for (const ChunkAttention& of : needs.chunk_sums) {
+    of_chunks += ChunkSums::PlannedBytes(config, of, rows);
+  }
+  return of_chunks +
+         4 * heads *
              (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
               (columns > 0 ? rows : 0)) +
          std::ssize(needs.query_moments) *

@@ -6,6 +6,7 @@
 
 #include "methods/tensors.h"
 #include "src/cache/rope_tables.h"
+#include "src/compress/chunk_sums.h"
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
@@ -176,6 +177,10 @@ Tensor CacheView::WindowAttention(int64_t rows) {
 Tensor CacheView::ColumnSums() { return prefill().ColumnSums(layer_); }
 
 Tensor CacheView::ColumnSquares() { return prefill().ColumnSquares(layer_); }
+
+Tensor CacheView::ChunkSums(const ChunkAttention& of) {
+  return prefill().SumsOfChunks(of).Of(layer_);
+}
 
 Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }
 

@@ -96,6 +96,7 @@ class CacheView final : public LayerView {
   Tensor WindowQueries(int64_t rows) override;
   Tensor ColumnSums() override;
   Tensor ColumnSquares() override;
+  Tensor ChunkSums(const ChunkAttention& of) override;
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;
   Tensor Rotations(int64_t first, int64_t count) override;
