@@ -40,8 +40,7 @@ class ExactTopK final : public Reader {
       const Tensor chosen = view.Scratch(DType::kI32, {group, read});
       view.ops().select->TopK(products, Upload(view, counts), chosen);
       view.ops().select->MarkRuns(
-          chosen, 1, length,
-          Columns(words.Slice(begin, begin + group), 0, (length + 63) / 64));
+          chosen, 1, length, Columns(words.Slice(begin, begin + group), 0, (length + 63) / 64));
     }
     return true;
   }

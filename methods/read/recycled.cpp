@@ -4,9 +4,9 @@
 //
 // Paper: Recycled Attention, arXiv:2411.05787. Needs the query of each decode step. At the first
 // step and every `stride` steps after it the row's attention is summed over the query heads of a KV
-// head, and the `tokens` best entries are what is read of the past in the steps between. Departures:
-// steps are counted, where the paper also offers to compare the query with that of the last full
-// step; the chosen entries are read where they lie, where the paper copies them.
+// head, and the `tokens` best entries are what is read of the past in the steps between.
+// Departures: steps are counted, where the paper also offers to compare the query with that of the
+// last full step; the chosen entries are read where they lie, where the paper copies them.
 #include <algorithm>
 #include <cmath>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps the best entry of each cell of what is new, and evenly spaced ones of what was kept before.
 //
-// Paper: BUZZ, arXiv:2410.23079. Needs scores (attention received so far). Between the first `sinks`
-// and the last `recent` entries lie those that stayed the last time and those that came since. Of
-// the former every `stride`-th stays, whatever its score; the latter are cut into as many cells as
-// the budget has room for, and the best of each stays.
-// Departures: cells are as large as the budget makes them, where the reference fixes their size (and
-// the stride at half of it) and holds what that comes to; one set for each KV head.
+// Paper: BUZZ, arXiv:2410.23079. Needs scores (attention received so far). Between the first
+// `sinks` and the last `recent` entries lie those that stayed the last time and those that came
+// since. Of the former every `stride`-th stays, whatever its score; the latter are cut into as many
+// cells as the budget has room for, and the best of each stays. Departures: cells are as large as
+// the budget makes them, where the reference fixes their size (and the stride at half of it) and
+// holds what that comes to; one set for each KV head.
 #include <algorithm>
 
 #include "methods/registry.h"
@@ -75,7 +75,8 @@ class Buzz final : public Reducer {
     }
     if (cells > 0) {
       // The first cells have one entry more where they do not divide.
-      const int64_t size = fresh / cells, larger = fresh % cells, split = begin + larger * (size + 1);
+      const int64_t size = fresh / cells, larger = fresh % cells,
+                    split = begin + larger * (size + 1);
       MarkCells(view, scores, begin, larger, size + 1, stays);
       MarkCells(view, scores, split, cells - larger, size, stays);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In chunks, every second entry finds the most alike of the others, and the most alike of these pairs
-// merge, round by round until the budget is met.
+// In chunks, every second entry finds the most alike of the others, and the most alike of these
+// pairs merge, round by round until the budget is met.
 //
 // Paper: Chelsea, arXiv:2506.11418. Needs keys, and of the scores only which entries are protected.
 // What stays holds the mean of all entries that it stands for, keys and values alike; attention
@@ -62,7 +62,7 @@ class Chelsea final : public Reducer {
     const Tensor free = view.Scratch(DType::kF32, {1, length});
     ops.rows->Combine(scores, Filled(view, length, kForcedFrom), Binary::kLess, free);
     LikeEntries left{Best(view, free, open), view.Scratch(DType::kF32, {open, dim}),
-                   Filled(view, open, 1.0f)};
+                     Filled(view, open, 1.0f)};
     ops.select->Gather(view.Keys(head), left.at, left.sums);
     // The entry that stands for each.
     const Tensor owner = Numbers(view, length);
@@ -117,7 +117,8 @@ class Chelsea final : public Reducer {
     }
     const int64_t merged = std::min(excess, whole);
     const Tensor chosen = Best(view, like, merged);
-    const Tensor from = view.Scratch(DType::kI32, {merged}), to = view.Scratch(DType::kI32, {merged});
+    const Tensor from = view.Scratch(DType::kI32, {merged}),
+                 to = view.Scratch(DType::kI32, {merged});
     ops.select->Gather(AsColumn(even), chosen, AsColumn(from));
     ops.select->Gather(AsColumn(target), chosen, AsColumn(to));
     Unite(view, from, to, owner, left);
@@ -147,7 +148,7 @@ class Chelsea final : public Reducer {
 
     const Tensor rest = Complement(view, from, m);
     LikeEntries next{view.Scratch(DType::kI32, {stay}), view.Scratch(DType::kF32, {stay, dim}),
-                   view.Scratch(DType::kF32, {stay})};
+                     view.Scratch(DType::kF32, {stay})};
     ops.select->Gather(AsColumn(left.at), rest, AsColumn(next.at));
     ops.select->Gather(left.sums, rest, next.sums);
     ops.select->Gather(AsColumn(left.counts), rest, AsColumn(next.counts));
@@ -166,8 +167,9 @@ KVG_REGISTER_STAGE({
     .departures = {"the prompt alone is merged, where the paper goes on while decoding",
                    "protected are the entries that the method file names"},
     .params = {IntParam("chunk", 64, 2, 4096, "entries that meet each other; even"),
-               BoolParam("counts", true, "attention counts an entry as often as it stands for "
-                                         "others")},
+               BoolParam("counts", true,
+                         "attention counts an entry as often as it stands for "
+                         "others")},
     .make = Make<Chelsea>(),
 });
 

@@ -59,7 +59,8 @@ class KvMerger final : public Reducer {
     ops.rows->Convert(end_of.Reshape({1, n}), run.Reshape({1, n}));
 
     plan.keep = Pivots(view, scores, run, kept);
-    const Tensor pivot_at = view.Scratch(DType::kI32, {n}), pivot_of = view.Scratch(DType::kI32, {n});
+    const Tensor pivot_at = view.Scratch(DType::kI32, {n}),
+                 pivot_of = view.Scratch(DType::kI32, {n});
     ops.select->Scatter(AsColumn(plan.keep), ends, AsColumn(pivot_at));
     ops.select->Gather(AsColumn(pivot_at), end_of, AsColumn(pivot_of));
     const Tensor weights = Gaussian(view, head, pivot_of);

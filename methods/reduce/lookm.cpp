@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Top-k; what goes is merged into the nearest key that stays, key and value alike.
 //
-// Paper: LOOK-M, arXiv:2406.18139, its form for text; `mode` pivot after KVCache-Factory's merge_kv.
-// Needs nothing but scores and keys. With c entries merged into one that stays, pivot takes the
-// mean of it and of the c means of itself and each; averaged takes the mean of all, weighted the
-// same with each first multiplied by its cosine. The last two merge only what is at least as like
-// as the mean of what goes.
-// Departures: nothing is known of pictures, whose entries LOOK-M gives up first; merged for each KV
-// head.
+// Paper: LOOK-M, arXiv:2406.18139, its form for text; `mode` pivot after KVCache-Factory's
+// merge_kv. Needs nothing but scores and keys. With c entries merged into one that stays, pivot
+// takes the mean of it and of the c means of itself and each; averaged takes the mean of all,
+// weighted the same with each first multiplied by its cosine. The last two merge only what is at
+// least as like as the mean of what goes. Departures: nothing is known of pictures, whose entries
+// LOOK-M gives up first; merged for each KV head.
 #include <algorithm>
 #include <string>
 

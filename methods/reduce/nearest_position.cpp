@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Top-k; when the prompt is reduced, what goes is merged into the entry that stays and is nearest in
-// position: the mean of keys and of values.
+// Top-k; when the prompt is reduced, what goes is merged into the entry that stays and is nearest
+// in position: the mean of keys and of values.
 //
 // Paper: Elastic Cache, ECCV 2024, arXiv:2407.18121. Needs nothing but scores. Protected entries
 // take nothing, as in the released code; of two entries that are equally near the earlier one does.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from all prompt rows, the same for all heads of a layer; while decoding only the entry at
-// a fixed distance from the end scores low.
+// Attention from all prompt rows, the same for all heads of a layer; while decoding only the entry
+// at a fixed distance from the end scores low.
 //
 // Paper: Elastic Cache, ECCV 2024, arXiv:2407.18121. Needs the column sums of prompt attention.
 // Departures: entries by the order of their scores, as in the paper; the released code takes one
@@ -44,7 +44,8 @@ KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "elastic_cache",
     .paper = "arXiv:2407.18121",
-    .summary = "attention from all prompt rows and heads; in decode the entry at a fixed place goes",
+    .summary =
+        "attention from all prompt rows and heads; in decode the entry at a fixed place goes",
     .departures = {"entries by the order of their scores, as in the paper; the released code takes "
                    "one argsort for their ranks"},
     .params = {IntParam("distance", 25, 1, 1 << 20,

@@ -39,12 +39,12 @@ class WindowKv final : public WindowScorer {
   void Rate(LayerView& view, const Tensor& mean, int64_t begin, int64_t count, int64_t size,
             const Tensor& scores) const {
     RowOps& ops = *view.ops().rows;
-    const int64_t heads = mean.shape[0], width = count * size, half = std::max<int64_t>(1, size / 2);
+    const int64_t heads = mean.shape[0], width = count * size,
+                  half = std::max<int64_t>(1, size / 2);
     const Tensor of_head = view.Scratch(DType::kF32, {count, size});
     const Tensor all = view.Scratch(DType::kF32, {heads, count});
     for (int64_t h = 0; h < heads; ++h) {
-      ops.Convert(Columns(mean.Slice(h, h + 1), begin, begin + width),
-                  of_head.Reshape({1, width}));
+      ops.Convert(Columns(mean.Slice(h, h + 1), begin, begin + width), of_head.Reshape({1, width}));
       if (upper_half_) {
         SumBest(view, of_head, half, all[h]);
       } else {
