@@ -25,8 +25,7 @@ MergedHead ReduceOne(const std::string& reducer, const std::string& params, Fake
   const HeadPlan plan =
       stage->Reduce(view, {.scores = View(scores, {1, n}), .allocated = allocated}, nullptr)[0];
   const auto numbers = [](const Tensor& t) {
-    return t.empty() ? std::vector<int32_t>()
-                     : std::vector<int32_t>(t.i32(), t.i32() + t.Numel());
+    return t.empty() ? std::vector<int32_t>() : std::vector<int32_t>(t.i32(), t.i32() + t.Numel());
   };
   const auto floats = [](const Tensor& t) { return t.empty() ? std::vector<float>() : Floats(t); };
   return {numbers(plan.keep),       numbers(plan.keys.from), numbers(plan.keys.to),
@@ -36,9 +35,9 @@ MergedHead ReduceOne(const std::string& reducer, const std::string& params, Fake
 TEST(MergeKeysTest, NeighboursJoinTheOneThatIsNearestInPosition) {
   FakeView view(SmallShape(1, 1, 1, 2), 7);
   const float inf = std::numeric_limits<float>::infinity();
-  // 0 is protected and takes nothing; 1 to 2: 2; 3 is as far from 2 as from 4, the earlier takes it.
-  const MergedHead head =
-      ReduceOne("nearest_position", "{}", view, {inf, 1, 5, 1, 5, 1, 1}, 3);
+  // 0 is protected and takes nothing; 1 to 2: 2; 3 is as far from 2 as from 4, the earlier takes
+  // it.
+  const MergedHead head = ReduceOne("nearest_position", "{}", view, {inf, 1, 5, 1, 5, 1, 1}, 3);
   EXPECT_THAT(head.keep, ElementsAre(0, 2, 4));
   EXPECT_THAT(head.from, ::testing::UnorderedElementsAre(1, 3, 5, 6));
   for (size_t i = 0; i < head.from.size(); ++i) {
