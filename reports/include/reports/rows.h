@@ -110,7 +110,7 @@ struct LayerStatRow {
   bool operator==(const LayerStatRow&) const = default;
 };
 
-// What one layer held of one modality, all KV heads together; prompts with pictures have these.
+// One modality in one layer, all KV heads together. Prompts with pictures have these rows.
 struct ModalityStatRow {
   int64_t layer = 0;
   std::string modality = "text";  // text, image, video
