@@ -20,9 +20,9 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kShareFloor = 1e-8f;     // as the reference adds it
-constexpr float kOfARun = 1e35f;         // above any score that is not protected
-constexpr float kNoEntry = -3e38f;       // behind the end of a head
+constexpr float kShareFloor = 1e-8f;  // as the reference adds it
+constexpr float kOfARun = 1e35f;      // above any score that is not protected
+constexpr float kNoEntry = -3e38f;    // behind the end of a head
 constexpr float kProtected = 2e35f;
 
 class GatedChunks final : public Reducer {
@@ -49,9 +49,9 @@ class GatedChunks final : public Reducer {
         plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       } else {
         const Tensor own = Columns(input.scores.Slice(h, h + 1), 0, length);
-        plan.keep = Choose(view, alike ? together
-                                       : Describe(view, Summed(view, input.scores, h, h + 1, length)),
-                           own, kept);
+        plan.keep = Choose(
+            view, alike ? together : Describe(view, Summed(view, input.scores, h, h + 1, length)),
+            own, kept);
       }
       plans.push_back(plan);
     }

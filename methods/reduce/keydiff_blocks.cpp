@@ -53,7 +53,8 @@ class KeyDiffBlocks final : public Reducer {
       AwayFromMean(view, rows.Slice(0, n), away.Slice(0, n));
       // Protected entries before all others: 1 above what any cosine is.
       ops.select->Gather(AsColumn(scores), now.Slice(0, n), AsColumn(own.Slice(0, n)));
-      const Tensor order = away.Slice(0, n).Reshape({1, n}), forced = own.Slice(0, n).Reshape({1, n});
+      const Tensor order = away.Slice(0, n).Reshape({1, n}),
+                   forced = own.Slice(0, n).Reshape({1, n});
       const Tensor limit = Filled(view, n, kForcedFrom);
       ops.rows->Combine(limit.Reshape({1, n}), forced, Binary::kLess, forced);
       ops.rows->Affine(forced, 4.0f, 0.0f, forced);

@@ -46,8 +46,8 @@ class CapKv final : public Scorer {
     const Tensor inside = view.Scratch(DType::kF32, {1, body});
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       const Tensor values = view.Values(h, sinks_);
-      ops.algebra->CosineSimilarity(anchors.Slice(h * group, (h + 1) * group),
-                                    view.Keys(h, sinks_), weights);
+      ops.algebra->CosineSimilarity(anchors.Slice(h * group, (h + 1) * group), view.Keys(h, sinks_),
+                                    weights);
       RelativeToBest(view, weights);
       for (int64_t g = 0; g < group; ++g) {
         ops.rows->Affine(weights.Slice(g, g + 1), 1.0f, kLeastWeight, inside);
