@@ -48,7 +48,7 @@ struct Background {
   Ground ground = Ground::kRamp;
   std::array<int, 4> greys = {};  // of the corners; others use the first two
   std::array<int, 3> tint = {};
-  int period = 8, direction = 0;                // in eighths of a unit
+  int period = 8, direction = 0;                 // in eighths of a unit
   std::array<std::array<int, 3>, 4> discs = {};  // x, y, radius in eighths of a unit
 };
 
@@ -63,8 +63,8 @@ struct Scene {
 // Any of the grounds, or a ramp.
 Background DrawBackground(Rng& rng, bool any);
 // A cell: a thing, and behind it, in the same row, digits or another thing. `number`: its digits.
-std::vector<Item> ThingAndNumber(Rng& rng, Style style, const Thing& thing,
-                                 std::string_view number, int row);
+std::vector<Item> ThingAndNumber(Rng& rng, Style style, const Thing& thing, std::string_view number,
+                                 int row);
 std::vector<Item> ThingAndThing(Rng& rng, Style style, const Thing& left, const Thing& right,
                                 int row);
 

@@ -69,10 +69,10 @@ class PageMaker {
         count_(pictures),
         facts_(Stream(Draw::kFacts)),
         places_(Stream(Draw::kPlaces)) {
-    target_ = depth == nullptr
-                  ? Between(places_, 0, pictures - 1)
-                  : static_cast<int64_t>(depth->value * static_cast<double>(pictures - 1) / 100 +
-                                         0.5);
+    target_ =
+        depth == nullptr
+            ? Between(places_, 0, pictures - 1)
+            : static_cast<int64_t>(depth->value * static_cast<double>(pictures - 1) / 100 + 0.5);
     const auto colours = static_cast<int>(ColourNames(setup.style).size());
     const auto nouns = static_cast<int>(ThingNames(setup.style).size());
     for (int colour = 0; colour < colours; ++colour) {
@@ -108,7 +108,7 @@ class PageMaker {
   // What a cell says, behind its first thing.
   struct Cell {
     Thing thing;
-    std::string number;             // or
+    std::string number;              // or
     std::optional<Thing> neighbour;  // or neither
   };
 
@@ -141,7 +141,8 @@ class PageMaker {
   }
   std::string Number() {
     std::string number;
-    for (int64_t i = 0; i < setup_.digits; ++i) number += static_cast<char>('0' + Between(facts_, 0, 9));
+    for (int64_t i = 0; i < setup_.digits; ++i)
+      number += static_cast<char>('0' + Between(facts_, 0, 9));
     return number;
   }
   // In that picture, or in the next that has room; says in which.
@@ -156,7 +157,8 @@ class PageMaker {
   }
 
   void AskNumber(const Cell& cell, int64_t picture) {
-    page_.asks.push_back({NumberQuestion(Said(cell.thing)), Said(cell.thing), cell.number, picture});
+    page_.asks.push_back(
+        {NumberQuestion(Said(cell.thing)), Said(cell.thing), cell.number, picture});
   }
   std::string NumberQuestion(const std::string& thing) const {
     if (setup_.style == Style::kGlyphs) return StrCat("which number has the ", thing, "?");
@@ -254,10 +256,10 @@ class PageMaker {
       if (!thing) break;
       const int64_t behind = i == 0 ? target_ : Between(places_, 0, count_ - 1);
       const std::string code = Number(), said = Said(*thing);
-      made.push_back({{behind, StrCat("The code of the ", said, " is *", code, ".\n")},
-                      {StrCat(glyphs ? "what is the code of the " : "What is the code of the ",
-                              said, "?"),
-                       StrCat("The code of the ", said, " is *"), code}});
+      made.push_back(
+          {{behind, StrCat("The code of the ", said, " is *", code, ".\n")},
+           {StrCat(glyphs ? "what is the code of the " : "What is the code of the ", said, "?"),
+            StrCat("The code of the ", said, " is *"), code}});
       if (!asked) made.back().second.answer.clear();
     }
     std::vector<size_t> order(made.size());
@@ -300,8 +302,8 @@ class PageMaker {
     std::vector<Item> fixed;
     for (int i = 0; i < kFixedCells; ++i) {
       const std::optional<Thing> thing = TakeName(false);
-      const std::vector<Item> cell =
-          ThingAndNumber(looks, setup_.style, *thing, Number(), static_cast<int>(rows[static_cast<size_t>(i)]));
+      const std::vector<Item> cell = ThingAndNumber(looks, setup_.style, *thing, Number(),
+                                                    static_cast<int>(rows[static_cast<size_t>(i)]));
       fixed.insert(fixed.end(), cell.begin(), cell.end());
     }
     std::vector<int64_t> hits = {target_};
@@ -375,8 +377,8 @@ class PageMaker {
 
 // Texts of glyph pages are those that the reference models are trained on; others ask anybody.
 struct Wording {
-  std::string head, before, behind;   // before all pictures, each, behind each
-  std::string lead, tail;             // of a question
+  std::string head, before, behind;  // before all pictures, each, behind each
+  std::string lead, tail;            // of a question
 };
 Wording WordingOf(const Setup& setup) {
   if (setup.style == Style::kGlyphs) return {"Story:", " ", "\n", "Question: ", " Answer:"};
@@ -410,7 +412,8 @@ Sample Assemble(const Setup& setup, const Page& page, int64_t index) {
                                .words = WordsOf(*scene)});
     sample.context += words.behind;
     for (; fact < page.facts.size() && page.facts[fact].behind == static_cast<int64_t>(i); ++fact) {
-      facts.push_back(MarkAt(MarkKind::kNeedle, sample.context.size(), page.facts[fact].text.size()));
+      facts.push_back(
+          MarkAt(MarkKind::kNeedle, sample.context.size(), page.facts[fact].text.size()));
       sample.context += page.facts[fact].text;
     }
   }
@@ -422,7 +425,8 @@ Sample Assemble(const Setup& setup, const Page& page, int64_t index) {
     } else if (setup.asked_first) {
       question.text = glyphs ? "Answer:" : "Answer the question. Answer with nothing else.";
     } else {
-      question.text = StrCat(setup.whole && i > 0 ? "\n" : "", words.lead, ask.question, words.tail);
+      question.text =
+          StrCat(setup.whole && i > 0 ? "\n" : "", words.lead, ask.question, words.tail);
     }
     if (glyphs && !see) question.answer_prefix = StrCat(" ", ask.thing);
     question.answers = {ask.answer};
@@ -432,8 +436,8 @@ Sample Assemble(const Setup& setup, const Page& page, int64_t index) {
       sample.marks.push_back(facts[static_cast<size_t>(ask.fact)]);
     } else if (!see) {
       const int64_t at = sample.pictures[static_cast<size_t>(ask.picture)].at;
-      sample.marks.push_back({.kind = MarkKind::kNeedle, .begin = at, .end = at,
-                              .picture = ask.picture});
+      sample.marks.push_back(
+          {.kind = MarkKind::kNeedle, .begin = at, .end = at, .picture = ask.picture});
     }
   }
   if (sample.questions.size() > 1) {
@@ -485,8 +489,9 @@ Status Check(const Setup& setup) {
                            fewest * kGrid));
   }
   if (setup.asked_first && (setup.needles > 1 || setup.whole || setup.form == Form::kSee)) {
-    return BadInput(StrCat(kOwner, ".question: first, but there is not one question; that needs "
-                                   "one needle, no whole text, and another form than see"));
+    return BadInput(StrCat(kOwner,
+                           ".question: first, but there is not one question; that needs "
+                           "one needle, no whole text, and another form than see"));
   }
   return {};
 }
@@ -510,7 +515,8 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.digits = params.Int("digits");
   setup.needles = params.Int("needles");
   setup.distractors = params.Int("distractors");
-  if (setup.whole) setup.questions = params.Int("questions") > 0 ? params.Int("questions") : 1 << 20;
+  if (setup.whole)
+    setup.questions = params.Int("questions") > 0 ? params.Int("questions") : 1 << 20;
   if (setup.form == Form::kFact && setup.whole) {
     setup.questions = std::min<int64_t>(setup.questions, 16);
   }
@@ -545,7 +551,8 @@ KVG_REGISTER_SOURCE({
             IntParam("side", 64, 64, 2048, "pixels; a multiple of 64, of 8 for shapes"),
             ChoiceParam("backgrounds", "mixed", {"mixed", "ramp"}, "of five kinds, or ramps"),
             TextParam("pictures", "16", "of a page; several take turns"),
-            TextParam("depths", "", "percent of the pictures before the one asked for; empty: drawn"),
+            TextParam("depths", "",
+                      "percent of the pictures before the one asked for; empty: drawn"),
             IntParam("samples", 100, 0, 1'000'000,
                      "per number of pictures and depth; 0: without end"),
             IntParam("first", 0, 0, int64_t{1} << 40, "index of the first sample"),

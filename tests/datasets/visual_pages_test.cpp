@@ -17,9 +17,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Result<std::vector<Sample>> Pages(const Json& source, int64_t limit, uint64_t seed = 0) {
-  Json json = {{"name", "t"},          {"version", 1}, {"group", "t"},
-               {"description", "t"},   {"metric", "accuracy"},
-               {"max_new_tokens", 8}, {"source", source}};
+  Json json = {{"name", "t"},        {"version", 1},         {"group", "t"},
+               {"description", "t"}, {"metric", "accuracy"}, {"max_new_tokens", 8},
+               {"source", source}};
   json["source"]["name"] = "visual_pages";
   KVG_ASSIGN(const Task task, ParseTask(std::move(json), "t.json"));
   return ReadAll(task, {.data_directory = "", .seed = seed, .limit = limit});
@@ -59,7 +59,8 @@ TEST(VisualPages, SameBytesOnEveryMachine) {
 }
 
 TEST(VisualPages, FilesAreWhatTheirHashesSay) {
-  for (const Picture& picture : MustPages({{"pictures", "3"}}, 1)[0].pictures) {
+  const Sample page = MustPages({{"pictures", "3"}}, 1)[0];
+  for (const Picture& picture : page.pictures) {
     const Result<std::string> bytes = picture.load();
     ASSERT_TRUE(bytes.ok());
     EXPECT_EQ(bytes->size(), 13 + 64 * 64 * 3);
@@ -80,9 +81,8 @@ TEST(VisualPages, ASamplesPlaceDoesNotChangeIt) {
 // The picture at the depth says thing and number, in this order, and no other has the number beside
 // the thing.
 TEST(VisualPages, TheNeedleStandsAtItsDepth) {
-  const std::vector<Sample> pages =
-      MustPages({{"form", "needle"}, {"pictures", "11"}, {"depths", "0,50,100"}, {"distractors", 3}},
-                30);
+  const std::vector<Sample> pages = MustPages(
+      {{"form", "needle"}, {"pictures", "11"}, {"depths", "0,50,100"}, {"distractors", 3}}, 30);
   for (size_t i = 0; i < pages.size(); ++i) {
     const Sample& page = pages[i];
     const int64_t want = static_cast<int64_t>(i % 3) * 5;
@@ -90,8 +90,7 @@ TEST(VisualPages, TheNeedleStandsAtItsDepth) {
     ASSERT_EQ(page.marks[0].kind, MarkKind::kNeedle);
     EXPECT_EQ(page.marks[0].picture, want);
     const Question& question = page.questions[0];
-    const std::string cell =
-        question.answer_prefix.substr(1) + " " + Spaced(question.answers[0]);
+    const std::string cell = question.answer_prefix.substr(1) + " " + Spaced(question.answers[0]);
     for (size_t k = 0; k < page.pictures.size(); ++k) {
       EXPECT_EQ(Said(page.pictures[k]).find(cell) != std::string::npos,
                 static_cast<int64_t>(k) == want)
@@ -115,7 +114,8 @@ TEST(VisualPages, EveryFormAsksForWhatIsShown) {
     };
     const auto thing = [&](const Sample& page) {
       const std::string& text = page.questions[0].text;
-      const size_t begin = text.find("the ", text.find(std::string(style) == "glyphs" ? "ha" : "f ")) + 4;
+      const size_t begin =
+          text.find("the ", text.find(std::string(style) == "glyphs" ? "ha" : "f ")) + 4;
       return text.substr(begin, text.find('?') - begin);
     };
     for (const Sample& page : pages("pairs")) {
@@ -136,10 +136,12 @@ TEST(VisualPages, EveryFormAsksForWhatIsShown) {
     EXPECT_EQ(page.questions[0].answers[0], std::to_string(times));
   }
   for (const Sample& page : MustPages({{"form", "beside"}, {"pictures", "5"}}, 12)) {
-    const std::string cell = page.questions[0].answer_prefix.substr(1) + page.questions[0].answers[0];
-    EXPECT_TRUE(std::any_of(page.pictures.begin(), page.pictures.end(), [&](const Picture& picture) {
-      return Said(picture).find(cell) != std::string::npos;
-    })) << cell;
+    const std::string cell =
+        page.questions[0].answer_prefix.substr(1) + page.questions[0].answers[0];
+    EXPECT_TRUE(std::any_of(
+        page.pictures.begin(), page.pictures.end(),
+        [&](const Picture& picture) { return Said(picture).find(cell) != std::string::npos; }))
+        << cell;
   }
 }
 

@@ -79,7 +79,8 @@ class PerfectEyes : public ::testing::Test {
                                       .grid = {1, 8, 8},
                                       .embedding_row = row});
       for (const std::string& word : picture.words) {
-        const float* values = word.empty() ? blank_.data() : &embeddings_[static_cast<size_t>(IdOf(word) * width_)];
+        const float* values =
+            word.empty() ? blank_.data() : &embeddings_[static_cast<size_t>(IdOf(word) * width_)];
         visuals->rows.insert(visuals->rows.end(), values, values + width_);
         ids.push_back(0);
         ++row;

@@ -134,7 +134,8 @@ TEST_F(PicturePrompts, SpansAndRowsOfEachQuestion) {
   shown_ = {Rows(2), Rows(1), Rows(3), Rows(2)};
   const ChatTemplate chat;
   const PromptBuilder builder(bytes_, chat, &config_);
-  const Result<EngineSample> built = builder.Build(sample_, Task(), {.max_new_tokens = 1, .stop_ids = {}}, shown_);
+  const Result<EngineSample> built =
+      builder.Build(sample_, Task(), {.max_new_tokens = 1, .stop_ids = {}}, shown_);
   ASSERT_TRUE(built.ok()) << built.error().message;
   EXPECT_THAT(built->context, ElementsAre('a', 'b', kImage, kImage, 'c', 'd', kImage));
   ASSERT_EQ(built->context_spans.size(), 2u);
@@ -151,8 +152,8 @@ TEST_F(PicturePrompts, SpansAndRowsOfEachQuestion) {
   const auto ranges =
       builder.TokensOf(sample_, {.bytes = {{2, 4}}, .pictures = {1}}, *built, shown_);
   ASSERT_TRUE(ranges.ok());
-  EXPECT_THAT(*ranges, ElementsAre(std::pair<int64_t, int64_t>(4, 6),
-                                   std::pair<int64_t, int64_t>(6, 7)));
+  EXPECT_THAT(*ranges,
+              ElementsAre(std::pair<int64_t, int64_t>(4, 6), std::pair<int64_t, int64_t>(6, 7)));
 }
 
 }  // namespace

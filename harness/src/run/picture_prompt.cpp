@@ -42,7 +42,8 @@ Message MakeMessage(const Sample& sample, const Question& question, int64_t numb
   const size_t upto = front.size() + sample.context.size();
   size_t from = 0;
   const auto take = [&](const Picture& picture) {
-    const size_t at = (picture.question < 0 ? front.size() : upto) + static_cast<size_t>(picture.at);
+    const size_t at =
+        (picture.question < 0 ? front.size() : upto) + static_cast<size_t>(picture.at);
     message.texts.push_back(content.substr(from, at - from));
     from = at;
   };
@@ -114,9 +115,12 @@ std::optional<Marked> FindMarks(const Message& message, const std::vector<ChatMe
       const size_t end = places[place++];
       if (!take_marks(begin)) return std::nullopt;
       out.texts[i] = {begin, end};
-      out.cut[i] = cuts.size() == 1 ? 0 : cuts[static_cast<size_t>(
-          std::count_if(message.texts.begin(), message.texts.begin() + static_cast<ptrdiff_t>(i),
-                        [](const std::string& text) { return !text.empty(); }))];
+      out.cut[i] =
+          cuts.size() == 1
+              ? 0
+              : cuts[static_cast<size_t>(std::count_if(
+                    message.texts.begin(), message.texts.begin() + static_cast<ptrdiff_t>(i),
+                    [](const std::string& text) { return !text.empty(); }))];
       from = end;
     }
     if (i < pictures) ++waiting;
@@ -170,8 +174,8 @@ std::optional<Marked> MarkParts(const ChatTemplate& chat, const Message& message
 }
 
 // Everything as one text with marks in it; `as_part` or as the plain content of the message.
-std::optional<Marked> MarkText(const ChatTemplate& chat, const Message& message,
-                               const Marked& bare, const std::string& mark, bool as_part) {
+std::optional<Marked> MarkText(const ChatTemplate& chat, const Message& message, const Marked& bare,
+                               const std::string& mark, bool as_part) {
   const std::vector<ChatMessage> contents = {{"user", bare.text}};
   std::vector<SoughtPlaces> sought = {{0, {}}};
   for (size_t i = 0; i < message.texts.size(); ++i) {
@@ -273,8 +277,7 @@ Result<PicturePrompt> RenderPicturePrompt(const ChatTemplate& chat, const ModelC
                               " moves pictures or changes the texts between them, so that they "
                               "cannot be told apart; expected another template, or none"));
   }
-  KVG_ASSIGN(PicturePrompt out,
-             Expand(message, *marked, config, tokenizer, marks.image, shown));
+  KVG_ASSIGN(PicturePrompt out, Expand(message, *marked, config, tokenizer, marks.image, shown));
   out.text += asked.answer_prefix;
   return out;
 }
