@@ -118,21 +118,15 @@ class GatedChunks final : public Reducer {
     ops.rows->ReduceRows(rows, Reduction::kMean, numbers[0]);
     if (w == 1) return;
     const Tensor each = view.Scratch(DType::kF32, {m}), share = view.Scratch(DType::kF32, {m, w});
-    const Tensor other = view.Scratch(DType::kF32, {m, w});
-    const auto for_all = [&](const Tensor& column) {
-      ops.linear->MatMulNN(column.Reshape({1, m, 1}), Filled(view, w, 1.0f).Reshape({1, 1, w}),
-                           1.0f, other.Reshape({1, m, w}));
-    };
     // Scores below zero are lifted by the least of their run.
     ops.rows->ReduceRows(rows, Reduction::kMin, each);
     ops.rows->Combine(each.Reshape({1, m}), Filled(view, m, 0.0f), Binary::kMin,
                       each.Reshape({1, m}));
-    for_all(each);
-    ops.rows->Combine(rows, other, Binary::kSubtract, share);
+    ops.rows->Combine(rows, Spread(view, each, w), Binary::kSubtract, share);
     ops.rows->ReduceRows(share, Reduction::kSum, each);
     ops.rows->Affine(each.Reshape({1, m}), 1.0f, kShareFloor, each.Reshape({1, m}));
-    for_all(each);
-    ops.rows->Combine(share, other, Binary::kDivide, share);
+    ops.rows->Combine(share, Spread(view, each, w), Binary::kDivide, share);
+    const Tensor other = view.Scratch(DType::kF32, {m, w});
     ops.rows->Affine(share, 1.0f, kShareFloor, other);
     ops.rows->Activate(other, Activation::kLog, other);
     ops.rows->Combine(share, other, Binary::kMultiply, share);

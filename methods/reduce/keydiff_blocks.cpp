@@ -7,7 +7,6 @@
 // hold. Departures: the prompt is read with full attention and its blocks are chosen from
 // afterwards, as in kvpress, where the paper reads a block with what is left of those before it.
 #include <algorithm>
-#include <numeric>
 
 #include "methods/key_direction.h"
 #include "methods/registry.h"
@@ -35,9 +34,7 @@ class KeyDiffBlocks final : public Reducer {
   Tensor Choose(LayerView& view, int64_t head, const Tensor& scores, int64_t kept) const {
     Ops& ops = view.ops();
     const int64_t length = scores.shape[0], dim = view.shape().key_dim;
-    std::vector<int32_t> numbers(static_cast<size_t>(length));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    const Tensor all = Upload(view, std::span<const int32_t>(numbers));
+    const Tensor all = Numbers(view, length);
     Tensor keep = all.Slice(0, kept);
     if (kept == 0 || kept == length) return keep;
     const Tensor keys = view.Keys(head);
