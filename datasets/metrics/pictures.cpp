@@ -211,8 +211,8 @@ Text NormalAnswer(TextView given) {
   return JoinSpace(words);
 }
 
-// Of ten people: an answer that four gave is right, and fewer give a part of it. Of one answer it
-// is 0 whatever was said, as nobody else agrees.
+// Ten people answered: an answer that four gave is right, and fewer give a part of it. Of one
+// answer it is 0 whatever was said, as nobody else agrees.
 Result<double> VqaSoft(const MetricInput& input) {
   const Text prediction = NormalAnswer(Decode(input.prediction));
   int64_t agree = 0;

@@ -5,8 +5,6 @@
 // heads of a layer. Sorted from the best on, a layer's scores sum to a share of all of them; the
 // largest share is sought that all layers can hold within the budget: on the prompt itself, or by a
 // calibration on texts, whose `share` they keep; a layer then has the mean over the texts.
-// Departures: protected entries are left out of the shares; the budget is spent to the last entry,
-// where the reference ends its search within five of it.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -187,7 +185,7 @@ class PrefixKvCalibrator final : public Calibrator {
     view.ops().rows->ReduceColumns(view.ColumnSums(), Reduction::kMean, mean);
     std::vector<float> sorted = Fetch(view.ops(), mean);
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    // Of the layer at hand: the share of all that its best entries hold, by their number less 1.
+    // For the layer at hand, the share of all that its best entries hold, by their number less 1.
     std::vector<double> held(sorted.size());
     std::partial_sum(sorted.begin(), sorted.end(), held.begin(), std::plus<double>());
     for (double& sum : held) sum /= held.back();

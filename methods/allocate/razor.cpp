@@ -8,10 +8,7 @@
 // of a KV head. The table has the induction of each KV head, and 1 more for the hundredth of heads
 // with the largest echo. Without a calibration a head counts by the share of the last rows'
 // attention that goes beyond protected entries of this prompt. With reduce.compensate one of a
-// head's entries stands for all that go. Departures: the probe repeats the texts of the
-// calibration, where the reference repeats random tokens; as many heads stay whole as the budget
-// allows, where the reference takes 15 of 100; heads without the property hold `streaming` entries,
-// whatever the length of the prompt.
+// head's entries stands for all that go.
 #include <algorithm>
 #include <cmath>
 #include <map>

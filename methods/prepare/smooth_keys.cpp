@@ -7,8 +7,7 @@
 // the query projections of its group are multiplied by it. Both channels of a rotary pair take the
 // larger of their numbers, so that the rotation goes through. The calibration has the largest
 // absolute number of every channel of the keys as attention sees them, over its texts; without one
-// the length of the projection's row stands for it. Departures: without a calibration the weights
-// tell; the value side's rotation is left out.
+// the length of the projection's row stands for it.
 #include <algorithm>
 #include <array>
 #include <cmath>

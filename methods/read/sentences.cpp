@@ -7,8 +7,6 @@
 // are averaged; each query head takes the sentences with the largest product of that mean and their
 // mean key until it reads `tokens` entries, of the last sentence only the earliest. The first
 // `sinks` and the last `local` entries of the prompt and all that is decoded are always read.
-// Departures: every entry of the prompt is held, where the reference first keeps a multiple of
-// `tokens` by SnapKV's scores; sentences of the answer are not closed and ranked with the others.
 #include <algorithm>
 
 #include "methods/registry.h"
@@ -17,7 +15,7 @@
 namespace kvgauge {
 namespace {
 
-// Of one head: the sentences of its first `entries` entries.
+// For one head, the sentences of its first `entries` entries.
 struct HeadSentences {
   int64_t entries = 0, count = 0;
   Buffer means;   // [count, key_dim] f32

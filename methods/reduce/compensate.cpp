@@ -4,7 +4,7 @@
 // Paper: RazorAttention, arXiv:2407.15891 (its compensation token). Needs nothing but scores. The
 // first entry that goes takes the place: its key and value become the means over all that go, and
 // the logarithm of their number is added to its score. It is one of the entries that a head may
-// hold. Departures: keys are averaged as attention sees them, after rotation; the prompt alone.
+// hold.
 #include <algorithm>
 #include <cmath>
 
