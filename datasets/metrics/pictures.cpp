@@ -211,8 +211,8 @@ Text NormalAnswer(TextView given) {
   return JoinSpace(words);
 }
 
-// Ten people answered: an answer that four gave is right, and fewer give a part of it. Of one
-// answer it is 0 whatever was said, as nobody else agrees.
+// Ten people answered: an answer that four gave is right, and fewer give a part of it. With a
+// single reference the score is 0 whatever was said, as there are no others to agree.
 Result<double> VqaSoft(const MetricInput& input) {
   const Text prediction = NormalAnswer(Decode(input.prediction));
   int64_t agree = 0;
