@@ -279,6 +279,10 @@ TEST_F(CliTest, InspectReportsShapes) {
                 (json["key_dim"].get<int64_t>() + json["value_dim"].get<int64_t>()) * 4);
   EXPECT_EQ(json["fingerprint"].get<std::string>().size(), 64u);
   EXPECT_THAT(Run(StrCat("inspect ", Model("llama3"))).out, HasSubstr("bytes per token"));
+  // A config.json alone is enough for shapes.
+  const Outcome shape = Run(StrCat("inspect '", KVG_SOURCE_DIR, "/configs/models/bench-s.json'"));
+  EXPECT_EQ(shape.exit_code, 0) << shape.err;
+  EXPECT_THAT(shape.out, HasSubstr("none (no weights)"));
 }
 
 TEST_F(CliTest, MethodsAreListedAndExplained) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "core/json.h"
 #include "core/strings.h"
@@ -103,7 +105,7 @@ Result<ImageSize> ParseImageSize(const std::string& text) {
   return ImageSize{width, height};
 }
 
-Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options, bool random) {
+Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options, bool stored) {
   KVG_ASSIGN(std::optional<VisionSpec> spec, ReadVisionConfig(options.model.model));
   if (!spec) return std::optional<VisionFacts>();
   VisionFacts facts;
@@ -114,7 +116,7 @@ Result<std::optional<VisionFacts>> ReadVisionFacts(const InspectOptions& options
     for (const int64_t d : tensor.shape) size *= d;
     facts.parameters += size;
   }
-  if (!random) {
+  if (stored) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
     KVG_TRY(CheckVisionWeights(facts.spec, *source));
   }
@@ -162,13 +164,18 @@ Result<ModelFacts> ReadFacts(const InspectOptions& options) {
   KVG_ASSIGN(const ModelOptions model_options, ParseModelOptions(options.model));
   KVG_ASSIGN(facts.config, ReadModelConfig(options.model.model));
   facts.dtype = model_options.dtype.value_or(facts.config.stored_dtype);
-  if (!model_options.random_seed) {
+  // A config.json alone has no weights that could be checked.
+  std::error_code ignored;
+  const bool stored =
+      !model_options.random_seed && std::filesystem::is_directory(options.model.model, ignored);
+  if (!model_options.random_seed && !stored) facts.fingerprint = "none (no weights)";
+  if (stored) {
     KVG_ASSIGN(const std::unique_ptr<WeightSource> source, OpenSafetensors(options.model.model));
     KVG_TRY(CheckWeights(facts.config, *source));
     KVG_ASSIGN(facts.fingerprint, ModelFingerprint(facts.config, *source));
   }
   if (!facts.config.vision_family.empty()) {
-    KVG_ASSIGN(facts.vision, ReadVisionFacts(options, model_options.random_seed.has_value()));
+    KVG_ASSIGN(facts.vision, ReadVisionFacts(options, stored));
   }
   facts.parameters = ParameterCount(facts.config);
   facts.weight_bytes = facts.parameters * SizeOf(facts.dtype);
