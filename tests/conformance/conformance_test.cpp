@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
 #include <stdexcept>
 
@@ -327,6 +328,15 @@ struct Prefilled {
     Feed(model, *cache, prompt, capture.get());
   }
   PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
+  // `of_prompt` is the cache or a fork of it.
+  Status CompressWith(Compressor& compressor, const Subject& subject, KvCache& of_prompt) const {
+    std::optional<PromptScores> scores;
+    const Method* method = &subject.method;
+    if (ProbesPrompt(*method)) {
+      scores = PromptScores::Compute(subject.model(), state(), {&method, 1});
+    }
+    return compressor.Compress(state(), scores ? &*scores : nullptr, of_prompt);
+  }
   int64_t used_bytes() {
     int64_t bytes = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
@@ -355,7 +365,7 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
     const int64_t full_bytes = prefilled.used_bytes();
     EXPECT_EQ(prefilled.cache->Bytes().resident(), full_bytes);
     Compressor compressor(subject->model(), subject->method, subject->budget);
-    const Status status = compressor.Compress(prefilled.state(), nullptr, *prefilled.cache);
+    const Status status = prefilled.CompressWith(compressor, *subject, *prefilled.cache);
     ASSERT_TRUE(status.ok()) << status.error().message;
     const KvBytes bytes = prefilled.cache->Bytes();
     // Constants belong to the model; nothing else lies outside the pools.
@@ -486,7 +496,7 @@ TEST_P(Conformance, EvictingIsMasking) {
     Prefilled prefilled(*subject, RandomIds(kPromptTokens, 7));
     KvCache evicted = prefilled.cache->Fork();
     Compressor compressor(model, method, subject->budget);
-    const Status status = compressor.Compress(prefilled.state(), nullptr, evicted);
+    const Status status = prefilled.CompressWith(compressor, *subject, evicted);
     ASSERT_TRUE(status.ok()) << status.error().message;
     for (int64_t layer = 0; layer < shape.layers; ++layer) {
       for (int64_t head = 0; head < shape.kv_heads; ++head) {

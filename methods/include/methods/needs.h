@@ -33,6 +33,7 @@ struct Needs {
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
   bool token_classes = false;   // the class of each entry's token
+  bool encoder = false;         // the model's tokenizer, for texts of the stage's own
 
   Needs& operator|=(const Needs& other);
   bool operator==(const Needs&) const = default;
