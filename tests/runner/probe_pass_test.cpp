@@ -6,7 +6,9 @@
 
 #include <cmath>
 
+#include "core/clock.h"
 #include "runner/capture.h"
+#include "runner/compressor.h"
 #include "runner/engine_fixture.h"
 #include "runner/generate.h"
 #include "support/compare.h"
@@ -154,8 +156,8 @@ TEST_F(ProbePassTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(beyond.error().message, HasSubstr(StrCat("the model was made for ", most)));
 }
 
-// The probe's time is its row's, and other rows keep their bits beside it.
-TEST_F(ProbePassTest, CountsAsScoringOfItsOwnRow) {
+// Rows that probe, and rows beside them, keep their bits in company.
+TEST_F(ProbePassTest, AloneAsInCompany) {
   const Method kvzip = Shipped("kvzip"), kvcompose = Shipped("kvcompose");
   const std::vector<Contender> contenders = {At(full_, 1), At(kvzip, 0.4), At(snapkv_, 0.4),
                                              At(kvcompose, 0.4), At(kvzip, 0.6)};
@@ -169,9 +171,20 @@ TEST_F(ProbePassTest, CountsAsScoringOfItsOwnRow) {
       EXPECT_EQ(got.record.entries_after, alone.at({sample, 0}).record.entries_after) << c;
     }
   }
-  const auto score = [&](int64_t c) { return together.at({0, c}).record.seconds.score; };
-  EXPECT_GT(score(1), score(2));
-  EXPECT_GT(score(3), score(2));
+}
+
+TEST_F(ProbePassTest, ItsTimeIsItsScores) {
+  const Method kvcompose = Shipped("kvcompose"), full = Shipped("full");
+  const Read read = ReadPrompt(300);
+  PrefillCapture capture(model_.config(), read.cache, {}, 0, model_.ops());
+  const std::vector<const Method*> methods = {&kvcompose, &full};
+  const double start = NowSeconds();
+  const PromptScores scores =
+      PromptScores::Compute(model_, {&read.cache, &capture, 1, &read.prompt}, methods);
+  const double took = NowSeconds() - start;
+  EXPECT_GT(scores.seconds(kvcompose), took / 2);
+  EXPECT_LE(scores.seconds(kvcompose), took);
+  EXPECT_EQ(scores.seconds(full), 0);
 }
 
 TEST_F(ProbePassTest, TurnsAreRefusedBeforeAnythingRuns) {
