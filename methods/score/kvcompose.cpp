@@ -3,7 +3,8 @@
 // heads of a KV head, and the mean of all heads.
 //
 // Paper: KVCompose, arXiv:2509.05165; after kvpress's KVComposePress without prompts of a task.
-// Probes: the prompt itself, behind itself. Departures: none.
+// Probes: the prompt itself, behind itself. Departures: pictures are not read again; their entries
+// count by what the text's rows pay to them.
 #include "methods/registry.h"
 #include "methods/tensors.h"
 
@@ -43,6 +44,7 @@ KVG_REGISTER_STAGE({
     .id = "kvcompose",
     .paper = "arXiv:2509.05165",
     .summary = "the most attention that an entry gets when the prompt is read again",
+    .departures = {"pictures are not read again; their entries count by the rows of the text"},
     .params = {BoolParam("mean", true, "add the mean over the heads of the layer")},
     .make = Make<KvCompose>(),
 });

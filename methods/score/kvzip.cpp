@@ -5,7 +5,8 @@
 // Probes: for each chunk of the prompt an instruction to repeat it, and the chunk itself, measured
 // over the first entries, the chunk and the probe. The chunks end where the prompt does.
 // Departures: the whole prompt is repeated, with what a chat template puts around it, and the
-// instruction ends with a line break as it does without a template.
+// instruction ends with a line break as it does without a template. Pictures are not repeated:
+// their entries count by what the text's rows pay to them.
 #include <algorithm>
 #include <string_view>
 
@@ -107,7 +108,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2505.23416",
     .summary = "the most attention that an entry gets while the model repeats the prompt",
     .departures = {"the whole prompt is repeated, with what a chat template puts around it, and "
-                   "the instruction ends with a line break as it does without a template"},
+                   "the instruction ends with a line break as it does without a template",
+                   "pictures are not repeated; their entries count by the rows of the text"},
     .params = {IntParam("chunk", 2048, 1, 1 << 20, "tokens of the prompt that a probe repeats"),
                IntParam("sinks", 4, 0, 4096,
                         "first entries, which every probe is measured over; they stay"),

@@ -45,6 +45,8 @@ std::string StageKey(const StageChoice& choice) {
 
 Needs& Needs::operator|=(const Needs& other) {
   window = std::max(window, other.window);
+  question_rows = std::max(question_rows, other.question_rows);
+  Unite(last_row_of, other.last_row_of);
   column_sums |= other.column_sums;
   column_squares |= other.column_squares;
   Unite(chunk_sums, other.chunk_sums);
@@ -55,6 +57,7 @@ Needs& Needs::operator|=(const Needs& other) {
   step_queries |= other.step_queries;
   token_classes |= other.token_classes;
   encoder |= other.encoder;
+  modality |= other.modality;
   return *this;
 }
 

@@ -39,6 +39,14 @@ Tensor Filled(LayerView& view, int64_t n, float value) {
   return out.Reshape({n});
 }
 
+void ScoreText(LayerView& view, int64_t head, const Tensor& out) {
+  RowOps& rows = *view.ops().rows;
+  const int64_t n = out.shape[1];
+  rows.Convert(view.Positions(head).Reshape({1, n}), out);
+  rows.Affine(out, 1.0f, 1.0f, out);
+  rows.Combine(out, view.OfModality(Modality::kText, head).Reshape({1, n}), Binary::kMultiply, out);
+}
+
 void Gumbel(LayerView& view, uint64_t stream, const Tensor& positions, const Tensor& out) {
   RowOps& ops = *view.ops().rows;
   ops.Uniform(view.seed(), stream, positions, out);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,9 +95,10 @@ inline std::unique_ptr<Subject> MakeSubject(const std::string& id, const std::st
 
 // On every kind of model on which the method is legal; a refusal must say why.
 inline std::vector<std::unique_ptr<Subject>> Subjects(const std::string& id,
-                                                      const SubjectOptions& asked = {}) {
+                                                      const SubjectOptions& asked = {},
+                                                      std::span<const char* const> kinds = kKinds) {
   std::vector<std::unique_ptr<Subject>> subjects;
-  for (const char* kind : kKinds) {
+  for (const char* kind : kinds) {
     auto subject = MakeSubject(id, kind, asked);
     if (subject != nullptr) subjects.push_back(std::move(subject));
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -109,6 +110,39 @@ class FakeView final : public LayerView {
       out.f32()[i - first] = is[static_cast<size_t>(positions[head][i])];
     }
     return out;
+  }
+
+  Tensor OfModality(Modality wanted, int64_t head, int64_t first) override {
+    const Tensor out = Scratch(DType::kF32, {lengths_[head] - first});
+    for (int64_t i = first; i < lengths_[head]; ++i) {
+      const VisualSpan* span = SpanAt(positions[head][i]);
+      const Modality shown = span == nullptr ? Modality::kText : span->modality;
+      out.f32()[i - first] = shown == wanted ? 1.0f : 0.0f;
+    }
+    return out;
+  }
+  Tensor VisualPlaces(VisualAxis axis, int64_t head, int64_t first) override {
+    const Tensor out = Scratch(DType::kI32, {lengths_[head] - first});
+    for (int64_t i = first; i < lengths_[head]; ++i) {
+      const VisualSpan* span = SpanAt(positions[head][i]);
+      int32_t place = -1;
+      if (span != nullptr) {
+        const VisualPlace at = PlaceIn(*span, positions[head][i]);
+        const int32_t along[] = {span->index, span->frame + at.frame, at.row, at.column};
+        place = along[static_cast<size_t>(axis)];
+      }
+      out.i32()[i - first] = place;
+    }
+    return out;
+  }
+  std::span<const VisualSpan> VisualSpans() override { return spans; }
+  int64_t QuestionRows(int64_t most) override {
+    if (spans.empty()) return most;
+    return std::clamp<int64_t>(tokens_ - spans.back().first - spans.back().count, 1, most);
+  }
+  Tensor LastRow(int64_t of_layer) override {
+    EXPECT_EQ(of_layer, layer_) << "the fake has one layer";
+    return WindowAttention(1).Reshape({shape_.query_heads, tokens_});
   }
 
   Tensor WindowAttention(int64_t rows) override {
@@ -226,7 +260,16 @@ class FakeView final : public LayerView {
   // By class, then position: 1 for tokens of it; empty: none is.
   std::array<std::vector<float>, kTokenClasses> classes;
 
+  std::vector<VisualSpan> spans;  // without newlines
+
  private:
+  const VisualSpan* SpanAt(int32_t position) const {
+    for (const VisualSpan& span : spans) {
+      if (position >= span.first && position < span.first + span.count) return &span;
+    }
+    return nullptr;
+  }
+
   Tensor Columns(bool squares) {
     Tensor out = Scratch(DType::kF32, {shape_.query_heads, tokens_});
     for (int64_t h = 0; h < shape_.query_heads; ++h) {

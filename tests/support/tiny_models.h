@@ -34,11 +34,28 @@ inline std::string TinyLlama(int query_heads, int kv_heads) {
     "rope_theta": 10000.0, "rope_scaling": null, "bos_token_id": 1, "eos_token_id": 2})");
 }
 
-// Config of "mha", "gqa", "mqa" or "mla".
+// The text model of a vision-language one: positions of three axes.
+inline std::string TinyThreeAxes() {
+  return R"({"model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"],
+    "image_token_id": 90, "video_token_id": 91, "vision_start_token_id": 92,
+    "vision_end_token_id": 93, "torch_dtype": "float32",
+    "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 4,
+      "mlp_ratio": 2, "patch_size": 7, "spatial_merge_size": 2, "temporal_patch_size": 2,
+      "in_chans": 3, "spatial_patch_size": 7},
+    "text_config": {"model_type": "qwen2_vl_text", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+      "vocab_size": 101, "max_position_embeddings": 2048, "rms_norm_eps": 1e-06,
+      "hidden_act": "silu", "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+        "mrope_section": [4, 6, 6]}}})";
+}
+
+// Config of "mha", "gqa", "mqa", "mla" or "three_axes".
 inline std::string TinyConfig(const std::string& kind) {
   if (kind == "mha") return TinyLlama(4, 4);
   if (kind == "gqa") return TinyLlama(6, 2);
   if (kind == "mqa") return TinyLlama(4, 1);
+  if (kind == "three_axes") return TinyThreeAxes();
   return R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 32,
@@ -78,7 +95,7 @@ inline Result<std::unique_ptr<Model>> LoadTinyModel(Ops& ops, const std::string&
   std::string directory = ::testing::TempDir() + "kvg_tiny_XXXXXX";
   EXPECT_NE(mkdtemp(directory.data()), nullptr);
   Json config = *ParseJson(TinyConfig(kind), kind);
-  config["num_hidden_layers"] = layers;
+  (config.contains("text_config") ? config["text_config"] : config)["num_hidden_layers"] = layers;
   std::ofstream(directory + "/config.json") << config.dump();
   options.random_seed = 5;
   options.token_classes = TinyTokenClasses();

@@ -19,6 +19,12 @@ std::string StageNames(const Method& method) {
 std::vector<std::string> SignalNames(const Needs& needs) {
   std::vector<std::string> names;
   if (needs.window > 0) names.push_back(StrCat("attention of the last ", needs.window, " rows"));
+  if (needs.question_rows > 0) {
+    names.push_back(StrCat("attention of up to ", needs.question_rows, " rows behind pictures"));
+  }
+  for (const int64_t layer : needs.last_row_of) {
+    names.push_back(StrCat("attention of the last row in layer ", layer));
+  }
   if (needs.column_sums) names.emplace_back("column sums of attention");
   if (needs.column_squares) names.emplace_back("column sums of squared attention");
   for (const ChunkAttention& of : needs.chunk_sums) {
@@ -33,6 +39,7 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (needs.step_queries) names.emplace_back("queries of decode steps");
   if (needs.encoder) names.emplace_back("texts behind the prompt");
   if (needs.token_classes) names.emplace_back("classes of tokens");
+  if (needs.modality) names.emplace_back("pictures and videos of entries");
   return names;
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "methods/model_shape.h"
 #include "methods/needs.h"
+#include "methods/visual_span.h"
 
 namespace kvgauge {
 
@@ -23,6 +24,15 @@ enum class TokenClass : uint8_t {
   kSeparator,    // what parts sentences and their pieces: . , ? ! ; : and white space alone
 };
 inline constexpr int kTokenClasses = 3;
+
+// Where an entry stands in what it shows.
+enum class VisualAxis : uint8_t {
+  kItem,    // the picture or the video, counted from 0 among those of its modality in the prompt
+  kFrame,   // the time of a video, counted from its first; 0 in a picture
+  kRow,     // of the piece's grid
+  kColumn,  // likewise
+};
+inline constexpr int kVisualAxes = 4;
 
 class LayerView {
  public:
@@ -50,11 +60,24 @@ class LayerView {
   // 1 for entries of one head whose tokens are of that class, 0 for others. [n] f32
   virtual Tensor OfClass(TokenClass wanted, int64_t head, int64_t first = 0) = 0;
 
+  // The same by modality.
+  virtual Tensor OfModality(Modality wanted, int64_t head, int64_t first = 0) = 0;
+  // Where entries of one head stand in what they show, -1 for text. An entry that ends a line has
+  // no column, and one that ends a picture has no row either: -1. [n] i32
+  virtual Tensor VisualPlaces(VisualAxis axis, int64_t head, int64_t first = 0) = 0;
+  // Where the tokens that were seen hold pictures and videos, in original positions, ascending.
+  virtual std::span<const VisualSpan> VisualSpans() = 0;
+
   // After prefill only, when all heads hold the whole prompt.
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]
   // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window.
   virtual Tensor WindowAttention(int64_t rows) = 0;
   virtual Tensor WindowQueries(int64_t rows) = 0;
+  // Rows of the prompt behind its last picture or video, 1 to `most`; `most` without pictures. A
+  // window of so many may be asked for. most <= the declared question rows.
+  virtual int64_t QuestionRows(int64_t most) = 0;
+  // The attention of the last prompt row in `of_layer`, which was declared: [query_heads, prompt].
+  virtual Tensor LastRow(int64_t of_layer) = 0;
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
   // What was declared in chunk_sums. [query_heads, width]; 0 for entries that are in no chunk and,

@@ -20,7 +20,11 @@ struct ChunkAttention {
 };
 
 struct Needs {
-  int64_t window = 0;           // queries of the last `window` prompt rows, and their attention
+  int64_t window = 0;  // queries of the last `window` prompt rows, and their attention
+  // The same of all prompt rows behind the last picture or video, of the last so many at most.
+  int64_t question_rows = 0;
+  // Layers whose attention of the last prompt row the views of all layers show; ascending.
+  std::vector<int64_t> last_row_of = {};
   bool column_sums = false;     // sum over all prompt rows of each entry's attention
   bool column_squares = false;  // the same for its square
   // Sum over the rows of an entry's chunk of the attention it gets there; ascending.
@@ -34,6 +38,10 @@ struct Needs {
   bool step_queries = false;    // its queries
   bool token_classes = false;   // the class of each entry's token
   bool encoder = false;         // the model's tokenizer, for texts of the stage's own
+  bool modality = false;        // which picture or video each entry shows, and which piece of it
+
+  // The most rows that a window may have.
+  int64_t most_window() const { return window > question_rows ? window : question_rows; }
 
   Needs& operator|=(const Needs& other);
   bool operator==(const Needs&) const = default;

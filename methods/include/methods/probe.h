@@ -17,7 +17,7 @@ namespace kvgauge {
 // is their attention over some entries alone, as if there were no others: the first `sinks`, those
 // of tokens [begin, end), and the probe's own up to the row. sinks <= begin <= end <= the prompt.
 struct Probe {
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;  // negative ones, those of pictures, are left out
   int64_t sinks = 0;
   int64_t begin = 0, end = 0;
   // A row counts by one over the length of what it brings to the layer's attention.
@@ -29,7 +29,7 @@ using TextEncoder = std::function<Result<std::vector<int32_t>>(std::string_view)
 
 // What a scorer makes probes from.
 struct ProbeInput {
-  std::span<const int32_t> prompt;  // the tokens of the prompt
+  std::span<const int32_t> prompt;  // the tokens of the prompt; -1 where pictures are shown
   TextEncoder encode;
 };
 

@@ -38,6 +38,9 @@ inline constexpr float kForcedFrom = 1e29f;
 Tensor Best(LayerView& view, const Tensor& scores, int64_t count);
 // [n] f32 of equal values.
 Tensor Filled(LayerView& view, int64_t n, float value);
+// For one head's entries [1, n]: 1 + position where an entry is text, else 0. The view's method
+// declared Needs::modality.
+void ScoreText(LayerView& view, int64_t head, const Tensor& out);
 // Standard Gumbel numbers into out [n], a function of the view's seed, `stream` and positions[i]
 // alone. The best of scores with these added is a draw by the scores' softmax.
 void Gumbel(LayerView& view, uint64_t stream, const Tensor& positions, const Tensor& out);

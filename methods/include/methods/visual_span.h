@@ -9,6 +9,7 @@
 namespace kvgauge {
 
 enum class Modality : uint8_t { kText, kImage, kVideo, kAudio };
+inline constexpr int kModalities = 4;
 
 // Consecutive positions of a prompt that show one piece of a picture or a video, row by row, frame
 // by frame.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,11 @@ namespace kvgauge {
 
 class ChunkSums;
 class QueryMoments;
+
+// How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
+int64_t RowsOfQuestion(const Prompt& prompt, int64_t most);
+// What to capture of that prompt: the window reaches over the rows of its question.
+Needs NeedsOf(const Needs& declared, const Prompt& prompt);
 
 // How the rows of one layer attend over a cache.
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
@@ -50,6 +56,8 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor ColumnSums(int64_t layer) const;
   Tensor ColumnSquares(int64_t layer) const;
+  // [query_heads, width of the layer]. Precondition: declared.
+  Tensor LastRow(int64_t layer) const;
   // Precondition: declared.
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
@@ -66,6 +74,7 @@ class PrefillCapture final : public LayerHook {
   // [query_heads, the layer's width now], in `part_`.
   Tensor Part(int64_t layer);
   void Add(const Tensor& part, int64_t layer, const Buffer& sums);
+  void KeepLastRow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   void FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   const ModelConfig& config_;
   const KvCache& cache_;
@@ -73,12 +82,13 @@ class PrefillCapture final : public LayerHook {
   Needs needs_;
   int64_t last_token_ = 0;  // the prefill ends before this position
   int64_t window_ = 0;
-  std::vector<Buffer> queries_;         // [layers] of [window, query_heads * key_dim]
-  std::vector<Buffer> log_sums_;        // [layers] of [query_heads, window]
-  std::vector<int64_t> widths_;         // [layers] when the prefill has ended
-  std::vector<Buffer> sums_, squares_;  // [layers] of [query_heads, width]
-  std::vector<int64_t> folded_;         // [layers] tokens of the cache whose chunk is in the sums
-  Buffer part_;                         // one chunk's contribution
+  std::vector<Buffer> queries_;          // [layers] of [window, query_heads * key_dim]
+  std::vector<Buffer> log_sums_;         // [layers] of [query_heads, window]
+  std::vector<int64_t> widths_;          // [layers] when the prefill has ended
+  std::vector<Buffer> sums_, squares_;   // [layers] of [query_heads, width]
+  std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]
+  std::vector<int64_t> folded_;          // [layers] tokens of the cache whose chunk is in the sums
+  Buffer part_;                          // one chunk's contribution
   std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
   Status status_;

@@ -66,7 +66,8 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
     for (int64_t i = 0; i < std::ssize(texts); ++i) {
       const Prompt prompt = Prompt::FromTokens(calibrator->Reads(texts[static_cast<size_t>(i)]));
       KvCache cache = model.NewCache(prompt.size());
-      PrefillCapture capture(model.config(), cache, needs, prompt.size(), model.ops());
+      PrefillCapture capture(model.config(), cache, NeedsOf(needs, prompt), prompt.size(),
+                             model.ops());
       KVG_TRY(Prefill(model, prompt, cache, capture));
       const ViewSource source = {.model = &model,
                                  .shape = &shape,

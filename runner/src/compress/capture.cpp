@@ -29,6 +29,20 @@ Tensor Flat(const Tensor& q) {
 
 }  // namespace
 
+int64_t RowsOfQuestion(const Prompt& prompt, int64_t most) {
+  if (prompt.spans.empty()) return most;
+  const VisualSpan& last = prompt.spans.back();
+  return std::clamp<int64_t>(prompt.size() - last.first - last.count, 1, most);
+}
+
+Needs NeedsOf(const Needs& declared, const Prompt& prompt) {
+  Needs needs = declared;
+  if (needs.question_rows > 0) {
+    needs.window = std::max(needs.window, RowsOfQuestion(prompt, needs.question_rows));
+  }
+  return needs;
+}
+
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer) {
   return {.format = cache.format(),
           .query_heads = config.query_heads,
@@ -59,6 +73,9 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
     if (needs.column_sums) sums_.push_back(ops.memory->Allocate(heads * width * 4));
     if (needs.column_squares) squares_.push_back(ops.memory->Allocate(heads * width * 4));
   }
+  for (const int64_t layer : needs.last_row_of) {
+    last_rows_[layer] = ops.memory->Allocate(heads * widths_[static_cast<size_t>(layer)] * 4);
+  }
   for (const ChunkAttention& of : needs.chunk_sums) {
     chunks_.push_back(std::make_unique<ChunkSums>(config, cache, of, rows, ops));
   }
@@ -70,7 +87,7 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
 PrefillCapture::~PrefillCapture() = default;
 
 bool PrefillCapture::wants_log_sum_exp() const {
-  return window_ > 0 || needs_.column_sums || needs_.column_squares;
+  return window_ > 0 || needs_.column_sums || needs_.column_squares || !last_rows_.empty();
 }
 
 void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -84,6 +101,7 @@ void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& l
 
 void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
+  if (cache_.tokens() == last_token_) KeepLastRow(layer, q, log_sum_exp);
   // A pass that found no memory is begun again, and its rows come twice.
   int64_t& folded = folded_[static_cast<size_t>(layer)];
   if (folded == cache_.tokens()) return;
@@ -111,6 +129,20 @@ void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& lo
   const Tensor sums = log_sums_[index].As(DType::kF32, {heads, window_});
   ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - begin),
                      Columns(sums, at, at + end - from));
+}
+
+void PrefillCapture::KeepLastRow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  if (!last_rows_.contains(layer)) return;
+  const int64_t rows = q.shape[0], heads = config_.query_heads;
+  const Buffer memory = ops_.memory->Allocate(heads * 4);
+  const Tensor last_sum = memory.As(DType::kF32, {heads, 1});
+  ops_.rows->Convert(Columns(log_sum_exp, rows - 1, rows), last_sum);
+  const Tensor out = LastRow(layer);
+  const AttentionItem item = {
+      .first_row = 0, .rows = 1, .token_position = last_token_ - 1, .heads = cache_.Layer(layer)};
+  ops_.attention->WindowProbabilities(LayerAttention(config_, cache_, layer), item,
+                                      q.Slice(rows - 1, rows), last_sum,
+                                      out.Reshape({heads, 1, out.shape[1]}));
 }
 
 Tensor PrefillCapture::Part(int64_t layer) {
@@ -174,6 +206,12 @@ Tensor PrefillCapture::ColumnSquares(int64_t layer) const {
   return squares_[index].As(DType::kF32, {config_.query_heads, widths_[index]});
 }
 
+Tensor PrefillCapture::LastRow(int64_t layer) const {
+  const auto found = last_rows_.find(layer);
+  KVG_CHECK(found != last_rows_.end(), "no stage declared the last row of this layer");
+  return found->second.As(DType::kF32, {config_.query_heads, widths_[static_cast<size_t>(layer)]});
+}
+
 const ChunkSums& PrefillCapture::SumsOfChunks(const ChunkAttention& of) const {
   const auto found = std::find_if(chunks_.begin(), chunks_.end(),
                                   [&](const auto& chunks) { return chunks->kind() == of; });
@@ -192,6 +230,7 @@ int64_t PrefillCapture::bytes() const {
   int64_t bytes = part_.size_bytes();
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
+  for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
   for (const auto* buffers : {&queries_, &log_sums_, &sums_, &squares_}) {
     for (const Buffer& buffer : *buffers) bytes += buffer.size_bytes();
   }
@@ -200,7 +239,7 @@ int64_t PrefillCapture::bytes() const {
 
 int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& needs, int64_t rows) {
   const int64_t heads = config.query_heads;
-  const int64_t window = std::min(needs.window, rows);
+  const int64_t window = std::min(needs.most_window(), rows);
   const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
   int64_t of_chunks = 0;
   for (const ChunkAttention& of : needs.chunk_sums) {
@@ -209,7 +248,7 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   return of_chunks +
          4 * heads *
              (config.layer_count() * (window * (config.key_dim + 1) + columns * rows) +
-              (columns > 0 ? rows : 0)) +
+              std::ssize(needs.last_row_of) * rows + (columns > 0 ? rows : 0)) +
          std::ssize(needs.query_moments) *
              QueryMoments::PlannedBytes(config, std::min(rows, Model::kChunkRows));
 }

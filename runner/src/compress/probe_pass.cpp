@@ -51,9 +51,6 @@ ProbePass::ProbePass(Model& model, const KvCache& cache, const Prompt& prompt)
 
 Status ProbePass::Run(std::span<const Probe> probes, int64_t most_rows) {
   const int64_t tokens = cache_.tokens(), most = model_.config().max_position;
-  if (!prompt_.spans.empty()) {
-    return Unsupported("probes a prompt with its own tokens, and this one shows pictures");
-  }
   for (const Probe& probe : probes) {
     const int64_t rows = std::ssize(probe.ids);
     KVG_CHECK(probe.sinks <= probe.begin && probe.begin <= probe.end && probe.end <= tokens,
@@ -77,7 +74,10 @@ Status ProbePass::RunOne(int64_t most_rows) {
   KvCache fork = cache_.Fork();
   fork_ = &fork;
   Prompt all = prompt_;
-  for (const int32_t id : probe_->ids) all.AppendText(id);
+  for (const int32_t id : probe_->ids) {
+    if (id >= 0) all.AppendText(id);
+  }
+  if (!prompt_.spans.empty()) fork.PlaceRope(RopePlaces::Of(all));
   for (int64_t begin = cache_.tokens(); begin < all.size(); begin += most_rows) {
     const int64_t end = std::min(begin + most_rows, all.size());
     KVG_TRY(fork.Append(end - begin));

@@ -10,6 +10,19 @@
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
+namespace {
+
+int32_t PlaceAlong(VisualAxis axis, const VisualSpan& span, int64_t position) {
+  if (axis == VisualAxis::kItem) return span.index;
+  const VisualPlace place = PlaceIn(span, position);
+  if (axis == VisualAxis::kFrame) return span.frame + place.frame;
+  if (axis == VisualAxis::kRow) {
+    return span.piece == VisualSpan::Piece::kNewline ? -1 : place.row;
+  }
+  return place.newline ? -1 : place.column;
+}
+
+}  // namespace
 
 void ViewMemory::Begin() {
   std::erase_if(
@@ -42,25 +55,55 @@ Tensor ViewMemory::Take(Ops& ops, DType dtype, std::initializer_list<int64_t> di
   return Tensor(piece.data, dtype, dims, piece.device);
 }
 
-Tensor TokenMarks::Of(Ops& ops, const TokenClasses& classes, TokenClass wanted,
-                      const Prompt& prompt) {
-  Marks& marks = marks_[static_cast<size_t>(wanted)];
-  const int64_t size = prompt.size(), number = SizeOf(DType::kF32);
-  if (marks.memory.size_bytes() < size * number) {
-    marks.memory = ops.memory->Allocate((size + size / 2) * number);
+template <class T, class Append>
+Tensor TokenMarks::Grown(Ops& ops, Marks& marks, int64_t size, Append append) {
+  constexpr DType kType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
+  if (marks.memory.size_bytes() < size * SizeOf(kType)) {
+    marks.memory = ops.memory->Allocate((size + size / 2) * SizeOf(kType));
     marks.count = 0;
   }
-  const Tensor all = marks.memory.As(DType::kF32, {size});
+  const Tensor all = marks.memory.As(kType, {size});
   if (marks.count < size) {
-    std::vector<float> is;
-    for (int64_t at = marks.count; at < size; ++at) {
-      const int32_t id = prompt.positions[static_cast<size_t>(at)].token_id;
-      is.push_back(classes.Has(id, wanted) ? 1.0f : 0.0f);
-    }
-    ops.memory->Copy(View(is, {size - marks.count}), all.Slice(marks.count, size));
+    std::vector<T> numbers;
+    append(marks.count, size, numbers);
+    ops.memory->Copy(View(numbers, {size - marks.count}), all.Slice(marks.count, size));
   }
   marks.count = size;
   return all;
+}
+
+Tensor TokenMarks::OfClass(Ops& ops, const TokenClasses& classes, TokenClass wanted,
+                           const Prompt& prompt) {
+  return Grown<float>(ops, classes_[static_cast<size_t>(wanted)], prompt.size(),
+                      [&](int64_t begin, int64_t end, std::vector<float>& is) {
+                        for (int64_t at = begin; at < end; ++at) {
+                          const PromptPosition& token = prompt.positions[static_cast<size_t>(at)];
+                          is.push_back(classes.Has(token.token_id, wanted) ? 1.0f : 0.0f);
+                        }
+                      });
+}
+
+Tensor TokenMarks::OfModality(Ops& ops, Modality wanted, const Prompt& prompt) {
+  return Grown<float>(ops, modalities_[static_cast<size_t>(wanted)], prompt.size(),
+                      [&](int64_t begin, int64_t end, std::vector<float>& is) {
+                        for (int64_t at = begin; at < end; ++at) {
+                          const PromptPosition& token = prompt.positions[static_cast<size_t>(at)];
+                          is.push_back(token.modality == wanted ? 1.0f : 0.0f);
+                        }
+                      });
+}
+
+Tensor TokenMarks::Places(Ops& ops, VisualAxis axis, const Prompt& prompt) {
+  return Grown<int32_t>(ops, places_[static_cast<size_t>(axis)], prompt.size(),
+                        [&](int64_t begin, int64_t end, std::vector<int32_t>& places) {
+                          places.assign(static_cast<size_t>(end - begin), -1);
+                          for (const VisualSpan& span : prompt.spans) {
+                            const int64_t last = std::min(span.first + span.count, end);
+                            for (int64_t at = std::max(span.first, begin); at < last; ++at) {
+                              places[static_cast<size_t>(at - begin)] = PlaceAlong(axis, span, at);
+                            }
+                          }
+                        });
 }
 
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {
@@ -122,15 +165,39 @@ Tensor CacheView::Values(int64_t head, int64_t first) {
 Tensor CacheView::OfClass(TokenClass wanted, int64_t head, int64_t first) {
   const TokenClasses* classes = source_.model->token_classes();
   KVG_CHECK(classes != nullptr && source_.prompt != nullptr, "tokens whose text is not known");
+  return Marked(marks().OfClass(ops(), *classes, wanted, *source_.prompt), head, first);
+}
+
+Tensor CacheView::Marked(const Tensor& of_token, int64_t head, int64_t first) {
   const int64_t count = Count(head, first);
-  const Tensor out = Scratch(DType::kF32, {count});
+  const Tensor out = Scratch(of_token.dtype, {count});
   if (count == 0) return out;
-  TokenMarks& marks = source_.marks != nullptr ? *source_.marks : own_marks_;
-  const Tensor of_token = marks.Of(ops(), *classes, wanted, *source_.prompt);
-  ops().select->Gather(of_token.Reshape({of_token.shape[0], 1}), Positions(head, first),
-                       out.Reshape({count, 1}));
+  ops().select->Gather(AsColumn(of_token), Positions(head, first), AsColumn(out));
   return out;
 }
+
+const Prompt& CacheView::prompt() const {
+  KVG_CHECK(source_.prompt != nullptr, "a view of tokens that are not known");
+  return *source_.prompt;
+}
+
+Tensor CacheView::OfModality(Modality wanted, int64_t head, int64_t first) {
+  return Marked(marks().OfModality(ops(), wanted, prompt()), head, first);
+}
+
+Tensor CacheView::VisualPlaces(VisualAxis axis, int64_t head, int64_t first) {
+  return Marked(marks().Places(ops(), axis, prompt()), head, first);
+}
+
+std::span<const VisualSpan> CacheView::VisualSpans() { return prompt().spans; }
+
+int64_t CacheView::QuestionRows(int64_t most) {
+  const int64_t rows = std::min(RowsOfQuestion(prompt(), most), prefill().window());
+  KVG_CHECK(rows > 0, "no stage declared the rows of the question");
+  return rows;
+}
+
+Tensor CacheView::LastRow(int64_t of_layer) { return prefill().LastRow(of_layer); }
 
 const PrefillCapture& CacheView::prefill() const {
   KVG_CHECK(source_.prefill != nullptr, "signals of the prefill are there after it only");

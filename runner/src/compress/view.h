@@ -39,18 +39,28 @@ class ViewMemory {
   int64_t cut_bytes_ = 0;  // of the current chunk
 };
 
-// Which tokens of a sequence are of a class, on the device, as far as it has come.
+// What the tokens of a sequence are, on the device, as far as it has come. What came since the last
+// call is sent there. All are [prompt.size()].
 class TokenMarks {
  public:
-  // [prompt.size()] f32, 1 for those that are; what came since the last call is sent there.
-  Tensor Of(Ops& ops, const TokenClasses& classes, TokenClass wanted, const Prompt& prompt);
+  // 1 for tokens of the class or modality, 0 for others; f32.
+  Tensor OfClass(Ops& ops, const TokenClasses& classes, TokenClass wanted, const Prompt& prompt);
+  Tensor OfModality(Ops& ops, Modality wanted, const Prompt& prompt);
+  // As LayerView::VisualPlaces, i32.
+  Tensor Places(Ops& ops, VisualAxis axis, const Prompt& prompt);
 
  private:
   struct Marks {
     Buffer memory;
     int64_t count = 0;
   };
-  std::array<Marks, kTokenClasses> marks_;
+  // The numbers of positions [begin, end), as the function appends them.
+  template <class T, class Append>
+  static Tensor Grown(Ops& ops, Marks& marks, int64_t size, Append append);
+
+  std::array<Marks, kTokenClasses> classes_;
+  std::array<Marks, kModalities> modalities_;
+  std::array<Marks, kVisualAxes> places_;
 };
 
 // One of the newest rows, as if it had been the last: entries of later ones are hidden.
@@ -93,6 +103,11 @@ class CacheView final : public LayerView {
   Tensor RawKeys(int64_t head, int64_t first) override;
   Tensor Values(int64_t head, int64_t first) override;
   Tensor OfClass(TokenClass wanted, int64_t head, int64_t first) override;
+  Tensor OfModality(Modality wanted, int64_t head, int64_t first) override;
+  Tensor VisualPlaces(VisualAxis axis, int64_t head, int64_t first) override;
+  std::span<const VisualSpan> VisualSpans() override;
+  int64_t QuestionRows(int64_t most) override;
+  Tensor LastRow(int64_t of_layer) override;
   Tensor WindowAttention(int64_t rows) override;
   Tensor WindowQueries(int64_t rows) override;
   Tensor ColumnSums() override;
@@ -115,6 +130,10 @@ class CacheView final : public LayerView {
   int64_t Count(int64_t head, int64_t first) const;
   int64_t later() const { return source_.row != nullptr ? source_.row->later : 0; }
   const PrefillCapture& prefill() const;
+  const Prompt& prompt() const;
+  TokenMarks& marks() { return source_.marks != nullptr ? *source_.marks : own_marks_; }
+  // Of each token [tokens, 1], the numbers of the head's entries.
+  Tensor Marked(const Tensor& of_token, int64_t head, int64_t first);
   const StepCapture& step() const;
 
   ViewSource source_;

@@ -132,7 +132,7 @@ Status EngineRun::AskNext(Lane& lane) {
     const Status begun = Guarded([&]() -> Status {
       lane.capture = std::make_unique<PrefillCapture>(
           model.config(), *lane.cache,
-          contenders_[static_cast<size_t>(lane.contender)].method->needs(),
+          NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt),
           lane.prompt.size() - lane.cache->tokens(), model.ops());
       return {};
     });

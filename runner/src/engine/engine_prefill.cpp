@@ -36,7 +36,8 @@ Status EngineRun::StartPrefill() {
     s.cache = std::make_unique<KvCache>(
         s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
     s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-    s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache, job.group->needs,
+    s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache,
+                                                 NeedsOf(job.group->needs, s.prompt),
                                                  s.prompt.size(), s.model->ops());
     return {};
   });

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every shipped method must keep on prompts with pictures and videos: on a model whose
+// positions are those of text, as LLaVA's, and on one whose positions have three axes, as Qwen's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "conformance/masking.h"
+#include "support/compare.h"
+
+namespace kvgauge {
+namespace {
+
+const char* const kVisualKinds[] = {"gqa", "three_axes"};
+const char* const kLatentKinds[] = {"mla"};
+constexpr int64_t kWidth = 64;  // of the tiny models
+
+// 20 tokens, a picture of 8 lines of 9 with line ends, 10 tokens, a video of 3 times of 4 x 5 and
+// its end, 39 tokens.
+EngineSample VisualSample(uint64_t seed, int64_t new_tokens = 5) {
+  EngineSample sample = Sample(kPromptTokens, seed, new_tokens);
+  VisualSpan picture;
+  picture.first = 20;
+  picture.count = 72;
+  picture.grid = {1, 8, 8};
+  picture.newlines = true;
+  VisualSpan video;
+  video.first = 102;
+  video.count = 60;
+  video.modality = Modality::kVideo;
+  video.piece = VisualSpan::Piece::kFrames;
+  video.grid = {3, 4, 5};
+  video.embedding_row = 72;
+  VisualSpan end = video;
+  end.piece = VisualSpan::Piece::kNewline;
+  end.first = 162;
+  end.count = 1;
+  end.grid = {1, 1, 1};
+  end.embedding_row = 132;
+  sample.turns[0].spans = {picture, video, end};
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = kWidth;
+  visuals->rows = RandomValues(133 * kWidth, seed + 1, 1.0f);
+  sample.visuals = visuals;
+  return sample;
+}
+
+Prompt PromptOf(const Model& model, const EngineSample& sample) {
+  Prompt prompt;
+  prompt.embeddings = View(sample.visuals->rows, {sample.visuals->count(), kWidth});
+  prompt.Append(sample.turns[0].ids, sample.turns[0].spans, !model.config().rope->sections.empty());
+  return prompt;
+}
+
+class VisualConformance : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::unique_ptr<Subject>> Shown(const std::vector<std::string>& more = {}) {
+    const Method method = LoadShipped(GetParam(), more);
+    const bool legal =
+        CheckMethod(method, TinyShape("gqa"), HalfBudget(method), kPromptTokens).ok();
+    // Latents of a model are those of MLA alone.
+    if (!legal) return Subjects(GetParam(), {.overrides = more}, kLatentKinds);
+    return Subjects(GetParam(), {.overrides = more}, kVisualKinds);
+  }
+};
+
+// At full budget the full cache, bit for bit where entries stay as they are. Keys that turn by
+// their places in the cache turn otherwise on three axes, and the method's file says so.
+TEST_P(VisualConformance, FullBudgetIsTheFullCache) {
+  std::vector<std::string> overrides;
+  if (LoadShipped(GetParam()).read) overrides = {"read.tokens=100000"};
+  for (const auto& subject : Shown(overrides)) {
+    const Pipeline pipeline = MakePipeline(subject->method);
+    bool exact = true;
+    for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+      const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), layer);
+      ASSERT_TRUE(plan.ok());
+      exact = exact && plan->layout->traits().exact;
+    }
+    if (!exact) return;
+    const Result<StorePlan> plan = pipeline.store->Plan(subject->shape(), 0);
+    const bool three_axes = !subject->model().config().rope->sections.empty();
+    const bool moves = plan->turn.position != PositionPolicy::kOriginal;
+    Contender contender = subject->contender();
+    if (subject->method.takes_budget) contender.budget = {Budget::Kind::kFraction, 1.0};
+    const Outcomes outcomes = RunContenders({contender}, {VisualSample(1)}, {.fidelity_steps = 5});
+    const CellResult& cell = outcomes.at({0, 0}).cell;
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    ASSERT_TRUE(cell.fidelity.has_value());
+    if (three_axes && plan->turn.position == PositionPolicy::kSlot) {
+      EXPECT_GT(cell.fidelity->kl_divergence, 0);
+      const std::vector<std::string>& said = subject->method.departures;
+      EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const std::string& departure) {
+        return departure.find("three axes") != std::string::npos;
+      })) << "the file does not say what happens to positions of three axes";
+      continue;
+    }
+    EXPECT_EQ(cell.fidelity->top1_agreement, 1);
+    EXPECT_LE(cell.fidelity->kl_divergence, moves || !plan->IsPlain() ? 1e-9 : 0);
+  }
+}
+
+// Within the budget, and recorded as what it is.
+TEST_P(VisualConformance, KeepsWithinItsBudget) {
+  for (const auto& subject : Shown()) {
+    const Outcomes outcomes = RunContenders({subject->contender()}, {VisualSample(2)});
+    const CellResult& cell = outcomes.at({0, 0}).cell;
+    ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+    const CompressionRecord& record = cell.record;
+    const ModelShape shape = subject->shape();
+    const int64_t per_head =
+        HeadBudgetFor(subject->method, shape, subject->budget, kPromptTokens).entries;
+    int64_t held = 0;
+    for (const auto& layer : record.entries_after) {
+      for (const int64_t entries : layer) held += entries;
+    }
+    EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
+  }
+}
+
+// What stays turns by the places of three axes: giving entries up is masking them.
+TEST_P(VisualConformance, EvictingIsMasking) {
+  for (const auto& subject : Shown()) {
+    ExpectEvictingIsMasking(*subject, PromptOf(subject->model(), VisualSample(7)));
+  }
+}
+
+// Alone, again, behind and beside prompts of text.
+TEST_P(VisualConformance, SameBytesAgainAndInCompany) {
+  const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv");
+  for (const auto& subject : Shown()) {
+    const EngineSample a = VisualSample(3), b = Sample(130, 4);
+    const Outcomes alone = RunContenders({subject->contender()}, {a});
+    const Outcomes text = RunContenders({subject->contender()}, {b});
+    const std::vector<Contender> company = {
+        {&full, {}, &subject->model()},
+        subject->contender(),
+        {&snapkv, {Budget::Kind::kFraction, 0.4}, &subject->model()}};
+    const Outcomes together = RunContenders(company, {b, a}, {.max_pool_lanes = 3});
+    ExpectSame(together.at({1, 1}), alone.at({0, 0}));
+    ExpectSame(together.at({0, 1}), text.at({0, 0}));
+  }
+}
+
+// Declared bytes are what the allocator handed out.
+TEST_P(VisualConformance, DeclaredBytesAreAllocated) {
+  for (const auto& subject : Shown()) {
+    Prefilled prefilled(*subject, PromptOf(subject->model(), VisualSample(6)));
+    EXPECT_EQ(prefilled.cache->Bytes().resident(), prefilled.used_bytes());
+    Compressor compressor(subject->model(), subject->method, subject->budget);
+    const Status status = prefilled.CompressWith(compressor, *subject, *prefilled.cache);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    const KvBytes bytes = prefilled.cache->Bytes();
+    EXPECT_EQ(bytes.resident() - bytes.codebooks - bytes.projections, prefilled.used_bytes());
+    prefilled.cache.reset();
+    EXPECT_EQ(prefilled.used_bytes(), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, VisualConformance, ::testing::ValuesIn(AllMethods()),
+                         [](const auto& method) {
+                           std::string name = method.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace kvgauge
