@@ -29,7 +29,8 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
     shares.push_back(share);
   }
   if (*std::max_element(shares.begin(), shares.end()) == 0) {
-    return BadInput(StrCat("shares ", Quoted(text), " are all 0; at least one layer needs a share"));
+    return BadInput(
+        StrCat("shares ", Quoted(text), " are all 0; at least one layer needs a share"));
   }
   return shares;
 }
@@ -76,8 +77,9 @@ KVG_REGISTER_STAGE({
     .id = "per_layer",
     .summary = "layers hold the shares of the budget that they are given",
     .departures = {"shares divide a budget, where kvpress has a ratio for each layer"},
-    .params = {ChoiceParam("shares", "1.5,0.5", {},
-                           "numbers for the layers, or for evenly spaced depths, parted by commas")},
+    .params = {ChoiceParam(
+        "shares", "1.5,0.5", {},
+        "numbers for the layers, or for evenly spaced depths, parted by commas")},
     .make = Make<PerLayer>(),
 });
 

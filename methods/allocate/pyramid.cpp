@@ -3,6 +3,7 @@
 //
 // Paper: PyramidKV, arXiv:2406.02069. Needs nothing. With B entries beside the protected ones in
 // each head on average, the last layer gets B / beta and the first as much more as the others less.
+// With `group`, WindowKV's form (arXiv:2503.17922), the line goes over groups of layers.
 // Departures: the sum over layers is exactly the budget. The reference rounds the step between
 // layers down, which spends more: `compat` gives its numbers.
 #include <algorithm>
@@ -16,7 +17,12 @@ namespace {
 class Pyramid final : public Allocator {
  public:
   explicit Pyramid(const Params& params)
-      : beta_(params.Int("beta")), compat_(params.Bool("compat")) {}
+      : beta_(params.Int("beta")), group_(params.Int("group")), compat_(params.Bool("compat")) {}
+
+  Status Check(const ModelShape&) const override {
+    if (!compat_ || group_ == 1) return {};
+    return BadInput("compat is the rounding of single layers; leave it out with a group");
+  }
 
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, kept = input.protected_entries;
@@ -39,9 +45,12 @@ class Pyramid final : public Allocator {
     const auto mean = static_cast<double>(base);
     const double top =
         std::min(2 * mean - mean / static_cast<double>(beta_), static_cast<double>(free));
-    const double step = 2 * (top - mean) / static_cast<double>(layers - 1);
+    const int64_t groups = (layers + group_ - 1) / group_;
+    const double step = groups == 1 ? 0 : 2 * (top - mean) / static_cast<double>(groups - 1);
     std::vector<double> line;
-    for (int64_t l = 0; l < layers; ++l) line.push_back(top - step * static_cast<double>(l));
+    for (int64_t l = 0; l < layers; ++l) {
+      line.push_back(groups == 1 ? mean : top - step * static_cast<double>(l / group_));
+    }
     return SplitByWeight(line, layers * base, 0, free);
   }
 
@@ -57,7 +66,7 @@ class Pyramid final : public Allocator {
     return shares;
   }
 
-  int64_t beta_;
+  int64_t beta_, group_;
   bool compat_;
 };
 
@@ -69,6 +78,8 @@ KVG_REGISTER_STAGE({
     .departures = {"the sum over layers is exactly the budget; compat spends what the reference "
                    "spends"},
     .params = {IntParam("beta", 20, 1, 10000, "the last layer gets the mean divided by this"),
+               IntParam("group", 1, 1, 1024,
+                        "neighbouring layers that hold alike; the last group gets that mean"),
                BoolParam("compat", false, "round as the reference does, which exceeds the budget")},
     .make = Make<Pyramid>(),
 });

@@ -20,9 +20,9 @@
 namespace kvgauge {
 namespace {
 
-constexpr float kShareFloor = 1e-8f;     // as the reference adds it
-constexpr float kOfARun = 1e35f;         // above any score that is not protected
-constexpr float kNoEntry = -3e38f;       // behind the end of a head
+constexpr float kShareFloor = 1e-8f;  // as the reference adds it
+constexpr float kOfARun = 1e35f;      // above any score that is not protected
+constexpr float kNoEntry = -3e38f;    // behind the end of a head
 constexpr float kProtected = 2e35f;
 
 class GatedChunks final : public Reducer {
@@ -49,9 +49,9 @@ class GatedChunks final : public Reducer {
         plan.keep = Best(view, Columns(input.scores.Slice(h, h + 1), 0, length), kept);
       } else {
         const Tensor own = Columns(input.scores.Slice(h, h + 1), 0, length);
-        plan.keep = Choose(view, alike ? together
-                                       : Describe(view, Summed(view, input.scores, h, h + 1, length)),
-                           own, kept);
+        plan.keep = Choose(
+            view, alike ? together : Describe(view, Summed(view, input.scores, h, h + 1, length)),
+            own, kept);
       }
       plans.push_back(plan);
     }
@@ -118,21 +118,15 @@ class GatedChunks final : public Reducer {
     ops.rows->ReduceRows(rows, Reduction::kMean, numbers[0]);
     if (w == 1) return;
     const Tensor each = view.Scratch(DType::kF32, {m}), share = view.Scratch(DType::kF32, {m, w});
-    const Tensor other = view.Scratch(DType::kF32, {m, w});
-    const auto for_all = [&](const Tensor& column) {
-      ops.linear->MatMulNN(column.Reshape({1, m, 1}), Filled(view, w, 1.0f).Reshape({1, 1, w}),
-                           1.0f, other.Reshape({1, m, w}));
-    };
     // Scores below zero are lifted by the least of their run.
     ops.rows->ReduceRows(rows, Reduction::kMin, each);
     ops.rows->Combine(each.Reshape({1, m}), Filled(view, m, 0.0f), Binary::kMin,
                       each.Reshape({1, m}));
-    for_all(each);
-    ops.rows->Combine(rows, other, Binary::kSubtract, share);
+    ops.rows->Combine(rows, Spread(view, each, w), Binary::kSubtract, share);
     ops.rows->ReduceRows(share, Reduction::kSum, each);
     ops.rows->Affine(each.Reshape({1, m}), 1.0f, kShareFloor, each.Reshape({1, m}));
-    for_all(each);
-    ops.rows->Combine(share, other, Binary::kDivide, share);
+    ops.rows->Combine(share, Spread(view, each, w), Binary::kDivide, share);
+    const Tensor other = view.Scratch(DType::kF32, {m, w});
     ops.rows->Affine(share, 1.0f, kShareFloor, other);
     ops.rows->Activate(other, Activation::kLog, other);
     ops.rows->Combine(share, other, Binary::kMultiply, share);

@@ -7,7 +7,6 @@
 // hold. Departures: the prompt is read with full attention and its blocks are chosen from
 // afterwards, as in kvpress, where the paper reads a block with what is left of those before it.
 #include <algorithm>
-#include <numeric>
 
 #include "methods/key_direction.h"
 #include "methods/registry.h"
@@ -35,9 +34,7 @@ class KeyDiffBlocks final : public Reducer {
   Tensor Choose(LayerView& view, int64_t head, const Tensor& scores, int64_t kept) const {
     Ops& ops = view.ops();
     const int64_t length = scores.shape[0], dim = view.shape().key_dim;
-    std::vector<int32_t> numbers(static_cast<size_t>(length));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    const Tensor all = Upload(view, std::span<const int32_t>(numbers));
+    const Tensor all = Numbers(view, length);
     Tensor keep = all.Slice(0, kept);
     if (kept == 0 || kept == length) return keep;
     const Tensor keys = view.Keys(head);
@@ -53,7 +50,8 @@ class KeyDiffBlocks final : public Reducer {
       AwayFromMean(view, rows.Slice(0, n), away.Slice(0, n));
       // Protected entries before all others: 1 above what any cosine is.
       ops.select->Gather(AsColumn(scores), now.Slice(0, n), AsColumn(own.Slice(0, n)));
-      const Tensor order = away.Slice(0, n).Reshape({1, n}), forced = own.Slice(0, n).Reshape({1, n});
+      const Tensor order = away.Slice(0, n).Reshape({1, n}),
+                   forced = own.Slice(0, n).Reshape({1, n});
       const Tensor limit = Filled(view, n, kForcedFrom);
       ops.rows->Combine(limit.Reshape({1, n}), forced, Binary::kLess, forced);
       ops.rows->Affine(forced, 4.0f, 0.0f, forced);

@@ -46,8 +46,8 @@ class CapKv final : public Scorer {
     const Tensor inside = view.Scratch(DType::kF32, {1, body});
     for (int64_t h = 0; h < shape.kv_heads; ++h) {
       const Tensor values = view.Values(h, sinks_);
-      ops.algebra->CosineSimilarity(anchors.Slice(h * group, (h + 1) * group),
-                                    view.Keys(h, sinks_), weights);
+      ops.algebra->CosineSimilarity(anchors.Slice(h * group, (h + 1) * group), view.Keys(h, sinks_),
+                                    weights);
       RelativeToBest(view, weights);
       for (int64_t g = 0; g < group; ++g) {
         ops.rows->Affine(weights.Slice(g, g + 1), 1.0f, kLeastWeight, inside);
@@ -78,12 +78,10 @@ class CapKv final : public Scorer {
   void RelativeToBest(LayerView& view, const Tensor& cosines) const {
     Ops& ops = view.ops();
     const int64_t m = cosines.shape[0], n = cosines.shape[1];
-    const Tensor best = view.Scratch(DType::kF32, {m}), all = view.Scratch(DType::kF32, {m, n});
+    const Tensor best = view.Scratch(DType::kF32, {m});
     ops.rows->Affine(cosines, tau_, 0.0f, cosines);
     ops.rows->ReduceRows(cosines, Reduction::kMax, best);
-    ops.linear->MatMulNN(best.Reshape({1, m, 1}), Filled(view, n, 1.0f).Reshape({1, 1, n}), 1.0f,
-                         all.Reshape({1, m, n}));
-    ops.rows->Combine(cosines, all, Binary::kSubtract, cosines);
+    ops.rows->Combine(cosines, Spread(view, best, n), Binary::kSubtract, cosines);
     ops.rows->Activate(cosines, Activation::kExp, cosines);
   }
 

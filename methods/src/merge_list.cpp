@@ -15,6 +15,9 @@ void NormalizeMerge(LayerView& view, int64_t length, MergeList& list) {
   ops.rows->Combine(self, sum.Reshape({1, length}), Binary::kDivide, self);
   const Tensor of_target = view.Scratch(DType::kF32, {n});
   ops.select->Gather(AsColumn(sum), list.to, AsColumn(of_target));
+  // No sum is below 1, but -1 gathers 0.
+  const Tensor least = Filled(view, n, 1.0f), target_row = of_target.Reshape({1, n});
+  ops.rows->Combine(target_row, least.Reshape({1, n}), Binary::kMax, target_row);
   const Tensor weight = view.Scratch(DType::kF32, {n});
   ops.rows->Combine(list.weight.Reshape({1, n}), of_target.Reshape({1, n}), Binary::kDivide,
                     weight.Reshape({1, n}));

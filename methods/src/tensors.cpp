@@ -65,4 +65,44 @@ Tensor Complement(LayerView& view, const Tensor& keep, int64_t length) {
   return Best(view, free.Reshape({1, length}), rest);
 }
 
+Tensor Spread(LayerView& view, const Tensor& column, int64_t w) {
+  const int64_t m = column.shape[0];
+  const Tensor out = view.Scratch(DType::kF32, {m, w});
+  view.ops().linear->MatMulNN(column.Reshape({1, m, 1}), Filled(view, w, 1.0f).Reshape({1, 1, w}),
+                              1.0f, out.Reshape({1, m, w}));
+  return out;
+}
+
+Tensor MarkBest(LayerView& view, const Tensor& rows) {
+  RowOps& ops = *view.ops().rows;
+  const int64_t m = rows.shape[0], w = rows.shape[1];
+  const Tensor best = view.Scratch(DType::kF32, {m}), marks = view.Scratch(DType::kF32, {m, w});
+  ops.ReduceRows(rows, Reduction::kMax, best);
+  ops.Combine(rows, Spread(view, best, w), Binary::kLess, marks);
+  ops.Affine(marks, -1.0f, 1.0f, marks);
+  // Of those, w at the first place, w - 1 at the second and so on.
+  const Tensor falling = view.Scratch(DType::kF32, {1, w});
+  ops.Convert(Numbers(view, w, static_cast<int32_t>(w), -1).Reshape({1, w}), falling);
+  ops.Combine(marks, falling[0], Binary::kMultiply, marks);
+  ops.ReduceRows(marks, Reduction::kMax, best);
+  ops.Combine(marks, Spread(view, best, w), Binary::kLess, marks);
+  ops.Affine(marks, -1.0f, 1.0f, marks);
+  return marks;
+}
+
+int64_t CountForced(LayerView& view, const Tensor& scores) {
+  const int64_t n = scores.shape[1];
+  const Tensor forced = view.Scratch(DType::kF32, {1, n}), count = view.Scratch(DType::kF32, {1});
+  view.ops().rows->Combine(Filled(view, n, kForcedFrom).Reshape({1, n}), scores, Binary::kLess,
+                           forced);
+  view.ops().rows->ReduceRows(forced, Reduction::kSum, count);
+  return static_cast<int64_t>(Fetch(view.ops(), count)[0]);
+}
+
+Tensor Numbers(LayerView& view, int64_t n, int32_t first, int32_t step) {
+  std::vector<int32_t> numbers(static_cast<size_t>(n));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = first + static_cast<int32_t>(i) * step;
+  return Upload(view, std::span<const int32_t>(numbers));
+}
+
 }  // namespace kvgauge

@@ -14,6 +14,11 @@ class Affine final : public Store {
  public:
   explicit Affine(const Params& params) : params_(params) {}
 
+  Status Check(const ModelShape& shape) const override {
+    if (!params_.Bool("raw_keys") || shape.rotary_dim > 0) return {};
+    return BadInput("raw_keys: keys of this model are never rotated; leave it out");
+  }
+
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
     Coded layout(shape);
     Fill("key_bits", "key_axis", "key_group", layout.keys);
@@ -22,7 +27,7 @@ class Affine final : public Store {
     layout.seal_keys = SealWhole(layout.keys, recent);
     layout.seal_values = SealWhole(layout.values, recent);
     layout.sinks = params_.Int("sinks");
-    return PlanOf(std::move(layout));
+    return PlanOf(std::move(layout), {.raw = params_.Bool("raw_keys")});
   }
 
  private:
@@ -50,6 +55,7 @@ std::vector<ParamSpec> Specs() {
   }
   specs.push_back(BoolParam("symmetric", false, "no zero points"));
   specs.push_back(IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"));
+  specs.push_back(BoolParam("raw_keys", false, "keys are coded before rotation"));
   specs.push_back(IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded"));
   return specs;
 }

@@ -170,8 +170,60 @@ class PqCache(Sequence):
         return masked_answer(self, l, queries, masks)
 
 
+class RetrievalAttention(Sequence):
+    """First and last entries, and of the others those with the largest products, for each query head."""
+
+    def compress(self, tokens, sinks, local):
+        self.most, self.sinks, self.local = tokens, sinks, local
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            n = len(self.keys[l][h])
+            products = own @ self.keys[l][h].T
+            mask = np.zeros((len(own), n), dtype=bool)
+            mask[:, : self.sinks] = mask[:, n - self.local :] = True
+            for row, x in enumerate(products):
+                best = top(x[self.sinks : n - self.local], self.most, self.margins, f"retrieval {l}.{h}")
+                mask[row, self.sinks + best] = True
+            masks.append(mask)
+        return masked_answer(self, l, queries, masks)
+
+
+class Recycled(Sequence):
+    """Every few steps everything is read, and the entries that a KV head's query heads give most to
+    are all that is read of the past until the next such step."""
+
+    def compress(self, tokens, stride):
+        self.most, self.stride = tokens, stride
+        self.seen, self.chosen = [0] * self.model.layers, {}
+
+    def answer(self, l, queries):
+        masks = []
+        for h, own in enumerate(queries):
+            n = len(self.keys[l][h])
+            mask = np.ones(n, dtype=bool)
+            if self.seen[l] % self.stride == 0:
+                given = softmax(own @ self.keys[l][h].T / math.sqrt(self.model.dim)).sum(0)
+                self.chosen[l, h] = n, top(given, self.most, self.margins, f"recycled {l}.{h}")
+            else:
+                length, best = self.chosen[l, h]
+                mask[:length] = False
+                mask[best] = True
+            masks.append(mask)
+        self.seen[l] += 1
+        return masked_answer(self, l, queries, masks)
+
+
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("retrieval_attention",
+     dict(method="retrieval_attention", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
+     "retr_attn of microsoft/MInference, whose index is exact, restated in NumPy",
+     RetrievalAttention, dict(tokens=40, sinks=8, local=24)),
+    ("recycled_attention",
+     dict(method="recycled_attention", budget="none", set=["read.tokens=60", "read.stride=3"], public_code=False),
+     "the paper's formulas in NumPy, float64", Recycled, dict(tokens=60, stride=3)),
     ("tokenselect",
      dict(method="tokenselect", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
      "TokenRetriever of pzs19/TokenSelect, restated in NumPy; query heads meet their own KV head",

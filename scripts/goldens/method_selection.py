@@ -262,6 +262,121 @@ class SnapKvThink(SnapKv):
         self.tokens = prompt
 
 
+class WindowKv(Sequence):
+    """Windows of entries by the attention of the last rows: their mean, or the mean of each head's
+    upper half; one set for all heads. Layers share budgets in groups, which fall along a line."""
+
+    def compress(self, budget, suffix, size, beta, group, local):
+        n, model = self.tokens, self.model
+        groups = -(-model.layers // group)
+        base = budget - suffix
+        line = np.linspace(2 * base - base / beta, base / beta, groups)
+        counts = np.array([line[l // group] for l in range(model.layers)])
+        counts = whole_numbers(counts * base * model.layers / counts.sum(), base * model.layers)
+        for l in range(model.layers):
+            sums = np.stack([a[-suffix:, : n - suffix].sum(0) for a in self.prefill.attention[l]])
+            scores = np.zeros(n - suffix)
+            for begin in range(0, n - suffix, size):
+                own = sums[:, begin : begin + size]
+                if local:
+                    half = max(1, own.shape[1] // 2)
+                    scores[begin : begin + size] = np.sort(own, 1)[:, own.shape[1] - half :].mean()
+                else:
+                    scores[begin : begin + size] = own.mean()
+            # Entries of a window are equal: the cut is between windows or within the last one.
+            each = np.sort(scores[::size])[::-1]
+            at = counts[l] // size
+            for i in (at - 1, at):
+                if 0 <= i < len(each) - 1:
+                    self.margins.note((each[i] - each[i + 1]) / each[i], f"windowkv {l}")
+            kept = np.sort(np.argsort(-scores, kind="stable")[: counts[l]])
+            for h in range(model.groups):
+                self.keep(l, h, np.r_[kept, n - suffix : n])
+
+
+class Buzz(Sequence):
+    """First and last entries, every second of what was kept before, and of what came since the best
+    of each cell."""
+
+    def compress(self, budget, sinks, recent, slack, stride):
+        self.budget, self.sinks, self.recent, self.slack, self.stride = budget, sinks, recent, slack, stride
+        self.old = 0
+        self.scores = [list(self.prefill.group(self.prefill.column_sums(l)).sum(1)) for l in range(self.model.layers)]
+        self.evict(0)
+
+    def evict(self, slack):
+        n = len(self.pos[0][0])
+        if n - self.budget <= slack:
+            return
+        room = self.budget - self.sinks - self.recent
+        new = n - self.sinks - self.recent - self.old
+        sampled = max(-(-self.old // self.stride), room - new)
+        cells = room - sampled
+        sample = self.sinks + np.array([i * self.old // sampled for i in range(sampled)], dtype=int)
+        begin = self.sinks + self.old
+        # The first cells have one entry more where they do not divide.
+        edges = [begin + i * (new // cells) + min(i, new % cells) for i in range(cells + 1)]
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                scores = self.scores[l][h]
+                best = [a + top(scores[a:b], 1, self.margins, f"buzz {l}.{h}")[0] for a, b in zip(edges, edges[1:])]
+                index = np.r_[: self.sinks, sample, best, n - self.recent : n].astype(int)
+                self.keep(l, h, index)
+                self.scores[l][h] = scores[index]
+        self.old = room
+
+    def after_step(self, rows):
+        for l, of_layer in enumerate(rows):
+            for h, p in enumerate(of_layer):
+                self.scores[l][h] = np.append(self.scores[l][h], 0.0) + p.sum(0)
+        self.evict(self.slack)
+
+
+class Alisa(Sequence):
+    """Half of what stays is the last, half has most attention of the last rows."""
+
+    def compress(self, budget, rows):
+        for l in range(self.model.layers):
+            given = np.stack([a[-rows:].sum(0) for a in self.prefill.attention[l]])
+            for h, own in enumerate(self.prefill.group(given).sum(1)):
+                scores = protect(own, 0, budget // 2)
+                self.keep(l, h, top(scores, budget, self.margins, f"alisa {l}.{h}"))
+
+
+class LServe(Quest):
+    """Half of the heads hold first and last entries alone: those whose mean query and key, at 500
+    positions, look least far back. The others read pages, one choice for a KV head."""
+
+    def compress(self, whole, streaming, sinks, **settings):
+        super().compress(**settings)
+        n, model, positions = self.tokens, self.model, np.arange(500)
+        reach = np.zeros((model.layers, model.groups))
+        for l in range(model.layers):
+            queries = model.rotate(self.prefill.queries[l], -np.arange(n)).mean(1)
+            for q, query in enumerate(queries):
+                key = self.prefill.raw[l][q // model.share].mean(0)
+                keys = model.rotate(np.tile(key, (500, 1)), positions)
+                given = softmax(model.rotate(query[None], positions[-1:]) @ keys.T / math.sqrt(model.dim))[0]
+                reach[l, q // model.share] += np.cumsum(given).mean() / model.share
+        best = top(reach.reshape(-1), whole, self.margins, "lserve heads")
+        for l in range(model.layers):
+            for h in range(model.groups):
+                if l * model.groups + h not in best:
+                    self.keep(l, h, np.r_[:sinks, n - streaming + sinks : n])
+
+    def reads(self, l, h, q):
+        keys, page = self.keys[l][h], self.page
+        pages = -(-len(keys) // page)
+        if pages <= self.most:
+            return np.ones((len(q), len(keys)), dtype=bool)
+        bounds = [keys[p * page : (p + 1) * page] for p in range(pages)]
+        bounds = [np.maximum(q * b.min(0), q * b.max(0)).sum(1).max() for b in bounds]
+        mask = np.zeros((len(q), len(keys)), dtype=bool)
+        for p in top(np.array(bounds), self.most, self.margins, f"lserve {l}.{h}"):
+            mask[:, p * page : (p + 1) * page] = True
+        return mask
+
+
 # Heads of which some retrieve; the checkpoint's fingerprint is what `kvgauge inspect` prints.
 HEADS = np.random.default_rng(24).uniform(0.05, 1, (4, 2)).astype(np.float32)
 
@@ -390,6 +505,20 @@ CASES = [
     ("fastgen", dict(method="fastgen", budget="280", set=["protect.sinks=0", "score.heavy=0.1", "score.recent=0.1", "allocate.recovery=0.4"]),
      FORMULAS + "; recovery measured on the window's rows, one set for a KV head",
      FastGen, dict(budget=280, heavy=0.1, recent=0.1, recovery=0.4, window=32)),
+    ("windowkv", dict(method="windowkv", set=["allocate.group=2"]), "optim996/WindowKV, aggregation, restated in NumPy",
+     WindowKv, dict(budget=90, suffix=16, size=8, beta=14, group=2, local=False)),
+    ("windowkv_localisation",
+     dict(method="windowkv", set=["allocate.group=2", "score.window=32", "score.mode=localisation"]),
+     "optim996/WindowKV, localisation, restated in NumPy",
+     WindowKv, dict(budget=90, suffix=32, size=8, beta=14, group=2, local=True)),
+    ("buzz", dict(method="buzz", budget="64", set=["trigger.slack=2"]),
+     "JunqiZhao888/buzz-llm with accumulated scores, restated in NumPy; as many cells as the budget has room for",
+     Buzz, dict(budget=64, sinks=4, recent=4, slack=2, stride=2)),
+    ("lserve",
+     dict(method="lserve", budget="166", set=["allocate.streaming=32", "protect.sinks=8", "read.tokens=64"]),
+     "kvpress's rule for heads and the authors' bounds of pages, restated in NumPy; both stages after each other",
+     LServe, dict(whole=4, streaming=32, sinks=8, page=16, tokens=64, dense_layers=0)),
+    ("alisa", dict(method="alisa", public_code=False), FORMULAS, Alisa, dict(budget=90, rows=32)),
     ("random", dict(method="random"), "Philox-4x32-10 restated in Python",
      Random, dict(budget=90, sinks=4, recent=32, seed=0)),
     ("lava", dict(method="lava"), "LavaKVCluster of MGDDestiny/Lava, restated in NumPy",

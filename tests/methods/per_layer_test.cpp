@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-
 #include "methods/fake_view.h"
 
 namespace kvgauge {

@@ -7,8 +7,8 @@
 namespace kvgauge {
 
 // Takes `weight` as weights relative to the entry that stays, which weighs 1: sets `self`, and
-// divides both by the sum of all weights of that entry. `from`, `to` and `weight` are set; no `to`
-// is -1; `spread` is 1. length: entries before the reduction.
+// divides both by the sum of all weights of that entry. `from`, `to` and `weight` are set,
+// weights are not negative; `spread` is 1. length: entries before the reduction.
 void NormalizeMerge(LayerView& view, int64_t length, MergeList& list);
 
 }  // namespace kvgauge

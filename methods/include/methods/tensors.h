@@ -47,4 +47,13 @@ void Gumbel(LayerView& view, uint64_t stream, const Tensor& positions, const Ten
 // The ascending indices of the entries [0, length) that `keep` ([k] i32, ascending) does not name.
 Tensor Complement(LayerView& view, const Tensor& keep, int64_t length);
 
+// Each number of a column over a row: [m, w]. column: [m], contiguous.
+Tensor Spread(LayerView& view, const Tensor& column, int64_t w);
+// [m, w]: 1 at the largest number of each row of `rows` [m, w], the first among equals; else 0.
+Tensor MarkBest(LayerView& view, const Tensor& rows);
+// How many of scores [1, n] are forced.
+int64_t CountForced(LayerView& view, const Tensor& scores);
+// [n] i32: first, first + step, first + 2 step ..
+Tensor Numbers(LayerView& view, int64_t n, int32_t first = 0, int32_t step = 1);
+
 }  // namespace kvgauge

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the entries whose keys match the query best, by their exact products; nothing is evicted.
+//
+// Paper: RetrievalAttention, arXiv:2409.10516, with an exact index, as MInference's retr_attn has
+// it: what any index can find at best. Needs the query of each decode step. The first `sinks` and
+// the last `local` entries are always read, and of those between each query head reads the `tokens`
+// with the largest products. Departures: no graph index and no host memory, so that what a search
+// costs is not shown; products are of all keys.
+#include <algorithm>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class ExactTopK final : public Reader {
+ public:
+  explicit ExactTopK(const Params& params)
+      : tokens_(params.Int("tokens")), sinks_(params.Int("sinks")), local_(params.Int("local")) {}
+
+  struct NoIndex final : State {
+    int64_t bytes() const override { return 0; }
+  };
+
+  std::unique_ptr<State> Begin(LayerView&) const override { return std::make_unique<NoIndex>(); }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, State&, const Tensor& q, Tensor words) const override {
+    const auto lengths = view.lengths();
+    const int64_t most = sinks_ + local_ + tokens_, group = view.shape().group();
+    if (std::all_of(lengths.begin(), lengths.end(), [&](int64_t n) { return n <= most; })) {
+      return false;
+    }
+    for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
+      const int64_t length = lengths[h], read = std::min(length, most), begin = h * group;
+      if (length == 0) continue;
+      const Tensor products = Products(view, h, q.Slice(begin, begin + group));
+      const std::vector<int32_t> counts(static_cast<size_t>(group), static_cast<int32_t>(read));
+      const Tensor chosen = view.Scratch(DType::kI32, {group, read});
+      view.ops().select->TopK(products, Upload(view, counts), chosen);
+      view.ops().select->MarkRuns(
+          chosen, 1, length, Columns(words.Slice(begin, begin + group), 0, (length + 63) / 64));
+    }
+    return true;
+  }
+
+ private:
+  // [group, length], forced for what is always read.
+  Tensor Products(LayerView& view, int64_t head, const Tensor& q) const {
+    Ops& ops = view.ops();
+    const int64_t length = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
+    const Tensor query = view.Scratch(DType::kF32, {group, dim});
+    const Tensor products = view.Scratch(DType::kF32, {group, length});
+    ops.rows->Convert(q, query);
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, length, dim}),
+                         1.0f, products.Reshape({1, group, length}));
+    const int64_t first = std::min(sinks_, length), last = std::max(first, length - local_);
+    const auto force = [&](int64_t begin, int64_t end) {
+      if (begin == end) return;
+      const Tensor part = Columns(products, begin, end);
+      ops.rows->Fill(kForcedScore, part);
+    };
+    force(0, first);
+    force(last, length);
+    return products;
+  }
+
+  int64_t tokens_, sinks_, local_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "exact_top_k",
+    .paper = "arXiv:2409.10516",
+    .summary = "reads the entries whose keys match the query best, by exact products",
+    .departures = {"an exact search: no graph index and no host memory"},
+    .params = {IntParam("tokens", 2000, 1, 1 << 24, "entries that are searched for"),
+               IntParam("sinks", 128, 0, 1 << 20, "first entries, always read"),
+               IntParam("local", 512, 1, 1 << 20, "last entries, always read")},
+    .make = Make<ExactTopK>(),
+});
+
+}  // namespace
+}  // namespace kvgauge

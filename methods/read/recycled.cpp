@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every few steps reads everything; until the next such step only the entries that then had most
+// attention, and what came since.
+//
+// Paper: Recycled Attention, arXiv:2411.05787. Needs the query of each decode step. At the first
+// step and every `stride` steps after it the row's attention is summed over the query heads of a KV
+// head, and the `tokens` best entries are what is read of the past in the steps between.
+// Departures: steps are counted, where the paper also offers to compare the query with that of the
+// last full step; the chosen entries are read where they lie, where the paper copies them.
+#include <algorithm>
+#include <cmath>
+
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+class Recycled final : public Reader {
+ public:
+  explicit Recycled(const Params& params)
+      : tokens_(params.Int("tokens")), stride_(params.Int("stride")) {}
+
+  struct Chosen final : State {
+    int64_t steps = 0;             // since the sequence began, or a reducer acted
+    std::vector<int64_t> lengths;  // of the heads at the last full step
+    Buffer entries;                // [kv_heads, tokens] i32 at that step
+
+    int64_t bytes() const override { return entries.size_bytes(); }
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    auto chosen = std::make_unique<Chosen>();
+    chosen->entries =
+        view.ops().memory->Allocate(view.shape().kv_heads * tokens_ * SizeOf(DType::kI32));
+    return chosen;
+  }
+  void Append(LayerView&, std::span<const int64_t>, State&) const override {}
+
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
+    auto& chosen = static_cast<Chosen&>(state);
+    const auto lengths = view.lengths();
+    const bool full = chosen.steps++ % stride_ == 0;
+    if (full) chosen.lengths.assign(lengths.begin(), lengths.end());
+    const auto fits = [this](int64_t length) { return length <= tokens_; };
+    if (std::all_of(chosen.lengths.begin(), chosen.lengths.end(), fits)) return false;
+    const int64_t heads = view.shape().kv_heads, group = view.shape().group();
+    for (int64_t h = 0; h < heads; ++h) {
+      const Tensor of_head = chosen.entries.As(DType::kI32, {heads, tokens_})[h];
+      const int64_t begin = h * group, then = chosen.lengths[static_cast<size_t>(h)];
+      const int64_t held = std::min(then, tokens_);
+      if (full) {
+        Remember(view, h, q.Slice(begin, begin + group), of_head.Slice(0, held));
+      } else {
+        Mark(view, of_head.Slice(0, held), then, lengths[h], words.Slice(begin, begin + group));
+      }
+    }
+    return !full;
+  }
+
+ private:
+  static void Remember(LayerView& view, int64_t head, const Tensor& q, const Tensor& entries) {
+    Ops& ops = view.ops();
+    const int64_t n = view.lengths()[head], group = q.shape[0], dim = q.shape[1];
+    if (n == 0) return;
+    const Tensor query = view.Scratch(DType::kF32, {group, dim});
+    const Tensor given = view.Scratch(DType::kF32, {group, n});
+    const Tensor sum = view.Scratch(DType::kF32, {1, n});
+    ops.rows->Convert(q, query);
+    ops.linear->MatMulNT(query.Reshape({1, group, dim}), view.Keys(head).Reshape({1, n, dim}),
+                         1.0f / std::sqrt(static_cast<float>(dim)), given.Reshape({1, group, n}));
+    ops.rows->Softmax(given, 1.0f, given);
+    ops.rows->ReduceColumns(given, Reduction::kSum, sum[0]);
+    ops.memory->Copy(Best(view, sum, entries.shape[0]), entries);
+  }
+
+  // What was chosen when the head held `then` entries, and what came since.
+  static void Mark(LayerView& view, const Tensor& entries, int64_t then, int64_t length,
+                   const Tensor& words) {
+    Ops& ops = view.ops();
+    const int64_t held = entries.shape[0], read = held + length - then, group = words.shape[0];
+    if (read == 0) return;
+    Tensor all = view.Scratch(DType::kI32, {1, read});
+    ops.memory->Copy(entries, all[0].Slice(0, held));
+    if (length > then) {
+      ops.memory->Copy(Numbers(view, length - then, static_cast<int32_t>(then)),
+                       all[0].Slice(held, read));
+    }
+    all.shape[0] = group;
+    all.stride[0] = 0;
+    ops.select->MarkRuns(all, 1, length, Columns(words, 0, (length + 63) / 64));
+  }
+
+  int64_t tokens_, stride_;
+};
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kRead,
+    .id = "recycled",
+    .paper = "arXiv:2411.05787",
+    .summary = "every few steps reads everything, between them what then had most attention",
+    .departures = {"full steps are counted; the paper also offers to compare queries",
+                   "chosen entries are read where they lie, where the paper copies them"},
+    .bytes = "4 for each of `tokens` entries and KV heads, beside the cache",
+    .params = {IntParam("tokens", 2048, 1, 1 << 24, "entries that are read between full steps"),
+               IntParam("stride", 10, 1, 1 << 20, "steps from one full step to the next")},
+    .make = Make<Recycled>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
