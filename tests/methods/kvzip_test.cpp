@@ -44,7 +44,7 @@ TEST(KvZipTest, ProbesRepeatChunkAfterChunk) {
     want.push_back(-1);
     want.insert(want.end(), prompt.begin() + probe.begin, prompt.begin() + probe.end);
     EXPECT_EQ(tail, want);
-    const int32_t asked = i == 0 ? 38 : 65;
+    const int32_t asked = i == 0 ? 38 : 64;
     EXPECT_EQ(std::count(probe.ids.begin(), probe.ids.end(), -asked), asked);
     EXPECT_EQ(std::ssize(probe.ids), asked + std::ssize(want));
   }
