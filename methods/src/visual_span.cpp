@@ -5,6 +5,20 @@
 
 namespace kvgauge {
 
+std::string_view NameOf(Modality modality) {
+  switch (modality) {
+    case Modality::kText:
+      return "text";
+    case Modality::kImage:
+      return "image";
+    case Modality::kVideo:
+      return "video";
+    case Modality::kAudio:
+      return "audio";
+  }
+  return "";
+}
+
 VisualPlace PlaceIn(const VisualSpan& span, int64_t position) {
   const int64_t at = position - span.first;
   KVG_CHECK(at >= 0 && at < span.count, "a position outside of the span");

@@ -62,7 +62,7 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          top1_agreement == other.top1_agreement && facts == other.facts &&
          answer_depth == other.answer_depth && reads_per_step == other.reads_per_step &&
          read_share == other.read_share && parts == other.parts && answers == other.answers &&
-         layers == other.layers;
+         layers == other.layers && modalities == other.modalities;
 }
 
 }  // namespace kvgauge

@@ -211,6 +211,20 @@ ALTER TABLE task ADD COLUMN lower_is_better INTEGER NOT NULL DEFAULT 0
 UPDATE task SET lower_is_better = 1
 WHERE CASE WHEN json_valid(spec) THEN json_extract(spec, '$.metric') END = 'perplexity';
 )sql",
+    // 5 -> 6: what was held of text, pictures and videos.
+    R"sql(
+CREATE TABLE modality_stat (
+  sample_id INTEGER NOT NULL REFERENCES sample ON DELETE CASCADE,
+  layer INTEGER NOT NULL CHECK (layer >= 0),
+  modality TEXT NOT NULL CHECK (modality IN ('text', 'image', 'video')),
+  entries_before INTEGER NOT NULL,
+  entries_after INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  attention REAL NOT NULL,
+  attention_kept REAL NOT NULL,
+  PRIMARY KEY (sample_id, layer, modality)
+) STRICT, WITHOUT ROWID;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -334,6 +348,10 @@ std::span<const char* const> ResultQueries() {
       " l.merged, l.reads, l.attention_error, l.kept_by_depth, l.answer_kept FROM layer_stat l"
       " JOIN sample s ON s.id = l.sample_id JOIN cell c ON c.id = s.cell_id ORDER BY c.key, "
       "s.sample_key, l.layer, l.head",
+      "SELECT c.key, s.sample_key, l.layer, l.modality, l.entries_before, l.entries_after, l.bytes,"
+      " l.attention, l.attention_kept FROM modality_stat l"
+      " JOIN sample s ON s.id = l.sample_id JOIN cell c ON c.id = s.cell_id ORDER BY c.key, "
+      "s.sample_key, l.layer, l.modality",
       "SELECT c.key, s.sample_key, y.moment, y.nominal_bytes, y.full_bytes, y.payload_bytes,"
       " y.scales_bytes, y.indices_bytes, y.outliers_bytes, y.low_rank_bytes, y.biases_bytes,"
       " y.codebooks_bytes, y.projections_bytes, y.reader_bytes, y.slack_bytes, y.resident_bytes"

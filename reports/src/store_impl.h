@@ -50,6 +50,7 @@ class ResultStore::Impl {
   Result<std::optional<SampleRow>> ReadSample(int64_t cell, const std::string& sample_id);
   Status ReadAnswers(int64_t sample, SampleRow& row);
   Status ReadLayers(int64_t sample, SampleRow& row);
+  Status ReadModalities(int64_t sample, SampleRow& row);
   Status ReadMemory(int64_t sample, SampleRow& row);
 
   std::string path;

@@ -169,6 +169,24 @@ Status ResultStore::Impl::ReadLayers(int64_t sample, SampleRow& row) {
   }
 }
 
+Status ResultStore::Impl::ReadModalities(int64_t sample, SampleRow& row) {
+  KVG_ASSIGN(auto m, Cached("SELECT layer, modality, entries_before, entries_after, bytes,"
+                            " attention, attention_kept FROM modality_stat WHERE sample_id = ?"
+                            " ORDER BY layer, modality"));
+  m->Bind(sample);
+  while (true) {
+    KVG_ASSIGN(const bool more, m->Step());
+    if (!more) return {};
+    row.modalities.push_back({.layer = m->Int(0),
+                              .modality = m->Text(1),
+                              .entries_before = m->Int(2),
+                              .entries_after = m->Int(3),
+                              .bytes = m->Int(4),
+                              .attention = m->Real(5),
+                              .attention_kept = m->Real(6)});
+  }
+}
+
 Status ResultStore::Impl::ReadMemory(int64_t sample, SampleRow& row) {
   KVG_ASSIGN(auto m, Cached("SELECT moment, nominal_bytes, full_bytes, payload_bytes, scales_bytes,"
                             " indices_bytes, outliers_bytes, low_rank_bytes, biases_bytes,"
@@ -232,6 +250,7 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
   }
   KVG_TRY(ReadAnswers(id, row));
   KVG_TRY(ReadLayers(id, row));
+  KVG_TRY(ReadModalities(id, row));
   KVG_TRY(ReadMemory(id, row));
   static const std::string kOfSample = StrCat(kLatencyColumns, " WHERE sample_id = ?");
   KVG_ASSIGN(auto t, Cached(kOfSample.c_str()));

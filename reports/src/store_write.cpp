@@ -34,6 +34,10 @@ bool LayersInOrder(const LayerStatRow& a, const LayerStatRow& b) {
   return std::pair(a.layer, a.head) < std::pair(b.layer, b.head);
 }
 
+bool ModalitiesInOrder(const ModalityStatRow& a, const ModalityStatRow& b) {
+  return a.layer != b.layer ? a.layer < b.layer : a.modality < b.modality;
+}
+
 bool IsNormal(const SampleRow& row) {
   const auto clean = [](const std::string& text) {
     return FindInvalidUtf8(text) == std::string_view::npos;
@@ -46,6 +50,7 @@ bool IsNormal(const SampleRow& row) {
                                       std::ranges::all_of(answer.references, clean);
                              }) &&
          std::ranges::is_sorted(row.layers, LayersInOrder) &&
+         std::ranges::is_sorted(row.modalities, ModalitiesInOrder) &&
          std::ranges::is_sorted(row.memory, {}, &MemoryRow::moment);
 }
 
@@ -61,6 +66,7 @@ SampleRow Normalised(const SampleRow& sample) {
     for (std::string& reference : answer.references) reference = RepairUtf8(reference);
   }
   std::ranges::sort(row.layers, LayersInOrder);
+  std::ranges::sort(row.modalities, ModalitiesInOrder);
   std::ranges::sort(row.memory, {}, &MemoryRow::moment);
   return row;
 }
@@ -88,6 +94,9 @@ Status CheckSample(const std::string& path, const SampleRow& row) {
   for (const LayerStatRow& l : row.layers) {
     finite = finite && Finite(l.bits) && Finite(l.reads) && Finite(l.attention_error) &&
              Finite(l.kept_by_depth) && Finite(l.answer_kept);
+  }
+  for (const ModalityStatRow& m : row.modalities) {
+    finite = finite && std::isfinite(m.attention) && std::isfinite(m.attention_kept);
   }
   if (!finite) return refuse("a score or measure is not a finite number");
   return {};
@@ -352,6 +361,14 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
                     a.stopped, question));
   }
   KVG_TRY(PutLayers(*this, id, row.layers));
+  for (const ModalityStatRow& m : row.modalities) {
+    KVG_TRY(Execute(*this,
+                    "INSERT INTO modality_stat (sample_id, layer, modality, entries_before,"
+                    " entries_after, bytes, attention, attention_kept)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    id, m.layer, m.modality, m.entries_before, m.entries_after, m.bytes,
+                    m.attention, m.attention_kept));
+  }
   for (const MemoryRow& m : row.memory) {
     KVG_TRY(Execute(
         *this,

@@ -53,6 +53,32 @@ Prompt PromptOf(const Model& model, const EngineSample& sample) {
   return prompt;
 }
 
+// By layer the modalities make up what is held, and the row's attention.
+void ExpectModalities(const CompressionRecord& record) {
+  ASSERT_EQ(record.modalities.size(), record.entries_after.size());
+  for (size_t l = 0; l < record.modalities.size(); ++l) {
+    const auto heads = std::ssize(record.entries_after[l]);
+    int64_t held = 0, counted = 0;
+    for (const int64_t entries : record.entries_after[l]) held += entries;
+    double attention = 0;
+    const int64_t before[] = {67, 72, 61, 0};
+    for (size_t i = 0; i < record.modalities[l].size(); ++i) {
+      const ModalityRecord& of = record.modalities[l][i];
+      EXPECT_EQ(of.entries_before, heads * before[i]);
+      EXPECT_LE(of.entries_after, of.entries_before);
+      EXPECT_LE(of.attention_kept, of.attention + 1e-6);
+      EXPECT_EQ(of.bytes > 0, of.entries_after > 0);
+      if (of.entries_after == of.entries_before) {
+        EXPECT_NEAR(of.attention_kept, of.attention, 1e-6);
+      }
+      counted += of.entries_after;
+      attention += of.attention;
+    }
+    EXPECT_EQ(counted, held);
+    EXPECT_NEAR(attention, 1, 1e-4);
+  }
+}
+
 class VisualConformance : public ::testing::TestWithParam<std::string> {
  protected:
   static std::vector<std::unique_ptr<Subject>> Shown(const std::vector<std::string>& more = {}) {
@@ -116,6 +142,7 @@ TEST_P(VisualConformance, KeepsWithinItsBudget) {
       for (const int64_t entries : layer) held += entries;
     }
     EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
+    ExpectModalities(record);
   }
 }
 

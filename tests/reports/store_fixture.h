@@ -116,6 +116,15 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
                           .merged = {}});
     }
   }
+  for (const char* modality : {"image", "text"}) {
+    s.modalities.push_back({.layer = 1,
+                            .modality = modality,
+                            .entries_before = 600,
+                            .entries_after = 60 + c,
+                            .bytes = 4096,
+                            .attention = 0.75,
+                            .attention_kept = 0.5});
+  }
   MemoryRow memory;
   memory.nominal_bytes = 1000;
   memory.full_bytes = 8000;

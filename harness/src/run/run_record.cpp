@@ -112,6 +112,22 @@ void AddLayers(const FinishedCell& cell, SampleRow& row) {
   }
 }
 
+void AddModalities(const CompressionRecord& record, SampleRow& row) {
+  for (size_t l = 0; l < record.modalities.size(); ++l) {
+    for (size_t i = 0; i < record.modalities[l].size(); ++i) {
+      const ModalityRecord& of = record.modalities[l][i];
+      if (of.entries_before == 0) continue;
+      row.modalities.push_back({.layer = static_cast<int64_t>(l),
+                                .modality = std::string(NameOf(static_cast<Modality>(i))),
+                                .entries_before = of.entries_before,
+                                .entries_after = of.entries_after,
+                                .bytes = of.bytes,
+                                .attention = of.attention,
+                                .attention_kept = of.attention_kept});
+    }
+  }
+}
+
 // A window: its perplexity, and what it adds to that of the text.
 Status AddPerplexity(const TurnResult& turn, int64_t counted, AnswerRow& answer, SampleRow& row) {
   double nats = 0;
@@ -286,6 +302,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
     row.top1_agreement = result.fidelity->top1_agreement;
   }
   AddLayers(cell, row);
+  AddModalities(cell.result.record, row);
   row.memory.push_back(
       MemoryOf(MemoryMoment::kCompressed, record.bytes, record, record.full_bytes));
   row.memory.push_back(

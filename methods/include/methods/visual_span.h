@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace kvgauge {
 
 enum class Modality : uint8_t { kText, kImage, kVideo, kAudio };
 inline constexpr int kModalities = 4;
+std::string_view NameOf(Modality modality);  // "text", "image", ...
 
 // Consecutive positions of a prompt that show one piece of a picture or a video, row by row, frame
 // by frame.

@@ -110,6 +110,18 @@ struct LayerStatRow {
   bool operator==(const LayerStatRow&) const = default;
 };
 
+// One modality in one layer, all KV heads together. Prompts with pictures have these rows.
+struct ModalityStatRow {
+  int64_t layer = 0;
+  std::string modality = "text";  // text, image, video
+  int64_t entries_before = 0, entries_after = 0;
+  int64_t bytes = 0;          // the layer's after compression, by this modality's share of entries
+  double attention = 0;       // share of the last prompt row's, mean over query heads
+  double attention_kept = 0;  // what of it goes to entries that are still held
+
+  bool operator==(const ModalityStatRow&) const = default;
+};
+
 // Bytes of one sequence as if it were alone.
 struct MemoryRow {
   MemoryMoment moment = MemoryMoment::kCompressed;
@@ -172,6 +184,7 @@ struct SampleRow {
   std::vector<double> parts;
   std::vector<AnswerRow> answers;  // one a turn
   std::vector<LayerStatRow> layers;
+  std::vector<ModalityStatRow> modalities;
   std::vector<MemoryRow> memory;
   std::optional<LatencyRow> latency;
 

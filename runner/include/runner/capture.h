@@ -23,8 +23,9 @@ class QueryMoments;
 
 // How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
 int64_t RowsOfQuestion(const Prompt& prompt, int64_t most);
-// What to capture of that prompt: the window reaches over the rows of its question.
-Needs NeedsOf(const Needs& declared, const Prompt& prompt);
+// What to capture of that prompt: the window reaches over the rows of its question and, where there
+// are pictures, the last row of the first `recorded` layers is there for the record.
+Needs NeedsOf(const Needs& declared, const Prompt& prompt, int64_t recorded = 0);
 
 // How the rows of one layer attend over a cache.
 AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, int64_t layer);
@@ -58,6 +59,7 @@ class PrefillCapture final : public LayerHook {
   Tensor ColumnSquares(int64_t layer) const;
   // [query_heads, width of the layer]. Precondition: declared.
   Tensor LastRow(int64_t layer) const;
+  bool has_last_row(int64_t layer) const { return last_rows_.contains(layer); }
   // Precondition: declared.
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:

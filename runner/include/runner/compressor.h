@@ -2,6 +2,7 @@
 // decide, the compressor acts and records what it did.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,6 +37,14 @@ enum class Engagement {
 };
 std::string_view NameOf(Engagement engagement);
 
+// What the KV heads of one layer hold of one modality.
+struct ModalityRecord {
+  int64_t entries_before = 0, entries_after = 0;  // around compression
+  int64_t bytes = 0;          // the layer's afterwards, by this modality's share of its entries
+  double attention = 0;       // of the last prompt row, mean over query heads
+  double attention_kept = 0;  // what of it goes to entries that are still held
+};
+
 // What a method did to one sequence.
 struct CompressionRecord {
   Engagement engagement = Engagement::kNotEngaged;
@@ -45,6 +54,8 @@ struct CompressionRecord {
   std::vector<int64_t> merged;  // [layers] entries folded into others, over all compressions
   // [layers] of the numbers in the cache after compression: payload bits each.
   std::vector<double> bits;
+  // [layers], by Modality; empty for a prompt without pictures.
+  std::vector<std::array<ModalityRecord, kModalities>> modalities;
   int64_t compressions = 0;  // reductions after prefill, after turns and while decoding
   // Entries a head attended over, mean over decode steps, layers and query heads; and the share of
   // those it held. Zero without steps.

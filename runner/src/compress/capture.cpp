@@ -2,6 +2,7 @@
 #include "runner/capture.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/guarded.h"
 #include "methods/tensors.h"
@@ -35,10 +36,14 @@ int64_t RowsOfQuestion(const Prompt& prompt, int64_t most) {
   return std::clamp<int64_t>(prompt.size() - last.first - last.count, 1, most);
 }
 
-Needs NeedsOf(const Needs& declared, const Prompt& prompt) {
+Needs NeedsOf(const Needs& declared, const Prompt& prompt, int64_t recorded) {
   Needs needs = declared;
   if (needs.question_rows > 0) {
     needs.window = std::max(needs.window, RowsOfQuestion(prompt, needs.question_rows));
+  }
+  if (!prompt.spans.empty() && recorded > 0) {
+    needs.last_row_of.resize(static_cast<size_t>(recorded));
+    std::iota(needs.last_row_of.begin(), needs.last_row_of.end(), 0);
   }
   return needs;
 }

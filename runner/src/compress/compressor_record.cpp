@@ -16,6 +16,20 @@ Json BytesJson(const KvBytes& bytes) {
           {"resident", bytes.resident()}};
 }
 
+Json ModalitiesJson(const std::array<ModalityRecord, kModalities>& layer) {
+  Json json = Json::object();
+  for (size_t i = 0; i < layer.size(); ++i) {
+    const ModalityRecord& of = layer[i];
+    if (of.entries_before == 0) continue;
+    json[std::string(NameOf(static_cast<Modality>(i)))] = {{"entries_before", of.entries_before},
+                                                           {"entries_after", of.entries_after},
+                                                           {"bytes", of.bytes},
+                                                           {"attention", of.attention},
+                                                           {"attention_kept", of.attention_kept}};
+  }
+  return json;
+}
+
 }  // namespace
 
 PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& more) {
@@ -42,32 +56,34 @@ std::string_view NameOf(Engagement engagement) {
 }
 
 Json CompressionRecord::ToJson() const {
-  return {{"engagement", NameOf(engagement)},
-          {"reason", reason},
-          {"prompt_tokens", prompt_tokens},
-          {"entries_before", entries_before},
-          {"entries_after", entries_after},
-          {"merged", merged},
-          {"bits", bits},
-          {"compressions", compressions},
-          {"steps", steps},
-          {"reads_per_step", reads_per_step},
-          {"read_share", read_share},
-          {"full_bytes", full_bytes},
-          {"nominal_bytes", nominal_bytes},
-          {"logical_bytes", bytes.logical()},
-          {"resident_bytes", bytes.resident()},
-          {"reader_bytes", reader_bytes},
-          {"bytes", BytesJson(bytes)},
-          {"final_bytes", BytesJson(final_bytes)},
-          {"seconds",
-           {{"prefill", seconds.prefill},
-            {"score", seconds.score},
-            {"select", seconds.select},
-            {"compact", seconds.compact},
-            {"quantise", seconds.quantise},
-            {"attend", seconds.attend},
-            {"other", seconds.other}}}};
+  Json json = {{"engagement", NameOf(engagement)},
+               {"reason", reason},
+               {"prompt_tokens", prompt_tokens},
+               {"entries_before", entries_before},
+               {"entries_after", entries_after},
+               {"merged", merged},
+               {"bits", bits},
+               {"compressions", compressions},
+               {"steps", steps},
+               {"reads_per_step", reads_per_step},
+               {"read_share", read_share},
+               {"full_bytes", full_bytes},
+               {"nominal_bytes", nominal_bytes},
+               {"logical_bytes", bytes.logical()},
+               {"resident_bytes", bytes.resident()},
+               {"reader_bytes", reader_bytes},
+               {"bytes", BytesJson(bytes)},
+               {"final_bytes", BytesJson(final_bytes)},
+               {"seconds",
+                {{"prefill", seconds.prefill},
+                 {"score", seconds.score},
+                 {"select", seconds.select},
+                 {"compact", seconds.compact},
+                 {"quantise", seconds.quantise},
+                 {"attend", seconds.attend},
+                 {"other", seconds.other}}}};
+  for (const auto& layer : modalities) json["modalities"].push_back(ModalitiesJson(layer));
+  return json;
 }
 
 bool KeepsModelLatents(const Method& method, const ModelShape& shape) {

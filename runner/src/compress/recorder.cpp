@@ -45,12 +45,14 @@ std::vector<std::vector<int64_t>> Recorder::Entries(const KvCache& cache) const 
   return entries;
 }
 
-void Recorder::Begin(const KvCache& cache) {
+void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture) {
+  if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_);
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries(cache);
 }
 
-void Recorder::RecordCompressed(const KvCache& cache, int64_t index_bytes) {
+void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes) {
+  if (prompt != nullptr) modalities_.Finish(cache, *prompt, record_.modalities);
   record_.entries_after = Entries(cache);
   record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.tokens());
   record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.tokens());

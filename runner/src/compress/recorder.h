@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/compressor.h"
+#include "src/compress/modalities.h"
 #include "src/compress/reads.h"
 #include "src/compress/view.h"
 
@@ -22,8 +23,8 @@ class Recorder {
   bool stores_otherwise() const { return stores_otherwise_; }
 
   // `cache` as it is before it is compressed, and afterwards.
-  void Begin(const KvCache& cache);
-  void RecordCompressed(const KvCache& cache, int64_t index_bytes);
+  void Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture);
+  void RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes);
   void CountStep() { ++record_.steps; }
   void CountCompression() { ++record_.compressions; }
   // A plan that is about to be executed; false where it keeps everything as it is.
@@ -55,6 +56,7 @@ class Recorder {
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
   bool dropped_ = false, weighted_ = false;
   Buffer outcomes_;  // [layers, kv_heads] rows of KvKept, once there was one
+  ModalityCounts modalities_;
   CompressionRecord record_;
 };
 

@@ -132,7 +132,8 @@ Status EngineRun::AskNext(Lane& lane) {
     const Status begun = Guarded([&]() -> Status {
       lane.capture = std::make_unique<PrefillCapture>(
           model.config(), *lane.cache,
-          NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt),
+          NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt,
+                  model.config().layer_count()),
           lane.prompt.size() - lane.cache->tokens(), model.ops());
       return {};
     });

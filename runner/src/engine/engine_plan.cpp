@@ -208,6 +208,19 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   return copies * LaneCacheBytes(*contender.method, shape, stores, kept, held, fresh) + attention;
 }
 
+// Of the last prompt row's attention in all layers, which is recorded for pictures.
+int64_t LastRowBytes(const std::set<const PlannedModel*>& models,
+                     std::span<const SampleLength> lengths) {
+  int64_t bytes = 0;
+  for (const PlannedModel* model : models) {
+    for (const SampleLength& length : lengths) {
+      bytes = std::max(bytes, model->config->layer_count() * model->config->query_heads *
+                                  length.prefill * SizeOf(DType::kF32));
+    }
+  }
+  return bytes;
+}
+
 // Lowers the number of lanes until the plan fits: into what the user allows (`asked_bytes`, 0:
 // anything), else into what the device has free beside the weights, else into the machine.
 Result<MemoryPlan> FitInto(MemoryPlan plan, int64_t free_bytes, int64_t machine_bytes,
@@ -311,6 +324,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   }
   plan.snapshot_bytes += original_bytes;
   plan.working_bytes += visual_bytes;
+  if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
   return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
                  std::ssize(contenders) * std::ssize(lengths), options.max_memory_bytes);
 }

@@ -36,9 +36,10 @@ Status EngineRun::StartPrefill() {
     s.cache = std::make_unique<KvCache>(
         s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
     s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-    s.capture = std::make_unique<PrefillCapture>(s.model->config(), *s.cache,
-                                                 NeedsOf(job.group->needs, s.prompt),
-                                                 s.prompt.size(), s.model->ops());
+    s.capture = std::make_unique<PrefillCapture>(
+        s.model->config(), *s.cache,
+        NeedsOf(job.group->needs, s.prompt, s.model->config().layer_count()), s.prompt.size(),
+        s.model->ops());
     return {};
   });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
