@@ -90,7 +90,30 @@ void FinishSample(Sample& sample) {
     hasher.Text("system");
     hasher.Text(sample.system);
   }
+  // Nor pictures.
+  for (const Picture& picture : sample.pictures) {
+    hasher.Text("picture");
+    hasher.Text(picture.hash);
+    hasher.Number(picture.question);
+    hasher.Number(picture.at);
+  }
   sample.hash = hasher.Finish();
+}
+
+std::string WithPictureNames(const Sample& sample, int64_t question) {
+  const std::string& text =
+      question < 0 ? sample.context : sample.questions[static_cast<size_t>(question)].text;
+  std::string out;
+  size_t from = 0;
+  for (size_t i = 0; i < sample.pictures.size(); ++i) {
+    const Picture& picture = sample.pictures[i];
+    if (picture.question != question) continue;
+    const auto at = static_cast<size_t>(picture.at);
+    out += text.substr(from, at - from);
+    out += "[picture " + std::to_string(i + 1) + "]";
+    from = at;
+  }
+  return out + text.substr(from);
 }
 
 bool HasConclusion(const Sample& sample) {

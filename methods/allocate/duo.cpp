@@ -20,8 +20,8 @@
 #include "core/strings.h"
 #include "methods/head_numbers.h"
 #include "methods/registry.h"
-#include "methods/split_by_weight.h"
 #include "methods/tensors.h"
+#include "methods/whole_heads.h"
 
 namespace kvgauge {
 namespace {
@@ -92,32 +92,11 @@ class Duo final : public Allocator {
   }
 
   Status CheckBudget(const AllocationInput& input) const override {
-    const int64_t held = std::max(streaming_, input.protected_entries);
-    if (input.per_head >= std::min(input.length, held)) return {};
-    return BadInput(StrCat("streaming heads hold ", held, " entries, and the budget gives ",
-                           input.per_head, " of ", input.length,
-                           "; raise it or lower allocate.streaming"));
+    return CheckHoldWhole(input, streaming_);
   }
 
   Result<Allocation> Allocate(const AllocationInput& input) const override {
-    const int64_t layers = input.shape->layers, heads = input.shape->kv_heads;
-    const int64_t all = layers * heads;
-    // Shorter prompts than were planned for may have less room.
-    const int64_t held = std::min(input.per_head, std::max(streaming_, input.protected_entries));
-    const int64_t whole = CountWhole(all, all * input.per_head, input.length, held);
-    Allocation allocation(static_cast<size_t>(layers),
-                          std::vector<int64_t>(static_cast<size_t>(heads), input.length));
-    if (whole == all) return allocation;
-    const std::vector<float> gates = Gates(input);
-    std::vector<size_t> order(gates.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return gates[a] < gates[b]; });
-    order.resize(static_cast<size_t>(all - whole));
-    for (const size_t head : order) {
-      allocation[head / static_cast<size_t>(heads)][head % static_cast<size_t>(heads)] = held;
-    }
-    return allocation;
+    return HoldWhole(input, streaming_, [&] { return Gates(input); });
   }
 
  private:

@@ -80,31 +80,11 @@ class HeadKv final : public Allocator {
     }
     std::vector<double> importance;
     for (size_t layer = 0; layer < input.views.size(); ++layer) {
-      const std::vector<float> shares = Beyond(*input.views[layer], input.scores[layer]);
+      const std::vector<float> shares =
+          AttentionBeyond(*input.views[layer], input.scores[layer], window_);
       importance.insert(importance.end(), shares.begin(), shares.end());
     }
     return importance;
-  }
-
-  // By KV head, the share of the last rows' attention that goes to entries which may be given up.
-  std::vector<float> Beyond(LayerView& view, const Tensor& scores) const {
-    Ops& ops = view.ops();
-    const int64_t heads = view.shape().kv_heads, group = view.shape().group(), n = view.width();
-    const Tensor attention = view.WindowAttention(std::min(window_, n));
-    const int64_t rows = attention.shape[1];
-    const Tensor drawn = view.Scratch(DType::kF32, {1, n}),
-                 open = view.Scratch(DType::kF32, {1, n});
-    const Tensor forced = Filled(view, n, kForcedFrom).Reshape({1, n});
-    const Tensor shares = view.Scratch(DType::kF32, {heads});
-    for (int64_t h = 0; h < heads; ++h) {
-      ops.rows->ReduceColumns(
-          attention.Slice(h * group, (h + 1) * group).Reshape({group * rows, n}), Reduction::kMean,
-          drawn[0]);
-      ops.rows->Combine(scores.Slice(h, h + 1), forced, Binary::kLess, open);
-      ops.rows->Combine(drawn, open, Binary::kMultiply, drawn);
-      ops.rows->ReduceRows(drawn, Reduction::kSum, shares.Slice(h, h + 1));
-    }
-    return Fetch(ops, shares);
   }
 
   double beta_, sharpness_;

@@ -11,6 +11,7 @@
 // is never needed. Departures: ranks are the same everywhere or follow the energy that the whitened
 // singular values hold (`ranks`), where the reference searches them by Fisher information, which
 // needs gradients. Without a calibration there is no whitening. Latents are not quantised.
+// With `ranks` condition and all heads in one group this is LoRC (arXiv:2410.03111).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -51,7 +52,8 @@ class Palu final : public Prepare {
         multiple_(params.Int("multiple")),
         key_ratio_(params.Real("key_ratio")),
         value_ratio_(params.Real("value_ratio")),
-        by_energy_(params.Text("ranks") == "energy") {}
+        by_energy_(params.Text("ranks") == "energy"),
+        by_condition_(params.Text("ranks") == "condition") {}
 
   bool writes_bases() const override { return true; }
 
@@ -91,8 +93,12 @@ class Palu final : public Prepare {
   }
 
   Status Transform(WeightView& weights) const override {
+    std::vector<double> grown(static_cast<size_t>(weights.shape().layers), 0.0);
+    if (by_condition_) {
+      KVG_ASSIGN(grown, ByCondition(weights));
+    }
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
-      const std::vector<int64_t> ranks = Ranks(weights.shape(), side);
+      const std::vector<int64_t> ranks = Ranks(weights.shape(), side, grown);
       const int64_t groups = Groups(weights.shape());
       for (int64_t l = 0; l < weights.shape().layers; ++l) {
         KVG_TRY(Factor(weights, l, side, {ranks.data() + l * groups, static_cast<size_t>(groups)}));
@@ -120,10 +126,20 @@ class Palu final : public Prepare {
 
   // Of every group of every layer. By energy: as many in all as were they uniform, each next
   // `multiple` where it adds most to the share of the group's energy that is kept.
-  std::vector<int64_t> Ranks(const ModelShape& shape, KvSide side) const {
+  // By condition: on the way from the ratio to all dims, as far as `grown` says of a layer.
+  std::vector<int64_t> Ranks(const ModelShape& shape, KvSide side,
+                             const std::vector<double>& grown) const {
     const int64_t rows = GroupDims(group_, shape, side), groups = Groups(shape);
-    const int64_t uniform = Rank(rows, rows, side == KvSide::kKeys ? key_ratio_ : value_ratio_);
+    const double ratio = side == KvSide::kKeys ? key_ratio_ : value_ratio_;
+    const int64_t uniform = Rank(rows, rows, ratio);
     std::vector<int64_t> ranks(static_cast<size_t>(shape.layers * groups), uniform);
+    if (by_condition_) {
+      for (int64_t i = 0; i < std::ssize(ranks); ++i) {
+        const double share = grown[static_cast<size_t>(i / groups)];
+        ranks[static_cast<size_t>(i)] = Rank(rows, rows, ratio + (1 - ratio) * share);
+      }
+      return ranks;
+    }
     if (!by_energy_) return ranks;
     std::vector<std::vector<double>> kept(ranks.size());  // by that rank, as a share of all
     for (int64_t i = 0; i < std::ssize(ranks); ++i) {
@@ -156,6 +172,39 @@ class Palu final : public Prepare {
       left -= next - ranks[best];
       ranks[best] = next;
     }
+  }
+
+  // How much an error in a layer grows on its way up: the logarithm of the product of the condition
+  // numbers of both projections of it and of all layers above, as a share of the way from the least
+  // to the most.
+  static Result<std::vector<double>> ByCondition(WeightView& weights) {
+    const int64_t layers = weights.shape().layers;
+    std::vector<double> grown(static_cast<size_t>(layers));
+    double sum = 0;
+    for (int64_t l = layers - 1; l >= 0; --l) {
+      for (const auto matrix : {WeightView::Matrix::kKey, WeightView::Matrix::kValue}) {
+        KVG_ASSIGN(const Tensor projection, weights.Read(l, matrix));
+        sum += LogCondition(weights.ops(), projection);
+      }
+      grown[static_cast<size_t>(l)] = sum;
+    }
+    const double least = *std::min_element(grown.begin(), grown.end());
+    const double most = *std::max_element(grown.begin(), grown.end());
+    for (double& share : grown) share = most > least ? (share - least) / (most - least) : 0;
+    return grown;
+  }
+
+  static double LogCondition(Ops& ops, const Tensor& matrix) {
+    const int64_t rows = matrix.shape[0], columns = matrix.shape[1], full = std::min(rows, columns);
+    const Buffer memory = Allocate(ops, rows * full + full + full * columns);
+    const Tensor all = memory.As(DType::kF32, {rows * full + full + full * columns});
+    const Tensor s = all.Slice(rows * full, rows * full + full);
+    ops.algebra->Svd(matrix, all.Slice(0, rows * full).Reshape({rows, full}), s,
+                     all.Slice(rows * full + full, all.shape[0]).Reshape({full, columns}));
+    const std::vector<float> values = Fetch(ops, s);
+    // f32 knows no smaller singular value than this.
+    const double least = std::max(double{values.back()}, 1e-6 * double{values.front()});
+    return values.front() > 0 ? std::log(double{values.front()} / least) : 0;
   }
 
   Status Factor(WeightView& weights, int64_t layer, KvSide side,
@@ -240,7 +289,7 @@ class Palu final : public Prepare {
 
   int64_t group_, multiple_;
   double key_ratio_, value_ratio_;
-  bool by_energy_;
+  bool by_energy_, by_condition_;
   std::shared_ptr<const Calibration> calibration_;
 };
 
@@ -349,9 +398,9 @@ KVG_REGISTER_STAGE({
                RealParam("key_ratio", 0.5, 0.001, 1, "rank of keys as a share of a group's dims"),
                RealParam("value_ratio", 0.5, 0.001, 1, "the same of values"),
                ChoiceParam(
-                   "ranks", "uniform", {"uniform", "energy"},
-                   "the same everywhere, or where a calibration's keys and values have most "
-                   "energy"),
+                   "ranks", "uniform", {"uniform", "energy", "condition"},
+                   "the same everywhere; where a calibration's keys and values have most energy; "
+                   "or from all dims in the layer whose errors grow most down to the ratio"),
                CalibrationParam()},
     .make = Make<Palu>(),
     .calibrate = MakeCalibrator<PaluCalibrator>,

@@ -52,18 +52,21 @@ class PrefixKv(Sequence):
         n, layers = self.tokens, self.model.layers
         scores = [self.prefill.column_sums(l).mean(0) for l in range(layers)]
         if shares is None:
-            held = np.array([np.cumsum(np.sort(s)[::-1]) / s.sum() for s in scores])
+            inner = [s[sinks : n - 1] for s in scores]
+            held = np.array([np.cumsum(np.sort(s)[::-1]) / s.sum() for s in inner])
+            room = layers * (budget - sinks - 1)
             # The greatest common share for which the budget suffices.
             points = np.sort(held.reshape(-1))
             need = lambda p: (held < p).sum(1) + 1  # noqa: E731
             low, high = 0, len(points) - 1
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (middle, high) if need(points[middle]).sum() <= layers * budget else (low, middle)
+                low, high = (middle, high) if need(points[middle]).sum() <= room else (low, middle)
             counts = need(points[low])
             self.margins.note(np.diff(points)[max(low - 3, 0) : low + 3].min(), "prefixkv")
-            assert layers * budget - counts.sum() <= layers
-            wanted = counts * layers * budget / counts.sum()
+            assert 0 <= room - counts.sum() <= layers
+            wanted = counts + sinks + 1
+            wanted = wanted * layers * budget / wanted.sum()
         else:
             wanted = shares[:, 0] / shares.sum() * layers * budget
         self.budgets = whole_numbers(wanted, layers * budget)
@@ -84,7 +87,7 @@ def write_side_file(path, stage, heads):
     from safetensors.numpy import save_file
 
     save_file({"heads" if heads.shape[1] > 1 else "layers": heads}, path, metadata={
-        "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{}",
+        "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": "{\"share\":0.2}" if "prefixkv" in stage else "{}",
         "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
         "texts": "0", "tokens": "0"})
 

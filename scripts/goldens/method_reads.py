@@ -7,6 +7,7 @@ spaced keys, so that both sides find the same ones.
 """
 
 import math
+import string
 
 import numpy as np
 
@@ -215,8 +216,52 @@ class Recycled(Sequence):
         return masked_answer(self, l, queries, masks)
 
 
+class SentenceKv(Sequence):
+    """Sentences of the prompt, which end with punctuation, by the product of their mean key and the
+    mean query of the answer's sentence."""
+
+    def compress(self, tokens, sinks, local):
+        self.most, self.sinks, self.local = tokens, sinks, local
+        ends = np.isin(self.prefill.ids, [ord(c) for c in string.punctuation])
+        ends[-1] = True
+        self.ends = np.flatnonzero(ends)
+        self.sentence = np.searchsorted(self.ends, np.arange(self.tokens))
+        self.queries = [[] for _ in range(self.model.layers)]
+
+    def answer(self, l, queries):
+        n, masks = len(self.prefill.ids), []
+        self.queries[l].append(np.stack(queries))
+        mean = np.mean(self.queries[l], 0)
+        inner = np.arange(self.sinks, n - self.local)
+        for h, own in enumerate(mean):
+            keys = self.keys[l][h]
+            means = np.stack([keys[:n][self.sentence == s].mean(0) for s in range(len(self.ends))])
+            mask = np.ones((len(own), len(keys)), dtype=bool)
+            mask[:, inner] = False
+            for row, products in enumerate(own @ means.T):
+                left = self.most
+                order = np.argsort(-products, kind="stable")
+                for place, s in enumerate(order):
+                    entries = inner[self.sentence[inner] == s][:left]
+                    mask[row, entries] = True
+                    left -= len(entries)
+                    if place + 1 < len(order):
+                        gap = products[s] - products[order[place + 1]]
+                        self.margins.note(gap / np.abs(products).max(), f"sentencekv {l}.{h}")
+                    if left == 0:
+                        break
+            masks.append(mask)
+        if chr(self.decoded[-1] % 256) in string.punctuation and self.decoded[-1] < 256:
+            self.queries[l] = []
+        return masked_answer(self, l, queries, masks)
+
+
 # Name, what to ask the program for, the oracle in words, its class and settings.
 CASES = [
+    ("sentencekv",
+     dict(method="sentencekv", budget="none", set=["read.tokens=48", "read.sinks=8", "read.local=24"]),
+     "zzbright1998/SentenceKV's ranking of sentences, restated in NumPy; every entry of the prompt is held",
+     SentenceKv, dict(tokens=48, sinks=8, local=24)),
     ("retrieval_attention",
      dict(method="retrieval_attention", budget="none", set=["read.tokens=40", "read.sinks=8", "read.local=24"]),
      "retr_attn of microsoft/MInference, whose index is exact, restated in NumPy",

@@ -176,7 +176,7 @@ TEST_F(SystemText, MovesTheAnswersPlaceWithIt) {
     const size_t begin = kContext.find("nine");
     const AnswerPlace place{.bytes = {{begin, begin + 4}}};
     const EngineSample built = Build(*chat, sample);
-    const auto ranges = PromptBuilder(*tokenizer_, *chat).TokensOf(sample, place, built.context);
+    const auto ranges = PromptBuilder(*tokenizer_, *chat).TokensOf(sample, place, built);
     ASSERT_TRUE(ranges.ok() && ranges->size() == 1);
     const std::vector<int32_t> ids(built.context.begin() + (*ranges)[0].first,
                                    built.context.begin() + (*ranges)[0].second);

@@ -92,7 +92,7 @@ TEST_F(TextPlaces, TheContextIsFoundWhateverIsTrimmed) {
     EXPECT_EQ(Text(built->context).find("How"), std::string::npos) << content;
     EXPECT_EQ(*PromptBuilder(*tokenizer_, chat).WhyNoContext(sample), "");
     const auto ranges =
-        PromptBuilder(*tokenizer_, chat).TokensOf(sample, {.bytes = {{7, 11}}}, built->context);
+        PromptBuilder(*tokenizer_, chat).TokensOf(sample, {.bytes = {{7, 11}}}, *built);
     ASSERT_TRUE(ranges.ok() && ranges->size() == 1) << content;
     const std::vector<int32_t> ids(built->context.begin() + (*ranges)[0].first,
                                    built->context.begin() + (*ranges)[0].second);

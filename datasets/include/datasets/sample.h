@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/json_fwd.h"
+#include "core/result.h"
 
 namespace kvgauge {
 
@@ -24,6 +26,21 @@ struct Mark {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t question = -1;  // kQuestion, kTurn: of which
+  int64_t picture = -1;   // kNeedle: the picture of the sample that it is, instead of bytes
+};
+
+// A picture of a sample. The texts hold no sign of it: it stands before byte `at` of its text, and
+// behind the pictures of the same place that come before it.
+struct Picture {
+  std::string name = {};  // in messages: a file, or where the picture stands in one
+  std::string hash = {};  // SHA-256 of what `load` gives
+  int64_t question = -1;  // in that question's text; -1: in the context
+  int64_t at = 0;
+  // The bytes of an image file (PNG, JPEG, WebP, GIF, PPM). From any thread, any number of times.
+  std::function<Result<std::string>()> load = {};
+  // The word that each cell of a drawn picture shows, row by row, "" for background. Empty for
+  // pictures that were not drawn.
+  std::vector<std::string> words = {};
 };
 
 struct Question {
@@ -51,10 +68,11 @@ enum class QuestionMode {
 struct Sample {
   std::string id;       // stable: the same sample has it in every run
   std::string hash;     // SHA-256 over what can move a score: context, questions, mode,
-                        // chat_template, language, system
+                        // chat_template, language, system, pictures
   std::string group;    // samples of one context share it; statistics cluster by it
   std::string system;   // the task's; in the template's place for it, else before the context
   std::string context;  // everything before the first question, instructions included
+  std::vector<Picture> pictures = {};  // the context's in its order, then each question's
   std::vector<Question> questions;
   QuestionMode mode = QuestionMode::kSingle;
   bool chat_template = true;  // LongBench's few-shot and code tasks go without
@@ -63,6 +81,10 @@ struct Sample {
   int64_t length = 0;  // as the data set states it (words, characters), or tokens when generated
   std::vector<std::pair<std::string, std::string>> facts;  // e.g. {"depth", "55"}, in this order
 };
+
+// The context (question -1) or a question's text as people read it: "[picture 3]" stands where the
+// sample's third picture does.
+std::string WithPictureNames(const Sample& sample, int64_t question = -1);
 
 // Fills `hash` from the fields that it is over, and the marks that follow from them.
 void FinishSample(Sample& sample);

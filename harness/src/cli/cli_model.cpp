@@ -317,7 +317,8 @@ void AddData(CommandTable& table) {
   data->require_subcommand(1);
   auto options = std::make_shared<DataGenerateOptions>();
   CLI::App* command = data->add_subcommand(
-      "generate", "Write texts of closed-English tasks as JSON lines, to train on or to look at");
+      "generate",
+      "Write texts of closed-English or picture tasks as JSON lines, to train on or to look at");
   command
       ->add_option("--task", options->tasks, "a task's name or file, repeatable: they take turns")
       ->required();
@@ -328,6 +329,10 @@ void AddData(CommandTable& table) {
       ->check(CLI::IsMember({"train", "eval"}));
   command->add_option("--lengths", options->lengths,
                       "tokens of a text, e.g. 128,256, in turn; default: the task's");
+  command->add_option("--pictures", options->pictures,
+                      "pictures of a text, e.g. 4,16, in turn; default: the task's");
+  command->add_option("--images", options->images,
+                      "directory for the pictures of tasks that show some, as PNG files");
   SearchShipped(
       command->add_option("--model", options->model,
                           "directory with a tokenizer; without one words, digits and signs count"));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/data/data_command.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -12,6 +14,8 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "datasets/task.h"
+#include "images/decode.h"
+#include "images/encode.h"
 #include "src/data/tasks.h"
 #include "src/model/tokenizer_codec.h"
 
@@ -43,9 +47,18 @@ struct WholeText {
   std::vector<ByteRange> answers;  // bytes
 };
 
+constexpr std::string_view kImageMark = "<image>";
+
 WholeText Joined(const Sample& sample) {
   WholeText whole;
-  whole.text = sample.context;
+  size_t from = 0;
+  for (const Picture& picture : sample.pictures) {
+    const auto at = static_cast<size_t>(picture.at);
+    whole.text += sample.context.substr(from, at - from);
+    whole.text += kImageMark;
+    from = at;
+  }
+  whole.text += sample.context.substr(from);
   for (const Question& question : sample.questions) {
     whole.text += question.text;
     whole.text += question.answer_prefix;
@@ -109,8 +122,24 @@ void AppendRanges(std::string& line, std::string_view name, const std::vector<By
   line += ']';
 }
 
+// Writes the pictures of a sample and tells the names of the files.
+Result<std::vector<std::string>> WritePictures(const std::string& directory,
+                                               const std::string& task, const Sample& sample) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < sample.pictures.size(); ++i) {
+    std::string name = StrCat(task, "-", sample.id, "-", i + 1, ".png");
+    std::replace(name.begin(), name.end(), '/', '_');
+    KVG_ASSIGN(const std::string bytes, sample.pictures[i].load());
+    KVG_ASSIGN(const Image image, DecodeImage(bytes, sample.pictures[i].name));
+    KVG_ASSIGN(const std::string png, EncodePng(image));
+    KVG_TRY(WriteFile(StrCat(directory, "/", name), png));
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
 std::string LineOf(const std::string& task, const Sample& sample, const WholeText& whole,
-                   const Encoded* encoded) {
+                   const std::vector<std::string>& images, const Encoded* encoded) {
   std::string line = "{\"task\": ";
   line += Json(task).dump();
   line += ", \"id\": ";
@@ -120,6 +149,14 @@ std::string LineOf(const std::string& task, const Sample& sample, const WholeTex
   line += ", \"text\": ";
   line += Json(whole.text).dump(-1, ' ', false, Json::error_handler_t::replace);
   AppendRanges(line, "answers", whole.answers);
+  if (!images.empty()) {
+    Json words = Json::array();
+    for (const Picture& picture : sample.pictures) words.push_back(picture.words);
+    line += ", \"images\": ";
+    line += Json(images).dump();
+    line += ", \"words\": ";
+    line += words.dump();
+  }
   if (encoded != nullptr) {
     line += ", \"ids\": [";
     for (size_t i = 0; i < encoded->ids.size(); ++i) {
@@ -139,14 +176,41 @@ struct FileCloser {
   }
 };
 
+// Pages of glyphs as whole texts; those of shapes ask one question, as a model is asked it.
+Result<Task> PictureTask(const Task& task, const DataGenerateOptions& options) {
+  const std::string owner = StrCat("task ", Quoted(task.name), " shows pictures: ");
+  if (options.images.empty()) {
+    return BadInput(owner + "name a directory for them with --images DIR");
+  }
+  if (!options.model.empty()) {
+    return BadInput(owner + "its texts are written without ids; leave out --model");
+  }
+  if (!options.lengths.empty()) {
+    return BadInput(owner + "its length is a number of pictures; give --pictures, not --lengths");
+  }
+  const bool whole = task.source_params.Text("style") == "glyphs" &&
+                     task.source_params.Text("question") == "last" &&
+                     task.source_params.Int("needles") == 1;
+  Json values = {
+      {"split", options.split}, {"whole", whole}, {"questions", options.questions}, {"samples", 0}};
+  if (whole) values["depths"] = "";
+  if (!options.pictures.empty()) values["pictures"] = options.pictures;
+  return WithSourceParams(task, values);
+}
+
 Result<std::vector<Task>> WholeTextTasks(const DataGenerateOptions& options) {
   std::vector<Task> tasks;
   for (const std::string& name : options.tasks) {
     KVG_ASSIGN(const Task task, FindTask(name, options.task_directory));
+    if (task.source == "visual_pages") {
+      KVG_ASSIGN(Task pages, PictureTask(task, options));
+      tasks.push_back(std::move(pages));
+      continue;
+    }
     if (task.source != "closed_english") {
-      return BadInput(
-          StrCat("task ", Quoted(task.name), " has the source ", Quoted(task.source),
-                 "; only tasks of the source closed_english can be written as whole texts"));
+      return BadInput(StrCat("task ", Quoted(task.name), " has the source ", Quoted(task.source),
+                             "; only tasks of the sources closed_english and visual_pages can be "
+                             "written as whole texts"));
     }
     Json values = {{"split", options.split},
                    {"whole", true},
@@ -186,6 +250,11 @@ Status RunDataGenerate(const DataGenerateOptions& options) {
     KVG_ASSIGN(std::unique_ptr<SampleStream> stream, OpenTask(placed, opened));
     streams.push_back(std::move(stream));
   }
+  if (!options.images.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.images, error);
+    if (error) return IoError(StrCat(options.images, ": cannot make it: ", error.message()));
+  }
   std::unique_ptr<std::FILE, FileCloser> file(
       options.out == "-" ? stdout : std::fopen(options.out.c_str(), "wb"));
   if (file == nullptr) return SystemError(options.out, "write");
@@ -201,8 +270,12 @@ Status RunDataGenerate(const DataGenerateOptions& options) {
     if (tokenizer != nullptr) {
       KVG_ASSIGN(encoded, Encode(*codec, whole));
     }
+    std::vector<std::string> images;
+    if (!sample->pictures.empty()) {
+      KVG_ASSIGN(images, WritePictures(options.images, tasks[turn].name, *sample));
+    }
     const std::string line =
-        LineOf(tasks[turn].name, *sample, whole, encoded ? &*encoded : nullptr);
+        LineOf(tasks[turn].name, *sample, whole, images, encoded ? &*encoded : nullptr);
     if (std::fwrite(line.data(), 1, line.size(), file.get()) != line.size()) {
       if (options.out == "-") return {};  // the reader had enough
       return IoError(StrCat(options.out, ": cannot write"));

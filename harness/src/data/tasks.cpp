@@ -20,6 +20,7 @@
 #include "src/model/model_flags.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/run/sample_prompt.h"
+#include "src/run/sample_visuals.h"
 
 namespace kvgauge {
 namespace {
@@ -102,15 +103,57 @@ struct ShownPrompt {
   bool continues = false;  // behind the answer before it
 };
 
+// "<image><image>..." as "<image> x 64".
+std::string WithoutRepeats(const std::string& text, const std::string& placeholder) {
+  if (placeholder.empty()) return text;
+  std::string out;
+  size_t from = 0;
+  for (size_t at = text.find(placeholder); at != std::string::npos;
+       at = text.find(placeholder, from)) {
+    out += text.substr(from, at - from) + placeholder;
+    int64_t count = 0;
+    for (from = at; text.compare(from, placeholder.size(), placeholder) == 0;
+         from += placeholder.size()) {
+      ++count;
+    }
+    if (count > 1) out += StrCat(" x ", count);
+  }
+  return out + text.substr(from);
+}
+
+// A model that sees, opened when the first picture comes: text needs its tokenizer alone.
+struct Viewer {
+  std::string model;
+  std::optional<ModelConfig> config = {};
+  std::optional<SampleEyes> eyes = {};
+
+  Status Open() {
+    if (eyes) return {};
+    KVG_ASSIGN(config, ReadModelConfig(model));
+    eyes.emplace(model, *config);
+    return {};
+  }
+};
+
 // One for each question, as a run feeds it.
 Result<std::vector<ShownPrompt>> PromptsOf(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                           const Task& task, const Sample& sample) {
-  KVG_ASSIGN(const EngineSample fed, PromptBuilder(tokenizer, chat).Build(sample, task, {}));
+                                           Viewer& viewer, const Task& task, const Sample& sample) {
+  VisualInput visuals;
+  std::string placeholder;
+  if (!sample.pictures.empty()) {
+    KVG_TRY(viewer.Open());
+    KVG_ASSIGN(visuals, viewer.eyes->Look(sample));
+    placeholder = tokenizer.TokenText(static_cast<int32_t>(viewer.config->visual_ids.image));
+  }
+  const ModelConfig* config = viewer.config ? &*viewer.config : nullptr;
+  KVG_ASSIGN(const EngineSample fed,
+             PromptBuilder(tokenizer, chat, config).Build(sample, task, {}, visuals.shown));
   std::vector<ShownPrompt> prompts;
   for (const EngineTurn& turn : fed.turns) {
     std::vector<int32_t> ids = turn.continues ? std::vector<int32_t>() : fed.context;
     ids.insert(ids.end(), turn.ids.begin(), turn.ids.end());
-    prompts.push_back({tokenizer.Spell(ids), std::ssize(ids), turn.continues});
+    prompts.push_back(
+        {WithoutRepeats(tokenizer.Spell(ids), placeholder), std::ssize(ids), turn.continues});
   }
   return prompts;
 }
@@ -158,19 +201,26 @@ Json ToJson(const Sample& sample) {
   for (const Mark& mark : sample.marks) {
     marks.push_back({{"kind", NameOf(mark.kind)}, {"begin", mark.begin}, {"end", mark.end}});
     if (mark.question >= 0) marks.back()["question"] = mark.question;
+    if (mark.picture >= 0) marks.back()["picture"] = mark.picture;
   }
-  return {{"id", sample.id},
-          {"hash", sample.hash},
-          {"group", sample.group},
-          {"system", sample.system},
-          {"context", sample.context},
-          {"questions", questions},
-          {"mode", NameOf(sample.mode)},
-          {"chat_template", sample.chat_template},
-          {"language", sample.language},
-          {"length", sample.length},
-          {"marks", marks},
-          {"facts", facts}};
+  Json json = {{"id", sample.id},
+               {"hash", sample.hash},
+               {"group", sample.group},
+               {"system", sample.system},
+               {"context", sample.context},
+               {"questions", questions},
+               {"mode", NameOf(sample.mode)},
+               {"chat_template", sample.chat_template},
+               {"language", sample.language},
+               {"length", sample.length},
+               {"marks", marks},
+               {"facts", facts}};
+  for (const Picture& picture : sample.pictures) {
+    json["pictures"].push_back(
+        {{"name", picture.name}, {"hash", picture.hash}, {"at", picture.at}});
+    if (picture.question >= 0) json["pictures"].back()["question"] = picture.question;
+  }
+  return json;
 }
 
 // `prompts` is empty where there is no model, or no question.
@@ -187,6 +237,7 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
       {"language", sample.language},
       {"length", StrCat(sample.length)},
       {"context", WithCommas(static_cast<int64_t>(sample.context.size())) + " bytes"}};
+  if (!sample.pictures.empty()) facts.emplace_back("pictures", StrCat(sample.pictures.size()));
   if (!sample.system.empty()) {
     facts.emplace_back("system", WithCommas(std::ssize(sample.system)) + " bytes");
   }
@@ -200,8 +251,10 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
   if (prompts.empty() && !sample.system.empty()) {
     Print(StrCat("--- system\n", whole ? sample.system : WithoutMiddle(sample.system), "\n"));
   }
-  if (prompts.empty())
-    Print(StrCat("--- context\n", whole ? sample.context : WithoutMiddle(sample.context), "\n"));
+  if (prompts.empty()) {
+    const std::string context = WithPictureNames(sample);
+    Print(StrCat("--- context\n", whole ? context : WithoutMiddle(context), "\n"));
+  }
   for (size_t i = 0; i < sample.questions.size(); ++i) {
     const Question& question = sample.questions[i];
     const std::string most = StrCat(question.kind.empty() ? "" : StrCat(question.kind, ", "),
@@ -211,8 +264,8 @@ void PrintSample(const Sample& sample, const std::vector<ShownPrompt>& prompts,
                    WithCommas(prompts[i].tokens), " tokens; ", most, ")\n",
                    whole ? prompts[i].text : WithoutMiddle(prompts[i].text), "\n"));
     } else {
-      Print(StrCat("--- question (", most, ")\n",
-                   whole ? question.text : WithoutMiddle(question.text), "\n"));
+      const std::string text = WithPictureNames(sample, static_cast<int64_t>(i));
+      Print(StrCat("--- question (", most, ")\n", whole ? text : WithoutMiddle(text), "\n"));
       if (!question.answer_prefix.empty()) {
         Print(StrCat("--- the answer begins with\n", question.answer_prefix, "\n"));
       }
@@ -340,6 +393,7 @@ Status ShowTaskSample(const SampleOptions& options) {
   opened.skip_bad = options.skip_bad;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<TokenizerCodec> codec;
+  Viewer viewer = {.model = options.model};
   std::string model = options.model;
   const SourceSpec* source = FindSource(task.source);
   const auto sized = [](const ParamSpec& param) { return param.name == "lengths"; };
@@ -362,7 +416,7 @@ Status ShowTaskSample(const SampleOptions& options) {
     if (!sample) break;
     std::vector<ShownPrompt> prompts;
     if (chat) {
-      KVG_ASSIGN(prompts, PromptsOf(*tokenizer, *chat, task, *sample));
+      KVG_ASSIGN(prompts, PromptsOf(*tokenizer, *chat, viewer, task, *sample));
     }
     if (!options.json) {
       PrintSample(*sample, prompts, chat ? chat->name() : "", options.whole);

@@ -9,7 +9,6 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "images/frames.h"
-#include "runner/vision.h"
 #include "src/model/shipped_files.h"
 
 namespace kvgauge {
@@ -151,6 +150,18 @@ int64_t VisualInput::rows() const {
   return rows;
 }
 
+Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
+                  const std::string& name, int64_t count, VisualInput& input) {
+  KVG_ASSIGN(const Image image, DecodeImage(bytes, name));
+  Result<PixelValues> pixels = Preprocess(preprocessor, image, count);
+  if (!pixels.ok()) return pixels.error().Wrap(name);
+  Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kImage);
+  if (!layout.ok()) return layout.error().Wrap(name);
+  input.shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
+  input.pixels.push_back(*std::move(pixels));
+  return {};
+}
+
 Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
                                     const ModelConfig& config) {
   VisualInput input;
@@ -167,13 +178,7 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
     // One decoded picture at a time.
     for (const std::string& path : flags.images) {
       KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
-      KVG_ASSIGN(const Image image, DecodeImage(bytes, path));
-      Result<PixelValues> pixels = Preprocess(preprocessor, image, std::ssize(flags.images));
-      if (!pixels.ok()) return pixels.error().Wrap(path);
-      Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kImage);
-      if (!layout.ok()) return layout.error().Wrap(path);
-      input.shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
-      input.pixels.push_back(*std::move(pixels));
+      KVG_TRY(AddPicture(preprocessor, bytes, path, std::ssize(flags.images), input));
     }
   }
   if (flags.videos.empty()) return input;
@@ -244,6 +249,30 @@ Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
   return spans.ok() ? Status() : Status(spans.error());
 }
 
+Result<std::shared_ptr<const SampleVisuals>> EncodeRows(const VisualInput& input,
+                                                        VisionTower& tower) {
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = input.spec.hidden_size;
+  size_t at = 0;
+  // Those of one modality run together; pictures come first.
+  for (const Modality modality : {Modality::kImage, Modality::kVideo}) {
+    const size_t begin = at;
+    while (at < input.shown.size() && input.shown[at].modality == modality) ++at;
+    if (begin == at) continue;
+    KVG_ASSIGN(const std::vector<VisualFeatures> features,
+               tower.Encode(std::span(input.pixels).subspan(begin, at - begin), modality));
+    for (const VisualFeatures& one : features) {
+      visuals->rows.insert(visuals->rows.end(), one.rows.begin(), one.rows.end());
+      visuals->deepstack.resize(one.deepstack.size());
+      for (size_t i = 0; i < one.deepstack.size(); ++i) {
+        visuals->deepstack[i].insert(visuals->deepstack[i].end(), one.deepstack[i].begin(),
+                                     one.deepstack[i].end());
+      }
+    }
+  }
+  return std::shared_ptr<const SampleVisuals>(std::move(visuals));
+}
+
 Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
                                    std::vector<int32_t> ids) {
@@ -260,27 +289,8 @@ Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& 
       VisionTower::Load(model.model, {.dtype = options.dtype, .random_seed = options.random_seed},
                         *loaded.ops));
   const double start = NowSeconds();
-  auto visuals = std::make_shared<SampleVisuals>();
-  visuals->hidden_size = input.spec.hidden_size;
-  size_t at = 0;
-  // Those of one modality run together; pictures come first.
-  for (const Modality modality : {Modality::kImage, Modality::kVideo}) {
-    const size_t begin = at;
-    while (at < input.shown.size() && input.shown[at].modality == modality) ++at;
-    if (begin == at) continue;
-    KVG_ASSIGN(const std::vector<VisualFeatures> features,
-               tower->Encode(std::span(input.pixels).subspan(begin, at - begin), modality));
-    for (const VisualFeatures& one : features) {
-      visuals->rows.insert(visuals->rows.end(), one.rows.begin(), one.rows.end());
-      visuals->deepstack.resize(one.deepstack.size());
-      for (size_t i = 0; i < one.deepstack.size(); ++i) {
-        visuals->deepstack[i].insert(visuals->deepstack[i].end(), one.deepstack[i].begin(),
-                                     one.deepstack[i].end());
-      }
-    }
-  }
+  KVG_ASSIGN(prompt.visuals, EncodeRows(input, *tower));
   prompt.vision_s = NowSeconds() - start;
-  prompt.visuals = std::move(visuals);
   return prompt;
 }
 

@@ -11,6 +11,7 @@
 #include "images/preprocess.h"
 #include "runner/chat_template.h"
 #include "runner/engine.h"
+#include "runner/vision.h"
 #include "runner/visual_prompt.h"
 #include "src/cli/commands.h"
 #include "src/model/model_flags.h"
@@ -30,6 +31,10 @@ struct VisualInput {
 // Empty where the flags name nothing. A picture for a text model is an error.
 Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
                                     const ModelConfig& config);
+
+// One more picture of `count` together: `bytes` are its file's, and `name` stands in messages.
+Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
+                  const std::string& name, int64_t count, VisualInput& input);
 
 // What tells pictures how they are seen: preprocessor_config.json of a checkpoint.
 Result<Preprocessor> ReadPicturePreprocessor(const std::string& model);
@@ -52,6 +57,9 @@ struct VisualPrompt {
 // Before the weights are read: ids hold a placeholder for each row, where anything is shown.
 Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
                          const std::vector<int32_t>& ids);
+// The rows of all of it, in order. Precondition: it is not empty.
+Result<std::shared_ptr<const SampleVisuals>> EncodeRows(const VisualInput& input,
+                                                        VisionTower& tower);
 // Runs the tower on the pictures of `ids`.
 Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,

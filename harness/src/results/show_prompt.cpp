@@ -100,9 +100,10 @@ Result<MadePrompt> Make(const StoredCell& cell, const SampleRow& row,
     }
     MadePrompt prompt;
     prompt.system = sample->system;
-    prompt.context = sample->context;
-    for (const Question& question : sample->questions) {
-      prompt.questions.push_back(question.text + question.answer_prefix);
+    prompt.context = WithPictureNames(*sample);
+    for (size_t i = 0; i < sample->questions.size(); ++i) {
+      prompt.questions.push_back(WithPictureNames(*sample, static_cast<int64_t>(i)) +
+                                 sample->questions[i].answer_prefix);
     }
     return prompt;
   }

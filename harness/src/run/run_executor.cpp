@@ -28,6 +28,15 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
+// Or so many bytes of pixels and of what the model makes of them.
+constexpr int64_t kWindowVisualBytes = int64_t{1} << 29;
+
+int64_t BytesOf(const VisualInput& visuals) {
+  int64_t bytes = 0;
+  for (const PixelValues& pixels : visuals.pixels) bytes += std::ssize(pixels.values) * 4;
+  const auto layers = static_cast<int64_t>(1 + visuals.spec.deepstack.size());
+  return bytes + visuals.rows() * visuals.spec.hidden_size * layers * 4;
+}
 
 std::string RandomKey() {
   std::ifstream source("/dev/urandom", std::ios::binary);
@@ -82,6 +91,7 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
+  Status NeedVisuals(RunSample& sample);
   // The first of several shards measures times.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0;
@@ -119,6 +129,7 @@ class Executor {
 
   std::pair<size_t, size_t> loaded_ = {};  // model and prefill
   LoadedModel model_;
+  std::unique_ptr<VisionTower> tower_;  // of the model, once a sample shows pictures
   LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
 
   std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
@@ -178,12 +189,14 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   auto built = std::make_shared<RunSample>();
   built->position = position;
   KVG_ASSIGN(built->tokens, source.Build(sample));
+  built->visuals = source.TakeVisuals();
   KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
   built->excerpt = std::move(place.excerpt);
   built->facts = FactsJson(sample);
   built->answer = std::move(place.tokens);
   built->sample = std::move(sample);
   built->sample.context = std::string();
+  built->sample.pictures.clear();
   pending.sample = std::move(built);
   return {};
 }
@@ -223,9 +236,10 @@ void Executor::TellOfFewer() {
 
 Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& window) {
   window.clear();
-  int64_t tokens = 0;
+  int64_t tokens = 0, visual_bytes = 0;
   bool more = true;
-  while (more && window.size() < kWindowSamples && tokens < kWindowTokens) {
+  while (more && window.size() < kWindowSamples && tokens < kWindowTokens &&
+         visual_bytes < kWindowVisualBytes) {
     if (interrupt_.signal() != 0) return true;
     KVG_ASSIGN(std::optional<Sample> sample, source.Next());
     if (!sample) {
@@ -253,6 +267,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     int64_t prompt = std::ssize(pending.sample->tokens.context);
     for (const EngineTurn& turn : pending.sample->tokens.turns) prompt += std::ssize(turn.ids);
     tokens += prompt;
+    visual_bytes += BytesOf(pending.sample->visuals);
     if (const std::string beyond = ModelOf().BeyondPositions(prompt);
         !beyond.empty() && !std::exchange(beyond_said_, true)) {
       progress_.Note(StrCat(Entry().task.name, ": ", beyond));
@@ -296,6 +311,7 @@ Status Executor::SkipUnfit(Pending& pending) {
 Status Executor::NeedModel() {
   const std::pair<size_t, size_t> wanted = {group_->model, group_->prefill};
   if (model_.model != nullptr && loaded_ == wanted) return {};
+  tower_.reset();
   model_ = {};
   original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
@@ -304,6 +320,23 @@ Status Executor::NeedModel() {
     KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));
   }
   loaded_ = wanted;
+  return {};
+}
+
+// Encodes the sample's pictures, unless that was done for other contenders.
+Status Executor::NeedVisuals(RunSample& sample) {
+  if (sample.visuals.empty()) return {};
+  if (tower_ == nullptr) {
+    KVG_ASSIGN(const ModelOptions options, ParseModelOptions({.model = ModelOf().spec->path,
+                                                              .dtype = ModelOf().spec->dtype,
+                                                              .weights = ModelOf().spec->weights}));
+    KVG_ASSIGN(tower_,
+               VisionTower::Load(ModelOf().spec->path,
+                                 {.dtype = options.dtype, .random_seed = options.random_seed},
+                                 *model_.ops));
+  }
+  KVG_ASSIGN(sample.tokens.visuals, EncodeRows(sample.visuals, *tower_));
+  sample.visuals = {};
   return {};
 }
 
@@ -341,6 +374,7 @@ Status Executor::RunWindow(std::vector<Pending>& window) {
 Status Executor::RunAlike(const std::vector<size_t>& contenders,
                           std::vector<std::shared_ptr<RunSample>> samples) {
   KVG_TRY(NeedModel());
+  for (const auto& sample : samples) KVG_TRY(NeedVisuals(*sample));
   Model& model = *model_.model;
   std::vector<Contender> engine_contenders;
   for (const size_t contender : contenders) {

@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "datasets/metric.h"
 #include "src/run/sample_source.h"
+#include "src/run/sample_visuals.h"
 #include "src/run/text_windows.h"
 
 namespace kvgauge {
@@ -143,8 +144,8 @@ std::string WhyNotTokenByToken(const RunContender& contender) {
 }
 
 // What the first sample tells and the task's file cannot: why the group makes no sense; "" where it
-// does.
-Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
+// does. `pictures`: whether it shows any.
+Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group, bool& pictures) {
   const RunTask& entry = plan.config->tasks[group.task];
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, {.limit = 1}));
   KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
@@ -154,6 +155,12 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group) {
                            windows ? "window: the text is shorter than one" : "samples"));
   }
   if (windows) return WhyNoWindows(plan.models[group.model], entry.task, group.compress_at);
+  pictures = !sample->pictures.empty();
+  if (pictures && plan.models[group.model].config.vision_family.empty()) {
+    return std::string(
+        "it is a text model and the task shows pictures, expected a "
+        "vision-language model");
+  }
   if (group.compress_at == CompressAt::kContext) {
     const PlanModel& model = plan.models[group.model];
     KVG_ASSIGN(std::string why, PromptBuilder(*model.tokenizer, model.chat).WhyNoContext(*sample));
@@ -187,7 +194,8 @@ int64_t NewTokens(const RunTask& task) {
   return task.max_new_tokens > 0 ? task.max_new_tokens : task.task.max_new_tokens;
 }
 
-Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int32_t>& stop_ids) {
+Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
+                      const std::vector<int32_t>& stop_ids, bool pictures) {
   const PlanModel& model = plan.models[group.model];
   const RunTask& entry = plan.config->tasks[group.task];
   const Task& task = entry.task;
@@ -195,25 +203,30 @@ Json Protocol(const RunPlan& plan, const PlanGroup& group, const std::vector<int
   const SourceSpec* source = FindSource(task.source);
   Json bos = nullptr;
   if (model.tokenizer->bos_id()) bos = *model.tokenizer->bos_id();
-  return {{"model", model.fingerprint},
-          {"dtype", NameOf(model.dtype)},
-          {"tokenizer", model.tokenizer->fingerprint()},
-          {"template", model.chat.Signature()},
-          {"bos", bos},
-          {"stop_ids", stop_ids},
-          {"prompt_version", kPromptVersion},
-          {"max_prompt_tokens", model.MaxPromptTokens(NewTokens(entry), task.system)},
-          {"max_new_tokens", entry.max_new_tokens},
-          {"task", task.name},
-          {"task_version", task.version},
-          {"task_digest", Sha256Hex(CanonicalJson(*task.json))},
-          {"source_version", source != nullptr ? source->version : 0},
-          {"metric", task.metric},
-          {"metric_version", metric != nullptr ? metric->version : 0},
-          {"compress_at", NameOf(group.compress_at)},
-          {"prefill", "full"},
-          {"sampling", "greedy"},
-          {"budget", "of the entries seen, a head on average, protected ones included"}};
+  Json protocol = {{"model", model.fingerprint},
+                   {"dtype", NameOf(model.dtype)},
+                   {"tokenizer", model.tokenizer->fingerprint()},
+                   {"template", model.chat.Signature()},
+                   {"bos", bos},
+                   {"stop_ids", stop_ids},
+                   {"prompt_version", kPromptVersion},
+                   {"max_prompt_tokens", model.MaxPromptTokens(NewTokens(entry), task.system)},
+                   {"max_new_tokens", entry.max_new_tokens},
+                   {"task", task.name},
+                   {"task_version", task.version},
+                   {"task_digest", Sha256Hex(CanonicalJson(*task.json))},
+                   {"source_version", source != nullptr ? source->version : 0},
+                   {"metric", task.metric},
+                   {"metric_version", metric != nullptr ? metric->version : 0},
+                   {"compress_at", NameOf(group.compress_at)},
+                   {"prefill", "full"},
+                   {"sampling", "greedy"},
+                   {"budget", "of the entries seen, a head on average, protected ones included"}};
+  // Of text tasks it is what it was before there were pictures.
+  if (pictures) {
+    KVG_ASSIGN(protocol["pictures"], PicturesProtocol(model.spec->path));
+  }
+  return protocol;
 }
 
 // Takes out the contenders that say nothing about the task, each with its reason, once.
@@ -387,7 +400,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
     plan.models.push_back(std::move(opened));
     const PlanModel& model = plan.models.back();
     const PromptBuilder prompts(*model.tokenizer, model.chat);
-    std::map<std::pair<size_t, CompressAt>, bool> senseless;
+    std::map<std::pair<size_t, CompressAt>, bool> senseless, pictures;
     for (size_t p = 0; p < model.prefills.size(); ++p) {
       for (size_t t = 0; t < config.tasks.size(); ++t) {
         const Task& task = config.tasks[t].task;
@@ -405,7 +418,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
                 StrCat(model.spec->name, ", ", task.name, ", ", NameOf(at), ", seed ", seed);
             if (p > 0) group.name += StrCat(", ", model.prefills[p].name);
             if (p == 0 && seed == config.seeds[0]) {
-              KVG_ASSIGN(const std::string reason, WhyNot(plan, group));
+              KVG_ASSIGN(const std::string reason, WhyNot(plan, group, pictures[{t, at}]));
               if (!reason.empty()) {
                 plan.refused.push_back(
                     {model.spec->name, StrCat(task.name, ", ", NameOf(at)), reason});
@@ -415,7 +428,7 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
             if (senseless[{t, at}]) continue;
             DropIdleContenders(plan, group);
             if (group.contenders.empty()) continue;
-            const Json protocol = Protocol(plan, group, stop_ids);
+            KVG_ASSIGN(const Json protocol, Protocol(plan, group, stop_ids, pictures[{t, at}]));
             for (const size_t contender : group.contenders) {
               group.cells.push_back(
                   MakeCell(plan, group, config.contenders[contender], protocol, numerics));

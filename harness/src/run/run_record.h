@@ -20,6 +20,7 @@
 #include "runner/engine.h"
 #include "runner/kv_cache.h"
 #include "runner/tokenizer.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 
@@ -28,6 +29,7 @@ struct RunSample {
   int64_t position = 0;
   Sample sample;  // the context's text is given up once its tokens are made
   EngineSample tokens;
+  VisualInput visuals;  // the pictures, until they are encoded
   std::string excerpt;
   std::string facts;  // of the sample, as every cell of it records them
   std::vector<std::pair<int64_t, int64_t>> answer;  // token ranges in the context

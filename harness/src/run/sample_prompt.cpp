@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "core/strings.h"
 #include "src/run/text_places.h"
 
@@ -12,7 +13,6 @@ namespace {
 constexpr int64_t kExcerptBytes = 80;                              // on either side
 constexpr size_t kMostPlaces = 8;                                  // of one answer
 constexpr std::string_view kEarlierAnswer = "\uf8d0answer\uf8d1";  // stands for the model's own
-constexpr std::string_view kBehindSystem = "\n\n";  // where the template has no place for it
 
 int64_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -35,13 +35,19 @@ AnswerPlace FindAnswer(const Sample& sample) {
   const std::string_view context = sample.context;
   for (const Mark& mark : sample.marks) {
     if (mark.kind != MarkKind::kNeedle) continue;
+    if (mark.picture >= 0) {
+      if (sample.pictures[static_cast<size_t>(mark.picture)].question < 0) {
+        right.pictures.push_back(mark.picture);
+      }
+      continue;
+    }
     all.bytes.emplace_back(mark.begin, mark.end);
     const std::string_view needle =
         context.substr(static_cast<size_t>(mark.begin), static_cast<size_t>(mark.end - mark.begin));
     if (Holds(needle, answers)) right.bytes.emplace_back(mark.begin, mark.end);
   }
-  AnswerPlace place = right.bytes.empty() ? all : right;
-  if (place.bytes.empty()) {
+  AnswerPlace place = right.empty() ? all : right;
+  if (place.empty()) {
     for (const std::string& answer : answers) {
       if (answer.size() < 2) continue;
       const size_t at = context.rfind(answer);
@@ -52,11 +58,19 @@ AnswerPlace FindAnswer(const Sample& sample) {
   }
   std::sort(place.bytes.begin(), place.bytes.end());
   if (place.bytes.size() > kMostPlaces) place.bytes.resize(kMostPlaces);
+  std::sort(place.pictures.begin(), place.pictures.end());
+  place.pictures.erase(std::unique(place.pictures.begin(), place.pictures.end()),
+                       place.pictures.end());
+  if (place.pictures.size() > kMostPlaces) place.pictures.resize(kMostPlaces);
   return place;
 }
 
 std::string ExcerptAround(const Sample& sample, const AnswerPlace& place) {
-  if (place.bytes.empty()) return "";
+  if (place.bytes.empty()) {
+    return place.pictures.empty()
+               ? ""
+               : StrCat("[", sample.pictures[static_cast<size_t>(place.pictures[0])].name, "]");
+  }
   const auto [begin, end] = place.bytes[0];
   const auto size = static_cast<int64_t>(sample.context.size());
   int64_t from = std::max<int64_t>(0, begin - kExcerptBytes);
@@ -86,8 +100,40 @@ Result<std::vector<int32_t>> PromptBuilder::StopIds(const Task& task,
   return ids;
 }
 
-Result<PromptBuilder::Rendered> PromptBuilder::Render(const Sample& sample,
-                                                      const Question& question) const {
+Result<PromptBuilder::Rendered> PromptBuilder::Render(const Sample& sample, int64_t question,
+                                                      std::span<const ShownVisual> shown) const {
+  if (shown.empty()) return RenderText(sample, sample.questions[static_cast<size_t>(question)]);
+  KVG_CHECK(config_ != nullptr, "pictures need the model's configuration");
+  KVG_ASSIGN(PicturePrompt prompt,
+             RenderPicturePrompt(chat_, *config_, tokenizer_, sample, question, shown));
+  Rendered rendered;
+  rendered.text = std::move(prompt.text);
+  rendered.context_end = prompt.context_end;
+  rendered.plain = std::move(prompt.plain);
+  rendered.pieces = std::move(prompt.context);
+  if (sample.chat_template && !chat_.none()) {
+    KVG_ASSIGN(const bool begins, BeginsWithSpecials(tokenizer_, rendered.text));
+    rendered.add_special = !begins;
+  }
+  return rendered;
+}
+
+size_t PromptBuilder::PlaceOf(const Rendered& rendered, int64_t at, bool is_end) {
+  const auto byte = static_cast<size_t>(at);
+  if (rendered.pieces.empty()) {
+    const size_t cut = std::min(byte, rendered.context_cut);
+    return std::min(rendered.context + byte - cut, rendered.context_end);
+  }
+  size_t place = rendered.pieces[0].at;
+  for (const PicturePrompt::Piece& piece : rendered.pieces) {
+    if (byte < piece.begin || (is_end && byte == piece.begin)) break;
+    place = piece.at + (std::min(byte, piece.end) - piece.begin);
+  }
+  return place;
+}
+
+Result<PromptBuilder::Rendered> PromptBuilder::RenderText(const Sample& sample,
+                                                          const Question& question) const {
   const bool bare = !sample.chat_template || chat_.none();
   const bool own_place = !sample.system.empty() && !bare && chat_.takes_system();
   std::string content =
@@ -143,8 +189,9 @@ Status PromptBuilder::RefuseSpecials(std::string_view data) const {
 }
 
 Result<std::string> PromptBuilder::WhyNoContext(const Sample& sample) const {
-  if (sample.questions.empty()) return std::string();
-  KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
+  // Prompts with pictures are located, or an error.
+  if (sample.questions.empty() || !sample.pictures.empty()) return std::string();
+  KVG_ASSIGN(const Rendered rendered, RenderText(sample, sample.questions[0]));
   if (rendered.located) return std::string();
   return StrCat("chat template ", chat_.name(),
                 " changes its texts so that the end of the context cannot be told, expected "
@@ -245,8 +292,43 @@ Result<std::vector<int32_t>> PromptBuilder::FollowUp(const Sample& sample,
   return Encode(next);
 }
 
+namespace {
+
+// The pictures of one prompt, in order.
+std::vector<ShownVisual> ShownIn(const Sample& sample, int64_t question,
+                                 std::span<const ShownVisual> shown) {
+  std::vector<ShownVisual> own;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const int64_t of = sample.pictures[i].question;
+    if (of < 0 || of == question) own.push_back(shown[i]);
+  }
+  return own;
+}
+
+// Spans of a prompt, with the rows that the sample's visuals have for them.
+Result<std::vector<VisualSpan>> SpansIn(const ModelConfig& config, const Sample& sample,
+                                        int64_t question, std::span<const int32_t> ids,
+                                        std::span<const ShownVisual> shown) {
+  const std::vector<ShownVisual> own = ShownIn(sample, question, shown);
+  KVG_ASSIGN(std::vector<VisualSpan> spans, PlaceVisuals(config, ids, own));
+  int64_t of_context = 0, of_others = 0;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const int64_t of = sample.pictures[i].question;
+    if (of < 0) of_context += shown[i].layout.rows;
+    if (of >= 0 && of < question) of_others += shown[i].layout.rows;
+  }
+  for (VisualSpan& span : spans) {
+    if (span.embedding_row >= of_context) span.embedding_row += of_others;
+  }
+  return spans;
+}
+
+}  // namespace
+
 Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task,
-                                          const PromptRules& rules) const {
+                                          const PromptRules& rules,
+                                          std::span<const ShownVisual> shown) const {
+  KVG_CHECK(shown.size() == sample.pictures.size(), "not every picture is shown");
   EngineSample built;
   built.id = sample.id;
   built.stop_ids = rules.stop_ids;
@@ -254,7 +336,8 @@ Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task
   std::vector<std::vector<int32_t>> prompts;
   int64_t shared = 0;
   for (size_t i = 0; i < sample.questions.size() && !(conversation && i > 0); ++i) {
-    KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[i]));
+    const auto number = static_cast<int64_t>(i);
+    KVG_ASSIGN(const Rendered rendered, Render(sample, number, ShownIn(sample, number, shown)));
     if (!rendered.located && rules.needs_context) {
       KVG_ASSIGN(const std::string why, WhyNoContext(sample));
       return Unsupported(why);
@@ -282,7 +365,27 @@ Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task
     EngineTurn turn;
     if (i < prompts.size()) {
       turn.ids.assign(prompts[i].begin() + shared, prompts[i].end());
+      if (!shown.empty()) {
+        KVG_ASSIGN(const std::vector<VisualSpan> spans,
+                   SpansIn(*config_, sample, static_cast<int64_t>(i), prompts[i], shown));
+        for (VisualSpan span : spans) {
+          if (span.first < shared) {
+            KVG_CHECK(span.first + span.count <= shared, "a picture lies over the context's end");
+            if (i == 0) built.context_spans.push_back(span);
+            continue;
+          }
+          span.first -= shared;
+          turn.spans.push_back(span);
+        }
+      }
     } else {
+      const auto shows = [&](const Picture& picture) {
+        return picture.question == static_cast<int64_t>(i);
+      };
+      if (std::any_of(sample.pictures.begin(), sample.pictures.end(), shows)) {
+        return Unsupported(StrCat("sample ", sample.id, ": question ", i + 1,
+                                  " of a conversation shows a picture; only the first may"));
+      }
       KVG_ASSIGN(turn.ids, FollowUp(sample, question));
       turn.continues = true;
     }
@@ -296,24 +399,31 @@ Result<EngineSample> PromptBuilder::Build(const Sample& sample, const Task& task
 }
 
 Result<std::vector<std::pair<int64_t, int64_t>>> PromptBuilder::TokensOf(
-    const Sample& sample, const AnswerPlace& place, std::span<const int32_t> context) const {
+    const Sample& sample, const AnswerPlace& place, const EngineSample& built,
+    std::span<const ShownVisual> shown) const {
   std::vector<std::pair<int64_t, int64_t>> ranges;
+  const std::vector<int32_t>& context = built.context;
+  for (const VisualSpan& span : built.context_spans) {
+    const auto in = std::find(place.pictures.begin(), place.pictures.end(), span.index);
+    if (in != place.pictures.end()) ranges.emplace_back(span.first, span.first + span.count);
+  }
   if (place.bytes.empty() || sample.questions.empty()) return ranges;
-  KVG_ASSIGN(const Rendered rendered, Render(sample, sample.questions[0]));
+  KVG_ASSIGN(const Rendered rendered, Render(sample, 0, ShownIn(sample, 0, shown)));
   if (!rendered.located) return ranges;
-  const auto byte = [&](int64_t at) {
-    const size_t cut = std::min(static_cast<size_t>(at), rendered.context_cut);
-    return std::min(rendered.context + static_cast<size_t>(at) - cut, rendered.context_end);
-  };
+  std::vector<std::pair<int64_t, int64_t>> texts;
   for (const auto& place_bytes : place.bytes) {
-    KVG_ASSIGN(const std::vector<int32_t> before, EncodePrefix(rendered, byte(place_bytes.first)));
-    KVG_ASSIGN(const std::vector<int32_t> upto, EncodePrefix(rendered, byte(place_bytes.second)));
+    KVG_ASSIGN(const std::vector<int32_t> before,
+               EncodePrefix(rendered, PlaceOf(rendered, place_bytes.first, false)));
+    KVG_ASSIGN(const std::vector<int32_t> upto,
+               EncodePrefix(rendered, PlaceOf(rendered, place_bytes.second, true)));
     int64_t begin = CommonPrefix(before, context);
     int64_t end =
         std::min<int64_t>(std::max<int64_t>(std::ssize(upto), begin + 1), std::ssize(context));
-    if (!ranges.empty()) begin = std::max(begin, ranges.back().second);
-    if (begin < end) ranges.emplace_back(begin, end);
+    if (!texts.empty()) begin = std::max(begin, texts.back().second);
+    if (begin < end) texts.emplace_back(begin, end);
   }
+  ranges.insert(ranges.end(), texts.begin(), texts.end());
+  std::sort(ranges.begin(), ranges.end());
   return ranges;
 }
 

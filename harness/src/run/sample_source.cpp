@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/run/sample_source.h"
 
+#include <utility>
+
 #include "core/strings.h"
 #include "src/model/tokenizer_codec.h"
 #include "src/run/sample_prompt.h"
+#include "src/run/sample_visuals.h"
 #include "src/run/text_windows.h"
 
 namespace kvgauge {
@@ -22,7 +25,9 @@ class Prompts final : public SampleSource {
       : plan_(plan),
         task_(plan.config->tasks[group.task].task),
         codec_(*plan.models[group.model].tokenizer),
-        builder_(*plan.models[group.model].tokenizer, plan.models[group.model].chat) {}
+        builder_(*plan.models[group.model].tokenizer, plan.models[group.model].chat,
+                 &plan.models[group.model].config),
+        eyes_(plan.models[group.model].spec->path, plan.models[group.model].config) {}
 
   Status Open(const RunPlan& plan, const PlanGroup& group, const SampleChoice& choice) {
     KVG_ASSIGN(rules_.stop_ids, builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
@@ -42,13 +47,16 @@ class Prompts final : public SampleSource {
   }
   int64_t skipped() const override { return stream_->skipped(); }
   Result<EngineSample> Build(const Sample& sample) override {
-    return builder_.Build(sample, task_, rules_);
+    KVG_ASSIGN(visuals_, eyes_.Look(sample));
+    shown_ = visuals_.shown;
+    return builder_.Build(sample, task_, rules_, shown_);
   }
+  VisualInput TakeVisuals() override { return std::exchange(visuals_, {}); }
   Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) override {
     const AnswerPlace place = FindAnswer(sample);
     SamplePlace found;
     found.excerpt = ExcerptAround(sample, place);
-    KVG_ASSIGN(found.tokens, builder_.TokensOf(sample, place, tokens.context));
+    KVG_ASSIGN(found.tokens, builder_.TokensOf(sample, place, tokens, shown_));
     return found;
   }
 
@@ -58,6 +66,9 @@ class Prompts final : public SampleSource {
   TokenizerCodec codec_;
   PromptBuilder builder_;
   PromptRules rules_;
+  SampleEyes eyes_;
+  VisualInput visuals_;             // of the sample that was built last
+  std::vector<ShownVisual> shown_;  // the same, and it stays
   std::unique_ptr<SampleStream> stream_;
 };
 

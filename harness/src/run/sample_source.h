@@ -12,6 +12,7 @@
 #include "core/result.h"
 #include "datasets/task.h"
 #include "runner/engine.h"
+#include "src/model/visual_input.h"
 #include "src/run/run_plan.h"
 
 namespace kvgauge {
@@ -30,8 +31,10 @@ class SampleSource {
   virtual Result<std::optional<Sample>> Next() = 0;
   // Malformed records that were left out so far.
   virtual int64_t skipped() const = 0;
-  // Tokens of the sample that Next gave last.
+  // Tokens of the sample that Next gave last; its pictures are not encoded yet.
   virtual Result<EngineSample> Build(const Sample& sample) = 0;
+  // The pictures of the sample that Build gave last, once.
+  virtual VisualInput TakeVisuals() { return {}; }
   virtual Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) = 0;
 };
 

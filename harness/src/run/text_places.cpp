@@ -45,7 +45,7 @@ std::pair<size_t, size_t> Core(std::string_view text) {
 }
 
 struct Attempt {
-  const ChatTemplate& chat;
+  const RenderTexts& render;
   const std::vector<ChatMessage>& messages;
   const std::vector<SoughtPlaces>& sought;
   const std::string& rendered;
@@ -73,7 +73,7 @@ struct Attempt {
       }
       text += plain.substr(from);
     }
-    const Result<std::string> said = chat.Render(marked, true);
+    const Result<std::string> said = render(marked);
     if (!said.ok()) return std::nullopt;
     return TakeOut(*said, std::move(found));
   }
@@ -110,16 +110,26 @@ struct Attempt {
 
 }  // namespace
 
-Result<std::optional<FoundPlaces>> FindPlaces(const ChatTemplate& chat,
+Result<std::optional<FoundPlaces>> FindPlaces(const RenderTexts& render,
                                               const std::vector<ChatMessage>& messages,
                                               const std::vector<SoughtPlaces>& sought,
                                               const std::string& rendered) {
   const std::optional<std::string> sign = FreeSign(messages);
   if (!sign) return std::optional<FoundPlaces>();
-  const Attempt attempt{chat, messages, sought, rendered, *sign};
+  const Attempt attempt{render, messages, sought, rendered, *sign};
   std::optional<FoundPlaces> found = attempt.Try(false);
   if (!found) found = attempt.Try(true);
   return found;
+}
+
+Result<std::optional<FoundPlaces>> FindPlaces(const ChatTemplate& chat,
+                                              const std::vector<ChatMessage>& messages,
+                                              const std::vector<SoughtPlaces>& sought,
+                                              const std::string& rendered) {
+  const RenderTexts render = [&](const std::vector<ChatMessage>& said) {
+    return chat.Render(said, true);
+  };
+  return FindPlaces(render, messages, sought, rendered);
 }
 
 }  // namespace kvgauge

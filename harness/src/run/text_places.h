@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,12 @@ struct FoundPlaces {
 // the texts what cannot be followed. Blanks that it takes off the ends of a text can: places in
 // them move to what stays.
 Result<std::optional<FoundPlaces>> FindPlaces(const ChatTemplate& chat,
+                                              const std::vector<ChatMessage>& messages,
+                                              const std::vector<SoughtPlaces>& sought,
+                                              const std::string& rendered);
+// The same for texts that `render` puts together in another way.
+using RenderTexts = std::function<Result<std::string>(const std::vector<ChatMessage>& messages)>;
+Result<std::optional<FoundPlaces>> FindPlaces(const RenderTexts& render,
                                               const std::vector<ChatMessage>& messages,
                                               const std::vector<SoughtPlaces>& sought,
                                               const std::string& rendered);

@@ -13,6 +13,11 @@ namespace kvgauge {
 // [layers * kv_heads]; an error where the side-file has no such table of this model's shape.
 Result<std::vector<float>> HeadNumbers(const Calibration& calibration, const ModelShape& shape);
 
+// By KV head of a layer, the share of the attention of the last `window` prompt rows that goes to
+// entries which may be given up. Precondition: the window was declared. scores: [kv_heads, n],
+// whose forced ones are protected.
+std::vector<float> AttentionBeyond(LayerView& view, const Tensor& scores, int64_t window);
+
 // Means over the texts of a calibration.
 class HeadMeans {
  public:
