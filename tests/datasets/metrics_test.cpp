@@ -88,7 +88,7 @@ TEST_P(MetricGolden, EqualsThePackages) {
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
                                            "wordnet", "functions", "leval", "cloze", "babilong",
-                                           "order", "code_levenshtein"),
+                                           "order", "code_levenshtein", "pictures"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -291,7 +291,7 @@ TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
   for (const char* file :
        {"text", "code", "retrieval", "classification", "chinese", "wordnet", "corpus", "functions",
-        "leval", "cloze", "babilong", "order", "hand", "code_levenshtein"}) {
+        "leval", "cloze", "babilong", "order", "hand", "code_levenshtein", "pictures"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
@@ -331,6 +331,8 @@ TEST(Metric, IllFormedBytesAreReplacementCharacters) {
     if (metric->name == "retrieval_zh") input.answers.erase(input.answers.begin());
     if (metric->name.starts_with("yes_no")) input.answers = {"yes"};
     if (metric->name.starts_with("loogle_cloze")) input.answers = {R"({"a": "b"})"};
+    if (metric->name == "mm_niah_choice") input.answers = {"1"};
+    if (metric->name == "mm_niah_counts") input.answers = {"[1, 2]"};
     if (metric->name == "repoqa") input.all_classes = {"\xFE", "\xFF"};
     if (metric->name == "scbench_summary_with_needles") input.kind = "scbench_passkey";
     if (metric->name == "scbench_repoqa_and_kv") input.kind = "scbench_kv";
