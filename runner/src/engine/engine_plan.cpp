@@ -289,15 +289,19 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
   return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context or turn"));
 }
 
+Status CheckMoment(const Method& method, CompressAt at) {
+  if (at != CompressAt::kTurn || !ProbesPrompt(method)) return {};
+  return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
+                         " runs the model behind a prompt that is whole, and compress_at turn "
+                         "compresses what was compressed before; use compress_at prompt or "
+                         "context, or another score"));
+}
+
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes, int64_t visual_bytes) {
   for (const PlannedContender& contender : contenders) {
-    if (options.compress_at != CompressAt::kTurn || !ProbesPrompt(*contender.method)) continue;
-    return BadInput(StrCat(contender.method->id, ": ", NameOf(*contender.method->score->spec),
-                           " runs the model behind a prompt that is whole, and compress_at turn "
-                           "compresses what was compressed before; use compress_at prompt or "
-                           "context, or another score"));
+    KVG_TRY(CheckMoment(*contender.method, options.compress_at));
   }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
