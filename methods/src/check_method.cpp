@@ -28,6 +28,11 @@ Status CheckStage(StageKind kind, const std::optional<StageChoice>& choice, cons
                            ": tells tokens apart by their text, and this model has no tokenizer; "
                            "use a checkpoint with one, or another stage"));
   }
+  if (stage->needs().encoder && !shape.token_classes) {
+    return BadInput(StrCat(Owner(kind, *choice),
+                           ": puts a text of its own behind the prompt, and this model has no "
+                           "tokenizer; use a checkpoint with one, or another stage"));
+  }
   const Status status = stage->Check(shape);
   if (!status.ok()) return status.error().Wrap(Owner(kind, *choice));
   return {};

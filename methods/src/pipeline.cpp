@@ -56,10 +56,12 @@ Needs& Needs::operator|=(const Needs& other) {
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
   token_classes |= other.token_classes;
+  encoder |= other.encoder;
   modality |= other.modality;
   return *this;
 }
 
+Result<std::vector<Probe>> Scorer::Probes(const ProbeInput&) const { return std::vector<Probe>(); }
 void Scorer::Age(LayerView&, Tensor) const {}
 void Reader::Correct(LayerView&, State&, Tensor) const {}
 

@@ -319,7 +319,7 @@ TEST_P(Conformance, DeclaredBytesAreAllocated) {
     const int64_t full_bytes = prefilled.used_bytes();
     EXPECT_EQ(prefilled.cache->Bytes().resident(), full_bytes);
     Compressor compressor(subject->model(), subject->method, subject->budget);
-    const Status status = compressor.Compress(prefilled.state(), nullptr, *prefilled.cache);
+    const Status status = prefilled.CompressWith(compressor, *subject, *prefilled.cache);
     ASSERT_TRUE(status.ok()) << status.error().message;
     const KvBytes bytes = prefilled.cache->Bytes();
     // Constants belong to the model; nothing else lies outside the pools.

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,15 @@ struct Prefilled {
     Feed(model, *cache, prompt, capture.get());
   }
   PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
+  // `of_prompt` is the cache or a fork of it.
+  Status CompressWith(Compressor& compressor, const Subject& subject, KvCache& of_prompt) const {
+    std::optional<PromptScores> scores;
+    const Method* method = &subject.method;
+    if (ProbesPrompt(*method)) {
+      scores = PromptScores::Compute(subject.model(), state(), {&method, 1});
+    }
+    return compressor.Compress(state(), scores ? &*scores : nullptr, of_prompt);
+  }
   int64_t used_bytes() {
     int64_t bytes = 0;
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
@@ -171,7 +181,7 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
   Prefilled prefilled(subject, prompt_tokens);
   KvCache evicted = prefilled.cache->Fork();
   Compressor compressor(model, method, subject.budget);
-  const Status status = compressor.Compress(prefilled.state(), nullptr, evicted);
+  const Status status = prefilled.CompressWith(compressor, subject, evicted);
   ASSERT_TRUE(status.ok()) << status.error().message;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     for (int64_t head = 0; head < shape.kv_heads; ++head) {

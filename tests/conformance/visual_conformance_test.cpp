@@ -176,7 +176,7 @@ TEST_P(VisualConformance, DeclaredBytesAreAllocated) {
     Prefilled prefilled(*subject, PromptOf(subject->model(), VisualSample(6)));
     EXPECT_EQ(prefilled.cache->Bytes().resident(), prefilled.used_bytes());
     Compressor compressor(subject->model(), subject->method, subject->budget);
-    const Status status = compressor.Compress(prefilled.state(), nullptr, *prefilled.cache);
+    const Status status = prefilled.CompressWith(compressor, *subject, *prefilled.cache);
     ASSERT_TRUE(status.ok()) << status.error().message;
     const KvBytes bytes = prefilled.cache->Bytes();
     EXPECT_EQ(bytes.resident() - bytes.codebooks - bytes.projections, prefilled.used_bytes());

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string GoldenDirectory(const std::string& name) {
+std::string TowerDirectory(const std::string& name) {
   return std::string(KVG_TEST_DATA) + "/golden/vision/" + name;
 }
 
@@ -62,12 +62,12 @@ class Changed final : public WeightSource {
 class VisionTowerTest : public ::testing::Test {
  protected:
   static VisionSpec Spec(const std::string& name) {
-    const Result<std::optional<VisionSpec>> spec = ReadVisionConfig(GoldenDirectory(name));
+    const Result<std::optional<VisionSpec>> spec = ReadVisionConfig(TowerDirectory(name));
     EXPECT_TRUE(spec.ok() && spec->has_value());
     return **spec;
   }
   static Changed Checkpoint(const std::string& name) {
-    Result<std::unique_ptr<WeightSource>> source = OpenSafetensors(GoldenDirectory(name));
+    Result<std::unique_ptr<WeightSource>> source = OpenSafetensors(TowerDirectory(name));
     EXPECT_TRUE(source.ok());
     return Changed(std::move(source).value());
   }
@@ -172,7 +172,7 @@ TEST_F(VisionTowerTest, RandomTowersHaveEveryTensor) {
                            "internvl_rms", "smolvlm", "gemma3"}) {
     VisionOptions options;
     options.random_seed = 3;
-    const auto tower = VisionTower::Load(GoldenDirectory(name), options, *ops_);
+    const auto tower = VisionTower::Load(TowerDirectory(name), options, *ops_);
     ASSERT_TRUE(tower.ok()) << tower.error().message;
     EXPECT_GT((*tower)->weight_bytes(), 0);
   }
@@ -181,7 +181,7 @@ TEST_F(VisionTowerTest, RandomTowersHaveEveryTensor) {
 TEST_F(VisionTowerTest, PixelsOfAnotherShapeAreRefused) {
   VisionOptions options;
   options.random_seed = 1;
-  const auto tower = VisionTower::Load(GoldenDirectory("qwen2_vl"), options, *ops_);
+  const auto tower = VisionTower::Load(TowerDirectory("qwen2_vl"), options, *ops_);
   ASSERT_TRUE(tower.ok());
   PixelValues pixels;
   pixels.grid = {1, 4, 4};

@@ -89,7 +89,11 @@ class Solo {
   }
 
   Status Compress(uint64_t seed) {
-    KVG_TRY(compressor_.Compress({&cache_, &*capture_, seed}, nullptr, cache_));
+    const PromptState state = {&cache_, &*capture_, seed, &prompt_};
+    std::optional<PromptScores> scores;
+    if (ProbesPrompt(*line_.method))
+      scores = PromptScores::Compute(model_, state, {&line_.method, 1});
+    KVG_TRY(compressor_.Compress(state, scores ? &*scores : nullptr, cache_));
     peak_with_captures_ = capture_->bytes() + Sum(pools_, &BlockPool::peak_bytes);
     capture_.reset();
     KVG_TRY(Ask());

@@ -91,9 +91,10 @@ Result<LoadedModel> LoadModelFor(const ChosenMethod& chosen, const ModelFlags& f
   const Pipeline pipeline = MakePipeline(chosen.method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(chosen.method, shape);
-  if (chosen.method.needs().token_classes) {
-    KVG_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(flags.model));
+  if (const Needs needs = chosen.method.needs(); needs.token_classes || needs.encoder) {
+    KVG_ASSIGN(std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(flags.model));
     options.token_classes = ClassifyTokens(*tokenizer);
+    options.encode = EncoderOf(std::move(tokenizer));
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(flags.backend, MakeThreadSettings(flags.threads)));

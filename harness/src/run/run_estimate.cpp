@@ -122,7 +122,10 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
       const auto [fits, fresh] = budgets.try_emplace({contender, sample.compressed});
       if (fresh) {
         const RunContender& spec = plan.config->contenders[group.contenders[contender]];
-        fits->second = CheckMethod(spec.method, shape, spec.budget, sample.compressed);
+        fits->second = CheckMoment(spec.method, group.compress_at);
+        if (fits->second.ok()) {
+          fits->second = CheckMethod(spec.method, shape, spec.budget, sample.compressed);
+        }
       }
       if (!fits->second.ok()) {
         tally.Add(SampleStatus::kSkipped, fits->second.error().message);

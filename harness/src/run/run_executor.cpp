@@ -286,7 +286,10 @@ Status Executor::SkipUnfit(Pending& pending) {
     const RunContender& spec = SpecOf(contender);
     const auto [known, fresh] = fits_.try_emplace({contender, length});
     if (fresh) {
-      known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
+      known->second = CheckMoment(spec.method, group_->compress_at);
+      if (known->second.ok()) {
+        known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
+      }
     }
     if (known->second.ok()) {
       fitting.push_back(contender);

@@ -472,9 +472,11 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   options.mla_latent = KeepsModelLatents(method, planned.shape);
   const std::vector<size_t>& contenders = planned.prefills[prefill].contenders;
   if (std::any_of(contenders.begin(), contenders.end(), [&](size_t contender) {
-        return plan.config->contenders[contender].method.needs().token_classes;
+        const Needs needs = plan.config->contenders[contender].method.needs();
+        return needs.token_classes || needs.encoder;
       })) {
     options.token_classes = ClassifyTokens(*planned.tokenizer);
+    options.encode = EncoderOf(planned.tokenizer);
   }
   LoadedModel loaded;
   KVG_ASSIGN(loaded.ops, MakeOps(plan.config->backend, MakeThreadSettings(plan.config->threads)));

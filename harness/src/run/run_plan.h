@@ -33,7 +33,7 @@ struct PlanModel {
   DType dtype = DType::kF32;
   std::string fingerprint;
   ModelShape shape;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   ChatTemplate chat;
   std::vector<PlanPrefill> prefills;
 

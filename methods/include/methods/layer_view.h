@@ -83,6 +83,9 @@ class LayerView {
   // What was declared in chunk_sums. [query_heads, width]; 0 for entries that are in no chunk and,
   // after a turn, for those of the turns before.
   virtual Tensor ChunkSums(const ChunkAttention& of) = 0;
+  // The most attention that a row of the scorer's own probes pays to each entry (methods/probe.h).
+  // [query_heads, width]
+  virtual Tensor ProbeMaxima() = 0;
   // Moments of queries before rotation, without those of the first `from` tokens; `from` was
   // declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]

@@ -37,6 +37,7 @@ struct Needs {
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
   bool token_classes = false;   // the class of each entry's token
+  bool encoder = false;         // the model's tokenizer, for texts of the stage's own
   bool modality = false;        // which picture or video each entry shows, and which piece of it
 
   // The most rows that a window may have.

@@ -17,6 +17,7 @@
 #include "kernels/kv_codec.h"
 #include "methods/layer_view.h"
 #include "methods/needs.h"
+#include "methods/probe.h"
 #include "methods/store_plan.h"
 
 namespace kvgauge {
@@ -76,6 +77,12 @@ class Scorer : public Stage {
   // out: [kv_heads, width], zero on entry; scores must be finite. Called after prefill and, if
   // any_time(), whenever the trigger acts.
   virtual void Score(LayerView& view, Tensor out) const = 0;
+  // The most rows that a probe of a prompt of that length has; 0: the scorer does not probe. Such a
+  // scorer looks at whole prompts only, before anything is evicted.
+  virtual int64_t ProbeRows(int64_t) const { return 0; }
+  // Called once for a prompt, if ProbeRows is not 0; Score() then has ProbeMaxima. `encode` is set
+  // if the encoder was declared.
+  virtual Result<std::vector<Probe>> Probes(const ProbeInput& input) const;
   // True if Score() may also be called during decoding: it uses no prefill-only signal there, but
   // the newest row's.
   virtual bool any_time() const { return false; }

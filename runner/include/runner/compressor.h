@@ -86,7 +86,8 @@ struct PromptState {
 // one by one, so that scorers share captured signals and at most one layer of them is held.
 class PromptScores {
  public:
-  static PromptScores Compute(const Model& model, const PromptState& state,
+  // Runs the model for scorers that probe: what its last pass gave is then gone.
+  static PromptScores Compute(Model& model, const PromptState& state,
                               std::span<const Method* const> methods);
 
   // [layers] of [kv_heads, width]. An error of the scorer is an error of every row that uses it.
@@ -142,6 +143,8 @@ class Compressor {
   std::unique_ptr<Impl> impl_;
 };
 
+// True if the method's scores come from PromptScores alone, since its scorer runs the model.
+bool ProbesPrompt(const Method& method);
 // True if the method's entries are the model's own latents. A model that was loaded for them then
 // makes the cache before the prefill.
 bool KeepsModelLatents(const Method& method, const ModelShape& shape);

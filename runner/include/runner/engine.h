@@ -36,6 +36,8 @@ enum class CompressAt {
 };
 std::string_view NameOf(CompressAt at);
 Result<CompressAt> ParseCompressAt(std::string_view text);
+// An error if the method cannot act then: it names the stage and what would be right.
+Status CheckMoment(const Method& method, CompressAt at);
 
 struct EngineTurn {
   std::vector<int32_t> ids = {};  // the question

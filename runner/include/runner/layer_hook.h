@@ -19,6 +19,10 @@ class LayerHook {
   // True if the hook reads nothing from the device during a pass and may be called again for a pass
   // that was already begun. A device may then take the pass at once.
   virtual bool repeatable() const { return false; }
+  // Whether LayerInput is called: with the rows that a layer's attention projects, normed where the
+  // model norms them. [rows, hidden_size], f32 or the type of the weights; before BeforeAttend.
+  virtual bool wants_inputs() const { return false; }
+  virtual void LayerInput(int64_t, const Tensor&) {}
   // Called after the new entries are written and before attention. q: [rows, query_heads, key_dim],
   // rotated.
   virtual void BeforeAttend(int64_t layer, const Tensor& q) = 0;

@@ -37,6 +37,8 @@ struct ModelOptions {
   const Prepare* prepare = nullptr;
   // Classes of the checkpoint's tokens, for methods that need them.
   std::shared_ptr<const TokenClasses> token_classes = nullptr;
+  // Ids of a text without special tokens, for methods that put words of their own behind a prompt.
+  TextEncoder encode = nullptr;
 };
 
 // The tensors that a config needs, in the order of the forward pass, and how many numbers they
@@ -92,6 +94,8 @@ class Model {
   const TokenClasses* token_classes() const { return token_classes_.get(); }
   // The shape of the checkpoint before a Prepare stage changed it; a full cache is measured by it.
   const ModelShape& checkpoint_shape() const { return checkpoint_shape_; }
+  // Empty if Load was given none.
+  const TextEncoder& encode() const { return encode_; }
   DType dtype() const { return dtype_; }
   int64_t parameter_count() const { return ParameterCount(config_); }
   int64_t weight_bytes() const { return weight_bytes_; }  // as held in memory
@@ -134,6 +138,7 @@ class Model {
   Ops* ops_;
   KvBases bases_;
   std::shared_ptr<const TokenClasses> token_classes_;
+  TextEncoder encode_;
   int64_t weight_bytes_ = 0;
   std::string fingerprint_;
   std::unique_ptr<ModelWeights> weights_;

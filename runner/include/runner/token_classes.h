@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "methods/layer_view.h"
+#include "methods/probe.h"
 
 namespace kvgauge {
 
@@ -32,5 +33,7 @@ class TokenClasses {
 
 // Classifies each token by the text that it decodes to alone.
 std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer);
+// For ModelOptions::encode; it keeps the tokenizer.
+TextEncoder EncoderOf(std::shared_ptr<const Tokenizer> tokenizer);
 
 }  // namespace kvgauge

@@ -158,6 +158,7 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       memory.push_back(ops_.memory->Allocate(shape_.kv_heads * view.width() * 4));
       own.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, view.width()}));
       if (shared.empty()) {
+        KVG_CHECK(!ProbesPrompt(method_), "scores of a probe come with those of the prompt");
         pipeline_.score->Score(view, own.back());
       } else {
         ops_.memory->Copy(shared[static_cast<size_t>(layer)], own.back());

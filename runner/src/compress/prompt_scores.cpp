@@ -1,26 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "core/guarded.h"
 #include "runner/compressor.h"
+#include "src/compress/probe_pass.h"
 #include "src/compress/stopwatch.h"
 #include "src/compress/view.h"
 
 namespace kvgauge {
+namespace {
 
-PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
+Status RunProbes(const Scorer& scorer, Model& model, const Prompt& prompt, ProbePass& pass) {
+  std::vector<int32_t> ids;
+  for (const PromptPosition& at : prompt.positions) ids.push_back(at.token_id);
+  KVG_ASSIGN(const std::vector<Probe> probes,
+             scorer.Probes({.prompt = ids, .encode = model.encode()}));
+  return pass.Run(probes, scorer.ProbeRows(prompt.size()));
+}
+
+}  // namespace
+
+bool ProbesPrompt(const Method& method) {
+  return method.score && static_cast<const Scorer&>(*MakeStage(*method.score)).ProbeRows(1) > 0;
+}
+
+PromptScores PromptScores::Compute(Model& model, const PromptState& state,
                                    std::span<const Method* const> methods) {
   PromptScores scores;
   struct Job {
     std::unique_ptr<Stage> stage;
     Scored* scored;
+    std::string name;
+    std::unique_ptr<ProbePass> probes = nullptr;  // if it probes
+    std::vector<Tensor> maxima = {};
   };
   std::vector<Job> jobs;
   for (const Method* method : methods) {
     if (!method->score) continue;
     const auto [at, is_new] = scores.scored_.try_emplace(StageKey(*method->score));
-    if (is_new) jobs.push_back({MakeStage(*method->score), &at->second});
+    if (is_new) {
+      jobs.push_back({MakeStage(*method->score), &at->second, NameOf(*method->score->spec)});
+    }
   }
   const ModelShape shape = model.shape();
   Ops& ops = model.ops();
@@ -32,10 +55,34 @@ PromptScores PromptScores::Compute(const Model& model, const PromptState& state,
                              .prefill = state.capture,
                              .seed = state.seed,
                              .memory = &memory};
+  for (Job& job : jobs) {
+    const auto& scorer = static_cast<const Scorer&>(*job.stage);
+    if (scorer.ProbeRows(1) == 0) continue;
+    KVG_CHECK(state.prompt != nullptr, "probes need the prompt's tokens");
+    const Stopwatch watch(ops, job.scored->seconds);
+    job.scored->status = Guarded([&]() -> Status {
+      job.probes = std::make_unique<ProbePass>(model, *state.cache, *state.prompt);
+      KVG_TRY(RunProbes(scorer, model, *state.prompt, *job.probes));
+      for (int64_t layer = 0; layer < shape.layers; ++layer) {
+        job.maxima.push_back(job.probes->Maxima(layer));
+      }
+      return {};
+    });
+    if (!job.scored->status.ok()) {
+      job.scored->status = job.scored->status.error().Wrap(job.name);
+    }
+  }
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    CacheView view(source, layer);
+    CacheView plain(source, layer);
     for (Job& job : jobs) {
       if (!job.scored->status.ok()) continue;
+      // A scorer that probes sees its own maxima, and shares nothing else.
+      ViewSource probed = source;
+      probed.memory = nullptr;
+      probed.probe_maxima = job.maxima;
+      std::optional<CacheView> own;
+      if (job.probes != nullptr) own.emplace(probed, layer);
+      CacheView& view = own ? *own : plain;
       const Stopwatch watch(ops, job.scored->seconds);
       const int64_t size = std::max<int64_t>(shape.kv_heads * view.width(), 1);
       job.scored->status = Guarded([&]() -> Status {

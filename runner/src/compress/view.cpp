@@ -249,6 +249,11 @@ Tensor CacheView::ChunkSums(const ChunkAttention& of) {
   return prefill().SumsOfChunks(of).Of(layer_);
 }
 
+Tensor CacheView::ProbeMaxima() {
+  KVG_CHECK(!source_.probe_maxima.empty(), "no probes of this scorer");
+  return source_.probe_maxima[static_cast<size_t>(layer_)];
+}
+
 Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }
 
 Tensor CacheView::QueryCovariance(int64_t from) {

@@ -75,10 +75,11 @@ struct ViewSource {
   const Model* model = nullptr;
   const ModelShape* shape = nullptr;
   const KvCache* cache = nullptr;
-  const Prompt* prompt = nullptr;           // of every token the cache has seen
-  const PrefillCapture* prefill = nullptr;  // null once a step was decoded
-  const StepCapture* step = nullptr;        // null before
-  const RowOfPass* row = nullptr;           // in place of `step`
+  const Prompt* prompt = nullptr;             // of every token the cache has seen
+  const PrefillCapture* prefill = nullptr;    // null once a step was decoded
+  const StepCapture* step = nullptr;          // null before
+  const RowOfPass* row = nullptr;             // in place of `step`
+  std::span<const Tensor> probe_maxima = {};  // [layers], for a scorer that probes
   uint64_t seed = 0;
   ViewMemory* memory = nullptr;  // null: each view has its own
   TokenMarks* marks = nullptr;   // of `prompt`; null: each view has its own
@@ -112,6 +113,7 @@ class CacheView final : public LayerView {
   Tensor ColumnSums() override;
   Tensor ColumnSquares() override;
   Tensor ChunkSums(const ChunkAttention& of) override;
+  Tensor ProbeMaxima() override;
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;
   Tensor Rotations(int64_t first, int64_t count) override;

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
+#include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
 #include "src/engine/engine_parts.h"
 
@@ -151,10 +152,16 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   const ModelShape& shape = model.shape;
   Needs needs;
   std::set<std::string> scorers;
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<const Scorer*> probing;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     needs |= contender.method->needs();
-    if (contender.method->score) scorers.insert(StageKey(*contender.method->score));
+    if (!contender.method->score) continue;
+    if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
+    stages.push_back(MakeStage(*contender.method->score));
+    const auto* scorer = static_cast<const Scorer*>(stages.back().get());
+    if (scorer->ProbeRows(1) > 0) probing.push_back(scorer);
   }
   int64_t longest = 0;
   for (const SampleLength& length : lengths) longest = std::max(longest, length.total);
@@ -163,12 +170,17 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                        1 + options.max_pool_lanes) +
                               ScratchBytes(model, options.max_pool_lanes, longest));
   for (const SampleLength& length : lengths) {
+    int64_t probes = 0;
+    for (const Scorer* scorer : probing) {
+      probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
+                                        scorer->ProbeRows(length.prefill));
+    }
     const int64_t scores =
         static_cast<int64_t>(scorers.size()) * shape.layers * shape.kv_heads * length.prefill * 4;
-    plan.snapshot_bytes =
-        std::max(plan.snapshot_bytes,
-                 FullCacheBytes(shape, WholePages(length.prefill)) +
-                     PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores);
+    plan.snapshot_bytes = std::max(
+        plan.snapshot_bytes,
+        FullCacheBytes(shape, WholePages(length.prefill)) +
+            PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes);
   }
 }
 
@@ -277,9 +289,20 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
   return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context or turn"));
 }
 
+Status CheckMoment(const Method& method, CompressAt at) {
+  if (at != CompressAt::kTurn || !ProbesPrompt(method)) return {};
+  return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
+                         " runs the model behind a prompt that is whole, and compress_at turn "
+                         "compresses what was compressed before; use compress_at prompt or "
+                         "context, or another score"));
+}
+
 Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes, int64_t visual_bytes) {
+  for (const PlannedContender& contender : contenders) {
+    KVG_TRY(CheckMoment(*contender.method, options.compress_at));
+  }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
   int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against

@@ -221,6 +221,13 @@ void ForwardPass::Layer(int64_t layer, Tensor residual) {
     if (config_.post_norm) ApplyNorm(before, residual, residual);
   };
   branch(w.input_norm, w.attention_norm, [&](const Tensor& x, Tensor out, MatMulMode mode) {
+    int64_t row = 0;
+    for (const SequenceStep& step : steps_) {
+      const int64_t begin = row;
+      row += step.end - step.begin;
+      if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
+      step.hook->LayerInput(layer, x.Slice(begin, row));
+    }
     AttentionBranch(layer, x, out, mode);
   });
   branch(w.mlp_norm, w.mlp_output_norm,

@@ -185,6 +185,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& directory,
   }
   model->checkpoint_shape_ = checkpoint_shape;
   model->token_classes_ = options.token_classes;
+  model->encode_ = options.encode;
   model->fingerprint_ = std::move(fingerprint);
   return model;
 }

@@ -75,4 +75,10 @@ std::shared_ptr<const TokenClasses> ClassifyTokens(const Tokenizer& tokenizer) {
   return classes;
 }
 
+TextEncoder EncoderOf(std::shared_ptr<const Tokenizer> tokenizer) {
+  return [tokenizer = std::move(tokenizer)](std::string_view text) {
+    return tokenizer->Encode(text, {.add_special = false});
+  };
+}
+
 }  // namespace kvgauge
