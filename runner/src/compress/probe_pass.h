@@ -13,7 +13,7 @@
 
 namespace kvgauge {
 
-// Of one prompt and the probes of one scorer. One thread, which runs the model: what an earlier
+// Serves one prompt and the probes of one scorer. One thread, which runs the model: what an earlier
 // pass left in the model's working memory is gone.
 class ProbePass final : public LayerHook {
  public:
