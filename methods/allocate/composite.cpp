@@ -3,8 +3,7 @@
 // entry of each of its heads. All heads of a layer hold as many entries.
 //
 // Paper: KVCompose, arXiv:2509.05165, the structured form; after kvpress's KVComposePress. Needs
-// scores that can be compared across layers. Departures: a layer's first entry is within the
-// budget; kvpress adds it to a layer that would have none.
+// scores that can be compared across layers.
 #include <algorithm>
 #include <functional>
 

@@ -3,8 +3,7 @@
 // heads of a KV head, and the mean of all heads.
 //
 // Paper: KVCompose, arXiv:2509.05165; after kvpress's KVComposePress without prompts of a task.
-// Probes: the prompt itself, behind itself. Departures: pictures are not read again; their entries
-// count by what the text's rows pay to them.
+// Probes: the prompt itself, behind itself.
 #include "methods/registry.h"
 #include "methods/tensors.h"
 

@@ -4,9 +4,6 @@
 // Paper: KVzip, arXiv:2505.23416; KVzip+ in arXiv:2510.00636 (KVPress); after kvpress's KVzipPress.
 // Probes: for each chunk of the prompt an instruction to repeat it, and the chunk itself, measured
 // over the first entries, the chunk and the probe. The chunks end where the prompt does.
-// Departures: the whole prompt is repeated, with what a chat template puts around it, and the
-// instruction ends with a line break as it does without a template. Pictures are not repeated:
-// their entries count by what the text's rows pay to them.
 #include <algorithm>
 #include <string_view>
 
