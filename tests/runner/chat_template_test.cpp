@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "core/json.h"
+#include "core/strings.h"
 
 namespace kvgauge {
 namespace {
@@ -137,7 +139,7 @@ class OfCheckpoint : public testing::Test {
     return chat.ok() ? chat->Render({{"user", " Hi "}}, true).value() : "";
   }
 
-  const std::string directory_ = testing::TempDir() + "/kvg_chat_auto";
+  const std::string directory_ = StrCat(testing::TempDir(), "kvg_chat_auto_", ::getpid());
 };
 
 TEST_F(OfCheckpoint, WithoutATemplateIsNone) {

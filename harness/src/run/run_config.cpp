@@ -170,7 +170,9 @@ Status ReadMethodEntry(const Json& json, const std::string& where,
   }
   if (name.empty()) return BadInput(StrCat(where, ".method: missing; expected a method's id"));
   KVG_ASSIGN(const std::string directory, MethodDirectory());
-  for (const std::vector<std::string>& point : points) {
+  for (std::vector<std::string>& point : points) {
+    // By name, as the canonical form has them: a row has one name, however its file says it.
+    std::ranges::sort(point, {}, [](std::string_view set) { return set.substr(0, set.find('=')); });
     RunContender contender;
     Result<Method> method =
         ReadMethod(name.ends_with(".json") ? FindShipped(name) : name, directory, point);
