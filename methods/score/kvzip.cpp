@@ -13,10 +13,10 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kRepeatAll = "\n\nRepeat the previous context exactly.";
-constexpr std::string_view kRepeatPart =
-    "\n\nRepeat the part of the previous context exactly, starting with";
-constexpr std::string_view kBegin = "\n";
+// Arrays: a view that is handed on by reference would be a variable of the stage.
+constexpr char kRepeatAll[] = "\n\nRepeat the previous context exactly.";
+constexpr char kRepeatPart[] = "\n\nRepeat the part of the previous context exactly, starting with";
+constexpr char kBegin[] = "\n";
 constexpr int64_t kOverlap = 8;  // tokens of the chunk before that say where to start
 
 class KvZip final : public Scorer {
@@ -29,7 +29,7 @@ class KvZip final : public Scorer {
   // A text has at most as many tokens as bytes, and one that some tokenizers put before it.
   int64_t ProbeRows(int64_t prompt) const override {
     return std::min(prompt, chunk_) + kOverlap +
-           static_cast<int64_t>(kRepeatPart.size() + kBegin.size()) + 2;
+           static_cast<int64_t>(sizeof(kRepeatPart) + sizeof(kBegin));
   }
 
   Result<std::vector<Probe>> Probes(const ProbeInput& input) const override {
