@@ -330,7 +330,7 @@ Image Render(const Scene& scene) {
 std::vector<std::string> WordsOf(const Scene& scene) {
   std::vector<std::string> words(static_cast<size_t>(kGrid * kGrid));
   for (const Item& item : scene.items) {
-    const auto at = static_cast<size_t>(item.row * kGrid + item.column);
+    const auto at = static_cast<size_t>(item.row) * kGrid + static_cast<size_t>(item.column);
     if (item.digit >= 0) {
       words[at] = std::to_string(item.digit);
     } else if (scene.style == Style::kShapes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of drawn pictures with questions about them.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -69,10 +70,9 @@ class PageMaker {
         count_(pictures),
         facts_(Stream(Draw::kFacts)),
         places_(Stream(Draw::kPlaces)) {
-    target_ =
-        depth == nullptr
-            ? Between(places_, 0, pictures - 1)
-            : static_cast<int64_t>(depth->value * static_cast<double>(pictures - 1) / 100 + 0.5);
+    target_ = depth == nullptr
+                  ? Between(places_, 0, pictures - 1)
+                  : std::llround(depth->value * static_cast<double>(pictures - 1) / 100);
     const auto colours = static_cast<int>(ColourNames(setup.style).size());
     const auto nouns = static_cast<int>(ThingNames(setup.style).size());
     for (int colour = 0; colour < colours; ++colour) {

@@ -47,7 +47,8 @@ class Pyramid final : public Allocator {
     const double step = groups == 1 ? 0 : 2 * (top - mean) / static_cast<double>(groups - 1);
     std::vector<double> line;
     for (int64_t l = 0; l < layers; ++l) {
-      line.push_back(groups == 1 ? mean : top - step * static_cast<double>(l / group_));
+      const int64_t group = l / group_;
+      line.push_back(groups == 1 ? mean : top - step * static_cast<double>(group));
     }
     return SplitByWeight(line, layers * base, 0, free);
   }

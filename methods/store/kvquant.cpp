@@ -307,8 +307,7 @@ KVG_REGISTER_STAGE({
     .id = "kvquant",
     .paper = "arXiv:2401.18079",
     .summary = "unevenly spaced levels; keys before rotation, by channel, with outliers",
-    .departures = {"without a calibration, ranges of key channels come from the prompt itself and "
-                   "levels are those of a normal distribution",
+    .departures = {"uncalibrated key ranges are the prompt's own, levels a normal distribution's",
                    "levels weigh errors by queries and attention, not by Fisher information",
                    "no Q-Norm for 2 bits", "values keep no outliers",
                    "keys wait uncoded until a page of 64 is full"},
