@@ -3,8 +3,8 @@
 //
 // Patches in reading order are cut into `crops` runs. A patch's score is its attention from the
 // class token (mean over heads, by 1000) plus 0.09 of how much its similarity to the others of its
-// run varies, brought to the scale of the attention. Runs share `keep` by their mean scores, what is
-// left goes to the largest, and each keeps the patches with the most attention.
+// run varies, brought to the scale of the attention. Runs share `keep` by their mean scores, what
+// is left goes to the largest, and each keeps the patches with the most attention.
 #include <algorithm>
 #include <cmath>
 
@@ -75,8 +75,7 @@ class HoloV final : public See {
       std::vector<double> alike;
       double sum = 0;
       for (int64_t k = 0; k < count; ++k) {
-        alike.push_back(k == i ? 0
-                               : Dot(RowAt(unit, i, tile.hidden), RowAt(unit, k, tile.hidden)));
+        alike.push_back(k == i ? 0 : Dot(RowAt(unit, i, tile.hidden), RowAt(unit, k, tile.hidden)));
         sum += alike.back();
       }
       // Its own 0 counts among the distances, as in the reference.
@@ -96,8 +95,8 @@ class HoloV final : public See {
     int64_t left = keep;
     for (const Crop& crop : crops) {
       weights.push_back(static_cast<float>(double{crop.score} / sum));
-      quota.push_back(static_cast<int64_t>(
-          std::floor(double{weights.back()} * static_cast<double>(keep))));
+      quota.push_back(
+          static_cast<int64_t>(std::floor(double{weights.back()} * static_cast<double>(keep))));
       left -= quota.back();
     }
     for (const int32_t i : LargestFirst(weights, left)) ++quota[static_cast<size_t>(i)];

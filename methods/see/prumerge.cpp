@@ -78,13 +78,13 @@ class PruMerge final : public See {
     const double low = PercentileOf(attention, 0.25), high = PercentileOf(attention, 0.75);
     const double bound = high + 1.5 * (high - low);
     const auto patches = std::ssize(attention);
-    const auto outliers = std::max<int64_t>(
-        1, std::count_if(attention.begin(), attention.end(),
-                         [&](float one) { return double{one} > bound; }));
+    const auto outliers =
+        std::max<int64_t>(1, std::count_if(attention.begin(), attention.end(),
+                                           [&](float one) { return double{one} > bound; }));
     std::vector<int32_t> kept = LargestFirst(attention, outliers);
     if (!spread_) return kept;
-    const auto every = static_cast<int64_t>(static_cast<double>(patches) /
-                                            static_cast<double>(outliers));
+    const auto every =
+        static_cast<int64_t>(static_cast<double>(patches) / static_cast<double>(outliers));
     const int64_t step = std::max<int64_t>(1, every / 3);
     const std::vector<int32_t> first = kept;
     for (int64_t patch = 0; patch < patches - 1; patch += step) {

@@ -2,10 +2,10 @@
 // VisionZip: the patches that the class token looks at, and the rest merged into a few.
 //
 // The class token's row and the dominant - 1 patches with the most attention, summed over heads,
-// stay as they are, in the order of the picture. Of the rest every k-th is a target, `contextual` of
-// them; each other patch goes to the target with the most similar key (mean over heads, by angle),
-// and a target becomes itself plus the mean of those. Without a class token: attention received,
-// and no class row.
+// stay as they are, in the order of the picture. Every k-th of the rest is a target, `contextual`
+// of them; each other patch goes to the target with the most similar key (mean over heads, by
+// angle), and a target becomes itself plus the mean of those. Without a class token: attention
+// received, and no class row.
 #include <algorithm>
 
 #include "methods/registry.h"
@@ -47,8 +47,8 @@ class VisionZip final : public See {
   Counts CountsFor(int64_t patches, bool has_class) const {
     Counts counts = {dominant_, contextual_};
     if (share_ > 0) {
-      const auto all = std::max<int64_t>(
-          2, static_cast<int64_t>(share_ * static_cast<double>(patches) + 0.5));
+      const auto all =
+          std::max<int64_t>(2, static_cast<int64_t>(share_ * static_cast<double>(patches) + 0.5));
       counts.contextual = std::max<int64_t>(1, (all * 10 + 32) / 64);
       counts.dominant = all - counts.contextual;
     }
@@ -65,7 +65,8 @@ class VisionZip final : public See {
       const std::span<const float> key = RowAt(tile.keys.keys, patch, tile.width);
       for (int64_t i = 0; i < dim; ++i) {
         double sum = 0;
-        for (int64_t h = 0; h < tile.heads; ++h) sum += double{key[static_cast<size_t>(h * dim + i)]};
+        for (int64_t h = 0; h < tile.heads; ++h)
+          sum += double{key[static_cast<size_t>(h * dim + i)]};
         means.push_back(static_cast<float>(sum / static_cast<double>(tile.heads)));
       }
     }

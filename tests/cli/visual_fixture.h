@@ -32,7 +32,8 @@ class VisualRunTest : public RunTest {
     Write("eyes/config.json", kTinyEyes);
     Write("eyes/preprocessor_config.json", kTinyPixels);
     const std::string reference = StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/");
-    std::filesystem::copy_file(reference + "tokenizer_config.json", Path("eyes/tokenizer_config.json"));
+    std::filesystem::copy_file(reference + "tokenizer_config.json",
+                               Path("eyes/tokenizer_config.json"));
     Json tokenizer = *ReadJsonFile(reference + "tokenizer.json");
     Json mark = tokenizer["added_tokens"][0];
     mark["id"] = 1792;

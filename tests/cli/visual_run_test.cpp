@@ -41,7 +41,7 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
   EXPECT_THAT(Run({"leaderboard", Path("r.db"), "--split", "modality"}).out,
               HasSubstr("Kept by modality"));
   const std::string sample = FirstOf(*store, CellsOf(*store)[0]).sample_id;
-  const Outcome shown = Run({"show", sample, "--db", Path("r.db"), "--method", "snapkv"});
+  const Outcome shown = Run({"show", Path("r.db"), "snapkv@30%", sample});
   ASSERT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("3 pictures; 48 of the tokens"));
   EXPECT_THAT(shown.out, HasSubstr("ms for the tower"));
@@ -76,8 +76,8 @@ TEST_F(VisualRunTest, LatencyFeedsPictures) {
   }
 }
 
-// Stages that reduce pictures: prefills of their own, shared by rows of equal stages; bytes are held
-// against the whole prompt.
+// Stages that reduce pictures: prefills of their own, shared by rows of equal stages; bytes are
+// held against the whole prompt.
 TEST_F(VisualRunTest, ReducedPicturesAreAPrefillOfTheirOwn) {
   Write("mine.json", Seeing(R"("random_see", {"method": "visionzip", "overrides":
       {"see.dominant": 4, "see.contextual": 2}}, {"method": "snapkv", "overrides":
@@ -99,8 +99,7 @@ TEST_F(VisualRunTest, ReducedPicturesAreAPrefillOfTheirOwn) {
     EXPECT_EQ(row.tokens_in, full.tokens_in);
     EXPECT_EQ(row.visual_tokens, 48);
     EXPECT_EQ(row.memory[0].full_bytes, full.memory[0].full_bytes);
-    EXPECT_EQ(row.engagement,
-              name == "full" ? EngagementMark::kIdentity : EngagementMark::kEngaged)
+    EXPECT_EQ(row.engagement, name == "full" ? EngagementMark::kIdentity : EngagementMark::kEngaged)
         << row.engagement_reason;
     if (name == "full") continue;
     EXPECT_LT(row.memory[0].logical_bytes(), full.memory[0].logical_bytes());

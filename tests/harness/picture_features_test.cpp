@@ -123,7 +123,8 @@ TEST_F(PictureFeaturesTest, PixelsWaitInBatches) {
   constexpr int64_t kPicture = 3 * 28 * 28 * 4;
   PictureFeatures few(preprocessor_, int64_t{1} << 30, 3 * kPicture);
   PictureFeatures all(preprocessor_, int64_t{1} << 30);
-  const std::vector<FeatureResult> one = few.Get(requests, *tower_), other = all.Get(requests, *tower_);
+  const std::vector<FeatureResult> one = few.Get(requests, *tower_),
+                                   other = all.Get(requests, *tower_);
   EXPECT_EQ(few.encoded(), 12);
   EXPECT_EQ(few.most_pixel_bytes(), 3 * kPicture);
   EXPECT_EQ(all.most_pixel_bytes(), 12 * kPicture);

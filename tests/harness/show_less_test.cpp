@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "runner/visual_prompt.h"
+#include "src/model/visual_input.h"
 #include "src/run/picture_features.h"
 #include "src/run/sample_visuals.h"
-#include "src/model/visual_input.h"
 #include "support/test_ops.h"
 
 namespace kvgauge {
@@ -17,14 +17,13 @@ using ::testing::ElementsAre;
 // Two words, a picture of 2 x 3, a word, one of 1 x 2 with the end of its line, a word.
 struct Shown {
   std::vector<int32_t> ids = {1, 2, 9, 9, 9, 9, 9, 9, 3, 9, 9, 9, 4};
-  std::vector<VisualSpan> spans = {
-      {.first = 2, .count = 6, .index = 0, .grid = {1, 2, 3}},
-      {.first = 9,
-       .count = 3,
-       .index = 1,
-       .grid = {1, 1, 2},
-       .newlines = true,
-       .embedding_row = 6}};
+  std::vector<VisualSpan> spans = {{.first = 2, .count = 6, .index = 0, .grid = {1, 2, 3}},
+                                   {.first = 9,
+                                    .count = 3,
+                                    .index = 1,
+                                    .grid = {1, 1, 2},
+                                    .newlines = true,
+                                    .embedding_row = 6}};
 };
 
 TEST(ShowLess, TakesRowsOutOfTokensAndSpans) {
@@ -51,7 +50,8 @@ TEST(ShowLess, TakesRowsOutOfTokensAndSpans) {
   // One axis: no gap. Three: each row turns by its own place, and text stands where it stood.
   Prompt flat;
   flat.Append(shown.ids, shown.spans, false);
-  for (int32_t i = 0; i < 9; ++i) EXPECT_EQ(flat.positions[static_cast<size_t>(i)].rope_position[0], i);
+  for (int32_t i = 0; i < 9; ++i)
+    EXPECT_EQ(flat.positions[static_cast<size_t>(i)].rope_position[0], i);
   Prompt turned, whole;
   turned.Append(shown.ids, shown.spans, true);
   const Shown all;
@@ -121,8 +121,8 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
     const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
     const bool by_row = ShapeOfEyes(**ReadVisionConfig(model)).by_row;
     EXPECT_EQ(by_row, std::string(family) == "llava");
-    const auto tower = VisionTower::Load(
-        model, {.dtype = DType::kF32, .random_seed = 3, .behind = by_row}, *ops);
+    const auto tower =
+        VisionTower::Load(model, {.dtype = DType::kF32, .random_seed = 3, .behind = by_row}, *ops);
     ASSERT_TRUE(tower.ok()) << tower.error().message;
     const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(model);
     ASSERT_TRUE(preprocessor.ok());
@@ -150,8 +150,8 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
     const int64_t width = (*tower)->spec().hidden_size;
     for (size_t i = 0; i < left.places.size(); ++i) {
       const auto want = (*plain)[1].rows.begin() + left.places[i] * width;
-      EXPECT_TRUE(std::equal(want, want + width,
-                             left.rows.begin() + static_cast<int64_t>(i) * width))
+      EXPECT_TRUE(
+          std::equal(want, want + width, left.rows.begin() + static_cast<int64_t>(i) * width))
           << i;
     }
   }

@@ -90,8 +90,8 @@ LatencyTokens Joined(const std::vector<Piece>& pieces) {
       placed.index = index;
       placed.embedding_row = visuals->count();
       AppendRows(*of.visuals, span.embedding_row, span.count, *visuals);
-      joined.vision_s += of.vision_s * static_cast<double>(span.count) /
-                         static_cast<double>(of.visuals->count());
+      joined.vision_s +=
+          of.vision_s * static_cast<double>(span.count) / static_cast<double>(of.visuals->count());
       joined.spans.push_back(placed);
     }
     joined.ids.insert(joined.ids.end(), of.ids.begin() + piece.begin, of.ids.begin() + piece.end);
@@ -105,8 +105,7 @@ std::vector<int32_t> Filler(const std::vector<Piece>& pieces, int64_t count) {
   std::vector<int32_t> text, filler;
   for (const Piece& piece : pieces) {
     if (piece.whole) continue;
-    text.insert(text.end(), piece.of->ids.begin() + piece.begin,
-                piece.of->ids.begin() + piece.end);
+    text.insert(text.end(), piece.of->ids.begin() + piece.begin, piece.of->ids.begin() + piece.end);
   }
   for (int64_t i = 0; i < count && !text.empty(); ++i) {
     filler.push_back(text[static_cast<size_t>(i) % text.size()]);
@@ -143,8 +142,9 @@ LatencyPrompt SamplePrompts(std::vector<LatencyTokens> samples) {
     LatencyTokens filler(Filler(all, left));
     if (left > 0) {
       if (filler.size() < left) {
-        return BadInput("the prompts of the latency phase show pictures and hold no text, expected "
-                        "a task that asks something");
+        return BadInput(
+            "the prompts of the latency phase show pictures and hold no text, expected "
+            "a task that asks something");
       }
       chosen.push_back({&filler, 0, left, false});
     }

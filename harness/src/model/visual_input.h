@@ -37,7 +37,7 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
 // `behind`: with the block behind the features, for stages that look there.
 Result<std::unique_ptr<VisionTower>> LoadTower(const ModelFlags& flags, Ops& ops,
                                                bool behind = false);
-// Of the random choices about a picture, from the hash of its content.
+// Seeds the random choices about a picture, by the hash of its content.
 uint64_t SeedOfPicture(const std::string& hash);
 
 // What tells pictures how they are seen: preprocessor_config.json of a checkpoint.

@@ -23,7 +23,7 @@ Status CheckSplits(const std::vector<std::string>& keys,
 // `--split modality`: what rows keep of text, pictures and videos.
 inline constexpr const char* kModalitySplit = "modality";
 
-// Of the cells of a row together.
+// All cells of a row together.
 struct ModalityLine {
   std::vector<ResultStore::ModalityShare> shares;  // by modality
 };

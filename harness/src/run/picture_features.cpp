@@ -77,8 +77,8 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
   const auto encode = [&]() {
     if (batch.keys.empty()) return;
     const double start_s = NowSeconds();
-    Result<std::vector<VisualFeatures>> encoded = tower.Encode(batch.pixels, Modality::kImage,
-                                                                nullptr, see.stage, batch.seeds);
+    Result<std::vector<VisualFeatures>> encoded =
+        tower.Encode(batch.pixels, Modality::kImage, nullptr, see.stage, batch.seeds);
     const double seconds = NowSeconds() - start_s;
     for (size_t i = 0; i < batch.keys.size(); ++i) {
       if (!encoded.ok()) {

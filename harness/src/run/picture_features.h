@@ -67,9 +67,9 @@ class PictureFeatures {
   std::vector<FeatureResult> Get(std::span<const PictureRequest> requests, VisionTower& tower,
                                  const SeeKey& see = {});
 
-  int64_t bytes() const { return bytes_; }        // kept now
-  int64_t encoded() const { return encoded_; }    // pictures that ran through the tower
-  int64_t shared() const { return shared_; }      // requests that found theirs
+  int64_t bytes() const { return bytes_; }      // kept now
+  int64_t encoded() const { return encoded_; }  // pictures that ran through the tower
+  int64_t shared() const { return shared_; }    // requests that found theirs
   int64_t most_pixel_bytes() const { return most_pixel_bytes_; }  // that were held at once
 
  private:

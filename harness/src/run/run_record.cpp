@@ -128,7 +128,7 @@ void AddModalities(const CompressionRecord& record, SampleRow& row) {
   }
 }
 
-// Of the whole prompt, with the rows of pictures that were never read.
+// Counts the whole prompt, with the rows of pictures that were never read.
 int64_t FullBytes(const CompressionRecord& record, int64_t unseen) {
   if (record.prompt_tokens == 0) return record.full_bytes;
   return record.full_bytes / record.prompt_tokens * (record.prompt_tokens + unseen);

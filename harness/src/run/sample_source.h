@@ -35,8 +35,8 @@ class SampleSource {
   // What the model needs to be shown the sample, read once. An error is one of the run, since no
   // sample like it could be shown.
   virtual Status Open(const Sample& /*sample*/) { return {}; }
-  // Tokens of the sample that Next gave last; its pictures are counted, not decoded. Opens. Of a
-  // sample with pictures that is open, an error is the sample's alone: others can be built.
+  // Tokens of the sample that Next gave last; its pictures are counted, not decoded. Opens. Once
+  // that is done, an error of a sample with pictures is its own: others can be built.
   virtual Result<EngineSample> Build(const Sample& sample) = 0;
   // What the pictures of the sample that was built last became, in order.
   virtual std::span<const ShownVisual> shown() const { return {}; }

@@ -34,7 +34,7 @@ class SampleEyes {
   // names the sample and the picture.
   Result<std::vector<ShownVisual>> Look(const Sample& sample);
 
-  // Of the pixels of the sample that was looked at last, before the tower sees them.
+  // Pixels of the sample that was looked at last, before the tower sees them.
   int64_t pixel_bytes() const { return pixel_bytes_; }
   // Once open: null before.
   const VisionSpec* spec() const { return spec_ ? &*spec_ : nullptr; }
@@ -61,7 +61,7 @@ struct VisualCounts {
   bool operator==(const VisualCounts&) const = default;
 };
 VisualCounts CountVisuals(std::span<const ShownVisual> shown);
-// Of so many rows of pictures, as SampleVisuals holds them.
+// Bytes of so many rows of pictures, as SampleVisuals holds them.
 int64_t VisualRowBytes(const VisionSpec& spec, int64_t rows);
 
 }  // namespace kvgauge

@@ -17,12 +17,12 @@ namespace kvgauge {
 
 // What a stage may know of a tower before it runs.
 struct EyesShape {
-  bool by_row = false;       // a row that the text model is shown is one row of the tower, projected
+  bool by_row = false;       // each row that the text model is shown is one row of the tower
   bool class_token = false;  // a tile has a row that stands for the whole
   bool behind = false;       // there is a block behind the last one that runs
 };
 
-// What of the tower a stage looks at; what nobody needs is not computed. All but `rows` need
+// Parts of the tower that a stage looks at; all else is not computed. All but `rows` need
 // EyesShape::by_row.
 struct SeeNeeds {
   bool attention = false;  // TileView::attention
@@ -71,8 +71,8 @@ struct SeenRow {
 
 // Reduces pictures. Methods with equal See stages share prefills; others cannot, as their prompts
 // differ. Rows that are shown stand in the prompt one behind the other, and text follows without a
-// gap; where positions have three axes a row turns by the place of its patch, and text goes on where
-// it would behind the whole picture.
+// gap; where positions have three axes a row turns by the place of its patch, and text goes on
+// where it would behind the whole picture.
 class See : public Stage {
  public:
   virtual SeeNeeds sees() const { return {}; }

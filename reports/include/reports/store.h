@@ -170,7 +170,7 @@ class ResultStore {
       std::function<void(int64_t cell, const std::string& sample_id, std::string_view facts,
                          double score, const std::vector<double>& parts)>;
   Status VisitFacts(const FactsVisitor& visit);
-  // What the samples of a cell that are ok held of one modality, over all layers.
+  // Entries of one modality that the samples of a cell held, over all layers; those that are ok.
   struct ModalityShare {
     std::string modality;
     int64_t samples = 0;

@@ -145,7 +145,7 @@ struct EngineOptions {
 // The most memory that a run will hold.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
-  // Of the forward pass, logits included, or of pixels; the rows of pictures; and what the options
+  // The forward pass's, logits included, or that of pixels; rows of pictures; and what the options
   // say is held beside.
   int64_t working_bytes = 0;
   int64_t snapshot_bytes = 0;     // the longest sample's, captures included

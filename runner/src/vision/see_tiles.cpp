@@ -58,7 +58,7 @@ struct VisionPass::Looked {
   std::vector<float> rows;      // projected
 };
 
-// Of a block that has not run; `x` is what it would read.
+// The block has not run; `x` is what it would read.
 std::vector<float> VisionPass::QueriesAndKeys(int64_t block, const Tensor& x) {
   const VisionBlock& w = weights_.blocks[static_cast<size_t>(block)];
   const Tensor normed = Take(VisionSlot::kNormed, dtype_, {plan_.rows, tower_.width});
@@ -72,8 +72,7 @@ VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
   Looked looked;
   if (needs.attention || needs.keys) {
     // The last block left them there.
-    looked.qkv =
-        Fetch(Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width}));
+    looked.qkv = Fetch(Take(VisionSlot::kProjected, DType::kF32, {plan_.rows, 3 * tower_.width}));
   }
   if (needs.behind) {
     KVG_CHECK(std::ssize(weights_.blocks) > tower_.run_layers,
@@ -86,7 +85,7 @@ VisionPass::Looked VisionPass::Look(const SeeNeeds& needs, const Tensor& x) {
   return looked;
 }
 
-// Of the class token's row, or the mean over all rows: [heads, patches].
+// What the class token's row attends to, or the mean over all rows: [heads, patches].
 std::vector<float> VisionPass::AttentionOf(const std::vector<float>& qkv,
                                            const RowRange& tile) const {
   const int64_t width = tower_.width, dim = width / tower_.heads, n = tile.rows;
@@ -133,8 +132,8 @@ void VisionPass::ReduceTiles(const See& see, std::span<const uint64_t> seeds, co
     std::vector<int32_t>& places = result_.places.emplace_back();
     const int64_t first_row = std::ssize(mixed) / width;
     int32_t patches_of_picture = 0;
-    for (uint64_t number = 0; slice < plan_.slices.size() &&
-                              plan_.slices[slice].first < picture.first + picture.rows;
+    for (uint64_t number = 0;
+         slice < plan_.slices.size() && plan_.slices[slice].first < picture.first + picture.rows;
          ++slice, ++number) {
       const RowRange& tile = plan_.slices[slice];
       const int64_t patches = tile.rows - has_class;
