@@ -29,6 +29,7 @@ class VisualRunTest : public RunTest {
  protected:
   void SetUp() override {
     RunTest::SetUp();
+    std::filesystem::create_directories(Path("eyes"));
     Write("eyes/config.json", kTinyEyes);
     Write("eyes/preprocessor_config.json", kTinyPixels);
     const std::string reference = StrCat(KVG_SOURCE_DIR, "/models/ref-gqa/");
@@ -48,7 +49,7 @@ class VisualRunTest : public RunTest {
                   R"(", "name": "eyes", "weights": "random:5"}],
       "tasks": [{"task": "visual/needle", "samples": 3, "source": {)",
                   source, R"(}, "max_new_tokens": 4}],
-      "budgets": ["30%"], )",
+      "budgets": ["60%"], )",
                   keys, R"("methods": [)", methods, "]}");
   }
 };

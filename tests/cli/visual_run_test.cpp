@@ -41,7 +41,7 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
   EXPECT_THAT(Run({"leaderboard", Path("r.db"), "--split", "modality"}).out,
               HasSubstr("Kept by modality"));
   const std::string sample = FirstOf(*store, CellsOf(*store)[0]).sample_id;
-  const Outcome shown = Run({"show", Path("r.db"), "snapkv@30%", sample});
+  const Outcome shown = Run({"show", Path("r.db"), "snapkv@60%", sample});
   ASSERT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("3 pictures; 48 of the tokens"));
   EXPECT_THAT(shown.out, HasSubstr("ms for the tower"));
