@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "harness/build_info.h"
 #include "harness/cli.h"
-#include "src/build_info.h"
 
 namespace {
 

@@ -8,7 +8,7 @@ if(GIT AND EXISTS ${SOURCE}/.git)
                   OUTPUT_VARIABLE revision OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
 set(text "// Written by scripts/cmake/BuildInfo.cmake.
-#include \"src/build_info.h\"
+#include \"harness/build_info.h\"
 
 namespace kvgauge {
 

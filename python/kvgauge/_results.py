@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result stores as tables."""
+
+import json
+import os
+import pathlib
+import sqlite3
+
+
+_CELLS = """SELECT cell.id, model.name AS model, task.name AS task, method.name AS method,
+  method.variant, budget, budget_kind, budget_value, compress_at, seed, cell.key
+  FROM cell JOIN model ON model.id = model_id JOIN method ON method.id = method_id
+  JOIN task ON task.id = task_id"""
+
+
+def _table(rows, columns=None):
+    """A pandas DataFrame where pandas is installed, else a list of dicts."""
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows, columns=columns if not rows else None)
+
+
+class Store:
+    """One result database, or several that count as one."""
+
+    def __init__(self, *paths):
+        if not paths:
+            raise ValueError("a store has at least one database")
+        self.paths = [pathlib.Path(path) for path in paths]
+        for path in self.paths:
+            if not path.is_file():
+                raise FileNotFoundError(f"{path}: no such result database")
+
+    def __repr__(self):
+        return f"Store({', '.join(repr(str(path)) for path in self.paths)})"
+
+    def _command(self, *arguments):
+        from ._program import captured
+
+        return captured(arguments)
+
+    def leaderboard(self, **options):
+        """Scores with intervals and verdicts, bytes and times; options as `kvgauge leaderboard`."""
+        flags = []
+        for name, value in options.items():
+            flag = "--" + name.replace("_", "-")
+            if value is True:
+                flags.append(flag)
+            elif value is not None and value is not False:
+                for each in value if isinstance(value, (list, tuple)) else [value]:
+                    flags += [flag, str(each)]
+        text = self._command("leaderboard", *map(os.fspath, self.paths), "--format", "json", *flags)
+        return _table(_rows_of(json.loads(text)))
+
+    def query(self, sql, parameters=()):
+        """Rows of a read-only query over the first database (docs/formats/store.md)."""
+        uri = f"{self.paths[0].resolve().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True)
+        try:
+            cursor = connection.execute(sql, parameters)
+            columns = [column[0] for column in cursor.description]
+            return _table([dict(zip(columns, row)) for row in cursor], columns)
+        finally:
+            connection.close()
+
+    def cells(self):
+        """One row for each model, task, method, budget, protocol and seed."""
+        return self.query(_CELLS)
+
+    def samples(self):
+        """One row for each sample of each cell: its status, score, tokens and bytes."""
+        return self.query(
+            f"SELECT c.model, c.task, c.method, c.variant, c.budget, c.compress_at, c.seed, s.* "
+            f"FROM sample s JOIN ({_CELLS}) c ON c.id = s.cell_id ORDER BY s.cell_id, s.position"
+        )
+
+    def answers(self):
+        """One row for each answer, that is for each turn of each sample."""
+        return self.query(
+            f"SELECT c.model, c.task, c.method, c.variant, c.budget, c.compress_at, c.seed, "
+            f"s.position, a.turn, a.prediction, a.answers, a.score "
+            f"FROM answer a JOIN sample s ON s.id = a.sample_id JOIN ({_CELLS}) c "
+            f"ON c.id = s.cell_id ORDER BY s.cell_id, s.position, a.turn"
+        )
+
+    def report(self, path="report.html"):
+        """Writes the HTML report; a notebook shows it inline."""
+        self._command("report", *map(os.fspath, self.paths), "--out", os.fspath(path))
+        return Report(pathlib.Path(path))
+
+    def _repr_html_(self):
+        rows = self.leaderboard()
+        return rows.to_html() if hasattr(rows, "to_html") else f"<pre>{json.dumps(rows, indent=1)}</pre>"
+
+
+class Report:
+    """An HTML report on disk."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __repr__(self):
+        return f"Report({str(self.path)!r})"
+
+    def _repr_html_(self):
+        import html
+
+        page = html.escape(self.path.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="800" sandbox="allow-scripts"></iframe>'
+
+
+def _rows_of(board):
+    """The tables of a leaderboard's JSON as one list of rows."""
+    rows = []
+    for table in board["tables"]:
+        common = {k: v for k, v in table.items() if not isinstance(v, (list, dict))}
+        rows += [{**common, **row} for row in table["rows"]]
+    return rows

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of stages that can be written in Python, and their registration.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "core/strings.h"
+#include "src/python_stage.h"
+
+namespace kvgauge::python {
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Indices = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+
+// Whole numbers only: 3.7 is no entry.
+Indices ToIndices(const py::object& value, const std::string& what) {
+  const py::array array = py::array::ensure(value);
+  if (!array) throw py::type_error(StrCat(what, " is no array of numbers"));
+  const char kind = array.dtype().kind();
+  if (array.size() > 0 && kind != 'i' && kind != 'u') {
+    throw py::type_error(StrCat(what, " is an array of ",
+                                py::str(array.dtype()).cast<std::string>(),
+                                "; expected whole numbers"));
+  }
+  const Indices indices = Indices::ensure(array);
+  if (!indices || indices.ndim() != 1) throw py::value_error(StrCat(what, " has not one axis"));
+  return indices;
+}
+
+Floats ToFloats(const py::object& value, const std::string& what) {
+  Floats floats = Floats::ensure(value);
+  if (!floats) {
+    PyErr_Clear();
+    throw py::type_error(StrCat(what, " is no array of numbers"));
+  }
+  return floats;
+}
+
+std::string ShapeOf(const py::array& array) {
+  std::vector<std::string> dims;
+  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+    dims.push_back(std::to_string(array.shape(axis)));
+  }
+  return StrCat("[", Join(dims, ", "), "]");
+}
+
+// Takes the scores of one head, which must be finite.
+void CopyScores(const Floats& from, int64_t length, int64_t head, const std::string& what,
+                float* to) {
+  if (from.ndim() != 1 || from.shape(0) != length) {
+    throw py::value_error(StrCat(what, " of head ", head, " have the shape ", ShapeOf(from),
+                                 "; expected [", length, "], one for each entry"));
+  }
+  const float* const values = from.data();
+  for (int64_t i = 0; i < length; ++i) {
+    if (!std::isfinite(values[i])) {
+      throw py::value_error(
+          StrCat(what, " of head ", head, " are not finite: entry ", i, " has ", values[i]));
+    }
+    to[i] = values[i];
+  }
+}
+
+// [kv_heads, width], or a sequence with one array a head. Rows of heads that hold less than `width`
+// may be as long as the head or as `width`.
+void TakeScores(const py::object& result, const StageView& view, const std::string& what,
+                Tensor out) {
+  const auto lengths = view.view().lengths();
+  const auto heads = static_cast<int64_t>(lengths.size());
+  const auto row = [&](int64_t head) { return out[head].f32(); };
+  const auto take = [&](const py::object& one, int64_t head) {
+    const int64_t length = lengths[static_cast<size_t>(head)];
+    Floats scores = ToFloats(one, what);
+    if (scores.ndim() == 1 && scores.shape(0) == view.view().width() && scores.shape(0) > length) {
+      scores = scores[py::slice(0, length, 1)].cast<Floats>();
+    }
+    CopyScores(scores, length, head, what, row(head));
+  };
+  if (result.is_none()) throw py::type_error(StrCat(what, ": the function returned None"));
+  const auto sequence = py::reinterpret_borrow<py::sequence>(result);
+  if (!py::isinstance<py::sequence>(result) && !py::hasattr(result, "__getitem__")) {
+    throw py::type_error(StrCat(what, " are no array"));
+  }
+  if (static_cast<int64_t>(py::len(result)) != heads) {
+    throw py::value_error(StrCat(what, ": ", py::len(result), " rows for ", heads, " KV heads"));
+  }
+  for (int64_t head = 0; head < heads; ++head) take(result[py::int_(head)], head);
+}
+
+class PythonScorer final : public Scorer {
+ public:
+  PythonScorer(const Definition& definition, const Params& params) : bound_(definition, params) {}
+
+  Needs needs() const override { return bound_.needs(); }
+  int64_t protects() const override { return bound_.definition().protects; }
+  bool any_time() const override { return bound_.definition().any_time; }
+  bool ages() const override { return bound_.has("age"); }
+
+  void Score(LayerView& view, Tensor out) const override {
+    WithPython(bound_.definition(), [&] {
+      const auto seen = bound_.Look(view);
+      {
+        const py::object result = bound_.Call("score", py::make_tuple(seen));
+        TakeScores(result, *seen, "scores", out);
+      }
+      bound_.Close(*seen);
+    });
+  }
+
+  void Age(LayerView& view, Tensor scores) const override {
+    WithPython(bound_.definition(), [&] {
+      const auto seen = bound_.Look(view);
+      {
+        const py::object result =
+            bound_.Call("age", py::make_tuple(seen, seen->Borrow(scores, false)));
+        TakeScores(result, *seen, "aged scores", scores);
+      }
+      bound_.Close(*seen);
+    });
+  }
+
+ private:
+  BoundDefinition bound_;
+};
+
+class PythonAllocator final : public Allocator {
+ public:
+  PythonAllocator(const Definition& definition, const Params& params)
+      : bound_(definition, params) {}
+
+  Needs needs() const override { return bound_.needs(); }
+  bool needs_scores() const override { return bound_.definition().needs_scores; }
+
+  Result<Allocation> Allocate(const AllocationInput& input) const override {
+    return WithPython(bound_.definition(), [&] {
+      py::list views, scores;
+      std::vector<std::shared_ptr<StageView>> seen;
+      for (LayerView* view : input.views) {
+        seen.push_back(bound_.Look(*view));
+        views.append(seen.back());
+      }
+      for (size_t layer = 0; layer < input.scores.size(); ++layer) {
+        scores.append(seen[layer]->Borrow(input.scores[layer], false));
+      }
+      py::object request =
+          py::module_::import("kvgauge._stages")
+              .attr("AllocationRequest")(
+                  py::arg("layers") = input.shape->layers,
+                  py::arg("kv_heads") = input.shape->kv_heads, py::arg("length") = input.length,
+                  py::arg("per_head") = input.per_head,
+                  py::arg("protected") = input.protected_entries, py::arg("window") = input.window,
+                  py::arg("views") = views, py::arg("scores") = scores);
+      scores = py::list();
+      Allocation allocation;
+      {
+        const py::object result = bound_.Call("allocate", py::make_tuple(request));
+        allocation = Take(result, input);
+      }
+      request = py::none();
+      views = py::list();
+      for (const auto& view : seen) bound_.Close(*view);
+      return Result<Allocation>(std::move(allocation));
+    });
+  }
+
+ private:
+  static Allocation Take(const py::object& result, const AllocationInput& input) {
+    Allocation allocation;
+    if (static_cast<int64_t>(py::len(result)) != input.shape->layers) {
+      throw py::value_error(StrCat("allotments for ", py::len(result), " layers; the model has ",
+                                   input.shape->layers));
+    }
+    for (int64_t layer = 0; layer < input.shape->layers; ++layer) {
+      const py::object row = result[py::int_(layer)];
+      std::vector<int64_t> heads;
+      if (py::isinstance<py::int_>(row)) {
+        heads.assign(static_cast<size_t>(input.shape->kv_heads), row.cast<int64_t>());
+      } else {
+        const Indices counts = ToIndices(row, StrCat("the allotment of layer ", layer));
+        heads.assign(counts.data(), counts.data() + counts.size());
+      }
+      if (static_cast<int64_t>(heads.size()) != input.shape->kv_heads) {
+        throw py::value_error(StrCat("layer ", layer, " has allotments for ", heads.size(),
+                                     " heads; the model has ", input.shape->kv_heads));
+      }
+      for (size_t head = 0; head < heads.size(); ++head) {
+        if (heads[head] >= input.protected_entries && heads[head] <= input.length) continue;
+        throw py::value_error(StrCat("layer ", layer, ", head ", head, " is given ", heads[head],
+                                     " entries; expected ", input.protected_entries,
+                                     " (protected) to ", input.length, " (all)"));
+      }
+      allocation.push_back(std::move(heads));
+    }
+    return allocation;
+  }
+
+  BoundDefinition bound_;
+};
+
+class PythonReducer final : public Reducer {
+ public:
+  PythonReducer(const Definition& definition, const Params& params) : bound_(definition, params) {}
+
+  Needs needs() const override { return bound_.needs(); }
+  bool merges_keys() const override { return bound_.definition().merges_keys; }
+
+  std::vector<HeadPlan> Reduce(LayerView& view, const ReduceInput& input, State*) const override {
+    return WithPython(bound_.definition(), [&] {
+      std::vector<HeadPlan> plans;
+      const auto seen = bound_.Look(view);
+      {
+        const std::vector<int64_t> allotted(input.allocated.begin(), input.allocated.end());
+        const py::object result = bound_.Call(
+            "reduce", py::make_tuple(seen, seen->Borrow(input.scores, false), allotted));
+        if (py::len(result) != allotted.size()) {
+          throw py::value_error(
+              StrCat("plans for ", py::len(result), " heads; the model has ", allotted.size()));
+        }
+        for (size_t head = 0; head < allotted.size(); ++head) {
+          plans.push_back(
+              PlanOf(view, result[py::int_(head)], static_cast<int64_t>(head), allotted[head]));
+        }
+      }
+      bound_.Close(*seen);
+      return plans;
+    });
+  }
+
+ private:
+  template <class T>
+  static Tensor Keep(LayerView& view, DType dtype, const std::vector<T>& values) {
+    const auto n = static_cast<int64_t>(values.size());
+    Tensor tensor = view.Scratch(dtype, {std::max<int64_t>(n, 1)}).Slice(0, n);
+    if (n > 0) std::memcpy(tensor.data, values.data(), values.size() * sizeof(T));
+    return tensor;
+  }
+
+  static std::vector<int32_t> Entries(const py::object& value, int64_t least, int64_t length,
+                                      const std::string& what) {
+    const Indices indices = ToIndices(value, what);
+    std::vector<int32_t> entries;
+    for (py::ssize_t i = 0; i < indices.size(); ++i) {
+      const int64_t entry = indices.at(i);
+      if (entry < least || entry >= length) {
+        throw py::index_error(StrCat(what, ": entry ", entry, "; the head holds ", length));
+      }
+      entries.push_back(static_cast<int32_t>(entry));
+    }
+    return entries;
+  }
+
+  // Indices to keep, or a dict with "keep" and what is merged into them.
+  HeadPlan PlanOf(LayerView& view, const py::object& described, int64_t head,
+                  int64_t allotted) const {
+    const int64_t length = view.lengths()[static_cast<size_t>(head)];
+    const std::string of_head = StrCat(" of head ", head);
+    const bool merges = py::isinstance<py::dict>(described);
+    const py::dict plan = merges ? described.cast<py::dict>() : py::dict();
+    const py::object kept = merges ? plan.attr("get")("keep").cast<py::object>() : described;
+    if (kept.is_none()) throw py::value_error(StrCat("the plan", of_head, " has no \"keep\""));
+    std::vector<int32_t> keep = Entries(kept, 0, length, StrCat("keep", of_head));
+    std::sort(keep.begin(), keep.end());
+    if (std::adjacent_find(keep.begin(), keep.end()) != keep.end()) {
+      throw py::value_error(StrCat("keep", of_head, " names an entry twice"));
+    }
+    if (static_cast<int64_t>(keep.size()) > std::min(allotted, length)) {
+      throw py::value_error(
+          StrCat("keep", of_head, " has ", keep.size(), " entries; it was given ", allotted));
+    }
+    HeadPlan out;
+    out.keep = Keep(view, DType::kI32, keep);
+    for (const auto& [key, value] : plan) {
+      const auto name = key.cast<std::string>();
+      if (name == "keep") continue;
+      const auto object = py::reinterpret_borrow<py::object>(value);
+      if (name == "merge_keys") {
+        if (!merges_keys()) {
+          throw py::value_error("keys are merged by reducers with merges_keys=True alone");
+        }
+        out.keys = MergeOf(view, object, keep, length, name + of_head);
+      } else if (name == "merge_values") {
+        out.values = MergeOf(view, object, keep, length, name + of_head);
+      } else if (name == "log_weight") {
+        const Floats weights = ToFloats(object, name + of_head);
+        if (weights.ndim() != 1 || weights.shape(0) != static_cast<py::ssize_t>(keep.size())) {
+          throw py::value_error(StrCat(name, of_head, " has the shape ", ShapeOf(weights),
+                                       "; expected [", keep.size(), "]"));
+        }
+        out.log_weight = Keep(view, DType::kF32,
+                              std::vector<float>(weights.data(), weights.data() + weights.size()));
+      } else {
+        throw py::value_error(StrCat("a plan has no ", Quoted(name),
+                                     "; it has keep, merge_keys, merge_values and log_weight"));
+      }
+    }
+    return out;
+  }
+
+  // (from, to, weight) or (from, to, weight, self)
+  static MergeList MergeOf(LayerView& view, const py::object& described,
+                           const std::vector<int32_t>& keep, int64_t length,
+                           const std::string& what) {
+    const auto parts = described.cast<py::sequence>();
+    if (parts.size() != 3 && parts.size() != 4) {
+      throw py::value_error(StrCat(what, " is (from, to, weight) or (from, to, weight, self)"));
+    }
+    const std::vector<int32_t> from = Entries(parts[0], 0, length, what + ": from");
+    const std::vector<int32_t> to = Entries(parts[1], -1, length, what + ": to");
+    const Floats weight = ToFloats(parts[2], what + ": weight");
+    if (from.size() != to.size() || weight.ndim() != 1 ||
+        weight.shape(0) != static_cast<py::ssize_t>(from.size())) {
+      throw py::value_error(StrCat(what, ": from, to and weight have ", from.size(), ", ",
+                                   to.size(), " and ", weight.size(), " numbers"));
+    }
+    for (const int32_t entry : to) {
+      if (entry >= 0 && !std::binary_search(keep.begin(), keep.end(), entry)) {
+        throw py::value_error(StrCat(what, ": to ", entry, ", which is not kept"));
+      }
+    }
+    MergeList list;
+    if (from.empty()) return list;
+    list.from = Keep(view, DType::kI32, from);
+    list.to = Keep(view, DType::kI32, to);
+    list.weight =
+        Keep(view, DType::kF32, std::vector<float>(weight.data(), weight.data() + weight.size()));
+    if (parts.size() == 4) {
+      const Floats self = ToFloats(parts[3], what + ": self");
+      if (self.ndim() != 1 || self.shape(0) != length) {
+        throw py::value_error(
+            StrCat(what, ": self has the shape ", ShapeOf(self), "; expected [", length, "]"));
+      }
+      list.self =
+          Keep(view, DType::kF32, std::vector<float>(self.data(), self.data() + self.size()));
+    }
+    return list;
+  }
+
+  BoundDefinition bound_;
+};
+
+class PythonReader final : public Reader {
+ public:
+  PythonReader(const Definition& definition, const Params& params) : bound_(definition, params) {}
+
+  Needs needs() const override { return bound_.needs(); }
+
+  // What the stage's begin() returned, and what its arrays take.
+  struct Index final : State {
+    ~Index() override {
+      const py::gil_scoped_acquire lock;
+      Py_XDECREF(object);
+    }
+    int64_t bytes() const override { return counted; }
+    PyObject* object = nullptr;
+    int64_t counted = 0;
+  };
+
+  std::unique_ptr<State> Begin(LayerView& view) const override {
+    return WithPython(bound_.definition(), [&] {
+      auto index = std::make_unique<Index>();
+      const auto seen = bound_.Look(view);
+      index->object = bound_.Call("begin", py::make_tuple(seen)).release().ptr();
+      bound_.Close(*seen);
+      Count(*index);
+      return std::unique_ptr<State>(std::move(index));
+    });
+  }
+
+  void Append(LayerView& view, std::span<const int64_t> first, State& state) const override {
+    WithPython(bound_.definition(), [&] {
+      auto& index = static_cast<Index&>(state);
+      const auto seen = bound_.Look(view);
+      {
+        const std::vector<int64_t> from(first.begin(), first.end());
+        const py::object next =
+            bound_.Call("append", py::make_tuple(seen, py::handle(index.object), from));
+        if (!next.is_none()) {
+          Py_XDECREF(index.object);
+          index.object = py::object(next).release().ptr();
+        }
+      }
+      bound_.Close(*seen);
+      Count(index);
+    });
+  }
+
+  bool Select(LayerView& view, State& state, const Tensor& q, Tensor words) const override {
+    return WithPython(bound_.definition(), [&] {
+      const auto& index = static_cast<const Index&>(state);
+      const auto seen = bound_.Look(view);
+      bool chose = true;
+      {
+        const py::object result = bound_.Call(
+            "select", py::make_tuple(seen, py::handle(index.object), seen->Borrow(q, false)));
+        chose = !result.is_none();
+        if (chose) Mark(view, result, words);
+      }
+      bound_.Close(*seen);
+      return chose;
+    });
+  }
+
+ private:
+  static void Count(Index& index) {
+    index.counted = py::module_::import("kvgauge._stages")
+                        .attr("nbytes_of")(py::handle(index.object))
+                        .cast<int64_t>();
+  }
+
+  static void Mark(const LayerView& view, const py::object& result, Tensor words) {
+    const int64_t heads = view.shape().query_heads, group = view.shape().group();
+    const auto rows = static_cast<int64_t>(py::len(result));
+    if (rows != heads && rows != view.shape().kv_heads) {
+      throw py::value_error(StrCat("choices for ", rows, " heads; expected ", heads,
+                                   " (query heads) or ", view.shape().kv_heads, " (KV heads)"));
+    }
+    for (int64_t head = 0; head < heads; ++head) {
+      const int64_t kv_head = head / group;
+      const int64_t length = view.lengths()[static_cast<size_t>(kv_head)];
+      const Indices chosen = ToIndices(result[py::int_(rows == heads ? head : kv_head)],
+                                       StrCat("the choice of head ", head));
+      auto* const bits = words[head].As<int64_t>();
+      for (py::ssize_t i = 0; i < chosen.size(); ++i) {
+        const int64_t entry = chosen.at(i);
+        if (entry < 0 || entry >= length) {
+          throw py::index_error(
+              StrCat("the choice of head ", head, ": entry ", entry, "; the head holds ", length));
+        }
+        bits[entry / 64] |= static_cast<int64_t>(uint64_t{1} << (entry % 64));
+      }
+    }
+  }
+
+  BoundDefinition bound_;
+};
+
+template <class T>
+std::function<std::unique_ptr<Stage>(const Params&)> Maker(const Definition& definition) {
+  return [&definition](const Params& params) { return std::make_unique<T>(definition, params); };
+}
+
+ParamSpec ParamOf(const py::dict& described) {
+  const auto name = described["name"].cast<std::string>();
+  const py::object value = described["default"];
+  const auto help = described["help"].cast<std::string>();
+  const py::object least = described["least"], most = described["most"];
+  if (py::isinstance<py::bool_>(value)) return BoolParam(name, value.cast<bool>(), help);
+  if (py::isinstance<py::int_>(value)) {
+    constexpr int64_t kMost = int64_t{1} << 53;
+    return IntParam(name, value.cast<int64_t>(), least.is_none() ? -kMost : least.cast<int64_t>(),
+                    most.is_none() ? kMost : most.cast<int64_t>(), help);
+  }
+  if (py::isinstance<py::float_>(value)) {
+    constexpr double kMost = std::numeric_limits<double>::infinity();
+    return RealParam(name, value.cast<double>(), least.is_none() ? -kMost : least.cast<double>(),
+                     most.is_none() ? kMost : most.cast<double>(), help);
+  }
+  if (py::isinstance<py::str>(value)) {
+    return ChoiceParam(name, value.cast<std::string>(),
+                       described["choices"].cast<std::vector<std::string>>(), help);
+  }
+  throw py::type_error(
+      StrCat("parameter ", Quoted(name), ": a default is a bool, an int, a float or a str"));
+}
+
+}  // namespace
+
+void RegisterStage(const std::string& kind, const std::string& id, const py::dict& description) {
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): for the life of the process, see Definition
+  auto& definition = *new Definition;
+  StageSpec& spec = definition.spec;
+  spec.id = id;
+  spec.version = description["version"].cast<int>();
+  spec.paper = description["paper"].cast<std::string>();
+  spec.summary = description["summary"].cast<std::string>();
+  spec.departures = description["departures"].cast<std::vector<std::string>>();
+  spec.bytes = description["bytes"].cast<std::string>();
+  spec.plugin = description["digest"].cast<std::string>();
+  for (const py::handle& param : description["params"]) {
+    spec.params.push_back(ParamOf(param.cast<py::dict>()));
+  }
+  definition.functions = description["functions"];
+  definition.needs = description["needs"];
+  definition.any_time = description["any_time"].cast<bool>();
+  definition.needs_scores = description["needs_scores"].cast<bool>();
+  definition.merges_keys = description["merges_keys"].cast<bool>();
+  definition.protects = description["protects"].cast<int64_t>();
+  if (kind == "score") {
+    spec.kind = StageKind::kScore;
+    spec.make = Maker<PythonScorer>(definition);
+  } else if (kind == "allocate") {
+    spec.kind = StageKind::kAllocate;
+    spec.make = Maker<PythonAllocator>(definition);
+  } else if (kind == "reduce") {
+    spec.kind = StageKind::kReduce;
+    spec.make = Maker<PythonReducer>(definition);
+  } else if (kind == "read") {
+    spec.kind = StageKind::kRead;
+    spec.make = Maker<PythonReader>(definition);
+  } else {
+    throw py::value_error(StrCat("stages of the kind ", Quoted(kind),
+                                 " cannot be written in Python; score, allocate, reduce and read "
+                                 "can"));
+  }
+  const std::string fault = FaultOf(spec);
+  if (!fault.empty()) throw py::value_error(fault);
+  const StageRegistrar registered(spec);
+}
+
+void BindStages(py::module_& module) {
+  BindStageView(module);
+  module.def("register_stage", &RegisterStage, py::arg("kind"), py::arg("id"),
+             py::arg("description"));
+}
+
+}  // namespace kvgauge::python

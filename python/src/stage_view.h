@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A LayerView as Python sees it: arrays over the view's own memory, as long as the call lasts.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "methods/layer_view.h"
+
+namespace kvgauge::python {
+
+namespace py = pybind11;
+
+// Every function holds the interpreter's lock. Asking for what the stage did not declare, for what
+// there is not at this time, or for anything after the call is a Python exception.
+class StageView {
+ public:
+  // `view` outlives Close(); Python may hold the object for longer.
+  StageView(LayerView& view, Needs needs, std::string stage)
+      : view_(&view), needs_(std::move(needs)), stage_(std::move(stage)) {}
+  StageView(const StageView&) = delete;
+  StageView& operator=(const StageView&) = delete;
+
+  // Ends the call. False if Python still holds an array over the view's memory.
+  bool Close();
+
+  LayerView& view() const;
+  const ModelShape& shape() const { return view().shape(); }
+
+  py::array Keys(int64_t head, int64_t first);
+  py::array RawKeys(int64_t head, int64_t first);
+  py::array Values(int64_t head, int64_t first);
+  py::array Positions(int64_t head, int64_t first);
+  py::array OfClass(const std::string& name, int64_t head, int64_t first);
+  py::array OfModality(const std::string& name, int64_t head, int64_t first);
+  py::array VisualPlaces(const std::string& axis, int64_t head, int64_t first);
+  py::array WindowAttention(int64_t rows);
+  py::array WindowQueries(int64_t rows);
+  int64_t QuestionRows(int64_t most);
+  py::array LastRow(int64_t of_layer);
+  py::array ColumnSums();
+  py::array ColumnSquares();
+  py::array QueryMean(int64_t from);
+  py::array QueryCovariance(int64_t from);
+  py::array Rotations(int64_t first, int64_t count);
+  py::array OutputWeights(int64_t query_head);
+  py::array StepAttention();
+  py::array StepQueries();
+
+  // An array over memory that lives as long as the call.
+  py::array Borrow(const Tensor& tensor, bool writeable);
+
+ private:
+  void CheckEntries(int64_t head, int64_t first) const;
+  void CheckDeclared(bool declared, const char* need) const;
+  void CheckPrefill(const char* signal) const;
+  void CheckStep(const char* signal) const;
+
+  LayerView* view_;
+  Needs needs_;
+  std::string stage_;
+  std::vector<py::object> owners_;  // of the arrays that were handed out
+};
+
+void BindStageView(py::module_& module);
+
+}  // namespace kvgauge::python

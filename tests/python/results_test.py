@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result stores as tables."""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import kvgauge
+
+HOME = pathlib.Path(os.environ["KVGAUGE_HOME"])
+
+
+def records(table):
+    return table.to_dict("records") if hasattr(table, "to_dict") else table
+
+
+class Results(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.store = kvgauge.run(
+            {"name": "r", "models": [str(HOME / "models/ref-gqa")], "budgets": ["10%", "20%"],
+             "methods": ["snapkv"],
+             "tasks": [{"task": "reference/needle", "samples": 3, "source": {"lengths": "512"}}]},
+            db=pathlib.Path(cls.directory.name) / "r.db", progress=False)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.directory.cleanup()
+
+    def test_the_leaderboard(self):
+        rows = records(self.store.leaderboard())
+        self.assertEqual(len(rows), 3)
+        self.assertEqual(sorted({row["method"] for row in rows}), ["full", "snapkv"])
+        for row in rows:
+            self.assertLessEqual(0, row["score"])
+
+    def test_cells_and_samples(self):
+        self.assertEqual(len(self.store.cells()), 3)
+        self.assertEqual(len(self.store.samples()), 9)
+
+    def test_queries_cannot_write(self):
+        with self.assertRaises(Exception):
+            self.store.query("DELETE FROM sample")
+        self.assertEqual(len(self.store.samples()), 9)
+
+    def test_the_report(self):
+        path = pathlib.Path(self.directory.name) / "r.html"
+        report = self.store.report(path)
+        self.assertIn("<iframe", report._repr_html_())
+        self.assertIn("snapkv", path.read_text())
+
+    def test_a_store_that_is_missing(self):
+        with self.assertRaisesRegex(FileNotFoundError, "none.db"):
+            kvgauge.Store("none.db")
+
+    def test_a_file_that_is_no_store(self):
+        path = pathlib.Path(self.directory.name) / "text.db"
+        path.write_text("not a database")
+        with self.assertRaisesRegex(kvgauge.BadInput, "text.db"):
+            kvgauge.Store(path).leaderboard()
+
+
+if __name__ == "__main__":
+    unittest.main()
