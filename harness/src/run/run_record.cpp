@@ -174,6 +174,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
   const Sample& sample = cell.sample->sample;
   double sum = 0;
   int64_t scored = 0;
+  std::vector<double> scores;
   for (size_t t = 0; t < cell.result.turns.size(); ++t) {
     const Question& question = sample.questions[t];
     const TurnResult& turn = cell.result.turns[t];
@@ -215,6 +216,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
       answer.score = score;
       sum += score;
       ++scored;
+      scores.push_back(score);
       if (scoring.metric->parts) {
         KVG_ASSIGN(const std::vector<double> parts, scoring.metric->parts(input));
         row.parts.resize(std::max(row.parts.size(), parts.size()));
@@ -224,6 +226,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
     row.answers.push_back(std::move(answer));
   }
   if (scored > 0) row.score = sum / static_cast<double>(scored);
+  if (!scores.empty() && scoring.metric->of_group) row.score = scoring.metric->of_group(scores);
   return {};
 }
 
