@@ -15,6 +15,7 @@ namespace {
 int32_t PlaceAlong(VisualAxis axis, const VisualSpan& span, int64_t position) {
   if (axis == VisualAxis::kItem) return span.index;
   const VisualPlace place = PlaceIn(span, position);
+  if (place.nowhere) return axis == VisualAxis::kFrame ? span.frame : -1;
   if (axis == VisualAxis::kFrame) return span.frame + place.frame;
   if (axis == VisualAxis::kRow) {
     return span.piece == VisualSpan::Piece::kNewline ? -1 : place.row;

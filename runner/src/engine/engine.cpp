@@ -25,17 +25,17 @@ uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   return Rng(run_seed, stream).NextU64();
 }
 
+void SampleVisuals::ShowIn(Prompt& prompt) const {
+  prompt.embeddings = View(rows, {count(), hidden_size});
+  prompt.deepstack.clear();
+  for (const std::vector<float>& layer : deepstack) {
+    prompt.deepstack.push_back(View(layer, {count(), hidden_size}));
+  }
+}
+
 void AppendTokens(const ModelConfig& config, const EngineSample& sample,
                   std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt) {
-  if (!spans.empty()) {
-    const SampleVisuals& visuals = *sample.visuals;
-    const int64_t rows = visuals.count(), width = visuals.hidden_size;
-    prompt.embeddings = View(visuals.rows, {rows, width});
-    prompt.deepstack.clear();
-    for (const std::vector<float>& layer : visuals.deepstack) {
-      prompt.deepstack.push_back(View(layer, {rows, width}));
-    }
-  }
+  if (!spans.empty()) sample.visuals->ShowIn(prompt);
   prompt.Append(ids, spans, config.rope && !config.rope->sections.empty());
 }
 

@@ -9,6 +9,12 @@
 namespace kvgauge {
 namespace {
 
+// Behind all times, rows and columns of a piece, from its own beginning.
+int32_t EndOf(const VisualSpan& span) {
+  const auto last = static_cast<int32_t>((span.grid[0] - 1) * span.time_step);
+  return 1 + std::max({last, span.grid[1] - 1, span.grid[2] - 1});
+}
+
 int32_t Largest(const RopePosition& place) { return std::max({place[0], place[1], place[2]}); }
 
 }  // namespace
@@ -64,6 +70,8 @@ void Prompt::Append(std::span<const int32_t> ids, std::span<const VisualSpan> ad
                            .modality = placed.modality,
                            .rope_position = at});
     }
+    // What was taken out of a picture moves no text.
+    if (three_axes && !placed.places.empty()) end = std::max(end, next + EndOf(placed));
     most = std::max(most, end);
     next =
         three_axes && placed.next_by_sides ? next + std::max(placed.grid[1], placed.grid[2]) : end;
