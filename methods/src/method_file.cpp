@@ -15,9 +15,9 @@
 namespace kvgauge {
 namespace {
 
-constexpr StageKind kKinds[] = {StageKind::kPrepare, StageKind::kScore, StageKind::kAllocate,
-                                StageKind::kReduce,  StageKind::kStore, StageKind::kRead,
-                                StageKind::kTrigger};
+constexpr StageKind kKinds[] = {StageKind::kPrepare,  StageKind::kSee,    StageKind::kScore,
+                                StageKind::kAllocate, StageKind::kReduce, StageKind::kStore,
+                                StageKind::kRead,     StageKind::kTrigger};
 const std::vector<std::string> kFamilies = {"baseline",     "selection", "budget",
                                             "merging",      "retrieval", "quantization",
                                             "architecture", "low_rank",  "composition"};
@@ -37,6 +37,8 @@ std::optional<StageChoice>& Slot(Method& method, StageKind kind) {
   switch (kind) {
     case StageKind::kPrepare:
       return method.prepare;
+    case StageKind::kSee:
+      return method.see;
     case StageKind::kScore:
       return method.score;
     case StageKind::kAllocate:
@@ -317,7 +319,7 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory) {
 
 std::vector<StageChoice*> Method::stages() {
   std::vector<StageChoice*> there;
-  for (auto* choice : {&prepare, &score, &allocate, &reduce, &store, &read, &trigger}) {
+  for (auto* choice : {&prepare, &see, &score, &allocate, &reduce, &store, &read, &trigger}) {
     if (choice->has_value()) there.push_back(&**choice);
   }
   return there;
@@ -325,7 +327,7 @@ std::vector<StageChoice*> Method::stages() {
 
 std::vector<const StageChoice*> Method::stages() const {
   std::vector<const StageChoice*> there;
-  for (const auto* choice : {&prepare, &score, &allocate, &reduce, &store, &read, &trigger}) {
+  for (const auto* choice : {&prepare, &see, &score, &allocate, &reduce, &store, &read, &trigger}) {
     if (choice->has_value()) there.push_back(&**choice);
   }
   return there;

@@ -66,10 +66,10 @@ void Scorer::Age(LayerView&, Tensor) const {}
 void Reader::Correct(LayerView&, State&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
-  return {MakeOptional<Prepare>(method.prepare),    MakeOptional<Scorer>(method.score),
-          MakeOptional<Allocator>(method.allocate), MakeOptional<Reducer>(method.reduce),
-          MakeOptional<Store>(method.store),        MakeOptional<Reader>(method.read),
-          MakeOptional<Trigger>(method.trigger)};
+  return {MakeOptional<Prepare>(method.prepare), MakeOptional<See>(method.see),
+          MakeOptional<Scorer>(method.score),    MakeOptional<Allocator>(method.allocate),
+          MakeOptional<Reducer>(method.reduce),  MakeOptional<Store>(method.store),
+          MakeOptional<Reader>(method.read),     MakeOptional<Trigger>(method.trigger)};
 }
 
 Needs Method::needs() const {

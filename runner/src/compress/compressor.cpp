@@ -243,7 +243,8 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   cache_ = &cache;
   seed_ = state.seed;
   prompt_ = state.prompt;
-  recorder_.Begin(cache, state.prompt, state.capture);
+  const Prompt* counted = state.counts_modalities ? state.prompt : nullptr;
+  recorder_.Begin(cache, counted, state.capture);
   head_budget_ = HeadBudgetFor(method_, shape_, budget_, cache.tokens());
   growth_ = 0;
   const Status done = Guarded([&]() -> Status {
@@ -253,7 +254,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     return {};
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
-  recorder_.RecordCompressed(cache, state.prompt, reads_.index_bytes());
+  recorder_.RecordCompressed(cache, counted, reads_.index_bytes());
   return {};
 }
 
