@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores a LLaVA directory with transformers on held-out pages with pictures, greedy answers.
 
-The harness's own scores (kvgauge run) are those of the model's card; this is the second opinion and
-the source of samples.jsonl, against which the tests hold the harness's answers. Pages are those that
-`kvgauge run` asks with seed 0, by their ids.
+The harness's own scores (kvgauge run) are those of a model's card; this is the second opinion. Pages
+ask what those of `kvgauge run` with seed 0 ask, by their ids, but `data generate` places the things
+of pages with several cells elsewhere, so a single answer may differ.
 """
 import argparse
 import json

@@ -30,7 +30,7 @@ def load_tokenizer(folder):
 
 class Pages:
     """Pages of some forms with so many pictures, in turn; without end. The pictures pass through a
-    folder that is gone afterwards. `as_shipped`: those that `kvgauge run` asks, by their ids."""
+    folder that is gone afterwards. `as_shipped`: the tasks as they are, for scores."""
 
     def __init__(self, program, forms, pictures, seed, split="train", first=0, questions=0,
                  as_shipped=False):

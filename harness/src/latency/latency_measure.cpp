@@ -106,10 +106,10 @@ class Solo {
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
   Status Prefill() {
     capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
-                     prompt_.size(), model_.ops());
+                     prompt_.size(), model_.ops(), &prompt_);
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
-      const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
+      const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
       KVG_TRY(Forward(begin, end, &*capture_));
     }
     return capture_->status();
@@ -153,7 +153,8 @@ class Solo {
     if (prompt_.spans.size() > shown) cache_.PlaceRope(RopePlaces::Of(prompt_));
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
-      KVG_TRY(Forward(begin, std::min(begin + Model::kChunkRows, prompt_.size()), nullptr));
+      const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
+      KVG_TRY(Forward(begin, end, nullptr));
       KVG_TRY(compressor_.AfterRows());
     }
     return {};

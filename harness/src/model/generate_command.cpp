@@ -230,6 +230,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"prompt_tokens", prompt_tokens},
              {"visual_tokens", prompt.visual_tokens()},
              {"vision_s", prompt.vision_s},
+             {"video_decoder", prompt.decoder.empty() ? Json(nullptr) : Json(prompt.decoder)},
              {"load_s", load_s},
              {"prefill_s", result.prefill_s},
              {"prefill_tokens_per_s", Rate(prompt_tokens, result.prefill_s)},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "core/clock.h"
 #include "core/files.h"
@@ -10,6 +11,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "images/frames.h"
+#include "images/video_file.h"
 #include "src/model/shipped_files.h"
 
 namespace kvgauge {
@@ -22,45 +24,21 @@ Result<Preprocessor> ReadPreprocessorFile(const std::string& path) {
   return ReadPreprocessor(json, path);
 }
 
-// The image processor whose steps a video processor applies to each frame.
-std::string FrameProcessorOf(const std::string& family) {
-  if (family == "llava_next_video") return "CLIPImageProcessor";
-  if (family == "llava_onevision") return "SiglipImageProcessor";
-  if (family == "internvl") return "GotOcr2ImageProcessor";
-  if (family == "smolvlm") return "SmolVLMImageProcessor";
-  return "Qwen2VLImageProcessor";
+// The class of a video processor where its file names none, or there is only the pictures' file.
+std::string VideoClassOf(const std::string& family) {
+  if (family == "internvl") return "InternVLVideoProcessor";
+  if (family == "llava_next_video") return "LlavaNextVideoVideoProcessor";
+  if (family == "llava_onevision") return "LlavaOnevisionVideoProcessor";
+  if (family == "qwen3_vl") return "Qwen3VLVideoProcessor";
+  if (family == "smolvlm") return "SmolVLMVideoProcessor";
+  return "Qwen2VLVideoProcessor";
 }
 
-// How frames are seen: as video_preprocessor_config.json says, or as pictures of one tile.
 Result<Preprocessor> ReadFramePreprocessor(const std::string& model, const std::string& family) {
-  const std::string own = model + "/video_preprocessor_config.json";
-  Preprocessor frames;
-  if (FileExists(own)) {
-    KVG_ASSIGN(Json json, ReadJsonFile(own));
-    if (!json.is_object()) return BadInput(StrCat(own, ": expected an object"));
-    // How frames are chosen is the run's business.
-    for (const char* key : {"video_processor_type", "fps", "num_frames", "do_sample_frames",
-                            "min_frames", "max_frames", "video_metadata", "return_metadata",
-                            "video_sampling", "feature_extractor_type"}) {
-      json.erase(key);
-    }
-    json["image_processor_type"] = FrameProcessorOf(family);
-    KVG_ASSIGN(frames, ReadPreprocessor(json, own));
-  } else {
-    KVG_ASSIGN(frames, ReadPicturePreprocessor(model));
-  }
-  frames.split = false;
-  if (frames.kind == PreprocessKind::kAnyRes) {
-    // LLaVA-NeXT-Video crops frames, LLaVA-OneVision stretches them.
-    frames.kind = PreprocessKind::kWhole;
-    frames.canvases.clear();
-    const bool crops = family == "llava_next_video";
-    frames.centre_crop = crops;
-    frames.crop_height = frames.height;
-    frames.crop_width = frames.width;
-    frames.shortest_edge = crops ? std::min(frames.height, frames.width) : 0;
-  }
-  return frames;
+  std::string path = model + "/video_preprocessor_config.json";
+  if (!FileExists(path)) path = model + "/preprocessor_config.json";
+  KVG_ASSIGN(const Json json, ReadJsonFile(path));
+  return ReadVideoPreprocessor(json, VideoClassOf(family), path);
 }
 
 Result<PixelValues> FramePixels(const Preprocessor& preprocessor,
@@ -83,7 +61,17 @@ struct VideoFrames {
   std::vector<Image> images;
   std::vector<double> seconds;
   double duration_s = 0;
+  std::string decoder;  // of a file of a video
 };
+
+// By its first bytes: the whole of a video may be larger than a picture.
+bool IsGif(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(16, '\0');
+  file.read(head.data(), std::ssize(head));
+  head.resize(static_cast<size_t>(file.gcount()));
+  return SniffImageFormat(head) == ImageFormat::kGif;
+}
 
 Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags) {
   VideoFrames video;
@@ -97,11 +85,15 @@ Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags)
     total = folder.total;
     KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
     KVG_ASSIGN(video.images, ReadFrames(folder, indices));
+  } else if (!IsGif(path)) {
+    KVG_ASSIGN(const VideoFile file, OpenVideoFile(path));
+    if (fps == 0) fps = file.fps;
+    total = file.total;
+    video.decoder = file.decoder;
+    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(video.images, ReadVideoFrames(file, indices));
   } else {
     KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
-    if (SniffImageFormat(bytes) != ImageFormat::kGif) {
-      return BadInput(StrCat(path, ": expected a folder of frames or an animated GIF"));
-    }
     KVG_ASSIGN(const std::vector<Image> frames, DecodeGifFrames(bytes, path));
     total = std::ssize(frames);
     KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
@@ -202,11 +194,6 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
     }
   }
   if (flags.videos.empty()) return input;
-  if (input.spec.family == "qwen3_vl") {
-    return Unsupported(StrCat(config.path,
-                              ": videos of qwen3_vl are not supported: the size of "
-                              "its frames depends on their number"));
-  }
   KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
   for (const std::string& path : flags.videos) {
     KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
@@ -219,6 +206,7 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
                            .frame_seconds = std::move(video.seconds),
                            .duration_s = video.duration_s});
     input.pixels.push_back(*std::move(pixels));
+    if (!video.decoder.empty()) input.decoder = std::move(video.decoder);
     input.hashes.push_back(path);
   }
   return input;
@@ -306,6 +294,7 @@ Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& 
   const double start = NowSeconds();
   KVG_ASSIGN(const std::vector<VisualFeatures> features, EncodeAll(input, *tower, see));
   prompt.vision_s = NowSeconds() - start;
+  prompt.decoder = input.decoder;
   std::vector<const VisualFeatures*> all;
   std::vector<SeenVisual> seen;
   for (const VisualFeatures& one : features) {

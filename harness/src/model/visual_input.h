@@ -24,6 +24,7 @@ struct VisualInput {
   // Pictures in the order of the flags, then videos.
   std::vector<PixelValues> pixels;
   std::vector<ShownVisual> shown;
+  std::string decoder;              // that files of videos went through; "": none did
   std::vector<std::string> hashes;  // of their content
 
   bool empty() const { return shown.empty(); }
@@ -54,6 +55,7 @@ struct VisualPrompt {
   std::vector<VisualSpan> spans;
   std::shared_ptr<const SampleVisuals> visuals;  // null where there are no pictures
   double vision_s = 0;                           // of the tower and its projector
+  std::string decoder;                           // as of VisualInput
 
   int64_t visual_tokens() const { return visuals == nullptr ? 0 : visuals->count(); }
   Prompt Of(const ModelConfig& config) const;

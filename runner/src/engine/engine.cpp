@@ -134,7 +134,7 @@ Status EngineRun::Pass(Model& model) {
     // A turn that is compressed again is captured instead.
     const bool aged = lane.asking && lane.capture == nullptr;
     const int64_t most = aged ? lane.compressor->most_question_rows() : Model::kChunkRows;
-    const int64_t end = std::min(begin + most, lane.prompt.size());
+    const int64_t end = PassEnd(model.config(), lane.prompt, begin, most);
     if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
     LayerHook* hook = aged          ? lane.compressor->question_hook()
                       : lane.asking ? lane.capture.get()
@@ -167,7 +167,7 @@ Status EngineRun::Pass(Model& model) {
   if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
     Snapshot& snapshot = *prefilling_;
     const int64_t begin = snapshot.cache->tokens();
-    const int64_t end = std::min(begin + Model::kChunkRows, snapshot.prompt.size());
+    const int64_t end = PassEnd(model.config(), snapshot.prompt, begin, Model::kChunkRows);
     const Status room = snapshot.cache->Append(end - begin);
     if (!room.ok()) {
       KVG_TRY(FailPrefill(std::move(prefilling_), room));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "runner/config.h"
 
 namespace kvgauge {
 namespace {
@@ -77,6 +78,32 @@ void Prompt::Append(std::span<const int32_t> ids, std::span<const VisualSpan> ad
     i += placed.count - 1;
   }
   next_rope_position = most;
+}
+
+std::vector<int32_t> RowsAhead(const ModelConfig& config, const Prompt& prompt, int64_t begin,
+                               int64_t end) {
+  std::vector<int32_t> ahead;
+  if (!config.mutual_pictures) return ahead;
+  for (const VisualSpan& span : prompt.spans) {
+    const int64_t from = std::max(begin, span.first), to = std::min(end, span.first + span.count);
+    if (from >= to) continue;
+    ahead.resize(static_cast<size_t>(end - begin), 0);
+    for (int64_t i = from; i < to; ++i) {
+      ahead[static_cast<size_t>(i - begin)] = static_cast<int32_t>(to - 1 - i);
+    }
+  }
+  return ahead;
+}
+
+int64_t PassEnd(const ModelConfig& config, const Prompt& prompt, int64_t begin, int64_t most) {
+  const int64_t end = std::min(begin + most, prompt.size());
+  if (!config.mutual_pictures) return end;
+  for (const VisualSpan& span : prompt.spans) {
+    const int64_t last = span.first + span.count;
+    if (span.first >= end || last <= end) continue;
+    return span.first > begin ? span.first : last;
+  }
+  return end;
 }
 
 std::shared_ptr<const RopePlaces> RopePlaces::Of(const Prompt& prompt) {
