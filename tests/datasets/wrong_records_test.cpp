@@ -53,6 +53,11 @@ class WrongRecords : public Formats {
   void TryAll(const Json& golden) {
     const std::string name = golden.at("tasks")[0];
     const Json& lines = golden.at("files").at("");
+    const Result<Task> read = ReadTask(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", name, ".json"));
+    ASSERT_TRUE(read.ok()) << name;
+    // Neither is a line an object: a whole file of JSON, a table of cells (pictures_test.cpp).
+    const Json& from = read->json->at("source");
+    if (read->source == "milebench" || from.value("container", "") == "tsv") return;
     Result<Json> first = ParseJson(lines[0].get<std::string>(), name);
     ASSERT_TRUE(first.ok()) << first.error().message;
     const bool array = first->is_array();
