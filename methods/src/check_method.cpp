@@ -151,8 +151,8 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   const bool given = budget.kind != Budget::Kind::kNone;
   if (!method.takes_budget) {
     if (!given) return {};
-    const std::string owner = method.see ? Owner(StageKind::kSee, *method.see)
-                                         : Owner(StageKind::kStore, *method.store);
+    const std::string owner =
+        method.see ? Owner(StageKind::kSee, *method.see) : Owner(StageKind::kStore, *method.store);
     return BadInput(StrCat("it takes no budget, because nothing is evicted; its size follows from ",
                            owner, ", so give 'none' instead of '", budget.ToString(), "'"));
   }
