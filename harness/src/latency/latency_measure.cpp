@@ -129,7 +129,8 @@ class Solo {
     }
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
-      KVG_TRY(Forward(begin, std::min(begin + Model::kChunkRows, prompt_.size()), nullptr));
+      const int64_t most = compressor_.most_question_rows();
+      KVG_TRY(Forward(begin, std::min(begin + most, prompt_.size()), compressor_.question_hook()));
       KVG_TRY(compressor_.AfterRows());
     }
     return {};
