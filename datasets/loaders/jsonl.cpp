@@ -191,10 +191,20 @@ class Loader {
         peers_(std::move(peers)) {}
 
   Result<Sample> operator()(const Record& given) const {
-    if (layout_.literals.empty() && layout_.passages.empty() && layout_.pairs.empty()) {
+    if (layout_.literals.empty() && layout_.passages.empty() && layout_.pairs.empty() &&
+        layout_.flattened.empty()) {
       return Build(given);
     }
     Record record = given;
+    for (const std::string& name : layout_.flattened) {
+      KVG_ASSIGN(const Json* value, Fields(given).Get(name));
+      if (!value->is_object()) {
+        return Fields(given).Wrong(name, StrCat("is ", KindOf(*value), ", expected an object"));
+      }
+      for (const auto& [entry, held] : value->items()) {
+        record.value[StrCat(name, "_", entry)] = held;
+      }
+    }
     for (const std::string& name : layout_.passages) {
       KVG_ASSIGN(const Json* value, Fields(record).Get(name));
       std::string text = PassagesText(*value, layout_.passage_style);
@@ -484,10 +494,7 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
                                            const TaskOptions& options) {
   KVG_ASSIGN(JsonlLayout layout, ReadJsonlLayout(params));
   KVG_ASSIGN(const std::string path, DataFile(options, params.Text("file")));
-  const std::string& packed = params.Text("container");
-  const Container container = packed == "json_array" ? Container::kJsonArray
-                              : packed == "parquet"  ? Container::kParquet
-                                                     : Container::kJsonLines;
+  const Container container = ContainerFromName(params.Text("container"));
   KVG_ASSIGN(auto reader, RecordReader::Open(path, container));
   reader->set_lenient(params.Bool("lenient"));
   const std::string id = layout.id ? layout.id->name : "", answers = layout.answers->name;
@@ -527,8 +534,7 @@ KVG_REGISTER_SOURCE({
     .generated = false,
     .params =
         {Text("file", "file below the data directory"),
-         ChoiceParam("container", "jsonl", {"jsonl", "json_array", "parquet"},
-                     "how the objects are packed"),
+         ChoiceParam("container", "jsonl", ContainerNames(), "how the objects are packed"),
          Text("context", "template of what stands before the first question"),
          Text("question", "template of each question"),
          Text("follow_up", "template of the questions after the first of a conversation"),
@@ -558,6 +564,7 @@ KVG_REGISTER_SOURCE({
          Text("turn_answers", "field with the answers, when turns are texts"),
          Text("split_at", "field with the character of the document where the question is"),
          Text("separator", "field with what stands where the context was cut"),
+         Text("flatten", "fields with an object; its entries become fields NAME_ENTRY"),
          Text("python_literals", "fields that hold Python literals, comma-separated"),
          Text("passages", "fields with arrays of titled passages, comma-separated"),
          ChoiceParam("passage_style", "passage", {"passage", "search_result", "speech"},

@@ -85,6 +85,7 @@ Result<JsonlLayout> ReadJsonlLayout(const Params& params) {
   layout.split_at = params.Text("split_at");
   layout.separator = params.Text("separator");
   layout.literals = List(params.Text("python_literals"));
+  layout.flattened = List(params.Text("flatten"));
   layout.passages = List(params.Text("passages"));
   layout.lists = List(params.Text("lists"));
   KVG_ASSIGN(layout.list_style.entry,

@@ -29,7 +29,7 @@ struct JsonlLayout {
   std::optional<Only> only;  // the records that are samples
   std::string document, turns, turn_answers, split_at, separator, language, extract, pairs;
   std::string answer_field;
-  std::vector<std::string> literals, passages, lists;
+  std::vector<std::string> literals, passages, lists, flattened;
   ListStyle list_style;
   PassageStyle passage_style = PassageStyle::kPassage;
   int64_t pair_position = -1;  // -1: as it is

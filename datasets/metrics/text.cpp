@@ -96,16 +96,24 @@ bool IsDigit(char32_t c) {
   return Category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-bool IsWord(char32_t c) {
-  if (c < 0x80) {
-    return Within(c, 'a', 'z') || Within(c, 'A', 'Z') || Within(c, '0', '9') || c == '_';
-  }
+bool IsLetter(char32_t c) {
+  if (c < 0x80) return Within(c, 'a', 'z') || Within(c, 'A', 'Z');
   switch (Category(c)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
     case UTF8PROC_CATEGORY_LO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool IsWord(char32_t c) {
+  if (c < 0x80) return IsLetter(c) || Within(c, '0', '9') || c == '_';
+  if (IsLetter(c)) return true;
+  switch (Category(c)) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO:

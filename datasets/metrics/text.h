@@ -24,6 +24,7 @@ std::string Encode(TextView text);
 
 bool IsSpace(char32_t c);        // str.isspace(), \s
 bool IsDigit(char32_t c);        // str.isdecimal(), \d
+bool IsLetter(char32_t c);       // str.isalpha()
 bool IsWord(char32_t c);         // \w
 bool IsPunctuation(char32_t c);  // string.punctuation: the 32 of ASCII
 

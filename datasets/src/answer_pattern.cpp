@@ -45,12 +45,32 @@ class Pattern final : public AnswerPattern {
   }
 
   std::string Find(std::string_view given) const override {
+    std::optional<std::string> found;
+    const bool whole = Walk(given, [&](std::string match) {
+      found = std::move(match);
+      return settings_.last;
+    });
+    return found && whole ? *std::move(found) : settings_.fallback;
+  }
+
+  std::vector<std::string> FindAll(std::string_view given) const override {
+    std::vector<std::string> all;
+    Walk(given, [&](std::string match) {
+      all.push_back(std::move(match));
+      return true;
+    });
+    return all;
+  }
+
+ private:
+  // Gives matches until `take` says no; false where looking took too many steps.
+  template <class Take>
+  bool Walk(std::string_view given, const Take& take) const {
     std::string repaired;
     if (FindInvalidUtf8(given) != std::string_view::npos) repaired = RepairUtf8(given);
     const std::string_view text = repaired.empty() ? given : repaired;
     const MatchData data(pcre2_match_data_create(groups_ + 1, nullptr));
     KVG_CHECK(data != nullptr, "out of memory for a match");
-    std::optional<std::string> found;
     uint32_t options = 0;
     for (size_t at = 0; at <= text.size();) {
       const int count = pcre2_match(code_.get(), Bytes(text), text.size(), at, options, data.get(),
@@ -61,18 +81,16 @@ class Pattern final : public AnswerPattern {
         at = BehindCharacter(text, at);
         continue;
       }
-      if (count < 0) return settings_.fallback;
+      if (count < 0) return false;
       const PCRE2_SIZE* places = pcre2_get_ovector_pointer(data.get());
-      found = Chosen(text, places);
-      if (!settings_.last) break;
+      if (!take(Chosen(text, places))) break;
       // Behind an empty match another one at its place must not be empty.
       options = places[0] == places[1] ? PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED : 0;
       at = places[1];
     }
-    return found ? *std::move(found) : settings_.fallback;
+    return true;
   }
 
- private:
   static size_t BehindCharacter(std::string_view text, size_t at) {
     ++at;
     while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xc0) == 0x80) ++at;

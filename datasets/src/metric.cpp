@@ -12,6 +12,7 @@ Result<double> SetScore::Add(const MetricInput& input) {
     sums_.resize(parts.size());
     for (size_t i = 0; i < parts.size(); ++i) sums_[i] += parts[i];
   }
+  if (metric_->of_group) groups_[input.group].push_back(score);
   sum_ += score;
   ++count_;
   return score;
@@ -25,6 +26,11 @@ bool LowerIsBetter(const std::string& metric) {
 
 double SetScore::Value(double scale) const {
   if (count_ == 0) return 0;
+  if (metric_->of_group) {
+    double sum = 0;
+    for (const auto& [name, scores] : groups_) sum += metric_->of_group(scores);
+    return scale * sum / static_cast<double>(groups_.size());
+  }
   return metric_->combine ? scale * metric_->combine(sums_)
                           : scale * sum_ / static_cast<double>(count_);
 }

@@ -152,6 +152,9 @@ Result<PairScores> ScorePairs(const MetricSpec& metric, const std::string& path,
         task = *found;
       }
     }
+    if (metric.of_group) {
+      KVG_ASSIGN(input.group, GroupOf(object, object.contains("group") ? "group" : "id", origin));
+    }
     if (task != nullptr) {
       input.prediction = PostProcess(task->post, CutAtStop(task->stop, input.prediction));
     }

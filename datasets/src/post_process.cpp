@@ -44,6 +44,15 @@ std::string LongBenchV2(std::string_view prediction) {
   return bracketed.empty() ? LetterAfter(text, "The correct answer is ", "") : bracketed;
 }
 
+// str.capitalize().
+std::string Capitalized(std::string_view text) {
+  const metrics::Text all = metrics::Decode(text);
+  if (all.empty()) return "";
+  metrics::Text front = metrics::Upper(metrics::TextView(all).substr(0, 1));
+  front = front.substr(0, 1) + metrics::Lower(metrics::TextView(front).substr(1));
+  return metrics::Encode(front + metrics::Lower(metrics::TextView(all).substr(1)));
+}
+
 std::string FirstDigits(std::string_view text) {
   const auto begin = std::find_if(text.begin(), text.end(), IsDigit);
   return std::string(begin, std::find_if_not(begin, text.end(), IsDigit));
@@ -327,6 +336,7 @@ const std::vector<Rule>& Rules() {
        [](std::string_view text) { return BeforeStop(text, "\u3002"); }},
       {{"before_stop", "what stands before the first full stop"},
        [](std::string_view text) { return BeforeStop(text, "."); }},
+      {{"capitalized", "the text with a capital at its front and none behind"}, Capitalized},
       {{"first_digits", "the first run of digits"}, FirstDigits},
       {{"first_integer", "the first run of digits, as a whole number: 0345 is 345"}, FirstInteger},
       {{"gsm8k_cot", "the number in 'The answer is N.'"}, GsmCot},

@@ -2,6 +2,7 @@
 #include "src/records.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "core/files.h"
 #include "core/sha256.h"
 #include "core/strings.h"
+#include "src/delimited.h"
 #include "src/parquet/reader.h"
 #include "src/python_text.h"
 
@@ -47,16 +49,44 @@ Error Located(const Error& error, const std::string& path, int64_t line, std::st
                          error.message.substr(prefix.size(), at - prefix.size()), parsed.ptr));
 }
 
+constexpr std::array<std::string_view, 5> kContainers = {"jsonl", "json_array", "parquet", "tsv",
+                                                         "csv"};
+
 }  // namespace
+
+std::vector<std::string> ContainerNames() { return {kContainers.begin(), kContainers.end()}; }
+
+Container ContainerFromName(std::string_view name) {
+  return static_cast<Container>(std::find(kContainers.begin(), kContainers.end(), name) -
+                                kContainers.begin());
+}
+
+bool IsTable(Container container) {
+  return container != Container::kJsonLines && container != Container::kJsonArray;
+}
+
+std::optional<CellPlace> CellPlaceOf(const Json& value) {
+  if (!value.is_object() || !value.contains("cell_at")) return std::nullopt;
+  return CellPlace{.at = value["cell_at"].get<int64_t>(),
+                   .bytes = value["bytes"].get<int64_t>(),
+                   .quoted = value["quoted"].get<bool>()};
+}
 
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(const std::string& path,
                                                          Container container,
-                                                         int64_t max_record_bytes) {
+                                                         int64_t max_record_bytes,
+                                                         const std::vector<std::string>& located) {
   if (DirectoryExists(path)) return BadInput(StrCat(path, ": is a directory, expected a file"));
   if (container == Container::kParquet) {
     std::unique_ptr<RecordReader> out(new RecordReader(path, container, max_record_bytes, nullptr));
     KVG_ASSIGN(out->parquet_, parquet::Reader::Open(path));
     if (out->parquet_->rows() == 0) return BadInput(StrCat(path, ": holds no rows"));
+    return out;
+  }
+  if (container == Container::kTabs || container == Container::kCommas) {
+    std::unique_ptr<RecordReader> out(new RecordReader(path, container, max_record_bytes, nullptr));
+    const char separator = container == Container::kTabs ? '\t' : ',';
+    KVG_ASSIGN(out->cells_, DelimitedReader::Open(path, separator, located, max_record_bytes));
     return out;
   }
   std::FILE* file = std::fopen(path.c_str(), "rbe");
@@ -67,6 +97,14 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(const std::string& path
 RecordReader::RecordReader(std::string path, Container container, int64_t max_record_bytes,
                            std::FILE* file)
     : path_(std::move(path)), container_(container), max_bytes_(max_record_bytes), file_(file) {}
+
+std::unique_ptr<RecordReader> RecordReader::OfValues(const std::string& path,
+                                                     std::vector<Json> values) {
+  std::unique_ptr<RecordReader> out(
+      new RecordReader(path, Container::kJsonArray, kMaxRecordBytes, nullptr));
+  out->values_ = std::move(values);
+  return out;
+}
 
 RecordReader::~RecordReader() {
   if (file_ != nullptr) std::fclose(file_);
@@ -108,6 +146,7 @@ Error RecordReader::TooLong(int64_t line) const {
 
 Result<std::optional<Record>> RecordReader::Next() {
   if (broken_ || closed_) return std::optional<Record>();
+  if (values_) return NextValue();
   switch (container_) {
     case Container::kJsonLines:
       return NextLine();
@@ -115,6 +154,9 @@ Result<std::optional<Record>> RecordReader::Next() {
       return NextElement();
     case Container::kParquet:
       return NextRow();
+    case Container::kTabs:
+    case Container::kCommas:
+      return NextCells();
   }
   return NextLine();
 }
@@ -245,7 +287,49 @@ Result<std::optional<Record>> RecordReader::NextRow() {
   Record record;
   record.value = **std::move(row);
   record.number = ++seen_;
+  record.row = true;
   record.where = StrCat(path_, ": row ", seen_);
+  return std::optional<Record>(std::move(record));
+}
+
+Result<std::optional<Record>> RecordReader::NextValue() {
+  if (static_cast<size_t>(seen_) == values_->size()) return std::optional<Record>();
+  Record record;
+  record.value = std::move((*values_)[static_cast<size_t>(seen_)]);
+  record.number = ++seen_;
+  record.where = StrCat(path_, ": record ", seen_);
+  if (record.value.is_object()) return std::optional<Record>(std::move(record));
+  return BadInput(StrCat(record.where, ": ", KindOf(record.value), ", expected an object"));
+}
+
+Result<std::optional<Record>> RecordReader::NextCells() {
+  Result<std::optional<std::vector<Cell>>> cells = cells_->Next();
+  broken_ = cells_->broken();
+  if (!cells.ok()) {
+    ++seen_;
+    return cells.error();
+  }
+  if (!*cells) {
+    closed_ = true;
+    if (seen_ == 0) return BadInput(StrCat(path_, ": holds no rows behind its line of names"));
+    return std::optional<Record>();
+  }
+  Record record;
+  record.value = Json::object();
+  for (size_t i = 0; i < (*cells)->size(); ++i) {
+    Cell& cell = (**cells)[i];
+    Json& value = record.value[cells_->columns()[i]];
+    if (cell.place) {
+      value = {{"cell_at", cell.place->at},
+               {"bytes", cell.place->bytes},
+               {"quoted", cell.place->quoted}};
+    } else if (!IsMissingCell(cell.text)) {
+      value = std::move(cell.text);
+    }
+  }
+  record.number = ++seen_;
+  record.row = true;
+  record.where = StrCat(path_, ": row ", record.number);
   return std::optional<Record>(std::move(record));
 }
 
@@ -264,7 +348,7 @@ bool AllBlank(const std::vector<std::string>& texts) {
 }
 
 Error Fields::Wrong(const std::string& name, std::string_view what) const {
-  return BadInput(StrCat(where(), ": field ", Quoted(name), " ", what));
+  return BadInput(StrCat(where(), record_.row ? ": column " : ": field ", Quoted(name), " ", what));
 }
 
 bool Fields::Has(const std::string& name) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading data files record by record: one JSON object per line, the objects of one JSON array, or
-// the rows of a Parquet file.
+// the rows of a Parquet file or of a table of tab- or comma-separated cells.
 // Memory is bounded by one record, whatever the file's size.
 #pragma once
 
@@ -25,23 +25,39 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 inline constexpr size_t kToldFaults = 100;
 
-enum class Container { kJsonLines, kJsonArray, kParquet };
+enum class Container { kJsonLines, kJsonArray, kParquet, kTabs, kCommas };
+// "jsonl", "json_array", "parquet", "tsv", "csv", as task files name them.
+std::vector<std::string> ContainerNames();
+Container ContainerFromName(std::string_view name);
+// Whether a fault of a record is that of a column of a row.
+bool IsTable(Container container);
 
 namespace parquet {
 class Reader;
 }
+class DelimitedReader;
+struct CellPlace;
 
 struct Record {
   Json value;                // an object
   std::string where;         // "data/longbench/trec.jsonl:12", for messages
   int64_t number = 0;        // of the file's records, from 1
   bool shares_line = false;  // with the element of an array before it; `where` has the number then
+  bool row = false;          // of a table: its fields are columns
 };
+
+// The place of a long cell of a located column, in the cell's stead; nothing for any other value.
+std::optional<CellPlace> CellPlaceOf(const Json& value);
 
 class RecordReader {
  public:
+  // `located`: columns of a table of cells whose long cells are places in the file (CellPlaceOf).
+  // Cells that pandas takes for no value are null, all others text.
   static Result<std::unique_ptr<RecordReader>> Open(const std::string& path, Container container,
-                                                    int64_t max_record_bytes = kMaxRecordBytes);
+                                                    int64_t max_record_bytes = kMaxRecordBytes,
+                                                    const std::vector<std::string>& located = {});
+  // Records that are in memory already, of the file at `path`.
+  static std::unique_ptr<RecordReader> OfValues(const std::string& path, std::vector<Json> values);
   ~RecordReader();
   RecordReader(const RecordReader&) = delete;
   RecordReader& operator=(const RecordReader&) = delete;
@@ -64,13 +80,17 @@ class RecordReader {
   Result<std::optional<Record>> NextLine();
   Result<std::optional<Record>> NextElement();
   Result<std::optional<Record>> NextRow();
+  Result<std::optional<Record>> NextCells();
+  Result<std::optional<Record>> NextValue();
   Result<std::optional<Record>> Parse(const std::string& text, int64_t line);
 
   std::string path_;
   Container container_;
   int64_t max_bytes_;
-  std::FILE* file_;  // null for Parquet
+  std::FILE* file_;  // null for tables and values
+  std::optional<std::vector<Json>> values_;
   std::unique_ptr<parquet::Reader> parquet_;
+  std::unique_ptr<DelimitedReader> cells_;
   std::vector<char> buffer_;
   size_t at_ = 0, filled_ = 0;
   int64_t line_ = 1;
@@ -83,7 +103,7 @@ class RecordReader {
   bool lenient_ = false;
 };
 
-// The fields of one record; every message names file, line and field.
+// The fields of one record; every message names file, line and field, or row and column.
 class Fields {
  public:
   explicit Fields(const Record& record) : record_(record) {}

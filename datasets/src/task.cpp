@@ -15,12 +15,13 @@
 namespace kvgauge {
 namespace {
 
-// A directory of texts is data once there is one.
+// A directory of texts, or of the parts of a table, is data once there is one.
 bool HoldsTexts(const std::string& directory) {
   std::error_code error;
   std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == ".txt") return true;
+    const std::string ending = entry->path().extension().string();
+    if (ending == ".txt" || ending == ".parquet") return true;
   }
   return false;
 }

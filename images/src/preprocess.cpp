@@ -411,9 +411,67 @@ static Result<std::pair<int32_t, int32_t>> SizeForPatches(const Preprocessor& p,
   return std::pair(height, width);
 }
 
+// Limits of all frames together.
+static Result<std::pair<int32_t, int32_t>> SizeTogether(const Preprocessor& p, int64_t frames,
+                                                        int32_t from_height, int32_t from_width) {
+  const int64_t unit = int64_t{p.patch} * p.merge;
+  const double cell = static_cast<double>(unit);
+  if (frames < p.frames) {
+    return BadInput(StrCat("the video shows ", frames, frames == 1 ? " frame" : " frames",
+                           "; at least ", p.frames, " are right, which make one time"));
+  }
+  double height = from_height, width = from_width;
+  if (height < cell || width < cell) {
+    const double scale = std::max(cell / height, cell / width);
+    height = std::floor(height * scale);
+    width = std::floor(width * scale);
+  }
+  if (std::max(height, width) / std::min(height, width) > 200) {
+    return BadInput(StrCat("a frame is ", from_width, " x ", from_height,
+                           " pixels; one side may be at most 200 times the other"));
+  }
+  const auto n = static_cast<double>(frames);
+  int64_t most = p.most_pixels;
+  if (p.cap_frames) {
+    const int64_t share = std::min(p.video_tokens * unit * unit, p.most_pixels / frames);
+    most =
+        std::max(share, static_cast<int64_t>(static_cast<double>(p.least_pixels) * 1.05)) * frames;
+  }
+  const int64_t times = RoundHalfEven(n / p.frames) * p.frames;
+  int64_t to_height = RoundHalfEven(height / cell) * unit;
+  int64_t to_width = RoundHalfEven(width / cell) * unit;
+  if (times * to_height * to_width > most) {
+    const double shrink = std::sqrt(n * height * width / static_cast<double>(most));
+    to_height = std::max(unit, static_cast<int64_t>(std::floor(height / shrink / cell)) * unit);
+    to_width = std::max(unit, static_cast<int64_t>(std::floor(width / shrink / cell)) * unit);
+  } else if (times * to_height * to_width < p.least_pixels) {
+    const double grow = std::sqrt(static_cast<double>(p.least_pixels) / (n * height * width));
+    to_height = static_cast<int64_t>(std::ceil(height * grow / cell)) * unit;
+    to_width = static_cast<int64_t>(std::ceil(width * grow / cell)) * unit;
+  }
+  return std::pair(static_cast<int32_t>(to_height), static_cast<int32_t>(to_width));
+}
+
+Result<std::pair<int32_t, int32_t>> PatchedVideoSize(const Preprocessor& p, int64_t frames,
+                                                     int32_t height, int32_t width) {
+  if (!p.resize) return SizeForPatches(p, height, width);
+  if (p.frames_together) return SizeTogether(p, frames, height, width);
+  Preprocessor of_frame = p;
+  if (p.cap_frames) {
+    const int64_t unit = int64_t{p.patch} * p.merge;
+    const auto total =
+        static_cast<int64_t>(static_cast<double>(p.video_tokens * unit * unit) * 0.9);
+    of_frame.most_pixels =
+        std::max(std::min(p.most_pixels, total * p.frames / frames),
+                 static_cast<int64_t>(static_cast<double>(p.least_pixels) * 1.05));
+  }
+  return PatchedSize(of_frame, height, width);
+}
+
 Result<PixelValues> PreprocessVideo(const Preprocessor& p, std::span<const Image> frames) {
   KVG_CHECK(p.kind == PreprocessKind::kPatches && !frames.empty(), "PreprocessVideo: no patches");
-  KVG_ASSIGN(const auto to, SizeForPatches(p, frames.front().height, frames.front().width));
+  KVG_ASSIGN(const auto to,
+             PatchedVideoSize(p, std::ssize(frames), frames.front().height, frames.front().width));
   std::vector<Image> resized;
   std::vector<const Image*> pictures;
   for (const Image& frame : frames) {

@@ -108,6 +108,59 @@ const std::map<std::string, Preprocessor>& Classes() {
   return classes;
 }
 
+Preprocessor QwenVideo(int32_t patch, int64_t least, int64_t most) {
+  Preprocessor p = Patches();
+  p.patch = patch;
+  p.least_pixels = least;
+  p.most_pixels = most;
+  return p;
+}
+Preprocessor Qwen3Video() {
+  Preprocessor p = QwenVideo(16, 128 * 32 * 32, 32 * 32 * 768);
+  p.mean = p.deviation = kHalves;
+  p.frames_together = true;
+  p.video_tokens = 768;
+  return p;
+}
+Preprocessor Qwen2Video() {
+  Preprocessor p = QwenVideo(14, 128 * 28 * 28, 28 * 28 * 768);
+  p.video_tokens = 128000;
+  return p;
+}
+Preprocessor OneVisionVideo() {
+  Preprocessor p = Whole(0);
+  p.centre_crop = false;
+  p.height = p.width = 384;
+  return p;
+}
+Preprocessor SmolVideo() {
+  Preprocessor p = Split();
+  p.split = false;
+  return p;
+}
+
+const std::map<std::string, Preprocessor>& VideoClasses() {
+  static const std::map<std::string, Preprocessor> classes = {
+      {"InternVLVideoProcessor", Canvas()},
+      {"LlavaNextVideoVideoProcessor", Whole(224)},
+      {"LlavaOnevisionVideoProcessor", OneVisionVideo()},
+      {"Qwen2VLVideoProcessor", Qwen2Video()},
+      {"Qwen3VLVideoProcessor", Qwen3Video()},
+      {"SmolVLMVideoProcessor", SmolVideo()},
+  };
+  return classes;
+}
+
+// Keys that choose frames, or that only a picture's file has.
+const std::set<std::string>& KeysOfOtherParts() {
+  static const std::set<std::string> keys = {
+      "video_processor_type", "fps",          "num_frames",         "do_sample_frames",
+      "min_frames",           "max_frames",   "video_metadata",     "return_metadata",
+      "initial_shift",        "max_duration", "do_image_splitting", "crop_to_patches",
+      "image_grid_pinpoints", "min_patches",  "max_patches"};
+  return keys;
+}
+
 // Keys that say nothing about pixels, or only how the library returns them.
 const std::set<std::string>& HarmlessKeys() {
   static const std::set<std::string> keys = {"image_processor_type",
@@ -141,8 +194,35 @@ class ConfigReader {
     const auto found = Classes().find(name);
     if (found == Classes().end()) return UnknownClass(name);
     p_ = found->second;
+    // How a video's frames are seen, beside pictures.
+    return ReadKeys({"video_sampling"});
+  }
+
+  Result<Preprocessor> ReadVideo(std::string_view video_class) {
+    if (!config_.is_object()) return Wrong("the file", "is no JSON object", "");
+    std::string name(video_class);
+    if (config_.contains("video_processor_type")) {
+      const Json& given = config_["video_processor_type"];
+      name = given.is_string() ? given.get<std::string>() : given.dump();
+    }
+    const auto found = VideoClasses().find(name);
+    if (found == VideoClasses().end()) {
+      std::vector<std::string> known;
+      for (const auto& [id, preprocessor] : VideoClasses()) known.push_back(id);
+      return Unsupported(StrCat(origin_, ": video_processor_type is '", name, "'",
+                                DidYouMean(name, known), "; known are ", Join(known, ", ")));
+    }
+    p_ = found->second;
+    KVG_TRY(ReadSampling());
+    std::set<std::string> passed = KeysOfOtherParts();
+    passed.insert("video_sampling");
+    return ReadKeys(passed);
+  }
+
+ private:
+  Result<Preprocessor> ReadKeys(const std::set<std::string>& passed) {
     for (const auto& [key, value] : config_.items()) {
-      if (HarmlessKeys().contains(key) || value.is_null()) continue;
+      if (HarmlessKeys().contains(key) || passed.contains(key) || value.is_null()) continue;
       const auto reader = Keys().find(key);
       if (reader == Keys().end()) {
         return Unsupported(StrCat(origin_, ": key '", key, "' (", value.dump().substr(0, 60),
@@ -154,7 +234,16 @@ class ConfigReader {
     return p_;
   }
 
- private:
+  // SmolVLM's files give the size of frames there; a size of the file itself wins.
+  Status ReadSampling() {
+    const auto sampling = config_.find("video_sampling");
+    if (sampling == config_.end() || sampling->is_null()) return {};
+    if (!sampling->is_object()) return Wrong("video_sampling", "is no object", "");
+    const auto size = sampling->find("video_size");
+    if (size == sampling->end() || config_.contains("size")) return {};
+    return Size("video_sampling.video_size", *size);
+  }
+
   using KeyReader = Status (ConfigReader::*)(const std::string&, const Json&);
 
   static const std::map<std::string, KeyReader>& Keys() {
@@ -183,6 +272,8 @@ class ConfigReader {
         {"min_pixels", &R::Pixels<&Preprocessor::least_pixels>},
         {"max_pixels", &R::Pixels<&Preprocessor::most_pixels>},
         {"max_image_size", &R::MaxImageSize},
+        {"cap_pixels_per_frame", &R::Flag<&Preprocessor::cap_frames>},
+        {"max_video_tokens", &R::Pixels<&Preprocessor::video_tokens>},
         {"pan_and_scan_min_crop_size", &R::Ignore},
         {"pan_and_scan_max_num_crops", &R::Ignore},
         {"pan_and_scan_min_ratio_to_activate", &R::Ignore},
@@ -398,6 +489,11 @@ class ConfigReader {
 };
 
 }  // namespace
+
+Result<Preprocessor> ReadVideoPreprocessor(const Json& config, std::string_view video_class,
+                                           std::string_view origin) {
+  return ConfigReader(config, origin).ReadVideo(video_class);
+}
 
 Result<Preprocessor> ReadPreprocessor(const Json& config, std::string_view origin) {
   return ConfigReader(config, origin).Read();

@@ -161,12 +161,22 @@ class CudaAttention final : public AttentionOps {
     });
   }
 
+  // Which rows see ahead, in the tables; null: none.
+  static int64_t SizeOfAhead(const AttentionItem& item) {
+    return item.ahead.empty() ? 0 : std::ssize(item.ahead) * 4 + Tables::kGap;
+  }
+  const int32_t* PutAhead(const AttentionItem& item) {
+    return item.ahead.empty() ? nullptr : tables_.Put(item.ahead);
+  }
+
   // The spans of a head's segments that a tile of rows may see.
-  static void AddSpans(const AttentionShape& shape, const KvHead& head, int first_segment,
-                       const RowTile& tile, int tile_index, const SegmentTables& segments,
-                       SpanWork* work) {
+  static void AddSpans(const AttentionShape& shape, const AttentionItem& item, const KvHead& head,
+                       int first_segment, const RowTile& tile, int tile_index,
+                       const SegmentTables& segments, SpanWork* work) {
     const int64_t least = tile.index0 + tile.item_row(0);
-    const int64_t most = tile.index0 + tile.item_row(tile.count - 1);
+    const int last_row = tile.item_row(tile.count - 1);
+    const int64_t most = tile.index0 + last_row +
+                         (item.ahead.empty() ? 0 : item.ahead[static_cast<size_t>(last_row)]);
     const auto first_unit = static_cast<int64_t>(work->units.size());
     for (int64_t s = 0; s < head.count; ++s) {
       const KvSegment& segment = head.segments[s];
@@ -198,12 +208,14 @@ class CudaAttention final : public AttentionOps {
     int64_t bytes = 0;
     for (const AttentionItem& item : items) {
       for (const KvHead& head : item.heads) bytes += segments.SizeBytes(head);
+      bytes += SizeOfAhead(item);
     }
     tables_.Begin(bytes + Tables::kGap);
     std::vector<RowTile> tiles;
     std::vector<PrefillJob> prefill;
     SpanWork works[kWorks];
     for (const AttentionItem& item : items) {
+      const int32_t* const ahead = PutAhead(item);
       for (int64_t h = 0; h < shape.kv_heads && item.rows > 0; ++h) {
         const KvHead& head = item.heads[static_cast<size_t>(h)];
         const int first_segment = segments.Fill(head, tables_);
@@ -227,11 +239,12 @@ class CudaAttention final : public AttentionOps {
                            .count = static_cast<int>(std::min(step, rows - r0)),
                            .group = group,
                            .head0 = static_cast<int>(h) * group,
-                           .mask_head0 = 0});
+                           .mask_head0 = 0,
+                           .ahead = ahead});
           if (long_rows) {
             prefill.push_back({first_segment, static_cast<int>(head.count), tile_index, 0});
           } else {
-            AddSpans(shape, head, first_segment, tiles.back(), tile_index, segments, work);
+            AddSpans(shape, item, head, first_segment, tiles.back(), tile_index, segments, work);
           }
         }
       }
@@ -349,13 +362,15 @@ class CudaAttention final : public AttentionOps {
     const CapturePage* pages;
     int64_t count;
     CaptureShape shape;
+    const int32_t* ahead = nullptr;
   };
   CaptureTables PrepareCapture(const AttentionShape& shape, const AttentionItem& item,
                                int64_t rows) {
     SegmentTables segments(shape);
-    int64_t bytes = Tables::kGap;
+    int64_t bytes = Tables::kGap + SizeOfAhead(item);
     for (const KvHead& head : item.heads) bytes += segments.SizeBytes(head);
     tables_.Begin(bytes);
+    const int32_t* const ahead = PutAhead(item);
     std::vector<CapturePage> pages;
     SharedNeeds needs;
     bool many = rows > 16;
@@ -376,7 +391,8 @@ class CudaAttention final : public AttentionOps {
     CaptureTables tables = {lists_.Put(std::span<const SegmentView>(segments.views())),
                             lists_.Put(std::span<const CapturePage>(pages)),
                             static_cast<int64_t>(pages.size()),
-                            {}};
+                            {},
+                            ahead};
     tables.shape.dtype = shape.format.dtype;
     tables.shape.row_tiles = many ? kManyTiles : kFewTiles;
     tables.shape.shared = CaptureShared(shape, needs, tables.shape.row_tiles);
@@ -396,6 +412,7 @@ class CudaAttention final : public AttentionOps {
     request.rows.token0 = static_cast<int>(item.token_position);
     request.rows.group = group;
     request.rows.count = static_cast<int>(item.rows) * group;
+    request.rows.ahead = tables.ahead;
     request.log_sum_exp = log_sum_exp.As<const float>();
     request.log_sum_exp_stride = log_sum_exp.stride[0];
     request.out = out.As<float>();
@@ -415,6 +432,7 @@ class CudaAttention final : public AttentionOps {
     columns.rows.first_row = item.first_row;
     columns.rows.token0 = static_cast<int>(item.token_position);
     columns.rows.group = 1;
+    columns.rows.ahead = tables.ahead;
     columns.kind = request.kind;
     columns.threshold = request.threshold;
     columns.group = static_cast<int>(shape.query_heads / shape.kv_heads);

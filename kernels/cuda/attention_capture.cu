@@ -114,11 +114,13 @@ ColumnsKernel(AttendCall call, const SegmentView* segments, const CapturePage* p
   tile.index0 = job.index0 + request.first_row;
   tile.token0 += request.first_row;
   tile.first_row += request.first_row;
+  if (tile.ahead != nullptr) tile.ahead += request.first_row;
   const CaptureShared shared = SharedOf(memory, plan);
   const float* const log_sum_exp =
       request.log_sum_exp + tile.head0 * request.log_sum_exp_stride + tile.first_row;
-  // Rows that come before the page see nothing of it.
-  const int unseeing = segment.first + job.page * kPageEntries - tile.index0;
+  // Rows that come before the page see nothing of it, unless rows see ahead.
+  const int unseeing =
+      tile.ahead != nullptr ? 0 : segment.first + job.page * kPageEntries - tile.index0;
   float column = 0.0f;
   for (int begin = Most(unseeing, 0) / kRows * kRows; begin < request.row_count; begin += kRows) {
     tile.r0 = begin;

@@ -23,7 +23,7 @@ struct Cursor {
 // The first page from `at` on that some row sees; segment is `end` when there is none.
 KVG_DEVICE Cursor NextSeen(const AttendCall& call, const AttendTables& tables, const RowTile& tile,
                            int rows_of_block, Cursor at, int end) {
-  const int most = tile.index0 + tile.item_row(tile.count - 1);
+  const int most = LastSeen(tile, tile.count - 1);
   for (; at.segment < end; ++at.segment, at.page = 0) {
     const SegmentView& segment = tables.segments[at.segment];
     for (; at.page * kPageEntries < segment.length; ++at.page) {

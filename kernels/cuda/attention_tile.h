@@ -20,6 +20,12 @@ struct PageSight {
   bool all;  // every row sees every entry
 };
 
+// The last entry that row r of a tile sees, counted among its head's.
+KVG_DEVICE_CALL int LastSeen(const RowTile& tile, int r) {
+  const int i = tile.item_row(r);
+  return tile.index0 + i + (tile.ahead == nullptr ? 0 : tile.ahead[i]);
+}
+
 // The same for all threads of a block. Masked pages that are not read may be absent.
 KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& segment,
                                   const RowTile& tile, int rows_of_block, int page) {
@@ -27,7 +33,7 @@ KVG_DEVICE_CALL PageSight SightOf(const AttendCall& call, const SegmentView& seg
   const int first = segment.first + begin;
   const int least = tile.index0 + tile.item_row(0);
   const int most = tile.index0 + tile.item_row(tile.count - 1);
-  PageSight sight = {begin < end && first <= most,
+  PageSight sight = {begin < end && first <= LastSeen(tile, tile.count - 1),
                      begin >= segment.skip && begin + kPageEntries <= segment.length &&
                          first + kPageEntries - 1 <= least && tile.count == rows_of_block};
   if (!sight.any) return sight;
@@ -58,9 +64,10 @@ KVG_DEVICE uint32_t SeenBits(const AttendCall& call, const SegmentView& segment,
   const int i = tile.item_row(r);
   const int slot = sixteenth * 16 + Lane() % 4 * 2;
   const int begin = page * kPageEntries;
-  const int index = tile.index0 + i - segment.first - begin;  // the last seen, in this page
+  const int index = tile.index0 + i - segment.first - begin;  // the row's own, in this page
+  const int last = LastSeen(tile, r) - segment.first - begin;
   // Counted in slots from this lane's first.
-  const int end = Least(index + 1, segment.length - begin) - slot;
+  const int end = Least(last + 1, segment.length - begin) - slot;
   uint32_t bits = end <= 0 ? 0u : end >= 16 ? 0xffffu : (1u << end) - 1u;
   const int skipped = segment.skip - begin - slot;
   if (skipped > 0) bits = skipped >= 16 ? 0u : bits & (~0u << skipped);

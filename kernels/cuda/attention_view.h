@@ -56,12 +56,14 @@ struct SegmentView {
 };
 
 // Rows that a block takes together: row r is query row first_row + (r0 + r) / group of head head0 +
-// (r0 + r) % group, and sees entries up to index0 + (r0 + r) / group.
+// (r0 + r) % group, and sees entries up to index0 + (r0 + r) / group, and ahead[(r0 + r) / group]
+// more where that is not null.
 struct RowTile {
   int64_t first_row;
   int index0, token0;  // token0: position for segments that have positions
   int r0, count, group;
   int head0, mask_head0;  // mask_head0: of the KV head's query heads
+  const int32_t* ahead;
 
   KVG_BOTH int item_row(int r) const { return (r0 + r) / group; }
   KVG_BOTH int head(int r) const { return head0 + (r0 + r) % group; }

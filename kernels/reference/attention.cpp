@@ -152,12 +152,13 @@ class ReferenceAttention final : public AttentionOps {
     const int64_t index = item.first_position == kSeesAll      ? length - 1
                           : item.first_position == kEndAligned ? length - item.rows + row
                                                                : item.first_position + row;
+    const int64_t last = index + (item.ahead.empty() ? 0 : item.ahead[row]);
     const float* query = q[item.first_row + row][head].f32();
     std::vector<double> scores(length, -std::numeric_limits<double>::infinity());
     int64_t first = 0;  // of the segment
     for (int64_t s = 0; s < kv.count; ++s) {
       const KvSegment& segment = kv.segments[s];
-      for (int64_t e = 0; e < segment.length && first + e <= index; ++e) {
+      for (int64_t e = 0; e < segment.length && first + e <= last; ++e) {
         const bool placed = segment.positions != nullptr;
         const int64_t position = placed ? segment.positions[e] : first + e;
         const int64_t row_position = placed ? item.token_position + row : index;

@@ -70,11 +70,24 @@ void CheckSegment(const AttentionShape& shape, const KvSegment& segment) {
   KVG_CHECK(2 * shape.rope->cos.shape[0] <= format.key_dim, "more rotated dims than key_dim");
 }
 
+void CheckAhead(const AttentionItem& item) {
+  if (item.ahead.empty()) return;
+  KVG_CHECK(item.first_position != kSeesAll, "rows that see all look ahead");
+  KVG_CHECK(std::ssize(item.ahead) == item.rows, "one number of entries ahead for each row");
+  int64_t before = 0;
+  for (int64_t i = 0; i < item.rows; ++i) {
+    const int64_t last = i + item.ahead[static_cast<size_t>(i)];
+    KVG_CHECK(last >= before && last >= i && last < item.rows, "rows see ahead of each other");
+    before = last;
+  }
+}
+
 void CheckItem(const AttentionShape& shape, const AttentionItem& item, int64_t total_rows) {
   KVG_CHECK(item.rows >= 0 && item.first_row >= 0 && item.first_row + item.rows <= total_rows,
             "item rows outside q");
   KVG_CHECK(static_cast<int64_t>(item.heads.size()) == shape.kv_heads, "item heads != kv_heads");
   KVG_CHECK(item.first_position != kSeesAll || shape.window == 0, "a window, yet rows see all");
+  CheckAhead(item);
   for (const KvHead& head : item.heads) {
     for (int64_t s = 0; s < head.count; ++s) {
       CheckSegment(shape, head.segments[s]);

@@ -201,6 +201,7 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   const Pipeline p = MakePipeline(method);
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);
+  KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
   KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));
   KVG_TRY(CheckStage(StageKind::kAllocate, method.allocate, p.allocate.get(), after));
   KVG_TRY(CheckStage(StageKind::kReduce, method.reduce, p.reduce.get(), after));
@@ -215,6 +216,31 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
 }
 
 }  // namespace
+
+Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {
+  if (!method.see) return {};
+  const std::string owner = StrCat("method ", method.id, ": ", Owner(StageKind::kSee, *method.see));
+  if (!eyes) {
+    return BadInput(StrCat(owner,
+                           " reduces pictures, and this is a text model; expected a "
+                           "vision-language model"));
+  }
+  const std::unique_ptr<Stage> stage = MakeStage(*method.see);
+  const SeeNeeds needs = static_cast<const See&>(*stage).sees();
+  if ((needs.tower() || needs.rows) && !eyes->by_row) {
+    return Unsupported(StrCat(owner,
+                              " looks at rows of the tower, but this model makes each row of "
+                              "a picture from several of them, or cuts pictures into "
+                              "tiles; random_rows works on any"));
+  }
+  if (needs.behind && (!eyes->behind || !eyes->class_token)) {
+    return Unsupported(StrCat(owner,
+                              " asks what the class token looks at in the block behind the "
+                              "features, and this model's tower has no such ",
+                              eyes->class_token ? "block" : "token"));
+  }
+  return {};
+}
 
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens) {

@@ -73,6 +73,7 @@ void Reader::Correct(LayerView&, State&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
   return {.prepare = MakeOptional<Prepare>(method.prepare),
+          .see = MakeOptional<See>(method.see),
           .score = MakeOptional<Scorer>(method.score),
           .allocate = MakeOptional<Allocator>(method.allocate),
           .reduce = MakeOptional<Reducer>(method.reduce),

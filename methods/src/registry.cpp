@@ -31,6 +31,8 @@ std::string_view NameOf(StageKind kind) {
   switch (kind) {
     case StageKind::kPrepare:
       return "prepare";
+    case StageKind::kSee:
+      return "see";
     case StageKind::kScore:
       return "score";
     case StageKind::kAllocate:

@@ -20,9 +20,14 @@ std::string_view NameOf(Modality modality) {
 }
 
 VisualPlace PlaceIn(const VisualSpan& span, int64_t position) {
-  const int64_t at = position - span.first;
+  int64_t at = position - span.first;
   KVG_CHECK(at >= 0 && at < span.count, "a position outside of the span");
   VisualPlace place;
+  if (!span.places.empty()) at = span.places[static_cast<size_t>(at)];
+  if (at < 0) {
+    place.nowhere = true;
+    return place;
+  }
   if (span.piece == VisualSpan::Piece::kNewline) {
     place.newline = true;
     return place;

@@ -76,6 +76,7 @@ LatencySummary Summarise(std::vector<const LatencyRow*> rows, const Partners& pa
     s.quantise_s += row->quantise_s / n;
     s.attend_s += row->attend_s / n;
     s.other_s += row->other_s / n;
+    s.vision_s += row->vision_s / n;
     s.resident_bytes += static_cast<double>(row->resident_bytes) / n;
     s.peak_bytes += static_cast<double>(row->peak_bytes) / n;
     s.others_share = std::max(s.others_share, row->others_share);

@@ -48,6 +48,19 @@ bool MemoryRow::SameResult(const MemoryRow& other) const {
   return *this == copy;
 }
 
+namespace {
+
+// Records of before schema 7 do not count what a sample shows.
+bool SameVisuals(const SampleRow& a, const SampleRow& b) {
+  const auto counted = [](const SampleRow& row) {
+    return row.images + row.frames + row.visual_tokens > 0;
+  };
+  if (!counted(a) || !counted(b)) return true;
+  return a.images == b.images && a.frames == b.frames && a.visual_tokens == b.visual_tokens;
+}
+
+}  // namespace
+
 bool SampleRow::SameResult(const SampleRow& other) const {
   if (memory.size() != other.memory.size()) return false;
   for (size_t i = 0; i < memory.size(); ++i) {
@@ -61,7 +74,7 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          top1_agreement == other.top1_agreement && facts == other.facts &&
          answer_depth == other.answer_depth && reads_per_step == other.reads_per_step &&
          read_share == other.read_share && parts == other.parts && answers == other.answers &&
-         layers == other.layers && modalities == other.modalities;
+         layers == other.layers && modalities == other.modalities && SameVisuals(*this, other);
 }
 
 }  // namespace kvgauge

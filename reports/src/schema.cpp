@@ -225,6 +225,13 @@ CREATE TABLE modality_stat (
   PRIMARY KEY (sample_id, layer, modality)
 ) STRICT, WITHOUT ROWID;
 )sql",
+    // 6 -> 7: what samples show, and what looking at it took.
+    R"sql(
+ALTER TABLE sample ADD COLUMN images INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sample ADD COLUMN frames INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sample ADD COLUMN visual_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE latency ADD COLUMN vision_s REAL NOT NULL DEFAULT 0;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -275,7 +282,8 @@ CREATE VIEW result AS
 SELECT model.name AS model, task.name AS task, method.name AS method, method.variant AS variant,
        c.budget AS budget, c.compress_at AS compress_at, c.seed AS seed, s.sample_key AS sample,
        s.group_key AS group_key, s.status AS status, s.reason AS reason, s.score AS score,
-       s.tokens_in AS tokens_in, s.tokens_out AS tokens_out, s.engagement AS engagement,
+       s.tokens_in AS tokens_in, s.tokens_out AS tokens_out, s.images AS images,
+       s.frames AS frames, s.visual_tokens AS visual_tokens, s.engagement AS engagement,
        s.engagement_reason AS engagement_reason, s.logical_bytes AS logical_bytes,
        s.full_bytes AS full_bytes, s.kl_divergence AS kl_divergence,
        s.top1_agreement AS top1_agreement, s.facts AS facts, s.answer_depth AS answer_depth,
@@ -338,8 +346,8 @@ std::span<const char* const> ResultQueries() {
       "SELECT c.key, s.sample_key, s.hash, s.group_key, s.position, s.status, s.reason, s.score,"
       " s.tokens_in, s.tokens_out, s.engagement, s.engagement_reason, s.compressions,"
       " s.logical_bytes, s.full_bytes, s.kl_divergence, s.top1_agreement,"
-      " s.facts, s.answer_depth, s.reads_per_step, s.read_share, s.parts"
-      " FROM sample s JOIN cell c ON c.id = s.cell_id ORDER BY c.key, s.sample_key",
+      " s.facts, s.answer_depth, s.reads_per_step, s.read_share, s.parts, s.images, s.frames,"
+      " s.visual_tokens FROM sample s JOIN cell c ON c.id = s.cell_id ORDER BY c.key, s.sample_key",
       "SELECT c.key, s.sample_key, a.turn, a.prediction, a.answers, a.score, a.tokens_out,"
       " a.stopped, q.text, q.excerpt FROM answer a JOIN sample s ON s.id = a.sample_id"
       " JOIN cell c ON c.id = s.cell_id LEFT JOIN question q ON q.id = a.question_id"

@@ -48,7 +48,7 @@ Result<std::vector<std::string>> ParseReferences(const std::string& path, const 
 
 constexpr char kLatencyColumns[] =
     "SELECT run.key, isolated, context_tokens, repetition, prefill_s, score_s, select_s, compact_s,"
-    " quantise_s, attend_s, other_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
+    " quantise_s, attend_s, other_s, vision_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
     " resident_bytes, peak_bytes, others_share FROM latency JOIN run ON run.id = latency.run_id";
 
 // A row of kLatencyColumns.
@@ -58,9 +58,9 @@ LatencyRow ReadLatencyRow(const Statement& row) {
   l.isolated = row.Int(1) != 0;
   l.context_tokens = row.Int(2);
   l.repetition = row.Int(3);
-  double* const seconds[] = {&l.prefill_s,  &l.score_s,    &l.select_s,  &l.compact_s,
-                             &l.quantise_s, &l.attend_s,   &l.other_s,   &l.ttft_s,
-                             &l.tpot_p50_s, &l.tpot_p90_s, &l.tpot_p99_s};
+  double* const seconds[] = {&l.prefill_s,  &l.score_s,    &l.select_s,   &l.compact_s,
+                             &l.quantise_s, &l.attend_s,   &l.other_s,    &l.vision_s,
+                             &l.ttft_s,     &l.tpot_p50_s, &l.tpot_p90_s, &l.tpot_p99_s};
   int column = 4;
   for (double* value : seconds) *value = row.Real(column++);
   l.steps = row.Int(column++);
@@ -220,7 +220,7 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     KVG_ASSIGN(auto s, Cached("SELECT id, run_id, hash, group_key, position, status, reason, score,"
                               " tokens_in, tokens_out, engagement, engagement_reason, compressions,"
                               " kl_divergence, top1_agreement, facts, answer_depth, reads_per_step,"
-                              " read_share, parts FROM sample"
+                              " read_share, parts, images, frames, visual_tokens FROM sample"
                               " WHERE cell_id = ? AND sample_key = ?"));
     s->Bind(cell, sample_id);
     KVG_ASSIGN(const bool found, s->Step());
@@ -247,6 +247,9 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     row.reads_per_step = s->MaybeReal(17);
     row.read_share = s->MaybeReal(18);
     KVG_ASSIGN(row.parts, ParseNumbers(path, s->Text(19)));
+    row.images = s->Int(20);
+    row.frames = s->Int(21);
+    row.visual_tokens = s->Int(22);
   }
   KVG_TRY(ReadAnswers(id, row));
   KVG_TRY(ReadLayers(id, row));

@@ -199,15 +199,36 @@ Status ResultStore::VisitFacts(const FactsVisitor& visit) {
   }
 }
 
+Result<std::vector<std::pair<int64_t, ResultStore::ModalityShare>>> ResultStore::Modalities() {
+  KVG_ASSIGN(auto m, impl_->Cached("SELECT s.cell_id, m.modality, count(DISTINCT s.id),"
+                                   " sum(m.entries_before), sum(m.entries_after), sum(m.bytes),"
+                                   " avg(m.attention), avg(m.attention_kept)"
+                                   " FROM modality_stat m JOIN sample s ON s.id = m.sample_id"
+                                   " WHERE s.status = 'ok' GROUP BY s.cell_id, m.modality"
+                                   " ORDER BY s.cell_id, m.modality"));
+  std::vector<std::pair<int64_t, ModalityShare>> shares;
+  while (true) {
+    KVG_ASSIGN(const bool more, m->Step());
+    if (!more) return shares;
+    shares.emplace_back(m->Int(0), ModalityShare{.modality = m->Text(1),
+                                                 .samples = m->Int(2),
+                                                 .entries_before = m->Int(3),
+                                                 .entries_after = m->Int(4),
+                                                 .bytes = m->Int(5),
+                                                 .attention = m->Real(6),
+                                                 .attention_kept = m->Real(7)});
+  }
+}
+
 Status ResultStore::VisitLatency(int64_t most_shared, const LatencyVisitor& visit) {
   KVG_ASSIGN(const int64_t last, impl_->db.QueryInt("SELECT coalesce(max(id), 0) FROM latency"));
-  KVG_ASSIGN(auto l,
-             impl_->Cached("SELECT l.cell_id, l.isolated, r.key, l.context_tokens, l.repetition,"
-                           " l.prefill_s, l.score_s, l.select_s, l.compact_s, l.quantise_s,"
-                           " l.attend_s, l.other_s, l.ttft_s, l.tpot_p50_s, l.tpot_p90_s,"
-                           " l.tpot_p99_s, l.steps, l.resident_bytes, l.peak_bytes, l.others_share"
-                           " FROM latency l CROSS JOIN run r ON r.id = l.run_id"
-                           " WHERE l.sample_id IS NULL OR l.id % ? = 0"));
+  KVG_ASSIGN(auto l, impl_->Cached(
+                         "SELECT l.cell_id, l.isolated, r.key, l.context_tokens, l.repetition,"
+                         " l.prefill_s, l.score_s, l.select_s, l.compact_s, l.quantise_s,"
+                         " l.attend_s, l.other_s, l.vision_s, l.ttft_s, l.tpot_p50_s, l.tpot_p90_s,"
+                         " l.tpot_p99_s, l.steps, l.resident_bytes, l.peak_bytes, l.others_share"
+                         " FROM latency l CROSS JOIN run r ON r.id = l.run_id"
+                         " WHERE l.sample_id IS NULL OR l.id % ? = 0"));
   l->Bind(1 + last / most_shared);
   LatencyRow row;
   while (true) {
@@ -217,9 +238,9 @@ Status ResultStore::VisitLatency(int64_t most_shared, const LatencyVisitor& visi
     row.run_key = l->View(2);
     row.context_tokens = l->Int(3);
     row.repetition = l->Int(4);
-    double* const seconds[] = {&row.prefill_s,  &row.score_s,    &row.select_s,  &row.compact_s,
-                               &row.quantise_s, &row.attend_s,   &row.other_s,   &row.ttft_s,
-                               &row.tpot_p50_s, &row.tpot_p90_s, &row.tpot_p99_s};
+    double* const seconds[] = {&row.prefill_s,  &row.score_s,    &row.select_s,   &row.compact_s,
+                               &row.quantise_s, &row.attend_s,   &row.other_s,    &row.vision_s,
+                               &row.ttft_s,     &row.tpot_p50_s, &row.tpot_p90_s, &row.tpot_p99_s};
     int column = 5;
     for (double* value : seconds) *value = l->Real(column++);
     row.steps = l->Int(column++);

@@ -304,13 +304,14 @@ Status ResultStore::Impl::PutLatency(int64_t cell, int64_t run, std::optional<in
       Execute(*this,
               "INSERT INTO latency (cell_id, run_id, sample_id, isolated,"
               " context_tokens, repetition, prefill_s, score_s, select_s, compact_s, quantise_s,"
-              " attend_s, other_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
+              " attend_s, other_s, vision_s, ttft_s, tpot_p50_s, tpot_p90_s, tpot_p99_s, steps,"
               " resident_bytes, peak_bytes, others_share)"
-              " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+              " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
               " ON CONFLICT DO NOTHING",
               cell, run, sample, !sample, r.context_tokens, r.repetition, r.prefill_s, r.score_s,
-              r.select_s, r.compact_s, r.quantise_s, r.attend_s, r.other_s, r.ttft_s, r.tpot_p50_s,
-              r.tpot_p90_s, r.tpot_p99_s, r.steps, r.resident_bytes, r.peak_bytes, r.others_share));
+              r.select_s, r.compact_s, r.quantise_s, r.attend_s, r.other_s, r.vision_s, r.ttft_s,
+              r.tpot_p50_s, r.tpot_p90_s, r.tpot_p99_s, r.steps, r.resident_bytes, r.peak_bytes,
+              r.others_share));
   return {};
 }
 
@@ -343,14 +344,16 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
                      "INSERT INTO sample (cell_id, run_id, sample_key, hash, group_key, position,"
                      " status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
                      " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement,"
-                     " facts, answer_depth, reads_per_step, read_share, parts)"
+                     " facts, answer_depth, reads_per_step, read_share, parts, images, frames,"
+                     " visual_tokens)"
                      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-                     " ?)",
+                     " ?, ?, ?, ?)",
                      row.cell, row.run, row.sample_id, row.hash, row.group, row.position,
                      NameOf(row.status), row.reason, row.score, row.tokens_in, row.tokens_out,
                      NameOf(row.engagement), row.engagement_reason, row.compressions, logical_bytes,
                      full_bytes, row.kl_divergence, row.top1_agreement, row.facts, row.answer_depth,
-                     row.reads_per_step, row.read_share, NumbersJson(row.parts)));
+                     row.reads_per_step, row.read_share, NumbersJson(row.parts), row.images,
+                     row.frames, row.visual_tokens));
   int64_t turn = 0;
   for (const AnswerRow& a : row.answers) {
     KVG_ASSIGN(const std::optional<int64_t> question, PutQuestion(*this, a));

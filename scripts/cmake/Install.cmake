@@ -8,6 +8,9 @@ set(share ${CMAKE_INSTALL_DATADIR}/kvgauge)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/kvgauge)
 
 install(TARGETS kvgauge EXPORT kvgaugeTargets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET kvgauge-video)
+  install(TARGETS kvgauge-video RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(DIRECTORY configs models examples DESTINATION ${share})
 # Messages of tasks without data name it.
 install(PROGRAMS scripts/fetch_data DESTINATION ${share}/scripts)

@@ -55,11 +55,15 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(s.width, s.kv_heads * s.head_dim, bias=False)
         self.o_proj = nn.Linear(s.heads * s.head_dim, s.width, bias=False)
 
-    def forward(self, x, cos, sin):
+    def forward(self, x, cos, sin, values_from=None):
+        """values_from: for each place of the flattened batch, the place whose value stands there."""
         s, (batch, length, _) = self.s, x.shape
         q = self.q_proj(x).view(batch, length, s.heads, s.head_dim).transpose(1, 2)
         k = self.k_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
-        v = self.v_proj(x).view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
+        v = self.v_proj(x)
+        if values_from is not None:
+            v = v.flatten(0, 1)[values_from]
+        v = v.view(batch, length, s.kv_heads, s.head_dim).transpose(1, 2)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         repeat = s.heads // s.kv_heads
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
@@ -118,8 +122,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(s.width, s.eps)
         self.mlp = Mlp(s)
 
-    def forward(self, x, cos, sin):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x, cos, sin, **attention):
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, **attention)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 

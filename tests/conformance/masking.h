@@ -31,7 +31,7 @@ struct Prefilled {
     cache->PlaceRope(RopePlaces::Of(prompt));
     capture = std::make_unique<PrefillCapture>(model.config(), *cache,
                                                NeedsOf(subject.method.needs(), prompt),
-                                               prompt.size(), model.ops());
+                                               prompt.size(), model.ops(), &prompt);
     Feed(model, *cache, prompt, capture.get());
   }
   PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
@@ -146,8 +146,8 @@ inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache
         read(full, head, rows);
         read(reduced, head, held);
         if (keys && by_place) {
-          TurnOn(full.frequencies(), prompt.next_rope_position - reduced.length(layer, head), dim,
-                 held);
+          TurnOn(full.frequencies(layer), prompt.next_rope_position - reduced.length(layer, head),
+                 dim, held);
         }
         const std::vector<int32_t> positions = reduced.Positions(layer, head);
         for (size_t i = 0; i < positions.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every shipped method must keep on prompts with pictures and videos: on a model whose
-// positions are those of text, as LLaVA's, and on one whose positions have three axes, as Qwen's.
+// positions are those of text, as LLaVA's, on one whose positions have three axes, as Qwen's, and
+// on one whose pictures see all of themselves and whose layers turn in two ways, as Gemma's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace kvgauge {
 namespace {
 
-const char* const kVisualKinds[] = {"gqa", "three_axes"};
+const char* const kVisualKinds[] = {"gqa", "three_axes", "gemma"};
 const char* const kLatentKinds[] = {"mla"};
 constexpr int64_t kWidth = 64;  // of the tiny models
 

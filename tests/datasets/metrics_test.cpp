@@ -88,7 +88,7 @@ TEST_P(MetricGolden, EqualsThePackages) {
 INSTANTIATE_TEST_SUITE_P(Files, MetricGolden,
                          ::testing::Values("text", "code", "retrieval", "classification", "chinese",
                                            "wordnet", "functions", "leval", "cloze", "babilong",
-                                           "order", "code_levenshtein", "pictures"),
+                                           "order", "code_levenshtein", "pictures", "choices"),
                          [](const auto& file) { return std::string(file.param); });
 
 TEST(Metric, HandWorkedCases) {
@@ -99,13 +99,17 @@ TEST(Metric, HandWorkedCases) {
 
 TEST(Metric, SetsOfSamplesEqualThePackages) {
   int compared = 0;
-  const Json golden = Golden("corpus");
-  for (const Json& row : golden["cases"]) {
+  Json cases = Golden("corpus")["cases"];
+  const Json visual = Golden("visual_sets");
+  for (const Json& row : visual["cases"]) cases.push_back(row);
+  for (const Json& row : cases) {
     for (const auto& [metric, want] : row["scores"].items()) {
       SetScore set(*FindMetric(metric));
       for (const Json& pair : row["pairs"]) {
-        const Result<double> score =
-            set.Add({.prediction = pair["prediction"], .answers = pair["answers"]});
+        MetricInput input{.prediction = pair["prediction"], .answers = pair["answers"]};
+        input.all_classes = pair.value("all_classes", std::vector<std::string>());
+        input.group = pair.value("group", "");
+        const Result<double> score = set.Add(input);
         ASSERT_TRUE(score.ok()) << score.error().message;
       }
       EXPECT_TRUE(std::abs(set.Value() - want.get<double>()) <= 1e-9)
@@ -113,7 +117,7 @@ TEST(Metric, SetsOfSamplesEqualThePackages) {
       ++compared;
     }
   }
-  EXPECT_GE(compared, 300);
+  EXPECT_GE(compared, 1000);
 }
 
 // Two right yeses, one wrong yes, one missed, one right no.
@@ -289,9 +293,9 @@ TEST(Text, StemsAsNltkDoes) {
 
 TEST(Metric, AllHaveGoldens) {
   std::set<std::string> scored;
-  for (const char* file :
-       {"text", "code", "retrieval", "classification", "chinese", "wordnet", "corpus", "functions",
-        "leval", "cloze", "babilong", "order", "hand", "code_levenshtein", "pictures"}) {
+  for (const char* file : {"text", "code", "retrieval", "classification", "chinese", "wordnet",
+                           "corpus", "functions", "leval", "cloze", "babilong", "order", "hand",
+                           "code_levenshtein", "pictures", "choices", "visual_sets"}) {
     const Json golden = Golden(file);
     for (const Json& row : golden["cases"]) {
       for (const auto& entry : row["scores"].items()) scored.insert(entry.key());
@@ -329,7 +333,10 @@ TEST(Metric, IllFormedBytesAreReplacementCharacters) {
                      "1 Paragraph 1"};
     input.all_classes = {"\xFE"};
     if (metric->name == "retrieval_zh") input.answers.erase(input.answers.begin());
-    if (metric->name.starts_with("yes_no")) input.answers = {"yes"};
+    if (metric->name.starts_with("yes_no") || metric->name.starts_with("pope_")) {
+      input.answers = {"yes"};
+    }
+    if (metric->name == "milebench_choice") input.answers = {"A"};
     if (metric->name.starts_with("loogle_cloze")) input.answers = {R"({"a": "b"})"};
     if (metric->name == "mm_niah_choice") input.answers = {"1"};
     if (metric->name == "mm_niah_counts") input.answers = {"[1, 2]"};

@@ -23,7 +23,7 @@ namespace {
 using parquet::Reader;
 using ::testing::HasSubstr;
 
-std::string Golden(const std::string& file) {
+std::string GoldenPath(const std::string& file) {
   return StrCat(KVG_TEST_DATA, "/golden/parquet/", file);
 }
 
@@ -51,9 +51,9 @@ Json Shown(const Json& value) {
 class ParquetGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ParquetGolden, RowsAreThoseOfPyArrow) {
-  const auto reader = Reader::Open(Golden(StrCat(GetParam(), ".parquet")));
+  const auto reader = Reader::Open(GoldenPath(StrCat(GetParam(), ".parquet")));
   ASSERT_TRUE(reader.ok()) << reader.error().message;
-  std::ifstream lines(Golden(StrCat(GetParam(), ".jsonl")));
+  std::ifstream lines(GoldenPath(StrCat(GetParam(), ".jsonl")));
   int64_t rows = 0;
   for (std::string line; std::getline(lines, line); ++rows) {
     const Result<std::optional<Json>> row = (*reader)->Next();
@@ -104,10 +104,10 @@ class Parquet : public ::testing::Test {
 };
 
 TEST_F(Parquet, UnknownCodecsAreNamed) {
-  EXPECT_THAT(Fault(Golden("refused_brotli.parquet")),
+  EXPECT_THAT(Fault(GoldenPath("refused_brotli.parquet")),
               HasSubstr("column 'options.list.element' is compressed with Brotli; none, Snappy, "
                         "Gzip and Zstd are read"));
-  EXPECT_THAT(Fault(Golden("refused_lz4.parquet")), HasSubstr("is compressed with LZ4"));
+  EXPECT_THAT(Fault(GoldenPath("refused_lz4.parquet")), HasSubstr("is compressed with LZ4"));
 }
 
 TEST_F(Parquet, FilesThatAreNoneOrAreCutAreNamed) {
@@ -115,7 +115,7 @@ TEST_F(Parquet, FilesThatAreNoneOrAreCutAreNamed) {
   EXPECT_THAT(Fault(Write("{\"a\": 1}\n{\"a\": 2}\n")), HasSubstr("no whole Parquet file"));
   EXPECT_THAT(Fault(::testing::TempDir()), HasSubstr("is a directory"));
   EXPECT_THAT(Fault("/nowhere.parquet"), HasSubstr("/nowhere.parquet"));
-  const std::string whole = *ReadFile(Golden("images.parquet"));
+  const std::string whole = *ReadFile(GoldenPath("images.parquet"));
   EXPECT_THAT(Fault(Write(whole.substr(0, whole.size() / 2))), HasSubstr("\"PAR1\""));
   // The footer is there, what it points at is not.
   EXPECT_THAT(Fault(Write("PAR1" + whole.substr(whole.size() / 2))), HasSubstr("cut short"));
@@ -126,7 +126,7 @@ TEST_F(Parquet, FilesThatAreNoneOrAreCutAreNamed) {
 // Whatever byte is wrong, the answer is rows or one error with the file's name.
 TEST_F(Parquet, AnyWrongByteIsAnErrorOrOtherRows) {
   for (const char* name : {"lists", "version2", "deltas", "dictionary"}) {
-    const std::string whole = *ReadFile(Golden(StrCat(name, ".parquet")));
+    const std::string whole = *ReadFile(GoldenPath(StrCat(name, ".parquet")));
     int64_t refused = 0;
     for (size_t at = 0; at < whole.size(); at += 37) {
       std::string bytes = whole;
@@ -142,26 +142,27 @@ TEST_F(Parquet, AnyWrongByteIsAnErrorOrOtherRows) {
 }
 
 TEST_F(Parquet, ChecksumsAreChecked) {
-  std::string bytes = *ReadFile(Golden("version2.parquet"));
+  std::string bytes = *ReadFile(GoldenPath("version2.parquet"));
   bytes[200] = static_cast<char>(bytes[200] ^ 1);
   EXPECT_THAT(Fault(Write(bytes)), HasSubstr("whose checksum is wrong"));
 }
 
 TEST_F(Parquet, LimitsAreToldBeforeMemoryIsTaken) {
-  EXPECT_THAT(Fault(Golden("plain.parquet"), {.page_bytes = 1000}),
+  EXPECT_THAT(Fault(GoldenPath("plain.parquet"), {.page_bytes = 1000}),
               HasSubstr("pages up to 1000 B are read"));
-  EXPECT_THAT(Fault(Golden("plain.parquet"), {.row_bytes = 100}),
+  EXPECT_THAT(Fault(GoldenPath("plain.parquet"), {.row_bytes = 100}),
               HasSubstr("row 1 is longer than"));
-  EXPECT_THAT(Fault(Golden("plain.parquet"), {.footer_bytes = 100}), HasSubstr("its footer has"));
+  EXPECT_THAT(Fault(GoldenPath("plain.parquet"), {.footer_bytes = 100}),
+              HasSubstr("its footer has"));
 }
 
 TEST_F(Parquet, RecordsAreRows) {
-  const auto reader = RecordReader::Open(Golden("old_lists.parquet"), Container::kParquet);
+  const auto reader = RecordReader::Open(GoldenPath("old_lists.parquet"), Container::kParquet);
   ASSERT_TRUE(reader.ok()) << reader.error().message;
   const auto first = (*reader)->Next();
   ASSERT_TRUE(first.ok());
   EXPECT_EQ((*first)->value, Json::parse(R"({"options": ["a", "b"]})"));
-  EXPECT_EQ((*first)->where, StrCat(Golden("old_lists.parquet"), ": row 1"));
+  EXPECT_EQ((*first)->where, StrCat(GoldenPath("old_lists.parquet"), ": row 1"));
   EXPECT_EQ((*first)->number, 1);
 }
 

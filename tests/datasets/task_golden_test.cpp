@@ -73,7 +73,9 @@ class TaskGolden : public ::testing::TestWithParam<std::filesystem::path> {
       ASSERT_EQ(sample.questions.size(), prompts.size()) << "sample " << i;
       for (size_t q = 0; q < prompts.size(); ++q) {
         const bool behind_context = q == 0 || sample.mode == QuestionMode::kMultiRequest;
-        EXPECT_EQ((behind_context ? sample.context : "") + sample.questions[q].text,
+        // Where pictures stand, "[picture 1]" does.
+        EXPECT_EQ((behind_context ? WithPictureNames(sample) : "") +
+                      WithPictureNames(sample, static_cast<int64_t>(q)),
                   prompts[q].get<std::string>())
             << "sample " << i << ", question " << q;
         if (want[i].contains("conclusion")) {

@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/rng.h"
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/engine.h"
@@ -71,7 +72,7 @@ TEST_F(LatencyTest, AnswersAreThoseOfTheEngine) {
   Add("snapkv_kivi", "25%");
   for (const LatencyLine& line : lines_) {
     SCOPED_TRACE(line.name);
-    const std::vector<int32_t> prompt = *Prompts()(700, 0);
+    const std::vector<int32_t> prompt = Prompts()(700, 0)->ids;
     const Result<LatencyMeasurement> alone = MeasureAlone(line, prompt, 7, {});
     ASSERT_TRUE(alone.ok()) << alone.error().message;
     Engine engine({{.method = line.method, .budget = line.budget, .model = line.model}}, {});
@@ -97,7 +98,7 @@ TEST_F(LatencyTest, QuestionsComeAfterCompression) {
   Add("snapkv_kivi", "25%");
   for (const LatencyLine& line : lines_) {
     SCOPED_TRACE(line.name);
-    const std::vector<int32_t> prompt = *Prompts()(400, 0);
+    const std::vector<int32_t> prompt = Prompts()(400, 0)->ids;
     const Result<LatencyMeasurement> alone = MeasureAlone(line, prompt, 5, {}, 30);
     ASSERT_TRUE(alone.ok()) << alone.error().message;
     EXPECT_EQ(alone->row.context_tokens, 400);
@@ -119,6 +120,61 @@ TEST_F(LatencyTest, QuestionsComeAfterCompression) {
   }
   const Result<LatencyMeasurement> all = MeasureAlone(lines_[0], *Prompts()(30, 0), 5, {}, 30);
   EXPECT_THAT(all.error().message, HasSubstr("expected more than 30"));
+}
+
+// A prompt with pictures is fed as the engine feeds it: rows of the tower at their places.
+TEST(LatencyOfPictures, AnswersAreThoseOfTheEngine) {
+  for (const char* kind : {"gqa", "three_axes"}) {
+    SCOPED_TRACE(kind);
+    const TinyModel tiny = MakeTinyModel(kind);
+    const int64_t width = tiny.model->config().hidden_size;
+    auto visuals = std::make_shared<SampleVisuals>();
+    visuals->hidden_size = width;
+    Rng rng(7, 0);
+    for (int64_t i = 0; i < 40 * width; ++i) {
+      visuals->rows.push_back(static_cast<float>(rng.NextDouble() - 0.5));
+    }
+    LatencyTokens prompt = *SeededPrompts(60, 3)(200, 0);
+    prompt.visuals = visuals;
+    prompt.spans = {{.first = 10, .count = 24, .index = 0, .grid = {1, 4, 6}},
+                    {.first = 90, .count = 16, .index = 1, .grid = {1, 4, 4}, .embedding_row = 24}};
+    const auto method = LoadMethod("snapkv", KVG_SOURCE_DIR "/configs/methods", {});
+    ASSERT_TRUE(method.ok());
+    const Budget budget = *Budget::Parse("40%");
+    for (const int64_t question : {0, 40}) {
+      const LatencyLine line = {
+          .name = "snapkv", .method = &*method, .budget = budget, .model = tiny.model.get()};
+      const Result<LatencyMeasurement> alone = MeasureAlone(line, prompt, 5, {}, question);
+      ASSERT_TRUE(alone.ok()) << alone.error().message;
+      const auto cut = prompt.ids.end() - question;
+      Engine engine({{.method = &*method, .budget = budget, .model = tiny.model.get()}},
+                    {.compress_at = question > 0 ? CompressAt::kContext : CompressAt::kPrompt});
+      EngineSample sample = {.id = "s",
+                             .context = {prompt.ids.begin(), cut},
+                             .context_spans = prompt.spans,
+                             .turns = {{.ids = {cut, prompt.ids.end()}, .max_new_tokens = 6}},
+                             .visuals = visuals};
+      CellResult cell;
+      const Status ran = engine.Run({&sample, 1}, [&](CellResult result) {
+        cell = std::move(result);
+        return cell.status;
+      });
+      ASSERT_TRUE(ran.ok()) << ran.error().message;
+      EXPECT_EQ(alone->ids, cell.turns[0].ids);
+      EXPECT_EQ(alone->record.entries_after, cell.record.entries_after);
+      // The same tokens as text lead elsewhere.
+      const Result<LatencyMeasurement> text =
+          MeasureAlone(line, LatencyTokens(prompt.ids), 5, {}, question);
+      ASSERT_TRUE(text.ok());
+      EXPECT_NE(text->ids, alone->ids);
+    }
+    // A question that would begin inside a picture begins behind it.
+    const LatencyLine full = {
+        .name = "snapkv", .method = &*method, .budget = budget, .model = tiny.model.get()};
+    const Result<LatencyMeasurement> inside = MeasureAlone(full, prompt, 2, {}, 100);
+    ASSERT_TRUE(inside.ok()) << inside.error().message;
+    EXPECT_EQ(inside->record.prompt_tokens, 106);
+  }
 }
 
 TEST_F(LatencyTest, MemoryIsBounded) {
@@ -331,15 +387,67 @@ TEST_F(LatencyTest, GoesOnWhereItWasStopped) {
 }
 
 TEST(LatencyPrompts, HaveTheLengthAndBothEnds) {
-  const LatencyPrompt prompts = SamplePrompts({{1, 2, 3, 4, 5, 6, 7}, {8, 9}});
-  EXPECT_THAT(*prompts(4, 0), ElementsAre(1, 2, 6, 7));
-  EXPECT_THAT(*prompts(7, 2), ElementsAre(1, 2, 3, 4, 5, 6, 7));
-  EXPECT_THAT(*prompts(5, 1), ElementsAre(8, 9, 1, 6, 7));
-  EXPECT_THAT(*prompts(1, 0), ElementsAre(1));
+  const LatencyPrompt prompts =
+      SamplePrompts({std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}, std::vector<int32_t>{8, 9}});
+  EXPECT_THAT(prompts(4, 0)->ids, ElementsAre(1, 2, 6, 7));
+  EXPECT_THAT(prompts(7, 2)->ids, ElementsAre(1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(prompts(5, 1)->ids, ElementsAre(8, 9, 1, 6, 7));
+  EXPECT_THAT(prompts(1, 0)->ids, ElementsAre(1));
   const LatencyPrompt seeded = SeededPrompts(50, 1);
-  EXPECT_EQ(*seeded(30, 2), *seeded(30, 2));
-  EXPECT_NE(*seeded(30, 2), *seeded(30, 3));
-  EXPECT_THAT(*seeded(2000, 0), Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(50))));
+  EXPECT_EQ(seeded(30, 2)->ids, seeded(30, 2)->ids);
+  EXPECT_NE(seeded(30, 2)->ids, seeded(30, 3)->ids);
+  EXPECT_THAT(seeded(2000, 0)->ids, Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(50))));
+}
+
+// Two words, a picture of three rows, two words, one of two rows, two words.
+LatencyTokens ShowsTwo() {
+  LatencyTokens tokens({1, 2, 99, 99, 99, 3, 4, 99, 99, 5, 6});
+  tokens.spans = {{.first = 2, .count = 3, .index = 0, .grid = {1, 1, 3}},
+                  {.first = 7, .count = 2, .index = 1, .grid = {1, 1, 2}, .embedding_row = 3}};
+  SampleVisuals visuals;
+  visuals.hidden_size = 2;
+  for (int i = 0; i < 10; ++i) visuals.rows.push_back(static_cast<float>(i));
+  tokens.visuals = std::make_shared<SampleVisuals>(visuals);
+  tokens.vision_s = 5;
+  return tokens;
+}
+
+// Placeholders are never fed as text: a picture is there with its rows, or not at all.
+TEST(LatencyPrompts, ShowWholePicturesOnly) {
+  const LatencyPrompt prompts = SamplePrompts({ShowsTwo()});
+  const LatencyTokens same = *prompts(11, 0);
+  EXPECT_EQ(same.ids, ShowsTwo().ids);
+  EXPECT_EQ(same.visuals->rows, ShowsTwo().visuals->rows);
+  EXPECT_DOUBLE_EQ(same.vision_s, 5);
+
+  // The text between the pictures is left out.
+  const LatencyTokens both = *prompts(9, 0);
+  EXPECT_THAT(both.ids, ElementsAre(1, 2, 99, 99, 99, 99, 99, 5, 6));
+  ASSERT_EQ(both.spans.size(), 2u);
+  EXPECT_EQ(both.spans[1].first, 5);
+  EXPECT_EQ(both.spans[1].embedding_row, 3);
+
+  // The first picture does not fit into the beginning, and the second into the end.
+  const LatencyTokens second = *prompts(7, 0);
+  EXPECT_THAT(second.ids, ElementsAre(1, 2, 4, 99, 99, 5, 6));
+  ASSERT_EQ(second.spans.size(), 1u);
+  EXPECT_EQ(second.spans[0].first, 3);
+  EXPECT_EQ(second.spans[0].index, 0);
+  EXPECT_THAT(second.visuals->rows, ElementsAre(6, 7, 8, 9));
+  EXPECT_DOUBLE_EQ(second.vision_s, 2);
+
+  // None fits: text takes the place.
+  const LatencyTokens none = *prompts(5, 0);
+  EXPECT_THAT(none.ids, ElementsAre(1, 2, 1, 5, 6));
+  EXPECT_TRUE(none.spans.empty());
+  EXPECT_EQ(none.visuals, nullptr);
+
+  // Two samples: their pictures are told apart.
+  const LatencyTokens twice = *prompts(22, 0);
+  ASSERT_EQ(twice.spans.size(), 4u);
+  EXPECT_EQ(twice.spans[3].index, 3);
+  EXPECT_EQ(twice.spans[3].first, 18);
+  EXPECT_EQ(twice.visuals->count(), 10);
 }
 
 TEST(LatencyOptionsTest, ReadsAndRefuses) {

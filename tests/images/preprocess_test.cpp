@@ -83,6 +83,57 @@ TEST(Preprocess, AVideoRepeatsItsLastFrame) {
               HasSubstr("a frame is 28 x 29 pixels, the first is 28 x 28"));
 }
 
+// Numbers and sizes of frames: the grids of the video processors.
+TEST(Preprocess, SizesOfVideosAreThoseOfTransformers) {
+  const Result<Json> golden =
+      ReadJsonFile(StrCat(KVG_TEST_DATA, "/golden/images/video_sizes.json"));
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  ASSERT_GE((*golden)["cases"].size(), 180u);
+  for (const Json& c : (*golden)["cases"]) {
+    SCOPED_TRACE(c.dump());
+    const Result<Preprocessor> p = ReadVideoPreprocessor(c["config"], "", "golden");
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    const Json& video = c["video"];
+    const Result<std::pair<int32_t, int32_t>> size =
+        PatchedVideoSize(*p, video[0], video[1], video[2]);
+    ASSERT_EQ(size.ok(), !c["grid"].is_null()) << (size.ok() ? "" : size.error().message);
+    if (!size.ok()) continue;
+    EXPECT_EQ(size->first / p->patch, c["grid"][1].get<int32_t>());
+    EXPECT_EQ(size->second / p->patch, c["grid"][2].get<int32_t>());
+  }
+}
+
+TEST(ReadVideoPreprocessor, NamesWhatItDoesNotKnow) {
+  const auto read = [](const char* text) {
+    return ReadVideoPreprocessor(*ParseJson(text, "text"), "Qwen2VLVideoProcessor", "dir/v.json");
+  };
+  EXPECT_EQ(read("{}")->most_pixels, 28 * 28 * 768);
+  EXPECT_EQ(read(R"({"video_processor_type": "Qwen3VLVideoProcessor"})")->patch, 16);
+  // Keys of pictures and keys that choose frames are passed over.
+  EXPECT_EQ(read(R"({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 200704,
+                     "min_pixels": 784, "fps": 2, "num_frames": 8})")
+                ->most_pixels,
+            200704);
+  EXPECT_THAT(read(R"({"video_processor_type": "Qwen3VideoProcessor"})").error().message,
+              AllOf(HasSubstr("dir/v.json"), HasSubstr("did you mean 'Qwen3VLVideoProcessor'?")));
+  EXPECT_THAT(read(R"({"use_token_merging": true})").error().message,
+              HasSubstr("key 'use_token_merging' (true) is not known, and it may change pixels"));
+  EXPECT_THAT(read("[]").error().message, HasSubstr("no JSON object"));
+  // SmolVLM's size of frames beside pictures; a size of the file itself wins.
+  EXPECT_EQ(read(R"({"video_processor_type": "SmolVLMVideoProcessor", "video_sampling":
+                     {"video_size": {"longest_edge": 512}}})")
+                ->longest_edge,
+            512);
+  EXPECT_EQ(read(R"({"video_processor_type": "SmolVLMVideoProcessor", "size":
+                     {"longest_edge": 2048}, "video_sampling": {"video_size":
+                     {"longest_edge": 512}}})")
+                ->longest_edge,
+            2048);
+  EXPECT_TRUE(Read(R"({"image_processor_type": "SmolVLMImageProcessor",
+                       "video_sampling": {"fps": 1}})")
+                  .ok());
+}
+
 TEST(Preprocess, ExtremeAspectsAreRefusedWherePatchesAreCut) {
   const Preprocessor qwen = *Read(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
   EXPECT_THAT(Preprocess(qwen, Drawn(1, 201, 1)).error().message,

@@ -75,6 +75,7 @@ struct Case {
   float softcap = 0;
   int64_t window = 0;
   bool sees_all = false;
+  bool ahead = false;  // runs of rows see each other
   uint64_t seed = 1;
 
   int64_t entries() const { return past + rows; }
@@ -93,7 +94,7 @@ struct Case {
            std::to_string(value_dim) + " heads " + std::to_string(query_heads) + "/" +
            std::to_string(kv_heads) + " rows " + std::to_string(rows) + " past " +
            std::to_string(past) + " softcap " + std::to_string(softcap) + " window " +
-           std::to_string(window) + (sees_all ? " sees all" : "");
+           std::to_string(window) + (sees_all ? " sees all" : "") + (ahead ? " ahead" : "");
   }
 };
 
@@ -124,11 +125,25 @@ Tensor Make(std::vector<float>& memory, std::initializer_list<int64_t> dims) {
 constexpr ColumnReduction kReductions[] = {ColumnReduction::kSum, ColumnReduction::kSumSquares,
                                            ColumnReduction::kMax, ColumnReduction::kCountAbove};
 
+// Three rows alone, then runs of 5, 10, 15 .. rows that see each other.
+std::vector<int32_t> Ahead(const Case& c) {
+  std::vector<int32_t> ahead;
+  if (!c.ahead) return ahead;
+  for (int64_t run = 0, end = 3; std::ssize(ahead) < c.rows; end += 5 * ++run) {
+    for (int64_t i = std::ssize(ahead); i < std::min(end, c.rows); ++i) {
+      ahead.push_back(run == 0 ? 0 : static_cast<int32_t>(std::min(end, c.rows) - 1 - i));
+    }
+  }
+  return ahead;
+}
+
 Results RunAll(AttentionOps& ops, const Case& c, const Inputs& in) {
   const AttentionShape shape = c.Shape();
   Cache cache(ops, shape.format, c.kv_heads, c.entries());
   cache.Write(ops, in.K(c), in.V(c), 0);
-  const AttentionItem item = {0, c.rows, c.sees_all ? kSeesAll : c.past, c.past, cache.heads()};
+  const std::vector<int32_t> ahead = Ahead(c);
+  const AttentionItem item = {0,      c.rows,        c.sees_all ? kSeesAll : c.past,
+                              c.past, cache.heads(), ahead};
   Results r;
   const Tensor lse = Make(r.lse, {c.query_heads, c.rows});
   const AttentionCapture capture = {lse, Make(r.entropy, {c.query_heads, c.rows})};
@@ -138,6 +153,7 @@ Results RunAll(AttentionOps& ops, const Case& c, const Inputs& in) {
   AttentionItem last = item;
   last.rows = std::min<int64_t>(c.rows, 5);
   last.first_row = c.rows - last.rows;
+  if (c.ahead) last.ahead = std::span(ahead).last(static_cast<size_t>(last.rows));
   if (!c.sees_all) last.first_position = c.entries() - last.rows;
   ops.WindowProbabilities(shape, last, in.Q(c), lse,
                           Make(r.window, {c.query_heads, last.rows, c.entries() + 3}));
@@ -192,6 +208,15 @@ std::vector<Case> Cases() {
     c.rows = 150;
     c.past = 430;  // all entries cross the end of the first span
     c.sees_all = true;
+    cases.push_back(c);
+    c = {.dtype = dtype, .key_dim = 64, .value_dim = 48, .query_heads = 4, .kv_heads = 2};
+    c.rows = 170;
+    c.past = 401;
+    c.ahead = true;
+    cases.push_back(c);
+    c.window = 40;  // shorter than the longest runs
+    c.rows = 133;
+    c.past = 7;
     cases.push_back(c);
   }
   return cases;
@@ -502,6 +527,35 @@ TEST(Attention, RowsThatSeeAllGetWhatTheLastRowGets) {
         }
         EXPECT_EQ(all, alone);
       }
+    }
+  }
+}
+
+// A run of rows that see each other has the bits of its rows over all entries up to its end.
+TEST(Attention, RowsThatSeeAheadSeeTheirRun) {
+  for (const KvBackend& backend : KvBackends()) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      Case c = {.dtype = dtype, .key_dim = 24, .value_dim = 40, .query_heads = 4, .kv_heads = 2};
+      c.rows = 90;
+      c.past = 470;
+      c.ahead = true;
+      SCOPED_TRACE(backend.name + ": " + c.Name());
+      const Inputs in(c);
+      const std::unique_ptr<AttentionOps> ops = backend.Attention(2);
+      Cache cache(*ops, c.Shape().format, c.kv_heads, c.entries());
+      cache.Write(*ops, in.K(c), in.V(c), 0);
+      std::vector<float> all, alone;
+      const Tensor together = Make(all, {c.rows, c.query_heads, c.value_dim});
+      const Tensor single = Make(alone, {c.rows, c.query_heads, c.value_dim});
+      const std::vector<int32_t> ahead = Ahead(c);
+      const AttentionItem item = {0, c.rows, kEndAligned, 0, cache.heads(), ahead};
+      ops->Attend(c.Shape(), {&item, 1}, in.Q(c), together);
+      for (int64_t row = 0; row < c.rows; ++row) {
+        const int64_t last = c.past + row + ahead[static_cast<size_t>(row)];
+        const AttentionItem one = {row, 1, last, 0, cache.heads()};
+        ops->Attend(c.Shape(), {&one, 1}, in.Q(c), single);
+      }
+      EXPECT_EQ(all, alone);
     }
   }
 }

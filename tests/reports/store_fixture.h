@@ -125,6 +125,9 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
                             .attention = 0.75,
                             .attention_kept = 0.5});
   }
+  s.images = 2;
+  s.frames = 8;
+  s.visual_tokens = 300;
   MemoryRow memory;
   memory.nominal_bytes = 1000;
   memory.full_bytes = 8000;
@@ -141,6 +144,7 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
   latency.isolated = false;
   latency.context_tokens = s.tokens_in;
   latency.prefill_s = 0.25;
+  latency.vision_s = 0.125;
   s.latency = latency;
   return s;
 }

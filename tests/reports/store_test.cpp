@@ -30,6 +30,10 @@ TEST(Store, GivesBackWhatWasWritten) {
   EXPECT_EQ(read->run, run);
   EXPECT_EQ(read->memory[0].peak_bytes, 9000);
   EXPECT_EQ(read->latency->prefill_s, 0.25);
+  EXPECT_EQ(read->latency->vision_s, 0.125);
+  EXPECT_EQ(read->images, 2);
+  EXPECT_EQ(read->frames, 8);
+  EXPECT_EQ(read->visual_tokens, 300);
   EXPECT_FALSE(read->latency->isolated);
   EXPECT_FALSE(Must(store->Read(cell, "needle-18")));
 

@@ -313,6 +313,54 @@ TEST_F(StoreTest, CachesOfOneModelTurnByTheSameTables) {
   EXPECT_NE(stretched.rope(0), first.rope(0));
 }
 
+// Raw keys, clipped ones and those turned back take the base of their layer.
+TEST_F(StoreTest, LocalLayersTurnByTheirOwnRope) {
+  ModelConfig config = CacheConfig(kLayers, kQueryHeads, kHeads, kDim);
+  config.local_rope = config.rope;
+  config.layers[0].local_rope = true;
+  KvCacheOptions options = Options();
+  options.local_frequencies = options.frequencies;
+  for (double& inverse : options.local_frequencies.inverse) inverse /= 3;
+  KvCacheOptions all_local = Options();
+  all_local.frequencies = options.local_frequencies;
+  for (const PositionPolicy policy :
+       {PositionPolicy::kOriginal, PositionPolicy::kSlot, PositionPolicy::kClipped}) {
+    CachePools pools(*ops_);
+    const StorePlan plan = PlanOf(Plain(), {.raw = true, .position = policy, .position_limit = 40});
+    std::vector<KvCache> caches;
+    caches.emplace_back(config, options, pools);
+    caches.emplace_back(CacheConfig(kLayers, kQueryHeads, kHeads, kDim), all_local, pools);
+    caches.push_back(NewCache(pools));
+    for (KvCache& cache : caches) {
+      ASSERT_TRUE(Feed(cache, 70).ok());
+      ASSERT_TRUE(StoreAll(cache, plan).ok());
+      ASSERT_TRUE(Feed(cache, 3).ok());
+    }
+    const KvCache& both = caches[0];
+    EXPECT_EQ(both.frequencies(0).inverse, options.local_frequencies.inverse);
+    EXPECT_EQ(both.frequencies(1).inverse, options.frequencies.inverse);
+    EXPECT_EQ(both.rope(0), caches[1].rope(0));
+    EXPECT_EQ(both.rope(1), caches[2].rope(1));
+    EXPECT_NE(both.rope(0), both.rope(1));
+    const std::vector<float> q = RandomValues(kQueryHeads * kDim, 3, 0.3f);
+    for (const int64_t layer : {0, 1}) {
+      const KvCache& alike = caches[layer == 0 ? 1 : 2];
+      EXPECT_TRUE(SameBits(Keys(both, layer, 1), Keys(alike, layer, 1)));
+      EXPECT_TRUE(SameBits(Attend(both, layer, q), Attend(alike, layer, q)));
+      std::vector<float> a(73 * kDim), b(73 * kDim);
+      both.ReadRawKeys(layer, 1, 0, View(a, {73, kDim}));
+      alike.ReadRawKeys(layer, 1, 0, View(b, {73, kDim}));
+      EXPECT_TRUE(SameBits(a, b));
+    }
+    EXPECT_FALSE(SameBits(Keys(both, 0, 1), Keys(caches[2], 0, 1)));
+    const Result<std::string> bytes = both.Serialize();
+    ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+    KvCache again(config, options, pools);
+    ASSERT_TRUE(again.Deserialize(*bytes).ok());
+    EXPECT_TRUE(SameBits(Attend(again, 0, q), Attend(both, 0, q)));
+  }
+}
+
 TEST_F(StoreTest, SlotAndClippedPositions) {
   const RopeFrequencies frequencies = Options().frequencies;
   for (const PositionPolicy policy : {PositionPolicy::kSlot, PositionPolicy::kClipped}) {

@@ -66,7 +66,7 @@ inline void ExpectRefused(const Json& json, const std::string& key, const std::s
                                ::testing::HasSubstr(also)));
 }
 
-inline const std::vector<std::string> kFamilies = {"llama", "mistral", "qwen2", "qwen3",
-                                                   "phi3",  "gemma2",  "opt",   "deepseek_v2"};
+inline const std::vector<std::string> kFamilies = {
+    "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "opt", "deepseek_v2", "gemma3_text"};
 
 }  // namespace kvgauge

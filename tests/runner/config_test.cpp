@@ -32,7 +32,8 @@ TEST(Config, EveryFamilyHasAMinimalConfig) {
     EXPECT_EQ(config.embedding_size, 48);
     EXPECT_EQ(config.stored_dtype, DType::kF32);
     EXPECT_EQ(config.rope.has_value(), family != "opt");
-    EXPECT_EQ(config.tied_head, family == "gemma2" || family == "opt") << family;
+    const bool tied = family == "gemma2" || family == "gemma3_text" || family == "opt";
+    EXPECT_EQ(config.tied_head, tied) << family;
   }
 }
 
@@ -256,6 +257,59 @@ TEST(Config, Gemma2) {
   ExpectRefused(With(Base("gemma2"), {{"hidden_act", "relu"}}), "hidden_act");
   ExpectRefused(With(Base("gemma2"), {{"use_bidirectional_attention", true}}),
                 "use_bidirectional_attention");
+}
+
+TEST(Config, Gemma3) {
+  const Json base = With(Base("gemma3_text"), {{"num_hidden_layers", 7}});
+  const ModelConfig config = Parse(base);
+  EXPECT_EQ(config.norm, NormKind::kRmsOffsetOne);
+  EXPECT_TRUE(config.sandwich_norms && config.scale_embedding && config.qk_norm);
+  EXPECT_EQ(config.attention_softcap, 0.0f);
+  EXPECT_EQ(config.logit_softcap, 0.0f);
+  EXPECT_FALSE(config.mutual_pictures);
+  EXPECT_THAT(Windows(config), ElementsAre(4096, 4096, 4096, 4096, 4096, 0, 4096));
+  for (const LayerConfig& layer : config.layers) EXPECT_EQ(layer.local_rope, layer.window > 0);
+  EXPECT_EQ(config.rope->theta, 1e6);
+  EXPECT_EQ(config.local_rope->theta, 1e4);
+  EXPECT_EQ(config.local_rope->rotary_dim, 256);
+  // As the config of gemma-3-1b-it has it, with the scaling of the larger ones.
+  const Json old = {{"rope_theta", 500000.0},
+                    {"rope_local_base_freq", 20000.0},
+                    {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                    {"sliding_window", 512},
+                    {"sliding_window_pattern", 2}};
+  const ModelConfig scaled = Parse(With(base, old));
+  EXPECT_THAT(Windows(scaled), ElementsAre(512, 0, 512, 0, 512, 0, 512));
+  EXPECT_EQ(scaled.rope->kind, RopeKind::kLinear);
+  EXPECT_EQ(scaled.rope->factor, 8.0);
+  EXPECT_EQ(scaled.rope->theta, 500000.0);
+  EXPECT_EQ(scaled.local_rope->kind, RopeKind::kDefault);
+  EXPECT_EQ(scaled.local_rope->theta, 20000.0);
+  // The same as transformers 5 writes it.
+  const Json full = {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 500000.0}};
+  const Json local = {{"rope_type", "default"}, {"rope_theta", 20000.0}};
+  const Json both = {{"full_attention", full}, {"sliding_attention", local}};
+  const ModelConfig fresh = Parse(With(
+      base, {{"rope_parameters", both}, {"sliding_window", 512}, {"_sliding_window_pattern", 2}}));
+  EXPECT_EQ(*fresh.rope, *scaled.rope);
+  EXPECT_EQ(*fresh.local_rope, *scaled.local_rope);
+  EXPECT_EQ(Windows(fresh), Windows(scaled));
+  // One kind alone leaves the other as its class has it.
+  EXPECT_EQ(*Parse(With(base, {{"rope_parameters", {{"full_attention", full}}}})).local_rope,
+            *config.local_rope);
+  ExpectRefused(With(base, {{"rope_parameters", local}}), "rope_parameters", "sliding_attention");
+  ExpectRefused(With(base, {{"rope_parameters", {{"full_attention", 3}}}}),
+                "rope_parameters.full_attention");
+  ExpectRefused(With(base, {{"rope_parameters", {{"full_attention", full}, {"other", local}}}}),
+                "rope_parameters", "other");
+  Json twice = With(base, {{"rope_parameters", both}, {"rope_local_base_freq", 20000.0}});
+  EXPECT_EQ(Parse(twice).local_rope->theta, 20000.0);
+  twice["rope_local_base_freq"] = 10000.0;
+  ExpectRefused(twice, "rope_parameters.sliding_attention.rope_theta", "rope_local_base_freq");
+  ExpectRefused(With(base, {{"sliding_window_pattern", 2}, {"_sliding_window_pattern", 3}}),
+                "_sliding_window_pattern");
+  ExpectRefused(With(base, {{"sliding_window", nullptr}}), "sliding_window");
+  ExpectRefused(With(base, {{"use_bidirectional_attention", true}}), "use_bidirectional_attention");
 }
 
 TEST(Config, Opt) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "images/drawn.h"
 #include "images/preprocess.h"
@@ -49,8 +50,15 @@ class VisionModelGolden : public ::testing::TestWithParam<std::string> {
     tower_ = Need(VisionTower::Load(directory_, {.dtype = dtype, .random_seed = {}}, *ops_));
   }
 
-  Preprocessor ReadPixels(const std::string& file) {
+  Preprocessor ReadPixels() {
+    const std::string file = "preprocessor_config.json";
     return Need(ReadPreprocessor(Need(ReadJsonFile(directory_ + "/" + file)), file));
+  }
+  Preprocessor ReadFramePixels() {
+    std::string file = "video_preprocessor_config.json";
+    if (!FileExists(directory_ + "/" + file)) file = "preprocessor_config.json";
+    return Need(ReadVideoPreprocessor(Need(ReadJsonFile(directory_ + "/" + file)),
+                                      "Qwen2VLVideoProcessor", file));
   }
 
   std::vector<PixelValues> Pixels(const Json& c) {
@@ -58,18 +66,16 @@ class VisionModelGolden : public ::testing::TestWithParam<std::string> {
     for (const Json& picture : c["pictures"]) {
       images.push_back(Drawn(picture[0], picture[1], picture[2]));
     }
-    const Preprocessor preprocessor = ReadPixels("preprocessor_config.json");
     std::vector<PixelValues> pixels;
     if (!c["video"]) {
+      const Preprocessor preprocessor = ReadPixels();
       for (const Image& image : images) {
         pixels.push_back(Need(Preprocess(preprocessor, image, std::ssize(images))));
       }
       return pixels;
     }
-    if (preprocessor.kind == PreprocessKind::kPatches) {
-      return {Need(PreprocessVideo(preprocessor, images))};
-    }
-    const Preprocessor frames = ReadPixels("video_frames.json");
+    const Preprocessor frames = ReadFramePixels();
+    if (frames.kind == PreprocessKind::kPatches) return {Need(PreprocessVideo(frames, images))};
     for (const Image& image : images) {
       PixelValues frame = Need(Preprocess(frames, image));
       if (pixels.empty()) {
@@ -254,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, VisionModelGolden,
                          ::testing::Values("llava", "llava_layers", "llava_next",
                                            "llava_next_video", "llava_onevision", "qwen2_vl",
                                            "qwen2_5_vl", "qwen3_vl", "internvl", "internvl_rms",
-                                           "idefics3", "smolvlm"),
+                                           "idefics3", "smolvlm", "gemma3", "gemma3_wide"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

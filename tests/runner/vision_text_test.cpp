@@ -89,6 +89,37 @@ TEST(VisionText, EmptyTextConfigsTakeTheirClassesDefaults) {
   EXPECT_TRUE(qwen3.rope->interleaved);
 }
 
+TEST(VisionText, Gemma3) {
+  // As the config of gemma-3-4b-it has it.
+  const Json json = *ParseJson(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999,
+    "eoi_token_index": 256000, "eos_token_id": [1, 106], "image_token_index": 262144,
+    "initializer_range": 0.02, "mm_tokens_per_image": 256, "model_type": "gemma3",
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+      "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+      "sliding_window": 1024},
+    "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+    "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
+      "model_type": "siglip_vision_model", "num_attention_heads": 16, "num_hidden_layers": 27,
+      "patch_size": 14, "vision_use_head": false}
+  })",
+                               "gemma");
+  const ModelConfig config = kvgauge::Parse(json);
+  EXPECT_EQ(config.family, "gemma3_text");
+  EXPECT_EQ(config.vision_family, "gemma3");
+  EXPECT_TRUE(config.mutual_pictures && config.tied_head);
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.query_heads, 8);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.key_dim, 256);
+  EXPECT_EQ(config.rope->factor, 8.0);
+  EXPECT_EQ(config.local_rope->theta, 1e4);
+  EXPECT_THAT(config.eos_ids, ElementsAre(1, 106));
+  EXPECT_EQ(config.visual_ids.image, 262144);
+  EXPECT_EQ(config.visual_ids.image_begin, 255999);
+  EXPECT_EQ(config.visual_ids.image_end, 256000);
+}
+
 TEST(VisionText, FlatQwenConfigs) {
   // As the config of Qwen2.5-VL-3B-Instruct has it.
   const Json flat = *ParseJson(R"({
@@ -151,7 +182,7 @@ TEST(VisionText, FaultsNameTheKey) {
   ExpectRefused(Around("llava", With(TinyText("llama"), {{"hidden_size", 0}})),
                 "text_config.hidden_size");
   ExpectRefused(Around("llava", With(TinyText("llama"), {{"model_type", "bert"}})),
-                "text_config.model_type", "supported are llama");
+                "text_config.model_type", "supported are gemma3_text, llama");
   ExpectRefused(With(good, {{"vocab_size", 7}}), "vocab_size", "120");
   ExpectRefused(With(good, {{"image_token_index", 5}, {"image_token_id", 6}}), "image_token_id");
   ExpectRefused(Around("smolvlm", With(TinyText("llama"), {{"use_resampler", true}})),

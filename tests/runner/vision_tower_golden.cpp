@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/files.h"
 #include "core/json.h"
 #include "images/drawn.h"
 #include "images/preprocess.h"
@@ -48,8 +49,15 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     ASSERT_FALSE(cases_.empty());
   }
 
-  Preprocessor ReadPixels(const std::string& file) {
+  Preprocessor ReadPixels() {
+    const std::string file = "preprocessor_config.json";
     return Must(ReadPreprocessor(Must(ReadJsonFile(directory_ + "/" + file)), file));
+  }
+  Preprocessor ReadFramePixels() {
+    std::string file = "video_preprocessor_config.json";
+    if (!FileExists(directory_ + "/" + file)) file = "preprocessor_config.json";
+    return Must(ReadVideoPreprocessor(Must(ReadJsonFile(directory_ + "/" + file)),
+                                      "Qwen2VLVideoProcessor", file));
   }
 
   std::vector<PixelValues> Pixels(const VisionCase& c) {
@@ -57,19 +65,17 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     for (const auto& [width, height, seed] : c.pictures) {
       images.push_back(Drawn(width, height, static_cast<uint32_t>(seed)));
     }
-    const Preprocessor preprocessor = ReadPixels("preprocessor_config.json");
     std::vector<PixelValues> pixels;
     if (c.modality == Modality::kImage) {
+      const Preprocessor preprocessor = ReadPixels();
       for (const Image& image : images) {
         pixels.push_back(Must(Preprocess(preprocessor, image, std::ssize(images))));
       }
       return pixels;
     }
-    if (preprocessor.kind == PreprocessKind::kPatches) {
-      return {Must(PreprocessVideo(preprocessor, images))};
-    }
+    const Preprocessor frames = ReadFramePixels();
+    if (frames.kind == PreprocessKind::kPatches) return {Must(PreprocessVideo(frames, images))};
     // One tile a frame.
-    const Preprocessor frames = ReadPixels("video_frames.json");
     for (const Image& image : images) {
       const PixelValues frame = Must(Preprocess(frames, image));
       if (pixels.empty()) {

@@ -24,7 +24,9 @@ class Spelling final : public Tokenizer {
   std::string Kind() const override { return "spelling"; }
   int64_t VocabSize() const override { return 100; }
   std::string TokenText(int32_t id) const override {
-    return id == 90 ? "<image>" : id == 91 ? "<vid>" : id == 92 ? "<s>" : "<e>";
+    static const std::vector<std::string> names = {"<image>", "<vid>", "<s>",
+                                                   "<e>",     "<boi>", "<eoi>"};
+    return names[static_cast<size_t>(id - 90)];
   }
   std::optional<int32_t> IdOf(std::string_view) const override { return std::nullopt; }
   bool IsSpecial(int32_t) const override { return true; }
@@ -81,6 +83,11 @@ TEST(VisualExpand, PicturesOfEachFamily) {
             "a <image><image> b <image>");
   EXPECT_EQ(Expanded(ConfigOf("internvl", false), "<image>\nx", {Whole(2)}),
             "<img><image><image></img>\nx");
+  ModelConfig gemma = ConfigOf("gemma3", false);
+  gemma.visual_ids = {.image = 90, .image_begin = 94, .image_end = 95};
+  EXPECT_EQ(Expanded(gemma, "a<boi>b<boi>", {Whole(2), Whole(1)}),
+            "a\n\n<boi><image><image><eoi>\n\nb\n\n<boi><image><eoi>\n\n");
+  EXPECT_THAT(Expanded(gemma, "a<boi>", {}), HasSubstr("1 placeholders '<boi>'"));
   const ModelConfig split = ConfigOf("idefics3", false);
   EXPECT_EQ(Expanded(split, "u:<image>q", {Whole(2)}),
             "u:<fake_token_around_image><global-img><image><image><fake_token_around_image>q");

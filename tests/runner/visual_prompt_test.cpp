@@ -225,6 +225,30 @@ class ThreeAxes : public ::testing::Test {
   Prompt prompt_;
 };
 
+TEST(MutualPictures, RowsSeeAheadAndPassesDoNotCut) {
+  ModelConfig config;
+  VisualSpan first, second;
+  first.first = 2;
+  first.count = 4;
+  second.first = 6;
+  second.count = 3;
+  second.embedding_row = 4;
+  Prompt prompt;
+  prompt.Append(std::vector<int32_t>(11, 5), std::vector{first, second}, false);
+  EXPECT_TRUE(RowsAhead(config, prompt, 0, 11).empty());
+  EXPECT_EQ(PassEnd(config, prompt, 0, 4), 4);
+  config.mutual_pictures = true;
+  EXPECT_THAT(RowsAhead(config, prompt, 0, 11),
+              ::testing::ElementsAre(0, 0, 3, 2, 1, 0, 2, 1, 0, 0, 0));
+  EXPECT_THAT(RowsAhead(config, prompt, 4, 8), ::testing::ElementsAre(1, 0, 1, 0));
+  EXPECT_TRUE(RowsAhead(config, prompt, 9, 11).empty());
+  EXPECT_EQ(PassEnd(config, prompt, 0, 4), 2);  // before the picture
+  EXPECT_EQ(PassEnd(config, prompt, 2, 3), 6);  // all of it, however long
+  EXPECT_EQ(PassEnd(config, prompt, 2, 4), 6);
+  EXPECT_EQ(PassEnd(config, prompt, 2, 6), 6);  // not into the next
+  EXPECT_EQ(PassEnd(config, prompt, 0, 100), 11);
+}
+
 TEST_F(ThreeAxes, RawKeysTurnByTheirPlaces) {
   KvCache plain = model_->NewCache(64);
   Prefilled(plain);
@@ -265,7 +289,7 @@ TEST_F(ThreeAxes, SlotsTurnAllAxesAlike) {
   ExpectNear(KeysOf(slots, true), KeysOf(plain, true));
   // The same numbers before rotation, turned by 0, 1, 2 ..
   const std::vector<float> raw = KeysOf(plain, true), turned = KeysOf(slots, false);
-  const RopeFrequencies& frequencies = plain.frequencies();
+  const RopeFrequencies& frequencies = plain.frequencies(0);
   for (size_t entry = 0; entry < raw.size() / 8; ++entry) {
     for (size_t pair = 0; pair < 4; ++pair) {
       const double angle = static_cast<double>(entry) * frequencies.inverse[pair];

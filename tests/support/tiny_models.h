@@ -50,12 +50,31 @@ inline std::string TinyThreeAxes() {
         "mrope_section": [4, 6, 6]}}})";
 }
 
-// Config of "mha", "gqa", "mqa", "mla" or "three_axes".
+// One layer with a window and a rope of its own, one without; pictures see all of themselves.
+inline std::string TinyGemma() {
+  return R"({"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+    "image_token_index": 90, "boi_token_index": 94, "eoi_token_index": 95,
+    "mm_tokens_per_image": 4, "torch_dtype": "float32",
+    "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32,
+      "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "image_size": 28, "patch_size": 7},
+    "text_config": {"model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+      "vocab_size": 101, "max_position_embeddings": 2048, "sliding_window": 120,
+      "sliding_window_pattern": 2, "query_pre_attn_scalar": 32, "bos_token_id": 1,
+      "eos_token_id": 2, "pad_token_id": 0,
+      "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}})";
+}
+
+// Config of "mha", "gqa", "mqa", "mla", "three_axes" or "gemma".
 inline std::string TinyConfig(const std::string& kind) {
   if (kind == "mha") return TinyLlama(4, 4);
   if (kind == "gqa") return TinyLlama(6, 2);
   if (kind == "mqa") return TinyLlama(4, 1);
   if (kind == "three_axes") return TinyThreeAxes();
+  if (kind == "gemma") return TinyGemma();
   return R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": null, "kv_lora_rank": 32,

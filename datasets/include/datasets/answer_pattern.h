@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/result.h"
 
@@ -32,6 +33,8 @@ class AnswerPattern {
   // more than a million steps holds nothing that it finds. Bytes that are not UTF-8 count as
   // U+FFFD.
   virtual std::string Find(std::string_view text) const = 0;
+  // Every match, as Find gives one; up to where looking took too many steps.
+  virtual std::vector<std::string> FindAll(std::string_view text) const = 0;
 };
 
 }  // namespace kvgauge

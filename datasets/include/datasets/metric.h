@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,8 @@ struct MetricInput {
   std::vector<std::string> answers = {};
   std::vector<std::string> all_classes = {};
   std::string language = "en";
-  std::string kind = {};  // of the question, where one conversation mixes several; Question::kind
+  std::string kind = {};   // of the question, where one conversation mixes several; Question::kind
+  std::string group = {};  // of the questions that count together, MetricSpec::of_group
 };
 
 struct MetricSpec {
@@ -34,6 +36,9 @@ struct MetricSpec {
   std::function<Result<std::vector<double>>(const MetricInput& input)> parts = {};
   std::function<double(const std::vector<double>& sums)> combine = {};
   bool lower_is_better = false;
+  // Only where several questions count together (all rotations of one, both of a picture): their
+  // score, of those of each. The score of a set is the mean over groups. Not with `parts`.
+  std::function<double(const std::vector<double>& scores)> of_group = {};
 };
 
 // The score of a set of samples: the mean, or what the metric makes of the sums. Sums are taken in
@@ -54,6 +59,7 @@ class SetScore {
   int64_t count_ = 0;
   double sum_ = 0;
   std::vector<double> sums_;
+  std::map<std::string, std::vector<double>> groups_;  // of MetricInput::group, with of_group
 };
 
 // Stateless and safe to call from several threads.

@@ -42,7 +42,8 @@ void AddVisualFlags(CLI::App& command, VisualFlags& flags) {
       ->allow_extra_args(false);
   command
       .add_option("--video", flags.videos,
-                  "a video: a folder of its frames, or an animated GIF; repeatable")
+                  "a video: a folder of its frames, an animated GIF, or a file that FFmpeg's "
+                  "libraries decode; repeatable")
       ->allow_extra_args(false);
   command.add_option("--frames", flags.frames, "frames of a video that are shown")
       ->capture_default_str()

@@ -46,7 +46,7 @@ struct InspectOptions {
 // Pictures and videos that a prompt shows.
 struct VisualFlags {
   std::vector<std::string> images;      // files
-  std::vector<std::string> videos;      // folders of frames, or animated GIFs
+  std::vector<std::string> videos;      // folders of frames, GIFs, or files
   int64_t frames = 16;                  // of each video
   std::string frame_rule = "uniform";   // as ParseFrameRule takes it
   double video_fps = 0;                 // 0: what frames.json says

@@ -138,16 +138,16 @@ struct Viewer {
 // One for each question, as a run feeds it.
 Result<std::vector<ShownPrompt>> PromptsOf(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                            Viewer& viewer, const Task& task, const Sample& sample) {
-  VisualInput visuals;
+  std::vector<ShownVisual> shown;
   std::string placeholder;
   if (!sample.pictures.empty()) {
     KVG_TRY(viewer.Open());
-    KVG_ASSIGN(visuals, viewer.eyes->Look(sample));
+    KVG_ASSIGN(shown, viewer.eyes->Look(sample));
     placeholder = tokenizer.TokenText(static_cast<int32_t>(viewer.config->visual_ids.image));
   }
   const ModelConfig* config = viewer.config ? &*viewer.config : nullptr;
   KVG_ASSIGN(const EngineSample fed,
-             PromptBuilder(tokenizer, chat, config).Build(sample, task, {}, visuals.shown));
+             PromptBuilder(tokenizer, chat, config).Build(sample, task, {}, shown));
   std::vector<ShownPrompt> prompts;
   for (const EngineTurn& turn : fed.turns) {
     std::vector<int32_t> ids = turn.continues ? std::vector<int32_t>() : fed.context;

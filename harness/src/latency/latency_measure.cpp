@@ -39,57 +39,85 @@ int64_t Sum(CachePools& pools, int64_t (BlockPool::*bytes)() const) {
   return sum;
 }
 
-Status CheckPrompt(const LatencyLine& line, const std::vector<int32_t>& prompt,
-                   int64_t decode_steps, int64_t question_tokens) {
+Status CheckPrompt(const LatencyLine& line, const LatencyTokens& prompt, int64_t decode_steps,
+                   int64_t question_tokens) {
   const ModelConfig& config = line.model->config();
-  if (prompt.empty()) return BadInput(StrCat(line.name, ": the prompt has no tokens"));
-  for (const int32_t id : prompt) {
+  if (prompt.ids.empty()) return BadInput(StrCat(line.name, ": the prompt has no tokens"));
+  for (const int32_t id : prompt.ids) {
     if (id >= 0 && id < config.vocab_size) continue;
     return BadInput(
         StrCat(line.name, ": token id ", id, "; expected 0 .. ", config.vocab_size - 1));
   }
-  const int64_t planned = std::ssize(prompt) + decode_steps + 1;
+  const int64_t planned = prompt.size() + decode_steps + 1;
   if (config.learned_positions && planned > config.max_position) {
     return BadInput(StrCat(line.name, ": prompt and answer reach ", planned,
                            " tokens; the model has learned positions for ", config.max_position));
   }
-  if (question_tokens >= std::ssize(prompt)) {
+  if (question_tokens >= prompt.size()) {
     return BadInput(StrCat(line.name, ": a prompt of ", prompt.size(),
                            " tokens, expected more than ", question_tokens,
                            ", those of the question that follows the context"));
   }
   return CheckMethod(*line.method, line.model->shape(), line.budget,
-                     std::ssize(prompt) - question_tokens);
+                     prompt.size() - question_tokens);
+}
+
+// Where the question begins: behind a picture that would be cut.
+int64_t QuestionBegin(const LatencyTokens& prompt, int64_t question_tokens) {
+  int64_t begin = prompt.size() - question_tokens;
+  for (const VisualSpan& span : prompt.spans) {
+    if (span.first < begin && begin < span.first + span.count) begin = span.first + span.count;
+  }
+  return begin;
+}
+
+// The tokens of [begin, end) with the pictures among them, behind what the prompt has.
+void AppendPart(const ModelConfig& config, const LatencyTokens& tokens, int64_t begin, int64_t end,
+                Prompt& prompt) {
+  std::vector<VisualSpan> spans;
+  for (VisualSpan span : tokens.spans) {
+    if (span.first < begin || span.first >= end) continue;
+    span.first -= begin;
+    spans.push_back(span);
+  }
+  if (tokens.visuals != nullptr) tokens.visuals->ShowIn(prompt);
+  prompt.Append(
+      std::span(tokens.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+      spans, config.rope && !config.rope->sections.empty());
 }
 
 // A sequence that is alone in the program.
 class Solo {
  public:
-  Solo(const LatencyLine& line, const std::vector<int32_t>& prompt, int64_t decode_steps,
+  Solo(const LatencyLine& line, const LatencyTokens& tokens, int64_t decode_steps,
        int64_t question_tokens)
       : line_(line),
         model_(*line.model),
-        prompt_(Prompt::FromTokens(
-            std::span(prompt).first(prompt.size() - static_cast<size_t>(question_tokens)))),
-        question_(prompt.end() - question_tokens, prompt.end()),
+        tokens_(tokens),
+        question_(QuestionBegin(tokens, question_tokens)),
         pools_(model_.ops()),
-        cache_(model_.NewCache(std::ssize(prompt) + decode_steps + 1, pools_,
+        cache_(model_.NewCache(tokens.size() + decode_steps + 1, pools_,
                                KeepsModelLatents(*line.method, model_.shape()))),
-        compressor_(model_, *line.method, line.budget) {}
+        compressor_(model_, *line.method, line.budget) {
+    AppendPart(model_.config(), tokens_, 0, question_, prompt_);
+    if (!prompt_.spans.empty()) cache_.PlaceRope(RopePlaces::Of(prompt_));
+  }
 
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
   Status Prefill() {
-    capture_.emplace(model_.config(), cache_, line_.method->needs(), prompt_.size(), model_.ops());
+    capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
+                     prompt_.size(), model_.ops(), &prompt_);
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
-      const int64_t end = std::min(begin + Model::kChunkRows, prompt_.size());
+      const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
       KVG_TRY(Forward(begin, end, &*capture_));
     }
     return capture_->status();
   }
 
   Status Compress(uint64_t seed) {
-    const PromptState state = {&cache_, &*capture_, seed, &prompt_};
+    // What modalities are left is a record, not the method's work.
+    const PromptState state = {&cache_, &*capture_, seed, &prompt_, false};
     std::optional<PromptScores> scores;
     if (ProbesPrompt(*line_.method))
       scores = PromptScores::Compute(model_, state, {&line_.method, 1});
@@ -102,9 +130,7 @@ class Solo {
   }
 
   Status Step() {
-    const auto position = static_cast<int32_t>(prompt_.size());
-    prompt_.positions.push_back(
-        {.token_id = ids_.back(), .rope_position = {position, position, position}});
+    prompt_.AppendText(ids_.back());
     KVG_TRY(Forward(cache_.tokens(), prompt_.size(), compressor_.hook()));
     KVG_TRY(compressor_.AfterStep());
     ids_.push_back(next_);
@@ -122,15 +148,14 @@ class Solo {
  private:
   // The question against what is left of the context.
   Status Ask() {
-    for (const int32_t id : question_) {
-      const auto position = static_cast<int32_t>(prompt_.size());
-      prompt_.positions.push_back(
-          {.token_id = id, .rope_position = {position, position, position}});
-    }
+    const size_t shown = prompt_.spans.size();
+    AppendPart(model_.config(), tokens_, question_, tokens_.size(), prompt_);
+    if (prompt_.spans.size() > shown) cache_.PlaceRope(RopePlaces::Of(prompt_));
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
       const int64_t most = compressor_.most_question_rows();
-      KVG_TRY(Forward(begin, std::min(begin + most, prompt_.size()), compressor_.question_hook()));
+      const int64_t end = PassEnd(model_.config(), prompt_, begin, most);
+      KVG_TRY(Forward(begin, end, compressor_.question_hook()));
       KVG_TRY(compressor_.AfterRows());
     }
     return {};
@@ -153,8 +178,9 @@ class Solo {
 
   const LatencyLine& line_;
   Model& model_;
+  const LatencyTokens& tokens_;
+  const int64_t question_;  // where it begins
   Prompt prompt_;
-  std::vector<int32_t> question_;
   CachePools pools_;
   KvCache cache_;
   std::optional<PrefillCapture> capture_;
@@ -164,7 +190,7 @@ class Solo {
   int64_t peak_with_captures_ = 0;
 };
 
-Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<int32_t>& prompt,
+Result<LatencyMeasurement> Measure(const LatencyLine& line, const LatencyTokens& prompt,
                                    int64_t decode_steps, std::span<const int> processors,
                                    int64_t question_tokens) {
   const CpuUse before = ReadCpuUse(processors);
@@ -195,7 +221,8 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<in
   result.record = solo.Record();
   result.ids = solo.ids();
   const PhaseSeconds& seconds = result.record.seconds;
-  row.context_tokens = std::ssize(prompt);
+  row.context_tokens = prompt.size();
+  row.vision_s = prompt.vision_s;
   row.steps = decode_steps;
   row.prefill_s = prefilled_s - start_s;
   row.score_s = seconds.score;
@@ -219,36 +246,17 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const std::vector<in
 }  // namespace
 
 LatencyPrompt SeededPrompts(int64_t vocab_size, uint64_t seed) {
-  return [=](int64_t tokens, int64_t round) -> Result<std::vector<int32_t>> {
+  return [=](int64_t tokens, int64_t round) -> Result<LatencyTokens> {
     Rng rng(seed, kPromptStream + static_cast<uint64_t>(round));
     std::vector<int32_t> ids(static_cast<size_t>(tokens));
     for (int32_t& id : ids) {
       id = static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(vocab_size)));
     }
-    return ids;
+    return LatencyTokens(std::move(ids));
   };
 }
 
-LatencyPrompt SamplePrompts(std::vector<std::vector<int32_t>> samples) {
-  KVG_CHECK(!samples.empty(), "prompts without samples");
-  for (const auto& sample : samples) KVG_CHECK(!sample.empty(), "a sample without tokens");
-  const auto shared = std::make_shared<const std::vector<std::vector<int32_t>>>(std::move(samples));
-  return [shared](int64_t tokens, int64_t round) -> Result<std::vector<int32_t>> {
-    const auto wanted = static_cast<size_t>(tokens);
-    auto at = static_cast<size_t>(round) % shared->size();
-    std::vector<int32_t> ids = (*shared)[at];
-    while (ids.size() < wanted) {
-      at = (at + 1) % shared->size();
-      ids.insert(ids.end(), (*shared)[at].begin(), (*shared)[at].end());
-    }
-    // The instruction stands at the front and the question at the end: both stay.
-    const size_t head = (wanted + 1) / 2, tail = wanted - head;
-    ids.erase(ids.begin() + static_cast<int64_t>(head), ids.end() - static_cast<int64_t>(tail));
-    return ids;
-  };
-}
-
-Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const std::vector<int32_t>& prompt,
+Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const LatencyTokens& prompt,
                                         int64_t decode_steps, std::span<const int> processors,
                                         int64_t question_tokens) {
   KVG_TRY(CheckPrompt(line, prompt, decode_steps, question_tokens));

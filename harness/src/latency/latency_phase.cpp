@@ -153,7 +153,7 @@ class Phase {
   }
 
   // All models of the phase are held, and one row at a time.
-  Status Fits(const LatencyLine& line, int64_t context) const {
+  Status Fits(const LatencyLine& line, int64_t context, int64_t visual_bytes) const {
     std::set<const Model*> models;
     int64_t others = 0;
     for (const LatencyLine& other : lines_) {
@@ -167,6 +167,7 @@ class Phase {
                                  .turns = {{.max_new_tokens = options_.decode_steps + 1}}};
     EngineOptions engine;
     engine.max_pool_lanes = 1;
+    engine.vision_bytes = visual_bytes;
     // Without a limit of the user's, what the device has free.
     if (options_.max_memory_bytes > 0) {
       engine.max_memory_bytes = std::max<int64_t>(1, options_.max_memory_bytes - others);
@@ -180,11 +181,14 @@ class Phase {
   void LeaveOutWhatCannotFit(Length& length) {
     const Ops& ops = lines_[full_].model->ops();
     if (options_.max_memory_bytes == 0 && ops.memory->FreeBytes() == 0) return;
+    const Result<LatencyTokens> prompt = prompt_(length.context, length.next_round);
+    const bool shows = prompt.ok() && prompt->visuals != nullptr;
+    const int64_t visual_bytes = shows ? prompt->visuals->bytes() : 0;
     for (size_t i = 0; i < lines_.size(); ++i) {
       const size_t line = (full_ + i) % lines_.size();  // the full cache first
       const bool wanted = line == full_ ? Measurements(length) > 0 : length.missing[line] > 0;
       if (!wanted) continue;
-      const Status fits = Fits(lines_[line], length.context);
+      const Status fits = Fits(lines_[line], length.context, visual_bytes);
       if (!fits.ok()) Fail(length, line, fits);
     }
   }
@@ -195,7 +199,7 @@ class Phase {
       const bool wanted = line == full_ ? Measurements(length) > 0 : length.missing[line] > 0;
       if (!wanted) continue;
       if (Cancelled()) return {};
-      KVG_ASSIGN(const std::vector<int32_t> prompt, prompt_(length.context, length.next_round));
+      KVG_ASSIGN(const LatencyTokens prompt, prompt_(length.context, length.next_round));
       const int64_t steps = std::min(options_.decode_steps, kWarmUpSteps);
       const Result<LatencyMeasurement> warm =
           MeasureAlone(lines_[line], prompt, steps, processors_, options_.question_tokens);
@@ -211,7 +215,7 @@ class Phase {
     for (const std::vector<size_t>& rows : rounds) {
       LatencyRound round;
       const int64_t number = length.next_round++;
-      KVG_ASSIGN(const std::vector<int32_t> prompt, prompt_(length.context, number));
+      KVG_ASSIGN(const LatencyTokens prompt, prompt_(length.context, number));
       // The full cache's place among the others changes, so that a drift of the machine does not
       // always favour one side.
       std::vector<size_t> order;
@@ -243,7 +247,7 @@ class Phase {
     return {};
   }
 
-  Result<LatencyRow> MeasureUndisturbed(size_t line, const std::vector<int32_t>& prompt) {
+  Result<LatencyRow> MeasureUndisturbed(size_t line, const LatencyTokens& prompt) {
     std::optional<LatencyRow> best;
     for (int64_t attempt = 0; attempt <= options_.most_retries; ++attempt) {
       if (pins_) pins_->Pin();

@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -21,6 +23,7 @@
 #include "reports/store.h"
 #include "reports/store_rows.h"
 #include "runner/compressor.h"
+#include "runner/engine.h"
 #include "runner/model.h"
 
 namespace kvgauge {
@@ -52,14 +55,26 @@ struct LatencyLine {
   int64_t cell = 0;  // of the store; without a store it is not looked at
 };
 
-// Token ids of a prompt of exactly that length. Rounds of one length may differ.
-using LatencyPrompt = std::function<Result<std::vector<int32_t>>(int64_t tokens, int64_t round)>;
+// A prompt: tokens, and the pictures among them.
+struct LatencyTokens {
+  std::vector<int32_t> ids = {};
+  std::vector<VisualSpan> spans = {};  // ascending; their rows are those of `visuals`
+  std::shared_ptr<const SampleVisuals> visuals = nullptr;
+  double vision_s = 0;  // of the tower on these pictures
+
+  LatencyTokens() = default;
+  LatencyTokens(std::vector<int32_t> text) : ids(std::move(text)) {}  // NOLINT: text is a prompt
+  int64_t size() const { return std::ssize(ids); }
+};
+// A prompt of exactly that length. Rounds of one length may differ.
+using LatencyPrompt = std::function<Result<LatencyTokens>(int64_t tokens, int64_t round)>;
 // Ids drawn below `vocab_size`.
 LatencyPrompt SeededPrompts(int64_t vocab_size, uint64_t seed);
-// From the ids of a task's samples: round r takes sample r modulo their number. What is too long
-// loses its middle; what is too short is continued by the next samples. `samples` is not empty, and
+// From a task's samples: round r takes sample r modulo their number. What is too long loses its
+// middle; what is too short is continued by the next samples. A picture is there whole or not at
+// all; where one does not fit, text of the samples takes its place. `samples` is not empty, and
 // none of them is.
-LatencyPrompt SamplePrompts(std::vector<std::vector<int32_t>> samples);
+LatencyPrompt SamplePrompts(std::vector<LatencyTokens> samples);
 
 // One row, alone, now: its own prefill, its compression, the first token, `decode_steps` more, all
 // greedy and past any stop. The caches lie in pools that are made and given up here.
@@ -68,14 +83,15 @@ LatencyPrompt SamplePrompts(std::vector<std::vector<int32_t>> samples);
 // included. The parts of the time add up to all of it; what no stage, no attention of a decode step
 // and no prefill took is `other`. `resident_bytes` is what the pools hold at the end, with the
 // reader's index; `peak_bytes` the most they held, with the captures of the prefill. The last
-// `question_tokens` of the prompt come after compression, and count as time to the first token.
+// `question_tokens` of the prompt come after compression, and count as time to the first token; a
+// picture that lies over their beginning stays before it.
 struct LatencyMeasurement {
   LatencyRow row;
   std::vector<int32_t> ids;  // the first token and those of the steps
   CompressionRecord record;
 };
 // `processors`: on which other programs' use counts, as ReadCpuUse takes them.
-Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const std::vector<int32_t>& prompt,
+Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const LatencyTokens& prompt,
                                         int64_t decode_steps, std::span<const int> processors,
                                         int64_t question_tokens = 0);
 

@@ -12,6 +12,8 @@
 #include "core/json.h"
 #include "core/strings.h"
 #include "src/cli/print.h"
+#include "src/model/visual_input.h"
+#include "src/run/picture_features.h"
 #include "src/run/sample_source.h"
 
 namespace kvgauge {
@@ -19,13 +21,50 @@ namespace {
 
 constexpr int64_t kPromptSamples = 8;
 
-// Token ids of the first samples of a group's task, and how many of them most questions have.
+// The first samples of a group's task, and how many of their tokens most questions have.
 struct LatencyPrompts {
-  std::vector<std::vector<int32_t>> ids;
+  std::vector<LatencyTokens> samples;
   int64_t question_tokens = 0;
 };
 
-Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) {
+// Looks at the pictures of samples once.
+class PromptEyes {
+ public:
+  PromptEyes(const RunPlan& plan, const RunModel& model, Ops& ops)
+      : plan_(plan), model_(model), ops_(ops) {}
+
+  Status Show(const SampleEyes& eyes, const Sample& sample, LatencyTokens& prompt) {
+    if (sample.pictures.empty()) return {};
+    if (tower_ == nullptr) {
+      KVG_ASSIGN(tower_,
+                 LoadTower({.model = model_.path, .dtype = model_.dtype, .weights = model_.weights},
+                           ops_));
+      features_.emplace(*eyes.preprocessor(), KeptFeatureBytes(plan_.config->max_memory_bytes));
+    }
+    std::vector<PictureRequest> requests;
+    for (const Picture& picture : sample.pictures) {
+      requests.push_back({&picture, std::ssize(sample.pictures)});
+    }
+    std::vector<std::shared_ptr<const PictureFeature>> own;
+    for (FeatureResult& feature : features_->Get(requests, *tower_)) {
+      if (!feature.ok()) return feature.error().Wrap(StrCat("sample ", sample.id));
+      prompt.vision_s += (*feature)->seconds;
+      own.push_back(*std::move(feature));
+    }
+    prompt.visuals = JoinFeatures(own, tower_->spec().hidden_size);
+    return {};
+  }
+
+ private:
+  const RunPlan& plan_;
+  const RunModel& model_;
+  Ops& ops_;
+  std::unique_ptr<VisionTower> tower_;
+  std::optional<PictureFeatures> features_;
+};
+
+Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group, Ops& ops) {
+  PromptEyes eyes(plan, *plan.models[group.model].spec, ops);
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan, group, {.limit = kPromptSamples}));
   LatencyPrompts prompts;
@@ -34,11 +73,22 @@ Result<LatencyPrompts> ReadPrompts(const RunPlan& plan, const PlanGroup& group) 
     KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
     if (!sample) break;
     KVG_ASSIGN(EngineSample built, source->Build(*sample));
-    std::vector<int32_t> ids = std::move(built.context);
+    LatencyTokens prompt(std::move(built.context));
+    prompt.spans = std::move(built.context_spans);
     const EngineTurn& turn = built.turns[0];
-    ids.insert(ids.end(), turn.ids.begin(), turn.ids.end());
-    prompts.ids.push_back(std::move(ids));
+    for (VisualSpan span : turn.spans) {
+      span.first += prompt.size();
+      prompt.spans.push_back(span);
+    }
+    prompt.ids.insert(prompt.ids.end(), turn.ids.begin(), turn.ids.end());
+    // A picture that cannot be read has failed its sample before.
+    if (!sample->pictures.empty() && !eyes.Show(*source->eyes(), *sample, prompt).ok()) continue;
+    prompts.samples.push_back(std::move(prompt));
     questions.push_back(std::ssize(turn.ids));
+  }
+  if (prompts.samples.empty()) {
+    return BadInput(StrCat(plan.config->path, ": the latency phase found no sample of ", group.name,
+                           " whose pictures can be read"));
   }
   std::sort(questions.begin(), questions.end());
   if (group.compress_at == CompressAt::kContext) {
@@ -62,6 +112,8 @@ Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, Res
     for (size_t i = 0; i < group.contenders.size(); ++i) {
       const size_t contender = group.contenders[i];
       if (found.lines.count(contender) > 0) continue;
+      // Its prompts would be others than the full cache's.
+      if (plan.config->contenders[contender].method.see) continue;
       if (models.count(group.prefill) == 0) {
         KVG_ASSIGN(models[group.prefill], LoadPlanned(plan, model, group.prefill));
       }
@@ -100,7 +152,8 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
       if (total.cancelled) break;
       KVG_ASSIGN(const PlaceLines found, LinesAt(plan, m, at, store, models));
       if (found.first == nullptr) continue;
-      KVG_ASSIGN(LatencyPrompts prompts, ReadPrompts(plan, *found.first));
+      KVG_ASSIGN(LatencyPrompts prompts,
+                 ReadPrompts(plan, *found.first, models.begin()->second.model->ops()));
       options.question_tokens = prompts.question_tokens;
       std::vector<LatencyLine> ordered;
       std::vector<std::string> names;
@@ -121,7 +174,7 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
         }
       };
       KVG_ASSIGN(const LatencyOutcome outcome,
-                 RecordLatency(ordered, SamplePrompts(std::move(prompts.ids)), options, hooks,
+                 RecordLatency(ordered, SamplePrompts(std::move(prompts.samples)), options, hooks,
                                store, run));
       progress.EndGroup();
       total.measured += outcome.measured;

@@ -230,6 +230,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"prompt_tokens", prompt_tokens},
              {"visual_tokens", prompt.visual_tokens()},
              {"vision_s", prompt.vision_s},
+             {"video_decoder", prompt.decoder.empty() ? Json(nullptr) : Json(prompt.decoder)},
              {"load_s", load_s},
              {"prefill_s", result.prefill_s},
              {"prefill_tokens_per_s", Rate(prompt_tokens, result.prefill_s)},
@@ -294,8 +295,17 @@ Status RunGenerate(const GenerateFlags& flags) {
   }
   Model& model = *loaded.model;
   const auto prompt_tokens = static_cast<int64_t>(ids.size());
-  KVG_ASSIGN(const VisualPrompt prompt,
-             EncodeVisuals(input, flags.visual, flags.model, loaded, std::move(ids)));
+  const Pipeline stages = chosen ? MakePipeline(chosen->method) : Pipeline();
+  if (chosen && chosen->method.see) {
+    std::optional<EyesShape> eyes;
+    if (!config.vision_family.empty()) {
+      KVG_ASSIGN(const std::optional<VisionSpec> spec, ReadVisionConfig(flags.model.model));
+      if (spec) eyes = ShapeOfEyes(*spec);
+    }
+    KVG_TRY(CheckSee(chosen->method, eyes));
+  }
+  KVG_ASSIGN(const VisualPrompt prompt, EncodeVisuals(input, flags.visual, flags.model, loaded,
+                                                      std::move(ids), stages.see.get()));
   const double load_s = NowSeconds() - start - prompt.vision_s;
   const int64_t planned = prompt_tokens + flags.max_new_tokens;
   if (planned > config.max_position) {

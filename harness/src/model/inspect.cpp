@@ -18,11 +18,17 @@
 namespace kvgauge {
 namespace {
 
+std::string BaseText(const RopeConfig& rope) {
+  std::string text = StrCat(NameOf(rope.kind), ", theta ", rope.theta);
+  if (rope.kind != RopeKind::kDefault) text += StrCat(", factor ", rope.factor);
+  return text;
+}
+
 std::string RopeText(const ModelConfig& config) {
   if (!config.rope) return config.learned_positions ? "none (learned positions)" : "none";
   const RopeConfig& rope = *config.rope;
-  std::string text = StrCat(NameOf(rope.kind), ", theta ", rope.theta);
-  if (rope.kind != RopeKind::kDefault) text += StrCat(", factor ", rope.factor);
+  std::string text = BaseText(rope);
+  if (config.local_rope) text += StrCat("; in sliding layers ", BaseText(*config.local_rope));
   if (rope.rotary_dim != config.key_dim) {
     text += StrCat(", ", rope.rotary_dim, " of ", config.key_dim, " dims");
   }

@@ -95,6 +95,7 @@ Status RunProbe(const ProbeOptions& options) {
   file.SetMetadata("prompt_tokens", StrCat(prompt_tokens));
   // Where the prompt shows pictures, in original positions.
   if (!visual.spans.empty()) file.SetMetadata("spans", SpansJson(visual.spans).dump());
+  if (!visual.decoder.empty()) file.SetMetadata("video_decoder", visual.decoder);
   file.SetMetadata("decoded", Json(decoded).dump());
   file.SetMetadata("nominal_bytes", StrCat(record.nominal_bytes));
   file.SetMetadata("logical_bytes", StrCat(record.final_bytes.logical()));

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/json.h"
+#include "core/sha256.h"
 #include "core/strings.h"
 #include "images/frames.h"
+#include "images/video_file.h"
 #include "src/model/shipped_files.h"
 
 namespace kvgauge {
@@ -21,45 +24,21 @@ Result<Preprocessor> ReadPreprocessorFile(const std::string& path) {
   return ReadPreprocessor(json, path);
 }
 
-// The image processor whose steps a video processor applies to each frame.
-std::string FrameProcessorOf(const std::string& family) {
-  if (family == "llava_next_video") return "CLIPImageProcessor";
-  if (family == "llava_onevision") return "SiglipImageProcessor";
-  if (family == "internvl") return "GotOcr2ImageProcessor";
-  if (family == "smolvlm") return "SmolVLMImageProcessor";
-  return "Qwen2VLImageProcessor";
+// The class of a video processor where its file names none, or there is only the pictures' file.
+std::string VideoClassOf(const std::string& family) {
+  if (family == "internvl") return "InternVLVideoProcessor";
+  if (family == "llava_next_video") return "LlavaNextVideoVideoProcessor";
+  if (family == "llava_onevision") return "LlavaOnevisionVideoProcessor";
+  if (family == "qwen3_vl") return "Qwen3VLVideoProcessor";
+  if (family == "smolvlm") return "SmolVLMVideoProcessor";
+  return "Qwen2VLVideoProcessor";
 }
 
-// How frames are seen: as video_preprocessor_config.json says, or as pictures of one tile.
 Result<Preprocessor> ReadFramePreprocessor(const std::string& model, const std::string& family) {
-  const std::string own = model + "/video_preprocessor_config.json";
-  Preprocessor frames;
-  if (FileExists(own)) {
-    KVG_ASSIGN(Json json, ReadJsonFile(own));
-    if (!json.is_object()) return BadInput(StrCat(own, ": expected an object"));
-    // How frames are chosen is the run's business.
-    for (const char* key : {"video_processor_type", "fps", "num_frames", "do_sample_frames",
-                            "min_frames", "max_frames", "video_metadata", "return_metadata",
-                            "video_sampling", "feature_extractor_type"}) {
-      json.erase(key);
-    }
-    json["image_processor_type"] = FrameProcessorOf(family);
-    KVG_ASSIGN(frames, ReadPreprocessor(json, own));
-  } else {
-    KVG_ASSIGN(frames, ReadPicturePreprocessor(model));
-  }
-  frames.split = false;
-  if (frames.kind == PreprocessKind::kAnyRes) {
-    // LLaVA-NeXT-Video crops frames, LLaVA-OneVision stretches them.
-    frames.kind = PreprocessKind::kWhole;
-    frames.canvases.clear();
-    const bool crops = family == "llava_next_video";
-    frames.centre_crop = crops;
-    frames.crop_height = frames.height;
-    frames.crop_width = frames.width;
-    frames.shortest_edge = crops ? std::min(frames.height, frames.width) : 0;
-  }
-  return frames;
+  std::string path = model + "/video_preprocessor_config.json";
+  if (!FileExists(path)) path = model + "/preprocessor_config.json";
+  KVG_ASSIGN(const Json json, ReadJsonFile(path));
+  return ReadVideoPreprocessor(json, VideoClassOf(family), path);
 }
 
 Result<PixelValues> FramePixels(const Preprocessor& preprocessor,
@@ -82,7 +61,17 @@ struct VideoFrames {
   std::vector<Image> images;
   std::vector<double> seconds;
   double duration_s = 0;
+  std::string decoder;  // of a file of a video
 };
+
+// By its first bytes: the whole of a video may be larger than a picture.
+bool IsGif(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(16, '\0');
+  file.read(head.data(), std::ssize(head));
+  head.resize(static_cast<size_t>(file.gcount()));
+  return SniffImageFormat(head) == ImageFormat::kGif;
+}
 
 Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags) {
   VideoFrames video;
@@ -96,11 +85,15 @@ Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags)
     total = folder.total;
     KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
     KVG_ASSIGN(video.images, ReadFrames(folder, indices));
+  } else if (!IsGif(path)) {
+    KVG_ASSIGN(const VideoFile file, OpenVideoFile(path));
+    if (fps == 0) fps = file.fps;
+    total = file.total;
+    video.decoder = file.decoder;
+    KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
+    KVG_ASSIGN(video.images, ReadVideoFrames(file, indices));
   } else {
     KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
-    if (SniffImageFormat(bytes) != ImageFormat::kGif) {
-      return BadInput(StrCat(path, ": expected a folder of frames or an animated GIF"));
-    }
     KVG_ASSIGN(const std::vector<Image> frames, DecodeGifFrames(bytes, path));
     total = std::ssize(frames);
     KVG_ASSIGN(indices, ChooseFrames(rule, total, fps));
@@ -144,12 +137,28 @@ Result<Preprocessor> ReadPicturePreprocessor(const std::string& model) {
   return ReadPreprocessorFile(model + "/preprocessor_config.json");
 }
 
+Result<std::unique_ptr<VisionTower>> LoadTower(const ModelFlags& flags, Ops& ops, bool behind) {
+  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(flags));
+  return VisionTower::Load(
+      flags.model, {.dtype = options.dtype, .random_seed = options.random_seed, .behind = behind},
+      ops);
+}
+
+uint64_t SeedOfPicture(const std::string& hash) {
+  uint64_t seed = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : hash) seed = (seed ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return seed;
+}
+
 int64_t VisualInput::rows() const {
   int64_t rows = 0;
   for (const ShownVisual& visual : shown) rows += visual.layout.rows;
   return rows;
 }
 
+namespace {
+
+// One more picture of `count` together: `bytes` are its file's, and `name` stands in messages.
 Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
                   const std::string& name, int64_t count, VisualInput& input) {
   KVG_ASSIGN(const Image image, DecodeImage(bytes, name));
@@ -159,8 +168,11 @@ Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
   if (!layout.ok()) return layout.error().Wrap(name);
   input.shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
   input.pixels.push_back(*std::move(pixels));
+  input.hashes.push_back(Sha256Hex(bytes));
   return {};
 }
+
+}  // namespace
 
 Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
                                     const ModelConfig& config) {
@@ -182,11 +194,6 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
     }
   }
   if (flags.videos.empty()) return input;
-  if (input.spec.family == "qwen3_vl") {
-    return Unsupported(StrCat(config.path,
-                              ": videos of qwen3_vl are not supported: the size of "
-                              "its frames depends on their number"));
-  }
   KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
   for (const std::string& path : flags.videos) {
     KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
@@ -199,6 +206,8 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
                            .frame_seconds = std::move(video.seconds),
                            .duration_s = video.duration_s});
     input.pixels.push_back(*std::move(pixels));
+    if (!video.decoder.empty()) input.decoder = std::move(video.decoder);
+    input.hashes.push_back(path);
   }
   return input;
 }
@@ -234,10 +243,7 @@ Result<std::string> RenderWithVisuals(const ChatTemplate& chat, const ModelConfi
 Prompt VisualPrompt::Of(const ModelConfig& config) const {
   if (visuals == nullptr) return Prompt::FromTokens(ids);
   Prompt prompt;
-  prompt.embeddings = View(visuals->rows, {visuals->count(), visuals->hidden_size});
-  for (const std::vector<float>& layer : visuals->deepstack) {
-    prompt.deepstack.push_back(View(layer, {visuals->count(), visuals->hidden_size}));
-  }
+  visuals->ShowIn(prompt);
   prompt.Append(ids, spans, config.rope && !config.rope->sections.empty());
   return prompt;
 }
@@ -249,33 +255,33 @@ Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
   return spans.ok() ? Status() : Status(spans.error());
 }
 
-Result<std::shared_ptr<const SampleVisuals>> EncodeRows(const VisualInput& input,
-                                                        VisionTower& tower) {
-  auto visuals = std::make_shared<SampleVisuals>();
-  visuals->hidden_size = input.spec.hidden_size;
-  size_t at = 0;
+namespace {
+
+// All of it, in order. Precondition: it is not empty.
+Result<std::vector<VisualFeatures>> EncodeAll(const VisualInput& input, VisionTower& tower,
+                                              const See* see) {
+  std::vector<uint64_t> seeds;
+  for (const std::string& hash : input.hashes) seeds.push_back(SeedOfPicture(hash));
+  std::vector<VisualFeatures> all;
   // Those of one modality run together; pictures come first.
   for (const Modality modality : {Modality::kImage, Modality::kVideo}) {
-    const size_t begin = at;
-    while (at < input.shown.size() && input.shown[at].modality == modality) ++at;
-    if (begin == at) continue;
-    KVG_ASSIGN(const std::vector<VisualFeatures> features,
-               tower.Encode(std::span(input.pixels).subspan(begin, at - begin), modality));
-    for (const VisualFeatures& one : features) {
-      visuals->rows.insert(visuals->rows.end(), one.rows.begin(), one.rows.end());
-      visuals->deepstack.resize(one.deepstack.size());
-      for (size_t i = 0; i < one.deepstack.size(); ++i) {
-        visuals->deepstack[i].insert(visuals->deepstack[i].end(), one.deepstack[i].begin(),
-                                     one.deepstack[i].end());
-      }
-    }
+    const size_t begin = all.size();
+    size_t end = begin;
+    while (end < input.shown.size() && input.shown[end].modality == modality) ++end;
+    if (begin == end) continue;
+    KVG_ASSIGN(std::vector<VisualFeatures> features,
+               tower.Encode(std::span(input.pixels).subspan(begin, end - begin), modality, nullptr,
+                            see, std::span(seeds).subspan(begin, end - begin)));
+    std::ranges::move(features, std::back_inserter(all));
   }
-  return std::shared_ptr<const SampleVisuals>(std::move(visuals));
+  return all;
 }
+
+}  // namespace
 
 Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
-                                   std::vector<int32_t> ids) {
+                                   std::vector<int32_t> ids, const See* see) {
   VisualPrompt prompt;
   prompt.ids = std::move(ids);
   if (input.empty()) return prompt;
@@ -283,15 +289,39 @@ Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& 
   const VideoPositions positions = {.next_by_sides = flags.video_next == "sides",
                                     .whole_seconds = flags.video_seconds == "whole"};
   KVG_ASSIGN(prompt.spans, PlaceVisuals(config, prompt.ids, input.shown, positions));
-  KVG_ASSIGN(const ModelOptions options, ParseModelOptions(model));
-  KVG_ASSIGN(
-      const std::unique_ptr<VisionTower> tower,
-      VisionTower::Load(model.model, {.dtype = options.dtype, .random_seed = options.random_seed},
-                        *loaded.ops));
+  KVG_ASSIGN(const std::unique_ptr<VisionTower> tower,
+             LoadTower(model, *loaded.ops, see != nullptr && see->sees().behind));
   const double start = NowSeconds();
-  KVG_ASSIGN(prompt.visuals, EncodeRows(input, *tower));
+  KVG_ASSIGN(const std::vector<VisualFeatures> features, EncodeAll(input, *tower, see));
   prompt.vision_s = NowSeconds() - start;
+  prompt.decoder = input.decoder;
+  std::vector<const VisualFeatures*> all;
+  std::vector<SeenVisual> seen;
+  for (const VisualFeatures& one : features) {
+    all.push_back(&one);
+    seen.push_back({one.layout.rows, one.places});
+  }
+  prompt.visuals = JoinRows(all, input.spec.hidden_size);
+  if (see != nullptr) ShowLess(seen, prompt.ids, prompt.spans);
   return prompt;
+}
+
+std::shared_ptr<const SampleVisuals> JoinRows(std::span<const VisualFeatures* const> features,
+                                              int64_t hidden_size) {
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = hidden_size;
+  size_t numbers = 0;
+  for (const VisualFeatures* one : features) numbers += one->rows.size();
+  visuals->rows.reserve(numbers);
+  for (const VisualFeatures* one : features) {
+    visuals->rows.insert(visuals->rows.end(), one->rows.begin(), one->rows.end());
+    visuals->deepstack.resize(one->deepstack.size());
+    for (size_t i = 0; i < one->deepstack.size(); ++i) {
+      std::vector<float>& layer = visuals->deepstack[i];
+      layer.insert(layer.end(), one->deepstack[i].begin(), one->deepstack[i].end());
+    }
+  }
+  return visuals;
 }
 
 Json SpansJson(const std::vector<VisualSpan>& spans) {

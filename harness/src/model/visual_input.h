@@ -24,6 +24,8 @@ struct VisualInput {
   // Pictures in the order of the flags, then videos.
   std::vector<PixelValues> pixels;
   std::vector<ShownVisual> shown;
+  std::string decoder;              // that files of videos went through; "": none did
+  std::vector<std::string> hashes;  // of their content
 
   bool empty() const { return shown.empty(); }
   int64_t rows() const;
@@ -32,9 +34,12 @@ struct VisualInput {
 Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
                                     const ModelConfig& config);
 
-// One more picture of `count` together: `bytes` are its file's, and `name` stands in messages.
-Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
-                  const std::string& name, int64_t count, VisualInput& input);
+// The tower of a model, with the weights and the dtype that the flags say.
+// `behind`: with the block behind the features, for stages that look there.
+Result<std::unique_ptr<VisionTower>> LoadTower(const ModelFlags& flags, Ops& ops,
+                                               bool behind = false);
+// Seeds the random choices about a picture, by the hash of its content.
+uint64_t SeedOfPicture(const std::string& hash);
 
 // What tells pictures how they are seen: preprocessor_config.json of a checkpoint.
 Result<Preprocessor> ReadPicturePreprocessor(const std::string& model);
@@ -50,6 +55,7 @@ struct VisualPrompt {
   std::vector<VisualSpan> spans;
   std::shared_ptr<const SampleVisuals> visuals;  // null where there are no pictures
   double vision_s = 0;                           // of the tower and its projector
+  std::string decoder;                           // as of VisualInput
 
   int64_t visual_tokens() const { return visuals == nullptr ? 0 : visuals->count(); }
   Prompt Of(const ModelConfig& config) const;
@@ -57,13 +63,14 @@ struct VisualPrompt {
 // Before the weights are read: ids hold a placeholder for each row, where anything is shown.
 Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
                          const std::vector<int32_t>& ids);
-// The rows of all of it, in order. Precondition: it is not empty.
-Result<std::shared_ptr<const SampleVisuals>> EncodeRows(const VisualInput& input,
-                                                        VisionTower& tower);
-// Runs the tower on the pictures of `ids`.
+// Runs the tower on the pictures of `ids`; `see`, if any, reduces them.
 Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
-                                   std::vector<int32_t> ids);
+                                   std::vector<int32_t> ids, const See* see = nullptr);
+
+// The rows of pictures and videos one after the other, as the engine takes them.
+std::shared_ptr<const SampleVisuals> JoinRows(std::span<const VisualFeatures* const> features,
+                                              int64_t hidden_size);
 
 // [{"first", "count", "modality", "index", "frame", "grid", "newlines", "piece"}]
 Json SpansJson(const std::vector<VisualSpan>& spans);

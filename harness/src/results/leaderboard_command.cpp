@@ -437,11 +437,21 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
     unranked.push_back(flags.all || values ? 0 : HideUnranked(table));
     Sort(flags.sort, table);
   }
+  const bool by_modality = flags.split == std::vector<std::string>{kModalitySplit};
+  std::vector<std::vector<ModalityLine>> modalities;
+  if (by_modality) {
+    KVG_ASSIGN(modalities, SplitByModality(stores.all, model));
+  }
+  const std::vector<std::string> facts = by_modality ? std::vector<std::string>() : flags.split;
   KVG_ASSIGN(const std::vector<LeaderboardSplit> splits,
-             SplitLeaderboard(stores.all, model, flags.split));
-  KVG_TRY(CheckSplits(flags.split, splits, stores.all));
+             SplitLeaderboard(stores.all, model, facts));
+  KVG_TRY(CheckSplits(facts, splits, stores.all));
   if (format == TableFormat::kJson) {
-    PrintJson(LeaderboardToJson(model, splits, flags.stores, FieldsOfNames(flags.columns)));
+    Json json = LeaderboardToJson(model, splits, flags.stores, FieldsOfNames(flags.columns));
+    for (size_t i = 0; i < modalities.size(); ++i) {
+      json["modalities"].push_back(ModalityJson(model.tables[i], modalities[i]));
+    }
+    PrintJson(json);
     return {};
   }
   if (format == TableFormat::kCsv) {
@@ -461,6 +471,9 @@ Status RunLeaderboard(const LeaderboardFlags& flags) {
   }
   for (size_t i = 0; i < model.tables.size() && !flags.across_models; ++i) {
     Print(Page(model.tables[i], splits[i], columns, unranked[i], style) + "\n");
+    if (by_modality) {
+      Print(ModalityText(model.tables[i], modalities[i], style.markdown, style.colour) + "\n");
+    }
   }
   const std::string legend = Legend(model, columns);
   Print(style.markdown ? legend : Coloured(legend, Tone::kFaint, style.colour));

@@ -113,6 +113,7 @@ const Field kFields[] = {
     KVG_FIELD("tpot_p90_s", KVG_TIMED(tpot_s.p90)),
     KVG_FIELD("tpot_p99_s", KVG_TIMED(tpot_s.p99)),
     KVG_FIELD("tpot_ratio", LatencyOf(l) ? Maybe(LatencyOf(l)->tpot_ratio) : Json()),
+    KVG_FIELD("vision_s", KVG_TIMED(vision_s)),
     KVG_FIELD("prefill_s", KVG_TIMED(prefill_s)),
     KVG_FIELD("score_s", KVG_TIMED(score_s)),
     KVG_FIELD("select_s", KVG_TIMED(select_s)),

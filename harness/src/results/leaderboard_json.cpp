@@ -31,6 +31,7 @@ Json ToJson(const LatencySummary& s) {
                {"disturbed", s.disturbed},
                {"ttft_s", percentiles(s.ttft_s)},
                {"tpot_s", percentiles(s.tpot_s)},
+               {"vision_s", s.vision_s},
                {"prefill_s", s.prefill_s},
                {"score_s", s.score_s},
                {"select_s", s.select_s},

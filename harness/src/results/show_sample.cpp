@@ -48,6 +48,21 @@ void AddBytes(const SampleRow& row, std::vector<std::pair<std::string, std::stri
   }
 }
 
+void AddVisuals(const SampleRow& row, std::vector<std::pair<std::string, std::string>>& facts) {
+  if (row.images + row.frames == 0) return;
+  std::vector<std::string> parts;
+  if (row.images > 0) parts.push_back(Counted(row.images, "picture"));
+  if (row.frames > 0) parts.push_back(Counted(row.frames, "frame"));
+  facts.emplace_back(
+      "shows", StrCat(Join(parts, ", "), "; ", WithCommas(row.visual_tokens), " of the tokens, ",
+                      WithCommas(row.tokens_in - row.visual_tokens), " are text"));
+  if (row.latency && row.latency->vision_s > 0) {
+    facts.emplace_back("vision",
+                       StrCat(Fixed(1000 * row.latency->vision_s, 1), " ms for the tower, prefill ",
+                              Fixed(1000 * row.latency->prefill_s, 1), " ms"));
+  }
+}
+
 std::string Facts(const ShownSample& shown) {
   const CellRow& c = shown.cell->cell;
   const SampleRow& row = shown.row;
@@ -69,6 +84,7 @@ std::string Facts(const ShownSample& shown) {
   facts.emplace_back("engagement",
                      StrCat(engagement, ", acted ", Counted(row.compressions, "time")));
   AddBytes(row, facts);
+  AddVisuals(row, facts);
   if (row.kl_divergence) facts.emplace_back("KL to full", Fixed(*row.kl_divergence, 5));
   if (row.top1_agreement) facts.emplace_back("top-1 agreement", ShareText(*row.top1_agreement));
   if (row.read_share) facts.emplace_back("read a step", ShareText(*row.read_share));
@@ -174,6 +190,30 @@ TextTable Layers(const SampleRow& row) {
   return table;
 }
 
+// What each layer holds of text, pictures and videos, and how much of the last prompt row's
+// attention goes to what it kept of them.
+TextTable Modalities(const SampleRow& row) {
+  TextTable table;
+  table.columns = {{"layer", true},    {"of", false},   {"entries", true},   {"kept", true},
+                   {"share of", true}, {"bytes", true}, {"attention", true}, {"of it kept", true}};
+  std::map<int64_t, int64_t> held;
+  for (const ModalityStatRow& m : row.modalities) held[m.layer] += m.entries_after;
+  const auto share = [](auto part, auto whole) {
+    return whole > 0 ? ShareText(static_cast<double>(part) / static_cast<double>(whole)) : "";
+  };
+  for (const ModalityStatRow& m : row.modalities) {
+    table.rows.push_back({{StrCat(m.layer)},
+                          {m.modality},
+                          {StrCat(m.entries_after)},
+                          {share(m.entries_after, m.entries_before)},
+                          {share(m.entries_after, held[m.layer])},
+                          {HumanBytes(m.bytes)},
+                          {ShareText(m.attention)},
+                          {share(m.attention_kept, m.attention)}});
+  }
+  return table;
+}
+
 template <class T>
 Json Maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
@@ -202,13 +242,28 @@ std::string SampleText(const ShownSample& shown, bool whole, bool colour) {
     text.append(Coloured("--- kept, layer by layer", Tone::kStrong, colour)).append("\n");
     text.append(layers.ToText(colour));
   }
+  if (!shown.row.modalities.empty()) {
+    text.append(Coloured("--- kept of text and pictures, all heads of a layer together",
+                         Tone::kStrong, colour))
+        .append("\n");
+    text.append(Modalities(shown.row).ToText(colour));
+  }
   return text;
 }
 
 Json SampleToJson(const ShownSample& shown) {
   const CellRow& c = shown.cell->cell;
   const SampleRow& row = shown.row;
-  Json layers = Json::array(), memory = Json::array();
+  Json layers = Json::array(), memory = Json::array(), modalities = Json::array();
+  for (const ModalityStatRow& m : row.modalities) {
+    modalities.push_back({{"layer", m.layer},
+                          {"modality", m.modality},
+                          {"entries_before", m.entries_before},
+                          {"entries_after", m.entries_after},
+                          {"bytes", m.bytes},
+                          {"attention", m.attention},
+                          {"attention_kept", m.attention_kept}});
+  }
   for (const LayerStatRow& l : row.layers) {
     layers.push_back({{"layer", l.layer},
                       {"head", l.head},
@@ -243,6 +298,10 @@ Json SampleToJson(const ShownSample& shown) {
                {"score", Maybe(row.score)},
                {"tokens_in", row.tokens_in},
                {"tokens_out", row.tokens_out},
+               {"images", row.images},
+               {"frames", row.frames},
+               {"visual_tokens", row.visual_tokens},
+               {"vision_s", row.latency ? Json(row.latency->vision_s) : Json()},
                {"engagement", NameOf(row.engagement)},
                {"kl_divergence", Maybe(row.kl_divergence)},
                {"top1_agreement", Maybe(row.top1_agreement)},
@@ -250,6 +309,7 @@ Json SampleToJson(const ShownSample& shown) {
                {"answers", AnswersToJson(row)},
                {"full_answers", shown.full ? AnswersToJson(*shown.full) : Json()},
                {"layers", layers},
+               {"modalities", modalities},
                {"memory", memory}};
   if (shown.prompt.missing.empty()) {
     json["system"] = shown.prompt.system;

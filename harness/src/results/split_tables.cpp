@@ -2,6 +2,7 @@
 #include "src/results/split_tables.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/json.h"
@@ -77,6 +78,124 @@ Status CheckSplits(const std::vector<std::string>& keys,
                                          : StrCat("; there is: ", Join(names, ", "))));
   }
   return BadInput(StrCat("--split: no sample has both ", Join(keys, " and ")));
+}
+
+namespace {
+
+void AddShare(const ResultStore::ModalityShare& more, ModalityLine& line) {
+  auto at = std::ranges::find(line.shares, more.modality, &ResultStore::ModalityShare::modality);
+  if (at == line.shares.end()) {
+    line.shares.push_back(more);
+    return;
+  }
+  const auto before = static_cast<double>(at->samples), added = static_cast<double>(more.samples);
+  const auto mean = [&](double a, double b) { return (a * before + b * added) / (before + added); };
+  at->attention = mean(at->attention, more.attention);
+  at->attention_kept = mean(at->attention_kept, more.attention_kept);
+  at->samples += more.samples;
+  at->entries_before += more.entries_before;
+  at->entries_after += more.entries_after;
+  at->bytes += more.bytes;
+}
+
+std::string Percent(double part, double whole) {
+  return whole > 0 ? Fixed(100 * part / whole, 1) + "%" : "-";
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<ModalityLine>>> SplitByModality(std::span<ResultStore* const> stores,
+                                                               const LeaderboardModel& model) {
+  std::map<std::string, ModalityLine> of_cell;  // by key; the first store that has it counts
+  for (ResultStore* store : stores) {
+    KVG_ASSIGN(const std::vector<StoredCell> cells, store->Cells());
+    std::map<int64_t, std::string> keys;
+    for (const StoredCell& cell : cells) {
+      const std::string key = cell.cell.Key();
+      if (!of_cell.contains(key)) keys[cell.id] = key;
+    }
+    KVG_ASSIGN(const auto shares, store->Modalities());
+    for (const auto& [id, share] : shares) {
+      if (const auto key = keys.find(id); key != keys.end()) {
+        of_cell[key->second].shares.push_back(share);
+      }
+    }
+  }
+  if (of_cell.empty()) {
+    return BadInput("--split modality: no sample shows a picture, so all that is kept is text");
+  }
+  std::vector<std::vector<ModalityLine>> tables;
+  for (const LeaderboardTable& table : model.tables) {
+    std::vector<ModalityLine>& lines = tables.emplace_back();
+    for (const LeaderboardLine& line : table.lines) {
+      ModalityLine& sum = lines.emplace_back();
+      for (const std::string& key : line.cell_keys) {
+        const auto found = of_cell.find(key);
+        if (found == of_cell.end()) continue;
+        for (const auto& share : found->second.shares) AddShare(share, sum);
+      }
+    }
+  }
+  return tables;
+}
+
+std::string ModalityText(const LeaderboardTable& table, const std::vector<ModalityLine>& lines,
+                         bool markdown, bool colour) {
+  TextTable text;
+  text.columns = {{"method"},          {"budget", true},          {"of"},
+                  {"kept", true},      {"of what is kept", true}, {"bytes", true},
+                  {"attention", true}, {"of it kept", true}};
+  for (size_t i = 0; i < table.lines.size(); ++i) {
+    const LeaderboardLine& line = table.lines[i];
+    int64_t entries = 0, bytes = 0;
+    for (const auto& share : lines[i].shares) {
+      entries += share.entries_after;
+      bytes += share.bytes;
+    }
+    bool first = true;
+    for (const auto& share : lines[i].shares) {
+      const std::string method = line.method.variant.empty()
+                                     ? line.method.name
+                                     : StrCat(line.method.name, "[", line.method.variant, "]");
+      const bool named = first || markdown;
+      first = false;
+      const auto after = static_cast<double>(share.entries_after);
+      text.rows.push_back({{named ? method : ""},
+                           {named ? line.budget : ""},
+                           {share.modality},
+                           {Percent(after, static_cast<double>(share.entries_before))},
+                           {Percent(after, static_cast<double>(entries))},
+                           {Percent(static_cast<double>(share.bytes), static_cast<double>(bytes))},
+                           {Percent(share.attention, 1)},
+                           {Percent(share.attention_kept, share.attention)}});
+    }
+  }
+  if (text.rows.empty()) return "";
+  return StrCat(
+      "\nKept by modality, all layers and heads together; attention is that of the last "
+      "prompt row:\n\n",
+      markdown ? text.ToMarkdown() : text.ToText(colour));
+}
+
+Json ModalityJson(const LeaderboardTable& table, const std::vector<ModalityLine>& lines) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < table.lines.size(); ++i) {
+    Json modalities = Json::array();
+    for (const auto& share : lines[i].shares) {
+      modalities.push_back({{"modality", share.modality},
+                            {"samples", share.samples},
+                            {"entries_before", share.entries_before},
+                            {"entries_after", share.entries_after},
+                            {"bytes", share.bytes},
+                            {"attention", share.attention},
+                            {"attention_kept", share.attention_kept}});
+    }
+    rows.push_back({{"method", table.lines[i].method.name},
+                    {"variant", table.lines[i].method.variant},
+                    {"budget", table.lines[i].budget},
+                    {"modalities", modalities}});
+  }
+  return {{"model", table.model}, {"task", table.task}, {"rows", rows}};
 }
 
 }  // namespace kvgauge

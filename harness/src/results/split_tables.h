@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json_fwd.h"
 #include "core/result.h"
 #include "reports/leaderboard_split.h"
 
@@ -18,5 +19,19 @@ std::string SplitText(const LeaderboardTable& table, const LeaderboardSplit& spl
 Status CheckSplits(const std::vector<std::string>& keys,
                    const std::vector<LeaderboardSplit>& splits,
                    std::span<ResultStore* const> stores);
+
+// `--split modality`: what rows keep of text, pictures and videos.
+inline constexpr const char* kModalitySplit = "modality";
+
+// All cells of a row together.
+struct ModalityLine {
+  std::vector<ResultStore::ModalityShare> shares;  // by modality
+};
+// Beside the lines of each of the model's tables. Stores without pictures are an error.
+Result<std::vector<std::vector<ModalityLine>>> SplitByModality(std::span<ResultStore* const> stores,
+                                                               const LeaderboardModel& model);
+std::string ModalityText(const LeaderboardTable& table, const std::vector<ModalityLine>& lines,
+                         bool markdown, bool colour);
+Json ModalityJson(const LeaderboardTable& table, const std::vector<ModalityLine>& lines);
 
 }  // namespace kvgauge

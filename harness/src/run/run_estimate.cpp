@@ -9,7 +9,9 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/engine.h"
+#include "runner/vision.h"
 #include "src/latency/latency_phase.h"
+#include "src/run/picture_features.h"
 #include "src/run/sample_source.h"
 
 namespace kvgauge {
@@ -18,7 +20,16 @@ namespace kvgauge {
 struct PlannedSample {
   std::string id;
   int64_t prompt = 0, steps = 0, compressed = 0;
+  int64_t visual_bytes = 0;  // of the rows of its pictures
   SampleLength length;
+  std::string faulty;  // why it cannot be shown to the model; "": it can
+};
+
+// What looking at the pictures of samples takes.
+struct PlannedEyes {
+  int64_t tower_bytes = 0;    // 0: there are none
+  int64_t feature_bytes = 0;  // of all samples
+  int64_t pixel_bytes = 0;    // likewise
 };
 
 namespace {
@@ -26,11 +37,16 @@ namespace {
 // Asks the engine's plan about contenders whose weights are not loaded.
 class MemoryPlanner {
  public:
-  MemoryPlanner(const RunPlan& plan, const PlanGroup& group) : model_(Planned(plan, group.model)) {
+  MemoryPlanner(const RunPlan& plan, const PlanGroup& group, const PlannedEyes& eyes)
+      : model_(Planned(plan, group.model)) {
     options_.compress_at = group.compress_at;
     options_.max_pool_lanes = kPoolLanes;
     options_.max_memory_bytes = plan.config->max_memory_bytes;
     options_.fidelity_steps = plan.config->fidelity_steps;
+    options_.vision_bytes =
+        eyes.tower_bytes +
+        std::min(eyes.feature_bytes, KeptFeatureBytes(plan.config->max_memory_bytes));
+    options_.pixel_bytes = std::min(eyes.pixel_bytes, kPixelBytesInFlight);
     // A prefill that changes the model is held against the model as it was.
     if (options_.fidelity_steps > 0 && group.prefill != 0) original_ = model_;
     for (const size_t contender : group.contenders) {
@@ -45,18 +61,20 @@ class MemoryPlanner {
   MemoryPlanner& operator=(const MemoryPlanner&) = delete;
 
   // With the bound of the run.
-  Result<MemoryPlan> Within(const SampleLength& length) const {
-    return PlanMemory(contenders_, {&length, 1}, options_);
+  Result<MemoryPlan> Within(const SampleLength& length, int64_t visual_bytes) const {
+    return PlanMemory(contenders_, {&length, 1}, options_, 0, visual_bytes);
   }
   // Without one: at most, with so many cells in all; and with one contender at a time.
-  void AddTo(GroupEstimate& estimate, const std::vector<SampleLength>& lengths) const {
+  // `visual_bytes`: of the samples that are held together.
+  void AddTo(GroupEstimate& estimate, const std::vector<SampleLength>& lengths,
+             int64_t visual_bytes) const {
     EngineOptions options = options_;
     options.max_memory_bytes = 0;
-    const Result<MemoryPlan> all = PlanMemory(contenders_, lengths, options);
+    const Result<MemoryPlan> all = PlanMemory(contenders_, lengths, options, 0, visual_bytes);
     if (!all.ok() || lengths.empty()) return;
     std::vector<int64_t> lane_bytes;
     for (const PlannedContender& contender : contenders_) {
-      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, lengths, options);
+      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, lengths, options, 0, visual_bytes);
       lane_bytes.push_back(one.ok() ? one->lane_bytes : all->lane_bytes);
     }
     std::sort(lane_bytes.rbegin(), lane_bytes.rend());
@@ -107,6 +125,30 @@ class SimpleTimes {
   const double token_s_;
 };
 
+// The weights of a tower and its projector, as they will be held.
+int64_t TowerBytes(const RunPlan& plan, size_t model, const VisionSpec& spec) {
+  int64_t numbers = 0;
+  for (const TensorSpec& tensor : ExpectedVisionTensors(spec)) {
+    int64_t count = 1;
+    for (const int64_t side : tensor.shape) count *= side;
+    numbers += count;
+  }
+  return numbers * SizeOf(plan.models[model].dtype);
+}
+
+// Counts the sample that was built last; returns the bytes of its rows of pictures.
+int64_t AddEyes(const RunPlan& plan, const PlanGroup& group, const SampleSource& source,
+                PlannedEyes& eyes) {
+  const int64_t rows = CountVisuals(source.shown()).tokens;
+  if (rows == 0) return 0;
+  const VisionSpec& spec = *source.eyes()->spec();
+  if (eyes.tower_bytes == 0) eyes.tower_bytes = TowerBytes(plan, group.model, spec);
+  const int64_t bytes = VisualRowBytes(spec, rows);
+  eyes.feature_bytes += bytes;
+  eyes.pixel_bytes += source.eyes()->pixel_bytes();
+  return bytes;
+}
+
 // What the run will find when it comes to those samples, as the executor does it.
 std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group,
                                      const MemoryPlanner& memory,
@@ -114,11 +156,15 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
                                      const std::vector<std::vector<size_t>>& pending) {
   const ModelShape& shape = plan.models[group.model].shape;
   std::map<std::pair<size_t, int64_t>, Status> budgets;  // by contender and length
-  std::map<SampleLength, Status> rooms;
+  std::map<std::pair<SampleLength, int64_t>, Status> rooms;
   ReasonTally tally;
   for (size_t i = 0; i < samples.size(); ++i) {
     const PlannedSample& sample = samples[i];
     for (const size_t contender : pending[i]) {
+      if (!sample.faulty.empty()) {
+        tally.Add(SampleStatus::kFailed, sample.faulty);
+        continue;
+      }
       const auto [fits, fresh] = budgets.try_emplace({contender, sample.compressed});
       if (fresh) {
         const RunContender& spec = plan.config->contenders[group.contenders[contender]];
@@ -131,9 +177,9 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
         tally.Add(SampleStatus::kSkipped, fits->second.error().message);
         continue;
       }
-      const auto [room, first] = rooms.try_emplace(sample.length);
+      const auto [room, first] = rooms.try_emplace({sample.length, sample.visual_bytes});
       if (first) {
-        const Result<MemoryPlan> within = memory.Within(sample.length);
+        const Result<MemoryPlan> within = memory.Within(sample.length, sample.visual_bytes);
         if (!within.ok()) room->second = within.error();
       }
       if (!room->second.ok()) tally.Add(SampleStatus::kFailed, room->second.error().message);
@@ -147,6 +193,7 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
 struct GroupEstimator::Samples {
   std::vector<PlannedSample> samples;
   int64_t skipped_records = 0;
+  PlannedEyes eyes;
 };
 
 GroupEstimator::GroupEstimator(const RunPlan& plan, const SampleChoice& choice, PendingOf pending,
@@ -163,9 +210,18 @@ Result<const GroupEstimator::Samples*> GroupEstimator::Read(const PlanGroup& gro
     KVG_ASSIGN(const std::optional<Sample> sample, source->Next());
     if (!sample) break;
     if (!choice_.Has(position)) continue;
-    KVG_ASSIGN(const EngineSample built, source->Build(*sample));
+    KVG_TRY(source->Open(*sample));
+    const Result<EngineSample> made = source->Build(*sample);
     PlannedSample planned;
     planned.id = sample->id;
+    if (!made.ok()) {
+      if (sample->pictures.empty()) return made.error();
+      planned.faulty = made.error().message;
+      read->samples.push_back(std::move(planned));
+      continue;
+    }
+    const EngineSample& built = *made;
+    planned.visual_bytes = AddEyes(plan_, group, *source, read->eyes);
     planned.prompt = std::ssize(built.context);
     for (const EngineTurn& turn : built.turns) {
       planned.prompt += std::ssize(turn.ids);
@@ -188,9 +244,13 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
   estimate.skipped_records = read->skipped_records;
   std::vector<std::string> ids;
   std::set<SampleLength> lengths;
+  int64_t visual_bytes = 0;
   for (const PlannedSample& sample : samples) {
     ids.push_back(sample.id);
+    if (!sample.faulty.empty()) continue;
     lengths.insert(sample.length);
+    // Samples join those that are held while these are within the bound.
+    if (visual_bytes < kWindowVisualBytes) visual_bytes += sample.visual_bytes;
     estimate.longest_prompt = std::max(estimate.longest_prompt, sample.prompt);
   }
   estimate.samples = std::ssize(samples);
@@ -216,8 +276,8 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
     estimate.measured = true;
     estimate.seconds = *known * static_cast<double>(open_cells);
   }
-  const MemoryPlanner memory(plan_, group);
-  memory.AddTo(estimate, {lengths.begin(), lengths.end()});
+  const MemoryPlanner memory(plan_, group, read->eyes);
+  memory.AddTo(estimate, {lengths.begin(), lengths.end()}, visual_bytes);
   estimate.unfit = Unfit(plan_, group, memory, samples, pending);
   return estimate;
 }
@@ -241,6 +301,8 @@ Result<std::vector<LatencyEstimate>> EstimateLatency(const RunPlan& plan, Result
       for (const PlanGroup& group : plan.groups) {
         if (group.model != m || group.compress_at != at) continue;
         for (size_t i = 0; i < group.contenders.size(); ++i) {
+          // As the phase does: its prompts would be others than the full cache's.
+          if (config.contenders[group.contenders[i]].method.see) continue;
           keys.try_emplace(group.contenders[i], group.cells[i].Key());
         }
       }
@@ -287,7 +349,6 @@ Status CheckSomethingRuns(const RunPlan& plan, const SampleChoice& choice) {
   std::optional<Error> closest;
   int64_t closest_tokens = 0;
   for (const PlanGroup& group : plan.groups) {
-    const MemoryPlanner memory(plan, group);
     KVG_ASSIGN(const std::unique_ptr<SampleSource> source, OpenSource(plan, group, choice));
     int64_t position = 0;
     for (;; ++position) {
@@ -296,9 +357,17 @@ Status CheckSomethingRuns(const RunPlan& plan, const SampleChoice& choice) {
       if (!choice.Has(position)) continue;
       any = true;
       if (plan.config->max_memory_bytes == 0) return {};
-      KVG_ASSIGN(const EngineSample built, source->Build(*sample));
-      const SampleLength length = LengthOf(built, group.compress_at);
-      const Result<MemoryPlan> within = memory.Within(length);
+      KVG_TRY(source->Open(*sample));
+      const Result<EngineSample> built = source->Build(*sample);
+      if (!built.ok()) {
+        if (sample->pictures.empty()) return built.error();
+        continue;
+      }
+      const SampleLength length = LengthOf(*built, group.compress_at);
+      PlannedEyes eyes;
+      const int64_t visual_bytes = AddEyes(plan, group, *source, eyes);
+      const Result<MemoryPlan> within =
+          MemoryPlanner(plan, group, eyes).Within(length, visual_bytes);
       if (within.ok()) return {};
       if (closest && closest_tokens <= length.total) continue;
       closest = within.error().Wrap(StrCat("no sample fits; of the shortest, of ", group.name));

@@ -16,7 +16,9 @@
 #include "core/threads.h"
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
+#include "src/model/visual_input.h"
 #include "src/run/machine_facts.h"
+#include "src/run/picture_features.h"
 #include "src/run/run_conclusions.h"
 #include "src/run/run_history.h"
 #include "src/run/run_record.h"
@@ -28,15 +30,8 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-// Or so many bytes of pixels and of what the model makes of them.
-constexpr int64_t kWindowVisualBytes = int64_t{1} << 29;
-
-int64_t BytesOf(const VisualInput& visuals) {
-  int64_t bytes = 0;
-  for (const PixelValues& pixels : visuals.pixels) bytes += std::ssize(pixels.values) * 4;
-  const auto layers = static_cast<int64_t>(1 + visuals.spec.deepstack.size());
-  return bytes + visuals.rows() * visuals.spec.hidden_size * layers * 4;
-}
+// Samples whose pictures go through the tower together, as far as their rows are no more.
+constexpr int64_t kRowsTogether = VisionTower::kBatchRows;
 
 std::string RandomKey() {
   std::ifstream source("/dev/urandom", std::ios::binary);
@@ -91,7 +86,17 @@ class Executor {
   // Asks what the answers lead to, and hands the cells on.
   Status Conclude(std::vector<FinishedCell> cells);
   Status NeedModel();
-  Status NeedVisuals(RunSample& sample);
+  // Records a sample that could not be shown to the model as failed, for all of `contenders`.
+  Status FailSample(const std::shared_ptr<RunSample>& sample, const std::vector<size_t>& contenders,
+                    const Error& why);
+  // Gives the samples the rows of their pictures, and takes out those whose pictures are faulty.
+  Status NeedVisuals(const std::vector<size_t>& contenders,
+                     std::vector<std::shared_ptr<RunSample>>& samples);
+  Status NeedTower();
+  void TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
+                  RunSample& sample) const;
+  Status ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
+                      std::vector<Status>& shown);
   // The first of several shards measures times.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0;
@@ -105,6 +110,7 @@ class Executor {
     return plan_.config->contenders[group_->contenders[contender]];
   }
   const RunTask& Entry() const { return plan_.config->tasks[group_->task]; }
+  const PlanPrefill& PrefillOf() const { return ModelOf().prefills[group_->prefill]; }
   const PlanModel& ModelOf() const { return plan_.models[group_->model]; }
 
   const RunPlan& plan_;
@@ -127,10 +133,15 @@ class Executor {
   bool beyond_said_ = false;                           // of this group
   std::map<std::pair<size_t, int64_t>, Status> fits_;  // by contender and length of the prefill
 
-  std::pair<size_t, size_t> loaded_ = {};  // model and prefill
+  std::pair<size_t, std::string> loaded_ = {};  // model and weights of a prefill
   LoadedModel model_;
   std::unique_ptr<VisionTower> tower_;  // of the model, once a sample shows pictures
-  LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
+  bool tower_behind_ = false;           // with the block behind the features
+  std::unique_ptr<See> see_;            // of the group
+  // The same, and it stays for all groups of the model.
+  std::unique_ptr<PictureFeatures> features_;
+  size_t features_of_ = 0;  // which model
+  LoadedModel original_;    // of a prefill that changes the model, where fidelity is asked for
 
   std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
   CellRecorder recorder_;  // last: its thread sees all of the above
@@ -188,16 +199,28 @@ void Executor::Count(const FinishedCell& cell, const SampleRow& row, WriteOutcom
 Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pending& pending) {
   auto built = std::make_shared<RunSample>();
   built->position = position;
-  KVG_ASSIGN(built->tokens, source.Build(sample));
-  built->visuals = source.TakeVisuals();
-  KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
-  built->excerpt = std::move(place.excerpt);
   built->facts = FactsJson(sample);
-  built->answer = std::move(place.tokens);
+  pending.sample = built;
+  KVG_TRY(source.Open(sample));
+  const Status made = [&]() -> Status {
+    KVG_ASSIGN(built->tokens, source.Build(sample));
+    built->visuals = CountVisuals(source.shown());
+    if (built->visuals.tokens > 0) built->pixel_bytes = source.eyes()->pixel_bytes();
+    KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
+    built->excerpt = std::move(place.excerpt);
+    built->answer = std::move(place.tokens);
+    return {};
+  }();
   built->sample = std::move(sample);
   built->sample.context = std::string();
-  built->sample.pictures.clear();
-  pending.sample = std::move(built);
+  if (made.ok()) return {};
+  // A picture that cannot be read fails its sample; a text that cannot be built is the task's.
+  if (built->sample.pictures.empty()) return made;
+  built->tokens = {};
+  progress_.BeginSample(std::ssize(pending.contenders));
+  KVG_TRY(FailSample(built, pending.contenders, made.error()));
+  pending.contenders.clear();
+  pending.sample = nullptr;
   return {};
 }
 
@@ -259,6 +282,7 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
       continue;
     }
     KVG_TRY(Build(source, std::move(*sample), position, pending));
+    if (pending.sample == nullptr) continue;
     KVG_TRY(SkipUnfit(pending));
     if (pending.contenders.empty()) {
       progress_.BeginSample(0);
@@ -267,7 +291,9 @@ Result<bool> Executor::ReadWindow(SampleSource& source, std::vector<Pending>& wi
     int64_t prompt = std::ssize(pending.sample->tokens.context);
     for (const EngineTurn& turn : pending.sample->tokens.turns) prompt += std::ssize(turn.ids);
     tokens += prompt;
-    visual_bytes += BytesOf(pending.sample->visuals);
+    if (const int64_t rows = pending.sample->visuals.tokens; rows > 0) {
+      visual_bytes += VisualRowBytes(*source.eyes()->spec(), rows);
+    }
     if (const std::string beyond = ModelOf().BeyondPositions(prompt);
         !beyond.empty() && !std::exchange(beyond_said_, true)) {
       progress_.Note(StrCat(Entry().task.name, ": ", beyond));
@@ -312,35 +338,139 @@ Status Executor::SkipUnfit(Pending& pending) {
 }
 
 Status Executor::NeedModel() {
-  const std::pair<size_t, size_t> wanted = {group_->model, group_->prefill};
+  const std::pair<size_t, std::string> wanted = {group_->model, PrefillOf().weights};
   if (model_.model != nullptr && loaded_ == wanted) return {};
   tower_.reset();
   model_ = {};
   original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
   // The full cache's prefill comes first; others are held against it where fidelity is asked for.
-  if (plan_.config->fidelity_steps > 0 && group_->prefill != 0) {
+  if (plan_.config->fidelity_steps > 0 && ModelOf().prefills[0].weights != wanted.second) {
     KVG_ASSIGN(original_, LoadPlanned(plan_, group_->model, 0));
   }
   loaded_ = wanted;
   return {};
 }
 
-// Encodes the sample's pictures, unless that was done for other contenders.
-Status Executor::NeedVisuals(RunSample& sample) {
-  if (sample.visuals.empty()) return {};
-  if (tower_ == nullptr) {
-    KVG_ASSIGN(const ModelOptions options, ParseModelOptions({.model = ModelOf().spec->path,
-                                                              .dtype = ModelOf().spec->dtype,
-                                                              .weights = ModelOf().spec->weights}));
-    KVG_ASSIGN(tower_,
-               VisionTower::Load(ModelOf().spec->path,
-                                 {.dtype = options.dtype, .random_seed = options.random_seed},
-                                 *model_.ops));
+Status Executor::FailSample(const std::shared_ptr<RunSample>& sample,
+                            const std::vector<size_t>& contenders, const Error& why) {
+  for (const size_t contender : contenders) {
+    FinishedCell cell = {.scoring = scoring_.get(),
+                         .sample = sample,
+                         .cell = cells_[contender],
+                         .run = run_,
+                         .contender = contender,
+                         .result = {},
+                         .kept = {}};
+    cell.result.status = why;
+    KVG_TRY(recorder_.Put(std::move(cell)));
   }
-  KVG_ASSIGN(sample.tokens.visuals, EncodeRows(sample.visuals, *tower_));
-  sample.visuals = {};
   return {};
+}
+
+Status Executor::NeedVisuals(const std::vector<size_t>& contenders,
+                             std::vector<std::shared_ptr<RunSample>>& samples) {
+  std::vector<Status> shown;
+  for (size_t begin = 0; begin < samples.size();) {
+    size_t end = begin;
+    for (int64_t rows = 0; end < samples.size() && (end == begin || rows < kRowsTogether); ++end) {
+      rows += samples[end]->visuals.tokens;
+    }
+    KVG_TRY(ShowTogether(std::span(samples).subspan(begin, end - begin), shown));
+    begin = end;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i]->sample.pictures.clear();
+    if (shown[i].ok()) {
+      samples[kept++] = samples[i];
+      continue;
+    }
+    progress_.BeginSample(std::ssize(contenders));
+    KVG_TRY(FailSample(samples[i], contenders, shown[i].error()));
+  }
+  samples.resize(kept);
+  return {};
+}
+
+Status Executor::ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
+                              std::vector<Status>& shown) {
+  std::vector<PictureRequest> requests;
+  for (const auto& sample : samples) {
+    for (const Picture& picture : sample->sample.pictures) {
+      requests.push_back({&picture, std::ssize(sample->sample.pictures)});
+    }
+  }
+  std::vector<FeatureResult> features;
+  if (!requests.empty()) {
+    KVG_TRY(NeedTower());
+    SeeKey see;
+    if (see_ != nullptr) see = {see_.get(), StageKey(*PrefillOf().see)};
+    features = features_->Get(requests, *tower_, see);
+  }
+  size_t at = 0;
+  for (const auto& sample : samples) {
+    Status& status = shown.emplace_back();
+    std::vector<std::shared_ptr<const PictureFeature>> own;
+    double vision_s = 0;
+    for (size_t i = 0; i < sample->sample.pictures.size(); ++i, ++at) {
+      if (!features[at].ok()) {
+        if (status.ok()) status = features[at].error().Wrap(StrCat("sample ", sample->sample.id));
+        continue;
+      }
+      vision_s += (*features[at])->seconds;
+      own.push_back(*features[at]);
+    }
+    if (!status.ok() || own.empty()) continue;
+    sample->tokens.visuals = JoinFeatures(own, tower_->spec().hidden_size);
+    sample->vision_s = vision_s;
+    if (see_ != nullptr) TakeUnseen(own, *sample);
+  }
+  return {};
+}
+
+Status Executor::NeedTower() {
+  if (features_ == nullptr || features_of_ != group_->model) {
+    features_ = std::make_unique<PictureFeatures>(*source_->eyes()->preprocessor(),
+                                                  KeptFeatureBytes(plan_.config->max_memory_bytes));
+    features_of_ = group_->model;
+  }
+  const bool behind = see_ != nullptr && see_->sees().behind;
+  if (tower_ != nullptr && (tower_behind_ || !behind)) return {};
+  tower_behind_ = behind;
+  const RunModel& model = *ModelOf().spec;
+  KVG_ASSIGN(tower_,
+             LoadTower({.model = model.path, .dtype = model.dtype, .weights = model.weights},
+                       *model_.ops, behind));
+  return {};
+}
+
+// What a stage took out of the pictures leaves the prompts.
+void Executor::TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
+                          RunSample& sample) const {
+  std::vector<SeenVisual> seen;
+  for (const auto& feature : features) {
+    seen.push_back({feature->features.layout.rows, feature->features.places});
+  }
+  EngineSample& tokens = sample.tokens;
+  const int64_t context = std::ssize(tokens.context);
+  const std::vector<int64_t> now = ShowLess(seen, tokens.context, tokens.context_spans);
+  sample.unseen = context - std::ssize(tokens.context);
+  sample.unseen_compressed = sample.unseen;
+  for (auto& [begin, end] : sample.answer) {
+    begin = now[static_cast<size_t>(begin)];
+    end = now[static_cast<size_t>(end)];
+  }
+  std::erase_if(sample.answer, [](const auto& range) { return range.first == range.second; });
+  for (size_t i = 0; i < tokens.turns.size(); ++i) {
+    EngineTurn& turn = tokens.turns[i];
+    const int64_t before = std::ssize(turn.ids);
+    ShowLess(seen, turn.ids, turn.spans);
+    const int64_t taken = before - std::ssize(turn.ids);
+    sample.unseen += taken;
+    if (i == 0 && group_->compress_at != CompressAt::kContext) sample.unseen_compressed += taken;
+  }
+  sample.reduced = true;
 }
 
 bool Executor::GoOn(const EngineToken& token) {
@@ -377,7 +507,8 @@ Status Executor::RunWindow(std::vector<Pending>& window) {
 Status Executor::RunAlike(const std::vector<size_t>& contenders,
                           std::vector<std::shared_ptr<RunSample>> samples) {
   KVG_TRY(NeedModel());
-  for (const auto& sample : samples) KVG_TRY(NeedVisuals(*sample));
+  KVG_TRY(NeedVisuals(contenders, samples));
+  if (samples.empty()) return {};
   Model& model = *model_.model;
   std::vector<Contender> engine_contenders;
   for (const size_t contender : contenders) {
@@ -394,7 +525,13 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
   options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
-  options.fidelity_steps = plan_.config->fidelity_steps;
+  // The full cache of the whole pictures has another prompt to go on from.
+  options.fidelity_steps = see_ == nullptr ? plan_.config->fidelity_steps : 0;
+  if (tower_ != nullptr) {
+    options.vision_bytes = tower_->weight_bytes() + features_->bytes();
+    for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
+    options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);
+  }
   options.begin = [&](int64_t) {
     if (interrupt_.signal() != 0) return false;
     ++outcome_.prefills;
@@ -448,17 +585,7 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
         continue;
       }
       progress_.BeginSample(std::ssize(contenders));
-      for (const size_t contender : contenders) {
-        FinishedCell cell = {.scoring = scoring_.get(),
-                             .sample = sample,
-                             .cell = cells_[contender],
-                             .run = run_,
-                             .contender = contender,
-                             .result = {},
-                             .kept = {}};
-        cell.result.status = alone.error();
-        KVG_TRY(recorder_.Put(std::move(cell)));
-      }
+      KVG_TRY(FailSample(sample, contenders, alone.error()));
     }
     samples = std::move(possible);
   }
@@ -496,6 +623,11 @@ Status Executor::RunGroup(size_t number) {
   progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,
                        settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
+  see_.reset();
+  if (PrefillOf().see) {
+    std::unique_ptr<Stage> stage = MakeStage(*PrefillOf().see);
+    see_.reset(static_cast<See*>(stage.release()));
+  }
   scoring_ = std::make_unique<GroupScoring>(
       GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,

@@ -10,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "runner/vision.h"
 #include "src/run/sample_source.h"
 #include "src/run/sample_visuals.h"
 #include "src/run/text_windows.h"
@@ -34,6 +35,10 @@ Result<PlanModel> OpenModel(const RunModel& spec) {
   model.dtype = options.dtype.value_or(model.config.stored_dtype);
   model.shape = ShapeOf(model.config, model.dtype);
   model.shape.token_classes = true;  // there is a tokenizer, or there is no plan
+  if (!model.config.vision_family.empty()) {
+    KVG_ASSIGN(const std::optional<VisionSpec> eyes, ReadVisionConfig(spec.path));
+    if (eyes) model.eyes = ShapeOfEyes(*eyes);
+  }
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
     source = MakeRandomWeights(ExpectedTensors(model.config), *options.random_seed, model.dtype);
@@ -58,6 +63,7 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
   for (size_t i = 0; i < config.contenders.size(); ++i) {
     const RunContender& contender = config.contenders[i];
     Status fits = CheckCalibrations(contender.method, model.fingerprint);
+    if (fits.ok()) fits = CheckSee(contender.method, model.eyes);
     if (fits.ok()) fits = CheckMethod(contender.method, model.shape, contender.budget, kLongPrompt);
     if (!fits.ok()) {
       refused.push_back({model.spec->name, contender.Name(), fits.error().message});
@@ -66,12 +72,15 @@ void FindPrefills(const RunConfig& config, PlanModel& model, std::vector<PlanRef
     const Json json = contender.method.ToJson();
     const bool latents = KeepsModelLatents(contender.method, model.shape);
     const std::string prepare = contender.method.prepare ? json["stages"]["prepare"].dump() : "";
-    const std::string key = StrCat(prepare, latents ? "latents" : "");
+    const std::string weights = StrCat(prepare, latents ? "latents" : "");
+    const std::optional<StageChoice>& see = contender.method.see;
+    const std::string key = StrCat(weights, see ? "see" + StageKey(*see) : "");
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto at = static_cast<size_t>(known - keys.begin());
     if (known == keys.end()) {
       keys.push_back(key);
-      model.prefills.push_back({key.empty() ? "shared" : contender.method.id, {}});
+      model.prefills.push_back(
+          {.name = key.empty() ? "shared" : contender.method.id, .weights = weights, .see = see});
     }
     model.prefills[at].contenders.push_back(i);
   }
@@ -470,7 +479,12 @@ Result<LoadedModel> LoadPlanned(const RunPlan& plan, size_t model, size_t prefil
   const Pipeline pipeline = MakePipeline(method);
   options.prepare = pipeline.prepare.get();
   options.mla_latent = KeepsModelLatents(method, planned.shape);
-  const std::vector<size_t>& contenders = planned.prefills[prefill].contenders;
+  // Rows of all prefills that run on these weights.
+  std::vector<size_t> contenders;
+  for (const PlanPrefill& other : planned.prefills) {
+    if (other.weights != planned.prefills[prefill].weights) continue;
+    contenders.insert(contenders.end(), other.contenders.begin(), other.contenders.end());
+  }
   if (std::any_of(contenders.begin(), contenders.end(), [&](size_t contender) {
         const Needs needs = plan.config->contenders[contender].method.needs();
         return needs.token_classes || needs.encoder;

@@ -19,11 +19,13 @@
 
 namespace kvgauge {
 
-// Contenders that run on one prefill: those of one model with weights transformed alike and caches
-// of one kind.
+// Contenders that run on one prefill: those of one model with weights transformed alike, caches of
+// one kind and pictures reduced alike.
 struct PlanPrefill {
-  std::string name;  // "shared", or the id of the method that changes it
-  std::vector<size_t> contenders;
+  std::string name;          // "shared", or the id of the method that changes it
+  std::string weights = {};  // equal for prefills that run on the same loaded model
+  std::optional<StageChoice> see = {};
+  std::vector<size_t> contenders = {};
 };
 
 // A model of the plan; its weights are not loaded.
@@ -36,6 +38,7 @@ struct PlanModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   ChatTemplate chat;
   std::vector<PlanPrefill> prefills;
+  std::optional<EyesShape> eyes = {};  // none: a text model
 
   // Tokens that the data set's texts may have; the rest of the positions is for the template, the
   // task's system text and the answer.

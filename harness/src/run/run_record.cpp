@@ -128,6 +128,29 @@ void AddModalities(const CompressionRecord& record, SampleRow& row) {
   }
 }
 
+// Counts the whole prompt, with the rows of pictures that were never read.
+int64_t FullBytes(const CompressionRecord& record, int64_t unseen) {
+  if (record.prompt_tokens == 0) return record.full_bytes;
+  return record.full_bytes / record.prompt_tokens * (record.prompt_tokens + unseen);
+}
+
+// A stage that takes rows out of pictures has acted before the engine began.
+void JudgeSeeing(const RunSample& sample, SampleRow& row) {
+  if (row.engagement != EngagementMark::kIdentity) return;
+  const bool acted = sample.unseen > 0;
+  row.engagement = acted ? EngagementMark::kEngaged : EngagementMark::kNotEngaged;
+  row.engagement_reason = acted ? "" : "every row of every picture was shown";
+}
+
+// Rows that were never read were there before.
+void AddUnseen(int64_t unseen, const CompressionRecord& record, SampleRow& row) {
+  for (ModalityStatRow& stat : row.modalities) {
+    if (stat.modality != NameOf(Modality::kImage)) continue;
+    const auto heads = std::ssize(record.entries_before[static_cast<size_t>(stat.layer)]);
+    stat.entries_before += unseen * heads;
+  }
+}
+
 // A window: its perplexity, and what it adds to that of the text.
 Status AddPerplexity(const TurnResult& turn, int64_t counted, AnswerRow& answer, SampleRow& row) {
   double nats = 0;
@@ -151,6 +174,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
   const Sample& sample = cell.sample->sample;
   double sum = 0;
   int64_t scored = 0;
+  std::vector<double> scores;
   for (size_t t = 0; t < cell.result.turns.size(); ++t) {
     const Question& question = sample.questions[t];
     const TurnResult& turn = cell.result.turns[t];
@@ -192,6 +216,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
       answer.score = score;
       sum += score;
       ++scored;
+      scores.push_back(score);
       if (scoring.metric->parts) {
         KVG_ASSIGN(const std::vector<double> parts, scoring.metric->parts(input));
         row.parts.resize(std::max(row.parts.size(), parts.size()));
@@ -201,6 +226,7 @@ Status AddAnswers(const FinishedCell& cell, SampleRow& row) {
     row.answers.push_back(std::move(answer));
   }
   if (scored > 0) row.score = sum / static_cast<double>(scored);
+  if (!scores.empty() && scoring.metric->of_group) row.score = scoring.metric->of_group(scores);
   return {};
 }
 
@@ -216,7 +242,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
                             const RunSample& sample) {
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
-  kept.final_full_bytes = FullCacheBytes(shape, cache.tokens());
+  kept.final_full_bytes = FullCacheBytes(shape, cache.tokens() + sample.unseen);
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
   // For each position, its part of the context, and whether it belongs to the answer.
@@ -274,6 +300,10 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   row.facts = run_sample.facts;
   row.tokens_in = std::ssize(run_sample.tokens.context);
   for (const EngineTurn& turn : run_sample.tokens.turns) row.tokens_in += std::ssize(turn.ids);
+  row.tokens_in += run_sample.unseen;
+  row.images = run_sample.visuals.images;
+  row.frames = run_sample.visuals.frames;
+  row.visual_tokens = run_sample.visuals.tokens;
   if (!run_sample.answer.empty() && !run_sample.tokens.context.empty()) {
     row.answer_depth = static_cast<double>(run_sample.answer[0].first) /
                        static_cast<double>(run_sample.tokens.context.size());
@@ -292,6 +322,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   const CompressionRecord& record = result.record;
   row.engagement = MarkOf(record.engagement);
   row.engagement_reason = record.reason;
+  if (run_sample.reduced) JudgeSeeing(run_sample, row);
   row.compressions = record.compressions;
   if (record.steps > 0) {
     row.reads_per_step = record.reads_per_step;
@@ -303,11 +334,13 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   }
   AddLayers(cell, row);
   AddModalities(cell.result.record, row);
-  row.memory.push_back(
-      MemoryOf(MemoryMoment::kCompressed, record.bytes, record, record.full_bytes));
+  if (run_sample.reduced) AddUnseen(run_sample.unseen_compressed, record, row);
+  row.memory.push_back(MemoryOf(MemoryMoment::kCompressed, record.bytes, record,
+                                FullBytes(record, run_sample.unseen_compressed)));
   row.memory.push_back(
       MemoryOf(MemoryMoment::kFinal, record.final_bytes, record, cell.kept.final_full_bytes));
   row.latency = SharedLatency(record, record.prompt_tokens);
+  row.latency->vision_s = run_sample.vision_s;
   return row;
 }
 

@@ -20,7 +20,7 @@
 #include "runner/engine.h"
 #include "runner/kv_cache.h"
 #include "runner/tokenizer.h"
-#include "src/model/visual_input.h"
+#include "src/run/sample_visuals.h"
 
 namespace kvgauge {
 
@@ -29,7 +29,13 @@ struct RunSample {
   int64_t position = 0;
   Sample sample;  // the context's text is given up once its tokens are made
   EngineSample tokens;
-  VisualInput visuals;  // the pictures, until they are encoded
+  VisualCounts visuals;
+  int64_t pixel_bytes = 0;  // of its pictures, before the tower sees them
+  // Rows of pictures that a stage took out before the prompts were read, and how many of them stood
+  // before the place where the cache is compressed.
+  bool reduced = false;
+  int64_t unseen = 0, unseen_compressed = 0;
+  double vision_s = 0;  // of the tower on all of its pictures, whoever they were shared with
   std::string excerpt;
   std::string facts;  // of the sample, as every cell of it records them
   std::vector<std::pair<int64_t, int64_t>> answer;  // token ranges in the context

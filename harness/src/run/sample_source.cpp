@@ -29,7 +29,7 @@ class Prompts final : public SampleSource {
                  &plan.models[group.model].config),
         eyes_(plan.models[group.model].spec->path, plan.models[group.model].config) {}
 
-  Status Open(const RunPlan& plan, const PlanGroup& group, const SampleChoice& choice) {
+  Status Begin(const RunPlan& plan, const PlanGroup& group, const SampleChoice& choice) {
     KVG_ASSIGN(rules_.stop_ids, builder_.StopIds(task_, plan.models[group.model].config.eos_ids));
     const RunTask& entry = plan.config->tasks[group.task];
     rules_.max_new_tokens = entry.max_new_tokens;
@@ -46,12 +46,14 @@ class Prompts final : public SampleSource {
     return next;
   }
   int64_t skipped() const override { return stream_->skipped(); }
+  Status Open(const Sample& sample) override { return eyes_.Open(sample); }
   Result<EngineSample> Build(const Sample& sample) override {
-    KVG_ASSIGN(visuals_, eyes_.Look(sample));
-    shown_ = visuals_.shown;
+    shown_.clear();
+    KVG_ASSIGN(shown_, eyes_.Look(sample));
     return builder_.Build(sample, task_, rules_, shown_);
   }
-  VisualInput TakeVisuals() override { return std::exchange(visuals_, {}); }
+  std::span<const ShownVisual> shown() const override { return shown_; }
+  const SampleEyes* eyes() const override { return &eyes_; }
   Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) override {
     const AnswerPlace place = FindAnswer(sample);
     SamplePlace found;
@@ -67,8 +69,7 @@ class Prompts final : public SampleSource {
   PromptBuilder builder_;
   PromptRules rules_;
   SampleEyes eyes_;
-  VisualInput visuals_;             // of the sample that was built last
-  std::vector<ShownVisual> shown_;  // the same, and it stays
+  std::vector<ShownVisual> shown_;  // of the sample that was built last
   std::unique_ptr<SampleStream> stream_;
 };
 
@@ -81,7 +82,7 @@ class Windows final : public SampleSource {
         compress_at_(group.compress_at),
         left_(most) {}
 
-  Status Open(const RunPlan& plan, const PlanGroup& group) {
+  Status Begin(const RunPlan& plan, const PlanGroup& group) {
     KVG_ASSIGN(texts_, OpenSamples(plan, group, {}, codec_));
     windows_.emplace(*texts_, tokenizer_, protocol_);
     return {};
@@ -117,11 +118,11 @@ Result<std::unique_ptr<SampleSource>> OpenSource(const RunPlan& plan, const Plan
   const RunTask& entry = plan.config->tasks[group.task];
   if (entry.task.metric == kPerplexityMetric) {
     auto windows = std::make_unique<Windows>(plan, group, choice.Most(entry.samples));
-    KVG_TRY(windows->Open(plan, group));
+    KVG_TRY(windows->Begin(plan, group));
     return std::unique_ptr<SampleSource>(std::move(windows));
   }
   auto prompts = std::make_unique<Prompts>(plan, group);
-  KVG_TRY(prompts->Open(plan, group, choice));
+  KVG_TRY(prompts->Begin(plan, group, choice));
   return std::unique_ptr<SampleSource>(std::move(prompts));
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +13,8 @@
 #include "core/result.h"
 #include "datasets/task.h"
 #include "runner/engine.h"
-#include "src/model/visual_input.h"
 #include "src/run/run_plan.h"
+#include "src/run/sample_visuals.h"
 
 namespace kvgauge {
 
@@ -31,10 +32,16 @@ class SampleSource {
   virtual Result<std::optional<Sample>> Next() = 0;
   // Malformed records that were left out so far.
   virtual int64_t skipped() const = 0;
-  // Tokens of the sample that Next gave last; its pictures are not encoded yet.
+  // What the model needs to be shown the sample, read once. An error is one of the run, since no
+  // sample like it could be shown.
+  virtual Status Open(const Sample& /*sample*/) { return {}; }
+  // Tokens of the sample that Next gave last; its pictures are counted, not decoded. Opens. Once
+  // that is done, an error of a sample with pictures is its own: others can be built.
   virtual Result<EngineSample> Build(const Sample& sample) = 0;
-  // The pictures of the sample that Build gave last, once.
-  virtual VisualInput TakeVisuals() { return {}; }
+  // What the pictures of the sample that was built last became, in order.
+  virtual std::span<const ShownVisual> shown() const { return {}; }
+  // How pictures become pixels; null before a sample with pictures was opened.
+  virtual const SampleEyes* eyes() const { return nullptr; }
   virtual Result<SamplePlace> Place(const Sample& sample, const EngineSample& tokens) = 0;
 };
 

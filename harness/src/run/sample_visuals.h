@@ -4,37 +4,64 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
+#include "core/json_fwd.h"
 #include "core/result.h"
 #include "datasets/sample.h"
+#include "images/decode.h"
 #include "images/preprocess.h"
 #include "runner/config.h"
-#include "src/model/visual_input.h"
+#include "runner/visual_prompt.h"
 
 namespace kvgauge {
 
-// Decodes and preprocesses the pictures of samples for one model. Its configuration is read when
-// the first picture comes, so text tasks never need it.
+// Counts what the pictures of samples become for one model, from their headers: nothing is decoded.
+// The model's configuration is read when the first picture comes, so text tasks never need it.
 class SampleEyes {
  public:
   // Both outlive it. `model`: the checkpoint's directory, or a file in it.
   SampleEyes(std::string model, const ModelConfig& config)
       : model_(std::move(model)), config_(config) {}
 
-  // Empty for a sample without pictures. Pictures for a text model are an error, and so is a
-  // picture that cannot be read: it names the picture.
-  Result<VisualInput> Look(const Sample& sample);
+  // Reads what the sample's pictures need of the model, once. Pictures for a text model are an
+  // error.
+  Status Open(const Sample& sample);
+  // One for each picture, in order. Opens. A picture whose header cannot be read is an error that
+  // names the sample and the picture.
+  Result<std::vector<ShownVisual>> Look(const Sample& sample);
+
+  // Pixels of the sample that was looked at last, before the tower sees them.
+  int64_t pixel_bytes() const { return pixel_bytes_; }
+  // Once open: null before.
+  const VisionSpec* spec() const { return spec_ ? &*spec_ : nullptr; }
+  const Preprocessor* preprocessor() const { return preprocessor_ ? &*preprocessor_ : nullptr; }
 
  private:
   std::string model_;
   const ModelConfig& config_;
   std::optional<VisionSpec> spec_;
   std::optional<Preprocessor> preprocessor_;
+  int64_t pixel_bytes_ = 0;
+  std::unordered_map<std::string, ImageSize> sizes_;  // by the picture's hash
 };
 
 // How the model's pictures are made: what of its files can move a score. Part of the signature of
 // tasks with pictures.
 Result<Json> PicturesProtocol(const std::string& model);
+
+// What of a sample is pictures.
+struct VisualCounts {
+  int64_t images = 0, frames = 0;  // frames: of its videos, as the model holds them
+  int64_t tokens = 0;              // of the prompts, all questions together
+
+  bool operator==(const VisualCounts&) const = default;
+};
+VisualCounts CountVisuals(std::span<const ShownVisual> shown);
+// Bytes of so many rows of pictures, as SampleVisuals holds them.
+int64_t VisualRowBytes(const VisionSpec& spec, int64_t rows);
 
 }  // namespace kvgauge

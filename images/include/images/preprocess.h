@@ -54,11 +54,24 @@ struct Preprocessor {
   bool split = true;             // kCanvas, kSplit: whether there are tiles at all
   int32_t least_tiles = 1, most_tiles = 12;            // kCanvas
   int32_t patch = 14, merge = 2, frames = 2;           // kPatches
-  int64_t least_pixels = 3136, most_pixels = 1003520;  // kPatches
+  int64_t least_pixels = 3136, most_pixels = 1003520;  // kPatches; of a picture or a frame
+  // kPatches, of videos. The limits are those of all frames together (Qwen3-VL).
+  bool frames_together = false;
+  // Where set, frames share the pixels of a video, as qwen-vl-utils has it: of `video_tokens` for
+  // each frame where limits are together, else of 0.9 `video_tokens` for all.
+  bool cap_frames = false;
+  int64_t video_tokens = 0;
 };
 
 // `origin` names the file in messages. A key that would change pixels and is not known is refused.
 Result<Preprocessor> ReadPreprocessor(const Json& config, std::string_view origin);
+
+// The same for the frames of a video, from video_preprocessor_config.json, or
+// preprocessor_config.json where that does not exist. `video_class` is the class of a file that
+// names none. Which frames are shown is no business of this: keys that choose frames are passed
+// over.
+Result<Preprocessor> ReadVideoPreprocessor(const Json& config, std::string_view video_class,
+                                           std::string_view origin);
 
 struct PixelValues {
   // [tiles, 3, height, width], or [patches, 3 * frames * patch * patch] where `grid` is set.
@@ -79,6 +92,10 @@ Result<PixelValues> ShapeOfPixels(const Preprocessor& preprocessor, int32_t heig
 // Frames of one size as one video. Precondition: kPatches, and at least one frame.
 Result<PixelValues> PreprocessVideo(const Preprocessor& preprocessor,
                                     std::span<const Image> frames);
+
+// The size of each frame of a video for kPatches.
+Result<std::pair<int32_t, int32_t>> PatchedVideoSize(const Preprocessor& preprocessor,
+                                                     int64_t frames, int32_t height, int32_t width);
 
 // The size a picture gets for kPatches. Refuses sides that differ by more than 200 times.
 Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& preprocessor, int32_t height,

@@ -391,7 +391,8 @@ Piece CpuAttention::PieceOf(const Call& call, const AttentionItem& item, const K
                  .window = call.shape.window,
                  .positions = segment.positions,
                  .token_position = item.token_position + first,
-                 .skip = segment.skip};
+                 .skip = segment.skip,
+                 .ahead = item.ahead.empty() ? nullptr : item.ahead.data() + first};
   piece.entries = piece.sight.Union(0, count);
   if (piece.entries.empty()) return piece;
   piece.first_span = piece.entries.begin / kSpan;

@@ -55,16 +55,19 @@ struct Sight {
   const int32_t* positions = nullptr;
   int64_t token_position = 0;
   int64_t skip = 0;  // no row sees the entries before this
+  // How many entries more each row sees, or null; row + ahead[row] never falls.
+  const int32_t* ahead = nullptr;
 
+  int64_t End(int64_t row) const { return first_end + row + (ahead == nullptr ? 0 : ahead[row]); }
   Range Entries(int64_t row) const {
-    const int64_t end = first_end + row;
+    const int64_t own_end = first_end + row;
     int64_t begin = skip;
-    if (window > 0 && positions == nullptr) begin = std::max(skip, end - window);
+    if (window > 0 && positions == nullptr) begin = std::max(skip, own_end - window);
     if (window > 0 && positions != nullptr) {
       begin = std::upper_bound(positions, positions + length, token_position + row - window) -
               positions;
     }
-    return {begin, std::clamp<int64_t>(end, 0, length)};
+    return {begin, std::clamp<int64_t>(End(row), 0, length)};
   }
   // Entries any of rows [begin, end) sees.
   Range Union(int64_t begin, int64_t end) const {
@@ -73,7 +76,11 @@ struct Sight {
   // Rows of [0, rows) that see an entry of [begin, end). Precondition: begin < length.
   Range Rows(int64_t begin, int64_t end, int64_t rows) const {
     const int64_t last = std::min(end, length) - 1;
-    const int64_t from = std::max<int64_t>(0, std::max(begin, skip) + 1 - first_end);
+    int64_t from = std::max<int64_t>(0, std::max(begin, skip) + 1 - first_end);
+    if (ahead != nullptr) {
+      from = std::min(from, rows);
+      while (from > 0 && End(from - 1) > std::max(begin, skip)) --from;
+    }
     int64_t to = rows;
     if (window > 0 && positions == nullptr) to = std::min(rows, last + 1 + window - first_end);
     if (window > 0 && positions != nullptr) {

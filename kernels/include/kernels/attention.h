@@ -118,6 +118,9 @@ struct AttentionItem {
   // Token position of the first row, for sliding windows over segments that have positions.
   int64_t token_position = 0;
   std::span<const KvHead> heads;  // [kv_heads]
+  // If not empty: how many entries past its own a row sees, too; windows count from the row's own.
+  // [rows]; i + ahead[i] never falls and stays inside the rows. Not with kSeesAll.
+  std::span<const int32_t> ahead = {};
   // If not empty: the sum of each entry's attention probability over the item's rows, as
   // ReduceColumns with kSum gives it, up to rounding. [query_heads, columns] f32; needs
   // AttentionCapture::log_sum_exp.

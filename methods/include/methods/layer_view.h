@@ -63,7 +63,7 @@ class LayerView {
   // The same by modality.
   virtual Tensor OfModality(Modality wanted, int64_t head, int64_t first = 0) = 0;
   // Where entries of one head stand in what they show, -1 for text. An entry that ends a line has
-  // no column, and one that ends a picture has no row either: -1. [n] i32
+  // no column, and one that ends a picture, or stands for all of it, has no row either: -1. [n] i32
   virtual Tensor VisualPlaces(VisualAxis axis, int64_t head, int64_t first = 0) = 0;
   // Where the tokens that were seen hold pictures and videos, in original positions, ascending.
   virtual std::span<const VisualSpan> VisualSpans() = 0;

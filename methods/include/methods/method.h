@@ -85,7 +85,8 @@ struct Method {
   double recent_share = 0.0;
   int64_t coming = 0;  // entries of a budget that is not the whole prompt, left to tokens to come
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
-  std::optional<StageChoice> prepare, score, allocate, reduce, store, read, trigger;
+  // `see` acts on pictures before the prompt is made, so it changes no other stage.
+  std::optional<StageChoice> prepare, see, score, allocate, reduce, store, read, trigger;
   // In place of score, allocate and reduce while decoding.
   std::optional<StageChoice> decode_score, decode_allocate, decode_reduce;
 
@@ -111,6 +112,7 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory);
 // The stages of one sample.
 struct Pipeline {
   std::unique_ptr<Prepare> prepare;
+  std::unique_ptr<See> see;
   std::unique_ptr<Scorer> score;
   std::unique_ptr<Allocator> allocate;
   std::unique_ptr<Reducer> reduce;
@@ -135,6 +137,9 @@ Pipeline MakePipeline(const Method& method);
 // planned.
 Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& budget,
                    int64_t prompt_tokens);
+
+// Refuses a method whose `see` stage cannot work with the eyes of a model (none: a text model).
+Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes);
 
 // Refuses calibrations that were made on another checkpoint than the one with this fingerprint.
 Status CheckCalibrations(const Method& method, std::string_view model);

@@ -10,13 +10,14 @@
 #include "core/params.h"
 #include "core/result.h"
 #include "methods/calibration_table.h"
+#include "methods/see.h"
 #include "methods/stages.h"
 
 namespace kvgauge {
 
 class Calibrator;
 
-enum class StageKind { kPrepare, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
+enum class StageKind { kPrepare, kSee, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
 
 std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 

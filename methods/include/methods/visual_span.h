@@ -36,6 +36,9 @@ struct VisualSpan {
   // grid; and whether text goes on behind the larger side alone, whatever the times.
   double time_step = 1;
   bool next_by_sides = false;
+  // Where a stage took rows out: which place of the piece each position shows, counted row by row
+  // with the ends of lines; -1: none of it. Empty: all of the piece, in order.
+  std::vector<int32_t> places = {};
 
   bool operator==(const VisualSpan&) const = default;
 };
@@ -44,6 +47,7 @@ struct VisualSpan {
 struct VisualPlace {
   int32_t frame = 0, row = 0, column = 0;
   bool newline = false;
+  bool nowhere = false;  // a row that stands for no place of the piece; all else is 0
 };
 // `position`: of the sequence, inside the span.
 VisualPlace PlaceIn(const VisualSpan& span, int64_t position);

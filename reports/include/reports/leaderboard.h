@@ -73,6 +73,7 @@ struct LatencySummary {
   // Means.
   double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
          other_s = 0;
+  double vision_s = 0;  // of the pictures' tower; in none of the above
   double peak_bytes = 0, resident_bytes = 0;
   double others_share = 0;  // the largest: how far other programs disturbed it
 

@@ -170,6 +170,15 @@ class ResultStore {
       std::function<void(int64_t cell, const std::string& sample_id, std::string_view facts,
                          double score, const std::vector<double>& parts)>;
   Status VisitFacts(const FactsVisitor& visit);
+  // Entries of one modality that the samples of a cell held, over all layers; those that are ok.
+  struct ModalityShare {
+    std::string modality;
+    int64_t samples = 0;
+    int64_t entries_before = 0, entries_after = 0, bytes = 0;
+    double attention = 0, attention_kept = 0;  // means over samples and layers
+  };
+  // Cells whose samples show pictures, by cell, then modality.
+  Result<std::vector<std::pair<int64_t, ModalityShare>>> Modalities();
   Result<std::vector<LeaderboardRow>> Leaderboard();
 
   // SHA-256 over every result column: equal for equal results, in whatever order they were

@@ -154,6 +154,9 @@ struct LatencyRow {
   int64_t repetition = 0;  // of a run; neighbours of one number were measured interleaved
   double prefill_s = 0, score_s = 0, select_s = 0, compact_s = 0, quantise_s = 0, attend_s = 0,
          other_s = 0;
+  // The vision tower and its projector on the prompt's pictures, whoever they were shared with.
+  // Not in ttft_s, as rows share it.
+  double vision_s = 0;
   double ttft_s = 0;                                      // time to first token
   double tpot_p50_s = 0, tpot_p90_s = 0, tpot_p99_s = 0;  // time per output token
   int64_t steps = 0;
@@ -172,6 +175,8 @@ struct SampleRow {
   std::string reason;  // of a status that is not ok
   std::optional<double> score;
   int64_t tokens_in = 0, tokens_out = 0;
+  // What the sample shows: pictures, frames of videos, and how many of tokens_in are theirs.
+  int64_t images = 0, frames = 0, visual_tokens = 0;
   EngagementMark engagement = EngagementMark::kNone;
   std::string engagement_reason;
   int64_t compressions = 0;

@@ -151,26 +151,12 @@ ReportTable BytesTable(const PageData& data, const std::vector<BytesByKind>& byt
 }
 
 ReportTable TimesTable(const PageData& data) {
-  Builder builder(data, "times", "Times measured alone",
-                  {{"context"},
-                   {"ttft"},
-                   {"ttft least"},
-                   {"ttft most"},
-                   {"ttft / full"},
-                   {"tpot"},
-                   {"tpot least"},
-                   {"tpot most"},
-                   {"tpot / full"},
-                   {"prefill"},
-                   {"scoring"},
-                   {"selecting"},
-                   {"compacting"},
-                   {"quantising"},
-                   {"attending"},
-                   {"other decoding"},
-                   {"repetitions"},
-                   {"left out"},
-                   {"note", false}});
+  Builder builder(
+      data, "times", "Times measured alone",
+      {{"context"},   {"ttft"},           {"ttft least"},  {"ttft most"},   {"ttft / full"},
+       {"tpot"},      {"tpot least"},     {"tpot most"},   {"tpot / full"}, {"vision"},
+       {"prefill"},   {"scoring"},        {"selecting"},   {"compacting"},  {"quantising"},
+       {"attending"}, {"other decoding"}, {"repetitions"}, {"left out"},    {"note", false}});
   for (const Board& board : data.boards) {
     for (const BoardRow& row : board.rows) {
       for (const RowTimes& times : row.times) {
@@ -184,6 +170,7 @@ ReportTable TimesTable(const PageData& data) {
           cells.push_back(Number(value, Unit::kSeconds));
         }
         cells.push_back(Number(s.tpot_ratio, Unit::kRatio));
+        cells.push_back(s.vision_s > 0 ? Number(s.vision_s, Unit::kSeconds) : ReportCell());
         cells.push_back(Number(s.prefill_s, Unit::kSeconds));
         for (const double value : {s.score_s, s.select_s, s.compact_s, s.quantise_s}) {
           // What is measured of the full cache's is the clock.

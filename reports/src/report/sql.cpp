@@ -77,7 +77,8 @@ std::string PhasesSql() {
   return StrCat(
       "WITH ", CalmTimes(),
       "SELECT method, variant, budget, compress_at, context_tokens, count(*) AS repetitions,\n"
-      "       avg(prefill_s) AS prefill_s, avg(score_s) AS score_s, avg(select_s) AS select_s,\n"
+      "       avg(vision_s) AS vision_s, avg(prefill_s) AS prefill_s, avg(score_s) AS score_s,\n"
+      "       avg(select_s) AS select_s,\n"
       "       avg(compact_s) AS compact_s, avg(quantise_s) AS quantise_s,\n"
       "       avg(attend_s) AS attend_s, avg(other_s) AS other_s\n"
       "FROM calm GROUP BY ",

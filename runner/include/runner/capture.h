@@ -37,9 +37,10 @@ AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, i
 class PrefillCapture final : public LayerHook {
  public:
   // For a prefill of `rows` rows into `cache`, which already holds the rows before them. The cache
-  // must outlive the prefill, not the capture.
+  // must outlive the prefill, not the capture; so must the prompt that the rows come from, which
+  // may be null where it has no pictures.
   PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs, int64_t rows,
-                 Ops& ops);
+                 Ops& ops, const Prompt* prompt = nullptr);
   ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
@@ -86,6 +87,7 @@ class PrefillCapture final : public LayerHook {
   const ModelConfig& config_;
   const KvCache& cache_;
   Ops& ops_;
+  const Prompt* prompt_;
   Needs needs_;
   int64_t rows_ = 0;        // of the prefill
   int64_t last_token_ = 0;  // the prefill ends before this position

@@ -80,6 +80,7 @@ struct PromptState {
   uint64_t seed = 0;  // of this sample
   // The tokens that the cache has seen. It grows with the decoded tokens and must outlive decoding.
   const Prompt* prompt = nullptr;
+  bool counts_modalities = true;  // in the record, for prompts with pictures; takes time
 };
 
 // The scores of one prompt: rows that differ only after scoring share them. Layers are processed

@@ -54,6 +54,7 @@ struct MoeConfig {
 struct LayerConfig {
   int64_t window = 0;  // sliding window in entries, itself included; 0: full attention
   bool moe = false;
+  bool local_rope = false;  // turns by ModelConfig::local_rope
 };
 
 // Placeholder ids of a vision-language checkpoint, -1 where it has none. Prompts hold the first two
@@ -63,6 +64,9 @@ struct VisualIds {
   int64_t video = -1;  // a family without one shows frames as images
   int64_t vision_start = -1;
   int64_t vision_end = -1;
+  // Around the rows of each picture; the first is also what a prompt names a picture by (Gemma-3).
+  int64_t image_begin = -1;
+  int64_t image_end = -1;
   // Positions in time that a second of a video takes; 0: each time of its grid takes one.
   double tokens_per_second = 0;
 };
@@ -105,6 +109,10 @@ struct ModelConfig {
   bool tied_head = false;
   bool learned_positions = false;  // OPT: table row = position + 2
   std::optional<RopeConfig> rope;
+  // Of layers that say so; the same dims in the same layout as `rope`.
+  std::optional<RopeConfig> local_rope;
+  // Rows of one picture see each other, the later ones too (Gemma-3).
+  bool mutual_pictures = false;
   std::optional<MlaConfig> mla;
   std::optional<MoeConfig> moe;
 

@@ -62,6 +62,8 @@ struct SampleVisuals {
 
   int64_t count() const { return hidden_size > 0 ? std::ssize(rows) / hidden_size : 0; }
   int64_t bytes() const { return std::ssize(rows) * (1 + std::ssize(deepstack)) * 4; }
+  // Makes the rows those of the prompt's spans; they outlive it.
+  void ShowIn(Prompt& prompt) const;
 };
 
 struct EngineSample {
@@ -124,7 +126,12 @@ struct EngineOptions {
   int64_t valid_vocab = 0;       // as Sampler takes it
   int64_t max_pool_lanes = 64;   // sequences that decode together
   int64_t max_memory_bytes = 0;  // weights, caches, captures and working memory; 0: no limit
-  int64_t fidelity_steps = 0;    // 0: no teacher-forced pass
+  // Held beside the run, for pictures: the tower and features of other samples.
+  int64_t vision_bytes = 0;
+  // Pixels that wait for the tower. They are gone when the first prompt is read, so the larger of
+  // them and the working memory counts.
+  int64_t pixel_bytes = 0;
+  int64_t fidelity_steps = 0;  // 0: no teacher-forced pass
   // Called with every token when it is chosen; false ends the turn like a stop id.
   std::function<bool(const EngineToken&)> on_token = {};
   // Called before the first prefill of a sample. False: this sample and the following ones are left
@@ -138,7 +145,9 @@ struct EngineOptions {
 // The most memory that a run will hold.
 struct MemoryPlan {
   int64_t weight_bytes = 0;
-  int64_t working_bytes = 0;      // of the forward pass, logits included, and rows of pictures
+  // The forward pass's, logits included, or that of pixels; rows of pictures; and what the options
+  // say is held beside.
+  int64_t working_bytes = 0;
   int64_t snapshot_bytes = 0;     // the longest sample's, captures included
   int64_t lane_bytes = 0;         // the largest contender's own cache
   int64_t pool_lanes = 0;         // how many fit together

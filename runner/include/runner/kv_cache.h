@@ -32,7 +32,8 @@ class RopeTables;
 struct KvCacheOptions {
   DType dtype = DType::kF32;  // f32, f16 or bf16
   int64_t planned_length = 0;
-  RopeFrequencies frequencies;  // those of the planned length (ComputeRope)
+  RopeFrequencies frequencies;        // those of the planned length (ComputeRope)
+  RopeFrequencies local_frequencies;  // the same of layers with LayerConfig::local_rope
   // MLA: entries are the model's latents with the rotated part behind them, one KV head.
   bool mla_latent = false;
   const KvBases* bases = nullptr;  // for stores with `latent`; outlive the cache
@@ -53,7 +54,7 @@ class KvCache {
   int64_t length(int64_t layer, int64_t head) const;  // entries held
   bool mla_latent() const;
   const KvFormat& format() const;  // as attention takes it
-  const RopeFrequencies& frequencies() const;
+  const RopeFrequencies& frequencies(int64_t layer) const;
   // From now on tokens stand there for rotation; null: each at its place in the sequence. Those
   // seen so far must stand where they stood. A fork goes on with them.
   void PlaceRope(std::shared_ptr<const RopePlaces> places);
@@ -146,8 +147,11 @@ class KvCache {
   Ops* ops_;
   int64_t planned_length_;
   std::shared_ptr<const RopePlaces> places_;
-  std::shared_ptr<const RopeTables> rope_;         // of numbers: what slots turn by
-  std::shared_ptr<const RopeTables> placed_rope_;  // of tokens at `places_`, or `rope_`
+  struct Turning {
+    std::shared_ptr<const RopeTables> numbers;  // what slots turn by
+    std::shared_ptr<const RopeTables> placed;   // of tokens at `places_`, or `numbers`
+  };
+  Turning turning_[2];  // of all layers but the local ones, and of those
   std::vector<std::unique_ptr<CacheLayer>> layers_;
   int64_t tokens_ = 0;
   Buffer share_memory_;  // rows that layers share

@@ -12,6 +12,8 @@
 
 namespace kvgauge {
 
+struct ModelConfig;
+
 struct PromptPosition {
   int32_t token_id = -1;       // -1: the position is an embedding
   int32_t embedding_row = -1;  // row of Prompt::embeddings
@@ -40,5 +42,14 @@ struct Prompt {
   // rows and columns, else every position by its place in the sequence.
   void Append(std::span<const int32_t> ids, std::span<const VisualSpan> spans, bool three_axes);
 };
+
+// How many rows past its own each of [begin, end) sees: those of its picture, where the model's
+// pictures see all of themselves (ModelConfig::mutual_pictures). Empty: no row sees ahead. What
+// lies past `end` is not counted.
+std::vector<int32_t> RowsAhead(const ModelConfig& config, const Prompt& prompt, int64_t begin,
+                               int64_t end);
+// Where a pass that begins at `begin` ends: after at most `most` rows, but a picture that sees all
+// of itself is in one pass, however long it is.
+int64_t PassEnd(const ModelConfig& config, const Prompt& prompt, int64_t begin, int64_t most);
 
 }  // namespace kvgauge

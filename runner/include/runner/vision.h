@@ -15,6 +15,7 @@
 
 #include "core/result.h"
 #include "kernels/ops.h"
+#include "methods/see.h"
 #include "runner/vision_spec.h"
 #include "runner/weights.h"
 
@@ -26,7 +27,15 @@ struct VisualFeatures {
   std::vector<float> rows;  // [layout.rows, hidden_size]
   // For each of VisionSpec::deepstack: [layout.rows, hidden_size].
   std::vector<std::vector<float>> deepstack;
+  // Where a stage took rows out: the place in the layout of each row that is left, in the order of
+  // the prompt; SeenRow::kNowhere: none. Empty: rows are those of the layout.
+  std::vector<int32_t> places = {};
+
+  int64_t count() const { return places.empty() ? layout.rows : std::ssize(places); }
 };
+
+// What a stage that reduces pictures may know of such eyes.
+EyesShape ShapeOfEyes(const VisionSpec& spec);
 
 // Hidden states of the blocks, for tests and for stages that choose among rows.
 struct VisionTrace {
@@ -41,6 +50,8 @@ struct VisionOptions {
   std::optional<DType> dtype;
   // Set: no weights are read; a tower of the config's shape is drawn from this seed.
   std::optional<uint64_t> random_seed;
+  // Keeps what SeeNeeds::behind asks for as well, where there is such a block.
+  bool behind = false;
 };
 
 // The tensors that a tower and its projector need under the names that `source` has them by; an
@@ -65,7 +76,7 @@ class VisionTower {
   static Result<std::unique_ptr<VisionTower>> Load(const std::string& directory,
                                                    const VisionOptions& options, Ops& ops);
   static Result<std::unique_ptr<VisionTower>> Load(VisionSpec spec, const WeightSource& source,
-                                                   DType dtype, Ops& ops);
+                                                   DType dtype, Ops& ops, bool behind = false);
   ~VisionTower();
 
   const VisionSpec& spec() const { return spec_; }
@@ -74,8 +85,12 @@ class VisionTower {
 
   // The rows of each picture or video, all of one modality. Pixels that the tower cannot take are
   // an error, and then nothing is encoded. `trace`: see there.
+  // `see` reduces each picture; what it needs must be there (ShapeOfEyes, VisionOptions::behind).
+  // `seeds`: one for each picture, or none.
   Result<std::vector<VisualFeatures>> Encode(std::span<const PixelValues> pictures,
-                                             Modality modality, VisionTrace* trace = nullptr);
+                                             Modality modality, VisionTrace* trace = nullptr,
+                                             const See* see = nullptr,
+                                             std::span<const uint64_t> seeds = {});
 
   // The most rows of hidden states that run as one batch; a larger picture runs alone.
   static constexpr int64_t kBatchRows = 8192;

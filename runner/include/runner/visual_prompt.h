@@ -52,4 +52,15 @@ Result<std::vector<VisualSpan>> PlaceVisuals(const ModelConfig& config,
                                              std::span<const ShownVisual> visuals,
                                              const VideoPositions& positions = {});
 
+// What a stage left of a picture of a prompt: as VisualFeatures has it.
+struct SeenVisual {
+  int64_t rows = 0;             // of its layout
+  std::vector<int32_t> places;  // empty: all of them
+};
+// Takes the rows that were given up out of tokens: `spans` lie in `ids`, with embedding rows that
+// count those of all visuals together, before anything was taken out. Returns where each token
+// stands now; one that is gone, where it would. Precondition: the rows of a piece stay together.
+std::vector<int64_t> ShowLess(std::span<const SeenVisual> visuals, std::vector<int32_t>& ids,
+                              std::vector<VisualSpan>& spans);
+
 }  // namespace kvgauge

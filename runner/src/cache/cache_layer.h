@@ -27,6 +27,7 @@ class CacheLayer {
   int64_t length(int64_t head) const { return entries_.length(head); }
   int64_t width() const { return entries_.width(); }
   std::span<const KvHead> views() const { return views_; }
+  const LayerSetup& setup() const { return *entries_.setup; }
 
   // Room for `rows` more entries from position `first_position` on; nothing is counted in yet. On
   // an error: Trim.
@@ -97,7 +98,6 @@ class CacheLayer {
   };
 
   Ops& ops() const { return entries_.ops(); }
-  const LayerSetup& setup() const { return *entries_.setup; }
   std::vector<LayerPart>& parts() { return entries_.parts; }
   const std::vector<LayerPart>& parts() const { return entries_.parts; }
   // Stores as a layout that has its plan.

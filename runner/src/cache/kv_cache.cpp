@@ -32,6 +32,14 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
   setup->frequencies = options.frequencies;
   setup->pools = &pools;
   setup_ = setup;
+  std::shared_ptr<LayerSetup> local;
+  if (config.local_rope) {
+    KVG_CHECK(options.local_frequencies.inverse.size() == options.frequencies.inverse.size(),
+              "all layers turn as many dims");
+    local = std::make_shared<LayerSetup>(*setup);
+    local->frequencies = options.local_frequencies;
+    local->local_rope = true;
+  }
   for (int64_t i = 0; i < config.layer_count(); ++i) {
     std::vector<const KvBasis*> bases;
     if (options.bases != nullptr) {
@@ -39,7 +47,9 @@ KvCache::KvCache(const ModelConfig& config, const KvCacheOptions& options, Cache
         if (basis.layer == i) bases.push_back(&basis);
       }
     }
-    layers_.push_back(std::make_unique<CacheLayer>(setup_, bases));
+    const bool is_local = config.layers[static_cast<size_t>(i)].local_rope;
+    KVG_CHECK(!is_local || local != nullptr, "a layer with a rope that the config lacks");
+    layers_.push_back(std::make_unique<CacheLayer>(is_local ? local : setup_, bases));
   }
 }
 
@@ -48,8 +58,7 @@ KvCache::KvCache(const KvCache& other)
       ops_(other.ops_),
       planned_length_(other.planned_length_),
       places_(other.places_),
-      rope_(other.rope_),
-      placed_rope_(other.placed_rope_),
+      turning_{other.turning_[0], other.turning_[1]},
       tokens_(other.tokens_) {
   for (const auto& layer : other.layers_) layers_.push_back(std::make_unique<CacheLayer>(*layer));
 }
@@ -64,11 +73,13 @@ int64_t KvCache::length(int64_t layer, int64_t head) const { return layers_[laye
 int64_t KvCache::kv_heads() const { return setup_->kv_heads; }
 bool KvCache::mla_latent() const { return setup_->values_in_keys; }
 const KvFormat& KvCache::format() const { return setup_->format; }
-const RopeFrequencies& KvCache::frequencies() const { return setup_->frequencies; }
+const RopeFrequencies& KvCache::frequencies(int64_t layer) const {
+  return layers_[layer]->setup().frequencies;
+}
 
 // Without tables no layer's keys wait to be turned: mostly no layer is asked.
 bool KvCache::raw_keys(int64_t layer) const {
-  return rope_ != nullptr && layers_[layer]->turn().raw;
+  return turning_[0].numbers != nullptr && layers_[layer]->turn().raw;
 }
 
 bool KvCache::slot_positions(int64_t layer) const {
@@ -81,7 +92,8 @@ int64_t KvCache::slot_of(int64_t layer, int64_t head) const {
 
 const DeferredRope* KvCache::rope(int64_t layer) const {
   if (!raw_keys(layer)) return nullptr;
-  return slot_positions(layer) ? &rope_->rope() : &placed_rope_->rope();
+  const Turning& turning = turning_[layers_[layer]->setup().local_rope ? 1 : 0];
+  return slot_positions(layer) ? &turning.numbers->rope() : &turning.placed->rope();
 }
 
 void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
@@ -94,25 +106,37 @@ void KvCache::PlaceRope(std::shared_ptr<const RopePlaces> places) {
   }
   places_ = std::move(places);
   for (const auto& layer : layers_) layer->SetPlaces(places_.get());
-  if (rope_ == nullptr) return;
-  placed_rope_ = nullptr;
+  if (turning_[0].numbers == nullptr) return;
+  for (Turning& turning : turning_) turning.placed = nullptr;
   NeedRope(std::max<int64_t>(tokens_, 1));
 }
 
 void KvCache::NeedRope(int64_t positions) {
   const int64_t capacity =
       positions <= planned_length_ ? planned_length_ : positions + positions / 2;
-  const auto get = [&](const std::shared_ptr<const RopePlaces>& places) {
-    return setup_->pools->rope_tables().Get(*ops_, setup_->frequencies, places, setup_->rope_layout,
-                                            positions, capacity);
+  const auto extend = [&](const RopeFrequencies& frequencies, Turning& turning) {
+    const auto get = [&](const std::shared_ptr<const RopePlaces>& places) {
+      return setup_->pools->rope_tables().Get(*ops_, frequencies, places, setup_->rope_layout,
+                                              positions, capacity);
+    };
+    if (turning.numbers == nullptr || turning.numbers->capacity() < positions) {
+      turning.numbers = get(nullptr);
+    }
+    if (places_ == nullptr) {
+      turning.placed = turning.numbers;
+    } else if (turning.placed == nullptr || turning.placed->capacity() < positions) {
+      turning.placed = get(places_);
+    }
   };
-  if (rope_ == nullptr || rope_->capacity() < positions) rope_ = get(nullptr);
-  if (places_ == nullptr) {
-    placed_rope_ = rope_;
-  } else if (placed_rope_ == nullptr || placed_rope_->capacity() < positions) {
-    placed_rope_ = get(places_);
+  extend(setup_->frequencies, turning_[0]);
+  bool local_done = false;
+  for (const auto& layer : layers_) {
+    if (layer->setup().local_rope && !local_done) {
+      extend(layer->setup().frequencies, turning_[1]);
+      local_done = true;
+    }
+    layer->SetEveryPosition(turning_[0].numbers->every_position());
   }
-  for (const auto& layer : layers_) layer->SetEveryPosition(rope_->every_position());
 }
 
 Status KvCache::Append(int64_t rows) {
@@ -235,7 +259,7 @@ void KvCache::ReadKeys(int64_t layer, int64_t head, int64_t first, Tensor rows) 
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (!raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, setup_->frequencies, slot_positions(layer) ? nullptr : places_.get(),
+    RotateRows(*ops_, frequencies(layer), slot_positions(layer) ? nullptr : places_.get(),
                setup_->rope_layout, RopeDirection::kForward,
                layers_[layer]->RotationsOf(head, first, out.shape[0], &counted), out);
   });
@@ -247,7 +271,7 @@ void KvCache::ReadRawKeys(int64_t layer, int64_t head, int64_t first, Tensor row
     layers_[layer]->Read(KvSide::kKeys, head, first, out);
     if (raw_keys(layer)) return;
     std::vector<int32_t> counted;
-    RotateRows(*ops_, setup_->frequencies, places_.get(), setup_->rope_layout,
+    RotateRows(*ops_, frequencies(layer), places_.get(), setup_->rope_layout,
                RopeDirection::kInverse,
                layers_[layer]->PositionsOf(head, first, out.shape[0], &counted), out);
   });

@@ -22,7 +22,7 @@
 
 namespace kvgauge {
 
-// What all layers of a cache have in common.
+// What all layers of a cache have in common, but for the frequencies of local ones.
 struct LayerSetup {
   KvFormat format;
   int64_t query_heads = 0;
@@ -32,6 +32,7 @@ struct LayerSetup {
   bool windowed = false;        // some layer's rows see a window of positions only
   RopeLayout rope_layout = RopeLayout::kHalf;
   RopeFrequencies frequencies;
+  bool local_rope = false;  // the frequencies are those of LayerConfig::local_rope
   CachePools* pools = nullptr;
 };
 

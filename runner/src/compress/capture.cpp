@@ -60,10 +60,11 @@ AttentionShape LayerAttention(const ModelConfig& config, const KvCache& cache, i
 }
 
 PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, const Needs& needs,
-                               int64_t rows, Ops& ops)
+                               int64_t rows, Ops& ops, const Prompt* prompt)
     : config_(config),
       cache_(cache),
       ops_(ops),
+      prompt_(prompt),
       needs_(needs),
       rows_(rows),
       last_token_(cache.tokens() + rows),
@@ -136,7 +137,7 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
   for (const auto& chunks : chunks_) chunks->Add(layer, q);
   for (const auto& moments : moments_) {
-    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies(),
+    moments->Add(layer, q, cache_.tokens() - q.shape[0], cache_.frequencies(layer),
                  cache_.rope_places());
   }
 }
@@ -194,10 +195,14 @@ void PrefillCapture::Add(const Tensor& part, int64_t layer, const Buffer& sums) 
 }
 
 void PrefillCapture::FoldSquares(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
+  const int64_t end = cache_.tokens(), begin = end - q.shape[0];
+  std::vector<int32_t> ahead;
+  if (prompt_ != nullptr) ahead = RowsAhead(config_, *prompt_, begin, end);
   const AttentionItem item = {.first_row = 0,
                               .rows = q.shape[0],
-                              .token_position = cache_.tokens() - q.shape[0],
-                              .heads = cache_.Layer(layer)};
+                              .token_position = begin,
+                              .heads = cache_.Layer(layer),
+                              .ahead = ahead};
   ColumnRequest request;
   request.kind = ColumnReduction::kSumSquares;
   request.rows = item.rows;

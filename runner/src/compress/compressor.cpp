@@ -320,7 +320,8 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   cache_ = &cache;
   seed_ = state.seed;
   prompt_ = state.prompt;
-  recorder_.Begin(cache, state.prompt, state.capture);
+  const Prompt* counted = state.counts_modalities ? state.prompt : nullptr;
+  recorder_.Begin(cache, counted, state.capture);
   int64_t gate_bytes = 0;
   for (const GateNeed& need : needs_.gates) gate_bytes += need.gate->PlannedBytes(shape_);
   recorder_.AddWeights(gate_bytes);
@@ -336,7 +337,7 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
     return {};
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
-  recorder_.RecordCompressed(cache, state.prompt, reads_.index_bytes() + step_.bytes_of_last());
+  recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
   return {};
 }
 

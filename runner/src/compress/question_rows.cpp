@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/compress/question_rows.h"
 
+#include <algorithm>
+
 #include "core/guarded.h"
 
 namespace kvgauge {
@@ -32,10 +34,10 @@ void QuestionRows::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log
     const int64_t heads = config_.query_heads, width = heads * config_.key_dim;
     const auto index = static_cast<size_t>(layer);
     rows_ = q.shape[0];
-    KVG_CHECK(rows_ <= kMostRows, "more rows of a question than are held");
-    if (queries_[index].size_bytes() == 0) {
-      queries_[index] = ops_.memory->Allocate(kMostRows * width * 4);
-      log_sums_[index] = ops_.memory->Allocate(kMostRows * heads * 4);
+    if (queries_[index].size_bytes() < rows_ * width * 4) {
+      const int64_t room = std::max(rows_, kMostRows);
+      queries_[index] = ops_.memory->Allocate(room * width * 4);
+      log_sums_[index] = ops_.memory->Allocate(room * heads * 4);
     }
     Tensor flat = q;  // rows may be strided, the heads of a row are not
     flat.rank = 2;

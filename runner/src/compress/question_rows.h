@@ -14,7 +14,8 @@ namespace kvgauge {
 // time.
 class QuestionRows final : public LayerHook {
  public:
-  // The most rows of one pass: what they gave to each entry is held for one layer at a time.
+  // The most rows of one pass, unless a picture that sees all of itself has more: what they gave to
+  // each entry is held for one layer at a time.
   static constexpr int64_t kMostRows = 32;
 
   QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs, Ops& ops);

@@ -15,6 +15,7 @@ namespace {
 int32_t PlaceAlong(VisualAxis axis, const VisualSpan& span, int64_t position) {
   if (axis == VisualAxis::kItem) return span.index;
   const VisualPlace place = PlaceIn(span, position);
+  if (place.nowhere) return axis == VisualAxis::kFrame ? span.frame : -1;
   if (axis == VisualAxis::kFrame) return span.frame + place.frame;
   if (axis == VisualAxis::kRow) {
     return span.piece == VisualSpan::Piece::kNewline ? -1 : place.row;
@@ -212,10 +213,13 @@ const StepCapture& CacheView::step() const {
 Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   const int64_t rows = q.shape[0];
   const Tensor out = Scratch(DType::kF32, {source_.shape->query_heads, rows, width_});
+  std::vector<int32_t> ahead;
+  if (config().mutual_pictures) ahead = RowsAhead(config(), prompt(), tokens() - rows, tokens());
   const AttentionItem item = {.first_row = 0,
                               .rows = rows,
                               .token_position = tokens() - rows,
-                              .heads = source_.cache->Layer(layer_)};
+                              .heads = source_.cache->Layer(layer_),
+                              .ahead = ahead};
   ops().attention->WindowProbabilities(LayerAttention(config(), *source_.cache, layer_), item, q,
                                        log_sum_exp, out);
   return out;
@@ -308,7 +312,7 @@ Tensor CacheView::QueryCovariance(int64_t from) {
 
 Tensor CacheView::Rotations(int64_t first, int64_t count) {
   if (!config().rope) return {};
-  const RopeFrequencies& frequencies = source_.cache->frequencies();
+  const RopeFrequencies& frequencies = source_.cache->frequencies(layer_);
   std::vector<int32_t> positions(static_cast<size_t>(count)), placed;
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
   return MakeRotations(ops(), frequencies, frequencies.attention_factor,

@@ -79,8 +79,16 @@ struct RopeRules {
   // frequencies an axis, or axes that take turns.
   enum class Sections { kNone, kContiguous, kInterleaved };
   Sections sections = Sections::kNone;
+  // The base where a file gives none, and the key at the top level that may give it.
+  double theta = 10000.0;
+  std::string_view theta_key = "rope_theta";
 };
 // rope_theta with rope_scaling, or rope_parameters. Precondition: max_position is read.
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);
+// The same for full layers, and a rope of their own for sliding ones, whose base is `local_theta`
+// where the file does not say: rope_local_base_freq, or one block of rope_parameters for each kind
+// of layer.
+void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_theta,
+                    ModelConfig& config);
 
 }  // namespace kvgauge

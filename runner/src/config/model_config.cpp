@@ -109,6 +109,7 @@ Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin
   if (!part.json.contains("tie_word_embeddings")) config.tied_head = part.tied_by_default;
   config.vision_family = part.vision_family;
   config.visual_ids = part.ids;
+  config.mutual_pictures = part.vision_family == "gemma3";
   return config;
 }
 

@@ -12,7 +12,6 @@
 namespace kvgauge {
 namespace {
 
-constexpr double kDefaultTheta = 10000.0;
 constexpr double kLeastTheta = 2.0;
 constexpr double kMostTheta = 1e15;
 constexpr double kMostFactor = 1e6;
@@ -59,6 +58,17 @@ double ReadTwice(ConfigReader& top, ConfigReader& block, std::string_view key, d
   const double inner = block.Real(key, outer, least, most);
   if (top.Has(key) && block.Has(key) && inner != outer) {
     block.Fail(key, StrCat("the same as key '", key, "' at the top level (", outer, ")"));
+  }
+  return inner;
+}
+
+double ReadTheta(ConfigReader& top, ConfigReader& block, const RopeRules& rules) {
+  constexpr std::string_view kKey = "rope_theta";
+  const double outer = top.Real(rules.theta_key, rules.theta, kLeastTheta, kMostTheta);
+  const double inner = block.Real(kKey, outer, kLeastTheta, kMostTheta);
+  if (top.Has(rules.theta_key) && block.Has(kKey) && inner != outer) {
+    block.Fail(kKey,
+               StrCat("the same as key '", rules.theta_key, "' at the top level (", outer, ")"));
   }
   return inner;
 }
@@ -157,7 +167,7 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
   RopeConfig rope;
   rope.layout = rules.layout;
   rope.max_position = config.max_position;
-  rope.theta = ReadTwice(top, block, "rope_theta", kDefaultTheta, kLeastTheta, kMostTheta);
+  rope.theta = ReadTheta(top, block, rules);
 
   const double part = ReadTwice(top, block, "partial_rotary_factor", 1.0, 1e-6, 1.0);
   if (part != 1.0 && !rules.partial) {
@@ -229,7 +239,52 @@ const Json* TakeBlock(ConfigReader& top, std::string_view key) {
   return value->empty() ? nullptr : value;
 }
 
+bool ByLayerKind(const Json* block) {
+  return block != nullptr && block->is_object() &&
+         (block->contains("full_attention") || block->contains("sliding_attention"));
+}
+
 }  // namespace
+
+void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_theta,
+                    ModelConfig& config) {
+  static const Json kNothing = Json::object();
+  RopeRules local = rules;
+  local.theta = local_theta;
+  local.theta_key = "rope_local_base_freq";
+  const Json* v5 = reader.Take("rope_parameters");
+  if (!ByLayerKind(v5)) {
+    if (v5 != nullptr && !(v5->is_object() && v5->empty())) {
+      reader.Fail("rope_parameters",
+                  "one object for full_attention and one for sliding_attention: the base differs");
+      return;
+    }
+    ReadRope(reader, rules, config);
+    config.local_rope = ReadBlock(reader, "", kNothing, local, config);
+    return;
+  }
+  for (const auto& [kind, value] : v5->items()) {
+    if (kind != "full_attention" && kind != "sliding_attention") {
+      return reader.Fail("rope_parameters",
+                         StrCat("only full_attention and sliding_attention, not ", Quoted(kind)));
+    }
+    if (!value.is_object() && !value.is_null()) {
+      return reader.Fail(StrCat("rope_parameters.", kind), "an object");
+    }
+  }
+  const auto of = [&](const char* kind) -> const Json& {
+    const auto found = v5->find(kind);
+    return found == v5->end() || found->is_null() ? kNothing : *found;
+  };
+  config.rope =
+      ReadBlock(reader, "rope_parameters.full_attention", of("full_attention"), rules, config);
+  config.local_rope = ReadBlock(reader, "rope_parameters.sliding_attention",
+                                of("sliding_attention"), local, config);
+  const Json* v4 = TakeBlock(reader, "rope_scaling");
+  if (v4 != nullptr && !(ReadBlock(reader, "rope_scaling", *v4, rules, config) == *config.rope)) {
+    reader.Fail("rope_scaling", "the same settings as in key 'rope_parameters.full_attention'");
+  }
+}
 
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config) {
   const Json* v5 = TakeBlock(reader, "rope_parameters");

@@ -26,6 +26,8 @@ constexpr std::string_view kQwen2VlDefaults = R"({"vocab_size": 152064, "hidden_
 constexpr std::string_view kQwen3VlDefaults = R"({"vocab_size": 151936, "hidden_size": 4096,
   "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
   "num_key_value_heads": 32, "max_position_embeddings": 128000, "rope_theta": 500000.0})";
+constexpr std::string_view kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304,
+  "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8})";
 
 // A text model_type as it may stand in a text_config.
 struct TextClass {
@@ -37,6 +39,7 @@ struct TextClass {
   bool three_axes = false;
 };
 constexpr TextClass kTextClasses[] = {
+    {"gemma3_text", "gemma3_text", kGemma3Defaults},
     {"llama", "llama", kLlamaDefaults},
     {"mistral", "mistral", kMistralDefaults},
     {"qwen2", "qwen2", kQwen2Defaults},
@@ -60,6 +63,11 @@ struct TextPartFamily {
 
 const std::vector<TextPartFamily>& TextPartFamilies() {
   static const std::vector<TextPartFamily> families = {
+      {.model_type = "gemma3",
+       .text = "gemma3_text",
+       .image_keys = {"image_token_index", "image_token_id"},
+       .image = 262144,
+       .tied = true},
       {"idefics3", "llama", {"image_token_id"}, 128257},
       {"internvl", "qwen2", {"image_token_id"}, 151667, {}, -1, false, true},
       {"llava", "llama", {"image_token_index", "image_token_id"}, 32000},
@@ -107,6 +115,10 @@ constexpr std::string_view kTowerKeys[] = {"vision_config",
                                            "downsample_ratio",
                                            "scale_factor",
                                            "mm_tokens_per_image",
+                                           "boi_token_index",
+                                           "boi_token_id",
+                                           "eoi_token_index",
+                                           "eoi_token_id",
                                            "ignore_index",
                                            "vision_start_token_id",
                                            "vision_end_token_id",
@@ -230,6 +242,10 @@ Result<VisualIds> ReadIds(const Json& json, const std::string& origin,
   if (family.model_type.starts_with("qwen")) {
     ids.vision_start = ReadId(reader, {"vision_start_token_id"}, 151652);
     ids.vision_end = ReadId(reader, {"vision_end_token_id"}, 151653);
+  }
+  if (family.model_type == "gemma3") {
+    ids.image_begin = ReadId(reader, {"boi_token_index", "boi_token_id"}, 255999);
+    ids.image_end = ReadId(reader, {"eoi_token_index", "eoi_token_id"}, 256000);
   }
   if (family.model_type == "qwen2_5_vl") {
     ids.tokens_per_second = 4;  // the class's

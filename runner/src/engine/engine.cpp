@@ -25,17 +25,17 @@ uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
   return Rng(run_seed, stream).NextU64();
 }
 
+void SampleVisuals::ShowIn(Prompt& prompt) const {
+  prompt.embeddings = View(rows, {count(), hidden_size});
+  prompt.deepstack.clear();
+  for (const std::vector<float>& layer : deepstack) {
+    prompt.deepstack.push_back(View(layer, {count(), hidden_size}));
+  }
+}
+
 void AppendTokens(const ModelConfig& config, const EngineSample& sample,
                   std::span<const int32_t> ids, std::span<const VisualSpan> spans, Prompt& prompt) {
-  if (!spans.empty()) {
-    const SampleVisuals& visuals = *sample.visuals;
-    const int64_t rows = visuals.count(), width = visuals.hidden_size;
-    prompt.embeddings = View(visuals.rows, {rows, width});
-    prompt.deepstack.clear();
-    for (const std::vector<float>& layer : visuals.deepstack) {
-      prompt.deepstack.push_back(View(layer, {rows, width}));
-    }
-  }
+  if (!spans.empty()) sample.visuals->ShowIn(prompt);
   prompt.Append(ids, spans, config.rope && !config.rope->sections.empty());
 }
 
@@ -134,7 +134,7 @@ Status EngineRun::Pass(Model& model) {
     // A turn that is compressed again is captured instead.
     const bool aged = lane.asking && lane.capture == nullptr;
     const int64_t most = aged ? lane.compressor->most_question_rows() : Model::kChunkRows;
-    const int64_t end = std::min(begin + most, lane.prompt.size());
+    const int64_t end = PassEnd(model.config(), lane.prompt, begin, most);
     if (lane.asking && chunked > 0 && chunked + end - begin > Model::kChunkRows) continue;
     LayerHook* hook = aged          ? lane.compressor->question_hook()
                       : lane.asking ? lane.capture.get()
@@ -167,7 +167,7 @@ Status EngineRun::Pass(Model& model) {
   if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
     Snapshot& snapshot = *prefilling_;
     const int64_t begin = snapshot.cache->tokens();
-    const int64_t end = std::min(begin + Model::kChunkRows, snapshot.prompt.size());
+    const int64_t end = PassEnd(model.config(), snapshot.prompt, begin, Model::kChunkRows);
     const Status room = snapshot.cache->Append(end - begin);
     if (!room.ok()) {
       KVG_TRY(FailPrefill(std::move(prefilling_), room));

@@ -134,7 +134,7 @@ Status EngineRun::AskNext(Lane& lane) {
           model.config(), *lane.cache,
           NeedsOf(contenders_[static_cast<size_t>(lane.contender)].method->needs(), lane.prompt,
                   model.config().layer_count()),
-          lane.prompt.size() - lane.cache->tokens(), model.ops());
+          lane.prompt.size() - lane.cache->tokens(), model.ops(), &lane.prompt);
       return {};
     });
     if (!begun.ok()) return FailLane(lane, begun);

@@ -339,7 +339,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
     }
   }
   plan.snapshot_bytes += original_bytes;
-  plan.working_bytes += visual_bytes;
+  plan.working_bytes = std::max(plan.working_bytes, options.pixel_bytes);
+  plan.working_bytes += visual_bytes + options.vision_bytes;
   if (visual_bytes > 0) plan.snapshot_bytes += LastRowBytes(models, lengths);
   return FitInto(plan, contenders[0].model->ops->memory->FreeBytes(), machine_bytes,
                  std::ssize(contenders) * std::ssize(lengths), options.max_memory_bytes);

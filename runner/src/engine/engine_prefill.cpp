@@ -39,7 +39,7 @@ Status EngineRun::StartPrefill() {
     s.capture = std::make_unique<PrefillCapture>(
         s.model->config(), *s.cache,
         NeedsOf(job.group->needs, s.prompt, s.model->config().layer_count()), s.prompt.size(),
-        s.model->ops());
+        s.model->ops(), &s.prompt);
     return {};
   });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);

@@ -151,7 +151,7 @@ Status FidelityPass::Feed(bool probed) {
       if (follower.compressor == nullptr) continue;
       most = std::min(most, follower.compressor->most_question_rows());
     }
-    const int64_t end = std::min(begin + most, prompt_.size());
+    const int64_t end = PassEnd(ModelOf(followers_[0]).config(), prompt_, begin, most);
     KVG_TRY(followers_[0].cache->Append(end - begin));
     std::erase_if(followers_, [&](Follower& follower) {
       if (follower.job == nullptr) return false;

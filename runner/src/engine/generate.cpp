@@ -12,8 +12,9 @@ Status Prefill(Model& model, const Prompt& prompt, KvCache& cache, int64_t chunk
                bool want_all, const LogitsCallback& on_logits) {
   KVG_CHECK(chunk_rows > 0, "chunk must hold a row");
   if (cache.tokens() == 0) cache.PlaceRope(RopePlaces::Of(prompt));
-  for (int64_t begin = cache.tokens(); begin < prompt.size(); begin += chunk_rows) {
-    const int64_t end = std::min(begin + chunk_rows, prompt.size());
+  while (cache.tokens() < prompt.size()) {
+    const int64_t begin = cache.tokens();
+    const int64_t end = PassEnd(model.config(), prompt, begin, chunk_rows);
     const bool last = end == prompt.size();
     const LogitRows rows = want_all ? LogitRows::kAll : last ? LogitRows::kLast : LogitRows::kNone;
     const SequenceStep step{&cache, &prompt, begin, end, rows};

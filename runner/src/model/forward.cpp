@@ -103,19 +103,32 @@ void ForwardPass::Embed(Tensor residual) {
 
 void ForwardPass::MakeRopeTables() {
   if (!config_.rope) return;
+  const int64_t pairs = config_.rope->rotary_dim / 2, kinds = config_.local_rope ? 2 : 1;
+  const Tensor cos = Take(ScratchSlot::kCos, DType::kF32, {kinds, rows_, pairs});
+  const Tensor sin = Take(ScratchSlot::kSin, DType::kF32, {kinds, rows_, pairs});
+  for (int64_t kind = 0; kind < kinds; ++kind) {
+    cos_[kind] = cos[kind];
+    sin_[kind] = sin[kind];
+    const auto layer = std::find_if(
+        config_.layers.begin(), config_.layers.end(),
+        [&](const LayerConfig& candidate) { return candidate.local_rope == (kind == 1); });
+    if (layer == config_.layers.end()) continue;
+    MakeRopeTables(layer - config_.layers.begin(), cos_[kind], sin_[kind]);
+  }
+}
+
+void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
   const int64_t pairs = config_.rope->rotary_dim / 2;
-  cos_ = Take(ScratchSlot::kCos, DType::kF32, {rows_, pairs});
-  sin_ = Take(ScratchSlot::kSin, DType::kF32, {rows_, pairs});
   // Sequences may have planned different lengths, hence frequencies of their own: one call for
   // neighbours that turn alike.
   int64_t row = 0;
   for (size_t first = 0; first < steps_.size();) {
-    const RopeFrequencies& frequencies = steps_[first].cache->frequencies();
+    const RopeFrequencies& frequencies = steps_[first].cache->frequencies(layer);
     const int64_t axes = frequencies.axis.empty() ? 1 : 3;
     std::vector<int32_t> positions;
     for (; first < steps_.size(); ++first) {
       const SequenceStep& step = steps_[first];
-      const RopeFrequencies& own = step.cache->frequencies();
+      const RopeFrequencies& own = step.cache->frequencies(layer);
       if (own.inverse != frequencies.inverse ||
           own.attention_factor != frequencies.attention_factor) {
         break;
@@ -139,7 +152,7 @@ void ForwardPass::MakeRopeTables() {
     ops_.rows->RopeTable(device_positions.Reshape({count, axes}), device_inverse,
                          axes > 1 ? axis : Tensor(),
                          static_cast<float>(frequencies.attention_factor),
-                         cos_.Slice(row, row + count), sin_.Slice(row, row + count));
+                         cos.Slice(row, row + count), sin.Slice(row, row + count));
     row += count;
   }
 }
@@ -272,6 +285,10 @@ Tensor ForwardPass::Run() {
   for (const SequenceStep& step : steps_) {
     KVG_CHECK(step.begin < step.end && step.end == step.cache->tokens(),
               "a step's rows are those its cache made room for last");
+    if (!config_.mutual_pictures) continue;
+    KVG_CHECK(PassEnd(config_, *step.prompt, step.begin, step.end - step.begin) == step.end,
+              "a step cuts a picture that sees all of itself");
+    ahead_.push_back(RowsAhead(config_, *step.prompt, step.begin, step.end));
   }
   const Tensor residual = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   FindReadyRows();

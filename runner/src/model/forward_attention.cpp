@@ -56,11 +56,13 @@ constexpr float kLatentNormEps = 1e-6f;
 
 void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const Tensor& q) {
   const SequenceStep& step = steps_[index];
-  const int64_t count = step.end - step.begin, pairs = cos_.shape[1];
+  const int kind = TablesOf(layer);
+  const int64_t count = step.end - step.begin, pairs = cos_[kind].shape[1];
   const int64_t kv_heads = step.cache->kv_heads(), group = config_.query_heads / kv_heads;
   const int64_t steps = std::ssize(steps_);
+  const int64_t numbers = rows_ + steps * pairs + 2 * rows_ * pairs;
   const Tensor all =
-      Take(ScratchSlot::kSlotTables, DType::kF32, {rows_ + steps * pairs + 2 * rows_ * pairs});
+      Take(ScratchSlot::kSlotTables, DType::kF32, {config_.local_rope ? 2 : 1, numbers})[kind];
   Tensor positions = all.Slice(row, row + count);
   positions.dtype = DType::kI32;
   const Tensor inverse =
@@ -68,12 +70,12 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
   const Tensor tables = all.Slice(rows_ + steps * pairs, all.shape[0]).Reshape({2 * rows_, pairs});
   const Tensor cos = tables.Slice(row, row + count);
   const Tensor sin = tables.Slice(rows_ + row, rows_ + row + count);
-  slots_.resize(steps_.size(), kNoSlot);
+  slots_[kind].resize(steps_.size(), kNoSlot);
   for (int64_t h = 0; h < kv_heads; ++h) {
     // Heads and layers may hold different numbers of entries; mostly they do not.
     const auto first = static_cast<int32_t>(step.cache->slot_of(layer, h));
-    if (int32_t& tabled = slots_[index]; first != tabled) {
-      const RopeFrequencies& frequencies = step.cache->frequencies();
+    if (int32_t& tabled = slots_[kind][index]; first != tabled) {
+      const RopeFrequencies& frequencies = step.cache->frequencies(layer);
       if (tabled == kNoSlot) {
         const std::vector<float> narrow(frequencies.inverse.begin(), frequencies.inverse.end());
         ops_.memory->Copy(View(narrow, {pairs}), inverse);
@@ -92,13 +94,14 @@ void ForwardPass::RotateBySlot(size_t index, int64_t row, int64_t layer, const T
 
 void ForwardPass::Rotate(int64_t layer, const Tensor& q, const Tensor& keys) {
   if (!config_.rope) return;
+  const Tensor &cos = cos_[TablesOf(layer)], &sin = sin_[TablesOf(layer)];
   // Rows of neighbours that turn by their positions turn together.
   struct Run {
     int64_t begin = 0, end = 0;
   };
   const auto turn = [&](Run& run, const Tensor& x) {
     if (run.begin < run.end) {
-      ops_.rows->Rope(cos_.Slice(run.begin, run.end), sin_.Slice(run.begin, run.end),
+      ops_.rows->Rope(cos.Slice(run.begin, run.end), sin.Slice(run.begin, run.end),
                       config_.rope->layout, RopeDirection::kForward, x.Slice(run.begin, run.end));
     }
     run.begin = run.end;
@@ -176,6 +179,7 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
     row += step.end - step.begin;
     if (step.cache->mla_latent() != latents) continue;
     items[i] = {.first_row = begin, .rows = row - begin, .token_position = step.begin, .heads = {}};
+    if (!ahead_.empty()) items[i].ahead = ahead_[i];
     waiting.push_back(i);
     wants_log_sum_exp |= step.hook != nullptr && step.hook->wants_log_sum_exp();
   }

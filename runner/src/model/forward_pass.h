@@ -51,6 +51,12 @@ class ForwardPass {
   void AddDeepstack(int64_t layer, Tensor residual);
   void LookUp(const Table& table, std::span<const int32_t> ids, float scale, Tensor out);
   void MakeRopeTables();
+  // Angles of all rows for layers that turn as `layer` does.
+  void MakeRopeTables(int64_t layer, Tensor cos, Tensor sin);
+  // Which of the tables a layer turns by.
+  int TablesOf(int64_t layer) const {
+    return config_.layers[static_cast<size_t>(layer)].local_rope ? 1 : 0;
+  }
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
@@ -88,9 +94,10 @@ class ForwardPass {
     int64_t row = 0;               // of the pass
   };
   std::vector<ReadyRows> ready_;
-  Tensor cos_, sin_;  // [rows, rotary_dim / 2]
+  std::vector<std::vector<int32_t>> ahead_;  // of each step, as RowsAhead gives it; or none
+  Tensor cos_[2], sin_[2];  // [rows, rotary_dim / 2], of all layers but the local ones, of those
   static constexpr int32_t kNoSlot = -1;
-  std::vector<int32_t> slots_;  // of each step: the slot that its tables begin with
+  std::vector<int32_t> slots_[2];  // of each step: the slot that its tables begin with
 };
 
 }  // namespace kvgauge

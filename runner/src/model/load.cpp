@@ -200,6 +200,9 @@ KvCache Model::NewCache(int64_t planned_length, CachePools& pools, bool mla_late
   options.dtype = dtype_;
   options.planned_length = planned_length;
   if (config_.rope) options.frequencies = ComputeRope(*config_.rope, planned_length);
+  if (config_.local_rope) {
+    options.local_frequencies = ComputeRope(*config_.local_rope, planned_length);
+  }
   options.mla_latent = mla_latent;
   options.bases = &bases_;
   return KvCache(config_, options, pools);

@@ -4,9 +4,16 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "runner/config.h"
 
 namespace kvgauge {
 namespace {
+
+// Behind all times, rows and columns of a piece, from its own beginning.
+int32_t EndOf(const VisualSpan& span) {
+  const auto last = static_cast<int32_t>((span.grid[0] - 1) * span.time_step);
+  return 1 + std::max({last, span.grid[1] - 1, span.grid[2] - 1});
+}
 
 int32_t Largest(const RopePosition& place) { return std::max({place[0], place[1], place[2]}); }
 
@@ -63,12 +70,40 @@ void Prompt::Append(std::span<const int32_t> ids, std::span<const VisualSpan> ad
                            .modality = placed.modality,
                            .rope_position = at});
     }
+    // What was taken out of a picture moves no text.
+    if (three_axes && !placed.places.empty()) end = std::max(end, next + EndOf(placed));
     most = std::max(most, end);
     next =
         three_axes && placed.next_by_sides ? next + std::max(placed.grid[1], placed.grid[2]) : end;
     i += placed.count - 1;
   }
   next_rope_position = most;
+}
+
+std::vector<int32_t> RowsAhead(const ModelConfig& config, const Prompt& prompt, int64_t begin,
+                               int64_t end) {
+  std::vector<int32_t> ahead;
+  if (!config.mutual_pictures) return ahead;
+  for (const VisualSpan& span : prompt.spans) {
+    const int64_t from = std::max(begin, span.first), to = std::min(end, span.first + span.count);
+    if (from >= to) continue;
+    ahead.resize(static_cast<size_t>(end - begin), 0);
+    for (int64_t i = from; i < to; ++i) {
+      ahead[static_cast<size_t>(i - begin)] = static_cast<int32_t>(to - 1 - i);
+    }
+  }
+  return ahead;
+}
+
+int64_t PassEnd(const ModelConfig& config, const Prompt& prompt, int64_t begin, int64_t most) {
+  const int64_t end = std::min(begin + most, prompt.size());
+  if (!config.mutual_pictures) return end;
+  for (const VisualSpan& span : prompt.spans) {
+    const int64_t last = span.first + span.count;
+    if (span.first >= end || last <= end) continue;
+    return span.first > begin ? span.first : last;
+  }
+  return end;
 }
 
 std::shared_ptr<const RopePlaces> RopePlaces::Of(const Prompt& prompt) {

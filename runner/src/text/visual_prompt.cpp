@@ -80,12 +80,17 @@ class Expander {
       start_ = tokenizer.TokenText(static_cast<int32_t>(ids.vision_start));
       end_ = tokenizer.TokenText(static_cast<int32_t>(ids.vision_end));
     }
+    if (ids.image_begin >= 0) {
+      image_begin_ = tokenizer.TokenText(static_cast<int32_t>(ids.image_begin));
+      image_end_ = tokenizer.TokenText(static_cast<int32_t>(ids.image_end));
+    }
   }
 
   std::string OfImage(const ShownVisual& visual) const {
     if (SplitsPictures(config_)) return OfSplit(visual.layout);
     if (config_.vision_family == "internvl") return Tile(visual.layout.rows);
-    return Repeated(image_, visual.layout.rows);
+    const std::string rows = Repeated(image_, visual.layout.rows);
+    return image_begin_.empty() ? rows : StrCat("\n\n", image_begin_, rows, image_end_, "\n\n");
   }
 
   Result<std::string> OfVideo(const ShownVisual& visual) const {
@@ -122,7 +127,7 @@ class Expander {
     if (config_.vision_family == "qwen3_vl") return start_ + video_ + end_;
     return config_.visual_ids.video >= 0 ? video_ : std::string(kVideoMark);
   }
-  const std::string& image() const { return image_; }
+  std::string ImageMark() const { return image_begin_.empty() ? image_ : image_begin_; }
 
  private:
   std::string Tile(int64_t rows) const {
@@ -164,6 +169,7 @@ class Expander {
 
   const ModelConfig& config_;
   std::string image_, video_, start_, end_;
+  std::string image_begin_, image_end_;  // empty: rows stand alone
 };
 
 Status CheckCount(const ModelConfig& config, std::string_view what, const std::string& mark,
@@ -213,7 +219,7 @@ Result<VisualMarks> MarksOf(const ModelConfig& config, const Tokenizer& tokenize
         StrCat(config.path, ": ", config.family, " is a text model: it sees no pictures"));
   }
   const Expander expander(config, tokenizer);
-  VisualMarks marks = {.image = expander.image(), .video = expander.VideoMark()};
+  VisualMarks marks = {.image = expander.ImageMark(), .video = expander.VideoMark()};
   if (config.visual_ids.video < 0 && config.vision_family != "internvl" &&
       config.vision_family != "smolvlm") {
     marks.video.clear();

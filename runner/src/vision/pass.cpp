@@ -274,7 +274,7 @@ void VisionPass::Record(const Tensor& x, VisionTrace* trace) {
   trace->hidden.push_back(std::move(rows));
 }
 
-ProjectedRows VisionPass::Run(VisionTrace* trace) {
+ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds) {
   const Tensor x = Embed();
   MakeRopeTables();
   Record(x, trace);
@@ -287,6 +287,10 @@ ProjectedRows VisionPass::Run(VisionTrace* trace) {
     if (deep == spec_.deepstack.end()) continue;
     const auto at = static_cast<size_t>(deep - spec_.deepstack.begin());
     result_.deepstack.push_back(Fetch(InOrder(Merge(weights_.deepstack[at], true, x))));
+  }
+  if (see != nullptr && ShapeOfEyes(spec_).by_row) {
+    ReduceTiles(*see, seeds, x);
+    return std::move(result_);
   }
   const Tensor projected = Project(features_);
   result_.rows = Fetch(projected);

@@ -17,6 +17,8 @@ struct ProjectedRows {
   std::vector<float> rows;                    // [of all pictures, hidden_size]
   std::vector<RowRange> pictures;             // which are whose
   std::vector<std::vector<float>> deepstack;  // the same rows, each
+  // Where a stage reduced them: of each picture, the place of each row; else empty.
+  std::vector<std::vector<int32_t>> places;
 };
 
 class VisionPass {
@@ -24,7 +26,8 @@ class VisionPass {
   VisionPass(const VisionSpec& spec, DType dtype, Ops& ops, VisionWeights& weights,
              std::span<const PixelValues* const> pixels, Modality modality);
 
-  ProjectedRows Run(VisionTrace* trace);
+  // `see` reduces pictures where their rows are those of the tower; `seeds`: of each picture.
+  ProjectedRows Run(VisionTrace* trace, const See* see, std::span<const uint64_t> seeds);
 
  private:
   Tensor Take(VisionSlot slot, DType dtype, std::initializer_list<int64_t> dims);
@@ -45,6 +48,12 @@ class VisionPass {
   void AddBranch(const Tensor& input, const Linear& linear, const Norm& scale, Tensor x);
   void TakeFeatures(int64_t layer, const Tensor& x);
   void Record(const Tensor& x, VisionTrace* trace);
+  // What a stage asked for, of all tiles of the batch.
+  struct Looked;
+  Looked Look(const SeeNeeds& needs, const Tensor& x);
+  std::vector<float> QueriesAndKeys(int64_t block, const Tensor& x);
+  std::vector<float> AttentionOf(const std::vector<float>& qkv, const RowRange& tile) const;
+  void ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x);
 
   // Mean or largest of squares of `stride` rows and columns of each tile.
   Tensor Pool(const Tensor& features, int64_t stride, bool largest);

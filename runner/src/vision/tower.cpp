@@ -106,6 +106,40 @@ Status CheckValues(const VisionSpec& spec, const PixelValues& pixels) {
                          "vision_config must agree"));
 }
 
+// Rows that a stage keeps of a picture whose rows are not those of the tower; ends of lines stay.
+void ReduceRows(const See& see, uint64_t seed, VisualFeatures& picture) {
+  std::vector<int32_t> patches, ends;  // places in the layout
+  for (const VisualBlock& block : picture.layout.blocks) {
+    const int64_t line = block.grid[2] + (block.newlines ? 1 : 0);
+    for (int64_t i = 0; i < block.rows; ++i) {
+      const bool end = block.kind == VisualBlock::Kind::kNewline || i % line == block.grid[2];
+      (end ? ends : patches).push_back(static_cast<int32_t>(block.first + i));
+    }
+  }
+  TileView view;
+  view.patches = std::ssize(patches);
+  view.seed = seed;
+  const std::vector<SeenRow> shown = see.Reduce(view);
+  picture.places = ends;
+  for (const SeenRow& row : shown) {
+    KVG_CHECK(row.mix.size() == 1 && row.mix[0].first == row.place && row.mix[0].second == 1.0f,
+              "a stage that does not look at the tower mixes rows");
+    picture.places.push_back(patches[static_cast<size_t>(row.place)]);
+  }
+  std::ranges::sort(picture.places);
+  const int64_t width = std::ssize(picture.rows) / picture.layout.rows;
+  const auto keep = [&](std::vector<float>& rows) {
+    std::vector<float> kept;
+    for (const int32_t place : picture.places) {
+      const auto from = rows.begin() + place * width;
+      kept.insert(kept.end(), from, from + width);
+    }
+    rows = std::move(kept);
+  };
+  keep(picture.rows);
+  for (std::vector<float>& layer : picture.deepstack) keep(layer);
+}
+
 }  // namespace
 
 VisionTower::VisionTower(VisionSpec spec, DType dtype, Ops& ops)
@@ -117,10 +151,11 @@ VisionTower::VisionTower(VisionSpec spec, DType dtype, Ops& ops)
 VisionTower::~VisionTower() = default;
 
 Result<std::unique_ptr<VisionTower>> VisionTower::Load(VisionSpec spec, const WeightSource& source,
-                                                       DType dtype, Ops& ops) {
+                                                       DType dtype, Ops& ops, bool behind) {
   KVG_TRY(CheckVisionWeights(spec, source));
   KVG_ASSIGN(const VisionSpelling spelling, SpellingOf(spec, source));
-  const VisionTensors tensors = DescribeVision(spec, spelling, spec.tower.run_layers);
+  const int64_t one_more = behind && spec.tower.run_layers < spec.tower.layers ? 1 : 0;
+  const VisionTensors tensors = DescribeVision(spec, spelling, spec.tower.run_layers + one_more);
   std::unique_ptr<VisionTower> tower(new VisionTower(std::move(spec), dtype, ops));
   const Status loaded = Guarded([&]() -> Status {
     WeightLoader loader(source, dtype, ops);
@@ -146,15 +181,19 @@ Result<std::unique_ptr<VisionTower>> VisionTower::Load(const std::string& direct
   const DType dtype = options.dtype.value_or(spec->stored_dtype);
   std::unique_ptr<WeightSource> source;
   if (options.random_seed) {
-    source = MakeRandomWeights(ExpectedVisionTensors(*spec), *options.random_seed, dtype);
+    VisionSpec drawn = *spec;
+    if (options.behind && drawn.tower.run_layers < drawn.tower.layers) ++drawn.tower.run_layers;
+    source = MakeRandomWeights(ExpectedVisionTensors(drawn), *options.random_seed, dtype);
   } else {
     KVG_ASSIGN(source, OpenSafetensors(directory));
   }
-  return Load(std::move(*spec), *source, dtype, ops);
+  return Load(std::move(*spec), *source, dtype, ops, options.behind);
 }
 
 Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelValues> pictures,
-                                                        Modality modality, VisionTrace* trace) {
+                                                        Modality modality, VisionTrace* trace,
+                                                        const See* see,
+                                                        std::span<const uint64_t> seeds) {
   std::vector<VisualFeatures> features(pictures.size());
   for (size_t i = 0; i < pictures.size(); ++i) {
     KVG_ASSIGN(features[i].layout, LayOutVisual(spec_, pictures[i], modality));
@@ -172,7 +211,8 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
     VisionTrace own;
     KVG_TRY(Guarded([&]() -> Status {
       projected = VisionPass(spec_, dtype_, *ops_, *weights_, batch, modality)
-                      .Run(trace == nullptr ? nullptr : &own);
+                      .Run(trace == nullptr ? nullptr : &own, see,
+                           seeds.empty() ? seeds : seeds.subspan(begin, batch.size()));
       return {};
     }));
     for (size_t i = 0; i < batch.size(); ++i) {
@@ -182,6 +222,12 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
                                                    static_cast<size_t>(rows * spec_.hidden_size));
       };
       VisualFeatures& out = features[begin + i];
+      if (!projected.places.empty()) {
+        const std::span<const float> reduced = cut(projected.rows);
+        out.rows.assign(reduced.begin(), reduced.end());
+        out.places = std::move(projected.places[i]);
+        continue;
+      }
       out.rows = AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);
       for (const std::vector<float>& deep : projected.deepstack) {
         const std::span<const float> part = cut(deep);
@@ -189,6 +235,7 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
       }
       KVG_CHECK(std::ssize(out.rows) == out.layout.rows * spec_.hidden_size,
                 "a picture became other rows than its layout says");
+      if (see != nullptr) ReduceRows(*see, seeds.empty() ? 0 : seeds[begin + i], out);
     }
     for (size_t i = 0; i < own.hidden.size(); ++i) {
       if (trace->hidden.size() <= i) trace->hidden.emplace_back();

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/run/picture_features.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/strings.h"
+#include "images/decode.h"
+#include "src/model/visual_input.h"
+
+namespace kvgauge {
+namespace {
+
+// Hidden states of a picture, about: to fill a batch of the tower.
+int64_t TowerRows(const VisionSpec& spec, const PixelValues& pixels) {
+  if (pixels.grid[0] != 0) return int64_t{pixels.grid[0]} * pixels.grid[1] * pixels.grid[2];
+  return pixels.tiles * (spec.tower.grid_rows() * spec.tower.grid_columns() + 1);
+}
+
+int64_t PixelBytes(const PixelValues& pixels) { return std::ssize(pixels.values) * 4; }
+
+// Pictures on their way to the tower.
+struct Batch {
+  std::vector<std::string> keys;
+  std::vector<PixelValues> pixels;
+  std::vector<uint64_t> seeds;
+  int64_t rows = 0, bytes = 0;
+};
+
+}  // namespace
+
+int64_t KeptFeatureBytes(int64_t max_memory_bytes) {
+  if (max_memory_bytes <= 0) return kKeptFeatureBytes;
+  return std::min(kKeptFeatureBytes, max_memory_bytes / kKeptFeatureShare);
+}
+
+int64_t PictureFeature::bytes() const {
+  int64_t numbers = std::ssize(features.rows);
+  for (const std::vector<float>& layer : features.deepstack) numbers += std::ssize(layer);
+  return numbers * 4;
+}
+
+// The file's content, and what of its prompt the preprocessor looks at.
+std::string PictureFeatures::KeyOf(const PictureRequest& request, const SeeKey& see) const {
+  const bool squared = preprocessor_.many_as_squares && request.pictures_in_prompt > 1;
+  return StrCat(request.picture->hash, squared ? " squared" : "",
+                see.stage != nullptr ? " " + see.key : "");
+}
+
+Result<PixelValues> PictureFeatures::Look(const PictureRequest& request) const {
+  KVG_ASSIGN(const std::string bytes, request.picture->load());
+  KVG_ASSIGN(const Image image, DecodeImage(bytes, request.picture->name));
+  Result<PixelValues> pixels = Preprocess(preprocessor_, image, request.pictures_in_prompt);
+  if (!pixels.ok()) return pixels.error().Wrap(request.picture->name);
+  return pixels;
+}
+
+void PictureFeatures::Keep(const std::string& key, std::shared_ptr<const PictureFeature> feature) {
+  const int64_t bytes = feature->bytes();
+  if (bytes > most_bytes_) return;
+  while (bytes_ + bytes > most_bytes_) {
+    bytes_ -= kept_.back().feature->bytes();
+    by_key_.erase(kept_.back().key);
+    kept_.pop_back();
+  }
+  kept_.push_front({key, std::move(feature)});
+  by_key_[key] = kept_.begin();
+  bytes_ += bytes;
+}
+
+std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> requests,
+                                                VisionTower& tower, const SeeKey& see) {
+  std::map<std::string, FeatureResult> found;  // of this call
+  Batch batch;
+  const auto encode = [&]() {
+    if (batch.keys.empty()) return;
+    const double start_s = NowSeconds();
+    Result<std::vector<VisualFeatures>> encoded =
+        tower.Encode(batch.pixels, Modality::kImage, nullptr, see.stage, batch.seeds);
+    const double seconds = NowSeconds() - start_s;
+    for (size_t i = 0; i < batch.keys.size(); ++i) {
+      if (!encoded.ok()) {
+        found.insert_or_assign(batch.keys[i], encoded.error());
+        continue;
+      }
+      auto feature = std::make_shared<PictureFeature>();
+      feature->features = std::move((*encoded)[i]);
+      feature->seconds = seconds * static_cast<double>(TowerRows(tower.spec(), batch.pixels[i])) /
+                         static_cast<double>(batch.rows);
+      Keep(batch.keys[i], feature);
+      found.insert_or_assign(batch.keys[i],
+                             std::shared_ptr<const PictureFeature>(std::move(feature)));
+      ++encoded_;
+    }
+    batch = {};
+  };
+  for (const PictureRequest& request : requests) {
+    const std::string key = KeyOf(request, see);
+    if (found.count(key) > 0) {
+      ++shared_;
+      continue;
+    }
+    if (const auto kept = by_key_.find(key); kept != by_key_.end()) {
+      kept_.splice(kept_.begin(), kept_, kept->second);
+      found.insert_or_assign(key, kept->second->feature);
+      ++shared_;
+      continue;
+    }
+    Result<PixelValues> pixels = Look(request);
+    if (pixels.ok()) {
+      // What the tower cannot take must not fail its neighbours in a batch.
+      const Result<VisualLayout> layout = LayOutVisual(tower.spec(), *pixels, Modality::kImage);
+      if (!layout.ok()) pixels = layout.error().Wrap(request.picture->name);
+    }
+    if (!pixels.ok()) {
+      found.insert_or_assign(key, pixels.error());
+      continue;
+    }
+    if (batch.bytes + PixelBytes(*pixels) > pixel_bytes_) encode();
+    batch.keys.push_back(key);
+    batch.seeds.push_back(SeedOfPicture(request.picture->hash));
+    batch.rows += TowerRows(tower.spec(), *pixels);
+    batch.bytes += PixelBytes(*pixels);
+    batch.pixels.push_back(*std::move(pixels));
+    most_pixel_bytes_ = std::max(most_pixel_bytes_, batch.bytes);
+    // Known from now on, so that the same picture does not wait twice.
+    found.insert_or_assign(key, FeatureResult(std::shared_ptr<const PictureFeature>()));
+    if (batch.rows >= VisionTower::kBatchRows) encode();
+  }
+  encode();
+  std::vector<FeatureResult> results;
+  results.reserve(requests.size());
+  for (const PictureRequest& request : requests) results.push_back(found.at(KeyOf(request, see)));
+  return results;
+}
+
+std::shared_ptr<const SampleVisuals> JoinFeatures(
+    std::span<const std::shared_ptr<const PictureFeature>> features, int64_t hidden_size) {
+  std::vector<const VisualFeatures*> rows;
+  rows.reserve(features.size());
+  for (const auto& feature : features) rows.push_back(&feature->features);
+  return JoinRows(rows, hidden_size);
+}
+
+}  // namespace kvgauge

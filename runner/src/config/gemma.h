@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the readers of Gemma-2 and Gemma-3 share.
+#pragma once
+
+#include <vector>
+
+#include "src/config/common.h"
+
+namespace kvgauge {
+
+struct GemmaDefaults {
+  int64_t max_position = 0;
+  // Caps of attention scores and of logits; 0: none.
+  double attention_cap = 0;
+  double logit_cap = 0;
+};
+// All but the rope and the windows.
+void ReadGemma(ConfigReader& reader, const GemmaDefaults& defaults, ModelConfig& config);
+
+// sliding_window for the layers that layer_types says slide, or for those of `sliding`.
+void ReadGemmaWindows(ConfigReader& reader, const std::vector<bool>& sliding, ModelConfig& config);
+
+}  // namespace kvgauge

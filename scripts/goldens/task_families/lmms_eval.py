@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lmms-eval's prompts of sets with pictures and of videos, over rows in the released fields; rows are
+lines of JSON and pictures are files here, where the sets are Parquet files with both."""
+
+import ast
+import copy
+import re
+import statistics
+import string
+import sys
+import types
+
+from pictures_reference import functions
+from task_goldens import one
+
+REPOSITORY = "EvolvingLMMs-Lab/lmms-eval"
+COMMIT = "75571cfe0fa36ca5ec2e6aa2bb268f9d38295af3"
+HOW = (
+    "doc_to_text and process_results of the tasks' utils.py, taken out of their files; MMMU's messages"
+    " by its own doc_to_messages; GQA's exact match by api/metrics.py"
+)
+SHORT = "\nAnswer the question using a single word or phrase."
+LETTER = "\nAnswer with the option's letter from the given choices directly."
+NOTHING = types.SimpleNamespace(choice=lambda options: None)
+IMAGE, OTHER = "pictures_of_tests/a.png", "pictures_of_tests/b.png"
+PICTURES = {IMAGE: ["a picture"], OTHER: ["another"]}
+QUESTIONS = ["what IS on the \u00c9tag\u00e8re?", " Blank in front\nand a line ", "Is it {red}?"]
+SAID = ["a red bus", "A", "b.", "(B)", "The answer is C", "12", "12.0", "yes", "No.", "", "red bus?", "B. Two dogs",
+        "it's \uff21\u3000b", " a red, bus "]
+
+
+def make(root, golden):
+    tasks = root / "lmms_eval/tasks"
+    given = {"re": re, "statistics": statistics, "random": NOTHING, "string": string, "ast": ast}
+
+    def load(path, *names, **more):
+        return functions(tasks / path, set(names), given | more)
+
+    def put(name, rows, prompt, score, kwargs=None, **more):
+        prompts = [[f"[picture 1]{prompt(copy.deepcopy(row), kwargs) if kwargs else prompt(copy.deepcopy(row))}"]
+                   for row in rows]
+        outputs = [one(i, out, lambda row=row, out=out: score(copy.deepcopy(row), out))
+                   for i, row in enumerate(rows) for out in SAID]
+        folder = name.split("/")[0]
+        golden.add(name, {"": rows} | PICTURES, prompts, outputs,
+                   set={"container": "jsonl", "file": f"{folder}/rows.jsonl"} | more)
+
+    short = {"pre_prompt": "", "post_prompt": SHORT}
+    evalai = load("_task_utils/vqa_eval_metric.py", "EvalAIAnswerProcessor").EvalAIAnswerProcessor
+    ten = ["a red bus", "red bus", "bus", "a red bus", "Red bus.", "bus", "12", "twelve", "a red bus", "van"]
+    vqa = load("textvqa/utils.py", "textvqa_doc_to_text", "textvqa_process_results", EvalAIAnswerProcessor=evalai)
+    rows = [{"question": q, "answers": ten, "ocr_tokens": [], "question_id": i, "image": IMAGE}
+            for i, q in enumerate(QUESTIONS)]
+    put("textvqa/lmms_eval", rows, vqa.textvqa_doc_to_text,
+        lambda row, out: vqa.textvqa_process_results(row, [out])["exact_match"], short)
+    v2 = load("vqav2/utils.py", "vqav2_doc_to_text", "vqav2_process_results", EvalAIAnswerProcessor=evalai)
+    rows = [{"question": q, "answers": [{"answer": a, "answer_id": n} for n, a in enumerate(ten)], "answer_type": "other",
+             "question_id": i, "image": {"bytes": None, "path": IMAGE}} for i, q in enumerate(QUESTIONS)]
+    put("vqav2/lmms_eval", rows, v2.vqav2_doc_to_text,
+        lambda row, out: v2.vqav2_process_results(row, [out])["exact_match"], short)
+    metrics = functions(root / "lmms_eval/api/metrics.py",
+                        {"anls", "levenshtein_distance", "exact_match_hf_evaluate"},
+                        given | {"np": __import__("numpy")})
+    doc = load("docvqa/utils.py", "docvqa_doc_to_text")
+    rows = [{"question": q, "answers": ["a red bus", "12"], "questionId": str(i), "image": IMAGE}
+            for i, q in enumerate(QUESTIONS)]
+    for name in ("docvqa/lmms_eval", "infovqa/lmms_eval"):
+        put(name, rows, doc.docvqa_doc_to_text,
+            lambda row, out: metrics.anls(row["answers"], [out])["anls"], short)
+    chart = load("chartqa/utils.py", "chartqa_doc_to_text", "chartqa_process_results", "relaxed_correctness")
+    rows = [{"question": q, "answer": a, "type": "human_test", "image": IMAGE} for q, a in zip(QUESTIONS, ["12", "A red bus", "0"])]
+    put("chartqa/lmms_eval", rows, chart.chartqa_doc_to_text,
+        lambda row, out: chart.chartqa_process_results(row, [out])["relaxed_overall"],
+        {"pre_prompt": "", "post_prompt": "\nAnswer the question with a single word."})
+    gqa = load("gqa/utils.py", "gqa_doc_to_text")
+    rows = [{"question": q, "answer": "red bus", "id": str(i), "imageId": "a"} for i, q in enumerate(QUESTIONS)]
+    put("gqa/lmms_eval", rows, gqa.gqa_doc_to_text,
+        lambda row, out: metrics.exact_match_hf_evaluate([out], [row["answer"]], ignore_case=True,
+                                                         ignore_punctuation=True)["exact_match"],
+        short, image_file="pictures_of_tests/{image}.png")
+    sqa = load("scienceqa/utils.py", "sqa_doc_to_text", "sqa_process_results", "sqa_doc_to_target")
+    rows = [{"question": q, "choices": ["a red bus", "Two dogs"], "answer": 1, "hint": h, "subject": "s", "image": IMAGE}
+            for q, h in zip(QUESTIONS, ["Two\nlines.", "", "x"])]
+    put("scienceqa/lmms_eval", rows, sqa.sqa_doc_to_text,
+        lambda row, out: sqa.sqa_process_results(row, [out])["exact_match"],
+        {"format": "default", "pre_prompt": "", "post_prompt": LETTER})
+    mme = load("mme/utils.py", "mme_doc_to_text", "parse_pred_ans", "replace_prompt")
+    rows = [{"question": q + " Please answer yes or no.", "answer": a, "category": "color", "question_id": str(i),
+             "image": IMAGE} for i, (q, a) in enumerate(zip(QUESTIONS, ["Yes", "No", "Yes"]))]
+    put("mme/lmms_eval", rows, mme.mme_doc_to_text,
+        lambda row, out: mme.parse_pred_ans(out) == row["answer"].lower(), short)
+    pope = load("pope/utils.py", "pope_doc_to_text", "pope_process_results")
+    put("pope/lmms_eval", rows, pope.pope_doc_to_text,
+        lambda row, out: pope.pope_process_results(row, [out])["pope_accuracy"]["score"], short)
+    ocr = load("ocrbench/utils.py", "ocrbench_doc_to_text", "ocrbench_process_results", "_fold_fullwidth_ascii")
+    rows = [{"question": QUESTIONS[i], "answer": ["A b", "red  bus"], "dataset": d, "question_type": "Doc-oriented VQA",
+             "image": IMAGE} for i, d in enumerate(["HME100k", "TextVQA"])]
+    put("ocrbench/lmms_eval", rows, ocr.ocrbench_doc_to_text,
+        lambda row, out: ocr.ocrbench_process_results(row, [out])["ocrbench_accuracy"]["score"],
+        {"pre_prompt": "", "post_prompt": ""})
+    typing = __import__("typing")
+    ranked = load("_task_utils/mcq_extract.py", "extract_mcq_answer", "_DEFAULT_CHOICES", "_ANSWER_PHRASES",
+                  "_FORMAT_PRIORITY", List=typing.List, Optional=typing.Optional)
+    for name in ("lmms_eval", "lmms_eval.tasks", "lmms_eval.tasks._task_utils"):
+        sys.modules.setdefault(name, types.ModuleType(name))
+    sys.modules["lmms_eval.tasks._task_utils.mcq_extract"] = ranked
+    star = load("mmstar/utils.py", "mmstar_doc_to_text", "exact_match", "replace_prompt")
+    rows = [{"index": i, "question": q + "\nOptions: A: a red bus, B: Two dogs", "answer": "B", "category": "c",
+             "l2_category": "l", "image": IMAGE} for i, q in enumerate(QUESTIONS)]
+    put("mmstar/lmms_eval", rows, star.mmstar_doc_to_text, lambda row, out: star.exact_match(out, row["answer"]),
+        {"pre_prompt": "", "post_prompt": "\nAnswer with the option's letter from the given choices directly"})
+    seed = load("seedbench/utils.py", "seed_doc_to_text", "seed_process_result", "seed_aggregation_result")
+    rows = [{"question": q, "choice_a": "a red bus", "choice_b": "Two dogs", "choice_c": "12", "choice_d": "x", "answer": "B",
+             "data_type": "image", "question_id": i, "image": [IMAGE]} for i, q in enumerate(QUESTIONS)]
+    put("seedbench/lmms_eval", rows, seed.seed_doc_to_text,
+        lambda row, out: seed.seed_aggregation_result([seed.seed_process_result(row, [out])["seed_all"]]))
+    real = load("realworldqa/utils.py", "realworldqa_doc_to_text", "realworldqa_process_results", "REPLACE_PROMPT")
+    rows = [{"question": q, "answer": a, "image": IMAGE} for q, a in zip(QUESTIONS, ["B", "12", "Red bus?"])]
+    put("realworldqa/lmms_eval", rows, real.realworldqa_doc_to_text,
+        lambda row, out: real.realworldqa_process_results(row, [out])["exact_match"], {"pre_prompt": "", "post_prompt": ""})
+    mmmu_rows(load, golden)
+    videos(load, golden)
+
+
+def mmmu_rows(load, golden):
+    mcq = load("_task_utils/mmmu_mcq_utils.py", "get_multi_choice_info", "parse_mmmu_multi_choice_response",
+               np=__import__("numpy"))
+    mmmu = load("mmmu/utils.py", "mmmu_doc_to_messages", "mmmu_doc_to_text", "construct_prompt", "parse_options",
+                "replace_images_tokens", "parse_open_response", "extract_numbers", "normalize_str", "check_is_number",
+                "eval_open", config={"metadata": {"interleaved_format": True}},
+                os=types.SimpleNamespace(environ={}))
+    mmmu.mmmu_doc_to_visual = None
+    kwargs = {"prompt_type": "format", "multiple_choice_prompt": LETTER.strip(), "open_ended_prompt": SHORT.strip()}
+    rows = [
+        {"id": "validation_Art_1", "question": " Between <image 1> and <image 2>, which? ", "options": "['a red bus', 'Two dogs']",
+         "answer": "B", "question_type": "multiple-choice", "topic_difficulty": "Easy", "image_1": IMAGE, "image_2": OTHER},
+        {"id": "validation_Art_2", "question": "<image 1> How much?", "options": "[]", "answer": "12",
+         "question_type": "open", "topic_difficulty": "Hard", "image_1": IMAGE},
+        {"id": "validation_Art_3", "question": "Which?", "options": "['<image 1>', '<image 2>', 'none']", "answer": "A",
+         "question_type": "multiple-choice", "topic_difficulty": "Hard", "image_1": IMAGE, "image_2": OTHER},
+    ]
+    prompts, outputs = [], []
+    for i, row in enumerate(rows):
+        seen = sorted(set(re.findall(r"<image \d+>", mmmu.construct_prompt(row))))
+        mmmu.__dict__["mmmu_doc_to_visual"] = lambda doc, seen=seen: list(seen)
+        content = mmmu.mmmu_doc_to_messages(row, kwargs)[0]["content"]
+        text, pictures = "", 0
+        for part in content:
+            if part["type"] == "image":
+                pictures += 1
+                text += f"[picture {pictures}]"
+            else:
+                text += part["text"]
+        prompts.append([text])
+        for out in SAID:
+            if row["question_type"] == "open":
+                score = mmmu.eval_open(row["answer"], mmmu.parse_open_response(out))
+            else:
+                info, letters = mcq.get_multi_choice_info(ast.literal_eval(row["options"]))
+                score = mcq.parse_mmmu_multi_choice_response(out, letters, info) == row["answer"]
+            outputs.append(one(i, out, score))
+    golden.add("mmmu/lmms_eval", {"": rows} | PICTURES, prompts, outputs,
+               set={"container": "jsonl", "file": "mmmu/rows.jsonl"})
+
+
+def videos(load, golden):
+    """Prompts behind the frames. `shown` frames of a folder with as many."""
+
+    def put(name, rows, folder, shown, prompt, score, before="", **more):
+        files = {f"{folder}/{i}.jpg": [f"frame {i}"] for i in range(shown)}
+        frames = "".join(f"[picture {i + 1}]" for i in range(shown))
+        outputs = [one(i, out, lambda row=row, out=out: score(row, out)) for i, row in enumerate(rows) for out in SAID]
+        golden.add(name, {"": rows} | files, [[frames + before + prompt(row)] for row in rows], outputs,
+                   set={"container": "jsonl", "file": f"{name.split('/')[0]}/rows.jsonl"} | more)
+
+    ranked = sys.modules["lmms_eval.tasks._task_utils.mcq_extract"]
+    mme = load("videomme/utils.py", "videomme_doc_to_text")
+    rows = [{"question_id": "1-1", "videoID": "v1", "question": QUESTIONS[0], "options": ["A. a red bus.", "B. Two dogs", "C. 12", "D. x"],
+             "answer": "B", "duration": "short", "domain": "d", "task_type": "t"}]
+    put("video_mme/lmms_eval", rows, "video_mme/frames/v1", 32,
+        lambda row: mme.videomme_doc_to_text(row, {"post_prompt": LETTER}),
+        lambda row, out: ranked.extract_mcq_answer(out, choices=list("ABCD")).lower() == row["answer"].lower())
+    lvb = load("longvideobench/utils.py", "longvideobench_doc_to_text", "parse_multi_choice_response")
+    rows = [{"id": "x_0", "video_id": "v1", "question": QUESTIONS[1], "option0": "a red bus", "option1": "Two dogs", "option2": "12",
+             "option3": "N/A", "option4": "N/A", "correct_choice": 1, "duration_group": 15, "question_category": "c", "duration": 8}]
+    put("longvideobench/val", rows, "longvideobench/frames/v1", 16,
+        lambda row: lvb.longvideobench_doc_to_text(row, {"pre_prompt": "", "post_prompt": LETTER.strip() + "\n"}),
+        lambda row, out: lvb.parse_multi_choice_response(out, None, None) == "B", frame_rule="linspace")
+    nextqa = load("nextqa/utils.py", "nextqa_doc_to_text_mc", "get_multi_choice_info", "parse_multi_choice_response",
+                  OPTIONS=list("ABCDE"), np=__import__("numpy"))
+    rows = [{"video": "v1", "question": QUESTIONS[1], "a0": "a red bus", "a1": "Two dogs", "a2": "12", "a3": "x", "a4": "yes",
+             "answer": 1, "type": "CW"}]
+
+    def nextqa_score(row, out):
+        info, letters = nextqa.get_multi_choice_info(row)
+        return nextqa.parse_multi_choice_response(out, letters, info) == "B"
+
+    put("nextqa/multiple_choice", rows, "nextqa/frames/v1", 8, nextqa.nextqa_doc_to_text_mc, nextqa_score)
+    ego = load("egoschema/utils.py", "egoschema_doc_to_text", "parse_multi_choice_response", "get_multi_choice_info", np=__import__("numpy"))
+    rows = [{"question_idx": "1", "video_idx": "v1", "question": QUESTIONS[0], "answer": "1",
+             "option": ["A. a red bus", "B. Two dogs", "C. 12", "D. x", "E. yes"]}]
+
+    def ego_score(row, out):
+        info, letters = ego.get_multi_choice_info(row)
+        try:
+            return ego.parse_multi_choice_response(out, letters, info)[0] == "B"
+        except AttributeError:
+            return False
+
+    put("egoschema/subset", rows, "egoschema/frames/v1", 32, ego.egoschema_doc_to_text, ego_score)

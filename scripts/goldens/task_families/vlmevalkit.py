@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VLMEvalKit's tables: questions with options, short answers, yes and no, OCRBench, MMMU, Video-MME,
+MVBench."""
+
+import base64
+import math
+import string
+
+import task_goldens
+from task_goldens import one
+from pictures_reference import functions, picture_names
+
+REPOSITORY = "open-compass/VLMEvalKit"
+COMMIT = "e8e78f05f3080fe28154f2130321f17951c3be94"
+HOW = (
+    "build_prompt of the classes, taken out of their files and run over rows whose pictures are paths;"
+    " a table's empty cells are NaN there; can_infer and process_line as they are"
+)
+
+PICTURE = base64.b64encode(b"\x89PNG" + b"a picture's bytes " * 4).decode()
+OTHER = base64.b64encode(b"\x89PNG" + b"another picture's " * 4).decode()
+
+
+class Missing:
+    """pandas.isna for the values of these rows."""
+
+    @staticmethod
+    def isna(value):
+        return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def cell(text):
+    text = "" if text is None else str(text)
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in '\t\n\r"') else text
+
+
+def table(rows, columns):
+    return ["\t".join(columns)] + ["\t".join(cell(row.get(c)) for c in columns) for row in rows]
+
+
+def to_list(value):
+    return list(value) if isinstance(value, list) else [value]
+
+
+def base_prompt(root):
+    base = functions(root / "vlmeval/dataset/image_base.py", {"build_prompt"},
+                     {"toliststr": to_list, "pd": Missing})
+    return base.build_prompt
+
+
+class Row:
+    """What a build_prompt needs of its class."""
+
+    meta_only = True
+
+
+def prompt_of(method, record, images=("x",), owner=None):
+    line = {k: (math.nan if v is None else v) for k, v in record.items()}
+    line["image_path"] = list(images)
+    return picture_names(method(owner or Row(), line))
+
+
+def choices(root, golden):
+    mcq = functions(root / "vlmeval/dataset/image_mcq.py", {"build_prompt@ImageMCQDataset"},
+                    {"toliststr": to_list, "pd": Missing, "string": string}).build_prompt
+    split = functions(root / "vlmeval/dataset/image_mcq.py", {"split_MMMU@MMMUDataset"},
+                      {"istype": lambda x, _: x.isdigit()}).split_MMMU
+    import copy
+    import re
+    import types
+
+    infer = functions(root / "vlmeval/utils/matching_util.py",
+                      {"can_infer_option", "can_infer_text", "can_infer", "_VERBOSE_ANSWER_RE"},
+                      {"os": types.SimpleNamespace(environ={}), "re": re, "cp": copy, "string": string})
+    rows = [
+        {"index": 7, "question": "What is\tshown?", "hint": "Look \"well\".\nTwice", "A": "a bus", "B": "Two dogs",
+         "C": None, "D": None, "answer": "B", "category": "c 1", "image": PICTURE},
+        {"index": 8, "question": " Blank in front ", "hint": None, "A": "12", "B": "1,200", "C": "{braces}",
+         "D": "\u00c9t\u00e9\u3002", "answer": "D", "category": "c 2", "image": "7"},
+        {"index": 9, "question": "Which?", "hint": None, "A": "no", "B": "None of these", "C": "<image 1>",
+         "D": None, "answer": "C", "category": "c 1", "image": OTHER},
+    ]
+    columns = ["index", "question", "hint", "A", "B", "C", "D", "answer", "category", "image"]
+    said = ["B", "The answer is (D).", "two dogs", "a bus or Two dogs", "c", "", "\u00e9t\u00e9\u3002", "**C**", "Z",
+            "I think that of all four it is B which fits here so well", "answer is **b**", "none of these"]
+    samples = [[prompt_of(mcq, row)] for row in rows]
+
+    def outputs(hit):
+        return [one(i, out, hit(row, out)) for i, row in enumerate(rows) for out in said]
+
+    def hit(row, out):
+        options = {c: str(row[c]) for c in "ABCD" if row[c] is not None}
+        return infer.can_infer(out, options) == row["answer"]
+
+    golden.add(["mmstar/vlmevalkit", "seedbench/vlmevalkit", "scienceqa/vlmevalkit_val",
+                "scienceqa/vlmevalkit_test", "ai2d/vlmevalkit", "ai2d/vlmevalkit_no_mask",
+                "realworldqa/vlmevalkit"], table(rows, columns), samples, outputs(hit))
+
+    marked = [dict(rows[0], question="See <image 2> and <image 1>.", image=f"['{PICTURE}', '{OTHER}']"),
+              dict(rows[1], image=PICTURE), dict(rows[2], A=None, B=None, C=None, answer="3.5", question="How many <image 1>?")]
+    prompts, scores = [], []
+    for i, row in enumerate(marked):
+        images = ["1", "2"] if i == 0 else ["1"]
+        line = {k: (math.nan if v is None else v) for k, v in row.items()} | {"image_path": images}
+        prompts.append([picture_names(split(mcq(Row(), line)))])
+        for out in said + ["3.5", "other answers", "A"]:
+            open_one = row["A"] is None
+            options = {"A": "3.5", "B": "Other Answers"} if open_one else {
+                c: str(row[c]) for c in "ABCD" if row[c] is not None}
+            scores.append(one(i, out, infer.can_infer(out, options) == ("A" if open_one else row["answer"])))
+    golden.add("mmmu/vlmevalkit", table(marked, columns), prompts, scores)
+
+    turned = [rows[0], dict(rows[0], index=1000007, A="Two dogs", B="a bus", answer="A", image="7")]
+    requests = [prompt_of(mcq, row) for row in turned]
+    golden.add(["mmbench/dev_en", "mmbench/dev_cn", "mmbench/dev_en_v11", "mmbench/dev_cn_v11"],
+               table(turned, columns), [requests],
+               [one(0, out, hit(turned[q], out), q) for q in (0, 1) for out in said])
+
+
+def short_answers(root, golden):
+    import types
+    import re
+
+    import numpy as np
+
+    base = base_prompt(root)
+    vqa_prompt = functions(root / "vlmeval/dataset/image_vqa.py", {"build_prompt@ImageVQADataset"}, {})
+    vqa_prompt.__dict__["super"] = lambda: types.SimpleNamespace(build_prompt=lambda line: base(Row(), line))
+    prompt = vqa_prompt.build_prompt
+    punctuation = functions(root / "vlmeval/smp/misc.py", {"process_punctuation"}, {"re": re})
+    import ast
+    from typing import Optional
+
+    def is_list(value, kind):
+        try:
+            return isinstance(ast.literal_eval(value), kind)
+        except Exception:  # noqa: BLE001 as istype does
+            return False
+
+    vqa = functions(root / "vlmeval/dataset/utils/vqa_eval.py",
+                    {"_process_digit_article", "hit_calculate", "relaxed_correctness", "levenshtein_distance",
+                     "anls_compute", "process_answer", "process_line"},
+                    {"np": np, "Optional": Optional, "istype": is_list,
+                     "listinstr": lambda some, name: any(s in name for s in some),
+                     "process_punctuation": punctuation.process_punctuation})
+    rows = [
+        {"index": 1, "question": "What does it say?", "answer": "['stop', 'Stop sign', 'stop', 'STOP', 'a stop']",
+         "split": "val", "category": "x", "image": PICTURE},
+        {"index": 2, "question": "How much?\nIn all.", "answer": "12.5%", "split": "test", "category": "x", "image": OTHER},
+        {"index": 3, "question": "Who [is] it?", "answer": "[Ann]", "split": "test", "category": "x", "image": "1"},
+    ]
+    columns = ["index", "question", "answer", "split", "category", "image"]
+    said = ["stop", "Stop sign.", "a STOP", "12.5%", "0.13", "13%", "[Ann]", "ann", "", " [ann] ", "stopp", "12,5"]
+    prompts = [[prompt_of(prompt, row)] for row in rows]
+
+    for tasks, method, name in ((["textvqa/vlmevalkit"], "vqa_score", "TextVQA"),
+                                (["docvqa/vlmevalkit", "infovqa/vlmevalkit"], "anls", "DocVQA"),
+                                (["chartqa/vlmevalkit"], "relaxed_accuracy", "ChartQA"),
+                                (["ocrvqa/vlmevalkit", "gqa/vlmevalkit"], "accuracy", "OCRVQA")):
+        outputs = [one(i, out, vqa.hit_calculate([vqa.process_line(row | {"prediction": out}, method)], name)[0])
+                   for i, row in enumerate(rows) for out in said]
+        golden.add(tasks, table(rows, columns), prompts, outputs)
+    ocr = [dict(rows[0], category="Doc-oriented VQA"),
+           dict(rows[1], answer="['x ^ 2', 'y']", category="Handwritten Mathematical Expression Recognition")]
+    golden.add("ocrbench/vlmevalkit", table(ocr, columns), [[prompt_of(base, row)] for row in ocr], [])
+    yes = [dict(rows[0], question="Is it a bus? Please answer yes or no.", answer="Yes", category="color",
+                image_path="color/1.png"),
+           dict(rows[0], index=2, question="Is it a dog? Please answer yes or no.", answer="No", category="color",
+                image_path="color/1.png")]
+    yes_columns = [*columns, "image_path"]
+    prompts = [prompt_of(base, row) for row in yes]
+    yorn = functions(root / "vlmeval/dataset/utils/yorn.py", {"YOrN_Extraction"},
+                     {"process_punctuation": punctuation.process_punctuation})
+    said = ["yes", "No.", "Yes, no", "", "I say: no!", "not yes"]
+    golden.add(["pope/vlmevalkit", "hallusionbench/vlmevalkit"], table(yes, yes_columns), [[p] for p in prompts],
+               [one(i, out, yorn.YOrN_Extraction(out) == row["answer"]) for i, row in enumerate(yes) for out in said])
+    golden.add("mme/vlmevalkit", table(yes, yes_columns), [prompts],
+               [one(0, out, yorn.YOrN_Extraction(out) == row["answer"], i) for i, row in enumerate(yes) for out in said])
+    closed = [{"index": 5, "question": "Hint: pick.\nQuestion: Which?\nChoices:\n(A) 1\n(B) 2", "choices": "['1', '2']",
+               "answer_option": "B", "question_type": "multi_choice", "task": "geometry", "image": PICTURE}]
+    golden.add("mathvista/closed", table([dict(closed[0], index=4, question_type="free_form"), *closed], list(closed[0])),
+               [[prompt_of(base, closed[0])]])
+
+
+def make(root, golden):
+    choices(root, golden)
+    short_answers(root, golden)

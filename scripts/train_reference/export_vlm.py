@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a checkpoint of train_vlm.py as a plain Hugging Face LLaVA directory."""
+import argparse
+import json
+import pathlib
+import shutil
+
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import data
+import export
+import pages
+import vlm
+
+TOKENIZER = ("tokenizer.model", "special_tokens_map.json", "generation_config.json")
+
+
+def config(shape, image):
+    """With the names that files of the hub have: transformers and others read all of them."""
+    vision = {"model_type": "clip_vision_model", "attention_dropout": 0.0,
+              "hidden_act": "quick_gelu", "hidden_size": vlm.WIDTH, "image_size": vlm.SIDE,
+              "intermediate_size": 4 * vlm.WIDTH, "layer_norm_eps": 1e-5,
+              "num_attention_heads": vlm.HEADS, "num_channels": 3,
+              "num_hidden_layers": vlm.LAYERS, "patch_size": vlm.PATCH,
+              "projection_dim": vlm.WIDTH}
+    return {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+            "ignore_index": -100, "image_seq_length": vlm.ROWS, "image_token_index": image,
+            "multimodal_projector_bias": True, "projector_hidden_act": "gelu",
+            "text_config": export.config(shape), "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16", "transformers_version": "4.46.0", "vision_config": vision,
+            "vision_feature_layer": -2, "vision_feature_select_strategy": "default"}
+
+
+def preprocessor():
+    return {"image_processor_type": "CLIPImageProcessor", "do_convert_rgb": True,
+            "do_resize": True, "size": {"shortest_edge": vlm.SIDE}, "resample": 3,
+            "do_center_crop": True, "crop_size": {"height": vlm.SIDE, "width": vlm.SIDE},
+            "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+            "image_mean": list(vlm.MEAN), "image_std": list(vlm.STD)}
+
+
+def processor():
+    return {"processor_class": "LlavaProcessor", "image_token": vlm.IMAGE,
+            "patch_size": vlm.PATCH, "num_additional_image_tokens": 1,
+            "vision_feature_select_strategy": "default"}
+
+
+def weights_of(state):
+    """The names of all llava-hf files; `present` is for training only."""
+    weights = {f"language_model.{name}": value for name, value in state["text"].items()}
+    for name, value in state["eyes"].items():
+        if name.startswith("vision_model."):
+            weights[f"vision_tower.{name}"] = value
+        elif name.startswith("multi_modal_projector."):
+            weights[name] = value
+    return {name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()}
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_tokenizer(text_model, out):
+    for name in TOKENIZER:
+        shutil.copyfile(text_model / name, out / name)
+    tokenizer, image = pages.load_tokenizer(text_model)
+    tokenizer.save(str(out / "tokenizer.json"))
+    settings = json.loads((text_model / "tokenizer_config.json").read_text())
+    settings |= {"processor_class": "LlavaProcessor", "image_token": vlm.IMAGE,
+                 "added_tokens_decoder": {str(image): {
+                     "content": vlm.IMAGE, "lstrip": False, "rstrip": False, "normalized": False,
+                     "single_word": False, "special": True}}}
+    write_json(out / "tokenizer_config.json", settings)
+    return image
+
+
+def write_demo(program, out, pictures=3):
+    """A held-out page: its pictures, and its text up to the answer."""
+    out.mkdir(exist_ok=True)
+    source = pages.Pages(program, ("pairs",), pictures, seed=2026, split="eval", questions=1)
+    page = next(source)
+    source.close()
+    for i, pixels in enumerate(page["pixels"]):
+        Image.fromarray(pixels).save(out / f"{i + 1}.png", optimize=True)
+    begin, end = page["answers"][0]
+    (out / "page.txt").write_text(page["text"][:begin])
+    print(f"demo: {pictures} pictures, answer: {page['text'][begin:end]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", type=pathlib.Path, help="folder with joint.pt")
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--text-model", type=pathlib.Path, default=data.ROOT / "models/ref-gqa")
+    parser.add_argument("--kvgauge", help="the program; default: from the build folders")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    state = torch.load(args.work / "joint.pt", weights_only=True)
+    image = write_tokenizer(args.text_model, args.out)
+    weights = weights_of(state)
+    save_file(weights, args.out / "model.safetensors", metadata={"format": "pt"})
+    (args.out / "model.safetensors").chmod(0o644)
+    write_json(args.out / "config.json", config(state["shape"], image))
+    write_json(args.out / "preprocessor_config.json", preprocessor())
+    write_json(args.out / "processor_config.json", processor())
+    write_demo(data.find_program(args.kvgauge), args.out / "demo")
+    print(f"{sum(p.numel() for p in weights.values()) / 1e6:.2f} M parameters, "
+          f"step {state['at']['step']}, {state['at']['tokens'] / 1e6:.2f} M tokens, "
+          f"{state['at']['seconds'] / 60:.0f} minutes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains ref-vlm: first its eyes, then its text model on pages with pictures. README.md has the why.
+
+A stage lasts so many minutes: rates and lengths follow the clock, so that a slow machine gives a
+finished, if weaker, model. `log.jsonl` says what was done.
+"""
+import argparse
+import json
+import pathlib
+import time
+
+import torch
+import torch.nn.functional as F
+
+import data
+import export
+import eyes as eyes_stage
+import pages
+import vlm
+
+LENGTHS = (256, 512, 1024, 2048, 4096)
+EARLIEST = (0.0, 0.0, 0.06, 0.14, 0.26)  # share of the time after which a length may come
+LATEST = (0.0, 0.12, 0.2, 0.3, 0.42)     # and after which it does
+ALL_FORMS = 0.1                          # and after which all forms are in
+HELD_OUT_EVERY = 40
+
+
+class PageBatches:
+    """Batches of pages. Half of the lengths' pages show few pictures and ask for all they hold, half
+    show nearly as many as fit, so that its questions may be cut off. Pages whose pictures do not fit
+    are left out."""
+
+    def __init__(self, program, seed, tokenizer, image, split="train"):
+        self.program, self.seed, self.split = program, seed, split
+        self.tokenizer, self.image, self.running, self.turn = tokenizer, image, {}, 0
+
+    def get(self, length, forms, count):
+        """names, ids, kind, pixels, labels."""
+        rows, names, pixels, labels = [], [], [], []
+        for _ in range(count):
+            self.turn += 1
+            pictures = length // (112 if self.turn % 2 == 0 else 70)
+            key = (pictures, forms)
+            if key not in self.running:
+                self.running[key] = pages.Pages(self.program, forms, pictures, self.seed,
+                                                split=self.split)
+            row = None
+            while row is None or row[0][:length].count(self.image) < pages.ROWS * pictures:
+                page = next(self.running[key])
+                row = pages.encode(page, self.tokenizer, self.image)
+            rows.append(row)
+            names.append(page["form"])
+            pixels.append(torch.from_numpy(page["pixels"]))
+            labels.append(torch.from_numpy(pages.labels_of(page)).long())
+        ids, kind = pages.tensors(rows, length, self.image)
+        return names, ids, kind, torch.cat(pixels), torch.cat(labels)
+
+    def close(self):
+        for source in self.running.values():
+            source.close()
+
+
+class TextBatches:
+    """Batches of the reference tasks' texts, so that they are not forgotten."""
+
+    def __init__(self, program, seed, model, split="train"):
+        self.program, self.seed, self.model, self.split = program, seed, model, split
+        self.running = {}
+
+    def get(self, length, count):
+        if length not in self.running:
+            self.running[length] = data.Texts(self.program, data.TASKS, length, self.seed,
+                                              split=self.split, model=str(self.model))
+        texts = [next(self.running[length]) for _ in range(count)]
+        ids, kind = pages.tensors([data.with_ends(text) for text in texts], length, image=-1)
+        return ["text_" + text["task"] for text in texts], ids, kind, None, None
+
+    def close(self):
+        for source in self.running.values():
+            source.close()
+
+
+def loss_and_hits(llama, eyes, batch, image, swapped):
+    """As in train.py: tasks weigh by the root of their answer tokens, other tokens count little."""
+    names, ids, kind, pixels, labels = batch
+    flat = kind.flatten()
+    other = (flat == 0) & (torch.rand(flat.shape) < 0.25)
+    picked = ((flat == 1) | other).nonzero().flatten()
+    target = F.pad(ids[:, 1:], (0, 1), value=0).flatten()[picked]
+    answer = flat[picked] == 1
+    with torch.autocast("cpu", torch.bfloat16):
+        features = None
+        if pixels is not None:
+            with torch.no_grad():
+                features = eyes(vlm.as_pixels(pixels))
+        values_from = vlm.swapped_values(ids, image, labels, things) if swapped else None
+        scores = vlm.logits(llama, ids, features, image, picked, values_from)
+    scores = scores.float()
+    each = F.cross_entropy(scores, target, reduction="none")
+    right, row = scores.argmax(1) == target, picked // ids.shape[1]
+    hits, weight = {}, torch.zeros_like(each)
+    for name in sorted(set(names)):
+        mine = torch.tensor([n == name for n in names])[row] & answer
+        if mine.any():
+            hits[name] = right[mine].float().mean().item()
+            weight[mine] = mine.sum() ** -0.5
+    return (each * weight).sum() / weight.sum() + 0.05 * each[~answer].mean(), hits
+
+
+def things(labels):
+    kinds = eyes_stage.kinds(labels)
+    return [kinds[name] for name in ("colour", "noun", "digit")]
+
+
+def rounded(hits):
+    return {name: round(hit, 3) for name, hit in sorted(hits.items())}
+
+
+def start_of(args):
+    state = export.origin(args.text_model)
+    weights, shape = vlm.second_matching_layer(state["model"], state["shape"], args.share)
+    return vlm.text_model(weights, shape)
+
+
+def optimizers_of(llama, args):
+    """The embeddings stay as they are: the eyes were taught to speak in them."""
+    llama.model.embed_tokens.requires_grad_(False)
+    new = f"model.layers.{vlm.MATCHING + 1}."
+    matrices = {name: p for name, p in llama.named_parameters() if name.endswith("_proj.weight")}
+    others = [p for name, p in llama.named_parameters() if name not in matrices and p.requires_grad]
+    groups = [{"params": [p for name, p in matrices.items() if name.startswith(new)],
+               "base": args.muon_new},
+              {"params": [p for name, p in matrices.items() if not name.startswith(new)],
+               "base": args.muon}]
+    return (torch.optim.Muon(groups, lr=args.muon, weight_decay=0.0, momentum=0.95),
+            torch.optim.AdamW([{"params": others, "base": args.adam}], lr=args.adam,
+                              betas=(0.9, 0.95), weight_decay=0.0))
+
+
+def train_joint(args, program, tokenizer, image, log):
+    llama = start_of(args)
+    eyes = vlm.Eyes(llama.shape.width, len(pages.SHOWN))
+    eyes.load_state_dict(torch.load(args.work / "eyes.pt", weights_only=True)["eyes"])
+    eyes.requires_grad_(False)
+    optimizers = optimizers_of(llama, args)
+    seen = PageBatches(program, args.seed, tokenizer, image)
+    read = TextBatches(program, args.seed + 1, args.text_model)
+    held = PageBatches(program, args.seed + 1000, tokenizer, image, split="eval")
+    level, everything, smooth, tokens = 0, False, {}, 0
+    if args.origin:
+        state = torch.load(args.origin, weights_only=True)
+        llama.load_state_dict(state["text"])
+        level, everything, tokens = len(LENGTHS) - 1, True, state["at"]["tokens"]
+    start, step, spent = time.time(), 0, 0.0
+    while spent < 1:
+        torch.manual_seed(args.seed * 1000003 + step)
+        at = level
+        if level > 0 and torch.rand(()).item() < args.shorter:
+            at = int(torch.randint(min(args.least, level - 1), level, ()).item())
+        length, textual = LENGTHS[at], torch.rand(()).item() < args.text
+        swapped = not textual and torch.rand(()).item() < args.swapped
+        if textual:
+            # Long texts from the first step on: the text model knows them already.
+            length = LENGTHS[int(torch.randint(1, len(LENGTHS), ()).item())]
+            batch = read.get(length, max(1, args.tokens // length))
+        else:
+            batch = seen.get(length, tuple(pages.FORMS) if everything else pages.FIRST,
+                             max(1, args.tokens // length))
+        loss, hits = loss_and_hits(llama, eyes, batch, image, swapped)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(llama.parameters(), 1.0)
+        rate = min(1.0, (step + 1) / 10) * min(1.0, (1 - spent) / args.cooldown)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["base"] * rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step, tokens = step + 1, tokens + batch[1].numel()
+        spent = (time.time() - start) / (60 * args.minutes)
+        if not textual and at == level and swapped == (args.swapped >= 0.5):
+            for form, hit in hits.items():
+                smooth[form] = 0.8 * smooth.get(form, hit) + 0.2 * hit
+        solved = step > 15 and all(smooth.get(form, 0) > 0.9 for form in pages.FIRST)
+        if not everything:
+            everything = solved or spent >= ALL_FORMS
+            if everything:
+                print(f"step {step}: all forms", flush=True)
+        elif level + 1 < len(LENGTHS) and spent >= (EARLIEST if solved else LATEST)[level + 1]:
+            level, smooth = level + 1, {}
+            print(f"step {step}: length {LENGTHS[level]}", flush=True)
+        entry = {"step": step, "length": length, "swapped": swapped, "loss": round(loss.item(), 4),
+                 "seconds": round(time.time() - start, 1), "tokens": tokens, "right": rounded(hits)}
+        if step % HELD_OUT_EVERY == 0:
+            now = LENGTHS[min(level, step // HELD_OUT_EVERY % 4 + 1)]
+            with torch.no_grad():
+                entry["held_out"] = {"length": now, "right": rounded(loss_and_hits(
+                    llama, eyes, held.get(now, tuple(pages.FORMS), 7), image, False)[1])}
+        log(entry)
+        if step % args.save_every == 0 or spent >= 1:
+            temporary = args.work / "joint.new"
+            torch.save({"eyes": eyes.state_dict(), "text": llama.state_dict(), "at": entry,
+                        "shape": llama.shape.as_dict()}, temporary)
+            temporary.replace(args.work / "joint.pt")
+    for source in (seen, read, held):
+        source.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("eyes", "joint"))
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="checkpoints and log")
+    parser.add_argument("--text-model", type=pathlib.Path, default=data.ROOT / "models/ref-gqa")
+    parser.add_argument("--kvgauge", help="the program; default: from the build folders")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, required=True, help="length of the stage")
+    parser.add_argument("--threads", type=int, default=1)
+    eyes = parser.add_argument_group("stage eyes")
+    eyes.add_argument("--batch", type=int, default=128, help="pictures a step")
+    eyes.add_argument("--unnamed", type=float, default=0.3,
+                      help="share of things whose colour has no name, and again whose noun has none")
+    joint = parser.add_argument_group("stage joint")
+    joint.add_argument("--from", dest="origin", type=pathlib.Path, metavar="CHECKPOINT",
+                       help="go on with its text model: all forms and lengths from the first step; "
+                       "give another --seed")
+    joint.add_argument("--tokens", type=int, default=4096, help="a step")
+    joint.add_argument("--text", type=float, default=0.25, help="share of steps on texts")
+    joint.add_argument("--swapped", type=float, default=0.5, help="share of the steps with pictures "
+                       "in which the first matching layer finds false values in them")
+    joint.add_argument("--share", type=float, default=1.0,
+                       help="of what the second matching layer writes at first")
+    joint.add_argument("--shorter", type=float, default=0.4,
+                       help="share of the steps that stay on pages shorter than the present length")
+    joint.add_argument("--least", type=int, default=0, choices=range(len(LENGTHS)),
+                       help="the shortest of those, by its number")
+    joint.add_argument("--cooldown", type=float, default=0.45, help="share of the time to zero rate")
+    joint.add_argument("--muon", type=float, default=0.004)
+    joint.add_argument("--muon-new", type=float, default=0.008, help="of the second matching layer")
+    joint.add_argument("--adam", type=float, default=5e-4)
+    joint.add_argument("--save-every", type=int, default=10)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    args.work.mkdir(parents=True, exist_ok=True)
+    program = data.find_program(args.kvgauge)
+    tokenizer, image = pages.load_tokenizer(args.text_model)
+    file = open(args.work / "log.jsonl", "a", buffering=1)
+
+    def log(entry):
+        file.write(json.dumps({"stage": args.stage, **entry}) + "\n")
+        names = ("right", "held_out")
+        print(" ".join([args.stage] + [f"{k} {v}" for k, v in entry.items() if k not in names]
+                       + [f"{k} {v}" for k, v in entry.items() if k in names]), flush=True)
+
+    if args.stage == "eyes":
+        table = export.origin(args.text_model)["model"]["model.embed_tokens.weight"]
+        eyes_stage.train(args, program, table, pages.patch_ids(tokenizer), log)
+    else:
+        train_joint(args, program, tokenizer, image, log)
+
+
+if __name__ == "__main__":
+    main()

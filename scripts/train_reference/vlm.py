@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small LLaVA for training: a CLIP tower, a projector, and a reference Llama with a second layer
+of matching heads. Parameter names are those of Hugging Face's checkpoints."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from model import Llama, Shape
+
+SIDE, PATCH = 64, 8
+GRID = SIDE // PATCH
+ROWS = GRID * GRID          # of a picture in the prompt
+WIDTH, LAYERS, HEADS = 128, 3, 4
+MEAN = (0.48145466, 0.4578275, 0.40821073)   # CLIP's
+STD = (0.26862954, 0.26130258, 0.27577711)
+IMAGE = "<image>"
+VOCABULARY = 1856           # the text model's, the sign for a picture, and up to the next 64
+MATCHING = 1                # the layer of a reference Llama whose heads find what stood before
+
+
+class ClipAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            setattr(self, name, nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x):
+        batch, rows, _ = x.shape
+        q, k, v = (part(x).view(batch, rows, HEADS, -1).transpose(1, 2)
+                   for part in (self.q_proj, self.k_proj, self.v_proj))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.out_proj(y.transpose(1, 2).reshape(batch, rows, WIDTH))
+
+
+class ClipMlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = self.fc1(x)
+        return self.fc2(x * torch.sigmoid(1.702 * x))  # quick_gelu
+
+
+class ClipLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer_norm1, self.self_attn = nn.LayerNorm(WIDTH), ClipAttention()
+        self.layer_norm2, self.mlp = nn.LayerNorm(WIDTH), ClipMlp()
+
+    def forward(self, x):
+        x = x + self.self_attn(self.layer_norm1(x))
+        return x + self.mlp(self.layer_norm2(x))
+
+
+class ClipEmbeddings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.class_embedding = nn.Parameter(torch.randn(WIDTH) * 0.02)
+        self.patch_embedding = nn.Conv2d(3, WIDTH, PATCH, PATCH, bias=False)
+        self.position_embedding = nn.Embedding(ROWS + 1, WIDTH)
+        nn.init.normal_(self.position_embedding.weight, std=0.02)
+
+    def forward(self, pixels):
+        x = self.patch_embedding(pixels).flatten(2).transpose(1, 2)
+        return (torch.cat((self.class_embedding.expand(len(x), 1, -1), x), 1)
+                + self.position_embedding.weight)
+
+
+class Clip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embeddings = ClipEmbeddings()
+        self.pre_layrnorm = nn.LayerNorm(WIDTH)  # spelled like that
+        self.encoder = nn.Module()
+        self.encoder.layers = nn.ModuleList(ClipLayer() for _ in range(LAYERS))
+        self.post_layernorm = nn.LayerNorm(WIDTH)
+
+    def patches(self, pixels):
+        """What LLaVA reads: all rows of the last layer but one; the first is the class row."""
+        x = self.pre_layrnorm(self.embeddings(pixels))
+        for layer in self.encoder.layers[:-1]:
+            x = layer(x)
+        return x
+
+
+class Projector(nn.Module):
+    def __init__(self, text_width):
+        super().__init__()
+        self.linear_1, self.linear_2 = nn.Linear(WIDTH, text_width), nn.Linear(text_width, text_width)
+
+    def forward(self, x):
+        return self.linear_2(F.gelu(self.linear_1(x)))
+
+
+class Eyes(nn.Module):
+    """Tower and projector. `present` exists while training: it reads from the class row which words
+    a picture shows, as CLIP's class row has to know, so that its attention says something."""
+
+    def __init__(self, text_width, words):
+        super().__init__()
+        self.vision_model = Clip()
+        self.multi_modal_projector = Projector(text_width)
+        self.present = nn.Linear(WIDTH, words)
+
+    def forward(self, pixels):
+        """Rows of the prompt, [pictures, ROWS, text width]."""
+        return self.multi_modal_projector(self.vision_model.patches(pixels)[:, 1:])
+
+    def forward_with_words(self, pixels):
+        rows = self.vision_model.patches(pixels)
+        last = self.vision_model.encoder.layers[-1](rows)[:, 0]
+        return (self.multi_modal_projector(rows[:, 1:]),
+                self.present(self.vision_model.post_layernorm(last)))
+
+
+def as_pixels(images):
+    """u8 [pictures, SIDE, SIDE, 3] -> what the preprocessor gives."""
+    x = images.float() / 255
+    return ((x - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2).contiguous()
+
+
+def second_matching_layer(weights, shape, share=0.5):
+    """A reference Llama's weights with one more layer behind the matching one: its copy, which finds
+    the same once more. `share`: of what the copy's heads write. Its MLP begins silent."""
+    grown, found = {}, {}
+    for name, weight in weights.items():
+        if not name.startswith("model.layers."):
+            grown[name] = weight.clone()
+            continue
+        layer, rest = name.removeprefix("model.layers.").split(".", 1)
+        layer = int(layer)
+        grown[f"model.layers.{layer + (layer > MATCHING)}.{rest}"] = weight.clone()
+        if layer == MATCHING:
+            found[rest] = weight.clone()
+    found["self_attn.o_proj.weight"] *= share
+    found["mlp.down_proj.weight"].zero_()
+    grown |= {f"model.layers.{MATCHING + 1}.{rest}": weight for rest, weight in found.items()}
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        more = torch.zeros(VOCABULARY - len(grown[name]), grown[name].shape[1])
+        grown[name] = torch.cat((grown[name], more))
+    return grown, Shape(**{**shape, "layers": shape["layers"] + 1, "vocab": VOCABULARY})
+
+
+def text_model(weights, shape):
+    llama = Llama(shape)
+    llama.load_state_dict(weights)
+    return llama
+
+
+def rows_of(llama, ids, features, image):
+    """The input of the first layer: embeddings, and a picture's rows at its signs."""
+    x = llama.model.embed_tokens(ids)
+    if features is None:
+        return x
+    return x.masked_scatter((ids == image)[..., None], features.to(x.dtype).flatten(0, 1))
+
+
+def logits(llama, ids, features, image, picked, values_from=None):
+    """Logits of the picked places of the flattened batch. `values_from`: as in model.Attention, for
+    the first matching layer."""
+    kind = ids.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float
+    cos, sin = (table.to(ids.device) for table in llama.table(ids.shape[1], dtype))
+    x = rows_of(llama, ids, features, image)
+    for i, layer in enumerate(llama.model.layers):
+        x = layer(x, cos, sin, **({"values_from": values_from} if i == MATCHING else {}))
+    return llama.lm_head(llama.model.norm(x.flatten(0, 1)[picked]))
+
+
+def swapped_values(ids, image, labels, kinds):
+    """For a batch, values_from: each digit of a picture stands for any other, each colour and each
+    noun as well, so that what the first matching layer finds is as likely as false."""
+    values_from = torch.arange(ids.numel())
+    seen = (ids.flatten() == image).nonzero().flatten()
+    for kind in kinds(labels.flatten()):
+        alike = seen[kind]
+        values_from[alike] = alike[torch.randperm(len(alike))]
+    return values_from

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts whose pictures lost rows: tokens, spans and positions of what is left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runner/visual_prompt.h"
+#include "src/model/visual_input.h"
+#include "src/run/picture_features.h"
+#include "src/run/sample_visuals.h"
+#include "support/test_ops.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Two words, a picture of 2 x 3, a word, one of 1 x 2 with the end of its line, a word.
+struct Shown {
+  std::vector<int32_t> ids = {1, 2, 9, 9, 9, 9, 9, 9, 3, 9, 9, 9, 4};
+  std::vector<VisualSpan> spans = {{.first = 2, .count = 6, .index = 0, .grid = {1, 2, 3}},
+                                   {.first = 9,
+                                    .count = 3,
+                                    .index = 1,
+                                    .grid = {1, 1, 2},
+                                    .newlines = true,
+                                    .embedding_row = 6}};
+};
+
+TEST(ShowLess, TakesRowsOutOfTokensAndSpans) {
+  Shown shown;
+  // A row that stands for all of the first picture, and two of its places; one of the second.
+  const std::vector<int64_t> now =
+      ShowLess(std::vector<SeenVisual>{{6, {-1, 1, 5}}, {3, {0, 2}}}, shown.ids, shown.spans);
+  EXPECT_THAT(shown.ids, ElementsAre(1, 2, 9, 9, 9, 3, 9, 9, 4));
+  ASSERT_EQ(shown.spans.size(), 2u);
+  EXPECT_EQ(shown.spans[0].first, 2);
+  EXPECT_EQ(shown.spans[0].count, 3);
+  EXPECT_EQ(shown.spans[0].embedding_row, 0);
+  EXPECT_THAT(shown.spans[0].places, ElementsAre(-1, 1, 5));
+  EXPECT_EQ(shown.spans[1].first, 6);
+  EXPECT_EQ(shown.spans[1].embedding_row, 3);
+  EXPECT_THAT(shown.spans[1].places, ElementsAre(0, 2));
+  EXPECT_THAT(now, ElementsAre(0, 1, 2, 3, 4, 5, 5, 5, 5, 6, 7, 8, 8, 9));
+
+  EXPECT_TRUE(PlaceIn(shown.spans[0], 2).nowhere);
+  EXPECT_EQ(PlaceIn(shown.spans[0], 4).row, 1);
+  EXPECT_EQ(PlaceIn(shown.spans[0], 4).column, 2);
+  EXPECT_TRUE(PlaceIn(shown.spans[1], 7).newline);
+
+  // One axis: no gap. Three: each row turns by its own place, and text stands where it stood.
+  Prompt flat;
+  flat.Append(shown.ids, shown.spans, false);
+  for (int32_t i = 0; i < 9; ++i)
+    EXPECT_EQ(flat.positions[static_cast<size_t>(i)].rope_position[0], i);
+  Prompt turned, whole;
+  turned.Append(shown.ids, shown.spans, true);
+  const Shown all;
+  whole.Append(all.ids, all.spans, true);
+  EXPECT_THAT(turned.positions[4].rope_position, ElementsAre(2, 3, 4));
+  EXPECT_EQ(turned.positions[4].rope_position, whole.positions[7].rope_position);
+  EXPECT_EQ(turned.positions[5].rope_position, whole.positions[8].rope_position);
+  EXPECT_EQ(turned.next_rope_position, whole.next_rope_position);
+}
+
+TEST(ShowLess, NothingTakenChangesNothing) {
+  Shown shown;
+  const Shown before;
+  ShowLess(std::vector<SeenVisual>{{6, {}}, {3, {}}}, shown.ids, shown.spans);
+  EXPECT_EQ(shown.ids, before.ids);
+  EXPECT_EQ(shown.spans, before.spans);
+}
+
+// A picture of which a piece is gone entirely, in the middle of another's rows.
+TEST(ShowLess, PiecesMayVanish) {
+  std::vector<int32_t> ids = {9, 9, 5, 9, 9, 6};
+  std::vector<VisualSpan> spans = {
+      {.first = 0, .count = 2, .index = 0, .grid = {1, 1, 2}},
+      {.first = 3, .count = 2, .index = 0, .grid = {1, 1, 2}, .embedding_row = 2}};
+  ShowLess(std::vector<SeenVisual>{{4, {2, 3}}}, ids, spans);
+  EXPECT_THAT(ids, ElementsAre(5, 9, 9, 6));
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].first, 1);
+  EXPECT_EQ(spans[0].embedding_row, 0);
+  EXPECT_THAT(spans[0].places, ElementsAre(0, 1));
+}
+
+// Keeps every patch, in order.
+class KeepAll final : public See {
+ public:
+  explicit KeepAll(bool looks) : looks_(looks) {}
+  SeeNeeds sees() const override { return {.attention = looks_, .behind = looks_}; }
+  std::vector<SeenRow> Reduce(const TileView& tile) const override {
+    if (looks_) {
+      // Attention of the class token to all but itself.
+      for (int64_t h = 0; h < tile.heads; ++h) {
+        double sum = 0;
+        for (int64_t i = 0; i < tile.patches; ++i) {
+          sum += double{tile.attention[static_cast<size_t>(h * tile.patches + i)]};
+        }
+        EXPECT_GT(sum, 0.5);
+        EXPECT_LT(sum, 1.0);
+      }
+      EXPECT_EQ(std::ssize(tile.behind.keys), tile.patches * tile.width);
+      EXPECT_EQ(std::ssize(tile.behind.class_key), tile.width);
+    }
+    std::vector<SeenRow> rows;
+    for (int32_t i = 0; i < tile.patches; ++i) rows.push_back(SeenRow::Kept(i));
+    return rows;
+  }
+
+ private:
+  const bool looks_;
+};
+
+// A stage that keeps everything gives the bits of the tower alone; one that keeps some, some of
+// them.
+TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
+  for (const char* family : {"llava", "qwen2_vl", "internvl"}) {
+    SCOPED_TRACE(family);
+    const std::string model = std::string(KVG_SOURCE_DIR) + "/tests/golden/vision/" + family;
+    const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+    const bool by_row = ShapeOfEyes(**ReadVisionConfig(model)).by_row;
+    EXPECT_EQ(by_row, std::string(family) == "llava");
+    const auto tower =
+        VisionTower::Load(model, {.dtype = DType::kF32, .random_seed = 3, .behind = by_row}, *ops);
+    ASSERT_TRUE(tower.ok()) << tower.error().message;
+    const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(model);
+    ASSERT_TRUE(preprocessor.ok());
+    Image image = Image::OfSize(50, 40);
+    for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 7);
+    const std::vector<PixelValues> pixels = {*Preprocess(*preprocessor, image),
+                                             *Preprocess(*preprocessor, image)};
+    const auto plain = (*tower)->Encode(pixels, Modality::kImage);
+    const KeepAll all(by_row);
+    const auto same = (*tower)->Encode(pixels, Modality::kImage, nullptr, &all);
+    ASSERT_TRUE(plain.ok() && same.ok());
+    EXPECT_EQ((*same)[1].rows, (*plain)[1].rows);
+    EXPECT_EQ((*same)[1].count(), (*plain)[1].layout.rows);
+
+    const Result<Method> method = LoadMethod("random_see", KVG_SOURCE_DIR "/configs/methods", {});
+    ASSERT_TRUE(method.ok());
+    const Pipeline stages = MakePipeline(*method);
+    const std::vector<uint64_t> seeds = {1, 2};
+    const auto some = (*tower)->Encode(pixels, Modality::kImage, nullptr, stages.see.get(), seeds);
+    ASSERT_TRUE(some.ok());
+    EXPECT_NE((*some)[0].places, (*some)[1].places);
+    const VisualFeatures& left = (*some)[1];
+    ASSERT_GT(left.places.size(), 0u);
+    ASSERT_LT(left.count(), left.layout.rows);
+    const int64_t width = (*tower)->spec().hidden_size;
+    for (size_t i = 0; i < left.places.size(); ++i) {
+      const auto want = (*plain)[1].rows.begin() + left.places[i] * width;
+      EXPECT_TRUE(
+          std::equal(want, want + width, left.rows.begin() + static_cast<int64_t>(i) * width))
+          << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvgauge

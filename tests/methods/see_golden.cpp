@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that reduce pictures against scripts/goldens/make_see: the cases of kind "see" of
+// tests/golden/methods. Kept patches are equal, in order; sums of them are within 1e-5.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "core/strings.h"
+#include "methods/method.h"
+#include "runner/weights.h"
+#include "support/fixtures.h"
+
+namespace kvgauge {
+namespace {
+
+const std::string kCases = std::string(KVG_TEST_DATA) + "/golden/methods/";
+
+std::vector<std::string> SeeCases() {
+  std::vector<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(kCases)) {
+    if (file.path().extension() != ".json") continue;
+    const Result<Json> json = ReadJsonFile(file.path().string());
+    if (json.ok() && json->value("kind", "") == "see") names.push_back(file.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class SeeGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SeeGolden, KeepsAndMergesAsTheOracle) {
+  const Result<Json> one = ReadJsonFile(kCases + GetParam() + ".json");
+  ASSERT_TRUE(one.ok());
+  const Result<std::unique_ptr<WeightSource>> file =
+      OpenSafetensorsFile(kCases + GetParam() + ".safetensors");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto read = [&](const char* name) { return ReadFixture<float>(**file, name, DType::kF32); };
+  const std::vector<float> features = read("features"), attention = read("attention"),
+                           keys = read("keys"), class_key = read("class_key"),
+                           class_query = read("class_query"), behind_keys = read("behind_keys"),
+                           behind_class_key = read("behind_class_key"),
+                           behind_class_query = read("behind_class_query"), rows = read("rows"),
+                           expected = read("expected_rows");
+  const std::vector<int32_t> places = ReadFixture<int32_t>(**file, "expected_places", DType::kI32);
+
+  const Result<Method> method =
+      LoadMethod((*one)["method"].get<std::string>(), KVG_SOURCE_DIR "/configs/methods",
+                 (*one)["set"].get<std::vector<std::string>>());
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  const Pipeline stages = MakePipeline(*method);
+  ASSERT_NE(stages.see, nullptr);
+  const auto width = std::ssize(class_key);
+  TileView tile;
+  tile.patches = std::ssize(keys) / width;
+  tile.width = width;
+  tile.heads = (*one)["heads"];
+  const SeeNeeds needs = stages.see->sees();
+  // What was not asked for is not there.
+  if (needs.attention) tile.attention = attention;
+  if (needs.keys) tile.keys = {class_query, keys, class_key};
+  if (needs.behind) tile.behind = {behind_class_query, behind_keys, behind_class_key};
+  if (needs.rows) tile.rows = rows;
+  tile.hidden = std::ssize(rows) / tile.patches;
+
+  const std::vector<SeenRow> seen = stages.see->Reduce(tile);
+  ASSERT_EQ(seen.size(), places.size());
+  double largest = 0;
+  for (const float one_value : expected) largest = std::max(largest, std::fabs(double{one_value}));
+  for (size_t i = 0; i < seen.size(); ++i) {
+    EXPECT_EQ(seen[i].place, places[i]) << i;
+    for (int64_t c = 0; c < width; ++c) {
+      double sum = 0;
+      for (const auto& [patch, weight] : seen[i].mix) {
+        sum += double{weight} * double{features[static_cast<size_t>((patch + 1) * width + c)]};
+      }
+      const double want = double{expected[i * static_cast<size_t>(width) + static_cast<size_t>(c)]};
+      ASSERT_LE(std::fabs(sum - want), 1e-5 * largest) << "row " << i << ", column " << c;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, SeeGolden, ::testing::ValuesIn(SeeCases()));
+
+TEST(SeeStages, RandomRowsAreThoseOfThePicture) {
+  const Result<Method> method = LoadMethod("random_see", KVG_SOURCE_DIR "/configs/methods", {});
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  const Pipeline stages = MakePipeline(*method);
+  const auto kept = [&](uint64_t seed) {
+    TileView tile;
+    tile.patches = 64;
+    tile.seed = seed;
+    std::vector<int32_t> places;
+    for (const SeenRow& row : stages.see->Reduce(tile)) places.push_back(row.place);
+    return places;
+  };
+  const std::vector<int32_t> some = kept(3);
+  EXPECT_EQ(some.size(), 16u);
+  EXPECT_TRUE(std::is_sorted(some.begin(), some.end()));
+  EXPECT_EQ(kept(3), some);
+  EXPECT_NE(kept(3), kept(4));
+}
+
+// A stage that looks where a tower has nothing is refused before anything runs.
+TEST(SeeStages, AreCheckedAgainstTheEyes) {
+  const auto check = [](const char* id, const std::optional<EyesShape>& eyes) {
+    const Result<Method> method = LoadMethod(id, KVG_SOURCE_DIR "/configs/methods", {});
+    EXPECT_TRUE(method.ok());
+    const Status status = CheckSee(*method, eyes);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  const EyesShape clip = {.by_row = true, .class_token = true, .behind = true};
+  const EyesShape last = {.by_row = true, .class_token = true, .behind = false};
+  const EyesShape siglip = {.by_row = true, .class_token = false, .behind = true};
+  for (const char* id : {"visionzip", "prumerge", "holov", "random_see", "snapkv"}) {
+    EXPECT_EQ(check(id, clip), "") << id;
+  }
+  EXPECT_NE(check("random_see", std::nullopt).find("text model"), std::string::npos);
+  EXPECT_EQ(check("random_see", EyesShape{}), "");
+  EXPECT_EQ(check("snapkv", std::nullopt), "");
+  EXPECT_EQ(check("visionzip", siglip), "");
+  EXPECT_NE(check("visionzip", EyesShape{}).find("rows of the tower"), std::string::npos);
+  EXPECT_NE(check("prumerge", last).find("no such block"), std::string::npos);
+  EXPECT_NE(check("prumerge", siglip).find("no such token"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvgauge
