@@ -82,7 +82,8 @@ class PictureBuilder {
     sample.context = Place(before, -1, sample.pictures);
     question.text = Place(asked, 0, sample.pictures);
     if (sample.pictures.empty()) {
-      return BadInput(StrCat(record_.where, ": the templates show no picture of this record"));
+      return fields_.Wrong(layout_.images.empty() ? "video" : layout_.images[0],
+                           "holds pictures of which the record's texts show none");
     }
     KVG_TRY(AddAnswers(question));
     if (layout_.kind) {

@@ -165,7 +165,7 @@ Result<double> NiahText(const MetricInput& input) {
   return 0;
 }
 
-// Of a question whose options' letters are `all_classes`: "A", "B", ...
+// The question's options have the letters `all_classes`: "A", "B", ...
 Result<double> OptionLetter(const MetricInput& input) {
   std::vector<Text> letters;
   for (const std::string& letter : input.all_classes) letters.push_back(Decode(letter));

@@ -178,7 +178,7 @@ Status DelimitedReader::ReadHeader() {
   for (bool more = true; more;) {
     Cell cell;
     KVG_ASSIGN(const End end, ReadColumn(columns_.size(), &cell, &fault));
-    KVG_TRY(fault);
+    if (!fault.ok()) return fault.error();
     std::string name = std::move(cell.text);
     if (name.empty()) name = StrCat("Unnamed: ", columns_.size());
     const std::string wanted = name;
@@ -216,7 +216,7 @@ Result<std::optional<std::vector<Cell>>> DelimitedReader::Next() {
     }
     if (fault.ok() && column < columns_.size()) cells.push_back(std::move(cell));
     if (end == End::kCell) continue;
-    KVG_TRY(fault);
+    if (!fault.ok()) return fault.error();
     if (column + 1 != columns_.size()) {
       return Wrong(std::min(column, columns_.size() - 1),
                    StrCat("the row has ", column + 1, " cells, the header names ", columns_.size(),

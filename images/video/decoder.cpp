@@ -34,8 +34,8 @@ extern "C" {
 
 namespace {
 
-constexpr int64_t kMostMemory_bytes = int64_t{4} << 30;
-constexpr int64_t kMostCpu_s = 1800;
+constexpr int64_t kMostMemoryBytes = int64_t{4} << 30;
+constexpr int64_t kMostCpuSeconds = 1800;
 constexpr int64_t kMostPixels = int64_t{1} << 26;
 constexpr int64_t kMostFrames = int64_t{1} << 24;
 constexpr int kBufferBytes = 1 << 16;
@@ -78,8 +78,8 @@ void LimitAll() {
   Limit(RLIMIT_NOFILE, 3);
   Limit(RLIMIT_FSIZE, 0);
   Limit(RLIMIT_CORE, 0);
-  Limit(RLIMIT_AS, kMostMemory_bytes);
-  Limit(RLIMIT_CPU, kMostCpu_s);
+  Limit(RLIMIT_AS, kMostMemoryBytes);
+  Limit(RLIMIT_CPU, kMostCpuSeconds);
 }
 
 int ReadBytes(void*, uint8_t* to, int size) {

@@ -38,8 +38,7 @@ class HoloV final : public See {
       first += count;
     }
     const int64_t keep =
-        share_ > 0 ? std::max<int64_t>(
-                         1, static_cast<int64_t>(share_ * static_cast<double>(tile.patches) + 0.5))
+        share_ > 0 ? std::max<int64_t>(1, std::llround(share_ * static_cast<double>(tile.patches)))
                    : std::min(keep_, tile.patches);
     const std::vector<int64_t> quota = Quotas(crops, keep);
     std::vector<SeenRow> rows;

@@ -4,6 +4,7 @@
 // No paper, and nothing of the tower is looked at, so it works for every family. The same picture
 // loses the same rows wherever it is shown.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/rng.h"
@@ -21,8 +22,8 @@ class RandomRows final : public See {
     Rng rng(tile.seed, 0x736565);
     std::vector<float> drawn(static_cast<size_t>(tile.patches));
     for (float& one : drawn) one = static_cast<float>(rng.NextDouble());
-    const auto keep = std::max<int64_t>(
-        1, static_cast<int64_t>(share_ * static_cast<double>(tile.patches) + 0.5));
+    const auto keep =
+        std::max<int64_t>(1, std::llround(share_ * static_cast<double>(tile.patches)));
     std::vector<int32_t> kept = LargestFirst(drawn, keep);
     std::sort(kept.begin(), kept.end());
     std::vector<SeenRow> rows;

@@ -7,6 +7,7 @@
 // angle), and a target becomes itself plus the mean of those. Without a class token: attention
 // received, and no class row.
 #include <algorithm>
+#include <cmath>
 
 #include "methods/registry.h"
 #include "methods/tile_math.h"
@@ -47,8 +48,7 @@ class VisionZip final : public See {
   Counts CountsFor(int64_t patches, bool has_class) const {
     Counts counts = {dominant_, contextual_};
     if (share_ > 0) {
-      const auto all =
-          std::max<int64_t>(2, static_cast<int64_t>(share_ * static_cast<double>(patches) + 0.5));
+      const auto all = std::max<int64_t>(2, std::llround(share_ * static_cast<double>(patches)));
       counts.contextual = std::max<int64_t>(1, (all * 10 + 32) / 64);
       counts.dominant = all - counts.contextual;
     }

@@ -17,6 +17,14 @@ struct Released {
   bool array = false;  // the file is one JSON array of records
 };
 
+// A text model refuses such a task before it reads records.
+bool ShowsPictures(const std::string& task) {
+  const Result<Json> json = ReadJsonFile(StrCat(KVG_SOURCE_DIR, "/configs/tasks/", task, ".json"));
+  EXPECT_TRUE(json.ok()) << task;
+  const std::string source = json->at("source").at("name");
+  return source == "pictures" || source == "milebench" || source == "mm_niah";
+}
+
 // The first record of the first task of each golden of tests/golden/tasks.
 std::vector<Released> Families() {
   std::vector<Released> families;
@@ -26,7 +34,9 @@ std::vector<Released> Families() {
     EXPECT_TRUE(fixture.ok()) << fixture.error().message;
     for (const Json& golden : fixture->at("tasks")) {
       const Json& files = golden.at("files");
-      if (golden.contains("set") || !files.contains("")) continue;
+      if (golden.contains("set") || !files.contains("") || ShowsPictures(golden.at("tasks")[0])) {
+        continue;
+      }
       const Result<Json> first = ParseJson(files.at("")[0].get<std::string>(), "a fixture");
       EXPECT_TRUE(first.ok());
       const bool array = first->is_array();

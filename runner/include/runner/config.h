@@ -109,7 +109,7 @@ struct ModelConfig {
   bool tied_head = false;
   bool learned_positions = false;  // OPT: table row = position + 2
   std::optional<RopeConfig> rope;
-  // Of layers that say so; the same dims in the same layout as `rope`.
+  // That of layers that say so; the same dims in the same layout as `rope`.
   std::optional<RopeConfig> local_rope;
   // Rows of one picture see each other, the later ones too (Gemma-3).
   bool mutual_pictures = false;
