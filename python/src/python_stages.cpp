@@ -28,7 +28,7 @@ Indices ToIndices(const py::object& value, const std::string& what) {
                                 py::str(array.dtype()).cast<std::string>(),
                                 "; expected whole numbers"));
   }
-  const Indices indices = Indices::ensure(array);
+  Indices indices = Indices::ensure(array);
   if (!indices || indices.ndim() != 1) throw py::value_error(StrCat(what, " has not one axis"));
   return indices;
 }

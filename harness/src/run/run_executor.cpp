@@ -202,7 +202,7 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   built->facts = FactsJson(sample);
   pending.sample = built;
   KVG_TRY(source.Open(sample));
-  const Status made = [&]() -> Status {
+  Status made = [&]() -> Status {
     KVG_ASSIGN(built->tokens, source.Build(sample));
     built->visuals = CountVisuals(source.shown());
     if (built->visuals.tokens > 0) built->pixel_bytes = source.eyes()->pixel_bytes();
