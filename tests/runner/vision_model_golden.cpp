@@ -245,10 +245,11 @@ TEST_P(VisionModelGolden, MethodsThatKeepAllAreTheFullCache) {
     EngineOptions options;
     options.valid_vocab = kWords;
     Engine engine(contenders, options);
+    const auto greedy = c.at("greedy").get<std::vector<int32_t>>();
     int64_t cells = 0;
     const Status status = engine.Run({&sample, 1}, [&](const CellResult& cell) {
       ++cells;
-      EXPECT_EQ(cell.turns[0].ids, c["greedy"].get<std::vector<int32_t>>());
+      EXPECT_EQ(cell.turns[0].ids, greedy);
       return cell.status;
     });
     EXPECT_TRUE(status.ok()) << status.error().message;
