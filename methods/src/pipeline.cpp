@@ -158,8 +158,8 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
                            "continues in decode, such as h2o or recency"));
   }
   if (!p.AllocatesInDecode() && !p.trigger->AfterPrefill() && p.allocate->needs_scores()) {
-    return BadInput(StrCat("allocate.", method.allocate->spec->id,
-                           " looks at scores, and ", trigger,
+    return BadInput(StrCat("allocate.", method.allocate->spec->id, " looks at scores, and ",
+                           trigger,
                            " takes none of the prompt; set trigger.again=true, or use "
                            "allocate.uniform"));
   }
