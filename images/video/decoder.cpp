@@ -75,10 +75,12 @@ void Limit(int resource, int64_t most) {
 
 // Nothing but the three open files, no file grows, no process begins.
 void LimitAll() {
+#ifndef KVG_SANITIZED  // a sanitizer's shadow is larger, and it opens files at the end
   Limit(RLIMIT_NOFILE, 3);
+  Limit(RLIMIT_AS, kMostMemoryBytes);
+#endif
   Limit(RLIMIT_FSIZE, 0);
   Limit(RLIMIT_CORE, 0);
-  Limit(RLIMIT_AS, kMostMemoryBytes);
   Limit(RLIMIT_CPU, kMostCpuSeconds);
 }
 
