@@ -208,7 +208,8 @@ KVG_REGISTER_STAGE({
     .paper = "arXiv:2601.17668",
     .summary = "KVzip's score, predicted by a gate of low-rank queries and keys",
     .departures = {"the prompt is read whole, not in chunks that are reduced one by one"},
-    .bytes = "4 bytes a weight of its gate, not counted; with a trigger in decode 4 bytes an entry",
+    .bytes =
+        "4 bytes a weight of its gate, once a model; with a trigger in decode 4 bytes an entry",
     .params = GateTables::Declare({IntParam("dim", 16, 1, 1024, "numbers of a query and a key"),
                                    IntParam("sinks", 16, 1, 1024,
                                             "keys that all are held against")}),

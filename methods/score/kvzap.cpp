@@ -156,7 +156,8 @@ KVG_REGISTER_STAGE({
     .id = "kvzap",
     .paper = "arXiv:2601.07891",
     .summary = "KVzip's score, predicted from the input of the entry's layer",
-    .bytes = "4 bytes a weight of its gate, not counted; with a trigger in decode 4 bytes an entry",
+    .bytes =
+        "4 bytes a weight of its gate, once a model; with a trigger in decode 4 bytes an entry",
     .params = GateTables::Declare(
         {ChoiceParam("kind", "mlp", {"mlp", "linear"}, "two maps with a GELU between them, or one"),
          IntParam("inner", 0, 0, 1 << 16, "numbers between the two; 0: an eighth of the model's")}),

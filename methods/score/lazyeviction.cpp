@@ -5,7 +5,8 @@
 // Paper: LazyEviction, arXiv:2506.15969. Needs the newest row at decode steps, and the attention of
 // the last `window` prompt rows. Two numbers of an entry build up, the time of the last hit and the
 // period. At time t the score is 2 s(-(t - hit) / period) + 2 s(-1 / period), s the sigmoid; 0
-// without a period. Of the query heads of a KV head the one that pays most counts.
+// without a period. The query head of a KV head that
+// pays most counts.
 #include "methods/recurrence.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"

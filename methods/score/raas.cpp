@@ -2,8 +2,8 @@
 // When an entry was last of use: the time of the newest row that pays it `least` of its attention.
 //
 // Paper: RaaS, arXiv:2502.11147. Needs the newest row at decode steps, and the attention of the
-// last `window` prompt rows. Of the query heads of a KV head the one that pays most counts. The
-// newest entry is of use.
+// last `window` prompt rows. The query head of a KV head that pays most counts. The newest entry is
+// of use.
 #include "methods/recurrence.h"
 #include "methods/registry.h"
 #include "methods/tensors.h"

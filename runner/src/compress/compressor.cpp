@@ -26,7 +26,7 @@ class Compressor::Impl final : public LayerHook {
         ops_(model.ops()),
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
-        step_(model.config(), needs_, ops_),
+        step_(model.config(), StepNeeds(), ops_),
         reads_(pipeline_.read.get(), shape_, ops_),
         recorder_(model, method, budget_, shape_) {
     for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {
@@ -80,7 +80,13 @@ class Compressor::Impl final : public LayerHook {
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
   bool ages() const { return may_act() && pipeline_.StepScore().ages(); }
-  // Of the allocation since it was made.
+  // What steps capture: gates have weights, which are held only where scores go on in decode.
+  Needs StepNeeds() const {
+    Needs needs = needs_;
+    if (!may_act()) needs.gates.clear();
+    return needs;
+  }
+  // By how much the allocation has grown since it was made.
   int64_t growth() const { return growth_ - allocated_growth_; }
   ViewSource DecodeSource(ViewSource source) {
     source.step = step_.wanted() ? &step_ : nullptr;

@@ -14,7 +14,7 @@ namespace kvgauge {
 // One thread. Rows may come again.
 class GateFolds {
  public:
-  // Of gates that some stage declared. `rows`: the most that are held at a time.
+  // For the gates that some stage declared. `rows`: the most that are held at a time.
   GateFolds(const ModelConfig& config, const ModelShape& shape, const Needs& needs, int64_t rows,
             Ops& ops);
 
