@@ -157,11 +157,10 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
     const std::string owner = evicts       ? Owner(StageKind::kReduce, *method.reduce)
                               : method.see ? Owner(StageKind::kSee, *method.see)
                                            : Owner(StageKind::kStore, *method.store);
-    return BadInput(
-        StrCat("it takes no budget, because ",
-               evicts ? "scores alone say what stays" : "nothing is evicted",
-               "; its size follows from ", owner, ", so give 'none' instead of '",
-               budget.ToString(), "'"));
+    return BadInput(StrCat("it takes no budget, because ",
+                           evicts ? "scores alone say what stays" : "nothing is evicted",
+                           "; its size follows from ", owner, ", so give 'none' instead of '",
+                           budget.ToString(), "'"));
   }
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
   const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens, prompt_tokens);
