@@ -90,6 +90,7 @@ class LoadedFast final : public LoadedGate {
     layer.k_norm = load("k_norm.weight");
     layer.base = load("k_base");
     layer.shift = tables.at("b");
+    bytes_ += std::ssize(layer.shift) * 4;
   }
 
   void Fold(int64_t index, const Tensor& x, Tensor out) override {
