@@ -224,10 +224,12 @@ class PageMaker {
       }
     }
     if (!needs_target) return;
-    // The one at the depth first, others only where a whole text asks for many.
+    // The one at the depth first, others only where a whole text asks for many. Their order is
+    // drawn apart, so that a page has the same pictures either way.
     if (setup_.whole) {
       std::vector<std::pair<int64_t, Cell>> rest(asked.begin() + 1, asked.end());
-      Shuffle(rest, places_);
+      Rng order = Stream(Draw::kQuestion);
+      Shuffle(rest, order);
       asked.resize(1);
       asked.insert(asked.end(), rest.begin(), rest.end());
     }
@@ -515,8 +517,9 @@ Result<std::unique_ptr<SampleStream>> Open(const Params& params, const Json& tas
   setup.digits = params.Int("digits");
   setup.needles = params.Int("needles");
   setup.distractors = params.Int("distractors");
-  if (setup.whole)
+  if (setup.whole) {
     setup.questions = params.Int("questions") > 0 ? params.Int("questions") : 1 << 20;
+  }
   if (setup.form == Form::kFact && setup.whole) {
     setup.questions = std::min<int64_t>(setup.questions, 16);
   }

@@ -482,7 +482,7 @@ class PictureBuilder {
     return static_cast<size_t>(right);
   }
 
-  // What scores are grouped by.
+  // Scores are grouped by these facts.
   Status AddFacts(Sample& sample) const {
     Sha256 sha;
     for (const Picture& picture : sample.pictures) {

@@ -151,9 +151,10 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   const bool given = budget.kind != Budget::Kind::kNone;
   if (!method.takes_budget) {
     if (!given) return {};
+    const std::string owner =
+        method.see ? Owner(StageKind::kSee, *method.see) : Owner(StageKind::kStore, *method.store);
     return BadInput(StrCat("it takes no budget, because nothing is evicted; its size follows from ",
-                           Owner(StageKind::kStore, *method.store), ", so give 'none' instead of '",
-                           budget.ToString(), "'"));
+                           owner, ", so give 'none' instead of '", budget.ToString(), "'"));
   }
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
   const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens, prompt_tokens);

@@ -71,7 +71,9 @@ class _Watchdog:
             yield
         finally:
             with self.lock:
-                self.calls.pop(mine, None)
+                if self.calls.pop(mine, None) is None:
+                    # Sent, but not here yet: the call has ended, and what follows is not to blame.
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(mine), None)
 
     def watch(self):
         while True:

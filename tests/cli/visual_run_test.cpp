@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs on tasks with pictures: what is recorded of them, and that they are looked at once.
+#include <algorithm>
+
 #include "cli/visual_fixture.h"
+#include "images/drawn.h"
+#include "images/encode.h"
 
 namespace kvgauge {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
@@ -46,6 +51,44 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
   EXPECT_THAT(shown.out, HasSubstr("3 pictures; 48 of the tokens"));
   EXPECT_THAT(shown.out, HasSubstr("ms for the tower"));
   EXPECT_THAT(shown.out, HasSubstr("kept of text and pictures"));
+}
+
+// Files of pictures are foreign: a faulty one is its sample's, and the run goes on.
+TEST_F(VisualRunTest, OneBadPictureFailsItsSample) {
+  std::filesystem::create_directories(Path("data/s"));
+  std::string lines;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = StrCat(i, ".ppm");
+    std::string bytes = EncodePpm(Drawn(80, 64, static_cast<uint32_t>(i)));
+    if (i == 1) bytes.resize(bytes.size() / 2);  // its header is whole
+    if (i == 2) bytes = "no picture at all";
+    Write("data/s/" + name, bytes);
+    lines += Json{{"question", "<image> What?"}, {"answer", "a"}, {"image", name}}.dump() + "\n";
+  }
+  Write("data/s/t.jsonl", lines);
+  Write("t.json", R"({"name": "t/files", "version": 1, "group": "t", "description": "d",
+      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
+      "file": "s/t.jsonl", "container": "jsonl", "images": "image", "image_file": "s/{image}",
+      "mark": "<image>", "question": "{question}", "answers": "answer"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
+                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
+                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
+      "budgets": ["60%"], "methods": ["uniform_visual"]})"));
+  const Outcome outcome = RunInto("r.db", {"--json"});
+  EXPECT_EQ((*ParseJson(outcome.out, "out"))["failed"], 4) << outcome.err;
+  const auto store = Open("r.db");
+  const std::vector<StoredCell> cells = CellsOf(*store);
+  ASSERT_EQ(cells.size(), 2u);
+  for (const StoredCell& cell : cells) {
+    std::vector<std::string> reasons;
+    for (const ScoreRow& score : ScoresOf(*store, cell)) {
+      const SampleRow row = **store->Read(cell.id, score.sample_id);
+      reasons.push_back(row.status == SampleStatus::kOk ? "" : row.reason);
+    }
+    std::ranges::sort(reasons);
+    ASSERT_EQ(reasons.size(), 4u);
+    EXPECT_THAT(reasons, ElementsAre("", "", HasSubstr(".ppm"), HasSubstr(".ppm")));
+  }
 }
 
 // The rows of a picture are the same whoever else is shown, so results do not depend on what was

@@ -80,6 +80,22 @@ TEST(VisualPages, ASamplesPlaceDoesNotChangeIt) {
 
 // The picture at the depth says thing and number, in this order, and no other has the number beside
 // the thing.
+TEST(VisualPages, AWholeTextHasTheSamePictures) {
+  for (const char* form : {"needle", "pairs", "beside", "count", "see"}) {
+    SCOPED_TRACE(form);
+    const std::vector<Sample> asked = MustPages({{"form", form}, {"pictures", "4"}}, 4);
+    const std::vector<Sample> whole =
+        MustPages({{"form", form}, {"pictures", "4"}, {"whole", true}}, 4);
+    ASSERT_EQ(asked.size(), whole.size());
+    for (size_t i = 0; i < asked.size(); ++i) {
+      ASSERT_EQ(asked[i].pictures.size(), whole[i].pictures.size());
+      for (size_t j = 0; j < asked[i].pictures.size(); ++j) {
+        EXPECT_EQ(asked[i].pictures[j].hash, whole[i].pictures[j].hash) << i << ", picture " << j;
+      }
+    }
+  }
+}
+
 TEST(VisualPages, TheNeedleStandsAtItsDepth) {
   const std::vector<Sample> pages = MustPages(
       {{"form", "needle"}, {"pictures", "11"}, {"depths", "0,50,100"}, {"distractors", 3}}, 30);

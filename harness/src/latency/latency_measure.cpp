@@ -116,11 +116,12 @@ class Solo {
   }
 
   Status Compress(uint64_t seed) {
-    // What modalities are left is a record, not the method's work.
+    // `false`: the method would not count what is left of each modality; the record does.
     const PromptState state = {&cache_, &*capture_, seed, &prompt_, false};
     std::optional<PromptScores> scores;
-    if (ProbesPrompt(*line_.method))
+    if (ProbesPrompt(*line_.method)) {
       scores = PromptScores::Compute(model_, state, {&line_.method, 1});
+    }
     KVG_TRY(compressor_.Compress(state, scores ? &*scores : nullptr, cache_));
     peak_with_captures_ = capture_->bytes() + Sum(pools_, &BlockPool::peak_bytes);
     capture_.reset();

@@ -196,7 +196,13 @@ Result<Answered> AnswerPrompt(const GenerateFlags& flags, const std::optional<Ch
                  if (first_s == 0) first_s = NowSeconds();
                  return on_token(id);
                }));
-    const CellResult& cell = *answered.cell;
+    CellResult& cell = *answered.cell;
+    if (chosen->method.see && cell.record.engagement == Engagement::kIdentity) {
+      // It acted before the cache was there.
+      const bool acted = prompt.unseen > 0;
+      cell.record.engagement = acted ? Engagement::kEngaged : Engagement::kNotEngaged;
+      cell.record.reason = acted ? "" : "every row of every picture was shown";
+    }
     answered.result = {.ids = cell.turns[0].ids,
                        .stopped = cell.turns[0].stopped,
                        .prefill_s = cell.record.seconds.prefill,
@@ -229,6 +235,7 @@ void PrintAnswerJson(const Answered& answered, const std::optional<ChosenMethod>
              {"stopped", result.stopped},
              {"prompt_tokens", prompt_tokens},
              {"visual_tokens", prompt.visual_tokens()},
+             {"visual_tokens_taken_out", prompt.unseen},
              {"vision_s", prompt.vision_s},
              {"video_decoder", prompt.decoder.empty() ? Json(nullptr) : Json(prompt.decoder)},
              {"load_s", load_s},
@@ -251,8 +258,11 @@ void PrintMeasurements(const Answered& answered, const std::optional<ChosenMetho
   const auto prompt_tokens = std::ssize(prompt.ids);
   Print("\n");
   if (prompt.visuals != nullptr) {
-    std::fprintf(stderr, "\nvision   %lld of the prompt's tokens, %.2f s",
-                 static_cast<long long>(prompt.visual_tokens()), prompt.vision_s);
+    const std::string taken =
+        prompt.unseen > 0 ? StrCat(" of the pictures' ", prompt.visual_tokens() + prompt.unseen)
+                          : "";
+    std::fprintf(stderr, "\nvision   %lld of the prompt's tokens%s, %.2f s",
+                 static_cast<long long>(prompt.visual_tokens()), taken.c_str(), prompt.vision_s);
   }
   std::fprintf(
       stderr,

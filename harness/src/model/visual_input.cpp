@@ -106,6 +106,17 @@ Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags)
   return video;
 }
 
+// Of what is seen, whatever file or folder it came from.
+std::string HashOf(const std::vector<Image>& frames) {
+  Sha256 hash;
+  for (const Image& frame : frames) {
+    const int32_t sides[] = {frame.width, frame.height};
+    hash.Update(sides, sizeof sides);
+    hash.Update(frame.rgb.data(), frame.rgb.size());
+  }
+  return hash.Finish();
+}
+
 std::string_view NameOf(VisualSpan::Piece piece) {
   switch (piece) {
     case VisualSpan::Piece::kWhole:
@@ -185,6 +196,11 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
                            " cannot be shown to it"));
   }
   input.spec = *std::move(spec);
+  if (!flags.videos.empty() && !ShowsVideos(config)) {
+    return Unsupported(StrCat(config.path, ": ", config.vision_family, " shows no videos, so ",
+                              flags.videos[0],
+                              " cannot be shown to it; --image shows it single frames"));
+  }
   if (!flags.images.empty()) {
     KVG_ASSIGN(const Preprocessor preprocessor, ReadPicturePreprocessor(model));
     // One decoded picture at a time.
@@ -197,6 +213,7 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
   KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
   for (const std::string& path : flags.videos) {
     KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
+    input.hashes.push_back(HashOf(video.images));
     Result<PixelValues> pixels = FramePixels(frames, video.images);
     if (!pixels.ok()) return pixels.error().Wrap(path);
     Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kVideo);
@@ -207,7 +224,6 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
                            .duration_s = video.duration_s});
     input.pixels.push_back(*std::move(pixels));
     if (!video.decoder.empty()) input.decoder = std::move(video.decoder);
-    input.hashes.push_back(path);
   }
   return input;
 }
@@ -302,7 +318,10 @@ Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& 
     seen.push_back({one.layout.rows, one.places});
   }
   prompt.visuals = JoinRows(all, input.spec.hidden_size);
-  if (see != nullptr) ShowLess(seen, prompt.ids, prompt.spans);
+  if (see != nullptr) {
+    ShowLess(seen, prompt.ids, prompt.spans);
+    prompt.unseen = input.rows() - prompt.visual_tokens();
+  }
   return prompt;
 }
 

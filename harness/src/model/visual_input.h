@@ -56,6 +56,7 @@ struct VisualPrompt {
   std::shared_ptr<const SampleVisuals> visuals;  // null where there are no pictures
   double vision_s = 0;                           // of the tower and its projector
   std::string decoder;                           // as of VisualInput
+  int64_t unseen = 0;  // rows of the pictures that a stage took out of the prompt
 
   int64_t visual_tokens() const { return visuals == nullptr ? 0 : visuals->count(); }
   Prompt Of(const ModelConfig& config) const;

@@ -16,9 +16,8 @@
 #include "core/threads.h"
 #include "src/cli/print.h"
 #include "src/latency/run_latency.h"
-#include "src/model/visual_input.h"
 #include "src/run/machine_facts.h"
-#include "src/run/picture_features.h"
+#include "src/run/picture_show.h"
 #include "src/run/run_conclusions.h"
 #include "src/run/run_history.h"
 #include "src/run/run_record.h"
@@ -30,8 +29,6 @@ namespace {
 // Samples that are read ahead together: so many, or so many tokens.
 constexpr size_t kWindowSamples = 64;
 constexpr int64_t kWindowTokens = int64_t{1} << 20;
-// Samples whose pictures go through the tower together, as far as their rows are no more.
-constexpr int64_t kRowsTogether = VisionTower::kBatchRows;
 
 std::string RandomKey() {
   std::ifstream source("/dev/urandom", std::ios::binary);
@@ -64,6 +61,7 @@ class Executor {
         store_(store),
         progress_(progress),
         interrupt_(interrupt),
+        pictures_(plan),
         recorder_(store, [this](const FinishedCell& cell, const SampleRow& row,
                                 WriteOutcome outcome) { Count(cell, row, outcome); }) {}
 
@@ -92,11 +90,6 @@ class Executor {
   // Gives the samples the rows of their pictures, and takes out those whose pictures are faulty.
   Status NeedVisuals(const std::vector<size_t>& contenders,
                      std::vector<std::shared_ptr<RunSample>>& samples);
-  Status NeedTower();
-  void TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
-                  RunSample& sample) const;
-  Status ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
-                      std::vector<Status>& shown);
   // The first of several shards measures times.
   bool MeasuresTimes() const {
     return plan_.config->latency != nullptr && settings_.choice.shard == 0;
@@ -135,13 +128,8 @@ class Executor {
 
   std::pair<size_t, std::string> loaded_ = {};  // model and weights of a prefill
   LoadedModel model_;
-  std::unique_ptr<VisionTower> tower_;  // of the model, once a sample shows pictures
-  bool tower_behind_ = false;           // with the block behind the features
-  std::unique_ptr<See> see_;            // of the group
-  // The same, and it stays for all groups of the model.
-  std::unique_ptr<PictureFeatures> features_;
-  size_t features_of_ = 0;  // which model
-  LoadedModel original_;    // of a prefill that changes the model, where fidelity is asked for
+  PictureShow pictures_;  // of the samples that have any
+  LoadedModel original_;  // of a prefill that changes the model, where fidelity is asked for
 
   std::map<std::tuple<int64_t, int64_t, int64_t>, GrowingAnswer> growing_;
   CellRecorder recorder_;  // last: its thread sees all of the above
@@ -340,7 +328,7 @@ Status Executor::SkipUnfit(Pending& pending) {
 Status Executor::NeedModel() {
   const std::pair<size_t, std::string> wanted = {group_->model, PrefillOf().weights};
   if (model_.model != nullptr && loaded_ == wanted) return {};
-  tower_.reset();
+  pictures_.DropTower();
   model_ = {};
   original_ = {};
   KVG_ASSIGN(model_, LoadPlanned(plan_, group_->model, group_->prefill));
@@ -370,18 +358,10 @@ Status Executor::FailSample(const std::shared_ptr<RunSample>& sample,
 
 Status Executor::NeedVisuals(const std::vector<size_t>& contenders,
                              std::vector<std::shared_ptr<RunSample>>& samples) {
-  std::vector<Status> shown;
-  for (size_t begin = 0; begin < samples.size();) {
-    size_t end = begin;
-    for (int64_t rows = 0; end < samples.size() && (end == begin || rows < kRowsTogether); ++end) {
-      rows += samples[end]->visuals.tokens;
-    }
-    KVG_TRY(ShowTogether(std::span(samples).subspan(begin, end - begin), shown));
-    begin = end;
-  }
+  KVG_ASSIGN(const std::vector<Status> shown,
+             pictures_.Show(samples, source_->eyes(), *model_.ops));
   size_t kept = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
-    samples[i]->sample.pictures.clear();
     if (shown[i].ok()) {
       samples[kept++] = samples[i];
       continue;
@@ -391,86 +371,6 @@ Status Executor::NeedVisuals(const std::vector<size_t>& contenders,
   }
   samples.resize(kept);
   return {};
-}
-
-Status Executor::ShowTogether(std::span<const std::shared_ptr<RunSample>> samples,
-                              std::vector<Status>& shown) {
-  std::vector<PictureRequest> requests;
-  for (const auto& sample : samples) {
-    for (const Picture& picture : sample->sample.pictures) {
-      requests.push_back({&picture, std::ssize(sample->sample.pictures)});
-    }
-  }
-  std::vector<FeatureResult> features;
-  if (!requests.empty()) {
-    KVG_TRY(NeedTower());
-    SeeKey see;
-    if (see_ != nullptr) see = {see_.get(), StageKey(*PrefillOf().see)};
-    features = features_->Get(requests, *tower_, see);
-  }
-  size_t at = 0;
-  for (const auto& sample : samples) {
-    Status& status = shown.emplace_back();
-    std::vector<std::shared_ptr<const PictureFeature>> own;
-    double vision_s = 0;
-    for (size_t i = 0; i < sample->sample.pictures.size(); ++i, ++at) {
-      if (!features[at].ok()) {
-        if (status.ok()) status = features[at].error().Wrap(StrCat("sample ", sample->sample.id));
-        continue;
-      }
-      vision_s += (*features[at])->seconds;
-      own.push_back(*features[at]);
-    }
-    if (!status.ok() || own.empty()) continue;
-    sample->tokens.visuals = JoinFeatures(own, tower_->spec().hidden_size);
-    sample->vision_s = vision_s;
-    if (see_ != nullptr) TakeUnseen(own, *sample);
-  }
-  return {};
-}
-
-Status Executor::NeedTower() {
-  if (features_ == nullptr || features_of_ != group_->model) {
-    features_ = std::make_unique<PictureFeatures>(*source_->eyes()->preprocessor(),
-                                                  KeptFeatureBytes(plan_.config->max_memory_bytes));
-    features_of_ = group_->model;
-  }
-  const bool behind = see_ != nullptr && see_->sees().behind;
-  if (tower_ != nullptr && (tower_behind_ || !behind)) return {};
-  tower_behind_ = behind;
-  const RunModel& model = *ModelOf().spec;
-  KVG_ASSIGN(tower_,
-             LoadTower({.model = model.path, .dtype = model.dtype, .weights = model.weights},
-                       *model_.ops, behind));
-  return {};
-}
-
-// What a stage took out of the pictures leaves the prompts.
-void Executor::TakeUnseen(std::span<const std::shared_ptr<const PictureFeature>> features,
-                          RunSample& sample) const {
-  std::vector<SeenVisual> seen;
-  for (const auto& feature : features) {
-    seen.push_back({feature->features.layout.rows, feature->features.places});
-  }
-  EngineSample& tokens = sample.tokens;
-  const int64_t context = std::ssize(tokens.context);
-  const std::vector<int64_t> now = ShowLess(seen, tokens.context, tokens.context_spans);
-  sample.unseen = context - std::ssize(tokens.context);
-  sample.unseen_compressed = sample.unseen;
-  for (auto& [begin, end] : sample.answer) {
-    begin = now[static_cast<size_t>(begin)];
-    end = now[static_cast<size_t>(end)];
-  }
-  std::erase_if(sample.answer, [](const auto& range) { return range.first == range.second; });
-  for (size_t i = 0; i < tokens.turns.size(); ++i) {
-    EngineTurn& turn = tokens.turns[i];
-    const int64_t before = std::ssize(turn.ids);
-    ShowLess(seen, turn.ids, turn.spans);
-    const int64_t taken = before - std::ssize(turn.ids);
-    sample.unseen += taken;
-    if (i == 0 && group_->compress_at != CompressAt::kContext) sample.unseen_compressed += taken;
-  }
-  sample.reduced = true;
 }
 
 bool Executor::GoOn(const EngineToken& token) {
@@ -526,9 +426,8 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
   options.max_pool_lanes = kPoolLanes;
   options.max_memory_bytes = plan_.config->max_memory_bytes;
   // The full cache of the whole pictures has another prompt to go on from.
-  options.fidelity_steps = see_ == nullptr ? plan_.config->fidelity_steps : 0;
-  if (tower_ != nullptr) {
-    options.vision_bytes = tower_->weight_bytes() + features_->bytes();
+  options.fidelity_steps = pictures_.reduces() ? 0 : plan_.config->fidelity_steps;
+  if (options.vision_bytes = pictures_.bytes(); options.vision_bytes > 0) {
     for (const auto& sample : samples) options.pixel_bytes += sample->pixel_bytes;
     options.pixel_bytes = std::min(options.pixel_bytes, kPixelBytesInFlight);
   }
@@ -623,11 +522,7 @@ Status Executor::RunGroup(size_t number) {
   progress_.BeginGroup(number + 1, plan_.groups.size() + LatencyGroups(), group_->name, names,
                        settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
-  see_.reset();
-  if (PrefillOf().see) {
-    std::unique_ptr<Stage> stage = MakeStage(*PrefillOf().see);
-    see_.reset(static_cast<See*>(stage.release()));
-  }
+  pictures_.BeginGroup(*group_);
   scoring_ = std::make_unique<GroupScoring>(
       GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,

@@ -34,6 +34,10 @@ struct VideoPositions {
   bool whole_seconds = false;
 };
 
+// Whether prompts of the family hold videos; llava, llava_next, gemma3 and idefics3 see pictures
+// alone.
+bool ShowsVideos(const ModelConfig& config);
+
 // The marks of a picture and a video in rendered text, before they are expanded.
 struct VisualMarks {
   std::string image, video;  // empty: the family shows none

@@ -213,6 +213,11 @@ double TimeStep(const ModelConfig& config, const ShownVisual& visual, int64_t ti
 
 }  // namespace
 
+bool ShowsVideos(const ModelConfig& config) {
+  return config.visual_ids.video >= 0 || config.vision_family == "internvl" ||
+         config.vision_family == "smolvlm";
+}
+
 Result<VisualMarks> MarksOf(const ModelConfig& config, const Tokenizer& tokenizer) {
   if (config.vision_family.empty()) {
     return BadInput(
@@ -220,10 +225,7 @@ Result<VisualMarks> MarksOf(const ModelConfig& config, const Tokenizer& tokenize
   }
   const Expander expander(config, tokenizer);
   VisualMarks marks = {.image = expander.ImageMark(), .video = expander.VideoMark()};
-  if (config.visual_ids.video < 0 && config.vision_family != "internvl" &&
-      config.vision_family != "smolvlm") {
-    marks.video.clear();
-  }
+  if (!ShowsVideos(config)) marks.video.clear();
   return marks;
 }
 
