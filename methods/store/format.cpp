@@ -172,7 +172,7 @@ ParamSpec FormatParam(std::string name, std::string help) {
   return ChoiceParam(std::move(name), "q8_0", std::move(names), std::move(help));
 }
 
-std::vector<ParamSpec> Specs() {
+std::vector<ParamSpec> FormatParams() {
   std::vector<ParamSpec> specs = {
       FormatParam("keys", "format of keys"),
       FormatParam("values", "format of values"),
@@ -198,7 +198,7 @@ KVG_REGISTER_STAGE({
         "of 32 numbers: q8_0 34, q5_1 24, q5_0 22, q4_1 20, q4_0 and iq4_nl and nvfp4 18, mxfp4 "
         "and nf4 17, fp8 32; fp8 with the scale of an entry 4 more for each side, of a layer, "
         "head or channel 4 for each",
-    .params = Specs(),
+    .params = FormatParams(),
     .make = Make<Format>(),
 });
 

@@ -36,7 +36,7 @@ class Kivi final : public Store {
   BasisChoice basis_;
 };
 
-std::vector<ParamSpec> Specs() {
+std::vector<ParamSpec> KiviParams() {
   std::vector<ParamSpec> specs = {
       IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),
       IntParam("group", 32, 16, 64, "numbers that share a scale: 16, 32 or 64"),
@@ -58,7 +58,7 @@ KVG_REGISTER_STAGE({
          "64 takes 4 / 128 bytes a number more than they would",
          "scales and zeros are f16 whatever the model's type"},
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group), and up to `residual` entries uncoded",
-    .params = Specs(),
+    .params = KiviParams(),
     .make = Make<Kivi>(),
 });
 

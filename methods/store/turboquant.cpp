@@ -15,25 +15,25 @@ namespace kvgauge {
 namespace {
 
 // Lloyd-Max levels of the standard normal distribution.
-constexpr std::array<float, 2> kLevels1 = {-0.7978846f, 0.7978846f};
-constexpr std::array<float, 4> kLevels2 = {-1.5104176f, -0.4527800f, 0.4527800f, 1.5104176f};
-constexpr std::array<float, 8> kLevels3 = {-2.1519457f, -1.3439093f, -0.7560053f, -0.2450942f,
-                                           0.2450942f,  0.7560053f,  1.3439093f,  2.1519457f};
-constexpr std::array<float, 16> kLevels4 = {-2.7325896f, -2.0690172f, -1.6180464f, -1.2562312f,
-                                            -0.9423405f, -0.6567591f, -0.3880483f, -0.1283950f,
-                                            0.1283950f,  0.3880483f,  0.6567591f,  0.9423405f,
-                                            1.2562312f,  1.6180464f,  2.0690172f,  2.7325896f};
+constexpr std::array<float, 2> kNormalLevels1 = {-0.7978846f, 0.7978846f};
+constexpr std::array<float, 4> kNormalLevels2 = {-1.5104176f, -0.4527800f, 0.4527800f, 1.5104176f};
+constexpr std::array<float, 8> kNormalLevels3 = {-2.1519457f, -1.3439093f, -0.7560053f, -0.2450942f,
+                                                 0.2450942f,  0.7560053f,  1.3439093f,  2.1519457f};
+constexpr std::array<float, 16> kNormalLevels4 = {
+    -2.7325896f, -2.0690172f, -1.6180464f, -1.2562312f, -0.9423405f, -0.6567591f,
+    -0.3880483f, -0.1283950f, 0.1283950f,  0.3880483f,  0.6567591f,  0.9423405f,
+    1.2562312f,  1.6180464f,  2.0690172f,  2.7325896f};
 
-std::span<const float> Levels(int64_t bits) {
+std::span<const float> NormalLevelsOf(int64_t bits) {
   switch (bits) {
     case 1:
-      return kLevels1;
+      return kNormalLevels1;
     case 2:
-      return kLevels2;
+      return kNormalLevels2;
     case 3:
-      return kLevels3;
+      return kNormalLevels3;
     default:
-      return kLevels4;
+      return kNormalLevels4;
   }
 }
 
@@ -60,7 +60,7 @@ class TurboQuant final : public Store {
 
  private:
   static void Fill(int64_t bits, KvCodec& codec) {
-    const std::span<const float> levels = Levels(bits);
+    const std::span<const float> levels = NormalLevelsOf(bits);
     codec.kind = KvCodecKind::kCodebook;
     codec.bits = static_cast<int>(bits);
     codec.range = CodeRange::kRms;
@@ -72,7 +72,7 @@ class TurboQuant final : public Store {
   BasisChoice basis_;
 };
 
-std::vector<ParamSpec> Specs() {
+std::vector<ParamSpec> TurboQuantParams() {
   std::vector<ParamSpec> specs = {
       IntParam("key_bits", 4, 1, 4, "bits of a key's number"),
       IntParam("value_bits", 4, 1, 4, "bits of a value's number"),
@@ -93,7 +93,7 @@ KVG_REGISTER_STAGE({
                    "no more bits for outlier channels, so whole bits alone",
                    "attention of the prompt reads uncoded entries"},
     .bytes = "for each side: dim * bits / 8 + 2; matrices of coordinates once a model",
-    .params = Specs(),
+    .params = TurboQuantParams(),
     .make = Make<TurboQuant>(),
 });
 

@@ -135,8 +135,8 @@ inline KvCodec CodebookCodec(int bits, CodeRange range, int64_t group, int64_t d
   return codec;
 }
 
-// Every format of blocks and of floats, float8 with each kind of scales. `scales` [dim], which must
-// outlive the codecs.
+// Every format of blocks and of floats, float8 with each kind of scales. `scales`, `dim` of them at
+// least, must outlive the codecs.
 inline std::vector<KvCodec> FormatCodecs(int64_t dim, const std::vector<float>& scales) {
   using Kind = KvCodecKind;
   std::vector<KvCodec> codecs;
@@ -145,11 +145,12 @@ inline std::vector<KvCodec> FormatCodecs(int64_t dim, const std::vector<float>& 
     codecs.push_back(PlainCodec(kind, dim));
   }
   codecs.push_back(PlainCodec(Kind::kNvFp4, dim));
-  codecs.back().fixed_scale = View(scales, {int64_t{1}});
+  const Tensor fixed_scales = View(scales, {std::ssize(scales)});
+  codecs.back().fixed_scale = fixed_scales.Slice(0, 1);
   for (const Kind kind : {Kind::kFp8E4M3, Kind::kFp8E5M2}) {
     for (const int64_t fixed : {int64_t{0}, int64_t{1}, dim}) {
       codecs.push_back(PlainCodec(kind, dim));
-      if (fixed > 0) codecs.back().fixed_scale = View(scales, {fixed});
+      if (fixed > 0) codecs.back().fixed_scale = fixed_scales.Slice(0, fixed);
     }
     for (const int64_t group : {dim, std::min<int64_t>(dim, 32), std::min<int64_t>(dim, 10)}) {
       codecs.push_back(PlainCodec(kind, dim));

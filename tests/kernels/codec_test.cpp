@@ -51,7 +51,7 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
   }
   static const std::vector<float> kScales = [] {
     std::vector<float> scales;
-    for (int i = 0; i < 128; ++i) scales.push_back(0.013f * static_cast<float>(1 + i % 11));
+    for (int i = 0; i < 1024; ++i) scales.push_back(0.013f * static_cast<float>(1 + i % 11));
     return scales;
   }();
   for (const KvCodec& codec : FormatCodecs(dim, kScales)) codecs.push_back(codec);
@@ -362,11 +362,11 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec = CodebookCodec(2, CodeRange::kRms, 2, 2, unknown);
   EXPECT_THAT(message(codec), HasSubstr("level 2 is nan"));
   codec = PlainCodec(KvCodecKind::kFp8E4M3, 2);
-  codec.fixed_scale = View(levels, {3});
+  codec.fixed_scale = View(levels, {4}).Slice(0, 3);
   EXPECT_THAT(message(codec), HasSubstr("must be f32[1] or f32[2]"));
   codec.fixed_scale = View(low, {2});
   EXPECT_THAT(message(codec), HasSubstr("fixed scale 0 is -1: must be 2^-100 to 2^100"));
-  codec.fixed_scale = View(high, {1});
+  codec.fixed_scale = View(high, {2}).Slice(0, 1);
   EXPECT_EQ(message(codec), "");
   codec.group = 2;
   EXPECT_THAT(message(codec), HasSubstr("float8 without groups"));

@@ -68,12 +68,12 @@ class SerialTest : public CacheTest {
     scaled.keys.kind = KvCodecKind::kFp8E4M3;
     scaled.values.kind = KvCodecKind::kFp8E5M2;
     scaled.scales.keys = View(scales_, {kHeads, kDim});
-    scaled.scales.values = View(scales_, {kHeads, 1});
+    scaled.scales.values = View(head_scales_, {kHeads, 1});
     plans.push_back(PlanOf(scaled));
     Coded blocks;
     blocks.keys.kind = KvCodecKind::kNvFp4;
     blocks.values.kind = KvCodecKind::kQ5_1;
-    blocks.scales.keys = View(scales_, {1, 1});
+    blocks.scales.keys = View(one_scale_, {1, 1});
     blocks.scales.constant = true;
     plans.push_back(PlanOf(blocks));
     // Other coordinates, there and back alike and not.
@@ -101,6 +101,7 @@ class SerialTest : public CacheTest {
 
   static constexpr int64_t kNarrow = 3;
   const std::vector<int32_t> channels_ = {0, 7, 31, 2, 3, 4};
+  const std::vector<float> one_scale_ = {2.0f}, head_scales_ = {0.5f, 0.0625f};
   const std::vector<float> scales_ = std::vector<float>(kHeads * kDim, 0.03125f);
   const std::vector<float> levels_ = {-1, -0.5f, 0.25f, 1};
   const std::vector<float> low_ = std::vector<float>(kHeads * kDim, -2.0f);

@@ -15,23 +15,23 @@ namespace kvgauge {
 namespace {
 
 using Matrices = BasisChange::Matrices;
-using Plan = Transformed;  // a member of layers has that name
+using TransformedPlan = Transformed;  // a member of layers has that name
 
 // Matrices where a device reads them, one copy for all sequences.
-struct OnDevice {
+struct DeviceMatrices {
   Matrices host;  // stays as long as anybody reads it
   Buffer memory;  // empty: the device reads the host's memory
   const void* data() const { return memory.size_bytes() > 0 ? memory.data() : host->data(); }
 };
 
-std::shared_ptr<const OnDevice> Uploaded(Ops& ops, const Matrices& host) {
+std::shared_ptr<const DeviceMatrices> Uploaded(Ops& ops, const Matrices& host) {
   static std::mutex mutex;
-  static std::map<std::pair<const void*, const void*>, std::weak_ptr<const OnDevice>> known;
+  static std::map<std::pair<const void*, const void*>, std::weak_ptr<const DeviceMatrices>> known;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& one) { return one.second.expired(); });
-  std::weak_ptr<const OnDevice>& slot = known[{ops.memory.get(), host.get()}];
+  std::weak_ptr<const DeviceMatrices>& slot = known[{ops.memory.get(), host.get()}];
   if (auto held = slot.lock()) return held;
-  auto fresh = std::make_shared<OnDevice>();
+  auto fresh = std::make_shared<DeviceMatrices>();
   fresh->host = host;
   if (ops.device != Device::kHost) {
     const int64_t count = std::ssize(*host);
@@ -44,13 +44,13 @@ std::shared_ptr<const OnDevice> Uploaded(Ops& ops, const Matrices& host) {
 
 class TransformedLayer final : public CodedLayer {
  public:
-  std::string_view id() const override { return Plan::kId; }
+  std::string_view id() const override { return TransformedPlan::kId; }
   std::unique_ptr<LayerLayout> Fork() const override {
     return std::make_unique<TransformedLayer>(*this);
   }
 
   Status Use(const StoreLayout& plan, const LayerEntries& entries) override {
-    const auto& all = static_cast<const Plan&>(plan);
+    const auto& all = static_cast<const TransformedPlan&>(plan);
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues})
       Adopt(entries, side, all.change(side));
     return CodedLayer::Use(plan, entries);
@@ -164,7 +164,7 @@ class TransformedLayer final : public CodedLayer {
   enum class Way { kThere, kBack };
   struct Side {
     BasisChange change;
-    std::shared_ptr<const OnDevice> there, back;
+    std::shared_ptr<const DeviceMatrices> there, back;
   };
 
   const Side& Of(KvSide side) const { return sides_[static_cast<size_t>(side)]; }
@@ -181,7 +181,7 @@ class TransformedLayer final : public CodedLayer {
   Tensor MatrixOf(const LayerEntries& entries, KvSide side, int64_t head, Way way) const {
     const Side& own = Of(side);
     const BasisChange& change = own.change;
-    const OnDevice& all = way == Way::kThere ? *own.there : *own.back;
+    const DeviceMatrices& all = way == Way::kThere ? *own.there : *own.back;
     return Tensor(const_cast<void*>(all.data()), DType::kF32,
                   {change.heads, change.dim, change.stored},
                   entries.ops().device)[change.heads == 1 ? 0 : head];
