@@ -21,6 +21,7 @@ namespace {
 
 constexpr float kLargestF16 = 65504.0f;
 constexpr float kSmallestNormal = 0x1p-126f;
+constexpr float kUp = 0.5f;  // before a number is cut off
 constexpr int kRounds = 3;
 
 uint16_t ToF16(double v) {
@@ -201,8 +202,10 @@ class Page {
         const float d = (high - low) / static_cast<float>(most), inverse = inverse_of(d);
         g->scale = stored(d);
         g->zero = stored(low);
-        return for_all(
-            [&](float v) { return std::min(most, static_cast<int>((v - low) * inverse + 0.5f)); });
+        return for_all([&](float v) {
+          const float steps = (v - low) * inverse;
+          return std::min(most, static_cast<int>(steps + kUp));
+        });
       }
       case KvCodecKind::kIq4Nl:
         return CodeUneven(signed_largest(), g);

@@ -87,8 +87,7 @@ class TransformedLayer final : public CodedLayer {
       };
       KVG_TRY(take(&change.there));
       if (has_back) KVG_TRY(take(&change.back));
-      const Status status = CheckBasisChange("cache bytes: matrices", change, heads, change.dim);
-      KVG_TRY(status);
+      KVG_TRY(CheckBasisChange("cache bytes: matrices", change, heads, change.dim));
       Adopt(entries, side, change);
     }
     return CodedLayer::Take(in, entries);
