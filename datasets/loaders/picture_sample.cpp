@@ -130,12 +130,15 @@ class PictureBuilder {
       return fields_.Wrong(field.name,
                            StrCat("is ", KindOf(*value), ", expected a text or a number"));
     }
-    if (!field.rule.empty()) {
-      PostProcessing post;
-      post.extract = field.rule;
-      text = PostProcess(post, *text);
-    }
+    text = Ruled(field, *std::move(text));
     return layout_.drop.empty() ? *std::move(text) : ReplaceAll(*text, layout_.drop, "");
+  }
+  // By the rule behind a field's name, where there is one.
+  static std::string Ruled(const Field& field, std::string text) {
+    if (field.rule.empty()) return text;
+    PostProcessing post;
+    post.extract = field.rule;
+    return PostProcess(post, text);
   }
 
   // Pictures.
@@ -302,16 +305,18 @@ class PictureBuilder {
     for (size_t i = 0; i < options_.size(); ++i) {
       if (layout_.lettered && options_[i].empty()) continue;
       const auto lookup = [&](const Field& field) -> Result<std::string> {
-        if (field.name == "letter") return OptionKey(i);
-        if (field.name == "number") return StrCat(i + 1);
-        return options_[i];
+        if (field.name == "letter") return Ruled(field, OptionKey(i));
+        if (field.name == "number") return Ruled(field, StrCat(i + 1));
+        return Ruled(field, options_[i]);
       };
       KVG_ASSIGN(const PromptTemplate::Filled entry, layout_.option_entry.Fill(lookup, ""));
       all += any ? layout_.option_between : "";
       all += entry.text;
       any = true;
     }
-    const auto lookup = [&](const Field&) -> Result<std::string> { return all; };
+    const auto lookup = [&](const Field& field) -> Result<std::string> {
+      return Ruled(field, all);
+    };
     const PromptTemplate& form = any ? layout_.options_form : layout_.no_options_form;
     KVG_ASSIGN(PromptTemplate::Filled filled, form.Fill(lookup, ""));
     return std::move(filled.text);
@@ -323,13 +328,15 @@ class PictureBuilder {
     if (field.name == "video") return Unmarked(first_frame_, pictures_.size());
     if (field.name == "options" && field.index < 0) {
       KVG_ASSIGN(const std::string text, OptionsText());
-      return WithSlots(text);
+      return WithSlots(Ruled(field, text));
     }
     const auto& optional = layout_.optional;
     if (std::find(optional.begin(), optional.end(), field.name) != optional.end()) {
       if (!fields_.Has(field.name) || record_.value[field.name] == "") return std::string();
       KVG_ASSIGN(const std::string text, Text(field));
-      const auto lookup = [&](const Field&) -> Result<std::string> { return text; };
+      const auto lookup = [&](const Field& inner) -> Result<std::string> {
+        return Ruled(inner, text);
+      };
       KVG_ASSIGN(const PromptTemplate::Filled filled, layout_.optional_form.Fill(lookup, ""));
       return WithSlots(filled.text);
     }

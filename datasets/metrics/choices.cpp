@@ -291,7 +291,8 @@ Result<double> ScienceQa(const MetricInput& input) {
   return 0;
 }
 
-// VLMEvalKit's first word of the answer, against "(a)". An empty answer is right there; not here.
+// VLMEvalKit's first word of the answer, against "(a)". Nothing, a full stop and a bracket are
+// within it and right there; not here.
 Result<double> MvBench(const MetricInput& input) {
   Text said = Lower(Decode(input.prediction));
   said = Text(Strip(said));
@@ -394,13 +395,14 @@ KVG_REGISTER_METRIC(option_scienceqa,
                      kLmmsEval, ScienceQa});
 KVG_REGISTER_METRIC(option_mvbench,
                     {"option_mvbench", 1,
-                     "the first word is within (a), or holds it; empty answers are wrong",
+                     "the first word is within (a), or holds it; without a letter it is wrong",
                      kVlmEvalKit, MvBench});
 KVG_REGISTER_METRIC(option_alone,
                     {"option_alone", 1, "the first letter A to E that stands alone, in any case",
                      kLmmsEval, MvBenchLetter});
-KVG_REGISTER_METRIC(option_mlvu, {"option_mlvu", 1,
-                                  "the character before the first bracket, else the whole answer",
-                                  kVlmEvalKit, Mlvu});
+KVG_REGISTER_METRIC(option_mlvu,
+                    {"option_mlvu", 1,
+                     "the character before the first bracket, else the whole answer",
+                     "MLVU evaluation/multiple_choice_evaluation/choice_bench.py", Mlvu});
 
 }  // namespace kvgauge::metrics::choices

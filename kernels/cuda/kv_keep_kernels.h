@@ -22,7 +22,7 @@ struct MergeView {
 };
 // KvKeep.
 struct KeepView {
-  static constexpr int kMostNumbers = 4;
+  static constexpr int kMostNumbers = 5;
 
   const int32_t* index;
   int64_t n, length, first;

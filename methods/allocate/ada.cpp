@@ -31,6 +31,7 @@ class Ada final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
+  bool any_time() const override { return true; }
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t heads = input.shape->kv_heads, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;

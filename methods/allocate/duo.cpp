@@ -137,6 +137,17 @@ class DuoCalibrator final : public Calibrator {
   HeadMeans means_;
 };
 
+// The released full_attention_heads.tsv: a row for each layer, a number for each KV head.
+Result<Calibration::Tables> ImportGates(const Calibration::Tables& published) {
+  const auto found = published.find("values");
+  if (found == published.end()) {
+    return BadInput("has no rows of numbers; expected full_attention_heads.tsv");
+  }
+  Calibration::Tables tables;
+  tables["heads"] = found->second;
+  return tables;
+}
+
 KVG_REGISTER_STAGE({
     .kind = StageKind::kAllocate,
     .id = "duo",
@@ -151,6 +162,7 @@ KVG_REGISTER_STAGE({
                CalibrationParam()},
     .make = Make<Duo>(),
     .calibrate = MakeCalibrator<DuoCalibrator>,
+    .import = ImportGates,
 });
 
 }  // namespace

@@ -18,6 +18,7 @@ class Global final : public Allocator {
 
   bool needs_scores() const override { return true; }
 
+  bool any_time() const override { return true; }
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, heads = input.shape->kv_heads, n = input.length;
     const int64_t all = layers * heads * n;

@@ -11,6 +11,7 @@ class Uniform final : public Allocator {
  public:
   explicit Uniform(const Params&) {}
 
+  bool any_time() const override { return true; }
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const auto layers = static_cast<size_t>(input.shape->layers);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);

@@ -62,6 +62,11 @@ class QFilters final : public Scorer {
     for (int64_t layer = 0; layer < shape.layers && calibration_ != nullptr; ++layer) {
       KVG_TRY(Table(shape, layer));
     }
+    if (calibration_ != nullptr && HasMore(shape)) {
+      return BadInput(StrCat(calibration_->path, ": has a table '", TableName(shape.layers),
+                             "', and this model has ", shape.layers,
+                             " layers; it is that of another model"));
+    }
     return {};
   }
 
@@ -78,6 +83,10 @@ class QFilters final : public Scorer {
   }
 
  private:
+  // A filter for a layer that the model does not have.
+  bool HasMore(const ModelShape& shape) const {
+    return calibration_->tables.contains(TableName(shape.layers));
+  }
   Result<Tensor> Table(const ModelShape& shape, int64_t layer) const {
     const int64_t dims[] = {shape.kv_heads, shape.key_dim};
     return calibration_->Find(TableName(layer), dims);
@@ -192,6 +201,24 @@ class QFiltersCalibrator final : public Calibrator {
   std::vector<Head> heads_;  // [layers * query_heads]
 };
 
+// The published filters, one tensor [layers, kv_heads, key_dim], whose score is minus the product.
+Result<Calibration::Tables> ImportFilters(const Calibration::Tables& published) {
+  const auto found = published.find("q_filters");
+  if (found == published.end() || found->second.shape.size() != 3) {
+    return BadInput("has no tensor 'q_filters' [layers, kv_heads, key_dim]");
+  }
+  const auto& [dims, values] = found->second;
+  const auto size = static_cast<size_t>(dims[1] * dims[2]);
+  Calibration::Tables tables;
+  for (int64_t layer = 0; layer < dims[0]; ++layer) {
+    Calibration::Table& table = tables[TableName(layer)];
+    table.shape = {dims[1], dims[2]};
+    const size_t begin = static_cast<size_t>(layer) * size;
+    for (size_t i = begin; i < begin + size; ++i) table.values.push_back(-values[i]);
+  }
+  return tables;
+}
+
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
     .id = "qfilters",
@@ -206,6 +233,7 @@ KVG_REGISTER_STAGE({
                CalibrationParam()},
     .make = Make<QFilters>(),
     .calibrate = MakeCalibrator<QFiltersCalibrator>,
+    .import = ImportFilters,
 });
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of the last prompt rows, less how much an entry's key repeats those of others.
 //
-// Paper: R-KV, arXiv:2505.24133. Needs the queries of the last `window` prompt rows. Attention: of
+// Paper: R-KV, arXiv:2505.24133. Needs the queries of the last `window` rows. Attention: of
 // the query heads of a KV head the highest logit counts, before a softmax over what came before the
 // window; averaged over rows and pooled. Redundancy: the cosine of every pair of keys, but of each
 // entry that with the last one that is more alike than `threshold`; averaged over the others, and a
@@ -20,7 +20,7 @@ namespace {
 class Rkv final : public WindowScorer {
  public:
   explicit Rkv(const Params& params)
-      : WindowScorer(params),
+      : WindowScorer(params, /*slides=*/true),
         kernel_(params.Int("kernel")),
         mix_(static_cast<float>(params.Real("mix"))),
         threshold_(static_cast<float>(params.Real("threshold"))) {}
@@ -34,10 +34,11 @@ class Rkv final : public WindowScorer {
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
     RowOps& ops = *view.ops().rows;
-    const int64_t before = out.shape[1];
     const Room room(view, view.width());
     for (int64_t h = 0; h < view.shape().kv_heads; ++h) {
-      const Tensor scores = out.Slice(h, h + 1);
+      const int64_t before = view.lengths()[static_cast<size_t>(h)] - rows;
+      if (before == 0) continue;
+      const Tensor scores = Columns(out.Slice(h, h + 1), 0, before);
       const Tensor redundancy = Redundancy(view, h, room);
       ops.Affine(redundancy, mix_ - 1, 0.0f, redundancy);
       Attention(view, h, rows, scores);
@@ -102,22 +103,24 @@ class Rkv final : public WindowScorer {
     ops.select->Pool(mean, kernel_, Pooling::kMax, scores);
   }
 
-  // [1, n], in the room.
+  // [1, n] of the head's entries, in the room.
   Tensor Redundancy(LayerView& view, int64_t head, const Room& room) const {
     Ops& ops = view.ops();
     RowOps& rows = *ops.rows;
-    const int64_t n = view.width(), dim = view.shape().key_dim;
+    const int64_t dim = view.shape().key_dim, n = view.lengths()[static_cast<size_t>(head)];
+    const Tensor keys = room.keys.Slice(0, n), all_numbers = room.numbers.Slice(0, n);
+    const Tensor sums = Columns(room.sums, 0, n), part = Columns(room.part, 0, n);
     // Each of a length of sqrt(dim).
-    rows.RmsNorm(view.Keys(head), room.ones, 0.0f, 1e-20f, room.keys);
-    rows.Fill(0.0f, room.sums);
+    rows.RmsNorm(view.Keys(head), room.ones, 0.0f, 1e-20f, keys);
+    rows.Fill(0.0f, sums);
     rows.Fill(threshold_, room.threshold_room);
     for (int64_t first = 0; first < n; first += room.columns) {
       const int64_t count = std::min(room.columns, n - first);
       const Tensor likeness = room.likeness.Slice(0, n * count).Reshape({n, count});
       const Tensor work = room.work.Slice(0, n * count).Reshape({n, count});
-      const Tensor numbers = Columns(room.numbers, 0, count);
-      ops.linear->MatMulNT(room.keys.Reshape({1, n, dim}),
-                           room.keys.Slice(first, first + count).Reshape({1, count, dim}),
+      const Tensor numbers = Columns(all_numbers, 0, count);
+      ops.linear->MatMulNT(keys.Reshape({1, n, dim}),
+                           keys.Slice(first, first + count).Reshape({1, count, dim}),
                            1.0f / static_cast<float>(dim), likeness.Reshape({1, n, count}));
       std::vector<int32_t> itself;
       for (int64_t i = 0; i < count; ++i) {
@@ -137,17 +140,17 @@ class Rkv final : public WindowScorer {
       // All but that one: those before it and those behind it.
       rows.Combine(numbers, last[0], Binary::kLess, work);
       rows.Combine(work, likeness, Binary::kMultiply, work);
-      rows.ReduceRows(work, Reduction::kSum, room.part[0]);
-      rows.Combine(room.sums, room.part, Binary::kAdd, room.sums);
+      rows.ReduceRows(work, Reduction::kSum, part[0]);
+      rows.Combine(sums, part, Binary::kAdd, sums);
       rows.Affine(numbers, -1.0f, 0.0f, work);
       rows.Affine(last, -1.0f, 0.0f, below);
       rows.Combine(work, below[0], Binary::kLess, work);
       rows.Combine(work, likeness, Binary::kMultiply, work);
-      rows.ReduceRows(work, Reduction::kSum, room.part[0]);
-      rows.Combine(room.sums, room.part, Binary::kAdd, room.sums);
+      rows.ReduceRows(work, Reduction::kSum, part[0]);
+      rows.Combine(sums, part, Binary::kAdd, sums);
     }
-    rows.Softmax(room.sums, 1.0f / static_cast<float>(n), room.sums);
-    return room.sums;
+    rows.Softmax(sums, 1.0f / static_cast<float>(n), sums);
+    return sums;
   }
 
   int64_t kernel_;
@@ -159,7 +162,6 @@ KVG_REGISTER_STAGE({
     .id = "rkv",
     .paper = "arXiv:2505.24133",
     .summary = "attention of the last prompt rows, less how much a key repeats others",
-    .departures = {"compressed once after the prompt, where the reference goes on while decoding"},
     .params = {WindowScorer::WindowParam(8),
                IntParam("kernel", 7, 1, 1023, "width of the pooling, odd"),
                RealParam("mix", 0.07, 0, 1, "share of attention; the rest is redundancy's"),

@@ -11,7 +11,7 @@ namespace {
 class SnapKv final : public WindowScorer {
  public:
   explicit SnapKv(const Params& params)
-      : WindowScorer(params), reduction_(ScoreReduction::From(params)) {}
+      : WindowScorer(params, /*slides=*/true), reduction_(ScoreReduction::From(params)) {}
 
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
 

@@ -42,7 +42,8 @@ std::string CalibratedParams(const StageChoice& choice) {
 }
 
 std::string CalibrationPath(const StageChoice& choice) {
-  return choice.spec->calibrate == nullptr ? "" : choice.params.Text(kCalibrationParam);
+  const bool takes_file = choice.spec->calibrate != nullptr || choice.spec->import != nullptr;
+  return takes_file ? choice.params.Text(kCalibrationParam) : "";
 }
 
 Status AttachCalibration(StageChoice& choice, std::shared_ptr<const Calibration> calibration) {

@@ -47,8 +47,9 @@ double BytesOf(const Pipeline& p, const ModelShape& shape, int64_t entries) {
     double head = plan->layout->HeadBytes(shape, entries);
     const bool clipped = plan->turn.position == PositionPolicy::kClipped;
     head += static_cast<double>(entries * kPositionBytes * (clipped ? 2 : 1));
-    if (p.score->ages() && p.trigger->in_decode())
-      head += static_cast<double>(entries * kScoreBytes);
+    if (p.trigger->in_decode() && p.StepScore().ages()) {
+      head += static_cast<double>(entries * p.StepScore().numbers() * kScoreBytes);
+    }
     bytes += static_cast<double>(shape.kv_heads) * head;
   }
   return bytes;
@@ -100,8 +101,9 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
   StoreUse use;
   use.shape = &shape;
   use.has_bases = p.prepare != nullptr && p.prepare->writes_bases();
-  if (p.reduce != nullptr && p.reduce->merges_keys() && p.trigger->in_decode()) {
-    use.merges_keys_later = Owner(StageKind::kReduce, *method.reduce);
+  if (p.reduce != nullptr && p.trigger->in_decode() && p.StepReduce().merges_keys()) {
+    const auto& reduce = method.decode_reduce ? method.decode_reduce : method.reduce;
+    use.merges_keys_later = Owner(StageKind::kReduce, *reduce);
   }
   if (p.read != nullptr && p.read->corrects()) {
     use.corrects_reads = Owner(StageKind::kRead, *method.read);
@@ -151,10 +153,14 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   const bool given = budget.kind != Budget::Kind::kNone;
   if (!method.takes_budget) {
     if (!given) return {};
-    const std::string owner =
-        method.see ? Owner(StageKind::kSee, *method.see) : Owner(StageKind::kStore, *method.store);
-    return BadInput(StrCat("it takes no budget, because nothing is evicted; its size follows from ",
-                           owner, ", so give 'none' instead of '", budget.ToString(), "'"));
+    const bool evicts = method.reduce.has_value();
+    const std::string owner = evicts       ? Owner(StageKind::kReduce, *method.reduce)
+                              : method.see ? Owner(StageKind::kSee, *method.see)
+                                           : Owner(StageKind::kStore, *method.store);
+    return BadInput(StrCat("it takes no budget, because ",
+                           evicts ? "scores alone say what stays" : "nothing is evicted",
+                           "; its size follows from ", owner, ", so give 'none' instead of '",
+                           budget.ToString(), "'"));
   }
   if (!given) return BadInput("it needs a budget, such as 0.2, 512 or 64B");
   const int64_t entries = BudgetEntries(p, shape, budget, prompt_tokens, prompt_tokens);
@@ -199,6 +205,9 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));
   KVG_TRY(CheckStage(StageKind::kAllocate, method.allocate, p.allocate.get(), after));
   KVG_TRY(CheckStage(StageKind::kReduce, method.reduce, p.reduce.get(), after));
+  KVG_TRY(CheckStage(StageKind::kScore, method.decode_score, p.decode_score.get(), after));
+  KVG_TRY(CheckStage(StageKind::kAllocate, method.decode_allocate, p.decode_allocate.get(), after));
+  KVG_TRY(CheckStage(StageKind::kReduce, method.decode_reduce, p.decode_reduce.get(), after));
   KVG_TRY(CheckStage(StageKind::kStore, method.store, p.store.get(), after));
   KVG_TRY(CheckStage(StageKind::kRead, method.read, p.read.get(), after));
   KVG_TRY(CheckStage(StageKind::kTrigger, method.trigger, p.trigger.get(), after));
@@ -242,7 +251,9 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
 
 HeadBudget HeadBudgetFor(const Method& method, const ModelShape& shape, const Budget& budget,
                          int64_t length) {
-  if (!method.takes_budget) return {.entries = length};
+  if (!method.takes_budget) {
+    return {.entries = length, .sinks = method.sinks, .recent = method.recent};
+  }
   const Pipeline p = MakePipeline(method);
   return BudgetOfHead(method, BudgetEntries(p, Prepared(p, shape), budget, length, length), length);
 }

@@ -7,6 +7,11 @@
 namespace kvgauge {
 
 Status CheckComposition(const Method& method);
+// Refuses to give up entries of rows from which a score looks back in decode. Precondition:
+// protect.recent is settled.
+Status CheckProtection(const Method& method);
+// Whether a budget says how many entries stay.
+bool TakesBudget(const Method& method);
 // Newest entries that always stay, by what the stages say.
 int64_t ProtectedByStages(const Method& method);
 

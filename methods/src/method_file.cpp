@@ -15,9 +15,23 @@
 namespace kvgauge {
 namespace {
 
-constexpr StageKind kKinds[] = {StageKind::kPrepare,  StageKind::kSee,    StageKind::kScore,
-                                StageKind::kAllocate, StageKind::kReduce, StageKind::kStore,
-                                StageKind::kRead,     StageKind::kTrigger};
+struct Slot {
+  std::string_view name;
+  StageKind kind;
+  std::optional<StageChoice> Method::*choice;
+};
+// In the order in which they act.
+constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
+                           {"see", StageKind::kSee, &Method::see},
+                           {"score", StageKind::kScore, &Method::score},
+                           {"allocate", StageKind::kAllocate, &Method::allocate},
+                           {"reduce", StageKind::kReduce, &Method::reduce},
+                           {"decode_score", StageKind::kScore, &Method::decode_score},
+                           {"decode_allocate", StageKind::kAllocate, &Method::decode_allocate},
+                           {"decode_reduce", StageKind::kReduce, &Method::decode_reduce},
+                           {"store", StageKind::kStore, &Method::store},
+                           {"read", StageKind::kRead, &Method::read},
+                           {"trigger", StageKind::kTrigger, &Method::trigger}};
 const std::vector<std::string> kFamilies = {"baseline",     "selection", "budget",
                                             "merging",      "retrieval", "quantization",
                                             "architecture", "low_rank",  "composition"};
@@ -31,27 +45,6 @@ const std::vector<ParamSpec>& ProtectSpecs() {
       IntParam("coming", 0, 0, 1 << 20,
                "entries of the budget that are left to tokens to come, where it is not all")};
   return specs;
-}
-
-std::optional<StageChoice>& Slot(Method& method, StageKind kind) {
-  switch (kind) {
-    case StageKind::kPrepare:
-      return method.prepare;
-    case StageKind::kSee:
-      return method.see;
-    case StageKind::kScore:
-      return method.score;
-    case StageKind::kAllocate:
-      return method.allocate;
-    case StageKind::kReduce:
-      return method.reduce;
-    case StageKind::kStore:
-      return method.store;
-    case StageKind::kRead:
-      return method.read;
-    default:
-      return method.trigger;
-  }
 }
 
 Status KnownKeys(const Json& object, const std::vector<std::string>& known,
@@ -102,20 +95,21 @@ Status TryToMake(const StageChoice& choice, const std::string& origin) {
   return BadInput(StrCat(owner, ": its plugin makes no such stage"));
 }
 
-Result<StageChoice> ParseStage(StageKind kind, const Json& json, const std::string& origin) {
-  const std::string owner = StrCat(origin, ": stages.", NameOf(kind));
+Result<StageChoice> ParseStage(const Slot& slot, const Json& json, const std::string& origin) {
+  const std::string owner = StrCat(origin, ": stages.", slot.name);
   if (!json.is_object()) {
     return BadInput(StrCat(owner, ": must be an object such as {\"id\": \"...\"}"));
   }
   KVG_ASSIGN(const std::string id, Text(json, "id", true, owner));
-  const Result<const StageSpec*> spec = FindStage(kind, id);
+  const Result<const StageSpec*> spec = FindStage(slot.kind, id);
   if (!spec.ok()) return spec.error().Wrap(owner);
   StageChoice choice;
   choice.spec = *spec;
+  choice.slot = slot.name;
   Json given = json;
   given.erase("id");
-  KVG_ASSIGN(choice.params, Params::Parse(choice.spec->params, given,
-                                          StrCat(origin, ": ", NameOf(kind), ".", id)));
+  KVG_ASSIGN(choice.params,
+             Params::Parse(choice.spec->params, given, StrCat(origin, ": ", slot.name, ".", id)));
   if (!choice.spec->plugin.empty()) KVG_TRY(TryToMake(choice, origin));
   return choice;
 }
@@ -215,7 +209,7 @@ Status Override(const std::string& text, Json& method) {
     return {};
   }
   std::vector<std::string> owners = {"protect"};
-  for (const StageKind kind : kKinds) owners.emplace_back(NameOf(kind));
+  for (const Slot& slot : kSlots) owners.emplace_back(slot.name);
   if (std::find(owners.begin() + 1, owners.end(), owner) == owners.end()) {
     return BadInput(StrCat("override ", Quoted(text), ": unknown stage ", Quoted(owner),
                            DidYouMean(owner, owners), "; known: ", Join(owners, ", ")));
@@ -255,18 +249,20 @@ Result<Method> ParseMethod(const Json& json, const std::string& origin) {
 
   Json stages = json.contains("stages") ? json["stages"] : Json::object();
   std::vector<std::string> kinds;
-  for (const StageKind kind : kKinds) kinds.emplace_back(NameOf(kind));
+  for (const Slot& slot : kSlots) kinds.emplace_back(slot.name);
   KVG_TRY(KnownKeys(stages, kinds, origin + ": stages"));
   FillDefaults(stages);
-  for (const StageKind kind : kKinds) {
-    const std::string name(NameOf(kind));
+  for (const Slot& slot : kSlots) {
+    const std::string name(slot.name);
     if (!stages.contains(name)) continue;
-    KVG_ASSIGN(Slot(method, kind), ParseStage(kind, stages[name], origin));
+    KVG_ASSIGN(method.*slot.choice, ParseStage(slot, stages[name], origin));
   }
-  method.takes_budget = method.reduce.has_value();
+  method.takes_budget = TakesBudget(method);
   const Status composed = CheckComposition(method);
   if (!composed.ok()) return composed.error().Wrap(origin);
   if (!protect.contains("recent")) method.recent = ProtectedByStages(method);
+  const Status protects = CheckProtection(method);
+  if (!protects.ok()) return protects.error().Wrap(origin);
   // The conformance tests read these overrides from the file; here they are checked.
   KVG_ASSIGN(const std::vector<std::string> conformance, Texts(json, "conformance", origin));
   if (!conformance.empty()) {
@@ -319,25 +315,24 @@ Result<std::vector<std::string>> ListMethods(const std::string& directory) {
 
 std::vector<StageChoice*> Method::stages() {
   std::vector<StageChoice*> there;
-  for (auto* choice : {&prepare, &see, &score, &allocate, &reduce, &store, &read, &trigger}) {
-    if (choice->has_value()) there.push_back(&**choice);
+  for (const Slot& slot : kSlots) {
+    if ((this->*slot.choice).has_value()) there.push_back(&*(this->*slot.choice));
   }
   return there;
 }
 
 std::vector<const StageChoice*> Method::stages() const {
   std::vector<const StageChoice*> there;
-  for (const auto* choice : {&prepare, &see, &score, &allocate, &reduce, &store, &read, &trigger}) {
-    if (choice->has_value()) there.push_back(&**choice);
+  for (const Slot& slot : kSlots) {
+    if ((this->*slot.choice).has_value()) there.push_back(&*(this->*slot.choice));
   }
   return there;
 }
 
 Json Method::ToJson() const {
   Json stages = Json::object();
-  Method copy = *this;
-  for (const StageKind kind : kKinds) {
-    const std::optional<StageChoice>& choice = Slot(copy, kind);
+  for (const Slot& slot : kSlots) {
+    const std::optional<StageChoice>& choice = this->*slot.choice;
     if (!choice) continue;
     Json params = choice->params.ToJson();
     if (choice->calibration != nullptr) {
@@ -345,7 +340,7 @@ Json Method::ToJson() const {
     } else if (CalibrationPath(*choice).empty()) {
       params.erase(kCalibrationParam);  // as if the stage had no such parameter
     }
-    Json& stage = stages[std::string(NameOf(kind))];
+    Json& stage = stages[std::string(slot.name)];
     stage = {{"id", choice->spec->id}, {"version", choice->spec->version}, {"params", params}};
     if (!choice->spec->plugin.empty()) stage["plugin"] = "sha256:" + choice->spec->plugin;
   }

@@ -51,8 +51,10 @@ Needs& Needs::operator|=(const Needs& other) {
   column_squares |= other.column_squares;
   Unite(chunk_sums, other.chunk_sums);
   Unite(query_moments, other.query_moments);
+  Unite(gates, other.gates);
   raw_keys |= other.raw_keys;
   output_weights |= other.output_weights;
+  step_window = std::max(step_window, other.step_window);
   step_attention |= other.step_attention;
   step_queries |= other.step_queries;
   token_classes |= other.token_classes;
@@ -62,26 +64,60 @@ Needs& Needs::operator|=(const Needs& other) {
 }
 
 Result<std::vector<Probe>> Scorer::Probes(const ProbeInput&) const { return std::vector<Probe>(); }
+void Scorer::Start(LayerView& view, Tensor numbers) const { Score(view, numbers[0]); }
 void Scorer::Age(LayerView&, Tensor) const {}
+void Scorer::Rank(LayerView&, const Tensor&, Tensor) const {
+  KVG_CHECK(false, "a score of two numbers says how it follows from them");
+}
 void Reader::Correct(LayerView&, State&, Tensor) const {}
 
 Pipeline MakePipeline(const Method& method) {
-  return {MakeOptional<Prepare>(method.prepare), MakeOptional<See>(method.see),
-          MakeOptional<Scorer>(method.score),    MakeOptional<Allocator>(method.allocate),
-          MakeOptional<Reducer>(method.reduce),  MakeOptional<Store>(method.store),
-          MakeOptional<Reader>(method.read),     MakeOptional<Trigger>(method.trigger)};
+  return {.prepare = MakeOptional<Prepare>(method.prepare),
+          .see = MakeOptional<See>(method.see),
+          .score = MakeOptional<Scorer>(method.score),
+          .allocate = MakeOptional<Allocator>(method.allocate),
+          .reduce = MakeOptional<Reducer>(method.reduce),
+          .decode_score = MakeOptional<Scorer>(method.decode_score),
+          .decode_allocate = MakeOptional<Allocator>(method.decode_allocate),
+          .decode_reduce = MakeOptional<Reducer>(method.decode_reduce),
+          .store = MakeOptional<Store>(method.store),
+          .read = MakeOptional<Reader>(method.read),
+          .trigger = MakeOptional<Trigger>(method.trigger)};
 }
 
 Needs Method::needs() const {
   const Pipeline p = MakePipeline(*this);
+  const bool in_decode = p.trigger != nullptr && p.trigger->in_decode();
+  // Signals of the prompt, unless `prompt` is off, and of decode steps.
   Needs all;
-  for (const Stage* stage : std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(),
-                                                                p.reduce.get(), p.trigger.get()}) {
-    if (stage != nullptr) all |= stage->needs();
-  }
-  if (p.trigger == nullptr || !p.trigger->in_decode()) {
-    all.step_attention = all.step_queries = false;
-  }
+  const auto add = [&](const Stage* stage, bool prompt, bool steps) {
+    if (stage == nullptr) return;
+    Needs own = stage->needs();
+    if (!steps) {
+      own.step_attention = own.step_queries = false;
+      own.step_window = 0;
+    }
+    if (!prompt) {
+      own = {.gates = own.gates,
+             .raw_keys = own.raw_keys,
+             .output_weights = own.output_weights,
+             .step_window = own.step_window,
+             .step_attention = own.step_attention,
+             .step_queries = own.step_queries,
+             .token_classes = own.token_classes,
+             .modality = own.modality};
+    }
+    all |= own;
+  };
+  add(p.score.get(), true, in_decode && p.decode_score == nullptr);
+  add(p.allocate.get(), true, in_decode && p.decode_allocate == nullptr);
+  add(p.reduce.get(), true, in_decode && p.decode_reduce == nullptr);
+  add(p.decode_score.get(), p.decode_score != nullptr && p.decode_score->ages(), in_decode);
+  add(p.decode_allocate.get(), false, in_decode);
+  add(p.decode_reduce.get(), false, in_decode);
+  add(p.trigger.get(), true, in_decode);
+  // The first steps look back on the prompt.
+  all.window = std::max(all.window, all.step_window);
   for (const Stage* stage :
        std::initializer_list<const Stage*>{p.prepare.get(), p.store.get(), p.read.get()}) {
     if (stage != nullptr) all |= stage->needs();
@@ -93,16 +129,62 @@ int64_t ProtectedByStages(const Method& method) {
   const Pipeline p = MakePipeline(method);
   int64_t most = 0;
   for (const Stage* stage :
-       std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(), p.reduce.get()}) {
+       std::initializer_list<const Stage*>{p.score.get(), p.allocate.get(), p.reduce.get(),
+                                           p.decode_score.get(), p.decode_reduce.get()}) {
     if (stage != nullptr) most = std::max(most, stage->protects());
   }
   return most;
 }
 
+namespace {
+
+Status CheckDecode(const Method& method, const Pipeline& p) {
+  const std::string trigger = StrCat("trigger.", method.trigger->spec->id);
+  if (!p.trigger->in_decode()) {
+    for (const auto* choice :
+         {&method.decode_score, &method.decode_allocate, &method.decode_reduce}) {
+      if (!choice->has_value()) continue;
+      return BadInput(StrCat((*choice)->slot, ".", (*choice)->spec->id, " has no effect, as ",
+                             trigger,
+                             " does not act in decode; use trigger.interval or "
+                             "trigger.every_step"));
+    }
+    return {};
+  }
+  const StageChoice& score = *(method.decode_score ? method.decode_score : method.score);
+  if (!p.StepScore().ages() && !p.StepScore().any_time()) {
+    return BadInput(StrCat(trigger, " acts in decode, where score.", score.spec->id,
+                           " gives new entries no score; use trigger.prefill, or a score that "
+                           "continues in decode, such as h2o or recency"));
+  }
+  if (!p.AllocatesInDecode() && !p.trigger->AfterPrefill() && p.allocate->needs_scores()) {
+    return BadInput(StrCat("allocate.", method.allocate->spec->id, " looks at scores, and ",
+                           trigger,
+                           " takes none of the prompt; set trigger.again=true, or use "
+                           "allocate.uniform"));
+  }
+  if (p.AllocatesInDecode() && !p.StepAllocate().any_time()) {
+    const StageChoice& allocate =
+        *(method.decode_allocate ? method.decode_allocate : method.allocate);
+    return BadInput(StrCat(trigger, " allocates again in decode, where allocate.",
+                           allocate.spec->id,
+                           " lacks what it looks at in prompts; set trigger.again=false, or use "
+                           "allocate.uniform, ada or global"));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status CheckComposition(const Method& method) {
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
-        {"score", &method.score}, {"allocate", &method.allocate}, {"trigger", &method.trigger}};
+        {"score", &method.score},
+        {"allocate", &method.allocate},
+        {"trigger", &method.trigger},
+        {"decode_score", &method.decode_score},
+        {"decode_allocate", &method.decode_allocate},
+        {"decode_reduce", &method.decode_reduce}};
     for (const auto& [kind, choice] : idle) {
       if (!*choice) continue;
       return BadInput(StrCat(kind, ".", (*choice)->spec->id,
@@ -119,19 +201,38 @@ Status CheckComposition(const Method& method) {
                            " needs scores; add a score stage, such as recency"));
   }
   const Pipeline p = MakePipeline(method);
+  if (!p.reduce->takes_budget() && p.allocate->needs_scores()) {
+    return BadInput(StrCat("allocate.", method.allocate->spec->id, " has no effect, as reduce.",
+                           method.reduce->spec->id, " keeps what its scores say; leave it out"));
+  }
+  if (p.decode_reduce != nullptr && p.decode_reduce->takes_budget() != p.reduce->takes_budget()) {
+    return BadInput(StrCat("decode_reduce.", method.decode_reduce->spec->id, " and reduce.",
+                           method.reduce->spec->id,
+                           " differ in whether a budget says what stays; use two that agree"));
+  }
   const std::string_view scorer = p.allocate->reads_scores_of();
   if (!scorer.empty() && scorer != method.score->spec->id) {
     return BadInput(StrCat("allocate.", method.allocate->spec->id, " reads the scores of score.",
                            scorer, ", not those of score.", method.score->spec->id,
                            "; use that scorer, or allocate.uniform"));
   }
-  if (p.trigger->in_decode() && !p.score->ages() && !p.score->any_time()) {
-    return BadInput(StrCat("trigger.", method.trigger->spec->id, " acts in decode, where score.",
-                           method.score->spec->id,
-                           " gives new entries no score; use trigger.prefill, or a score that "
-                           "continues in decode, such as h2o or recency"));
-  }
-  return {};
+  return CheckDecode(method, p);
+}
+
+bool TakesBudget(const Method& method) {
+  if (!method.reduce) return false;
+  const Pipeline p = MakePipeline(method);
+  return p.reduce->takes_budget();
+}
+
+Status CheckProtection(const Method& method) {
+  const int64_t rows = method.needs().step_window;
+  if (rows <= method.recent) return {};
+  const StageChoice& score = *(method.decode_score ? method.decode_score : method.score);
+  return BadInput(StrCat("protect.recent is ", method.recent, ", but score.", score.spec->id,
+                         " looks back from the last ", rows,
+                         " rows in decode, whose own entries must stay; raise it to ", rows,
+                         ", or leave it out"));
 }
 
 }  // namespace kvgauge

@@ -12,12 +12,21 @@ ParamSpec WindowScorer::WindowParam(int64_t rows, std::string help) {
 }
 
 void WindowScorer::Score(LayerView& view, Tensor out) const {
-  const int64_t n = view.width(), rows = std::min(window_, n), before = n - rows;
-  const Tensor tail = Columns(out, before, n);
-  view.ops().rows->Fill(kForcedScore, tail);
-  if (before == 0) return;
-  const Tensor rest = Columns(out, 0, before);
-  view.decoding() ? ScoreStep(view, rest) : ScoreBefore(view, rows, rest);
+  RowOps& ops = *view.ops().rows;
+  const int64_t n = view.width();
+  int64_t rows = window_;
+  for (const int64_t length : view.lengths()) rows = std::min(rows, length);
+  if (rows < n) {
+    const Tensor rest = Columns(out, 0, n - rows);
+    view.decoding() && !slides_ ? ScoreStep(view, rest) : ScoreBefore(view, rows, rest);
+  }
+  for (int64_t h = 0; h < out.shape[0]; ++h) {
+    const int64_t length = view.lengths()[static_cast<size_t>(h)];
+    const Tensor row = out.Slice(h, h + 1);
+    const Tensor tail = Columns(row, length - rows, length), none = Columns(row, length, n);
+    if (rows > 0) ops.Fill(kForcedScore, tail);
+    if (length < n) ops.Fill(0.0f, none);
+  }
 }
 
 void WindowScorer::ScoreStep(LayerView&, Tensor) const {
@@ -30,6 +39,10 @@ Tensor WindowScorer::MeanAttention(LayerView& view, int64_t rows, int64_t before
   const Tensor mean = view.Scratch(DType::kF32, {heads, before});
   for (int64_t h = 0; h < heads; ++h) {
     view.ops().rows->ReduceColumns(Columns(attention[h], 0, before), Reduction::kMean, mean[h]);
+    const int64_t length = view.lengths()[static_cast<size_t>(h / view.shape().group())];
+    if (length - rows == before) continue;
+    const Tensor behind = Columns(mean.Slice(h, h + 1), length - rows, before);
+    view.ops().rows->Fill(0.0f, behind);
   }
   return mean;
 }

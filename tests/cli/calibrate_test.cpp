@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -93,6 +94,102 @@ TEST_F(CalibrateTest, ChangesWeightsByWhatItSaw) {
             StrCat("--set prepare.group=1 --set prepare.calibration=", Path("p.safetensors")));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr(R"({"group":2})"), HasSubstr(R"({"group":1})")));
+}
+
+class ImportTest : public CalibrateTest {
+ protected:
+  static std::string Golden(const std::string& name) {
+    return StrCat(KVG_TEST_DATA, "/golden/methods/", name);
+  }
+  Outcome Import(const std::string& method, const std::string& file,
+                 const std::string& model = Golden("model")) const {
+    return Run(StrCat("calibrate ", model, " --method ", method, " --import ", file, " --out ",
+                      Path("imported.safetensors")));
+  }
+  // One tensor of f32 numbers.
+  std::string WriteTensor(const std::string& name, const std::vector<int64_t>& dims,
+                          const std::vector<float>& values) const {
+    const Json entry = {
+        {"dtype", "F32"}, {"shape", dims}, {"data_offsets", {0, values.size() * sizeof(float)}}};
+    const std::string header = Json{{name, entry}}.dump();
+    const uint64_t size = header.size();
+    std::string file(reinterpret_cast<const char*>(&size), sizeof(size));
+    file += header;
+    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    return Write("published.safetensors", file);
+  }
+};
+
+// Weights in the published layout, for the methods that read them.
+TEST_F(ImportTest, MakesASideFileOfPublishedWeights) {
+  const std::pair<const char*, std::string> cases[] = {
+      {"kvzap", Golden("inputs/kvzap_mlp.safetensors")},
+      {"kvzap_linear", Golden("inputs/kvzap_linear.safetensors")},
+      {"fastkvzip", Golden("inputs/fastkvzip.safetensors")}};
+  for (const auto& [method, file] : cases) {
+    const Outcome made = Import(method, file);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_THAT(made.out, AllOf(HasSubstr("imported"), HasSubstr("--set score.calibration=")));
+    const Outcome with =
+        Run(StrCat("probe ", Golden("model"), " --method ", method, " --budget 20% --ids-file ",
+                   Path("prompt.json"), " --out ", Path("probe.safetensors"),
+                   " --json --set score.calibration=", Path("imported.safetensors")));
+    ASSERT_EQ(with.exit_code, 0) << with.err;
+    // The gate's weights are bytes of the method.
+    EXPECT_GT((*ParseJson(with.out, "probe"))["record"]["bytes"]["projections"], 0);
+  }
+}
+
+// The sign of the published filters is turned: their score is minus the product.
+TEST_F(ImportTest, TurnsPublishedFilters) {
+  std::vector<float> filters(4 * 2 * 32);
+  for (size_t i = 0; i < filters.size(); ++i) filters[i] = static_cast<float>(i) - 100.0f;
+  const Outcome made = Import("qfilters", WriteTensor("q_filters", {4, 2, 32}, filters));
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string file = *ReadFile(Path("imported.safetensors"));
+  const auto floats = [&](size_t at) {
+    float value = 0;
+    std::memcpy(&value, file.data() + file.size() - (filters.size() - at) * sizeof(float),
+                sizeof(value));
+    return value;
+  };
+  EXPECT_EQ(floats(0), 100.0f);
+  EXPECT_EQ(floats(filters.size() - 1), 100.0f - static_cast<float>(filters.size() - 1));
+}
+
+TEST_F(ImportTest, ReadsPublishedGatesOfHeads) {
+  const std::string rows =
+      Write("full_attention_heads.tsv", "0.1\t0.9\n1.0\t0.0\n0.5\t0.5\n0\t1\n");
+  const Outcome made = Import("duo_attention", rows);
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+}
+
+TEST_F(ImportTest, RefusesWhatIsOfAnotherModel) {
+  const std::string mlp = Golden("inputs/kvzap_mlp.safetensors");
+  const Outcome kind = Import("kvzap_linear", mlp);
+  EXPECT_EQ(kind.exit_code, 2);
+  EXPECT_THAT(kind.err, HasSubstr("has no table 'layers.0.bias'"));
+  EXPECT_EQ(Import("kvzap", mlp, Model("llama3")).exit_code, 2);
+  const Outcome filters =
+      Import("qfilters", WriteTensor("q_filters", {5, 2, 32}, std::vector<float>(320)));
+  EXPECT_EQ(filters.exit_code, 2);
+  EXPECT_THAT(filters.err, HasSubstr("this model has 4 layers"));
+  const Outcome broken = Import("qfilters", WriteTensor("q_filters", {1, 1, 1}, {std::nanf("")}));
+  EXPECT_EQ(broken.exit_code, 2);
+  EXPECT_THAT(broken.err, HasSubstr("holds NaN or infinity"));
+  const Outcome rows = Import("duo_attention", Write("heads.tsv", "1 2\n3\n"));
+  EXPECT_EQ(rows.exit_code, 2);
+  EXPECT_THAT(rows.err, HasSubstr("row 2 has 1 numbers, row 1 has 2"));
+  const Outcome few = Import("duo_attention", Write("heads.tsv", "1 2\n3 4\n"));
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(few.err, HasSubstr("'heads'"));
+  EXPECT_THAT(Import("palu", mlp).err, HasSubstr("nothing that is published fits prepare.palu"));
+  const Outcome text = Calibrate("kvzap", "a.safetensors");
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_THAT(text.err, HasSubstr("--import"));
+  const Outcome without = Probe("llama3", "kvzap", "--budget 20%");
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.err, HasSubstr("calibration names no side-file"));
 }
 
 TEST_F(CalibrateTest, RefusesWhatDoesNotBelong) {

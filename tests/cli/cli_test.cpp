@@ -71,6 +71,7 @@ TEST_F(CliTest, HelpTexts) {
                               "gate",
                               "merge",
                               "report",
+                              "board",
                               "template"}) {
     const Outcome outcome = Run(StrCat(command, " --help"));
     EXPECT_EQ(outcome.exit_code, 0);

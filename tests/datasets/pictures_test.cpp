@@ -255,6 +255,23 @@ TEST_F(Pictures, AVideoIsAFolderOfFrames) {
   EXPECT_THAT(Fault(source), HasSubstr("no folder of frames"));
 }
 
+// What no one released prompts of: a line about one word behind the frames.
+TEST_F(Pictures, OneWordAnswersAboutVideos) {
+  for (const auto& [task, folder] : {std::pair("msvd_qa/test", "msvd_qa/frames/vid1301"),
+                                     std::pair("msrvtt_qa/test", "msrvtt_qa/frames/video1301")}) {
+    SCOPED_TRACE(task);
+    for (int i = 0; i < 9; ++i) Write(StrCat(folder, "/", i, ".jpg"), Bytes('a', 50 + i));
+    const Sample sample = One(task, R"([{"answer": "Dog", "id": 158581, "question":
+        "what is chasing?", "video_id": 1301}])");
+    EXPECT_EQ(WithPictureNames(sample) + WithPictureNames(sample, 0),
+              "[picture 1][picture 2][picture 3][picture 4][picture 5][picture 6][picture 7]"
+              "[picture 8]what is chasing?\nAnswer the question using a single word or phrase.");
+    EXPECT_THAT(sample.questions[0].answers, ElementsAre("Dog"));
+    EXPECT_EQ(Score(sample, "dog"), 1);
+    EXPECT_EQ(Score(sample, "a dog"), 0);
+  }
+}
+
 // Resident bytes of this process.
 int64_t Resident() {
   std::ifstream file("/proc/self/statm");

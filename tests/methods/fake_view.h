@@ -191,6 +191,10 @@ class FakeView final : public LayerView {
     return out;
   }
   Tensor ProbeMaxima() override { return View(probe_maxima, {shape_.query_heads, tokens_}); }
+  Tensor GateScores(const Gate&) override {
+    return is_decoding ? View(gate_scores, {shape_.kv_heads, 1})
+                       : View(gate_scores, {shape_.kv_heads, tokens_});
+  }
   // The fake does not rotate: queries are as they are, and to come they will be so.
   Tensor QueryMean(int64_t from) override {
     const int64_t width = shape_.query_heads * shape_.key_dim;
@@ -253,6 +257,7 @@ class FakeView final : public LayerView {
   std::vector<float> queries;                    // [length, query_heads, key_dim]
   std::vector<float> attention;                  // [query_heads, length, length]
   std::vector<float> probe_maxima;               // [query_heads, length]
+  std::vector<float> gate_scores;                // [kv_heads, length], or the newest entry's
   std::vector<float> step;                       // [query_heads, length]
   bool is_decoding = false;                      // `step` is of a decoded row
   std::vector<double> frequencies;               // [rotary_dim / 2] of Rotations, or empty: 0

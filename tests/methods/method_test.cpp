@@ -140,9 +140,23 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
       {File(R"("trigger": {"id": "prefill"})"), {"trigger.prefill has no effect"}},
       {File("", R"("protect": {"sinks": 4}, )"), {"protect has no effect"}},
       {File(R"("reduce": {"id": "top_k"})"), {"reduce.top_k needs scores"}},
-      {File(R"("score": {"id": "snapkv"}, "reduce": {"id": "top_k"},
+      {File(R"("score": {"id": "lava"}, "reduce": {"id": "top_k"},
                "trigger": {"id": "every_step"})"),
-       {"trigger.every_step acts in decode", "score.snapkv", "trigger.prefill"}},
+       {"trigger.every_step acts in decode", "score.lava", "trigger.prefill"}},
+      {File(R"("score": {"id": "snapkv"}, "reduce": {"id": "top_k"},
+               "decode_score": {"id": "lava"}, "trigger": {"id": "interval"})"),
+       {"trigger.interval acts in decode", "score.lava"}},
+      {File(R"("score": {"id": "snapkv"}, "reduce": {"id": "top_k"},
+               "decode_score": {"id": "knorm"})"),
+       {"decode_score.knorm has no effect", "trigger.prefill", "trigger.interval"}},
+      {File(R"("decode_score": {"id": "knorm"})"), {"decode_score.knorm has no effect"}},
+      {File(R"("score": {"id": "snapkv"}, "allocate": {"id": "zigzagkv"},
+               "reduce": {"id": "top_k"}, "trigger": {"id": "interval", "again": true})"),
+       {"trigger.interval allocates again", "allocate.zigzagkv", "trigger.again=false"}},
+      {File(R"("score": {"id": "snapkv", "window": 16}, "reduce": {"id": "top_k"},
+               "trigger": {"id": "every_step"})",
+            R"("protect": {"recent": 8}, )"),
+       {"protect.recent is 8", "score.snapkv looks back from the last 16 rows", "raise it to 16"}},
       {File(R"("score": {"id": "knorm"}, "allocate": {"id": "fastgen"},
                "reduce": {"id": "top_k"})"),
        {"allocate.fastgen reads the scores of score.fastgen, not those of score.knorm"}},
@@ -151,6 +165,24 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
     const std::string message = ErrorOf(text);
     for (const std::string& part : parts) EXPECT_THAT(message, HasSubstr(part)) << text;
   }
+}
+
+// One method for the prompt and another while decoding.
+TEST(MethodFiles, StagesOfDecodeAreTheirOwn) {
+  const Result<Method> method = LoadMethod("prefill_decoding", kShipped,
+                                           {"decode_score.id=snapkv", "decode_score.window=12"});
+  ASSERT_TRUE(method.ok()) << method.error().message;
+  EXPECT_EQ(method->score->params.Int("window"), 32);
+  EXPECT_EQ(method->decode_score->params.Int("window"), 12);
+  EXPECT_EQ(method->decode_score->slot, "decode_score");
+  EXPECT_EQ(method->needs(), (Needs{.window = 32, .step_window = 12}));
+  EXPECT_EQ(method->recent, 32);
+  const Result<Method> other = LoadMethod("prefill_decoding", kShipped, {"decode_score.id=h2o"});
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  // Running scores begin with the prompt.
+  EXPECT_EQ(other->needs(), (Needs{.window = 32, .column_sums = true, .step_attention = true}));
+  EXPECT_NE(method->ToJson(), other->ToJson());
+  EXPECT_FALSE(LoadMethod("snapkv", kShipped, {})->ToJson()["stages"].contains("decode_score"));
 }
 
 TEST(MethodFiles, OverridesReachEveryParameter) {
@@ -383,7 +415,7 @@ TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {
 }
 
 // What is shipped works on an ordinary model with grouped heads, each with a budget if it takes
-// one.
+// one; a method of trained weights says that it needs them.
 TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   ModelShape shape = SmallShape(8, 2, 4, 64);
   shape.token_classes = true;
@@ -391,7 +423,14 @@ TEST(CheckMethodTest, EveryShippedOneRunsOnAnOrdinaryModel) {
   for (const std::string& id : *ids) {
     const Method method = Loaded(id);
     if (id == "mla_latent") continue;
-    EXPECT_EQ(Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000), "") << id;
+    const std::string refusal = Refusal(method, shape, method.takes_budget ? "0.5" : "none", 4000);
+    const bool trained = method.score && method.score->spec->import != nullptr &&
+                         method.score->spec->calibrate == nullptr;
+    if (trained) {
+      EXPECT_THAT(refusal, HasSubstr("its gate needs trained weights")) << id;
+    } else {
+      EXPECT_EQ(refusal, "") << id;
+    }
   }
 }
 

@@ -24,7 +24,7 @@ TEST(SnapKv, HandWorked) {
   }
   const auto plain =
       MakeStage<Scorer>(StageKind::kScore, "snapkv", R"({"window": 2, "kernel": 1})");
-  EXPECT_EQ(plain->needs(), Needs{.window = 2});
+  EXPECT_EQ(plain->needs(), (Needs{.window = 2, .step_window = 2}));
   std::vector<float> scores = ScoreWith(*plain, view);
   EXPECT_TRUE(AllWithin(std::span(scores).first(3), std::vector<float>{0.3f, 0.3f, 0.2f}, 1e-7));
   EXPECT_GT(scores[3], 1e20f);

@@ -22,6 +22,17 @@ TEST(Triggers, WhenTheyAct) {
   const auto share =
       MakeStage<Trigger>(StageKind::kTrigger, "every_step", R"({"growth": "share"})");
   EXPECT_TRUE(share->budget_grows());
+  const auto interval = MakeStage<Trigger>(StageKind::kTrigger, "interval", R"({"steps": 4})");
+  EXPECT_TRUE(interval->AfterPrefill());
+  EXPECT_FALSE(interval->AfterStep(4, 0));
+  EXPECT_TRUE(interval->AfterStep(4, 1));
+  EXPECT_FALSE(interval->AfterStep(5, 2));
+  EXPECT_TRUE(interval->AfterStep(8, 5));
+  EXPECT_FALSE(interval->allocates_again());
+  const auto late =
+      MakeStage<Trigger>(StageKind::kTrigger, "interval", R"({"prompt": false, "again": true})");
+  EXPECT_FALSE(late->AfterPrefill());
+  EXPECT_TRUE(late->allocates_again());
 }
 
 }  // namespace

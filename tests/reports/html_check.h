@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/strings.h"
@@ -25,7 +26,9 @@ struct HtmlFacts {
 
 class HtmlChecker {
  public:
-  explicit HtmlChecker(std::string_view html) : html_(html) {}
+  // `neighbours`: what the page may link to besides its own parts.
+  explicit HtmlChecker(std::string_view html, std::set<std::string> neighbours = {})
+      : html_(html), neighbours_(std::move(neighbours)) {}
 
   HtmlFacts Check() {
     at_ = html_.find("<html");
@@ -132,6 +135,7 @@ class HtmlChecker {
     if (has("id") && !ids_.insert(attributes.at("id")).second) Fault(begin, "an id twice");
     if (has("href")) {
       const std::string& href = attributes.at("href");
+      if (neighbours_.contains(href)) return;
       if (name == "image" && href.starts_with("data:image/jpeg;base64,")) {
         const size_t bad = href.find_first_not_of(
             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", 23);
@@ -153,12 +157,15 @@ class HtmlChecker {
   }
 
   std::string_view html_;
+  std::set<std::string> neighbours_;
   size_t at_ = 0;
   HtmlFacts facts_;
   std::vector<std::string> open_;
   std::set<std::string> ids_, targets_;
 };
 
-inline HtmlFacts CheckHtml(std::string_view html) { return HtmlChecker(html).Check(); }
+inline HtmlFacts CheckHtml(std::string_view html, std::set<std::string> neighbours = {}) {
+  return HtmlChecker(html, std::move(neighbours)).Check();
+}
 
 }  // namespace kvgauge

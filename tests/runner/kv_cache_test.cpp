@@ -323,6 +323,33 @@ TEST_F(CacheTest, MergesSpreadOverWhatFollows) {
   }
 }
 
+TEST_F(CacheTest, TwoNumbersFollowTheirEntries) {
+  CachePools pools(*ops_);
+  KvCache cache = NewCache(pools);
+  ASSERT_TRUE(Feed(cache, 80).ok());
+  std::vector<float> numbers(320);
+  std::iota(numbers.begin(), numbers.end(), 1.0f);
+  ASSERT_TRUE(cache.KeepScores(1, View(numbers, {2, 2, 80})).ok());
+  const std::vector<int32_t> one = {2, 30}, two = {5, 6, 79};
+  const std::vector<HeadPlan> plan = {Keep(one), Keep(two)};
+  ASSERT_TRUE(cache.Reduce(1, plan).ok());
+  ASSERT_TRUE(Feed(cache, 1).ok());
+  std::vector<float> got(16, -1.0f);
+  cache.ReadScores(1, View(got, {2, 2, 4}));
+  EXPECT_EQ(got,
+            (std::vector<float>{3, 31, 0, 0, 86, 87, 160, 0, 163, 191, 0, 0, 246, 247, 320, 0}));
+  EXPECT_EQ(cache.Bytes(1).biases, 2 * 7 * 4);
+  EXPECT_EQ(cache.Bytes().resident(), pools.of(Tier::kDevice).used_bytes());
+  const Result<std::string> bytes = cache.Serialize();
+  ASSERT_TRUE(bytes.ok());
+  KvCache again = NewCache(pools);
+  ASSERT_TRUE(again.Deserialize(*bytes).ok());
+  std::vector<float> read(16, -1.0f);
+  again.ReadScores(1, View(read, {2, 2, 4}));
+  EXPECT_EQ(read, got);
+  EXPECT_EQ(*again.Serialize(), *bytes);
+}
+
 TEST_F(CacheTest, ScoresFollowTheirEntries) {
   CachePools pools(*ops_);
   KvCache cache = NewCache(pools);

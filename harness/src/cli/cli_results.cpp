@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "src/cli/command_table.h"
+#include "src/results/board_command.h"
 #include "src/results/report_command.h"
 #include "src/results/results.h"
 
@@ -171,6 +172,26 @@ void AddReport(CommandTable& table) {
   table.Add(command, [flags] { return RunReport(*flags); });
 }
 
+void AddBoard(CommandTable& table) {
+  auto flags = std::make_shared<BoardFlags>();
+  CLI::App* command = table.app.add_subcommand(
+      "board", "Make a static site of many databases: where methods stand, and what changed");
+  command->add_option("directory", flags->stores, "every *.db below it is taken, oldest first")
+      ->required();
+  command->add_option("-o,--out", flags->out, "directory of the site; made, or an earlier board")
+      ->required();
+  command->add_option("--title", flags->title, "heading (default: kvgauge board)");
+  command
+      ->add_option("--margin", flags->margin,
+                   "differences of the score up to this are equivalent, in points of 100")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_flag("--skip-bad", flags->skip_bad,
+                    "leave out files that cannot be read as databases, with a warning");
+  AddJsonFlag(*command, flags->json);
+  table.Add(command, [flags] { return RunBoard(*flags); });
+}
+
 }  // namespace
 
 void AddResultCommands(CommandTable& table) {
@@ -180,6 +201,7 @@ void AddResultCommands(CommandTable& table) {
   AddGate(table);
   AddMerge(table);
   AddReport(table);
+  AddBoard(table);
 }
 
 }  // namespace kvgauge

@@ -164,8 +164,9 @@ struct CalibrateOptions {
   MethodFlags method;
   std::string stage;  // "prepare", "store"; empty: the one that learns
   std::string text_file, ids_file;
-  int64_t window = 0;  // tokens; 0: chosen
-  int64_t limit = 16;  // texts
+  std::string import_file;  // published weights in place of texts
+  int64_t window = 0;       // tokens; 0: chosen
+  int64_t limit = 16;       // texts
   std::string out;
   bool json = false;
 };

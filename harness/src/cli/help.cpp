@@ -43,6 +43,7 @@ constexpr CommandHelp kHelp[] = {
     {"report", "Run and compare",
      "report results/quickstart.db -o quickstart.html\n"
      "report before.db after.db --compare"},
+    {"board", "Run and compare", "board results -o site"},
     {"submit", "Many machines and CI",
      "submit --slurm mine.json --shards 16 --db results/mine.db\n"
      "submit --slurm mine.json --shards 4 --db results/mine.db --dry-run -- --limit 100"},

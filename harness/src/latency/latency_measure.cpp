@@ -154,8 +154,9 @@ class Solo {
     if (prompt_.spans.size() > shown) cache_.PlaceRope(RopePlaces::Of(prompt_));
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
-      const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
-      KVG_TRY(Forward(begin, end, nullptr));
+      const int64_t most = compressor_.most_question_rows();
+      const int64_t end = PassEnd(model_.config(), prompt_, begin, most);
+      KVG_TRY(Forward(begin, end, compressor_.question_hook()));
       KVG_TRY(compressor_.AfterRows());
     }
     return {};

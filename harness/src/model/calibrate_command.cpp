@@ -30,7 +30,7 @@ Result<StageChoice*> FindLearner(Method& method, const std::string& wanted) {
   std::vector<StageChoice*> found;
   std::vector<std::string> names;
   for (StageChoice* choice : method.stages()) {
-    if (choice->spec->calibrate == nullptr) continue;
+    if (choice->spec->calibrate == nullptr && choice->spec->import == nullptr) continue;
     names.emplace_back(NameOf(choice->spec->kind));
     if (wanted.empty() || wanted == names.back()) found.push_back(choice);
   }
@@ -108,7 +108,13 @@ Result<Texts> ReadText(const CalibrateOptions& options, const ModelConfig& confi
   return texts;
 }
 
-Result<Texts> ReadTexts(const CalibrateOptions& options, const ModelConfig& config) {
+Result<Texts> ReadTexts(const CalibrateOptions& options, const StageChoice& learner,
+                        const ModelConfig& config) {
+  if (learner.spec->calibrate == nullptr) {
+    return BadInput(StrCat(NameOf(*learner.spec),
+                           " learns nothing from text; give weights that its authors publish with "
+                           "--import"));
+  }
   if (options.text_file.empty() == options.ids_file.empty()) {
     return BadInput("calibrate needs exactly one of --text-file, --ids-file");
   }
@@ -146,6 +152,29 @@ Result<LoadedModel> LoadFor(const Method& method, const StageChoice& learner,
   return LoadModel(flags);
 }
 
+// Tables of published weights, which fit the model.
+Result<Calibration::Tables> Import(const CalibrateOptions& options, const StageChoice& learner,
+                                   const ModelShape& shape) {
+  if (!options.text_file.empty() || !options.ids_file.empty()) {
+    return BadInput("--import: takes the place of --text-file and --ids-file; give one of them");
+  }
+  if (learner.spec->import == nullptr) {
+    return BadInput(StrCat("--import: nothing that is published fits ", NameOf(*learner.spec),
+                           "; give --text-file"));
+  }
+  KVG_ASSIGN(const Calibration::Tables published, ReadPublished(options.import_file));
+  Result<Calibration::Tables> tables = learner.spec->import(published);
+  if (!tables.ok()) return tables.error().Wrap(options.import_file);
+  auto calibration = std::make_shared<Calibration>();
+  calibration->path = options.import_file;
+  calibration->tables = *tables;
+  StageChoice choice = learner;
+  choice.calibration = std::move(calibration);
+  const Status fits = MakeStage(choice)->Check(shape);
+  if (!fits.ok()) return fits.error();
+  return tables;
+}
+
 }  // namespace
 
 Status RunCalibrate(const CalibrateOptions& options) {
@@ -156,17 +185,25 @@ Status RunCalibrate(const CalibrateOptions& options) {
   KVG_ASSIGN(StageChoice* const learner, FindLearner(method, options.stage));
   KVG_TRY(KeepCalibratedParams(*learner));
   KVG_TRY(AttachCalibrations(method));
-  KVG_ASSIGN(const Texts texts, ReadTexts(options, config));
+  const bool imports = !options.import_file.empty();
+  Texts texts;
+  if (!imports) {
+    KVG_ASSIGN(texts, ReadTexts(options, *learner, config));
+  }
   int64_t tokens = 0, longest = 0;
   for (const std::vector<int32_t>& text : texts) {
     tokens += std::ssize(text);
     longest = std::max(longest, std::ssize(text));
   }
-  KVG_ASSIGN(const LoadedModel loaded, LoadFor(method, *learner, options.model, longest));
-  KVG_ASSIGN(const Calibration::Tables tables,
-             Calibrate(*loaded.model, *learner, texts, [&](int pass, int64_t text) {
-               LogInfo(StrCat("pass ", pass + 1, ", text ", text + 1, " of ", texts.size()));
-             }));
+  KVG_ASSIGN(const LoadedModel loaded, imports ? LoadModel(options.model)
+                                               : LoadFor(method, *learner, options.model, longest));
+  const auto learned = [&]() -> Result<Calibration::Tables> {
+    if (imports) return Import(options, *learner, loaded.model->shape());
+    return Calibrate(*loaded.model, *learner, texts, [&](int pass, int64_t text) {
+      LogInfo(StrCat("pass ", pass + 1, ", text ", text + 1, " of ", texts.size()));
+    });
+  };
+  KVG_ASSIGN(const Calibration::Tables tables, learned());
 
   const std::string stage = NameOf(*learner->spec);
   const std::string name =
@@ -200,7 +237,9 @@ Status RunCalibrate(const CalibrateOptions& options) {
   PrintFacts({{"stage", stage},
               {"with", CalibratedParams(*learner)},
               {"model", StrCat(name, ", ", loaded.model->fingerprint().substr(0, 12))},
-              {"texts", StrCat(texts.size(), ", ", WithCommas(tokens), " tokens")},
+              imports ? std::pair<std::string, std::string>("imported", options.import_file)
+                      : std::pair<std::string, std::string>(
+                            "texts", StrCat(texts.size(), ", ", WithCommas(tokens), " tokens")),
               {"file", StrCat(options.out, ", ", tables.size(), " tables, ",
                               HumanBytes(std::ssize(written)))},
               {"sha256", digest},

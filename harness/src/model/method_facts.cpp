@@ -33,8 +33,12 @@ std::vector<std::string> SignalNames(const Needs& needs) {
   if (!needs.query_moments.empty()) {
     names.emplace_back("mean and covariance of queries before rotation");
   }
+  if (!needs.gates.empty()) names.emplace_back("inputs of layers, through a gate");
   if (needs.raw_keys) names.emplace_back("keys before rotation");
   if (needs.output_weights) names.emplace_back("output projection");
+  if (needs.step_window > 0) {
+    names.push_back(StrCat("queries of the last ", needs.step_window, " rows in decode"));
+  }
   if (needs.step_attention) names.emplace_back("attention of decode steps");
   if (needs.step_queries) names.emplace_back("queries of decode steps");
   if (needs.encoder) names.emplace_back("texts behind the prompt");

@@ -95,7 +95,7 @@ void PrintMethod(const Method& method) {
     if (!spec.bytes.empty()) Print(StrCat("  bytes: ", spec.bytes, "\n"));
     const Json values = choice->params.ToJson();
     for (const ParamSpec& param : spec.params) {
-      rows.push_back({StrCat(NameOf(spec.kind), ".", param.name), Shown(values[param.name]),
+      rows.push_back({StrCat(choice->slot, ".", param.name), Shown(values[param.name]),
                       DescribeParam(param), param.help});
     }
   }

@@ -127,7 +127,7 @@ Status WriteOutput(const std::string& path, const std::string& content) {
   return written.ok() ? written : BadInput(written.error().message);
 }
 
-Status Gate(const GateFlags& flags, int& exit_code) {
+Status HoldAgainstBaseline(const GateFlags& flags, int& exit_code) {
   std::string margins_path = flags.margins;
   if (margins_path.empty()) {
     KVG_ASSIGN(margins_path, FindConfigFile("gate/default.json"));
@@ -158,7 +158,7 @@ Status Gate(const GateFlags& flags, int& exit_code) {
 }  // namespace
 
 Status RunGate(const GateFlags& flags, int& exit_code) {
-  const Status status = Gate(flags, exit_code);
+  const Status status = HoldAgainstBaseline(flags, exit_code);
   // 1 means worse: whatever else goes wrong must not look like it.
   return status.ok() ? status : BadInput(status.error().message);
 }

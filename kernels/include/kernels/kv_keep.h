@@ -24,7 +24,7 @@ struct KvMerge {
 
 // One head. Entry e lies in slot `first` + e of its pages, 64 slots a page.
 struct KvKeep {
-  static constexpr int kMostNumbers = 4;
+  static constexpr int kMostNumbers = 5;
 
   Tensor index;        // [n] i32: the entries that stay, ascending
   int64_t length = 0;  // entries before

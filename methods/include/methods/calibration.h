@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "core/params.h"
 #include "core/result.h"
+#include "methods/calibration_table.h"
 #include "methods/layer_view.h"
 #include "methods/needs.h"
 
@@ -19,11 +19,8 @@ namespace kvgauge {
 
 // A side-file in memory: immutable, shared by all stages that a method makes.
 struct Calibration {
-  struct Table {
-    std::vector<int64_t> shape;
-    std::vector<float> values;  // row-major
-  };
-  using Tables = std::map<std::string, Table, std::less<>>;
+  using Table = CalibrationTable;
+  using Tables = CalibrationTables;
 
   std::string path = {};    // for messages
   std::string digest = {};  // of the file, hex SHA-256

@@ -68,11 +68,14 @@ class LayerView {
   // Where the tokens that were seen hold pictures and videos, in original positions, ascending.
   virtual std::span<const VisualSpan> VisualSpans() = 0;
 
-  // After prefill only, when all heads hold the whole prompt.
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]
-  // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window.
+  // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window. After
+  // prefill, when all heads hold the whole prompt. While decoding(), if step_window was declared:
+  // the last min(rows, shortest head) rows, whose own entries are the last of every head; each
+  // attends over what is held now.
   virtual Tensor WindowAttention(int64_t rows) = 0;
   virtual Tensor WindowQueries(int64_t rows) = 0;
+  // After prefill only, from here to QueryCovariance, but for gates.
   // Rows of the prompt behind its last picture or video, 1 to `most`; `most` without pictures. A
   // window of so many may be asked for. most <= the declared question rows.
   virtual int64_t QuestionRows(int64_t most) = 0;
@@ -86,6 +89,9 @@ class LayerView {
   // The most attention that a row of the scorer's own probes pays to each entry (methods/probe.h).
   // [query_heads, width]
   virtual Tensor ProbeMaxima() = 0;
+  // What a declared gate gives the entries: [kv_heads, width] after prefill, 0 for those of turns
+  // before. While decoding() that of the newest entry alone: [kv_heads, 1].
+  virtual Tensor GateScores(const Gate& gate) = 0;
   // Moments of queries before rotation, without those of the first `from` tokens; `from` was
   // declared.
   virtual Tensor QueryMean(int64_t from) = 0;        // [query_heads, key_dim]

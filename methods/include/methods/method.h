@@ -33,6 +33,7 @@ std::string_view NameOf(Budget::Kind kind);
 
 struct StageChoice {
   const StageSpec* spec = nullptr;
+  std::string slot = {};  // where the method has it: its kind, or "decode_score", ...
   Params params;
   std::shared_ptr<const Calibration> calibration = nullptr;  // of the side-file, once attached
 };
@@ -86,6 +87,8 @@ struct Method {
   // `store` is always set; score, allocate, reduce and trigger are set together or not at all.
   // `see` acts on pictures before the prompt is made, so it changes no other stage.
   std::optional<StageChoice> prepare, see, score, allocate, reduce, store, read, trigger;
+  // In place of score, allocate and reduce while decoding.
+  std::optional<StageChoice> decode_score, decode_allocate, decode_reduce;
 
   // The union over all stages. Signals of decode steps are included only if a stage uses them in
   // decode.
@@ -113,9 +116,19 @@ struct Pipeline {
   std::unique_ptr<Scorer> score;
   std::unique_ptr<Allocator> allocate;
   std::unique_ptr<Reducer> reduce;
+  std::unique_ptr<Scorer> decode_score;
+  std::unique_ptr<Allocator> decode_allocate;
+  std::unique_ptr<Reducer> decode_reduce;
   std::unique_ptr<Store> store;
   std::unique_ptr<Reader> read;
   std::unique_ptr<Trigger> trigger;
+
+  // Those that act in decode. Precondition: there is a reducer.
+  const Scorer& StepScore() const { return decode_score ? *decode_score : *score; }
+  const Allocator& StepAllocate() const { return decode_allocate ? *decode_allocate : *allocate; }
+  const Reducer& StepReduce() const { return decode_reduce ? *decode_reduce : *reduce; }
+  // Whether heads are given entries anew in decode.
+  bool AllocatesInDecode() const { return decode_allocate || trigger->allocates_again(); }
 };
 Pipeline MakePipeline(const Method& method);
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "methods/gate.h"
+
 namespace kvgauge {
 
 // Attention inside chunks of the prompt: every row of a chunk attends over all entries of it, those
@@ -32,8 +34,14 @@ struct Needs {
   // Mean and covariance of the prompt's queries before rotation, without the first so many tokens:
   // one pair for each number, ascending.
   std::vector<int64_t> query_moments = {};
+  // Scores that gates give each entry where it is made, from the input of its layer's attention,
+  // normed where the model norms it; in prefill and in decode. Ascending.
+  std::vector<GateNeed> gates = {};
   bool raw_keys = false;        // keys before rotation
   bool output_weights = false;  // the output projection, by query head
+  // At every decode step the queries of the last so many rows, those of the prompt among them, and
+  // their attention to what is held.
+  int64_t step_window = 0;
   bool step_attention = false;  // the newest query's attention row at every decode step
   bool step_queries = false;    // its queries
   bool token_classes = false;   // the class of each entry's token

@@ -9,6 +9,7 @@
 
 #include "core/params.h"
 #include "core/result.h"
+#include "methods/calibration_table.h"
 #include "methods/see.h"
 #include "methods/stages.h"
 
@@ -37,6 +38,9 @@ struct StageSpec {
   std::unique_ptr<Calibrator> (*calibrate)(const Params&, const ModelShape&,
                                            std::span<const int64_t> lengths) = nullptr;
   std::vector<std::string> calibrated_params = {};
+  // Set if a side-file can be made of weights that authors publish: from the tensors of their file,
+  // by name. Such a stage has that parameter, too.
+  std::function<Result<CalibrationTables>(const CalibrationTables& published)> import = {};
   // The SHA-256 of the plugin that it came from (methods/plugin.h), part of every cell's key.
   // LoadPlugin sets it; empty: a stage of the program itself.
   std::string plugin = {};

@@ -86,12 +86,19 @@ class Scorer : public Stage {
   // True if Score() may also be called during decoding: it uses no prefill-only signal there, but
   // the newest row's.
   virtual bool any_time() const { return false; }
-  // True if scores change over decode steps. They are then stored with the entries (and counted as
-  // bytes), if the trigger acts in decode.
+  // True if scores change over decode steps. What they follow from is then stored with the entries
+  // (and counted as bytes), if the trigger acts in decode.
   virtual bool ages() const { return false; }
-  // Called after a decode step. scores: [kv_heads, width] running values; that of the newest entry
-  // is 0.
-  virtual void Age(LayerView& view, Tensor scores) const;
+  // How many numbers of each entry build up then: 1, the score itself, or 2.
+  virtual int64_t numbers() const { return 1; }
+  // After the prompt, what the numbers begin with: [numbers, kv_heads, width]. As Score says, with
+  // one.
+  virtual void Start(LayerView& view, Tensor numbers) const;
+  // Called after a decode step. numbers: [kv_heads, width], or [numbers, kv_heads, width] with two;
+  // those of the newest entry are 0.
+  virtual void Age(LayerView& view, Tensor numbers) const;
+  // The scores that follow from two numbers. out: [kv_heads, width].
+  virtual void Rank(LayerView& view, const Tensor& numbers, Tensor out) const;
 };
 
 // How many entries each head may hold.
@@ -112,6 +119,9 @@ class Allocator : public Stage {
   virtual bool needs_scores() const { return false; }
   // The id of the only scorer whose scores this allocator understands; empty: any.
   virtual std::string_view reads_scores_of() const { return {}; }
+  // True if Allocate() may also be called during decoding, when heads may hold different numbers of
+  // entries: `length` is then the most, and scores beyond a head's own entries are -inf.
+  virtual bool any_time() const { return false; }
   virtual Result<Allocation> Allocate(const AllocationInput& input) const = 0;
   // An error if no allocation fits. Called before anything runs, when `input` has neither scores
   // nor views.
@@ -146,6 +156,9 @@ struct ReduceInput {
 
 class Reducer : public Stage {
  public:
+  // False if scores alone decide how many entries stay: the method then takes no budget, and heads
+  // are given all they hold.
+  virtual bool takes_budget() const { return true; }
   // Whether plans may merge keys, after the prompt or in decode.
   virtual bool merges_keys() const { return false; }
   struct State {
@@ -193,13 +206,17 @@ class Trigger : public Stage {
  public:
   virtual bool AfterPrefill() const = 0;
   // Called after a decode step, layer by layer. `steps`: decode steps so far. The other number is
-  // the largest excess of a head of the layer over its allocation (negative if all are below).
+  // the largest excess of a head of the layer over its allocation (negative if all are below);
+  // without a budget it is without bounds.
   virtual bool AfterStep(int64_t steps, int64_t excess) const = 0;
   // False if AfterStep is never true.
   virtual bool in_decode() const = 0;
   // Whether a budget that is a share of the prompt is one of all tokens seen, decoded ones
   // included.
   virtual bool budget_grows() const { return false; }
+  // Whether it allocates anew each time it reduces in decode; otherwise heads keep what they were
+  // given for the prompt. `excess` is then the largest of all layers.
+  virtual bool allocates_again() const { return false; }
 };
 
 }  // namespace kvgauge

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The result store: one SQLite file that holds runs and their
-// results.
+// SPDX-License-Identifier: Apache-2.0
+// The result store: one SQLite file that holds runs and their results.
 //
 // Recording is append-only. A sample with everything that belongs to it is one transaction: killed
 // at any moment, the file holds it whole or not at all. One process writes at a time, any number

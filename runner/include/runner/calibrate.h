@@ -24,6 +24,10 @@ Result<Calibration::Tables> Calibrate(
     Model& model, const StageChoice& choice, std::span<const std::vector<int32_t>> texts,
     const std::function<void(int pass, int64_t text)>& on_text = nullptr);
 
+// The tensors of a file that authors publish, by name, as f32: .safetensors, or .tsv, whose rows of
+// numbers are the table "values".
+Result<Calibration::Tables> ReadPublished(const std::string& path);
+
 // Keys of a side-file's metadata.
 inline constexpr const char* kCalibrationFormat = "kvgauge_calibration";  // "1"
 inline constexpr const char* kCalibrationStage = "stage";

@@ -19,6 +19,7 @@
 namespace kvgauge {
 
 class ChunkSums;
+class GateFolds;
 class QueryMoments;
 
 // How many rows stand behind the prompt's last picture or video, 1 to `most`; `most` without any.
@@ -43,6 +44,8 @@ class PrefillCapture final : public LayerHook {
   ~PrefillCapture() override;
 
   bool wants_log_sum_exp() const override;
+  bool wants_inputs() const override { return !needs_.gates.empty(); }
+  void LayerInput(int64_t layer, const Tensor& x) override;
   void BeforeAttend(int64_t, const Tensor&) override {}
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -63,6 +66,8 @@ class PrefillCapture final : public LayerHook {
   bool has_last_row(int64_t layer) const { return last_rows_.contains(layer); }
   // Precondition: declared.
   const ChunkSums& SumsOfChunks(const ChunkAttention& of) const;
+  // What a gate gives the prefilled rows, [kv_heads, rows]. Precondition: declared.
+  Tensor GateScores(const Gate& gate, int64_t layer) const;
   // Moments of the rows from position `from` on, at least one of which was prefilled. Precondition:
   // declared.
   const QueryMoments& MomentsFrom(int64_t from) const;
@@ -84,6 +89,7 @@ class PrefillCapture final : public LayerHook {
   Ops& ops_;
   const Prompt* prompt_;
   Needs needs_;
+  int64_t rows_ = 0;        // of the prefill
   int64_t last_token_ = 0;  // the prefill ends before this position
   int64_t window_ = 0;
   std::vector<Buffer> queries_;          // [layers] of [window, query_heads * key_dim]
@@ -95,18 +101,45 @@ class PrefillCapture final : public LayerHook {
   Buffer part_;                          // one chunk's contribution
   std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared
+  std::unique_ptr<GateFolds> gates_;                    // those that are declared
   Status status_;
 };
 
-// The newest row's queries and attention, replaced at every decode step.
+// The newest row's queries and attention, replaced at every decode step, and the queries of the
+// last rows, where a method looks back from them.
 class StepCapture {
  public:
   StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops);
+  ~StepCapture();
 
-  bool wanted() const { return needs_.step_attention || needs_.step_queries; }
+  bool wanted() const {
+    return needs_.step_attention || needs_.step_queries || slides() || wants_inputs();
+  }
+  // Whether queries of more than the newest row are kept.
+  bool slides() const { return needs_.step_window > 0; }
   bool wants_log_sum_exp() const { return needs_.step_attention; }
+  bool wants_inputs() const { return !needs_.gates.empty(); }
+  // x: [1, hidden_size].
+  void KeepInput(int64_t layer, const Tensor& x);
+  // What a gate gives the newest row: [kv_heads, 1].
+  Tensor GateScores(const Gate& gate, int64_t layer) const;
   // q: [1, query_heads, key_dim]; log_sum_exp: [query_heads, 1] or empty.
   void Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  // Where it slides. The row that Keep kept was that of position `at`: one of the last from now on.
+  void KeepLast(int64_t at);
+  // Rows of several positions, the last one before `end`, of one layer. q: [rows, query_heads,
+  // key_dim]. Rows may come again.
+  void KeepRows(int64_t layer, const Tensor& q, int64_t end);
+  // The last rows of a prompt, which ends before position `end`.
+  void KeepPrompt(const PrefillCapture& prompt, int64_t end);
+  // The last rows that another sequence has kept.
+  void ContinueFrom(const StepCapture& other);
+  // Those that end before position `end`, oldest first, into out [rows, query_heads, key_dim].
+  // Precondition: they were kept, rows <= step_window.
+  void LastQueries(int64_t layer, int64_t end, Tensor out) const;
+  // Bytes of the last rows.
+  int64_t bytes_of_last() const { return last_.size_bytes(); }
+  static int64_t PlannedBytesOfLast(const ModelConfig& config, const Needs& needs);
 
   // The tensor for the step's attention, [query_heads, width], if it costs no second pass over the
   // keys; else empty.
@@ -124,12 +157,17 @@ class StepCapture {
     Buffer memory;
     Tensor left;
   };
+  int64_t row_size() const { return config_.query_heads * config_.key_dim; }
+  // Column block of one layer: [step_window, query_heads * key_dim].
+  Tensor LastOf(int64_t layer) const;
   const ModelConfig& config_;
   Ops& ops_;
   Needs needs_;
-  Buffer queries_;               // [layers, query_heads, key_dim]
-  Buffer log_sums_;              // [layers, query_heads]
-  std::vector<Left> attention_;  // [layers]
+  Buffer queries_;                    // [layers, query_heads, key_dim]
+  Buffer last_;                       // [step_window, layers * query_heads * key_dim], by position
+  Buffer log_sums_;                   // [layers, query_heads]
+  std::vector<Left> attention_;       // [layers]
+  std::unique_ptr<GateFolds> gates_;  // those that are declared
 };
 
 }  // namespace kvgauge

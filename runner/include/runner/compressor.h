@@ -67,7 +67,7 @@ struct CompressionRecord {
   int64_t full_bytes = 0;
   KvBytes bytes;             // after compression; logical() and resident()
   KvBytes final_bytes;       // now
-  int64_t reader_bytes = 0;  // of the reader's index
+  int64_t reader_bytes = 0;  // of the reader's index, and of queries that a score looks back from
   PhaseSeconds seconds;
 
   Json ToJson() const;

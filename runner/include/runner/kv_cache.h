@@ -106,7 +106,7 @@ class KvCache {
   Status Store(int64_t layer, const StorePlan& plan);
   // Stores running scores with the entries, counted as biases: they move with their entries, and
   // new entries have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest
-  // with 0.
+  // with 0. Two numbers of each entry are [2, kv_heads, width].
   Status KeepScores(int64_t layer, const Tensor& scores);
   bool keeps_scores(int64_t layer) const;
   void ReadScores(int64_t layer, Tensor scores) const;

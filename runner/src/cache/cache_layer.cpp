@@ -59,7 +59,9 @@ Status CacheLayer::Grow(int64_t rows, int64_t first_position) {
     }
     if (head.has_positions) KVG_TRY(head.positions.Reserve(head.length + rows));
     if (!head.log_weights.empty()) KVG_TRY(head.log_weights.Reserve(head.length + rows));
-    if (entries_.keeps_scores) KVG_TRY(head.scores.Reserve(head.length + rows));
+    for (int64_t i = 0; i < entries_.kept_scores; ++i) {
+      KVG_TRY(head.score(i).Reserve(head.length + rows));
+    }
     if (Clips()) KVG_TRY(head.rotations.Reserve(head.length + rows));
   }
   return {};
@@ -86,7 +88,9 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
       Clips() ? ops().memory->Copy(job.from, job.to) : copies->push_back(job);
     }
     if (!head.log_weights.empty()) copies->push_back({zeros, head.log_weights.Extend(rows)});
-    if (entries_.keeps_scores) copies->push_back({zeros, head.scores.Extend(rows)});
+    for (int64_t i = 0; i < entries_.kept_scores; ++i) {
+      copies->push_back({zeros, head.score(i).Extend(rows)});
+    }
     if (Clips()) {
       head.rotations.Truncate(0);
       ClipPositions(head, head.rotations.Extend(head.length));
@@ -413,34 +417,50 @@ Status CacheLayer::Truncate(int64_t tokens) {
 }
 
 Status CacheLayer::KeepScores(const Tensor& scores) {
-  KVG_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 &&
-                scores.shape[0] == setup().kv_heads && scores.shape[1] >= width(),
-            "scores must be f32 [kv_heads, longest head]");
+  const int64_t count = CountScores(scores);
+  KVG_CHECK(count <= 2, "at most two numbers of each entry are kept");
   std::vector<EntryArray> fresh;
-  for (int64_t h = 0; h < setup().kv_heads; ++h) {
-    fresh.emplace_back(*entries_.pool, DType::kF32);
-    if (length(h) == 0) continue;
-    KVG_TRY(fresh.back().Reserve(length(h)));
-    ops().memory->Copy(scores[h].Slice(0, length(h)), fresh.back().Extend(length(h)));
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t h = 0; h < setup().kv_heads; ++h) {
+      fresh.emplace_back(*entries_.pool, DType::kF32);
+      if (length(h) == 0) continue;
+      const Tensor row = count == 1 ? scores[h] : scores[i][h];
+      KVG_TRY(fresh.back().Reserve(length(h)));
+      ops().memory->Copy(row.Slice(0, length(h)), fresh.back().Extend(length(h)));
+    }
   }
-  for (size_t h = 0; h < entries_.heads.size(); ++h) entries_.heads[h].scores = std::move(fresh[h]);
-  entries_.keeps_scores = true;
+  const size_t heads = entries_.heads.size();
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    entries_.heads[i % heads].score(static_cast<int64_t>(i / heads)) = std::move(fresh[i]);
+  }
+  entries_.kept_scores = count;
   return {};
 }
 
+// Numbers of each entry in [kv_heads, longest head], or in as many of these.
+int64_t CacheLayer::CountScores(const Tensor& scores) const {
+  const auto at = static_cast<size_t>(scores.rank) - 2;
+  KVG_CHECK(scores.dtype == DType::kF32 && (scores.rank == 2 || scores.rank == 3) &&
+                scores.shape[at] == setup().kv_heads && scores.shape[at + 1] >= width(),
+            "scores must be f32 [kv_heads, longest head], or two of them");
+  return scores.rank == 2 ? 1 : scores.shape[0];
+}
+
 void CacheLayer::ReadScores(Tensor scores) const {
-  KVG_CHECK(entries_.keeps_scores, "no scores are kept");
-  KVG_CHECK(scores.dtype == DType::kF32 && scores.rank == 2 && scores.IsContiguous() &&
-                scores.shape[0] == setup().kv_heads && scores.shape[1] >= width(),
-            "scores must be f32 [kv_heads, longest head]");
-  const std::vector<float> zeros(static_cast<size_t>(scores.shape[1]));
-  for (int64_t h = 0; h < setup().kv_heads; ++h) {
-    const EntryArray& held = entries_.heads[static_cast<size_t>(h)].scores;
-    const int64_t rest = scores.shape[1] - held.size();
-    if (!held.empty()) ops().memory->Copy(held.view(), scores[h].Slice(0, held.size()));
-    if (rest > 0) {
-      ops().memory->Copy(View(std::span(zeros).first(static_cast<size_t>(rest)), {rest}),
-                         scores[h].Slice(held.size(), scores.shape[1]));
+  const int64_t count = CountScores(scores);
+  KVG_CHECK(count == entries_.kept_scores && scores.IsContiguous(), "no such scores are kept");
+  const int64_t all = scores.shape[static_cast<size_t>(scores.rank) - 1];
+  const std::vector<float> zeros(static_cast<size_t>(all));
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t h = 0; h < setup().kv_heads; ++h) {
+      const EntryArray& held = entries_.heads[static_cast<size_t>(h)].score(i);
+      const Tensor row = count == 1 ? scores[h] : scores[i][h];
+      const int64_t rest = all - held.size();
+      if (!held.empty()) ops().memory->Copy(held.view(), row.Slice(0, held.size()));
+      if (rest > 0) {
+        ops().memory->Copy(View(std::span(zeros).first(static_cast<size_t>(rest)), {rest}),
+                           row.Slice(held.size(), all));
+      }
     }
   }
 }
@@ -456,7 +476,7 @@ KvBytes CacheLayer::Bytes() const {
   layout_->AddBytes(entries_, bytes);
   for (const HeadEntries& head : entries_.heads) {
     bytes.indices += head.positions.bytes() + head.rotations.bytes();
-    bytes.biases += head.log_weights.bytes() + head.scores.bytes();
+    bytes.biases += head.log_weights.bytes() + head.scores.bytes() + head.second_scores.bytes();
     for (const EntryArray* array : head.arrays()) {
       bytes.slack += array->allocated_bytes() - array->bytes();
     }

@@ -70,7 +70,7 @@ class CacheLayer {
   // Entries at positions from `tokens` on go.
   Status Truncate(int64_t tokens);
   Status KeepScores(const Tensor& scores);
-  bool keeps_scores() const { return entries_.keeps_scores; }
+  bool keeps_scores() const { return entries_.kept_scores > 0; }
   void ReadScores(Tensor scores) const;
 
   // As the layout reads it, keys not turned. rows: [n, dim] contiguous.
@@ -128,6 +128,7 @@ class CacheLayer {
   Tensor Merged(KvSide side, int64_t head, const KeptEntries& kept, const MergeList& merge,
                 Buffer* memory) const;
   Status Rebuild(std::span<const KeptEntries> kept, std::span<const HeadPlan> plan);
+  int64_t CountScores(const Tensor& scores) const;
   Status TakeHead(std::string_view& in, int64_t head, int64_t tokens);
   Status CheckStreams() const;
   void Publish();

@@ -31,13 +31,15 @@ Status CacheLayer::Serialize(std::string& out) const {
     PutArray(out, std::vector<char>(id.begin(), id.end()));
     KVG_TRY(layout_->Put(out));
   }
-  PutNumber(out, entries_.keeps_scores ? 1 : 0);
+  PutNumber(out, entries_.kept_scores);
   for (const HeadEntries& head : entries_.heads) {
     PutNumber(out, head.length);
     PutNumber(out, head.has_positions ? 1 : 0);
     PutArray(out, head.positions.ToHost<int32_t>());
     PutArray(out, head.log_weights.ToHost<float>());
-    PutArray(out, head.scores.ToHost<float>());
+    for (int64_t i = 0; i < std::max<int64_t>(entries_.kept_scores, 1); ++i) {
+      PutArray(out, head.score(i).ToHost<float>());
+    }
   }
   for (const LayerPart& part : entries_.parts) {
     for (const std::vector<Stream>* streams : {&part.keys, &part.values}) {
@@ -53,13 +55,18 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   KVG_TRY(TakeNumber(in, "entries of a head", 0, tokens, &length));
   KVG_TRY(TakeNumber(in, "positions of a head", 0, 1, &has_positions));
   std::vector<int32_t> positions;
-  std::vector<float> log_weights, scores;
+  std::vector<float> log_weights;
+  std::array<std::vector<float>, 2> scores;
   KVG_TRY(TakeArray(in, &positions));
   KVG_TRY(TakeArray(in, &log_weights));
-  KVG_TRY(TakeArray(in, &scores));
+  const int64_t kept = entries_.kept_scores;
+  for (int64_t i = 0; i < std::max<int64_t>(kept, 1); ++i) {
+    KVG_TRY(TakeArray(in, &scores[static_cast<size_t>(i)]));
+  }
   const bool fits = std::ssize(positions) == (has_positions != 0 ? length : 0) &&
                     (log_weights.empty() || std::ssize(log_weights) == length) &&
-                    std::ssize(scores) == (entries_.keeps_scores ? length : 0) &&
+                    std::ssize(scores[0]) == (kept > 0 ? length : 0) &&
+                    std::ssize(scores[1]) == (kept > 1 ? length : 0) &&
                     std::adjacent_find(positions.begin(), positions.end(),
                                        std::greater_equal<>()) == positions.end() &&
                     (positions.empty() || (positions[0] >= 0 && positions.back() < tokens));
@@ -71,7 +78,8 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   head.has_positions = has_positions != 0;
   KVG_TRY(head.positions.Assign(positions));
   KVG_TRY(head.log_weights.Assign(log_weights));
-  return head.scores.Assign(scores);
+  KVG_TRY(head.scores.Assign(scores[0]));
+  return head.second_scores.Assign(scores[1]);
 }
 
 // Every head's streams hold its entries, part by part alike.
@@ -98,7 +106,6 @@ Status CacheLayer::CheckStreams() const {
 Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
   KVG_CHECK(width() == 0 && !stored_, "only an empty, plain layer can be filled");
   bool stored = false;
-  int64_t scored = 0;
   KVG_TRY(TakeFlag(in, "kind of a layer", &stored));
   if (stored) {
     KeyTurn& turn = entries_.turn;
@@ -117,8 +124,7 @@ Status CacheLayer::Deserialize(std::string_view& in, int64_t tokens) {
     }
     KVG_TRY(Adopt(std::move(layout), {}));
   }
-  KVG_TRY(TakeNumber(in, "scores of a layer", 0, 1, &scored));
-  entries_.keeps_scores = scored != 0;
+  KVG_TRY(TakeNumber(in, "scores of a layer", 0, 2, &entries_.kept_scores));
   for (int64_t h = 0; h < setup().kv_heads; ++h) KVG_TRY(TakeHead(in, h, tokens));
   for (LayerPart& part : entries_.parts) {
     for (std::vector<Stream>* streams : {&part.keys, &part.values}) {

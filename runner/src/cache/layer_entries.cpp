@@ -34,6 +34,7 @@ HeadEntries::HeadEntries(BlockPool& pool)
     : positions(pool, DType::kI32),
       log_weights(pool, DType::kF32),
       scores(pool, DType::kF32),
+      second_scores(pool, DType::kF32),
       rotations(pool, DType::kI32) {}
 
 LayerEntries::LayerEntries(std::shared_ptr<const LayerSetup> all)
@@ -106,7 +107,9 @@ Result<HeadEntries> LayerEntries::Gathered(int64_t index, const KeptEntries& kep
   } else if (!head.log_weights.empty()) {
     KVG_TRY(fresh.log_weights.Assign(Pick(head.log_weights.ToHost<float>(), kept)));
   }
-  if (keeps_scores) KVG_TRY(fresh.scores.Assign(Pick(head.scores.ToHost<float>(), kept)));
+  for (int64_t i = 0; i < kept_scores; ++i) {
+    KVG_TRY(fresh.score(i).Assign(Pick(head.score(i).ToHost<float>(), kept)));
+  }
   return fresh;
 }
 

@@ -54,12 +54,17 @@ struct HeadEntries {
   EntryArray positions;        // i32
   EntryArray log_weights;      // f32, or empty: 0
   EntryArray scores;           // f32, when the layer keeps them
+  EntryArray second_scores;    // f32, when the layer keeps two numbers of each entry
   EntryArray rotations;        // i32, where keys turn by clipped positions
 
-  std::array<EntryArray*, 4> arrays() { return {&positions, &log_weights, &scores, &rotations}; }
-  std::array<const EntryArray*, 4> arrays() const {
-    return {&positions, &log_weights, &scores, &rotations};
+  std::array<EntryArray*, 5> arrays() {
+    return {&positions, &log_weights, &scores, &second_scores, &rotations};
   }
+  std::array<const EntryArray*, 5> arrays() const {
+    return {&positions, &log_weights, &scores, &second_scores, &rotations};
+  }
+  EntryArray& score(int64_t which) { return which == 0 ? scores : second_scores; }
+  const EntryArray& score(int64_t which) const { return which == 0 ? scores : second_scores; }
 };
 
 struct LayerEntries {
@@ -72,7 +77,7 @@ struct LayerEntries {
   KeyTurn turn;
   std::vector<LayerPart> parts;
   std::vector<HeadEntries> heads;  // [kv_heads]
-  bool keeps_scores = false;
+  int64_t kept_scores = 0;         // numbers of each entry: 0, 1 or 2
 
   Ops& ops() const { return pool->ops(); }
   int64_t length(int64_t head) const { return heads[static_cast<size_t>(head)].length; }

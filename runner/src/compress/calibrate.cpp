@@ -84,6 +84,82 @@ Result<Calibration::Tables> Calibrate(Model& model, const StageChoice& choice,
   return calibrator->Finish(model.ops());
 }
 
+namespace {
+
+Result<Calibration::Tables> ReadRows(const std::string& text, const std::string& path) {
+  Calibration::Table table;
+  int64_t rows = 0, columns = 0;
+  for (const std::string& line : Split(text, '\n')) {
+    int64_t count = 0;
+    const char *at = line.data(), *end = line.data() + line.size();
+    while (true) {
+      while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == ',')) ++at;
+      if (at == end) break;
+      float value = 0;
+      const auto [next, error] = std::from_chars(at, end, value);
+      if (error != std::errc()) {
+        return BadInput(StrCat(path, ": row ", rows + 1, ", column ", count + 1,
+                               " is no number; expected rows of numbers"));
+      }
+      table.values.push_back(value);
+      at = next;
+      ++count;
+    }
+    if (count == 0) continue;
+    if (rows > 0 && count != columns) {
+      return BadInput(StrCat(path, ": row ", rows + 1, " has ", count, " numbers, row 1 has ",
+                             columns, "; expected as many in each"));
+    }
+    columns = count;
+    ++rows;
+  }
+  if (rows == 0) return BadInput(StrCat(path, ": holds no numbers"));
+  table.shape = {rows, columns};
+  Calibration::Tables tables;
+  tables["values"] = std::move(table);
+  return tables;
+}
+
+}  // namespace
+
+Result<Calibration::Tables> ReadPublished(const std::string& path) {
+  KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
+  if (path.ends_with(".tsv") || path.ends_with(".csv")) return ReadRows(file, path);
+  if (!path.ends_with(".safetensors")) {
+    return BadInput(StrCat(path,
+                           ": expected a .safetensors or .tsv file; save tensors of a .pt "
+                           "file with safetensors.torch.save_file first"));
+  }
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());
+  KVG_ASSIGN(const std::vector<SafetensorsEntry> entries, ParseSafetensorsHeader(bytes, path));
+  Calibration::Tables tables;
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
+      return BadInput(StrCat(path, ": tensor '", entry.name, "' is ", entry.dtype_name,
+                             "; expected F32, F16 or BF16"));
+    }
+    Calibration::Table& table = tables[entry.name];
+    table.shape = entry.shape;
+    const auto count = static_cast<int64_t>(entry.end - entry.begin) / SizeOf(*entry.dtype);
+    table.values.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      const char* at = file.data() + entry.begin + i * SizeOf(*entry.dtype);
+      float& value = table.values[static_cast<size_t>(i)];
+      uint16_t bits = 0;
+      if (entry.dtype == DType::kF32) {
+        std::memcpy(&value, at, sizeof(value));
+      } else {
+        std::memcpy(&bits, at, sizeof(bits));
+        value = entry.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+      }
+      if (!std::isfinite(value)) {
+        return BadInput(StrCat(path, ": tensor '", entry.name, "' holds NaN or infinity"));
+      }
+    }
+  }
+  return tables;
+}
+
 Result<std::shared_ptr<const Calibration>> ReadCalibration(const std::string& path) {
   KVG_ASSIGN(const std::string file, ReadFile(path, kMostBytes));
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(file.data()), file.size());

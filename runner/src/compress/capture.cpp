@@ -7,6 +7,7 @@
 #include "core/guarded.h"
 #include "methods/tensors.h"
 #include "src/compress/chunk_sums.h"
+#include "src/compress/gate_folds.h"
 #include "src/compress/query_moments.h"
 
 namespace kvgauge {
@@ -65,6 +66,7 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       ops_(ops),
       prompt_(prompt),
       needs_(needs),
+      rows_(rows),
       last_token_(cache.tokens() + rows),
       window_(std::min(needs.window, rows)),
       folded_(static_cast<size_t>(config.layer_count())) {
@@ -88,6 +90,24 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
   for (const int64_t from : needs.query_moments) {
     moments_.push_back(std::make_unique<QueryMoments>(config, from, ops));
   }
+  if (wants_inputs())
+    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, cache.format().dtype), needs, rows,
+                                         ops);
+}
+
+void PrefillCapture::LayerInput(int64_t layer, const Tensor& x) {
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    // These rows end at the cache's newest token; those that are held begin with the prefill.
+    const int64_t begun = last_token_ - rows_;
+    gates_->Fold(layer, x, cache_.tokens() - x.shape[0] - begun);
+    return {};
+  });
+}
+
+Tensor PrefillCapture::GateScores(const Gate& gate, int64_t layer) const {
+  KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
+  return gates_->Of(gate, layer);
 }
 
 PrefillCapture::~PrefillCapture() = default;
@@ -237,7 +257,7 @@ const QueryMoments& PrefillCapture::MomentsFrom(int64_t from) const {
 }
 
 int64_t PrefillCapture::bytes() const {
-  int64_t bytes = part_.size_bytes();
+  int64_t bytes = part_.size_bytes() + (gates_ != nullptr ? gates_->bytes() : 0);
   for (const auto& chunks : chunks_) bytes += chunks->bytes();
   for (const auto& moments : moments_) bytes += moments->bytes();
   for (const auto& [layer, buffer] : last_rows_) bytes += buffer.size_bytes();
@@ -251,7 +271,11 @@ int64_t PrefillCapture::PlannedBytes(const ModelConfig& config, const Needs& nee
   const int64_t heads = config.query_heads;
   const int64_t window = std::min(needs.most_window(), rows);
   const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
+  const ModelShape shape = ShapeOf(config, DType::kF32);
   int64_t of_chunks = 0;
+  for (const GateNeed& need : needs.gates) {
+    of_chunks += need.gate->PlannedBytes(shape) + config.layer_count() * shape.kv_heads * rows * 4;
+  }
   for (const ChunkAttention& of : needs.chunk_sums) {
     of_chunks += ChunkSums::PlannedBytes(config, of, rows);
   }
@@ -268,6 +292,9 @@ StepCapture::StepCapture(const ModelConfig& config, const Needs& needs, Ops& ops
   if (!wanted()) return;
   const int64_t heads = config.layer_count() * config.query_heads;
   queries_ = ops.memory->Allocate(heads * config.key_dim * 4);
+  if (slides()) last_ = ops.memory->Allocate(PlannedBytesOfLast(config, needs));
+  if (wants_inputs())
+    gates_ = std::make_unique<GateFolds>(config, ShapeOf(config, DType::kF32), needs, 1, ops);
   if (!needs.step_attention) return;
   log_sums_ = ops.memory->Allocate(heads * 4);
   attention_.resize(static_cast<size_t>(config.layer_count()));
@@ -293,6 +320,67 @@ void StepCapture::Keep(int64_t layer, const Tensor& q, const Tensor& log_sum_exp
   ops_.rows->Convert(q[0], Queries(layer));
   if (needs_.step_attention) ops_.rows->Convert(log_sum_exp, LogSumExp(layer));
   KVG_CHECK(q.shape[0] == 1 && q.shape[1] == heads, "a step has one row");
+}
+
+StepCapture::~StepCapture() = default;
+
+void StepCapture::KeepInput(int64_t layer, const Tensor& x) { gates_->Fold(layer, x, 0); }
+
+Tensor StepCapture::GateScores(const Gate& gate, int64_t layer) const {
+  KVG_CHECK(gates_ != nullptr, "no stage declared a gate");
+  return gates_->Of(gate, layer);
+}
+
+Tensor StepCapture::LastOf(int64_t layer) const {
+  const Tensor all =
+      last_.As(DType::kF32, {needs_.step_window, config_.layer_count() * row_size()});
+  return Columns(all, layer * row_size(), (layer + 1) * row_size());
+}
+
+// All layers of a row lie side by side, so that a step takes one copy, outside of what a device
+// repeats.
+void StepCapture::KeepLast(int64_t at) {
+  const int64_t numbers = config_.layer_count() * row_size();
+  const Tensor all = last_.As(DType::kF32, {needs_.step_window, numbers});
+  ops_.memory->Copy(queries_.As(DType::kF32, {numbers}), all[at % needs_.step_window]);
+}
+
+void StepCapture::KeepRows(int64_t layer, const Tensor& q, int64_t end) {
+  const int64_t window = needs_.step_window, begin = end - q.shape[0];
+  const Tensor rows = Flat(q), last = LastOf(layer);
+  for (int64_t at = std::max(begin, end - window); at < end; ++at) {
+    ops_.rows->Convert(rows.Slice(at - begin, at - begin + 1),
+                       last.Slice(at % window, at % window + 1));
+  }
+}
+
+void StepCapture::KeepPrompt(const PrefillCapture& prompt, int64_t end) {
+  const int64_t rows = std::min(needs_.step_window, prompt.window());
+  for (int64_t layer = 0; layer < config_.layer_count() && rows > 0; ++layer) {
+    KeepRows(layer, prompt.WindowQueries(layer, rows), end);
+  }
+}
+
+void StepCapture::ContinueFrom(const StepCapture& other) {
+  const int64_t numbers = last_.size_bytes() / 4;
+  if (numbers == 0) return;
+  ops_.memory->Copy(other.last_.As(DType::kF32, {numbers}), last_.As(DType::kF32, {numbers}));
+}
+
+void StepCapture::LastQueries(int64_t layer, int64_t end, Tensor out) const {
+  const int64_t window = needs_.step_window, rows = out.shape[0];
+  KVG_CHECK(rows <= window && rows <= end, "more query rows than are kept");
+  const Tensor last = LastOf(layer), flat = out.Reshape({rows, row_size()});
+  for (int64_t done = 0; done < rows;) {
+    const int64_t at = (end - rows + done) % window;
+    const int64_t count = std::min(rows - done, window - at);
+    ops_.rows->Convert(last.Slice(at, at + count), flat.Slice(done, done + count));
+    done += count;
+  }
+}
+
+int64_t StepCapture::PlannedBytesOfLast(const ModelConfig& config, const Needs& needs) {
+  return needs.step_window * config.layer_count() * config.query_heads * config.key_dim * 4;
 }
 
 Tensor StepCapture::Queries(int64_t layer) const {

@@ -2,11 +2,13 @@
 #include "runner/compressor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/guarded.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
+#include "methods/tensors.h"
 #include "src/compress/method_account.h"
 #include "src/compress/question_rows.h"
 #include "src/compress/reads.h"
@@ -24,19 +26,30 @@ class Compressor::Impl final : public LayerHook {
         ops_(model.ops()),
         needs_(method.needs()),
         pipeline_(MakePipeline(method)),
-        step_(model.config(), needs_, ops_),
+        step_(model.config(), StepNeeds(), ops_),
         reads_(pipeline_.read.get(), shape_, ops_),
         recorder_(model, method, budget_, shape_) {
     for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {
       reduce_states_.push_back(pipeline_.reduce->Begin());
+      if (pipeline_.decode_reduce != nullptr) {
+        step_states_.push_back(pipeline_.decode_reduce->Begin());
+      }
     }
-    if (ages()) question_ = std::make_unique<QuestionRows>(model.config(), ops_);
+    if (ages()) question_ = std::make_unique<QuestionRows>(model.config(), shape_, needs_, ops_);
+    if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
   }
 
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
   bool ContinueFrom(const Impl& other, KvCache& cache);
   Status AfterStep();
-  LayerHook* question_hook() { return question_.get(); }
+  LayerHook* question_hook() {
+    if (last_rows_ == nullptr) return question_.get();
+    last_rows_->Begin(*cache_);
+    return last_rows_.get();
+  }
+  int64_t most_question_rows() const {
+    return question_ != nullptr ? QuestionRows::kMostRows : Model::kChunkRows;
+  }
   Status AfterRows();
   Status CheckSteps() const { return recorder_.CheckSteps(*cache_); }
   CompressionRecord Record() const {
@@ -45,7 +58,9 @@ class Compressor::Impl final : public LayerHook {
   PhaseSeconds& seconds() { return recorder_.seconds(); }
 
   bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
-  bool repeatable() const override { return !reads_.chooses(); }
+  bool repeatable() const override { return !reads_.chooses() && !wants_inputs(); }
+  bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
+  void LayerInput(int64_t layer, const Tensor& x) override;
   void BeforeAttend(int64_t layer, const Tensor& q) override;
   Tensor ColumnSumsOfRows(int64_t layer) override;
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
@@ -64,8 +79,30 @@ class Compressor::Impl final : public LayerHook {
   }
   // Whether the trigger may reduce while decoding; and whether scores are kept for that.
   bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
-  bool ages() const { return may_act() && pipeline_.score->ages(); }
+  bool ages() const { return may_act() && pipeline_.StepScore().ages(); }
+  // What steps capture: gates have weights, which are held only where scores go on in decode.
+  Needs StepNeeds() const {
+    Needs needs = needs_;
+    if (!may_act()) needs.gates.clear();
+    return needs;
+  }
+  // By how much the allocation has grown since it was made.
+  int64_t growth() const { return growth_ - allocated_growth_; }
+  ViewSource DecodeSource(ViewSource source) {
+    source.step = step_.wanted() ? &step_ : nullptr;
+    return source;
+  }
+  Status KeepNumbers(CacheView& view, const Tensor& scores);
+  // The numbers of the layer's entries, aged; empty where scores do not age.
+  Result<Tensor> AgeLayer(CacheView& view);
+  // What is kept of them: [numbers, kv_heads, width], or without the first dim where it is one.
+  Tensor NumbersOf(CacheView& view);
+  // By how much some head of the layer is over what it may hold.
+  int64_t ExcessOf(const CacheView& view) const;
+  // [kv_heads, width], protected entries +inf. `numbers`: as aged, or empty.
+  Tensor ScoreInStep(CacheView& view, const Tensor& numbers);
   Status ReduceInStep();
+  Result<bool> ReduceAgain();
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
@@ -74,6 +111,10 @@ class Compressor::Impl final : public LayerHook {
   Status Seal(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;
+  // Trained gates may give what is no number.
+  Status CheckGates(CacheView& view, const Tensor& scores) const;
+  // A threshold that keeps nothing but what is protected.
+  Status CheckKept() const;
 
   const Model& model_;
   const Method& method_;
@@ -84,14 +125,17 @@ class Compressor::Impl final : public LayerHook {
   Pipeline pipeline_;
   StepCapture step_;
   std::unique_ptr<QuestionRows> question_;  // where scores age
+  std::unique_ptr<LastRows> last_rows_;     // where a score looks back in decode
   KvCache* cache_ = nullptr;
   const Prompt* prompt_ = nullptr;
   uint64_t seed_ = 0;
 
   std::vector<std::unique_ptr<Reducer::State>> reduce_states_;  // [layers]
+  std::vector<std::unique_ptr<Reducer::State>> step_states_;    // of another reducer in decode
   Allocation allocated_;
   HeadBudget head_budget_;
-  int64_t growth_ = 0;  // of each head's allocation since, as of the newest step
+  int64_t growth_ = 0;  // of each head's allocation since the prompt, as of the newest step
+  int64_t allocated_growth_ = 0;  // what of it the allocation has
   bool stored_ = false;
   ViewMemory step_memory_;
   TokenMarks marks_;
@@ -163,13 +207,21 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
       } else {
         ops_.memory->Copy(shared[static_cast<size_t>(layer)], own.back());
       }
-      if (ages()) KVG_TRY(cache_->KeepScores(layer, own.back()));
+      if (ages()) KVG_TRY(KeepNumbers(view, own.back()));
+      KVG_TRY(CheckGates(view, own.back()));
       Protect(view, own.back());
     }
   }
+  if (!after_prefill && pipeline_.allocate->needs_scores()) {
+    // The first reduction allocates.
+    allocated_.assign(static_cast<size_t>(shape_.layers),
+                      std::vector<int64_t>(static_cast<size_t>(shape_.kv_heads),
+                                           std::min(head_budget_.entries, width)));
+    return {};
+  }
   {
     const Stopwatch watch(ops_, seconds().select);
-    const bool scored = after_prefill && pipeline_.allocate->needs_scores();
+    const bool scored = pipeline_.allocate->needs_scores();
     KVG_ASSIGN(allocated_,
                pipeline_.allocate->Allocate(
                    {.shape = &shape_,
@@ -188,7 +240,36 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
     views[index].reset();
   }
   recorder_.CountCompression();
+  return CheckKept();
+}
+
+Status Compressor::Impl::CheckGates(CacheView& view, const Tensor& scores) const {
+  if (needs_.gates.empty()) return {};
+  const Tensor sums = view.Scratch(DType::kF32, {shape_.kv_heads});
+  ops_.rows->ReduceRows(scores, Reduction::kSumAbs, sums);
+  const std::vector<float> fetched = Fetch(ops_, sums);
+  for (size_t head = 0; head < fetched.size(); ++head) {
+    if (std::isfinite(fetched[head])) continue;
+    return Unsupported(StrCat("score.", method_.score->spec->id, " gave layer ", view.layer(),
+                              ", KV head ", head,
+                              " scores that are no finite numbers; its weights are not those of "
+                              "this model, or too large"));
+  }
   return {};
+}
+
+Status Compressor::Impl::CheckKept() const {
+  if (method_.takes_budget) return {};
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    for (int64_t head = 0; head < cache_->kv_heads(); ++head) {
+      const int64_t kept = cache_->length(layer, head);
+      if (kept > std::min(cache_->tokens(), head_budget_.sinks + head_budget_.recent)) return {};
+      if (kept == cache_->tokens()) return {};  // all of it is protected
+    }
+  }
+  return Unsupported(StrCat("reduce.", method_.reduce->spec->id, " keeps nothing of ",
+                            cache_->tokens(), " tokens but ", head_budget_.sinks, " first and ",
+                            head_budget_.recent, " last entries of each head; lower reduce.least"));
 }
 
 Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t step) {
@@ -199,10 +280,12 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
     const Stopwatch watch(ops_, seconds().select, during);
     std::vector<int64_t> allocated = allocated_[layer];
     for (size_t head = 0; head < allocated.size(); ++head) {
-      allocated[head] = std::min(allocated[head] + growth_, view.lengths()[head]);
+      allocated[head] = std::min(allocated[head] + growth(), view.lengths()[head]);
     }
-    plan = pipeline_.reduce->Reduce(view, {.scores = scores, .allocated = allocated, .step = step},
-                                    reduce_states_[layer].get());
+    const bool other = step > 0 && pipeline_.decode_reduce != nullptr;
+    plan = (other ? pipeline_.decode_reduce : pipeline_.reduce)
+               ->Reduce(view, {.scores = scores, .allocated = allocated, .step = step},
+                        (other ? step_states_ : reduce_states_)[layer].get());
   }
   const Stopwatch watch(ops_, seconds().compact, during);
   if (!recorder_.AddPlan(view, plan)) return {};
@@ -245,21 +328,30 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   prompt_ = state.prompt;
   const Prompt* counted = state.counts_modalities ? state.prompt : nullptr;
   recorder_.Begin(cache, counted, state.capture);
+  int64_t gate_bytes = 0;
+  for (const GateNeed& need : needs_.gates) gate_bytes += need.gate->PlannedBytes(shape_);
+  recorder_.AddWeights(gate_bytes);
   head_budget_ = HeadBudgetFor(method_, shape_, budget_, cache.tokens());
-  growth_ = 0;
+  growth_ = allocated_growth_ = 0;
   const Status done = Guarded([&]() -> Status {
+    if (step_.slides() && state.capture != nullptr) {
+      step_.KeepPrompt(*state.capture, cache.tokens());
+    }
     if (pipeline_.score != nullptr) KVG_TRY(ReducePrompt(state, scores));
     KVG_TRY(StoreLayers(state));
     BeginReads();
     return {};
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
-  recorder_.RecordCompressed(cache, counted, reads_.index_bytes());
+  recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
   return {};
 }
 
 bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   for (const auto& state : other.reduce_states_) {
+    if (state != nullptr) return false;
+  }
+  for (const auto& state : other.step_states_) {
     if (state != nullptr) return false;
   }
   cache_ = &cache;
@@ -268,6 +360,7 @@ bool Compressor::Impl::ContinueFrom(const Impl& other, KvCache& cache) {
   allocated_ = other.allocated_;
   head_budget_ = other.head_budget_;
   stored_ = other.stored_;
+  step_.ContinueFrom(other.step_);
   recorder_.ContinueFrom(other.recorder_);
   BeginReads();
   return true;
@@ -283,6 +376,15 @@ void Compressor::Impl::BeforeAttend(int64_t layer, const Tensor& q) {
     return {};
   });
   attend_start_s_ = NowSeconds();
+}
+
+void Compressor::Impl::LayerInput(int64_t layer, const Tensor& x) {
+  if (!hooked_.ok()) return;
+  hooked_ = Guarded([&]() -> Status {
+    const Stopwatch watch(ops_, seconds().score, During::kStep);
+    step_.KeepInput(layer, x);
+    return {};
+  });
 }
 
 Tensor Compressor::Impl::ColumnSumsOfRows(int64_t layer) {
@@ -315,6 +417,7 @@ Status Compressor::Impl::AfterStep() {
   const Status done = Guarded([&]() -> Status {
     KVG_TRY(hooked_);
     reads_.KeepCounts();
+    if (step_.slides()) step_.KeepLast(cache_->tokens() - 1);
     if (may_act()) KVG_TRY(ReduceInStep());
     return Seal(During::kStep);
   });
@@ -334,40 +437,128 @@ Status Compressor::Impl::AfterRows() {
   return {};
 }
 
+// What builds up over decode steps, as the prompt leaves it. scores: of the prompt's score.
+Status Compressor::Impl::KeepNumbers(CacheView& view, const Tensor& scores) {
+  const Scorer& scorer = pipeline_.StepScore();
+  if (pipeline_.decode_score == nullptr && scorer.numbers() == 1) {
+    return cache_->KeepScores(view.layer(), scores);
+  }
+  const Tensor numbers =
+      view.Scratch(DType::kF32, {scorer.numbers(), shape_.kv_heads, view.width()});
+  scorer.Start(view, numbers);
+  return cache_->KeepScores(view.layer(), scorer.numbers() == 1 ? numbers[0] : numbers);
+}
+
+Tensor Compressor::Impl::NumbersOf(CacheView& view) {
+  const int64_t count = pipeline_.StepScore().numbers();
+  Tensor numbers = view.Scratch(DType::kF32, {count, shape_.kv_heads, view.width()});
+  if (count == 1) numbers = numbers[0];
+  cache_->ReadScores(view.layer(), numbers);
+  return numbers;
+}
+
+Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
+  if (!ages()) return Tensor();
+  const Stopwatch watch(ops_, seconds().score, During::kStep);
+  const Tensor numbers = NumbersOf(view);
+  pipeline_.StepScore().Age(view, numbers);
+  KVG_TRY(cache_->KeepScores(view.layer(), numbers));
+  return numbers;
+}
+
+int64_t Compressor::Impl::ExcessOf(const CacheView& view) const {
+  if (!method_.takes_budget) return std::numeric_limits<int64_t>::max();
+  const auto& allocated = allocated_[static_cast<size_t>(view.layer())];
+  int64_t excess = std::numeric_limits<int64_t>::min();
+  for (size_t head = 0; head < allocated.size(); ++head) {
+    excess = std::max(excess, view.lengths()[head] - allocated[head] - growth());
+  }
+  return excess;
+}
+
+Tensor Compressor::Impl::ScoreInStep(CacheView& view, const Tensor& numbers) {
+  const Stopwatch watch(ops_, seconds().score, During::kStep);
+  const Scorer& scorer = pipeline_.StepScore();
+  Tensor scores = numbers.empty() && scorer.ages() ? NumbersOf(view) : numbers;
+  if (!scorer.ages() || scorer.numbers() > 1) {
+    const Tensor kept = scores;
+    scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
+    scorer.ages() ? scorer.Rank(view, kept, scores) : scorer.Score(view, scores);
+  }
+  Protect(view, scores);
+  return scores;
+}
+
 // Ages the scores, and reduces the layers for which the trigger says so.
 Status Compressor::Impl::ReduceInStep() {
   bool reduced = false;
+  int64_t most = std::numeric_limits<int64_t>::min();
   growth_ = GrowthOf(method_, shape_, budget_, recorder_.prompt_tokens(), cache_->tokens());
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    ViewSource source = StepSource();
-    source.step = step_.wanted() ? &step_ : nullptr;
-    CacheView view(source, layer);
-    Tensor scores;
-    if (ages()) {
-      const Stopwatch watch(ops_, seconds().score, During::kStep);
-      scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
-      cache_->ReadScores(layer, scores);
-      pipeline_.score->Age(view, scores);
-      KVG_TRY(cache_->KeepScores(layer, scores));
-    }
-    const auto& allocated = allocated_[static_cast<size_t>(layer)];
-    int64_t excess = std::numeric_limits<int64_t>::min();
-    for (size_t head = 0; head < allocated.size(); ++head) {
-      excess = std::max(excess, view.lengths()[head] - allocated[head] - growth_);
-    }
+    CacheView view(DecodeSource(StepSource()), layer);
+    KVG_ASSIGN(const Tensor numbers, AgeLayer(view));
+    const int64_t excess = ExcessOf(view);
+    most = std::max(most, excess);
+    if (pipeline_.AllocatesInDecode()) continue;
     if (!pipeline_.trigger->AfterStep(recorder_.steps(), excess)) continue;
-    if (!ages()) {
-      const Stopwatch watch(ops_, seconds().score, During::kStep);
-      scores = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
-      pipeline_.score->Score(view, scores);
-    }
-    Protect(view, scores);
-    KVG_TRY(ReduceLayer(view, scores, recorder_.steps()));
+    KVG_TRY(ReduceLayer(view, ScoreInStep(view, numbers), recorder_.steps()));
     if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
     reduced = true;
   }
+  if (pipeline_.AllocatesInDecode() && pipeline_.trigger->AfterStep(recorder_.steps(), most)) {
+    KVG_ASSIGN(reduced, ReduceAgain());
+  }
   if (reduced) recorder_.CountCompression();
   return {};
+}
+
+// Gives heads entries anew, by the scores of all layers, and reduces all of them.
+Result<bool> Compressor::Impl::ReduceAgain() {
+  std::vector<std::unique_ptr<CacheView>> views;
+  std::vector<LayerView*> view_pointers;
+  std::vector<Tensor> scores;  // [layers]
+  std::vector<Buffer> memory;
+  int64_t width = 0;
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    views.push_back(std::make_unique<CacheView>(DecodeSource(Source()), layer));
+    view_pointers.push_back(views.back().get());
+    width = std::max(width, views.back()->width());
+  }
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  for (const auto& view : views) {
+    memory.push_back(ops_.memory->Allocate(shape_.kv_heads * width * 4));
+    scores.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, width}));
+    const Tensor own = ScoreInStep(*view, {});
+    ops_.rows->Fill(kNone, scores.back());
+    for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+      const int64_t length = view->lengths()[static_cast<size_t>(head)];
+      if (length == 0) continue;
+      ops_.memory->Copy(own[head].Slice(0, length), scores.back()[head].Slice(0, length));
+    }
+  }
+  {
+    const Stopwatch watch(ops_, seconds().select, During::kStep);
+    const Allocator& allocator = pipeline_.StepAllocate();
+    KVG_ASSIGN(allocated_, allocator.Allocate(
+                               {.shape = &shape_,
+                                .length = width,
+                                .per_head = std::min(width, head_budget_.entries + growth_),
+                                .protected_entries = head_budget_.sinks + head_budget_.recent,
+                                .window = pipeline_.StepScore().needs().step_window,
+                                .scores = allocator.needs_scores() ? std::span<const Tensor>(scores)
+                                                                   : std::span<const Tensor>(),
+                                .views = view_pointers}));
+    KVG_TRY(CheckAllocation());
+    allocated_growth_ = growth_;
+  }
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const auto index = static_cast<size_t>(layer);
+    KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()),
+                        recorder_.steps()));
+    views[index].reset();
+    if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
+  }
+  return true;
 }
 
 Status Compressor::Impl::Seal(During during) {
@@ -389,9 +580,7 @@ bool Compressor::ContinueFrom(const Compressor& other, KvCache& cache) {
 LayerHook* Compressor::hook() { return impl_.get(); }
 Status Compressor::AfterStep() { return impl_->AfterStep(); }
 LayerHook* Compressor::question_hook() { return impl_->question_hook(); }
-int64_t Compressor::most_question_rows() const {
-  return impl_->question_hook() != nullptr ? QuestionRows::kMostRows : Model::kChunkRows;
-}
+int64_t Compressor::most_question_rows() const { return impl_->most_question_rows(); }
 Status Compressor::AfterRows() { return impl_->AfterRows(); }
 Status Compressor::CheckSteps() const { return impl_->CheckSteps(); }
 CompressionRecord Compressor::Record() const { return impl_->Record(); }

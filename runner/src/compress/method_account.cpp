@@ -57,6 +57,7 @@ void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int6
   record_.full_bytes = FullCacheBytes(model_.checkpoint_shape(), cache.tokens());
   record_.nominal_bytes = NominalBytes(method_, shape_, budget_, cache.tokens());
   record_.bytes = cache.Bytes();
+  record_.bytes.projections += weight_bytes_;
   record_.bits.clear();
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     int64_t entries = 0;
@@ -103,6 +104,7 @@ void Recorder::AddStore(const StorePlan& plan) {
 void Recorder::ContinueFrom(const Recorder& other) {
   stores_otherwise_ = other.stores_otherwise_;
   codes_ = other.codes_;
+  weight_bytes_ = other.weight_bytes_;
   dropped_ = other.dropped_;
   weighted_ = other.weighted_;
   record_ = other.record_;
@@ -163,6 +165,7 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   const bool coded = now.payload != entries * shape_.EntryBytes() || now.scales > 0 ||
                      (entries > 0 && cache.mla_latent());
   record.final_bytes = now;
+  record.final_bytes.projections += weight_bytes_;
   const std::string unsealed = StrCat("store.", method_.store->spec->id, " changed no entry of ",
                                       record.prompt_tokens, " tokens");
   const bool wants_fewer = method_.takes_budget && allowed < record.prompt_tokens;
@@ -174,6 +177,9 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   } else if (reads.chooses()) {
     record.reason = StrCat("read.", method_.read->spec->id,
                            record.steps == 0 ? " saw no decode step" : " read every entry");
+  } else if (method_.reduce && !method_.takes_budget) {
+    record.reason = StrCat("reduce.", method_.reduce->spec->id, " kept every entry of ",
+                           record.prompt_tokens, " tokens; raise reduce.least");
   } else if (wants_fewer) {
     record.reason = StrCat("nothing was given up of ", record.prompt_tokens, " tokens for ",
                            allowed, " entries a head");

@@ -25,6 +25,8 @@ class Recorder {
   // `cache` as it is before it is compressed, and afterwards.
   void Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture);
   void RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes);
+  // Bytes of trained weights that the method holds beside the model's; counted with projections.
+  void AddWeights(int64_t bytes) { weight_bytes_ = bytes; }
   void CountStep() { ++record_.steps; }
   void CountCompression() { ++record_.compressions; }
   // A plan that is about to be executed; false where it keeps everything as it is.
@@ -53,6 +55,7 @@ class Recorder {
   const ModelShape& shape_;
   Ops& ops_;
   bool codes_ = false;
+  int64_t weight_bytes_ = 0;
   bool stores_otherwise_ = false;  // a plan that is more than the plain store
   bool dropped_ = false, weighted_ = false;
   Buffer outcomes_;  // [layers, kv_heads] rows of KvKept, once there was one

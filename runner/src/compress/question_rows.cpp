@@ -7,15 +7,28 @@
 
 namespace kvgauge {
 
-QuestionRows::QuestionRows(const ModelConfig& config, Ops& ops)
+QuestionRows::QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs,
+                           Ops& ops)
     : config_(config),
       ops_(ops),
       queries_(static_cast<size_t>(config.layer_count())),
-      log_sums_(static_cast<size_t>(config.layer_count())) {}
+      log_sums_(static_cast<size_t>(config.layer_count())),
+      gates_(config, shape, needs, kMostRows, ops) {}
+
+// The first thing that a pass shows of a layer.
+void QuestionRows::LayerInput(int64_t layer, const Tensor& x) {
+  if (layer == 0) status_ = {};
+  if (!status_.ok()) return;
+  status_ = Guarded([&]() -> Status {
+    KVG_CHECK(x.shape[0] <= kMostRows, "more rows of a question than are held");
+    gates_.Fold(layer, x, 0);
+    return {};
+  });
+}
 
 void QuestionRows::AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                                const Tensor&) {
-  if (layer == 0) status_ = {};
+  if (layer == 0 && !wants_inputs()) status_ = {};
   if (!status_.ok()) return;
   status_ = Guarded([&]() -> Status {
     const int64_t heads = config_.query_heads, width = heads * config_.key_dim;
@@ -54,28 +67,35 @@ Status QuestionRows::AgeLayer(const ViewSource& source, int64_t layer, const Sco
   CacheView view(all, layer);
   const Tensor attention =
       view.NewestAttention(queries, log_sums_[index].As(DType::kF32, {heads, rows_}));
-  const Tensor scores = view.Scratch(DType::kF32, {source.shape->kv_heads, view.width()});
-  cache.ReadScores(layer, scores);
+  const int64_t numbers = scorer.numbers(), kv_heads = source.shape->kv_heads;
+  const Tensor scores = view.Scratch(DType::kF32, {numbers, kv_heads, view.width()});
+  const auto own_of = [&](const Tensor& both) { return numbers == 1 ? both[0] : both; };
+  cache.ReadScores(layer, own_of(scores));
   for (int64_t r = 0; r < rows_; ++r) {
-    RowOfPass row = {.queries = queries[r], .attention = attention[0], .later = rows_ - 1 - r};
+    RowOfPass row = {.queries = queries[r],
+                     .gates = gates_.empty() ? nullptr : &gates_,
+                     .at = r,
+                     .attention = attention[0],
+                     .later = rows_ - 1 - r};
     row.attention.data = attention[0][r].data;
     row.attention.shape[0] = heads;
     row.attention.stride[0] = attention.stride[0];
     ViewSource then = source;
     then.row = &row;
     CacheView seen(then, layer);
-    const Tensor own = seen.Scratch(DType::kF32, {source.shape->kv_heads, seen.width()});
+    const Tensor own = seen.Scratch(DType::kF32, {numbers, kv_heads, seen.width()});
     const auto copy = [&](const Tensor& from, const Tensor& to) {
-      for (int64_t h = 0; h < cache.kv_heads(); ++h) {
-        const int64_t n = seen.lengths()[static_cast<size_t>(h)];
-        if (n > 0) ops_.memory->Copy(from[h].Slice(0, n), to[h].Slice(0, n));
+      for (int64_t i = 0; i < numbers * kv_heads; ++i) {
+        const int64_t h = i % kv_heads, n = seen.lengths()[static_cast<size_t>(h)];
+        if (n > 0)
+          ops_.memory->Copy(from[i / kv_heads][h].Slice(0, n), to[i / kv_heads][h].Slice(0, n));
       }
     };
     copy(scores, own);
-    scorer.Age(seen, own);
+    scorer.Age(seen, own_of(own));
     copy(own, scores);
   }
-  return cache.KeepScores(layer, scores);
+  return cache.KeepScores(layer, own_of(scores));
 }
 
 int64_t QuestionRows::PlannedBytes(const ModelConfig& config) {

@@ -18,9 +18,11 @@ class QuestionRows final : public LayerHook {
   // each entry is held for one layer at a time.
   static constexpr int64_t kMostRows = 32;
 
-  QuestionRows(const ModelConfig& config, Ops& ops);
+  QuestionRows(const ModelConfig& config, const ModelShape& shape, const Needs& needs, Ops& ops);
 
   bool wants_log_sum_exp() const override { return true; }
+  bool wants_inputs() const override { return !gates_.empty(); }
+  void LayerInput(int64_t layer, const Tensor& x) override;
   void BeforeAttend(int64_t, const Tensor&) override {}
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
@@ -38,7 +40,32 @@ class QuestionRows final : public LayerHook {
   Ops& ops_;
   int64_t rows_ = 0;                        // of the newest pass
   std::vector<Buffer> queries_, log_sums_;  // [layers] of [rows, heads * key_dim], [heads, rows]
+  GateFolds gates_;
   Status status_;
+};
+
+// The hook of the same passes where a score looks back from the last rows in decode: their queries
+// are kept. `inner`, which may be null, sees what it sees.
+class LastRows final : public LayerHook {
+ public:
+  LastRows(StepCapture& step, LayerHook* inner) : step_(step), inner_(inner) {}
+  // Before each pass. The cache outlives it.
+  void Begin(const KvCache& cache) { cache_ = &cache; }
+
+  bool wants_log_sum_exp() const override { return inner_ != nullptr; }
+  bool wants_inputs() const override { return inner_ != nullptr && inner_->wants_inputs(); }
+  void LayerInput(int64_t layer, const Tensor& x) override { inner_->LayerInput(layer, x); }
+  void BeforeAttend(int64_t, const Tensor&) override {}
+  void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
+                   const Tensor& out) override {
+    if (inner_ != nullptr) inner_->AfterAttend(layer, q, log_sum_exp, out);
+    step_.KeepRows(layer, q, cache_->tokens());
+  }
+
+ private:
+  StepCapture& step_;
+  LayerHook* inner_;
+  const KvCache* cache_ = nullptr;
 };
 
 }  // namespace kvgauge

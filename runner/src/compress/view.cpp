@@ -225,13 +225,42 @@ Tensor CacheView::NewestAttention(const Tensor& q, const Tensor& log_sum_exp) {
   return out;
 }
 
+Tensor CacheView::NewestLogSumExp(const Tensor& q) {
+  const int64_t rows = q.shape[0], heads = source_.shape->query_heads;
+  const AttentionItem item = {.first_row = 0,
+                              .rows = rows,
+                              .token_position = tokens() - rows,
+                              .heads = source_.cache->Layer(layer_)};
+  AttentionCapture capture;
+  capture.log_sum_exp = Scratch(DType::kF32, {heads, rows});
+  const Tensor out = Scratch(DType::kF32, {rows, heads, source_.cache->format().value_dim});
+  ops().attention->Attend(LayerAttention(config(), *source_.cache, layer_), {&item, 1}, q, out,
+                          capture);
+  return capture.log_sum_exp;
+}
+
+int64_t CacheView::RowsOfWindow(int64_t rows) const {
+  if (!decoding()) return std::min(rows, prefill().window());  // a short prompt has no more
+  for (const int64_t length : lengths_) rows = std::min(rows, length);
+  return rows;
+}
+
 Tensor CacheView::WindowQueries(int64_t rows) {
-  return prefill().WindowQueries(layer_, std::min(rows, prefill().window()));
+  rows = RowsOfWindow(rows);
+  if (!decoding()) return prefill().WindowQueries(layer_, rows);
+  const ModelShape& of = shape();
+  const Tensor out = Scratch(DType::kF32, {rows, of.query_heads, of.key_dim});
+  step().LastQueries(layer_, tokens(), out);
+  return out;
 }
 
 Tensor CacheView::WindowAttention(int64_t rows) {
-  rows = std::min(rows, prefill().window());  // a short prompt has no more
+  rows = RowsOfWindow(rows);
   Tensor& attention = window_attention_[rows];
+  if (attention.empty() && decoding()) {
+    const Tensor queries = WindowQueries(rows);
+    attention = NewestAttention(queries, NewestLogSumExp(queries));
+  }
   if (attention.empty()) {
     const Tensor all = prefill().WindowLogSumExp(layer_);
     const int64_t heads = source_.shape->query_heads;
@@ -256,6 +285,20 @@ Tensor CacheView::ChunkSums(const ChunkAttention& of) {
 Tensor CacheView::ProbeMaxima() {
   KVG_CHECK(!source_.probe_maxima.empty(), "no probes of this scorer");
   return source_.probe_maxima[static_cast<size_t>(layer_)];
+}
+
+Tensor CacheView::GateScores(const Gate& gate) {
+  if (source_.row != nullptr) {
+    KVG_CHECK(source_.row->gates != nullptr, "no stage declared a gate");
+    return Columns(source_.row->gates->Of(gate, layer_), source_.row->at, source_.row->at + 1);
+  }
+  if (decoding()) return step().GateScores(gate, layer_);
+  const Tensor of_rows = prefill().GateScores(gate, layer_);
+  const int64_t rows = of_rows.shape[1];
+  if (rows == width_) return of_rows;
+  const Tensor all = Scratch(DType::kF32, {of_rows.shape[0], width_});
+  ops().rows->Convert(of_rows, Columns(all, width_ - rows, width_));
+  return all;
 }
 
 Tensor CacheView::QueryMean(int64_t from) { return prefill().MomentsFrom(from).Mean(layer_); }

@@ -12,6 +12,7 @@
 #include "methods/layer_view.h"
 #include "runner/capture.h"
 #include "runner/model.h"
+#include "src/compress/gate_folds.h"
 
 namespace kvgauge {
 
@@ -65,8 +66,10 @@ class TokenMarks {
 
 // One of the newest rows, as if it had been the last: entries of later ones are hidden.
 struct RowOfPass {
-  Tensor queries;    // [query_heads, key_dim], rotated
-  Tensor attention;  // [query_heads, width with all rows]
+  Tensor queries;                    // [query_heads, key_dim], rotated
+  const GateFolds* gates = nullptr;  // of the pass, where some are declared
+  int64_t at = 0;                    // among its rows
+  Tensor attention;                  // [query_heads, width with all rows]
   int64_t later = 0;
 };
 
@@ -114,6 +117,7 @@ class CacheView final : public LayerView {
   Tensor ColumnSquares() override;
   Tensor ChunkSums(const ChunkAttention& of) override;
   Tensor ProbeMaxima() override;
+  Tensor GateScores(const Gate& gate) override;
   Tensor QueryMean(int64_t from) override;
   Tensor QueryCovariance(int64_t from) override;
   Tensor Rotations(int64_t first, int64_t count) override;
@@ -122,12 +126,16 @@ class CacheView final : public LayerView {
   Tensor StepQueries() override;
   Tensor Scratch(DType dtype, std::initializer_list<int64_t> dims) override;
 
+  // How much of that each of the newest rows pays in all: [query_heads, rows].
+  Tensor NewestLogSumExp(const Tensor& q);
   // The attention of the newest rows of the sequence over all entries: [query_heads, rows, width].
   Tensor NewestAttention(const Tensor& q, const Tensor& log_sum_exp);
 
  private:
   const ModelConfig& config() const { return source_.model->config(); }
   int64_t Count(int64_t head, int64_t first) const;
+  // Rows of the window that there are, at most `rows`.
+  int64_t RowsOfWindow(int64_t rows) const;
   int64_t later() const { return source_.row != nullptr ? source_.row->later : 0; }
   const PrefillCapture& prefill() const;
   const Prompt& prompt() const;

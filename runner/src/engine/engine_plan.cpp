@@ -195,10 +195,15 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
   const bool prompts = options.compress_at == CompressAt::kPrompt;
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
   const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
-  int64_t attention = 0;
-  if (contender.method->needs().step_attention) {
+  const Needs needs = contender.method->needs();
+  int64_t gates = 0;
+  for (const GateNeed& need : needs.gates) gates += need.gate->PlannedBytes(shape);
+  // The last rows' queries, and their attention in one layer.
+  int64_t attention = StepCapture::PlannedBytesOfLast(*contender.model->config, needs) +
+                      needs.step_window * shape.query_heads * WholePages(held) * 4 + gates;
+  if (needs.step_attention) {
     const int64_t of_layer = shape.query_heads * WholePages(held) * 4;
-    attention = shape.layers * of_layer;
+    attention += shape.layers * of_layer;
     // Rows of a question count in running scores.
     if (options.compress_at == CompressAt::kContext) {
       attention +=
@@ -290,7 +295,14 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 }
 
 Status CheckMoment(const Method& method, CompressAt at) {
-  if (at != CompressAt::kTurn || !ProbesPrompt(method)) return {};
+  if (at != CompressAt::kTurn) return {};
+  if (!method.needs().gates.empty()) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
+                           " scores entries where they are made, and compress_at turn compresses "
+                           "those of turns before again; use compress_at prompt or context, or "
+                           "another score"));
+  }
+  if (!ProbesPrompt(method)) return {};
   return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
                          " runs the model behind a prompt that is whole, and compress_at turn "
                          "compresses what was compressed before; use compress_at prompt or "

@@ -21,6 +21,8 @@ class AttentionProbe final : public LayerHook {
   bool wants_log_sum_exp() const override {
     return inner_ != nullptr && inner_->wants_log_sum_exp();
   }
+  bool wants_inputs() const override { return inner_ != nullptr && inner_->wants_inputs(); }
+  void LayerInput(int64_t layer, const Tensor& x) override { inner_->LayerInput(layer, x); }
   void BeforeAttend(int64_t layer, const Tensor& q) override {
     if (inner_ != nullptr) inner_->BeforeAttend(layer, q);
   }

@@ -118,8 +118,22 @@ def make(root, golden):
     rows = [{"question": q, "answer": a, "image": IMAGE} for q, a in zip(QUESTIONS, ["B", "12", "Red bus?"])]
     put("realworldqa/lmms_eval", rows, real.realworldqa_doc_to_text,
         lambda row, out: real.realworldqa_process_results(row, [out])["exact_match"], {"pre_prompt": "", "post_prompt": ""})
+    captions(load, golden)
     mmmu_rows(load, golden)
     videos(load, golden)
+
+
+def captions(load, golden):
+    """Prompts alone: the scorers are a judge, and another package's over all captions of a set."""
+    coco = load("coco_cap/utils.py", "coco_doc_to_text")
+    rows = [{"question_id": f"{i}.jpg", "image": IMAGE, "answer": ["A red bus.", "the bus is red"]} for i in range(2)]
+    golden.add("coco_caption/lmms_eval", {"": rows} | PICTURES,
+               [["[picture 1]" + coco.coco_doc_to_text(row)] for row in rows],
+               set={"container": "jsonl", "file": "coco_caption_lmms/rows.jsonl"})
+    wild = load("llava-in-the-wild/utils.py", "llava_doc_to_text")
+    rows = [{"question_id": i, "image": "a.png", "text": q, "category": "conv"} for i, q in enumerate(QUESTIONS)]
+    golden.add("llava_bench/wild", {"": rows} | {"llava_bench_wild/images/a.png": ["a picture"]},
+               [["[picture 1]" + wild.llava_doc_to_text({"question": row["text"]})] for row in rows])
 
 
 def mmmu_rows(load, golden):
@@ -169,7 +183,8 @@ def videos(load, golden):
     def put(name, rows, folder, shown, prompt, score, before="", **more):
         files = {f"{folder}/{i}.jpg": [f"frame {i}"] for i in range(shown)}
         frames = "".join(f"[picture {i + 1}]" for i in range(shown))
-        outputs = [one(i, out, lambda row=row, out=out: score(row, out)) for i, row in enumerate(rows) for out in SAID]
+        outputs = [one(i, out, lambda row=row, out=out: score(row, out))
+                   for i, row in enumerate(rows) for out in SAID if score is not None]
         golden.add(name, {"": rows} | files, [[frames + before + prompt(row)] for row in rows], outputs,
                    set={"container": "jsonl", "file": f"{name.split('/')[0]}/rows.jsonl"} | more)
 
@@ -196,6 +211,11 @@ def videos(load, golden):
         return nextqa.parse_multi_choice_response(out, letters, info) == "B"
 
     put("nextqa/multiple_choice", rows, "nextqa/frames/v1", 8, nextqa.nextqa_doc_to_text_mc, nextqa_score)
+    # Its WUPS lemmatizes with a package of its own; ours is held on a dictionary of the tests.
+    free = load("nextqa/utils.py", "nextqa_doc_to_text")
+    ask = {"post_prompt": "\nAnswer a question using a short phrase or sentence."}
+    rows = [{"video": "v1", "question": q, "answer": "a red bus", "type": "CW"} for q in QUESTIONS]
+    put("nextqa/open", rows, "nextqa/frames/v1", 8, lambda row: free.nextqa_doc_to_text(row, ask), None)
     ego = load("egoschema/utils.py", "egoschema_doc_to_text", "parse_multi_choice_response", "get_multi_choice_info", np=__import__("numpy"))
     rows = [{"question_idx": "1", "video_idx": "v1", "question": QUESTIONS[0], "answer": "1",
              "option": ["A. a red bus", "B. Two dogs", "C. 12", "D. x", "E. yes"]}]

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gates of a pass: what they give the entries of its rows, folded as the layers' inputs come.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "methods/needs.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+// One thread. Rows may come again.
+class GateFolds {
+ public:
+  // For the gates that some stage declared. `rows`: the most that are held at a time.
+  GateFolds(const ModelConfig& config, const ModelShape& shape, const Needs& needs, int64_t rows,
+            Ops& ops);
+
+  bool empty() const { return gates_.empty(); }
+  // x: [rows, hidden_size], f32 or the type of the weights: rows [at, at + rows) of those held.
+  void Fold(int64_t layer, const Tensor& x, int64_t at);
+  // [kv_heads, rows held]. Precondition: declared.
+  Tensor Of(const Gate& gate, int64_t layer) const;
+  int64_t bytes() const;
+  // Bytes of the gates' weights, which all sequences of a model share in their bytes.
+  int64_t weight_bytes() const;
+
+ private:
+  struct Folded {
+    std::shared_ptr<const Gate> gate;
+    std::unique_ptr<LoadedGate> loaded;
+    Buffer numbers;  // [layers, kv_heads, rows]
+  };
+  const ModelConfig& config_;
+  const int64_t kv_heads_, rows_;
+  Ops& ops_;
+  std::vector<Folded> gates_;
+  Buffer wide_, part_, unit_;
+};
+
+}  // namespace kvgauge

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores that trained gates give entries where they are made: kvpress's presses with made-up weights, in
+the layout of the published files.
+"""
+
+import math
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from method_decoding import decoding_case
+
+LAYERS, HEADS, GROUP, HIDDEN, INNER, DIM, SINKS = 4, 2, 2, 64, 8, 16, 16
+
+
+def kvzap_tables(kind):
+    """As nvidia/KVzap-*'s model.safetensors names them."""
+    rng = np.random.default_rng(31 if kind == "mlp" else 32)
+    draw = lambda *dims: (rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    tables = {}
+    for l in range(LAYERS):
+        if kind == "linear":
+            tables |= {f"layers.{l}.weight": draw(HEADS, HIDDEN), f"layers.{l}.bias": draw(HEADS) - 5}
+        else:
+            tables |= {f"layers.{l}.0.weight": draw(INNER, HIDDEN), f"layers.{l}.0.bias": draw(INNER),
+                       f"layers.{l}.2.weight": draw(HEADS, INNER), f"layers.{l}.2.bias": draw(HEADS)}
+    return tables
+
+
+def fastkvzip_tables():
+    """The list of gates in Jang-Hyun/Fast-KVzip's files, as LAYER.NAME."""
+    rng = np.random.default_rng(33)
+    draw = lambda *dims: (rng.normal(size=dims) / math.sqrt(dims[-1])).astype(np.float32)  # noqa: E731
+    tables = {}
+    for l in range(LAYERS):
+        tables |= {f"{l}.q_proj.weight": draw(HEADS * GROUP * DIM, HIDDEN), f"{l}.q_proj.bias": draw(HEADS * GROUP * DIM),
+                   f"{l}.k_proj.weight": draw(HEADS * DIM, HIDDEN),
+                   f"{l}.q_norm.weight": 1 + draw(DIM), f"{l}.k_norm.weight": 1 + draw(DIM),
+                   f"{l}.k_base": 2 * draw(HEADS, 1, SINKS, DIM), f"{l}.b": draw(HEADS, 1, GROUP)}
+    return tables
+
+
+def write_side_files(directory):
+    kvzap = '{"inner":0,"kind":"%s"}'
+    for name, tables, stage, params in (
+        ("kvzap_mlp", kvzap_tables("mlp"), "score.kvzap", kvzap % "mlp"),
+        ("kvzap_linear", kvzap_tables("linear"), "score.kvzap", kvzap % "linear"),
+        ("fastkvzip", fastkvzip_tables(), "score.fastkvzip", '{"dim":16,"sinks":16}'),
+    ):
+        save_file(tables, directory / f"{name}.safetensors", metadata={
+            "kvgauge_calibration": "1", "stage": stage, "stage_version": "1", "params": params,
+            "model": "6193d2452e6d71261c46f91490427c94b7e2c528a859ff2fc2f7c0cafef09dfa", "model_name": "model",
+        })
+
+
+def kvzap_press(kind, ratio=0.0):
+    import torch
+    from kvpress.presses.kvzap_press import KVzapConfig, KVzapModel, KVzapPress
+
+    gate = KVzapModel(KVzapConfig(input_dim=HIDDEN, output_dim=HEADS, n_modules=LAYERS,
+                                  hidden_dim=INNER if kind == "mlp" else None))
+    gate.load_state_dict({k: torch.from_numpy(v) for k, v in kvzap_tables(kind).items()})
+
+    class Press(KVzapPress):
+        def post_init_from_model(self, model):
+            self.kvzap_model = gate.float().eval()
+
+    return Press(ratio, model_type=kind)
+
+
+def fastkvzip_press(ratio):
+    import torch
+    from kvpress.presses import fastkvzip_press as module
+
+    tables, gates = fastkvzip_tables(), []
+    for l in range(LAYERS):
+        gate = module.FastKVzipGate(l, HIDDEN, HEADS, GROUP, torch.float32, DIM, SINKS)
+        gate.load_state_dict({k.split(".", 1)[1]: torch.from_numpy(v) for k, v in tables.items() if k.startswith(f"{l}.")})
+        gates.append(gate.float().eval())
+    press = module.FastKVzipPress(compression_ratio=ratio)
+    press.gates = gates
+    return press
+
+
+def dms_case(inputs, margins, press, steps):
+    """Kept positions and the last layer's keys and values of what is not masked."""
+    import torch
+    from transformers import DynamicCache
+
+    model, ids = inputs.model, torch.tensor(inputs.ids)
+    model.set_attn_implementation("sdpa")
+    cache, decoded = DynamicCache(), []
+    plain = press.press.score
+
+    def noted(*args):
+        scores = plain(*args)
+        margins.note((scores - press.threshold).abs().min().item() / abs(press.threshold), "kvpress threshold")
+        return scores
+
+    press.press.score = noted
+    with press(model):
+        logits = model(ids[None], past_key_values=cache).logits[0, -1]
+        for step in range(steps):
+            best = logits.topk(2).values
+            margins.note(((best[0] - best[1]) / (logits.max() - logits.min())).item(), "greedy token")
+            decoded.append(logits.argmax().item())
+            at = torch.tensor([len(ids) + step])
+            logits = model(torch.tensor([[decoded[-1]]]), past_key_values=cache, cache_position=at,
+                           position_ids=at[None]).logits[0, -1]
+        gone = [layer.self_attn.masked_key_indices for layer in model.model.layers]
+    tensors = {}
+    for l, layer in enumerate(cache.layers):
+        for h in range(HEADS):
+            stays = np.setdiff1d(np.arange(layer.keys.shape[2]), gone[l][2][gone[l][1] == h].numpy())
+            tensors[f"kept.{l}.{h}"] = stays
+            if l == len(cache.layers) - 1:
+                tensors[f"k.{l}.{h}"] = layer.keys[0, h].numpy()[stays]
+                tensors[f"v.{l}.{h}"] = layer.values[0, h].numpy()[stays]
+    return tensors, decoded
+
+
+def cases(inputs, margins, budget, length, steps, whole_cache_case):
+    """As kvpress_cases of make_methods, whose functions these are."""
+    import kvpress
+    import torch
+
+    model, ids = inputs.model, torch.tensor(inputs.ids)
+    ratio = 1 - budget / length
+    named = {"mlp": "kvzap", "linear": "kvzap_linear"}
+    for kind, method in named.items():
+        yield (method, dict(method=method, set=[f"score.calibration={{inputs}}/kvzap_{kind}.safetensors"], steps=steps),
+               f"kvpress KVzapPress({kind}) with made-up weights",
+               lambda kind=kind: decoding_case(inputs, margins, kvzap_press(kind, ratio), steps))
+    yield ("fastkvzip", dict(method="fastkvzip", set=["score.calibration={inputs}/fastkvzip.safetensors", "protect.recent=6"]),
+           "kvpress FastKVzipPress() with made-up weights",
+           lambda: whole_cache_case(model, ids, fastkvzip_press(ratio), "sdpa", margins))
+    for name, threshold in (("dms", 0.1), ("dms_few", 0.6)):
+        yield (name,
+               dict(method="dms", budget="none", steps=12,
+                    set=["score.calibration={inputs}/kvzap_mlp.safetensors", "protect.recent=40", f"reduce.least={threshold}"]),
+               f"kvpress DMSPress(KVzapPress(mlp), {threshold}, sliding_window_size=40, decoding=True) with made-up weights",
+               lambda threshold=threshold: dms_case(
+                   inputs, margins, kvpress.DMSPress(kvzap_press("mlp"), threshold, 40, True), 12))
