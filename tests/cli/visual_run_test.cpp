@@ -101,7 +101,7 @@ TEST_F(VisualRunTest, FramesOfVideosAreRecordedAsFrames) {
   Write("t.json", R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
       "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
       "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
-      "frame_count": 3, "question": "{images}{question}", "answers": "answer"}})");
+      "frame_count": 3, "context": "{video}", "question": "{question}", "answers": "answer"}})");
   Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
                             R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
                             Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
@@ -154,7 +154,7 @@ TEST_F(VisualRunTest, OneBadPictureFailsItsSample) {
   Write("t.json", R"({"name": "t/files", "version": 1, "group": "t", "description": "d",
       "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
       "file": "s/t.jsonl", "container": "jsonl", "images": "image", "image_file": "s/{image}",
-      "mark": "<image>", "question": "{images}{question}", "answers": "answer"}})");
+      "mark": "<image>", "question": "{question}", "answers": "answer"}})");
   Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
                             R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
                             Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],

@@ -81,7 +81,7 @@ std::vector<Map> MapsOf(const SightRow& sight, const std::vector<std::vector<std
           StrCat(number + 1, shown.answer ? "*" : "", " ",
                  std::lround(100 * MeanShare({split[number][g]})), "%",
                  shown.frame >= 0 ? StrCat(" frame ", shown.frame) : "", g > 0 ? " tiles" : "");
-      map.width = std::max<size_t>(map.width, 8);
+      map.width = std::max(map.width, map.title.size());
       maps.push_back(std::move(map));
     }
   }
