@@ -74,8 +74,8 @@ int64_t SegmentTables::SizeBytes(const KvHead& head) const {
     for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
       const KvCoded& coded = CodedOf(segment, side);
       if (coded.entries == 0) continue;
-      bytes += static_cast<int64_t>(sizeof(CodecView)) + 8 * coded.codec->dim +
-               RoomOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 4 * Tables::kGap;
+      bytes += static_cast<int64_t>(sizeof(CodecView)) + 12 * coded.codec->dim +
+               RoomOf(coded.entries) * static_cast<int64_t>(sizeof(CodedPage)) + 5 * Tables::kGap;
     }
   }
   return bytes;

@@ -62,8 +62,8 @@ class CudaCodec final : public CodecOps {
     const auto count = static_cast<int64_t>(parts.size());
     CodecView view = ViewOf(codec);
     tables_.Begin(static_cast<int64_t>(sizeof view) +
-                  count * static_cast<int64_t>(sizeof(PagePart)) + 8 * codec.dim +
-                  4 * Tables::kGap);
+                  count * static_cast<int64_t>(sizeof(PagePart)) + 12 * codec.dim +
+                  5 * Tables::kGap);
     PutRanges(codec, tables_, &view);
     const CodecCall call = {.codec = tables_.Put(std::span<const CodecView>(&view, 1)),
                             .parts = tables_.Put(parts),
@@ -107,7 +107,7 @@ class CudaCodec final : public CodecOps {
       }
     }
     const int64_t scales = std::max(ViewOf(codec).scales, 1);
-    EncodeParts(coded, factors_.Of<float>(count * scales), scales, stream_);
+    EncodeParts(coded, factors_.Of<float>(2 * count * scales), scales, stream_);
 
     uint16_t* basis = nullptr;
     std::vector<void*> blocks(parts.size()), latents(parts.size());
@@ -170,39 +170,48 @@ class CudaCodec final : public CodecOps {
 
 CodecView ViewOf(const KvCodec& codec) {
   CodecView view = {};
+  const CodeForm form = FormOf(codec);
   const bool affine = codec.kind == KvCodecKind::kAffine;
   const bool book = codec.kind == KvCodecKind::kCodebook;
   view.kind = codec.kind;
+  view.scale = form.scale;
+  view.range = codec.range;
   view.keys = codec.side == KvSide::kKeys;
-  view.by_token = (!affine && !book) || codec.axis == CodeAxis::kToken;
+  view.by_token = form.by_token;
   view.fixed_range = book && codec.axis == CodeAxis::kChannel;
-  view.root_mean_square = book && codec.range == CodeRange::kRms;
   view.symmetric = affine && codec.symmetric;
-  view.has_zeros = affine ? !codec.symmetric : book && !view.root_mean_square && !view.fixed_range;
+  view.has_zeros = form.zeros;
   view.dim = static_cast<int>(codec.dim);
   view.width = (view.dim + 15) / 16 * 16;
-  view.bits = codec.kind == KvCodecKind::kQ4_0 ? 4 : affine || book ? codec.bits : 8;
-  view.group = affine || book ? static_cast<int>(codec.group) : 32;
-  if (codec.kind == KvCodecKind::kFp8E4M3 || view.fixed_range) {
-    view.group = 1;
-  } else {
+  view.bits = form.bits;
+  view.group = 1;
+  if (form.scale != ScaleType::kNone) {
+    view.group = static_cast<int>(form.group);
     view.scales = view.by_token ? (view.dim + view.group - 1) / view.group * kPageEntries
                                 : kPageEntries / view.group * view.dim;
   }
-  view.shift = affine && !codec.symmetric ? 0 : 1 << (view.bits - 1);
+  view.shift = form.offset;
   view.rank = static_cast<int>(codec.rank);
   view.has_outliers = codec.has_outliers();
   const double vector = view.by_token ? view.dim : kPageEntries;
   view.outliers_a_side = static_cast<int>(codec.outlier_share * vector / 2 + 0.5);
-  if (book) std::copy_n(codec.levels.f32(), 1 << codec.bits, view.levels);
+  view.has_levels = !form.levels.empty();
+  std::copy(form.levels.begin(), form.levels.end(), view.levels);
+  const bool unit = codec.kind == KvCodecKind::kNvFp4 && !codec.fixed_scale.empty();
+  view.scale_unit = unit ? codec.fixed_scale.f32()[0] : 1.0f;
   return view;
 }
 
 void PutRanges(const KvCodec& codec, Tables& tables, CodecView* view) {
-  if (!view->fixed_range) return;
   const auto dims = static_cast<size_t>(codec.dim);
-  view->low = tables.Put(std::span<const float>(codec.channel_low.f32(), dims));
-  view->high = tables.Put(std::span<const float>(codec.channel_high.f32(), dims));
+  if (view->fixed_range) {
+    view->low = tables.Put(std::span<const float>(codec.channel_low.f32(), dims));
+    view->high = tables.Put(std::span<const float>(codec.channel_high.f32(), dims));
+  }
+  if (codec.fixed_scale.empty() || codec.kind == KvCodecKind::kNvFp4) return;
+  std::vector<float> scales(dims, codec.fixed_scale.f32()[0]);
+  if (codec.fixed_scale.Numel() > 1) std::copy_n(codec.fixed_scale.f32(), dims, scales.begin());
+  view->fixed_scale = tables.Put(std::span<const float>(scales));
 }
 
 std::unique_ptr<CodecOps> MakeCudaCodec(Stream stream) {

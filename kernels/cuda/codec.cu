@@ -143,6 +143,7 @@ WriteOutliersKernel(CodecCall call, int dim, const uint32_t* marks, uint8_t* con
 struct GroupCoding {
   float scale, zero;  // as stored
   float factor;       // of the block formats: the unrounded inverse
+  float low;          // of these: the least number, unrounded
 };
 
 KVG_DEVICE float Inverse(float d) {
@@ -155,7 +156,7 @@ KVG_DEVICE GroupCoding CodingOf(const CodecView& c, float low, float high, float
   low = low + 0.0f;
   high = high + 0.0f;
   const float largest = Most(high, -low);
-  GroupCoding g = {0.0f, 0.0f, 0.0f};
+  GroupCoding g = {0.0f, 0.0f, 0.0f, low};
   switch (c.kind) {
     case KvCodecKind::kQ8_0: {
       const float d = largest / 127.0f;
@@ -163,15 +164,44 @@ KVG_DEVICE GroupCoding CodingOf(const CodecView& c, float low, float high, float
       g.factor = Inverse(d);
       return g;
     }
-    case KvCodecKind::kQ4_0: {
-      const float d = signed_largest / -8.0f;
+    case KvCodecKind::kQ4_0:
+    case KvCodecKind::kQ5_0: {
+      const float d = signed_largest / -static_cast<float>(c.shift);
       g.scale = AsStored(d);
       g.factor = Inverse(d);
       return g;
     }
+    case KvCodecKind::kQ4_1:
+    case KvCodecKind::kQ5_1: {
+      const float d = (high - low) / static_cast<float>((1 << c.bits) - 1);
+      g.scale = AsStored(d);
+      g.zero = AsStored(low);
+      g.factor = Inverse(d);
+      return g;
+    }
+    case KvCodecKind::kIq4Nl:  // the scale is to follow
+      g.scale = signed_largest / c.levels[0];
+      g.factor = Inverse(g.scale);
+      return g;
+    case KvCodecKind::kMxFp4: {
+      const int exponent = static_cast<int>(BitsOf(largest) >> 23);
+      g.scale = FromE8M0(exponent < 2 ? 0 : exponent - 2);
+      return g;
+    }
+    case KvCodecKind::kNvFp4: {
+      const Float8Form form = FormOfFloat8(KvCodecKind::kFp8E4M3);
+      g.scale = FromFloat8(form, ToFloat8(form, largest / 6.0f / c.scale_unit)) * c.scale_unit;
+      return g;
+    }
+    case KvCodecKind::kFp8E4M3:
+    case KvCodecKind::kFp8E5M2:
+      g.scale = largest / FormOfFloat8(c.kind).largest;
+      return g;
     case KvCodecKind::kCodebook:
-      if (c.root_mean_square) {
+      if (c.range == CodeRange::kRms) {
         g.scale = AsStored(Sqrt(mean_square));
+      } else if (c.range == CodeRange::kLargest) {
+        g.scale = AsStored(largest);
       } else {
         g.scale = AsStored(0.5f * high - 0.5f * low);
         g.zero = AsStored(0.5f * low + 0.5f * high);
@@ -187,10 +217,22 @@ KVG_DEVICE GroupCoding CodingOf(const CodecView& c, float low, float high, float
   }
 }
 
+KVG_DEVICE int UnevenCode(const CodecView& c, float scaled) {
+  int code = 0;  // of two the higher
+  while (code < 15 && scaled >= 0.5f * (c.levels[code] + c.levels[code + 1])) ++code;
+  return code;
+}
+
 KVG_DEVICE int CodeOf(const CodecView& c, const GroupCoding& g, float v) {
   switch (c.kind) {
     case KvCodecKind::kFp8E4M3:
-      return ToFloat8(v);
+    case KvCodecKind::kFp8E5M2:
+      return ToFloat8(FormOfFloat8(c.kind), g.scale == 0.0f ? 0.0f * v : v / g.scale);
+    case KvCodecKind::kMxFp4:
+    case KvCodecKind::kNvFp4:
+      return ToFloat4(g.scale == 0.0f ? 0.0f * v : v / g.scale);
+    case KvCodecKind::kIq4Nl:
+      return UnevenCode(c, v * g.factor);
     case KvCodecKind::kQ8_0: {
       // Half away from zero.
       const float x = v * g.factor, whole = Floor(Abs(x));
@@ -198,7 +240,13 @@ KVG_DEVICE int CodeOf(const CodecView& c, const GroupCoding& g, float v) {
       return (x < 0.0f ? -size : size) + 128;
     }
     case KvCodecKind::kQ4_0:
-      return Least(15, static_cast<int>(v * g.factor + 8.5f));
+    case KvCodecKind::kQ5_0: {
+      const float middle = static_cast<float>(c.shift) + 0.5f;
+      return Least((1 << c.bits) - 1, static_cast<int>(v * g.factor + middle));
+    }
+    case KvCodecKind::kQ4_1:
+    case KvCodecKind::kQ5_1:
+      return Least((1 << c.bits) - 1, static_cast<int>((v - g.low) * g.factor + 0.5f));
     case KvCodecKind::kCodebook: {
       const float u = g.scale == 0.0f ? 0.0f : (v - g.zero) / g.scale;
       int code = 0;
@@ -221,14 +269,29 @@ KVG_DEVICE void TakeLarger(float& value, int& place, float other, int other_plac
   place = larger ? other_place : place;
 }
 
-// Scales of the groups of part's entries; `factors` [scales] of the page.
+// Scales of the groups of part's entries; `factors` [scales][2] of the page: what codes are
+// computed with that is not stored.
 KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numbers& x,
-                            float* factors) {
-  auto* const scales = reinterpret_cast<uint16_t*>(part.page.codes + CodeBytes(c));
+                            Float2* factors) {
+  uint8_t* const stored = part.page.codes + CodeBytes(c);
+  auto* const scales = reinterpret_cast<uint16_t*>(stored);
   const auto store = [&](int index, const GroupCoding& g) {
-    scales[index] = FloatToHalf(g.scale);
-    if (c.has_zeros) scales[c.scales + index] = FloatToHalf(g.zero);
-    factors[index] = g.factor;
+    switch (c.scale) {
+      case ScaleType::kF32:
+        reinterpret_cast<float*>(stored)[index] = g.scale;
+        break;
+      case ScaleType::kE4M3:
+        stored[index] = static_cast<uint8_t>(
+            ToFloat8(FormOfFloat8(KvCodecKind::kFp8E4M3), g.scale / c.scale_unit));
+        break;
+      case ScaleType::kE8M0:
+        stored[index] = static_cast<uint8_t>(BitsOf(g.scale) >> 23);
+        break;
+      default:
+        scales[index] = ClampedHalf(g.scale);
+        if (c.has_zeros) scales[c.scales + index] = FloatToHalf(g.zero);
+    }
+    factors[index] = {g.factor, g.low};
   };
   if (!c.by_token) {  // neighbouring threads take neighbouring dims
     const int groups = (part.end - part.begin) / c.group;
@@ -264,24 +327,34 @@ KVG_DEVICE void StoreScales(const CodecView& c, const PagePart& part, const Numb
       TakeLarger(largest, place, other, ShuffleXor(place, mask));
     }
     float mean_square = 0.0f;
-    if (c.root_mean_square) {
+    if (c.kind == KvCodecKind::kCodebook && c.range == CodeRange::kRms) {
       const float sum = ChainSum(n, [&](int d) {
         const float v = x(entry, dim + d);
         return v * v;
       });
       mean_square = sum / static_cast<float>(n);
     }
-    if (Lane() == 0) {
-      store(ScaleIndex(c, entry, dim), CodingOf(c, low, high, largest, mean_square));
+    GroupCoding g = CodingOf(c, low, high, largest, mean_square);
+    if (c.kind == KvCodecKind::kIq4Nl) {
+      // The best scale for these codes, numbers weighed by their squares.
+      const auto sum = [&](bool met) {
+        return ChainSum(n, [&](int d) {
+          const float v = x(entry, dim + d) * g.factor, level = c.levels[UnevenCode(c, v)];
+          return v * v * level * (met ? v : level);
+        });
+      };
+      const float met = sum(true), own = sum(false);
+      if (own > 0.0f) g.scale = met / own * g.scale;
     }
+    if (Lane() == 0) store(ScaleIndex(c, entry, dim), g);
   }
 }
 
-KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, float* scratch, int64_t scales) {
+KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, Float2* scratch, int64_t scales) {
   const PagePart part = call.parts[BlockX()];
   const CodecView& c = *call.codec;
   const Numbers x = NumbersOf(call, part);
-  float* const factors = scratch + BlockX() * scales;
+  Float2* const factors = scratch + BlockX() * scales;
   uint8_t* const codes = part.page.codes;
   if (c.scales > 0) StoreScales(c, part, x, factors);
   SyncBlock();
@@ -294,7 +367,7 @@ KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, float* scratch, int64_t scales
     for (int j = 0; j < 8; ++j) {
       const int entry = string.EntryOf(j), dim = string.DimOf(j);
       if (entry < part.begin || entry >= part.end || dim >= c.dim) continue;
-      GroupCoding g = {0.0f, 0.0f, 0.0f};
+      GroupCoding g = {FixedScale(c, dim), 0.0f, 0.0f, 0.0f};
       if (c.fixed_range) {
         const CodeRangeOf range = FixedRange(c, dim);
         g.scale = range.scale;
@@ -304,7 +377,8 @@ KVG_KERNEL(kThreads) EncodeKernel(CodecCall call, float* scratch, int64_t scales
         const CodeRangeOf range = StoredRange(c, codes, index);
         g.scale = range.scale;
         g.zero = range.zero;
-        g.factor = factors[index];
+        g.factor = factors[index].x;
+        g.low = factors[index].y;
       }
       const auto code = static_cast<uint64_t>(CodeOf(c, g, x(entry, dim)));
       const uint64_t mask = (uint64_t{1} << c.bits) - 1;
@@ -435,7 +509,8 @@ void WriteOutliers(const CodecCall& call, int dim, const uint32_t* marks, uint8_
 }
 
 void EncodeParts(const CodecCall& call, float* scratch, int64_t scales, Stream stream) {
-  KVG_LAUNCH(EncodeKernel, BlockPerPart(call), stream, call, scratch, scales);
+  KVG_LAUNCH(EncodeKernel, BlockPerPart(call), stream, call, reinterpret_cast<Float2*>(scratch),
+             scales);
 }
 
 void CodingError(const CodecCall& call, int dim, const uint32_t* marks, float* error,

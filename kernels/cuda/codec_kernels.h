@@ -35,7 +35,7 @@ void CountMarks(const CodecCall& call, int dim, const uint32_t* marks, uint32_t*
 void WriteOutliers(const CodecCall& call, int dim, const uint32_t* marks, uint8_t* const* blocks,
                    const uint32_t* counts, Stream stream);
 
-// scales: numbers of f32 scratch per part, at least the page's scales.
+// scratch: 2 * scales numbers for each part; scales: at least the page's.
 void EncodeParts(const CodecCall& call, float* scratch, int64_t scales, Stream stream);
 
 // What codes leave: rows - decoded, 0 at marks (or null). error: [rows, dim].

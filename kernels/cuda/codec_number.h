@@ -13,23 +13,51 @@ KVG_DEVICE float Clamp(float v, float low, float high) {
 KVG_DEVICE uint16_t ClampedHalf(float v) { return FloatToHalf(Clamp(v, -65504.0f, 65504.0f)); }
 KVG_DEVICE float AsStored(float v) { return HalfToFloat(ClampedHalf(v)); }
 
-// e4m3: nearest, ties to even, saturating.
-KVG_DEVICE int ToFloat8(float v) {
-  const float size = Least(Abs(v), 448.0f);
-  const int sign = static_cast<int>(BitsOf(v) >> 31) << 7;
-  constexpr float kSmallestNormal = 0.015625f;  // 2^-6
-  if (size < kSmallestNormal) return sign | static_cast<int>(RoundEven(size * 512.0f));
-  const int exponent = static_cast<int>(BitsOf(size) >> 23) - 127;
-  // In [8, 16]; 16 carries into the exponent.
-  const float eighths = size * FloatOf(static_cast<uint32_t>(127 + 3 - exponent) << 23);
-  return sign | (((exponent + 7) << 3) + static_cast<int>(RoundEven(eighths)) - 8);
+// Floats of 8 bits: nearest, ties to even, saturating.
+struct Float8Form {
+  int mantissa, bias;
+  float largest, least_normal, per_step;  // of subnormals
+};
+KVG_DEVICE Float8Form FormOfFloat8(KvCodecKind kind) {
+  if (kind == KvCodecKind::kFp8E5M2) return {2, 15, 57344.0f, 0x1p-14f, 0x1p16f};
+  return {3, 7, 448.0f, 0x1p-6f, 0x1p9f};
 }
-KVG_DEVICE float FromFloat8(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float size = exponent == 0 ? static_cast<float>(mantissa) * 0.001953125f
-                                   : FloatOf(static_cast<uint32_t>(exponent + 120) << 23 |
-                                             static_cast<uint32_t>(mantissa) << 20);
+KVG_DEVICE int ToFloat8(const Float8Form& form, float v) {
+  const float size = Least(Abs(v), form.largest);
+  const int sign = static_cast<int>(BitsOf(v) >> 31) << 7;
+  if (size < form.least_normal) return sign | static_cast<int>(RoundEven(size * form.per_step));
+  const int exponent = static_cast<int>(BitsOf(size) >> 23) - 127;
+  // In [2^mantissa, 2^(mantissa + 1)]; the upper end carries into the exponent.
+  const float parts = size * FloatOf(static_cast<uint32_t>(127 + form.mantissa - exponent) << 23);
+  return sign | (((exponent + form.bias) << form.mantissa) + static_cast<int>(RoundEven(parts)) -
+                 (1 << form.mantissa));
+}
+KVG_DEVICE float FromFloat8(const Float8Form& form, int code) {
+  const int magnitude = code & 127, exponent = magnitude >> form.mantissa;
+  const float size = exponent == 0
+                         ? static_cast<float>(magnitude) / form.per_step
+                         : FloatOf((static_cast<uint32_t>(magnitude) << (23 - form.mantissa)) +
+                                   (static_cast<uint32_t>(127 - form.bias) << 23));
   return code & 0x80 ? -size : size;
+}
+
+// e2m1 likewise: each line is where a number ends.
+KVG_DEVICE int ToFloat4(float v) {
+  const float size = Abs(v);
+  int code = static_cast<int>(BitsOf(v) >> 31) << 3;
+  code += size > 0.25f ? 1 : 0;
+  code += size >= 0.75f ? 1 : 0;
+  code += size > 1.25f ? 1 : 0;
+  code += size >= 1.75f ? 1 : 0;
+  code += size > 2.5f ? 1 : 0;
+  code += size >= 3.5f ? 1 : 0;
+  code += size > 5.0f ? 1 : 0;
+  return code;
+}
+
+// 2^(code - 127).
+KVG_DEVICE float FromE8M0(int code) {
+  return FloatOf(code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23);
 }
 
 KVG_DEVICE int CodeAt(const CodecView& c, const uint8_t* codes, int entry, int dim) {
@@ -47,18 +75,37 @@ KVG_DEVICE CodeRangeOf FixedRange(const CodecView& c, int dim) {
   return {high - low, low + high};
 }
 KVG_DEVICE CodeRangeOf StoredRange(const CodecView& c, const uint8_t* codes, int index) {
-  const auto* scales = reinterpret_cast<const uint16_t*>(codes + CodeBytes(c));
-  return {HalfToFloat(scales[index]), c.has_zeros ? HalfToFloat(scales[c.scales + index]) : 0.0f};
+  const uint8_t* const stored = codes + CodeBytes(c);
+  const auto* scales = reinterpret_cast<const uint16_t*>(stored);
+  switch (c.scale) {
+    case ScaleType::kF32:
+      return {reinterpret_cast<const float*>(stored)[index], 0.0f};
+    case ScaleType::kE4M3:
+      return {FromFloat8(FormOfFloat8(KvCodecKind::kFp8E4M3), stored[index]) * c.scale_unit, 0.0f};
+    case ScaleType::kE8M0:
+      return {FromE8M0(stored[index]), 0.0f};
+    default:
+      return {HalfToFloat(scales[index]),
+              c.has_zeros ? HalfToFloat(scales[c.scales + index]) : 0.0f};
+  }
+}
+// What a float8 without stored scales is multiplied by.
+KVG_DEVICE float FixedScale(const CodecView& c, int dim) {
+  return c.fixed_scale == nullptr ? 1.0f : c.fixed_scale[dim];
 }
 
 // What a code stands for, without correction and outliers.
 KVG_DEVICE float CodedNumber(const CodecView& c, const uint8_t* codes, int entry, int dim) {
   const int code = CodeAt(c, codes, entry, dim);
-  if (c.kind == KvCodecKind::kFp8E4M3) return FromFloat8(code);
+  const bool float8 = c.kind == KvCodecKind::kFp8E4M3 || c.kind == KvCodecKind::kFp8E5M2;
+  if (float8 && c.scale == ScaleType::kNone) {
+    return FixedScale(c, dim) * FromFloat8(FormOfFloat8(c.kind), code);
+  }
   const CodeRangeOf range =
       c.fixed_range ? FixedRange(c, dim) : StoredRange(c, codes, ScaleIndex(c, entry, dim));
-  const float number =
-      c.kind == KvCodecKind::kCodebook ? c.levels[code] : static_cast<float>(code - c.shift);
+  const float number = float8         ? FromFloat8(FormOfFloat8(c.kind), code)
+                       : c.has_levels ? c.levels[code]
+                                      : static_cast<float>(code - c.shift);
   const float product = range.scale * number;
   return c.fixed_range || c.has_zeros ? product + range.zero : product;
 }

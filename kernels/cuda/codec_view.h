@@ -4,7 +4,7 @@
 // Codes lie as tensor cores take them. 16 entries by 16 dims of keys are 32 strings of 8 codes, one
 // for each lane of a warp: what the lane holds of both 16x8 operands (see mma.h). A lane's strings
 // of all dims follow each other, so that it loads 16 bytes at a time. Values do the same with 16
-// dims by 64 entries. Scales and zeros follow: f16, [group of dims][64] or [group of entries][dim].
+// dims by 64 entries. Scales and zeros follow: [group of dims][64] or [group of entries][dim].
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,13 @@ inline constexpr int kMostLevels = 16;
 
 struct CodecView {
   KvCodecKind kind;
+  ScaleType scale;   // of a group
+  CodeRange range;   // kCodebook
   bool keys;         // layout of keys, else of values
   bool by_token;     // along what groups lie
   bool fixed_range;  // ranges of dims come from `low` and `high`
   bool has_zeros;    // stored beside the scales
-  bool root_mean_square;
+  bool has_levels;   // codes count them
   bool symmetric;
   int bits;
   int dim, width;  // numbers of an entry; rounded up to 16
@@ -39,8 +41,10 @@ struct CodecView {
   int outliers_a_side;  // of each vector
   bool has_outliers;
   float levels[kMostLevels];
+  float scale_unit;  // what stored e4m3 scales are multiples of
   const float* low;  // [dim]
   const float* high;
+  const float* fixed_scale;  // [dim], or null: float8
 };
 
 // One page. Null: none.
@@ -52,8 +56,20 @@ struct CodedPage {
 };
 
 KVG_BOTH inline int CodeBytes(const CodecView& c) { return c.width * 8 * c.bits; }
+KVG_BOTH inline int ScaleBytes(const CodecView& c) {
+  switch (c.scale) {
+    case ScaleType::kNone:
+      return 0;
+    case ScaleType::kF16:
+      return 2;
+    case ScaleType::kF32:
+      return 4;
+    default:
+      return 1;
+  }
+}
 KVG_BOTH inline int CodedPageBytes(const CodecView& c) {
-  return CodeBytes(c) + c.scales * (c.has_zeros ? 4 : 2);
+  return CodeBytes(c) + c.scales * (ScaleBytes(c) + (c.has_zeros ? 2 : 0));
 }
 
 // 8 codes that one lane takes at once: string `s` of a page, [0, width * 8). Code j of it is entry

@@ -21,32 +21,50 @@ namespace {
 
 constexpr float kLargestF16 = 65504.0f;
 constexpr float kSmallestNormal = 0x1p-126f;
+constexpr float kUp = 0.5f;  // before a number is cut off
 constexpr int kRounds = 3;
 
 uint16_t ToF16(double v) {
   return F32ToF16(std::clamp(static_cast<float>(v), -kLargestF16, kLargestF16));
 }
 
+// A sign and `exponent_bits`, then the mantissa; no infinities, no NaN.
+struct Float8 {
+  int mantissa_bits, bias, last;  // `last`: the code of the largest number
+  double Value(int code) const {
+    const int ones = 1 << mantissa_bits, exponent = code >> mantissa_bits, mantissa = code % ones;
+    return exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                         : std::ldexp(ones + mantissa, exponent - bias - mantissa_bits);
+  }
+};
+constexpr Float8 kE4M3 = {3, 7, 126}, kE5M2 = {2, 15, 123};
+
 // The nearest number, even mantissa on a tie, by looking at all of them.
-uint8_t ToFloat8(float v) {
-  const auto value_of = [](int code) {
-    const int exponent = code >> 3, mantissa = code & 7;
-    return exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  };
-  const double size = std::min(std::abs(double{v}), 448.0);
+uint8_t ToFloat8(const Float8& form, float v) {
+  const double size = std::min(std::abs(double{v}), form.Value(form.last));
   int best = 0;
-  for (int code = 1; code < 127; ++code) {
-    const double was = std::abs(value_of(best) - size), is = std::abs(value_of(code) - size);
+  for (int code = 1; code <= form.last; ++code) {
+    const double was = std::abs(form.Value(best) - size), is = std::abs(form.Value(code) - size);
     if (is < was || (is == was && code % 2 == 0)) best = code;
   }
   return static_cast<uint8_t>(best | (std::signbit(v) ? 0x80 : 0));
 }
 
-float FromFloat8(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const double size =
-      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+float FromFloat8(const Float8& form, int code) {
+  const double size = form.Value(code & 0x7f);
   return static_cast<float>(code & 0x80 ? -size : size);
+}
+
+// The same of four bits.
+int ToFloat4(std::span<const float> levels, float v) {
+  const float size = std::min(std::abs(v), levels[7]);
+  int best = 0;
+  for (int code = 1; code < 8; ++code) {
+    const double was = std::abs(double{levels[best]} - size);
+    const double is = std::abs(double{levels[code]} - size);
+    if (is < was || (is == was && code % 2 == 0)) best = code;
+  }
+  return best | (std::signbit(v) ? 8 : 0);
 }
 
 // Sixteen interleaved chains, joined by halves.
@@ -63,44 +81,36 @@ float SumOf(int64_t n, TermOf term_of) {
 // The numbers of one group, what becomes of them, and their scale and zero as stored.
 struct Group {
   std::vector<float> numbers;
+  std::vector<int64_t> dims;
   std::vector<int> codes;
   float scale = 0, zero = 0;
 };
 
 class Page {
  public:
-  Page(const KvCodec& codec, void* memory) : c_(codec), data_(static_cast<uint8_t*>(memory)) {
-    switch (c_.kind) {
-      case KvCodecKind::kQ8_0:
-      case KvCodecKind::kFp8E4M3:
-        bits_ = 8;
-        break;
-      case KvCodecKind::kQ4_0:
-        bits_ = 4;
-        break;
-      default:
-        bits_ = c_.bits;
-    }
-    const bool sized = c_.kind == KvCodecKind::kAffine || c_.kind == KvCodecKind::kCodebook;
-    group_ = sized ? c_.group : 32;
-    by_token_ = !sized || c_.axis == CodeAxis::kToken;
-    fixed_ = c_.kind == KvCodecKind::kCodebook && !by_token_;
-    if (fixed_) group_ = 1;
-    if (c_.kind == KvCodecKind::kFp8E4M3) group_ = c_.dim;
+  Page(const KvCodec& codec, void* memory)
+      : c_(codec),
+        form_(FormOf(codec)),
+        float8_(codec.kind == KvCodecKind::kFp8E5M2 ? kE5M2 : kE4M3),
+        data_(static_cast<uint8_t*>(memory)),
+        bits_(form_.bits),
+        group_(form_.group),
+        by_token_(form_.by_token),
+        fixed_(codec.kind == KvCodecKind::kCodebook && !by_token_) {
+    if (group_ == 0) group_ = by_token_ ? c_.dim : 1;
   }
 
   // Bytes before the scales, and scales in a page.
   int64_t CodeBytes() const { return kKvPageEntries * c_.dim * bits_ / 8; }
   int64_t Scales() const {
-    if (fixed_ || c_.kind == KvCodecKind::kFp8E4M3) return 0;
+    if (form_.scale == ScaleType::kNone) return 0;
     return by_token_ ? (c_.dim + group_ - 1) / group_ * kKvPageEntries
                      : kKvPageEntries / group_ * c_.dim;
   }
-  bool HasZeros() const {
-    return (c_.kind == KvCodecKind::kAffine && !c_.symmetric) ||
-           (c_.kind == KvCodecKind::kCodebook && c_.range == CodeRange::kExtremes);
+  bool HasZeros() const { return form_.zeros; }
+  int64_t Bytes() const {
+    return CodeBytes() + Scales() * (SizeOf(form_.scale) + (HasZeros() ? 2 : 0));
   }
-  int64_t Bytes() const { return CodeBytes() + Scales() * (HasZeros() ? 4 : 2); }
 
   // x(entry, dim) for the entries [begin, end) of the page.
   template <class NumberAt>
@@ -109,6 +119,7 @@ class Page {
       Group g;
       for (const auto& [entry, dim] : places) g.numbers.push_back(x(entry, dim));
       if (fixed_) SetFixedRange(places[0][1], &g);
+      for (const auto& place : places) g.dims.push_back(place[1]);
       Code(&g);
       for (size_t i = 0; i < places.size(); ++i) PutCode(places[i][0], places[i][1], g.codes[i]);
       if (Scales() > 0) PutScale(places[0][0], places[0][1], g);
@@ -117,18 +128,16 @@ class Page {
 
   float Decode(int64_t entry, int64_t dim) const {
     const int code = CodeAt(entry, dim);
-    if (c_.kind == KvCodecKind::kFp8E4M3) return FromFloat8(code);
     Group g;
     if (fixed_) {
       SetFixedRange(dim, &g);
+    } else if (form_.scale == ScaleType::kNone) {
+      g.scale = FixedScale(dim);
     } else {
-      g.scale = F16ToF32(Half(ScaleIndex(entry, dim)));
-      if (HasZeros()) g.zero = F16ToF32(Half(Scales() + ScaleIndex(entry, dim)));
+      g.scale = ScaleAt(ScaleIndex(entry, dim));
+      if (HasZeros()) g.zero = ZeroAt(ScaleIndex(entry, dim));
     }
-    const int shift = c_.symmetric || !(c_.kind == KvCodecKind::kAffine) ? 1 << (bits_ - 1) : 0;
-    const float number = c_.kind == KvCodecKind::kCodebook ? c_.levels.f32()[code]
-                                                           : static_cast<float>(code - shift);
-    const float product = g.scale * number;
+    const float product = g.scale * NumberOf(code);
     return fixed_ || HasZeros() ? product + g.zero : product;
   }
 
@@ -162,24 +171,64 @@ class Page {
       for (const float v : g->numbers) g->codes.push_back(code_of(v));
     };
     const auto stored = [](float v) { return F16ToF32(ToF16(v)); };
+    const auto inverse_of = [](float d) {
+      return std::abs(d) >= kSmallestNormal ? 1.0f / d : 0.0f;
+    };
+    const auto signed_largest = [&] {
+      float found = 0;
+      for (const float v : g->numbers) {
+        if (std::abs(v) > std::abs(found)) found = v;
+      }
+      return found;
+    };
+    const int most = (1 << bits_) - 1;
     switch (c_.kind) {
       case KvCodecKind::kQ8_0: {
-        const float d = largest / 127.0f, inverse = d >= kSmallestNormal ? 1.0f / d : 0.0f;
+        const float d = largest / 127.0f, inverse = inverse_of(d);
         g->scale = stored(d);
         return for_all([&](float v) { return static_cast<int>(std::round(v * inverse)) + 128; });
       }
-      case KvCodecKind::kQ4_0: {
-        float signed_largest = 0;
-        for (const float v : g->numbers) {
-          if (std::abs(v) > std::abs(signed_largest)) signed_largest = v;
-        }
-        const float d = signed_largest / -8.0f;
-        const float inverse = std::abs(d) >= kSmallestNormal ? 1.0f / d : 0.0f;
+      case KvCodecKind::kQ4_0:
+      case KvCodecKind::kQ5_0: {
+        const auto middle = static_cast<float>(form_.offset);
+        const float d = signed_largest() / -middle, inverse = inverse_of(d);
         g->scale = stored(d);
-        return for_all([&](float v) { return std::min(15, static_cast<int>(v * inverse + 8.5f)); });
+        return for_all([&](float v) {
+          return std::min(most, static_cast<int>(v * inverse + (middle + 0.5f)));
+        });
+      }
+      case KvCodecKind::kQ4_1:
+      case KvCodecKind::kQ5_1: {
+        const float d = (high - low) / static_cast<float>(most), inverse = inverse_of(d);
+        g->scale = stored(d);
+        g->zero = stored(low);
+        return for_all([&](float v) {
+          const float steps = (v - low) * inverse;
+          return std::min(most, static_cast<int>(steps + kUp));
+        });
+      }
+      case KvCodecKind::kIq4Nl:
+        return CodeUneven(signed_largest(), g);
+      case KvCodecKind::kMxFp4:
+        g->scale = std::ldexp(1.0f, PowerOf(largest) - 127);
+        return for_all([&](float v) { return ToFloat4(form_.levels, v / g->scale); });
+      case KvCodecKind::kNvFp4: {
+        const float part = largest / 6.0f / FixedScale(0);
+        g->scale = FromFloat8(kE4M3, ToFloat8(kE4M3, part)) * FixedScale(0);
+        return for_all([&](float v) {
+          return ToFloat4(form_.levels, g->scale == 0 ? 0.0f * v : v / g->scale);
+        });
       }
       case KvCodecKind::kFp8E4M3:
-        return for_all([](float v) { return int{ToFloat8(v)}; });
+      case KvCodecKind::kFp8E5M2: {
+        const bool found = form_.scale != ScaleType::kNone;
+        if (found) g->scale = largest / static_cast<float>(float8_.Value(float8_.last));
+        for (size_t i = 0; i < g->numbers.size(); ++i) {
+          const float scale = found ? g->scale : FixedScale(g->dims[i]), v = g->numbers[i];
+          g->codes.push_back(ToFloat8(float8_, scale == 0 ? 0.0f * v : v / scale));
+        }
+        return;
+      }
       case KvCodecKind::kCodebook:
         return CodeLevels(low, high, g);
       default:
@@ -197,11 +246,43 @@ class Page {
     });
   }
 
+  // The biased exponent of e8m0: the largest number's, less that of 4, the largest power of e2m1.
+  static int PowerOf(float largest) {
+    if (largest == 0) return 0;
+    return std::clamp(std::ilogb(largest) - 2 + 127, 0, 254);
+  }
+
+  // Codes by the scale that maps the largest number to the first level; stored is the scale that is
+  // best for these codes, numbers weighed by their squares.
+  void CodeUneven(float signed_largest, Group* g) const {
+    const float d = signed_largest / form_.levels[0];
+    const float inverse = std::abs(d) >= kSmallestNormal ? 1.0f / d : 0.0f;
+    std::vector<float> scaled;
+    for (const float v : g->numbers) {
+      scaled.push_back(v * inverse);
+      int code = 0;  // of two the higher
+      while (code < 15 && scaled.back() >= 0.5f * (form_.levels[code] + form_.levels[code + 1])) {
+        ++code;
+      }
+      g->codes.push_back(code);
+    }
+    const auto count = static_cast<int64_t>(g->numbers.size());
+    const auto weighed = [&](int64_t i) {
+      return scaled[i] * scaled[i] * form_.levels[g->codes[i]];
+    };
+    const float met = SumOf(count, [&](int64_t i) { return weighed(i) * scaled[i]; });
+    const float own =
+        SumOf(count, [&](int64_t i) { return weighed(i) * form_.levels[g->codes[i]]; });
+    g->scale = F16ToF32(ToF16(own > 0 ? met / own * d : d));
+  }
+
   void CodeLevels(float low, float high, Group* g) const {
     const auto count = static_cast<int64_t>(g->numbers.size());
     if (c_.range == CodeRange::kRms) {
       const float sum = SumOf(count, [&](int64_t i) { return g->numbers[i] * g->numbers[i]; });
       g->scale = F16ToF32(ToF16(std::sqrt(sum / static_cast<float>(count))));
+    } else if (c_.range == CodeRange::kLargest) {
+      g->scale = F16ToF32(ToF16(std::max(high, -low)));
     } else if (!fixed_) {
       g->scale = F16ToF32(ToF16(0.5f * high - 0.5f * low));
       g->zero = F16ToF32(ToF16(0.5f * low + 0.5f * high));
@@ -218,16 +299,59 @@ class Page {
   int64_t ScaleIndex(int64_t entry, int64_t dim) const {
     return by_token_ ? dim / group_ * kKvPageEntries + entry : entry / group_ * c_.dim + dim;
   }
-  uint16_t Half(int64_t index) const {
-    uint16_t half;
-    std::memcpy(&half, data_ + CodeBytes() + 2 * index, sizeof half);
-    return half;
+  float FixedScale(int64_t dim) const {
+    if (c_.fixed_scale.empty()) return 1.0f;
+    return c_.fixed_scale.f32()[c_.fixed_scale.Numel() == 1 ? 0 : dim];
   }
+  float NumberOf(int code) const {
+    if (form_.float8) return FromFloat8(float8_, code);
+    return form_.levels.empty() ? static_cast<float>(code - form_.offset) : form_.levels[code];
+  }
+  template <class Number>
+  Number StoredAt(int64_t index) const {
+    Number number;
+    std::memcpy(&number, data_ + CodeBytes() + SizeOf(form_.scale) * index, sizeof number);
+    return number;
+  }
+  float ScaleAt(int64_t index) const {
+    switch (form_.scale) {
+      case ScaleType::kF16:
+        return F16ToF32(StoredAt<uint16_t>(index));
+      case ScaleType::kF32:
+        return StoredAt<float>(index);
+      case ScaleType::kE4M3:
+        return FromFloat8(kE4M3, StoredAt<uint8_t>(index)) * FixedScale(0);
+      case ScaleType::kE8M0:
+        return std::ldexp(1.0f, StoredAt<uint8_t>(index) - 127);
+      case ScaleType::kNone:
+        break;
+    }
+    return 1.0f;
+  }
+  float ZeroAt(int64_t index) const { return F16ToF32(StoredAt<uint16_t>(Scales() + index)); }
+
   void PutScale(int64_t entry, int64_t dim, const Group& g) {
     const int64_t index = ScaleIndex(entry, dim);
-    const uint16_t scale = ToF16(g.scale), zero = ToF16(g.zero);
-    std::memcpy(data_ + CodeBytes() + 2 * index, &scale, sizeof scale);
-    if (HasZeros()) std::memcpy(data_ + CodeBytes() + 2 * (Scales() + index), &zero, sizeof zero);
+    const auto put = [&](int64_t at, auto number) {
+      std::memcpy(data_ + CodeBytes() + SizeOf(form_.scale) * at, &number, sizeof number);
+    };
+    switch (form_.scale) {
+      case ScaleType::kF16:
+        put(index, ToF16(g.scale));
+        break;
+      case ScaleType::kF32:
+        put(index, g.scale);
+        break;
+      case ScaleType::kE4M3:
+        put(index, ToFloat8(kE4M3, g.scale / FixedScale(0)));
+        break;
+      case ScaleType::kE8M0:
+        put(index, static_cast<uint8_t>(std::ilogb(g.scale) + 127));
+        break;
+      case ScaleType::kNone:
+        break;
+    }
+    if (HasZeros()) put(Scales() + index, ToF16(g.zero));
   }
 
   int CodeAt(int64_t entry, int64_t dim) const {
@@ -247,10 +371,12 @@ class Page {
   }
 
   const KvCodec& c_;
+  const CodeForm form_;
+  const Float8& float8_;
   uint8_t* data_;
-  int bits_ = 0;
-  int64_t group_ = 0;
-  bool by_token_ = true, fixed_ = false;
+  const int bits_;
+  int64_t group_;
+  const bool by_token_, fixed_;
 };
 
 // Place (dim * 64 + entry) to value, of one page.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/kv_codec.h"
 
+#include <array>
 #include <cmath>
 
 #include "core/strings.h"
@@ -11,8 +12,21 @@ namespace kvgauge {
 namespace {
 
 constexpr int64_t kF16Bytes = 2;
-constexpr int64_t kBlock = 32;  // dims of a block of kQ8_0 and kQ4_0
+constexpr int64_t kBlock = 32;  // dims of a block of llama.cpp's formats and of kMxFp4
+constexpr int64_t kNvBlock = 16;
 constexpr int64_t kMostOutlierDims = 1024;
+constexpr int64_t kMostByteScaleDims = 1024;
+
+// llama.cpp's kvalues_iq4nl.
+constexpr std::array<float, 16> kIq4Levels = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                              1,    13,   25,  38,  53,  69,  89,  113};
+// e2m1: a sign, two bits of exponent, one of mantissa.
+constexpr std::array<float, 16> kE2M1Levels = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+bool IsFloat8(KvCodecKind kind) {
+  return kind == KvCodecKind::kFp8E4M3 || kind == KvCodecKind::kFp8E5M2;
+}
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -74,10 +88,23 @@ Status CheckCodebook(const KvCodec& codec) {
   return {};
 }
 
-// How many groups of scales `entries` entries have, and what one takes.
-int64_t Groups(const KvCodec& codec, int64_t entries, int64_t group) {
-  return codec.axis == CodeAxis::kToken ? entries * CeilDiv(codec.dim, group)
-                                        : CeilDiv(entries, group) * codec.dim;
+Status CheckFixedScale(const KvCodec& codec) {
+  const Tensor& scale = codec.fixed_scale;
+  if (scale.empty()) return {};
+  const bool nv = codec.kind == KvCodecKind::kNvFp4;
+  if (!nv && !(IsFloat8(codec.kind) && codec.group == 0)) {
+    return BadInput("a fixed scale goes with nvfp4 blocks and with float8 without groups");
+  }
+  const int64_t count = scale.Numel();
+  if (!IsHostVector(scale, count) || (count != 1 && (nv || count != codec.dim))) {
+    return BadInput(StrCat("fixed scale ", scale.DebugString(), ": must be f32[1]",
+                           nv ? std::string() : StrCat(" or f32[", codec.dim, "]")));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (scale.f32()[i] >= 0x1p-100f && scale.f32()[i] <= 0x1p100f) continue;
+    return BadInput(StrCat("fixed scale ", i, " is ", scale.f32()[i], ": must be 2^-100 to 2^100"));
+  }
+  return {};
 }
 
 void CheckCall(const char* op, const KvCodec& codec, const Tensor& rows, int64_t first_entry,
@@ -103,6 +130,17 @@ Status CheckCodec(const KvCodec& codec) {
   }
   if (codec.kind == KvCodecKind::kAffine) KVG_TRY(CheckAffine(codec));
   if (codec.kind == KvCodecKind::kCodebook) KVG_TRY(CheckCodebook(codec));
+  if (IsFloat8(codec.kind) && codec.group != 0) {
+    if (codec.axis != CodeAxis::kToken) {
+      return BadInput("float8 finds scales along an entry only; those of channels are fixed ahead");
+    }
+    KVG_TRY(CheckGroup(codec));
+  }
+  KVG_TRY(CheckFixedScale(codec));
+  if (SizeOf(FormOf(codec).scale) == 1 && codec.dim > kMostByteScaleDims) {
+    return BadInput(StrCat("dim ", codec.dim, " with scales of one byte: must be at most ",
+                           kMostByteScaleDims));
+  }
   if (!(codec.outlier_share >= 0 && codec.outlier_share <= 1)) {
     return BadInput(StrCat("outlier_share ", codec.outlier_share, ": must be 0 to 1"));
   }
@@ -143,42 +181,77 @@ KvBytes& KvBytes::operator+=(const KvBytes& other) {
 }
 
 int64_t CodeBits(const KvCodec& codec) {
+  return codec.coded() ? FormOf(codec).bits : 8 * SizeOf(codec.dtype);
+}
+
+CodeForm FormOf(const KvCodec& codec) {
+  using Kind = KvCodecKind;
+  using Scale = ScaleType;
+  const auto block = [](int bits, Scale scale, bool zeros, int offset, int64_t group = kBlock) {
+    CodeForm form;
+    form.bits = bits;
+    form.scale = scale;
+    form.zeros = zeros;
+    form.group = group;
+    form.offset = offset;
+    return form;
+  };
+  const auto leveled = [](CodeForm form, std::span<const float> levels) {
+    form.levels = levels;
+    return form;
+  };
+  CodeForm form;
   switch (codec.kind) {
-    case KvCodecKind::kFloat:
-      return 8 * SizeOf(codec.dtype);
-    case KvCodecKind::kAffine:
-    case KvCodecKind::kCodebook:
-      return codec.bits;
-    case KvCodecKind::kQ4_0:
-      return 4;
-    case KvCodecKind::kQ8_0:
-    case KvCodecKind::kFp8E4M3:
-      return 8;
+    case Kind::kFloat:
+      return form;
+    case Kind::kAffine:
+      form = block(codec.bits, Scale::kF16, !codec.symmetric, 0, codec.group);
+      if (codec.symmetric) form.offset = 1 << (codec.bits - 1);
+      form.by_token = codec.axis == CodeAxis::kToken;
+      return form;
+    case Kind::kCodebook: {
+      form = block(codec.bits, Scale::kF16, codec.range == CodeRange::kExtremes, 0, codec.group);
+      if (!codec.levels.empty()) {
+        form.levels = {codec.levels.f32(), size_t{1} << codec.bits};
+      }
+      if (codec.axis == CodeAxis::kToken) return form;
+      form.by_token = form.zeros = false;  // ranges are fixed ahead
+      form.scale = Scale::kNone;
+      form.group = 0;
+      return form;
+    }
+    case Kind::kQ8_0:
+      return block(8, Scale::kF16, false, 128);
+    case Kind::kQ4_0:
+      return block(4, Scale::kF16, false, 8);
+    case Kind::kQ4_1:
+      return block(4, Scale::kF16, true, 0);
+    case Kind::kQ5_0:
+      return block(5, Scale::kF16, false, 16);
+    case Kind::kQ5_1:
+      return block(5, Scale::kF16, true, 0);
+    case Kind::kIq4Nl:
+      return leveled(block(4, Scale::kF16, false, 0), kIq4Levels);
+    case Kind::kMxFp4:
+      return leveled(block(4, Scale::kE8M0, false, 0), kE2M1Levels);
+    case Kind::kNvFp4:
+      return leveled(block(4, Scale::kE4M3, false, 0, kNvBlock), kE2M1Levels);
+    case Kind::kFp8E4M3:
+    case Kind::kFp8E5M2:
+      form = block(8, codec.group > 0 ? Scale::kF32 : Scale::kNone, false, 0, codec.group);
+      form.float8 = true;
+      return form;
   }
-  return 0;
+  return form;
 }
 
 KvBytes CodedBytes(const KvCodec& codec, int64_t entries) {
   KvBytes bytes;
   bytes.payload = CeilDiv(entries * codec.dim * CodeBits(codec), 8);
-  switch (codec.kind) {
-    case KvCodecKind::kAffine:
-      bytes.scales =
-          Groups(codec, entries, codec.group) * (codec.symmetric ? kF16Bytes : 2 * kF16Bytes);
-      break;
-    case KvCodecKind::kQ8_0:
-    case KvCodecKind::kQ4_0:
-      bytes.scales = entries * CeilDiv(codec.dim, kBlock) * kF16Bytes;
-      break;
-    case KvCodecKind::kCodebook:
-      if (codec.axis == CodeAxis::kToken) {
-        bytes.scales = Groups(codec, entries, codec.group) *
-                       (codec.range == CodeRange::kRms ? kF16Bytes : 2 * kF16Bytes);
-      }
-      break;
-    case KvCodecKind::kFloat:
-    case KvCodecKind::kFp8E4M3:
-      break;
+  if (const CodeForm form = FormOf(codec); form.scale != ScaleType::kNone) {
+    const int64_t groups = form.by_token ? entries * CeilDiv(codec.dim, form.group)
+                                         : CeilDiv(entries, form.group) * codec.dim;
+    bytes.scales = groups * (SizeOf(form.scale) + (form.zeros ? kF16Bytes : 0));
   }
   if (entries > 0) bytes.low_rank = (entries + codec.dim) * codec.rank * kF16Bytes;
   return bytes;

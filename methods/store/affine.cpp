@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain n-bit codes, each side as one likes: the baseline under the published quantisers.
 //
-// No paper of its own; 8 bits over a whole entry is the int8 cache of many engines. Needs nothing.
+// No paper of its own; 8 bits over a whole entry is the int8 cache of many engines. Needs nothing,
+// or a calibration for coordinates that are learned. With Hadamard coordinates it is the cache of
+// QuaRot (arXiv:2404.00456), with learned ones that of SpinQuant (arXiv:2405.16406) and FlatQuant
+// (arXiv:2410.09426).
 #include <algorithm>
 
+#include "methods/basis_change.h"
 #include "methods/layouts/coded.h"
 #include "methods/registry.h"
 
@@ -12,14 +16,19 @@ namespace {
 
 class Affine final : public Store {
  public:
-  explicit Affine(const Params& params) : params_(params) {}
+  explicit Affine(const Params& params) : params_(params), basis_(params) {}
+
+  void Use(std::shared_ptr<const Calibration> calibration) override {
+    calibration_ = std::move(calibration);
+  }
 
   Status Check(const ModelShape& shape) const override {
+    KVG_TRY(basis_.Check(shape, calibration_.get()));
     if (!params_.Bool("raw_keys") || shape.rotary_dim > 0) return {};
     return BadInput("raw_keys: keys of this model are never rotated; leave it out");
   }
 
-  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     Coded layout(shape);
     Fill("key_bits", "key_axis", "key_group", layout.keys);
     Fill("value_bits", "value_axis", "value_group", layout.values);
@@ -27,7 +36,8 @@ class Affine final : public Store {
     layout.seal_keys = SealWhole(layout.keys, recent);
     layout.seal_values = SealWhole(layout.values, recent);
     layout.sinks = params_.Int("sinks");
-    return PlanOf(std::move(layout), {.raw = params_.Bool("raw_keys")});
+    return basis_.Plan(shape, layer, std::move(layout), {.raw = params_.Bool("raw_keys")},
+                       calibration_);
   }
 
  private:
@@ -42,6 +52,8 @@ class Affine final : public Store {
   }
 
   Params params_;
+  BasisChoice basis_;
+  std::shared_ptr<const Calibration> calibration_;
 };
 
 std::vector<ParamSpec> Specs() {
@@ -57,6 +69,8 @@ std::vector<ParamSpec> Specs() {
   specs.push_back(IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"));
   specs.push_back(BoolParam("raw_keys", false, "keys are coded before rotation"));
   specs.push_back(IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded"));
+  for (ParamSpec& spec : BasisParams(LearnedBasis::kFromSideFile)) specs.push_back(std::move(spec));
+  specs.push_back(CalibrationParam());
   return specs;
 }
 
@@ -64,9 +78,12 @@ KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
     .id = "affine",
     .summary = "plain n-bit codes with scale and zero",
-    .bytes = "for each side: dim * (bits / 8 + 4 / group); 2 / group without zeros",
+    .bytes = "for each side: dim * (bits / 8 + 4 / group); 2 / group without zeros; matrices of "
+             "coordinates once a model",
     .params = Specs(),
     .make = Make<Affine>(),
+    .calibrate = MakeCalibrator<BasisCalibrator>,
+    .calibrated_params = {"raw_keys"},
 });
 
 }  // namespace

@@ -3,6 +3,7 @@
 //
 // Paper: KIVI, arXiv:2402.02750. Needs nothing. Keys are coded `residual` entries at a time, the
 // rest of them stays as it is; of values the last `residual` do.
+#include "methods/basis_change.h"
 #include "methods/kivi_layout.h"
 #include "methods/registry.h"
 
@@ -15,22 +16,36 @@ class Kivi final : public Store {
       : bits_(params.Int("bits")),
         group_(params.Int("group")),
         residual_(params.Int("residual")),
-        sinks_(params.Int("sinks")) {}
+        sinks_(params.Int("sinks")),
+        basis_(params) {}
 
   Status Check(const ModelShape& shape) const override {
+    KVG_TRY(basis_.Check(shape, nullptr));
     return CheckKiviLayout(shape, group_, residual_);
   }
 
-  Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
     const auto bits = static_cast<int>(bits_);
     Coded layout = KiviLayout(shape, bits, bits, group_, residual_);
     layout.sinks = sinks_;
-    return PlanOf(std::move(layout));
+    return basis_.Plan(shape, layer, std::move(layout), {}, nullptr);
   }
 
  private:
   int64_t bits_, group_, residual_, sinks_;
+  BasisChoice basis_;
 };
+
+std::vector<ParamSpec> KiviParams() {
+  std::vector<ParamSpec> specs = {
+      IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),
+      IntParam("group", 32, 16, 64, "numbers that share a scale: 16, 32 or 64"),
+      IntParam("residual", 128, 16, 4096,
+               "keys are coded so many at a time; so many newest values are not"),
+      IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")};
+  for (ParamSpec& spec : BasisParams(LearnedBasis::kNo)) specs.push_back(std::move(spec));
+  return specs;
+}
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kStore,
@@ -43,11 +58,7 @@ KVG_REGISTER_STAGE({
          "64 takes 4 / 128 bytes a number more than they would",
          "scales and zeros are f16 whatever the model's type"},
     .bytes = "(key_dim + value_dim) * (bits / 8 + 4 / group), and up to `residual` entries uncoded",
-    .params = {IntParam("bits", 2, 1, 8, "bits of a code: 1, 2, 3, 4 or 8"),
-               IntParam("group", 32, 16, 64, "numbers that share a scale: 16, 32 or 64"),
-               IntParam("residual", 128, 16, 4096,
-                        "keys are coded so many at a time; so many newest values are not"),
-               IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")},
+    .params = KiviParams(),
     .make = Make<Kivi>(),
 });
 

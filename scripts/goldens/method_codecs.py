@@ -150,7 +150,178 @@ def q4_0(x):
     return (half(d) * (codes - F(8))).reshape(x.shape)
 
 
+def gguf_blocks(name, x):
+    """By gguf-py, the Python package of llama.cpp."""
+    from gguf import GGMLQuantizationType, quants
+
+    kind = GGMLQuantizationType[name.upper()]
+    return quants.dequantize(quants.quantize(x, kind), kind)
+
+
+IQ4_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], F)
+
+
+def iq4_nl(x, margins):
+    """Codes and scales as llama.cpp's CUDA writes them (quantize_f32_iq4_nl_block), read by gguf-py."""
+    from gguf import GGMLQuantizationType, quants
+
+    b = blocks(x).astype(np.float64)
+    largest = np.take_along_axis(b, np.abs(b).argmax(-1)[..., None], -1)
+    scaled = b / (largest / -127)
+    edges = (IQ4_LEVELS[1:] + IQ4_LEVELS[:-1]).astype(np.float64) / 2
+    margins.note(np.abs(scaled[..., None] - edges).min() / 127, "iq4_nl code")
+    codes = (scaled[..., None] >= edges).sum(-1)
+    levels = IQ4_LEVELS.astype(np.float64)[codes]
+    d = (b * b * levels * b).sum(-1) / (b * b * levels * levels).sum(-1)
+    for near in (1 - 2.4e-7, 1 + 2.4e-7):  # four roundings of float32
+        if (half(d * near) != half(d)).any():
+            margins.note(1e-9, "iq4_nl scale")
+    packed = (codes[..., :16] | codes[..., 16:] << 4).astype(np.uint8)
+    stored = np.concatenate([d.astype(F).astype(np.float16)[..., None].view(np.uint8), packed], -1)
+    return quants.dequantize(stored.reshape(len(x), -1), GGMLQuantizationType.IQ4_NL)
+
+
 def fp8(x):
     import torch
 
     return torch.from_numpy(np.clip(x, -448, 448)).to(torch.float8_e4m3fn).float().numpy()
+
+
+def floats(x, kind, scale=F(1)):
+    """Through a float of 8 or 4 bits as ml_dtypes rounds it, after division by a scale."""
+    import ml_dtypes
+
+    kind = getattr(ml_dtypes, kind)
+    most = F(ml_dtypes.finfo(kind).max)
+    return np.clip(x / scale, -most, most).astype(kind).astype(F) * scale
+
+
+def scaled_floats(x, largest, most=F(448)):
+    """e4m3 with the scale that makes `largest` `most`."""
+    return floats(x, "float8_e4m3fn", (np.asarray(largest, F) / F(most)).astype(F))
+
+
+def mxfp4(x):
+    """OCP microscaling formats 1.0: the largest power of two in the block, less that of e2m1."""
+    import ml_dtypes
+
+    b = blocks(x)
+    power = np.floor(np.log2(np.abs(b).max(-1, keepdims=True))) - 2
+    scale = (F(2) ** power).astype(ml_dtypes.float8_e8m0fnu).astype(F)
+    return floats(b, "float4_e2m1fn", scale).reshape(x.shape)
+
+
+def nvfp4(x):
+    b = x.reshape(len(x), -1, 16)
+    scale = floats(np.abs(b).max(-1, keepdims=True) / F(6), "float8_e4m3fn")
+    return floats(b, "float4_e2m1fn", scale).reshape(x.shape)
+
+
+NF4_LEVELS = np.array([
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0], F)
+
+
+def nf4(x):
+    """bitsandbytes' levels and tree of comparisons, but scales in f16; blocks are whole entries of 32
+    dims here. All in float32, as the program does it."""
+    scale = half(np.abs(x).max(1, keepdims=True))
+    edges = (NF4_LEVELS[1:] + NF4_LEVELS[:-1]) * F(0.5)
+    return scale * NF4_LEVELS[((x / scale)[..., None] > edges).sum(-1)]
+
+
+# ---- Other coordinates: rows times a matrix, coded, and back. ----
+
+
+def words(seed, stream, count):
+    from method_oracles import philox
+
+    return np.array([philox(seed, stream, i) for i in range(-(-count // 4))], np.uint64).ravel()[:count]
+
+
+def hadamard(dim):
+    """By Sylvester's construction; `dim` a power of two."""
+    h = np.ones((1, 1))
+    while len(h) < dim:
+        h = np.block([[h, h], [h, -h]])
+    return h / math.sqrt(dim)
+
+
+def basis_seed(layer, side, seed=0):
+    return (seed * 4096 + layer) * 2 + (0 if side == "k" else 1)
+
+
+def signed_hadamard(dim, seed):
+    signs = np.where(words(seed, 1, 2 * dim)[::2] & np.uint64(1), -1.0, 1.0)
+    return signs[:, None] * hadamard(dim)
+
+
+def random_orthogonal(dim, blocks, seed):
+    """Gaussian squares by Box and Muller, their rows made orthonormal in order: [blocks][dim, dim]."""
+    w = words(seed, 2, blocks * dim * dim * 4).reshape(-1, 4)
+    doubles = ((w[:, ::2] | w[:, 1::2] << np.uint64(32)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    normal = np.sqrt(-2 * np.log(1 - doubles[:, 0])) * np.cos(2 * np.pi * doubles[:, 1])
+    out = []
+    for square in normal.reshape(blocks, dim, dim):
+        q, r = np.linalg.qr(square.T)
+        out.append((q * np.sign(np.diag(r))).T)
+    return out
+
+
+def turned(x, matrix, code):
+    """Rows in the coordinates of an orthogonal matrix, through `code`, and back."""
+    there = (x.astype(np.float64) @ matrix.astype(F)).astype(F)
+    return code(there).astype(np.float64) @ matrix.astype(F).T
+
+
+def clear_codes(x, bits):
+    """Which rows, coded whole, have the same codes and scales if sums of float32 are off a little."""
+    low, high = x.min(1, keepdims=True), x.max(1, keepdims=True)
+    step = (high - low) / (2**bits - 1)
+    scale, zero = half(step), half(low)
+    clear = np.ones((len(x), 1), bool)
+    for near in (1 - 1e-6, 1 + 1e-6):
+        clear &= (half(low * near) == zero) & (half(step * near) == scale)
+    ratio = (x - zero) / scale
+    away = np.abs(np.abs(ratio - np.floor(ratio)) - 0.5).min(1, keepdims=True)
+    return (clear & (away > 1e-5))[:, 0]
+
+
+def lloyd_max(bits):
+    """Levels that are best for the standard normal distribution."""
+    below = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))
+    density = lambda x: math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    levels = np.linspace(-2, 2, 2**bits)
+    for _ in range(20000):
+        edges = [-40.0, *((levels[1:] + levels[:-1]) / 2), 40.0]
+        new = np.array([(density(a) - density(b)) / (below(b) - below(a)) for a, b in zip(edges, edges[1:])])
+        moved, levels = np.abs(new - levels).max(), new
+        if moved < 1e-13:
+            break
+    return levels
+
+
+def normal_levels_of_length(x, bits, margins, where):
+    """TurboQuant's mean square form: each entry by its length, in levels of unit variance."""
+    wide = x.astype(np.float64)
+    scale = half(np.sqrt((wide * wide).mean(1, keepdims=True)))
+    levels = lloyd_max(bits).round(7).astype(F)
+    for near in (1 - 3e-7, 1 + 3e-7):
+        if (half(np.sqrt((wide * wide).mean(1, keepdims=True)) * near) != scale).any():
+            margins.note(1e-9, where + " length")
+    return scale * nearest((x / scale).astype(F), levels, margins, where)
+
+
+def sign_sketch(x, squares, margins):
+    """QJL: signs of the projections and the length of the key; what queries meet on average."""
+    dim, count = x.shape[1], len(squares)
+    s = np.hstack(squares) * math.sqrt(dim)  # [dim, count * dim]
+    projected = x.astype(np.float64) @ s
+    margins.note(np.abs(projected).min() / np.abs(projected).max(), "qjl sign")
+    length = np.sqrt((x.astype(np.float64) ** 2).sum(1, keepdims=True))
+    for near in (1 - 3e-7, 1 + 3e-7):
+        if (half(length * near) != half(length)).any():
+            margins.note(1e-9, "qjl length")
+    return math.sqrt(math.pi / 2) / (count * dim) * half(length) * (np.sign(projected) @ s.T)

@@ -77,6 +77,16 @@ std::vector<Scene> CodedScenes(DType dtype, int64_t rows) {
       {"q8_0/q4_0", PlainCodec(KvCodecKind::kQ8_0, 0), PlainCodec(KvCodecKind::kQ4_0, 0)});
   pairs.push_back(
       {"fp8", PlainCodec(KvCodecKind::kFp8E4M3, 0), PlainCodec(KvCodecKind::kFp8E4M3, 0)});
+  pairs.push_back(
+      {"q5_0/q5_1", PlainCodec(KvCodecKind::kQ5_0, 0), PlainCodec(KvCodecKind::kQ5_1, 0)});
+  pairs.push_back(
+      {"nvfp4/mxfp4", PlainCodec(KvCodecKind::kNvFp4, 0), PlainCodec(KvCodecKind::kMxFp4, 0)});
+  static const std::vector<float> scale = {0.02f};
+  Pair floats = {"float8 with scales", PlainCodec(KvCodecKind::kFp8E5M2, 0),
+                 PlainCodec(KvCodecKind::kFp8E4M3, 0)};
+  floats.keys.group = 32;
+  floats.values.fixed_scale = View(scale, {1});
+  pairs.push_back(floats);
   const KvCodec book = CodebookCodec(3, CodeRange::kRms, 64, 0, levels);
   pairs.push_back({"codebook", book, book});
   Pair side = {"side-cars", AffineCodec(2, kChannel, 64, 0), AffineCodec(2, kToken, 64, 0)};

@@ -104,6 +104,88 @@ TEST_F(CodecGolden, LlamaBlocks) {
   }
 }
 
+// The same ramp. Five bits: the fifth of all 32 is 0 for the first half and 1 for the second.
+TEST_F(CodecGolden, LlamaBlocksWithZerosAndOfFiveBits) {
+  std::vector<float> x, want41, want50, want51;
+  const uint8_t q41[16] = {0x80, 0x80, 0x91, 0x91, 0xa2, 0xa2, 0xb3, 0xb3,
+                           0xc4, 0xc4, 0xd5, 0xd5, 0xe6, 0xe6, 0xf7, 0xf7};
+  const uint8_t q50[16] = {0x10, 0x21, 0x32, 0x43, 0x54, 0x65, 0x76, 0x87,
+                           0x98, 0xa9, 0xba, 0xcb, 0xdc, 0xed, 0xfe, 0xff};
+  for (int i = 0; i < 32; ++i) {
+    x.push_back((static_cast<float>(i) - 15.5f) / 8.0f);
+    const auto nibble = [&](const uint8_t* codes) {
+      return i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
+    };
+    want41.push_back(0.25830078125f * static_cast<float>(nibble(q41)) - 1.9375f);
+    const int five = nibble(q50) + (i < 16 ? 0 : 16);
+    want50.push_back(0.12109375f * static_cast<float>(five - 16));
+    want51.push_back(0.125f * static_cast<float>(i) - 1.9375f);
+  }
+  for (const auto& [name, ops] : backends) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      KvCodec codec = PlainCodec(KvCodecKind::kQ4_1, 32);
+      codec.side = side;
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want41, 0)) << name;
+      codec.kind = KvCodecKind::kQ5_0;
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want50, 0)) << name;
+      codec.kind = KvCodecKind::kQ5_1;
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want51, 0)) << name;
+    }
+  }
+}
+
+TEST_F(CodecGolden, FourBitFloats) {
+  // The block's largest number is 6: the scale is 1, and ties go to the even code.
+  std::vector<float> x = {6, 0.25f, 0.75f, 1.25f, -1.75f, 2.5f, 3.5f, -5, 0.26f, 5.1f, -0.0f};
+  std::vector<float> want = {6, 0, 1, 1, -2, 2, 4, -4, 0.5f, 6, 0};
+  x.resize(16);
+  want.resize(16);
+  for (const auto& [name, ops] : backends) {
+    EXPECT_TRUE(AllWithin(Through(*ops, PlainCodec(KvCodecKind::kNvFp4, 16), x), want, 0)) << name;
+    EXPECT_TRUE(AllWithin(Through(*ops, PlainCodec(KvCodecKind::kMxFp4, 16), x), want, 0)) << name;
+  }
+  // A power of two below: the largest number, 7.9, stops at 6.
+  x[0] = 7.9f;
+  for (const auto& [name, ops] : backends) {
+    EXPECT_TRUE(AllWithin(Through(*ops, PlainCodec(KvCodecKind::kMxFp4, 16), x), want, 0)) << name;
+  }
+  // The scale 1.3 / 6 becomes the e4m3 number 0.21875.
+  std::vector<float> y(16), want_y(16);
+  y[0] = 1.3f;
+  want_y[0] = 6 * 0.21875f;
+  y[1] = 0.4f;
+  want_y[1] = 2 * 0.21875f;
+  for (const auto& [name, ops] : backends) {
+    EXPECT_TRUE(AllWithin(Through(*ops, PlainCodec(KvCodecKind::kNvFp4, 16), y), want_y, 0))
+        << name;
+  }
+}
+
+TEST_F(CodecGolden, Float8WithScales) {
+  // 0x1p-16 is e5m2's smallest; 0x1p-17 a tie.
+  const std::vector<float> x = {0.1f, -3.3f, 17, 60000, 0x1p-16f, 0x1p-17f, -1e30f, 1.125f};
+  const std::vector<float> want = {0.09375f, -3.5f, 16, 57344, 0x1p-16f, 0, -57344, 1};
+  const std::vector<float> three = {3, -896, 1.0f}, doubled = {3, -896, 1};
+  const std::vector<float> halved = {3, -224, 1};
+  const std::vector<float> half = {0.5f}, each = {1, 2, 0.25f};
+  for (const auto& [name, ops] : backends) {
+    for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
+      KvCodec codec = PlainCodec(KvCodecKind::kFp8E5M2, 8);
+      codec.side = side;
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, x), want, 0)) << name;
+      codec = PlainCodec(KvCodecKind::kFp8E4M3, 3);
+      codec.side = side;
+      codec.group = 3;  // the scale of the entry is 2
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, {3.1f, -896, 1}), doubled, 0)) << name;
+      codec.group = 0;
+      codec.fixed_scale = View(half, {1});
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, three), halved, 0)) << name;
+      codec.fixed_scale = View(each, {3});
+      EXPECT_TRUE(AllWithin(Through(*ops, codec, three), three, 0)) << name;
+    }
+  }
+}
+
 TEST_F(CodecGolden, BlocksRoundAwayFromZero) {
   // Scale 1: 0.5 becomes 1 and -2.5 becomes -3; the affine codes go to the even neighbour.
   std::vector<float> x = {127, 0.5f, -0.5f, 1.5f, -2.5f, 0.49999997f};
@@ -200,7 +282,11 @@ TEST_F(CodecGolden, ErrorOnNormalData) {
   };
   std::vector<Row> rows = {{PlainCodec(KvCodecKind::kQ8_0, kDim), .00535},
                            {PlainCodec(KvCodecKind::kQ4_0, kDim), .0855},
-                           {PlainCodec(KvCodecKind::kFp8E4M3, kDim), .0264}};
+                           {PlainCodec(KvCodecKind::kQ4_1, kDim), .0782},
+                           {PlainCodec(KvCodecKind::kQ5_0, kDim), .0426},
+                           {PlainCodec(KvCodecKind::kQ5_1, kDim), .0379},
+                           {PlainCodec(KvCodecKind::kFp8E4M3, kDim), .0264},
+                           {PlainCodec(KvCodecKind::kFp8E5M2, kDim), .0529}};
   const struct {
     int bits;
     int64_t group;

@@ -135,13 +135,41 @@ inline KvCodec CodebookCodec(int bits, CodeRange range, int64_t group, int64_t d
   return codec;
 }
 
+// Every format of blocks and of floats, float8 with each kind of scales. `scales`, `dim` of them at
+// least, must outlive the codecs.
+inline std::vector<KvCodec> FormatCodecs(int64_t dim, const std::vector<float>& scales) {
+  using Kind = KvCodecKind;
+  std::vector<KvCodec> codecs;
+  for (const Kind kind : {Kind::kQ8_0, Kind::kQ4_0, Kind::kQ4_1, Kind::kQ5_0, Kind::kQ5_1,
+                          Kind::kIq4Nl, Kind::kMxFp4, Kind::kNvFp4}) {
+    codecs.push_back(PlainCodec(kind, dim));
+  }
+  codecs.push_back(PlainCodec(Kind::kNvFp4, dim));
+  const Tensor fixed_scales = View(scales, {std::ssize(scales)});
+  codecs.back().fixed_scale = fixed_scales.Slice(0, 1);
+  for (const Kind kind : {Kind::kFp8E4M3, Kind::kFp8E5M2}) {
+    for (const int64_t fixed : {int64_t{0}, int64_t{1}, dim}) {
+      codecs.push_back(PlainCodec(kind, dim));
+      if (fixed > 0) codecs.back().fixed_scale = fixed_scales.Slice(0, fixed);
+    }
+    for (const int64_t group : {dim, std::min<int64_t>(dim, 32), std::min<int64_t>(dim, 10)}) {
+      codecs.push_back(PlainCodec(kind, dim));
+      codecs.back().group = group;
+    }
+  }
+  return codecs;
+}
+
 inline std::string NameOf(const KvCodec& codec) {
-  static const char* const kKinds[] = {"float", "affine", "q8_0", "q4_0", "fp8", "codebook"};
+  static const char* const kKinds[] = {"float",    "affine", "q8_0", "q4_0", "fp8",
+                                       "codebook", "q4_1",   "q5_0", "q5_1", "iq4_nl",
+                                       "fp8_e5m2", "mxfp4",  "nvfp4"};
   return StrCat(codec.side == KvSide::kKeys ? "keys " : "values ",
                 kKinds[static_cast<int>(codec.kind)], " bits ", codec.bits,
                 codec.axis == CodeAxis::kToken ? " token" : " channel", " group ", codec.group,
                 codec.symmetric ? " symmetric" : "", " range ", static_cast<int>(codec.range),
-                " share ", codec.outlier_share, " rank ", codec.rank, " dim ", codec.dim);
+                " fixed ", codec.fixed_scale.empty() ? 0 : codec.fixed_scale.Numel(), " share ",
+                codec.outlier_share, " rank ", codec.rank, " dim ", codec.dim);
 }
 
 }  // namespace kvgauge

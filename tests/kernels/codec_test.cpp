@@ -49,11 +49,14 @@ std::vector<KvCodec> PlainCodecs(int64_t dim) {
       }
     }
   }
-  for (const KvCodecKind kind : {KvCodecKind::kQ8_0, KvCodecKind::kQ4_0, KvCodecKind::kFp8E4M3}) {
-    codecs.push_back(PlainCodec(kind, dim));
-  }
+  static const std::vector<float> kScales = [] {
+    std::vector<float> scales;
+    for (int i = 0; i < 1024; ++i) scales.push_back(0.013f * static_cast<float>(1 + i % 11));
+    return scales;
+  }();
+  for (const KvCodec& codec : FormatCodecs(dim, kScales)) codecs.push_back(codec);
   for (const int bits : {1, 2, 3, 4}) {
-    for (const CodeRange range : {CodeRange::kExtremes, CodeRange::kRms}) {
+    for (const CodeRange range : {CodeRange::kExtremes, CodeRange::kRms, CodeRange::kLargest}) {
       codecs.push_back(CodebookCodec(bits, range, dim, dim, kLevels[bits - 1]));
       codecs.push_back(
           CodebookCodec(bits, range, std::min<int64_t>(dim, 24), dim, kLevels[bits - 1]));
@@ -272,7 +275,16 @@ TEST(KvCodecBytes, HandWorked) {
   EXPECT_EQ(CodedBytes(AffineCodec(3, CodeAxis::kToken, 64, 64), 8).payload, 8 * 64 * 3 / 8);
   EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ8_0, 128), 10).logical(), 10 * 4 * 34);
   EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ4_0, 128), 10).logical(), 10 * 4 * 18);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ4_1, 128), 10).logical(), 10 * 4 * 20);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ5_0, 128), 10).logical(), 10 * 4 * 22);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kQ5_1, 128), 10).logical(), 10 * 4 * 24);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kIq4Nl, 128), 10).logical(), 10 * 4 * 18);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kMxFp4, 128), 10).logical(), 10 * 4 * 17);
+  EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kNvFp4, 128), 10).logical(), 10 * 8 * 9);
   EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kFp8E4M3, 80), 3).logical(), 240);
+  KvCodec by_entry = PlainCodec(KvCodecKind::kFp8E5M2, 80);
+  by_entry.group = 80;
+  EXPECT_EQ(CodedBytes(by_entry, 3).logical(), 3 * 84);
   EXPECT_EQ(CodedBytes(PlainCodec(KvCodecKind::kFloat, 80), 3).logical(), 480);
   const std::vector<float> levels = NormalLevels(3);
   EXPECT_EQ(CodedBytes(CodebookCodec(3, CodeRange::kRms, 128, 128, levels), 2).logical(),
@@ -346,6 +358,23 @@ TEST(KvCodecChecks, NameWhatIsWrong) {
   codec.channel_low = View(low, {2});
   codec.channel_high = View(high, {2});
   EXPECT_THAT(message(codec), HasSubstr("range of channel 1 is 1 to 0"));
+  const std::vector<float> unknown = {-1, 0, std::nanf(""), 1};
+  codec = CodebookCodec(2, CodeRange::kRms, 2, 2, unknown);
+  EXPECT_THAT(message(codec), HasSubstr("level 2 is nan"));
+  codec = PlainCodec(KvCodecKind::kFp8E4M3, 2);
+  codec.fixed_scale = View(levels, {4}).Slice(0, 3);
+  EXPECT_THAT(message(codec), HasSubstr("must be f32[1] or f32[2]"));
+  codec.fixed_scale = View(low, {2});
+  EXPECT_THAT(message(codec), HasSubstr("fixed scale 0 is -1: must be 2^-100 to 2^100"));
+  codec.fixed_scale = View(high, {2}).Slice(0, 1);
+  EXPECT_EQ(message(codec), "");
+  codec.group = 2;
+  EXPECT_THAT(message(codec), HasSubstr("float8 without groups"));
+  codec.fixed_scale = {};
+  codec.axis = CodeAxis::kChannel;
+  EXPECT_THAT(message(codec), HasSubstr("along an entry only"));
+  codec = PlainCodec(KvCodecKind::kNvFp4, 2048);
+  EXPECT_THAT(message(codec), HasSubstr("dim 2048 with scales of one byte: must be at most 1024"));
   codec = PlainCodec(KvCodecKind::kFloat, 64);
   codec.dtype = DType::kI8;
   EXPECT_THAT(message(codec), HasSubstr("dtype i8"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "fake_view.h"
+#include "methods/basis_change.h"
 #include "methods/layouts/coded.h"
 #include "methods/layouts/latent.h"
 #include "methods/layouts/mla_latent.h"
@@ -50,6 +51,96 @@ TEST(PlainTest, PositionsDecideWhichKeysAreKept) {
   EXPECT_TRUE(slot.layout->traits().plain);
   EXPECT_FALSE(slot.IsPlain());
   EXPECT_EQ(slot.layout->HeadBytes(HalfShape(), 10), 10 * 2 * 64 * 2);
+}
+
+TEST(FormatTest, ScalesGoWithFloatsOnly) {
+  EXPECT_EQ(
+      RefusalOf("format", R"({"keys": "fp8", "values": "fp8", "scale": "layer"})", HalfShape()),
+      "");
+  EXPECT_THAT(
+      RefusalOf("format", R"({"keys": "q8_0", "values": "q5_1", "scale": "layer"})", HalfShape()),
+      HasSubstr("goes with fp8, fp8_e5m2 and nvfp4, and keys are q8_0, values q5_1"));
+  EXPECT_THAT(
+      RefusalOf("format", R"({"keys": "nvfp4", "values": "nvfp4", "scale": "token"})", HalfShape()),
+      HasSubstr("goes with fp8 and fp8_e5m2"));
+  EXPECT_THAT(RefusalOf("format", R"({"keys": "mxfp4", "values": "none"})", HalfShape(80)),
+              HasSubstr("keys 'mxfp4' has blocks of 32 dims, and an entry has 80"));
+  EXPECT_EQ(RefusalOf("format", R"({"keys": "nvfp4", "values": "nf4"})", HalfShape(48)), "");
+  EXPECT_THAT(
+      RefusalOf("format",
+                R"({"keys": "fp8", "values": "fp8", "scale": "head", "key_basis": "random"})",
+                HalfShape()),
+      HasSubstr("take 'one' or 'token'"));
+}
+
+// A layer's scale is that of its largest number in all heads; what nothing was seen of has 1.
+TEST(FormatTest, ScalesAreThePromptsOwn) {
+  FakeView view(HalfShape(32), 20);
+  view.keys[0][40] = 2.0f;
+  view.keys[1][33] = -3.0f;
+  const auto scales = [&](const char* params) {
+    const auto stage = MakeStage<Store>(StageKind::kStore, "format", params);
+    Result<StorePlan> plan = stage->Plan(view.shape(), 0);
+    stage->Calibrate(view, *plan);
+    return plan->Get<Coded>()->scales;
+  };
+  const FixedScales layer =
+      scales(R"({"keys": "fp8", "values": "fp8_e5m2", "scale": "layer", "key_most": 200})");
+  ASSERT_EQ(layer.keys.Numel(), 1);
+  EXPECT_EQ(layer.keys.f32()[0], 3.0f / 200);
+  EXPECT_EQ(layer.values.f32()[0], 1.0f);
+  EXPECT_FALSE(layer.constant);
+  const FixedScales head = scales(R"({"keys": "fp8", "values": "q8_0", "scale": "head"})");
+  ASSERT_EQ(head.keys.Numel(), 2);
+  EXPECT_EQ(head.keys.f32()[0], 2.0f / 448);
+  EXPECT_EQ(head.keys.f32()[1], 3.0f / 448);
+  EXPECT_TRUE(head.values.empty());
+  const FixedScales channel = scales(R"({"keys": "fp8", "values": "fp8", "scale": "channel"})");
+  ASSERT_EQ(channel.keys.Numel(), 64);
+  EXPECT_EQ(channel.keys.f32()[8], 2.0f / 448);
+  EXPECT_EQ(channel.keys.f32()[33], 3.0f / 448);
+  EXPECT_EQ(channel.keys.f32()[0], 1.0f);
+  EXPECT_TRUE(scales(R"({"keys": "fp8", "values": "fp8", "scale": "token"})").keys.empty());
+}
+
+TEST(BasisTest, StoresPlanOtherCoordinates) {
+  const StorePlan plan =
+      Planned("affine", R"({"key_bits": 4, "value_bits": 4, "key_basis": "hadamard",
+                                 "raw_keys": true})",
+              HalfShape());
+  const auto* turned = plan.Get<Transformed>();
+  ASSERT_NE(turned, nullptr);
+  EXPECT_TRUE(plan.turn.raw);
+  EXPECT_FALSE(turned->key_change.empty());
+  EXPECT_TRUE(turned->value_change.empty());
+  // A key of 64 numbers and its scale and zero; a value as it would be without.
+  EXPECT_EQ(plan.layout->HeadBytes(HalfShape(), 10), 10 * 2 * (32 + 4));
+  // A layer's random matrix is its own, and the same whenever it is asked for.
+  const auto random = [](int64_t layer) {
+    return *Planned("turboquant", R"({"key_basis": "random"})", HalfShape(), layer)
+                .Get<Transformed>()
+                ->key_change.there;
+  };
+  EXPECT_EQ(random(1), random(1));
+  EXPECT_NE(random(1), random(2));
+  // A block for each power of two in the dims.
+  const BasisChange odd = HadamardBasis(48);
+  EXPECT_EQ((*odd.there)[16], 0.0f);
+  EXPECT_EQ((*odd.there)[15], 0.25f);
+  EXPECT_TRUE(CheckBasisChange("", odd, 1, 48).ok());
+  EXPECT_THAT(RefusalOf("affine", R"({"key_basis": "learned"})", HalfShape()),
+              HasSubstr("a learned basis needs a calibration"));
+}
+
+TEST(QjlTest, SketchesTwiceAsManySignsAsNumbers) {
+  const StorePlan plan = Planned("qjl", R"({"first_layers": 1})", HalfShape(), 1);
+  const auto& layout = *plan.Get<Transformed>();
+  EXPECT_EQ(layout.keys.dim, 128);
+  EXPECT_EQ(layout.keys.bits, 1);
+  // 128 signs and a length for each of 128 keys; values wait.
+  EXPECT_EQ(plan.layout->HeadBytes(HalfShape(), 128), 128 * (16 + 2) + 128 * 128);
+  EXPECT_EQ(Planned("qjl", R"({"first_layers": 1})", HalfShape(), 0).Get<Transformed>()->keys.dim,
+            256);
 }
 
 // 3.0 bits a number at 2 bits with groups of 32.

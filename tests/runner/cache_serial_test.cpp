@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "methods/basis_change.h"
 #include "methods/layouts/coded.h"
 #include "methods/layouts/narrow_keys.h"
 #include "methods/layouts/plain.h"
@@ -62,6 +63,26 @@ class SerialTest : public CacheTest {
     narrow.recent = 33;
     narrow.channels = View(channels_, {kHeads, kNarrow});
     plans.push_back(PlanOf(narrow));
+    // Float8 with scales of channels, and of heads that were found in this sequence; blocks.
+    Coded scaled;
+    scaled.keys.kind = KvCodecKind::kFp8E4M3;
+    scaled.values.kind = KvCodecKind::kFp8E5M2;
+    scaled.scales.keys = View(scales_, {kHeads, kDim});
+    scaled.scales.values = View(head_scales_, {kHeads, 1});
+    plans.push_back(PlanOf(scaled));
+    Coded blocks;
+    blocks.keys.kind = KvCodecKind::kNvFp4;
+    blocks.values.kind = KvCodecKind::kQ5_1;
+    blocks.scales.keys = View(one_scale_, {1, 1});
+    blocks.scales.constant = true;
+    plans.push_back(PlanOf(blocks));
+    // Other coordinates, there and back alike and not.
+    Coded turned;
+    turned.keys = Affine(CodeAxis::kToken);
+    turned.values = Affine(CodeAxis::kToken);
+    turned.keys.dim = turned.values.dim = kDim;
+    plans.push_back(
+        PlanOf(Transformed(turned, HadamardBasis(kDim), RandomBasis(kDim, 2 * kDim, 0.5, 3))));
     return plans;
   }
 
@@ -80,6 +101,8 @@ class SerialTest : public CacheTest {
 
   static constexpr int64_t kNarrow = 3;
   const std::vector<int32_t> channels_ = {0, 7, 31, 2, 3, 4};
+  const std::vector<float> one_scale_ = {2.0f}, head_scales_ = {0.5f, 0.0625f};
+  const std::vector<float> scales_ = std::vector<float>(kHeads * kDim, 0.03125f);
   const std::vector<float> levels_ = {-1, -0.5f, 0.25f, 1};
   const std::vector<float> low_ = std::vector<float>(kHeads * kDim, -2.0f);
   const std::vector<float> high_ = std::vector<float>(kHeads * kDim, 1.5f);

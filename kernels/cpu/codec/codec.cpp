@@ -121,7 +121,8 @@ class CpuCodec final : public CodecOps {
         const int64_t at = int64_t{e} / layout.group * layout.scale_stride;
         k_.code_channels(plan, from, stride, to, scale + at, zero + at);
       } else {
-        k_.code_entry(plan, from, to, scale + e, zero + e);
+        k_.code_entry(plan, from, to, page + layout.scale_offset + e * SizeOf(layout.scale),
+                      zero + e);
       }
     }
     k_.pack(plan, codes, part.begin, part.end, page);

@@ -10,13 +10,18 @@ namespace {
 
 constexpr int kParts = kCodeLanes / kLanes;  // registers of a vector of 16 lanes
 
+// Fields of codes whose top bit lies in a plane of its own.
+template <int kBits>
+constexpr int kFieldOf = kBits == 3 || kBits == 5 ? kBits - 1 : kBits;
+
 // put(pair, vector, even, odd) for every slot of a page, in order; the codes are the low bits of
 // even[part], odd[part], with other codes above them.
 //
 // Four slots at a time, where pairs have a multiple of four: all shifts are constants then.
 template <int kBits, class Put>
 KVG_INLINE void ForQuads(const CodedLayout& layout, const uint8_t* page, Put& put) {
-  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kField = kFieldOf<kBits>;
+  constexpr uint32_t kLow = (1u << kField) - 1;
   constexpr int kSlots = 16 / kField;
   const uint8_t* high = page + layout.high_offset;
   for (int pair = 0, first = 0; 2 * pair < layout.steps; ++pair) {
@@ -35,11 +40,11 @@ KVG_INLINE void ForQuads(const CodedLayout& layout, const uint8_t* page, Put& pu
           }
           even[part] = words[part] >> (v % kSlots * kField);
           odd[part] = words[part] >> (v % kSlots * kField + 16);
-          if constexpr (kBits == 3) {
+          if constexpr (kField < kBits) {
             if (v == 0) tops[part] = LoadAs<U>(top_block + part * 4 * kLanes) >> (first % 16);
-            const U top = v < 2 ? tops[part] << (2 - v) : tops[part] >> (v - 2);
-            even[part] = (even[part] & 3u) | (top & ~3u);
-            odd[part] = (odd[part] & 3u) | (tops[part] >> (14 + v) & ~3u);
+            const U top = v < kField ? tops[part] << (kField - v) : tops[part] >> (v - kField);
+            even[part] = (even[part] & kLow) | (top & ~kLow);
+            odd[part] = (odd[part] & kLow) | (tops[part] >> (16 - kField + v) & ~kLow);
           }
         }
         put(pair, vector + v, even, odd);
@@ -51,7 +56,8 @@ KVG_INLINE void ForQuads(const CodedLayout& layout, const uint8_t* page, Put& pu
 // Any layout.
 template <int kBits, class Put>
 KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& put) {
-  constexpr int kField = kBits == 3 ? 2 : kBits;
+  constexpr int kField = kFieldOf<kBits>;
+  constexpr uint32_t kLow = (1u << kField) - 1;
   constexpr int kSlots = 16 / kField;
   const uint8_t* high = page + layout.high_offset;
   int pair = 0, vector = 0;
@@ -59,9 +65,10 @@ KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& pu
     U words[kParts], tops[kParts] = {};
     for (int part = 0; part < kParts; ++part) {
       words[part] = LoadAs<U>(page + block * kCodeBlockBytes + part * 4 * kLanes);
-      if constexpr (kBits == 3) {
-        tops[part] =
-            LoadAs<U>(high + block / 2 * kCodeBlockBytes + part * 4 * kLanes) >> (block % 2 * 8);
+      if constexpr (kField < kBits) {
+        constexpr int kPerTop = 16 / kSlots;  // blocks to a block of top bits
+        tops[part] = LoadAs<U>(high + block / kPerTop * kCodeBlockBytes + part * 4 * kLanes) >>
+                     (block % kPerTop * kSlots);
       }
     }
     const int count = left < kSlots ? left : kSlots;
@@ -70,9 +77,9 @@ KVG_INLINE void ForSlots(const CodedLayout& layout, const uint8_t* page, Put& pu
       for (int part = 0; part < kParts; ++part) {
         even[part] = words[part];
         odd[part] = words[part] >> 16;
-        if constexpr (kBits == 3) {
-          even[part] = (even[part] & 3u) | (tops[part] & 1u) << 2;
-          odd[part] = (odd[part] & 3u) | (tops[part] >> 16 & 1u) << 2;
+        if constexpr (kField < kBits) {
+          even[part] = (even[part] & kLow) | (tops[part] & 1u) << kField;
+          odd[part] = (odd[part] & kLow) | (tops[part] >> 16 & 1u) << kField;
           tops[part] >>= 1;
         }
         words[part] >>= kField;
@@ -138,23 +145,34 @@ struct TableOf {
 #endif
 };
 
-template <>
-struct TableOf<8> {
+// Codes of more bits stand for themselves, less an offset.
+template <int kBits>
+struct CountedOf {
   static constexpr bool kCanScale = false;
-  explicit TableOf(const CodecPlan& plan) : offset(plan.offset) {}
-  KVG_INLINE F operator()(U index) const { return IntsAsF(index & 0xffu) - offset; }
+  explicit CountedOf(const CodecPlan& plan) : offset(plan.offset) {}
+  KVG_INLINE F operator()(U index) const { return IntsAsF(index & ((1u << kBits) - 1)) - offset; }
   float offset;
 };
+template <>
+struct TableOf<5> : CountedOf<5> {
+  using CountedOf<5>::CountedOf;
+};
+template <>
+struct TableOf<8> : CountedOf<8> {
+  using CountedOf<8>::CountedOf;
+};
 
-// Sign, 4 bits of exponent with bias 7, 3 bits of mantissa.
+// Sign, exponent, mantissa of so many bits.
+template <int kMantissa, int kBias>
 struct Float8 {
   static constexpr bool kCanScale = false;
+  static constexpr float kStep = kMantissa == 3 ? 0x1p-9f : 0x1p-16f;  // of subnormals
   explicit Float8(const CodecPlan&) {}
   KVG_INLINE F operator()(U index) const {
     const U magnitude = index & 0x7fu;
-    const F normal = (F)((magnitude << 20) + (120u << 23));
-    const F subnormal = IntsAsF(magnitude) * 0x1p-9f;
-    const F value = magnitude < 8u ? subnormal : normal;
+    const F normal = (F)((magnitude << (23 - kMantissa)) + ((127u - kBias) << 23));
+    const F subnormal = IntsAsF(magnitude) * kStep;
+    const F value = magnitude < (1u << kMantissa) ? subnormal : normal;
     return (F)((U)value | (index & 0x80u) << 24);
   }
 };
@@ -165,7 +183,7 @@ struct Float8 {
 
 struct Unscaled {
   static constexpr bool kShared = false;
-  Unscaled(const CodecPlan&, const uint8_t*) {}
+  Unscaled(const CodecPlan&, const uint8_t*, const uint16_t*) {}
   KVG_INLINE void Begin(int, int) {}
   KVG_INLINE F Apply(F number, int) const { return number; }
 };
@@ -191,80 +209,105 @@ struct Divider {
   uint64_t reciprocal;
 };
 
+// e4m3 that is not negative.
+KVG_INLINE float FromE4M3(uint8_t code) {
+  if (code < 8) return static_cast<float>(code) * 0x1p-9f;
+  const uint32_t bits = (uint32_t{code} << 20) + (120u << 23);
+  return __builtin_bit_cast(float, bits);
+}
+// 2^(code - 127).
+KVG_INLINE float FromE8M0(uint8_t code) {
+  const uint32_t bits = code == 0 ? 0x00400000u : uint32_t{code} << 23;
+  return __builtin_bit_cast(float, bits);
+}
+
+// Scales of a page as halves or as f32; zeros are always halves.
+KVG_INLINE F ScaleLanes(const uint16_t* p) { return HalfLanes(p); }
+KVG_INLINE F ScaleLanes(const float* p) { return LoadAs<F>(p); }
+KVG_INLINE F SplatScale(const uint16_t* p) { return SplatHalf(p); }
+KVG_INLINE F SplatScale(const float* p) { return Splat(*p); }
+
+template <class Number>
 struct PageScales {
   static constexpr bool kShared = false;
-  PageScales(const CodecPlan& plan, const uint8_t* page)
+  PageScales(const CodecPlan& plan, const uint8_t* page, const Number* page_scales)
       : layout(plan.layout),
         group_of(layout.group),
-        scales(reinterpret_cast<const uint16_t*>(page + layout.scale_offset)),
+        scales(page_scales),
         zeros(reinterpret_cast<const uint16_t*>(page + layout.zero_offset)),
         has_zero(layout.zero_offset != 0) {}
   const CodedLayout& layout;
   const Divider group_of;
-  const uint16_t *scales, *zeros;
+  const Number* scales;
+  const uint16_t* zeros;
   const bool has_zero;
 };
 
 // Every lane has its own: keys along kToken, values along kChannel. Both steps of a pair have the
 // same where groups are even.
-struct LaneScales : PageScales {
-  LaneScales(const CodecPlan& plan, const uint8_t* page)
-      : PageScales(plan, page), paired(plan.layout.group % 2 == 0) {}
+template <class Number>
+struct LaneScales : PageScales<Number> {
+  LaneScales(const CodecPlan& plan, const uint8_t* page, const Number* page_scales)
+      : PageScales<Number>(plan, page, page_scales), paired(plan.layout.group % 2 == 0) {}
   KVG_INLINE void Begin(int step, int vector) {
     if (paired && step % 2 == 1) return;
-    const int64_t at = int64_t{group_of(step)} * layout.scale_stride + vector * kCodeLanes;
+    const int64_t at =
+        int64_t{this->group_of(step)} * this->layout.scale_stride + vector * kCodeLanes;
     for (int part = 0; part < kParts; ++part) {
-      scale[part] = HalfLanes(scales + at + part * kLanes);
-      if (has_zero) zero[part] = HalfLanes(zeros + at + part * kLanes);
+      scale[part] = ScaleLanes(this->scales + at + part * kLanes);
+      if (this->has_zero) zero[part] = HalfLanes(this->zeros + at + part * kLanes);
     }
   }
   KVG_INLINE F Apply(F number, int part) const {
     const F product = number * scale[part];
-    return has_zero ? product + zero[part] : product;
+    return this->has_zero ? product + zero[part] : product;
   }
   const bool paired;
   F scale[kParts] = {}, zero[kParts] = {};
 };
 
 // Keys along kChannel, values along kToken whose groups are whole vectors.
-struct StepScales : PageScales {
+template <class Number>
+struct StepScales : PageScales<Number> {
   static constexpr bool kShared = true;
-  using PageScales::PageScales;
+  using PageScales<Number>::PageScales;
   KVG_INLINE void Begin(int step, int vector) {
-    const int at = group_of(vector * kCodeLanes) * layout.scale_stride + step;
-    scale = SplatHalf(scales + at);
-    if (has_zero) zero = SplatHalf(zeros + at);
+    const int at = this->group_of(vector * kCodeLanes) * this->layout.scale_stride + step;
+    scale = SplatScale(this->scales + at);
+    if (this->has_zero) zero = SplatHalf(this->zeros + at);
   }
   KVG_INLINE F Apply(F number, int) const {
     const F product = number * scale;
-    return has_zero ? product + zero : product;
+    return this->has_zero ? product + zero : product;
   }
   F scale = {}, zero = {};
 };
 
 // Values along kToken with groups of any size.
-struct GatheredScales : PageScales {
-  using PageScales::PageScales;
+template <class Number>
+struct GatheredScales : PageScales<Number> {
+  using PageScales<Number>::PageScales;
   KVG_INLINE void Begin(int step, int vector) {
     for (int i = 0; i < kCodeLanes; ++i) {
       const int lane = vector * kCodeLanes + i;
-      const int dim = lane < layout.dim ? lane : layout.dim - 1;
-      const int at = group_of(dim) * layout.scale_stride + step;
-      scale[i] = scales[at];
-      zero[i] = has_zero ? zeros[at] : uint16_t{0};
+      const int dim = lane < this->layout.dim ? lane : this->layout.dim - 1;
+      const int at = this->group_of(dim) * this->layout.scale_stride + step;
+      scale[i] = this->scales[at];
+      zero[i] = this->has_zero ? this->zeros[at] : uint16_t{0};
     }
   }
   KVG_INLINE F Apply(F number, int part) const {
-    const F product = number * HalfLanes(scale + part * kLanes);
-    return has_zero ? product + HalfLanes(zero + part * kLanes) : product;
+    const F product = number * ScaleLanes(scale + part * kLanes);
+    return this->has_zero ? product + HalfLanes(zero + part * kLanes) : product;
   }
-  uint16_t scale[kCodeLanes], zero[kCodeLanes];
+  Number scale[kCodeLanes];
+  uint16_t zero[kCodeLanes];
 };
 
 // Ranges of channels, fixed ahead.
 struct ChannelRanges {
   static constexpr bool kShared = false;
-  ChannelRanges(const CodecPlan& plan, const uint8_t*)
+  ChannelRanges(const CodecPlan& plan, const uint8_t*, const uint16_t*)
       : low(plan.low), high(plan.high), dim(plan.layout.dim) {}
   const float *low, *high;
   const int dim;
@@ -295,16 +338,34 @@ struct ValueRanges : ChannelRanges {
   int first = 0;
 };
 
+// Scales of dims, fixed ahead.
+template <KvSide kSide>
+struct FixedScales {
+  static constexpr bool kShared = false;
+  FixedScales(const CodecPlan& plan, const uint8_t*, const uint16_t*) : scales(plan.fixed_scales) {}
+  KVG_INLINE void Begin(int step, int vector) {
+    for (int part = 0; part < kParts; ++part) {
+      scale[part] = kSide == KvSide::kKeys
+                        ? Splat(scales[step])
+                        : LoadAs<F>(scales + vector * kCodeLanes + part * kLanes);
+    }
+  }
+  KVG_INLINE F Apply(F number, int part) const { return number * scale[part]; }
+  const float* scales;
+  F scale[kParts] = {};
+};
+
 template <class Table, class Scales>
 struct TileWriter {
   // Whether numbers come out of tables with the scale of their group in them.
   static constexpr bool kScaledTables = Scales::kShared && Table::kCanScale;
 
-  TileWriter(const CodecPlan& plan, const uint8_t* page, float* to)
+  template <class Number>
+  TileWriter(const CodecPlan& plan, const uint8_t* page, const Number* page_scales, float* to)
       : table(plan),
         even_table(plan),
         odd_table(plan),
-        scales(plan, page),
+        scales(plan, page, page_scales),
         steps(plan.layout.steps),
         group_vectors(plan.layout.groups == 1 ? plan.layout.vectors
                                               : plan.layout.group / kCodeLanes),
@@ -352,9 +413,9 @@ struct TileWriter {
   float *const tile, *out = nullptr;
 };
 
-template <int kBits, class Table, class Scales>
-void DecodeWith(const CodecPlan& plan, const uint8_t* page, float* tile) {
-  TileWriter<Table, Scales> write(plan, page, tile);
+template <int kBits, class Table, class Scales, class Number>
+void DecodeWith(const CodecPlan& plan, const uint8_t* page, const Number* scales, float* tile) {
+  TileWriter<Table, Scales> write(plan, page, scales, tile);
   const CodedLayout& layout = plan.layout;
   if (layout.vectors % 4 == 0 && layout.steps % 2 == 0) {
     ForQuads<kBits>(layout, page, write);
@@ -363,25 +424,72 @@ void DecodeWith(const CodecPlan& plan, const uint8_t* page, float* tile) {
   }
 }
 
+// Scales of groups, wherever they run.
+template <int kBits, class Table, class Number>
+void DecodeGroups(const CodecPlan& plan, const uint8_t* page, const Number* scales, float* tile) {
+  const CodedLayout& layout = plan.layout;
+  const bool keys = layout.side == KvSide::kKeys, by_token = layout.axis == CodeAxis::kToken;
+  if (keys == by_token) {
+    return DecodeWith<kBits, Table, LaneScales<Number>>(plan, page, scales, tile);
+  }
+  if (keys || layout.groups == 1 || layout.group % kCodeLanes == 0) {
+    return DecodeWith<kBits, Table, StepScales<Number>>(plan, page, scales, tile);
+  }
+  DecodeWith<kBits, Table, GatheredScales<Number>>(plan, page, scales, tile);
+}
+
 template <int kBits>
 void DecodeBits(const CodecPlan& plan, const uint8_t* page, float* tile) {
   using Table = TableOf<kBits>;
   const CodedLayout& layout = plan.layout;
-  const bool keys = layout.side == KvSide::kKeys, by_token = layout.axis == CodeAxis::kToken;
-  if (plan.low != nullptr) {
-    return keys ? DecodeWith<kBits, Table, KeyRanges>(plan, page, tile)
-                : DecodeWith<kBits, Table, ValueRanges>(plan, page, tile);
+  const auto* scales = reinterpret_cast<const uint16_t*>(page + layout.scale_offset);
+  if constexpr (kBits <= 4) {
+    if (plan.low != nullptr) {
+      return layout.side == KvSide::kKeys
+                 ? DecodeWith<kBits, Table, KeyRanges>(plan, page, scales, tile)
+                 : DecodeWith<kBits, Table, ValueRanges>(plan, page, scales, tile);
+    }
   }
-  if (keys == by_token) return DecodeWith<kBits, Table, LaneScales>(plan, page, tile);
-  if (keys || layout.groups == 1 || layout.group % kCodeLanes == 0) {
-    return DecodeWith<kBits, Table, StepScales>(plan, page, tile);
+  DecodeGroups<kBits, Table>(plan, page, scales, tile);
+}
+
+// Scales of one byte, as f32.
+void DecodeByteScales(const CodecPlan& plan, const uint8_t* page, float* tile) {
+  constexpr int kLeastGroup = 16, kMostDims = 1024;
+  const CodedLayout& layout = plan.layout;
+  const uint8_t* stored = page + layout.scale_offset;
+  alignas(64) float scales[kMostDims / kLeastGroup * kCodePageEntries];
+  const int count = layout.groups * kCodePageEntries;
+  if (layout.scale == ScaleType::kE8M0) {
+    for (int i = 0; i < count; ++i) scales[i] = FromE8M0(stored[i]);
+  } else {
+    for (int i = 0; i < count; ++i) scales[i] = FromE4M3(stored[i]) * plan.fixed_scale;
   }
-  DecodeWith<kBits, Table, GatheredScales>(plan, page, tile);
+  DecodeGroups<4, TableOf<4>>(plan, page, scales, tile);
+}
+
+template <class Table>
+void DecodeFloats(const CodecPlan& plan, const uint8_t* page, float* tile) {
+  const auto* scales = reinterpret_cast<const uint16_t*>(page + plan.layout.scale_offset);
+  if (plan.layout.scale == ScaleType::kF32) {
+    return DecodeGroups<8, Table>(plan, page, reinterpret_cast<const float*>(scales), tile);
+  }
+  if (plan.fixed_scales == nullptr) {
+    return DecodeWith<8, Table, Unscaled>(plan, page, scales, tile);
+  }
+  if (plan.layout.side == KvSide::kKeys) {
+    return DecodeWith<8, Table, FixedScales<KvSide::kKeys>>(plan, page, scales, tile);
+  }
+  DecodeWith<8, Table, FixedScales<KvSide::kValues>>(plan, page, scales, tile);
 }
 
 void DecodePage(const CodecPlan& plan, const void* codes, float* tile) {
   const auto* page = static_cast<const uint8_t*>(codes);
-  if (plan.kind == KvCodecKind::kFp8E4M3) return DecodeWith<8, Float8, Unscaled>(plan, page, tile);
+  if (plan.kind == KvCodecKind::kFp8E4M3) return DecodeFloats<Float8<3, 7>>(plan, page, tile);
+  if (plan.kind == KvCodecKind::kFp8E5M2) return DecodeFloats<Float8<2, 15>>(plan, page, tile);
+  if (plan.layout.scale == ScaleType::kE8M0 || plan.layout.scale == ScaleType::kE4M3) {
+    return DecodeByteScales(plan, page, tile);
+  }
   switch (plan.layout.bits) {
     case 1:
       return DecodeBits<1>(plan, page, tile);
@@ -391,6 +499,8 @@ void DecodePage(const CodecPlan& plan, const void* codes, float* tile) {
       return DecodeBits<3>(plan, page, tile);
     case 4:
       return DecodeBits<4>(plan, page, tile);
+    case 5:
+      return DecodeBits<5>(plan, page, tile);
     default:
       return DecodeBits<8>(plan, page, tile);
   }

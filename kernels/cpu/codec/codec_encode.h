@@ -11,8 +11,7 @@ namespace {
 
 constexpr float kLargestF16 = 65504.0f;
 constexpr float kSmallestNormal = 0x1p-126f;  // whose reciprocal is finite
-constexpr float kLargestF8 = 448.0f;
-constexpr float kFar = __builtin_inff();  // a finite number divided by it is 0
+constexpr float kFar = __builtin_inff();      // a finite number divided by it is 0
 
 KVG_INLINE float Clamped(float v) {
   return v > kLargestF16 ? kLargestF16 : v < -kLargestF16 ? -kLargestF16 : v;
@@ -91,28 +90,109 @@ void CodeQ8(const float* x, int64_t n, uint8_t* codes, uint16_t* scale) {
   });
 }
 
-void CodeQ4(const float* x, int64_t n, uint8_t* codes, uint16_t* scale) {
+// The number that is largest in size, with its sign; of two, the first.
+KVG_INLINE float SignedLargest(const float* x, int64_t n) {
   const Extremes of = ExtremesOf(x, n);
-  // The number that is largest in size, with its sign; of two, the first.
-  float largest = of.high > -of.low ? of.high : of.low;
-  if (of.high == -of.low) {
-    int64_t i = 0;
-    while (x[i] != of.high && x[i] != of.low) ++i;
-    largest = x[i];
-  }
-  const float d = largest / -8.0f, size = d < 0 ? -d : d;
-  const float inverse = size >= kSmallestNormal ? 1.0f / d : 0.0f;
-  StoreHalf(scale, d);
-  PutCodes(x, n, codes, [&](F v) { return ToInts(Min(v * inverse + 8.5f, Splat(15.0f))); });
+  if (of.high != -of.low) return of.high > -of.low ? of.high : of.low;
+  int64_t i = 0;
+  while (x[i] != of.high && x[i] != of.low) ++i;
+  return x[i];
+}
+KVG_INLINE float InverseOf(float d) {
+  const float size = d < 0 ? -d : d;
+  return size >= kSmallestNormal ? 1.0f / d : 0.0f;
 }
 
-KVG_INLINE I Float8Of(F v) {
-  const F size = Min(Abs(v), Splat(kLargestF8));
-  const U bits = (U)size;
-  const U normal = ((bits + 0x7ffffu + (bits >> 20 & 1u)) >> 20) - (120u << 3);
-  const I subnormal = ToInts(Round(size * 512.0f));
-  const I magnitude = size < 0x1p-6f ? subnormal : (I)normal;
-  return magnitude | (I)((U)v >> 24 & 0x80u);
+// Q4_0, Q5_0: codes count from `middle`.
+void CodeFromMiddle(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes,
+                    uint16_t* scale) {
+  const float middle = plan.offset;
+  const float d = SignedLargest(x, n) / -middle, inverse = InverseOf(d);
+  StoreHalf(scale, d);
+  const F top = Splat(middle + (middle - 1));
+  PutCodes(x, n, codes, [&](F v) { return ToInts(Min(v * inverse + (middle + 0.5f), top)); });
+}
+
+// Q4_1, Q5_1.
+void CodeFromLeast(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes,
+                   uint16_t* scale, uint16_t* zero) {
+  const Extremes of = ExtremesOf(x, n);
+  const F top = Splat(static_cast<float>((1 << plan.layout.bits) - 1));
+  const float d = (of.high - of.low) / top[0], inverse = InverseOf(d), low = of.low;
+  StoreHalf(scale, d);
+  StoreHalf(zero, low);
+  PutCodes(x, n, codes, [&](F v) { return ToInts(Min((v - low) * inverse + 0.5f, top)); });
+}
+
+// Floats of 8 bits: of mantissa, the exponent's bias, and the largest of them.
+template <int kMantissa, int kBias>
+struct Float8Form {
+  static constexpr int kShift = 23 - kMantissa;
+  static constexpr float kLargest = kMantissa == 3 ? 448.0f : 57344.0f;
+  static constexpr float kLeastNormal = kMantissa == 3 ? 0x1p-6f : 0x1p-14f;
+  static constexpr float kPerStep = kMantissa == 3 ? 0x1p9f : 0x1p16f;  // of subnormals
+  KVG_INLINE static I Code(F v) {
+    const F size = Min(Abs(v), Splat(kLargest));
+    const U bits = (U)size;
+    constexpr uint32_t kHalf = (1u << (kShift - 1)) - 1;
+    const U normal =
+        ((bits + kHalf + (bits >> kShift & 1u)) >> kShift) - ((127u - kBias) << kMantissa);
+    const I subnormal = ToInts(Round(size * kPerStep));
+    const I magnitude = size < kLeastNormal ? subnormal : (I)normal;
+    return magnitude | (I)((U)v >> 24 & 0x80u);
+  }
+};
+using E4M3 = Float8Form<3, 7>;
+using E5M2 = Float8Form<2, 15>;
+
+// e4m3 of one number that is not negative.
+KVG_INLINE uint8_t E4M3Of(float v) { return static_cast<uint8_t>(E4M3::Code(Splat(v))[0]); }
+
+template <class Form>
+void CodeFloats(const CodecPlan& plan, const float* x, int64_t n, int64_t first, uint8_t* codes,
+                float* scale) {
+  if (plan.layout.scale == ScaleType::kF32) {
+    *scale = ExtremesOf(x, n).Largest() / Form::kLargest;
+    const float divisor = *scale == 0 ? kFar : *scale;
+    return PutCodes(x, n, codes, [&](F v) { return Form::Code(v / divisor); });
+  }
+  if (plan.fixed_scales == nullptr) {
+    return PutCodes(x, n, codes, [](F v) { return Form::Code(v); });
+  }
+  const float* fixed = plan.fixed_scales + first;
+  ForLanes(n, [&](int64_t i, auto count) {
+    const F divisor = KeepOr(Load(fixed + i, count), count, 1.0f);
+    StoreCodes(codes + i, Form::Code(Load(x + i, count) / divisor), count);
+  });
+}
+
+// Nearest of e2m1, ties to the even code: its numbers end before these.
+KVG_INLINE I Float4Of(F v) {
+  const F size = Abs(v);
+  I code = (I)((U)v >> 28 & 8u);
+  code -= (I)(size > 0.25f);
+  code -= (I)(size >= 0.75f);
+  code -= (I)(size > 1.25f);
+  code -= (I)(size >= 1.75f);
+  code -= (I)(size > 2.5f);
+  code -= (I)(size >= 3.5f);
+  code -= (I)(size > 5.0f);
+  return code;
+}
+
+void CodeMxFp4(const float* x, int64_t n, uint8_t* codes, uint8_t* scale) {
+  const float largest = ExtremesOf(x, n).Largest();
+  const uint32_t exponent = __builtin_bit_cast(uint32_t, largest) >> 23;
+  *scale = static_cast<uint8_t>(exponent < 2 ? 0 : exponent - 2);
+  const float power = FromE8M0(*scale);
+  PutCodes(x, n, codes, [&](F v) { return Float4Of(v / power); });
+}
+
+void CodeNvFp4(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes, uint8_t* scale) {
+  *scale = E4M3Of(ExtremesOf(x, n).Largest() / 6.0f / plan.fixed_scale);
+  const float step = FromE4M3(*scale) * plan.fixed_scale;
+  const float divisor = step == 0 ? kFar : step;
+  PutCodes(x, n, codes, [&](F v) { return Float4Of(v / divisor); });
 }
 
 KVG_INLINE I LevelOf(const CodecPlan& plan, F v) {
@@ -139,11 +219,34 @@ float Dot(const float* x, const float* y, int64_t n) {
   return chains[0];
 }
 
+// Codes by the scale that maps the largest number to the first level; stored is the scale that is
+// best for these codes, numbers weighed by their squares.
+void CodeUneven(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes, uint16_t* scale) {
+  constexpr int kMost = 32;  // of a block
+  const float d = SignedLargest(x, n) / plan.table[0], inverse = InverseOf(d);
+  float scaled[kMost] = {}, levels[kMost] = {}, weighed[kMost] = {};
+  ForLanes(n, [&](int64_t i, auto count) {
+    const F v = Load(x + i, count) * inverse;
+    I code = {};
+    for (int t = 0; t < 15; ++t) code -= (I)(v >= plan.thresholds[t]);
+    StoreCodes(codes + i, code, count);
+    Store(scaled + i, v, count);
+  });
+  for (int64_t i = 0; i < n; ++i) {
+    levels[i] = plan.table[codes[i]];
+    weighed[i] = scaled[i] * scaled[i] * levels[i];
+  }
+  const float met = Dot(weighed, scaled, n), own = Dot(weighed, levels, n);
+  StoreHalf(scale, own > 0 ? met / own * d : d);
+}
+
 void CodeLevelGroup(const CodecPlan& plan, const float* x, int64_t n, uint8_t* codes,
                     uint16_t* scale, uint16_t* zero) {
   float half = 0, middle = 0;
   if (plan.range == CodeRange::kRms) {
     half = StoreHalf(scale, __builtin_sqrtf(Dot(x, x, n) / static_cast<float>(n)));
+  } else if (plan.range == CodeRange::kLargest) {
+    half = StoreHalf(scale, ExtremesOf(x, n).Largest());
   } else {
     const Extremes of = ExtremesOf(x, n);
     half = StoreHalf(scale, 0.5f * of.high - 0.5f * of.low);
@@ -162,21 +265,40 @@ void CodeFixedRange(const CodecPlan& plan, const float* x, uint8_t* codes) {
   });
 }
 
-void CodeEntry(const CodecPlan& plan, const float* x, uint8_t* codes, uint16_t* scale,
+void CodeEntry(const CodecPlan& plan, const float* x, uint8_t* codes, void* scales,
                uint16_t* zero) {
   const CodedLayout& layout = plan.layout;
   if (plan.low != nullptr) return CodeFixedRange(plan, x, codes);
-  if (plan.kind == KvCodecKind::kFp8E4M3) {
-    return PutCodes(x, layout.dim, codes, [](F v) { return Float8Of(v); });
-  }
-  for (int at = 0; at < layout.dim; at += layout.group) {
+  for (int at = 0, g = 0; at < layout.dim; at += layout.group, ++g) {
     const int n = layout.dim - at < layout.group ? layout.dim - at : layout.group;
+    const int64_t index = int64_t{g} * layout.scale_stride;
+    auto* const scale = static_cast<uint16_t*>(scales) + index;
     switch (plan.kind) {
+      case KvCodecKind::kFp8E4M3:
+        CodeFloats<E4M3>(plan, x + at, n, at, codes + at, static_cast<float*>(scales) + index);
+        break;
+      case KvCodecKind::kFp8E5M2:
+        CodeFloats<E5M2>(plan, x + at, n, at, codes + at, static_cast<float*>(scales) + index);
+        break;
+      case KvCodecKind::kMxFp4:
+        CodeMxFp4(x + at, n, codes + at, static_cast<uint8_t*>(scales) + index);
+        break;
+      case KvCodecKind::kNvFp4:
+        CodeNvFp4(plan, x + at, n, codes + at, static_cast<uint8_t*>(scales) + index);
+        break;
       case KvCodecKind::kQ8_0:
         CodeQ8(x + at, n, codes + at, scale);
         break;
       case KvCodecKind::kQ4_0:
-        CodeQ4(x + at, n, codes + at, scale);
+      case KvCodecKind::kQ5_0:
+        CodeFromMiddle(plan, x + at, n, codes + at, scale);
+        break;
+      case KvCodecKind::kQ4_1:
+      case KvCodecKind::kQ5_1:
+        CodeFromLeast(plan, x + at, n, codes + at, scale, zero);
+        break;
+      case KvCodecKind::kIq4Nl:
+        CodeUneven(plan, x + at, n, codes + at, scale);
         break;
       case KvCodecKind::kCodebook:
         CodeLevelGroup(plan, x + at, n, codes + at, scale, zero);
@@ -184,7 +306,6 @@ void CodeEntry(const CodecPlan& plan, const float* x, uint8_t* codes, uint16_t* 
       default:
         CodeAffineGroup(plan, x + at, n, codes + at, scale, zero);
     }
-    scale += layout.scale_stride;
     zero += layout.scale_stride;
   }
 }
@@ -322,6 +443,9 @@ void PackMatrix(const CodecPlan& plan, const CodeMatrix& m, int first_slot, uint
       return PackFields<1, 2>(m, page + plan.layout.high_offset + at(1));
     case 4:
       return PackFields<4, 0>(m, page + at(4));
+    case 5:
+      PackFields<4, 0>(m, page + at(4));
+      return PackFields<1, 4>(m, page + plan.layout.high_offset + at(1));
     default:
       return PackFields<8, 0>(m, page + at(8));
   }
@@ -353,6 +477,9 @@ void InsertKey(const CodedLayout& layout, const uint8_t* codes, int entry, uint8
       return InsertFields<1, 2>(layout, codes, entry, page + layout.high_offset);
     case 4:
       return InsertFields<4, 0>(layout, codes, entry, page);
+    case 5:
+      InsertFields<4, 0>(layout, codes, entry, page);
+      return InsertFields<1, 4>(layout, codes, entry, page + layout.high_offset);
     default:
       return InsertFields<8, 0>(layout, codes, entry, page);
   }

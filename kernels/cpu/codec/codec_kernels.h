@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cpu/codec/codec_layout.h"
 #include "cpu/cpu.h"
@@ -13,6 +14,8 @@ namespace kvgauge {
 // A codec worked out for the kernels. Points into the codec's tensors.
 struct CodecPlan {
   explicit CodecPlan(const KvCodec& codec);
+  CodecPlan(const CodecPlan&) = delete;
+  CodecPlan& operator=(const CodecPlan&) = delete;
 
   CodedLayout layout;
   KvCodecKind kind;
@@ -21,11 +24,14 @@ struct CodecPlan {
   int rank;
 
   // Codes of at most 4 bits: what a code stands for before its scale, repeated to 16 entries.
-  // Codes of 8 bits but kFp8E4M3: code - offset.
+  // Codes of 5 and 8 bits but floats: code - offset.
   float table[16];
   float offset;
-  float thresholds[16];     // kCodebook: a code is the number of thresholds below the number
-  const float *low, *high;  // kCodebook, kChannel: [dim]; else null
+  float thresholds[16];       // of levels: a code is the number of thresholds below the number
+  const float *low, *high;    // kCodebook, kChannel: [dim]; else null
+  float fixed_scale;          // kNvFp4: what block scales are multiples of
+  const float* fixed_scales;  // float8 with scales fixed ahead: [width]; else null
+  std::vector<float> fixed_memory;
 };
 
 // One page and its side blocks; null where there is none.
@@ -41,8 +47,9 @@ CodedPage PageOf(const KvPages& pages, int64_t page);
 
 struct CodecKernels {
   // One entry (kToken formats, and codebooks with channel ranges). x: [dim]; codes: [width], of
-  // which dim are written; scale, zero: those of the entry, layout.scale_stride apart.
-  void (*code_entry)(const CodecPlan& plan, const float* x, uint8_t* codes, uint16_t* scale,
+  // which dim are written; scale (of the layout's type), zero: those of the entry,
+  // layout.scale_stride apart.
+  void (*code_entry)(const CodecPlan& plan, const float* x, uint8_t* codes, void* scale,
                      uint16_t* zero);
   // layout.group entries (kAffine along kChannel). Rows of x are `stride` apart, rows of codes
   // layout.width; scale, zero: [dim].

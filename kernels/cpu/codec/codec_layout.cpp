@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/codec/codec_layout.h"
 
+#include <algorithm>
+
 #include "cpu/codec/codec_kernels.h"
 #include "kernels/attention.h"
 
@@ -8,21 +10,8 @@ namespace kvgauge {
 namespace {
 
 static_assert(kCodePageEntries == kKvPageEntries);
-constexpr int kBlockDims = 32;  // of kQ8_0 and kQ4_0
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
-int BitsOf(const KvCodec& codec) {
-  switch (codec.kind) {
-    case KvCodecKind::kQ4_0:
-      return 4;
-    case KvCodecKind::kQ8_0:
-    case KvCodecKind::kFp8E4M3:
-      return 8;
-    default:
-      return codec.bits;
-  }
-}
 
 }  // namespace
 
@@ -33,44 +22,43 @@ CodedLayout::CodedLayout(const KvCodec& codec)
       steps(side == KvSide::kKeys ? dim : kCodePageEntries),
       vectors((side == KvSide::kKeys ? kCodePageEntries : width) / kCodeLanes),
       slots(CeilDiv(steps, 2) * vectors),
-      bits(BitsOf(codec)),
+      bits(0),
       high_offset(0),
-      axis(CodeAxis::kToken),
-      group(kBlockDims),
+      axis(codec.axis),
+      group(0),
       groups(0),
       scale_stride(kCodePageEntries),
+      scale(ScaleType::kNone),
       scale_offset(0),
       zero_offset(0),
       bytes(0) {
-  if (codec.kind == KvCodecKind::kAffine || codec.kind == KvCodecKind::kCodebook) {
-    axis = codec.axis;
-    group = static_cast<int>(codec.group);
-  }
-  if (bits == 3) {
-    high_offset = PlaneBytes(2);
+  const CodeForm form = FormOf(codec);
+  bits = form.bits;
+  group = static_cast<int>(form.group);
+  if (form.by_token) axis = CodeAxis::kToken;
+  if (bits == 3 || bits == 5) {
+    high_offset = PlaneBytes(bits - 1);
     bytes = high_offset + PlaneBytes(1);
   } else {
     bytes = PlaneBytes(bits);
   }
 
-  const bool codebook = codec.kind == KvCodecKind::kCodebook;
-  const bool scaled =
-      codec.kind != KvCodecKind::kFp8E4M3 && !(codebook && axis == CodeAxis::kChannel);
-  if (!scaled) return;
+  scale = form.scale;
+  if (scale == ScaleType::kNone) {
+    group = dim;  // nothing changes within an entry
+    return;
+  }
   if (axis == CodeAxis::kToken) {
     groups = CeilDiv(dim, group);
   } else {
     groups = kCodePageEntries / group;
     scale_stride = width;
   }
-  const int64_t scale_bytes = int64_t{groups} * scale_stride * SizeOf(DType::kF16);
   scale_offset = bytes;
-  bytes += scale_bytes;
-  const bool zeros = (codec.kind == KvCodecKind::kAffine && !codec.symmetric) ||
-                     (codebook && codec.range == CodeRange::kExtremes);
-  if (!zeros) return;
+  bytes += int64_t{groups} * scale_stride * SizeOf(scale);
+  if (!form.zeros) return;
   zero_offset = bytes;
-  bytes += scale_bytes;
+  bytes += int64_t{groups} * scale_stride * SizeOf(DType::kF16);
 }
 
 int64_t CodedLayout::PlaneBytes(int field_bits) const {
@@ -87,19 +75,31 @@ CodecPlan::CodecPlan(const KvCodec& codec)
       offset(0),
       thresholds{},
       low(nullptr),
-      high(nullptr) {
-  if (kind == KvCodecKind::kQ4_0 || kind == KvCodecKind::kQ8_0 || symmetric) {
-    offset = static_cast<float>(1 << (layout.bits - 1));
-  }
-  const int count = 1 << layout.bits;
-  const bool codebook = kind == KvCodecKind::kCodebook;
+      high(nullptr),
+      fixed_scale(1),
+      fixed_scales(nullptr) {
+  const CodeForm form = FormOf(codec);
+  offset = static_cast<float>(form.offset);
+  const int count = std::min(1 << layout.bits, 16);
+  const bool leveled = !form.levels.empty();
   for (int i = 0; i < 16; ++i) {
     const int code = i % count;
-    table[i] = codebook ? codec.levels.f32()[code] : static_cast<float>(code) - offset;
+    table[i] = leveled ? form.levels[code] : static_cast<float>(code) - offset;
   }
-  if (!codebook) return;
+  if (!codec.fixed_scale.empty()) {
+    fixed_scale = codec.fixed_scale.f32()[0];
+    if (form.float8) {
+      const bool one = codec.fixed_scale.Numel() == 1;
+      fixed_memory.resize(static_cast<size_t>(layout.width), 1.0f);
+      for (int c = 0; c < layout.dim; ++c) {
+        fixed_memory[static_cast<size_t>(c)] = codec.fixed_scale.f32()[one ? 0 : c];
+      }
+      fixed_scales = fixed_memory.data();
+    }
+  }
+  if (kind != KvCodecKind::kCodebook && kind != KvCodecKind::kIq4Nl) return;
   for (int i = 0; i + 1 < count; ++i) thresholds[i] = 0.5f * (table[i] + table[i + 1]);
-  if (codec.axis == CodeAxis::kChannel) {
+  if (kind == KvCodecKind::kCodebook && codec.axis == CodeAxis::kChannel) {
     low = codec.channel_low.f32();
     high = codec.channel_high.f32();
   }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "core/dtype.h"
 #include "core/result.h"
@@ -18,14 +19,36 @@ namespace kvgauge {
 
 enum class KvSide : uint8_t { kKeys, kValues };
 
+// Numbers of the kinds are part of a written cache: new ones go to the end.
 enum class KvCodecKind : uint8_t {
   kFloat,     // f32, f16 or bf16, as KvFormat has them
   kAffine,    // groups of n-bit codes: value = scale * code + zero (symmetric: no zero)
   kQ8_0,      // blocks of 32 dims of an entry: f16 scale, 8-bit codes
   kQ4_0,      // blocks of 32 dims of an entry: f16 scale, 4-bit codes, offset 8
-  kFp8E4M3,   // one byte a number, saturating
+  kFp8E4M3,   // one byte a number, saturating, times the scales below
   kCodebook,  // n-bit index into `levels`: value = half_range * levels[code] + middle
+  kQ4_1,      // blocks of 32: f16 scale and least number, 4-bit codes
+  kQ5_0,      // blocks of 32: f16 scale, 5-bit codes, offset 16
+  kQ5_1,      // blocks of 32: f16 scale and least number, 5-bit codes
+  kIq4Nl,     // blocks of 32: f16 scale, 4-bit codes of llama.cpp's uneven levels
+  kFp8E5M2,   // as kFp8E4M3, with 5 bits of exponent
+  kMxFp4,     // blocks of 32: a power of two in 8 bits, 4-bit floats e2m1 (OCP microscaling)
+  kNvFp4,     // blocks of 16: an e4m3 scale, 4-bit floats e2m1; times `fixed_scale`
 };
+inline constexpr KvCodecKind kLastCodecKind = KvCodecKind::kNvFp4;
+
+// How the scale of a group is stored.
+enum class ScaleType : uint8_t {
+  kNone,
+  kF16,
+  kF32,
+  kE4M3,  // float8
+  kE8M0,  // 2^(code - 127)
+};
+inline int64_t SizeOf(ScaleType type) {
+  constexpr int64_t kSizes[] = {0, 2, 4, 1, 1};
+  return kSizes[static_cast<int>(type)];
+}
 
 // The direction of the numbers that share one scale.
 enum class CodeAxis : uint8_t {
@@ -37,6 +60,7 @@ enum class CodeAxis : uint8_t {
 enum class CodeRange : uint8_t {
   kExtremes,  // of the smallest and largest number; both are stored
   kRms,       // the root of the mean square, and 0, which is not stored; levels of unit variance
+  kLargest,   // the largest number in size, and 0, which is not stored; levels within [-1, 1]
 };
 
 struct KvCodec {
@@ -47,7 +71,9 @@ struct KvCodec {
 
   int bits = 0;  // kAffine: 1, 2, 3, 4, 8; kCodebook: 1 .. 4
   CodeAxis axis = CodeAxis::kToken;
-  int64_t group = 0;       // kChannel: 16, 32 or 64; kToken: at most dim
+  // kChannel: 16, 32 or 64; kToken: at most dim. kFp8...: dims of an entry that share a scale, f32,
+  // found when they are coded; 0: none is stored.
+  int64_t group = 0;
   bool symmetric = false;  // kAffine, 2 bits at least: value = scale * (code - 2^(bits - 1))
 
   // kCodebook: [2^bits] f32 ascending; codes are those of the nearest level, of two the lower.
@@ -55,6 +81,9 @@ struct KvCodec {
   // kToken from the entry itself. Host memory; it must outlive the codec.
   Tensor levels, channel_low, channel_high;
   CodeRange range = CodeRange::kExtremes;
+  // Scales fixed ahead, f32, positive: one number, or [dim] (kFp8... without groups); one number
+  // that block scales are multiples of (kNvFp4). Empty: 1. Host memory, as above.
+  Tensor fixed_scale;
 
   // Side-cars. Both need whole pages: see SealUnit.
   // The largest and smallest `outlier_share / 2` of each vector (kChannel: of each dim over the
@@ -102,6 +131,19 @@ struct KvBytes {
 // Bits stored for one number, without what it shares with others.
 int64_t CodeBits(const KvCodec& codec);
 
+// What a codec is to whoever lays out its pages: one row of a table of formats.
+struct CodeForm {
+  int bits = 0;  // of a code
+  ScaleType scale = ScaleType::kNone;
+  bool zeros = false;             // one beside each scale, f16
+  bool by_token = true;           // what a group runs along
+  int64_t group = 0;              // numbers of one; 0: nothing is stored beside the codes
+  bool float8 = false;            // codes are floats of 8 bits
+  int offset = 0;                 // a code stands for code - offset,
+  std::span<const float> levels;  // or for one of these, before its scale
+};
+CodeForm FormOf(const KvCodec& codec);
+
 // Exact bytes of `entries` entries sealed by one Encode call (a multiple of SealUnit), without
 // outliers, whose number depends on the data: CodecOps::OutlierBytes.
 KvBytes CodedBytes(const KvCodec& codec, int64_t entries);
@@ -138,14 +180,16 @@ class CodecOps {
   // exist; side blocks come from `allocate`. Other entries of the pages stay as they are.
   //
   // Codes, scales and outliers are the same on every backend, for each step is one f32 operation,
-  // rounded once. Scales and zeros are rounded to f16 (and clamped to its range) before codes are
-  // computed with them; codes round half to even, those of kQ8_0 and kQ4_0 as llama.cpp does. A
-  // constant group reproduces its value as f16 has it. The correction is the same up to rounding.
+  // rounded once. Scales and zeros are rounded to their type (and clamped to its range) before
+  // codes are computed with them; codes round half to even, those of llama.cpp's blocks as
+  // llama.cpp does: with the unrounded scale. A constant group of affine codes reproduces its value
+  // as f16 has it. The correction is the same up to rounding.
   void Encode(const KvCodec& codec, const Tensor& rows, int64_t first_entry, const KvPages& pages,
               const AllocateBlock& allocate = nullptr);
 
   // Decodes entries [first_entry, first_entry + n) to rows [n, dim] f32. A number is scale * code
-  // (+ zero), not fused; plus its correction; or the outlier that is kept for it.
+  // (+ zero), not fused; plus its correction; or the outlier that is kept for it. A block scale of
+  // kNvFp4 is multiplied by the fixed one first.
   void Decode(const KvCodec& codec, const KvPages& pages, int64_t first_entry, Tensor rows);
 
   // Outliers held by one page, for the accountant; 0 for a null block.

@@ -13,7 +13,7 @@
 namespace kvgauge {
 namespace {
 
-constexpr std::string_view kMagic = "kvgcache5";
+constexpr std::string_view kMagic = "kvgcache6";
 // Angles are made for as many positions as were seen, whatever was kept of them.
 constexpr int64_t kMostTurnedTokens = int64_t{1} << 24;
 

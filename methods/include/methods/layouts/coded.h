@@ -14,12 +14,20 @@ struct KeyRanges {
   bool constant = false;  // they are of the model, not of this sequence
 };
 
+// Scales for codecs whose scales are fixed ahead: f32 [1, 1], [kv_heads, 1] or [kv_heads, dim], of
+// the layer, of its heads, or of their channels.
+struct FixedScales {
+  Tensor keys, values;    // empty: the codec has none, or Store::Calibrate is to set them
+  bool constant = false;  // as above
+};
+
 struct Coded : StoreLayout {
   KvCodec keys, values;  // kFloat: entries stay in the cache's dtype
   SealRule seal_keys, seal_values;
   int64_t sinks = 0;          // the first entries stay uncoded, in a segment of their own
   Tier tier = Tier::kDevice;  // of all after them
   KeyRanges ranges;
+  FixedScales scales;
 
   Coded() = default;
   // Uncoded, with sides and dims filled in.

@@ -37,9 +37,25 @@ void PutCodec(std::string& out, const KvCodec& codec) {
         std::bit_cast<int64_t>(codec.outlier_share)}) {
     PutNumber(out, number);
   }
-  for (const Tensor* table : {&codec.levels, &codec.channel_low, &codec.channel_high}) {
+  for (const Tensor* table :
+       {&codec.levels, &codec.channel_low, &codec.channel_high, &codec.fixed_scale}) {
     PutTable(out, *table);
   }
+}
+
+// Scales of owners, or of their channels.
+Status TakeScales(std::string_view& in, int64_t heads, int64_t width, std::vector<float>* memory,
+                  Tensor* scales) {
+  KVG_TRY(TakeArray(in, memory));
+  if (memory->empty()) return {};
+  const int64_t count = std::ssize(*memory);
+  if (count != 1 && count != heads && count != heads * width) {
+    return BadInput(StrCat("cache bytes: ", count, " fixed scales; expected 1, ", heads, " or ",
+                           heads * width));
+  }
+  const int64_t rows = count == 1 ? 1 : heads;
+  *scales = View(*memory, {rows, count / rows});
+  return {};
 }
 
 }  // namespace
@@ -63,7 +79,8 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
     own(table, tables->emplace_back(static_cast<size_t>(table.Numel())).data());
   };
   for (KvCodec* codec : {&plan_.keys, &plan_.values}) {
-    for (Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+    for (Tensor* table :
+         {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
       if (!table->empty()) constant(*table);
     }
   }
@@ -71,9 +88,9 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
   BlockPool& pool =
       ops.device == Device::kHost ? *entries.pool : entries.setup->pools->of(Tier::kHost);
   auto found = std::make_shared<BlockList>(pool);
-  for (Tensor* table : {&plan_.ranges.low, &plan_.ranges.high}) {
+  for (Tensor* table : HeadTables()) {
     if (table->empty()) continue;
-    if (plan_.ranges.constant) {
+    if (IsConstant(*table)) {
       constant(*table);
       continue;
     }
@@ -83,6 +100,15 @@ Status CodedLayer::OwnTables(const LayerEntries& entries) {
   tables_ = std::move(tables);
   ranges_ = std::move(found);
   return {};
+}
+
+std::array<Tensor*, 4> CodedLayer::HeadTables() {
+  return {&plan_.ranges.low, &plan_.ranges.high, &plan_.scales.keys, &plan_.scales.values};
+}
+
+bool CodedLayer::IsConstant(const Tensor& table) const {
+  const bool range = &table == &plan_.ranges.low || &table == &plan_.ranges.high;
+  return range ? plan_.ranges.constant : plan_.scales.constant;
 }
 
 Status CodedLayer::Put(std::string& out) const {
@@ -96,6 +122,9 @@ Status CodedLayer::Put(std::string& out) const {
   }
   PutTable(out, plan_.ranges.low);
   PutTable(out, plan_.ranges.high);
+  PutNumber(out, static_cast<int64_t>(plan_.scales.constant));
+  PutTable(out, plan_.scales.keys);
+  PutTable(out, plan_.scales.values);
   return {};
 }
 
@@ -113,6 +142,12 @@ Status CodedLayer::Take(std::string_view& in, const LayerEntries& entries) {
   KVG_TRY(TakeFlag(in, "parts of a layer", &split_));
   if (split_ && !planned()) return BadInput("cache bytes: a plain layer in parts");
   KVG_TRY(TakeRanges(in, entries, tables.get()));
+  KVG_TRY(TakeFlag(in, "constant scales", &plan_.scales.constant));
+  const int64_t heads = entries.setup->kv_heads;
+  KVG_TRY(TakeScales(in, heads, entries.HeadDim(KvSide::kKeys), &tables->emplace_back(),
+                     &plan_.scales.keys));
+  KVG_TRY(TakeScales(in, heads, entries.HeadDim(KvSide::kValues), &tables->emplace_back(),
+                     &plan_.scales.values));
   return OwnTables(entries);
 }
 
@@ -139,6 +174,12 @@ Status CodedLayer::CheckCodes(const LayerEntries& entries) const {
   }
   for (const KvSide side : {KvSide::kKeys, KvSide::kValues}) {
     const bool keys = side == KvSide::kKeys;
+    const Tensor& scales = keys ? plan_.scales.keys : plan_.scales.values;
+    if (!scales.empty()) {
+      KVG_CHECK(
+          scales.rank == 2 && (scales.shape[0] == 1 || scales.shape[0] == owners(entries, side)),
+          "fixed scales must be f32 [1, 1], [kv_heads, 1] or [kv_heads, dim]");
+    }
     for (int64_t o = 0; o < owners(entries, side); ++o) {
       KVG_TRY(CheckStream(keys ? "keys" : "values", CodecOf(side, o),
                           keys ? plan_.seal_keys : plan_.seal_values, dim(entries, side, o)));
@@ -148,9 +189,11 @@ Status CodedLayer::CheckCodes(const LayerEntries& entries) const {
 }
 
 KvCodec CodedLayer::CodecOf(KvSide side, int64_t owner) const {
-  if (side == KvSide::kValues) return plan_.values;
-  KvCodec codec = plan_.keys;
-  if (!plan_.ranges.low.empty()) {
+  const bool keys = side == KvSide::kKeys;
+  KvCodec codec = keys ? plan_.keys : plan_.values;
+  const Tensor& scales = keys ? plan_.scales.keys : plan_.scales.values;
+  if (!scales.empty()) codec.fixed_scale = scales[scales.shape[0] == 1 ? 0 : owner];
+  if (keys && !plan_.ranges.low.empty()) {
     codec.channel_low = plan_.ranges.low[owner];
     codec.channel_high = plan_.ranges.high[owner];
   }
@@ -216,21 +259,20 @@ Status CodedLayer::Seal(LayerEntries& entries, bool* changed) {
 void CodedLayer::AddBytes(const LayerEntries& entries, KvBytes& bytes) const {
   LayerLayout::AddBytes(entries, bytes);
   for (const KvCodec* codec : {&plan_.keys, &plan_.values}) {
-    for (const Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+    for (const Tensor* table :
+         {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
       if (!table->empty()) bytes.codebooks += table->SizeBytes();
     }
   }
-  // Ranges found in this sequence are its own.
-  int64_t size = 0;
-  for (const Tensor* table : {&plan_.ranges.low, &plan_.ranges.high}) {
-    if (!table->empty()) size += table->SizeBytes();
+  // Those found in this sequence are its own.
+  int64_t found = 0;
+  for (const Tensor* table :
+       {&plan_.ranges.low, &plan_.ranges.high, &plan_.scales.keys, &plan_.scales.values}) {
+    if (table->empty()) continue;
+    (IsConstant(*table) ? bytes.codebooks : found) += table->SizeBytes();
   }
-  if (plan_.ranges.constant) {
-    bytes.codebooks += size;
-  } else {
-    bytes.scales += size;
-    bytes.slack += ranges_->allocated_bytes() - size;
-  }
+  bytes.scales += found;
+  bytes.slack += ranges_->allocated_bytes() - found;
 }
 
 Status CodedLayer::TakeTable(std::string_view& in, Tables* tables, Tensor* table) {
@@ -244,7 +286,7 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   constexpr int64_t kMost = int64_t{1} << 20;
   codec->side = side;
   int64_t bits = 0, share = 0;
-  KVG_TRY(TakeEnum(in, "kind of codec", KvCodecKind::kCodebook, &codec->kind));
+  KVG_TRY(TakeEnum(in, "kind of codec", kLastCodecKind, &codec->kind));
   KVG_TRY(TakeNumber(in, "dims of a codec", 0, kMost, &codec->dim));
   KVG_TRY(TakeEnum(in, "type of a codec", DType::kBF16, &codec->dtype));
   KVG_TRY(TakeNumber(in, "bits of a codec", 0, 8, &bits));
@@ -252,11 +294,12 @@ Status CodedLayer::TakeCodec(std::string_view& in, KvSide side, KvCodec* codec, 
   KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
   KVG_TRY(TakeNumber(in, "group of a codec", 0, kMost, &codec->group));
   KVG_TRY(TakeFlag(in, "symmetry of a codec", &codec->symmetric));
-  KVG_TRY(TakeEnum(in, "range of a codec", CodeRange::kRms, &codec->range));
+  KVG_TRY(TakeEnum(in, "range of a codec", CodeRange::kLargest, &codec->range));
   KVG_TRY(TakeNumber(in, "rank of a codec", 0, kMost, &codec->rank));
   KVG_TRY(TakeNumber(in, &share));
   codec->outlier_share = std::bit_cast<double>(share);
-  for (Tensor* table : {&codec->levels, &codec->channel_low, &codec->channel_high}) {
+  for (Tensor* table :
+       {&codec->levels, &codec->channel_low, &codec->channel_high, &codec->fixed_scale}) {
     KVG_TRY(TakeTable(in, tables, table));
   }
   return {};

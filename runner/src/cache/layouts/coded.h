@@ -3,6 +3,8 @@
 // Other layouts whose streams may be coded derive from it.
 #pragma once
 
+#include <array>
+
 #include "methods/layouts/coded.h"
 #include "src/cache/layer_layout.h"
 
@@ -29,8 +31,11 @@ class CodedLayer : public LayerLayout {
 
  private:
   // Copies a plan's tensors to the host, where codecs want them, for as long as they are used:
-  // constants beside the pools, ranges that were found in this sequence into a block of one.
+  // constants beside the pools, what was found in this sequence into blocks of one.
   Status OwnTables(const LayerEntries& entries);
+  // Of heads: ranges of keys, fixed scales; empty where the plan has none.
+  std::array<Tensor*, 4> HeadTables();
+  bool IsConstant(const Tensor& table) const;  // of these: of the model, not of this sequence
   // From bytes: `tables` hold what a tensor has until OwnTables.
   using Tables = std::vector<std::vector<float>>;
   static Status TakeTable(std::string_view& in, Tables* tables, Tensor* table);

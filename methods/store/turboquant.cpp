@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Randomly turned entries in levels that are best for normal numbers, with the length of each.
+//
+// Paper: TurboQuant, arXiv:2504.19874, in its form for the mean square error. Needs nothing. A
+// random rotation makes the coordinates of any entry nearly normal, of one variance: that of its
+// mean square, which is stored.
+#include <array>
+#include <utility>
+
+#include "methods/basis_change.h"
+#include "methods/registry.h"
+#include "methods/tensors.h"
+
+namespace kvgauge {
+namespace {
+
+// Lloyd-Max levels of the standard normal distribution.
+constexpr std::array<float, 2> kNormalLevels1 = {-0.7978846f, 0.7978846f};
+constexpr std::array<float, 4> kNormalLevels2 = {-1.5104176f, -0.4527800f, 0.4527800f, 1.5104176f};
+constexpr std::array<float, 8> kNormalLevels3 = {-2.1519457f, -1.3439093f, -0.7560053f, -0.2450942f,
+                                                 0.2450942f,  0.7560053f,  1.3439093f,  2.1519457f};
+constexpr std::array<float, 16> kNormalLevels4 = {
+    -2.7325896f, -2.0690172f, -1.6180464f, -1.2562312f, -0.9423405f, -0.6567591f,
+    -0.3880483f, -0.1283950f, 0.1283950f,  0.3880483f,  0.6567591f,  0.9423405f,
+    1.2562312f,  1.6180464f,  2.0690172f,  2.7325896f};
+
+std::span<const float> NormalLevelsOf(int64_t bits) {
+  switch (bits) {
+    case 1:
+      return kNormalLevels1;
+    case 2:
+      return kNormalLevels2;
+    case 3:
+      return kNormalLevels3;
+    default:
+      return kNormalLevels4;
+  }
+}
+
+class TurboQuant final : public Store {
+ public:
+  explicit TurboQuant(const Params& params)
+      : key_bits_(params.Int("key_bits")),
+        value_bits_(params.Int("value_bits")),
+        recent_(params.Int("keep_recent")),
+        sinks_(params.Int("sinks")),
+        basis_(params) {}
+
+  Status Check(const ModelShape& shape) const override { return basis_.Check(shape, nullptr); }
+
+  Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const override {
+    Coded layout(shape);
+    Fill(key_bits_, layout.keys);
+    Fill(value_bits_, layout.values);
+    layout.seal_keys = SealWhole(layout.keys, recent_);
+    layout.seal_values = SealWhole(layout.values, recent_);
+    layout.sinks = sinks_;
+    return basis_.Plan(shape, layer, std::move(layout), {}, nullptr);
+  }
+
+ private:
+  static void Fill(int64_t bits, KvCodec& codec) {
+    const std::span<const float> levels = NormalLevelsOf(bits);
+    codec.kind = KvCodecKind::kCodebook;
+    codec.bits = static_cast<int>(bits);
+    codec.range = CodeRange::kRms;
+    codec.group = codec.dim;
+    codec.levels = View(levels, {std::ssize(levels)});
+  }
+
+  int64_t key_bits_, value_bits_, recent_, sinks_;
+  BasisChoice basis_;
+};
+
+std::vector<ParamSpec> TurboQuantParams() {
+  std::vector<ParamSpec> specs = {
+      IntParam("key_bits", 4, 1, 4, "bits of a key's number"),
+      IntParam("value_bits", 4, 1, 4, "bits of a value's number"),
+      IntParam("keep_recent", 0, 0, 1 << 20, "newest entries that stay uncoded"),
+      IntParam("sinks", 0, 0, 4096, "first entries that stay uncoded")};
+  for (ParamSpec& spec : BasisParams(LearnedBasis::kNo)) specs.push_back(std::move(spec));
+  return specs;
+}
+
+KVG_REGISTER_STAGE({
+    .kind = StageKind::kStore,
+    .id = "turboquant",
+    .paper = "arXiv:2504.19874",
+    .summary = "turned entries in levels for normal numbers, with the length of each",
+    .departures = {"levels are a normal distribution's, not those of a coordinate of the sphere, "
+                   "which it tends to",
+                   "no sketch of the residual (the form for inner products)",
+                   "no more bits for outlier channels, so whole bits alone",
+                   "attention of the prompt reads uncoded entries"},
+    .bytes = "for each side: dim * bits / 8 + 2; matrices of coordinates once a model",
+    .params = TurboQuantParams(),
+    .make = Make<TurboQuant>(),
+});
+
+}  // namespace
+}  // namespace kvgauge
