@@ -192,7 +192,7 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   KVG_TRY(source.Open(sample));
   Status made = [&]() -> Status {
     KVG_ASSIGN(built->tokens, source.Build(sample));
-    built->visuals = CountVisuals(source.shown());
+    built->visuals = CountVisuals(sample.pictures, source.shown());
     if (built->visuals.tokens > 0) built->pixel_bytes = source.eyes()->pixel_bytes();
     KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
     built->excerpt = std::move(place.excerpt);
