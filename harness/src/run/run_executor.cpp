@@ -523,8 +523,10 @@ Status Executor::RunGroup(size_t number) {
                        settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
   pictures_.BeginGroup(*group_);
-  scoring_ = std::make_unique<GroupScoring>(
-      GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
+  const MetricSpec* metric = FindMetric(entry.task.metric);
+  if (metric != nullptr && metric->of_set) metric = nullptr;  // of all answers, later
+  scoring_ =
+      std::make_unique<GroupScoring>(GroupScoring{&entry.task, metric, ModelOf().tokenizer.get()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();
