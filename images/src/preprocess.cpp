@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "images/decode.h"
 
 namespace kvgauge {
 namespace {
@@ -367,6 +368,27 @@ PixelValues ShapeOfTiles(const Preprocessor& p, const Extent& image, int64_t pic
   return out;
 }
 
+// A line of pixels would become billions: padded to a square, or resized by its short edge.
+Status CheckWork(const Preprocessor& p, const Extent& image, int64_t pictures) {
+  const auto check = [&](const Extent& size) -> Status {
+    const int64_t most = ImageLimits().pixels;
+    if (int64_t{size.width} * size.height <= most) return {};
+    return BadInput(StrCat("a picture of ", image.width, " x ", image.height,
+                           " pixels would become one of ", size.width, " x ", size.height,
+                           " on its way to the model, more than ", most, " pixels"));
+  };
+  Extent size = image;
+  const bool squared = (p.kind == PreprocessKind::kWhole && p.pad_to_square) ||
+                       (p.kind == PreprocessKind::kAnyRes && p.many_as_squares && pictures > 1);
+  if (squared) {
+    size = {std::max(image.height, image.width), std::max(image.height, image.width)};
+    KVG_TRY(check(size));
+  }
+  const bool whole = p.kind == PreprocessKind::kWhole || squared;
+  if (whole && p.resize && p.shortest_edge > 0) return check(ByShortestEdge(size, p.shortest_edge));
+  return {};
+}
+
 // To the nearest whole number, halves to the even one.
 int64_t RoundHalfEven(double v) { return static_cast<int64_t>(std::nearbyint(v)); }
 
@@ -526,6 +548,7 @@ Result<PixelValues> ShapeOfPixels(const Preprocessor& p, int32_t height, int32_t
     out.width = size.second;
     out.grid = {1, size.first / p.patch, size.second / p.patch};
   } else {
+    KVG_TRY(CheckWork(p, {height, width}, pictures_in_prompt));
     out = ShapeOfTiles(p, {height, width}, pictures_in_prompt);
   }
   out.original_height = height;
@@ -536,6 +559,7 @@ Result<PixelValues> ShapeOfPixels(const Preprocessor& p, int32_t height, int32_t
 Result<PixelValues> Preprocess(const Preprocessor& p, const Image& image,
                                int64_t pictures_in_prompt) {
   KVG_CHECK(image.width > 0 && image.height > 0, "Preprocess: an empty picture");
+  KVG_TRY(CheckWork(p, ExtentOf(image), pictures_in_prompt));
   Result<PixelValues> out = PixelValues();
   switch (p.kind) {
     case PreprocessKind::kWhole:

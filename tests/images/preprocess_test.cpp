@@ -141,6 +141,25 @@ TEST(Preprocess, ExtremeAspectsAreRefusedWherePatchesAreCut) {
 }
 
 // White where PartSeen says, black elsewhere: pixels are white.
+// A line of pixels is small, but its square is not, nor what its short edge makes of it.
+TEST(Preprocess, LinesOfPixelsAreRefusedBeforeTheyGrow) {
+  Preprocessor edge, square;
+  edge.shortest_edge = 336;
+  square.pad_to_square = true;
+  for (const Preprocessor& p : {edge, square}) {
+    for (const auto& [width, height] : {std::pair(60'000, 1), std::pair(1, 60'000)}) {
+      const Result<PixelValues> shape = ShapeOfPixels(p, height, width);
+      ASSERT_FALSE(shape.ok());
+      EXPECT_THAT(shape.error().message,
+                  AllOf(HasSubstr(StrCat(width, " x ", height)), HasSubstr("would become")));
+      const Result<PixelValues> pixels = Preprocess(p, Image::OfSize(width, height));
+      ASSERT_FALSE(pixels.ok());
+      EXPECT_EQ(pixels.error().message, shape.error().message);
+    }
+    EXPECT_TRUE(ShapeOfPixels(p, 300, 3'000).ok());
+  }
+}
+
 TEST(PartSeen, IsWhatBecomesPixels) {
   const std::string size = R"("size": {"shortest_edge": 28}, "crop_size": 28)";
   const std::string plain = R"("image_mean": [0, 0, 0], "image_std": [1, 1, 1], )";
