@@ -410,6 +410,7 @@ Sample Assemble(const Setup& setup, const Page& page, int64_t index) {
     sample.pictures.push_back({.name = StrCat("picture ", i + 1, " of sample ", index),
                                .hash = Sha256Hex(ImageFile(*scene)),
                                .at = std::ssize(sample.context),
+                               .frame = setup.form == Form::kFrames ? static_cast<int64_t>(i) : -1,
                                .load = std::move(load),
                                .words = WordsOf(*scene)});
     sample.context += words.behind;

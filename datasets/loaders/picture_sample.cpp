@@ -248,6 +248,7 @@ class PictureBuilder {
       if (!name.ok()) return wrong(name.error());
       const std::string file = StrCat(folder.text, "/", *name);
       KVG_TRY(AddPicture(column, PictureOfFile(context_.data_directory, file)));
+      pictures_.back().frame = frame;
     }
     return {};
   }

@@ -6,6 +6,11 @@
 namespace kvgauge {
 
 Result<double> SetScore::Add(const MetricInput& input) {
+  if (metric_->of_set) {
+    set_.push_back(input);
+    ++count_;
+    return 0.0;
+  }
   KVG_ASSIGN(const double score, metric_->score(input));
   if (metric_->parts) {
     KVG_ASSIGN(const std::vector<double> parts, metric_->parts(input));
@@ -26,6 +31,7 @@ bool LowerIsBetter(const std::string& metric) {
 
 double SetScore::Value(double scale) const {
   if (count_ == 0) return 0;
+  if (metric_->of_set) return scale * metric_->of_set(set_);
   if (metric_->of_group) {
     double sum = 0;
     for (const auto& [name, scores] : groups_) sum += metric_->of_group(scores);

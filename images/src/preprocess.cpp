@@ -372,6 +372,33 @@ int64_t RoundHalfEven(double v) { return static_cast<int64_t>(std::nearbyint(v))
 
 }  // namespace
 
+SeenPart PartSeen(const Preprocessor& p, int32_t height, int32_t width,
+                  int64_t pictures_in_prompt) {
+  SeenPart part = {0, 0, width, height};
+  const bool squared =
+      (p.kind == PreprocessKind::kWhole && p.pad_to_square) ||
+      (p.kind == PreprocessKind::kAnyRes && p.many_as_squares && pictures_in_prompt > 1);
+  if (squared) {
+    const int32_t side = std::max(height, width);
+    part = {-((side - width) / 2), -((side - height) / 2), side, side};
+  }
+  const bool uncut = p.kind == PreprocessKind::kWhole || squared ||
+                     (p.kind == PreprocessKind::kCanvas && (!p.split || p.most_tiles <= 1));
+  if (!uncut || !p.centre_crop) return part;
+  Extent to = {part.height, part.width};
+  if (p.resize) {
+    to = p.shortest_edge > 0 ? ByShortestEdge(to, p.shortest_edge) : Extent{p.height, p.width};
+  }
+  const double across = static_cast<double>(part.width) / to.width;
+  const double down = static_cast<double>(part.height) / to.height;
+  const auto scaled = [](double length) { return static_cast<int32_t>(std::lround(length)); };
+  part.left += scaled(FloorHalf(to.width - p.crop_width) * across);
+  part.top += scaled(FloorHalf(to.height - p.crop_height) * down);
+  part.width = std::max(1, scaled(p.crop_width * across));
+  part.height = std::max(1, scaled(p.crop_height * down));
+  return part;
+}
+
 Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& p, int32_t height,
                                                 int32_t width) {
   const double large = std::max(height, width), small = std::min(height, width);

@@ -78,7 +78,8 @@ KVG_REGISTER_STAGE({
     .id = "lookm",
     .paper = "arXiv:2406.18139",
     .summary = "top-k, and what goes is merged into its nearest key that stays, key and value",
-    .departures = {"nothing is known of pictures, whose entries go first in the reference",
+    .departures = {"scores say what goes; in the reference pictures go first, as with the score "
+                   "visual_h2o",
                    "merges per KV head, not per query head"},
     .params = {ChoiceParam("mode", "pivot", {"pivot", "weighted", "averaged"},
                            "what an entry becomes: the mean of itself and of its means with each, "

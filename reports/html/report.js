@@ -396,6 +396,51 @@
     svg.append(draw('rect', {class: 'bg', x: 2, y: 3, width: 120, height: 4}), draw('rect', {class: 'fg', x: 120 * depth, y: 0, width: 4, height: 10}));
     return svg;
   };
+
+  // Pictures under a veil that is darker where fewer heads and layers hold a patch.
+  const darkest = 0.8;  // as picture_sheet.cpp has it
+  const level = digit => parseInt(digit, 16) / 15;
+  const mean = digits => Array.from(digits).reduce((sum, digit) => sum + level(digit), 0) / (digits.length || 1);
+  // The digits of each grid of each picture; one digit stands for all.
+  const cut = (sight, patches) => {
+    let at = 0;
+    return sight.map(([, , , , grids]) => grids.map(([rows, columns]) => {
+      const cells = rows * columns;
+      at += cells;
+      return patches.length === 1 ? patches.repeat(cells) : patches.slice(at - cells, at);
+    }));
+  };
+  const gallery = sight => {
+    const views = [];
+    const node = make('div', {class: sight.some(shown => shown[2] >= 0) ? 'pictures strip' : 'pictures'});
+    sight.forEach(([number, name, frame, answer, grids], i) => grids.forEach(([rows, columns], g) => {
+      if (!rows || !columns) return;
+      const [bytes, width, height] = data.pictures[number];
+      const veil = make('canvas', {width: columns, height: rows}), share = make('span', {class: 'soft'});
+      const image = make('img', {src: 'data:image/jpeg;base64,' + bytes, width, height, loading: 'lazy',
+        alt: (frame >= 0 ? 'Frame ' + frame : 'Picture ' + (i + 1)) + ', ' + name + (answer ? ', which holds the answer' : '')});
+      const title = (frame >= 0 ? 'frame ' + frame : i + 1) + (g ? ', tiles' : '') + ' ';
+      const figure = make('figure', {class: answer ? 'pic answer' : 'pic', 'data-tip': name},
+        make('div', {class: 'seen'}, image, veil), make('figcaption', {}, title, share));
+      node.append(figure);
+      views.push(digits => {
+        const context = veil.getContext('2d'), pixels = context.createImageData(columns, rows);
+        Array.from(digits[i][g], (digit, cell) => { pixels.data[4 * cell + 3] = 255 * darkest * (1 - level(digit)); });
+        context.putImageData(pixels, 0, 0);
+        share.textContent = percent(mean(digits[i][g]));
+        figure.dataset.tip = name + ': ' + share.textContent + ' kept';
+      });
+    }));
+    return [node, digits => views.forEach(draw => draw(digits))];
+  };
+  // How much of each picture an answer's cache held, as bars.
+  const looks = digits => {
+    const wide = digits.length > 24 ? 4 : 8, shares = digits.map(grids => mean(grids.join('')));
+    const svg = draw('svg', {width: wide * shares.length, height: 14, 'aria-hidden': 'true'});
+    shares.forEach((share, i) => svg.append(draw('rect', {x: wide * i, y: 0, width: wide - 1, height: 14,
+      class: 'a' + Math.min(9, Math.floor(share * 10))})));
+    return svg;
+  };
   const few = 5;  // answers to a question at first
   const bdi = text => make('bdi', {}, text);
   const breakable = name => name.split(/(?<=[_=,./])(?=[^ ])/).flatMap((part, i) => i ? [make('wbr'), part] : [part]);
@@ -404,14 +449,14 @@
     ...turn ? [make('span', {class: 'turn'}, turn + (score ? ', score ' + score : ''))] : [],
     text ? bdi(text) : make('span', {class: 'soft'}, 'no text')]));
   const joined = texts => texts.map(([turn, text]) => (turn ? turn + ': ' : '') + text.trim()).join('\n');
-  const answerRow = (name, score, texts, kept) => {
+  const answerRow = (name, score, texts, kept, look) => {
     kept.className += ' kept';
     kept.dataset.label = 'kept';
     return make('tr', {}, make('th', {scope: 'row'}, name),
-      make('td', {class: 'n', 'data-label': 'score'}, score), answered(texts), kept);
+      make('td', {class: 'n', 'data-label': 'score'}, score), answered(texts), kept, ...look ? [look] : []);
   };
   const article = ([q, answers]) => {
-    const [taskName, id, facts, depth, turns, texts, score, , of] = q;
+    const [taskName, id, facts, depth, turns, texts, score, , of, sight] = q;
     const model = data.boards.length > 1 ? ', ' + data.boards[of] : '';
     const node = make('article', {class: 'sample'}, make('h3', {class: 'sub'}, id + ' ', make('span', {class: 'soft'}, taskName + model)));
     turns.forEach(([turn, question, excerpt, references], i) => {
@@ -420,18 +465,41 @@
       if (excerpt) node.append(make('p', {class: 'excerpt'}, bdi(excerpt)));
       if (references) node.append(make('p', {}, make('b', {}, 'Right: '), bdi(references)));
     });
-    const head = ['Answer of', 'score', 'Text', 'Kept, by layer'].map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
-    const body = make('tbody', {}, answerRow('full cache', score, texts, make('td', {}, 'everything')));
-    const add = ([number, , own, text, kept]) => {
+    const shows = sight.length > 0;
+    const head = ['Answer of', 'score', 'Text', 'Kept, by layer', ...shows ? ['Pictures'] : []]
+      .map((text, i) => make('th', {scope: 'col', class: i === 1 ? 'n' : ''}, text));
+    const [pictures, veil] = shows ? gallery(sight) : [];
+    const whose = make('p', {class: 'soft'}, 'What it shows:');
+    let pressed = null;
+    const look = (name, patches, button) => {
+      if (pressed) pressed.setAttribute('aria-pressed', 'false');
+      pressed = button;
+      button.setAttribute('aria-pressed', 'true');
+      whose.replaceChildren('What ', make('b', {}, name), ' kept of the pictures:');
+      veil(cut(sight, patches));
+    };
+    const lookCell = (name, patches) => {
+      if (!shows) return null;
+      if (!patches) return make('td', {class: 'nil', 'data-label': 'pictures'}, '–');
+      const button = make('button', {type: 'button', class: 'look', 'aria-pressed': 'false',
+        'aria-label': 'Show what ' + name + ' kept of the pictures'}, looks(cut(sight, patches)));
+      button.addEventListener('click', () => look(name, patches, button));
+      if (!pressed && name !== 'full cache') look(name, patches, button);
+      return make('td', {'data-label': 'pictures'}, button);
+    };
+    const body = make('tbody', {}, answerRow('full cache', score, texts, make('td', {}, 'everything'), lookCell('full cache', 'f')));
+    const add = ([number, , own, text, kept, patches]) => {
       const [target, name] = data.rows[number];
-      body.append(answerRow(make('a', {href: '#' + target}, ...breakable(name)), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–')));
+      body.append(answerRow(make('a', {href: '#' + target}, ...breakable(name)), own, text, kept.length ? strip(kept) : make('td', {class: 'nil'}, '–'),
+        lookCell(name, patches)));
     };
     answers.slice(0, few).forEach(add);
     if (answers.length > few) {
       const rest = make('button', {type: 'button'}, 'Show ' + (answers.length - few) + ' more answers');
       rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
-      body.append(make('tr', {class: 'rest'}, make('td', {colspan: 4}, rest)));
+      body.append(make('tr', {class: 'rest'}, make('td', {colspan: head.length}, rest)));
     }
+    if (shows) node.append(whose, pictures);
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;
   };

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "core/json.h"
 #include "core/sha256.h"
+#include "core/strings.h"
 #include "reports/store_rows.h"
 
 namespace kvgauge {
@@ -48,7 +53,77 @@ bool MemoryRow::SameResult(const MemoryRow& other) const {
   return *this == copy;
 }
 
+int64_t SightRow::cells() const {
+  int64_t cells = 0;
+  for (const ShownPicture& shown : pictures) {
+    for (const ShownPicture::Grid& grid : shown.grids) cells += grid.rows * grid.columns;
+  }
+  return cells;
+}
+
+std::string SightRow::Spec() const {
+  Json list = Json::array();
+  for (const ShownPicture& shown : pictures) {
+    Json grids = Json::array();
+    for (const ShownPicture::Grid& grid : shown.grids) grids.push_back({grid.rows, grid.columns});
+    list.push_back({{"picture", shown.picture->key},
+                    {"name", RepairUtf8(shown.name)},
+                    {"frame", shown.frame},
+                    {"answer", shown.answer},
+                    {"grids", std::move(grids)}});
+  }
+  return CanonicalJson(list);
+}
+
+std::vector<std::vector<std::string>> SplitPatches(const SightRow& sight,
+                                                   const std::string& patches) {
+  std::vector<std::vector<std::string>> split;
+  const auto size = std::ssize(patches);
+  if (size == 0 || (size != 1 && size != sight.cells())) return split;
+  size_t at = 0;
+  for (const ShownPicture& shown : sight.pictures) {
+    std::vector<std::string>& grids = split.emplace_back();
+    for (const ShownPicture::Grid& grid : shown.grids) {
+      const auto cells = static_cast<size_t>(grid.rows * grid.columns);
+      grids.push_back(size == 1 ? std::string(cells, patches[0]) : patches.substr(at, cells));
+      at += cells;
+    }
+  }
+  return split;
+}
+
+double MeanShare(const std::vector<std::string>& digits) {
+  double sum = 0;
+  size_t cells = 0;
+  for (const std::string& grid : digits) {
+    for (const char digit : grid) sum += PatchShare(digit);
+    cells += grid.size();
+  }
+  return cells == 0 ? 0 : sum / static_cast<double>(cells);
+}
+
 namespace {
+constexpr std::string_view kDigits = "0123456789abcdef";
+}
+
+char PatchDigit(double share) {
+  if (!(share > 0)) return '0';
+  if (share >= 1) return 'f';
+  return kDigits[static_cast<size_t>(std::clamp(std::round(15 * share), 1.0, 14.0))];
+}
+
+double PatchShare(char digit) {
+  const size_t level = kDigits.find(digit);
+  return level == std::string_view::npos ? 0 : static_cast<double>(level) / 15;
+}
+
+namespace {
+
+// Records of before schema 8 do not hold what a sample shows.
+bool SameSight(const SampleRow& a, const SampleRow& b) {
+  if (!a.sight || !b.sight) return true;
+  return a.patches == b.patches && a.sight->Spec() == b.sight->Spec();
+}
 
 // Records of before schema 7 do not count what a sample shows.
 bool SameVisuals(const SampleRow& a, const SampleRow& b) {
@@ -74,7 +149,8 @@ bool SampleRow::SameResult(const SampleRow& other) const {
          top1_agreement == other.top1_agreement && facts == other.facts &&
          answer_depth == other.answer_depth && reads_per_step == other.reads_per_step &&
          read_share == other.read_share && parts == other.parts && answers == other.answers &&
-         layers == other.layers && modalities == other.modalities && SameVisuals(*this, other);
+         layers == other.layers && modalities == other.modalities && SameVisuals(*this, other) &&
+         SameSight(*this, other);
 }
 
 }  // namespace kvgauge

@@ -232,6 +232,23 @@ ALTER TABLE sample ADD COLUMN frames INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sample ADD COLUMN visual_tokens INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE latency ADD COLUMN vision_s REAL NOT NULL DEFAULT 0;
 )sql",
+    // 7 -> 8: the pictures of samples, and which of their patches were kept.
+    R"sql(
+CREATE TABLE picture (
+  id INTEGER PRIMARY KEY,
+  key TEXT NOT NULL UNIQUE,
+  width INTEGER NOT NULL,
+  height INTEGER NOT NULL,
+  thumbnail BLOB NOT NULL
+) STRICT;
+CREATE TABLE sight (
+  id INTEGER PRIMARY KEY,
+  key TEXT NOT NULL UNIQUE,
+  spec TEXT NOT NULL
+) STRICT;
+ALTER TABLE sample ADD COLUMN sight_id INTEGER REFERENCES sight;
+ALTER TABLE sample ADD COLUMN patches TEXT;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -347,7 +364,8 @@ std::span<const char* const> ResultQueries() {
       " s.tokens_in, s.tokens_out, s.engagement, s.engagement_reason, s.compressions,"
       " s.logical_bytes, s.full_bytes, s.kl_divergence, s.top1_agreement,"
       " s.facts, s.answer_depth, s.reads_per_step, s.read_share, s.parts, s.images, s.frames,"
-      " s.visual_tokens FROM sample s JOIN cell c ON c.id = s.cell_id ORDER BY c.key, s.sample_key",
+      " s.visual_tokens, g.spec, s.patches FROM sample s JOIN cell c ON c.id = s.cell_id"
+      " LEFT JOIN sight g ON g.id = s.sight_id ORDER BY c.key, s.sample_key",
       "SELECT c.key, s.sample_key, a.turn, a.prediction, a.answers, a.score, a.tokens_out,"
       " a.stopped, q.text, q.excerpt FROM answer a JOIN sample s ON s.id = a.sample_id"
       " JOIN cell c ON c.id = s.cell_id LEFT JOIN question q ON q.id = a.question_id"

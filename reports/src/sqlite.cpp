@@ -122,6 +122,12 @@ void Statement::BindOne(int index, std::string_view value) {
   KVG_CHECK(code == SQLITE_OK || code == SQLITE_TOOBIG, "a parameter that the statement has");
 }
 
+void Statement::BindOne(int index, const Blob& value) {
+  const char* data = value.bytes.empty() ? "" : value.bytes.data();
+  const int code = sqlite3_bind_blob64(get(), index, data, value.bytes.size(), SQLITE_STATIC);
+  KVG_CHECK(code == SQLITE_OK || code == SQLITE_TOOBIG, "a parameter that the statement has");
+}
+
 void Statement::BindOne(int index, int64_t value) {
   KVG_CHECK(sqlite3_bind_int64(get(), index, value) == SQLITE_OK, "the statement's parameter");
 }
@@ -137,10 +143,12 @@ int64_t Statement::Int(int column) const { return sqlite3_column_int64(get(), co
 double Statement::Real(int column) const { return sqlite3_column_double(get(), column); }
 
 std::string_view Statement::View(int column) const {
-  const unsigned char* text = sqlite3_column_text(get(), column);
+  const void* text = sqlite3_column_type(get(), column) == SQLITE_BLOB
+                         ? sqlite3_column_blob(get(), column)
+                         : sqlite3_column_text(get(), column);
   const int size = sqlite3_column_bytes(get(), column);
   if (!text) return "";
-  return {reinterpret_cast<const char*>(text), static_cast<size_t>(size)};
+  return {static_cast<const char*>(text), static_cast<size_t>(size)};
 }
 
 std::string Statement::Text(int column) const { return std::string(View(column)); }

@@ -41,6 +41,11 @@ class Database {
   std::string name_;
 };
 
+// A parameter that is no text.
+struct Blob {
+  std::string_view bytes;
+};
+
 // A prepared statement; `database` outlives it.
 class Statement {
  public:
@@ -68,7 +73,7 @@ class Statement {
   bool IsNull(int column) const;
   int64_t Int(int column) const;
   double Real(int column) const;
-  std::string Text(int column) const;
+  std::string Text(int column) const;       // or the bytes of a blob
   std::string_view View(int column) const;  // until the next step
   std::optional<int64_t> MaybeInt(int column) const;
   std::optional<double> MaybeReal(int column) const;
@@ -82,6 +87,7 @@ class Statement {
   // Texts must live until the statement is stepped or bound again.
   void BindOne(int index, std::string_view value);
   void BindOne(int index, const std::string& value) { BindOne(index, std::string_view(value)); }
+  void BindOne(int index, const Blob& value);
   void BindOne(int index, const char* value) { BindOne(index, std::string_view(value)); }
   void BindOne(int index, int64_t value);
   void BindOne(int index, bool value) { BindOne(index, int64_t{value}); }

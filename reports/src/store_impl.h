@@ -52,6 +52,8 @@ class ResultStore::Impl {
   Status ReadLayers(int64_t sample, SampleRow& row);
   Status ReadModalities(int64_t sample, SampleRow& row);
   Status ReadMemory(int64_t sample, SampleRow& row);
+  Result<int64_t> PutSight(const SightRow& sight);
+  Result<std::shared_ptr<const SightRow>> ReadSight(int64_t id);
 
   std::string path;
   std::unique_ptr<WriterLock> lock;  // null: read-only

@@ -216,11 +216,13 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
                                                                const std::string& sample_id) {
   SampleRow row;
   int64_t id = 0;
+  std::optional<int64_t> sight;
   {
     KVG_ASSIGN(auto s, Cached("SELECT id, run_id, hash, group_key, position, status, reason, score,"
                               " tokens_in, tokens_out, engagement, engagement_reason, compressions,"
                               " kl_divergence, top1_agreement, facts, answer_depth, reads_per_step,"
-                              " read_share, parts, images, frames, visual_tokens FROM sample"
+                              " read_share, parts, images, frames, visual_tokens, patches, sight_id"
+                              " FROM sample"
                               " WHERE cell_id = ? AND sample_key = ?"));
     s->Bind(cell, sample_id);
     KVG_ASSIGN(const bool found, s->Step());
@@ -250,6 +252,11 @@ Result<std::optional<SampleRow>> ResultStore::Impl::ReadSample(int64_t cell,
     row.images = s->Int(20);
     row.frames = s->Int(21);
     row.visual_tokens = s->Int(22);
+    row.patches = s->Text(23);
+    sight = s->MaybeInt(24);
+  }
+  if (sight) {
+    KVG_ASSIGN(row.sight, ReadSight(*sight));
   }
   KVG_TRY(ReadAnswers(id, row));
   KVG_TRY(ReadLayers(id, row));

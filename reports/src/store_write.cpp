@@ -99,6 +99,11 @@ Status CheckSample(const std::string& path, const SampleRow& row) {
     finite = finite && std::isfinite(m.attention) && std::isfinite(m.attention_kept);
   }
   if (!finite) return refuse("a score or measure is not a finite number");
+  const auto patches = std::ssize(row.patches);
+  if (patches > 1 && patches != (row.sight ? row.sight->cells() : 0)) {
+    return refuse("patches of ", patches, " cells, expected ", row.sight ? row.sight->cells() : 0,
+                  ", as many as its pictures have, or one digit for all");
+  }
   return {};
 }
 
@@ -339,21 +344,27 @@ Result<WriteOutcome> ResultStore::Impl::PutSample(const SampleRow& sample) {
     logical_bytes = m.logical_bytes();
     full_bytes = m.full_bytes;
   }
+  std::optional<int64_t> sight;
+  if (row.sight) {
+    KVG_ASSIGN(sight, PutSight(*row.sight));
+  }
+  const std::optional<std::string> patches =
+      row.patches.empty() ? std::nullopt : std::optional(row.patches);
   KVG_ASSIGN(const int64_t id,
              Execute(*this,
                      "INSERT INTO sample (cell_id, run_id, sample_key, hash, group_key, position,"
                      " status, reason, score, tokens_in, tokens_out, engagement, engagement_reason,"
                      " compressions, logical_bytes, full_bytes, kl_divergence, top1_agreement,"
                      " facts, answer_depth, reads_per_step, read_share, parts, images, frames,"
-                     " visual_tokens)"
+                     " visual_tokens, sight_id, patches)"
                      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-                     " ?, ?, ?, ?)",
+                     " ?, ?, ?, ?, ?, ?)",
                      row.cell, row.run, row.sample_id, row.hash, row.group, row.position,
                      NameOf(row.status), row.reason, row.score, row.tokens_in, row.tokens_out,
                      NameOf(row.engagement), row.engagement_reason, row.compressions, logical_bytes,
                      full_bytes, row.kl_divergence, row.top1_agreement, row.facts, row.answer_depth,
                      row.reads_per_step, row.read_share, NumbersJson(row.parts), row.images,
-                     row.frames, row.visual_tokens));
+                     row.frames, row.visual_tokens, sight, patches));
   int64_t turn = 0;
   for (const AnswerRow& a : row.answers) {
     KVG_ASSIGN(const std::optional<int64_t> question, PutQuestion(*this, a));

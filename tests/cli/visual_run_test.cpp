@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "cli/visual_fixture.h"
+#include "core/files.h"
+#include "images/decode.h"
 #include "images/drawn.h"
 #include "images/encode.h"
 
@@ -29,6 +31,32 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
     EXPECT_GT(row.latency->vision_s, 0);
     EXPECT_GT(row.latency->prefill_s, 0);
     ASSERT_EQ(row.modalities.size(), 4u) << "text and pictures in two layers";
+    // What is drawn of a sample adds up to what is counted of it: 48 patches, two layers of two
+    // heads, in fifteenths.
+    ASSERT_TRUE(row.sight);
+    ASSERT_EQ(row.sight->pictures.size(), 3u);
+    EXPECT_EQ(row.sight->cells(), 48);
+    const std::vector<std::vector<std::string>> patches = SplitPatches(*row.sight, row.patches);
+    ASSERT_EQ(patches.size(), 3u);
+    double held = 0;
+    for (const auto& picture : patches) held += 16 * 4 * MeanShare(picture);
+    double counted = 0;
+    for (const ModalityStatRow& stat : row.modalities) {
+      if (stat.modality == "image") counted += static_cast<double>(stat.entries_after);
+    }
+    EXPECT_NEAR(held, counted, 48 * 4 * 0.5 / 15);
+    EXPECT_EQ(row.patches == "f", cell.cell.method.full_cache);
+    int64_t answers = 0;
+    for (const ShownPicture& shown : row.sight->pictures) {
+      answers += shown.answer;
+      EXPECT_EQ(shown.frame, -1);
+      EXPECT_THAT(shown.name, HasSubstr("picture"));
+      EXPECT_EQ(shown.grids, (std::vector<ShownPicture::Grid>{{4, 4}}));
+      const Result<Image> small = DecodeImage(shown.picture->thumbnail, "thumbnail");
+      ASSERT_TRUE(small.ok()) << small.error().message;
+      EXPECT_EQ(small->width, 64);
+    }
+    EXPECT_EQ(answers, 1);
   }
   const Outcome board = Run({"leaderboard", Path("r.db"), "--split", "modality", "--json"});
   ASSERT_EQ(board.exit_code, 0) << board.err;
@@ -51,6 +79,63 @@ TEST_F(VisualRunTest, RecordsWhatSamplesShow) {
   EXPECT_THAT(shown.out, HasSubstr("3 pictures; 48 of the tokens"));
   EXPECT_THAT(shown.out, HasSubstr("ms for the tower"));
   EXPECT_THAT(shown.out, HasSubstr("kept of text and pictures"));
+  EXPECT_THAT(shown.out, HasSubstr("--- pictures: how many heads and layers hold each patch"));
+  EXPECT_THAT(shown.out, HasSubstr("* "));
+  const Outcome json = Run({"show", Path("r.db"), "snapkv@60%", sample, "--json"});
+  const Json pictures = (*ParseJson(json.out, "out"))["pictures"];
+  ASSERT_EQ(pictures.size(), 3u) << json.err;
+  EXPECT_EQ(pictures[0]["grids"][0]["kept"].get<std::string>().size(), 16u);
+  const Outcome report = Run({"report", Path("r.db"), "-o", Path("r.html"), "--json"});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(*ReadFile(Path("r.html")), HasSubstr("data:image/jpeg;base64,"));
+}
+
+// Frames of a video are shown as pictures and recorded as frames, under their numbers.
+TEST_F(VisualRunTest, FramesOfVideosAreRecordedAsFrames) {
+  std::filesystem::create_directories(Path("data/s/v"));
+  for (int i = 0; i < 9; ++i) {
+    Write(StrCat("data/s/v/", i, ".ppm"), EncodePpm(Drawn(80, 64, static_cast<uint32_t>(i))));
+  }
+  Write("data/s/t.jsonl",
+        Json{{"question", "What?"}, {"answer", "a"}, {"clip", "v"}}.dump() + "\n");
+  Write("t.json", R"({"name": "t/clips", "version": 1, "group": "t", "description": "d",
+      "metric": "accuracy", "max_new_tokens": 2, "source": {"name": "pictures",
+      "file": "s/t.jsonl", "container": "jsonl", "video": "s/{clip}", "frame_rule": "linspace",
+      "frame_count": 3, "context": "{video}", "question": "{question}", "answers": "answer"}})");
+  Write("mine.json", StrCat(R"({"models": [{"path": ")", Path("eyes/config.json"),
+                            R"(", "name": "eyes", "weights": "random:5"}], "data": ")",
+                            Path("data"), R"(", "tasks": [")", Path("t.json"), R"("],
+      "budgets": ["60%"], "methods": ["uniform_visual"]})"));
+  const Outcome outcome = RunInto("r.db", {"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto store = Open("r.db");
+  for (const StoredCell& cell : CellsOf(*store)) {
+    const SampleRow row = FirstOf(*store, cell);
+    ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+    EXPECT_EQ(row.images, 0);
+    EXPECT_EQ(row.frames, 3);
+    EXPECT_EQ(row.visual_tokens, 48);
+    std::vector<int64_t> frames;
+    for (const ShownPicture& shown : row.sight->pictures) frames.push_back(shown.frame);
+    EXPECT_THAT(frames, ElementsAre(0, 4, 8));
+  }
+  const Outcome shown = Run({"show", Path("r.db"), "uniform_visual", "record-1"});
+  EXPECT_THAT(shown.out, HasSubstr("3 frames; 48 of the tokens")) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("frame 4"));
+}
+
+// A picture of which a stage shows some rows has nothing of the others.
+TEST_F(VisualRunTest, PatchesThatWereNeverShownAreNotKept) {
+  Write("mine.json", Seeing(R"("random_see")"));
+  ASSERT_EQ(RunInto("r.db").exit_code, 0);
+  const auto store = Open("r.db");
+  for (const StoredCell& cell : CellsOf(*store)) {
+    if (cell.cell.method.full_cache) continue;
+    const SampleRow row = FirstOf(*store, cell);
+    ASSERT_EQ(row.patches.size(), 48u);
+    EXPECT_EQ(std::ranges::count(row.patches, 'f'), 12) << row.patches;
+    EXPECT_EQ(std::ranges::count(row.patches, '0'), 36) << row.patches;
+  }
 }
 
 // Files of pictures are foreign: a faulty one is its sample's, and the run goes on.

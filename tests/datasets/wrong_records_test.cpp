@@ -83,7 +83,7 @@ class WrongRecords : public Formats {
         } else {
           bad[key] = value;
         }
-        for (const char* id : {"id", "_id", "task_id", "set_unique_id"}) {
+        for (const char* id : {"id", "_id", "task_id", "set_unique_id", "question_id"}) {
           if (bad.contains(id) && key != id) bad[id] = "another";
         }
         const std::string content = array ? StrCat("[", good.dump(), ",\n", bad.dump(), "]")

@@ -82,7 +82,10 @@ TEST_F(PictureFeaturesTest, EachPictureIsSeenOnce) {
 TEST_F(PictureFeaturesTest, TheLeastRecentlyUsedAreGivenUp) {
   const Picture one = Drawn(1), two = Drawn(2), three = Drawn(3);
   PictureFeatures measure(preprocessor_, int64_t{1} << 30);
-  const int64_t bytes = (*measure.Get({{{&one, 1}}}, *tower_)[0])->bytes();
+  int64_t bytes = 0;  // of the largest: small copies of pictures differ
+  for (const Picture* picture : {&one, &two, &three}) {
+    bytes = std::max(bytes, (*measure.Get({{{picture, 1}}}, *tower_)[0])->bytes());
+  }
   PictureFeatures features(preprocessor_, 2 * bytes);
   for (const Picture* picture : {&one, &two, &one, &three}) {
     ASSERT_TRUE(features.Get({{{picture, 1}}}, *tower_)[0].ok());
@@ -152,7 +155,10 @@ TEST_F(PictureFeaturesTest, LooksReadHeadersAlone) {
   const Result<std::vector<ShownVisual>> shown = eyes.Look(sample);
   ASSERT_TRUE(shown.ok()) << shown.error().message;
   EXPECT_EQ(shown->size(), 2u);
-  EXPECT_EQ(CountVisuals(*shown), (VisualCounts{.images = 2, .tokens = 32}));
+  EXPECT_EQ(CountVisuals(sample.pictures, *shown), (VisualCounts{.images = 2, .tokens = 32}));
+  sample.pictures[1].frame = 7;
+  EXPECT_EQ(CountVisuals(sample.pictures, *shown),
+            (VisualCounts{.images = 1, .frames = 1, .tokens = 32}));
   EXPECT_EQ(loads, 1);
 
   sample.pictures[1].hash = "text";

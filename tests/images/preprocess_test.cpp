@@ -140,6 +140,47 @@ TEST(Preprocess, ExtremeAspectsAreRefusedWherePatchesAreCut) {
               HasSubstr("at most 200 times the other"));
 }
 
+// White where PartSeen says, black elsewhere: pixels are white.
+TEST(PartSeen, IsWhatBecomesPixels) {
+  const std::string size = R"("size": {"shortest_edge": 28}, "crop_size": 28)";
+  const std::string plain = R"("image_mean": [0, 0, 0], "image_std": [1, 1, 1], )";
+  for (const std::string& config :
+       {Clip(plain + size),
+        Clip(plain + R"("do_center_crop": false, "size": {"shortest_edge": 28})"),
+        Clip(plain + R"("size": {"shortest_edge": 40}, "crop_size": 28)")}) {
+    const Result<Preprocessor> p = Read(config);
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    for (const auto& [width, height] : {std::pair(280, 140), {140, 280}, {100, 100}, {333, 91}}) {
+      const SeenPart part = PartSeen(*p, height, width);
+      Image image;
+      image.width = width;
+      image.height = height;
+      for (int32_t y = 0; y < height; ++y) {
+        for (int32_t x = 0; x < width; ++x) {
+          const bool seen = x >= part.left && x < part.left + part.width && y >= part.top &&
+                            y < part.top + part.height;
+          image.rgb.insert(image.rgb.end(), 3, seen ? 255 : 0);
+        }
+      }
+      const auto mean = [&](const Image& picture) {
+        const Result<PixelValues> pixels = Preprocess(*p, picture);
+        double sum = 0;
+        for (const float value : pixels->values) sum += value;
+        return sum / static_cast<double>(pixels->values.size());
+      };
+      EXPECT_GT(mean(image), 0.97) << config << width << " x " << height;
+      for (uint8_t& level : image.rgb) level = static_cast<uint8_t>(255 - level);
+      EXPECT_LT(mean(image), 0.03) << config << width << " x " << height;
+    }
+  }
+  Preprocessor squares;
+  squares.pad_to_square = true;
+  const SeenPart part = PartSeen(squares, 50, 100);
+  EXPECT_EQ(part.top, -25);
+  EXPECT_EQ(part.width, 100);
+  EXPECT_EQ(part.height, 100);
+}
+
 TEST(ReadPreprocessor, NamesFileKeyValueAndWhatIsRight) {
   EXPECT_THAT(ConfigErrorOf("{}"), AllOf(HasSubstr("dir/preprocessor_config.json"),
                                          HasSubstr("image_processor_type is missing")));

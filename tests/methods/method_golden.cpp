@@ -16,6 +16,7 @@
 #include "core/strings.h"
 #include "methods/method.h"
 #include "runner/compressor.h"
+#include "runner/engine.h"
 #include "runner/generate.h"
 #include "src/cli/commands.h"
 #include "src/model/method_flags.h"
@@ -267,6 +268,83 @@ TEST_P(ModelGolden, DecodesAsTheModelsReferenceDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, ModelGolden, ::testing::ValuesIn(CasesOf("model")));
 
+// Runs of the prompt's tokens stand for pictures, in a sample of the engine.
+EngineSample PicturedSample(const Json& one, const WeightSource& expected, int64_t hidden_size) {
+  EngineSample sample;
+  sample.id = "pictures";
+  EngineTurn turn;
+  turn.ids = ReadOrStop(IdsOf(one)).get<std::vector<int32_t>>();
+  turn.max_new_tokens = 1;
+  int64_t rows = 0;
+  for (const Json& piece : one.at("spans")) {
+    VisualSpan span;
+    span.first = piece.at("first").get<int64_t>();
+    span.count = piece.at("count").get<int64_t>();
+    span.grid = piece.at("grid").get<std::array<int32_t, 3>>();
+    span.index = piece.at("index").get<int32_t>();
+    span.embedding_row = rows;
+    rows += span.count;
+    turn.spans.push_back(span);
+  }
+  sample.turns = {turn};
+  auto visuals = std::make_shared<SampleVisuals>();
+  visuals->hidden_size = hidden_size;
+  visuals->rows = ReadFixture<float>(expected, "rows", DType::kF32);
+  sample.visuals = visuals;
+  return sample;
+}
+
+class VisualGolden : public ::testing::TestWithParam<std::string> {};
+
+// The entries that the authors' code keeps, and what it merges into them.
+TEST_P(VisualGolden, TheCacheHoldsWhatTheAuthorsKeep) {
+  const Json& one = CaseNamed(GetParam());
+  const std::unique_ptr<WeightSource> expected = Expected(GetParam());
+  for (const char* backend : {"cpu", "reference"}) {
+    const Loaded loaded(one, backend);
+    const EngineSample sample = PicturedSample(one, *expected, loaded.model->config().hidden_size);
+    const Result<Budget> budget = Budget::Parse(one.at("budget").get<std::string>());
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    int64_t compared = 0;
+    EngineOptions options;
+    options.inspect = [&](const CellResult&, const KvCache& cache) {
+      for (int64_t layer = 0; layer < cache.layer_count(); ++layer) {
+        for (int64_t head = 0; head < cache.kv_heads(); ++head) {
+          const std::string at = StrCat(".", layer, ".", head);
+          const std::vector<int32_t> want =
+              ReadFixture<int32_t>(*expected, "kept" + at, DType::kI32);
+          std::vector<int32_t> got = cache.Positions(layer, head);
+          got.resize(std::min(got.size(), want.size()));  // without what was decoded
+          EXPECT_EQ(got, want) << at << " of " << backend;
+          ++compared;
+          if (!expected->Contains("k" + at)) continue;
+          for (const char* side : {"k", "v"}) {
+            const std::vector<float> rows = ReadFixture<float>(*expected, side + at, DType::kF32);
+            const auto dim = std::ssize(rows) / std::ssize(want);
+            std::vector<float> held(static_cast<size_t>(cache.length(layer, head) * dim));
+            const Tensor out = View(held, {cache.length(layer, head), dim});
+            side[0] == 'k' ? cache.ReadKeys(layer, head, 0, out)
+                           : cache.ReadValues(layer, head, 0, out);
+            held.resize(rows.size());
+            EXPECT_TRUE(AllWithin(held, rows, 2e-5 * Largest(rows))) << side << at << backend;
+          }
+        }
+      }
+    };
+    const Contender contender = {
+        .method = &loaded.method, .budget = *budget, .model = loaded.model.get()};
+    Engine engine({contender}, options);
+    const Status status = engine.Run({&sample, 1}, [&](const CellResult& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status.error().message;
+      return Status();
+    });
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(compared, loaded.model->shape().layers * loaded.model->shape().kv_heads);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, VisualGolden, ::testing::ValuesIn(CasesOf("visual")));
+
 // The prompt's and later entries of the fixture in every layer, through the method's own store.
 class CodedGolden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -368,7 +446,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, CodedGolden, ::testing::ValuesIn(CasesOf("code
 
 TEST(MethodGolden, EveryCaseIsOfAKindThatIsCompared) {
   for (const auto& [name, one] : AllCases()) {
-    const std::set<std::string> kinds = {"prompt", "coded", "model", "see"};
+    const std::set<std::string> kinds = {"prompt", "coded", "model", "see", "visual"};
     EXPECT_TRUE(kinds.contains(one.at("kind").get<std::string>())) << name;
     EXPECT_FALSE(one.at("oracle").get<std::string>().empty()) << name;
     EXPECT_TRUE(one.at("made_by").contains("versions")) << name;

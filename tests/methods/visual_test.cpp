@@ -76,6 +76,123 @@ TEST(UniformVisual, ProtectedRowsStay) {
   EXPECT_THAT(Kept("even_rest", "{}", view, scores, {6, 4})[0], ElementsAre(0, 1, 2, 5, 8, 9));
 }
 
+// Row i gives every earlier entry the same.
+void LookEverywhere(FakeView& view) {
+  for (int64_t head = 0; head < view.shape().query_heads; ++head) {
+    for (int64_t i = 0; i < view.width(); ++i) {
+      for (int64_t j = 0; j <= i; ++j) view.At(head, i, j) = 1.0f / static_cast<float>(i + 1);
+    }
+  }
+}
+
+TEST(VlCache, LayersThatLookAlikeShareAlike) {
+  FakeView first = WithPicture(), second = WithPicture();
+  LookEverywhere(first);
+  LookEverywhere(second);
+  const auto shares = [&](int64_t per_head) {
+    return AllocateWith("vl_cache", "{}", SmallShape(2, 2), 10, per_head, {&first, &second});
+  };
+  EXPECT_THAT(shares(4), ElementsAre(ElementsAre(4, 4), ElementsAre(4, 4)));
+  // In the second layer the question's two rows look at two entries alone, of those they see.
+  for (int64_t head = 0; head < 2; ++head) {
+    for (int64_t i = 8; i < 10; ++i) {
+      for (int64_t j = 0; j <= i; ++j) second.At(head, i, j) = j < 2 ? 0.5f : 0.001f;
+    }
+  }
+  // 19 of 19 against 4 of 19: two entries are protected, and the four others are divided by that.
+  EXPECT_THAT(shares(4), ElementsAre(ElementsAre(5, 5), ElementsAre(3, 3)));
+  EXPECT_THAT(shares(10), ElementsAre(ElementsAre(10, 10), ElementsAre(10, 10)));
+  // What a layer cannot hold goes to the others.
+  EXPECT_THAT(shares(9), ElementsAre(ElementsAre(10, 10), ElementsAre(8, 8)));
+}
+
+TEST(Question, SumsTheRowsBehindThePicture) {
+  FakeView view = WithPicture();
+  view.At(0, 8, 3) = 0.5f;
+  view.At(0, 9, 3) = 0.25f;
+  view.At(0, 7, 3) = 1.0f;  // of the picture itself
+  view.At(1, 9, 0) = 0.125f;
+  const std::vector<float> own = ScoreWith("question", "{}", view);
+  EXPECT_EQ(own[3], 0.75f);
+  EXPECT_EQ(own[10], 0.125f);
+  const std::vector<float> all = ScoreWith("question", R"({"heads": "layer"})", view);
+  EXPECT_EQ(all[3], 0.75f);
+  EXPECT_EQ(all[13], 0.75f);
+  EXPECT_EQ(all[0], 0.125f);
+}
+
+TEST(LookM, RowsOfPicturesGoFirst) {
+  FakeView view = WithPicture();
+  LookEverywhere(view);
+  const std::vector<float> scores = ScoreWith("visual_h2o", "{}", view);
+  EXPECT_EQ(Kept("top_k", "{}", view, scores, {4, 6})[0], (std::vector<int32_t>{0, 1, 8, 9}));
+  // Of the picture the rows that are looked at most.
+  EXPECT_EQ(Kept("top_k", "{}", view, scores, {4, 6})[1], (std::vector<int32_t>{0, 1, 2, 3, 8, 9}));
+}
+
+// Text, four frames of two by two, text.
+FakeView WithFrames(int64_t layers = 1, int64_t layer = 0) {
+  FakeView view(SmallShape(layers), 18, layer);
+  VisualSpan video;
+  video.modality = Modality::kVideo;
+  video.piece = VisualSpan::Piece::kFrames;
+  video.first = 1;
+  video.count = 16;
+  video.grid = {4, 2, 2};
+  view.spans = {video};
+  for (int64_t i = 0; i < 18; ++i) {
+    view.keys[0][i * 4] = 1;
+    view.values[0][i * 4] = static_cast<float>(i);
+  }
+  return view;
+}
+
+TEST(InfiniPotV, TheNewestFrameAndWhatIsUnlikeItStay) {
+  // The last quarter of four layers averages nothing.
+  FakeView view = WithFrames(4, 3);
+  view.keys[0][2 * 4] = -1;  // one place of the first frame points away
+  const std::vector<float> scores = ScoreWith("value_norm", "{}", view);
+  EXPECT_GT(scores[0], scores[16]) << "text is above all frames";
+  EXPECT_GT(scores[17], scores[0]) << "later text higher";
+  EXPECT_EQ(scores[5], 5);
+  // Two of text and ten of frames: five by likeness, of which four are the newest frame.
+  EXPECT_EQ(Kept("infinipot_v", "{}", view, scores, {12})[0],
+            (std::vector<int32_t>{0, 2, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}));
+  // Less than the newest frame: its last entries.
+  EXPECT_EQ(Kept("infinipot_v", R"({"share": 1})", view, scores, {4})[0],
+            (std::vector<int32_t>{0, 15, 16, 17}));
+  EXPECT_EQ(Kept("infinipot_v", "{}", view, scores, {1})[0], (std::vector<int32_t>{17}));
+}
+
+TEST(ValueNorm, AveragesOverNeighbours) {
+  // Frames of two by two are too small to average but along the prompt.
+  FakeView grid = WithFrames(4, 0);
+  EXPECT_EQ(ScoreWith("value_norm", "{}", grid)[5], 5);
+  FakeView line = WithFrames(4, 2);
+  line.values[0][5 * 4] = 50;
+  EXPECT_FLOAT_EQ(ScoreWith("value_norm", "{}", line)[5], (4 + 50 + 6) / 3.0f);
+  EXPECT_FLOAT_EQ(ScoreWith("value_norm", "{}", line)[1], (1 + 2) / 3.0f) << "zeros beyond the end";
+  EXPECT_FLOAT_EQ(ScoreWith("value_norm", R"({"pool": false})", line)[5], 50);
+}
+
+TEST(Csp, KindsAreChosenApart) {
+  FakeView view = WithPicture();
+  LookEverywhere(view);
+  for (int64_t i = 8; i < 10; ++i) {
+    view.At(0, i, 0) = 0.01f;
+    view.At(0, i, 4) = 0.02f;
+    view.At(0, i, 6) = 0.03f;
+  }
+  std::vector<float> scores(20);
+  scores[8] = scores[9] = kForcedScore;
+  // Both rows of the window are text: half of the room is for text, half for the picture.
+  EXPECT_EQ(Kept("csp", R"({"window": 2, "cross": 0.5})", view, scores, {4, 10})[0].size(), 4u);
+  const auto kept = Kept("csp", R"({"window": 2, "cross": 0.5})", view, scores, {4, 10});
+  EXPECT_EQ(std::ranges::count_if(kept[0], [](int32_t i) { return i < 2; }), 1);
+  EXPECT_EQ(std::ranges::count_if(kept[0], [](int32_t i) { return i >= 2 && i < 8; }), 1);
+  EXPECT_EQ(kept[0][0], 1) << "the text that is looked at more";
+}
+
 TEST(Needs, AUnionAsksForTheMostOfBoth) {
   Needs one = {.question_rows = 5, .last_row_of = {1, 4}};
   one |= {.window = 8, .question_rows = 3, .last_row_of = {2, 4}, .modality = true};

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <vector>
 
+#include "core/image.h"
 #include "core/rng.h"
 #include "core/strings.h"
+#include "images/encode.h"
 #include "reports/store.h"
 
 namespace kvgauge {
@@ -52,7 +56,9 @@ constexpr SceneTask kTasks[] = {
      1.5},
     {"passages/retrieval", "passages", "retrieval", "Which paragraph is the sentence from?", false,
      0.8},
+    {"visual/needle", "visual", "accuracy", "which number has the red ball?", true, 1.1},
 };
+constexpr int64_t kVisualTask = std::ssize(kTasks) - 1;
 constexpr int64_t kLengths[] = {512, 1024, 2048, 4096};
 
 struct Budget {
@@ -87,6 +93,10 @@ class Scene {
       for (int64_t m = 0; m < options_.methods; ++m) {
         for (int64_t b = 0; b < std::ssize(kBudgets); ++b) KVG_TRY(Cell(t, m, b, ""));
       }
+    }
+    if (options_.pictures > 0) {
+      KVG_TRY(Cell(kVisualTask, -1, 0, ""));
+      for (int64_t m = 0; m < options_.methods; ++m) KVG_TRY(Cell(kVisualTask, m, 2, ""));
     }
     if (options_.sweep) {
       for (const int window : {8, 16, 32, 64}) {
@@ -195,8 +205,8 @@ class Scene {
     s.tokens_in = length - 3 + position % 7;
     s.tokens_out = 6;
     if (task.grid) {
-      s.facts = StrCat(R"({"depth":")", d * 100 / (options_.depths - 1), R"(","length":")", length,
-                       R"("})");
+      s.facts = StrCat(R"({"depth":")", d * 100 / (options_.depths - 1), R"(","length":")",
+                       t == kVisualTask ? length / 512 * options_.pictures : length, R"("})");
       s.answer_depth = depth;
     } else {
       s.facts = StrCat(R"({"length_bucket":")", length <= 1024 ? "0-1k" : "1k+", R"("})");
@@ -242,6 +252,7 @@ class Scene {
     s.answers.push_back(Answer(t, m, position, right));
     s.answers.back().score = s.score;
     Layers(s, m, b);
+    if (t == kVisualTask) Pictures(s, m, b);
     Memory(s, m, b);
     LatencyRow latency = Latency(m, b, length, 0);
     latency.isolated = false;
@@ -308,6 +319,71 @@ class Scene {
     }
   }
 
+  // A gradient with a bright patch, drawn of its number alone.
+  static std::shared_ptr<const PictureRow> Drawn(uint64_t number) {
+    Rng rng(23, number);
+    Image image;
+    image.width = 128;
+    image.height = 96;
+    const auto red = static_cast<int32_t>(rng.NextBelow(200));
+    const auto bright = static_cast<int32_t>(rng.NextBelow(64));
+    for (int32_t y = 0; y < image.height; ++y) {
+      for (int32_t x = 0; x < image.width; ++x) {
+        const bool on = x / 16 == bright % 8 && y / 16 == bright / 8 % 6;
+        const auto noise = static_cast<int32_t>(rng.NextBelow(24));
+        for (const int32_t level : {red, 60 + y, 60 + x}) {
+          image.rgb.push_back(static_cast<uint8_t>(on ? 255 : level + noise));
+        }
+      }
+    }
+    return std::make_shared<PictureRow>(
+        PictureRow{StrCat("picture", number), 640, 480, EncodeJpeg(image).value()});
+  }
+
+  void Pictures(SampleRow& s, int64_t m, int64_t b) const {
+    const bool video = s.position % 3 == 2;
+    auto sight = std::make_shared<SightRow>();
+    for (int64_t i = 0; i < options_.pictures; ++i) {
+      ShownPicture shown;
+      shown.name = StrCat("picture ", i + 1, " of ", s.sample_id);
+      if (options_.hostile) shown.name += kHostile;
+      shown.frame = video ? 10 * i : -1;
+      shown.answer =
+          s.answer_depth &&
+          std::llround(*s.answer_depth * static_cast<double>(options_.pictures - 1)) == i;
+      shown.grids = {{6, 8}};
+      if (i == 0) shown.grids.push_back({12, 16});
+      auto& drawn = drawn_[s.position * options_.pictures + i];
+      if (drawn == nullptr) {
+        drawn = Drawn(static_cast<uint64_t>(s.position * options_.pictures + i));
+      }
+      shown.picture = drawn;
+      sight->pictures.push_back(std::move(shown));
+    }
+    (video ? s.frames : s.images) = options_.pictures;
+    s.visual_tokens = sight->cells();
+    Rng rng(29, static_cast<uint64_t>((m + 1) * 977 + s.position));
+    const double share = KeptShare(m, b);
+    for (int64_t i = 0; m >= 0 && i < sight->cells(); ++i) {
+      s.patches += PatchDigit(std::clamp(share * 3 * rng.NextDouble() - 0.1, 0.0, 1.0));
+    }
+    if (m < 0) s.patches = "f";
+    s.sight = std::move(sight);
+    for (int64_t layer = 0; layer < options_.layers; ++layer) {
+      for (const char* modality : {video ? "video" : "image", "text"}) {
+        const int64_t before = modality == std::string_view("text") ? 800 : 4 * s.visual_tokens;
+        s.modalities.push_back(
+            {.layer = layer,
+             .modality = modality,
+             .entries_before = before,
+             .entries_after = static_cast<int64_t>(share * static_cast<double>(before)),
+             .bytes = 4096,
+             .attention = 0.5,
+             .attention_kept = 0.4});
+      }
+    }
+  }
+
   void Memory(SampleRow& s, int64_t m, int64_t b) const {
     MemoryRow y;
     // bf16 keys and values, 32 dims.
@@ -367,6 +443,7 @@ class Scene {
   ResultStore& store_;
   const SceneOptions options_;
   int64_t run_ = 0;
+  mutable std::map<int64_t, std::shared_ptr<const PictureRow>> drawn_;
 };
 
 }  // namespace

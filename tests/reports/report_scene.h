@@ -20,6 +20,9 @@ struct SceneOptions {
   // The most different lengths of contexts, and depths of what is asked for; at least one and two.
   int64_t lengths = 4, depths = 10;
   int64_t layers = 6, kv_heads = 4;
+  // Another task, whose samples show so many pictures each, all of them different; a third of the
+  // samples are the frames of a video. 0: no such task.
+  int64_t pictures = 0;
   bool sweep = true;
   bool latency = true;
   bool hostile = false;  // names and texts that want to be markup, and 1 MB in one line

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the store of reports/report_scene.h to a file, for the browser tests and for timing:
-//   report_scene OUT.db [name=value ...]     methods tasks repeats layers kv_heads hostile damage
+//   report_scene OUT.db [name=value ...]
+//     methods tasks repeats layers kv_heads pictures hostile damage
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -30,6 +31,8 @@ int main(int argc, char** argv) {
       options.layers = whole;
     } else if (name == "kv_heads") {
       options.kv_heads = whole;
+    } else if (name == "pictures") {
+      options.pictures = whole;
     } else if (name == "hostile") {
       options.hostile = whole != 0;
     } else if (name == "damage") {

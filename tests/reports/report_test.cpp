@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "core/files.h"
 #include "core/json.h"
@@ -243,6 +244,93 @@ TEST(ReportTest, TextsAreCutBetweenCharacters) {
   EXPECT_EQ(left_out, 2u);
   EXPECT_EQ(report::MakeVisible("aé", 3, left_out), "aé");
   EXPECT_EQ(left_out, 0u);
+}
+
+int64_t CountOf(const std::string& html, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = html.find(part); at != std::string::npos; at = html.find(part, at + 1)) ++count;
+  return count;
+}
+
+// The data that scripts draw samples from.
+Json SamplesOf(const std::string& html) {
+  const std::string opening = R"(id="samples-data">)";
+  const size_t begin = html.find(opening) + opening.size();
+  return Must(ParseJson(html.substr(begin, html.find("</script>", begin) - begin), "samples"));
+}
+
+TEST(ReportTest, PicturesAreHeldOnceWithWhatWasKept) {
+  SceneOptions scene = Small();
+  scene.pictures = 3;
+  scene.methods = 4;
+  const std::string html = Page(scene);
+  EXPECT_THAT(CheckHtml(html).faults, IsEmpty());
+  EXPECT_TRUE(Holds(html, "img-src data:;"));
+  EXPECT_TRUE(Holds(html, "<section id=\"modalities\""));
+  EXPECT_TRUE(Holds(html, "Entries of pictures held, by layer"));
+  EXPECT_TRUE(Holds(html, "right answers by depth of the needle and number of pictures"));
+  const Json data = SamplesOf(html);
+  std::set<int64_t> used;
+  int64_t videos = 0, answers = 0;
+  for (const Json& question : data["questions"]) {
+    const Json& sight = question[9];
+    if (question[0] != "visual/needle") {
+      EXPECT_TRUE(sight.empty());
+      continue;
+    }
+    ASSERT_EQ(sight.size(), 3u);
+    for (const Json& shown : sight) {
+      used.insert(shown[0].get<int64_t>());
+      videos += shown[2] >= 0;
+      answers += shown[3].get<int64_t>();
+    }
+    EXPECT_EQ(sight[0][4], Json::parse("[[6,8],[12,16]]"));
+    for (const Json& answer : question[7]) {
+      EXPECT_EQ(answer[5].get<std::string>().size(), 3u * 48 + 192);
+    }
+  }
+  EXPECT_EQ(std::ssize(used), std::ssize(data["pictures"]));
+  EXPECT_GT(videos, 0);
+  EXPECT_EQ(answers * 3, std::ssize(used));
+  const std::string first = data["pictures"][0][0].get<std::string>();
+  EXPECT_TRUE(first.starts_with("/9j/")) << "a JPEG file";
+  EXPECT_EQ(CountOf(html, StrCat("[\"", first)), 1);
+}
+
+// A picture's name is the data's, and its bytes can be anything.
+TEST(ReportTest, HostilePicturesStayText) {
+  SceneOptions scene = Small();
+  scene.pictures = 2;
+  scene.hostile = true;
+  const std::string html = Page(scene);
+  const HtmlFacts facts = CheckHtml(html);
+  EXPECT_THAT(facts.faults, IsEmpty());
+  EXPECT_EQ(facts.elements.at("script"), 3);
+  EXPECT_EQ(facts.elements.count("img"), 0u);
+  EXPECT_GT(facts.elements.at("image"), 0);
+}
+
+TEST(ReportTest, PicturesWithoutRoomAreSaid) {
+  SceneOptions scene = Small();
+  scene.pictures = 4;
+  ReportOptions options;
+  options.max_pictures = 10;
+  const std::string html = Page(scene, options);
+  EXPECT_EQ(std::ssize(SamplesOf(html)["pictures"]), 8);
+  EXPECT_TRUE(Holds(html, "The pictures of 8 samples are left out"));
+  options.max_pictures = 0;
+  const std::string none = Page(scene, options);
+  EXPECT_TRUE(SamplesOf(none)["pictures"].empty());
+  EXPECT_EQ(CheckHtml(none).elements.count("image"), 0u);
+}
+
+TEST(ReportTest, AThousandPicturesAreUnderTwentyMebibytes) {
+  SceneOptions scene = Small();
+  scene.pictures = 100;
+  scene.methods = 2;
+  const std::string html = Page(scene);
+  EXPECT_EQ(std::ssize(SamplesOf(html)["pictures"]), 1000);
+  EXPECT_LT(html.size(), size_t{20} << 20);
 }
 
 // A store whose numbers are missing: no bytes, no latencies, no layers, no full cache.

@@ -155,6 +155,27 @@ TEST_F(Site, OtherProtocolsStandApart) {
   EXPECT_THAT(Page(files, "index.html"), HasSubstr("template differ"));
 }
 
+TEST_F(Site, AFewTasksDoNotTakeThePlaceOfTheGroup) {
+  const auto a = Scene("whole", "2026-02-01"),
+             b = Scene("part", "2026-03-01", {.tasks = 1, .repeats = 1});
+  SiteBuilder whole({}), both({});
+  ASSERT_TRUE(whole.Add("whole", *a).ok());
+  ASSERT_TRUE(both.Add("whole", *a).ok());
+  ASSERT_TRUE(both.Add("part", *b).ok());
+  SiteSummary one, two;
+  const std::string before = whole.Render(&one)[0].content, after = both.Render(&two)[0].content;
+  EXPECT_EQ(one.rows, two.rows);
+  const auto columns = [](const std::string& page) {
+    int count = 0;
+    for (size_t at = page.find("<th scope=\"col\""); at != std::string::npos;
+         at = page.find("<th scope=\"col\"", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(columns(before), columns(after));
+}
+
 TEST_F(Site, StoresComeInTheOrderOfTheirDates) {
   const auto a = Scores("a", "2026-02-01", {1}), b = Scores("b", "2026-01-15", {1});
   EXPECT_EQ(*StoreDate(*a), "2026-02-01T00:00:00Z");

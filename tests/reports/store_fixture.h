@@ -128,6 +128,18 @@ inline SampleRow TestSample(int64_t cell_id, int64_t run_id, int64_t c, int64_t 
   s.images = 2;
   s.frames = 8;
   s.visual_tokens = 300;
+  auto sight = std::make_shared<SightRow>();
+  for (int64_t n = 0; n < 2; ++n) {
+    const std::string content = StrCat("picture ", i, " ", n);
+    sight->pictures.push_back({.name = content,
+                               .frame = n == 0 ? -1 : 7,
+                               .answer = n == 0,
+                               .grids = {{2, 3}, {1, 2}},
+                               .picture = std::make_shared<PictureRow>(PictureRow{
+                                   content, 640, 480, std::string("\xff\xd8\0 ", 4) + content})});
+  }
+  s.sight = std::move(sight);
+  s.patches = c == 0 ? "f" : "0123456789abcdef";
   MemoryRow memory;
   memory.nominal_bytes = 1000;
   memory.full_bytes = 8000;

@@ -69,6 +69,69 @@ TEST(Store, AMethodStaysExperimentalUntilARunSaysOtherwise) {
   EXPECT_THAT(flags(), ElementsAre(false, false, false));
 }
 
+void ChangePicture(SampleRow& row, const std::function<void(ShownPicture&)>& change) {
+  auto sight = std::make_shared<SightRow>(*row.sight);
+  change(sight->pictures[0]);
+  row.sight = std::move(sight);
+}
+
+int64_t CountRows(const std::string& path, const char* table) {
+  Database db = Must(Database::Open(path, SQLITE_OPEN_READONLY, path));
+  return Must(db.QueryInt(StrCat("SELECT count(*) FROM ", table)));
+}
+
+TEST(Store, PicturesAreHeldOnce) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.File("r.db"), other = scratch.File("other.db");
+  const auto store = MustOpen(path);
+  const int64_t run = Must(store->AddRun(TestRun("r1")));
+  SampleRow row;
+  for (int64_t c = 0; c < 3; ++c) {
+    row = TestSample(Must(store->AddCell(TestCell(c))), run, c, 4);
+    Must(store->Write(row));
+  }
+  EXPECT_EQ(CountRows(path, "picture"), 2);
+  EXPECT_EQ(CountRows(path, "sight"), 1);
+  // Another prompt that shows the same pictures, and bytes that are no text.
+  row.sample_id = "again";
+  ChangePicture(row, [](ShownPicture& shown) { shown.name = "\xff</b>"; });
+  Must(store->Write(row));
+  EXPECT_EQ(CountRows(path, "picture"), 2);
+  EXPECT_EQ(CountRows(path, "sight"), 2);
+  const SampleRow read = *Must(store->Read(row.cell, "again"));
+  ASSERT_EQ(read.sight->pictures.size(), 2u);
+  const ShownPicture& first = read.sight->pictures[0];
+  EXPECT_EQ(first.name, "\xef\xbf\xbd</b>");
+  EXPECT_EQ(first.picture->thumbnail, row.sight->pictures[0].picture->thumbnail);
+  EXPECT_EQ(first.picture->width, 640);
+  EXPECT_EQ(read.patches, "0123456789abcdef");
+
+  const auto copy = MustOpen(other);
+  Must(copy->Merge(*store));
+  EXPECT_EQ(CountRows(other, "picture"), 2);
+  EXPECT_EQ(Must(copy->ResultDigest()), Must(store->ResultDigest()));
+  EXPECT_EQ(Must(copy->Merge(*store)).kept, 4);
+}
+
+TEST(Store, PatchesAreSharesOfHeadsAndLayers) {
+  EXPECT_EQ(PatchDigit(0), '0');
+  EXPECT_EQ(PatchDigit(1e-9), '1');
+  EXPECT_EQ(PatchDigit(1 - 1e-9), 'e');
+  EXPECT_EQ(PatchDigit(1), 'f');
+  EXPECT_EQ(PatchShare('f'), 1);
+  EXPECT_EQ(PatchShare('?'), 0);
+  SightRow sight;
+  sight.pictures.resize(2);
+  sight.pictures[0].grids = {{1, 2}, {2, 1}};
+  sight.pictures[1].grids = {{1, 1}};
+  using Split = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(SplitPatches(sight, "01ef8"), (Split{{"01", "ef"}, {"8"}}));
+  EXPECT_EQ(SplitPatches(sight, "f"), (Split{{"ff", "ff"}, {"f"}}));
+  EXPECT_EQ(SplitPatches(sight, "ff"), Split());
+  EXPECT_EQ(SplitPatches(sight, ""), Split());
+  EXPECT_DOUBLE_EQ(MeanShare({"0f", "f"}), 2.0 / 3);
+}
+
 // Each field of a sample is stored and counts as a result, or is known not to.
 TEST(Store, EveryResultColumnIsCompared) {
   const ScratchDirectory scratch;
@@ -121,6 +184,19 @@ TEST(Store, EveryResultColumnIsCompared) {
       [](SampleRow& s) { s.modalities[0].attention = 1; },
       [](SampleRow& s) { s.modalities[0].attention_kept = 0; },
       [](SampleRow& s) { s.modalities.pop_back(); },
+      [](SampleRow& s) { s.patches[5] = 'f'; },
+      [](SampleRow& s) { s.patches = "0"; },
+      [](SampleRow& s) { ChangePicture(s, [](ShownPicture& shown) { shown.name = "x"; }); },
+      [](SampleRow& s) { ChangePicture(s, [](ShownPicture& shown) { shown.frame = 4; }); },
+      [](SampleRow& s) { ChangePicture(s, [](ShownPicture& shown) { shown.answer = false; }); },
+      [](SampleRow& s) { ChangePicture(s, [](ShownPicture& shown) {
+                           shown.grids[0] = {3, 2};
+                         }); },
+      [](SampleRow& s) {
+        ChangePicture(s, [](ShownPicture& shown) {
+          shown.picture = std::make_shared<PictureRow>(PictureRow{"other", 1, 1, "bytes"});
+        });
+      },
       [](SampleRow& s) { s.memory[0].nominal_bytes = 1; },
       [](SampleRow& s) { s.memory[0].full_bytes = 1; },
       [](SampleRow& s) { s.memory[0].payload_bytes = 1; },
@@ -155,6 +231,12 @@ TEST(Store, EveryResultColumnIsCompared) {
   SampleRow same = base;
   same.memory[0].peak_bytes = 1;
   same.latency->prefill_s = 99;
+  // Libraries write other files of the same pixels.
+  ChangePicture(same, [](ShownPicture& shown) {
+    auto picture = std::make_shared<PictureRow>(*shown.picture);
+    picture->thumbnail = "another file";
+    shown.picture = std::move(picture);
+  });
   same.run = Must(store->AddRun(TestRun("r2")));
   EXPECT_EQ(Must(store->Write(same)), WriteOutcome::kKept);
   EXPECT_EQ(Must(store->ResultDigest()), digest);
@@ -248,6 +330,8 @@ TEST(Store, RefusesWhatCannotBeTrue) {
   refused([&](SampleRow& s) { s.answers[0].score = inf; }, "not a finite number");
   refused([&](SampleRow& s) { s.kl_divergence = nan; }, "not a finite number");
   refused([&](SampleRow& s) { s.layers[0].bits = nan; }, "not a finite number");
+  refused([&](SampleRow& s) { s.patches.pop_back(); }, "patches of 15 cells, expected 16");
+  refused([&](SampleRow& s) { s.sight.reset(); }, "patches of 16 cells, expected 0");
   refused([&](SampleRow& s) { s.latency->ttft_s = nan; }, "schema");
   refused([&](SampleRow& s) { s.reason = "slow"; }, "reason");
   refused([&](SampleRow& s) { s.status = SampleStatus::kSkipped; }, "reason");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,9 @@ struct MetricSpec {
   // Only where several questions count together (all rotations of one, both of a picture): their
   // score, of those of each. The score of a set is the mean over groups. Not with `parts`.
   std::function<double(const std::vector<double>& scores)> of_group = {};
+  // Only where a sample has no score of its own, because words are weighed by all of the set
+  // (CIDEr). `score` is an error then: a run keeps answers, and `kvgauge score` reads them.
+  std::function<double(std::span<const MetricInput> set)> of_set = {};
 };
 
 // The score of a set of samples: the mean, or what the metric makes of the sums. Sums are taken in
@@ -47,7 +51,8 @@ class SetScore {
  public:
   explicit SetScore(const MetricSpec& metric) : metric_(&metric) {}
 
-  // The sample's own score. After an error the set is as it was before.
+  // The sample's own score; 0 of a metric with `of_set`. After an error the set is as it was
+  // before.
   Result<double> Add(const MetricInput& input);
   int64_t count() const { return count_; }
   // `scale` times the score, 0 for an empty set. A mean is scaled before it is divided, as the
@@ -60,6 +65,7 @@ class SetScore {
   double sum_ = 0;
   std::vector<double> sums_;
   std::map<std::string, std::vector<double>> groups_;  // of MetricInput::group, with of_group
+  std::vector<MetricInput> set_;                       // with of_set
 };
 
 // Stateless and safe to call from several threads.

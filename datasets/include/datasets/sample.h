@@ -36,6 +36,7 @@ struct Picture {
   std::string hash = {};  // SHA-256 of what `load` gives
   int64_t question = -1;  // in that question's text; -1: in the context
   int64_t at = 0;
+  int64_t frame = -1;  // of a video, as its source counts them; -1: a picture of its own
   // The bytes of an image file (PNG, JPEG, WebP, GIF, PPM). From any thread, any number of times.
   std::function<Result<std::string>()> load = {};
   // The word that each cell of a drawn picture shows, row by row, "" for background. Empty for

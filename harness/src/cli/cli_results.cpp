@@ -154,6 +154,11 @@ void AddReport(CommandTable& table) {
                    "answers of methods that the file holds; the others stay in the database")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--max-pictures", flags->max_pictures,
+                   "different pictures of samples that it holds, at most 12 MiB of them")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--max-text-bytes", flags->max_text_bytes, "bytes of each text that it holds")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -41,7 +41,7 @@ Result<const MetricSpec*> MetricFor(const std::string& name) {
 void PrintJsonScores(const MetricSpec& metric, const std::optional<Task>& task,
                      const PairScores& result, const PairOptions& options) {
   Json rows = Json::array();
-  for (size_t i = 0; i < result.scores.size(); ++i) {
+  for (size_t i = 0; i < result.scores.size() && !metric.of_set; ++i) {
     rows.push_back({{"line", result.lines[i]}, {"score", result.scores[i]}});
   }
   Json groups = Json::array();
@@ -78,11 +78,13 @@ void PrintScores(const MetricSpec& metric, const std::optional<Task>& task,
     return Fixed(reported, report.digits < 0 ? 6 : report.digits);
   };
   std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < result.scores.size(); ++i) {
-    rows.push_back({StrCat(result.lines[i]), Fixed(result.scores[i], 6)});
+  if (!metric.of_set) {
+    for (size_t i = 0; i < result.scores.size(); ++i) {
+      rows.push_back({StrCat(result.lines[i]), Fixed(result.scores[i], 6)});
+    }
+    PrintTable({"line", "score"}, rows);
+    Print("\n");
   }
-  PrintTable({"line", "score"}, rows);
-  Print("\n");
   if (!result.groups.empty()) {
     rows.clear();
     for (const GroupScore& group : result.groups) {

@@ -81,6 +81,7 @@ Status RunReport(const ReportFlags& flags) {
   options.leaderboard.set_scores = KnownSetScores();
   options.max_answers = flags.max_answers;
   options.max_text_bytes = flags.max_text_bytes;
+  options.max_pictures = flags.max_pictures;
   options.title = flags.title;
   if (!html_wanted) return WriteTables(flags, options);
   std::string html;

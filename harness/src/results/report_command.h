@@ -18,6 +18,7 @@ struct ReportFlags {
   double margin = 1;    // of the leaderboard's verdicts, in points of a hundred
   int64_t max_answers = 2000;
   int64_t max_text_bytes = 2000;
+  int64_t max_pictures = 1000;
   std::string title;
   std::string format = "html";  // or the main tables: "table", "markdown"
   bool json = false;            // what was written

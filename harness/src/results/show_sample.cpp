@@ -12,6 +12,7 @@
 #include "reports/comparison.h"
 #include "src/cli/print.h"
 #include "src/cli/table.h"
+#include "src/results/show_pictures.h"
 
 namespace kvgauge {
 namespace {
@@ -248,6 +249,7 @@ std::string SampleText(const ShownSample& shown, bool whole, bool colour) {
         .append("\n");
     text.append(Modalities(shown.row).ToText(colour));
   }
+  text.append(PictureMaps(shown.row, whole, colour));
   return text;
 }
 
@@ -301,6 +303,7 @@ Json SampleToJson(const ShownSample& shown) {
                {"images", row.images},
                {"frames", row.frames},
                {"visual_tokens", row.visual_tokens},
+               {"pictures", PicturesToJson(row)},
                {"vision_s", row.latency ? Json(row.latency->vision_s) : Json()},
                {"engagement", NameOf(row.engagement)},
                {"kl_divergence", Maybe(row.kl_divergence)},

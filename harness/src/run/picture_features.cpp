@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "images/decode.h"
 #include "src/model/visual_input.h"
+#include "src/run/picture_record.h"
 
 namespace kvgauge {
 namespace {
@@ -25,6 +26,7 @@ int64_t PixelBytes(const PixelValues& pixels) { return std::ssize(pixels.values)
 struct Batch {
   std::vector<std::string> keys;
   std::vector<PixelValues> pixels;
+  std::vector<std::shared_ptr<const PictureRow>> thumbnails;
   std::vector<uint64_t> seeds;
   int64_t rows = 0, bytes = 0;
 };
@@ -39,7 +41,7 @@ int64_t KeptFeatureBytes(int64_t max_memory_bytes) {
 int64_t PictureFeature::bytes() const {
   int64_t numbers = std::ssize(features.rows);
   for (const std::vector<float>& layer : features.deepstack) numbers += std::ssize(layer);
-  return numbers * 4;
+  return numbers * 4 + (thumbnail == nullptr ? 0 : std::ssize(thumbnail->thumbnail));
 }
 
 // The file's content, and what of its prompt the preprocessor looks at.
@@ -49,12 +51,17 @@ std::string PictureFeatures::KeyOf(const PictureRequest& request, const SeeKey& 
                 see.stage != nullptr ? " " + see.key : "");
 }
 
-Result<PixelValues> PictureFeatures::Look(const PictureRequest& request) const {
+Result<PictureFeatures::Looked> PictureFeatures::Look(const PictureRequest& request) const {
   KVG_ASSIGN(const std::string bytes, request.picture->load());
   KVG_ASSIGN(const Image image, DecodeImage(bytes, request.picture->name));
   Result<PixelValues> pixels = Preprocess(preprocessor_, image, request.pictures_in_prompt);
   if (!pixels.ok()) return pixels.error().Wrap(request.picture->name);
-  return pixels;
+  const SeenPart part =
+      PartSeen(preprocessor_, image.height, image.width, request.pictures_in_prompt);
+  Result<std::shared_ptr<const PictureRow>> thumbnail =
+      MakeThumbnail(image, part, request.picture->hash);
+  if (!thumbnail.ok()) return thumbnail.error().Wrap(request.picture->name);
+  return Looked{*std::move(pixels), *std::move(thumbnail)};
 }
 
 void PictureFeatures::Keep(const std::string& key, std::shared_ptr<const PictureFeature> feature) {
@@ -87,6 +94,7 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
       }
       auto feature = std::make_shared<PictureFeature>();
       feature->features = std::move((*encoded)[i]);
+      feature->thumbnail = batch.thumbnails[i];
       feature->seconds = seconds * static_cast<double>(TowerRows(tower.spec(), batch.pixels[i])) /
                          static_cast<double>(batch.rows);
       Keep(batch.keys[i], feature);
@@ -108,22 +116,25 @@ std::vector<FeatureResult> PictureFeatures::Get(std::span<const PictureRequest> 
       ++shared_;
       continue;
     }
-    Result<PixelValues> pixels = Look(request);
-    if (pixels.ok()) {
+    Result<Looked> looked = Look(request);
+    if (looked.ok()) {
       // What the tower cannot take must not fail its neighbours in a batch.
-      const Result<VisualLayout> layout = LayOutVisual(tower.spec(), *pixels, Modality::kImage);
-      if (!layout.ok()) pixels = layout.error().Wrap(request.picture->name);
+      const Result<VisualLayout> layout =
+          LayOutVisual(tower.spec(), looked->pixels, Modality::kImage);
+      if (!layout.ok()) looked = layout.error().Wrap(request.picture->name);
     }
-    if (!pixels.ok()) {
-      found.insert_or_assign(key, pixels.error());
+    if (!looked.ok()) {
+      found.insert_or_assign(key, looked.error());
       continue;
     }
-    if (batch.bytes + PixelBytes(*pixels) > pixel_bytes_) encode();
+    PixelValues& pixels = looked->pixels;
+    if (batch.bytes + PixelBytes(pixels) > pixel_bytes_) encode();
     batch.keys.push_back(key);
     batch.seeds.push_back(SeedOfPicture(request.picture->hash));
-    batch.rows += TowerRows(tower.spec(), *pixels);
-    batch.bytes += PixelBytes(*pixels);
-    batch.pixels.push_back(*std::move(pixels));
+    batch.rows += TowerRows(tower.spec(), pixels);
+    batch.bytes += PixelBytes(pixels);
+    batch.pixels.push_back(std::move(pixels));
+    batch.thumbnails.push_back(std::move(looked->thumbnail));
     most_pixel_bytes_ = std::max(most_pixel_bytes_, batch.bytes);
     // Known from now on, so that the same picture does not wait twice.
     found.insert_or_assign(key, FeatureResult(std::shared_ptr<const PictureFeature>()));

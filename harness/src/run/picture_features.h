@@ -18,6 +18,7 @@
 #include "core/result.h"
 #include "datasets/sample.h"
 #include "images/preprocess.h"
+#include "reports/store_rows.h"
 #include "runner/engine.h"
 #include "runner/vision.h"
 
@@ -36,6 +37,7 @@ int64_t KeptFeatureBytes(int64_t max_memory_bytes);
 
 struct PictureFeature {
   VisualFeatures features;
+  std::shared_ptr<const PictureRow> thumbnail;
   double seconds = 0;  // of the tower and its projector: the picture's share of its batch
 
   int64_t bytes() const;
@@ -78,7 +80,11 @@ class PictureFeatures {
     std::shared_ptr<const PictureFeature> feature;
   };
   std::string KeyOf(const PictureRequest& request, const SeeKey& see) const;
-  Result<PixelValues> Look(const PictureRequest& request) const;
+  struct Looked {
+    PixelValues pixels;
+    std::shared_ptr<const PictureRow> thumbnail;
+  };
+  Result<Looked> Look(const PictureRequest& request) const;
   void Keep(const std::string& key, std::shared_ptr<const PictureFeature> feature);
 
   const Preprocessor preprocessor_;

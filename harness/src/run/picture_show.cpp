@@ -6,6 +6,7 @@
 
 #include "core/strings.h"
 #include "src/model/visual_input.h"
+#include "src/run/picture_record.h"
 
 namespace kvgauge {
 namespace {
@@ -74,6 +75,11 @@ Status PictureShow::ShowTogether(std::span<const std::shared_ptr<RunSample>> sam
     if (!status.ok() || own.empty()) continue;
     sample->tokens.visuals = JoinFeatures(own, tower_->spec().hidden_size);
     sample->vision_s = vision_s;
+    std::vector<SeenPicture> seen;
+    for (const auto& feature : own) {
+      seen.push_back({&feature->features.layout, feature->thumbnail});
+    }
+    sample->sight = MakeSight(sample->sample, seen);
     if (see_ != nullptr) TakeUnseen(own, *sample);
   }
   return {};

@@ -139,7 +139,7 @@ int64_t TowerBytes(const RunPlan& plan, size_t model, const VisionSpec& spec) {
 // Counts the sample that was built last; returns the bytes of its rows of pictures.
 int64_t AddEyes(const RunPlan& plan, const PlanGroup& group, const SampleSource& source,
                 PlannedEyes& eyes) {
-  const int64_t rows = CountVisuals(source.shown()).tokens;
+  const int64_t rows = CountVisualRows(source.shown());
   if (rows == 0) return 0;
   const VisionSpec& spec = *source.eyes()->spec();
   if (eyes.tower_bytes == 0) eyes.tower_bytes = TowerBytes(plan, group.model, spec);

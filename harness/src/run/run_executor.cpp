@@ -192,7 +192,7 @@ Status Executor::Build(SampleSource& source, Sample sample, int64_t position, Pe
   KVG_TRY(source.Open(sample));
   Status made = [&]() -> Status {
     KVG_ASSIGN(built->tokens, source.Build(sample));
-    built->visuals = CountVisuals(source.shown());
+    built->visuals = CountVisuals(sample.pictures, source.shown());
     if (built->visuals.tokens > 0) built->pixel_bytes = source.eyes()->pixel_bytes();
     KVG_ASSIGN(SamplePlace place, source.Place(sample, built->tokens));
     built->excerpt = std::move(place.excerpt);
@@ -523,8 +523,10 @@ Status Executor::RunGroup(size_t number) {
                        settings_.choice.Count(entry.samples),
                        entry.task.metric == kPerplexityMetric ? 1 : 100);
   pictures_.BeginGroup(*group_);
-  scoring_ = std::make_unique<GroupScoring>(
-      GroupScoring{&entry.task, FindMetric(entry.task.metric), ModelOf().tokenizer.get()});
+  const MetricSpec* metric = FindMetric(entry.task.metric);
+  if (metric != nullptr && metric->of_set) metric = nullptr;  // of all answers, later
+  scoring_ =
+      std::make_unique<GroupScoring>(GroupScoring{&entry.task, metric, ModelOf().tokenizer.get()});
   KVG_ASSIGN(const std::unique_ptr<SampleSource> source,
              OpenSource(plan_, *group_, settings_.choice));
   source_ = source.get();

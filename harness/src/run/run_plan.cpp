@@ -111,6 +111,12 @@ Status CheckTask(const RunConfig& config, const RunTask& entry) {
   if (metric == nullptr) {
     return Unsupported(StrCat(what, ": its metric ", task.metric, " is not in this build"));
   }
+  if (metric->of_set) {
+    if (config.unscored) return {};
+    return BadInput(StrCat(what, ": its metric ", metric->name,
+                           " weighs words by all answers of the set; with \"unscored\": true "
+                           "(--unscored) answers are kept without a score, for `kvgauge score`"));
+  }
   const Status usable = TryMetric(*metric);
   if (!usable.ok()) return usable.error().Wrap(what);
   return {};
@@ -177,7 +183,7 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group, bool& pi
   }
   // A metric without its dictionary, or with answers of another kind, would fail on every sample.
   const MetricSpec* metric = FindMetric(entry.task.metric);
-  if (metric != nullptr && !sample->questions.empty()) {
+  if (metric != nullptr && !metric->of_set && !sample->questions.empty()) {
     const Question& question = sample->questions[0];
     const Result<double> score = metric->score({.prediction = "",
                                                 .answers = question.answers,

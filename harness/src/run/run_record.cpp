@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/strings.h"
+#include "src/run/picture_record.h"
 
 namespace kvgauge {
 namespace {
@@ -243,6 +244,7 @@ KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape,
   constexpr int64_t kDepths = LayerStatRow::kDepths;
   KeptEntries kept;
   kept.final_full_bytes = FullCacheBytes(shape, cache.tokens() + sample.unseen);
+  if (sample.sight != nullptr) kept.patches = KeptPatches(cache, sample.tokens, *sample.sight);
   const int64_t context = std::ssize(sample.tokens.context);
   if (context == 0) return kept;
   // For each position, its part of the context, and whether it belongs to the answer.
@@ -304,6 +306,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   row.images = run_sample.visuals.images;
   row.frames = run_sample.visuals.frames;
   row.visual_tokens = run_sample.visuals.tokens;
+  row.sight = run_sample.sight;
   if (!run_sample.answer.empty() && !run_sample.tokens.context.empty()) {
     row.answer_depth = static_cast<double>(run_sample.answer[0].first) /
                        static_cast<double>(run_sample.tokens.context.size());
@@ -334,6 +337,7 @@ SampleRow MakeSampleRow(const FinishedCell& cell) {
   }
   AddLayers(cell, row);
   AddModalities(cell.result.record, row);
+  row.patches = cell.kept.patches;
   if (run_sample.reduced) AddUnseen(run_sample.unseen_compressed, record, row);
   row.memory.push_back(MemoryOf(MemoryMoment::kCompressed, record.bytes, record,
                                 FullBytes(record, run_sample.unseen_compressed)));

@@ -30,7 +30,8 @@ struct RunSample {
   Sample sample;  // the context's text is given up once its tokens are made
   EngineSample tokens;
   VisualCounts visuals;
-  int64_t pixel_bytes = 0;  // of its pictures, before the tower sees them
+  std::shared_ptr<const SightRow> sight;  // null until its pictures were seen
+  int64_t pixel_bytes = 0;                // of its pictures, before the tower sees them
   // Rows of pictures that a stage took out before the prompts were read, and how many of them stood
   // before the place where the cache is compressed.
   bool reduced = false;
@@ -51,6 +52,7 @@ struct KeptLayer {
 struct KeptEntries {
   std::vector<KeptLayer> layers;
   int64_t final_full_bytes = 0;  // the tokens at the end, uncompressed
+  std::string patches = {};      // SampleRow::patches; "" where the sample shows nothing
 };
 KeptEntries FindKeptEntries(const KvCache& cache, const ModelShape& shape, const RunSample& sample);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/check.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/sha256.h"
@@ -76,17 +77,27 @@ Result<Json> PicturesProtocol(const std::string& model) {
   return Json{{"preprocessor", Sha256Hex(CanonicalJson(config))}, {"source", "original"}};
 }
 
-VisualCounts CountVisuals(std::span<const ShownVisual> shown) {
+VisualCounts CountVisuals(std::span<const Picture> pictures, std::span<const ShownVisual> shown) {
+  KVG_CHECK(pictures.size() == shown.size(), "not every picture is shown");
   VisualCounts counts;
-  for (const ShownVisual& visual : shown) {
-    const bool video = visual.modality == Modality::kVideo;
-    counts.images += video ? 0 : 1;
-    for (const VisualBlock& block : visual.layout.blocks) {
-      if (video && block.kind == VisualBlock::Kind::kVideo) counts.frames += block.grid[0];
+  counts.tokens = CountVisualRows(shown);
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const ShownVisual& visual = shown[i];
+    if (visual.modality != Modality::kVideo) {
+      (pictures[i].frame < 0 ? counts.images : counts.frames) += 1;
+      continue;
     }
-    counts.tokens += visual.layout.rows;
+    for (const VisualBlock& block : visual.layout.blocks) {
+      if (block.kind == VisualBlock::Kind::kVideo) counts.frames += block.grid[0];
+    }
   }
   return counts;
+}
+
+int64_t CountVisualRows(std::span<const ShownVisual> shown) {
+  int64_t rows = 0;
+  for (const ShownVisual& visual : shown) rows += visual.layout.rows;
+  return rows;
 }
 
 int64_t VisualRowBytes(const VisionSpec& spec, int64_t rows) {

@@ -55,12 +55,16 @@ Result<Json> PicturesProtocol(const std::string& model);
 
 // What of a sample is pictures.
 struct VisualCounts {
-  int64_t images = 0, frames = 0;  // frames: of its videos, as the model holds them
-  int64_t tokens = 0;              // of the prompts, all questions together
+  // Frames: of its videos, whether the model is shown them as pictures or as the times of a video.
+  int64_t images = 0, frames = 0;
+  int64_t tokens = 0;  // of the prompts, all questions together
 
   bool operator==(const VisualCounts&) const = default;
 };
-VisualCounts CountVisuals(std::span<const ShownVisual> shown);
+// `shown`: one for each of the pictures.
+VisualCounts CountVisuals(std::span<const Picture> pictures, std::span<const ShownVisual> shown);
+// Rows of the prompts, all questions together.
+int64_t CountVisualRows(std::span<const ShownVisual> shown);
 // Bytes of so many rows of pictures, as SampleVisuals holds them.
 int64_t VisualRowBytes(const VisionSpec& spec, int64_t rows);
 

@@ -82,6 +82,14 @@ struct PixelValues {
   int32_t original_height = 0, original_width = 0;
 };
 
+// The part of a picture that becomes pixels, in its own pixels: a crop of it, or all of it with
+// borders, which lie outside of the picture. Where it is cut into tiles they cover the same part.
+struct SeenPart {
+  int32_t left = 0, top = 0, width = 0, height = 0;
+};
+SeenPart PartSeen(const Preprocessor& preprocessor, int32_t height, int32_t width,
+                  int64_t pictures_in_prompt = 1);
+
 // `pictures_in_prompt`: how many the prompt holds, this one included.
 Result<PixelValues> Preprocess(const Preprocessor& preprocessor, const Image& image,
                                int64_t pictures_in_prompt = 1);

@@ -20,7 +20,9 @@ struct ReportOptions {
   // and the page says so.
   int64_t max_answers = 2000;
   int64_t max_text_bytes = 2000;  // of each text
-  std::string title;              // "": the models' names
+  // Different pictures of samples that the page holds, those of the first answers.
+  int64_t max_pictures = 1000;
+  std::string title;  // "": the models' names
 };
 
 // Counts of method answers that can be compared with the full cache's: all of them, and those on

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -122,6 +123,49 @@ struct ModalityStatRow {
   bool operator==(const ModalityStatRow&) const = default;
 };
 
+// What a model's tower saw of a picture, for people to look at.
+struct PictureRow {
+  std::string key;                // SHA-256 of the picture's content and of the part that was seen
+  int64_t width = 0, height = 0;  // of that part, in the picture's own pixels
+  std::string thumbnail;          // a JPEG file; no result: libraries write different ones
+};
+
+// A picture of a prompt, or a frame of a video.
+struct ShownPicture {
+  // Rows of the prompt, row by row over the whole part that was seen. A picture that is cut into
+  // tiles has two: itself, and all tiles together.
+  struct Grid {
+    int64_t rows = 0, columns = 0;
+
+    bool operator==(const Grid&) const = default;
+  };
+  std::string name;     // the data set's
+  int64_t frame = -1;   // of its video; -1: a picture of its own
+  bool answer = false;  // the answer stands in it
+  std::vector<Grid> grids;
+  std::shared_ptr<const PictureRow> picture;
+};
+
+// What the prompt of a sample shows, for all cells that see it alike.
+struct SightRow {
+  std::vector<ShownPicture> pictures;  // in the order of the prompt
+
+  int64_t cells() const;  // of all grids
+  // Everything but thumbnails, as canonical JSON.
+  std::string Spec() const;
+};
+
+// The digits of each grid of each picture; nothing where `patches` are not known.
+std::vector<std::vector<std::string>> SplitPatches(const SightRow& sight,
+                                                   const std::string& patches);
+// The mean share of some digits; 0 for none.
+double MeanShare(const std::vector<std::string>& digits);
+
+// The digit for a share of heads and layers: '0' is none, 'f' is all, and nothing else is either.
+char PatchDigit(double share);
+// The share that a digit stands for; 0 for what is none.
+double PatchShare(char digit);
+
 // Bytes of one sequence as if it were alone.
 struct MemoryRow {
   MemoryMoment moment = MemoryMoment::kCompressed;
@@ -190,6 +234,11 @@ struct SampleRow {
   std::vector<AnswerRow> answers;  // one a turn
   std::vector<LayerStatRow> layers;
   std::vector<ModalityStatRow> modalities;
+  // Null: the sample shows nothing, or it is not known what.
+  std::shared_ptr<const SightRow> sight;
+  // For each cell of the sight's grids in order a PatchDigit: the share of heads and layers that
+  // held its entry at the end of the sample. One digit stands for all cells; "": not known.
+  std::string patches;
   std::vector<MemoryRow> memory;
   std::optional<LatencyRow> latency;
 

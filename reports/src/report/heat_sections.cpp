@@ -44,10 +44,22 @@ struct NeedleGrid {
   bool whole = true;                                           // every score is 0 or 1
 };
 
-std::string LengthName(const std::string& length) {
-  const auto value = ByNumber::Number(length);
-  return value ? Format(*value, Unit::kTokens) : length;
-}
+// What the length of a task's contexts counts.
+struct LengthWords {
+  bool pictures = false;
+
+  std::string Name(const std::string& length) const {
+    const auto value = ByNumber::Number(length);
+    return value && !pictures ? Format(*value, Unit::kTokens) : length;
+  }
+  // "4K tokens".
+  std::string Counted(const std::string& length) const {
+    const std::string one = pictures ? " picture" : " token";
+    return StrCat(Name(length), one, length == "1" ? "" : "s");
+  }
+  const char* Axis() const { return pictures ? "pictures" : "tokens of context"; }
+  const char* What() const { return pictures ? "number of pictures" : "length of the context"; }
+};
 
 HeatCell CellOf(const Tally& t, bool whole) {
   HeatCell cell;
@@ -59,19 +71,19 @@ HeatCell CellOf(const Tally& t, bool whole) {
 }
 
 Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& grid,
-               const Names& depths, const Names& lengths) {
+               const Names& depths, const Names& lengths, const LengthWords& words) {
   HeatMap map;
-  map.label = StrCat(task, ", ", row.NameBudget(),
-                     ": right answers by depth of the needle and length of the context");
+  map.label = StrCat(task, ", ", row.NameBudget(), ": right answers by depth of the needle and ",
+                     words.What());
   map.row_title = "depth";
-  map.column_title = "tokens of context";
+  map.column_title = words.Axis();
   map.cell_width = 38;
   map.cell_height = 18;
   double sum = 0;
   int64_t samples = 0;
   for (const std::string& depth : depths)
     map.rows.push_back(ByNumber::Number(depth) ? depth + "%" : depth);
-  for (const std::string& length : lengths) map.columns.push_back(LengthName(length));
+  for (const std::string& length : lengths) map.columns.push_back(words.Name(length));
   for (const std::string& depth : depths) {
     auto& cells = map.cells.emplace_back();
     for (const std::string& length : lengths) {
@@ -97,15 +109,12 @@ Html NeedleMap(const BoardRow& row, const std::string& task, const NeedleGrid& g
   return html;
 }
 
-// So many rows of a map stand on a sheet of paper.
-constexpr size_t kMapRows = 40;
-
 using DepthRows = std::vector<std::pair<size_t, const NeedleGrid*>>;
 
 // Where all contexts are of one length: a row for each row of the board, depths side by side; of
 // many rows several maps.
 Html DepthMaps(const Board& board, const std::string& task, const DepthRows& rows,
-               const Names& depths, const std::string& length) {
+               const Names& depths, const std::string& length, const LengthWords& words) {
   const size_t maps = (rows.size() + kMapRows - 1) / kMapRows;
   Html html;
   size_t begin = 0;
@@ -114,8 +123,8 @@ Html DepthMaps(const Board& board, const std::string& task, const DepthRows& row
     const std::string part = maps > 1 ? StrCat(", rows ", begin + 1, " to ", end) : "";
     HeatMap map;
     map.label = StrCat(task, part, ": right answers by method and depth of the needle");
-    map.description = StrCat("All contexts have ", LengthName(length), " tokens.");
-    map.column_title = StrCat("depth, in contexts of ", LengthName(length), " tokens");
+    map.description = StrCat("All contexts have ", words.Counted(length), ".");
+    map.column_title = StrCat("depth, in contexts of ", words.Counted(length));
     map.cell_width = 44;
     map.cell_height = 18;
     for (const std::string& depth : depths)
@@ -149,6 +158,7 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
   struct OfTask {
     Names depths, lengths;
     std::map<size_t, NeedleGrid> rows;
+    LengthWords words;
   };
   std::map<std::string, OfTask> tasks;
   for (const GridCount& count : grid) {
@@ -158,6 +168,7 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
     OfTask& task = tasks[cells.at(count.cell)->cell.task.name];
     task.depths.insert(count.depth);
     task.lengths.insert(count.length);
+    task.words.pictures = task.words.pictures || count.pictures;
     NeedleGrid& of_row = task.rows[place->second.second];
     Tally& tally = of_row.cells[{count.depth, count.length}];
     tally.samples += count.samples;
@@ -204,7 +215,8 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
         for (const size_t row : entry.second) order.emplace_back(row, &task.rows.at(row));
       }
       ++one_length_tasks;
-      of_one_length.Put(DepthMaps(board, name, order, task.depths, *task.lengths.begin()));
+      of_one_length.Put(
+          DepthMaps(board, name, order, task.depths, *task.lengths.begin(), task.words));
       continue;
     }
     Html tiles;
@@ -214,7 +226,8 @@ Html NeedleSection(const Board& board, const PageData& data, const std::vector<G
       const MethodRow& first = board.rows[rows.front()].method;
       summary.Put(R"({} <span class="soft">{}</span>)", {method, first.title});
       for (const size_t row : rows)
-        maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths));
+        maps.Put(NeedleMap(board.rows[row], name, task.rows.at(row), task.depths, task.lengths,
+                           task.words));
       tiles.Put(Folded(summary, Html().Put(R"(<div class="figures tight">{}</div>)", {maps}),
                        first.family, shown++ < kOpenMaps));
     }

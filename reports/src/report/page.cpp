@@ -58,7 +58,7 @@ std::string WrapPage(const std::string& title, const std::vector<PageLink>& link
       R"(<html lang="en"><head><meta charset="utf-8">)"
       R"(<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src {}; )"
       "style-src {}; "
-      R"(base-uri 'none'; form-action 'none'">)"
+      R"(img-src data:; base-uri 'none'; form-action 'none'">)"
       R"(<meta name="viewport" content="width=device-width, initial-scale=1"><meta )"
       R"(name="referrer" content="no-referrer">)"
       "<title>{}</title><style>",

@@ -100,6 +100,7 @@ Result<std::vector<GridCount>> Queries::Grid() {
     rows.push_back({.cell = s->Int(0),
                     .depth = s->Text(1),
                     .length = s->Text(2),
+                    .pictures = s->Int(6) != 0,
                     .samples = s->Int(3),
                     .right = s->Int(4),
                     .mean = s->Real(5)});
@@ -160,6 +161,23 @@ Result<std::vector<DepthMean>> Queries::Depths(int64_t samples) {
   return means;
 }
 
+Result<std::vector<ModalitySum>> Queries::Modalities() {
+  KVG_ASSIGN(auto s, store_.impl_->Cached(kModalitiesSql));
+  std::vector<ModalitySum> sums;
+  while (true) {
+    KVG_ASSIGN(const bool more, s->Step());
+    if (!more) return sums;
+    sums.push_back({.cell = s->Int(0),
+                    .layer = s->Int(1),
+                    .modality = s->Text(2),
+                    .samples = s->Int(3),
+                    .entries_before = s->Int(4),
+                    .entries_after = s->Int(5),
+                    .attention = s->Real(6),
+                    .attention_kept = s->Real(7)});
+  }
+}
+
 Result<std::vector<SamplePair>> Queries::Pairs() {
   // Joined here: SQLite would look for each sample's partner by itself.
   Database& db = store_.impl_->db;
@@ -197,8 +215,8 @@ Result<std::vector<SamplePair>> Queries::Pairs() {
 Result<SampleText> Queries::Text(int64_t sample, size_t limit) {
   SampleText text;
   {
-    KVG_ASSIGN(auto s, store_.impl_->Cached("SELECT sample_key, facts, score, answer_depth"
-                                            " FROM sample WHERE id = ?"));
+    KVG_ASSIGN(auto s, store_.impl_->Cached("SELECT sample_key, facts, score, answer_depth,"
+                                            " patches, sight_id FROM sample WHERE id = ?"));
     s->Bind(sample);
     KVG_ASSIGN(const bool found, s->Step());
     if (!found) return BadInput(StrCat(store_.path(), ": sample ", sample, " is gone"));
@@ -206,6 +224,14 @@ Result<SampleText> Queries::Text(int64_t sample, size_t limit) {
     text.facts = s->Text(1);
     text.score = s->MaybeReal(2);
     text.answer_depth = s->MaybeReal(3);
+    text.patches = s->Text(4);
+    if (const std::optional<int64_t> id = s->MaybeInt(5)) {
+      std::shared_ptr<const SightRow>& sight = sights_[*id];
+      if (sight == nullptr) {
+        KVG_ASSIGN(sight, store_.impl_->ReadSight(*id));
+      }
+      text.sight = sight;
+    }
   }
   KVG_ASSIGN(auto a, store_.impl_->Cached(kTextSql));
   a->Bind(sample);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@ struct BytesByKind {
 struct GridCount {
   int64_t cell = 0;
   std::string depth, length;
+  bool pictures = false;           // the length is a number of them
   int64_t samples = 0, right = 0;  // with the full score
   double mean = 0;
 };
@@ -39,6 +42,14 @@ struct DepthMean {
   int64_t cell = 0, layer = 0;
   int64_t samples = 0;
   std::vector<double> kept;  // by depth
+};
+
+// Entries of one modality in one layer of a cell, of all samples that show pictures.
+struct ModalitySum {
+  int64_t cell = 0, layer = 0;
+  std::string modality;
+  int64_t samples = 0, entries_before = 0, entries_after = 0;
+  double attention = 0, attention_kept = 0;  // means over samples
 };
 
 // A sample beside the full cache's, by number only.
@@ -58,6 +69,9 @@ struct SampleText {
   std::optional<double> score, answer_depth;
   std::vector<AnswerText> turns;
   std::vector<std::optional<double>> answer_kept;  // by layer
+  // What the sample shows, null where it is not known; one object for all that see it alike.
+  std::shared_ptr<const SightRow> sight;
+  std::string patches;
 };
 
 class Queries {
@@ -71,6 +85,7 @@ class Queries {
   // that were.
   Result<std::vector<HeadMean>> Heads(int64_t row_limit, int64_t& samples);
   Result<std::vector<DepthMean>> Depths(int64_t samples);
+  Result<std::vector<ModalitySum>> Modalities();
   // Pairs every scored sample of a method with the full cache's on the same question.
   Result<std::vector<SamplePair>> Pairs();
   // `limit`: bytes of each text that are read. What is longer ends with a note of how much is left.
@@ -78,6 +93,7 @@ class Queries {
 
  private:
   ResultStore& store_;
+  std::map<int64_t, std::shared_ptr<const SightRow>> sights_;  // that were read, by id
 };
 
 }  // namespace kvgauge::report

@@ -66,16 +66,18 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
   KVG_ASSIGN(anatomy.bytes, queries.Bytes());
   KVG_ASSIGN(anatomy.heads, queries.Heads(kLayerRows, anatomy.samples));
   KVG_ASSIGN(anatomy.depths, queries.Depths(anatomy.samples));
+  KVG_ASSIGN(const std::vector<report::ModalitySum> modality_sums, queries.Modalities());
   ReportCounts held;
   KVG_ASSIGN(const Html samples, report::SamplesSection(data, queries, options, held));
   if (counts != nullptr) *counts = held;
 
-  Html leaderboard, pareto, curves, needle, splits, ablation, inside, scaling;
+  Html leaderboard, pareto, curves, needle, modalities, splits, ablation, inside, scaling;
   for (const report::Board& board : data.boards) {
     leaderboard.Put(report::LeaderboardSection(board, data));
     pareto.Put(report::ParetoSection(board));
     curves.Put(report::CurvesSection(board));
     needle.Put(report::NeedleSection(board, data, grid));
+    modalities.Put(report::ModalitySection(board, data, modality_sums));
     splits.Put(report::SplitsSection(board, data));
     ablation.Put(report::AblationSection(board));
     inside.Put(report::AnatomySection(board, data, anatomy));
@@ -104,6 +106,9 @@ Result<std::string> RenderReport(ResultStore& store, const ReportOptions& option
       "needle", "Needles", "Needles by depth and length", needle,
       "No task says at which depth and length its answer stands: <code>needle/single</code> and "
       "<code>reference/needle</code> do; <code>configs/runs/needle.json</code> runs a grid.");
+  if (!modalities.empty()) {
+    page.Add("modalities", "Pictures", "Text and pictures", modalities, "");
+  }
   page.Add("parts", "Parts", "Parts of the data", splits,
            "No task reports scores by parts of its data: LongBench-E does.");
   page.Add("ablation", "Sweeps", "Sweeps", ablation,

@@ -12,6 +12,7 @@
 #include "src/html/format.h"
 #include "src/html/script_json.h"
 #include "src/html/visible.h"
+#include "src/report/picture_sheet.h"
 #include "src/report/sections.h"
 
 namespace kvgauge::report {
@@ -105,6 +106,14 @@ struct Question {
   size_t board = 0;                         // whose full cache answered it
   std::string task;
   std::vector<std::pair<const SamplePair*, SampleText>> answers;
+  // What it shows; null where that is not known, or the page has no room for it.
+  std::shared_ptr<const SightRow> sight;
+
+  // Patches of an answer to what is shown; "": not known.
+  const std::string& PatchesOf(const SampleText& text) const {
+    static const std::string kNone;
+    return sight != nullptr && text.sight == sight ? text.patches : kNone;
+  }
 };
 
 std::string ScoreOf(const Question& question, const SampleText& text) {
@@ -204,13 +213,24 @@ Html WrittenOut(const Question& question, const PageData& data) {
              {row.id, Breakable(row.NameBudget()), ScoreOf(question, text),
               Answered(question, text), KeptText(text)});
   }
-  return html.Put("</tbody></table></article>\n");
+  html.Put("</tbody></table>");
+  for (const auto& [pair, text] : question.answers) {
+    if (question.PatchesOf(text).empty()) continue;
+    const auto place = data.row_of_cell.at(pair->cell);
+    html.Put(R"(<p class="soft">What {} kept of the pictures:</p>)",
+             {data.boards[place.first].rows[place.second].NameBudget()});
+    html.Put(Gallery(*question.sight, text.patches));
+    break;
+  }
+  return html.Put("</article>\n");
 }
 
 // Questions and their texts, in the order in which pairs were chosen.
 struct Questions {
   std::vector<Question> all;
   std::map<int64_t, SampleText> full_texts;
+  PictureSheet sheet;
+  int64_t without_pictures = 0;  // samples that show some, for which there is no room
 };
 
 Status GatherQuestions(const std::vector<const SamplePair*>& chosen, const PageData& data,
@@ -231,6 +251,18 @@ Status GatherQuestions(const std::vector<const SamplePair*>& chosen, const PageD
     }
     KVG_ASSIGN(SampleText text, queries.Text(pair->sample, most_bytes));
     questions.all[place.first->second].answers.emplace_back(pair, std::move(text));
+  }
+  for (Question& question : questions.all) {
+    std::shared_ptr<const SightRow> sight = question.full->sight;
+    for (const auto& answer : question.answers) {
+      if (sight == nullptr) sight = answer.second.sight;
+    }
+    if (sight == nullptr || sight->pictures.empty()) continue;
+    if (questions.sheet.Take(*sight)) {
+      question.sight = std::move(sight);
+    } else {
+      ++questions.without_pictures;
+    }
   }
   return {};
 }
@@ -254,9 +286,9 @@ RowNumbers PutRows(ScriptJson& json, const std::vector<const SamplePair*>& chose
 }
 
 // [task,sample,facts,depth,[[turn,question,excerpt,references]],ANSWERS,score,
-// [[row,outcome,score,ANSWERS,[kept]]],board]
+// [[row,outcome,score,ANSWERS,[kept],patches]],board,SIGHT]
 void PutQuestion(ScriptJson& json, const Question& question, const PageData& data,
-                 const RowNumbers& row_numbers) {
+                 const RowNumbers& row_numbers, const PictureSheet& sheet) {
   const SampleText& full = *question.full;
   json.OpenList();
   for (const std::string& text : {question.task, full.sample_id, full.facts}) {
@@ -279,14 +311,20 @@ void PutQuestion(ScriptJson& json, const Question& question, const PageData& dat
     PutAnswers(json, question, text);
     json.OpenList();
     for (const std::optional<double>& share : text.answer_kept) json.Share(share);
-    json.CloseList().CloseList();
+    json.CloseList().Text(question.PatchesOf(text)).CloseList();
   }
-  json.CloseList().Integer(static_cast<int64_t>(question.board)).CloseList();
+  json.CloseList().Integer(static_cast<int64_t>(question.board));
+  if (question.sight != nullptr) {
+    sheet.PutSight(json, *question.sight);
+  } else {
+    json.OpenList().CloseList();
+  }
+  json.CloseList();
 }
 
-// {"boards":[title],"rows":ROWS,"outcomes":[..],"questions":[QUESTION]}
-ScriptJson SamplesJson(const std::vector<const SamplePair*>& chosen,
-                       const std::vector<Question>& questions, const PageData& data) {
+// {"boards":[title],"rows":ROWS,"outcomes":[..],"questions":[QUESTION],"pictures":SHEET}
+ScriptJson SamplesJson(const std::vector<const SamplePair*>& chosen, const Questions& questions,
+                       const PageData& data) {
   ScriptJson json;
   json.OpenObject().Key("boards").OpenList();
   for (const Board& board : data.boards) json.Text(MakeVisible(board.Title()));
@@ -295,14 +333,16 @@ ScriptJson SamplesJson(const std::vector<const SamplePair*>& chosen,
   json.Key("outcomes").OpenList();
   for (const char* const outcome : kOutcomes) json.Text(outcome);
   json.CloseList().Key("questions").OpenList();
-  for (const Question& question : questions) {
-    PutQuestion(json.Line(), question, data, row_numbers);
+  for (const Question& question : questions.all) {
+    PutQuestion(json.Line(), question, data, row_numbers, questions.sheet);
   }
-  json.Line().CloseList().CloseObject();
+  json.Line().CloseList().Key("pictures");
+  questions.sheet.PutPictures(json);
+  json.CloseObject();
   return json;
 }
 
-Html Introduction(const std::vector<SamplePair>& pairs, int64_t held) {
+Html Introduction(const std::vector<SamplePair>& pairs, int64_t held, const Questions& questions) {
   const auto all = static_cast<int64_t>(pairs.size());
   int64_t broken = 0;
   for (const SamplePair& pair : pairs) broken += OutcomeOf(pair) == Outcome::kBroken;
@@ -322,8 +362,18 @@ Html Introduction(const std::vector<SamplePair>& pairs, int64_t held) {
     html.Put("This page holds them all.");
   }
   html.Put(" Scores are of 100.");
-  return html.Put(" Squares tell how much of the answer's place each layer kept. {}",
-                  {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
+  html.Put(" Squares tell how much of the answer's place each layer kept. {}",
+           {HeatLegend(HeatScale::kAmount, "nothing", "everything")});
+  if (questions.sheet.count() > 0) {
+    html.Put(
+        " A picture is as bright as many heads and layers hold its patches; a frame marks "
+        "those that the answer stands in.");
+  }
+  if (questions.without_pictures > 0) {
+    html.Put(" The pictures of {} are left out (<code>--max-pictures</code> holds more).",
+             {Plural(questions.without_pictures, "sample", "samples")});
+  }
+  return html;
 }
 
 }  // namespace
@@ -336,10 +386,10 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
   const std::vector<const SamplePair*> chosen = Choose(pairs, data, options.max_answers);
   counts.answers = std::ssize(pairs);
   counts.answers_held = std::ssize(chosen);
-  Questions questions;
+  Questions questions = {.all = {}, .full_texts = {}, .sheet = PictureSheet(options.max_pictures)};
   KVG_TRY(GatherQuestions(chosen, data, queries, static_cast<size_t>(options.max_text_bytes),
                           questions));
-  html.Put(Introduction(pairs, counts.answers_held));
+  html.Put(Introduction(pairs, counts.answers_held, questions));
   html.Put(R"(</p>
 <div class="js" id="samples-ui"></div><div class="samples" id="samples-static">)");
   int64_t written = 0;
@@ -348,7 +398,7 @@ Result<Html> SamplesSection(const PageData& data, Queries& queries, const Report
     html.Put(WrittenOut(question, data));
   }
   html.Put("</div>\n");
-  return html.PutData("samples-data", SamplesJson(chosen, questions.all, data).text());
+  return html.PutData("samples-data", SamplesJson(chosen, questions, data).text());
 }
 
 }  // namespace kvgauge::report

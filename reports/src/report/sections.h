@@ -11,12 +11,18 @@
 
 namespace kvgauge::report {
 
+// So many rows of a map stand on a sheet of paper.
+inline constexpr size_t kMapRows = 40;
+
 // What was run, where, and what came of it in a sentence.
 Html HeadSection(const PageData& data, const ReportOptions& options);
 Html LeaderboardSection(const Board& board, const PageData& data);
 Html ParetoSection(const Board& board);
 Html CurvesSection(const Board& board);
 Html NeedleSection(const Board& board, const PageData& data, const std::vector<GridCount>& grid);
+// What of text, pictures and videos rows hold.
+Html ModalitySection(const Board& board, const PageData& data,
+                     const std::vector<ModalitySum>& sums);
 // Scores by facts of samples that tasks report by.
 Html SplitsSection(const Board& board, const PageData& data);
 Html AblationSection(const Board& board);

@@ -146,6 +146,8 @@ std::vector<ShownQuery> ShownQueries(int64_t layer_samples,
        "       samples, failed, not_engaged, rank\n"
        "FROM leaderboard ORDER BY model, task, compress_at, rank IS NULL, rank"},
       {"Needle maps", "", Named(kGridSql)},
+      {"Text and pictures", "The page adds tasks, layers and seeds of a row up.",
+       Named(kModalitiesSql)},
       {"Sweeps", "Half intervals come from the program.",
        "SELECT model, task, compress_at, method, budget, variant, mean_score, samples\n"
        "FROM leaderboard WHERE variant <> ''\n"

@@ -23,12 +23,19 @@ inline constexpr char kBytesSql[] =
 inline constexpr char kGridSql[] =
     "SELECT cell_id, json_extract(facts, '$.depth') AS depth,\n"
     "       json_extract(facts, '$.length') AS length, count(score) AS samples, sum(score >= 1) AS "
-    R"("right", avg(score) AS score)"
+    R"("right", avg(score) AS score,)"
     "\n"
+    "       max(images + frames) > 0 AS pictures\n"
     R"(FROM sample WHERE status = 'ok' AND score IS NOT NULL AND facts LIKE '%"depth"%')"
     "\n"
     "  AND json_valid(facts)\n"
     "GROUP BY cell_id, depth, length ORDER BY cell_id";
+inline constexpr char kModalitiesSql[] =
+    "SELECT s.cell_id, m.layer, m.modality, count(*) AS samples,\n"
+    "       sum(m.entries_before) AS entries_before, sum(m.entries_after) AS entries_after,\n"
+    "       avg(m.attention) AS attention, avg(m.attention_kept) AS attention_kept\n"
+    "FROM modality_stat m JOIN sample s ON s.id = m.sample_id WHERE s.status = 'ok'\n"
+    "GROUP BY s.cell_id, m.layer, m.modality ORDER BY s.cell_id, m.layer, m.modality";
 inline constexpr char kHeadsSql[] =
     "WITH few AS (SELECT id, cell_id FROM (SELECT id, cell_id, row_number() OVER (\n"
     "    PARTITION BY cell_id ORDER BY position, sample_key) AS n FROM sample WHERE status = "

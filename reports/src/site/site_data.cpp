@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/json.h"
@@ -34,11 +35,13 @@ std::string SeriesKey(size_t table, const std::string& method, const std::string
 std::string MachineOf(const RunRow& run) {
   const Result<Json> facts = ParseJson(run.machine.facts, "machine");
   if (!facts.ok() || !facts->is_object()) return "";
-  for (const char* key : {"device", "processor"}) {
+  const auto text = [&](const char* key) {
     const auto found = facts->find(key);
-    if (found != facts->end() && found->is_string()) return found->get<std::string>();
-  }
-  return "";
+    return found != facts->end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  const std::string backend = text("backend");
+  return backend.empty() || backend == "cpu" ? text("processor")
+                                             : StrCat(text("processor"), ", ", backend);
 }
 
 Point PointOf(const LeaderboardLine& line, size_t source) {
@@ -227,6 +230,9 @@ void Data::Compare(Series& series, std::vector<SampleScore>& before,
         .confidence = 1 - options_.alpha, .resamples = options_.resamples, .seed = options_.seed};
     if (!frame.lower_is_better) resampling.reach = 1;
     change.evidence = ComparePaired(a, b, clusters, options_.alpha, resampling);
+    change.margin = options_.margin;
+    // Of a perplexity, relative to what it was.
+    if (frame.lower_is_better) change.margin *= std::abs(from.score.value);
   }
   if (differ || change.bytes_moved) series.changes.push_back(std::move(change));
 }
@@ -245,29 +251,9 @@ void Data::Finish() {
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i]->p_adjusted = adjusted[i];
     asked[i]->verdict = Decide(asked[i]->evidence, adjusted[i],
-                               {.alpha = options_.alpha, .margin = options_.margin});
+                               {.alpha = options_.alpha, .margin = asked[i]->margin});
   }
-  // Of tables that differ in their protocol alone that of the newest store stands.
-  std::map<std::string, size_t> newest;
-  for (size_t i = 0; i < tables_.size(); ++i) {
-    const LeaderboardTable& frame = tables_[i].frame;
-    const std::string key =
-        TableKey(frame.model_fingerprint, frame.task, frame.compress_at, "", tables_[i].group);
-    const auto [at, fresh] = newest.try_emplace(key, i);
-    if (fresh) continue;
-    size_t loser = i;
-    if (tables_[i].newest > tables_[at->second].newest) std::swap(loser, at->second);
-    Table& apart = tables_[loser];
-    apart.current = false;
-    if (apart.group) continue;
-    std::string keys;
-    const Table& stands = tables_[at->second];
-    if (!apart.text.empty() && !stands.text.empty()) {
-      keys = DifferingSignatureKeys(apart.text[0], stands.text[0]);
-    }
-    sources_[apart.newest].apart.push_back(StrCat(
-        TitleOf(apart), ", ", apart.frame.task, keys.empty() ? "" : StrCat(": ", keys, " differ")));
-  }
+  ChooseTables();
   std::map<std::string, size_t> board_of;
   for (size_t i = 0; i < tables_.size(); ++i) {
     const LeaderboardTable& frame = tables_[i].frame;
@@ -288,6 +274,56 @@ void Data::Finish() {
   std::ranges::sort(boards_, {}, [](const Board& board) {
     return std::tie(board.model, board.compress_at, board.fingerprint);
   });
+}
+
+// Of a task's tables that differ in their protocol alone that of the newest store stands. Of a
+// group's tables that are made of such tasks the one of most tasks stands, so that a store of a few
+// of them does not take the place of the whole.
+void Data::ChooseTables() {
+  std::map<std::string, size_t> newest;
+  std::set<std::string> stands;  // task and signature
+  const auto place = [&](size_t i) {
+    const LeaderboardTable& frame = tables_[i].frame;
+    return TableKey(frame.model_fingerprint, frame.task, frame.compress_at, "", tables_[i].group);
+  };
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    if (tables_[i].group) continue;
+    const auto [at, fresh] = newest.try_emplace(place(i), i);
+    if (fresh) continue;
+    size_t loser = i;
+    if (tables_[i].newest > tables_[at->second].newest) std::swap(loser, at->second);
+    tables_[loser].current = false;
+  }
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    Table& table = tables_[i];
+    if (table.group) continue;
+    if (table.current) {
+      stands.insert(StrCat(table.frame.task, "\n", table.signature));
+      continue;
+    }
+    std::string keys;
+    const Table& now = tables_[newest.at(place(i))];
+    if (!table.text.empty() && !now.text.empty()) {
+      keys = DifferingSignatureKeys(table.text[0], now.text[0]);
+    }
+    sources_[table.newest].apart.push_back(
+        StrCat(TitleOf(table), ", ", table.frame.task,
+               keys.empty() ? std::string() : StrCat(": ", keys, " differ")));
+  }
+  std::map<std::string, std::tuple<bool, size_t, size_t, size_t>> best;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    Table& table = tables_[i];
+    if (!table.group) continue;
+    table.current = false;
+    const LeaderboardTable& frame = table.frame;
+    bool whole = true;
+    for (size_t t = 0; t < frame.task_names.size(); ++t) {
+      whole = whole && stands.contains(StrCat(frame.task_names[t], "\n", frame.signatures[t]));
+    }
+    std::tuple<bool, size_t, size_t, size_t>& now = best[place(i)];
+    now = std::max(now, std::tuple(whole, frame.task_names.size(), table.newest, i));
+  }
+  for (const auto& [key, chosen] : best) tables_[std::get<3>(chosen)].current = true;
 }
 
 std::string Data::TitleOf(const std::string& model, const std::string& fingerprint,

@@ -42,6 +42,7 @@ struct Change {
   size_t from = 0, to = 0;  // of Series::points
   int64_t common = 0;       // samples of both
   Evidence evidence = {};   // positive is better; samples == 0: no sample is common
+  double margin = 0;        // differences up to this are equivalent
   double p_adjusted = 1;    // Holm, over all changes of the site
   Verdict verdict = Verdict::kUndecided;
   bool bytes_moved = false;
@@ -64,7 +65,7 @@ struct Table {
   std::string signature;          // keys, joined
   size_t newest = 0;              // source that has a row of it
   std::vector<size_t> series;     // in the order of the newest store's ranks
-  bool current = true;            // its protocol is that of the newest store with such a table
+  bool current = true;            // it stands today; others have another protocol, or fewer tasks
   std::vector<std::string> text;  // of the signatures
 };
 
@@ -101,6 +102,7 @@ class Data {
                    const std::map<std::string, std::string>& signatures);
   Status AddSamples(ResultStore& store, const std::vector<StoredCell>& cells);
   void Compare(Series& series, std::vector<SampleScore>& before, std::vector<SampleScore>& now);
+  void ChooseTables();
   std::string TitleOf(const std::string& model, const std::string& fingerprint,
                       const std::string& compress_at) const;
 
