@@ -61,9 +61,10 @@ TEST(LearnedBasisTest, MatricesOfASideFileAreUsedWhereTheyLie) {
   EXPECT_TRUE(turned->value_change.empty());
   // One that is not orthogonal needs what undoes it.
   const auto doubled = FileOf({1, 16, 16}, Identity(1, 16, 2.0f));
-  EXPECT_THAT(RefusalOf(doubled, shape),
-              HasSubstr("some.safetensors: keys.0.there, head 0: row 0 times row 0 is 4, which must "
-                        "be 1 within 0.002"));
+  EXPECT_THAT(
+      RefusalOf(doubled, shape),
+      HasSubstr("some.safetensors: keys.0.there, head 0: row 0 times row 0 is 4, which must "
+                "be 1 within 0.002"));
   doubled->tables["keys.0.back"] = {{1, 16, 16}, Identity(1, 16, 0.5f)};
   EXPECT_EQ(RefusalOf(doubled, shape), "");
 }
@@ -71,8 +72,9 @@ TEST(LearnedBasisTest, MatricesOfASideFileAreUsedWhereTheyLie) {
 TEST(LearnedBasisTest, RefusesMatricesOfAnotherModel) {
   const ModelShape shape = SmallShape(1, 2, 2, 16);
   EXPECT_THAT(RefusalOf(nullptr, shape), HasSubstr("a learned basis needs a calibration"));
-  EXPECT_THAT(RefusalOf(FileOf({1, 8, 8}, Identity(1, 8)), shape),
-              HasSubstr("some.safetensors: keys.0.there [1, 8, 8]: must be [1, 16, 16] or [2, 16, 16]"));
+  EXPECT_THAT(
+      RefusalOf(FileOf({1, 8, 8}, Identity(1, 8)), shape),
+      HasSubstr("some.safetensors: keys.0.there [1, 8, 8]: must be [1, 16, 16] or [2, 16, 16]"));
   EXPECT_THAT(RefusalOf(FileOf({3, 16, 16}, Identity(3, 16)), shape), HasSubstr("[3, 16, 16]"));
   EXPECT_THAT(RefusalOf(FileOf({16, 16}, Identity(1, 16)), shape),
               HasSubstr("some.safetensors: keys.0.there: must have three dims"));
