@@ -120,7 +120,7 @@ double Cider(std::span<const MetricInput> set) {
     for (const Grams& reference : references[i]) {
       score += Similarity(said, Weigh(reference, pictures, log_count));
     }
-    total += score / static_cast<double>(references[i].size());
+    if (!references[i].empty()) total += score / static_cast<double>(references[i].size());
   }
   return 10 * total / static_cast<double>(set.size());
 }

@@ -70,7 +70,7 @@ class VlCache final : public Allocator {
       ops.ReduceRows(counts.Reshape({1, rows}), Reduction::kSum, sums);
       missed += double{Fetch(view.ops(), sums)[0]};
     }
-    const auto unseen = static_cast<double>(rows * (rows - 1) / 2);
+    const double unseen = 0.5 * static_cast<double>(rows * (rows - 1));
     const double seen = static_cast<double>(rows * n) - unseen;
     return (missed / static_cast<double>(heads) - unseen) / seen;
   }

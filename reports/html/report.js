@@ -424,7 +424,7 @@
         make('div', {class: 'seen'}, image, veil), make('figcaption', {}, title, share));
       node.append(figure);
       views.push(digits => {
-        const context = veil.getContext('2d'), pixels = context.createImageData(columns, rows);
+        const context = veil.getContext('2d', {willReadFrequently: true}), pixels = context.createImageData(columns, rows);
         Array.from(digits[i][g], (digit, cell) => { pixels.data[4 * cell + 3] = 255 * darkest * (1 - level(digit)); });
         context.putImageData(pixels, 0, 0);
         share.textContent = percent(mean(digits[i][g]));
@@ -499,7 +499,10 @@
       rest.addEventListener('click', () => { rest.closest('tr').remove(); answers.slice(few).forEach(add); });
       body.append(make('tr', {class: 'rest'}, make('td', {colspan: head.length}, rest)));
     }
-    if (shows) node.append(whose, pictures);
+    if (shows) {
+      node.append(whose, pictures);
+      reach.observe(pictures);
+    }
     node.append(make('table', {class: 'plain answers'}, make('thead', {}, make('tr', {}, ...head)), body));
     return node;
   };
