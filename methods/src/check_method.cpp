@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "core/strings.h"
+#include "methods/layouts/mla_latent.h"
+#include "methods/layouts/shared_directions.h"
 #include "methods/method.h"
 
 namespace kvgauge {
@@ -153,12 +155,15 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   const bool given = budget.kind != Budget::Kind::kNone;
   if (!method.takes_budget) {
     if (!given) return {};
-    const bool evicts = method.reduce.has_value();
+    const bool evicts = method.reduce.has_value(), thins = method.thin.has_value();
     const std::string owner = evicts       ? Owner(StageKind::kReduce, *method.reduce)
+                              : thins      ? Owner(StageKind::kThin, *method.thin)
                               : method.see ? Owner(StageKind::kSee, *method.see)
                                            : Owner(StageKind::kStore, *method.store);
     return BadInput(StrCat("it takes no budget, because ",
-                           evicts ? "scores alone say what stays" : "nothing is evicted",
+                           evicts  ? "scores alone say what stays"
+                           : thins ? "a stage of its prefill says what stays"
+                                   : "nothing is evicted",
                            "; its size follows from ", owner, ", so give 'none' instead of '",
                            budget.ToString(), "'"));
   }
@@ -192,6 +197,36 @@ Status CheckBudget(const Method& method, const Pipeline& p, const ModelShape& sh
   return {};
 }
 
+Status CheckThin(const Method& method, const Pipeline& p, const ModelShape& shape) {
+  if (p.thin == nullptr) return {};
+  const std::string owner = Owner(StageKind::kThin, *method.thin);
+  for (size_t layer = 0; layer < shape.windows.size(); ++layer) {
+    if (shape.windows[layer] == 0) continue;
+    return Unsupported(StrCat(owner, ": layer ", layer, " sees a window of ", shape.windows[layer],
+                              " positions, in which rows would be missing; expected a model whose "
+                              "layers all see the whole prompt"));
+  }
+  int64_t before = 0;
+  for (const int64_t layer : p.thin->Layers(shape)) {
+    KVG_CHECK(layer > before && layer < shape.layers, StrCat(owner, ": layers ascend from 1 on"));
+    before = layer;
+  }
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const Result<StorePlan> plan = p.store->Plan(shape, layer);
+    if (!plan.ok()) continue;
+    const std::string store = Owner(StageKind::kStore, *method.store);
+    if (plan->Get<SharedDirections>() != nullptr) {
+      return BadInput(StrCat(store, ": layers share entries, and ", owner,
+                             " leaves them different ones; leave out one of the two"));
+    }
+    if (plan->Get<MlaLatent>() != nullptr) {
+      return Unsupported(StrCat(store, ": holds the model's latents while a prompt is read, and ",
+                                owner, " looks at keys of heads; leave out one of the two"));
+    }
+  }
+  return {};
+}
+
 ModelShape Prepared(const Pipeline& p, const ModelShape& shape) {
   return p.prepare == nullptr ? shape : p.prepare->ShapeAfter(shape);
 }
@@ -202,6 +237,8 @@ Status CheckAll(const Method& method, const ModelShape& shape, const Budget& bud
   KVG_TRY(CheckStage(StageKind::kPrepare, method.prepare, p.prepare.get(), shape));
   const ModelShape after = Prepared(p, shape);
   KVG_TRY(CheckStage(StageKind::kSee, method.see, p.see.get(), after));
+  KVG_TRY(CheckStage(StageKind::kThin, method.thin, p.thin.get(), after));
+  KVG_TRY(CheckThin(method, p, after));
   KVG_TRY(CheckStage(StageKind::kScore, method.score, p.score.get(), after));
   KVG_TRY(CheckStage(StageKind::kAllocate, method.allocate, p.allocate.get(), after));
   KVG_TRY(CheckStage(StageKind::kReduce, method.reduce, p.reduce.get(), after));

@@ -23,6 +23,7 @@ struct Slot {
 // In the order in which they act.
 constexpr Slot kSlots[] = {{"prepare", StageKind::kPrepare, &Method::prepare},
                            {"see", StageKind::kSee, &Method::see},
+                           {"thin", StageKind::kThin, &Method::thin},
                            {"score", StageKind::kScore, &Method::score},
                            {"allocate", StageKind::kAllocate, &Method::allocate},
                            {"reduce", StageKind::kReduce, &Method::reduce},

@@ -74,6 +74,7 @@ void Reader::Correct(LayerView&, State&, Tensor) const {}
 Pipeline MakePipeline(const Method& method) {
   return {.prepare = MakeOptional<Prepare>(method.prepare),
           .see = MakeOptional<See>(method.see),
+          .thin = MakeOptional<Thin>(method.thin),
           .score = MakeOptional<Scorer>(method.score),
           .allocate = MakeOptional<Allocator>(method.allocate),
           .reduce = MakeOptional<Reducer>(method.reduce),
@@ -109,6 +110,7 @@ Needs Method::needs() const {
     }
     all |= own;
   };
+  add(p.thin.get(), true, false);
   add(p.score.get(), true, in_decode && p.decode_score == nullptr);
   add(p.allocate.get(), true, in_decode && p.decode_allocate == nullptr);
   add(p.reduce.get(), true, in_decode && p.decode_reduce == nullptr);
@@ -176,6 +178,35 @@ Status CheckDecode(const Method& method, const Pipeline& p) {
 
 }  // namespace
 
+// What is left of a prompt whose rows leave is no prompt of its own: other stages must do with
+// that.
+Status CheckThinned(const Method& method, const Pipeline& p) {
+  if (p.thin == nullptr) return {};
+  const std::string thin = StrCat("thin.", method.thin->spec->id);
+  const Needs needs = method.needs();
+  const std::pair<bool, const char*> missing[] = {
+      {!needs.chunk_sums.empty(), "attention inside chunks of the prompt"},
+      {!needs.query_moments.empty(), "moments of the queries of all rows"},
+      {!needs.gates.empty(), "gates of all rows"},
+      {p.score != nullptr && p.score->ProbeRows(1) > 0, "probes of the whole prompt"}};
+  const StageChoice& other = method.score ? *method.score : *method.store;
+  for (const auto& [wanted, what] : missing) {
+    if (!wanted) continue;
+    return BadInput(StrCat(NameOf(*other.spec), " needs ", what, ", and ", thin,
+                           " lets rows go before the last layer; use another stage, such as "
+                           "score.snapkv, or leave out one of the two"));
+  }
+  for (const auto& [choice, stage] :
+       {std::pair{&method.allocate, p.allocate.get()},
+        std::pair{&method.decode_allocate, p.decode_allocate.get()}}) {
+    if (stage == nullptr || !stage->needs_scores()) continue;
+    return BadInput(StrCat((*choice)->slot, ".", (*choice)->spec->id,
+                           " compares the scores of all layers, and ", thin,
+                           " leaves layers different entries; use allocate.uniform or pyramid"));
+  }
+  return {};
+}
+
 Status CheckComposition(const Method& method) {
   if (!method.reduce) {
     const std::pair<const char*, const std::optional<StageChoice>*> idle[] = {
@@ -191,6 +222,7 @@ Status CheckComposition(const Method& method) {
                              " has no effect without a reduce stage; add \"reduce\": {\"id\": "
                              "\"top_k\"}"));
     }
+    KVG_TRY(CheckThinned(method, MakePipeline(method)));
     if (method.sinks > 0 || method.recent > 0 || method.recent_share > 0) {
       return BadInput("protect has no effect without a reduce stage, as nothing is given up");
     }
@@ -201,6 +233,7 @@ Status CheckComposition(const Method& method) {
                            " needs scores; add a score stage, such as recency"));
   }
   const Pipeline p = MakePipeline(method);
+  KVG_TRY(CheckThinned(method, p));
   if (!p.reduce->takes_budget() && p.allocate->needs_scores()) {
     return BadInput(StrCat("allocate.", method.allocate->spec->id, " has no effect, as reduce.",
                            method.reduce->spec->id, " keeps what its scores say; leave it out"));

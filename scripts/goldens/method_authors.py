@@ -16,6 +16,7 @@ import numpy as np
 
 from method_oracles import Sequence, pool_average, top
 from method_reads import Sparq
+from method_thin import FastKv, GemFilter
 
 
 class Checkout:
@@ -139,15 +140,105 @@ class SparqByAuthors(Sparq):
         return list(theirs), None
 
 
+class FastKvByAuthors(FastKv):
+    """Which rows go on, and what a layer keeps, by its FastKVCluster; the NumPy twin knows the margins."""
+
+    def cluster(self, layer, keys, queries, count):
+        import torch
+
+        module = definitions(self.settings.checkout.path / "baselines/fastkv/utils.py", ("repeat_kv", "FastKVCluster"),
+                             dict(torch=torch, nn=torch.nn, F=torch.nn.functional, math=math))  # fmt: skip
+        s = self.settings
+        cluster = module.FastKVCluster(window_size=s.window, max_capacity_prompt=s.budget, kernel_size=s.kernel,
+                                       tsp_layer=layer == s.layer, tsp_length=count)
+        tensor = lambda x: torch.from_numpy(x)[None].float()  # noqa: E731
+        # The values carry positions.
+        places = np.repeat(np.arange(keys.shape[1], dtype=float)[None, :, None], len(keys), 0)
+        places = np.repeat(places, keys.shape[2], 2)
+        _, held, go_on = cluster.update_kv(tensor(keys), tensor(queries), tensor(places), None, self.model.share, layer)
+        return np.sort(held[0, :, :, 0].numpy().astype(int), -1), None if go_on is None else go_on[0].numpy()
+
+    def choose(self, layer, q, k, attention):
+        ours = super().choose(layer, q, k, attention)
+        if ours is None:
+            return None
+        theirs = self.cluster(layer, k, q, len(ours))[1]
+        assert np.array_equal(ours, theirs), layer
+        return theirs
+
+    def note(self, l, q, k, attention):
+        super().note(l, q, k, attention)
+        self.held = getattr(self, "held", {}) | {l: self.cluster(-1, k, q, len(k[0]))[0]}
+
+    def reduce(self):
+        before = [list(of_layer) for of_layer in self.pos]
+        super().reduce()
+        for l, of_layer in enumerate(self.pos):
+            for h, positions in enumerate(of_layer):
+                assert np.array_equal(positions, before[l][h][self.held[l][h]]), (l, h)
+
+
+class GemFilterByAuthors(GemFilter):
+    """Which rows are read again by its standard_dis_index, which may leave out the last one."""
+
+    def choose(self, layer, q, k, attention):
+        import torch
+
+        ours = super().choose(layer, q, k, attention)
+        if ours is None:
+            return None
+        path = self.settings.checkout.path / "my_baseline/GemFilter/gem_filter_utils.py"
+        module = definitions(path, ("standard_dis_index",), dict(torch=torch, F=torch.nn.functional))
+        keys = torch.from_numpy(np.repeat(k, self.model.share, 0))[None]
+        _, found = module.standard_dis_index(keys, torch.from_numpy(q[:, -1:])[None], len(ours), pool=True,
+                                             kernel_size=self.settings.kernel, sum_over_heads=True)
+        theirs = np.sort(found[0, 0].numpy())
+        if theirs[-1] != len(q[0]) - 1:  # ours has the last row in place of the worst of theirs
+            assert len(np.setdiff1d(theirs, ours)) == 1
+            return ours
+        assert np.array_equal(ours, theirs)
+        return theirs
+
+
 def cases(root):
-    cake = Checkout(root, "antgroup/cakekv", "c4675ce2")
-    sparq = Checkout(root, "graphcore-research/llm-inference-research", "ead9b6a7")
-    window = 32
+    """Of the repositories that are there."""
+    wanted = {
+        "antgroup/cakekv": ("c4675ce2", cake_cases),
+        "graphcore-research/llm-inference-research": ("ead9b6a7", sparq_cases),
+        "dongwonjo/FastKV": ("b978769", fastkv_cases),
+        "SalesforceAIResearch/GemFilter": ("5f79b1a", gemfilter_cases),
+    }
+    found = {name for name in wanted if (root / name.replace("/", "+")).is_dir()}
+    if not found:
+        sys.exit(f"{root} holds none of {', '.join(wanted)}")
+    return [case for name in sorted(found) for case in wanted[name][1](Checkout(root, name, wanted[name][0]))]
+
+
+def fastkv_cases(checkout):
+    return [("fastkv", dict(method="fastkv", budget="45", set=["thin.drop=0.7"]),
+             f"FastKVCluster of {checkout.name}, run in torch inside a NumPy forward, float64; what is kept stays in"
+             " order of position",
+             FastKvByAuthors, dict(checkout=checkout, layer=2, rate=0.3, window=8, kernel=7, budget=45))]  # fmt: skip
+
+
+def gemfilter_cases(checkout):
+    return [("gemfilter", dict(method="gemfilter", budget="none", set=["thin.drop=0.7", "thin.layer=2"]),
+             f"standard_dis_index of {checkout.name}, run in torch inside a NumPy forward, float64; rows keep their"
+             " positions, the last one stays",
+             GemFilterByAuthors, dict(checkout=checkout, layer=2, share=0.3, kernel=5))]  # fmt: skip
+
+
+def cake_cases(cake):
     return [
         ("cake", dict(method="cake"),
          f"CakeprefillKVCache and CakeDecodingKVCache_LayerWise of {cake.name}, run on scores restated in NumPy; what is"
          " kept stays in order of position",
-         Cake, dict(checkout=cake, budget=90, window=window, gamma=200, tau1=1.6, tau2=0.4)),
+         Cake, dict(checkout=cake, budget=90, window=32, gamma=200, tau1=1.6, tau2=0.4)),
+    ]  # fmt: skip
+
+
+def sparq_cases(sparq):
+    return [
         ("sparq", dict(method="sparq", budget="none", set=["read.tokens=48", "read.rank=8", "read.local=16"]),
          f"AnnAttention with SparseQ of {sparq.name}, run in torch, float64",
          SparqByAuthors, dict(checkout=sparq, tokens=48, rank=8, local=16)),

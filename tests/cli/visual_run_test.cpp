@@ -244,6 +244,34 @@ TEST_F(VisualRunTest, ReducedPicturesAreAPrefillOfTheirOwn) {
             rows.at("random_see").memory[0].logical_bytes());
 }
 
+// Rows of pictures that leave between two layers: a prefill of their own, shared by rows with the
+// same stage, and by layer what is left.
+TEST_F(VisualRunTest, ThinnedPicturesAreAPrefillOfTheirOwn) {
+  Write("mine.json", Seeing(R"({"method": "fastv", "overrides": {"thin.layer": 1}},
+      {"method": "snapkv", "overrides": {"thin.id": "fastv", "thin.layer": 1}})"));
+  const Outcome planned = Run({"plan", Path("mine.json"), "--db", Path("r.db"), "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json plan = *ParseJson(planned.out, "out");
+  ASSERT_EQ(plan["groups"].size(), 2u) << "the full cache's, and that of both others";
+  EXPECT_EQ(plan["groups"][0]["prefill"], "shared");
+  EXPECT_EQ(plan["groups"][1]["prefill"], "fastv");
+  ASSERT_EQ(RunInto("r.db", {"--json"}).exit_code, 0);
+  const auto store = Open("r.db");
+  for (const StoredCell& cell : CellsOf(*store)) {
+    const SampleRow row = FirstOf(*store, cell);
+    SCOPED_TRACE(cell.cell.method.name);
+    ASSERT_EQ(row.status, SampleStatus::kOk) << row.reason;
+    if (cell.cell.method.name == "full") continue;
+    EXPECT_EQ(row.engagement, EngagementMark::kEngaged) << row.engagement_reason;
+    for (const ModalityStatRow& stat : row.modalities) {
+      if (stat.modality != "image") continue;
+      EXPECT_EQ(stat.entries_before, 48 * 2);
+      if (cell.cell.method.name != "fastv") continue;
+      EXPECT_EQ(stat.entries_after, stat.layer == 0 ? 48 * 2 : 24 * 2);
+    }
+  }
+}
+
 TEST_F(VisualRunTest, PlansCountThePictures) {
   Write("mine.json", Seeing(R"("snapkv")"));
   const Outcome outcome = Run({"plan", Path("mine.json"), "--db", Path("r.db"), "--json"});

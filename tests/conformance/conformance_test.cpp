@@ -39,12 +39,7 @@ bool IsUncoded(const Method& method, const ModelShape& shape) {
 // A reader that may read everything is, too. A store that keeps uncoded keys unrotated turns those
 // of the prompt back and forth, so it differs by that rounding alone.
 TEST_P(Conformance, FullBudgetIsTheFullCache) {
-  std::vector<std::string> overrides;
-  if (LoadShipped(GetParam()).read) overrides = {"read.tokens=100000"};
-  if (LoadShipped(GetParam()).reduce && !LoadShipped(GetParam()).takes_budget) {
-    overrides = {"reduce.least=-1e30"};
-  }
-  for (const auto& subject : Subjects(GetParam(), {.overrides = overrides})) {
+  for (const auto& subject : Subjects(GetParam(), {.overrides = KeepingAll(GetParam())})) {
     if (!IsUncoded(subject->method, subject->shape())) return;
     Contender contender = subject->contender();
     if (subject->method.takes_budget) contender.budget = {Budget::Kind::kFraction, 1.0};
@@ -65,9 +60,11 @@ TEST_P(Conformance, FullBudgetIsTheFullCache) {
       for (const double error : cell.fidelity->attention_error) EXPECT_LE(error, 1e-5);
       continue;
     }
-    const bool by_scores = subject->method.reduce && !subject->method.takes_budget;
+    // Without a budget such a method is expected to give up something.
+    const bool must =
+        (subject->method.reduce || subject->method.thin) && !subject->method.takes_budget;
     const Engagement idle =
-        subject->method.read || by_scores ? Engagement::kNotEngaged : Engagement::kIdentity;
+        subject->method.read || must ? Engagement::kNotEngaged : Engagement::kIdentity;
     EXPECT_EQ(cell.record.engagement, idle) << cell.record.reason;
   }
 }
@@ -92,8 +89,8 @@ TEST_P(Conformance, KeepsWithinItsBudget) {
     }
     EXPECT_EQ(std::ssize(record.entries_after), shape.layers);
     EXPECT_LE(held, per_head * shape.layers * std::ssize(record.entries_after[0]));
-    const bool has_stages =
-        subject->method.score || subject->method.read || !IsPlain(subject->method, shape);
+    const bool has_stages = subject->method.score || subject->method.read || subject->method.thin ||
+                            !IsPlain(subject->method, shape);
     if (has_stages) {
       EXPECT_EQ(record.engagement, Engagement::kEngaged) << record.reason;
     } else if (!subject->method.prepare) {
@@ -142,7 +139,7 @@ TEST_P(Conformance, HoldsItsNumberWhileDecoding) {
 }
 
 // Where the score looks back from a window, the window stays, however wide it is, and allocators
-// count it.
+// count it. Layers whose rows have left a prefill look back from the last of those that are left.
 TEST_P(Conformance, WindowsStayWhole) {
   for (const int64_t window : {int64_t{8}, int64_t{64}}) {
     const Method shipped = LoadShipped(GetParam());
@@ -158,11 +155,14 @@ TEST_P(Conformance, WindowsStayWhole) {
         HeadBudgetFor(subject->method, subject->shape(), subject->budget, kPromptTokens).recent,
         std::max(window, share));
     ASSERT_GT(per_head, window);
+    const Pipeline pipeline = MakePipeline(subject->method);
+    const int64_t layers =
+        pipeline.thin ? pipeline.thin->Layers(subject->shape())[0] : subject->shape().layers;
     int64_t newest = 0;
     RunContenders(
         {subject->contender()}, {Sample(kPromptTokens, 2, 1)},
         {.inspect = [&](const CellResult&, const KvCache& cache) {
-          for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {
+          for (int64_t layer = 0; layer < layers; ++layer) {
             for (int64_t head = 0; head < cache.kv_heads(); ++head) {
               std::vector<int32_t> positions(static_cast<size_t>(cache.length(layer, head)));
               cache.ReadPositions(layer, head, 0, View(positions, {cache.length(layer, head)}));
@@ -172,8 +172,7 @@ TEST_P(Conformance, WindowsStayWhole) {
             }
           }
         }});
-    const int64_t heads = subject->shape().layers * subject->shape().kv_heads;
-    EXPECT_EQ(newest, heads * window) << window;
+    EXPECT_EQ(newest, layers * subject->shape().kv_heads * window) << window;
   }
 }
 

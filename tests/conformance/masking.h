@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/scene.h"
+#include "runner/thin_prefill.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -32,7 +33,18 @@ struct Prefilled {
     capture = std::make_unique<PrefillCapture>(model.config(), *cache,
                                                NeedsOf(subject.method.needs(), prompt),
                                                prompt.size(), model.ops(), &prompt);
-    Feed(model, *cache, prompt, capture.get());
+    if (!subject.method.thin) {
+      Feed(model, *cache, prompt, capture.get());
+      return;
+    }
+    ThinPrefill prefill(model, *subject.method.thin, prompt, *cache, *capture, state().seed);
+    while (!prefill.done()) {
+      const Result<Tensor> logits = prefill.Next();
+      if (!logits.ok()) {
+        ADD_FAILURE() << logits.error().message;
+        std::abort();
+      }
+    }
   }
   PromptState state() const { return {cache.get(), capture.get(), 11, &prompt}; }
   // `of_prompt` is the cache or a fork of it.
@@ -121,7 +133,8 @@ inline void TurnOn(const RopeFrequencies& frequencies, int64_t positions, int64_
   }
 }
 
-// A cache of the whole prompt in which the entries that `reduced` holds are as `reduced` has them.
+// A cache of the whole prompt in which the entries that `reduced` holds are as `reduced` has them,
+// and those that `full` lacks, as their rows left the prefill, are 0.
 // Where these and their queries turn by their place in the cache, they stand that much further on.
 inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache& full,
                      const KvCache& reduced, bool by_place, CachePools& pools) {
@@ -149,13 +162,15 @@ inline KvCache Whole(const Subject& subject, const Prompt& prompt, const KvCache
           TurnOn(full.frequencies(layer), prompt.next_rope_position - reduced.length(layer, head),
                  dim, held);
         }
-        const std::vector<int32_t> positions = reduced.Positions(layer, head);
-        for (size_t i = 0; i < positions.size(); ++i) {
-          std::copy_n(&held[i * static_cast<size_t>(dim)], dim, &rows[positions[i] * dim]);
-        }
-        for (int64_t i = 0; i < n; ++i) {
-          std::copy_n(&rows[i * dim], dim, &all[(i * heads + head) * dim]);
-        }
+        const auto place = [&](const KvCache& from, const std::vector<float>& entries) {
+          const std::vector<int32_t> positions = from.Positions(layer, head);
+          for (size_t i = 0; i < positions.size(); ++i) {
+            std::copy_n(&entries[i * static_cast<size_t>(dim)], dim,
+                        &all[static_cast<size_t>((positions[i] * heads + head) * dim)]);
+          }
+        };
+        place(full, rows);
+        place(reduced, held);
       }
       MemoryOps& device = *subject.model().ops().memory;
       memory.push_back(device.Allocate(std::ssize(all) * 4));
@@ -177,7 +192,7 @@ inline void ExpectEvictingIsMasking(const Subject& subject, const Prompt& prompt
   // Where distances are clipped, keys that are far turn with every step.
   const Result<StorePlan> plan = MakePipeline(method).store->Plan(shape, 0);
   ASSERT_TRUE(plan.ok());
-  if (!method.score || plan->turn.position == PositionPolicy::kClipped) return;
+  if ((!method.score && !method.thin) || plan->turn.position == PositionPolicy::kClipped) return;
   Prefilled prefilled(subject, prompt_tokens);
   KvCache evicted = prefilled.cache->Fork();
   Compressor compressor(model, method, subject.budget);

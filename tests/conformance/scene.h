@@ -49,6 +49,16 @@ inline Method LoadShipped(const std::string& id, const std::vector<std::string>&
   return std::move(method).value();
 }
 
+// Overrides with which the method gives up nothing at full budget.
+inline std::vector<std::string> KeepingAll(const std::string& id) {
+  const Method method = LoadShipped(id);
+  std::vector<std::string> overrides;
+  if (method.read) overrides.emplace_back("read.tokens=100000");
+  if (method.reduce && !method.takes_budget) overrides.emplace_back("reduce.least=-1e30");
+  if (method.thin) overrides.emplace_back("thin.drop=0");
+  return overrides;
+}
+
 // A budget under which the method has to give up something.
 inline Budget HalfBudget(const Method& method) {
   return method.takes_budget ? Budget{Budget::Kind::kFraction, 0.5} : Budget{};

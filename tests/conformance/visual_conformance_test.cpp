@@ -95,12 +95,7 @@ class VisualConformance : public ::testing::TestWithParam<std::string> {
 // At full budget the full cache, bit for bit where entries stay as they are. Keys that turn by
 // their places in the cache turn otherwise on three axes, and the method's file says so.
 TEST_P(VisualConformance, FullBudgetIsTheFullCache) {
-  std::vector<std::string> overrides;
-  if (LoadShipped(GetParam()).read) overrides = {"read.tokens=100000"};
-  if (LoadShipped(GetParam()).reduce && !LoadShipped(GetParam()).takes_budget) {
-    overrides = {"reduce.least=-1e30"};
-  }
-  for (const auto& subject : Shown(overrides)) {
+  for (const auto& subject : Shown(KeepingAll(GetParam()))) {
     const Pipeline pipeline = MakePipeline(subject->method);
     bool exact = true;
     for (int64_t layer = 0; layer < subject->shape().layers; ++layer) {

@@ -70,6 +70,8 @@ TEST_F(LatencyTest, AnswersAreThoseOfTheEngine) {
   Add("h2o", "25%");
   Add("tova", "25%");
   Add("snapkv_kivi", "25%");
+  Add("lazyllm", "none");
+  Add("fastkv", "10%");
   for (const LatencyLine& line : lines_) {
     SCOPED_TRACE(line.name);
     const std::vector<int32_t> prompt = Prompts()(700, 0)->ids;
@@ -96,6 +98,7 @@ TEST_F(LatencyTest, AnswersAreThoseOfTheEngine) {
 TEST_F(LatencyTest, QuestionsComeAfterCompression) {
   Add("h2o", "25%");
   Add("snapkv_kivi", "25%");
+  Add("lazyllm", "none");
   for (const LatencyLine& line : lines_) {
     SCOPED_TRACE(line.name);
     const std::vector<int32_t> prompt = Prompts()(400, 0)->ids;

@@ -160,6 +160,20 @@ TEST(MethodFiles, FaultsNameFileKeyValueAndCure) {
       {File(R"("score": {"id": "knorm"}, "allocate": {"id": "fastgen"},
                "reduce": {"id": "top_k"})"),
        {"allocate.fastgen reads the scores of score.fastgen, not those of score.knorm"}},
+      // Rows that leave a prefill are missing for others.
+      {File(R"("thin": {"id": "fastv"}, "score": {"id": "kvzip"}, "reduce": {"id": "top_k"})"),
+       {"score.kvzip needs probes of the whole prompt, and thin.fastv", "score.snapkv"}},
+      {File(R"("thin": {"id": "fastv"}, "score": {"id": "compactor"},
+               "reduce": {"id": "top_k"})"),
+       {"score.compactor needs attention inside chunks", "thin.fastv"}},
+      {File(R"("thin": {"id": "fastv"}, "score": {"id": "kvzap"}, "reduce": {"id": "top_k"})"),
+       {"score.kvzap needs gates of all rows", "thin.fastv"}},
+      {File(R"("thin": {"id": "fastv"}, "score": {"id": "expected_attention"},
+               "reduce": {"id": "top_k"})"),
+       {"score.expected_attention needs moments of the queries", "thin.fastv"}},
+      {File(R"("thin": {"id": "fastv"}, "score": {"id": "snapkv"}, "allocate": {"id": "ada"},
+               "reduce": {"id": "top_k"})"),
+       {"allocate.ada compares the scores of all layers", "thin.fastv", "allocate.uniform"}},
   };
   for (const auto& [text, parts] : cases) {
     const std::string message = ErrorOf(text);
@@ -400,6 +414,23 @@ TEST(CheckMethodTest, StagesThatDoNotFitTheModelOrEachOther) {
   EXPECT_EQ(Refusal(pooled, shape, "none"), "");
   EXPECT_THAT(Refusal(pooled, SmallShape(4, 3, 2, 64), "none"),
               HasSubstr("prepare.mean_pool_heads: heads 2 must divide"));
+}
+
+TEST(CheckMethodTest, RowsLeaveWhereNothingMissesThem) {
+  const ModelShape shape = SmallShape(4, 2, 2, 64);
+  EXPECT_EQ(Refusal(Loaded("fastv"), shape, "none"), "");
+  EXPECT_THAT(Refusal(Loaded("fastv"), shape, "0.5"),
+              AllOf(HasSubstr("it takes no budget, because a stage of its prefill"),
+                    HasSubstr("its size follows from thin.fastv")));
+  EXPECT_THAT(Refusal(Loaded("fastv", {"thin.layer=4"}), shape, "none"),
+              AllOf(HasSubstr("thin.fastv: layer is 4"), HasSubstr("expected 1 .. 3")));
+  ModelShape windowed = shape;
+  windowed.windows = {0, 512, 0, 512};
+  EXPECT_THAT(Refusal(Loaded("fastv"), windowed, "none"),
+              AllOf(HasSubstr("thin.fastv: layer 1 sees a window of 512"),
+                    HasSubstr("expected a model whose layers all see the whole prompt")));
+  EXPECT_THAT(Refusal(Loaded("fastv", {"store.id=minicache"}), shape, "none"),
+              AllOf(HasSubstr("store.minicache: layers share entries"), HasSubstr("thin.fastv")));
 }
 
 TEST(CheckMethodTest, AllocatorsAreAskedBeforeAnythingRuns) {

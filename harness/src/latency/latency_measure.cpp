@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/capture.h"
+#include "runner/thin_prefill.h"
 #include "src/latency/latency_phase.h"
 
 namespace kvgauge {
@@ -107,12 +108,23 @@ class Solo {
   Status Prefill() {
     capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
                      prompt_.size(), model_.ops(), &prompt_);
+    if (line_.method->thin) return PrefillThin();
     while (cache_.tokens() < prompt_.size()) {
       const int64_t begin = cache_.tokens();
       const int64_t end = PassEnd(model_.config(), prompt_, begin, Model::kChunkRows);
       KVG_TRY(Forward(begin, end, &*capture_));
     }
     return capture_->status();
+  }
+
+  Status PrefillThin() {
+    ThinPrefill prefill(model_, *line_.method->thin, prompt_, cache_, *capture_, kPromptStream);
+    while (!prefill.done()) {
+      KVG_ASSIGN(const Tensor logits, prefill.Next());
+      if (prefill.done()) next_ = model_.BestTokens(logits, 0)[0];
+      model_.ops().memory->Synchronize();
+    }
+    return {};
   }
 
   Status Compress(uint64_t seed) {

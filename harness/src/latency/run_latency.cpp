@@ -103,6 +103,13 @@ struct PlaceLines {
   std::map<size_t, LatencyLine> lines;  // by contender
 };
 
+// The first prefill that runs on the same loaded model.
+size_t FirstOnWeights(const PlanModel& model, size_t prefill) {
+  size_t first = 0;
+  while (model.prefills[first].weights != model.prefills[prefill].weights) ++first;
+  return first;
+}
+
 Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, ResultStore& store,
                            std::map<size_t, LoadedModel>& models) {
   PlaceLines found;
@@ -114,15 +121,16 @@ Result<PlaceLines> LinesAt(const RunPlan& plan, size_t model, CompressAt at, Res
       if (found.lines.count(contender) > 0) continue;
       // Its prompts would be others than the full cache's.
       if (plan.config->contenders[contender].method.see) continue;
-      if (models.count(group.prefill) == 0) {
-        KVG_ASSIGN(models[group.prefill], LoadPlanned(plan, model, group.prefill));
+      const size_t prefill = FirstOnWeights(plan.models[model], group.prefill);
+      if (models.count(prefill) == 0) {
+        KVG_ASSIGN(models[prefill], LoadPlanned(plan, model, prefill));
       }
       const RunContender& spec = plan.config->contenders[contender];
       KVG_ASSIGN(const int64_t cell, store.AddCell(group.cells[i]));
       found.lines[contender] = {.name = spec.Name(),
                                 .method = &spec.method,
                                 .budget = spec.budget,
-                                .model = models[group.prefill].model.get(),
+                                .model = models[prefill].model.get(),
                                 .full_cache = spec.full_cache(),
                                 .cell = cell};
     }

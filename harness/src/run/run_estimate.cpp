@@ -48,7 +48,9 @@ class MemoryPlanner {
         std::min(eyes.feature_bytes, KeptFeatureBytes(plan.config->max_memory_bytes));
     options_.pixel_bytes = std::min(eyes.pixel_bytes, kPixelBytesInFlight);
     // A prefill that changes the model is held against the model as it was.
-    if (options_.fidelity_steps > 0 && group.prefill != 0) original_ = model_;
+    const std::vector<PlanPrefill>& prefills = plan.models[group.model].prefills;
+    const bool changes = prefills[0].weights != prefills[group.prefill].weights;
+    if (options_.fidelity_steps > 0 && changes) original_ = model_;
     for (const size_t contender : group.contenders) {
       const RunContender& spec = plan.config->contenders[contender];
       contenders_.push_back({.method = &spec.method,

@@ -20,7 +20,7 @@
 namespace kvgauge {
 
 // Contenders that run on one prefill: those of one model with weights transformed alike, caches of
-// one kind and pictures reduced alike.
+// one kind, pictures reduced alike, and the same rows that leave.
 struct PlanPrefill {
   std::string name;          // "shared", or the id of the method that changes it
   std::string weights = {};  // equal for prefills that run on the same loaded model

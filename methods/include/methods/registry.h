@@ -12,12 +12,13 @@
 #include "methods/calibration_table.h"
 #include "methods/see.h"
 #include "methods/stages.h"
+#include "methods/thin.h"
 
 namespace kvgauge {
 
 class Calibrator;
 
-enum class StageKind { kPrepare, kSee, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
+enum class StageKind { kPrepare, kSee, kThin, kScore, kAllocate, kReduce, kStore, kRead, kTrigger };
 
 std::string_view NameOf(StageKind kind);  // "prepare", "score", ...
 

@@ -60,10 +60,12 @@ StoreTraits Transformed::traits() const {
 
 Status Transformed::Check(const StoreUse& use) const {
   const ModelShape& shape = *use.shape;
-  KVG_TRY(CheckBasisChange(StrCat("key matrices of layer ", use.layer), key_change, shape.kv_heads,
-                           shape.key_dim));
-  KVG_TRY(CheckBasisChange(StrCat("value matrices of layer ", use.layer), value_change,
-                           shape.kv_heads, shape.value_dim));
+  const auto name_of = [&](const char* side, const BasisChange& change) {
+    return change.source.empty() ? StrCat(side, " matrices of layer ", use.layer) : change.source;
+  };
+  KVG_TRY(CheckBasisChange(name_of("key", key_change), key_change, shape.kv_heads, shape.key_dim));
+  KVG_TRY(CheckBasisChange(name_of("value", value_change), value_change, shape.kv_heads,
+                           shape.value_dim));
   return Coded::Check(use);
 }
 

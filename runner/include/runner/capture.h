@@ -51,11 +51,17 @@ class PrefillCapture final : public LayerHook {
   void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
                    const Tensor& out) override;
 
+  // From this layer on the prefill has so many rows, all of which are still to come: for prefills
+  // that go layer by layer, and whose rows leave. There may be no more than before.
+  void Begin(int64_t first_layer, int64_t rows);
+
   // The first error while rows were captured; the captures are then invalid.
   const Status& status() const { return status_; }
   // Last query rows held, min(declared window, prefilled rows).
   int64_t window() const { return window_; }
-  // The last `rows` of them: [rows, query_heads, key_dim], rotated. Precondition: rows <= window().
+  int64_t window(int64_t layer) const;  // those that reached a layer
+  // The last `rows` of them: [rows, query_heads, key_dim], rotated. Precondition: rows <= window of
+  // the layer.
   Tensor WindowQueries(int64_t layer, int64_t rows) const;
   Tensor WindowLogSumExp(int64_t layer) const;  // [query_heads, window()]
   // [query_heads, width of the layer]. Precondition: declared.
@@ -78,6 +84,7 @@ class PrefillCapture final : public LayerHook {
 
  private:
   void Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
+  int64_t RowsToCome(int64_t layer) const;
   void KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp);
   // [query_heads, the layer's width now], in `part_`.
   Tensor Part(int64_t layer);
@@ -97,7 +104,8 @@ class PrefillCapture final : public LayerHook {
   std::vector<int64_t> widths_;          // [layers] when the prefill has ended
   std::vector<Buffer> sums_, squares_;   // [layers] of [query_heads, width]
   std::map<int64_t, Buffer> last_rows_;  // by layer: [query_heads, width]
-  std::vector<int64_t> folded_;          // [layers] tokens of the cache whose chunk is in the sums
+  std::vector<int64_t> layer_rows_;      // [layers] of the prefill
+  std::vector<int64_t> folded_;          // [layers] width with the last chunk that is in the sums
   Buffer part_;                          // one chunk's contribution
   std::vector<std::unique_ptr<ChunkSums>> chunks_;      // as declared
   std::vector<std::unique_ptr<QueryMoments>> moments_;  // as declared

@@ -79,8 +79,8 @@ struct Contender {
   const Method* method = nullptr;
   Budget budget = {};
   // The model as the method's prepare stage changed it, loaded for latents if the store keeps the
-  // model's own. Contenders of one model share prefills; contenders with latents have prefills of
-  // their own.
+  // model's own. Contenders of one model share prefills; contenders with latents, and those with
+  // equal thin stages, have prefills of their own.
   Model* model = nullptr;
   // The model whose full cache is the reference of fidelity: the same checkpoint without a prepare
   // stage. Null: `model`.

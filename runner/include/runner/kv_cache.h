@@ -64,6 +64,12 @@ class KvCache {
   // Makes room for `rows` more entries in every head and counts them in, at positions tokens() and
   // on; clears SetRead. A full pool is a kResource error that changes nothing.
   Status Append(int64_t rows);
+  // The same in layers [first, end) alone, at these positions: ascending, behind those that the
+  // layers have seen. For prefills that go layer by layer; when they end, all layers have seen the
+  // newest token, so that Append goes on. tokens() is what the layer that saw most has seen.
+  Status AppendAt(int64_t first, int64_t end, std::span<const int32_t> positions);
+  // Tokens that a layer has seen; tokens(), but for prefills that go layer by layer.
+  int64_t tokens(int64_t layer) const;
   // The entries that Append counted in last, as f32: keys [rows, kv_heads, key_dim], before
   // rotation where raw_keys says so; values [rows, kv_heads, value_dim], empty for mla_latent. Both
   // may be strided over rows and heads.
@@ -139,6 +145,7 @@ class KvCache {
  private:
   KvCache(const KvCache& other);
 
+  Status AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions);
   Status Change(int64_t layer, const std::function<Status(CacheLayer&)>& change);
   // Extends the rotation tables to `positions`, for layers with raw keys.
   void NeedRope(int64_t positions);

@@ -75,6 +75,21 @@ struct SequenceStep {
   LayerHook* hook = nullptr;
 };
 
+// Rows of a prompt in some layers, for prefills that go layer by layer. The cache has made room for
+// them there: cache->AppendAt(first_layer, end_layer, places).
+struct LayerStep {
+  KvCache* cache = nullptr;
+  const Prompt* prompt = nullptr;
+  std::span<const int32_t> places = {};  // in the prompt, ascending
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  // [rows, hidden_size] f32 on the device: what first_layer reads, unless that is 0 (then the rows
+  // are embedded); after the call what end_layer reads.
+  Tensor hidden = {};
+  LogitRows logits = LogitRows::kNone;  // another only with the last layer
+  LayerHook* hook = nullptr;
+};
+
 class Model {
  public:
   // `directory` holds config.json and, unless random, the weights. What CheckWeights refuses and
@@ -117,6 +132,8 @@ class Model {
   // cache. Returns the wanted logits, [rows, vocab] f32 in the order of the steps; valid until the
   // next call.
   Tensor Forward(std::span<const SequenceStep> steps);
+  // The same for one sequence in some layers. Rows have the bits that Forward gives them.
+  Tensor ForwardLayers(const LayerStep& step);
 
   // The id of the largest logit in each row of what Forward gave, the lowest among equals. Ids from
   // `valid_vocab` on are padding rows of the head and are never chosen; 0 means all are valid. A

@@ -47,11 +47,13 @@ CacheLayer::CacheLayer(const CacheLayer& other)
   Publish();
 }
 
-Status CacheLayer::Grow(int64_t rows, int64_t first_position) {
+Status CacheLayer::Grow(std::span<const int32_t> of) {
+  const int64_t rows = std::ssize(of);
   for (Stream& stream : entries_.parts.back().keys) KVG_TRY(stream.Grow(rows));
   for (Stream& stream : entries_.parts.back().values) KVG_TRY(stream.Grow(rows));
   for (HeadEntries& head : entries_.heads) {
-    if (!head.has_positions && head.length != first_position) {
+    const bool in_order = of.front() == head.length && of.back() == head.length + rows - 1;
+    if (!head.has_positions && !in_order) {
       std::vector<int32_t> positions(static_cast<size_t>(head.length));
       std::iota(positions.begin(), positions.end(), 0);
       KVG_TRY(head.positions.Assign(positions));
@@ -78,7 +80,7 @@ void CacheLayer::Count(const Tensor& positions, const Tensor& zeros,
   const int64_t rows = positions.shape[0];
   for (Stream& stream : entries_.parts.back().keys) stream.Count(rows);
   for (Stream& stream : entries_.parts.back().values) stream.Count(rows);
-  tokens_ = positions.i32()[0] + rows;
+  tokens_ = positions.i32()[rows - 1] + 1;
   for (int64_t h = 0; h < setup().kv_heads; ++h) {
     HeadEntries& head = entries_.heads[static_cast<size_t>(h)];
     head.length += rows;

@@ -28,10 +28,10 @@ class CacheLayer {
   int64_t width() const { return entries_.width(); }
   std::span<const KvHead> views() const { return views_; }
   const LayerSetup& setup() const { return *entries_.setup; }
+  int64_t tokens() const { return tokens_; }  // seen: behind the newest entry's position
 
-  // Room for `rows` more entries from position `first_position` on; nothing is counted in yet. On
-  // an error: Trim.
-  Status Grow(int64_t rows, int64_t first_position);
+  // Room for more entries at these positions; nothing is counted in yet. On an error: Trim.
+  Status Grow(std::span<const int32_t> positions);
   void Trim();
   // `positions` and `zeros` [rows] of the new entries, on the host; what of them goes to arrays of
   // entries is added to `copies`.

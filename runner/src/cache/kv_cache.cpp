@@ -142,26 +142,44 @@ void KvCache::NeedRope(int64_t positions) {
 
 Status KvCache::Append(int64_t rows) {
   KVG_CHECK(rows > 0, "nothing to append");
-  for (int64_t i = 0; i < layer_count(); ++i) {
-    if (!raw_keys(i)) continue;
-    NeedRope(tokens_ + rows);
-    break;
-  }
-  for (const auto& layer : layers_) {
-    Status status = layer->Grow(rows, tokens_);
-    if (status.ok()) continue;
-    for (const auto& grown : layers_) grown->Trim();
-    return status;
-  }
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens_));
+  return AppendTo(0, layer_count(), positions);
+}
+
+Status KvCache::AppendAt(int64_t first, int64_t end, std::span<const int32_t> positions) {
+  KVG_CHECK(0 <= first && first < end && end <= layer_count(), "layers that are not there");
+  KVG_CHECK(!positions.empty() && positions.front() >= tokens(first) &&
+                std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) ==
+                    positions.end(),
+            "positions ascend behind those that were seen");
+  return AppendTo(first, end, positions);
+}
+
+int64_t KvCache::tokens(int64_t layer) const { return layers_[layer]->tokens(); }
+
+Status KvCache::AppendTo(int64_t first, int64_t end, std::span<const int32_t> positions) {
+  const int64_t rows = std::ssize(positions), seen = positions.back() + 1;
+  const std::span<const std::unique_ptr<CacheLayer>> layers =
+      std::span(layers_).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+  for (int64_t i = first; i < end; ++i) {
+    if (!raw_keys(i)) continue;
+    NeedRope(seen);
+    break;
+  }
+  for (const auto& layer : layers) {
+    Status status = layer->Grow(positions);
+    if (status.ok()) continue;
+    for (const auto& grown : layers) grown->Trim();
+    return status;
+  }
   const std::vector<float> zeros(static_cast<size_t>(rows));
   std::vector<MemoryOps::CopyJob> copies;
-  for (const auto& layer : layers_) {
+  for (const auto& layer : layers) {
     layer->Count(View(positions, {rows}), View(zeros, {rows}), &copies);
   }
   ops_->memory->CopyAll(copies);
-  tokens_ += rows;
+  tokens_ = std::max(tokens_, seen);
   return {};
 }
 

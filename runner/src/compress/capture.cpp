@@ -69,6 +69,7 @@ PrefillCapture::PrefillCapture(const ModelConfig& config, const KvCache& cache, 
       rows_(rows),
       last_token_(cache.tokens() + rows),
       window_(std::min(needs.window, rows)),
+      layer_rows_(static_cast<size_t>(config.layer_count()), rows),
       folded_(static_cast<size_t>(config.layer_count())) {
   const int64_t heads = config.query_heads;
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
@@ -127,11 +128,11 @@ void PrefillCapture::AfterAttend(int64_t layer, const Tensor& q, const Tensor& l
 
 void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
   if (window_ > 0) KeepWindow(layer, q, log_sum_exp);
-  if (cache_.tokens() == last_token_) KeepLastRow(layer, q, log_sum_exp);
+  if (RowsToCome(layer) == 0) KeepLastRow(layer, q, log_sum_exp);
   // A pass that found no memory is begun again, and its rows come twice.
   int64_t& folded = folded_[static_cast<size_t>(layer)];
-  if (folded == cache_.tokens()) return;
-  folded = cache_.tokens();
+  if (folded == Width(cache_, layer)) return;
+  folded = Width(cache_, layer);
   // The sums were left where ColumnSumsOfRows said.
   if (needs_.column_sums) Add(Part(layer), layer, sums_[static_cast<size_t>(layer)]);
   if (needs_.column_squares) FoldSquares(layer, q, log_sum_exp);
@@ -143,18 +144,39 @@ void PrefillCapture::Capture(int64_t layer, const Tensor& q, const Tensor& log_s
 }
 
 void PrefillCapture::KeepWindow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
-  // These rows end at the cache's newest token; the window ends at the last of the prefill.
-  const int64_t end = cache_.tokens(), begin = end - q.shape[0];
-  const int64_t from = std::max(begin, last_token_ - window_);
-  if (from >= end) return;
+  // These rows end at the layer's newest entry; the window ends at the last of the prefill.
+  const int64_t end = q.shape[0], left = RowsToCome(layer);
+  const int64_t count = std::min(end, window_ - left);
+  if (count <= 0) return;
   const int64_t heads = config_.query_heads, row_size = heads * config_.key_dim;
-  const int64_t at = from - (last_token_ - window_);
+  const int64_t to = window_ - left;
   const auto index = static_cast<size_t>(layer);
   const Tensor rows = queries_[index].As(DType::kF32, {window_, row_size});
-  ops_.rows->Convert(Flat(q).Slice(from - begin, end - begin), rows.Slice(at, at + end - from));
+  ops_.rows->Convert(Flat(q).Slice(end - count, end), rows.Slice(to - count, to));
   const Tensor sums = log_sums_[index].As(DType::kF32, {heads, window_});
-  ops_.rows->Convert(Columns(log_sum_exp, from - begin, end - begin),
-                     Columns(sums, at, at + end - from));
+  ops_.rows->Convert(Columns(log_sum_exp, end - count, end), Columns(sums, to - count, to));
+}
+
+int64_t PrefillCapture::RowsToCome(int64_t layer) const {
+  return widths_[static_cast<size_t>(layer)] - Width(cache_, layer);
+}
+
+void PrefillCapture::Begin(int64_t first_layer, int64_t rows) {
+  for (int64_t layer = first_layer; layer < config_.layer_count(); ++layer) {
+    const auto index = static_cast<size_t>(layer);
+    for (const auto* sums : {&sums_, &squares_}) {
+      if (sums->empty()) continue;
+      const Buffer& memory = (*sums)[index];
+      ops_.memory->Clear(memory.As(DType::kF32, {memory.size_bytes() / 4}));
+    }
+    widths_[index] = Width(cache_, layer) + rows;
+    layer_rows_[index] = rows;
+    folded_[index] = 0;
+  }
+}
+
+int64_t PrefillCapture::window(int64_t layer) const {
+  return std::min(window_, layer_rows_[static_cast<size_t>(layer)]);
 }
 
 void PrefillCapture::KeepLastRow(int64_t layer, const Tensor& q, const Tensor& log_sum_exp) {
@@ -355,9 +377,9 @@ void StepCapture::KeepRows(int64_t layer, const Tensor& q, int64_t end) {
 }
 
 void StepCapture::KeepPrompt(const PrefillCapture& prompt, int64_t end) {
-  const int64_t rows = std::min(needs_.step_window, prompt.window());
-  for (int64_t layer = 0; layer < config_.layer_count() && rows > 0; ++layer) {
-    KeepRows(layer, prompt.WindowQueries(layer, rows), end);
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+    const int64_t rows = std::min(needs_.step_window, prompt.window(layer));
+    if (rows > 0) KeepRows(layer, prompt.WindowQueries(layer, rows), end);
   }
 }
 

@@ -46,9 +46,17 @@ std::vector<std::vector<int64_t>> Recorder::Entries(const KvCache& cache) const 
 }
 
 void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture) {
-  if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_);
+  if (prompt != nullptr) modalities_.Begin(cache, *prompt, capture, ops_, method_.thin.has_value());
   record_.prompt_tokens = cache.tokens();
   record_.entries_before = Entries(cache);
+  if (!method_.thin) return;
+  // Rows have left already.
+  for (std::vector<int64_t>& layer : record_.entries_before) {
+    for (int64_t& entries : layer) {
+      dropped_ |= entries < cache.tokens();
+      entries = cache.tokens();
+    }
+  }
 }
 
 void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes) {
@@ -172,6 +180,9 @@ CompressionRecord Recorder::Record(const KvCache& cache, const StepReads& reads,
   if (dropped_ || weighted_ || merged > 0 || read_less || coded) {
     record.engagement = Engagement::kEngaged;
     if (codes_ && !coded) record.reason = unsealed;
+  } else if (method_.thin && !method_.takes_budget) {
+    record.reason =
+        StrCat(NameOf(*method_.thin->spec), " let no row go of ", record.prompt_tokens, " tokens");
   } else if (stores_otherwise_) {
     record.reason = unsealed;
   } else if (reads.chooses()) {

@@ -13,7 +13,7 @@ size_t ModalityAt(const Prompt& prompt, int32_t position) {
 }  // namespace
 
 void ModalityCounts::Begin(const KvCache& cache, const Prompt& prompt,
-                           const PrefillCapture* capture, Ops& ops) {
+                           const PrefillCapture* capture, Ops& ops, bool thinned) {
   layers_.clear();
   if (prompt.spans.empty()) return;
   const int64_t heads = cache.kv_heads();
@@ -29,13 +29,18 @@ void ModalityCounts::Begin(const KvCache& cache, const Prompt& prompt,
       ops.memory->Copy(last, View(row, {query_heads, width}));
       ops.memory->Synchronize();
     }
+    if (thinned) {
+      for (const PromptPosition& position : prompt.positions) {
+        layer.of[static_cast<size_t>(position.modality)].entries_before += heads;
+      }
+    }
     for (int64_t h = 0; h < heads; ++h) {
       const std::vector<int32_t> positions = cache.Positions(l, h);
       std::vector<float>& by_position = layer.attention.emplace_back();
       if (!row.empty()) by_position.resize(static_cast<size_t>(cache.tokens()));
       for (size_t entry = 0; entry < positions.size(); ++entry) {
         ModalityRecord& of = layer.of[ModalityAt(prompt, positions[entry])];
-        ++of.entries_before;
+        of.entries_before += thinned ? 0 : 1;
         if (row.empty()) continue;
         double sum = 0;
         const int64_t group = query_heads / heads;

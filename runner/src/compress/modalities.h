@@ -12,8 +12,9 @@ namespace kvgauge {
 class ModalityCounts {
  public:
   // The cache as it is before it is compressed. `capture` may lack the last row: then attention is
-  // 0.
-  void Begin(const KvCache& cache, const Prompt& prompt, const PrefillCapture* capture, Ops& ops);
+  // 0. `thinned`: rows may have left the prefill, and all of the prompt counts as entries before.
+  void Begin(const KvCache& cache, const Prompt& prompt, const PrefillCapture* capture, Ops& ops,
+             bool thinned);
   // By layer; nothing for a prompt without pictures. `cache` is compressed.
   void Finish(const KvCache& cache, const Prompt& prompt,
               std::vector<std::array<ModalityRecord, kModalities>>& record);

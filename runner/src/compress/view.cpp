@@ -193,7 +193,7 @@ Tensor CacheView::VisualPlaces(VisualAxis axis, int64_t head, int64_t first) {
 std::span<const VisualSpan> CacheView::VisualSpans() { return prompt().spans; }
 
 int64_t CacheView::QuestionRows(int64_t most) {
-  const int64_t rows = std::min(RowsOfQuestion(prompt(), most), prefill().window());
+  const int64_t rows = std::min(RowsOfQuestion(prompt(), most), prefill().window(layer_));
   KVG_CHECK(rows > 0, "no stage declared the rows of the question");
   return rows;
 }
@@ -240,7 +240,8 @@ Tensor CacheView::NewestLogSumExp(const Tensor& q) {
 }
 
 int64_t CacheView::RowsOfWindow(int64_t rows) const {
-  if (!decoding()) return std::min(rows, prefill().window());  // a short prompt has no more
+  // A short prompt has no more.
+  if (!decoding()) return std::min(rows, prefill().window(layer_));
   for (const int64_t length : lengths_) rows = std::min(rows, length);
   return rows;
 }

@@ -17,6 +17,11 @@ CachePools::Limits Limits(int64_t device_bytes) {
   return limits;
 }
 
+bool ThinAlike(const StageChoice* a, const StageChoice* b) {
+  if (a == nullptr || b == nullptr) return a == b;
+  return StageKey(*a) == StageKey(*b);
+}
+
 }  // namespace
 
 uint64_t SampleSeed(uint64_t run_seed, const std::string& sample_id) {
@@ -70,11 +75,12 @@ void EngineRun::PlanJobs() {
   for (size_t i = 0; i < contenders_.size(); ++i) {
     const Contender& contender = contenders_[i];
     const bool latents = KeepsModelLatents(*contender.method, contender.model->shape());
+    const StageChoice* thin = contender.method->thin ? &*contender.method->thin : nullptr;
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.model == contender.model && g.latents == latents;
+      return g.model == contender.model && g.latents == latents && ThinAlike(g.thin, thin);
     });
     if (group == groups_.end()) {
-      groups_.push_back({.model = contender.model, .latents = latents});
+      groups_.push_back({.model = contender.model, .latents = latents, .thin = thin});
       group = groups_.end() - 1;
     }
     group->contenders.push_back(static_cast<int64_t>(i));
@@ -164,7 +170,9 @@ Status EngineRun::Pass(Model& model) {
   }
   steps.resize(kept);
   stepped.resize(kept);
-  if (prefilling_ != nullptr && prefilling_->model == &model && chunked == 0) {
+  const bool prefills = prefilling_ != nullptr && prefilling_->model == &model && chunked == 0;
+  const bool thins = prefills && prefilling_->thin != nullptr;
+  if (prefills && !thins) {
     Snapshot& snapshot = *prefilling_;
     const int64_t begin = snapshot.cache->tokens();
     const int64_t end = PassEnd(model.config(), snapshot.prompt, begin, Model::kChunkRows);
@@ -183,6 +191,7 @@ Status EngineRun::Pass(Model& model) {
     }
   }
   if (!steps.empty()) KVG_TRY(Step(model, steps, stepped));
+  if (thins) KVG_TRY(StepThin(model));
   lanes_.remove_if([](const Lane& lane) { return lane.done; });
   return {};
 }

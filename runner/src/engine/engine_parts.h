@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner/engine.h"
+#include "runner/thin_prefill.h"
 
 namespace kvgauge {
 
@@ -20,8 +21,10 @@ struct Snapshot {
   Prompt prompt;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
-  int32_t best = -1;          // after the last row
-  std::vector<float> logits;  // of it; empty unless they were asked for
+  std::unique_ptr<ThinPrefill> thin;  // while it is prefilled, where rows leave
+  bool thinned = false;               // whether rows may have left
+  int32_t best = -1;                  // after the last row
+  std::vector<float> logits;          // of it; empty unless they were asked for
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;

@@ -154,9 +154,11 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
+  bool thins = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
     needs |= contender.method->needs();
+    thins |= contender.method->thin.has_value();
     if (!contender.method->score) continue;
     if (!scorers.insert(StageKey(*contender.method->score)).second) continue;
     stages.push_back(MakeStage(*contender.method->score));
@@ -180,7 +182,8 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
     plan.snapshot_bytes = std::max(
         plan.snapshot_bytes,
         FullCacheBytes(shape, WholePages(length.prefill)) +
-            PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes);
+            PrefillCapture::PlannedBytes(*model.config, needs, length.prefill) + scores + probes +
+            (thins ? ThinPrefill::PlannedBytes(*model.config, length.prefill) : 0));
   }
 }
 
@@ -296,6 +299,12 @@ Result<CompressAt> ParseCompressAt(std::string_view text) {
 
 Status CheckMoment(const Method& method, CompressAt at) {
   if (at != CompressAt::kTurn) return {};
+  if (method.thin) {
+    return BadInput(StrCat(method.id, ": ", NameOf(*method.thin->spec),
+                           " lets rows go while a prompt is read, and compress_at turn reads "
+                           "those of later turns behind an answer; use compress_at prompt or "
+                           "context, or leave out the stage"));
+  }
   if (!method.needs().gates.empty()) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.score->spec),
                            " scores entries where they are made, and compress_at turn compresses "
@@ -317,7 +326,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
-  int64_t original_bytes = 0;  // of the prompt in a model that fidelity is measured against
+  // Of the whole prompt beside the snapshot, against which fidelity is measured.
+  int64_t original_bytes = 0;
   std::set<const PlannedModel*> models;
   std::set<const PlannedModel*> loaded;
   for (const PlannedContender& contender : contenders) {
@@ -331,11 +341,12 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
     const std::vector<StorePlan> stores = StorePlansOf(*contender.method, contender.model->shape);
     for (const SampleLength& length : lengths) {
       plan.lane_bytes = std::max(plan.lane_bytes, LaneBytes(contender, stores, length, options));
-      if (options.fidelity_steps > 0 && contender.original != nullptr &&
-          contender.original != contender.model) {
-        original_bytes = std::max(
-            original_bytes, FullCacheBytes(contender.original->shape, WholePages(length.total)));
-      }
+      if (options.fidelity_steps == 0) continue;
+      const PlannedModel* original =
+          contender.original != nullptr ? contender.original : contender.model;
+      if (original == contender.model && !contender.method->thin) continue;
+      original_bytes =
+          std::max(original_bytes, FullCacheBytes(original->shape, WholePages(length.total)));
     }
   }
   plan.snapshot_bytes += original_bytes;

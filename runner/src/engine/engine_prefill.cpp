@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/clock.h"
 #include "src/engine/engine_run.h"
 
 namespace kvgauge {
@@ -40,6 +41,11 @@ Status EngineRun::StartPrefill() {
         s.model->config(), *s.cache,
         NeedsOf(job.group->needs, s.prompt, s.model->config().layer_count()), s.prompt.size(),
         s.model->ops(), &s.prompt);
+    if (job.group->thin != nullptr) {
+      s.thinned = true;
+      s.thin = std::make_unique<ThinPrefill>(*s.model, *job.group->thin, s.prompt, *s.cache,
+                                             *s.capture, s.seed);
+    }
     return {};
   });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
@@ -64,6 +70,26 @@ void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row
   HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
 }
 
+Status EngineRun::StepThin(Model& model) {
+  Snapshot& snapshot = *prefilling_;
+  const double start_s = NowSeconds();
+  int32_t best = -1;
+  const Status ran = Guarded([&]() -> Status {
+    KVG_ASSIGN(const Tensor logits, snapshot.thin->Next());
+    if (snapshot.thin->done()) {
+      KeepLogits(snapshot, logits, 0);
+      if (options_.sampling.greedy()) best = model.BestTokens(logits, options_.valid_vocab)[0];
+    }
+    model.ops().memory->Synchronize();
+    return {};
+  });
+  if (!ran.ok()) return FailPrefill(std::move(prefilling_), ran);
+  snapshot.prefill_s += NowSeconds() - start_s;
+  if (!snapshot.thin->done()) return {};
+  snapshot.thin.reset();
+  return FinishPrefill(best);
+}
+
 Status EngineRun::FinishPrefill(int32_t best) {
   ready_ = std::move(prefilling_);
   Snapshot& snapshot = *ready_;
@@ -86,8 +112,8 @@ Status EngineRun::FinishPrefill(int32_t best) {
   return {};
 }
 
-// The snapshot's prompt under the full cache of another model, outside the lockstep: only fidelity
-// asks for it.
+// The snapshot's prompt under the full cache of another model, or of this one where rows have left,
+// outside the lockstep: only fidelity asks for it.
 Status EngineRun::PrefillOriginal(Model& model, Original& original) {
   const Snapshot& snapshot = *ready_;
   return Guarded([&]() -> Status {
@@ -108,7 +134,7 @@ void EngineRun::MeasureSnapshot() {
     if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
   }
   for (Model* lead : leads) {
-    if (lead == ready_->model) {
+    if (lead == ready_->model && !ready_->thinned) {
       MeasureAgainst({lead, ready_->cache.get(), ready_->logits});
       continue;
     }

@@ -54,10 +54,12 @@ class EngineRun {
     std::optional<int32_t> token;  // chosen there
     bool done = false;
   };
-  // Contenders that share prefills: those of one model with the same kind of cache.
+  // Contenders that share prefills: those of one model with the same kind of cache, from whose
+  // prefill the same rows leave.
   struct Group {
     Model* model = nullptr;
     bool latents = false;
+    const StageChoice* thin = nullptr;  // of the first of them
     std::vector<int64_t> contenders = {};
     Needs needs = {};
   };
@@ -84,6 +86,8 @@ class EngineRun {
     return !turn.forced.empty() || !options_.sampling.greedy();
   }
   void KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const;
+  // What comes next of a prefill from which rows leave: it goes through the weights alone.
+  Status StepThin(Model& model);
   Status FinishPrefill(int32_t best);
   // Every contender that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);

@@ -44,7 +44,7 @@ void ForwardPass::FindReadyRows() {
   for (const SequenceStep& step : steps_) {
     bool follows = false;
     for (int64_t i = step.begin; i < step.end; ++i, ++row) {
-      const PromptPosition& position = step.prompt->positions[static_cast<size_t>(i)];
+      const PromptPosition& position = PositionOf(step, i);
       const bool ready = position.token_id < 0;
       if (ready && follows && ready_.back().first + ready_.back().count == position.embedding_row) {
         ++ready_.back().count;
@@ -74,10 +74,11 @@ void ForwardPass::Embed(Tensor residual) {
   std::vector<int32_t> ids, positions;
   for (const SequenceStep& step : steps_) {
     for (int64_t i = step.begin; i < step.end; ++i) {
-      const PromptPosition& position = step.prompt->positions[static_cast<size_t>(i)];
+      const PromptPosition& position = PositionOf(step, i);
       KVG_CHECK(position.token_id < config_.vocab_size, "token id past the vocabulary");
       ids.push_back(std::max(position.token_id, 0));
-      positions.push_back(static_cast<int32_t>(i) + 2);  // OPT's table begins with two pad rows
+      positions.push_back(static_cast<int32_t>(PlaceOf(i)) +
+                          2);  // OPT's table begins with two pad rows
     }
   }
   const float scale = config_.scale_embedding
@@ -134,7 +135,7 @@ void ForwardPass::MakeRopeTables(int64_t layer, Tensor cos, Tensor sin) {
         break;
       }
       for (int64_t i = step.begin; i < step.end; ++i) {
-        const RopePosition& at = step.prompt->positions[static_cast<size_t>(i)].rope_position;
+        const RopePosition& at = PositionOf(step, i).rope_position;
         positions.insert(positions.end(), at.begin(), at.begin() + axes);
       }
     }
@@ -281,7 +282,13 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
   return logits;
 }
 
-Tensor ForwardPass::Run() {
+void ForwardPass::CheckRows() {
+  if (part_ != nullptr) {
+    KVG_CHECK(!config_.mutual_pictures, "a picture that sees all of itself goes through in one");
+    KVG_CHECK(part_->end_layer == config_.layer_count() || part_->logits == LogitRows::kNone,
+              "logits come behind the last layer");
+    return;
+  }
   for (const SequenceStep& step : steps_) {
     KVG_CHECK(step.begin < step.end && step.end == step.cache->tokens(),
               "a step's rows are those its cache made room for last");
@@ -290,11 +297,17 @@ Tensor ForwardPass::Run() {
               "a step cuts a picture that sees all of itself");
     ahead_.push_back(RowsAhead(config_, *step.prompt, step.begin, step.end));
   }
-  const Tensor residual = Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
+}
+
+Tensor ForwardPass::Run() {
+  CheckRows();
+  const Tensor residual =
+      part_ != nullptr ? part_->hidden
+                       : Take(ScratchSlot::kResidual, DType::kF32, {rows_, config_.hidden_size});
   FindReadyRows();
-  Embed(residual);
+  if (first_layer_ == 0) Embed(residual);
   MakeRopeTables();
-  for (int64_t i = 0; i < config_.layer_count(); ++i) {
+  for (int64_t i = first_layer_; i < end_layer_; ++i) {
     Layer(i, residual);
     AddDeepstack(i, residual);
   }
@@ -312,6 +325,16 @@ Tensor Model::Forward(std::span<const SequenceStep> steps) {
   });
   decodes ? decode_->Run(pass) : pass();
   return logits;
+}
+
+Tensor Model::ForwardLayers(const LayerStep& step) {
+  const SequenceStep rows = {.cache = step.cache,
+                             .prompt = step.prompt,
+                             .begin = 0,
+                             .end = std::ssize(step.places),
+                             .logits = step.logits,
+                             .hook = step.hook};
+  return ForwardPass(config_, dtype_, *ops_, *weights_, *scratch_, step, rows).Run();
 }
 
 std::vector<int32_t> Model::BestTokens(const Tensor& logits, int64_t valid_vocab) {

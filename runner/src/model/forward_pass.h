@@ -35,7 +35,21 @@ class ForwardPass {
         weights_(weights),
         scratch_(scratch),
         steps_(steps),
-        rows_(RowCount(steps)) {}
+        rows_(RowCount(steps)),
+        end_layer_(config.layer_count()) {}
+  // `step` stands for the rows of `part`, places 0 to their number.
+  ForwardPass(const ModelConfig& config, DType dtype, Ops& ops, const ModelWeights& weights,
+              Scratch& scratch, const LayerStep& part, const SequenceStep& step)
+      : config_(config),
+        dtype_(dtype),
+        ops_(ops),
+        weights_(weights),
+        scratch_(scratch),
+        steps_(&step, 1),
+        rows_(step.end),
+        part_(&part),
+        first_layer_(part.first_layer),
+        end_layer_(part.end_layer) {}
 
   Tensor Run();
 
@@ -45,6 +59,14 @@ class ForwardPass {
   }
   float norm_offset() const { return config_.norm == NormKind::kRmsOffsetOne ? 1.0f : 0.0f; }
 
+  // The place in its prompt of row `i` of a step.
+  int64_t PlaceOf(int64_t i) const {
+    return part_ == nullptr ? i : part_->places[static_cast<size_t>(i)];
+  }
+  const PromptPosition& PositionOf(const SequenceStep& step, int64_t i) const {
+    return step.prompt->positions[static_cast<size_t>(PlaceOf(i))];
+  }
+  void CheckRows();
   void ApplyNorm(const Norm& norm, const Tensor& x, Tensor out);
   void FindReadyRows();
   void Embed(Tensor residual);
@@ -88,6 +110,8 @@ class ForwardPass {
   Scratch& scratch_;
   std::span<const SequenceStep> steps_;
   int64_t rows_;
+  const LayerStep* part_ = nullptr;  // of a pass through some layers
+  int64_t first_layer_ = 0, end_layer_;
   struct ReadyRows {
     const Prompt* prompt = nullptr;
     int64_t first = 0, count = 0;  // of its embeddings

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "methods/layouts/coded.h"
@@ -14,11 +15,12 @@ namespace kvgauge {
 struct BasisChange {
   using Matrices = std::shared_ptr<const std::vector<float>>;
 
-  Matrices there;      // [heads, dim, stored]; null: entries stay in their own coordinates
-  Matrices back;       // of that shape; null: `there`, whose rows are orthonormal
-  int64_t heads = 1;   // 1: all KV heads have the same
-  int64_t dim = 0;     // of the model
-  int64_t stored = 0;  // numbers of an entry, `dim` at least
+  Matrices there;           // [heads, dim, stored]; null: entries stay in their own coordinates
+  Matrices back;            // of that shape; null: `there`, whose rows are orthonormal
+  int64_t heads = 1;        // 1: all KV heads have the same
+  int64_t dim = 0;          // of the model
+  int64_t stored = 0;       // numbers of an entry, `dim` at least
+  std::string source = {};  // file and table, for messages; empty: they were made here
 
   bool empty() const { return there == nullptr; }
   const std::vector<float>& way_back() const { return back == nullptr ? *there : *back; }

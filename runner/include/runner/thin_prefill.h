@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prefill that goes layer by layer, as rows leave between layers (methods/thin.h): all rows pass
+// the layers below the first gap, those that go on pass the layers up to the next one, and so on.
+//
+// Rows have the bits that a prefill of whole chunks gives them as long as none has left. One
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/result.h"
+#include "methods/method.h"
+#include "runner/capture.h"
+#include "runner/model.h"
+
+namespace kvgauge {
+
+class ThinPrefill {
+ public:
+  // Of the whole prompt into an empty cache. `capture` is of that cache, with the needs of the
+  // stage. All outlive the prefill.
+  ThinPrefill(Model& model, const StageChoice& thin, const Prompt& prompt, KvCache& cache,
+              PrefillCapture& capture, uint64_t seed);
+  ~ThinPrefill();
+
+  bool done() const { return done_; }
+  // Runs up to Model::kChunkRows rows through some layers, and lets rows go behind the last of
+  // them. Logits of the last row when it is done, [1, vocab], valid until the model runs again;
+  // otherwise empty. After an error the prefill is not to be used. Precondition: not done.
+  Result<Tensor> Next();
+
+  // Bytes beside the cache and the captures, for the plan of a run.
+  static int64_t PlannedBytes(const ModelConfig& config, int64_t rows);
+
+ private:
+  int64_t rows() const { return std::ssize(places_); }
+  bool last_stretch() const { return stretch_ == std::ssize(gaps_); }
+  Status LetRowsGo();
+  Result<std::vector<int32_t>> ChooseRows() const;
+
+  Model& model_;
+  const StageChoice& choice_;
+  std::unique_ptr<Stage> stage_;
+  const Prompt& prompt_;
+  KvCache& cache_;
+  PrefillCapture& capture_;
+  const ModelShape shape_;
+  const uint64_t seed_;
+  std::vector<int64_t> gaps_;    // layers that fewer rows reach
+  std::vector<int32_t> places_;  // of the rows that are left
+  Buffer memory_;                // of `hidden_`
+  Tensor hidden_;                // [rows, hidden_size]: what the next layer reads
+  int64_t stretch_ = 0;          // of layers, between two gaps
+  int64_t first_layer_ = 0;      // of the stretch
+  int64_t next_row_ = 0;         // that the stretch has not passed
+  bool done_ = false;
+};
+
+}  // namespace kvgauge

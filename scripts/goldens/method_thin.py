@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that leave a prefill between two layers, in a NumPy forward (float64) that goes layer by layer.
+
+Which rows go on is the papers' rule; FastKV and GemFilter are made by their authors' own functions
+(`make_methods --checkouts DIR`, method_authors.py), which agree with the rule here.
+"""
+
+import math
+import types
+
+import numpy as np
+
+from method_oracles import Sequence, pool_average, softmax, top
+
+
+class Thinned(Sequence):
+    """The cache of a prefill from which rows leave, and decoding from it."""
+
+    def __init__(self, prefill, margins, **settings):
+        self.model, self.margins = prefill.model, margins
+        self.tokens, self.decoded = len(prefill.ids), []
+        model = self.model
+        self.pos = [[None] * model.groups for _ in range(model.layers)]
+        self.keys, self.values = ([list(row) for row in self.pos] for _ in range(2))
+        self.settings = types.SimpleNamespace(**settings)
+        ids, places = np.asarray(prefill.ids), np.arange(self.tokens)
+        last, kept = self.read(ids, places)
+        if kept is not None:
+            last, _ = self.read(ids, kept, again=True)
+        self.prefill = types.SimpleNamespace(ids=ids, model=model, last=last)
+        self.reduce()
+
+    def read(self, ids, places, again=False):
+        """The last row's logits; or the rows that are to be read by themselves."""
+        model = self.model
+        h = model.w["model.embed_tokens.weight"][ids[places]]
+        for l in range(model.layers):
+            at = f"model.layers.{l}."
+            x = model.norm(h, at + "input_layernorm.weight")
+            q, k, v = (model.split(x, l, n, c) for n, c in zip("qkv", (model.heads, model.groups, model.groups)))
+            q, k = model.rotate(q, places), model.rotate(k, places)
+            scores = q @ np.repeat(k, model.share, 0).transpose(0, 2, 1) / math.sqrt(model.dim)
+            attention = softmax(np.where(places[None, :] <= places[:, None], scores, -np.inf))
+            o = (attention @ np.repeat(v, model.share, 0)).transpose(1, 0, 2).reshape(len(places), -1)
+            h = model.mlp(h + o @ model.w[at + "self_attn.o_proj.weight"].T, l)
+            for g in range(model.groups):
+                self.pos[l][g], self.keys[l][g], self.values[l][g] = places, k[g], v[g]
+            self.note(l, q, k, attention)
+            if again or l + 1 == model.layers:
+                continue
+            keep = self.choose(l + 1, q, k, attention)
+            if keep is not None and self.reads_again:
+                return None, places[keep]
+            if keep is not None:
+                h, places = h[keep], places[keep]
+        return model.logits(h)[-1], None
+
+    reads_again = False
+
+    def note(self, l, q, k, attention):
+        pass
+
+    def reduce(self):
+        pass
+
+    def best(self, scores, count, forced, where):
+        """The last `forced` rows, and the best of those before."""
+        before = len(scores) - forced
+        keep = top(scores[:before], min(count, before), self.margins, where)
+        return np.append(keep, np.arange(before, len(scores)))
+
+
+class FastV(Thinned):
+    """At each of some layers the rows that the last one pays most, of those before it."""
+
+    def choose(self, layer, q, k, attention):
+        shares = self.settings.shares.get(layer)
+        if shares is None:
+            return None
+        count = int(shares * (self.tokens - 1) + 1e-9)
+        return self.best(attention[:, -1].mean(0), count, 1, f"fastv {layer}")
+
+
+class FastKv(Thinned):
+    """One layer chooses by its window; each layer then keeps what a window of its own rows looks at."""
+
+    def note(self, l, q, k, attention):
+        w = self.settings.window
+        rows = attention[:, -w:, :-w].sum(1)
+        pooled = np.stack([pool_average(row, self.settings.kernel) for row in rows])
+        by_group = pooled.reshape(self.model.groups, self.model.share, -1).sum(1)
+        self.of_layer = by_group
+        if not hasattr(self, "scores"):
+            self.scores = {}
+        self.scores[l] = by_group
+
+    def choose(self, layer, q, k, attention):
+        if layer != self.settings.layer:
+            return None
+        w = self.settings.window
+        count = int(len(attention[0]) * self.settings.rate) - w
+        return self.best(np.append(self.of_layer.sum(0), np.zeros(w)), count, w, f"fastkv {layer}")
+
+    def reduce(self):
+        w, budget = self.settings.window, self.settings.budget
+        for l in range(self.model.layers):
+            for h in range(self.model.groups):
+                if len(self.pos[l][h]) <= budget:
+                    continue
+                self.keep(l, h, self.best(np.append(self.scores[l][h], np.zeros(w)), budget - w, w, f"fastkv {l}.{h}"))
+
+
+class GemFilter(Thinned):
+    """An early layer picks rows by bare products; the model reads them by themselves."""
+
+    reads_again = True
+
+    def choose(self, layer, q, k, attention):
+        if layer != self.settings.layer:
+            return None
+        n = len(q[0])
+        products = (q[:, -1:] @ np.repeat(k, self.model.share, 0).transpose(0, 2, 1)).sum(0)[0]
+        scores = pool_average(products, self.settings.kernel)
+        return self.best(scores, int(n * self.settings.share) - 1, 1, "gemfilter")
+
+
+RUN = "the paper's rule in a NumPy forward that goes layer by layer, float64"
+CASES = [
+    ("fastv", dict(method="fastv", budget="none", set=["thin.rows=all"]), RUN, FastV, dict(shares={2: 0.5})),
+    ("fastv_few", dict(method="fastv", budget="none", set=["thin.rows=all", "thin.layer=1", "thin.drop=0.875"]), RUN,
+     FastV, dict(shares={1: 0.125})),
+    ("pyramiddrop", dict(method="pyramiddrop", budget="none", set=["thin.rows=all"]),
+     RUN + "; by the attention of the layer below", FastV, dict(shares={1: 0.5, 2: 0.25, 3: 0.125})),
+]
