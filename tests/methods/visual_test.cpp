@@ -151,7 +151,7 @@ TEST(InfiniPotV, TheNewestFrameAndWhatIsUnlikeItStay) {
   // The last quarter of four layers averages nothing.
   FakeView view = WithFrames(4, 3);
   view.keys[0][2 * 4] = -1;  // one place of the first frame points away
-  const std::vector<float> scores = ScoreWith("value_norm", "{}", view);
+  const std::vector<float> scores = ScoreWith("infinipot_v", "{}", view);
   EXPECT_GT(scores[0], scores[16]) << "text is above all frames";
   EXPECT_GT(scores[17], scores[0]) << "later text higher";
   EXPECT_EQ(scores[5], 5);
@@ -167,12 +167,12 @@ TEST(InfiniPotV, TheNewestFrameAndWhatIsUnlikeItStay) {
 TEST(ValueNorm, AveragesOverNeighbours) {
   // Frames of two by two are too small to average but along the prompt.
   FakeView grid = WithFrames(4, 0);
-  EXPECT_EQ(ScoreWith("value_norm", "{}", grid)[5], 5);
+  EXPECT_EQ(ScoreWith("infinipot_v", "{}", grid)[5], 5);
   FakeView line = WithFrames(4, 2);
   line.values[0][5 * 4] = 50;
-  EXPECT_FLOAT_EQ(ScoreWith("value_norm", "{}", line)[5], (4 + 50 + 6) / 3.0f);
-  EXPECT_FLOAT_EQ(ScoreWith("value_norm", "{}", line)[1], (1 + 2) / 3.0f) << "zeros beyond the end";
-  EXPECT_FLOAT_EQ(ScoreWith("value_norm", R"({"pool": false})", line)[5], 50);
+  EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", "{}", line)[5], (4 + 50 + 6) / 3.0f);
+  EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", "{}", line)[1], (1 + 2) / 3.0f) << "zeros beyond the end";
+  EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", R"({"pool": false})", line)[5], 50);
 }
 
 TEST(Csp, KindsAreChosenApart) {

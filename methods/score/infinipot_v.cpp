@@ -118,7 +118,7 @@ class ValueNorm final : public Scorer {
 
 KVG_REGISTER_STAGE({
     .kind = StageKind::kScore,
-    .id = "value_norm",
+    .id = "infinipot_v",
     .paper = "arXiv:2506.15745",
     .summary = "the length of values, averaged over neighbours in pictures; text above them",
     .departures = {"pictures of unequal grids are not averaged"},
