@@ -171,7 +171,8 @@ TEST(ValueNorm, AveragesOverNeighbours) {
   FakeView line = WithFrames(4, 2);
   line.values[0][5 * 4] = 50;
   EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", "{}", line)[5], (4 + 50 + 6) / 3.0f);
-  EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", "{}", line)[1], (1 + 2) / 3.0f) << "zeros beyond the end";
+  EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", "{}", line)[1], (1 + 2) / 3.0f)
+      << "zeros beyond the end";
   EXPECT_FLOAT_EQ(ScoreWith("infinipot_v", R"({"pool": false})", line)[5], 50);
 }
 
