@@ -47,7 +47,7 @@ using Gram = std::vector<int>;
 using Grams = std::map<Gram, double>;
 
 Grams GramsOf(const std::string& caption, Vocabulary& words) {
-  // Of nothing the toolkit makes no runs at all.
+  // The toolkit makes no runs at all of nothing.
   const std::vector<Text> found = CaptionWords(Decode(caption));
   const std::vector<int> ids = words.Ids(found);
   Grams grams;

@@ -3,8 +3,8 @@
 //
 // Paper: VL-Cache, arXiv:2410.23317; after EffiVLM-Bench's VlCacheKVCluster. Needs the rows behind
 // the last picture or video. An entry counts for a row that gives it at least `threshold` of the
-// most that the row gives to any. Of all that the rows can see, the share that does not count is
-// the layer's sparsity, mean over query heads. What is not protected is divided by 1 - sparsity.
+// most that the row gives to any. The layer's sparsity is the share of all that the rows can see
+// which does not count, mean over query heads. What is not protected is divided by 1 - sparsity.
 #include <algorithm>
 #include <numeric>
 

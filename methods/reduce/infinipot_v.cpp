@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of frames: the newest ones whole, then what is least like the same place of the newest ones, then
+// Keeps the newest frames whole, then what is least like the same place of the newest ones, then
 // the best scores.
 //
 // Paper: InfiniPot-V, arXiv:2506.15745; after its process_kv_cache. Needs what entries show, and

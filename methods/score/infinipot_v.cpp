@@ -32,7 +32,7 @@ class ValueNorm final : public Scorer {
       const Tensor norms = view.Scratch(DType::kF32, {1, n});
       ops.ReduceRows(view.Values(h), Reduction::kNorm, norms[0]);
       if (shown > 0 && n == view.tokens()) Average(view, frames, norms);
-      // Of pictures, the norms; of text, its place above the largest of all.
+      // Pictures score their norms; text scores its place above the largest of all.
       const Tensor most = view.Scratch(DType::kF32, {1});
       ops.ReduceRows(norms, Reduction::kMax, most);
       ScoreText(view, h, own);

@@ -39,7 +39,7 @@ constexpr std::array<float, 16> kNormalFloat4 = {-1.0f,
                                                  1.0f};
 
 struct FormatRow {
-  const char* name;
+  char name[12];
   KvCodecKind kind;
   int64_t block;  // dims that share a scale; 0: as `scale` says
   float largest;  // that a code stands for, times its stored scale at most; 0: no scale is fixed

@@ -126,7 +126,7 @@ TEST(LookM, RowsOfPicturesGoFirst) {
   LookEverywhere(view);
   const std::vector<float> scores = ScoreWith("visual_h2o", "{}", view);
   EXPECT_EQ(Kept("top_k", "{}", view, scores, {4, 6})[0], (std::vector<int32_t>{0, 1, 8, 9}));
-  // Of the picture the rows that are looked at most.
+  // Those rows of the picture stay that are looked at most.
   EXPECT_EQ(Kept("top_k", "{}", view, scores, {4, 6})[1], (std::vector<int32_t>{0, 1, 2, 3, 8, 9}));
 }
 

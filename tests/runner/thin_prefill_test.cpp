@@ -207,7 +207,7 @@ TEST(ThinPrefillTest, FastVKeepsWhatTheLastRowLooksAt) {
   EXPECT_EQ(thinned.cache.Positions(3, 1), want);
 }
 
-// Of prompts with pictures, rows of pictures alone leave; a prompt without any stays whole.
+// Rows of pictures alone leave a prompt that has any; a prompt without pictures stays whole.
 TEST(ThinPrefillTest, FastVLetsRowsOfPicturesGo) {
   const TinyModel tiny = MakeTinyModel("gqa", 1, {}, kThinLayers);
   Model& model = *tiny.model;

@@ -106,7 +106,7 @@ Result<VideoFrames> ReadVideo(const std::string& path, const VisualFlags& flags)
   return video;
 }
 
-// Of what is seen, whatever file or folder it came from.
+// The hash of what is seen, whatever file or folder it came from.
 std::string HashOf(const std::vector<Image>& frames) {
   Sha256 hash;
   for (const Image& frame : frames) {

@@ -34,8 +34,8 @@ struct SeenPicture {
   std::shared_ptr<const PictureRow> thumbnail;
 };
 // What the sample's first prompt shows. `seen`: one for each of its pictures. Pictures of later
-// questions are left out: when a cell ends, nothing tells where their rows stood. So are those of
-// the first one where each question is asked by itself.
+// questions are left out, because nothing tells where their rows stood once a cell has ended. Those
+// of the first one are left out too where each question is asked by itself.
 std::shared_ptr<const SightRow> MakeSight(const Sample& sample, std::span<const SeenPicture> seen);
 
 // For each position of the first prompt the cell of the sight's grids that it shows; -1: none, as

@@ -36,7 +36,7 @@ class PictureShow {
 
   // Whether a stage of the group takes rows of the pictures out.
   bool reduces() const { return see_ != nullptr; }
-  // Of the tower and the features that are kept; 0 before a picture was shown.
+  // Bytes of the tower and the features that are kept; 0 before a picture was shown.
   int64_t bytes() const;
 
  private:

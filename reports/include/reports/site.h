@@ -50,8 +50,8 @@ struct SiteSummary {
 // When the newest run of a store began, in UTC: "2026-03-01T12:00:00Z"; "" without a run.
 Result<std::string> StoreDate(ResultStore& store);
 
-// Stores are added in the order of their dates. Of each only what pages show is held, and the
-// scores of the samples of each row's newest store.
+// Stores are added in the order of their dates. A builder holds only what pages show of each, and
+// the scores of the samples of each row's newest store.
 class SiteBuilder {
  public:
   explicit SiteBuilder(SiteOptions options);

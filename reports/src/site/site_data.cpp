@@ -231,7 +231,7 @@ void Data::Compare(Series& series, std::vector<SampleScore>& before,
     if (!frame.lower_is_better) resampling.reach = 1;
     change.evidence = ComparePaired(a, b, clusters, options_.alpha, resampling);
     change.margin = options_.margin;
-    // Of a perplexity, relative to what it was.
+    // A perplexity's margin is relative to what it was.
     if (frame.lower_is_better) change.margin *= std::abs(from.score.value);
   }
   if (differ || change.bytes_moved) series.changes.push_back(std::move(change));
@@ -276,9 +276,9 @@ void Data::Finish() {
   });
 }
 
-// Of a task's tables that differ in their protocol alone that of the newest store stands. Of a
-// group's tables that are made of such tasks the one of most tasks stands, so that a store of a few
-// of them does not take the place of the whole.
+// A task has one table for each protocol: that of the newest store stands. A group of such tasks
+// has one for each set of them: that of most tasks stands, so that a store of a few tasks does not
+// take the place of the whole.
 void Data::ChooseTables() {
   std::map<std::string, size_t> newest;
   std::set<std::string> stands;  // task and signature

@@ -19,8 +19,8 @@ namespace kvgauge {
 
 class ThinPrefill {
  public:
-  // Of the whole prompt into an empty cache. `capture` is of that cache, with the needs of the
-  // stage. All outlive the prefill.
+  // A prefill of the whole prompt into an empty cache. `capture` is of that cache, with the needs
+  // of the stage. All outlive the prefill.
   ThinPrefill(Model& model, const StageChoice& thin, const Prompt& prompt, KvCache& cache,
               PrefillCapture& capture, uint64_t seed);
   ~ThinPrefill();

@@ -326,7 +326,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
   }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
-  // Of the whole prompt beside the snapshot, against which fidelity is measured.
+  // Bytes of the whole prompt beside the snapshot, against which fidelity is measured.
   int64_t original_bytes = 0;
   std::set<const PlannedModel*> models;
   std::set<const PlannedModel*> loaded;

@@ -33,7 +33,7 @@ class CodedLayer : public LayerLayout {
   // Copies a plan's tensors to the host, where codecs want them, for as long as they are used:
   // constants beside the pools, what was found in this sequence into blocks of one.
   Status OwnTables(const LayerEntries& entries);
-  // Of heads: ranges of keys, fixed scales; empty where the plan has none.
+  // Tables of heads: ranges of keys, fixed scales; empty where the plan has none.
   std::array<Tensor*, 4> HeadTables();
   bool IsConstant(const Tensor& table) const;  // of these: of the model, not of this sequence
   // From bytes: `tables` hold what a tensor has until OwnTables.
