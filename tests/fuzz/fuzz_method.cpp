@@ -5,14 +5,17 @@
 
 #include "core/check.h"
 #include "core/json.h"
-#include "methods/layouts/coded.h"
+#include "methods/layouts/transformed.h"
 #include "methods/method.h"
 
 namespace {
 
 using kvgauge::Budget;
+using kvgauge::KvSide;
 using kvgauge::Method;
 using kvgauge::ModelShape;
+using kvgauge::StorePlan;
+using kvgauge::Transformed;
 
 ModelShape Shape(int64_t layers, int64_t query_heads, int64_t kv_heads, int64_t dim) {
   ModelShape shape;
@@ -35,6 +38,14 @@ std::vector<ModelShape> Shapes() {
   shapes.back().key_norm = true;
   shapes.back().cache_dtype = kvgauge::DType::kBF16;
   return shapes;
+}
+
+// Numbers that are stored of an entry of `dim`: other coordinates may have more.
+int64_t StoredDim(const StorePlan& plan, KvSide side, int64_t dim) {
+  const auto* transformed = plan.Get<Transformed>();
+  if (transformed == nullptr || transformed->change(side).empty()) return dim;
+  KVG_CHECK(transformed->change(side).dim == dim, "matrices take this model's entries");
+  return transformed->change(side).stored;
 }
 
 void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget, int64_t tokens) {
@@ -61,8 +72,9 @@ void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget
     KVG_CHECK(plan->layout->PlannedLayerBytes(after, tokens, 1) > 0, "and needs memory");
     const auto* coded = plan->Get<kvgauge::Coded>();
     if (coded == nullptr) continue;
-    KVG_CHECK(coded->keys.dim == after.key_dim && coded->values.dim == after.value_dim,
-              "codecs are of this model's entries");
+    KVG_CHECK(coded->keys.dim == StoredDim(*plan, KvSide::kKeys, after.key_dim) &&
+                  coded->values.dim == StoredDim(*plan, KvSide::kValues, after.value_dim),
+              "codecs are of what is stored of this model's entries");
     KVG_CHECK(coded->sinks >= 0 && coded->seal_keys.keep_recent >= 0 &&
                   coded->seal_values.keep_recent >= 0,
               "counts are counts");
