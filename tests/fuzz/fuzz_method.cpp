@@ -30,9 +30,9 @@ ModelShape Shape(int64_t layers, int64_t query_heads, int64_t kv_heads, int64_t 
 
 // Grouped, one head of one layer, no rotation, odd dims, latents.
 std::vector<ModelShape> Shapes() {
-  std::vector<ModelShape> shapes = {Shape(4, 8, 2, 64), Shape(1, 1, 1, 16), Shape(3, 6, 6, 80)};
+  std::vector<ModelShape> shapes = {Shape(2, 8, 2, 64), Shape(1, 1, 1, 16), Shape(2, 6, 6, 80)};
   shapes[2].rotary_dim = 0;
-  shapes.push_back(Shape(6, 4, 4, 128));
+  shapes.push_back(Shape(3, 4, 4, 64));
   shapes.back().value_dim = 72;
   shapes.back().latent_dim = 32;
   shapes.back().key_norm = true;
@@ -46,6 +46,18 @@ int64_t StoredDim(const StorePlan& plan, KvSide side, int64_t dim) {
   if (transformed == nullptr || transformed->change(side).empty()) return dim;
   KVG_CHECK(transformed->change(side).dim == dim, "matrices take this model's entries");
   return transformed->change(side).stored;
+}
+
+// The plans of a method's layers that can be made.
+std::vector<StorePlan> PlansOf(const Method& method, const ModelShape& shape) {
+  std::vector<StorePlan> plans;
+  const kvgauge::Pipeline pipeline = kvgauge::MakePipeline(method);
+  if (!kvgauge::CheckMethod(method, shape, *Budget::Parse("none"), 1).ok()) return plans;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    kvgauge::Result<StorePlan> plan = pipeline.store->Plan(shape, layer);
+    if (plan.ok()) plans.push_back(std::move(*plan));
+  }
+  return plans;
 }
 
 void CheckOn(const Method& method, const ModelShape& shape, const Budget& budget, int64_t tokens) {
@@ -94,9 +106,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const kvgauge::Json canonical = method->ToJson();
   KVG_CHECK(canonical == method->ToJson() && canonical.contains("stages"), "one canonical form");
   KVG_CHECK(method->needs().window >= 0, "a window of rows");
-  KVG_CHECK(method->takes_budget == method->reduce.has_value(), "who reduces takes a budget");
+  KVG_CHECK(!method->takes_budget || method->reduce.has_value(), "who takes a budget reduces");
   static const std::vector<ModelShape> shapes = Shapes();
   for (const ModelShape& shape : shapes) {
+    // Held meanwhile, for what plans share is made anew when nobody holds it.
+    const std::vector<StorePlan> held = PlansOf(*method, shape);
     for (const char* text : {"none", "0.25", "1.0", "7", "100B"}) {
       const kvgauge::Result<Budget> budget = Budget::Parse(text);
       for (const int64_t tokens : {int64_t{1}, int64_t{100}, int64_t{5000}}) {

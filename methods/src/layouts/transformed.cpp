@@ -8,19 +8,29 @@
 
 namespace kvgauge {
 
-Status CheckBasisChange(const std::string& name, const BasisChange& change, int64_t kv_heads,
-                        int64_t dim) {
+Status CheckBasisSizes(const std::string& name, const BasisChange& change, int64_t kv_heads,
+                       int64_t dim) {
   if (change.empty()) return {};
   if ((change.heads != 1 && change.heads != kv_heads) || change.dim != dim || change.stored < dim) {
     return BadInput(StrCat(name, " [", change.heads, ", ", change.dim, ", ", change.stored,
                            "]: must be [1, ", dim, ", ", dim, "] or [", kv_heads, ", ", dim, ", ",
                            dim, "], or have longer rows"));
   }
-  const int64_t stored = change.stored, numbers = change.heads * dim * stored;
+  const int64_t numbers = change.heads * dim * change.stored;
   for (const std::vector<float>* matrices : {change.there.get(), &change.way_back()}) {
     if (std::ssize(*matrices) != numbers) {
       return BadInput(StrCat(name, ": ", matrices->size(), " numbers; right is ", numbers));
     }
+  }
+  return {};
+}
+
+Status CheckBasisChange(const std::string& name, const BasisChange& change, int64_t kv_heads,
+                        int64_t dim) {
+  KVG_TRY(CheckBasisSizes(name, change, kv_heads, dim));
+  if (change.empty()) return {};
+  const int64_t stored = change.stored;
+  for (const std::vector<float>* matrices : {change.there.get(), &change.way_back()}) {
     for (size_t i = 0; i < matrices->size(); ++i) {
       if (std::isfinite((*matrices)[i])) continue;
       return BadInput(StrCat(name, ": number ", i, " is ", (*matrices)[i]));
@@ -60,12 +70,16 @@ StoreTraits Transformed::traits() const {
 
 Status Transformed::Check(const StoreUse& use) const {
   const ModelShape& shape = *use.shape;
-  const auto name_of = [&](const char* side, const BasisChange& change) {
-    return change.source.empty() ? StrCat(side, " matrices of layer ", use.layer) : change.source;
+  // Numbers that were made here are right; to multiply them out for each layer and row is slow.
+  const auto check = [&](const char* side, const BasisChange& change, int64_t dim) {
+    if (!change.source.empty()) {
+      return CheckBasisChange(change.source, change, shape.kv_heads, dim);
+    }
+    return CheckBasisSizes(StrCat(side, " matrices of layer ", use.layer), change, shape.kv_heads,
+                           dim);
   };
-  KVG_TRY(CheckBasisChange(name_of("key", key_change), key_change, shape.kv_heads, shape.key_dim));
-  KVG_TRY(CheckBasisChange(name_of("value", value_change), value_change, shape.kv_heads,
-                           shape.value_dim));
+  KVG_TRY(check("key", key_change, shape.key_dim));
+  KVG_TRY(check("value", value_change, shape.value_dim));
   return Coded::Check(use);
 }
 

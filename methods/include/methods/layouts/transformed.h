@@ -29,7 +29,9 @@ struct BasisChange {
 // How far there * back^T may be from the identity, in any number.
 inline constexpr float kBasisTolerance = 2e-3f;
 
-// `name`: of the matrices, for messages. Numbers are checked as well as sizes.
+// `name`: of the matrices, for messages. The second looks at every number as well as at sizes.
+Status CheckBasisSizes(const std::string& name, const BasisChange& change, int64_t kv_heads,
+                       int64_t dim);
 Status CheckBasisChange(const std::string& name, const BasisChange& change, int64_t kv_heads,
                         int64_t dim);
 
