@@ -46,6 +46,9 @@ class PerLayer final : public Allocator {
                            shape.layers, " layers; leave out ", std::ssize(shares) - shape.layers));
   }
 
+  bool takes_chunks() const override { return true; }
+  bool evens_heads() const override { return true; }
+
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     KVG_ASSIGN(const std::vector<double> shares, ParseShares(text_));
     const int64_t layers = input.shape->layers, kept = input.protected_entries;

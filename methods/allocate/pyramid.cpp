@@ -22,6 +22,9 @@ class Pyramid final : public Allocator {
     return BadInput("compat is the rounding of single layers; leave it out with a group");
   }
 
+  bool takes_chunks() const override { return true; }
+  bool evens_heads() const override { return true; }
+
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const int64_t layers = input.shape->layers, kept = input.protected_entries;
     const int64_t base = std::min(input.per_head, input.length) - kept;

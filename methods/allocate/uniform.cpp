@@ -12,6 +12,7 @@ class Uniform final : public Allocator {
   explicit Uniform(const Params&) {}
 
   bool any_time() const override { return true; }
+  bool evens_heads() const override { return true; }
   Result<Allocation> Allocate(const AllocationInput& input) const override {
     const auto layers = static_cast<size_t>(input.shape->layers);
     const auto heads = static_cast<size_t>(input.shape->kv_heads);

@@ -70,8 +70,10 @@ KVG_REGISTER_STAGE({
     .id = "keydiff_blocks",
     .paper = "arXiv:2504.15364",
     .summary = "block by block, keeps entries whose keys point away from the mean direction",
-    .departures = {"the prompt is read with full attention, and chosen from block by block "
-                   "afterwards"},
+    .departures =
+        {"the prompt is read with full attention, and chosen from block by block "
+         "afterwards, as kvpress does; score.keydiff with compress_at chunk chooses while "
+         "it is read, as the paper does"},
     .params = {IntParam("block", 128, 1, 1 << 20, "entries of a block")},
     .make = Make<KeyDiffBlocks>(),
 });

@@ -64,7 +64,8 @@ class Caote final : public Scorer {
     const int64_t heads = view.shape().query_heads, n = view.width();
     Tensor mean = view.Scratch(DType::kF32, {heads, n});
     if (sums_) {
-      ops.rows->Affine(view.ColumnSums(), 1.0f / static_cast<float>(n), 0.0f, mean);
+      // As many rows as tokens: each gave 1 to the entries that it saw.
+      ops.rows->Affine(view.ColumnSums(), 1.0f / static_cast<float>(view.tokens()), 0.0f, mean);
       return mean;
     }
     const Tensor attention = view.WindowAttention(std::min(window_, n));

@@ -18,6 +18,7 @@ class Finch final : public WindowScorer {
       : WindowScorer(params), reduction_(ScoreReduction::From(params)) {}
 
   Status Check(const ModelShape&) const override { return reduction_.Check(); }
+  int64_t rows_behind_chunks() const override { return protects(); }
 
  protected:
   void ScoreBefore(LayerView& view, int64_t rows, Tensor out) const override {
@@ -44,7 +45,8 @@ KVG_REGISTER_STAGE({
     .paper = "TACL 2024, direct.mit.edu/tacl, tacl_a_00716",
     .summary = "attention of the question's rows, weighed by what they could look at",
     .departures = {"the question's length is a parameter, not found by a delimiter",
-                   "the prompt is scored as a whole, not chunk by chunk"},
+                   "the prompt is scored as a whole; with compress_at chunk chunk by chunk, the "
+                   "question behind each, within one budget for all"},
     .params = ScoreReduction::Declare(
         {}, {WindowScorer::WindowParam(32, "prompt rows that are the question")}),
     .make = Make<Finch>(),

@@ -38,7 +38,8 @@ KVG_REGISTER_STAGE({
     .id = "keydiff",
     .paper = "arXiv:2504.15364",
     .summary = "entries whose keys point away from the mean direction",
-    .departures = {"the whole prompt is scored at once, not block by block"},
+    .departures = {"the whole prompt is scored at once; with compress_at chunk block by block, as "
+                   "in the paper"},
     .params = {IntParam("span", 0, 0, 1 << 20,
                         "entries that share a mean direction; 0: all of a head")},
     .make = Make<KeyDiff>(),

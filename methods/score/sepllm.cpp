@@ -59,9 +59,11 @@ KVG_REGISTER_STAGE({
     .id = "sepllm",
     .paper = "arXiv:2412.12094",
     .summary = "separators first, later ones before earlier, then the newest others",
-    .departures = {"separators are found by the text of tokens, not by lists of ids",
-                   "room that separators leave goes to the newest others",
-                   "the prompt is read with full attention before it is cut"},
+    .departures =
+        {"separators are found by the text of tokens, not by lists of ids",
+         "room that separators leave goes to the newest others",
+         "the prompt is read with full attention before it is cut; with compress_at chunk "
+         "it is cut while it is read"},
     .params = {IntParam("separators", 0, 0, 1 << 20,
                         "at most so many separators score above others; 0: all")},
     .make = Make<SepLlm>(),

@@ -249,6 +249,17 @@ CREATE TABLE sight (
 ALTER TABLE sample ADD COLUMN sight_id INTEGER REFERENCES sight;
 ALTER TABLE sample ADD COLUMN patches TEXT;
 )sql",
+    // 8 -> 9: prompts that were read in chunks, by the tokens of one.
+    R"sql(
+DROP VIEW IF EXISTS leaderboard;
+DROP VIEW IF EXISTS cell_stat;
+DROP VIEW IF EXISTS result;
+ALTER TABLE cell ADD COLUMN place TEXT NOT NULL DEFAULT 'prompt'
+  CHECK (place IN ('prompt', 'context', 'turn') OR place GLOB 'chunk [1-9]*');
+UPDATE cell SET place = compress_at;
+ALTER TABLE cell DROP COLUMN compress_at;
+ALTER TABLE cell RENAME COLUMN place TO compress_at;
+)sql",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "methods/layouts/coded.h"
 #include "methods/layouts/shared_directions.h"
+#include "runner/chunk_prefill.h"
 #include "support/compare.h"
 
 namespace kvgauge {
@@ -331,6 +332,74 @@ TEST_P(Conformance, OddLengths) {
       for (const auto& layer : cell.record.entries_after) {
         for (const int64_t entries : layer) EXPECT_LE(entries, length);
       }
+    }
+  }
+}
+
+// Read in chunks that are compressed before the next: within the budget, alone as in company, in no
+// more than was planned, at any length; or refused by name. The full cache is the one of a prompt
+// that is read whole.
+TEST_P(Conformance, ReadsPromptsInChunks) {
+  constexpr int64_t kChunk = 100;
+  const Method full = LoadShipped("full"), snapkv = LoadShipped("snapkv");
+  const EngineSample a = Sample(kPromptTokens, 3), b = Sample(330, 4);
+  for (const auto& subject : Subjects(GetParam())) {
+    const Status fits = CheckMoment(subject->method, CompressAt::kChunk, kChunk);
+    if (!fits.ok()) {
+      EXPECT_TRUE(fits.error().message.starts_with(subject->method.id + ": "));
+      EXPECT_NE(fits.error().message.find("chunk"), std::string::npos) << fits.error().message;
+      return;
+    }
+    const bool reads = ReducesPrompts(subject->method);
+    std::map<std::pair<int64_t, int64_t>, int64_t> held_bytes;
+    const EngineOptions options = {.compress_at = CompressAt::kChunk,
+                                   .chunk_tokens = kChunk,
+                                   .max_pool_lanes = 3,
+                                   .inspect = [&](const CellResult& cell, const KvCache& cache) {
+                                     const KvBytes bytes = cache.Bytes();
+                                     held_bytes[{cell.sample, cell.contender}] =
+                                         bytes.resident() - bytes.codebooks - bytes.projections;
+                                   }};
+    const Outcomes alone = RunContenders({subject->contender()}, {a, b}, options);
+    const Result<MemoryPlan> plan =
+        Engine({subject->contender()}, options).PlanMemory(std::vector<EngineSample>{b});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_LE(held_bytes.at({1, 0}), plan->lane_bytes);
+    for (const int64_t at : {0, 1}) {
+      const CellResult& cell = alone.at({at, 0}).cell;
+      ASSERT_TRUE(cell.status.ok()) << cell.status.error().message;
+      const int64_t tokens = std::ssize((at == 0 ? a : b).turns[0].ids);
+      EXPECT_EQ(cell.record.prompt_tokens, tokens);
+      const int64_t per_head =
+          HeadBudgetFor(subject->method, subject->shape(), subject->budget, tokens).entries;
+      int64_t held = 0, heads = 0;
+      for (const auto& layer : cell.record.entries_after) {
+        heads += std::ssize(layer);
+        held = std::accumulate(layer.begin(), layer.end(), held);
+      }
+      EXPECT_LE(held, per_head * heads);
+      if (reads) {
+        EXPECT_EQ(cell.record.engagement, Engagement::kEngaged) << cell.record.reason;
+      }
+    }
+    const std::vector<Contender> company = {
+        {&full, {}, &subject->model()},
+        subject->contender(),
+        {&snapkv, {Budget::Kind::kFraction, 0.4}, &subject->model()},
+        subject->contender()};
+    const Outcomes together = RunContenders(company, {b, a}, options);
+    for (const int64_t contender : {1, 3}) {
+      ExpectSame(together.at({0, contender}), alone.at({1, 0}));
+      ExpectSame(together.at({1, contender}), alone.at({0, 0}));
+    }
+    ExpectSame(together.at({0, 0}), RunContenders({company[0]}, {b}).at({0, 0}));
+    if (!reads) {
+      ExpectSame(alone.at({0, 0}), RunContenders({subject->contender()}, {a}).at({0, 0}));
+    }
+    for (const int64_t length : {int64_t{1}, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk + 1}) {
+      const Outcomes odd = RunContenders({subject->contender()}, {Sample(length, 100, 2)}, options);
+      const Status& status = odd.at({0, 0}).cell.status;
+      EXPECT_TRUE(status.ok()) << length << ": " << status.error().message;
     }
   }
 }

@@ -459,9 +459,10 @@ TEST_F(EngineTest, StopsAreHeldBackUntilSoManyTokensWereMade) {
 
 TEST(CompressAt, Parses) {
   EXPECT_EQ(*ParseCompressAt("context"), CompressAt::kContext);
+  EXPECT_EQ(*ParseCompressAt("chunk"), CompressAt::kChunk);
   const Result<CompressAt> unknown = ParseCompressAt("never");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_THAT(unknown.error().message, HasSubstr("prompt, context or turn"));
+  EXPECT_THAT(unknown.error().message, HasSubstr("prompt, context, turn or chunk"));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ void AddCompare(CommandTable& table) {
   command->add_option("--task", flags->task, "only tasks whose name begins so, or of this group");
   command->add_option("--model", flags->model, "only models whose name begins so");
   command->add_option("--at", flags->compress_at,
-                      "only what was compressed at prompt, context, turn");
+                      "only what was compressed at prompt, context, turn, chunk");
   command->add_option("--margins", flags->margins,
                       "of two databases: JSON file of margins; default: configs/gate/default.json");
   command
@@ -122,7 +122,7 @@ void AddShow(CommandTable& table) {
   command->add_option("sample", flags->sample, "the sample's id; without it the cell's samples");
   command->add_option("--task", flags->task, "the cell's task");
   command->add_option("--model", flags->model, "the cell's model");
-  command->add_option("--at", flags->compress_at, "prompt, context or turn");
+  command->add_option("--at", flags->compress_at, "prompt, context, turn or chunk");
   command->add_option("--seed", flags->seed, "the cell's seed")->check(CLI::NonNegativeNumber);
   command->add_flag("--prompt", flags->prompt, "the context whole, not its ends");
   command->add_option(

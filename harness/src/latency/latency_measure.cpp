@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "core/threads.h"
 #include "runner/capture.h"
+#include "runner/chunk_prefill.h"
 #include "runner/thin_prefill.h"
 #include "src/latency/latency_phase.h"
 
@@ -41,7 +42,7 @@ int64_t Sum(CachePools& pools, int64_t (BlockPool::*bytes)() const) {
 }
 
 Status CheckPrompt(const LatencyLine& line, const LatencyTokens& prompt, int64_t decode_steps,
-                   int64_t question_tokens) {
+                   int64_t question_tokens, int64_t chunk_tokens) {
   const ModelConfig& config = line.model->config();
   if (prompt.ids.empty()) return BadInput(StrCat(line.name, ": the prompt has no tokens"));
   for (const int32_t id : prompt.ids) {
@@ -58,6 +59,9 @@ Status CheckPrompt(const LatencyLine& line, const LatencyTokens& prompt, int64_t
     return BadInput(StrCat(line.name, ": a prompt of ", prompt.size(),
                            " tokens, expected more than ", question_tokens,
                            ", those of the question that follows the context"));
+  }
+  if (chunk_tokens > 0) {
+    KVG_TRY(CheckMoment(*line.method, CompressAt::kChunk, chunk_tokens));
   }
   return CheckMethod(*line.method, line.model->shape(), line.budget,
                      prompt.size() - question_tokens);
@@ -91,10 +95,11 @@ void AppendPart(const ModelConfig& config, const LatencyTokens& tokens, int64_t 
 class Solo {
  public:
   Solo(const LatencyLine& line, const LatencyTokens& tokens, int64_t decode_steps,
-       int64_t question_tokens)
+       int64_t question_tokens, int64_t chunk_tokens)
       : line_(line),
         model_(*line.model),
         tokens_(tokens),
+        chunk_tokens_(ReducesPrompts(*line.method) ? chunk_tokens : 0),
         question_(QuestionBegin(tokens, question_tokens)),
         pools_(model_.ops()),
         cache_(model_.NewCache(tokens.size() + decode_steps + 1, pools_,
@@ -106,6 +111,7 @@ class Solo {
 
   // As the engine does it for one row: chunks are cut alike, so tokens are the same.
   Status Prefill() {
+    if (chunk_tokens_ > 0) return PrefillChunks();
     capture_.emplace(model_.config(), cache_, NeedsOf(line_.method->needs(), prompt_),
                      prompt_.size(), model_.ops(), &prompt_);
     if (line_.method->thin) return PrefillThin();
@@ -127,7 +133,23 @@ class Solo {
     return {};
   }
 
+  Status PrefillChunks() {
+    ChunkPrefill prefill(model_, *line_.method, prompt_, kPromptStream, chunk_tokens_, compressor_,
+                         cache_);
+    while (!prefill.done()) {
+      KVG_ASSIGN(const Tensor logits, prefill.Next());
+      if (prefill.done()) next_ = model_.BestTokens(logits, 0)[0];
+      model_.ops().memory->Synchronize();
+    }
+    peak_with_captures_ = prefill.capture_bytes() + Sum(pools_, &BlockPool::peak_bytes);
+    return {};
+  }
+
   Status Compress(uint64_t seed) {
+    if (chunk_tokens_ > 0) {
+      ids_.push_back(next_);
+      return {};
+    }
     // `false`: the method would not count what is left of each modality; the record does.
     const PromptState state = {&cache_, &*capture_, seed, &prompt_, false};
     std::optional<PromptScores> scores;
@@ -150,6 +172,8 @@ class Solo {
     return {};
   }
 
+  // What chunks have taken to be compressed so far.
+  double compressing_s() { return compressor_.seconds().compressing(); }
   Status CheckSteps() const { return compressor_.CheckSteps(); }
   CompressionRecord Record() const { return compressor_.Record(); }
   const std::vector<int32_t>& ids() const { return ids_; }
@@ -192,7 +216,8 @@ class Solo {
   const LatencyLine& line_;
   Model& model_;
   const LatencyTokens& tokens_;
-  const int64_t question_;  // where it begins
+  const int64_t chunk_tokens_;  // 0: the prompt is read whole
+  const int64_t question_;      // where it begins
   Prompt prompt_;
   CachePools pools_;
   KvCache cache_;
@@ -205,12 +230,12 @@ class Solo {
 
 Result<LatencyMeasurement> Measure(const LatencyLine& line, const LatencyTokens& prompt,
                                    int64_t decode_steps, std::span<const int> processors,
-                                   int64_t question_tokens) {
+                                   int64_t question_tokens, int64_t chunk_tokens) {
   const CpuUse before = ReadCpuUse(processors);
   const double start_s = NowSeconds();
-  Solo solo(line, prompt, decode_steps, question_tokens);
+  Solo solo(line, prompt, decode_steps, question_tokens, chunk_tokens);
   KVG_TRY(solo.Prefill());
-  const double prefilled_s = NowSeconds();
+  const double prefilled_s = NowSeconds(), of_chunks_s = solo.compressing_s();
   KVG_TRY(solo.Compress(kPromptStream));
   double last_s = NowSeconds();
 
@@ -237,7 +262,7 @@ Result<LatencyMeasurement> Measure(const LatencyLine& line, const LatencyTokens&
   row.context_tokens = prompt.size();
   row.vision_s = prompt.vision_s;
   row.steps = decode_steps;
-  row.prefill_s = prefilled_s - start_s;
+  row.prefill_s = prefilled_s - start_s - of_chunks_s;
   row.score_s = seconds.score;
   row.select_s = seconds.select;
   row.compact_s = seconds.compact;
@@ -271,10 +296,10 @@ LatencyPrompt SeededPrompts(int64_t vocab_size, uint64_t seed) {
 
 Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const LatencyTokens& prompt,
                                         int64_t decode_steps, std::span<const int> processors,
-                                        int64_t question_tokens) {
-  KVG_TRY(CheckPrompt(line, prompt, decode_steps, question_tokens));
+                                        int64_t question_tokens, int64_t chunk_tokens) {
+  KVG_TRY(CheckPrompt(line, prompt, decode_steps, question_tokens, chunk_tokens));
   try {
-    return Measure(line, prompt, decode_steps, processors, question_tokens);
+    return Measure(line, prompt, decode_steps, processors, question_tokens, chunk_tokens);
   } catch (const std::bad_alloc& error) {
     return ResourceError(
         StrCat(line.name, ": out of memory at ", prompt.size(), " tokens (", error.what(), ")"));

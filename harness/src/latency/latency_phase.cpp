@@ -168,6 +168,10 @@ class Phase {
     EngineOptions engine;
     engine.max_pool_lanes = 1;
     engine.vision_bytes = visual_bytes;
+    if (options_.chunk_tokens > 0) {
+      engine.compress_at = CompressAt::kChunk;
+      engine.chunk_tokens = options_.chunk_tokens;
+    }
     // Without a limit of the user's, what the device has free.
     if (options_.max_memory_bytes > 0) {
       engine.max_memory_bytes = std::max<int64_t>(1, options_.max_memory_bytes - others);
@@ -202,7 +206,8 @@ class Phase {
       KVG_ASSIGN(const LatencyTokens prompt, prompt_(length.context, length.next_round));
       const int64_t steps = std::min(options_.decode_steps, kWarmUpSteps);
       const Result<LatencyMeasurement> warm =
-          MeasureAlone(lines_[line], prompt, steps, processors_, options_.question_tokens);
+          MeasureAlone(lines_[line], prompt, steps, processors_, options_.question_tokens,
+                       options_.chunk_tokens);
       if (!warm.ok()) Fail(length, line, warm.error());
       if (pins_) pins_->Pin();
     }
@@ -253,7 +258,7 @@ class Phase {
       if (pins_) pins_->Pin();
       KVG_ASSIGN(const LatencyMeasurement measured,
                  MeasureAlone(lines_[line], prompt, options_.decode_steps, processors_,
-                              options_.question_tokens));
+                              options_.question_tokens, options_.chunk_tokens));
       if (!best || measured.row.others_share < best->others_share) best = measured.row;
       if (best->others_share <= options_.max_others_share) return *best;
     }

@@ -36,9 +36,11 @@ struct LatencyOptions {
   double max_others_share = 0.1;  // of the processors, used by other programs
   int64_t most_retries = 2;       // of a measurement that was disturbed
   // Not of the configuration's section: bound on the memory of the models and one row (0: none),
-  // and how many of a prompt's last tokens are fed after compression (compress_at context).
+  // how many of a prompt's last tokens are fed after compression (compress_at context), and the
+  // most tokens of a chunk (compress_at chunk; 0: prompts are read whole).
   int64_t max_memory_bytes = 0;
   int64_t question_tokens = 0;
+  int64_t chunk_tokens = 0;
 };
 // {"contexts": [1024, 4096], "decode_steps": 32, "repetitions": 5, "pin_threads": false,
 // "max_others_share": 0.1, "most_retries": 2}; only "contexts" must be there. An unknown key, a
@@ -90,10 +92,11 @@ struct LatencyMeasurement {
   std::vector<int32_t> ids;  // the first token and those of the steps
   CompressionRecord record;
 };
-// `processors`: on which other programs' use counts, as ReadCpuUse takes them.
+// `processors`: on which other programs' use counts, as ReadCpuUse takes them. With `chunk_tokens`
+// what reduces prompts reads them in chunks; what it takes to reduce those is no part of prefill_s.
 Result<LatencyMeasurement> MeasureAlone(const LatencyLine& line, const LatencyTokens& prompt,
                                         int64_t decode_steps, std::span<const int> processors,
-                                        int64_t question_tokens = 0);
+                                        int64_t question_tokens = 0, int64_t chunk_tokens = 0);
 
 struct LatencyEvent {
   const LatencyLine* line = nullptr;

@@ -163,6 +163,7 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
       KVG_ASSIGN(LatencyPrompts prompts,
                  ReadPrompts(plan, *found.first, models.begin()->second.model->ops()));
       options.question_tokens = prompts.question_tokens;
+      options.chunk_tokens = at == CompressAt::kChunk ? config.chunk_tokens : 0;
       std::vector<LatencyLine> ordered;
       std::vector<std::string> names;
       for (const auto& [contender, line] : found.lines) {
@@ -171,7 +172,8 @@ Result<LatencyOutcome> RunLatencyPhase(const RunPlan& plan, ResultStore& store, 
       }
       progress.BeginMeasurements(
           ++number, plan.groups.size() + CountLatencyGroups(plan),
-          StrCat(plan.models[m].spec->name, ", latency, compressed at ", NameOf(at)), names);
+          StrCat(plan.models[m].spec->name, ", latency, compressed at ", config.PlaceName(at)),
+          names);
       LatencyHooks hooks;
       hooks.cancelled = [&] { return interrupt.signal() != 0; };
       hooks.on_event = [&](const LatencyEvent& event) {

@@ -42,7 +42,8 @@ std::string Labels(const std::vector<const StoredCell*>& cells) {
 bool Wanted(const CellRow& cell, const ShowFlags& flags) {
   return (flags.task.empty() || cell.task.name == flags.task) &&
          (flags.model.empty() || cell.model.name == flags.model) &&
-         (flags.compress_at.empty() || cell.compress_at == flags.compress_at) &&
+         (flags.compress_at.empty() || cell.compress_at == flags.compress_at ||
+          cell.compress_at.starts_with(flags.compress_at + " ")) &&
          (flags.seed < 0 || cell.seed == flags.seed);
 }
 

@@ -166,6 +166,37 @@ void WarnOf(const RunConfig& config, const RunPlan& plan, const PlanEstimates& a
   }
 }
 
+// Rows that read prompts in chunks, each for itself, and what that costs.
+Json OwnJson(const RunConfig& config, const RunPlan& plan, const PlanGroup& group,
+             const GroupEstimate& estimate) {
+  Json rows = Json::array();
+  for (const size_t i : OwnPrefills(plan, group)) {
+    rows.push_back(config.contenders[group.contenders[i]].Name());
+  }
+  return {{"rows", rows},
+          {"prefills", estimate.own_prefills},
+          {"seconds", estimate.own_seconds},
+          {"bytes", estimate.own_bytes}};
+}
+
+std::vector<std::string> OwnTexts(const RunConfig& config, const RunPlan& plan,
+                                  const PlanEstimates& all) {
+  std::vector<std::string> texts;
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    const GroupEstimate& estimate = all.groups[g];
+    std::vector<std::string> rows;
+    for (const size_t i : OwnPrefills(plan, plan.groups[g])) {
+      rows.push_back(config.contenders[plan.groups[g].contenders[i]].Name());
+    }
+    if (rows.empty()) continue;
+    texts.push_back(StrCat(plan.groups[g].name, ": ", Join(rows, ", "), " read prompts in chunks, ",
+                           Counted(estimate.own_prefills, "prefill"), " of their own, ~",
+                           ClockTime(estimate.own_seconds), " more than one that is shared, ",
+                           HumanBytes(estimate.own_bytes), " each at most"));
+  }
+  return texts;
+}
+
 Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates& all,
               const std::string& path) {
   const RunConfig& config = given.config;
@@ -185,6 +216,7 @@ Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates
                       {"done", estimate.done},
                       {"longest_prompt", estimate.longest_prompt},
                       {"seconds", estimate.seconds},
+                      {"own_prefills", OwnJson(config, plan, group, estimate)},
                       {"measured", estimate.measured},
                       {"memory_bytes", estimate.memory_bytes},
                       {"least_memory_bytes", estimate.least_bytes},
@@ -193,7 +225,7 @@ Json PlanJson(const GivenConfig& given, const RunPlan& plan, const PlanEstimates
   }
   for (const LatencyEstimate& estimate : all.latencies) {
     latency.push_back({{"model", plan.models[estimate.model].spec->name},
-                       {"compress_at", NameOf(estimate.compress_at)},
+                       {"compress_at", config.PlaceName(estimate.compress_at)},
                        {"rows", estimate.contenders},
                        {"measurements", estimate.measurements},
                        {"done", estimate.done},
@@ -222,6 +254,11 @@ std::string TimeText(double seconds, bool measured) {
   return StrCat(measured ? "" : "~", ClockTime(seconds));
 }
 
+std::string PrefillText(const PlanPrefill& prefill, const GroupEstimate& estimate) {
+  if (estimate.own_rows == 0) return prefill.name;
+  return StrCat(prefill.name, ", ", estimate.own_rows, " own");
+}
+
 void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates& all,
                const std::string& path) {
   std::vector<std::vector<std::string>> table;
@@ -232,10 +269,10 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
     const PlanModel& model = plan.models[group.model];
     const bool done = estimate.done == estimate.cells;
     table.push_back({model.spec->name, config.tasks[group.task].task.name,
-                     std::string(NameOf(group.compress_at)), StrCat(group.seed),
-                     model.prefills[group.prefill].name, StrCat(group.contenders.size()),
-                     StrCat(estimate.samples), StrCat(estimate.cells), StrCat(estimate.done),
-                     StrCat(estimate.longest_prompt),
+                     config.PlaceName(group.compress_at), StrCat(group.seed),
+                     PrefillText(model.prefills[group.prefill], estimate),
+                     StrCat(group.contenders.size()), StrCat(estimate.samples),
+                     StrCat(estimate.cells), StrCat(estimate.done), StrCat(estimate.longest_prompt),
                      done ? "-" : TimeText(estimate.seconds, estimate.measured),
                      HumanBytes(estimate.memory_bytes)});
     for (const std::string& text : ReasonTexts(estimate.unfit, kMostReasons)) {
@@ -244,7 +281,7 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
   }
   for (const LatencyEstimate& estimate : all.latencies) {
     table.push_back({plan.models[estimate.model].spec->name, "(latency)",
-                     std::string(NameOf(estimate.compress_at)), "", "", StrCat(estimate.contenders),
+                     config.PlaceName(estimate.compress_at), "", "", StrCat(estimate.contenders),
                      "", StrCat(estimate.measurements + estimate.done), StrCat(estimate.done),
                      StrCat(estimate.longest_prompt),
                      estimate.measurements == 0 ? "-" : TimeText(estimate.seconds, false), ""});
@@ -258,6 +295,9 @@ void PrintPlan(const RunConfig& config, const RunPlan& plan, const PlanEstimates
         StrCat("left out  ", refusal.contender, " on ", refusal.model, ": ", refusal.reason, "\n"));
   }
   for (const std::string& text : unfit) Print(StrCat("cannot run  ", text, "\n"));
+  for (const std::string& text : OwnTexts(config, plan, all)) {
+    Print(StrCat("own prefill  ", text, "\n"));
+  }
   PrintFacts(
       {{"cells", StrCat(all.total.cells, ", ", all.total.done, " recorded in ", path)},
        {"time", StrCat(ClockTime(all.total.seconds),

@@ -258,6 +258,11 @@ Status ReadContenders(const ConfigObject& object, std::vector<RunContender>& con
   return Distinct(object.At("methods"), names, "leave out one of the two");
 }
 
+bool ReadsChunks(const RunConfig& config) {
+  return std::find(config.compress_at.begin(), config.compress_at.end(), CompressAt::kChunk) !=
+         config.compress_at.end();
+}
+
 Json Canonical(const RunConfig& config, const std::vector<RunContender>& contenders) {
   Json models = Json::array(), tasks = Json::array(), methods = Json::array();
   for (const RunModel& model : config.models) {
@@ -306,6 +311,7 @@ Json Canonical(const RunConfig& config, const std::vector<RunContender>& contend
                {"max_memory", config.max_memory_bytes},
                {"backend", config.backend},
                {"threads", config.threads}};
+  if (ReadsChunks(config)) json["chunk_tokens"] = config.chunk_tokens;
   if (!config.plugins.empty()) json["plugins"] = config.plugins;
   if (config.latency != nullptr) json["latency"] = *config.latency;
   return json;
@@ -318,11 +324,17 @@ Status ReadAxes(const ConfigObject& object, RunConfig& config) {
   for (const std::string& text : texts) {
     const Result<CompressAt> at = ParseCompressAt(text);
     if (!at.ok()) {
-      const std::vector<std::string> known = {"prompt", "context", "turn"};
+      const std::vector<std::string> known = {"prompt", "context", "turn", "chunk"};
       return BadInput(StrCat(object.At("compress_at"), ": ", Quoted(text), DidYouMean(text, known),
-                             ", expected prompt, context or turn"));
+                             ", expected prompt, context, turn or chunk"));
     }
     config.compress_at.push_back(*at);
+  }
+  KVG_TRY(object.Int("chunk_tokens", 1, 1 << 24, config.chunk_tokens));
+  if (object.Find("chunk_tokens") != nullptr && !ReadsChunks(config)) {
+    return BadInput(StrCat(object.At("chunk_tokens"),
+                           ": nothing is read in chunks; expected \"chunk\" in ",
+                           object.At("compress_at"), ", or no chunk_tokens"));
   }
   const std::vector<Json> seeds = object.List("seeds");
   if (!seeds.empty()) config.seeds.clear();
@@ -458,6 +470,12 @@ std::string RunModel::directory() const {
   return parent.empty() ? "." : parent;
 }
 
+std::string RunConfig::PlaceName(CompressAt at) const {
+  std::string place(NameOf(at));
+  if (at == CompressAt::kChunk) place += StrCat(" ", chunk_tokens);
+  return place;
+}
+
 std::string RunContender::Name() const {
   std::string name = method.id;
   if (!variant.empty()) name.append(" (").append(variant).append(")");
@@ -534,7 +552,8 @@ Result<RunConfig> ParseRunConfig(const Json& json, const std::string& origin,
   KVG_TRY(object.Only({"name",           "description",    "models",      "tasks",    "methods",
                        "plugins",        "budgets",        "compress_at", "seeds",    "samples",
                        "max_new_tokens", "fidelity_steps", "unscored",    "skip_bad", "latency",
-                       "dtype",          "max_memory",     "data",        "backend",  "threads"}));
+                       "dtype",          "max_memory",     "data",        "backend",  "threads",
+                       "chunk_tokens"}));
   config.name = fs::path(origin).stem().string();
   KVG_TRY(object.Text("name", config.name));
   KVG_TRY(object.Text("description", config.description));

@@ -57,6 +57,10 @@ struct RunConfig {
   std::vector<RunTask> tasks;
   std::vector<RunContender> contenders;  // the full cache first
   std::vector<CompressAt> compress_at = {CompressAt::kPrompt};
+  int64_t chunk_tokens = kChunkTokens;  // where prompts are read in chunks
+
+  // "prompt", "chunk 512": as cells and tables name it.
+  std::string PlaceName(CompressAt at) const;
   std::vector<int64_t> seeds = {0};
   int64_t fidelity_steps = 0;
   bool unscored = false;  // keep answers that only a judge, or running them, can score

@@ -8,6 +8,7 @@
 
 #include "core/strings.h"
 #include "core/threads.h"
+#include "runner/chunk_prefill.h"
 #include "runner/engine.h"
 #include "runner/vision.h"
 #include "src/latency/latency_phase.h"
@@ -40,6 +41,7 @@ class MemoryPlanner {
   MemoryPlanner(const RunPlan& plan, const PlanGroup& group, const PlannedEyes& eyes)
       : model_(Planned(plan, group.model)) {
     options_.compress_at = group.compress_at;
+    options_.chunk_tokens = plan.config->chunk_tokens;
     options_.max_pool_lanes = kPoolLanes;
     options_.max_memory_bytes = plan.config->max_memory_bytes;
     options_.fidelity_steps = plan.config->fidelity_steps;
@@ -53,11 +55,16 @@ class MemoryPlanner {
     if (options_.fidelity_steps > 0 && changes) original_ = model_;
     for (const size_t contender : group.contenders) {
       const RunContender& spec = plan.config->contenders[contender];
-      contenders_.push_back({.method = &spec.method,
-                             .budget = spec.budget,
-                             .model = &model_,
-                             .original = original_.config != nullptr ? &original_ : nullptr});
+      const PlannedContender planned = {
+          .method = &spec.method,
+          .budget = spec.budget,
+          .model = &model_,
+          .original = original_.config != nullptr ? &original_ : nullptr};
+      // What cannot act then is left out of the run.
+      const bool acts = CheckMoment(spec.method, group.compress_at, plan.config->chunk_tokens).ok();
+      (acts ? contenders_ : idle_).push_back(planned);
     }
+    if (contenders_.empty()) contenders_.swap(idle_);
   }
   MemoryPlanner(const MemoryPlanner&) = delete;
   MemoryPlanner& operator=(const MemoryPlanner&) = delete;
@@ -65,6 +72,21 @@ class MemoryPlanner {
   // With the bound of the run.
   Result<MemoryPlan> Within(const SampleLength& length, int64_t visual_bytes) const {
     return PlanMemory(contenders_, {&length, 1}, options_, 0, visual_bytes);
+  }
+  // What the largest of the contenders with a prefill for itself holds beside weights and working
+  // memory while it reads; 0: there are none.
+  int64_t OwnPrefillBytes(const std::vector<SampleLength>& lengths) const {
+    EngineOptions options = options_;
+    options.max_memory_bytes = 0;
+    options.fidelity_steps = 0;
+    int64_t bytes = 0;
+    for (const PlannedContender& contender : contenders_) {
+      if (lengths.empty() || options.compress_at != CompressAt::kChunk) break;
+      if (!ReducesPrompts(*contender.method)) continue;
+      const Result<MemoryPlan> one = PlanMemory({&contender, 1}, lengths, options, 0, 0);
+      if (one.ok()) bytes = std::max(bytes, one->snapshot_bytes);
+    }
+    return bytes;
   }
   // Without one: at most, with so many cells in all; and with one contender at a time.
   // `visual_bytes`: of the samples that are held together.
@@ -107,7 +129,7 @@ class MemoryPlanner {
   EngineOptions options_;
   const PlannedModel model_;
   PlannedModel original_;
-  std::vector<PlannedContender> contenders_;
+  std::vector<PlannedContender> contenders_, idle_;
 };
 
 // The simple model of time: two operations for each weight and token, so many of them a second and
@@ -170,7 +192,7 @@ std::vector<ReasonTally::Line> Unfit(const RunPlan& plan, const PlanGroup& group
       const auto [fits, fresh] = budgets.try_emplace({contender, sample.compressed});
       if (fresh) {
         const RunContender& spec = plan.config->contenders[group.contenders[contender]];
-        fits->second = CheckMoment(spec.method, group.compress_at);
+        fits->second = CheckMoment(spec.method, group.compress_at, plan.config->chunk_tokens);
         if (fits->second.ok()) {
           fits->second = CheckMethod(spec.method, shape, spec.budget, sample.compressed);
         }
@@ -270,15 +292,27 @@ Result<GroupEstimate> GroupEstimator::Estimate(const PlanGroup& group) {
     }
   }
   estimate.done = estimate.cells - open_cells;
+  const std::vector<size_t> own = OwnPrefills(plan_, group);
   for (size_t i = 0; i < samples.size(); ++i) {
     if (pending[i].empty()) continue;
     estimate.seconds += times.Of(samples[i].prompt, samples[i].steps * std::ssize(pending[i]));
+    // What reads the prompt for itself, and whether anybody shares one then.
+    int64_t alone = 0;
+    for (const size_t contender : pending[i]) {
+      alone += std::find(own.begin(), own.end(), contender) != own.end();
+    }
+    const int64_t more = alone - (alone == std::ssize(pending[i]) ? 1 : 0);
+    estimate.own_prefills += alone;
+    estimate.own_seconds += times.Of(samples[i].prompt * more, 0);
   }
+  estimate.seconds += estimate.own_seconds;
   if (const std::optional<double> known = rate_(group)) {
     estimate.measured = true;
     estimate.seconds = *known * static_cast<double>(open_cells);
   }
+  estimate.own_rows = std::ssize(own);
   const MemoryPlanner memory(plan_, group, read->eyes);
+  estimate.own_bytes = memory.OwnPrefillBytes({lengths.begin(), lengths.end()});
   memory.AddTo(estimate, {lengths.begin(), lengths.end()}, visual_bytes);
   estimate.unfit = Unfit(plan_, group, memory, samples, pending);
   return estimate;

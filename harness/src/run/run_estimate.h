@@ -23,7 +23,12 @@ struct GroupEstimate {
   int64_t samples = 0, cells = 0, done = 0;
   int64_t skipped_records = 0;  // malformed ones
   int64_t longest_prompt = 0;
-  double seconds = 0;        // of what is still to be run
+  double seconds = 0;  // of what is still to be run
+  // Rows that read prompts in chunks, each for itself: how many, their prefills still to be run,
+  // what these take more than one that is shared, and the most bytes that one of them holds.
+  int64_t own_rows = 0, own_prefills = 0;
+  double own_seconds = 0;
+  int64_t own_bytes = 0;
   bool measured = false;     // seconds are from a recorded run, not from the simple model
   int64_t memory_bytes = 0;  // at most, by the engine's own plan
   int64_t least_bytes = 0;   // with one contender at a time

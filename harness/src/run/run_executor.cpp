@@ -300,7 +300,7 @@ Status Executor::SkipUnfit(Pending& pending) {
     const RunContender& spec = SpecOf(contender);
     const auto [known, fresh] = fits_.try_emplace({contender, length});
     if (fresh) {
-      known->second = CheckMoment(spec.method, group_->compress_at);
+      known->second = CheckMoment(spec.method, group_->compress_at, plan_.config->chunk_tokens);
       if (known->second.ok()) {
         known->second = CheckMethod(spec.method, ModelOf().shape, spec.budget, length);
       }
@@ -421,6 +421,7 @@ Status Executor::RunAlike(const std::vector<size_t>& contenders,
   std::map<std::pair<int64_t, int64_t>, KeptEntries> looked;
   EngineOptions options;
   options.compress_at = group_->compress_at;
+  options.chunk_tokens = plan_.config->chunk_tokens;
   options.seed = static_cast<uint64_t>(group_->seed);
   options.valid_vocab = std::min(ModelOf().tokenizer->VocabSize(), model.config().vocab_size);
   options.max_pool_lanes = kPoolLanes;

@@ -10,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/strings.h"
 #include "datasets/metric.h"
+#include "runner/chunk_prefill.h"
 #include "runner/vision.h"
 #include "src/run/sample_source.h"
 #include "src/run/sample_visuals.h"
@@ -128,6 +129,10 @@ Status CheckTask(const RunConfig& config, const RunTask& entry) {
 std::string WhyNoWindows(const PlanModel& model, const Task& task, CompressAt at) {
   const TextProtocol protocol = TextProtocol::From(task.source_params);
   if (at == CompressAt::kTurn) return "a running text has no turns, expected prompt or context";
+  if (at == CompressAt::kChunk && !protocol.has_prompt()) {
+    return "its protocol feeds the text token by token, so that there is no prompt to read in "
+           "chunks; expected compress_at prompt, or the protocol sliding";
+  }
   if (at == CompressAt::kContext && !protocol.has_prompt()) {
     return StrCat(
         "its protocol feeds the text token by token, so that nothing stands before a "
@@ -197,7 +202,7 @@ Result<std::string> WhyNot(const RunPlan& plan, const PlanGroup& group, bool& pi
                              metric->name, ": ", score.error().message));
     }
   }
-  if (sample->mode == QuestionMode::kMultiTurn && group.compress_at == CompressAt::kPrompt) {
+  if (sample->mode == QuestionMode::kMultiTurn && AsksApart(group.compress_at)) {
     return std::string("a conversation has no one prompt, expected compress_at context or turn");
   }
   if (sample->mode == QuestionMode::kMultiRequest && group.compress_at == CompressAt::kTurn) {
@@ -239,6 +244,9 @@ Result<Json> Protocol(const RunPlan& plan, const PlanGroup& group,
                    {"prefill", "full"},
                    {"sampling", "greedy"},
                    {"budget", "of the entries seen, a head on average, protected ones included"}};
+  if (group.compress_at == CompressAt::kChunk) {
+    protocol["chunk_tokens"] = plan.config->chunk_tokens;
+  }
   // A text task keeps what it was before there were pictures.
   if (pictures) {
     KVG_ASSIGN(protocol["pictures"], PicturesProtocol(model.spec->path));
@@ -303,7 +311,7 @@ CellRow MakeCell(const RunPlan& plan, const PlanGroup& group, const RunContender
   cell.budget = contender.budget.ToString();
   cell.budget_kind = NameOf(contender.budget.kind);
   cell.budget_value = contender.budget.value;
-  cell.compress_at = NameOf(group.compress_at);
+  cell.compress_at = config.PlaceName(group.compress_at);
   cell.seed = group.seed;
   cell.identity = CanonicalJson({{"engine", kEngineVersion},
                                  {"protocol", protocol},
@@ -358,6 +366,17 @@ int64_t SampleChoice::Count(int64_t samples) const {
     count += position < most && Has(position);
   }
   return count;
+}
+
+std::vector<size_t> OwnPrefills(const RunPlan& plan, const PlanGroup& group) {
+  std::vector<size_t> own;
+  if (group.compress_at != CompressAt::kChunk) return own;
+  for (size_t i = 0; i < group.contenders.size(); ++i) {
+    const Method& method = plan.config->contenders[group.contenders[i]].method;
+    if (!ReducesPrompts(method)) continue;
+    if (CheckMoment(method, group.compress_at, plan.config->chunk_tokens).ok()) own.push_back(i);
+  }
+  return own;
 }
 
 int64_t CompressedTokens(const EngineSample& sample, CompressAt at) {
@@ -431,14 +450,14 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config) {
                                .compress_at = at,
                                .seed = seed,
                                .contenders = model.prefills[p].contenders};
-            group.name =
-                StrCat(model.spec->name, ", ", task.name, ", ", NameOf(at), ", seed ", seed);
+            group.name = StrCat(model.spec->name, ", ", task.name, ", ", config.PlaceName(at),
+                                ", seed ", seed);
             if (p > 0) group.name += StrCat(", ", model.prefills[p].name);
             if (p == 0 && seed == config.seeds[0]) {
               KVG_ASSIGN(const std::string reason, WhyNot(plan, group, pictures[{t, at}]));
               if (!reason.empty()) {
                 plan.refused.push_back(
-                    {model.spec->name, StrCat(task.name, ", ", NameOf(at)), reason});
+                    {model.spec->name, StrCat(task.name, ", ", config.PlaceName(at)), reason});
               }
               senseless[{t, at}] = !reason.empty();
             }

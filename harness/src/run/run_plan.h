@@ -20,7 +20,8 @@
 namespace kvgauge {
 
 // Contenders that run on one prefill: those of one model with weights transformed alike, caches of
-// one kind, pictures reduced alike, and the same rows that leave.
+// one kind, pictures reduced alike, and the same rows that leave. Where prompts are read in chunks,
+// those among them that reduce prompts have one each (OwnPrefills).
 struct PlanPrefill {
   std::string name;          // "shared", or the id of the method that changes it
   std::string weights = {};  // equal for prefills that run on the same loaded model
@@ -100,6 +101,8 @@ Result<RunPlan> MakeRunPlan(const RunConfig& config);
 Result<std::unique_ptr<SampleStream>> OpenSamples(const RunPlan& plan, const PlanGroup& group,
                                                   const SampleChoice& choice,
                                                   const TextCodec& codec);
+// Which contenders of a group read prompts in chunks, each for itself: indices of the group's.
+std::vector<size_t> OwnPrefills(const RunPlan& plan, const PlanGroup& group);
 // What a budget is a part of: the longest prompt that is compressed.
 int64_t CompressedTokens(const EngineSample& sample, CompressAt at);
 // The weights that a prefill of a model runs on.

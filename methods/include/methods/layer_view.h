@@ -70,7 +70,8 @@ class LayerView {
 
   // The last min(rows, prompt) query rows: attention over all entries [query_heads, rows, width]
   // and the rotated queries [rows, query_heads, key_dim]. rows <= the declared window. After
-  // prefill, when all heads hold the whole prompt. While decoding(), if step_window was declared:
+  // prefill, when all heads hold the whole prompt, or after a chunk of it, whose rows they are.
+  // While decoding(), if step_window was declared:
   // the last min(rows, shortest head) rows, whose own entries are the last of every head; each
   // attends over what is held now.
   virtual Tensor WindowAttention(int64_t rows) = 0;
@@ -81,6 +82,7 @@ class LayerView {
   virtual int64_t QuestionRows(int64_t most) = 0;
   // The attention of the last prompt row in `of_layer`, which was declared: [query_heads, prompt].
   virtual Tensor LastRow(int64_t of_layer) = 0;
+  // All rows so far count, those of chunks that were read and compressed before included.
   virtual Tensor ColumnSums() = 0;     // [query_heads, width]
   virtual Tensor ColumnSquares() = 0;  // [query_heads, width]
   // What was declared in chunk_sums. [query_heads, width]; 0 for entries that are in no chunk and,

@@ -86,6 +86,12 @@ class Scorer : public Stage {
   // True if Score() may also be called during decoding: it uses no prefill-only signal there, but
   // the newest row's.
   virtual bool any_time() const { return false; }
+  // Where a prompt is read in chunks: how many of its last rows are put behind each chunk but the
+  // last, on a fork of its cache, and scored as if the prompt ended there. Their own entries do not
+  // count. 0: a chunk is scored by its own last rows. At most the window of needs().
+  virtual int64_t rows_behind_chunks() const { return 0; }
+  // True if Score() also works where the heads of a layer hold different numbers of entries.
+  virtual bool takes_uneven() const { return any_time(); }
   // True if scores change over decode steps. What they follow from is then stored with the entries
   // (and counted as bytes), if the trigger acts in decode.
   virtual bool ages() const { return false; }
@@ -122,6 +128,12 @@ class Allocator : public Stage {
   // True if Allocate() may also be called during decoding, when heads may hold different numbers of
   // entries: `length` is then the most, and scores beyond a head's own entries are -inf.
   virtual bool any_time() const { return false; }
+  // True if Allocate() may also be called for each chunk of a prompt, what the chunks before left
+  // being held beside it. With scores it is called as during decoding; without, as for the whole
+  // prompt.
+  virtual bool takes_chunks() const { return any_time(); }
+  // True if the heads of a layer are always given alike.
+  virtual bool evens_heads() const { return false; }
   virtual Result<Allocation> Allocate(const AllocationInput& input) const = 0;
   // An error if no allocation fits. Called before anything runs, when `input` has neither scores
   // nor views.

@@ -16,6 +16,7 @@ class WindowScorer : public Scorer {
   Needs needs() const override { return {.window = window_, .step_window = slides_ ? window_ : 0}; }
   int64_t protects() const override { return window_; }
   bool any_time() const override { return slides_; }
+  bool takes_uneven() const override { return slides_; }
   void Score(LayerView& view, Tensor out) const final;
 
  protected:

@@ -27,6 +27,7 @@ struct PhaseSeconds {
   double attend = 0;    // of decode steps; shared by the whole pool when there is company
   double other = 0;     // of decode steps
 
+  double compressing() const { return score + select + compact + quantise; }
   PhaseSeconds& operator+=(const PhaseSeconds& more);
 };
 
@@ -81,6 +82,8 @@ struct PromptState {
   // The tokens that the cache has seen. It grows with the decoded tokens and must outlive decoding.
   const Prompt* prompt = nullptr;
   bool counts_modalities = true;  // in the record, for prompts with pictures; takes time
+  // A chunk of a prompt: the same with the rows behind it that its scores look back from.
+  const PromptState* asked = nullptr;
 };
 
 // The scores of one prompt: rows that differ only after scoring share them. Layers are processed
@@ -117,6 +120,16 @@ class Compressor {
   // Compresses `cache`: a fork of the state's cache, or the state's cache itself. The first call
   // starts the sequence; later ones compress again after a turn. `scores` may be null.
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
+
+  // A prompt that is read in chunks, each of which is compressed before the next one is read: the
+  // capture of a chunk, before its first row, and then its compression. The cache may hold as many
+  // entries as a budget of the whole prompt allows, of `prompt_tokens`. After the last chunk it is
+  // as Compress leaves it: what is coded is coded then.
+  void BeginChunk(PrefillCapture& capture);
+  Status CompressChunk(const PromptState& state, int64_t prompt_tokens, KvCache& cache);
+
+  // From now on the sequence's tokens are there: as PromptState::prompt.
+  void ReadFrom(const Prompt& prompt);
 
   // Continues from the state of `other`, on a fork of its cache; same model, method and budget.
   // False if a stage holds state that cannot be copied; then compress again.

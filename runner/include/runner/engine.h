@@ -3,10 +3,10 @@
 // together.
 //
 // Each sample is prefilled once per model, with the captures that any contender needs, into a full
-// snapshot. Every contender forks it, compresses its fork and decodes in one pool with the others:
-// one pass over the weights per step for the whole pool, attention per contender over its own
-// cache. Contenders leave when they are done, and contenders of the next sample, which was
-// prefilled meanwhile, join.
+// snapshot; contenders that read prompts in chunks have prefills of their own. Every contender
+// forks it, compresses its fork and decodes in one pool with the others: one pass over the weights
+// per step for the whole pool, attention per contender over its own cache. Contenders leave when
+// they are done, and contenders of the next sample, which was prefilled meanwhile, join.
 //
 // A contender's tokens and logits are bit-identical to running it alone, whatever the company, the
 // size of the pool and the number of threads. One thread drives an Engine.
@@ -33,11 +33,19 @@ enum class CompressAt {
   kPrompt,   // context and question seen; each further turn is a prompt of its own
   kContext,  // the context seen; questions are prefilled against what is left
   kTurn,     // the prompt of every turn seen, all of one conversation: again after each
+  kChunk,    // as kPrompt, but what reduces prompts does so in chunks, while they are read
 };
 std::string_view NameOf(CompressAt at);
 Result<CompressAt> ParseCompressAt(std::string_view text);
+// Whether each turn is a prompt of its own, behind the context.
+inline bool AsksApart(CompressAt at) {
+  return at == CompressAt::kPrompt || at == CompressAt::kChunk;
+}
+// Rows of a chunk where nothing else is said.
+inline constexpr int64_t kChunkTokens = 512;
 // An error if the method cannot act then: it names the stage and what would be right.
-Status CheckMoment(const Method& method, CompressAt at);
+// `chunk_tokens`: of kChunk.
+Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens = kChunkTokens);
 
 struct EngineTurn {
   std::vector<int32_t> ids = {};  // the question
@@ -80,7 +88,7 @@ struct Contender {
   Budget budget = {};
   // The model as the method's prepare stage changed it, loaded for latents if the store keeps the
   // model's own. Contenders of one model share prefills; contenders with latents, and those with
-  // equal thin stages, have prefills of their own.
+  // equal thin stages, have prefills of their own, and under kChunk each one that reduces prompts.
   Model* model = nullptr;
   // The model whose full cache is the reference of fidelity: the same checkpoint without a prepare
   // stage. Null: `model`.
@@ -121,6 +129,7 @@ struct EngineToken {
 
 struct EngineOptions {
   CompressAt compress_at = CompressAt::kPrompt;
+  int64_t chunk_tokens = kChunkTokens;  // kChunk: the most tokens of a chunk
   uint64_t seed = 0;
   SamplingOptions sampling = {};
   int64_t valid_vocab = 0;       // as Sampler takes it

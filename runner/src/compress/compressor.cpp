@@ -9,6 +9,8 @@
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/tensors.h"
+#include "src/compress/carried_sums.h"
+#include "src/compress/chunk_checks.h"
 #include "src/compress/method_account.h"
 #include "src/compress/question_rows.h"
 #include "src/compress/reads.h"
@@ -28,7 +30,8 @@ class Compressor::Impl final : public LayerHook {
         pipeline_(MakePipeline(method)),
         step_(model.config(), StepNeeds(), ops_),
         reads_(pipeline_.read.get(), shape_, ops_),
-        recorder_(model, method, budget_, shape_) {
+        recorder_(model, method, budget_, shape_),
+        carried_(shape_, needs_, ops_) {
     for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {
       reduce_states_.push_back(pipeline_.reduce->Begin());
       if (pipeline_.decode_reduce != nullptr) {
@@ -40,6 +43,9 @@ class Compressor::Impl final : public LayerHook {
   }
 
   Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
+  void BeginChunk(PrefillCapture& capture) const { carried_.GiveTo(capture); }
+  Status CompressChunk(const PromptState& state, int64_t prompt_tokens, KvCache& cache);
+  void ReadFrom(const Prompt& prompt) { prompt_ = &prompt; }
   bool ContinueFrom(const Impl& other, KvCache& cache);
   Status AfterStep();
   LayerHook* question_hook() {
@@ -104,6 +110,9 @@ class Compressor::Impl final : public LayerHook {
   Status ReduceInStep();
   Result<bool> ReduceAgain();
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
+  Status ReduceChunk(const PromptState& state, int64_t prompt_tokens);
+  // out: [kv_heads, entries without those of the rows behind the chunk].
+  void ScoreAsked(const PromptState& asked, int64_t layer, const Tensor& out) const;
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
   Status StoreLayers(const PromptState& state);
@@ -143,6 +152,8 @@ class Compressor::Impl final : public LayerHook {
   double attend_start_s_ = 0;
   StepReads reads_;
   Recorder recorder_;
+  CarriedSums carried_;                      // from chunk to chunk of a prompt
+  const PrefillCapture* carries_ = nullptr;  // of the chunk that is being compressed, with others
 };
 
 // +inf for what is never given up.
@@ -288,6 +299,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
                         (other ? step_states_ : reduce_states_)[layer].get());
   }
   const Stopwatch watch(ops_, seconds().compact, during);
+  if (carries_ != nullptr) carried_.Take(*carries_, view.layer(), plan);
   if (!recorder_.AddPlan(view, plan)) return {};
   if (step > 0 && ops_.device != Device::kHost) {
     const Tensor outcome = recorder_.OutcomeOf(view.layer(), *cache_);
@@ -344,6 +356,107 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
+  return {};
+}
+
+void Compressor::Impl::ScoreAsked(const PromptState& asked, int64_t layer,
+                                  const Tensor& out) const {
+  ViewSource source = Source();
+  source.cache = asked.cache;
+  source.prefill = asked.capture;
+  source.prompt = asked.prompt;
+  CacheView view(source, layer);
+  const Tensor all = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
+  pipeline_.score->Score(view, all);
+  ops_.rows->Convert(Columns(all, 0, out.shape[1]), out);
+}
+
+// What a chunk leaves of itself and of those before. Layers may differ in what they hold, and heads
+// where the score says so.
+Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_tokens) {
+  const bool last = cache_->tokens() == prompt_tokens;
+  ViewSource source = Source();
+  source.prefill = state.capture;
+  std::vector<std::unique_ptr<CacheView>> views;
+  std::vector<LayerView*> view_pointers;
+  int64_t width = 0;
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    views.push_back(std::make_unique<CacheView>(source, layer));
+    view_pointers.push_back(views.back().get());
+    width = std::max(width, views.back()->width());
+    KVG_TRY(CheckEvenHeads(*views.back(), method_, *pipeline_.score));
+  }
+  carries_ = last ? nullptr : state.capture;
+  if (!last && method_.takes_budget && width <= head_budget_.entries) {
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      carried_.Take(*state.capture, layer, {});
+    }
+    return {};
+  }
+  std::vector<Buffer> memory;
+  std::vector<Tensor> scores;  // [layers] of [kv_heads, width], protected entries +inf
+  {
+    const Stopwatch watch(ops_, seconds().score);
+    for (const auto& view : views) {
+      const Tensor own = view->Scratch(DType::kF32, {shape_.kv_heads, view->width()});
+      state.asked == nullptr ? pipeline_.score->Score(*view, own)
+                             : ScoreAsked(*state.asked, view->layer(), own);
+      if (last && ages()) KVG_TRY(KeepNumbers(*view, own));
+      Protect(*view, own);
+      scores.push_back(ScoresAtWidth(*view, own, width, memory.emplace_back()));
+    }
+  }
+  {
+    const Stopwatch watch(ops_, seconds().select);
+    const bool scored = pipeline_.allocate->needs_scores();
+    KVG_ASSIGN(
+        allocated_,
+        pipeline_.allocate->Allocate(
+            {.shape = &shape_,
+             .length = scored ? width : prompt_tokens,
+             .per_head = scored ? std::min(width, head_budget_.entries) : head_budget_.entries,
+             .protected_entries = head_budget_.sinks + head_budget_.recent,
+             .window = pipeline_.score->needs().window,
+             .scores = scored ? std::span<const Tensor>(scores) : std::span<const Tensor>(),
+             .views = view_pointers}));
+  }
+  for (auto& of_layer : allocated_) {
+    for (int64_t& entries : of_layer) entries = std::min(entries, cache_->tokens());
+  }
+  KVG_TRY(CheckAllocation());
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const auto index = static_cast<size_t>(layer);
+    KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()), 0));
+    views[index].reset();
+  }
+  recorder_.CountCompression();
+  return last ? CheckKept() : Status();
+}
+
+Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_tokens,
+                                       KvCache& cache) {
+  cache_ = &cache;
+  seed_ = state.seed;
+  prompt_ = state.prompt;
+  recorder_.BeginChunk(cache);
+  head_budget_ = HeadBudgetFor(method_, shape_, budget_, prompt_tokens);
+  // What is never given up is behind the chunk.
+  if (state.asked != nullptr) head_budget_.recent = 0;
+  growth_ = allocated_growth_ = 0;
+  const bool last = cache.tokens() == prompt_tokens;
+  const Status done = Guarded([&]() -> Status {
+    if (step_.slides()) step_.KeepPrompt(*state.capture, cache.tokens());
+    KVG_TRY(ReduceChunk(state, prompt_tokens));
+    KVG_ASSIGN(const bool numbers, StoresNumbers(method_, *pipeline_.store, shape_));
+    // What is coded is coded once, behind the prompt.
+    if (last || numbers) KVG_TRY(StoreLayers(state));
+    if (last) BeginReads();
+    return {};
+  });
+  if (!done.ok()) return done.error().Wrap(method_.id);
+  if (last) {
+    recorder_.RecordCompressed(cache, nullptr, reads_.index_bytes() + step_.bytes_of_last());
+  }
   return {};
 }
 
@@ -524,17 +637,8 @@ Result<bool> Compressor::Impl::ReduceAgain() {
     view_pointers.push_back(views.back().get());
     width = std::max(width, views.back()->width());
   }
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
   for (const auto& view : views) {
-    memory.push_back(ops_.memory->Allocate(shape_.kv_heads * width * 4));
-    scores.push_back(memory.back().As(DType::kF32, {shape_.kv_heads, width}));
-    const Tensor own = ScoreInStep(*view, {});
-    ops_.rows->Fill(kNone, scores.back());
-    for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-      const int64_t length = view->lengths()[static_cast<size_t>(head)];
-      if (length == 0) continue;
-      ops_.memory->Copy(own[head].Slice(0, length), scores.back()[head].Slice(0, length));
-    }
+    scores.push_back(ScoresAtWidth(*view, ScoreInStep(*view, {}), width, memory.emplace_back()));
   }
   {
     const Stopwatch watch(ops_, seconds().select, During::kStep);
@@ -574,6 +678,11 @@ Compressor::~Compressor() = default;
 Status Compressor::Compress(const PromptState& state, const PromptScores* scores, KvCache& cache) {
   return impl_->Compress(state, scores, cache);
 }
+void Compressor::BeginChunk(PrefillCapture& capture) { impl_->BeginChunk(capture); }
+Status Compressor::CompressChunk(const PromptState& state, int64_t prompt_tokens, KvCache& cache) {
+  return impl_->CompressChunk(state, prompt_tokens, cache);
+}
+void Compressor::ReadFrom(const Prompt& prompt) { impl_->ReadFrom(prompt); }
 bool Compressor::ContinueFrom(const Compressor& other, KvCache& cache) {
   return impl_->ContinueFrom(*other.impl_, cache);
 }

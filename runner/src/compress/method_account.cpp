@@ -59,6 +59,14 @@ void Recorder::Begin(const KvCache& cache, const Prompt* prompt, const PrefillCa
   }
 }
 
+void Recorder::BeginChunk(const KvCache& cache) {
+  record_.prompt_tokens = cache.tokens();
+  record_.entries_before = Entries(cache);
+  for (std::vector<int64_t>& layer : record_.entries_before) {
+    std::fill(layer.begin(), layer.end(), cache.tokens());
+  }
+}
+
 void Recorder::RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes) {
   if (prompt != nullptr) modalities_.Finish(cache, *prompt, record_.modalities);
   record_.entries_after = Entries(cache);

@@ -24,6 +24,8 @@ class Recorder {
 
   // `cache` as it is before it is compressed, and afterwards.
   void Begin(const KvCache& cache, const Prompt* prompt, const PrefillCapture* capture);
+  // The same behind the newest chunk of a prompt, of whose tokens entries have left already.
+  void BeginChunk(const KvCache& cache);
   void RecordCompressed(const KvCache& cache, const Prompt* prompt, int64_t index_bytes);
   // Bytes of trained weights that the method holds beside the model's; counted with projections.
   void AddWeights(int64_t bytes) { weight_bytes_ = bytes; }

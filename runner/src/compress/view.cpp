@@ -2,6 +2,7 @@
 #include "src/compress/view.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "methods/tensors.h"
@@ -105,6 +106,20 @@ Tensor TokenMarks::Places(Ops& ops, VisualAxis axis, const Prompt& prompt) {
                             }
                           }
                         });
+}
+
+Tensor ScoresAtWidth(const LayerView& view, const Tensor& own, int64_t width, Buffer& memory) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const int64_t heads = own.shape[0];
+  memory = view.ops().memory->Allocate(heads * width * 4);
+  const Tensor wide = memory.As(DType::kF32, {heads, width});
+  view.ops().rows->Fill(kNone, wide);
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t length = view.lengths()[static_cast<size_t>(head)];
+    if (length == 0) continue;
+    view.ops().memory->Copy(own[head].Slice(0, length), wide[head].Slice(0, length));
+  }
+  return wide;
 }
 
 CacheView::CacheView(const ViewSource& source, int64_t layer) : source_(source), layer_(layer) {

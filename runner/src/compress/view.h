@@ -88,6 +88,10 @@ struct ViewSource {
   TokenMarks* marks = nullptr;   // of `prompt`; null: each view has its own
 };
 
+// Scores of a layer [kv_heads, its width] in `memory`, as wide as others are: [kv_heads, width],
+// -inf beyond a head's own entries.
+Tensor ScoresAtWidth(const LayerView& view, const Tensor& own, int64_t width, Buffer& memory);
+
 class CacheView final : public LayerView {
  public:
   CacheView(const ViewSource& source, int64_t layer);

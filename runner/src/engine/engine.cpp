@@ -76,11 +76,15 @@ void EngineRun::PlanJobs() {
     const Contender& contender = contenders_[i];
     const bool latents = KeepsModelLatents(*contender.method, contender.model->shape());
     const StageChoice* thin = contender.method->thin ? &*contender.method->thin : nullptr;
+    const bool chunks =
+        options_.compress_at == CompressAt::kChunk && ReducesPrompts(*contender.method);
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.model == contender.model && g.latents == latents && ThinAlike(g.thin, thin);
+      return !chunks && !g.chunks && g.model == contender.model && g.latents == latents &&
+             ThinAlike(g.thin, thin);
     });
     if (group == groups_.end()) {
-      groups_.push_back({.model = contender.model, .latents = latents, .thin = thin});
+      groups_.push_back(
+          {.model = contender.model, .latents = latents, .thin = thin, .chunks = chunks});
       group = groups_.end() - 1;
     }
     group->contenders.push_back(static_cast<int64_t>(i));
@@ -90,7 +94,7 @@ void EngineRun::PlanJobs() {
     }
   }
   for (size_t sample = 0; sample < samples_.size(); ++sample) {
-    const bool split = options_.compress_at == CompressAt::kPrompt;
+    const bool split = AsksApart(options_.compress_at);
     const size_t turns = split ? samples_[sample].turns.size() : 1;
     for (size_t contender = 0; contender < contenders_.size(); ++contender) {
       Cell& cell = CellOf(static_cast<int64_t>(sample), static_cast<int64_t>(contender));
@@ -115,7 +119,7 @@ int64_t EngineRun::PlannedLength(int64_t sample, int64_t turn) const {
   const auto size = [](const EngineTurn& t) {
     return static_cast<int64_t>(t.ids.size()) + t.max_new_tokens;
   };
-  if (options_.compress_at == CompressAt::kPrompt) {
+  if (AsksApart(options_.compress_at)) {
     return length + size(s.turns[static_cast<size_t>(turn)]);
   }
   for (const EngineTurn& t : s.turns) length += size(t);
@@ -171,8 +175,8 @@ Status EngineRun::Pass(Model& model) {
   steps.resize(kept);
   stepped.resize(kept);
   const bool prefills = prefilling_ != nullptr && prefilling_->model == &model && chunked == 0;
-  const bool thins = prefills && prefilling_->thin != nullptr;
-  if (prefills && !thins) {
+  const bool alone = prefills && prefilling_->alone();
+  if (prefills && !alone) {
     Snapshot& snapshot = *prefilling_;
     const int64_t begin = snapshot.cache->tokens();
     const int64_t end = PassEnd(model.config(), snapshot.prompt, begin, Model::kChunkRows);
@@ -191,7 +195,7 @@ Status EngineRun::Pass(Model& model) {
     }
   }
   if (!steps.empty()) KVG_TRY(Step(model, steps, stepped));
-  if (thins) KVG_TRY(StepThin(model));
+  if (alone) KVG_TRY(StepAlone(model));
   lanes_.remove_if([](const Lane& lane) { return lane.done; });
   return {};
 }

@@ -61,6 +61,13 @@ Status EngineRun::ForkAndCompress(Lane& lane) const {
   Snapshot& snapshot = *lane.snapshot;
   const Contender& contender = contenders_[static_cast<size_t>(lane.contender)];
   return Guarded([&]() -> Status {
+    if (snapshot.compressor != nullptr) {
+      lane.cache = std::move(snapshot.cache);
+      lane.compressor = std::move(snapshot.compressor);
+      lane.compressor->ReadFrom(lane.prompt);
+      lane.compressor->seconds().prefill = snapshot.prefill_s;
+      return {};
+    }
     lane.cache = std::make_unique<KvCache>(snapshot.cache->Fork());
     lane.compressor =
         std::make_unique<Compressor>(*contender.model, *contender.method, contender.budget);
@@ -182,7 +189,7 @@ Status EngineRun::EndTurn(Lane& lane, bool stopped) {
   lane.answer.stopped = stopped;
   Cell& cell = CellOf(lane.snapshot->sample, lane.contender);
   cell.result.turns[static_cast<size_t>(lane.turn)] = std::exchange(lane.answer, {});
-  const bool last = options_.compress_at == CompressAt::kPrompt ||
+  const bool last = AsksApart(options_.compress_at) ||
                     lane.turn + 1 == static_cast<int64_t>(SampleOf(lane).turns.size());
   if (!last) return AskNext(lane);
   lane.done = true;

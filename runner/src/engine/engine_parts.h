@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/chunk_prefill.h"
 #include "runner/engine.h"
 #include "runner/thin_prefill.h"
 
@@ -22,14 +23,20 @@ struct Snapshot {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<PrefillCapture> capture;
   std::unique_ptr<ThinPrefill> thin;  // while it is prefilled, where rows leave
-  bool thinned = false;               // whether rows may have left
-  int32_t best = -1;                  // after the last row
-  std::vector<float> logits;          // of it; empty unless they were asked for
+  // That of the one contender that reads the prompt in chunks: `cache` is then its own, compressed.
+  std::unique_ptr<Compressor> compressor;
+  std::unique_ptr<ChunkPrefill> chunks;  // while it is prefilled
+  std::unique_ptr<KvCache> unread;       // as `cache` was before, to read the prompt again
+  bool partial = false;                  // whether entries may be missing
+  int32_t best = -1;                     // after the last row
+  std::vector<float> logits;             // of it; empty unless they were asked for
   double prefill_s = 0;
   uint64_t seed = 0;
   std::optional<PromptScores> scores;
   std::deque<int64_t> waiting;  // contenders
+  int64_t chunk_tokens = 0;     // where it is read in chunks
 
+  bool alone() const { return thin != nullptr || chunks != nullptr; }
   PromptState state() const { return {cache.get(), capture.get(), seed, &prompt}; }
 };
 

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/memory.h"
 #include "core/strings.h"
+#include "runner/chunk_prefill.h"
 #include "src/compress/probe_pass.h"
 #include "src/compress/question_rows.h"
 #include "src/engine/engine_parts.h"
@@ -129,7 +130,7 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
                              turn.max_new_tokens, "; expected ", turn.forced.size(),
                              ", as many as are forced"));
     }
-    const bool prompts = at == CompressAt::kPrompt || (at == CompressAt::kTurn && i == 0);
+    const bool prompts = AsksApart(at) || (at == CompressAt::kTurn && i == 0);
     if (turn.ids.empty() && (!prompts || sample.context.empty())) {
       return BadInput(StrCat("sample ", sample.id, ", turn ", i, ": no question to prefill"));
     }
@@ -145,6 +146,33 @@ Status CheckSample(const EngineSample& sample, CompressAt at, int64_t vocab_size
   return CheckIds(sample.id, sample.context, vocab_size);
 }
 
+// Whether a contender has its prefill for itself, read in chunks.
+bool HasChunks(const PlannedContender& contender, const EngineOptions& options) {
+  return options.compress_at == CompressAt::kChunk && ReducesPrompts(*contender.method);
+}
+
+// The most that a prefill in chunks holds: a chunk and what was left before it, with its captures,
+// scores and sums, and a layer that is being reduced.
+int64_t ChunkBytes(const PlannedContender& contender, const SampleLength& length,
+                   const EngineOptions& options) {
+  const PlannedModel& model = *contender.model;
+  const ModelShape& shape = model.shape;
+  const int64_t kept =
+      HeadBudgetFor(*contender.method, shape, contender.budget, length.prefill).entries;
+  const int64_t behind = MakePipeline(*contender.method).score->rows_behind_chunks();
+  const int64_t held =
+      std::min(length.prefill, kept + LongestChunk(length.prefill, options.chunk_tokens)) + behind;
+  const int64_t pages = WholePages(held) + kKvPageEntries;
+  const int64_t cache = FullCacheBytes(shape, pages);
+  const Needs needs = contender.method->needs();
+  const int64_t columns = int64_t{needs.column_sums} + int64_t{needs.column_squares};
+  // As they are made, and as wide as those of the widest layer.
+  const int64_t scores = 2 * shape.layers * shape.kv_heads * held * 4;
+  const int64_t carried = columns * shape.layers * shape.query_heads * held * 4;
+  return cache + cache / shape.layers + PrefillCapture::PlannedBytes(*model.config, needs, held) +
+         scores + carried;
+}
+
 // Working memory of a model, and the longest prompt's snapshot: its cache, captures and scores.
 void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> contenders,
                   std::span<const SampleLength> lengths, const EngineOptions& options,
@@ -154,9 +182,16 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
   std::set<std::string> scorers;
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<const Scorer*> probing;
-  bool thins = false;
+  bool thins = false, shares = false;
   for (const PlannedContender& contender : contenders) {
     if (contender.model != &model) continue;
+    if (HasChunks(contender, options)) {
+      for (const SampleLength& length : lengths) {
+        plan.snapshot_bytes = std::max(plan.snapshot_bytes, ChunkBytes(contender, length, options));
+      }
+      continue;
+    }
+    shares = true;
     needs |= contender.method->needs();
     thins |= contender.method->thin.has_value();
     if (!contender.method->score) continue;
@@ -172,6 +207,7 @@ void PlanPrefills(const PlannedModel& model, std::span<const PlannedContender> c
                                        1 + options.max_pool_lanes) +
                               ScratchBytes(model, options.max_pool_lanes, longest));
   for (const SampleLength& length : lengths) {
+    if (!shares) break;
     int64_t probes = 0;
     for (const Scorer* scorer : probing) {
       probes += ProbePass::PlannedBytes(*model.config, shape, length.prefill,
@@ -195,7 +231,7 @@ int64_t LaneBytes(const PlannedContender& contender, const std::vector<StorePlan
       HeadBudgetFor(*contender.method, shape, contender.budget, length.prefill).entries;
   const int64_t held = kept + length.total - length.prefill;
   // A question comes in one pass; a context that is returned to is held as well.
-  const bool prompts = options.compress_at == CompressAt::kPrompt;
+  const bool prompts = AsksApart(options.compress_at);
   const int64_t fresh = prompts ? 1 : length.total - length.prefill;
   const int64_t copies = options.compress_at == CompressAt::kContext ? 2 : 1;
   const Needs needs = contender.method->needs();
@@ -267,7 +303,7 @@ SampleLength LengthOf(const EngineSample& sample, CompressAt at) {
   SampleLength length = {.prefill = context, .total = context};
   for (const EngineTurn& turn : sample.turns) {
     const auto question = static_cast<int64_t>(turn.ids.size());
-    if (at == CompressAt::kPrompt) {
+    if (AsksApart(at)) {
       length.prefill = std::max(length.prefill, context + question);
       length.total = std::max(length.total, context + question + turn.max_new_tokens);
     } else {
@@ -286,18 +322,22 @@ std::string_view NameOf(CompressAt at) {
       return "context";
     case CompressAt::kTurn:
       return "turn";
+    case CompressAt::kChunk:
+      return "chunk";
   }
   return "";
 }
 
 Result<CompressAt> ParseCompressAt(std::string_view text) {
-  for (const CompressAt at : {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn}) {
+  for (const CompressAt at :
+       {CompressAt::kPrompt, CompressAt::kContext, CompressAt::kTurn, CompressAt::kChunk}) {
     if (text == NameOf(at)) return at;
   }
-  return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context or turn"));
+  return BadInput(StrCat("compress_at: \"", text, "\"; expected prompt, context, turn or chunk"));
 }
 
-Status CheckMoment(const Method& method, CompressAt at) {
+Status CheckMoment(const Method& method, CompressAt at, int64_t chunk_tokens) {
+  if (at == CompressAt::kChunk) return CheckChunks(method, chunk_tokens);
   if (at != CompressAt::kTurn) return {};
   if (method.thin) {
     return BadInput(StrCat(method.id, ": ", NameOf(*method.thin->spec),
@@ -322,7 +362,7 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
                               std::span<const SampleLength> lengths, const EngineOptions& options,
                               int64_t machine_bytes, int64_t visual_bytes) {
   for (const PlannedContender& contender : contenders) {
-    KVG_TRY(CheckMoment(*contender.method, options.compress_at));
+    KVG_TRY(CheckMoment(*contender.method, options.compress_at, options.chunk_tokens));
   }
   MemoryPlan plan;
   plan.pool_lanes = options.max_pool_lanes;
@@ -344,7 +384,8 @@ Result<MemoryPlan> PlanMemory(std::span<const PlannedContender> contenders,
       if (options.fidelity_steps == 0) continue;
       const PlannedModel* original =
           contender.original != nullptr ? contender.original : contender.model;
-      if (original == contender.model && !contender.method->thin) continue;
+      const bool partial = contender.method->thin || HasChunks(contender, options);
+      if (original == contender.model && !partial) continue;
       original_bytes =
           std::max(original_bytes, FullCacheBytes(original->shape, WholePages(length.total)));
     }

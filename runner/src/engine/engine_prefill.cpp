@@ -32,23 +32,34 @@ Status EngineRun::StartPrefill() {
   }
   snapshot->waiting.assign(job.group->contenders.begin(), job.group->contenders.end());
   prefilling_ = std::move(snapshot);
-  const Status begun = Guarded([&]() -> Status {
-    Snapshot& s = *prefilling_;
-    s.cache = std::make_unique<KvCache>(
-        s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, job.group->latents));
-    s.cache->PlaceRope(RopePlaces::Of(s.prompt));
-    s.capture = std::make_unique<PrefillCapture>(
-        s.model->config(), *s.cache,
-        NeedsOf(job.group->needs, s.prompt, s.model->config().layer_count()), s.prompt.size(),
-        s.model->ops(), &s.prompt);
-    if (job.group->thin != nullptr) {
-      s.thinned = true;
-      s.thin = std::make_unique<ThinPrefill>(*s.model, *job.group->thin, s.prompt, *s.cache,
-                                             *s.capture, s.seed);
-    }
-    return {};
-  });
+  const Status begun = Guarded([&] { return BeginPrefill(job); });
   return begun.ok() ? begun : FailPrefill(std::move(prefilling_), begun);
+}
+
+Status EngineRun::BeginPrefill(const Job& job) {
+  Snapshot& s = *prefilling_;
+  const Group& group = *job.group;
+  s.cache = std::make_unique<KvCache>(
+      s.model->NewCache(PlannedLength(job.sample, job.turn), pools_, group.latents));
+  s.cache->PlaceRope(RopePlaces::Of(s.prompt));
+  s.partial = group.thin != nullptr || group.chunks;
+  if (group.chunks) {
+    const Contender& contender = contenders_[static_cast<size_t>(group.contenders[0])];
+    s.chunk_tokens = options_.chunk_tokens;
+    s.unread = std::make_unique<KvCache>(s.cache->Fork());
+    s.compressor = std::make_unique<Compressor>(*s.model, *contender.method, contender.budget);
+    s.chunks = std::make_unique<ChunkPrefill>(*s.model, *contender.method, s.prompt, s.seed,
+                                              s.chunk_tokens, *s.compressor, *s.cache);
+    return {};
+  }
+  s.capture = std::make_unique<PrefillCapture>(
+      s.model->config(), *s.cache, NeedsOf(group.needs, s.prompt, s.model->config().layer_count()),
+      s.prompt.size(), s.model->ops(), &s.prompt);
+  if (group.thin != nullptr) {
+    s.thin = std::make_unique<ThinPrefill>(*s.model, *group.thin, s.prompt, *s.cache, *s.capture,
+                                           s.seed);
+  }
+  return {};
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the prefill ends here
@@ -70,13 +81,19 @@ void EngineRun::KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row
   HoldStops(snapshot.sample, snapshot.turn, 0, logits[row]);
 }
 
-Status EngineRun::StepThin(Model& model) {
+Status EngineRun::StepAlone(Model& model) {
   Snapshot& snapshot = *prefilling_;
-  const double start_s = NowSeconds();
+  const auto compressed_s = [&] {
+    return snapshot.compressor == nullptr ? 0 : snapshot.compressor->seconds().compressing();
+  };
+  const double start_s = NowSeconds(), before_s = compressed_s();
   int32_t best = -1;
+  bool done = false;
   const Status ran = Guarded([&]() -> Status {
-    KVG_ASSIGN(const Tensor logits, snapshot.thin->Next());
-    if (snapshot.thin->done()) {
+    KVG_ASSIGN(const Tensor logits,
+               snapshot.thin != nullptr ? snapshot.thin->Next() : snapshot.chunks->Next());
+    done = snapshot.thin != nullptr ? snapshot.thin->done() : snapshot.chunks->done();
+    if (done) {
       KeepLogits(snapshot, logits, 0);
       if (options_.sampling.greedy()) best = model.BestTokens(logits, options_.valid_vocab)[0];
     }
@@ -84,9 +101,10 @@ Status EngineRun::StepThin(Model& model) {
     return {};
   });
   if (!ran.ok()) return FailPrefill(std::move(prefilling_), ran);
-  snapshot.prefill_s += NowSeconds() - start_s;
-  if (!snapshot.thin->done()) return {};
+  snapshot.prefill_s += NowSeconds() - start_s - (compressed_s() - before_s);
+  if (!done) return {};
   snapshot.thin.reset();
+  snapshot.chunks.reset();
   return FinishPrefill(best);
 }
 
@@ -98,8 +116,9 @@ Status EngineRun::FinishPrefill(int32_t best) {
   for (const int64_t waiting : snapshot.waiting) {
     methods.push_back(contenders_[static_cast<size_t>(waiting)].method);
   }
-  Status scored = snapshot.capture->status();
-  if (scored.ok()) {
+  // Where it was read in chunks, they are scored already.
+  Status scored = snapshot.capture != nullptr ? snapshot.capture->status() : Status();
+  if (scored.ok() && snapshot.capture != nullptr) {
     scored = Guarded([&]() -> Status {
       snapshot.scores = PromptScores::Compute(*snapshot.model, snapshot.state(), methods);
       return {};
@@ -112,8 +131,8 @@ Status EngineRun::FinishPrefill(int32_t best) {
   return {};
 }
 
-// The snapshot's prompt under the full cache of another model, or of this one where rows have left,
-// outside the lockstep: only fidelity asks for it.
+// The snapshot's prompt under the full cache of another model, or of this one where entries have
+// left, outside the lockstep: only fidelity asks for it.
 Status EngineRun::PrefillOriginal(Model& model, Original& original) {
   const Snapshot& snapshot = *ready_;
   return Guarded([&]() -> Status {
@@ -134,7 +153,7 @@ void EngineRun::MeasureSnapshot() {
     if (std::find(leads.begin(), leads.end(), lead) == leads.end()) leads.push_back(lead);
   }
   for (Model* lead : leads) {
-    if (lead == ready_->model && !ready_->thinned) {
+    if (lead == ready_->model && !ready_->partial) {
       MeasureAgainst({lead, ready_->cache.get(), ready_->logits});
       continue;
     }

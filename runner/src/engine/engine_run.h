@@ -55,11 +55,12 @@ class EngineRun {
     bool done = false;
   };
   // Contenders that share prefills: those of one model with the same kind of cache, from whose
-  // prefill the same rows leave.
+  // prefill the same rows leave. One that reads prompts in chunks has them for itself.
   struct Group {
     Model* model = nullptr;
     bool latents = false;
     const StageChoice* thin = nullptr;  // of the first of them
+    bool chunks = false;
     std::vector<int64_t> contenders = {};
     Needs needs = {};
   };
@@ -86,8 +87,9 @@ class EngineRun {
     return !turn.forced.empty() || !options_.sampling.greedy();
   }
   void KeepLogits(Snapshot& snapshot, const Tensor& logits, int64_t row) const;
-  // What comes next of a prefill from which rows leave: it goes through the weights alone.
-  Status StepThin(Model& model);
+  Status BeginPrefill(const Job& job);
+  // What comes next of a prefill that goes through the weights alone.
+  Status StepAlone(Model& model);
   Status FinishPrefill(int32_t best);
   // Every contender that waits for the prompt has this as its result.
   Status FailPrefill(std::shared_ptr<Snapshot> failed, const Status& status);

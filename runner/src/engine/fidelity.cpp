@@ -101,6 +101,7 @@ class FidelityPass {
 
  private:
   void Start(FidelityJob* job);
+  Status StartChunked(Follower& follower);
   Model& ModelOf(const Follower& follower) const {
     return follower.job == nullptr ? *lead_.model : *snapshot_.model;
   }
@@ -133,14 +134,34 @@ void FidelityPass::Start(FidelityJob* job) {
         std::make_unique<Compressor>(model, *job->contender->method, job->contender->budget);
     PromptState state = snapshot_.state();
     state.prompt = &prompt_;
-    job->status = follower.compressor->Compress(
-        state, snapshot_.scores ? &*snapshot_.scores : nullptr, *follower.cache);
+    job->status =
+        snapshot_.compressor != nullptr
+            ? StartChunked(follower)
+            : follower.compressor->Compress(state, snapshot_.scores ? &*snapshot_.scores : nullptr,
+                                            *follower.cache);
     if (!job->status.ok()) return;
   }
   LayerHook* inner = follower.compressor ? follower.compressor->hook() : nullptr;
   follower.probe =
       std::make_unique<AttentionProbe>(model.ops(), model.config().layer_count(), inner);
   followers_.push_back(std::move(follower));
+}
+
+// What was compressed chunk by chunk: its own fork, or where its stages hold state that cannot be
+// copied, the same prompt read again.
+Status FidelityPass::StartChunked(Follower& follower) {
+  if (!follower.compressor->ContinueFrom(*snapshot_.compressor, *follower.cache)) {
+    const Contender& contender = *follower.job->contender;
+    *follower.cache = snapshot_.unread->Fork();
+    ChunkPrefill again(*snapshot_.model, *contender.method, snapshot_.prompt, snapshot_.seed,
+                       snapshot_.chunk_tokens, *follower.compressor, *follower.cache);
+    while (!again.done()) {
+      const Result<Tensor> read = again.Next();
+      if (!read.ok()) return read.error();
+    }
+  }
+  follower.compressor->ReadFrom(prompt_);
+  return {};
 }
 
 Status FidelityPass::Feed(bool probed) {

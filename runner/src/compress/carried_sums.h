@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Column sums of a prompt that is read in chunks: what the rows so far gave to the entries that are
+// still held. A chunk's capture begins with them, so that its sums are those of all rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "methods/stages.h"
+#include "runner/capture.h"
+
+namespace kvgauge {
+
+class CarriedSums {
+ public:
+  CarriedSums(const ModelShape& shape, const Needs& needs, Ops& ops);
+
+  // Into the capture of the next chunk, before any of its rows.
+  void GiveTo(PrefillCapture& capture) const;
+  // Takes those of one layer when a chunk was read: of the entries that stay by `plan`, before the
+  // plan is executed; of all where it is empty. Entries that others are merged into keep their own.
+  void Take(const PrefillCapture& capture, int64_t layer, std::span<const HeadPlan> plan);
+  int64_t bytes() const;
+
+ private:
+  struct Sums {
+    Buffer memory;
+    int64_t width = 0;  // [query_heads, width]
+  };
+  void Keep(const Tensor& all, std::span<const HeadPlan> plan, Sums& kept);
+
+  const ModelShape& shape_;
+  Ops& ops_;
+  std::vector<Sums> sums_, squares_;  // [layers]; empty where they are not declared
+};
+
+}  // namespace kvgauge
