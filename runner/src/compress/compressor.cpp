@@ -1,160 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runner/compressor.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/guarded.h"
 #include "core/strings.h"
 #include "methods/calibration.h"
 #include "methods/tensors.h"
-#include "src/compress/carried_sums.h"
-#include "src/compress/chunk_checks.h"
-#include "src/compress/method_account.h"
-#include "src/compress/question_rows.h"
-#include "src/compress/reads.h"
-#include "src/compress/stopwatch.h"
-#include "src/compress/view.h"
+#include "src/compress/compressor_impl.h"
 
 namespace kvgauge {
-class Compressor::Impl final : public LayerHook {
- public:
-  Impl(const Model& model, const Method& method, const Budget& budget)
-      : model_(model),
-        method_(method),
-        budget_(budget),
-        shape_(model.shape()),
-        ops_(model.ops()),
-        needs_(method.needs()),
-        pipeline_(MakePipeline(method)),
-        step_(model.config(), StepNeeds(), ops_),
-        reads_(pipeline_.read.get(), shape_, ops_),
-        recorder_(model, method, budget_, shape_),
-        carried_(shape_, needs_, ops_) {
-    for (int64_t i = 0; i < shape_.layers && pipeline_.reduce != nullptr; ++i) {
-      reduce_states_.push_back(pipeline_.reduce->Begin());
-      if (pipeline_.decode_reduce != nullptr) {
-        step_states_.push_back(pipeline_.decode_reduce->Begin());
-      }
-    }
-    if (ages()) question_ = std::make_unique<QuestionRows>(model.config(), shape_, needs_, ops_);
-    if (step_.slides()) last_rows_ = std::make_unique<LastRows>(step_, question_.get());
-  }
-
-  Status Compress(const PromptState& state, const PromptScores* scores, KvCache& cache);
-  void BeginChunk(PrefillCapture& capture) const { carried_.GiveTo(capture); }
-  Status CompressChunk(const PromptState& state, int64_t prompt_tokens, KvCache& cache);
-  void ReadFrom(const Prompt& prompt) { prompt_ = &prompt; }
-  bool ContinueFrom(const Impl& other, KvCache& cache);
-  Status AfterStep();
-  LayerHook* question_hook() {
-    if (last_rows_ == nullptr) return question_.get();
-    last_rows_->Begin(*cache_);
-    return last_rows_.get();
-  }
-  int64_t most_question_rows() const {
-    return question_ != nullptr ? QuestionRows::kMostRows : Model::kChunkRows;
-  }
-  Status AfterRows();
-  Status CheckSteps() const { return recorder_.CheckSteps(*cache_); }
-  CompressionRecord Record() const {
-    return recorder_.Record(*cache_, reads_, head_budget_.entries);
-  }
-  PhaseSeconds& seconds() { return recorder_.seconds(); }
-
-  bool wants_log_sum_exp() const override { return step_.wants_log_sum_exp(); }
-  bool repeatable() const override { return !reads_.chooses() && !wants_inputs(); }
-  bool wants_inputs() const override { return may_act() && step_.wants_inputs(); }
-  void LayerInput(int64_t layer, const Tensor& x) override;
-  void BeforeAttend(int64_t layer, const Tensor& q) override;
-  Tensor ColumnSumsOfRows(int64_t layer) override;
-  void AfterAttend(int64_t layer, const Tensor& q, const Tensor& log_sum_exp,
-                   const Tensor& out) override;
-
- private:
-  ViewSource Source() const {
-    return {.model = &model_, .shape = &shape_, .cache = cache_, .prompt = prompt_, .seed = seed_};
-  }
-  // The source of a view that is gone when the next one is made.
-  ViewSource StepSource() {
-    ViewSource source = Source();
-    source.memory = &step_memory_;
-    source.marks = &marks_;
-    return source;
-  }
-  // Whether the trigger may reduce while decoding; and whether scores are kept for that.
-  bool may_act() const { return pipeline_.trigger != nullptr && pipeline_.trigger->in_decode(); }
-  bool ages() const { return may_act() && pipeline_.StepScore().ages(); }
-  // What steps capture: gates have weights, which are held only where scores go on in decode.
-  Needs StepNeeds() const {
-    Needs needs = needs_;
-    if (!may_act()) needs.gates.clear();
-    return needs;
-  }
-  // By how much the allocation has grown since it was made.
-  int64_t growth() const { return growth_ - allocated_growth_; }
-  ViewSource DecodeSource(ViewSource source) {
-    source.step = step_.wanted() ? &step_ : nullptr;
-    return source;
-  }
-  Status KeepNumbers(CacheView& view, const Tensor& scores);
-  // The numbers of the layer's entries, aged; empty where scores do not age.
-  Result<Tensor> AgeLayer(CacheView& view);
-  // What is kept of them: [numbers, kv_heads, width], or without the first dim where it is one.
-  Tensor NumbersOf(CacheView& view);
-  // By how much some head of the layer is over what it may hold.
-  int64_t ExcessOf(const CacheView& view) const;
-  // [kv_heads, width], protected entries +inf. `numbers`: as aged, or empty.
-  Tensor ScoreInStep(CacheView& view, const Tensor& numbers);
-  Status ReduceInStep();
-  Result<bool> ReduceAgain();
-  Status ReducePrompt(const PromptState& state, const PromptScores* scores);
-  Status ReduceChunk(const PromptState& state, int64_t prompt_tokens);
-  // out: [kv_heads, entries without those of the rows behind the chunk].
-  void ScoreAsked(const PromptState& asked, int64_t layer, const Tensor& out) const;
-  // `step` as in ReduceInput.
-  Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
-  Status StoreLayers(const PromptState& state);
-  void BeginReads();
-  Status Seal(During during);
-  void Protect(const CacheView& view, Tensor scores) const;
-  Status CheckAllocation() const;
-  // Trained gates may give what is no number.
-  Status CheckGates(CacheView& view, const Tensor& scores) const;
-  // A threshold that keeps nothing but what is protected.
-  Status CheckKept() const;
-
-  const Model& model_;
-  const Method& method_;
-  const Budget budget_;
-  const ModelShape shape_;
-  Ops& ops_;
-  const Needs needs_;
-  Pipeline pipeline_;
-  StepCapture step_;
-  std::unique_ptr<QuestionRows> question_;  // where scores age
-  std::unique_ptr<LastRows> last_rows_;     // where a score looks back in decode
-  KvCache* cache_ = nullptr;
-  const Prompt* prompt_ = nullptr;
-  uint64_t seed_ = 0;
-
-  std::vector<std::unique_ptr<Reducer::State>> reduce_states_;  // [layers]
-  std::vector<std::unique_ptr<Reducer::State>> step_states_;    // of another reducer in decode
-  Allocation allocated_;
-  HeadBudget head_budget_;
-  int64_t growth_ = 0;  // of each head's allocation since the prompt, as of the newest step
-  int64_t allocated_growth_ = 0;  // what of it the allocation has
-  bool stored_ = false;
-  ViewMemory step_memory_;
-  TokenMarks marks_;
-  Status hooked_;  // what failed in the middle of a pass: the step's result
-  double attend_start_s_ = 0;
-  StepReads reads_;
-  Recorder recorder_;
-  CarriedSums carried_;                      // from chunk to chunk of a prompt
-  const PrefillCapture* carries_ = nullptr;  // of the chunk that is being compressed, with others
-};
 
 // +inf for what is never given up.
 void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
@@ -169,6 +25,19 @@ void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
   };
   for (int64_t head = 0; head < shape_.kv_heads; ++head) {
     const int64_t length = view.lengths()[static_cast<size_t>(head)];
+    if (cache_->reorders(view.layer())) {
+      const std::vector<int32_t> positions = cache_->Positions(view.layer(), head);
+      std::vector<int64_t> order(positions.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::sort(order.begin(), order.end(),
+                [&](int64_t a, int64_t b) { return positions[a] < positions[b]; });
+      for (int64_t i = 0; i < length; ++i) {
+        if (i < head_budget_.sinks || i >= length - head_budget_.recent) {
+          set(head, order[i], order[i] + 1);
+        }
+      }
+      continue;
+    }
     set(head, 0, std::min(head_budget_.sinks, length));
     set(head, std::max<int64_t>(length - head_budget_.recent, 0), length);
   }
@@ -300,6 +169,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   }
   const Stopwatch watch(ops_, seconds().compact, during);
   if (carries_ != nullptr) carried_.Take(*carries_, view.layer(), plan);
+  if (step == 0 && pipeline_.store->classifies()) KeepClassScores(view, scores, plan);
   if (!recorder_.AddPlan(view, plan)) return {};
   if (step > 0 && ops_.device != Device::kHost) {
     const Tensor outcome = recorder_.OutcomeOf(view.layer(), *cache_);
@@ -310,8 +180,73 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   return cache_->Reduce(view.layer(), plan);
 }
 
+void Compressor::Impl::KeepClassScores(CacheView& view, const Tensor& scores,
+                                       std::span<const HeadPlan> plan) {
+  class_scores_.resize(static_cast<size_t>(shape_.layers));
+  class_memory_.resize(static_cast<size_t>(shape_.layers));
+  const auto kept_of = [](const HeadPlan& one) { return one.keep.empty() ? 0 : one.keep.shape[0]; };
+  int64_t width = 0;
+  for (const HeadPlan& one : plan) width = std::max(width, kept_of(one));
+  const auto layer = static_cast<size_t>(view.layer());
+  if (width == 0) return;
+  class_memory_[layer] = ops_.memory->Allocate(shape_.kv_heads * width * 4);
+  const Tensor kept = class_memory_[layer].As(DType::kF32, {shape_.kv_heads, width});
+  ops_.rows->Fill(0.0f, kept);
+  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+    const HeadPlan& one = plan[static_cast<size_t>(head)];
+    const int64_t count = kept_of(one);
+    if (count == 0) continue;
+    ops_.select->Gather(AsColumn(scores[head]), one.keep, AsColumn(kept[head].Slice(0, count)));
+  }
+  class_scores_[layer] = kept;
+}
+
+// scores: [kv_heads, width], or empty.
+Status Compressor::Impl::Classify(CacheView& view, const Tensor& scores) {
+  const int64_t layer = view.layer(), width = view.width();
+  if (width == 0) return {};
+  std::vector<int64_t> classed;
+  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+    classed.push_back(cache_->InClasses(layer, head));
+  }
+  const std::vector<int32_t> none(static_cast<size_t>(shape_.kv_heads * width), -1);
+  const Tensor classes = view.Scratch(DType::kI32, {shape_.kv_heads, width});
+  ops_.memory->Copy(View(none, {shape_.kv_heads, width}), classes);
+  pipeline_.store->Classify(view, {.scores = scores, .classed = classed}, classes);
+  return cache_->Classify(layer, classes);
+}
+
+Status Compressor::Impl::ClassifyPrompt(const PromptState& state, int64_t layer) {
+  ViewSource source = Source();
+  source.prefill = state.capture;
+  CacheView view(source, layer);
+  const auto at = static_cast<size_t>(layer);
+  return Classify(view, at < class_scores_.size() ? class_scores_[at] : Tensor());
+}
+
+// By the scores of this step, where they go on in decode.
+Status Compressor::Impl::ClassifyInStep() {
+  if (!pipeline_.store->classifies()) return {};
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    if (!cache_->ClassesAreDue(layer)) continue;
+    CacheView view(DecodeSource(StepSource()), layer);
+    const Tensor scores = may_act() ? ScoreInStep(view, {}) : Tensor();
+    const Stopwatch watch(ops_, seconds().quantise, During::kStep);
+    KVG_TRY(Classify(view, scores));
+    if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
+  }
+  return {};
+}
+
 Status Compressor::Impl::StoreLayers(const PromptState& state) {
-  if (stored_) return Seal(During::kPrompt);
+  if (stored_) {
+    for (int64_t layer = 0; layer < shape_.layers && pipeline_.store->classifies(); ++layer) {
+      if (cache_->ClassesAreDue(layer)) KVG_TRY(ClassifyPrompt(state, layer));
+    }
+    class_memory_.clear();
+    class_scores_.clear();
+    return Seal(During::kPrompt);
+  }
   const Stopwatch watch(ops_, seconds().quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_, layer));
@@ -322,7 +257,10 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
     CacheView view(source, layer);
     pipeline_.store->Calibrate(view, plan);
     KVG_TRY(cache_->Store(layer, plan));
+    if (pipeline_.store->classifies()) KVG_TRY(ClassifyPrompt(state, layer));
   }
+  class_memory_.clear();
+  class_scores_.clear();
   stored_ = true;
   return {};
 }
@@ -356,107 +294,6 @@ Status Compressor::Impl::Compress(const PromptState& state, const PromptScores* 
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
   recorder_.RecordCompressed(cache, counted, reads_.index_bytes() + step_.bytes_of_last());
-  return {};
-}
-
-void Compressor::Impl::ScoreAsked(const PromptState& asked, int64_t layer,
-                                  const Tensor& out) const {
-  ViewSource source = Source();
-  source.cache = asked.cache;
-  source.prefill = asked.capture;
-  source.prompt = asked.prompt;
-  CacheView view(source, layer);
-  const Tensor all = view.Scratch(DType::kF32, {shape_.kv_heads, view.width()});
-  pipeline_.score->Score(view, all);
-  ops_.rows->Convert(Columns(all, 0, out.shape[1]), out);
-}
-
-// What a chunk leaves of itself and of those before. Layers may differ in what they hold, and heads
-// where the score says so.
-Status Compressor::Impl::ReduceChunk(const PromptState& state, int64_t prompt_tokens) {
-  const bool last = cache_->tokens() == prompt_tokens;
-  ViewSource source = Source();
-  source.prefill = state.capture;
-  std::vector<std::unique_ptr<CacheView>> views;
-  std::vector<LayerView*> view_pointers;
-  int64_t width = 0;
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    views.push_back(std::make_unique<CacheView>(source, layer));
-    view_pointers.push_back(views.back().get());
-    width = std::max(width, views.back()->width());
-    KVG_TRY(CheckEvenHeads(*views.back(), method_, *pipeline_.score));
-  }
-  carries_ = last ? nullptr : state.capture;
-  if (!last && method_.takes_budget && width <= head_budget_.entries) {
-    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-      carried_.Take(*state.capture, layer, {});
-    }
-    return {};
-  }
-  std::vector<Buffer> memory;
-  std::vector<Tensor> scores;  // [layers] of [kv_heads, width], protected entries +inf
-  {
-    const Stopwatch watch(ops_, seconds().score);
-    for (const auto& view : views) {
-      const Tensor own = view->Scratch(DType::kF32, {shape_.kv_heads, view->width()});
-      state.asked == nullptr ? pipeline_.score->Score(*view, own)
-                             : ScoreAsked(*state.asked, view->layer(), own);
-      if (last && ages()) KVG_TRY(KeepNumbers(*view, own));
-      Protect(*view, own);
-      scores.push_back(ScoresAtWidth(*view, own, width, memory.emplace_back()));
-    }
-  }
-  {
-    const Stopwatch watch(ops_, seconds().select);
-    const bool scored = pipeline_.allocate->needs_scores();
-    KVG_ASSIGN(
-        allocated_,
-        pipeline_.allocate->Allocate(
-            {.shape = &shape_,
-             .length = scored ? width : prompt_tokens,
-             .per_head = scored ? std::min(width, head_budget_.entries) : head_budget_.entries,
-             .protected_entries = head_budget_.sinks + head_budget_.recent,
-             .window = pipeline_.score->needs().window,
-             .scores = scored ? std::span<const Tensor>(scores) : std::span<const Tensor>(),
-             .views = view_pointers}));
-  }
-  for (auto& of_layer : allocated_) {
-    for (int64_t& entries : of_layer) entries = std::min(entries, cache_->tokens());
-  }
-  KVG_TRY(CheckAllocation());
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const auto index = static_cast<size_t>(layer);
-    KVG_TRY(ReduceLayer(*views[index], Columns(scores[index], 0, views[index]->width()), 0));
-    views[index].reset();
-  }
-  recorder_.CountCompression();
-  return last ? CheckKept() : Status();
-}
-
-Status Compressor::Impl::CompressChunk(const PromptState& state, int64_t prompt_tokens,
-                                       KvCache& cache) {
-  cache_ = &cache;
-  seed_ = state.seed;
-  prompt_ = state.prompt;
-  recorder_.BeginChunk(cache);
-  head_budget_ = HeadBudgetFor(method_, shape_, budget_, prompt_tokens);
-  // What is never given up is behind the chunk.
-  if (state.asked != nullptr) head_budget_.recent = 0;
-  growth_ = allocated_growth_ = 0;
-  const bool last = cache.tokens() == prompt_tokens;
-  const Status done = Guarded([&]() -> Status {
-    if (step_.slides()) step_.KeepPrompt(*state.capture, cache.tokens());
-    KVG_TRY(ReduceChunk(state, prompt_tokens));
-    KVG_ASSIGN(const bool numbers, StoresNumbers(method_, *pipeline_.store, shape_));
-    // What is coded is coded once, behind the prompt.
-    if (last || numbers) KVG_TRY(StoreLayers(state));
-    if (last) BeginReads();
-    return {};
-  });
-  if (!done.ok()) return done.error().Wrap(method_.id);
-  if (last) {
-    recorder_.RecordCompressed(cache, nullptr, reads_.index_bytes() + step_.bytes_of_last());
-  }
   return {};
 }
 
@@ -532,6 +369,7 @@ Status Compressor::Impl::AfterStep() {
     reads_.KeepCounts();
     if (step_.slides()) step_.KeepLast(cache_->tokens() - 1);
     if (may_act()) KVG_TRY(ReduceInStep());
+    KVG_TRY(ClassifyInStep());
     return Seal(During::kStep);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
@@ -612,13 +450,14 @@ Status Compressor::Impl::ReduceInStep() {
     KVG_ASSIGN(const Tensor numbers, AgeLayer(view));
     const int64_t excess = ExcessOf(view);
     most = std::max(most, excess);
-    if (pipeline_.AllocatesInDecode()) continue;
+    if (pipeline_.AllocatesInDecode() || !pipeline_.StepReduce().evicts()) continue;
     if (!pipeline_.trigger->AfterStep(recorder_.steps(), excess)) continue;
     KVG_TRY(ReduceLayer(view, ScoreInStep(view, numbers), recorder_.steps()));
     if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
     reduced = true;
   }
-  if (pipeline_.AllocatesInDecode() && pipeline_.trigger->AfterStep(recorder_.steps(), most)) {
+  if (pipeline_.AllocatesInDecode() && pipeline_.StepReduce().evicts() &&
+      pipeline_.trigger->AfterStep(recorder_.steps(), most)) {
     KVG_ASSIGN(reduced, ReduceAgain());
   }
   if (reduced) recorder_.CountCompression();
