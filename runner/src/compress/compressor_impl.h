@@ -124,8 +124,8 @@ class Compressor::Impl final : public LayerHook {
   Status Seal(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;
-  // Trained gates may give what is no number.
-  Status CheckGates(CacheView& view, const Tensor& scores) const;
+  // Trained gates may give what is no number. `choice`: of the scorer that has them.
+  Status CheckGates(const StageChoice& choice, CacheView& view, const Tensor& scores) const;
   // A threshold that keeps nothing but what is protected.
   Status CheckKept() const;
 
