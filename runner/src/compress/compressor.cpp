@@ -117,8 +117,8 @@ class Compressor::Impl final : public LayerHook {
   Status Seal(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;
-  // Trained gates may give what is no number.
-  Status CheckGates(CacheView& view, const Tensor& scores) const;
+  // Trained gates may give what is no number. `choice`: of the scorer that has them.
+  Status CheckGates(const StageChoice& choice, CacheView& view, const Tensor& scores) const;
   // A threshold that keeps nothing but what is protected.
   Status CheckKept() const;
 
@@ -229,7 +229,9 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
         ops_.memory->Copy(shared[static_cast<size_t>(layer)], own.back());
       }
       if (ages()) KVG_TRY(KeepNumbers(view, own.back()));
-      KVG_TRY(CheckGates(view, own.back()));
+      if (!pipeline_.score->needs().gates.empty()) {
+        KVG_TRY(CheckGates(*method_.score, view, own.back()));
+      }
       Protect(view, own.back());
     }
   }
@@ -264,19 +266,16 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   return CheckKept();
 }
 
-Status Compressor::Impl::CheckGates(CacheView& view, const Tensor& scores) const {
-  if (needs_.gates.empty()) return {};
+Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
+                                    const Tensor& scores) const {
   const Tensor sums = view.Scratch(DType::kF32, {shape_.kv_heads});
   ops_.rows->ReduceRows(scores, Reduction::kSumAbs, sums);
   const std::vector<float> fetched = Fetch(ops_, sums);
-  for (size_t head = 0; head < fetched.size(); ++head) {
-    if (std::isfinite(fetched[head])) continue;
-    return Unsupported(StrCat("score.", method_.score->spec->id, " gave layer ", view.layer(),
-                              ", KV head ", head,
-                              " scores that are no finite numbers; its weights are not those of "
-                              "this model, or too large"));
-  }
-  return {};
+  // Heads are exchanged with rows by a product, so one that is no number leaves none of its row.
+  if (std::ranges::all_of(fetched, [](float sum) { return std::isfinite(sum); })) return {};
+  return Unsupported(StrCat(choice.slot, ".", choice.spec->id, " gave layer ", view.layer(),
+                            " scores that are no finite numbers; its weights are not those of "
+                            "this model, or too large"));
 }
 
 Status Compressor::Impl::CheckKept() const {
@@ -553,6 +552,10 @@ Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
   const Stopwatch watch(ops_, seconds().score, During::kStep);
   const Tensor numbers = NumbersOf(view);
   pipeline_.StepScore().Age(view, numbers);
+  for (const GateNeed& need : pipeline_.StepScore().needs().gates) {
+    const StageChoice& choice = *(method_.decode_score ? method_.decode_score : method_.score);
+    KVG_TRY(CheckGates(choice, view, view.GateScores(*need.gate)));
+  }
   KVG_TRY(cache_->KeepScores(view.layer(), numbers));
   return numbers;
 }
