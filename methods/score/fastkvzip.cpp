@@ -47,13 +47,7 @@ class FastGate final : public Gate {
 
   std::unique_ptr<LoadedGate> Load(const ModelShape& shape, Ops& ops) const override;
   int64_t PlannedBytes(const ModelShape& shape) const override {
-    int64_t numbers = 0;
-    for (const auto& [name, dims] : DimsOf(shape)) {
-      int64_t count = 1;
-      for (const int64_t d : dims) count *= d;
-      numbers += count;
-    }
-    return 4 * numbers;
+    return GateTables::Bytes(DimsOf(shape));
   }
 
   GateTables tables;

@@ -98,6 +98,32 @@ Budget LeastBudget(const Pipeline& p, const ModelShape& shape, Budget::Kind kind
   return budget;
 }
 
+// A store that puts entries into classes by their scores, and what only such a store reads.
+Status CheckClasses(const Method& method, const Pipeline& p, const std::string& owner) {
+  const bool scored = p.store->classifies() && p.store->needs_scores();
+  if (p.reduce == nullptr) {
+    if (!scored) return {};
+    return BadInput(StrCat(owner,
+                           " puts entries into classes by their scores, and there are none; add a "
+                           "score stage, such as h2o, and \"reduce\": {\"id\": \"keep_all\"}"));
+  }
+  if (!p.reduce->evicts() && !scored) {
+    return BadInput(StrCat(Owner(StageKind::kReduce, *method.reduce), " keeps everything and ",
+                           owner,
+                           " reads no scores, so they have no effect; use reduce.top_k, or "
+                           "store.tiers"));
+  }
+  if (!p.store->classifies() || !p.trigger->in_decode() || !p.StepReduce().evicts() ||
+      p.StepScore().ages()) {
+    return {};
+  }
+  const StageChoice& score = *(method.decode_score ? method.decode_score : method.score);
+  return BadInput(StrCat(owner, " puts entries into classes after others were evicted, when score.",
+                         score.spec->id,
+                         " can no longer see the newest attention; use a score that builds up, "
+                         "such as h2o, or reduce.keep_all"));
+}
+
 Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& shape) {
   const std::string owner = Owner(StageKind::kStore, *method.store);
   StoreUse use;
@@ -110,6 +136,7 @@ Status CheckStore(const Method& method, const Pipeline& p, const ModelShape& sha
   if (p.read != nullptr && p.read->corrects()) {
     use.corrects_reads = Owner(StageKind::kRead, *method.read);
   }
+  KVG_TRY(CheckClasses(method, p, owner));
   for (int64_t l = 0; l < shape.layers; ++l) {
     const Result<StorePlan> plan = p.store->Plan(shape, l);
     if (!plan.ok()) return plan.error().Wrap(owner);

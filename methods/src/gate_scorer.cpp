@@ -61,6 +61,12 @@ Status GateTables::Check(const Dims& dims) const {
   return {};
 }
 
+int64_t GateTables::Bytes(const Dims& dims) {
+  int64_t numbers = 0;
+  for (const auto& [name, shape] : dims) numbers += Count(shape);
+  return 4 * numbers;
+}
+
 std::vector<float> GateTables::Read(const std::string& name,
                                     const std::vector<int64_t>& dims) const {
   const auto count = static_cast<size_t>(Count(dims));

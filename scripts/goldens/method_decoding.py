@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from method_oracles import Sequence, cosine, pool_max, softmax, top
+from method_oracles import Sequence, pool_max, rkv_scores, softmax, top
 
 INTERVAL, STEPS = 10, 23  # steps between two choices; two of them, and three steps more
 
@@ -212,18 +212,8 @@ class RkvAgain(Window):
 
     def evict(self, budget, window, kernel, mix, threshold):
         for l, h in np.ndindex(self.model.layers, self.model.groups):
-            keys, where = self.keys[l][h], f"rkv {l}.{h} of {self.tokens}"
-            n = len(keys)
-            logits = (self.last[l][h] @ keys[: n - window].T / math.sqrt(self.model.dim)).max(0)
-            attention = pool_max(softmax(logits).mean(0), kernel)
-            like = cosine(keys, keys)
-            np.fill_diagonal(like, 0)
-            last = np.where(like > threshold, np.arange(n), 0).max(1)
-            open_ = np.arange(n)[None, :] >= last[:, None]
-            self.margins.note(np.abs(like - threshold)[open_].min(), where + " alike")
-            like[np.arange(n), last] = 0
-            redundancy = softmax(like.mean(0))[: n - window]
-            scores = np.r_[mix * attention - (1 - mix) * redundancy, np.full(window, np.inf)]
+            where = f"rkv {l}.{h} of {self.tokens}"
+            scores = rkv_scores(self.keys[l][h], self.last[l][h], kernel, mix, threshold, self.margins, where)
             self.keep(l, h, top(scores, budget, self.margins, where))
 
     def after_step(self, rows):

@@ -645,27 +645,31 @@ class MiniCache(Sequence):
                     self.pos[l][h] = order
 
 
-class Rkv(Sequence):
+def rkv_scores(keys, queries, kernel, mix, threshold, margins, where):
     """Attention of the window, the highest logit of a KV head's query heads, less how like an entry's
-    key is to the others, of each other's likes but the last."""
+    key is to the others, of each other's likes but the last. Queries: [query heads, window, dim]."""
+    n, window = len(keys), queries.shape[1]
+    logits = (queries @ keys[: n - window].T / math.sqrt(keys.shape[1])).max(0)
+    attention = pool_max(softmax(logits).mean(0), kernel)
+    like = cosine(keys, keys)
+    np.fill_diagonal(like, 0)
+    last = np.where(like > threshold, np.arange(n), 0).max(1)
+    # Whatever stands before the last one decides nothing.
+    open_ = np.arange(n)[None, :] >= last[:, None]
+    margins.note(np.abs(like - threshold)[open_].min(), where + " alike")
+    like[np.arange(n), last] = 0
+    redundancy = softmax(like.mean(0))[: n - window]
+    return np.r_[mix * attention - (1 - mix) * redundancy, np.full(window, np.inf)]
 
+
+class Rkv(Sequence):
     def compress(self, budget, window, kernel, mix, threshold):
-        n, model = self.tokens, self.model
+        model = self.model
         for l in range(model.layers):
             for h in range(model.groups):
-                where, keys = f"rkv {l}.{h}", self.keys[l][h]
+                where = f"rkv {l}.{h}"
                 queries = self.prefill.queries[l][h * model.share : (h + 1) * model.share, -window:]
-                logits = (queries @ keys[: n - window].T / math.sqrt(model.dim)).max(0)
-                attention = pool_max(softmax(logits).mean(0), kernel)
-                like = cosine(keys, keys)
-                np.fill_diagonal(like, 0)
-                last = np.where(like > threshold, np.arange(n), 0).max(1)
-                # Whatever stands before the last one decides nothing.
-                open_ = np.arange(n)[None, :] >= last[:, None]
-                self.margins.note(np.abs(like - threshold)[open_].min(), where + " alike")
-                like[np.arange(n), last] = 0
-                redundancy = softmax(like.mean(0))[: n - window]
-                scores = np.r_[mix * attention - (1 - mix) * redundancy, np.full(window, np.inf)]
+                scores = rkv_scores(self.keys[l][h], queries, kernel, mix, threshold, self.margins, where)
                 self.keep(l, h, top(scores, budget, self.margins, where))
 
 
@@ -704,31 +708,3 @@ class Quest(Sequence):
             for p in top(bound, self.most, self.margins, f"quest {l}.{h}"):
                 mask[row, p * page : (p + 1) * page] = True
         return mask
-
-
-def low_rank_weights(config, weights, group, multiple, ratio):
-    """Key and value projections of `group` heads, stacked, at their best approximation by SVD."""
-    weights = dict(weights)
-    rows = group * config["head_dim"]
-    rank = int(max(multiple, math.floor(ratio * rows / multiple + 0.5) * multiple))
-    for l in range(config["num_hidden_layers"]):
-        for what in "kv":
-            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
-            parts = []
-            for begin in range(0, len(weights[name]), rows):
-                u, s, vt = np.linalg.svd(weights[name][begin : begin + rows], full_matrices=False)
-                parts.append((u[:, :rank] * s[:rank]) @ vt[:rank])
-            weights[name] = np.vstack(parts)
-    return weights
-
-
-def pooled_weights(config, weights, heads):
-    """The mean of `heads` neighbouring key and value heads."""
-    weights, config = dict(weights), dict(config)
-    for l in range(config["num_hidden_layers"]):
-        for what in "kv":
-            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
-            w = weights[name].reshape(-1, heads, config["head_dim"], weights[name].shape[1])
-            weights[name] = w.mean(1).reshape(-1, weights[name].shape[1])
-    config["num_key_value_heads"] //= heads
-    return config, weights

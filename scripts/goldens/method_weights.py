@@ -1,13 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that change weights before anything runs, after their papers and in NumPy: QServe's
-SmoothAttention (mit-han-lab/deepcompressor, smooth.py) and LoRC.
+"""Methods that change weights before anything runs, after their papers and in NumPy: low-rank and
+pooled projections, QServe's SmoothAttention (mit-han-lab/deepcompressor, smooth.py) and LoRC.
 """
 
 import math
 
 import numpy as np
 
-from method_oracles import Llama, Prefill, Sequence, low_rank_weights
+from method_oracles import Llama, Prefill, Sequence
+
+def low_rank_weights(config, weights, group, multiple, ratio):
+    """Key and value projections of `group` heads, stacked, at their best approximation by SVD."""
+    weights = dict(weights)
+    rows = group * config["head_dim"]
+    rank = int(max(multiple, math.floor(ratio * rows / multiple + 0.5) * multiple))
+    for l in range(config["num_hidden_layers"]):
+        for what in "kv":
+            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
+            parts = []
+            for begin in range(0, len(weights[name]), rows):
+                u, s, vt = np.linalg.svd(weights[name][begin : begin + rows], full_matrices=False)
+                parts.append((u[:, :rank] * s[:rank]) @ vt[:rank])
+            weights[name] = np.vstack(parts)
+    return weights
+
+
+def pooled_weights(config, weights, heads):
+    """The mean of `heads` neighbouring key and value heads."""
+    weights, config = dict(weights), dict(config)
+    for l in range(config["num_hidden_layers"]):
+        for what in "kv":
+            name = f"model.layers.{l}.self_attn.{what}_proj.weight"
+            w = weights[name].reshape(-1, heads, config["head_dim"], weights[name].shape[1])
+            weights[name] = w.mean(1).reshape(-1, weights[name].shape[1])
+    config["num_key_value_heads"] //= heads
+    return config, weights
+
 
 # The largest absolute number of key channels, made up: [layers, KV heads, dims].
 LOUD = np.exp(np.random.default_rng(27).standard_normal((4, 2, 32))).astype(np.float32)

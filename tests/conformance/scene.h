@@ -54,7 +54,11 @@ inline std::vector<std::string> KeepingAll(const std::string& id) {
   const Method method = LoadShipped(id);
   std::vector<std::string> overrides;
   if (method.read) overrides.emplace_back("read.tokens=100000");
-  if (method.reduce && !method.takes_budget) overrides.emplace_back("reduce.least=-1e30");
+  if (method.reduce && !method.takes_budget) {
+    const std::string_view reducer = method.reduce->spec->id;
+    if (reducer == "threshold") overrides.emplace_back("reduce.least=-1e30");
+    if (reducer == "coverage") overrides.emplace_back("reduce.mass=1");
+  }
   if (method.thin) overrides.emplace_back("thin.drop=0");
   return overrides;
 }

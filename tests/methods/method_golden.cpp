@@ -98,6 +98,18 @@ double Largest(const std::vector<float>& values) {
   return largest;
 }
 
+// Numbers that the oracle leaves open, as rounding may turn their codes, become what is held: few.
+void LeaveOutUnsure(const std::vector<float>& held, std::vector<float>& want) {
+  ASSERT_EQ(held.size(), want.size());
+  size_t open = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!std::isnan(want[i])) continue;
+    ++open;
+    want[i] = held[i];
+  }
+  EXPECT_LE(100 * open, want.size());
+}
+
 struct Loaded {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
@@ -182,10 +194,10 @@ TEST_P(PromptGolden, TheCacheHoldsWhatTheOracleSays) {
         EXPECT_EQ(ReadIds(*got, name), want) << name;
         ++compared;
       } else if (name.starts_with("k.") || name.starts_with("v.")) {
-        const std::vector<float> want = ReadFixture<float>(*expected, name, DType::kF32);
-        EXPECT_TRUE(
-            AllWithin(ReadFixture<float>(*got, name, DType::kF32), want, tolerance * Largest(want)))
-            << name << " of " << backend;
+        std::vector<float> want = ReadFixture<float>(*expected, name, DType::kF32);
+        const std::vector<float> held = ReadFixture<float>(*got, name, DType::kF32);
+        LeaveOutUnsure(held, want);
+        EXPECT_TRUE(AllWithin(held, want, tolerance * Largest(want))) << name << " of " << backend;
       } else if (name.starts_with("last_")) {
         // The newest entries alone, where older ones are the prompt's own. They hold the rounding
         // of every step before them.

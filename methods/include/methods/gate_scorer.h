@@ -28,6 +28,8 @@ class GateTables {
 
   void Use(std::shared_ptr<const Calibration> calibration) { file_ = std::move(calibration); }
   Status Check(const Dims& dims) const;
+  // The bytes of all tables, as a device holds them.
+  static int64_t Bytes(const Dims& dims);
   // [values of the table]. Precondition: Check.
   std::vector<float> Read(const std::string& name, const std::vector<int64_t>& dims) const;
   // Equal for equal weights.

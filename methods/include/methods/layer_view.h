@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage sees of one layer of one sequence: read-only signals, computed when first asked for.
 //
-// Entries are in cache order, which is ascending position. KV heads may hold different numbers of
-// entries; a tensor over all heads is [.., width] with width the longest, zero beyond a head's own.
-// Tensors are f32 on the device of `ops`, owned by the view, valid as long as it is. Asking for a
-// signal that no stage of the method declared in its Needs is a broken precondition.
+// Entries are in cache order, which is ascending position; where the store has put them into
+// classes (Store::Classify) they come class by class, each ascending, then those without. KV heads
+// may hold different numbers of entries; a tensor over all heads is [.., width] with width the
+// longest, zero beyond a head's own. Tensors are f32 on the device of `ops`, owned by the view,
+// valid as long as it is. Asking for a signal that no stage of the method declared in its Needs is
+// a broken precondition.
 #pragma once
 
 #include <cstdint>

@@ -159,6 +159,8 @@ class Reducer : public Stage {
   // False if scores alone decide how many entries stay: the method then takes no budget, and heads
   // are given all they hold.
   virtual bool takes_budget() const { return true; }
+  // False if it keeps every entry, so that scores are for the store alone.
+  virtual bool evicts() const { return true; }
   // Whether plans may merge keys, after the prompt or in decode.
   virtual bool merges_keys() const { return false; }
   struct State {
@@ -170,6 +172,13 @@ class Reducer : public Stage {
                                        State* state) const = 0;
 };
 
+// What a store looks at that puts entries into classes.
+struct ClassInput {
+  // [kv_heads, width], protected entries +inf; empty where the method has none at this time.
+  Tensor scores;
+  std::span<const int64_t> classed;  // [kv_heads] so many entries, the first ones, have a class
+};
+
 class Store : public Stage {
  public:
   virtual Result<StorePlan> Plan(const ModelShape& shape, int64_t layer) const = 0;
@@ -177,6 +186,12 @@ class Store : public Stage {
   // before anything is coded; once for each layer, with the signals of the prefill. Tensors belong
   // to the view.
   virtual void Calibrate(LayerView&, StorePlan&) const {}
+  // Whether its plans are Classes; then Classify says in which of them entries are: after the
+  // prompt, and whenever enough new ones wait. Whether it needs scores for that.
+  virtual bool classifies() const { return false; }
+  virtual bool needs_scores() const { return false; }
+  // classes: [kv_heads, width] i32, -1 on entry: the entry stays where it is, new ones uncoded.
+  virtual void Classify(LayerView&, const ClassInput&, Tensor) const {}
 };
 
 // Chooses at each decode step which entries take part in attention. A reader evicts nothing itself;

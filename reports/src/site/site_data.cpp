@@ -2,8 +2,10 @@
 #include "src/site/site_data.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -120,6 +122,8 @@ Status Data::AddTables(ResultStore& store, TaskGrouping by,
   const bool group = by == TaskGrouping::kGroup;
   const size_t source = sources_.size() - 1;
   for (LeaderboardTable& found : model.tables) {
+    prints_[found.model].insert(found.model_fingerprint);
+    moments_.insert(found.compress_at);
     const std::string signature = Join(found.signatures, ",");
     const auto [place, fresh] = table_of_.try_emplace(
         TableKey(found.model_fingerprint, found.task, found.compress_at, signature, group),
@@ -190,16 +194,30 @@ Status Data::AddSamples(ResultStore& store, const std::vector<StoredCell>& cells
          .cluster = HashText(group, HashText(seed)),
          .score = row.score});
   }
-  for (auto& [index, scores] : now) {
-    std::ranges::sort(scores, {}, &SampleScore::sample);
-    Compare(series_[index], samples_[index], scores);
-    samples_[index] = std::move(scores);
-  }
+  // Series are compared apart, so all processors take part.
+  struct Work {
+    Series* series = nullptr;
+    std::vector<SampleScore>*before = nullptr, *now = nullptr;
+  };
+  std::vector<Work> all;
+  for (auto& [index, scores] : now) all.push_back({&series_[index], &samples_[index], &scores});
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < all.size(); i = next++) {
+      std::ranges::sort(*all[i].now, {}, &SampleScore::sample);
+      Compare(*all[i].series, *all[i].before, *all[i].now);
+      *all[i].before = std::move(*all[i].now);
+    }
+  };
+  std::vector<std::jthread> helpers;
+  const size_t threads = std::min<size_t>(std::thread::hardware_concurrency(), all.size());
+  for (size_t t = 1; t < threads; ++t) helpers.emplace_back(work);
+  work();
   return {};
 }
 
 void Data::Compare(Series& series, std::vector<SampleScore>& before,
-                   std::vector<SampleScore>& now) {
+                   std::vector<SampleScore>& now) const {
   if (series.points.size() < 2 || before.empty()) return;
   Change change = {.from = series.points.size() - 2, .to = series.points.size() - 1};
   std::vector<double> a, b;
@@ -328,14 +346,9 @@ void Data::ChooseTables() {
 
 std::string Data::TitleOf(const std::string& model, const std::string& fingerprint,
                           const std::string& compress_at) const {
-  std::set<std::string> prints, moments;
-  for (const Table& table : tables_) {
-    moments.insert(table.frame.compress_at);
-    if (table.frame.model == model) prints.insert(table.frame.model_fingerprint);
-  }
   std::string title = model;
-  if (prints.size() > 1) title += StrCat(" (", fingerprint.substr(0, 8), ")");
-  if (moments.size() > 1) title += StrCat(", compressed at ", compress_at);
+  if (prints_.at(model).size() > 1) title += StrCat(" (", fingerprint.substr(0, 8), ")");
+  if (moments_.size() > 1) title += StrCat(", compressed at ", compress_at);
   return title;
 }
 

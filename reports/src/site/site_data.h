@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -101,7 +102,8 @@ class Data {
   Status AddTables(ResultStore& store, TaskGrouping by,
                    const std::map<std::string, std::string>& signatures);
   Status AddSamples(ResultStore& store, const std::vector<StoredCell>& cells);
-  void Compare(Series& series, std::vector<SampleScore>& before, std::vector<SampleScore>& now);
+  void Compare(Series& series, std::vector<SampleScore>& before,
+               std::vector<SampleScore>& now) const;
   void ChooseTables();
   std::string TitleOf(const std::string& model, const std::string& fingerprint,
                       const std::string& compress_at) const;
@@ -112,7 +114,9 @@ class Data {
   std::vector<Series> series_;
   std::vector<Board> boards_;
   std::map<std::string, size_t> table_of_, series_of_;
-  std::map<size_t, std::vector<SampleScore>> samples_;  // by series, of its newest point
+  std::map<std::string, std::set<std::string>> prints_;  // fingerprints, by the model's name
+  std::set<std::string> moments_;                        // of compression
+  std::map<size_t, std::vector<SampleScore>> samples_;   // by series, of its newest point
 };
 
 }  // namespace kvgauge::site

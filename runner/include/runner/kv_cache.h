@@ -2,7 +2,8 @@
 // The cache of one sequence: for each layer and KV head a short list of segments, ragged, in blocks
 // of a pool. Plans of methods are executed here.
 //
-// Entries of a head are in ascending order of position. A copy (Fork) shares blocks; a write to a
+// Entries of a head are in ascending order of position, but where a layer's plan keeps some of them
+// in classes or apart (Store, Classify). A copy (Fork) shares blocks; a write to a
 // shared block copies it first, so forks never affect each other. For one thread.
 //
 // One step: Append(rows), then the forward pass writes and attends layer by layer, then Seal().
@@ -110,6 +111,15 @@ class KvCache {
   // later entries when they are sealed, if the plan says so; shared entries cannot be evicted.
   // Retained entries then come first in a head.
   Status Store(int64_t layer, const StorePlan& plan);
+  // Puts entries of a layer whose plan has classes into them: [kv_heads, width] i32, width the
+  // longest head; -1: the entry stays where it is. Entries of a head then come class by class, each
+  // ascending, and last those that have none. An error leaves the layer unchanged.
+  Status Classify(int64_t layer, const Tensor& classes);
+  // Whether the plan wants that done now; and how many entries of a head have a class.
+  bool ClassesAreDue(int64_t layer) const;
+  int64_t InClasses(int64_t layer, int64_t head) const;
+  // Whether a head's entries may have another order than that of positions.
+  bool reorders(int64_t layer) const;
   // Stores running scores with the entries, counted as biases: they move with their entries, and
   // new entries have 0. [kv_heads, width] f32, width the longest head, ReadScores fills the rest
   // with 0. Two numbers of each entry are [2, kv_heads, width].

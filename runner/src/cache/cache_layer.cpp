@@ -410,9 +410,10 @@ Status CacheLayer::Truncate(int64_t tokens) {
   std::vector<KeptEntries> kept;
   for (int64_t h = 0; h < setup().kv_heads; ++h) {
     const std::vector<int32_t> positions = Positions(h);
-    const auto end = std::lower_bound(positions.begin(), positions.end(), tokens);
-    KeptEntries one(static_cast<size_t>(end - positions.begin()));
-    std::iota(one.begin(), one.end(), 0);
+    KeptEntries one;
+    for (size_t i = 0; i < positions.size(); ++i) {
+      if (positions[i] < tokens) one.push_back(static_cast<int32_t>(i));
+    }
     kept.push_back(std::move(one));
   }
   return Rebuild(kept, {});

@@ -56,6 +56,12 @@ class CacheLayer {
   Status Store(const StorePlan& plan, std::unique_ptr<LayerLayout> layout,
                std::span<CacheLayer* const> below);
   Status Seal();
+  // classes: of each entry of each head, negative where it stays in the class it is in.
+  Status Classify(std::span<const std::vector<int32_t>> classes);
+  bool ClassesAreDue() const { return layout_->ClassesAreDue(entries_); }
+  bool reorders() const { return layout_->reorders(); }
+  // Entries of a head that were there before the last part, to which new ones go.
+  int64_t BeforeLastPart(int64_t head) const;
   bool seals_with_above() const { return layout_->seals_with_above(); }
   // `memory`, which grows as needed, holds rows.
   Status SealTogether(CacheLayer& above, Buffer* memory);

@@ -63,13 +63,16 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   for (int64_t i = 0; i < std::max<int64_t>(kept, 1); ++i) {
     KVG_TRY(TakeArray(in, &scores[static_cast<size_t>(i)]));
   }
+  // Where a layout has another order, CheckStreams looks at that of its parts.
+  std::vector<int32_t> ascending = positions;
+  if (layout_->reorders()) std::sort(ascending.begin(), ascending.end());
   const bool fits = std::ssize(positions) == (has_positions != 0 ? length : 0) &&
                     (log_weights.empty() || std::ssize(log_weights) == length) &&
                     std::ssize(scores[0]) == (kept > 0 ? length : 0) &&
                     std::ssize(scores[1]) == (kept > 1 ? length : 0) &&
-                    std::adjacent_find(positions.begin(), positions.end(),
-                                       std::greater_equal<>()) == positions.end() &&
-                    (positions.empty() || (positions[0] >= 0 && positions.back() < tokens));
+                    std::adjacent_find(ascending.begin(), ascending.end(),
+                                       std::greater_equal<>()) == ascending.end() &&
+                    (ascending.empty() || (ascending[0] >= 0 && ascending.back() < tokens));
   if (!fits) {
     return BadInput(StrCat("cache bytes: KV head ", h, " has ", length, " entries of ", tokens,
                            " tokens with positions, log weights or scores that do not fit"));
@@ -82,14 +85,22 @@ Status CacheLayer::TakeHead(std::string_view& in, int64_t h, int64_t tokens) {
   return head.second_scores.Assign(scores[1]);
 }
 
-// Every head's streams hold its entries, part by part alike.
+// Every head's streams hold its entries, part by part alike, and those of a part in order.
 Status CacheLayer::CheckStreams() const {
   for (int64_t h = 0; h < setup().kv_heads; ++h) {
     int64_t entries = 0;
     bool alike = true;
+    const std::vector<int32_t> positions = Positions(h);
     for (const LayerPart& part : entries_.parts) {
       const int64_t keys =
           part.keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h))].length();
+      if (keys > length(h) - entries)
+        return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h), " entries has ",
+                               entries + keys, " keys"));
+      if (!std::is_sorted(positions.begin() + entries, positions.begin() + entries + keys)) {
+        return BadInput(
+            StrCat("cache bytes: KV head ", h, " has entries of one part that do not ascend"));
+      }
       entries += keys;
       if (setup().values_in_keys) continue;
       alike =

@@ -175,6 +175,19 @@ Status CacheLayer::Seal() {
   return status;
 }
 
+Status CacheLayer::Classify(std::span<const std::vector<int32_t>> classes) {
+  KVG_TRY(layout_->Classify(entries_, classes));
+  KVG_TRY(AssignRotations());
+  Republish();
+  return {};
+}
+
+int64_t CacheLayer::BeforeLastPart(int64_t head) const {
+  const LayerPart& last = entries_.parts.back();
+  const auto owner = static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, head));
+  return length(head) - last.keys[owner].length();
+}
+
 Status CacheLayer::SealTogether(CacheLayer& above, Buffer* memory) {
   KVG_TRY(layout_->SealTogether(entries_, {&above.entries_, &above.layout_}, memory));
   for (CacheLayer* layer : {this, &above}) layer->Republish();

@@ -252,6 +252,27 @@ Status KvCache::Store(int64_t layer, const StorePlan& plan) {
   return {};
 }
 
+Status KvCache::Classify(int64_t layer, const Tensor& classes) {
+  const int64_t heads = kv_heads(), width = layers_[layer]->width();
+  KVG_CHECK(classes.dtype == DType::kI32 && classes.rank == 2 && classes.shape[0] == heads &&
+                classes.shape[1] == width && classes.IsContiguous(),
+            "classes must be i32 [kv_heads, longest head]");
+  std::vector<int32_t> host(static_cast<size_t>(heads * width));
+  ops_->memory->Copy(classes, View(host, {heads, width}));
+  std::vector<std::vector<int32_t>> of_heads;
+  for (int64_t h = 0; h < heads; ++h) {
+    const auto begin = host.begin() + h * width;
+    of_heads.emplace_back(begin, begin + length(layer, h));
+  }
+  return Change(layer, [&](CacheLayer& copy) { return copy.Classify(of_heads); });
+}
+
+bool KvCache::ClassesAreDue(int64_t layer) const { return layers_[layer]->ClassesAreDue(); }
+int64_t KvCache::InClasses(int64_t layer, int64_t head) const {
+  return layers_[layer]->BeforeLastPart(head);
+}
+bool KvCache::reorders(int64_t layer) const { return layers_[layer]->reorders(); }
+
 Status KvCache::KeepScores(int64_t layer, const Tensor& scores) {
   return layers_[layer]->KeepScores(scores);
 }

@@ -64,6 +64,9 @@ Tensor LayerLayout::Transformed(const LayerEntries&, KvSide, int64_t, const Tens
 
 Status LayerLayout::Convert(LayerEntries&, std::span<const LayerPair>) { return {}; }
 Status LayerLayout::Seal(LayerEntries&, bool*) { return {}; }
+Status LayerLayout::Classify(LayerEntries&, std::span<const std::vector<int32_t>>) {
+  return Unsupported(StrCat(id(), ": entries have no classes"));
+}
 Status LayerLayout::SealTogether(LayerEntries&, const LayerPair&, Buffer*) { return {}; }
 Status LayerLayout::CheckReduce(std::span<const HeadPlan>) const { return {}; }
 

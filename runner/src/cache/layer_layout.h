@@ -69,6 +69,13 @@ class LayerLayout {
   virtual Status Convert(LayerEntries& entries, std::span<const LayerPair> below);
   // What is due after a step. Sets `changed` where streams or parts did.
   virtual Status Seal(LayerEntries& entries, bool* changed);
+  // Whether entries of a head may come in another order than that of positions; within a part they
+  // never do.
+  virtual bool reorders() const { return false; }
+  // Whether some head's entries wait to be put into classes; and that, where the layout has any:
+  // classes[head][entry], negative: the entry stays where it is.
+  virtual bool ClassesAreDue(const LayerEntries&) const { return false; }
+  virtual Status Classify(LayerEntries& entries, std::span<const std::vector<int32_t>> classes);
   // Whether sealing goes on together with the layer above; then SealTogether does it, in `memory`,
   // which grows as needed.
   virtual bool seals_with_above() const { return false; }

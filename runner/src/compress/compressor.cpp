@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/guarded.h"
 #include "core/strings.h"
@@ -106,13 +107,18 @@ class Compressor::Impl final : public LayerHook {
   Status ReducePrompt(const PromptState& state, const PromptScores* scores);
   // `step` as in ReduceInput.
   Status ReduceLayer(CacheView& view, Tensor scores, int64_t step);
+  // The scores of what a plan keeps, for a store that puts entries into classes.
+  void KeepClassScores(CacheView& view, const Tensor& scores, std::span<const HeadPlan> plan);
+  Status Classify(CacheView& view, const Tensor& scores);
+  Status ClassifyPrompt(const PromptState& state, int64_t layer);
+  Status ClassifyInStep();
   Status StoreLayers(const PromptState& state);
   void BeginReads();
   Status Seal(During during);
   void Protect(const CacheView& view, Tensor scores) const;
   Status CheckAllocation() const;
-  // Trained gates may give what is no number.
-  Status CheckGates(CacheView& view, const Tensor& scores) const;
+  // Trained gates may give what is no number. `choice`: of the scorer that has them.
+  Status CheckGates(const StageChoice& choice, CacheView& view, const Tensor& scores) const;
   // A threshold that keeps nothing but what is protected.
   Status CheckKept() const;
 
@@ -137,6 +143,8 @@ class Compressor::Impl final : public LayerHook {
   int64_t growth_ = 0;  // of each head's allocation since the prompt, as of the newest step
   int64_t allocated_growth_ = 0;  // what of it the allocation has
   bool stored_ = false;
+  std::vector<Buffer> class_memory_;  // [layers] of scores of the prompt's kept entries
+  std::vector<Tensor> class_scores_;  // [layers] of [kv_heads, longest head]
   ViewMemory step_memory_;
   TokenMarks marks_;
   Status hooked_;  // what failed in the middle of a pass: the step's result
@@ -158,6 +166,19 @@ void Compressor::Impl::Protect(const CacheView& view, Tensor scores) const {
   };
   for (int64_t head = 0; head < shape_.kv_heads; ++head) {
     const int64_t length = view.lengths()[static_cast<size_t>(head)];
+    if (cache_->reorders(view.layer())) {
+      const std::vector<int32_t> positions = cache_->Positions(view.layer(), head);
+      std::vector<int64_t> order(positions.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::sort(order.begin(), order.end(),
+                [&](int64_t a, int64_t b) { return positions[a] < positions[b]; });
+      for (int64_t i = 0; i < length; ++i) {
+        if (i < head_budget_.sinks || i >= length - head_budget_.recent) {
+          set(head, order[i], order[i] + 1);
+        }
+      }
+      continue;
+    }
     set(head, 0, std::min(head_budget_.sinks, length));
     set(head, std::max<int64_t>(length - head_budget_.recent, 0), length);
   }
@@ -208,7 +229,9 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
         ops_.memory->Copy(shared[static_cast<size_t>(layer)], own.back());
       }
       if (ages()) KVG_TRY(KeepNumbers(view, own.back()));
-      KVG_TRY(CheckGates(view, own.back()));
+      if (!pipeline_.score->needs().gates.empty()) {
+        KVG_TRY(CheckGates(*method_.score, view, own.back()));
+      }
       Protect(view, own.back());
     }
   }
@@ -243,19 +266,16 @@ Status Compressor::Impl::ReducePrompt(const PromptState& state, const PromptScor
   return CheckKept();
 }
 
-Status Compressor::Impl::CheckGates(CacheView& view, const Tensor& scores) const {
-  if (needs_.gates.empty()) return {};
+Status Compressor::Impl::CheckGates(const StageChoice& choice, CacheView& view,
+                                    const Tensor& scores) const {
   const Tensor sums = view.Scratch(DType::kF32, {shape_.kv_heads});
   ops_.rows->ReduceRows(scores, Reduction::kSumAbs, sums);
   const std::vector<float> fetched = Fetch(ops_, sums);
-  for (size_t head = 0; head < fetched.size(); ++head) {
-    if (std::isfinite(fetched[head])) continue;
-    return Unsupported(StrCat("score.", method_.score->spec->id, " gave layer ", view.layer(),
-                              ", KV head ", head,
-                              " scores that are no finite numbers; its weights are not those of "
-                              "this model, or too large"));
-  }
-  return {};
+  // Heads are exchanged with rows by a product, so one that is no number leaves none of its row.
+  if (std::ranges::all_of(fetched, [](float sum) { return std::isfinite(sum); })) return {};
+  return Unsupported(StrCat(choice.slot, ".", choice.spec->id, " gave layer ", view.layer(),
+                            " scores that are no finite numbers; its weights are not those of "
+                            "this model, or too large"));
 }
 
 Status Compressor::Impl::CheckKept() const {
@@ -288,6 +308,7 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
                         (other ? step_states_ : reduce_states_)[layer].get());
   }
   const Stopwatch watch(ops_, seconds().compact, during);
+  if (step == 0 && pipeline_.store->classifies()) KeepClassScores(view, scores, plan);
   if (!recorder_.AddPlan(view, plan)) return {};
   if (step > 0 && ops_.device != Device::kHost) {
     const Tensor outcome = recorder_.OutcomeOf(view.layer(), *cache_);
@@ -298,8 +319,73 @@ Status Compressor::Impl::ReduceLayer(CacheView& view, Tensor scores, int64_t ste
   return cache_->Reduce(view.layer(), plan);
 }
 
+void Compressor::Impl::KeepClassScores(CacheView& view, const Tensor& scores,
+                                       std::span<const HeadPlan> plan) {
+  class_scores_.resize(static_cast<size_t>(shape_.layers));
+  class_memory_.resize(static_cast<size_t>(shape_.layers));
+  const auto kept_of = [](const HeadPlan& one) { return one.keep.empty() ? 0 : one.keep.shape[0]; };
+  int64_t width = 0;
+  for (const HeadPlan& one : plan) width = std::max(width, kept_of(one));
+  const auto layer = static_cast<size_t>(view.layer());
+  if (width == 0) return;
+  class_memory_[layer] = ops_.memory->Allocate(shape_.kv_heads * width * 4);
+  const Tensor kept = class_memory_[layer].As(DType::kF32, {shape_.kv_heads, width});
+  ops_.rows->Fill(0.0f, kept);
+  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+    const HeadPlan& one = plan[static_cast<size_t>(head)];
+    const int64_t count = kept_of(one);
+    if (count == 0) continue;
+    ops_.select->Gather(AsColumn(scores[head]), one.keep, AsColumn(kept[head].Slice(0, count)));
+  }
+  class_scores_[layer] = kept;
+}
+
+// scores: [kv_heads, width], or empty.
+Status Compressor::Impl::Classify(CacheView& view, const Tensor& scores) {
+  const int64_t layer = view.layer(), width = view.width();
+  if (width == 0) return {};
+  std::vector<int64_t> classed;
+  for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+    classed.push_back(cache_->InClasses(layer, head));
+  }
+  const std::vector<int32_t> none(static_cast<size_t>(shape_.kv_heads * width), -1);
+  const Tensor classes = view.Scratch(DType::kI32, {shape_.kv_heads, width});
+  ops_.memory->Copy(View(none, {shape_.kv_heads, width}), classes);
+  pipeline_.store->Classify(view, {.scores = scores, .classed = classed}, classes);
+  return cache_->Classify(layer, classes);
+}
+
+Status Compressor::Impl::ClassifyPrompt(const PromptState& state, int64_t layer) {
+  ViewSource source = Source();
+  source.prefill = state.capture;
+  CacheView view(source, layer);
+  const auto at = static_cast<size_t>(layer);
+  return Classify(view, at < class_scores_.size() ? class_scores_[at] : Tensor());
+}
+
+// By the scores of this step, where they go on in decode.
+Status Compressor::Impl::ClassifyInStep() {
+  if (!pipeline_.store->classifies()) return {};
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    if (!cache_->ClassesAreDue(layer)) continue;
+    CacheView view(DecodeSource(StepSource()), layer);
+    const Tensor scores = may_act() ? ScoreInStep(view, {}) : Tensor();
+    const Stopwatch watch(ops_, seconds().quantise, During::kStep);
+    KVG_TRY(Classify(view, scores));
+    if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
+  }
+  return {};
+}
+
 Status Compressor::Impl::StoreLayers(const PromptState& state) {
-  if (stored_) return Seal(During::kPrompt);
+  if (stored_) {
+    for (int64_t layer = 0; layer < shape_.layers && pipeline_.store->classifies(); ++layer) {
+      if (cache_->ClassesAreDue(layer)) KVG_TRY(ClassifyPrompt(state, layer));
+    }
+    class_memory_.clear();
+    class_scores_.clear();
+    return Seal(During::kPrompt);
+  }
   const Stopwatch watch(ops_, seconds().quantise);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     KVG_ASSIGN(StorePlan plan, pipeline_.store->Plan(shape_, layer));
@@ -310,7 +396,10 @@ Status Compressor::Impl::StoreLayers(const PromptState& state) {
     CacheView view(source, layer);
     pipeline_.store->Calibrate(view, plan);
     KVG_TRY(cache_->Store(layer, plan));
+    if (pipeline_.store->classifies()) KVG_TRY(ClassifyPrompt(state, layer));
   }
+  class_memory_.clear();
+  class_scores_.clear();
   stored_ = true;
   return {};
 }
@@ -419,6 +508,7 @@ Status Compressor::Impl::AfterStep() {
     reads_.KeepCounts();
     if (step_.slides()) step_.KeepLast(cache_->tokens() - 1);
     if (may_act()) KVG_TRY(ReduceInStep());
+    KVG_TRY(ClassifyInStep());
     return Seal(During::kStep);
   });
   if (!done.ok()) return done.error().Wrap(method_.id);
@@ -462,6 +552,10 @@ Result<Tensor> Compressor::Impl::AgeLayer(CacheView& view) {
   const Stopwatch watch(ops_, seconds().score, During::kStep);
   const Tensor numbers = NumbersOf(view);
   pipeline_.StepScore().Age(view, numbers);
+  for (const GateNeed& need : pipeline_.StepScore().needs().gates) {
+    const StageChoice& choice = *(method_.decode_score ? method_.decode_score : method_.score);
+    KVG_TRY(CheckGates(choice, view, view.GateScores(*need.gate)));
+  }
   KVG_TRY(cache_->KeepScores(view.layer(), numbers));
   return numbers;
 }
@@ -499,13 +593,14 @@ Status Compressor::Impl::ReduceInStep() {
     KVG_ASSIGN(const Tensor numbers, AgeLayer(view));
     const int64_t excess = ExcessOf(view);
     most = std::max(most, excess);
-    if (pipeline_.AllocatesInDecode()) continue;
+    if (pipeline_.AllocatesInDecode() || !pipeline_.StepReduce().evicts()) continue;
     if (!pipeline_.trigger->AfterStep(recorder_.steps(), excess)) continue;
     KVG_TRY(ReduceLayer(view, ScoreInStep(view, numbers), recorder_.steps()));
     if (reads_.chooses()) reads_.BeginLayer(Source(), layer);
     reduced = true;
   }
-  if (pipeline_.AllocatesInDecode() && pipeline_.trigger->AfterStep(recorder_.steps(), most)) {
+  if (pipeline_.AllocatesInDecode() && pipeline_.StepReduce().evicts() &&
+      pipeline_.trigger->AfterStep(recorder_.steps(), most)) {
     KVG_ASSIGN(reduced, ReduceAgain());
   }
   if (reduced) recorder_.CountCompression();

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries in classes: a part for each, and one behind them for entries that wait. Where channels
+// have scales, coded parts hold entries divided by them, and attention takes the scales as the
+// basis of latents: a diagonal matrix.
+#include "methods/layouts/classes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/strings.h"
+#include "src/cache/bytes.h"
+#include "src/cache/layer_layout.h"
+
+namespace kvgauge {
+namespace {
+
+using ClassesPlan = Classes;  // a member of layers has that name
+
+constexpr std::array<KvSide, 2> kClassSides = {KvSide::kKeys, KvSide::kValues};
+
+void PutClassCodec(std::string& out, const KvCodec& codec) {
+  for (const int64_t number :
+       {static_cast<int64_t>(codec.kind), codec.dim, static_cast<int64_t>(codec.dtype),
+        static_cast<int64_t>(codec.bits), static_cast<int64_t>(codec.axis), codec.group,
+        static_cast<int64_t>(codec.symmetric)}) {
+    PutNumber(out, number);
+  }
+}
+
+Status TakeClassCodec(std::string_view& in, KvSide side, int64_t dim, KvCodec* codec) {
+  codec->side = side;
+  int64_t bits = 0;
+  KVG_TRY(TakeEnum(in, "kind of a codec", kLastCodecKind, &codec->kind));
+  KVG_TRY(TakeNumber(in, "dims of a codec", dim, dim, &codec->dim));
+  KVG_TRY(TakeEnum(in, "type of a codec", DType::kBF16, &codec->dtype));
+  KVG_TRY(TakeNumber(in, "bits of a codec", 0, 8, &bits));
+  codec->bits = static_cast<int>(bits);
+  KVG_TRY(TakeEnum(in, "axis of a codec", CodeAxis::kChannel, &codec->axis));
+  KVG_TRY(TakeNumber(in, "group of a codec", 0, int64_t{1} << 20, &codec->group));
+  return TakeFlag(in, "symmetric codes", &codec->symmetric);
+}
+
+std::vector<int32_t> PickedOf(const std::vector<int32_t>& all, std::span<const int32_t> picked) {
+  std::vector<int32_t> numbers;
+  numbers.reserve(picked.size());
+  for (const int32_t i : picked) numbers.push_back(all[static_cast<size_t>(i)]);
+  return numbers;
+}
+
+class ClassesLayer final : public LayerLayout {
+ public:
+  std::string_view id() const override { return ClassesPlan::kId; }
+  std::unique_ptr<LayerLayout> Fork() const override {
+    return std::make_unique<ClassesLayer>(*this);
+  }
+
+  Status Use(const StoreLayout& plan, const LayerEntries& entries) override;
+  Status Put(std::string& out) const override;
+  Status Take(std::string_view& in, const LayerEntries& entries) override;
+  Status Check(const LayerEntries& entries) const override;
+  bool seals() const override { return true; }
+  bool reorders() const override { return true; }
+
+  Status Convert(LayerEntries& entries, std::span<const LayerPair> below) override;
+  bool ClassesAreDue(const LayerEntries& entries) const override {
+    const std::vector<Stream>& waiting = entries.parts.back().keys;
+    return std::any_of(waiting.begin(), waiting.end(),
+                       [&](const Stream& stream) { return stream.length() >= plan_.waiting; });
+  }
+  Status Classify(LayerEntries& entries, std::span<const std::vector<int32_t>> classes) override;
+  Status CheckReduce(std::span<const HeadPlan> plan) const override {
+    for (const HeadPlan& one : plan) {
+      if (one.keys.empty() && one.values.empty() && one.keys.self.empty() &&
+          one.values.self.empty()) {
+        continue;
+      }
+      return Unsupported("entries of different classes cannot be merged");
+    }
+    return {};
+  }
+
+  void Read(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
+            Tensor rows) const override;
+  void Describe(const LayerEntries& entries, std::span<KvSegment> segments) const override;
+  void AddBytes(const LayerEntries& entries, KvBytes& bytes) const override;
+
+ private:
+  struct Scales {
+    std::vector<float> host;       // [kv_heads, dim], or none
+    std::array<int64_t, 2> shape;  // that they came in
+    Tensor rows;                   // the same, in memory_
+    std::vector<Tensor> diagonal;  // [kv_heads] of [dim, dim], in memory_
+  };
+
+  const Scales& ScalesOf(KvSide side) const { return scales_[static_cast<size_t>(side)]; }
+  const KvCodec& CodecOf(KvSide side, size_t at) const {
+    const ClassesPlan::Class& one = plan_.classes[at];
+    return side == KvSide::kKeys ? one.keys : one.values;
+  }
+  // Whether what a part holds is divided by scales.
+  bool IsScaled(KvSide side, size_t part) const {
+    return part < plan_.classes.size() && !ScalesOf(side).host.empty() &&
+           CodecOf(side, part).coded();
+  }
+  Status MakeScales(const LayerEntries& entries);
+  // The entries that each part is to hold, in the order of positions.
+  Result<std::vector<std::vector<int32_t>>> Members(const LayerEntries& entries, int64_t head,
+                                                    const std::vector<int32_t>& classes) const;
+  Result<Stream> Moved(const LayerEntries& entries, KvSide side, int64_t head, size_t part,
+                       std::span<const int32_t> members, const Tensor& all) const;
+
+  ClassesPlan plan_;  // its tensors lie in scales_
+  std::array<Scales, 2> scales_;
+  std::shared_ptr<BlockList> memory_;  // of scales; never written again
+};
+
+Status ClassesLayer::Use(const StoreLayout& plan, const LayerEntries& entries) {
+  plan_ = static_cast<const ClassesPlan&>(plan);
+  for (const KvSide side : kClassSides) {
+    Tensor& given = side == KvSide::kKeys ? plan_.key_scales : plan_.value_scales;
+    if (given.empty()) continue;
+    Scales& own = scales_[static_cast<size_t>(side)];
+    own.host.resize(static_cast<size_t>(given.Numel()));
+    own.shape = {given.shape[0], given.rank == 2 ? given.shape[1] : 0};
+    Tensor host = given;
+    host.data = own.host.data();
+    host.device = Device::kHost;
+    entries.ops().memory->Copy(given, host);
+    given = {};
+  }
+  return {};
+}
+
+Status ClassesLayer::Put(std::string& out) const {
+  PutNumber(out, plan_.waiting);
+  PutNumber(out, std::ssize(plan_.classes));
+  for (const ClassesPlan::Class& one : plan_.classes) {
+    PutClassCodec(out, one.keys);
+    PutClassCodec(out, one.values);
+  }
+  for (const Scales& scales : scales_) PutArray(out, scales.host);
+  return {};
+}
+
+Status ClassesLayer::Take(std::string_view& in, const LayerEntries& entries) {
+  int64_t count = 0;
+  KVG_TRY(TakeNumber(in, "entries that wait", 1, INT32_MAX, &plan_.waiting));
+  KVG_TRY(TakeNumber(in, "classes of entries", 1, ClassesPlan::kMost, &count));
+  plan_.classes.resize(static_cast<size_t>(count));
+  for (ClassesPlan::Class& one : plan_.classes) {
+    KVG_TRY(TakeClassCodec(in, KvSide::kKeys, entries.HeadDim(KvSide::kKeys), &one.keys));
+    KVG_TRY(TakeClassCodec(in, KvSide::kValues, entries.HeadDim(KvSide::kValues), &one.values));
+  }
+  for (const KvSide side : kClassSides) {
+    Scales& own = scales_[static_cast<size_t>(side)];
+    KVG_TRY(TakeArray(in, &own.host));
+    if (own.host.empty()) continue;
+    const int64_t heads = entries.setup->kv_heads, numbers = std::ssize(own.host);
+    own.shape = {heads, numbers % heads == 0 ? numbers / heads : 0};
+  }
+  return {};
+}
+
+Status ClassesLayer::Check(const LayerEntries& entries) const {
+  KVG_TRY(LayerLayout::Check(entries));
+  if (entries.turn.raw && entries.turn.position == PositionPolicy::kSlot) {
+    return Unsupported(
+        "classes: entries change their places, so keys cannot turn by them; use position original");
+  }
+  if (plan_.classes.empty() || plan_.waiting < 1) {
+    return BadInput(StrCat("classes: ", plan_.classes.size(), " classes, and ", plan_.waiting,
+                           " entries wait; both must be at least 1"));
+  }
+  for (const KvSide side : kClassSides) {
+    for (size_t i = 0; i < plan_.classes.size(); ++i) {
+      KvCodec codec = CodecOf(side, i);
+      codec.dim = entries.HeadDim(side);
+      const Status status = CheckClassCodec(codec);
+      if (!status.ok()) return status.error().Wrap(StrCat("class ", i));
+    }
+    const Scales& scales = ScalesOf(side);
+    if (scales.host.empty()) continue;
+    const std::array<int64_t, 2> right = {entries.setup->kv_heads, entries.HeadDim(side)};
+    if (scales.shape != right) {
+      return BadInput(StrCat("classes: scales [", scales.shape[0], ", ", scales.shape[1],
+                             "] of channels; right is [", right[0], ", ", right[1], "]"));
+    }
+    for (const float scale : scales.host) {
+      if (scale > 0 && std::isfinite(scale)) continue;
+      return BadInput(StrCat("classes: ", scale, " is the scale of a channel; right is above 0"));
+    }
+  }
+  return {};
+}
+
+Status ClassesLayer::MakeScales(const LayerEntries& entries) {
+  Ops& ops = entries.ops();
+  memory_ = std::make_shared<BlockList>(*entries.pool);
+  for (const KvSide side : kClassSides) {
+    Scales& own = scales_[static_cast<size_t>(side)];
+    if (own.host.empty()) continue;
+    const int64_t heads = own.shape[0], dim = own.shape[1];
+    const auto block = [&](int64_t height, std::span<const float> numbers) -> Result<Tensor> {
+      KVG_TRY(memory_->Push(height * dim * SizeOf(DType::kF32)));
+      const Tensor made((*memory_)[memory_->size() - 1], DType::kF32, {height, dim}, ops.device);
+      ops.memory->Copy(View(numbers, {height, dim}), made);
+      return made;
+    };
+    KVG_ASSIGN(own.rows, block(heads, own.host));
+    for (int64_t h = 0; h < heads; ++h) {
+      std::vector<float> matrix(static_cast<size_t>(dim * dim));
+      for (int64_t i = 0; i < dim; ++i) {
+        matrix[static_cast<size_t>(i * dim + i)] = own.host[static_cast<size_t>(h * dim + i)];
+      }
+      KVG_ASSIGN(const Tensor diagonal, block(dim, matrix));
+      own.diagonal.push_back(diagonal);
+    }
+  }
+  return {};
+}
+
+Status ClassesLayer::Convert(LayerEntries& entries, std::span<const LayerPair>) {
+  KVG_TRY(MakeScales(entries));
+  const int64_t heads = entries.setup->kv_heads;
+  std::vector<LayerPart> parts;
+  for (size_t i = 0; i < plan_.classes.size(); ++i) {
+    parts.push_back(entries.NewPart({heads, heads}, *entries.pool, [&](KvSide side, int64_t) {
+      StreamSpec spec;
+      spec.side = side;
+      spec.dtype = entries.setup->format.dtype;
+      spec.dim = entries.HeadDim(side);
+      spec.codec = CodecOf(side, i);
+      if (spec.codec.coded()) spec.rule = SealWhole(spec.codec);
+      return spec;
+    }));
+  }
+  parts.push_back(std::move(entries.parts[0]));
+  entries.parts = std::move(parts);
+  return {};
+}
+
+Result<std::vector<std::vector<int32_t>>> ClassesLayer::Members(
+    const LayerEntries& entries, int64_t head, const std::vector<int32_t>& classes) const {
+  const auto at = static_cast<size_t>(head);
+  const size_t count = plan_.classes.size();
+  std::vector<std::vector<int32_t>> members(count + 1);
+  int32_t entry = 0;
+  for (size_t part = 0; part <= count; ++part) {
+    for (int64_t i = 0; i < entries.parts[part].keys[at].length(); ++i, ++entry) {
+      const int32_t wanted = classes[static_cast<size_t>(entry)];
+      if (wanted >= static_cast<int32_t>(count)) {
+        return BadInput(
+            StrCat("KV head ", head, ": entry ", entry, " in class ", wanted, " of ", count));
+      }
+      members[wanted < 0 ? part : static_cast<size_t>(wanted)].push_back(entry);
+    }
+  }
+  const std::vector<int32_t> positions = entries.Positions(head);
+  for (std::vector<int32_t>& some : members) {
+    std::sort(some.begin(), some.end(), [&](int32_t a, int32_t b) {
+      return positions[static_cast<size_t>(a)] < positions[static_cast<size_t>(b)];
+    });
+  }
+  return members;
+}
+
+// The stream of a part with these entries. What stays keeps its codes if all that comes is newer;
+// otherwise the stream is made anew. `all`: the head's rows as the model has them.
+Result<Stream> ClassesLayer::Moved(const LayerEntries& entries, KvSide side, int64_t head,
+                                   size_t part, std::span<const int32_t> members,
+                                   const Tensor& all) const {
+  const auto at = static_cast<size_t>(head);
+  const Stream& old = entries.parts[part].of(side)[at];
+  int64_t begin = 0;
+  for (size_t p = 0; p < part; ++p) begin += entries.parts[p].of(side)[at].length();
+  const auto is_old = [&](int32_t i) { return i >= begin && i < begin + old.length(); };
+  const auto news = std::find_if_not(members.begin(), members.end(), is_old);
+  std::vector<int32_t> stays, comes;
+  if (std::none_of(news, members.end(), is_old)) {
+    for (auto i = members.begin(); i != news; ++i) {
+      stays.push_back(*i - static_cast<int32_t>(begin));
+    }
+    comes.assign(news, members.end());
+  } else {
+    comes.assign(members.begin(), members.end());
+  }
+  KVG_ASSIGN(Stream stream, old.Gathered(stays, {}));
+  const int64_t n = std::ssize(comes), dim = all.shape[1];
+  if (n == 0) return stream;
+  Ops& ops = entries.ops();
+  const Buffer memory = ops.memory->Allocate(n * (dim + 1) * 4);
+  const Tensor numbers = memory.As(DType::kF32, {n * (dim + 1)});
+  const Tensor rows = numbers.Slice(0, n * dim).Reshape({n, dim});
+  Tensor index = numbers.Slice(n * dim, n * (dim + 1));
+  index.dtype = DType::kI32;
+  ops.memory->Copy(View(comes, {n}), index);
+  ops.select->Gather(all, index, rows);
+  if (IsScaled(side, part)) {
+    ops.rows->Combine(rows, ScalesOf(side).rows[head], Binary::kDivide, rows);
+  }
+  KVG_TRY(stream.Append(rows));
+  KVG_TRY(stream.Seal());
+  return stream;
+}
+
+Status ClassesLayer::Classify(LayerEntries& entries,
+                              std::span<const std::vector<int32_t>> classes) {
+  const size_t count = plan_.classes.size();
+  Buffer memory;  // of a head's rows
+  for (int64_t h = 0; h < entries.setup->kv_heads; ++h) {
+    const auto at = static_cast<size_t>(h);
+    const int64_t n = entries.length(h);
+    KVG_CHECK(std::ssize(classes[at]) == n, "a class for each entry");
+    if (std::all_of(classes[at].begin(), classes[at].end(), [](int32_t c) { return c < 0; })) {
+      continue;
+    }
+    KVG_ASSIGN(const auto members, Members(entries, h, classes[at]));
+    std::array<std::vector<Stream>, 2> moved;
+    for (const KvSide side : kClassSides) {
+      const int64_t dim = entries.HeadDim(side);
+      if (memory.size_bytes() < n * dim * 4) memory = entries.ops().memory->Allocate(n * dim * 4);
+      const Tensor all = memory.As(DType::kF32, {n, dim});
+      Read(entries, side, h, 0, all);
+      for (size_t part = 0; part <= count; ++part) {
+        KVG_ASSIGN(Stream stream, Moved(entries, side, h, part, members[part], all));
+        moved[static_cast<size_t>(side)].push_back(std::move(stream));
+      }
+    }
+    std::vector<int32_t> order;
+    for (const std::vector<int32_t>& some : members) {
+      order.insert(order.end(), some.begin(), some.end());
+    }
+    const std::vector<int32_t> positions = entries.Positions(h);
+    KVG_ASSIGN(HeadEntries head, entries.Gathered(h, order, {}));
+    head.has_positions =
+        entries.heads[at].has_positions || !std::is_sorted(order.begin(), order.end());
+    if (head.has_positions) KVG_TRY(head.positions.Assign(PickedOf(positions, order)));
+    entries.heads[at] = std::move(head);
+    for (const KvSide side : kClassSides) {
+      for (size_t part = 0; part <= count; ++part) {
+        entries.parts[part].of(side)[at] = std::move(moved[static_cast<size_t>(side)][part]);
+      }
+    }
+  }
+  return {};
+}
+
+void ClassesLayer::Read(const LayerEntries& entries, KvSide side, int64_t head, int64_t first,
+                        Tensor rows) const {
+  LayerLayout::Read(entries, side, head, first, rows);
+  const auto at = static_cast<size_t>(head);
+  int64_t begin = 0, end = 0;  // of a part, in the head
+  for (size_t part = 0; part < plan_.classes.size(); ++part, begin = end) {
+    end += entries.parts[part].of(side)[at].length();
+    const int64_t from = std::max(begin, first), to = std::min(end, first + rows.shape[0]);
+    if (from >= to || !IsScaled(side, part)) continue;
+    const Tensor some = rows.Slice(from - first, to - first);
+    entries.ops().rows->Combine(some, ScalesOf(side).rows[head], Binary::kMultiply, some);
+  }
+}
+
+void ClassesLayer::Describe(const LayerEntries& entries, std::span<KvSegment> segments) const {
+  const size_t parts = entries.parts.size();
+  for (size_t at = 0; at < segments.size(); ++at) {
+    const size_t head = at / parts, part = at % parts;
+    if (IsScaled(KvSide::kKeys, part)) {
+      segments[at].key_basis = ScalesOf(KvSide::kKeys).diagonal[head];
+    }
+    if (IsScaled(KvSide::kValues, part)) {
+      segments[at].value_basis = ScalesOf(KvSide::kValues).diagonal[head];
+    }
+  }
+}
+
+void ClassesLayer::AddBytes(const LayerEntries& entries, KvBytes& bytes) const {
+  LayerLayout::AddBytes(entries, bytes);
+  // A method must hold the scales; as matrices they take more.
+  int64_t scales = 0;
+  for (const Scales& own : scales_) scales += std::ssize(own.host) * SizeOf(DType::kF32);
+  bytes.scales += scales;
+  bytes.slack += memory_->allocated_bytes() - scales;
+}
+
+}  // namespace
+KVG_REGISTER_LAYOUT(classes, Classes, ClassesLayer)
+}  // namespace kvgauge

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which entries go to which tier, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/json.h"
+#include "fake_view.h"
+#include "methods/coverage.h"
+#include "methods/layouts/classes.h"
+#include "methods/method.h"
+#include "methods/tensors.h"
+#include "stage_calls.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int32_t> ClassesOf(const std::string& params, FakeView& view,
+                               const std::vector<float>& scores, int64_t classed = 0) {
+  const auto stage = MakeStage<Store>(StageKind::kStore, "tiers", params);
+  const int64_t heads = view.shape().kv_heads, width = view.width();
+  const std::vector<int32_t> none(static_cast<size_t>(heads * width), -1);
+  const Tensor classes = view.Scratch(DType::kI32, {heads, width});
+  view.ops().memory->Copy(View(none, {heads, width}), classes);
+  const std::vector<int64_t> first(static_cast<size_t>(heads), classed);
+  const Tensor given = scores.empty() ? Tensor() : View(scores, {heads, width});
+  stage->Classify(view, {.scores = given, .classed = first}, classes);
+  return Ints(classes);
+}
+
+TEST(TiersTest, SharesAreOfTheEntriesAndEqualScoresGoByPlace) {
+  FakeView view(SmallShape(1, 1), 10);
+  const std::vector<float> scores = {5, 1, 1, 1, kInf, 2, 2, 0, 0, 3};
+  // 0.6 of ten: not one more, though 0.4 * 10 is not 4 in floats everywhere.
+  EXPECT_THAT(ClassesOf(R"({"first": 0.6})", view, scores),
+              ElementsAre(0, 0, 1, 1, 0, 0, 0, 1, 1, 0));
+  EXPECT_THAT(ClassesOf(R"({"first": 0.2, "second": 0.5})", view, scores),
+              ElementsAre(0, 2, 2, 2, 0, 1, 1, 2, 2, 1));
+  EXPECT_THAT(ClassesOf(R"({"first": 0, "second": 0.1})", view, scores),
+              ElementsAre(2, 2, 2, 2, 1, 2, 2, 2, 2, 2));
+  EXPECT_THAT(ClassesOf(R"({"by": "count", "first": 3})", view, scores),
+              ElementsAre(0, 1, 1, 1, 0, 1, 1, 1, 1, 0));
+}
+
+TEST(TiersTest, CoverageTakesTheFewestThatHoldTheShare) {
+  FakeView view(SmallShape(1, 1), 6);
+  const std::vector<float> scores = {4, 1, 3, kInf, 1, 1};
+  const auto count = [&](double share) { return CoveringCount(view, View(scores, {1, 6}), share); };
+  EXPECT_EQ(count(0), 1);
+  EXPECT_EQ(count(0.4), 2);
+  EXPECT_EQ(count(0.41), 3);
+  EXPECT_EQ(count(0.8), 4);
+  EXPECT_EQ(count(1), 6);
+  const std::vector<float> nothing(6);
+  EXPECT_EQ(CoveringCount(view, View(nothing, {1, 6}), 0.5), 0);
+  EXPECT_THAT(ClassesOf(R"({"by": "coverage", "first": 0.4, "second": 0.7})", view, scores),
+              ElementsAre(0, 2, 1, 0, 2, 2));
+  const auto reduce = MakeStage<Reducer>(StageKind::kReduce, "coverage", R"({"mass": 0.7})");
+  EXPECT_THAT(Ints(ReduceWith(*reduce, view, scores, {6})[0].keep), ElementsAre(0, 2, 3));
+}
+
+TEST(TiersTest, NewEntriesAreRankedAmongThemselvesOrWithAll) {
+  FakeView view(SmallShape(1, 1), 10);
+  const std::vector<float> scores = {9, 9, 9, 9, 9, 9, 1, 2, 3, 4};
+  EXPECT_THAT(ClassesOf(R"({"first": 0.5, "recent": 1})", view, scores, 6),
+              ElementsAre(-1, -1, -1, -1, -1, -1, 1, 0, 0, -1));
+  EXPECT_THAT(ClassesOf(R"({"first": 0.5, "recent": 1, "later": "all"})", view, scores, 6),
+              ElementsAre(0, 0, 0, 0, 0, 1, 1, 1, 1, -1));
+  // A number of entries is one of the prompt's.
+  EXPECT_THAT(ClassesOf(R"({"by": "count", "first": 2})", view, scores, 8),
+              ElementsAre(-1, -1, -1, -1, -1, -1, -1, -1, 1, 1));
+  // Without scores new entries are taken to matter.
+  EXPECT_THAT(ClassesOf(R"({"first": 0.5, "later": "all"})", view, {}, 8),
+              ElementsAre(-1, -1, -1, -1, -1, -1, -1, -1, 0, 0));
+}
+
+TEST(TiersTest, ScalesOfChannelsAreThoseOfThePapers) {
+  FakeView view(SmallShape(1, 1), 5);
+  view.Randomize(7);
+  const auto stage = MakeStage<Store>(StageKind::kStore, "tiers",
+                                      R"({"balance": true, "even_values": true, "window": 3})");
+  Result<StorePlan> plan = stage->Plan(view.shape(), 0);
+  ASSERT_TRUE(plan.ok());
+  stage->Calibrate(view, *plan);
+  const auto* layout = plan->Get<Classes>();
+  const int64_t dim = view.shape().key_dim;
+  const std::vector<float> keys = Floats(layout->key_scales), values = Floats(layout->value_scales);
+  for (int64_t c = 0; c < dim; ++c) {
+    double key = 0, value = 0, query = 0;
+    for (int64_t i = 0; i < 5; ++i) {
+      key = std::max(key, std::abs(double{view.keys[0][i * dim + c]}));
+      value = std::max(value, std::abs(double{view.values[0][i * view.shape().value_dim + c]}));
+      if (i >= 2) query = std::max(query, std::abs(double{view.queries[i * dim + c]}));
+    }
+    EXPECT_NEAR(keys[c], std::sqrt(key / query), 1e-6);
+    EXPECT_NEAR(values[c], std::sqrt(value), 1e-6);
+  }
+}
+
+TEST(TiersTest, WhatDoesNotFitIsRefused) {
+  const auto refusal = [](const std::string& stages) {
+    const Json json = {{"id", "test"},
+                       {"title", "test"},
+                       {"family", "quantization"},
+                       {"version", 1},
+                       {"stages", *ParseJson(stages, "test")}};
+    const Result<Method> method = ParseMethod(json, "test");
+    if (!method.ok()) return method.error().message;
+    const Status status = CheckMethod(*method, SmallShape(2, 2), *Budget::Parse("none"), 100);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  const std::string all = R"("score": {"id": "h2o"}, "reduce": {"id": "keep_all"}, )";
+  EXPECT_EQ(refusal("{" + all + R"("store": {"id": "tiers"}})"), "");
+  EXPECT_THAT(
+      refusal(R"({"store": {"id": "tiers"}})"),
+      HasSubstr("store.tiers puts entries into classes by their scores, and there are none"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "affine"}})"),
+              HasSubstr("reduce.keep_all keeps everything and store.affine reads no scores"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "first": 2}})"),
+              HasSubstr("a share is at most 1"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "first": 0.5, "second": 0.4}})"),
+              HasSubstr("second 0.4 is below first 0.5"));
+  EXPECT_THAT(refusal("{" + all + R"("store": {"id": "tiers", "last_key_bits": 5}})"),
+              HasSubstr("bits"));
+  EXPECT_THAT(refusal(R"({"score": {"id": "tova"}, "reduce": {"id": "threshold"},
+                          "trigger": {"id": "every_step"}, "store": {"id": "tiers"}})"),
+              HasSubstr("can no longer see the newest attention"));
+  EXPECT_THAT(refusal(R"({"store": {"id": "qaq", "least": 4, "most": 2}})"),
+              HasSubstr("least 4 is more bits than most 2"));
+}
+
+}  // namespace
+}  // namespace kvgauge
