@@ -8,9 +8,13 @@ namespace {
 // NaN counts as nothing, so that somebody is chosen whatever the logits are.
 KVG_DEVICE double Rank(double share) { return share != share ? 0 : share; }
 
-// The largest of [0, n) in `values` by a warp, the first among equals; -1 is out of the question.
+constexpr double kOut = -__builtin_inf();
+
+KVG_DEVICE double Sigmoid(float logit) { return 1 / (1 + Exp(-static_cast<double>(logit))); }
+
+// The largest of [0, n) in `values` by a warp, the first among equals; kOut is out of the question.
 KVG_DEVICE int32_t FirstLargest(const double* values, int64_t n) {
-  double most = -1;
+  double most = kOut;
   int64_t at = n;
   for (int64_t i = Lane(); i < n; i += kWarp) {
     const double rank = Rank(values[i]);
@@ -25,10 +29,11 @@ KVG_DEVICE int32_t FirstLargest(const double* values, int64_t n) {
 
 struct Choice {
   const float* logits;
+  const float* correction;  // [experts]; null: shares are a softmax
   int64_t rows, experts, stride, k, groups, top_groups;
   bool renormalize;
   double scaling;
-  double* share;   // [rows, experts] scratch; -1 once it is chosen
+  double* share;   // [rows, experts] scratch: what is chosen by; kOut once it is chosen
   double* best;    // [rows, groups] scratch
   double* value;   // [rows, k] scratch: shares in the order they are found
   int32_t* found;  // [rows, k] scratch: and whose they are
@@ -36,12 +41,8 @@ struct Choice {
   float* weight;
 };
 
-// A warp has a row.
-KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
-  const int64_t row = BlockX() * kBlockWarps + WarpIndex();
-  if (row >= c.rows) return;  // the whole warp
-  const float* logits = c.logits + row * c.stride;
-  double* share = c.share + row * c.experts;
+// What a row's experts are chosen by, of softmax.
+KVG_DEVICE void SoftmaxShares(const Choice& c, const float* logits, double* share) {
   float most = logits[0];
   for (int64_t e = Lane(); e < c.experts; e += kWarp) most = Most(most, logits[e]);
   most = WarpMax(most);
@@ -52,24 +53,48 @@ KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
   }
   total = WarpSum(total);
   for (int64_t e = Lane(); e < c.experts; e += kWarp) share[e] /= total;
+}
+
+// What a group is worth.
+KVG_DEVICE double GroupRank(const Choice& c, const double* share, int64_t size) {
+  double top = Rank(share[0]), second = kOut;
+  for (int64_t e = 1; e < size; ++e) {
+    const double rank = Rank(share[e]);
+    second = Most(second, rank < top ? rank : top);
+    top = Most(top, rank);
+  }
+  return c.correction != nullptr && size > 1 ? top + second : top;
+}
+
+// A warp has a row.
+KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
+  const int64_t row = BlockX() * kBlockWarps + WarpIndex();
+  if (row >= c.rows) return;  // the whole warp
+  const float* logits = c.logits + row * c.stride;
+  double* share = c.share + row * c.experts;
+  if (c.correction == nullptr) {
+    SoftmaxShares(c, logits, share);
+  } else {
+    for (int64_t e = Lane(); e < c.experts; e += kWarp) {
+      share[e] = Sigmoid(logits[e]) + static_cast<double>(c.correction[e]);
+    }
+  }
   SyncWarp();
   if (c.top_groups < c.groups) {
     double* best = c.best + row * c.groups;
     const int64_t size = c.experts / c.groups;
     for (int64_t g = Lane(); g < c.groups; g += kWarp) {
-      double top = 0;
-      for (int64_t e = g * size; e < (g + 1) * size; ++e) top = Most(top, Rank(share[e]));
-      best[g] = top;
+      best[g] = GroupRank(c, share + g * size, size);
     }
     SyncWarp();
     for (int64_t i = 0; i < c.top_groups; ++i) {
       const int32_t g = FirstLargest(best, c.groups);
       SyncWarp();
-      if (Lane() == 0) best[g] = -1;
+      if (Lane() == 0) best[g] = kOut;
       SyncWarp();
     }
     for (int64_t e = Lane(); e < c.experts; e += kWarp) {
-      if (best[e / size] >= 0) share[e] = 0;
+      if (best[e / size] > kOut) share[e] = 0;
     }
     SyncWarp();
   }
@@ -79,9 +104,9 @@ KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
     const int32_t e = FirstLargest(share, c.experts);
     SyncWarp();
     if (Lane() == 0) {
-      value[j] = share[e];
+      value[j] = c.correction != nullptr ? Sigmoid(logits[e]) : share[e];
       found[j] = e;
-      share[e] = -1;
+      share[e] = kOut;
     }
     SyncWarp();
   }
@@ -98,7 +123,8 @@ KVG_KERNEL(kBlockThreads) ChooseExpertsKernel(Choice c) {
     chosen += value[at];
     if (Lane() == 0) index[place] = found[at];
   }
-  const double factor = c.renormalize && c.k > 1 ? 1 / (chosen + 1e-20) : c.scaling;
+  double factor = c.renormalize && c.k > 1 ? 1 / (chosen + 1e-20) : c.scaling;
+  if (c.correction != nullptr && c.renormalize && c.k > 1) factor *= c.scaling;
   SyncWarp();
   for (int64_t j = Lane(); j < c.k; j += kWarp) {
     int64_t place = 0;
@@ -151,10 +177,11 @@ ArrangeRowsKernel(const int32_t* choice, int64_t rows, int64_t matrices, int64_t
 }  // namespace
 
 void LaunchChooseExperts(Context& context, const Tensor& logits, const ExpertRule& rule,
-                         const Tensor& index, const Tensor& weight) {
+                         const Tensor& correction, const Tensor& index, const Tensor& weight) {
   const int64_t rows = logits.shape[0], experts = logits.shape[1], k = index.shape[1];
   ScratchScope scratch(context);
   const Choice choice = {.logits = logits.f32(),
+                         .correction = correction.empty() ? nullptr : correction.f32(),
                          .rows = rows,
                          .experts = experts,
                          .stride = logits.stride[0],

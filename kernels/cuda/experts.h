@@ -9,7 +9,7 @@
 namespace kvgauge::cuda {
 
 void LaunchChooseExperts(Context& context, const Tensor& logits, const ExpertRule& rule,
-                         const Tensor& index, const Tensor& weight);
+                         const Tensor& correction, const Tensor& index, const Tensor& weight);
 
 // Rows of one tile of a product: `count` of them, from `first` on in the order; matrix -1: none.
 struct ChosenTile {

@@ -246,6 +246,8 @@ KVG_DEVICE float Apply(Activation act, float x) {
       return Sqrt(x);
     case Activation::kGeluQuick:
       return x / (1.0f + Exp(-1.702f * x));
+    case Activation::kSigmoid:
+      return 1.0f / (1.0f + Exp(-x));
   }
   return x;
 }

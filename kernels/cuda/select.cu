@@ -345,9 +345,9 @@ class DeviceSelect final : public SelectOps {
                n, words.As<uint64_t>(), words.stride[0]);
   }
 
-  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                       Tensor weight) override {
-    LaunchChooseExperts(context_, logits, rule, index, weight);
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                       Tensor index, Tensor weight) override {
+    LaunchChooseExperts(context_, logits, rule, correction, index, weight);
   }
 
   void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {

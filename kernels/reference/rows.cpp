@@ -38,6 +38,8 @@ double Apply(Activation act, double x) {
       return std::sqrt(x);
     case Activation::kGeluQuick:
       return x / (1 + std::exp(-1.702 * x));
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
   }
   return kNan;
 }

@@ -110,8 +110,8 @@ class ReferenceSelect final : public SelectOps {
     }
   }
 
-  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                       Tensor weight) override {
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                       Tensor index, Tensor weight) override {
     const int64_t experts = logits.shape[1], k = index.shape[1], size = experts / rule.groups;
     std::vector<double> share(static_cast<size_t>(experts));
     for (int64_t i = 0; i < logits.shape[0]; ++i) {
@@ -119,10 +119,21 @@ class ReferenceSelect final : public SelectOps {
       for (int64_t e = 0; e < experts; ++e) most = std::max(most, At(logits, i, e));
       for (int64_t e = 0; e < experts; ++e) total += share[e] = std::exp(At(logits, i, e) - most);
       for (double& one : share) one /= total;
-      // A group is in if fewer than `top_groups` come before it.
-      std::vector<double> best(static_cast<size_t>(rule.groups));
-      for (int64_t e = 0; e < experts; ++e) best[e / size] = std::max(best[e / size], share[e]);
       std::vector<double> eligible = share;
+      if (rule.sigmoid) {
+        for (int64_t e = 0; e < experts; ++e) {
+          share[e] = 1 / (1 + std::exp(-At(logits, i, e)));
+          eligible[e] = share[e] + correction.f32()[e];
+          if (std::isnan(eligible[e])) eligible[e] = 0;
+        }
+      }
+      // A group is in if fewer than `top_groups` come before it.
+      std::vector<double> best;
+      for (int64_t g = 0; g < rule.groups; ++g) {
+        std::vector<double> group(eligible.begin() + g * size, eligible.begin() + (g + 1) * size);
+        std::sort(group.begin(), group.end(), std::greater<>());
+        best.push_back(group[0] + (rule.sigmoid && size > 1 ? group[1] : 0.0));
+      }
       for (int64_t g = 0; g < rule.groups; ++g) {
         int64_t before = 0;
         for (int64_t o = 0; o < rule.groups; ++o) {
@@ -141,11 +152,13 @@ class ReferenceSelect final : public SelectOps {
         }
         if (before >= k) continue;
         index[i].i32()[found++] = static_cast<int32_t>(e);
-        sum += eligible[e];
+        sum += rule.sigmoid ? share[e] : eligible[e];
       }
-      const double factor = rule.renormalize && k > 1 ? 1.0 / (sum + 1e-20) : rule.scaling;
+      double factor = rule.renormalize && k > 1 ? 1.0 / (sum + 1e-20) : rule.scaling;
+      if (rule.sigmoid && rule.renormalize && k > 1) factor *= rule.scaling;
       for (int64_t j = 0; j < k; ++j) {
-        weight[i].f32()[j] = static_cast<float>(eligible[index[i].i32()[j]] * factor);
+        const int32_t e = index[i].i32()[j];
+        weight[i].f32()[j] = static_cast<float>((rule.sigmoid ? share[e] : eligible[e]) * factor);
       }
     }
   }

@@ -78,8 +78,8 @@ void SelectOps::MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor wor
   if (index.Numel() > 0 && n > 0) DoMarkRuns(index, run, n, words);
 }
 
-void SelectOps::ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                              Tensor weight) {
+void SelectOps::ChooseExperts(const Tensor& logits, const ExpertRule& rule,
+                              const Tensor& correction, Tensor index, Tensor weight) {
   constexpr const char* kOp = "ChooseExperts";
   KVG_OP_CHECK(IsMatrix(logits, DType::kF32) && IsMatrix(index, DType::kI32) &&
                    IsMatrix(weight, DType::kF32),
@@ -92,8 +92,10 @@ void SelectOps::ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tens
                    rule.top_groups <= rule.groups &&
                    index.shape[1] <= experts / rule.groups * rule.top_groups,
                "ChooseExperts (more experts than the groups have)", logits, index, weight);
-  KVG_OP_CHECK(SameDevice({logits, index, weight}), kOp, logits, index, weight);
-  if (index.Numel() > 0) DoChooseExperts(logits, rule, index, weight);
+  KVG_OP_CHECK(rule.sigmoid ? IsVector(correction, DType::kF32, experts) : correction.empty(), kOp,
+               logits, correction, index);
+  KVG_OP_CHECK(SameDevice({logits, correction, index, weight}), kOp, logits, index, weight);
+  if (index.Numel() > 0) DoChooseExperts(logits, rule, correction, index, weight);
 }
 
 void SelectOps::AddWeighted(const Tensor& source, const Tensor& weight, Tensor out) {

@@ -119,10 +119,10 @@ class MirroredSelect final : public SelectOps {
     const Mirror on(memory_, {index, words});
     ops_.MarkRuns(on(index), run, n, on(words));
   }
-  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                       Tensor weight) override {
-    const Mirror on(memory_, {logits, index, weight});
-    ops_.ChooseExperts(on(logits), rule, on(index), on(weight));
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                       Tensor index, Tensor weight) override {
+    const Mirror on(memory_, {logits, correction, index, weight});
+    ops_.ChooseExperts(on(logits), rule, on(correction), on(index), on(weight));
   }
   void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) override {
     const Mirror on(memory_, {source, weight, out});

@@ -64,19 +64,33 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       "scales are positive numbers");
   for (const kvgauge::LayerConfig& layer : config.layers) {
     KVG_CHECK(layer.window >= 0 && (!layer.moe || config.moe), "layers are possible");
+    KVG_CHECK(!layer.local_rope || config.local_rope, "a layer's rope is there");
   }
+  for (const float factor :
+       {config.embedding_multiplier, config.residual_multiplier, config.logit_multiplier}) {
+    KVG_CHECK(std::isfinite(factor) && factor > 0, "multipliers are positive numbers");
+  }
+  KVG_CHECK(config.parallel || !config.shared_norm, "only what is side by side shares a norm");
+  KVG_CHECK(config.input_norms || config.output_norms, "layers have norms");
   for (const int64_t id : config.eos_ids) {
     KVG_CHECK(0 <= id && id < config.vocab_size, "end tokens are in the vocabulary");
   }
   if (config.moe) {
     const kvgauge::MoeConfig& moe = *config.moe;
     KVG_CHECK(moe.groups > 0 && moe.experts % moe.groups == 0 && moe.top_groups <= moe.groups &&
-                  moe.experts_per_token <= moe.experts / moe.groups * moe.top_groups,
+                  moe.experts_per_token <= moe.experts / moe.groups * moe.top_groups &&
+                  moe.shared_ffn_size >= 0 && (!moe.shared_gate || moe.shared_ffn_size > 0),
               "experts can be chosen");
   }
   if (config.rope) {
     KVG_CHECK(config.rope->rotary_dim <= config.key_dim, "no more than the head is rotated");
     CheckRope(*config.rope);
+  }
+  if (config.local_rope) {
+    KVG_CHECK(config.rope && config.local_rope->rotary_dim == config.rope->rotary_dim &&
+                  config.local_rope->layout == config.rope->layout,
+              "both ropes turn the same dims");
+    CheckRope(*config.local_rope);
   }
   return 0;
 }

@@ -59,6 +59,7 @@ double ActivationBound(Activation act, double x, double want) {
     case Activation::kSqrt:
       return 0;
     case Activation::kSilu:
+    case Activation::kSigmoid:
       return Ulps(8, want);
     case Activation::kGeluQuick:  // 1.702 x is rounded before it is an exponent
       return Ulps(8 + 4 * std::abs(x), want);
@@ -124,8 +125,9 @@ void AddStored(std::vector<OpCase>& table) {
 }
 
 void AddElementwise(std::vector<OpCase>& table) {
-  for (const Activation act : {Activation::kRelu, Activation::kSilu, Activation::kGelu,
-                               Activation::kGeluTanh, Activation::kGeluQuick, Activation::kExp}) {
+  for (const Activation act :
+       {Activation::kRelu, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+        Activation::kGeluQuick, Activation::kExp, Activation::kSigmoid}) {
     table.push_back(
         {StrCat("Activate ", static_cast<int>(act)), DType::kF32, 1,
          [act](RowOps& ops, const Tensor& x, const Tensor&, Tensor out) {
@@ -399,6 +401,9 @@ TEST_F(EveryRowBackend, ActivationsHandWorked) {
     EXPECT_TRUE(AllWithin(activate(Activation::kGeluQuick),
                           std::vector<float>{-0.018071310f, -0.14961156f, 0, 0.84579577f, 200},
                           1e-7));
+    act = Matrix::Rows({{-kInf, -2, 0, 2, kInf}});
+    EXPECT_TRUE(AllWithin(activate(Activation::kSigmoid),
+                          std::vector<float>{0, 0.11920292f, 0.5f, 0.88079708f, 1}, 1e-7));
 
     const Matrix cap = Matrix::Rows({{0, 30, -1e6f, kInf}});
     EXPECT_TRUE(AllWithin(Through(

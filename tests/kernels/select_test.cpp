@@ -342,12 +342,13 @@ struct Experts {
   std::vector<float> weight;
 };
 Experts Choose(SelectOps& ops, const std::vector<float>& logits, int64_t rows, int64_t k,
-               const ExpertRule& rule) {
+               const ExpertRule& rule, const std::vector<float>& correction = {}) {
   Experts out = {std::vector<int32_t>(static_cast<size_t>(rows * k), 77),
                  std::vector<float>(static_cast<size_t>(rows * k), kNan)};
   const auto experts = static_cast<int64_t>(logits.size()) / rows;
-  ops.ChooseExperts(View(logits, {rows, experts}), rule, View(out.index, {rows, k}),
-                    View(out.weight, {rows, k}));
+  ops.ChooseExperts(View(logits, {rows, experts}), rule,
+                    correction.empty() ? Tensor() : View(correction, {experts}),
+                    View(out.index, {rows, k}), View(out.weight, {rows, k}));
   return out;
 }
 
@@ -367,6 +368,21 @@ TEST_F(EverySelectBackend, ChoosesExpertsHandWorked) {
     // The second best is in a group that is not taken.
     const ExpertRule grouped = {.groups = 2, .top_groups = 1};
     EXPECT_EQ(Choose(*ops, {1, 9, 8, 1}, 1, 2, grouped).index, (std::vector<int32_t>{0, 1}));
+    // Sigmoids: 1/2, 3/4, 1/2, 1/4; the choice is by the corrected ones, the weights are not.
+    const ExpertRule sigmoid = {.renormalize = true, .scaling = 2.5, .sigmoid = true};
+    two = Choose(*ops, {0, third, 0, -third}, 1, 2, sigmoid, {0, -1, -0.5f, 0.5f});
+    EXPECT_EQ(two.index, (std::vector<int32_t>{0, 3}));
+    EXPECT_NEAR(two.weight[0], 2.5 * 2 / 3, 1e-6);
+    EXPECT_NEAR(two.weight[1], 2.5 / 3, 1e-6);
+    // Two good ones are worth more than one that is best; corrections may be far below 0.
+    const ExpertRule pairs = {.groups = 2, .top_groups = 1, .sigmoid = true};
+    two = Choose(*ops, {third, -9, 0, 0}, 1, 2, pairs, {0, 0, 0, 0});
+    EXPECT_EQ(two.index, (std::vector<int32_t>{2, 3}));
+    EXPECT_NEAR(two.weight[0], 0.5, 1e-6);
+    two = Choose(*ops, {0, third, 0}, 1, 2, {.sigmoid = true}, {-30, -20, -10});
+    EXPECT_EQ(two.index, (std::vector<int32_t>{1, 2}));
+    EXPECT_EQ(Choose(*ops, {kNan, kNan, kNan}, 1, 2, {.sigmoid = true}, {0, 0, 0}).index,
+              (std::vector<int32_t>{0, 1}));
     // Whatever the logits are, experts that exist are chosen.
     EXPECT_EQ(Choose(*ops, {kNan, kNan, kNan}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(Choose(*ops, {kInf, kInf, 0}, 1, 2, {}).index, (std::vector<int32_t>{0, 1}));
@@ -378,26 +394,34 @@ TEST_F(EverySelectBackend, ChoosesExpertsLikeTheTwin) {
     int64_t experts, k;
     ExpertRule rule;
   };
-  const Shape shapes[] = {{1, 1, {}},
-                          {8, 2, {.renormalize = true}},
-                          {64, 6, {}},
-                          {160, 6, {.groups = 8, .top_groups = 3, .scaling = 16}},
-                          {120, 20, {.groups = 60, .top_groups = 59}},
-                          {65, 65, {.scaling = 0.5}}};
+  const Shape shapes[] = {
+      {1, 1, {}},
+      {8, 2, {.renormalize = true}},
+      {64, 6, {}},
+      {160, 6, {.groups = 8, .top_groups = 3, .scaling = 16}},
+      {120, 20, {.groups = 60, .top_groups = 59}},
+      {65, 65, {.scaling = 0.5}},
+      {64, 6, {.renormalize = true, .scaling = 2.5, .sigmoid = true}},
+      {256,
+       8,
+       {.groups = 8, .top_groups = 4, .renormalize = true, .scaling = 2.5, .sigmoid = true}},
+      {6, 2, {.groups = 6, .top_groups = 3, .sigmoid = true}}};
   uint64_t seed = 60;
   for (const Shape& s : shapes) {
     constexpr int64_t kRows = 11;
     std::vector<float> logits = RandomValues(kRows * s.experts, ++seed, 4.0f);
     for (size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);
-    const Experts want = Choose(*twin, logits, kRows, s.k, s.rule);
+    std::vector<float> correction;
+    if (s.rule.sigmoid) correction = RandomValues(s.experts, seed + 100, 2.0f);
+    const Experts want = Choose(*twin, logits, kRows, s.k, s.rule, correction);
     for (const auto& [name, ops] : backends) {
       SCOPED_TRACE(StrCat(name, " ", s.experts, " experts"));
-      const Experts got = Choose(*ops, logits, kRows, s.k, s.rule);
+      const Experts got = Choose(*ops, logits, kRows, s.k, s.rule, correction);
       EXPECT_EQ(got.index, want.index);
       EXPECT_TRUE(AllWithin(got.weight, want.weight, 1e-6 * std::max(s.rule.scaling, 1.0)));
       // Alone and in company.
       const std::vector<float> last(logits.end() - s.experts, logits.end());
-      const Experts alone = Choose(*ops, last, 1, s.k, s.rule);
+      const Experts alone = Choose(*ops, last, 1, s.k, s.rule, correction);
       EXPECT_TRUE(SameBits(alone.weight, std::span(got.weight).last(static_cast<size_t>(s.k))));
     }
   }

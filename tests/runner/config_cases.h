@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/json.h"
@@ -66,7 +67,37 @@ inline void ExpectRefused(const Json& json, const std::string& key, const std::s
                                ::testing::HasSubstr(also)));
 }
 
+inline std::vector<int64_t> Windows(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  return windows;
+}
+
 inline const std::vector<std::string> kFamilies = {
     "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "opt", "deepseek_v2", "gemma3_text"};
+
+// Families whose smallest config is that of their golden checkpoint, and that checkpoint.
+inline const std::vector<std::pair<std::string, std::string>> kGoldenFamilies = {
+    {"cohere", "cohere"},
+    {"cohere2", "cohere2"},
+    {"deepseek_v3", "deepseek_v3"},
+    {"falcon", "falcon"},
+    {"glm", "glm"},
+    {"glm4", "glm4"},
+    {"glm4_moe", "glm4_moe"},
+    {"gpt_neox", "gpt_neox"},
+    {"gptj", "gptj"},
+    {"granite", "granite"},
+    {"internlm2", "internlm2"},
+    {"minicpm", "minicpm"},
+    {"mixtral", "mixtral"},
+    {"olmo2", "olmo2"},
+    {"olmo3", "olmo3"},
+    {"phi", "phi"},
+    {"qwen2_moe", "qwen2_moe"},
+    {"qwen3_moe", "qwen3_moe"},
+    {"smollm3", "smollm3"},
+    {"stablelm", "stablelm"},
+    {"starcoder2", "starcoder2"}};
 
 }  // namespace kvgauge

@@ -264,14 +264,19 @@ void AddLinear(std::vector<Case>& cases) {
 }
 
 void AddExperts(std::vector<Case>& cases) {
-  for (const bool weights : {false, true}) {
-    cases.push_back({weights ? "ChooseExperts, weights" : "ChooseExperts", "37 rows, 6 of 64",
-                     weights ? 1e-6 : 0, [weights](CaseTensors& s) {
-                       const Tensor index = s.New({37, 6}, DType::kI32), weight = s.New({37, 6});
-                       s.ops().select->ChooseExperts(s.Random({37, 64}, 1),
-                                                     {.groups = 8, .top_groups = 3}, index, weight);
-                       return weights ? s.Floats(weight) : s.Indices(index.Reshape({37 * 6}));
-                     }});
+  for (const bool sigmoid : {false, true}) {
+    for (const bool weights : {false, true}) {
+      cases.push_back({weights ? "ChooseExperts, weights" : "ChooseExperts",
+                       sigmoid ? "37 rows, 6 of 64, sigmoids" : "37 rows, 6 of 64",
+                       weights ? 1e-6 : 0, [weights, sigmoid](CaseTensors& s) {
+                         const Tensor index = s.New({37, 6}, DType::kI32), weight = s.New({37, 6});
+                         s.ops().select->ChooseExperts(
+                             s.Random({37, 64}, 1),
+                             {.groups = 8, .top_groups = 3, .sigmoid = sigmoid},
+                             sigmoid ? s.Random({64}, 2) : Tensor(), index, weight);
+                         return weights ? s.Floats(weight) : s.Indices(index.Reshape({37 * 6}));
+                       }});
+    }
   }
   cases.push_back(
       {"AddWeighted", "37 rows of 6 x 200", 1e-6, [](CaseTensors& s) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -28,7 +29,13 @@ std::string RopeText(const ModelConfig& config) {
   if (!config.rope) return config.learned_positions ? "none (learned positions)" : "none";
   const RopeConfig& rope = *config.rope;
   std::string text = BaseText(rope);
-  if (config.local_rope) text += StrCat("; in sliding layers ", BaseText(*config.local_rope));
+  if (config.local_rope && config.local_rope->kind == RopeKind::kNone) {
+    const auto still = std::count_if(config.layers.begin(), config.layers.end(),
+                                     [](const LayerConfig& layer) { return layer.local_rope; });
+    text += StrCat("; none in ", still, " of ", config.layer_count(), " layers");
+  } else if (config.local_rope) {
+    text += StrCat("; in sliding layers ", BaseText(*config.local_rope));
+  }
   if (rope.rotary_dim != config.key_dim) {
     text += StrCat(", ", rope.rotary_dim, " of ", config.key_dim, " dims");
   }
@@ -81,8 +88,13 @@ Status ListFamilies(const InspectOptions& options) {
         "This page is the output of `kvgauge inspect --families --format markdown`;\n"
         "`scripts/approve` renews it. `model_type` is the key of a checkpoint's `config.json`.\n\n",
         table.ToMarkdown(),
+        "\nEvery family has small checkpoints in `tests/golden/models` whose logits and 64 greedy\n"
+        "tokens are those of an independent implementation, in f32 within 1e-4 of their range; a\n"
+        "test fails for a family without one.\n"
         "\nA key of config.json that changes the forward pass and is not understood, a missing or\n"
-        "unexpected tensor, a wrong shape or a NaN is an error that names it.\n"
+        "unexpected tensor, a wrong shape or a NaN is an error that names it. Architectures that "
+        "are\n"
+        "known and not run are refused with the reason.\n"
         "[formats/model-configs.md](formats/model-configs.md) lists the keys that are read,\n"
         "defaulted and refused, and [add-a-model-family.md](add-a-model-family.md) shows how to "
         "add\n"
@@ -200,6 +212,26 @@ Json VisionJson(const VisionFacts& vision, int64_t kv_bytes) {
           {"image_kv_bytes", vision.rows * kv_bytes}};
 }
 
+// Lengths at which caches are compared.
+constexpr int64_t kLengths[] = {8192, 32768, 131072};
+
+std::string ReachText(const ModelConfig& config, DType dtype) {
+  std::string text;
+  for (const int64_t tokens : kLengths) {
+    text += StrCat(text.empty() ? "" : ", ", HumanBytes(config.KvReachBytes(tokens, dtype)), " of ",
+                   WithCommas(tokens), " tokens");
+  }
+  return text;
+}
+
+Json ReachJson(const ModelConfig& config, DType dtype) {
+  Json bytes = Json::object();
+  for (const int64_t tokens : kLengths) {
+    bytes[std::to_string(tokens)] = config.KvReachBytes(tokens, dtype);
+  }
+  return bytes;
+}
+
 Json FactsJson(const std::string& model, const ModelFacts& facts) {
   const ModelConfig& config = facts.config;
   Json tensors = Json::array();
@@ -223,6 +255,8 @@ Json FactsJson(const std::string& model, const ModelFacts& facts) {
           {"max_position", config.max_position},
           {"rope", RopeText(config)},
           {"kv_bytes_per_token", facts.kv_bytes},
+          {"kv_layers", config.layer_count()},
+          {"kv_reach_bytes", ReachJson(config, facts.dtype)},
           {"eos_ids", config.eos_ids},
           {"tokenizer", facts.tokenizer},
           {"tokenizer_vocab", facts.tokenizer_vocab},
@@ -263,9 +297,10 @@ void PrintModelFacts(const std::string& model, const ModelFacts& facts) {
       {"vocabulary", StrCat(WithCommas(config.vocab_size), " rows, head ",
                             config.tied_head ? "tied to the embedding" : "of its own")},
       {"context", StrCat(WithCommas(config.max_position), " positions")},
-      {"KV cache",
-       StrCat(WithCommas(facts.kv_bytes), " bytes per token as ", NameOf(facts.dtype), "; ",
-              HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
+      {"KV cache", StrCat(WithCommas(facts.kv_bytes), " bytes per token as ", NameOf(facts.dtype),
+                          ", in all ", config.layer_count(), " layers; ",
+                          HumanBytes(facts.kv_bytes * config.max_position), " at full context")},
+      {"KV reach", ReachText(config, facts.dtype)},
       {"tokenizer", facts.tokenizer_vocab > 0 ? StrCat(facts.tokenizer, ", ",
                                                        WithCommas(facts.tokenizer_vocab), " tokens")
                                               : facts.tokenizer},

@@ -99,6 +99,9 @@ struct GeluTanh {
 struct GeluQuick {
   KVG_INLINE F operator()(F v) const { return v / (Exp(v * -1.702f) + 1.0f); }
 };
+struct Sigmoid {
+  KVG_INLINE F operator()(F v) const { return Splat(1.0f) / (Exp(-v) + 1.0f); }
+};
 template <class Body>
 KVG_INLINE void WithActivation(Activation act, Body body) {
   switch (act) {
@@ -118,6 +121,8 @@ KVG_INLINE void WithActivation(Activation act, Body body) {
       return body(SquareRoot{});
     case Activation::kGeluQuick:
       return body(GeluQuick{});
+    case Activation::kSigmoid:
+      return body(Sigmoid{});
   }
 }
 

@@ -236,29 +236,47 @@ class CpuSelect final : public SelectOps {
     });
   }
 
-  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                       Tensor weight) override {
+  void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                       Tensor index, Tensor weight) override {
     const double cost = 20 * static_cast<double>(logits.shape[1]);
     SplitWork(threads_, logits.shape[0], cost,
-              [&](int64_t i) { ChooseOfRow(logits[i], rule, index[i], weight[i]); });
+              [&](int64_t i) { ChooseOfRow(logits[i], rule, correction, index[i], weight[i]); });
   }
-  static void ChooseOfRow(const Tensor& logits, const ExpertRule& rule, const Tensor& index,
-                          const Tensor& weight) {
+  static void ChooseOfRow(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                          const Tensor& index, const Tensor& weight) {
     const auto experts = static_cast<size_t>(logits.shape[0]);
     const float* row = logits.f32();
-    const double most = *std::max_element(row, row + experts);
-    std::vector<double> eligible(experts);
-    double total = 0;
-    for (size_t e = 0; e < experts; ++e) total += eligible[e] = std::exp(row[e] - most);
-    for (double& share : eligible) share /= total;
+    std::vector<double> eligible(experts), sigmoids;
+    if (rule.sigmoid) {
+      sigmoids.resize(experts);
+      for (size_t e = 0; e < experts; ++e) {
+        sigmoids[e] = 1 / (1 + std::exp(-static_cast<double>(row[e])));
+        // NaN counts as nothing.
+        const double rank = sigmoids[e] + static_cast<double>(correction.f32()[e]);
+        eligible[e] = std::isnan(rank) ? 0 : rank;
+      }
+    } else {
+      const double most = *std::max_element(row, row + experts);
+      double total = 0;
+      for (size_t e = 0; e < experts; ++e) total += eligible[e] = std::exp(row[e] - most);
+      for (double& share : eligible) share /= total;
+    }
     if (rule.groups > 1) {
-      // Groups are ranked by their best expert; experts of the others count as 0.
+      // Groups are ranked by their best experts; experts of the others count as 0.
       const size_t size = experts / static_cast<size_t>(rule.groups);
       std::vector<size_t> order(static_cast<size_t>(rule.groups));
       std::vector<double> best(order.size());
       for (size_t g = 0; g < order.size(); ++g) {
         order[g] = g;
-        best[g] = *std::max_element(&eligible[g * size], &eligible[g * size] + size);
+        const double* group = &eligible[g * size];
+        const double* top = std::max_element(group, group + size);
+        best[g] = *top;
+        if (!rule.sigmoid || size == 1) continue;
+        double second = -std::numeric_limits<double>::infinity();
+        for (size_t e = 0; e < size; ++e) {
+          if (group + e != top) second = std::max(second, group[e]);
+        }
+        best[g] += second;
       }
       std::stable_sort(order.begin(), order.end(),
                        [&](size_t a, size_t b) { return best[a] > best[b]; });
@@ -273,12 +291,14 @@ class CpuSelect final : public SelectOps {
                      [&](int32_t a, int32_t b) { return eligible[a] > eligible[b]; });
     order.resize(k);
     std::sort(order.begin(), order.end());
+    const std::vector<double>& shares = rule.sigmoid ? sigmoids : eligible;
     double chosen = 0;
-    for (const int32_t e : order) chosen += eligible[e];
-    const double factor = rule.renormalize && k > 1 ? 1.0 / (chosen + 1e-20) : rule.scaling;
+    for (const int32_t e : order) chosen += shares[e];
+    double factor = rule.renormalize && k > 1 ? 1.0 / (chosen + 1e-20) : rule.scaling;
+    if (rule.sigmoid && rule.renormalize && k > 1) factor *= rule.scaling;
     for (size_t j = 0; j < k; ++j) {
       index.i32()[j] = order[j];
-      weight.f32()[j] = static_cast<float>(eligible[order[j]] * factor);
+      weight.f32()[j] = static_cast<float>(shares[order[j]] * factor);
     }
   }
 

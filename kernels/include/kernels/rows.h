@@ -28,6 +28,7 @@ enum class Activation {
   kLog,        // natural; -inf for every number below 2^-126, negative ones too
   kSqrt,       // correctly rounded; NaN for negative numbers
   kGeluQuick,  // x * sigmoid(1.702 x)
+  kSigmoid,    // 1 / (1 + e^-x)
 };
 enum class Reduction {
   kSum,

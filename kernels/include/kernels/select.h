@@ -20,6 +20,9 @@ struct ExpertRule {
   int64_t top_groups = 1;    // whose best expert is best; those of other groups count as 0
   bool renormalize = false;  // the weights of a row sum to 1; otherwise they are scaled
   double scaling = 1.0;
+  // Shares are sigmoids instead of a softmax. Experts are chosen, and groups ranked by the sum of
+  // their two best, by share + correction; weights are shares, and what sums to 1 is scaled too.
+  bool sigmoid = false;
 };
 
 class SelectOps {
@@ -54,10 +57,12 @@ class SelectOps {
   // bits stay.
   void MarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words);
 
-  // For each row of logits: the k experts with the largest softmax, in ascending order of expert,
-  // and their weights. Among equals the lower one wins. logits: [m, experts]; index: [m, k] i32;
-  // weight: [m, k]; both contiguous, k <= experts of the groups that are chosen.
-  void ChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index, Tensor weight);
+  // For each row of logits: the k experts with the largest share, in ascending order of expert,
+  // and their weights. Among equals the lower one wins. logits: [m, experts]; correction: [experts]
+  // where the rule is of sigmoids, else empty; index: [m, k] i32; weight: [m, k]; both contiguous,
+  // k <= experts of the groups that are chosen.
+  void ChooseExperts(const Tensor& logits, const ExpertRule& rule, const Tensor& correction,
+                     Tensor index, Tensor weight);
   // out[i, :] += sum over j of weight[i, j] * source[k * i + j, :], one after the other, ascending.
   // source: [m * k, d]; weight: [m, k]; out: [m, d].
   void AddWeighted(const Tensor& source, const Tensor& weight, Tensor out);
@@ -84,8 +89,8 @@ class SelectOps {
   virtual void DoPool(const Tensor& x, int64_t kernel, Pooling mode, Tensor out) = 0;
   virtual void DoFollowing(const Tensor& sorted, const Tensor& value, Tensor out) = 0;
   virtual void DoMarkRuns(const Tensor& index, int64_t run, int64_t n, Tensor words) = 0;
-  virtual void DoChooseExperts(const Tensor& logits, const ExpertRule& rule, Tensor index,
-                               Tensor weight) = 0;
+  virtual void DoChooseExperts(const Tensor& logits, const ExpertRule& rule,
+                               const Tensor& correction, Tensor index, Tensor weight) = 0;
   virtual void DoAddWeighted(const Tensor& source, const Tensor& weight, Tensor out) = 0;
   virtual void DoCountBits(const Tensor& words, const Tensor& base, Tensor out) = 0;
   virtual void DoMoveBits(const Tensor& words, int64_t first, int64_t skip, Tensor out) = 0;

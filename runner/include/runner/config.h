@@ -17,17 +17,50 @@
 
 namespace kvgauge {
 
-// The names under which checkpoints store their tensors.
-enum class TensorNames {
-  kLlama,       // model.layers.0.self_attn.q_proj.weight
-  kFusedLlama,  // qkv_proj and gate_up_proj in one matrix each (Phi-3)
-  kOpt,         // model.decoder.layers.0.fc1.weight
+// The names under which a checkpoint stores its tensors. Those of Llama, unless a family says
+// otherwise; an empty name is a tensor that there is not, an empty scope no scope. Names are
+// literals.
+struct TensorNames {
+  std::string_view body = "model.";  // before all but the head
+  std::string_view embedding = "embed_tokens";
+  std::string_view layers = "layers";
+  std::string_view final_norm = "norm";
+  std::string_view head = "lm_head";
+  // What follows lies in a layer. Output norms are there where ModelConfig::output_norms says so.
+  std::string_view input_norm = "input_layernorm";
+  std::string_view attention_norm = "post_attention_layernorm";
+  std::string_view mlp_norm = "post_attention_layernorm";
+  std::string_view mlp_output_norm = "post_feedforward_layernorm";
+  std::string_view attention = "self_attn";
+  std::string_view query = "q_proj", key = "k_proj", value = "v_proj";
+  std::string_view qkv = "";  // one matrix instead of the three
+  // Its rows are, for each KV head, its queries, its key and its value; otherwise all queries, all
+  // keys and all values.
+  bool qkv_by_group = false;
+  std::string_view output = "o_proj";
+  std::string_view query_norm = "q_norm", key_norm = "k_norm";
+  std::string_view mlp = "mlp";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string_view gate_up = "";     // one matrix instead of the two
+  std::string_view mixture = "mlp";  // the scope of a mixture of experts
+  std::string_view router = "gate";
+  std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  std::string_view shared_experts = "shared_experts";
 };
 
 enum class NormKind {
   kRms,           // x / rms * w
   kRmsOffsetOne,  // x / rms * (1 + w), Gemma
-  kLayer,         // LayerNorm with bias
+  kLayer,         // LayerNorm
+};
+
+// The norms of queries and keys before rotation.
+enum class QkNorm {
+  kHead,        // RMSNorm of each head, all by one weight
+  kWidth,       // RMSNorm of all heads together
+  kLayer,       // LayerNorm of each head, all by one weight and bias
+  kLayerHeads,  // LayerNorm of each head by a weight of its own, stored as a matrix
+  kLayerLists,  // the same, each weight stored as a tensor
 };
 
 // Multi-head latent attention (DeepSeek-V2). The norms of the two latents have eps 1e-6 whatever
@@ -44,11 +77,16 @@ struct MoeConfig {
   int64_t experts_per_token = 0;
   int64_t shared_experts = 0;
   int64_t expert_ffn_size = 0;
+  int64_t shared_ffn_size = 0;  // of all shared experts together
+  bool shared_gate = false;     // what they give is weighed by the sigmoid of one more logit
   int64_t first_dense_layers = 0;
   int64_t groups = 1;  // group_limited_greedy when > 1
   int64_t top_groups = 1;
   double scaling = 1.0;      // routed_scaling_factor; 1 when renormalize
   bool renormalize = false;  // norm_topk_prob: the chosen weights sum to 1
+  // Shares are sigmoids of logits; a stored number for each expert is added for the choice alone,
+  // and a group is worth its two best.
+  bool sigmoid = false;
 };
 
 struct LayerConfig {
@@ -78,7 +116,7 @@ struct ModelConfig {
   std::string vision_family;  // the checkpoint's own model_type where it has a vision tower
   VisualIds visual_ids;
   std::string path;  // the config file, for messages
-  TensorNames tensor_names = TensorNames::kLlama;
+  TensorNames tensor_names;
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -95,21 +133,35 @@ struct ModelConfig {
   float norm_eps = 1e-5f;
   bool post_norm = false;  // norm after the residual add (opt-350m)
   bool final_norm = true;
-  bool sandwich_norms = false;  // Gemma-2: a norm after attention and after the MLP as well
-  bool qk_norm = false;         // RMSNorm over each head of q and k before rotation
+  bool norm_bias = true;  // of LayerNorms
+  bool input_norms = true;
+  bool output_norms = false;  // on what attention and the MLP add, Gemma-2
+  // Attention and MLP read the same residual; they may share one norm.
+  bool parallel = false;
+  bool shared_norm = false;
+  bool qk_norm = false;
+  QkNorm qk_norm_kind = QkNorm::kHead;
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
+  bool head_bias = false;
   bool gated_mlp = true;
   Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;  // every factor between q . k and the softmax, YaRN's included
   float attention_softcap = 0.0f;
   float logit_softcap = 0.0f;
   bool scale_embedding = false;  // Gemma: times sqrt(hidden_size), rounded to the model dtype
+  // What multiplies embeddings, what a branch adds, and logits (before their cap).
+  float embedding_multiplier = 1.0f;
+  float residual_multiplier = 1.0f;
+  float logit_multiplier = 1.0f;
   bool tied_head = false;
+  // Further layers that a checkpoint may hold, to predict tokens ahead; they are not run.
+  int64_t draft_layers = 0;
   bool learned_positions = false;  // OPT: table row = position + 2
   std::optional<RopeConfig> rope;
-  // That of layers that say so; the same dims in the same layout as `rope`.
+  // That of layers that say so; the same dims in the same layout as `rope`. Its kind may be none:
+  // those layers do not turn.
   std::optional<RopeConfig> local_rope;
   // Rows of one picture see each other, the later ones too (Gemma-3).
   bool mutual_pictures = false;
@@ -124,6 +176,9 @@ struct ModelConfig {
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   // Bytes one token adds to a plain full cache of this dtype, all layers.
   int64_t KvBytesPerToken(DType dtype) const;
+  // Bytes of the keys and values that the next token of so many sees: of windows no more than they
+  // reach.
+  int64_t KvReachBytes(int64_t tokens, DType dtype) const;
 };
 
 // A family whose checkpoints can be read.

@@ -16,7 +16,8 @@ namespace kvgauge {
 // Where a token stands for rotation: time, height, width. They are equal for text.
 using RopePosition = std::array<int32_t, 3>;
 
-enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+// kNone is a rope that does not turn, that of layers without positions among layers with some.
+enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongrope, kNone };
 
 std::string_view NameOf(RopeKind kind);
 
@@ -30,7 +31,7 @@ struct RopeConfig {
   int64_t original_max_position = 0;  // llama3, yarn, longrope
   // How far the context is stretched. For longrope it only enters the attention factor.
   double factor = 1.0;
-  std::optional<double> attention_factor;  // yarn, longrope; absent: from factor
+  std::optional<double> attention_factor = std::nullopt;  // yarn, longrope; absent: from factor
   // llama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
@@ -41,13 +42,13 @@ struct RopeConfig {
   double mscale_all_dim = 0.0;
   bool truncate = true;
   // longrope; rotary_dim / 2 entries each
-  std::vector<double> short_factor;
-  std::vector<double> long_factor;
+  std::vector<double> short_factor = {};
+  std::vector<double> long_factor = {};
   // Positions of three axes (time, height, width), any kind: how many frequencies turn with each,
   // rotary_dim / 2 in all; empty: positions have one axis. Contiguous sections follow each other;
   // interleaved ones take turns from frequency 0 on (t, h, w, t, h, w ..), and where height or
   // width has no more, time goes on.
-  std::vector<int64_t> sections;
+  std::vector<int64_t> sections = {};
   bool interleaved = false;
 
   bool operator==(const RopeConfig&) const = default;

@@ -150,7 +150,7 @@ void CacheLayer::Publish() {
       const size_t at = static_cast<size_t>(h) * parts + p;
       KvSegment& segment = segments_[at];
       const Stream& keys =
-          entries_.parts[p].keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h))];
+          entries_.parts[p].keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h, p))];
       segment.length = keys.length();
       segment.skip = keys.skip();
       segment.key_pages = keys.float_pages();
@@ -158,7 +158,7 @@ void CacheLayer::Publish() {
       segment.values_in_keys = setup().values_in_keys;
       if (!setup().values_in_keys) {
         const Stream& values =
-            entries_.parts[p].values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h))];
+            entries_.parts[p].values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h, p))];
         segment.value_pages = values.float_pages();
         segment.values = values.coded_pages();
         KVG_CHECK(values.skip() == segment.skip, "keys and values in other slots");

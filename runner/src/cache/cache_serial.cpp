@@ -91,9 +91,10 @@ Status CacheLayer::CheckStreams() const {
     int64_t entries = 0;
     bool alike = true;
     const std::vector<int32_t> positions = Positions(h);
-    for (const LayerPart& part : entries_.parts) {
+    for (size_t p = 0; p < entries_.parts.size(); ++p) {
+      const LayerPart& part = entries_.parts[p];
       const int64_t keys =
-          part.keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h))].length();
+          part.keys[static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, h, p))].length();
       if (keys > length(h) - entries)
         return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h), " entries has ",
                                entries + keys, " keys"));
@@ -105,7 +106,8 @@ Status CacheLayer::CheckStreams() const {
       if (setup().values_in_keys) continue;
       alike =
           alike &&
-          keys == part.values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h))].length();
+          keys ==
+              part.values[static_cast<size_t>(entries_.OwnerOf(KvSide::kValues, h, p))].length();
     }
     if (alike && entries == length(h)) continue;
     return BadInput(StrCat("cache bytes: KV head ", h, " of ", length(h),

@@ -184,7 +184,8 @@ Status CacheLayer::Classify(std::span<const std::vector<int32_t>> classes) {
 
 int64_t CacheLayer::BeforeLastPart(int64_t head) const {
   const LayerPart& last = entries_.parts.back();
-  const auto owner = static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, head));
+  const auto owner =
+      static_cast<size_t>(entries_.OwnerOf(KvSide::kKeys, head, entries_.parts.size() - 1));
   return length(head) - last.keys[owner].length();
 }
 

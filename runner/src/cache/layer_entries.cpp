@@ -48,8 +48,8 @@ int64_t LayerEntries::width() const {
   return width;
 }
 
-int64_t LayerEntries::OwnerOf(KvSide side, int64_t head) const {
-  return head * std::ssize(parts[0].of(side)) / setup->kv_heads;
+int64_t LayerEntries::OwnerOf(KvSide side, int64_t head, size_t part) const {
+  return head * std::ssize(parts[part].of(side)) / setup->kv_heads;
 }
 
 int64_t LayerEntries::FirstHeadOf(KvSide side, int64_t owner) const {

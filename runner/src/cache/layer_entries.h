@@ -86,8 +86,8 @@ struct LayerEntries {
   int64_t HeadDim(KvSide side) const {
     return side == KvSide::kKeys ? setup->format.key_dim : setup->format.value_dim;
   }
-  // Which stream of a part holds a head's entries, and the first head of a stream.
-  int64_t OwnerOf(KvSide side, int64_t head) const;
+  // Which stream of a part holds a head's entries, and the first head of a stream of the first.
+  int64_t OwnerOf(KvSide side, int64_t head, size_t part = 0) const;
   int64_t FirstHeadOf(KvSide side, int64_t owner) const;
 
   // A part of empty streams; none for values that are in the keys.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/config/common.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -131,14 +133,36 @@ void IgnoreGeneralKeys(ConfigReader& reader) {
 
 void ReadSizes(ConfigReader& reader, std::string_view ffn_key, int64_t default_max_position,
                ModelConfig& config) {
-  config.vocab_size = reader.Int("vocab_size", std::nullopt, 1, kMostVocab);
-  config.hidden_size = reader.Int("hidden_size", std::nullopt, 1, kMostHidden);
-  config.embedding_size = config.hidden_size;
+  ReadSizes(reader, SizeKeys{}, default_max_position, config);
   config.ffn_size = reader.Int(ffn_key, std::nullopt, 1, kMostFfn);
-  const int64_t layers = reader.Int("num_hidden_layers", std::nullopt, 1, kMostLayers);
+}
+
+void ReadSizes(ConfigReader& reader, const SizeKeys& keys, int64_t default_max_position,
+               ModelConfig& config) {
+  config.vocab_size = reader.Int("vocab_size", std::nullopt, 1, kMostVocab);
+  config.hidden_size = reader.Int(keys.hidden, std::nullopt, 1, kMostHidden);
+  config.embedding_size = config.hidden_size;
+  const int64_t layers = reader.Int(keys.layers, std::nullopt, 1, kMostLayers);
   config.layers.assign(static_cast<size_t>(layers), LayerConfig{});
-  config.max_position =
-      reader.Int("max_position_embeddings", default_max_position, 1, kMostPosition);
+  config.max_position = reader.Int(keys.max_position, default_max_position, 1, kMostPosition);
+}
+
+void ReadEvenHeads(ConfigReader& reader, std::string_view key, ModelConfig& config) {
+  config.query_heads = config.kv_heads = reader.Int(key, std::nullopt, 1, kMostHeads);
+  if (config.hidden_size % config.query_heads != 0) {
+    reader.Fail(key, StrCat("a divisor of the hidden size (", config.hidden_size, ")"));
+  }
+  const int64_t dim = std::max<int64_t>(config.hidden_size / config.query_heads, 1);
+  config.key_dim = config.value_dim = dim;
+  config.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+}
+
+void SetKvHeads(ConfigReader& reader, std::string_view key, int64_t kv_heads, ModelConfig& config) {
+  if (config.query_heads % kv_heads != 0) {
+    reader.Fail(key, StrCat("a divisor of num_attention_heads (", config.query_heads, ")"));
+    return;
+  }
+  config.kv_heads = kv_heads;
 }
 
 void ReadHeads(ConfigReader& reader, const HeadDefaults& defaults, ModelConfig& config) {
@@ -193,8 +217,77 @@ void ReadTokenIds(ConfigReader& reader, const TokenDefaults& defaults, ModelConf
   }
 }
 
-void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config) {
-  config.norm_eps = static_cast<float>(reader.Real("rms_norm_eps", fallback, 1e-30, 0.5));
+void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config, std::string_view key) {
+  config.norm_eps = static_cast<float>(reader.Real(key, fallback, 1e-30, 0.5));
+}
+
+float ReadMultiplier(ConfigReader& reader, std::string_view key, double fallback) {
+  return static_cast<float>(reader.Real(key, fallback, 1e-6, 1e6));
+}
+
+MoeConfig ReadExpertSizes(ConfigReader& reader, const ExpertKeys& keys, const ModelConfig& config) {
+  MoeConfig moe;
+  moe.experts = reader.Int(keys.experts, keys.default_experts, 1, kMostExperts);
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  if (moe.experts * layers > kMostExpertsOfAllLayers) {
+    reader.Fail(keys.experts, StrCat("at most ", kMostExpertsOfAllLayers / layers, " in each of ",
+                                     layers, " layers"));
+  }
+  moe.experts_per_token =
+      reader.Int("num_experts_per_tok", keys.default_per_token, 1, kMostExperts);
+  if (moe.experts_per_token > moe.experts) {
+    reader.Fail("num_experts_per_tok", StrCat("at most ", keys.experts, " (", moe.experts, ")"));
+  }
+  moe.expert_ffn_size = reader.Int(keys.ffn, keys.default_ffn, 1, kMostFfn);
+  return moe;
+}
+
+void ReadExpertGroups(ConfigReader& reader, std::string_view experts_key, MoeConfig& moe) {
+  const int64_t groups = reader.Int("n_group", moe.groups, 1, kMostExperts);
+  const int64_t top_groups = reader.Int("topk_group", moe.top_groups, 1, kMostExperts);
+  if (moe.experts % groups != 0) {
+    reader.Fail("n_group", StrCat("a divisor of ", experts_key, " (", moe.experts, ")"));
+  }
+  if (top_groups > groups) {
+    reader.Fail("topk_group", StrCat("at most n_group (", groups, ")"));
+  }
+  if (moe.experts_per_token > moe.experts / groups * top_groups) {
+    reader.Fail("num_experts_per_tok", StrCat("at most the ", moe.experts / groups * top_groups,
+                                              " experts of topk_group groups"));
+  }
+  moe.groups = groups;
+  moe.top_groups = top_groups;
+}
+
+void ReadRenormalize(ConfigReader& reader, MoeConfig& moe) {
+  moe.renormalize = reader.Bool("norm_topk_prob", moe.renormalize);
+  if (moe.renormalize && moe.experts_per_token == 1) {
+    reader.Fail("num_experts_per_tok",
+                "at least 2 where the weights of a token's experts are made to sum to 1");
+  }
+}
+
+void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {
+  const int64_t step = reader.Int("decoder_sparse_step", 1, 1, kMostLayers);
+  const std::vector<int64_t> dense =
+      reader.IntOrInts("mlp_only_layers", 0, std::ssize(config.layers) - 1);
+  for (int64_t i = 0; i < std::ssize(config.layers); ++i) {
+    const bool only_mlp = std::find(dense.begin(), dense.end(), i) != dense.end();
+    config.layers[static_cast<size_t>(i)].moe = !only_mlp && (i + 1) % step == 0;
+  }
+}
+
+void RefuseQwenWindows(ConfigReader& reader, ModelConfig& config) {
+  if (reader.Bool("use_sliding_window", false)) {
+    reader.Fail("use_sliding_window",
+                "false: implementations disagree on which layers of this family slide");
+  }
+  reader.Ignore({"sliding_window", "max_window_layers"});
+  CheckLayerTypes(reader, config);
+}
+
+void ReadDraftLayers(ConfigReader& reader, ModelConfig& config) {
+  config.draft_layers = reader.Int("num_nextn_predict_layers", 0, 0, kMostLayers);
 }
 
 void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,

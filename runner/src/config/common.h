@@ -34,6 +34,14 @@ void IgnoreGeneralKeys(ConfigReader& reader);
 // the width of the MLP. Layers start as full attention.
 void ReadSizes(ConfigReader& reader, std::string_view ffn_key, int64_t default_max_position,
                ModelConfig& config);
+// The same without the width of the MLP, under the names that a family has for them.
+struct SizeKeys {
+  std::string_view hidden = "hidden_size";
+  std::string_view layers = "num_hidden_layers";
+  std::string_view max_position = "max_position_embeddings";
+};
+void ReadSizes(ConfigReader& reader, const SizeKeys& keys, int64_t default_max_position,
+               ModelConfig& config);
 
 // num_attention_heads, num_key_value_heads, head_dim, and the scale 1 / sqrt(head_dim).
 struct HeadDefaults {
@@ -41,6 +49,9 @@ struct HeadDefaults {
   std::optional<int64_t> head_dim = std::nullopt;  // absent: hidden_size / num_attention_heads
 };
 void ReadHeads(ConfigReader& reader, const HeadDefaults& defaults, ModelConfig& config);
+// Heads that share hidden_size evenly, their number under `key`; `kv_heads` of keys and values.
+void ReadEvenHeads(ConfigReader& reader, std::string_view key, ModelConfig& config);
+void SetKvHeads(ConfigReader& reader, std::string_view key, int64_t kv_heads, ModelConfig& config);
 
 // What the family's configuration class sets when the key is absent; null always means none.
 struct TokenDefaults {
@@ -50,7 +61,10 @@ struct TokenDefaults {
 };
 void ReadTokenIds(ConfigReader& reader, const TokenDefaults& defaults, ModelConfig& config);
 
-void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config);
+void ReadNormEps(ConfigReader& reader, double fallback, ModelConfig& config,
+                 std::string_view key = "rms_norm_eps");
+// A factor of the forward pass.
+float ReadMultiplier(ConfigReader& reader, std::string_view key, double fallback);
 void ReadActivation(ConfigReader& reader, std::string_view key, std::string_view fallback,
                     ModelConfig& config);
 
@@ -70,11 +84,34 @@ void CheckLayerTypes(ConfigReader& reader, const ModelConfig& config);
 // Window per layer in the way of Qwen2 and Qwen3.
 void ReadQwenWindows(ConfigReader& reader, ModelConfig& config);
 
+// How many experts of which width, and how many a token has.
+struct ExpertKeys {
+  std::string_view experts = "num_experts";
+  int64_t default_experts = 0;
+  std::optional<int64_t> default_per_token = std::nullopt;  // of num_experts_per_tok
+  std::string_view ffn = "moe_intermediate_size";
+  int64_t default_ffn = 0;
+};
+MoeConfig ReadExpertSizes(ConfigReader& reader, const ExpertKeys& keys, const ModelConfig& config);
+// n_group and topk_group, of which experts are chosen.
+void ReadExpertGroups(ConfigReader& reader, std::string_view experts_key, MoeConfig& moe);
+// norm_topk_prob, where it divides whatever the number of experts a token has.
+void ReadRenormalize(ConfigReader& reader, MoeConfig& moe);
+// Qwen's way to say which layers are mixtures: decoder_sparse_step, mlp_only_layers.
+void ReadSparseLayers(ConfigReader& reader, ModelConfig& config);
+// Qwen's windows where implementations disagree on whose they are: there may be none.
+void RefuseQwenWindows(ConfigReader& reader, ModelConfig& config);
+// Layers behind the last that predict further tokens: their tensors are left alone.
+void ReadDraftLayers(ConfigReader& reader, ModelConfig& config);
+
 struct RopeRules {
   int64_t head_dim = 0;  // what partial_rotary_factor is a part of
   RopeLayout layout = RopeLayout::kHalf;
   bool partial = false;  // the family honours partial_rotary_factor
-  bool phi3 = false;     // default and longrope only; "su" and "yarn" are names for longrope
+  double part = 1.0;     // where no file gives it
+  // The key at the top level that may give it.
+  std::string_view part_key = "partial_rotary_factor";
+  bool phi3 = false;  // default and longrope only; "su" and "yarn" are names for longrope
   // What mrope_section means where a file gives it: nothing (then it is a fault), one stretch of
   // frequencies an axis, or axes that take turns.
   enum class Sections { kNone, kContiguous, kInterleaved };
@@ -90,5 +127,10 @@ void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config)
 // of layer.
 void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_theta,
                     ModelConfig& config);
+// ReadRope, for families whose scaling is that of full layers alone: sliding ones turn unscaled.
+// Precondition: windows are read.
+void ReadRopeOfFullLayers(ConfigReader& reader, const RopeRules& rules, ModelConfig& config);
+// Layers for which `flags` says so turn no more. Precondition: the rope is read.
+void StopRopeIn(const std::vector<bool>& flags, ModelConfig& config);
 
 }  // namespace kvgauge

@@ -30,7 +30,8 @@ void ReadGemma(ConfigReader& reader, const GemmaDefaults& defaults, ModelConfig&
   ReadGemmaActivation(reader, config);
   ReadTokenIds(reader, {.bos = 2, .eos = {1}, .pad = 0}, config);
   config.norm = NormKind::kRmsOffsetOne;
-  config.sandwich_norms = true;
+  config.output_norms = true;
+  config.tensor_names.mlp_norm = "pre_feedforward_layernorm";
   config.scale_embedding = true;
   config.tied_head = reader.Bool("tie_word_embeddings", true);
   config.qkv_bias = config.output_bias = reader.Bool("attention_bias", false);

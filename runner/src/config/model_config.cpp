@@ -36,6 +36,38 @@ const std::vector<FamilyRow>& FamilyRows() {
   return rows;
 }
 
+// Architectures that are known and not run.
+struct NotRun {
+  std::string_view model_type;
+  std::string_view why;
+};
+constexpr std::string_view kConstantState =
+    "most of its layers keep a state of constant size instead of keys and values";
+constexpr std::string_view kIndexer =
+    "its cache is compressed by design: an indexer picks the entries that attention reads";
+constexpr std::string_view kAlibi = "its attention weighs keys by their distance (ALiBi)";
+constexpr NotRun kNotRun[] = {
+    {"bloom", kAlibi},
+    {"deepseek_v32", kIndexer},
+    {"deepseek_v4", kIndexer},
+    {"falcon_h1", kConstantState},
+    {"falcon_mamba", kConstantState},
+    {"gemma3n", "its last layers read the caches of earlier ones"},
+    {"gemma4", "its last layers read the caches of earlier ones"},
+    {"glm_moe_dsa", kIndexer},
+    {"gpt_oss", "its attention has a sink logit for each head"},
+    {"jamba", kConstantState},
+    {"kimi_linear", kConstantState},
+    {"llama4", "its attention is cut into chunks and scaled by the position"},
+    {"mamba", kConstantState},
+    {"mamba2", kConstantState},
+    {"minicpm3", "its latent attention is another than deepseek_v2's"},
+    {"mpt", kAlibi},
+    {"phimoe", "its router draws experts one after the other (SparseMixer)"},
+    {"qwen3_5", kConstantState},
+    {"qwen3_next", kConstantState},
+};
+
 Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
   std::vector<std::string> known;
   for (const FamilyRow& row : FamilyRows()) known.emplace_back(row.model_type);
@@ -48,6 +80,11 @@ Result<FamilyRow> FindFamily(const Json& json, const std::string& origin) {
   const std::string name = found->get<std::string>();
   for (const FamilyRow& row : FamilyRows()) {
     if (row.model_type == name) return row;
+  }
+  for (const NotRun& row : kNotRun) {
+    if (row.model_type != name) continue;
+    return Unsupported(StrCat(origin, ": key 'model_type': ", Quoted(name),
+                              " is not run: ", row.why, "; ", supported));
   }
   return Unsupported(StrCat(origin, ": key 'model_type': ", Quoted(name),
                             " is not a supported model", DidYouMean(name, known), "; ", supported));
@@ -98,6 +135,14 @@ std::vector<FamilyInfo> ModelFamilies() {
 
 int64_t ModelConfig::KvBytesPerToken(DType dtype) const {
   return layer_count() * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
+}
+
+int64_t ModelConfig::KvReachBytes(int64_t tokens, DType dtype) const {
+  int64_t entries = 0;
+  for (const LayerConfig& layer : layers) {
+    entries += layer.window > 0 ? std::min(tokens, layer.window) : tokens;
+  }
+  return entries * kv_heads * (key_dim + value_dim) * SizeOf(dtype);
 }
 
 Result<ModelConfig> ParseModelConfig(const Json& json, const std::string& origin) {

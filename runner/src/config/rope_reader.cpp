@@ -50,16 +50,22 @@ RopeKind ReadKind(ConfigReader& block, const RopeRules& rules) {
   return RopeKind::kDefault;
 }
 
-// A number that may stand at the top level or in the block; different values are a fault, since
+// Numbers that may stand at the top level or in the block: different values are a fault, since
 // implementations differ in which one wins.
-double ReadTwice(ConfigReader& top, ConfigReader& block, std::string_view key, double fallback,
-                 double least, double most) {
-  const double outer = top.Real(key, fallback, least, most);
-  const double inner = block.Real(key, outer, least, most);
-  if (top.Has(key) && block.Has(key) && inner != outer) {
-    block.Fail(key, StrCat("the same as key '", key, "' at the top level (", outer, ")"));
+
+// The part of a head that turns.
+double ReadPart(ConfigReader& top, ConfigReader& block, const RopeRules& rules) {
+  constexpr std::string_view kKey = "partial_rotary_factor";
+  const double outer = top.Real(rules.part_key, rules.part, 1e-6, 1.0);
+  const double part = block.Real(kKey, outer, 1e-6, 1.0);
+  if (top.Has(rules.part_key) && block.Has(kKey) && part != outer) {
+    block.Fail(kKey,
+               StrCat("the same as key '", rules.part_key, "' at the top level (", outer, ")"));
   }
-  return inner;
+  if (part != 1.0 && !rules.partial) {
+    (block.Has(kKey) ? block : top).Fail(kKey, "1: this family rotates whole heads");
+  }
+  return part;
 }
 
 double ReadTheta(ConfigReader& top, ConfigReader& block, const RopeRules& rules) {
@@ -169,11 +175,7 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
   rope.max_position = config.max_position;
   rope.theta = ReadTheta(top, block, rules);
 
-  const double part = ReadTwice(top, block, "partial_rotary_factor", 1.0, 1e-6, 1.0);
-  if (part != 1.0 && !rules.partial) {
-    (block.Has("partial_rotary_factor") ? block : top)
-        .Fail("partial_rotary_factor", "1: this family rotates whole heads");
-  }
+  const double part = ReadPart(top, block, rules);
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(rules.head_dim) * part);
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
     top.Fail(BadInput(StrCat(top.origin(), ": key 'head_dim': ", rules.head_dim,
@@ -186,6 +188,7 @@ RopeConfig ReadBlock(ConfigReader& top, std::string_view key, const Json& object
   rope.kind = ReadKind(block, rules);
   switch (rope.kind) {
     case RopeKind::kDefault:
+    case RopeKind::kNone:  // no file says so
       break;
     case RopeKind::kLinear:
       rope.factor = block.Real("factor", std::nullopt, 1.0, kMostFactor);
@@ -284,6 +287,29 @@ void ReadLayerRopes(ConfigReader& reader, const RopeRules& rules, double local_t
   if (v4 != nullptr && !(ReadBlock(reader, "rope_scaling", *v4, rules, config) == *config.rope)) {
     reader.Fail("rope_scaling", "the same settings as in key 'rope_parameters.full_attention'");
   }
+}
+
+void ReadRopeOfFullLayers(ConfigReader& reader, const RopeRules& rules, ModelConfig& config) {
+  if (ByLayerKind(reader.Take("rope_parameters"))) {
+    ReadLayerRopes(reader, rules, rules.theta, config);
+  } else {
+    ReadRope(reader, rules, config);
+    const RopeConfig& full = *config.rope;
+    if (full.kind == RopeKind::kDefault) return;
+    config.local_rope = RopeConfig{.layout = full.layout,
+                                   .rotary_dim = full.rotary_dim,
+                                   .theta = full.theta,
+                                   .max_position = full.max_position};
+  }
+  for (LayerConfig& layer : config.layers) layer.local_rope = layer.window > 0;
+}
+
+void StopRopeIn(const std::vector<bool>& flags, ModelConfig& config) {
+  for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].local_rope = flags[i];
+  config.local_rope = RopeConfig{.kind = RopeKind::kNone,
+                                 .layout = config.rope->layout,
+                                 .rotary_dim = config.rope->rotary_dim,
+                                 .max_position = config.rope->max_position};
 }
 
 void ReadRope(ConfigReader& reader, const RopeRules& rules, ModelConfig& config) {

@@ -28,12 +28,11 @@ int64_t WorkingBytes(const ModelConfig& config, int64_t rows, int64_t logit_rows
   int64_t experts = 0;
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
-    ffn = std::max(ffn,
-                   3 * moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+    ffn = std::max({ffn, 3 * moe.expert_ffn_size * moe.experts_per_token, 3 * moe.shared_ffn_size});
     experts = moe.experts + moe.experts_per_token * config.hidden_size;
   }
-  const int64_t row =
-      3 * config.hidden_size + projected + config.query_heads * config.value_dim + ffn + experts;
+  const int64_t row = (config.parallel ? 4 : 3) * config.hidden_size + projected +
+                      config.query_heads * config.value_dim + ffn + experts;
   return 4 * (rows * row + logit_rows * config.vocab_size);
 }
 
@@ -43,7 +42,7 @@ int64_t ScratchBytes(const PlannedModel& model, int64_t sequences, int64_t entri
   int64_t ffn = config.ffn_size;
   if (config.moe) {
     const MoeConfig& moe = *config.moe;
-    ffn = std::max(ffn, moe.expert_ffn_size * std::max(moe.experts_per_token, moe.shared_experts));
+    ffn = std::max({ffn, moe.expert_ffn_size * moe.experts_per_token, moe.shared_ffn_size});
   }
   const int64_t attended = config.query_heads * config.value_dim;
   PassSize pass;

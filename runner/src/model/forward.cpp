@@ -83,7 +83,7 @@ void ForwardPass::Embed(Tensor residual) {
   }
   const float scale = config_.scale_embedding
                           ? Rounded(dtype_, std::sqrt(static_cast<float>(config_.hidden_size)))
-                          : 1.0f;
+                          : config_.embedding_multiplier;
   if (weights_.project_in.matrix != nullptr) {
     const Tensor small = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.embedding_size});
     LookUp(weights_.embedding, ids, scale, small);
@@ -178,8 +178,8 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const MoeConfig& moe = *config_.moe;
   const int64_t k = moe.experts_per_token, chosen = rows_ * k, ffn = moe.expert_ffn_size;
-  KVG_CHECK(mode == MatMulMode::kAdd, "no family norms the output of its experts");
   KVG_CHECK(config_.gated_mlp, "experts are gated");
+  if (mode == MatMulMode::kSet) ops_.rows->Fill(0.0f, out);
 
   const Tensor logits = Take(ScratchSlot::kRouterLogits, DType::kF32, {rows_, moe.experts});
   ApplyLinear(ops_, x, w.router, MatMulMode::kSet, logits);
@@ -190,8 +190,9 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
                              {.groups = moe.groups,
                               .top_groups = moe.top_groups,
                               .renormalize = moe.renormalize,
-                              .scaling = moe.scaling},
-                             experts, weight);
+                              .scaling = moe.scaling,
+                              .sigmoid = moe.sigmoid},
+                             w.router_correction.weight, experts, weight);
   const Tensor choice = experts.Reshape({chosen});
   const Tensor up = Take(ScratchSlot::kMlpUp, DType::kF32, {chosen, 2 * ffn});
   const Tensor activated = Take(ScratchSlot::kMlpActivated, dtype_, {chosen, ffn});
@@ -201,9 +202,23 @@ void ForwardPass::MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, M
   ops_.rows->GatedActivate(up, config_.activation, activated);
   ops_.linear->MatMulChosen(activated, *w.experts_down, choice, output);
   ops_.select->AddWeighted(output, weight, out);
-  if (w.mlp.down.matrix != nullptr) {
-    DenseMlp(w.mlp, moe.shared_experts * ffn, x, out, MatMulMode::kAdd);
+  AddSharedExperts(layer, x, out);
+}
+
+void ForwardPass::AddSharedExperts(int64_t layer, const Tensor& x, Tensor out) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  if (w.mlp.down.matrix == nullptr) return;
+  const int64_t ffn = config_.moe->shared_ffn_size;
+  if (w.shared_gate.matrix == nullptr) {
+    DenseMlp(w.mlp, ffn, x, out, MatMulMode::kAdd);
+    return;
   }
+  const Tensor shared = Take(ScratchSlot::kExpertOutput, DType::kF32, {rows_, config_.hidden_size});
+  DenseMlp(w.mlp, ffn, x, shared, MatMulMode::kSet);
+  const Tensor gate = Take(ScratchSlot::kSharedGate, DType::kF32, {rows_, 1});
+  ApplyLinear(ops_, x, w.shared_gate, MatMulMode::kSet, gate);
+  ops_.rows->Activate(gate, Activation::kSigmoid, gate);
+  ops_.select->AddWeighted(shared, gate, out);
 }
 
 void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode) {
@@ -214,38 +229,56 @@ void ForwardPass::MlpBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMo
   }
 }
 
+Tensor ForwardPass::BranchInput(int64_t layer, const Norm& before, const Tensor& residual,
+                                ScratchSlot slot) {
+  if (config_.post_norm || before.weight.empty()) return residual;
+  // The router wants its input unrounded; LayerNorm gives f32 anyway.
+  const bool wide =
+      config_.norm == NormKind::kLayer || config_.layers[static_cast<size_t>(layer)].moe;
+  const Tensor normed = Take(slot, wide ? DType::kF32 : dtype_, {rows_, config_.hidden_size});
+  ApplyNorm(before, residual, normed);
+  return normed;
+}
+
+void ForwardPass::AddBranch(const Norm& after, Tensor residual,
+                            const std::function<void(Tensor, MatMulMode)>& compute) {
+  const float multiplier = config_.residual_multiplier;
+  if (after.weight.empty() && multiplier == 1.0f) {
+    compute(residual, MatMulMode::kAdd);
+    return;
+  }
+  const Tensor out = Take(ScratchSlot::kBranch, DType::kF32, {rows_, config_.hidden_size});
+  compute(out, MatMulMode::kSet);
+  if (!after.weight.empty()) ApplyNorm(after, out, out);
+  if (multiplier != 1.0f) ops_.rows->Affine(out, multiplier, 0.0f, out);
+  ops_.rows->Combine(residual, out, Binary::kAdd, residual);
+}
+
 void ForwardPass::Layer(int64_t layer, Tensor residual) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t hidden = config_.hidden_size;
-  // The router wants its input unrounded; LayerNorm gives f32 anyway.
-  const bool wide = config_.norm == NormKind::kLayer || config_.layers[layer].moe;
-  const Tensor normed = Take(ScratchSlot::kNormed, wide ? DType::kF32 : dtype_, {rows_, hidden});
-
-  const auto branch = [&](const Norm& before, const Norm& after, auto&& compute) {
-    if (!config_.post_norm) ApplyNorm(before, residual, normed);
-    const Tensor& input = config_.post_norm ? residual : normed;
-    if (after.weight.empty()) {
-      compute(input, residual, MatMulMode::kAdd);
-    } else {
-      const Tensor out = Take(ScratchSlot::kBranch, DType::kF32, {rows_, hidden});
-      compute(input, out, MatMulMode::kSet);
-      ApplyNorm(after, out, out);
-      ops_.rows->Combine(residual, out, Binary::kAdd, residual);
-    }
-    if (config_.post_norm) ApplyNorm(before, residual, residual);
-  };
-  branch(w.input_norm, w.attention_norm, [&](const Tensor& x, Tensor out, MatMulMode mode) {
+  const Tensor input = BranchInput(layer, w.input_norm, residual, ScratchSlot::kNormed);
+  // An MLP beside attention reads the residual before attention adds to it.
+  Tensor mlp_input = input;
+  if (config_.parallel && !config_.shared_norm) {
+    mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kMlpNormed);
+  }
+  AddBranch(w.attention_norm, residual, [&](Tensor out, MatMulMode mode) {
     int64_t row = 0;
     for (const SequenceStep& step : steps_) {
       const int64_t begin = row;
       row += step.end - step.begin;
       if (step.hook == nullptr || !step.hook->wants_inputs()) continue;
-      step.hook->LayerInput(layer, x.Slice(begin, row));
+      step.hook->LayerInput(layer, input.Slice(begin, row));
     }
-    AttentionBranch(layer, x, out, mode);
+    AttentionBranch(layer, input, out, mode);
   });
-  branch(w.mlp_norm, w.mlp_output_norm,
-         [&](const Tensor& x, Tensor out, MatMulMode mode) { MlpBranch(layer, x, out, mode); });
+  if (config_.post_norm) ApplyNorm(w.input_norm, residual, residual);
+  if (!config_.parallel) {
+    mlp_input = BranchInput(layer, w.mlp_norm, residual, ScratchSlot::kNormed);
+  }
+  AddBranch(w.mlp_output_norm, residual,
+            [&](Tensor out, MatMulMode mode) { MlpBranch(layer, mlp_input, out, mode); });
+  if (config_.post_norm) ApplyNorm(w.mlp_norm, residual, residual);
 }
 
 Tensor ForwardPass::Logits(const Tensor& residual) {
@@ -278,6 +311,9 @@ Tensor ForwardPass::Logits(const Tensor& residual) {
   }
   const Tensor logits = Take(ScratchSlot::kLogits, DType::kF32, {count, config_.vocab_size});
   ApplyLinear(ops_, rows, weights_.head, MatMulMode::kSet, logits);
+  if (config_.logit_multiplier != 1.0f) {
+    ops_.rows->Affine(logits, config_.logit_multiplier, 0.0f, logits);
+  }
   if (config_.logit_softcap > 0) ops_.rows->SoftCap(logits, config_.logit_softcap, logits);
   return logits;
 }

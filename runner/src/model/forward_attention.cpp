@@ -231,6 +231,32 @@ void ForwardPass::AttendCaches(int64_t layer, bool latents, const Tensor& q, con
   });
 }
 
+// In place.
+void ForwardPass::NormHeads(const Norm& norm, const Tensor& heads) {
+  const float eps = config_.norm_eps;
+  switch (config_.qk_norm_kind) {
+    case QkNorm::kHead:
+      ops_.rows->RmsNorm(heads, norm.weight, norm_offset(), eps, heads);
+      return;
+    case QkNorm::kWidth: {
+      const Tensor rows = AsRows(heads);
+      ops_.rows->RmsNorm(rows, norm.weight, norm_offset(), eps, rows);
+      return;
+    }
+    case QkNorm::kLayer:
+      ops_.rows->LayerNorm(heads, norm.weight, norm.bias, eps, heads);
+      return;
+    case QkNorm::kLayerHeads:
+    case QkNorm::kLayerLists:
+      break;
+  }
+  const int64_t dim = heads.shape[2];
+  for (int64_t h = 0; h < heads.shape[1]; ++h) {
+    const Tensor one = OneHead(heads, h);
+    ops_.rows->LayerNorm(one, norm.weight.Slice(h * dim, (h + 1) * dim), {}, eps, one);
+  }
+}
+
 Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int64_t heads = config_.query_heads, kv_heads = config_.kv_heads;
@@ -242,8 +268,8 @@ Tensor ForwardPass::PlainAttention(int64_t layer, const Tensor& x) {
   const Tensor k = Heads(projected, heads * dk, kv_heads, dk, dk);
   const Tensor v = Heads(projected, (heads + kv_heads) * dk, kv_heads, dv, dv);
   if (config_.qk_norm) {
-    ops_.rows->RmsNorm(q, w.q_norm.weight, norm_offset(), config_.norm_eps, q);
-    ops_.rows->RmsNorm(k, w.k_norm.weight, norm_offset(), config_.norm_eps, k);
+    NormHeads(w.q_norm, q);
+    NormHeads(w.k_norm, k);
   }
   Rotate(layer, q, k);
   const Tensor out = Take(ScratchSlot::kAttended, DType::kF32, {rows_, heads, dv});

@@ -81,6 +81,7 @@ class ForwardPass {
   }
   void AttentionBranch(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
   Tensor PlainAttention(int64_t layer, const Tensor& x);
+  void NormHeads(const Norm& norm, const Tensor& heads);
   Tensor LatentAttention(int64_t layer, const Tensor& x);
   Tensor ExpandedAttention(int64_t layer, const Tensor& q_all, const Tensor& down,
                            const Tensor& latent);
@@ -100,6 +101,12 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp, int64_t ffn_size, const Tensor& x, Tensor out,
                 MatMulMode mode);
   void MixtureOfExperts(int64_t layer, const Tensor& x, Tensor out, MatMulMode mode);
+  void AddSharedExperts(int64_t layer, const Tensor& x, Tensor out);
+  // What a branch reads: the residual, or its norm in `slot`.
+  Tensor BranchInput(int64_t layer, const Norm& before, const Tensor& residual, ScratchSlot slot);
+  // Adds what compute(out, mode) leaves in `out`.
+  void AddBranch(const Norm& after, Tensor residual,
+                 const std::function<void(Tensor, MatMulMode)>& compute);
   void Layer(int64_t layer, Tensor residual);
   Tensor Logits(const Tensor& residual);
 

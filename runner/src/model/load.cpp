@@ -36,6 +36,8 @@ Status LoadLayer(const LayerSpec& spec, WeightLoader& loader, LayerWeights& out)
   KVG_TRY(loader.Load(spec.mlp, out.mlp));
   // Routing decides which experts run: a rounded router would change the model, so it stays f32.
   KVG_TRY(loader.Load(spec.router, out.router, DType::kF32));
+  KVG_TRY(loader.LoadUnrounded(spec.router_correction, out.router_correction));
+  KVG_TRY(loader.Load(spec.shared_gate, out.shared_gate));
   out.experts.resize(spec.experts.size());
   for (size_t e = 0; e < spec.experts.size(); ++e) {
     KVG_TRY(loader.Load(spec.experts[e], out.experts[e]));
@@ -78,7 +80,10 @@ Status CheckWeights(const ModelConfig& config, const WeightSource& source) {
   std::vector<std::string> left;
   for (const std::string& name : source.Names()) {
     const bool tower = !config.vision_family.empty() && IsTowerTensor(name);
-    if (!known.contains(name) && !tower && !IsIgnorableTensor(name)) left.push_back(name);
+    if (!known.contains(name) && !tower && !IsIgnorableTensor(name) &&
+        !IsDraftTensor(config, name)) {
+      left.push_back(name);
+    }
   }
   if (left.empty()) return {};
   return BadInput(StrCat(source.OriginOf(left[0]), ": ", left.size(),

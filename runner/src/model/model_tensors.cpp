@@ -14,45 +14,84 @@ class Scope {
   Scope(const ModelConfig& config, std::string prefix)
       : config_(config), prefix_(std::move(prefix)) {}
 
-  Scope In(const std::string& name) const { return {config_, prefix_ + name + "."}; }
-
-  TensorSpec Matrix(const std::string& name, int64_t rows, int64_t columns) const {
-    // Variance-preserving draws, so that random models have logits of ordinary size.
-    const float stddev = 1.0f / std::sqrt(static_cast<float>(columns));
-    return {prefix_ + name + ".weight", {rows, columns}, TensorSpec::Init::kNormal, stddev};
+  // An empty name is this very place.
+  Scope In(std::string_view name) const {
+    return {config_, name.empty() ? prefix_ : StrCat(prefix_, name, ".")};
   }
 
-  LinearSpec Linear(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+  TensorSpec Matrix(std::string_view name, int64_t rows, int64_t columns) const {
+    // Variance-preserving draws, so that random models have logits of ordinary size.
+    const float stddev = 1.0f / std::sqrt(static_cast<float>(columns));
+    return {StrCat(prefix_, name, ".weight"), {rows, columns}, TensorSpec::Init::kNormal, stddev};
+  }
+
+  TensorSpec Zeros(std::string_view name, int64_t size) const {
+    return {StrCat(prefix_, name), {size}, TensorSpec::Init::kZeros, 0};
+  }
+
+  LinearSpec Linear(const std::vector<std::pair<std::string_view, int64_t>>& parts, int64_t columns,
                     bool bias) const {
     LinearSpec spec;
     for (const auto& [name, rows] : parts) {
       spec.parts.push_back(Matrix(name, rows, columns));
-      if (bias) {
-        spec.biases.push_back({prefix_ + name + ".bias", {rows}, TensorSpec::Init::kZeros, 0});
-      }
+      if (bias) spec.biases.push_back(Zeros(StrCat(name, ".bias"), rows));
     }
     return spec;
   }
 
-  NormSpec Norm(const std::string& name, int64_t size) const {
+  NormSpec Norm(std::string_view name, int64_t size) const {
     NormSpec spec;
     const bool zero_based = config_.norm == NormKind::kRmsOffsetOne;
-    spec.weight = {prefix_ + name + ".weight",
+    spec.weight = {StrCat(prefix_, name, ".weight"),
                    {size},
                    zero_based ? TensorSpec::Init::kZeros : TensorSpec::Init::kOnes,
                    0};
-    if (config_.norm == NormKind::kLayer) {
-      spec.bias = {prefix_ + name + ".bias", {size}, TensorSpec::Init::kZeros, 0};
+    if (config_.norm == NormKind::kLayer && config_.norm_bias) {
+      spec.bias = Zeros(StrCat(name, ".bias"), size);
     }
     return spec;
   }
 
-  MlpSpec GatedMlp(int64_t ffn_size, bool fused) const {
+  // A norm of `heads` heads of queries or keys.
+  NormSpec HeadNorm(std::string_view name, int64_t heads) const {
+    const int64_t dim = config_.key_dim;
+    NormSpec spec;
+    switch (config_.qk_norm_kind) {
+      case QkNorm::kHead:
+      case QkNorm::kLayer:
+        return Norm(name, dim);
+      case QkNorm::kWidth:
+        return Norm(name, heads * dim);
+      case QkNorm::kLayerHeads:
+        spec = Norm(name, dim);
+        spec.weight.shape = {heads, dim};
+        break;
+      case QkNorm::kLayerLists:
+        spec = Norm(StrCat(name, ".norms.0"), dim);
+        for (int64_t h = 1; h < heads; ++h) {
+          spec.others.push_back(Norm(StrCat(name, ".norms.", h), dim).weight);
+        }
+        break;
+    }
+    spec.bias = {};
+    return spec;
+  }
+
+  struct MlpNames {
+    std::string_view gate, up, down, gate_up;
+  };
+  MlpSpec Mlp(const MlpNames& names, int64_t ffn_size) const {
     const int64_t d = config_.hidden_size;
+    const bool bias = config_.mlp_bias;
     MlpSpec mlp;
-    mlp.up = fused ? Linear({{"gate_up_proj", 2 * ffn_size}}, d, config_.mlp_bias)
-                   : Linear({{"gate_proj", ffn_size}, {"up_proj", ffn_size}}, d, config_.mlp_bias);
-    mlp.down = Linear({{"down_proj", d}}, ffn_size, config_.mlp_bias);
+    if (!config_.gated_mlp) {
+      mlp.up = Linear({{names.up, ffn_size}}, d, bias);
+    } else if (!names.gate_up.empty()) {
+      mlp.up = Linear({{names.gate_up, 2 * ffn_size}}, d, bias);
+    } else {
+      mlp.up = Linear({{names.gate, ffn_size}, {names.up, ffn_size}}, d, bias);
+    }
+    mlp.down = Linear({{names.down, d}}, ffn_size, bias);
     return mlp;
   }
 
@@ -79,60 +118,75 @@ void DescribeLatentAttention(const ModelConfig& config, const Scope& attention, 
                                  mla.kv_lora_rank, false);
 }
 
+void DescribeMixture(const ModelConfig& config, const Scope& scope, LayerSpec& layer) {
+  const MoeConfig& moe = *config.moe;
+  const TensorNames& names = config.tensor_names;
+  layer.router = scope.Linear({{names.router, moe.experts}}, config.hidden_size, false);
+  if (moe.sigmoid) {
+    layer.router_correction =
+        scope.Zeros(StrCat(names.router, ".e_score_correction_bias"), moe.experts);
+  }
+  const Scope::MlpNames expert = {names.expert_gate, names.expert_up, names.expert_down, ""};
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    layer.experts.push_back(scope.In(StrCat("experts.", e)).Mlp(expert, moe.expert_ffn_size));
+  }
+  if (moe.shared_ffn_size == 0) return;
+  layer.mlp = scope.In(names.shared_experts).Mlp(expert, moe.shared_ffn_size);
+  if (moe.shared_gate) {
+    layer.shared_gate =
+        scope.Linear({{StrCat(names.shared_experts, "_gate"), 1}}, config.hidden_size, false);
+  }
+}
+
+void DescribeNorms(const ModelConfig& config, const Scope& scope, LayerSpec& layer) {
+  const TensorNames& names = config.tensor_names;
+  const int64_t d = config.hidden_size;
+  if (config.input_norms) {
+    layer.input_norm = scope.Norm(names.input_norm, d);
+    if (!config.shared_norm) layer.mlp_norm = scope.Norm(names.mlp_norm, d);
+  }
+  if (config.output_norms) {
+    layer.attention_norm = scope.Norm(names.attention_norm, d);
+    layer.mlp_output_norm = scope.Norm(names.mlp_output_norm, d);
+  }
+}
+
 LayerSpec DescribeLayer(const ModelConfig& config, int64_t index, const Scope& scope) {
-  const bool opt = config.tensor_names == TensorNames::kOpt;
-  const bool fused = config.tensor_names == TensorNames::kFusedLlama;
+  const TensorNames& names = config.tensor_names;
   const int64_t d = config.hidden_size;
   const int64_t q_size = config.query_heads * config.key_dim;
   const int64_t k_size = config.kv_heads * config.key_dim;
   const int64_t v_size = config.kv_heads * config.value_dim;
   LayerSpec layer;
+  DescribeNorms(config, scope, layer);
 
-  if (opt) {
-    layer.input_norm = scope.Norm("self_attn_layer_norm", d);
-    layer.mlp_norm = scope.Norm("final_layer_norm", d);
-  } else {
-    layer.input_norm = scope.Norm("input_layernorm", d);
-    layer.mlp_norm = scope.Norm(
-        config.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm", d);
-  }
-  if (config.sandwich_norms) {
-    layer.attention_norm = scope.Norm("post_attention_layernorm", d);
-    layer.mlp_output_norm = scope.Norm("post_feedforward_layernorm", d);
-  }
-
-  const Scope attention = scope.In("self_attn");
+  const Scope attention = scope.In(names.attention);
   if (config.mla) {
     DescribeLatentAttention(config, attention, layer);
-  } else if (fused) {
-    layer.qkv = attention.Linear({{"qkv_proj", q_size + k_size + v_size}}, d, config.qkv_bias);
+  } else if (!names.qkv.empty()) {
+    layer.qkv = attention.Linear({{names.qkv, q_size + k_size + v_size}}, d, config.qkv_bias);
+    if (names.qkv_by_group) {
+      GroupedRows rows = RowsByGroup(config);
+      for (const std::vector<RowSpan>* some : {&rows.queries, &rows.keys, &rows.values}) {
+        layer.qkv.order.insert(layer.qkv.order.end(), some->begin(), some->end());
+      }
+    }
   } else {
-    layer.qkv = attention.Linear({{"q_proj", q_size}, {"k_proj", k_size}, {"v_proj", v_size}}, d,
-                                 config.qkv_bias);
+    layer.qkv = attention.Linear(
+        {{names.query, q_size}, {names.key, k_size}, {names.value, v_size}}, d, config.qkv_bias);
   }
-  layer.output = attention.Linear({{opt ? "out_proj" : "o_proj", d}},
-                                  config.query_heads * config.value_dim, config.output_bias);
+  layer.output = attention.Linear({{names.output, d}}, config.query_heads * config.value_dim,
+                                  config.output_bias);
   if (config.qk_norm) {
-    layer.q_norm = attention.Norm("q_norm", config.key_dim);
-    layer.k_norm = attention.Norm("k_norm", config.key_dim);
+    layer.q_norm = attention.HeadNorm(names.query_norm, config.query_heads);
+    layer.k_norm = attention.HeadNorm(names.key_norm, config.kv_heads);
   }
 
-  const Scope mlp = scope.In("mlp");
   if (config.layers[index].moe) {
-    const MoeConfig& moe = *config.moe;
-    layer.router = mlp.Linear({{"gate", moe.experts}}, d, false);
-    for (int64_t e = 0; e < moe.experts; ++e) {
-      layer.experts.push_back(mlp.In(StrCat("experts.", e)).GatedMlp(moe.expert_ffn_size, false));
-    }
-    if (moe.shared_experts > 0) {
-      layer.mlp =
-          mlp.In("shared_experts").GatedMlp(moe.shared_experts * moe.expert_ffn_size, false);
-    }
-  } else if (config.gated_mlp) {
-    layer.mlp = mlp.GatedMlp(config.ffn_size, fused);
+    DescribeMixture(config, scope.In(names.mixture), layer);
   } else {
-    layer.mlp.up = scope.Linear({{"fc1", config.ffn_size}}, d, config.mlp_bias);
-    layer.mlp.down = scope.Linear({{"fc2", d}}, config.ffn_size, config.mlp_bias);
+    layer.mlp =
+        scope.In(names.mlp).Mlp({names.gate, names.up, names.down, names.gate_up}, config.ffn_size);
   }
   return layer;
 }
@@ -144,6 +198,7 @@ void Append(const LinearSpec& linear, std::vector<TensorSpec>& out) {
 
 void Append(const NormSpec& norm, std::vector<TensorSpec>& out) {
   if (!norm.weight.name.empty()) out.push_back(norm.weight);
+  out.insert(out.end(), norm.others.begin(), norm.others.end());
   if (!norm.bias.name.empty()) out.push_back(norm.bias);
 }
 
@@ -154,14 +209,30 @@ void Append(const MlpSpec& mlp, std::vector<TensorSpec>& out) {
 
 }  // namespace
 
+GroupedRows RowsByGroup(const ModelConfig& config) {
+  GroupedRows rows;
+  const int64_t queries = config.query_heads / config.kv_heads * config.key_dim;
+  int64_t at = 0;
+  const auto take = [&](std::vector<RowSpan>& some, int64_t count) {
+    some.push_back({at, at + count});
+    at += count;
+  };
+  for (int64_t group = 0; group < config.kv_heads; ++group) {
+    take(rows.queries, queries);
+    take(rows.keys, config.key_dim);
+    take(rows.values, config.value_dim);
+  }
+  return rows;
+}
+
 ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& places) {
-  const bool opt = config.tensor_names == TensorNames::kOpt;
-  const Scope body(config, opt ? places.body + "decoder." : places.body);
+  const TensorNames& names = config.tensor_names;
+  const Scope body(config, places.body ? *places.body : std::string(names.body));
   const Scope top(config, places.head);
   const int64_t d = config.hidden_size, embedding = config.embedding_size;
 
   ModelTensors tensors;
-  tensors.embedding = body.Matrix("embed_tokens", config.vocab_size, embedding);
+  tensors.embedding = body.Matrix(names.embedding, config.vocab_size, embedding);
   tensors.embedding.stddev = 1.0f / std::sqrt(static_cast<float>(d));
   if (config.learned_positions) {
     tensors.positions = body.Matrix("embed_positions", config.max_position + 2, d);
@@ -170,11 +241,11 @@ ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& plac
     tensors.project_in = body.Linear({{"project_in", d}}, embedding, false);
     tensors.project_out = body.Linear({{"project_out", embedding}}, d, false);
   }
-  if (config.final_norm) tensors.final_norm = body.Norm(opt ? "final_layer_norm" : "norm", d);
-  tensors.head = top.Linear({{"lm_head", config.vocab_size}}, embedding, false);
+  if (config.final_norm) tensors.final_norm = body.Norm(names.final_norm, d);
+  tensors.head = top.Linear({{names.head, config.vocab_size}}, embedding, config.head_bias);
   if (config.tied_head) tensors.head.parts[0] = tensors.embedding;
   for (int64_t i = 0; i < config.layer_count(); ++i) {
-    tensors.layers.push_back(DescribeLayer(config, i, body.In(StrCat("layers.", i))));
+    tensors.layers.push_back(DescribeLayer(config, i, body.In(StrCat(names.layers, ".", i))));
   }
   return tensors;
 }
@@ -197,13 +268,19 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors) {
     Append(layer.attention_norm, specs);
     Append(layer.mlp_norm, specs);
     Append(layer.router, specs);
+    if (!layer.router_correction.name.empty()) specs.push_back(layer.router_correction);
     for (const MlpSpec& expert : layer.experts) Append(expert, specs);
     Append(layer.mlp, specs);
+    Append(layer.shared_gate, specs);
     Append(layer.mlp_output_norm, specs);
   }
   Append(tensors.final_norm, specs);
   Append(tensors.project_out, specs);
-  if (tensors.head.parts[0].name != tensors.embedding.name) Append(tensors.head, specs);
+  if (tensors.head.parts[0].name != tensors.embedding.name) {
+    Append(tensors.head, specs);
+  } else {
+    specs.insert(specs.end(), tensors.head.biases.begin(), tensors.head.biases.end());
+  }
   return specs;
 }
 
@@ -234,8 +311,20 @@ int64_t PlannedWeightBytes(const ModelConfig& config, DType dtype, DType stored)
   return tables * SizeOf(stored) + (ParameterCount(config) - tables + head) * SizeOf(dtype);
 }
 
+bool IsDraftTensor(const ModelConfig& config, const std::string& name) {
+  const TensorNames& names = config.tensor_names;
+  for (int64_t i = 0; i < config.draft_layers; ++i) {
+    const std::string scope = StrCat(names.body, names.layers, ".", config.layer_count() + i, ".");
+    if (name.starts_with(scope)) return true;
+  }
+  return false;
+}
+
 bool IsIgnorableTensor(const std::string& name) {
-  for (const char* ending : {".rotary_emb.inv_freq", ".self_attn.masked_bias"}) {
+  // Buffers that old files carry: frequencies, and the triangle of causal masks.
+  for (const char* ending :
+       {".rotary_emb.inv_freq", ".self_attn.masked_bias", ".attention.masked_bias",
+        ".attention.bias", ".attn.masked_bias", ".attn.bias"}) {
     if (name.ends_with(ending)) return true;
   }
   return false;

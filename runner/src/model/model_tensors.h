@@ -3,6 +3,7 @@
 // The loader reads exactly these; random weights draw exactly these.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,16 +12,24 @@
 
 namespace kvgauge {
 
+// Rows [begin, end) of a stored matrix.
+struct RowSpan {
+  int64_t begin = 0, end = 0;
+};
+
 // One matrix product's weights: the stored matrices whose rows are stacked, and their biases.
 struct LinearSpec {
   std::vector<TensorSpec> parts;
   std::vector<TensorSpec> biases;  // empty, or one for each part
+  // The order in which rows of the one part are taken; empty: as stored.
+  std::vector<RowSpan> order = {};
 };
 
 // A norm; an absent one has an empty weight name.
 struct NormSpec {
   TensorSpec weight;
-  TensorSpec bias;  // LayerNorm only
+  TensorSpec bias;                      // LayerNorm only
+  std::vector<TensorSpec> others = {};  // weights of further heads, behind that of the first
 };
 
 struct MlpSpec {
@@ -30,10 +39,10 @@ struct MlpSpec {
 
 struct LayerSpec {
   NormSpec input_norm;       // before attention (post_norm: after its residual add)
-  NormSpec attention_norm;   // sandwich: on the attention's output
+  NormSpec attention_norm;   // on the attention's output
   NormSpec mlp_norm;         // before the MLP (post_norm: after its residual add)
-  NormSpec mlp_output_norm;  // sandwich: on the MLP's output
-  NormSpec q_norm, k_norm;   // per head
+  NormSpec mlp_output_norm;  // on the MLP's output
+  NormSpec q_norm, k_norm;
 
   LinearSpec qkv;  // MLA: the query projection, full or its first factor
   LinearSpec output;
@@ -47,8 +56,17 @@ struct LayerSpec {
 
   MlpSpec mlp;  // dense, or the shared experts of a MoE layer (may be absent)
   LinearSpec router;
+  TensorSpec router_correction;  // [experts], added to sigmoids for the choice
+  LinearSpec shared_gate;        // one row
   std::vector<MlpSpec> experts;
 };
+
+// The rows of queries, keys and values in a matrix that has them by group: those of all queries,
+// of all keys and of all values, each in the order of heads.
+struct GroupedRows {
+  std::vector<RowSpan> queries, keys, values;
+};
+GroupedRows RowsByGroup(const ModelConfig& config);
 
 struct ModelTensors {
   TensorSpec embedding;
@@ -64,8 +82,8 @@ struct ModelTensors {
 
 // What goes before the names of a checkpoint.
 struct TensorPlaces {
-  std::string body = "model.";
-  std::string head;  // before "lm_head"
+  std::optional<std::string> body;  // none: that of the config's names
+  std::string head;                 // before the head's name
 };
 ModelTensors DescribeTensors(const ModelConfig& config, const TensorPlaces& places = {});
 
@@ -79,6 +97,9 @@ std::vector<TensorSpec> ListTensors(const ModelTensors& tensors);
 
 // Tensors that checkpoints carry and no forward pass reads.
 bool IsIgnorableTensor(const std::string& name);
+
+// A tensor of layers behind the last that are not run.
+bool IsDraftTensor(const ModelConfig& config, const std::string& name);
 
 // A vision-language checkpoint's tensor that is not the text part's.
 bool IsTowerTensor(const std::string& name);

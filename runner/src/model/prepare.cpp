@@ -55,6 +55,7 @@ Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix ma
     place.weight = spec.output.parts[0];
     if (!spec.output.biases.empty()) place.bias = spec.output.biases[0];
     place.rows = place.weight.shape[0];
+    place.ranges = {{0, place.rows}};
     return place;
   }
   const std::array<int64_t, 3> rows = {before_.query_heads * before_.key_dim,
@@ -64,8 +65,17 @@ Result<PreparedWeights::Place> PreparedWeights::PlaceOf(int64_t layer, Matrix ma
   const bool fused = spec.qkv.parts.size() == 1;
   place.weight = spec.qkv.parts[fused ? 0 : index];
   if (!spec.qkv.biases.empty()) place.bias = spec.qkv.biases[fused ? 0 : index];
-  for (size_t i = 0; fused && i < index; ++i) place.begin += rows[i];
   place.rows = rows[index];
+  if (fused && before_.tensor_names.qkv_by_group) {
+    GroupedRows grouped = RowsByGroup(before_);
+    place.ranges = std::move(matrix == Matrix::kQuery ? grouped.queries
+                             : matrix == Matrix::kKey ? grouped.keys
+                                                      : grouped.values);
+    return place;
+  }
+  int64_t begin = 0;
+  for (size_t i = 0; fused && i < index; ++i) begin += rows[i];
+  place.ranges = {{begin, begin + place.rows}};
   return place;
 }
 
@@ -89,7 +99,9 @@ Result<Tensor> PreparedWeights::ReadRows(int64_t layer, const TensorSpec& spec,
   read_layer_ = layer;
   KVG_ASSIGN(const WeightTensor stored, source_->Get(spec.name));
   std::vector<float> values;
-  AppendRows(*ops_, stored.view, place.begin, place.rows, values);
+  for (const RowSpan& rows : place.ranges) {
+    AppendRows(*ops_, stored.view, rows.begin, rows.end - rows.begin, values);
+  }
   const auto count = std::ssize(values);
   read_.push_back(ops_->memory->Allocate(count * 4));
   const Tensor flat = read_.back().As(DType::kF32, {count});
@@ -188,43 +200,70 @@ Status PreparedWeights::Finish() {
     }
     next_head += basis.heads;
   }
-  for (int64_t layer = 0; layer < before_.layer_count(); ++layer) {
-    // Stored tensors anew, in the order of their rows: a fused one has several matrices.
-    for (const bool bias : {false, true}) {
-      std::map<std::string, bool> touched;
-      for (const Matrix matrix : kMatrices) {
-        if (before_.mla) break;
-        KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
-        const TensorSpec& spec = bias ? place.bias : place.weight;
-        if (spec.name.empty()) continue;
-        const bool resized = RowsAfter(matrix) != place.rows;
-        const bool written = written_.contains({layer, matrix, bias});
-        if (resized && !written) {
-          return BadInput(StrCat("layer ", layer, ": '", spec.name, "' was not written for ",
-                                 config_.kv_heads, " KV heads"));
-        }
-        touched[spec.name] = touched[spec.name] || written;
-      }
-      for (const Matrix matrix : kMatrices) {
-        if (before_.mla) break;
-        KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
-        const TensorSpec& spec = bias ? place.bias : place.weight;
-        if (spec.name.empty() || !touched[spec.name]) continue;
-        auto& [values, shape] = changed_[spec.name];
-        const auto found = written_.find({layer, matrix, bias});
-        if (found != written_.end()) {
-          values.insert(values.end(), found->second.begin(), found->second.end());
-          written_.erase(found);
-        } else {
-          KVG_ASSIGN(const WeightTensor stored, source_->Get(spec.name));
-          AppendRows(*ops_, stored.view, place.begin, place.rows, values);
-        }
-        shape = spec.shape;
-        shape[0] = std::ssize(values) / (bias ? 1 : spec.shape[1]);
-      }
-    }
+  for (int64_t layer = 0; !before_.mla && layer < before_.layer_count(); ++layer) {
+    for (const bool bias : {false, true}) KVG_TRY(FinishLayer(layer, bias));
   }
   read_.clear();
+  return {};
+}
+
+Result<std::vector<float>> PreparedWeights::ValuesOf(const Key& key, const TensorSpec& spec,
+                                                     const Place& place) {
+  const auto found = written_.find(key);
+  if (found != written_.end()) {
+    std::vector<float> values = std::move(found->second);
+    written_.erase(found);
+    return values;
+  }
+  std::vector<float> values;
+  KVG_ASSIGN(const WeightTensor stored, source_->Get(spec.name));
+  for (const RowSpan& rows : place.ranges) {
+    AppendRows(*ops_, stored.view, rows.begin, rows.end - rows.begin, values);
+  }
+  return values;
+}
+
+// Stored tensors anew, in the order of their rows: a fused one has several matrices.
+Status PreparedWeights::FinishLayer(int64_t layer, bool bias) {
+  std::map<std::string, bool> touched;
+  for (const Matrix matrix : kMatrices) {
+    KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+    const TensorSpec& spec = bias ? place.bias : place.weight;
+    if (spec.name.empty()) continue;
+    const bool resized = RowsAfter(matrix) != place.rows;
+    const bool written = written_.contains({layer, matrix, bias});
+    if (resized && !written) {
+      return BadInput(StrCat("layer ", layer, ": '", spec.name, "' was not written for ",
+                             config_.kv_heads, " KV heads"));
+    }
+    touched[spec.name] = touched[spec.name] || written;
+  }
+  const bool by_group = !before_.tensor_names.qkv.empty() && before_.tensor_names.qkv_by_group;
+  std::vector<float> grouped;  // of the matrix that has its rows by group
+  for (const Matrix matrix : kMatrices) {
+    KVG_ASSIGN(const Place place, PlaceOf(layer, matrix));
+    const TensorSpec& spec = bias ? place.bias : place.weight;
+    if (spec.name.empty() || !touched[spec.name]) continue;
+    KVG_ASSIGN(const std::vector<float> some, ValuesOf({layer, matrix, bias}, spec, place));
+    auto& [values, shape] = changed_[spec.name];
+    values.insert(values.end(), some.begin(), some.end());
+    shape = spec.shape;
+    const int64_t width = bias ? 1 : spec.shape[1];
+    shape[0] = std::ssize(values) / width;
+    if (!by_group || matrix != Matrix::kValue) continue;
+    // All queries, keys and values are together: back to the order of groups.
+    const GroupedRows rows = RowsByGroup(config_);
+    grouped.resize(values.size());
+    auto from = values.begin();
+    for (const std::vector<RowSpan>* of : {&rows.queries, &rows.keys, &rows.values}) {
+      for (const RowSpan& range : *of) {
+        const int64_t count = (range.end - range.begin) * width;
+        std::copy_n(from, count, grouped.begin() + range.begin * width);
+        from += count;
+      }
+    }
+    values.swap(grouped);
+  }
   return {};
 }
 

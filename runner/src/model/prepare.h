@@ -44,12 +44,12 @@ class PreparedWeights final : public WeightView, public WeightSource {
   std::string Fingerprint() const override { return source_->Fingerprint(); }
 
  private:
-  // Where a matrix lies in the checkpoint: rows [begin, begin + rows) of a stored one.
+  // Where a matrix lies in the checkpoint: rows of a stored one.
   struct Place {
     TensorSpec weight;
     TensorSpec bias;  // no name: none
-    int64_t begin = 0;
-    int64_t rows = 0;
+    std::vector<RowSpan> ranges;
+    int64_t rows = 0;  // of all of them
   };
   struct Key {
     int64_t layer;
@@ -62,6 +62,9 @@ class PreparedWeights final : public WeightView, public WeightSource {
   int64_t RowsAfter(Matrix matrix) const;
   Result<Tensor> ReadRows(int64_t layer, const TensorSpec& spec, const Place& place);
   Status Keep(const Key& key, const Tensor& values);
+  // The numbers of a matrix or bias as they are to be stored.
+  Result<std::vector<float>> ValuesOf(const Key& key, const TensorSpec& spec, const Place& place);
+  Status FinishLayer(int64_t layer, bool bias);
 
   ModelConfig before_, config_;
   ModelTensors tensors_;

@@ -120,6 +120,8 @@ std::string_view NameOf(RopeKind kind) {
       return "yarn";
     case RopeKind::kLongrope:
       return "longrope";
+    case RopeKind::kNone:
+      return "none";
   }
   CheckFailed(__FILE__, __LINE__, "kind", "unknown rope kind");
 }
@@ -138,6 +140,9 @@ RopeFrequencies ComputeRope(const RopeConfig& config, int64_t total_length) {
   switch (config.kind) {
     case RopeKind::kDefault:
     case RopeKind::kDynamic:
+      break;
+    case RopeKind::kNone:
+      std::fill(result.inverse.begin(), result.inverse.end(), 0.0);
       break;
     case RopeKind::kLinear:
       for (double& f : result.inverse) f /= config.factor;

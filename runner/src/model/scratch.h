@@ -13,6 +13,7 @@ enum class ScratchSlot {
   kPositions,
   kResidual,   // [m, hidden]
   kNormed,     // [m, hidden], the dtype that products take
+  kMlpNormed,  // the same of an MLP beside attention
   kProjected,  // q, k, v of all rows, or the MLA factors
   kLatentQuery,
   kLatentNormed,
@@ -24,6 +25,7 @@ enum class ScratchSlot {
   kLogSumExp,
   kAbsorbedQuery,  // MLA: queries over latents
   kBranch,         // output of attention or MLP before it is added
+  kSharedGate,     // [m, 1]
   kMlpUp,
   kMlpActivated,
   kCos,

@@ -35,8 +35,8 @@ constexpr std::string_view kTowerPrefixes[] = {
 };
 
 bool IsBodyTensor(const TensorPlaces& places, std::string_view name) {
-  if (!name.starts_with(places.body)) return false;
-  const std::string_view rest = name.substr(places.body.size());
+  if (!name.starts_with(*places.body)) return false;
+  const std::string_view rest = name.substr(places.body->size());
   return rest.starts_with("layers.") || rest.starts_with("embed_tokens.") ||
          rest.starts_with("norm.");
 }
@@ -91,13 +91,17 @@ Result<ModelTensors> TensorsIn(const ModelConfig& config, const WeightSource& so
   TensorPlaces places;
   if (!config.vision_family.empty()) {
     KVG_ASSIGN(places, PlacesOfTextPart(source));
-  } else if (config.tensor_names == TensorNames::kOpt &&
-             source.Contains("decoder.embed_tokens.weight")) {
-    places.body.clear();  // some OPT files lack the leading "model."
+  } else {
+    // Some files lack the first name, that of the body within the whole.
+    const std::string_view body = config.tensor_names.body;
+    const std::string inner(body.substr(body.find('.') + 1));
+    if (source.Contains(StrCat(inner, config.tensor_names.embedding, ".weight"))) {
+      places.body = inner;
+    }
   }
   ModelTensors tensors = DescribeTensors(config, places);
   if (!config.tied_head) return tensors;
-  const std::string head = places.head + "lm_head.weight";
+  const std::string head = StrCat(places.head, config.tensor_names.head, ".weight");
   if (!source.Contains(head) || !source.Contains(tensors.embedding.name)) return tensors;
   KVG_ASSIGN(tensors.stored_head_differs, SameContent(source, head, tensors.embedding.name));
   tensors.stored_head_differs = !tensors.stored_head_differs;

@@ -114,6 +114,11 @@ Status WeightLoader::Load(const LinearSpec& spec, Linear& out, std::optional<DTy
     KVG_TRY(Load(spec.parts[i], parts[i]));
     views.push_back(AsMatrix(parts[i].view));
   }
+  if (!spec.order.empty()) {
+    const Tensor whole = views[0];
+    views.clear();
+    for (const RowSpan& rows : spec.order) views.push_back(whole.Slice(rows.begin, rows.end));
+  }
   out.matrix = ops_.linear->Pack(views, store.value_or(dtype_));
   bytes_ += out.matrix->bytes();
   return LoadBiases(spec, out);
@@ -142,6 +147,16 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
   for (const TensorSpec& bias : spec.biases) size += bias.shape[0];
   out.bias_memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
   out.bias = out.bias_memory.As(DType::kF32, {size});
+  if (!spec.order.empty()) {
+    std::vector<float> stored, ordered;
+    KVG_TRY(LoadNumbers(spec.biases[0], stored));
+    for (const RowSpan& rows : spec.order) {
+      ordered.insert(ordered.end(), stored.begin() + rows.begin, stored.begin() + rows.end);
+    }
+    ops_.memory->Copy(View(ordered, {size}), out.bias);
+    bytes_ += out.bias.SizeBytes();
+    return {};
+  }
   int64_t begin = 0;
   for (const TensorSpec& bias : spec.biases) {
     KVG_TRY(LoadVector(bias, out.bias.Slice(begin, begin + bias.shape[0])));
@@ -152,11 +167,18 @@ Status WeightLoader::LoadBiases(const LinearSpec& spec, Linear& out) {
 
 Status WeightLoader::Load(const NormSpec& spec, Norm& out) {
   if (spec.weight.name.empty()) return {};
-  const int64_t size = spec.weight.shape[0];
+  int64_t first = 1;
+  for (const int64_t d : spec.weight.shape) first *= d;
+  const int64_t size = first * (1 + std::ssize(spec.others));
   out.memory = ops_.memory->Allocate(2 * size * SizeOf(DType::kF32));
   const Tensor both = out.memory.As(DType::kF32, {2, size});
   out.weight = both[0];
-  KVG_TRY(LoadVector(spec.weight, out.weight));
+  KVG_TRY(LoadVector(spec.weight, out.weight.Slice(0, first)));
+  int64_t at = first;
+  for (const TensorSpec& other : spec.others) {
+    KVG_TRY(LoadVector(other, out.weight.Slice(at, at + first)));
+    at += first;
+  }
   if (spec.bias.name.empty()) return {};
   out.bias = both[1];
   return LoadVector(spec.bias, out.bias);
@@ -220,7 +242,19 @@ void WeightLoader::Collect(LayerWeights& out) {
   out.experts_down = ops_.linear->Collect(std::move(down));
 }
 
-Status WeightLoader::LoadNumbers(const TensorSpec& spec, std::vector<float>& out) {
+Status WeightLoader::LoadUnrounded(const TensorSpec& spec, Norm& out) {
+  if (spec.name.empty()) return {};
+  std::vector<float> numbers;
+  KVG_TRY(LoadNumbers(spec, DType::kF32, numbers));
+  const auto size = std::ssize(numbers);
+  out.memory = ops_.memory->Allocate(size * SizeOf(DType::kF32));
+  out.weight = out.memory.As(DType::kF32, {size});
+  ops_.memory->Copy(View(numbers, {size}), out.weight);
+  bytes_ += out.weight.SizeBytes();
+  return {};
+}
+
+Status WeightLoader::LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out) {
   WeightTensor stored;
   KVG_TRY(Load(spec, stored));
   const int64_t size = stored.view.Numel();
@@ -230,14 +264,14 @@ Status WeightLoader::LoadNumbers(const TensorSpec& spec, std::vector<float>& out
   __builtin_memcpy(raw.data, stored.view.data, static_cast<size_t>(stored.view.SizeBytes()));
   out.resize(static_cast<size_t>(size));
   for (int64_t i = 0; i < size; ++i)
-    out[static_cast<size_t>(i)] = Rounded(dtype_, ReadElement(raw, i));
+    out[static_cast<size_t>(i)] = Rounded(rounded, ReadElement(raw, i));
   return {};
 }
 
 Status WeightLoader::LoadVector(const TensorSpec& spec, Tensor out) {
   std::vector<float> numbers;
   KVG_TRY(LoadNumbers(spec, numbers));
-  ops_.memory->Copy(View(numbers, {spec.shape[0]}), out);
+  ops_.memory->Copy(View(numbers, {std::ssize(numbers)}), out);
   bytes_ += out.SizeBytes();
   return {};
 }

@@ -27,19 +27,24 @@ class WeightLoader {
   Status LoadTransposed(const LinearSpec& spec, Linear& out);
   Status Load(const NormSpec& spec, Norm& out);
   Status Load(const MlpSpec& spec, MlpWeights& out);
+  // A vector that decides rather than computes: as stored, whatever the model's dtype.
+  Status LoadUnrounded(const TensorSpec& spec, Norm& out);
   // Rows stay as the file has them when they may be read in place.
   Status LoadTable(const TensorSpec& spec, Table& out);
   // The up projection of MLA, head by head: its key part transposed, its value part as it is.
   Status LoadAbsorbed(const TensorSpec& up, const MlaConfig& mla, int64_t value_dim,
                       LayerWeights& out);
   // All numbers of a tensor on the host, rounded to the model's dtype. Not counted in bytes().
-  Status LoadNumbers(const TensorSpec& spec, std::vector<float>& out);
+  Status LoadNumbers(const TensorSpec& spec, std::vector<float>& out) {
+    return LoadNumbers(spec, dtype_, out);
+  }
   // The experts of a layer as sets.
   void Collect(LayerWeights& out);
 
   int64_t bytes() const { return bytes_; }  // held of all that was loaded
 
  private:
+  Status LoadNumbers(const TensorSpec& spec, DType rounded, std::vector<float>& out);
   // Norm weights and biases are few: kept f32, but rounded to the model's dtype like all weights.
   Status LoadVector(const TensorSpec& spec, Tensor out);
   Status LoadBiases(const LinearSpec& spec, Linear& out);

@@ -19,7 +19,7 @@ struct Linear {
 
 struct Norm {
   Buffer memory;
-  Tensor weight;  // [d] f32; empty: absent
+  Tensor weight;  // [d] f32, or [heads * d]; empty: absent
   Tensor bias;    // [d] f32 or empty
 };
 
@@ -43,6 +43,8 @@ struct LayerWeights {
   std::vector<Linear> absorbed_keys, absorbed_values;
   MlpWeights mlp;
   Linear router;
+  Norm router_correction;  // its weight: [experts]; empty: none
+  Linear shared_gate;
   std::vector<MlpWeights> experts;
   std::unique_ptr<MatrixSet> experts_up, experts_down;  // all of `experts`; null: there are none
 };

@@ -6,7 +6,14 @@ namespace kvgauge {
 namespace {
 
 void ReadOpt(ConfigReader& reader, ModelConfig& config) {
-  config.tensor_names = TensorNames::kOpt;
+  config.tensor_names = {.body = "model.decoder.",
+                         .final_norm = "final_layer_norm",
+                         .input_norm = "self_attn_layer_norm",
+                         .mlp_norm = "final_layer_norm",
+                         .output = "out_proj",
+                         .mlp = "",
+                         .up = "fc1",
+                         .down = "fc2"};
   ReadSizes(reader, "ffn_dim", 2048, config);
   ReadHeads(reader, {}, config);
   if (config.kv_heads != config.query_heads) {

@@ -7,7 +7,8 @@ namespace kvgauge {
 namespace {
 
 void ReadPhi3(ConfigReader& reader, ModelConfig& config) {
-  config.tensor_names = TensorNames::kFusedLlama;
+  config.tensor_names.qkv = "qkv_proj";
+  config.tensor_names.gate_up = "gate_up_proj";
   ReadSizes(reader, "intermediate_size", 4096, config);
   ReadHeads(reader, {}, config);
   ReadNormEps(reader, 1e-5, config);

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the readers of DeepSeek-V2 and V3 share.
+#pragma once
+
+#include "src/config/common.h"
+
+namespace kvgauge {
+
+// Sizes of heads and latents.
+void ReadLatentAttention(ConfigReader& reader, ModelConfig& config);
+
+// The scale of attention. Precondition: heads and rope are read.
+void ReadLatentScale(ConfigReader& reader, ModelConfig& config);
+
+// Sizes of experts, shared ones, and which layers are mixtures; dense_layers where no file says
+// it.
+MoeConfig ReadDeepseekExperts(ConfigReader& reader, const ExpertKeys& keys, int64_t shared,
+                              int64_t dense_layers, ModelConfig& config);
+
+}  // namespace kvgauge

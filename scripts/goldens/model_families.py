@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of make_models for families whose checkpoints are kept small: stored in bf16, few tokens.
+
+A family that the pinned transformers does not have is computed as one that it has: `as_hf` says which
+config that is, and what the weights are called on disk.
+"""
+
+import math
+
+import torch
+
+
+def base(arch, model_type, **keys):
+    c = dict(
+        architectures=[arch],
+        model_type=model_type,
+        bos_token_id=1,
+        eos_token_id=2,
+        hidden_act="silu",
+        hidden_size=32,
+        initializer_range=0.02,
+        intermediate_size=36,
+        max_position_embeddings=512,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-05,
+        tie_word_embeddings=False,
+        use_cache=True,
+        vocab_size=101,
+        rope_theta=10000.0,
+        torch_dtype="bfloat16",
+        transformers_version="4.51.0",
+    )
+    c.update(keys)
+    return {k: v for k, v in c.items() if v is not ...}
+
+
+def setter(**keys):
+    return lambda c: c.update(keys)
+
+
+def dropper(*keys):
+    def edit(c):
+        for key in keys:
+            c.pop(key, None)
+
+    return edit
+
+
+MOE = dict(num_experts_per_tok=2, moe_intermediate_size=12, output_router_logits=False, router_aux_loss_coef=0.001)
+LAYER_NORM = dict(rms_norm_eps=..., layer_norm_eps=1e-5)
+ROWS = []
+
+
+def row(name, config, n=24, **extra):
+    if config.get("tie_word_embeddings") and config["model_type"] != "smollm3":
+        extra.setdefault("embed_gain", 0.12)  # or a model would say its last token again and again
+    ROWS.append((name, config, n, dict(stored=torch.bfloat16, distinct=16, saved=True, **extra)))
+
+
+row("mixtral",
+    base("MixtralForCausalLM", "mixtral", num_local_experts=4, num_experts_per_tok=2, intermediate_size=16,
+         rope_theta=1e6, output_router_logits=False, router_aux_loss_coef=0.02, sliding_window=None),
+    note="Experts under block_sparse_moe; the weights of a token's two sum to 1.",
+    expert_gain=0.6)
+row("qwen2_moe",
+    base("Qwen2MoeForCausalLM", "qwen2_moe", num_experts=5, shared_expert_intermediate_size=20, norm_topk_prob=False,
+         decoder_sparse_step=1, mlp_only_layers=[0], num_hidden_layers=3, use_sliding_window=False, sliding_window=4096,
+         max_window_layers=2, rms_norm_eps=1e-6, **MOE),
+    note="Layer 0 dense; a shared expert under a sigmoid gate; biases of q, k and v.",
+    expert_gain=0.6)
+row("qwen3_moe",
+    base("Qwen3MoeForCausalLM", "qwen3_moe", num_experts=6, norm_topk_prob=True, head_dim=12, decoder_sparse_step=2,
+         mlp_only_layers=[], attention_bias=False, use_sliding_window=False, sliding_window=None, max_window_layers=2,
+         rms_norm_eps=1e-6, **MOE),
+    note="Every second layer has experts; norms of queries and keys; head_dim 12.",
+    expert_gain=0.6)
+row("olmo2",
+    base("Olmo2ForCausalLM", "olmo2", attention_bias=False, rope_theta=500000, pad_token_id=0),
+    note="Norms of what layers add, none of what they read; queries and keys are normed over all heads.")
+row("olmo3",
+    base("Olmo3ForCausalLM", "olmo3", attention_bias=False, rope_theta=500000, pad_token_id=0, num_hidden_layers=4,
+         intermediate_size=24, sliding_window=7,
+         rope_scaling=dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=512, beta_fast=32.0,
+                           beta_slow=1.0, attention_factor=1.2079441541679836),
+         max_position_embeddings=4096,
+         layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]),
+    unscaled_windows=True,
+    note="Sliding layers turn unscaled, as in the authors' code and in transformers 4.57; 5.2 scales them too, so "
+    "the oracle has them patched.",
+    ablate={"no window": setter(sliding_window=4096)})
+row("granite",
+    base("GraniteForCausalLM", "granite", attention_bias=False, mlp_bias=False, embedding_multiplier=12.0,
+         residual_multiplier=0.22, attention_multiplier=0.2, logits_scaling=8.0),
+    embed_gain=0.05,
+    note="Multipliers of embeddings, of what layers add, of attention and of logits.",
+    ablate={"no residual multiplier": setter(residual_multiplier=1.0),
+            "scale 1/sqrt(head_dim)": setter(attention_multiplier=8 ** -0.5)})
+row("smollm3",
+    base("SmolLM3ForCausalLM", "smollm3", attention_bias=False, mlp_bias=False, rope_theta=5000000.0,
+         num_hidden_layers=4, intermediate_size=24, no_rope_layers=[1, 0, 1, 0], no_rope_layer_interval=2,
+         max_window_layers=28, use_sliding_window=False, sliding_window=None, tie_word_embeddings=True,
+         layer_types=["full_attention"] * 4, pretraining_tp=2 - 1, pad_token_id=0),
+    note="Layers 1 and 3 do not turn.",
+    ablate={"all layers turn": setter(no_rope_layers=[1, 1, 1, 1])})
+row("glm",
+    base("GlmForCausalLM", "glm", attention_bias=True, head_dim=8, partial_rotary_factor=0.5, rms_norm_eps=1.5625e-07,
+         pad_token_id=0),
+    note="Half of each head turns, by pairs of neighbours; fused gate and up; biases of q, k and v.")
+row("glm4",
+    base("Glm4ForCausalLM", "glm4", attention_bias=False, head_dim=12, partial_rotary_factor=0.5, pad_token_id=0),
+    note="As glm, with norms of what attention and the MLP add.")
+row("phi",
+    base("PhiForCausalLM", "phi", hidden_act="gelu_new", num_key_value_heads=4, partial_rotary_factor=0.5,
+         qk_layernorm=False, embd_pdrop=0.0, resid_pdrop=0.0, intermediate_size=64, **LAYER_NORM),
+    note="Attention and MLP side by side under one LayerNorm; a bias of the head.")
+row("phi_qk",
+    base("PhiForCausalLM", "phi", hidden_act="gelu_new", num_key_value_heads=2, partial_rotary_factor=0.5,
+         qk_layernorm=True, embd_pdrop=0.0, resid_pdrop=0.0, intermediate_size=64, num_hidden_layers=1, **LAYER_NORM),
+    note="LayerNorms of queries and keys; grouped heads.")
+NEOX = dict(hidden_act="gelu", num_key_value_heads=..., rope_theta=..., rotary_emb_base=10000, rotary_pct=0.25,
+            intermediate_size=64, hidden_dropout=0.0, classifier_dropout=0.1, **LAYER_NORM)
+row("gpt_neox",
+    base("GPTNeoXForCausalLM", "gpt_neox", use_parallel_residual=True, attention_bias=True, **NEOX),
+    strays={"gpt_neox.layers.0.attention.masked_bias": torch.tensor(-1e9),
+            "gpt_neox.layers.0.attention.bias": torch.ones(1, 1, 4, 4, dtype=torch.uint8)},
+    note="Queries, keys and values of a head lie together; two norms side by side; a quarter of each head turns. Old "
+    "files also store the mask.",
+    ablate={"one after the other": setter(use_parallel_residual=False)})
+row("gpt_neox_sequential",
+    base("GPTNeoXForCausalLM", "gpt_neox", use_parallel_residual=False, attention_bias=False, num_hidden_layers=1,
+         **NEOX),
+    note="Attention, then the MLP; no biases of attention.")
+row("gptj",
+    base("GPTJForCausalLM", "gptj", n_embd=32, n_head=4, n_layer=2, n_positions=256, n_inner=None, rotary_dim=4,
+         activation_function="gelu_new", layer_norm_epsilon=1e-5, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
+         rotary=True, scale_attn_weights=True, hidden_size=..., num_attention_heads=..., num_hidden_layers=...,
+         num_key_value_heads=..., intermediate_size=..., max_position_embeddings=..., rms_norm_eps=...,
+         rope_theta=..., hidden_act=...),
+    note="Four of eight dims turn, by pairs of neighbours; a bias of the head.")
+row("stablelm",
+    base("StableLmForCausalLM", "stablelm", use_qkv_bias=True, qk_layernorm=False, use_parallel_residual=False,
+         partial_rotary_factor=0.25, hidden_dropout=0.0, **LAYER_NORM),
+    note="LayerNorms with bias and a gated MLP; a quarter of each head turns.")
+row("stablelm_12b",
+    base("StableLmForCausalLM", "stablelm", use_qkv_bias=False, qk_layernorm=True, use_parallel_residual=True,
+         partial_rotary_factor=0.25, hidden_dropout=0.0, num_hidden_layers=1, **LAYER_NORM),
+    note="Each head of queries and keys has a norm of its own; attention and MLP side by side.")
+row("starcoder2",
+    base("Starcoder2ForCausalLM", "starcoder2", hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-5, rms_norm_eps=...,
+         use_bias=True, sliding_window=9, mlp_type="default", norm_type="layer_norm", residual_dropout=0.0,
+         embedding_dropout=0.0, tie_word_embeddings=True, intermediate_size=64),
+    note="LayerNorms, biases everywhere, an MLP without gate; window 9.",
+    ablate={"no window": setter(sliding_window=4096)})
+row("cohere",
+    base("CohereForCausalLM", "cohere", logit_scale=0.0625, use_qk_norm=False, attention_bias=False, rope_theta=8e6,
+         tie_word_embeddings=True, pad_token_id=0, model_max_length=131072, **LAYER_NORM),
+    note="Attention and MLP side by side under a LayerNorm without bias; pairs of neighbours turn; scaled logits.")
+row("cohere_qk",
+    base("CohereForCausalLM", "cohere", logit_scale=0.8333333333333334, use_qk_norm=True, attention_bias=False,
+         rope_theta=75e6, tie_word_embeddings=True, pad_token_id=0, num_hidden_layers=1, **LAYER_NORM),
+    note="A LayerNorm of each head by a weight of its own.")
+row("cohere2",
+    base("Cohere2ForCausalLM", "cohere2", logit_scale=0.25, attention_bias=False, head_dim=8, num_hidden_layers=4,
+         intermediate_size=24, sliding_window=7, sliding_window_pattern=2, layer_switch=2, rope_theta=50000,
+         order_of_interleaved_layers="local_attn_first", position_embedding_type="rope_gptj", rotary_pct=1.0,
+         use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True, use_parallel_embedding=False,
+         use_qk_norm=False, tie_word_embeddings=True, pad_token_id=0, cache_implementation="hybrid",
+         layer_types=["sliding_attention", "full_attention"] * 2, **LAYER_NORM),
+    note="Every second layer slides and turns; the others see all and do not turn.",
+    ablate={"no window": setter(sliding_window=4096)})
+FALCON = dict(layer_norm_epsilon=1e-5, rms_norm_eps=..., intermediate_size=..., num_key_value_heads=..., hidden_act=...,
+              hidden_dropout=0.0, attention_dropout=0.0, alibi=False, tie_word_embeddings=True)
+row("falcon",
+    base("FalconForCausalLM", "falcon", multi_query=True, parallel_attn=True, bias=False,
+         new_decoder_architecture=False, **FALCON),
+    note="One KV head for all; attention and MLP side by side under one norm.")
+row("falcon_40b",
+    base("FalconForCausalLM", "falcon", num_kv_heads=2, parallel_attn=True, bias=False, new_decoder_architecture=True,
+         num_hidden_layers=1, **FALCON),
+    note="Grouped heads whose queries, key and value lie together; a norm for each of attention and MLP.")
+row("falcon_bias",
+    base("FalconForCausalLM", "falcon", multi_query=False, parallel_attn=False, bias=True,
+         new_decoder_architecture=False, num_hidden_layers=1, **FALCON),
+    note="Attention, then the MLP; biases; a KV head for each query head.")
+DEEPSEEK3 = base(
+    "DeepseekV3ForCausalLM", "deepseek_v3", attention_bias=False, aux_loss_alpha=0.001, ep_size=1,
+    first_k_dense_replace=1, kv_lora_rank=12, moe_intermediate_size=10, moe_layer_freq=1, n_group=4, n_routed_experts=8,
+    n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=3, num_key_value_heads=4, num_nextn_predict_layers=1,
+    pretraining_tp=1, q_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, rms_norm_eps=1e-6,
+    rope_scaling=dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0,
+                      original_max_position_embeddings=4096, type="yarn"),
+    max_position_embeddings=163840, routed_scaling_factor=2.5, scoring_func="sigmoid", seq_aux=True, topk_group=2,
+    topk_method="noaux_tc", v_head_dim=8)
+row("deepseek_v3", DEEPSEEK3,
+    strays={"model.layers.2.eh_proj.weight": torch.zeros(32, 64), "model.layers.2.enorm.weight": torch.ones(32)},
+    expert_gain=0.5,
+    note="Experts are chosen by corrected sigmoids, of the two groups whose best two are best; the layer behind the "
+    "last is not run.",
+    ablate={"one group": setter(n_group=1, topk_group=1), "not renormalised": setter(norm_topk_prob=False)})
+row("glm4_moe",
+    base("Glm4MoeForCausalLM", "glm4_moe", attention_bias=True, head_dim=8, partial_rotary_factor=0.5, use_qk_norm=True,
+         first_k_dense_replace=1, moe_intermediate_size=12, n_group=1, topk_group=1, n_routed_experts=6,
+         n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, routed_scaling_factor=1.5, rope_theta=1e6,
+         num_nextn_predict_layers=0, pad_token_id=0),
+    expert_gain=0.5,
+    router_gap=0.01,
+    note="Corrected sigmoids without groups; norms of queries and keys; half of each head turns, in the half layout.")
+
+
+# --------------------------------------------------------------------------------------------------
+# Families that transformers does not have.
+
+
+def internlm2_names(weights, c):
+    """Llama's tensors as the authors' files have them: queries, key and value of a group together."""
+    d, groups = c["hidden_size"] // c["num_attention_heads"], c["num_key_value_heads"]
+    names = {"model.embed_tokens.": "model.tok_embeddings.", "lm_head.": "output.", "input_layernorm": "attention_norm",
+             "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attention.wo", "mlp.gate_proj":
+             "feed_forward.w1", "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2"}
+    out = {}
+    for key, value in weights.items():
+        if any(k in key for k in ("q_proj", "k_proj", "v_proj")):
+            continue
+        for old, new in names.items():
+            key = key.replace(old, new)
+        out[key] = value
+    for i in range(c["num_hidden_layers"]):
+        for kind in ("weight", "bias"):
+            at = f"model.layers.{i}.self_attn."
+            if at + "q_proj." + kind not in weights:
+                continue
+            parts = [weights[f"{at}{p}_proj.{kind}"] for p in "qkv"]
+            parts = [p.reshape(groups, -1, d, *p.shape[1:]) for p in parts]
+            out[f"model.layers.{i}.attention.wqkv.{kind}"] = torch.cat(parts, 1).flatten(0, 2)
+    return out
+
+
+INTERNLM2 = base("InternLM2ForCausalLM", "internlm2", bias=False, rope_theta=1e6, pad_token_id=2,
+                 rope_scaling=dict(type="dynamic", factor=2.0), attn_implementation="eager")
+row("internlm2", INTERNLM2,
+    as_hf=(base("LlamaForCausalLM", "llama", attention_bias=False, rope_theta=1e6), internlm2_names),
+    note="Llama's mathematics, the projections of a group in one matrix. The scaling has no effect at this length.")
+MINICPM = base("MiniCPMForCausalLM", "minicpm", scale_emb=12, scale_depth=1.4, dim_model_base=8, rms_norm_eps=1e-5,
+               auto_map={"AutoConfig": "configuration_minicpm.MiniCPMConfig"})
+row("minicpm", MINICPM,
+    as_hf=(base("GraniteForCausalLM", "granite", attention_bias=False, mlp_bias=False, embedding_multiplier=12.0,
+                residual_multiplier=1.4 / math.sqrt(2), attention_multiplier=8 ** -0.5, logits_scaling=4.0,
+                tie_word_embeddings=False), lambda weights, c: weights),
+    embed_gain=0.05,
+    note="Granite's mathematics with other keys: embeddings times scale_emb, what a layer adds times scale_depth / "
+    "sqrt(layers), the last hidden state divided by hidden_size / dim_model_base.")

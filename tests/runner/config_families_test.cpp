@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Families whose golden checkpoints say what a config of theirs looks like: what each key does, and
+// what is refused. That the checkpoints run as they should is model_golden.cpp's.
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "core/files.h"
+#include "core/strings.h"
+#include "runner/config_cases.h"
+
+namespace kvgauge {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Json Golden(const std::string& name) {
+  const std::string file = StrCat(KVG_TEST_DATA, "/golden/models/", name, "/config.json");
+  const Result<std::string> text = ReadFile(file, 1 << 20);
+  EXPECT_TRUE(text.ok()) << file;
+  return text.ok() ? *ParseJson(*text, file) : Json::object();
+}
+
+std::vector<bool> Moe(const ModelConfig& config) {
+  std::vector<bool> moe;
+  for (const LayerConfig& layer : config.layers) moe.push_back(layer.moe);
+  return moe;
+}
+std::vector<bool> Local(const ModelConfig& config) {
+  std::vector<bool> local;
+  for (const LayerConfig& layer : config.layers) local.push_back(layer.local_rope);
+  return local;
+}
+
+TEST(ConfigFamilies, EveryFamilyHasAGolden) {
+  std::set<std::string> proved;
+  const auto folder = std::filesystem::path(KVG_TEST_DATA) / "golden" / "models";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    proved.insert(Golden(entry.path().filename())["model_type"]);
+  }
+  for (const FamilyInfo& family : ModelFamilies()) {
+    EXPECT_TRUE(proved.contains(std::string(family.model_type))) << family.model_type;
+  }
+}
+
+TEST(ConfigFamilies, WhatNobodyReadsIsRefused) {
+  for (const auto& [family, golden] : kGoldenFamilies) {
+    SCOPED_TRACE(family);
+    const Json base = Golden(golden);
+    EXPECT_EQ(Parse(base).family, family);
+    ExpectRefused(With(base, {{"attention_sinks", 4}}), "attention_sinks", "forward pass");
+    ExpectRefused(With(base, {{"quantization_config", {{"quant_method", "fp8"}}}}),
+                  "quantization_config");
+    ExpectRefused(With(base, {{"vocab_size", 0}}), "vocab_size", "0");
+    ExpectRefused(With(base, {{"tie_word_embeddings", 3}}), "tie_word_embeddings");
+    // One number more is no config that could be run.
+    for (const auto& [key, value] : base.items()) {
+      if (!value.is_number_integer() || value < 1) continue;
+      (void)ParseModelConfig(With(base, {{key, int64_t{1} << 62}}), kOrigin);
+      (void)ParseModelConfig(With(base, {{key, 0}}), kOrigin);
+      (void)ParseModelConfig(With(base, {{key, 3}}), kOrigin);
+    }
+  }
+}
+
+TEST(ConfigFamilies, KnownAndNotRun) {
+  for (const char* family : {"gpt_oss", "mpt", "qwen3_next", "deepseek_v32", "gemma4"}) {
+    ExpectRefused(With(Base("llama"), {{"model_type", family}}), "model_type", "is not run: ");
+  }
+  ExpectRefused(With(Base("llama"), {{"model_type", "mixtrall"}}), "model_type", "mixtral");
+}
+
+TEST(ConfigFamilies, Mixtures) {
+  const ModelConfig mixtral = Parse(Golden("mixtral"));
+  EXPECT_THAT(Moe(mixtral), ElementsAre(true, true));
+  EXPECT_TRUE(mixtral.moe->renormalize && mixtral.moe->shared_ffn_size == 0);
+  EXPECT_EQ(mixtral.moe->expert_ffn_size, 16);
+  ExpectRefused(With(Golden("mixtral"), {{"num_experts_per_tok", 1}}), "num_experts_per_tok");
+  ExpectRefused(With(Golden("mixtral"), {{"num_experts_per_tok", 5}}), "num_experts_per_tok", "4");
+
+  const Json qwen2 = Golden("qwen2_moe");
+  const ModelConfig config = Parse(qwen2);
+  EXPECT_THAT(Moe(config), ElementsAre(false, true, true));
+  EXPECT_TRUE(config.moe->shared_gate && !config.moe->renormalize && config.qkv_bias);
+  EXPECT_EQ(config.moe->shared_ffn_size, 20);
+  ExpectRefused(With(qwen2, {{"use_sliding_window", true}}), "use_sliding_window", "disagree");
+  ExpectRefused(With(qwen2, {{"mlp_only_layers", {7}}}), "mlp_only_layers");
+  ExpectRefused(With(qwen2, {{"norm_topk_prob", true}, {"num_experts_per_tok", 1}}),
+                "num_experts_per_tok", "at least 2");
+  EXPECT_THAT(Moe(Parse(Golden("qwen3_moe"))), ElementsAre(false, true));
+  EXPECT_TRUE(Parse(Golden("qwen3_moe")).qk_norm);
+
+  const Json deepseek = Golden("deepseek_v3");
+  const ModelConfig latent = Parse(deepseek);
+  EXPECT_TRUE(latent.mla && latent.moe->sigmoid && latent.moe->renormalize);
+  EXPECT_EQ(latent.moe->groups, 4);
+  EXPECT_EQ(latent.moe->scaling, 2.5);
+  EXPECT_EQ(latent.draft_layers, 1);
+  // 0.1 ln(40) + 1, squared, over the root of 12.
+  EXPECT_NEAR(latent.attention_scale, 1.8738537 / std::sqrt(12.0), 1e-6);
+  ExpectRefused(With(deepseek, {{"scoring_func", "softmax"}}), "scoring_func");
+  ExpectRefused(With(deepseek, {{"topk_method", "greedy"}}), "topk_method");
+  ExpectRefused(With(deepseek, {{"rope_interleave", false}}), "rope_interleave");
+  ExpectRefused(With(deepseek, {{"n_group", 3}}), "n_group");
+  ExpectRefused(With(deepseek, {{"topk_group", 5}}), "topk_group");
+  ExpectRefused(With(deepseek, {{"index_topk", 2048}}), "index_topk");
+  const ModelConfig glm = Parse(Golden("glm4_moe"));
+  EXPECT_TRUE(glm.moe->sigmoid && glm.qk_norm && !glm.output_bias && glm.qkv_bias);
+  EXPECT_EQ(glm.rope->layout, RopeLayout::kHalf);
+  EXPECT_EQ(glm.rope->rotary_dim, 4);
+}
+
+TEST(ConfigFamilies, LayersThatDoNotTurn) {
+  const Json smollm = Golden("smollm3");
+  const ModelConfig config = Parse(smollm);
+  EXPECT_THAT(Local(config), ElementsAre(false, true, false, true));
+  EXPECT_EQ(config.local_rope->kind, RopeKind::kNone);
+  const RopeFrequencies still = ComputeRope(*config.local_rope, 100);
+  EXPECT_THAT(still.inverse, ::testing::Each(0.0));
+  EXPECT_EQ(still.attention_factor, 1.0);
+  EXPECT_EQ(std::ssize(still.inverse), config.rope->rotary_dim / 2);
+  Json every = smollm;
+  every.erase("no_rope_layers");
+  every["no_rope_layer_interval"] = 3;
+  EXPECT_THAT(Local(Parse(every)), ElementsAre(false, false, true, false));
+  ExpectRefused(With(smollm, {{"no_rope_layers", {1, 0}}}), "no_rope_layers", "4");
+  ExpectRefused(With(smollm, {{"no_rope_layers", {1, 2, 1, 0}}}), "no_rope_layers");
+  ExpectRefused(With(smollm, {{"use_sliding_window", true}}), "use_sliding_window");
+  // No file may call a rope that.
+  ExpectRefused(With(smollm, {{"rope_scaling", {{"rope_type", "none"}}}}),
+                "rope_scaling.rope_type");
+
+  const Json cohere = Golden("cohere2");
+  const ModelConfig command = Parse(cohere);
+  EXPECT_THAT(Windows(command), ElementsAre(7, 0, 7, 0));
+  EXPECT_THAT(Local(command), ElementsAre(false, true, false, true));
+  EXPECT_FLOAT_EQ(command.logit_multiplier, 0.25f);
+  ExpectRefused(With(cohere, {{"sliding_window", nullptr}}), "sliding_window");
+  ExpectRefused(With(cohere, {{"use_qk_norm", true}}), "use_qk_norm");
+  ExpectRefused(With(cohere, {{"use_parallel_block", false}}), "use_parallel_block");
+  ExpectRefused(With(cohere, {{"rotary_pct", 0.5}}), "rotary_pct");
+  ExpectRefused(With(cohere, {{"_sliding_window_pattern", 3}}), "_sliding_window_pattern");
+}
+
+TEST(ConfigFamilies, ScalingOfFullLayersAlone) {
+  const Json olmo = Golden("olmo3");
+  const ModelConfig config = Parse(olmo);
+  EXPECT_THAT(Windows(config), ElementsAre(7, 7, 0, 7));
+  EXPECT_THAT(Local(config), ElementsAre(true, true, false, true));
+  EXPECT_EQ(config.rope->kind, RopeKind::kYarn);
+  EXPECT_EQ(config.local_rope->kind, RopeKind::kDefault);
+  EXPECT_EQ(config.local_rope->theta, 500000.0);
+  EXPECT_TRUE(!config.input_norms && config.output_norms);
+  EXPECT_EQ(config.qk_norm_kind, QkNorm::kWidth);
+  // Without scaling there is one rope.
+  EXPECT_FALSE(Parse(With(olmo, {{"rope_scaling", nullptr}})).local_rope);
+  ExpectRefused(With(olmo, {{"sliding_window", nullptr}}), "sliding_window");
+  ExpectRefused(With(Golden("olmo2"), {{"clip_qkv", 8.0}}), "clip_qkv");
+}
+
+TEST(ConfigFamilies, Multipliers) {
+  const ModelConfig granite = Parse(Golden("granite"));
+  EXPECT_EQ(granite.embedding_multiplier, 12.0f);
+  EXPECT_EQ(granite.residual_multiplier, 0.22f);
+  EXPECT_EQ(granite.attention_scale, 0.2f);
+  EXPECT_EQ(granite.logit_multiplier, 0.125f);
+  ExpectRefused(With(Golden("granite"), {{"logits_scaling", 0.0}}), "logits_scaling");
+  const ModelConfig minicpm = Parse(Golden("minicpm"));
+  EXPECT_EQ(minicpm.embedding_multiplier, 12.0f);
+  EXPECT_NEAR(minicpm.residual_multiplier, 1.4 / std::sqrt(2.0), 1e-6);
+  EXPECT_EQ(minicpm.logit_multiplier, 0.25f);
+  Json tied = Golden("minicpm");
+  tied.erase("tie_word_embeddings");
+  EXPECT_TRUE(Parse(tied).tied_head);
+  ExpectRefused(With(Golden("minicpm"), {{"num_experts", 8}}), "num_experts");
+  ExpectRefused(With(Golden("minicpm"), {{"sparse_config", Json::object()}}), "sparse_config");
+}
+
+TEST(ConfigFamilies, SideBySide) {
+  const ModelConfig phi = Parse(Golden("phi"));
+  EXPECT_TRUE(phi.parallel && phi.shared_norm && phi.head_bias && !phi.qk_norm);
+  EXPECT_EQ(Parse(Golden("phi_qk")).qk_norm_kind, QkNorm::kLayer);
+  const Json neox = Golden("gpt_neox");
+  EXPECT_TRUE(Parse(neox).parallel && !Parse(neox).shared_norm);
+  EXPECT_FALSE(Parse(Golden("gpt_neox_sequential")).parallel);
+  EXPECT_EQ(Parse(neox).rope->rotary_dim, 2);
+  EXPECT_EQ(Parse(With(neox, {{"rope_theta", 10000}, {"partial_rotary_factor", 0.25}})).family,
+            "gpt_neox");
+  ExpectRefused(With(neox, {{"rope_theta", 500.0}}), "rope_theta", "rotary_emb_base");
+  ExpectRefused(With(neox, {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor",
+                "rotary_pct");
+  ExpectRefused(With(neox, {{"num_attention_heads", 5}}), "num_attention_heads", "32");
+  const Json gptj = Golden("gptj");
+  EXPECT_EQ(Parse(gptj).rope->layout, RopeLayout::kInterleaved);
+  EXPECT_EQ(Parse(gptj).ffn_size, 128);
+  ExpectRefused(With(gptj, {{"rotary_dim", 10}}), "rotary_dim", "8");
+  ExpectRefused(With(gptj, {{"rotary", false}}), "rotary");
+  ExpectRefused(With(gptj, {{"scale_attn_weights", false}}), "scale_attn_weights");
+  const ModelConfig big = Parse(Golden("stablelm_12b"));
+  EXPECT_TRUE(big.parallel && big.shared_norm && big.qk_norm);
+  EXPECT_EQ(big.qk_norm_kind, QkNorm::kLayerLists);
+  EXPECT_EQ(Parse(Golden("cohere_qk")).qk_norm_kind, QkNorm::kLayerHeads);
+}
+
+TEST(ConfigFamilies, FalconHeads) {
+  const Json one = Golden("falcon");
+  EXPECT_EQ(Parse(one).kv_heads, 1);
+  EXPECT_TRUE(Parse(one).parallel && Parse(one).shared_norm);
+  const Json grouped = Golden("falcon_40b");
+  EXPECT_EQ(Parse(grouped).kv_heads, 2);
+  EXPECT_TRUE(Parse(grouped).parallel && !Parse(grouped).shared_norm);
+  EXPECT_EQ(Parse(grouped).tensor_names.mlp_norm, "ln_mlp");
+  const ModelConfig second = Parse(With(grouped, {{"num_ln_in_parallel_attn", 1}}));
+  EXPECT_TRUE(second.shared_norm);
+  EXPECT_EQ(second.tensor_names.input_norm, "input_layernorm");
+  EXPECT_EQ(Parse(Golden("falcon_bias")).kv_heads, 4);
+  EXPECT_FALSE(Parse(Golden("falcon_bias")).parallel);
+  ExpectRefused(With(one, {{"alibi", true}}), "alibi", "ALiBi");
+  ExpectRefused(With(grouped, {{"num_kv_heads", 3}}), "num_kv_heads");
+  ExpectRefused(With(grouped, {{"parallel_attn", false}}), "parallel_attn");
+  ExpectRefused(With(one, {{"num_ln_in_parallel_attn", 2}}), "num_ln_in_parallel_attn");
+}
+
+TEST(ConfigFamilies, TheRest) {
+  const ModelConfig glm = Parse(Golden("glm"));
+  EXPECT_EQ(glm.rope->layout, RopeLayout::kInterleaved);
+  EXPECT_EQ(glm.rope->rotary_dim, 4);
+  EXPECT_TRUE(glm.qkv_bias && !glm.output_bias && !glm.output_norms);
+  EXPECT_TRUE(Parse(Golden("glm4")).output_norms && Parse(Golden("glm4")).input_norms);
+  const ModelConfig star = Parse(Golden("starcoder2"));
+  EXPECT_THAT(Windows(star), ElementsAre(9, 9));
+  ExpectRefused(With(Golden("starcoder2"), {{"norm_type", "rms_norm"}}), "norm_type");
+  EXPECT_TRUE(Parse(Golden("internlm2")).tensor_names.qkv_by_group);
+  EXPECT_EQ(Parse(Golden("internlm2")).rope->kind, RopeKind::kDynamic);
+}
+
+}  // namespace
+}  // namespace kvgauge
