@@ -316,7 +316,8 @@ Status CheckMethod(const Method& method, const ModelShape& shape, const Budget& 
 HeadBudget HeadBudgetFor(const Method& method, const ModelShape& shape, const Budget& budget,
                          int64_t length) {
   if (!method.takes_budget) {
-    return {.entries = length, .sinks = method.sinks, .recent = method.recent};
+    const int64_t sinks = std::min(method.sinks, length);
+    return {.entries = length, .sinks = sinks, .recent = std::min(method.recent, length - sinks)};
   }
   const Pipeline p = MakePipeline(method);
   return BudgetOfHead(method, BudgetEntries(p, Prepared(p, shape), budget, length, length), length);
