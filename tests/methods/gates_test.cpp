@@ -100,6 +100,7 @@ TEST(ThresholdTest, TakesNoBudget) {
   ASSERT_TRUE(dms.ok()) << dms.error().message;
   EXPECT_FALSE(dms->takes_budget);
   EXPECT_EQ(HeadBudgetFor(*dms, Shape(), {}, 500).recent, 128);
+  EXPECT_EQ(HeadBudgetFor(*dms, Shape(), {}, 100).recent, 100) << "no more than the prompt";
   const Status given = CheckMethod(*dms, Shape(), {Budget::Kind::kFraction, 0.2}, 500);
   ASSERT_FALSE(given.ok());
   EXPECT_THAT(given.error().message, HasSubstr("its size follows from reduce.threshold"));
