@@ -13,6 +13,7 @@
 #include "images/preprocess.h"
 #include "methods/method.h"
 #include "runner/vision.h"
+#include "runner/visual_prompt.h"
 #include "support/fixtures.h"
 #include "support/test_ops.h"
 
@@ -71,6 +72,49 @@ TEST_P(SeeTowerGolden, LeavesTheRowsOfTheOracle) {
     off = std::max(off, std::abs(double{rows[i]} - double{want[i]}));
   }
   EXPECT_LE(off, 2e-5 * most);
+}
+
+// Where text stands between the rows of a picture, what is left of it fits between that text.
+TEST(SeeTowers, RowsStayInTheirLines) {
+  const std::string checkpoint = std::string(KVG_TEST_DATA) + "/golden/vision/pixtral";
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+  const auto tower = VisionTower::Load(checkpoint, {.dtype = DType::kF32, .random_seed = {}}, *ops);
+  const Result<Json> config = ReadJsonFile(checkpoint + "/preprocessor_config.json");
+  ASSERT_TRUE(tower.ok() && config.ok());
+  const Result<PixelValues> pixels =
+      Preprocess(*ReadPreprocessor(*config, "config"), Drawn(50, 40, 14));
+  ASSERT_TRUE(pixels.ok());
+  const Result<Method> method = LoadMethod("visionzip", KVG_SOURCE_DIR "/configs/methods",
+                                           {"see.dominant=9", "see.contextual=4"});
+  ASSERT_TRUE(method.ok());
+  const Pipeline stages = MakePipeline(*method);
+  const auto seen = (*tower)->Encode({&*pixels, 1}, Modality::kImage, nullptr, stages.see.get());
+  ASSERT_TRUE(seen.ok());
+  const VisualFeatures& picture = (*seen)[0];
+  ModelConfig model;
+  model.vision_family = "llava";
+  model.visual_ids.image = 90;
+  const VisualBlock& block = picture.layout.blocks[0];
+  std::vector<int32_t> ids;
+  for (int32_t line = 0; line < block.grid[1]; ++line) {
+    ids.insert(ids.end(), static_cast<size_t>(block.grid[2]), 90);
+    ids.push_back(12);
+  }
+  const ShownVisual shown = {.modality = Modality::kImage, .layout = picture.layout};
+  Result<std::vector<VisualSpan>> spans = PlaceVisuals(model, ids, {&shown, 1});
+  ASSERT_TRUE(spans.ok()) << spans.error().message;
+  const SeenVisual left = {picture.layout.rows, picture.places};
+  ShowLess({&left, 1}, ids, *spans);
+  EXPECT_EQ(std::ssize(ids), picture.count() + block.grid[1]);
+  int64_t row = 0;
+  for (const VisualSpan& span : *spans) {
+    EXPECT_EQ(span.embedding_row, row);
+    for (int64_t i = 0; i < span.count; ++i, ++row) {
+      const VisualPlace place = PlaceIn(span, span.first + i);
+      EXPECT_EQ(place.row * block.grid[2] + place.column, picture.places[static_cast<size_t>(row)]);
+    }
+  }
+  EXPECT_EQ(row, picture.count());
 }
 
 INSTANTIATE_TEST_SUITE_P(Towers, SeeTowerGolden, ::testing::ValuesIn(SeenFamilies()),

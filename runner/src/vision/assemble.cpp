@@ -2,6 +2,7 @@
 #include "src/vision/assemble.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/vision/layout.h"
 
@@ -151,9 +152,15 @@ SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const V
   const bool canvas = spec.packing == Packing::kAnyRes;
   const int64_t tiles = spec.tower.tiled() ? pixels.tiles : pixels.grid[0];
   const int64_t of_tile = canvas ? GridOfTile(spec).count() : layout.rows / tiles;
-  std::vector<int64_t> of_canvas;
-  for (int64_t i = 0; i < std::ssize(seen); ++i) {
-    const SeenPlace& row = seen[static_cast<size_t>(i)];
+  const auto row_at = [&](int64_t i) -> const SeenPlace& { return seen[static_cast<size_t>(i)]; };
+  std::vector<int64_t> all(seen.size()), of_canvas;
+  std::iota(all.begin(), all.end(), 0);
+  // Text stands between the rows of the picture, so each row stays in its own.
+  if (spec.lines_apart) {
+    std::ranges::stable_sort(all, {}, [&](int64_t i) { return row_at(i).patch; });
+  }
+  for (const int64_t i : all) {
+    const SeenPlace& row = row_at(i);
     if (canvas && row.tile > 0) {
       of_canvas.push_back(i);
     } else {
@@ -164,7 +171,6 @@ SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const V
   if (canvas && tiles == 1) add(-1, static_cast<int32_t>(layout.rows - 1));
   if (of_canvas.empty()) return order;
   const CanvasPlaces places(spec, pixels, layout);
-  const auto row_at = [&](int64_t i) -> const SeenPlace& { return seen[static_cast<size_t>(i)]; };
   std::ranges::stable_sort(of_canvas, {}, [&](int64_t i) { return places.Rank(row_at(i)); });
   for (const int64_t i : of_canvas) add(i, places.InLayout(row_at(i)));
   return order;
