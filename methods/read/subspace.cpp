@@ -50,7 +50,7 @@ class Subspace final : public Reader {
     return channels_ && !learned_ ? CheckRawKeys(shape) : Status();
   }
 
-  // Of one head: its directions, and its keys in them.
+  // The directions of one head, and its keys in them.
   struct Head {
     Buffer directions;  // [rank, key_dim] f32
     Buffer keys;        // [capacity, rank] of the cache's type
