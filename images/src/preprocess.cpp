@@ -421,8 +421,27 @@ SeenPart PartSeen(const Preprocessor& p, int32_t height, int32_t width,
   return part;
 }
 
+// A larger picture is shrunk by its tighter side, both sides rounded down, then up to patches.
+static Result<std::pair<int32_t, int32_t>> SizeWithin(const Preprocessor& p, int32_t height,
+                                                      int32_t width) {
+  const double ratio =
+      std::max(static_cast<double>(height) / p.height, static_cast<double>(width) / p.width);
+  int32_t to_height = height, to_width = width;
+  if (ratio > 1) {
+    to_height = static_cast<int32_t>(std::floor(height / ratio));
+    to_width = static_cast<int32_t>(std::floor(width / ratio));
+  }
+  if (to_height == 0 || to_width == 0) {
+    return BadInput(StrCat("the picture is ", width, " x ", height, " pixels; shrunk into ",
+                           p.width, " x ", p.height, " nothing is left of its shorter side"));
+  }
+  const int32_t unit = p.patch * p.merge;
+  return std::pair(CeilTo(to_height, unit), CeilTo(to_width, unit));
+}
+
 Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& p, int32_t height,
                                                 int32_t width) {
+  if (p.fit_within) return SizeWithin(p, height, width);
   const double large = std::max(height, width), small = std::min(height, width);
   if (large / small > 200) {
     return BadInput(StrCat("the picture is ", width, " x ", height,

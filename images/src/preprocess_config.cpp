@@ -73,6 +73,14 @@ Preprocessor Patches() {
   p.centre_crop = false;
   return p;
 }
+Preprocessor FittedPatches() {
+  Preprocessor p = Patches();
+  p.patch = 16;
+  p.merge = p.frames = 1;
+  p.fit_within = true;
+  p.height = p.width = 1024;
+  return p;
+}
 Preprocessor Canvas() {
   Preprocessor p = Whole(0);
   p.kind = PreprocessKind::kCanvas;
@@ -102,6 +110,7 @@ const std::map<std::string, Preprocessor>& Classes() {
       {"Qwen2VLImageProcessor", Patches()},
       {"Qwen2_5_VLImageProcessor", Patches()},
       {"GotOcr2ImageProcessor", Canvas()},
+      {"PixtralImageProcessor", FittedPatches()},
       {"Idefics3ImageProcessor", Split()},
       {"SmolVLMImageProcessor", Split()},
   };
@@ -266,7 +275,7 @@ class ConfigReader {
         {"image_grid_pinpoints", &R::Canvases},
         {"min_patches", &R::Count<&Preprocessor::least_tiles>},
         {"max_patches", &R::Count<&Preprocessor::most_tiles>},
-        {"patch_size", &R::Count<&Preprocessor::patch>},
+        {"patch_size", &R::Patch},
         {"merge_size", &R::Count<&Preprocessor::merge>},
         {"temporal_patch_size", &R::Count<&Preprocessor::frames>},
         {"min_pixels", &R::Pixels<&Preprocessor::least_pixels>},
@@ -316,6 +325,17 @@ class ConfigReader {
   Status Count(const std::string& key, const Json& value) {
     KVG_ASSIGN(const int64_t number, Positive(key, value, 1024));
     p_.*kField = static_cast<int32_t>(number);
+    return {};
+  }
+  // A number, or both sides of a square.
+  Status Patch(const std::string& key, const Json& value) {
+    if (!value.is_object()) return Count<&Preprocessor::patch>(key, value);
+    KVG_ASSIGN(const auto sides, HeightAndWidth(key, value));
+    if (sides.first != sides.second || sides.first > 1024) {
+      return Wrong(key, StrCat("is ", value.dump().substr(0, 60)),
+                   "equal sides of at most 1024 are right");
+    }
+    p_.patch = sides.first;
     return {};
   }
   template <int64_t Preprocessor::*kField>
@@ -385,6 +405,7 @@ class ConfigReader {
 
   // {"shortest_edge": n}, {"height": h, "width": w}, {"longest_edge": n}, or n.
   Status Size(const std::string& key, const Json& value) {
+    if (p_.fit_within) return SizeToFit(key, value);
     if (p_.kind == PreprocessKind::kPatches) return PixelRange(key, value);
     p_.shortest_edge = p_.height = p_.width = 0;
     if (value.is_number_integer()) {
@@ -406,6 +427,18 @@ class ConfigReader {
       KVG_ASSIGN(const int64_t side, Positive(key, value["longest_edge"], kMostSide));
       p_.longest_edge = static_cast<int32_t>(side);
       p_.height = p_.width = tile_;
+      return {};
+    }
+    KVG_ASSIGN(const auto sides, HeightAndWidth(key, value));
+    p_.height = sides.first;
+    p_.width = sides.second;
+    return {};
+  }
+  // {"longest_edge": n} or {"height": h, "width": w}.
+  Status SizeToFit(const std::string& key, const Json& value) {
+    if (value.is_object() && value.size() == 1 && value.contains("longest_edge")) {
+      KVG_ASSIGN(const int64_t side, Positive(key, value["longest_edge"], kMostSide));
+      p_.height = p_.width = static_cast<int32_t>(side);
       return {};
     }
     KVG_ASSIGN(const auto sides, HeightAndWidth(key, value));

@@ -30,7 +30,7 @@ class VisionZip final : public See {
     std::vector<int32_t> chosen = LargestFirst(MeanAttention(tile), dominant - has_class);
     std::sort(chosen.begin(), chosen.end());
     std::vector<SeenRow> rows;
-    if (has_class) rows.push_back({SeenRow::kNowhere, {{SeenRow::kClass, 1.0f}}});
+    if (has_class) rows.push_back({SeenRow::kNowhere, {{SeenRow::kClass, 1.0f}}, false});
     for (const int32_t patch : chosen) rows.push_back(SeenRow::Kept(patch));
     std::vector<int32_t> rest;
     for (int32_t patch = 0; patch < tile.patches; ++patch) {
@@ -99,6 +99,7 @@ class VisionZip final : public See {
     }
     for (size_t t = 0; t < targets.size(); ++t) {
       SeenRow row = SeenRow::Kept(rest[static_cast<size_t>(targets[t])]);
+      row.apart = true;
       const float weight = given[t].empty() ? 0 : 1.0f / static_cast<float>(given[t].size());
       for (const int32_t patch : given[t]) row.mix.emplace_back(patch, weight);
       rows.push_back(std::move(row));
@@ -116,7 +117,9 @@ KVG_REGISTER_STAGE({
     .summary = "patches that the class token looks at; the rest is merged into a few by their keys",
     .departures = {"without a class token patches are ranked by the attention they get, and no "
                    "class row is shown",
-                   "counts never exceed the rows of a tile"},
+                   "counts never exceed the rows of a tile",
+                   "where a row is made of a square of patches, squares are ranked and merged by "
+                   "the means of their patches, behind the projector"},
     .params = {IntParam("dominant", 191, 1, 1 << 20,
                         "rows that stay as they are, the class token's included"),
                IntParam("contextual", 30, 0, 1 << 20, "rows that the rest is merged into"),

@@ -293,9 +293,9 @@ Status CheckSee(const Method& method, const std::optional<EyesShape>& eyes) {
   const SeeNeeds needs = static_cast<const See&>(*stage).sees();
   if ((needs.tower() || needs.rows) && !eyes->by_row) {
     return Unsupported(StrCat(owner,
-                              " looks at rows of the tower, but this model makes each row of "
-                              "a picture from several of them, or cuts pictures into "
-                              "tiles; random_rows works on any"));
+                              " looks at rows of the tower, but this model's pictures are not made "
+                              "of them one by one: it interpolates a canvas, or reads several "
+                              "layers or the class token; random_rows works on any"));
   }
   if (needs.behind && (!eyes->behind || !eyes->class_token)) {
     return Unsupported(StrCat(owner,

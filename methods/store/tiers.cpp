@@ -52,7 +52,7 @@ class Tiers final : public Store {
                              "; it includes the first tier, and 0 leaves it out"));
     }
     return BadInput(StrCat("first ", first_, ", second ", second_,
-                           ": a share is at most 1; use by=", "count for numbers of entries"));
+                           ": a share is at most 1; use by=count for numbers of entries"));
   }
 
   Result<StorePlan> Plan(const ModelShape& shape, int64_t) const override {
@@ -157,7 +157,7 @@ class Tiers final : public Store {
     codec.axis = params_.Text(name + "_axis") == "channel" ? CodeAxis::kChannel : CodeAxis::kToken;
     const int64_t group = params_.Int(name + "_group");
     const bool by_channel = codec.axis == CodeAxis::kChannel;
-    const int64_t whole = by_channel ? kKvChannelGroup : codec.dim;
+    const int64_t whole = by_channel ? kKvPageEntries : codec.dim;
     codec.group = group == 0 ? whole : by_channel ? group : std::min(group, codec.dim);
   }
 
@@ -188,7 +188,6 @@ class Tiers final : public Store {
     view.ops().rows->ReduceColumns(all, Reduction::kMax, out[0]);
   }
 
-  static constexpr int64_t kKvChannelGroup = 64;
   Params params_;
   std::string by_;
   double first_, second_;

@@ -87,21 +87,27 @@ TEST(ShowLess, PiecesMayVanish) {
 // Keeps every patch, in order.
 class KeepAll final : public See {
  public:
-  explicit KeepAll(bool looks) : looks_(looks) {}
-  SeeNeeds sees() const override { return {.attention = looks_, .behind = looks_}; }
+  // `unit`: how many rows of the tower a patch is.
+  KeepAll(const EyesShape& eyes, int64_t unit) : eyes_(eyes), unit_(unit) {}
+  SeeNeeds sees() const override {
+    return {.attention = eyes_.by_row, .behind = eyes_.behind, .rows = eyes_.by_row};
+  }
   std::vector<SeenRow> Reduce(const TileView& tile) const override {
-    if (looks_) {
-      // Attention of the class token to all but itself.
+    if (eyes_.by_row) {
+      // Attention of the class token to all but itself, or what all rows get of one each.
       for (int64_t h = 0; h < tile.heads; ++h) {
         double sum = 0;
         for (int64_t i = 0; i < tile.patches; ++i) {
           sum += double{tile.attention[static_cast<size_t>(h * tile.patches + i)]};
         }
-        EXPECT_GT(sum, 0.5);
-        EXPECT_LT(sum, 1.0);
+        EXPECT_GT(sum * static_cast<double>(unit_), 0.5);
+        EXPECT_LT(sum * static_cast<double>(unit_), 1.00001);
       }
+      EXPECT_EQ(std::ssize(tile.rows), tile.patches * tile.hidden);
+    }
+    if (eyes_.behind) {
       EXPECT_EQ(std::ssize(tile.behind.keys), tile.patches * tile.width);
-      EXPECT_EQ(std::ssize(tile.behind.class_key), tile.width);
+      EXPECT_EQ(std::ssize(tile.behind.class_key), eyes_.class_token ? tile.width : 0);
     }
     std::vector<SeenRow> rows;
     for (int32_t i = 0; i < tile.patches; ++i) rows.push_back(SeenRow::Kept(i));
@@ -109,20 +115,29 @@ class KeepAll final : public See {
   }
 
  private:
-  const bool looks_;
+  const EyesShape eyes_;
+  const int64_t unit_;
 };
 
 // A stage that keeps everything gives the bits of the tower alone; one that keeps some, some of
 // them.
 TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
-  for (const char* family : {"llava", "qwen2_vl", "internvl"}) {
+  for (const char* family : {"llava", "pixtral", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl",
+                             "idefics3", "gemma3"}) {
     SCOPED_TRACE(family);
     const std::string model = std::string(KVG_SOURCE_DIR) + "/tests/golden/vision/" + family;
     const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
-    const bool by_row = ShapeOfEyes(**ReadVisionConfig(model)).by_row;
-    EXPECT_EQ(by_row, std::string(family) == "llava");
-    const auto tower =
-        VisionTower::Load(model, {.dtype = DType::kF32, .random_seed = 3, .behind = by_row}, *ops);
+    VisionSpec spec = **ReadVisionConfig(model);
+    if (std::string(family) == "qwen2_5_vl") {
+      EXPECT_FALSE(ShapeOfEyes(spec).by_row);  // its last block has windows
+      spec.tower.full_layers.push_back(spec.tower.layers - 1);
+    }
+    const EyesShape eyes = ShapeOfEyes(spec);
+    EXPECT_TRUE(eyes.by_row);
+    EXPECT_EQ(eyes.behind, std::string(family) == "llava");
+    const auto weights = OpenSafetensors(model);
+    ASSERT_TRUE(weights.ok());
+    const auto tower = VisionTower::Load(spec, **weights, DType::kF32, *ops, eyes.behind);
     ASSERT_TRUE(tower.ok()) << tower.error().message;
     const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(model);
     ASSERT_TRUE(preprocessor.ok());
@@ -131,10 +146,11 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
     const std::vector<PixelValues> pixels = {*Preprocess(*preprocessor, image),
                                              *Preprocess(*preprocessor, image)};
     const auto plain = (*tower)->Encode(pixels, Modality::kImage);
-    const KeepAll all(by_row);
+    const KeepAll all(eyes, spec.merge * spec.merge);
     const auto same = (*tower)->Encode(pixels, Modality::kImage, nullptr, &all);
     ASSERT_TRUE(plain.ok() && same.ok());
     EXPECT_EQ((*same)[1].rows, (*plain)[1].rows);
+    EXPECT_EQ((*same)[1].deepstack, (*plain)[1].deepstack);
     EXPECT_EQ((*same)[1].count(), (*plain)[1].layout.rows);
 
     const Result<Method> method = LoadMethod("random_see", KVG_SOURCE_DIR "/configs/methods", {});
@@ -155,6 +171,45 @@ TEST(SeeInTowers, WhatIsKeptHasTheBitsOfTheWhole) {
           << i;
     }
   }
+}
+
+// A canvas of tiles keeps its order across tiles, without the ends of its lines; rows of its border
+// have no place.
+TEST(SeeInTowers, TilesOfACanvasStandInItsOrder) {
+  const std::string model = std::string(KVG_SOURCE_DIR) + "/tests/golden/vision/llava_next";
+  const std::unique_ptr<Ops> ops = MakeTestOps("cpu", 1);
+  const VisionSpec spec = **ReadVisionConfig(model);
+  const EyesShape eyes = ShapeOfEyes(spec);
+  ASSERT_TRUE(eyes.by_row && eyes.class_token && eyes.behind);
+  const auto tower =
+      VisionTower::Load(model, {.dtype = DType::kF32, .random_seed = 3, .behind = true}, *ops);
+  ASSERT_TRUE(tower.ok()) << tower.error().message;
+  const Result<Preprocessor> preprocessor = ReadPicturePreprocessor(model);
+  ASSERT_TRUE(preprocessor.ok());
+  Image image = Image::OfSize(56, 40);
+  for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 7);
+  const PixelValues pixels = *Preprocess(*preprocessor, image);
+  const auto plain = (*tower)->Encode({&pixels, 1}, Modality::kImage);
+  const KeepAll all(eyes, 1);
+  const auto kept = (*tower)->Encode({&pixels, 1}, Modality::kImage, nullptr, &all);
+  ASSERT_TRUE(plain.ok() && kept.ok());
+  const VisualFeatures& seen = (*kept)[0];
+  // 16 patches of the whole, and of 4 tiles; of 70 rows 6 end lines, so 16 are border.
+  ASSERT_EQ(seen.count(), 80);
+  ASSERT_EQ(seen.layout.rows, 70);
+  const int64_t width = spec.hidden_size;
+  int64_t placed = 0;
+  int32_t last = -1;
+  for (int64_t i = 0; i < seen.count(); ++i) {
+    const int32_t place = seen.places[static_cast<size_t>(i)];
+    if (place < 0) continue;
+    ++placed;
+    EXPECT_GT(place, last);
+    last = place;
+    const auto want = (*plain)[0].rows.begin() + place * width;
+    EXPECT_TRUE(std::equal(want, want + width, seen.rows.begin() + i * width)) << i;
+  }
+  EXPECT_EQ(placed, 64);
 }
 
 }  // namespace

@@ -258,7 +258,7 @@ TEST_P(VisionModelGolden, MethodsThatKeepAllAreTheFullCache) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, VisionModelGolden,
-                         ::testing::Values("llava", "llava_layers", "llava_next",
+                         ::testing::Values("llava", "llava_layers", "pixtral", "llava_next",
                                            "llava_next_video", "llava_onevision", "qwen2_vl",
                                            "qwen2_5_vl", "qwen3_vl", "internvl", "internvl_rms",
                                            "idefics3", "smolvlm", "gemma3", "gemma3_wide"),

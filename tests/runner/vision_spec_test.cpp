@@ -277,7 +277,18 @@ TEST(VisionSpec, PublishedConfigsAreRead) {
            "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
              "model_type": "siglip_vision_model", "num_attention_heads": 16,
              "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": false}})",
-       27, 2560, 256}};
+       27, 2560, 256},
+      {R"({"model_type": "llava", "ignore_index": -100, "image_seq_length": 1,
+           "image_token_index": 10, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+           "vision_feature_select_strategy": "full",
+           "text_config": {"hidden_size": 5120, "head_dim": 128, "intermediate_size": 14336,
+             "is_composition": true, "max_position_embeddings": 1024000, "model_type": "mistral",
+             "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+             "rope_theta": 1000000000.0, "sliding_window": null, "vocab_size": 131072},
+           "vision_config": {"head_dim": 64, "hidden_act": "silu", "image_size": 1024,
+             "is_composition": true, "model_type": "pixtral", "patch_size": 16,
+             "rope_theta": 10000.0, "tie_word_embeddings": false}})",
+       24, 5120, 1024}};
   for (const Published& published : all) {
     const VisionSpec spec = Read(Parsed(published.config));
     SCOPED_TRACE(spec.family);
@@ -314,7 +325,7 @@ TEST(VisionSpec, FaultsNameTheKey) {
     return Refusal(config);
   };
   const Json llava = Config("llava", kClip);
-  EXPECT_NE(with(llava, "model_type", "pixtral").find("'vision_config.model_type'"),
+  EXPECT_NE(with(llava, "model_type", "owlvit").find("'vision_config.model_type'"),
             std::string::npos);
   EXPECT_NE(with(llava, "num_attention_heads", 5).find("'vision_config.num_attention_heads'"),
             std::string::npos);

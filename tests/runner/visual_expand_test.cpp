@@ -63,6 +63,11 @@ ShownVisual Whole(int64_t rows) {
   return Shown(Modality::kImage, {{.rows = rows, .grid = {1, 1, static_cast<int32_t>(rows)}}});
 }
 
+// Two rows of three, with text behind each.
+ShownVisual InLines() {
+  return Shown(Modality::kImage, {{.rows = 6, .grid = {1, 2, 3}, .lines_apart = true}});
+}
+
 ShownVisual Film(int32_t times, std::vector<double> seconds) {
   ShownVisual visual =
       Shown(Modality::kVideo,
@@ -88,6 +93,8 @@ TEST(VisualExpand, PicturesOfEachFamily) {
   EXPECT_EQ(Expanded(gemma, "a<boi>b<boi>", {Whole(2), Whole(1)}),
             "a\n\n<boi><image><image><eoi>\n\nb\n\n<boi><image><eoi>\n\n");
   EXPECT_THAT(Expanded(gemma, "a<boi>", {}), HasSubstr("1 placeholders '<boi>'"));
+  EXPECT_EQ(Expanded(ConfigOf("llava", false), "a<image>b", {InLines()}),
+            "a<image><image><image>[IMG_BREAK]<image><image><image>[IMG_END]b");
   const ModelConfig split = ConfigOf("idefics3", false);
   EXPECT_EQ(Expanded(split, "u:<image>q", {Whole(2)}),
             "u:<fake_token_around_image><global-img><image><image><fake_token_around_image>q");
@@ -100,6 +107,32 @@ TEST(VisualExpand, PicturesOfEachFamily) {
             "<fake_token_around_image><row_2_col_1><image><image>"
             "<fake_token_around_image><row_2_col_2><image><image>\n"
             "\n<fake_token_around_image><global-img><image><image><fake_token_around_image>");
+}
+
+// Each row is a span of its own, which knows its row; a row that is too short is an error.
+TEST(VisualExpand, LinesApartKnowTheirRow) {
+  const ModelConfig config = ConfigOf("llava", false);
+  const std::vector<ShownVisual> shown = {InLines()};
+  const std::vector<int32_t> ids = {5, 90, 90, 90, 7, 90, 90, 90, 8, 6};
+  const Result<std::vector<VisualSpan>> spans = PlaceVisuals(config, ids, shown);
+  ASSERT_TRUE(spans.ok()) << spans.error().message;
+  ASSERT_EQ(spans->size(), 2u);
+  EXPECT_EQ((*spans)[1].first, 5);
+  EXPECT_EQ((*spans)[1].embedding_row, 3);
+  EXPECT_EQ(PlaceIn((*spans)[0], 3).column, 2);
+  EXPECT_EQ(PlaceIn((*spans)[1], 6).row, 1);
+  EXPECT_EQ(PlaceIn((*spans)[1], 6).column, 1);
+  // What a stage leaves of them keeps its row and column; the text between stays.
+  std::vector<int32_t> left = ids;
+  std::vector<VisualSpan> kept = *spans;
+  ShowLess(std::vector<SeenVisual>{{6, {1, 3, 5}}}, left, kept);
+  EXPECT_EQ(left, (std::vector<int32_t>{5, 90, 7, 90, 90, 8, 6}));
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(PlaceIn(kept[0], 1).column, 1);
+  EXPECT_EQ(PlaceIn(kept[1], 4).row, 1);
+  EXPECT_EQ(PlaceIn(kept[1], 4).column, 2);
+  const std::vector<int32_t> cut = {5, 90, 90, 7, 90, 90, 90, 90, 8, 6};
+  EXPECT_FALSE(PlaceVisuals(config, cut, shown).ok());
 }
 
 TEST(VisualExpand, VideosOfEachFamily) {

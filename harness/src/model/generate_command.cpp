@@ -292,7 +292,7 @@ Status RunGenerate(const GenerateFlags& flags) {
   if (HasTokenizer(flags.model.model)) {
     KVG_ASSIGN(tokenizer, LoadTokenizer(flags.model.model));
   }
-  KVG_ASSIGN(const VisualInput input, ReadVisualInput(flags.visual, flags.model.model, config));
+  KVG_ASSIGN(VisualInput input, ReadVisualInput(flags.visual, flags.model.model, config));
   KVG_ASSIGN(std::vector<int32_t> ids, PromptIds(flags, config, tokenizer.get(), input));
   KVG_TRY(CheckPlaceholders(input, config, ids));
   LoadedModel loaded;

@@ -62,7 +62,7 @@ Status RunProbe(const ProbeOptions& options) {
   KVG_ASSIGN(std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
   if (ids.empty()) return BadInput(StrCat(options.ids_file, ": the prompt has no tokens"));
   KVG_ASSIGN(const ChosenMethod chosen, ChooseMethod(options.method));
-  KVG_ASSIGN(const VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
+  KVG_ASSIGN(VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
   KVG_TRY(CheckPlaceholders(input, config, ids));
   KVG_ASSIGN(const LoadedModel loaded, LoadModelFor(chosen, options.model, std::ssize(ids)));
   Model& model = *loaded.model;

@@ -49,7 +49,7 @@ Status RunLogits(const LogitsOptions& options) {
   KVG_ASSIGN(const ModelConfig config, ReadModelConfig(options.model.model));
   KVG_ASSIGN(std::vector<int32_t> ids, ReadIdsFile(options.ids_file, config.vocab_size));
   if (ids.empty()) return BadInput(StrCat(options.ids_file, ": holds no token ids"));
-  KVG_ASSIGN(const VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
+  KVG_ASSIGN(VisualInput input, ReadVisualInput(options.visual, options.model.model, config));
   KVG_TRY(CheckPlaceholders(input, config, ids));
   KVG_ASSIGN(const LoadedModel loaded, LoadModel(options.model));
   Model& model = *loaded.model;

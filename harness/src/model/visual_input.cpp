@@ -169,21 +169,91 @@ int64_t VisualInput::rows() const {
 
 namespace {
 
-// One more picture of `count` together: `bytes` are its file's, and `name` stands in messages.
-Status AddPicture(const Preprocessor& preprocessor, const std::string& bytes,
-                  const std::string& name, int64_t count, VisualInput& input) {
-  KVG_ASSIGN(const Image image, DecodeImage(bytes, name));
+Error Changed(const std::string& path) {
+  return BadInput(StrCat(path, ": the file changed while it was read"));
+}
+
+// The pixels of one picture of `count` together; `hash` becomes that of its file, or must be it.
+Result<PixelValues> PicturePixels(const Preprocessor& preprocessor, const std::string& path,
+                                  int64_t count, std::string& hash) {
+  KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
+  std::string own = Sha256Hex(bytes);
+  if (!hash.empty() && hash != own) return Changed(path);
+  hash = std::move(own);
+  KVG_ASSIGN(const Image image, DecodeImage(bytes, path));
   Result<PixelValues> pixels = Preprocess(preprocessor, image, count);
-  if (!pixels.ok()) return pixels.error().Wrap(name);
-  Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kImage);
-  if (!layout.ok()) return layout.error().Wrap(name);
-  input.shown.push_back({.modality = Modality::kImage, .layout = *std::move(layout)});
-  input.pixels.push_back(*std::move(pixels));
-  input.hashes.push_back(Sha256Hex(bytes));
+  if (!pixels.ok()) return pixels.error().Wrap(path);
+  return pixels;
+}
+
+// Counts a visual and keeps its pixels if they are few.
+Status AddVisual(const std::string& path, ShownVisual visual, PixelValues pixels, std::string hash,
+                 VisualInput& input) {
+  Result<VisualLayout> layout = LayOutVisual(input.spec, pixels, visual.modality);
+  if (!layout.ok()) return layout.error().Wrap(path);
+  visual.layout = *std::move(layout);
+  input.shown.push_back(std::move(visual));
+  input.hashes.push_back(std::move(hash));
+  const int64_t bytes = PixelBytes(pixels);
+  if (input.held_bytes + bytes > kPixelBytesInFlight) {
+    input.held.emplace_back();
+    return {};
+  }
+  input.held_bytes += bytes;
+  input.held.push_back(std::move(pixels));
+  return {};
+}
+
+Status AddPictures(const VisualFlags& flags, const std::string& model, VisualInput& input) {
+  if (flags.images.empty()) return {};
+  KVG_ASSIGN(const Preprocessor preprocessor, ReadPicturePreprocessor(model));
+  const int64_t count = std::ssize(flags.images);
+  // One decoded picture at a time.
+  for (const std::string& path : flags.images) {
+    std::string hash;
+    KVG_ASSIGN(PixelValues pixels, PicturePixels(preprocessor, path, count, hash));
+    input.load.emplace_back([preprocessor, path, count, hash]() {
+      std::string expected = hash;
+      return PicturePixels(preprocessor, path, count, expected);
+    });
+    KVG_TRY(AddVisual(path, {.modality = Modality::kImage, .layout = {}}, std::move(pixels), hash,
+                      input));
+  }
+  return {};
+}
+
+Status AddVideos(const VisualFlags& flags, const std::string& model, VisualInput& input) {
+  if (flags.videos.empty()) return {};
+  KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
+  for (const std::string& path : flags.videos) {
+    KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
+    const std::string hash = HashOf(video.images);
+    Result<PixelValues> pixels = FramePixels(frames, video.images);
+    if (!pixels.ok()) return pixels.error().Wrap(path);
+    video.images.clear();
+    input.load.emplace_back([frames, path, flags, hash]() -> Result<PixelValues> {
+      KVG_ASSIGN(const VideoFrames again, ReadVideo(path, flags));
+      if (HashOf(again.images) != hash) return Changed(path);
+      return FramePixels(frames, again.images);
+    });
+    ShownVisual shown = {.modality = Modality::kVideo,
+                         .layout = {},
+                         .frame_seconds = std::move(video.seconds),
+                         .duration_s = video.duration_s};
+    KVG_TRY(AddVisual(path, std::move(shown), *std::move(pixels), hash, input));
+    if (!video.decoder.empty()) input.decoder = std::move(video.decoder);
+  }
   return {};
 }
 
 }  // namespace
+
+int64_t PixelBytes(const PixelValues& pixels) { return std::ssize(pixels.values) * 4; }
+
+int64_t TowerRows(const VisionSpec& spec, const PixelValues& pixels) {
+  if (pixels.grid[0] != 0) return int64_t{pixels.grid[0]} * pixels.grid[1] * pixels.grid[2];
+  return pixels.tiles * (spec.tower.grid_rows() * spec.tower.grid_columns() + 1);
+}
 
 Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string& model,
                                     const ModelConfig& config) {
@@ -201,30 +271,8 @@ Result<VisualInput> ReadVisualInput(const VisualFlags& flags, const std::string&
                               flags.videos[0],
                               " cannot be shown to it; --image shows it single frames"));
   }
-  if (!flags.images.empty()) {
-    KVG_ASSIGN(const Preprocessor preprocessor, ReadPicturePreprocessor(model));
-    // One decoded picture at a time.
-    for (const std::string& path : flags.images) {
-      KVG_ASSIGN(const std::string bytes, ReadFile(path, kMostPictureBytes));
-      KVG_TRY(AddPicture(preprocessor, bytes, path, std::ssize(flags.images), input));
-    }
-  }
-  if (flags.videos.empty()) return input;
-  KVG_ASSIGN(const Preprocessor frames, ReadFramePreprocessor(model, input.spec.family));
-  for (const std::string& path : flags.videos) {
-    KVG_ASSIGN(VideoFrames video, ReadVideo(path, flags));
-    input.hashes.push_back(HashOf(video.images));
-    Result<PixelValues> pixels = FramePixels(frames, video.images);
-    if (!pixels.ok()) return pixels.error().Wrap(path);
-    Result<VisualLayout> layout = LayOutVisual(input.spec, *pixels, Modality::kVideo);
-    if (!layout.ok()) return layout.error().Wrap(path);
-    input.shown.push_back({.modality = Modality::kVideo,
-                           .layout = *std::move(layout),
-                           .frame_seconds = std::move(video.seconds),
-                           .duration_s = video.duration_s});
-    input.pixels.push_back(*std::move(pixels));
-    if (!video.decoder.empty()) input.decoder = std::move(video.decoder);
-  }
+  KVG_TRY(AddPictures(flags, model, input));
+  KVG_TRY(AddVideos(flags, model, input));
   return input;
 }
 
@@ -273,29 +321,61 @@ Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
 
 namespace {
 
-// All of it, in order. Precondition: it is not empty.
-Result<std::vector<VisualFeatures>> EncodeAll(const VisualInput& input, VisionTower& tower,
-                                              const See* see) {
-  std::vector<uint64_t> seeds;
-  for (const std::string& hash : input.hashes) seeds.push_back(SeedOfPicture(hash));
-  std::vector<VisualFeatures> all;
-  // Those of one modality run together; pictures come first.
-  for (const Modality modality : {Modality::kImage, Modality::kVideo}) {
-    const size_t begin = all.size();
-    size_t end = begin;
-    while (end < input.shown.size() && input.shown[end].modality == modality) ++end;
-    if (begin == end) continue;
-    KVG_ASSIGN(std::vector<VisualFeatures> features,
-               tower.Encode(std::span(input.pixels).subspan(begin, end - begin), modality, nullptr,
-                            see, std::span(seeds).subspan(begin, end - begin)));
-    std::ranges::move(features, std::back_inserter(all));
+// Pictures on their way to the tower; those of one modality run together.
+class Batches {
+ public:
+  Batches(VisualInput& input, VisionTower& tower, const See* see)
+      : input_(input), tower_(tower), see_(see) {}
+
+  // All of them, in order.
+  Result<std::vector<VisualFeatures>> Encode() {
+    for (size_t i = 0; i < input_.shown.size(); ++i) {
+      PixelValues pixels = std::move(input_.held[i]);
+      if (pixels.values.empty()) {
+        KVG_ASSIGN(pixels, input_.load[i]());
+      }
+      const bool other = i > 0 && input_.shown[i].modality != input_.shown[i - 1].modality;
+      if (other || bytes_ + PixelBytes(pixels) > kPixelBytesInFlight) KVG_TRY(Run());
+      modality_ = input_.shown[i].modality;
+      bytes_ += PixelBytes(pixels);
+      rows_ += TowerRows(input_.spec, pixels);
+      seeds_.push_back(SeedOfPicture(input_.hashes[i]));
+      batch_.push_back(std::move(pixels));
+      if (rows_ >= VisionTower::kBatchRows) KVG_TRY(Run());
+    }
+    KVG_TRY(Run());
+    return std::move(all_);
   }
-  return all;
-}
+  double seconds() const { return seconds_; }  // of the tower
+
+ private:
+  Status Run() {
+    if (batch_.empty()) return {};
+    const double start_s = NowSeconds();
+    KVG_ASSIGN(std::vector<VisualFeatures> features,
+               tower_.Encode(batch_, modality_, nullptr, see_, seeds_));
+    seconds_ += NowSeconds() - start_s;
+    std::ranges::move(features, std::back_inserter(all_));
+    batch_.clear();
+    seeds_.clear();
+    bytes_ = rows_ = 0;
+    return {};
+  }
+
+  VisualInput& input_;
+  VisionTower& tower_;
+  const See* see_;
+  std::vector<PixelValues> batch_;
+  std::vector<uint64_t> seeds_;
+  Modality modality_ = Modality::kImage;
+  int64_t bytes_ = 0, rows_ = 0;
+  double seconds_ = 0;
+  std::vector<VisualFeatures> all_;
+};
 
 }  // namespace
 
-Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
+Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
                                    std::vector<int32_t> ids, const See* see) {
   VisualPrompt prompt;
@@ -307,9 +387,9 @@ Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& 
   KVG_ASSIGN(prompt.spans, PlaceVisuals(config, prompt.ids, input.shown, positions));
   KVG_ASSIGN(const std::unique_ptr<VisionTower> tower,
              LoadTower(model, *loaded.ops, see != nullptr && see->sees().behind));
-  const double start = NowSeconds();
-  KVG_ASSIGN(const std::vector<VisualFeatures> features, EncodeAll(input, *tower, see));
-  prompt.vision_s = NowSeconds() - start;
+  Batches batches(input, *tower, see);
+  KVG_ASSIGN(const std::vector<VisualFeatures> features, batches.Encode());
+  prompt.vision_s = batches.seconds();
   prompt.decoder = input.decoder;
   std::vector<const VisualFeatures*> all;
   std::vector<SeenVisual> seen;

@@ -2,6 +2,7 @@
 // Pictures and videos that flags name, from files to rows that a prompt shows.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,12 +19,23 @@
 
 namespace kvgauge {
 
-// Decoded, preprocessed and counted; nothing is encoded yet.
+// Pixels that are held before or on their way to the tower, beyond those of one picture.
+inline constexpr int64_t kPixelBytesInFlight = int64_t{1} << 26;
+
+int64_t PixelBytes(const PixelValues& pixels);
+// Hidden states of a picture, about: to fill a batch of the tower.
+int64_t TowerRows(const VisionSpec& spec, const PixelValues& pixels);
+
+// Looked at once and counted; nothing is encoded yet.
 struct VisualInput {
   VisionSpec spec;
   // Pictures in the order of the flags, then videos.
-  std::vector<PixelValues> pixels;
   std::vector<ShownVisual> shown;
+  // Of each: its pixels as far as few bytes are held; else empty, and `load` makes them again, or
+  // says that the file changed.
+  std::vector<PixelValues> held;
+  std::vector<std::function<Result<PixelValues>()>> load;
+  int64_t held_bytes = 0;
   std::string decoder;              // that files of videos went through; "": none did
   std::vector<std::string> hashes;  // of their content
 
@@ -64,8 +76,9 @@ struct VisualPrompt {
 // Before the weights are read: ids hold a placeholder for each row, where anything is shown.
 Status CheckPlaceholders(const VisualInput& input, const ModelConfig& config,
                          const std::vector<int32_t>& ids);
-// Runs the tower on the pictures of `ids`; `see`, if any, reduces them.
-Result<VisualPrompt> EncodeVisuals(const VisualInput& input, const VisualFlags& flags,
+// Runs the tower on the pictures of `ids`, a batch at a time, which takes what is held of their
+// pixels; `see`, if any, reduces them.
+Result<VisualPrompt> EncodeVisuals(VisualInput& input, const VisualFlags& flags,
                                    const ModelFlags& model, const LoadedModel& loaded,
                                    std::vector<int32_t> ids, const See* see = nullptr);
 

@@ -14,14 +14,6 @@
 namespace kvgauge {
 namespace {
 
-// Hidden states of a picture, about: to fill a batch of the tower.
-int64_t TowerRows(const VisionSpec& spec, const PixelValues& pixels) {
-  if (pixels.grid[0] != 0) return int64_t{pixels.grid[0]} * pixels.grid[1] * pixels.grid[2];
-  return pixels.tiles * (spec.tower.grid_rows() * spec.tower.grid_columns() + 1);
-}
-
-int64_t PixelBytes(const PixelValues& pixels) { return std::ssize(pixels.values) * 4; }
-
 // Pictures on their way to the tower.
 struct Batch {
   std::vector<std::string> keys;

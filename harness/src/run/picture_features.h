@@ -21,6 +21,7 @@
 #include "reports/store_rows.h"
 #include "runner/engine.h"
 #include "runner/vision.h"
+#include "src/model/visual_input.h"
 
 namespace kvgauge {
 
@@ -29,8 +30,6 @@ inline constexpr int64_t kKeptFeatureBytes = int64_t{1} << 28;
 inline constexpr int64_t kKeptFeatureShare = 8;
 // A run reads samples ahead until the rows of their pictures are so many bytes.
 inline constexpr int64_t kWindowVisualBytes = int64_t{1} << 29;
-// Pixels that wait for the tower, beyond those of one picture.
-inline constexpr int64_t kPixelBytesInFlight = int64_t{1} << 26;
 
 // How many bytes of features a run keeps that may hold `max_memory_bytes` in all (0: no bound).
 int64_t KeptFeatureBytes(int64_t max_memory_bytes);

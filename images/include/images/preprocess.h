@@ -52,8 +52,11 @@ struct Preprocessor {
   std::vector<std::pair<int32_t, int32_t>> canvases;  // kAnyRes: (height, width)
   bool many_as_squares = false;  // kAnyRes: several pictures of one prompt are padded, not tiled
   bool split = true;             // kCanvas, kSplit: whether there are tiles at all
-  int32_t least_tiles = 1, most_tiles = 12;            // kCanvas
-  int32_t patch = 14, merge = 2, frames = 2;           // kPatches
+  int32_t least_tiles = 1, most_tiles = 12;   // kCanvas
+  int32_t patch = 14, merge = 2, frames = 2;  // kPatches
+  // kPatches: a larger picture is shrunk until it fits into height x width, and its sides are
+  // rounded up to whole patches (Pixtral). Else the pixels below are its bounds.
+  bool fit_within = false;
   int64_t least_pixels = 3136, most_pixels = 1003520;  // kPatches; of a picture or a frame
   // kPatches, of videos. The limits are those of all frames together (Qwen3-VL).
   bool frames_together = false;
@@ -105,7 +108,8 @@ Result<PixelValues> PreprocessVideo(const Preprocessor& preprocessor,
 Result<std::pair<int32_t, int32_t>> PatchedVideoSize(const Preprocessor& preprocessor,
                                                      int64_t frames, int32_t height, int32_t width);
 
-// The size a picture gets for kPatches. Refuses sides that differ by more than 200 times.
+// The size a picture gets for kPatches. Refuses sides that differ by more than 200 times, and with
+// `fit_within` a picture so thin that a side vanishes.
 Result<std::pair<int32_t, int32_t>> PatchedSize(const Preprocessor& preprocessor, int32_t height,
                                                 int32_t width);
 

@@ -17,7 +17,9 @@ namespace kvgauge {
 
 // What a stage may know of a tower before it runs.
 struct EyesShape {
-  bool by_row = false;       // each row that the text model is shown is one row of the tower
+  // Each row that the text model is shown is one row of the tower, or is made of a square of them.
+  bool by_row = false;
+  // The two that follow are for towers of one row each.
   bool class_token = false;  // a tile has a row that stands for the whole
   bool behind = false;       // there is a block behind the last one that runs
 };
@@ -40,6 +42,9 @@ struct TileKeys {
   std::span<const float> class_key;    // [width]; empty without a class token
 };
 
+// Where a row is made of a square of the tower's rows, a patch is that square: its attention and
+// its key are the means of theirs, there is no class token to see or to show, and what Reduce mixes
+// are rows of the text model's width.
 struct TileView {
   int64_t patches = 0;  // rows that the text model would be shown
   int64_t width = 0;    // of the tower
@@ -65,8 +70,11 @@ struct SeenRow {
   // (patch or kClass, weight), summed before the projection. One patch of weight 1 is kept as it
   // is.
   std::vector<std::pair<int32_t, float>> mix;
+  // Tiles that make one canvas show it row by row, across its tiles. Behind that come the rows of
+  // no place, then those that are apart, tile after tile.
+  bool apart = false;
 
-  static SeenRow Kept(int32_t patch) { return {patch, {{patch, 1.0f}}}; }
+  static SeenRow Kept(int32_t patch) { return {patch, {{patch, 1.0f}}, false}; }
 };
 
 // Reduces pictures. Methods with equal See stages share prefills; others cannot, as their prompts

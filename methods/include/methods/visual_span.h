@@ -36,8 +36,9 @@ struct VisualSpan {
   // grid; and whether text goes on behind the larger side alone, whatever the times.
   double time_step = 1;
   bool next_by_sides = false;
-  // Where a stage took rows out: which place of the piece each position shows, counted row by row
-  // with the ends of lines; -1: none of it. Empty: all of the piece, in order.
+  // Where a stage took rows out, or text stands between the rows of a picture: which place of the
+  // piece each position shows, counted row by row with the ends of lines; -1: none of it. Empty:
+  // all of the piece, in order.
   std::vector<int32_t> places = {};
 
   bool operator==(const VisualSpan&) const = default;

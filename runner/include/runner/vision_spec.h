@@ -55,13 +55,16 @@ struct TowerSpec {
   bool post_norm = false;  // on what the projector reads
   bool qkv_fused = false;  // in one matrix
   bool qkv_bias = true;
-  bool qk_norm = false;  // RMSNorm over all heads of q and of k together, eps 1e-6
+  bool branch_bias = true;  // of what attention and the MLP write
+  bool qk_norm = false;     // RMSNorm over all heads of q and of k together, eps 1e-6
   bool layer_scale = false;
 
   PatchPlaces places = PatchPlaces::kLearned;
   int64_t place_side = 0;  // kInterpolated
   bool rotary = false;     // half of a head's angles turn by the row, half by the column
   double rotary_base = 10000;
+  // Columns turn by the frequencies between those of the rows; else by the same ones.
+  bool rotary_between = false;
   // Blocks attend within windows of that many merged rows and columns, except full_layers; 0: none.
   int64_t window = 0;
   std::vector<int64_t> full_layers;
@@ -112,6 +115,7 @@ struct VisionSpec {
   Packing packing = Packing::kPlain;
   std::vector<std::pair<int32_t, int32_t>> canvases;  // kAnyRes: (height, width)
   int64_t most_canvas_tiles = 0;  // kAnyRes: a larger canvas is shrunk to so many tiles; 0: never
+  bool lines_apart = false;       // text stands behind each row of a picture (Pixtral)
   VideoPooling video_pooling = VideoPooling::kNone;
   int64_t video_stride = 2;    // kMean, kMax
   bool video_newline = false;  // one behind a video's last frame
@@ -149,6 +153,7 @@ struct VisualBlock {
   int64_t first = 0, rows = 0;
   std::array<int32_t, 3> grid = {1, 1, 1};  // times, rows, columns; row-major
   bool newlines = false;                    // a newline behind each row of the grid
+  bool lines_apart = false;                 // tokens of text stand behind each row of the grid
   int32_t tile_row = -1, tile_column = -1;
 };
 

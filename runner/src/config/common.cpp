@@ -88,7 +88,7 @@ void IgnoreGeneralKeys(ConfigReader& reader) {
                  "transformers_version", "transformers_weights", "transformers.js_config",
                  "tokenizer_class", "task_specific_params", "finetuning_task", "id2label",
                  "label2id", "num_labels", "problem_type", "unsloth_version", "unsloth_fixed",
-                 "is_llama_config"});
+                 "is_llama_config", "is_composition"});
   // How to run, not what to compute.
   reader.Ignore({"use_cache", "cache_implementation", "return_dict", "use_return_dict",
                  "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16",

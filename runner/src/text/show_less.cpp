@@ -39,6 +39,7 @@ VisualSpan Left(const VisualSpan& span, const std::vector<Shown>& shown) {
     return left;
   }
   left.count = 0;
+  left.places.clear();
   int32_t last = 0;  // a row without a place belongs where the one before it does
   const std::vector<int32_t>& places = own.visual->places;
   for (int64_t i = 0; i < std::ssize(places); ++i) {
@@ -47,7 +48,13 @@ VisualSpan Left(const VisualSpan& span, const std::vector<Shown>& shown) {
     if (last < first || last >= first + span.count) continue;
     if (left.count == 0) left.embedding_row = own.after + i;
     KVG_CHECK(left.embedding_row + left.count == own.after + i, "rows of a piece are apart");
-    left.places.push_back(place < 0 ? place : place - static_cast<int32_t>(first));
+    if (place < 0) {
+      left.places.push_back(place);
+    } else if (span.places.empty()) {
+      left.places.push_back(place - static_cast<int32_t>(first));
+    } else {
+      left.places.push_back(span.places[static_cast<size_t>(place - first)]);
+    }
     ++left.count;
   }
   return left;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "core/strings.h"
 
@@ -16,6 +17,8 @@ constexpr std::string_view kTileMark = "<fake_token_around_image>";
 constexpr std::string_view kWholeMark = "<global-img>";
 // And that of InternVL around pictures.
 constexpr std::string_view kPictureBegins = "<img>", kPictureEnds = "</img>";
+// And that of Pixtral behind each row of a picture, and behind the last one.
+constexpr std::string_view kLineEnds = "[IMG_BREAK]", kLastLineEnds = "[IMG_END]";
 // A video where it has no placeholder of its own.
 constexpr std::string_view kVideoMark = "<video>";
 
@@ -89,6 +92,7 @@ class Expander {
   std::string OfImage(const ShownVisual& visual) const {
     if (SplitsPictures(config_)) return OfSplit(visual.layout);
     if (config_.vision_family == "internvl") return Tile(visual.layout.rows);
+    if (visual.layout.blocks[0].lines_apart) return OfLines(visual.layout.blocks[0]);
     const std::string rows = Repeated(image_, visual.layout.rows);
     return image_begin_.empty() ? rows : StrCat("\n\n", image_begin_, rows, image_end_, "\n\n");
   }
@@ -150,6 +154,15 @@ class Expander {
                     Repeated(image_, tile.rows));
     }
     return StrCat(out, "\n", Whole(whole.rows));
+  }
+
+  std::string OfLines(const VisualBlock& picture) const {
+    std::string out;
+    for (int32_t line = 1; line <= picture.grid[1]; ++line) {
+      out += Repeated(image_, picture.grid[2]);
+      out += line < picture.grid[1] ? kLineEnds : kLastLineEnds;
+    }
+    return out;
   }
 
   // A time of the grid is shown with the mean of the seconds of its first and last frame.
@@ -298,13 +311,15 @@ Result<std::vector<VisualSpan>> PlaceVisuals(const ModelConfig& config,
       const int64_t of_frame = RowsOfFrame(block);
       for (int64_t done = 0; done < block.rows;) {
         while (!is_row(ids[static_cast<size_t>(at)])) ++at;
+        const int64_t most = block.lines_apart ? block.grid[2] : block.rows - done;
         int64_t count = 0;
-        while (done + count < block.rows && at + count < std::ssize(ids) &&
+        while (count < most && at + count < std::ssize(ids) &&
                ids[static_cast<size_t>(at + count)] == wanted) {
           ++count;
         }
-        const bool cut = done + count < block.rows;
-        if (count == 0 || (cut && (count % of_frame != 0 || block.grid[0] == 1))) {
+        const bool cut = count < most;
+        const bool whole_frames = count % of_frame == 0 && block.grid[0] > 1;
+        if (count == 0 || (cut && !whole_frames)) {
           return BadInput(StrCat(config.path, ": the placeholders of ",
                                  video ? "video " : "picture ", index,
                                  " are not in order, or text cuts them at token ", at + count));
@@ -322,8 +337,13 @@ Result<std::vector<VisualSpan>> PlaceVisuals(const ModelConfig& config,
                            .embedding_row = row,
                            .time_step = TimeStep(config, visual, block.grid[0], positions),
                            .next_by_sides = positions.next_by_sides};
-        span.grid[0] = static_cast<int32_t>(count / of_frame);
-        spans.push_back(span);
+        if (block.lines_apart) {
+          span.places.resize(static_cast<size_t>(count));
+          std::iota(span.places.begin(), span.places.end(), static_cast<int32_t>(done));
+        } else {
+          span.grid[0] = static_cast<int32_t>(count / of_frame);
+        }
+        spans.push_back(std::move(span));
         at += count;
         row += count;
         done += count;

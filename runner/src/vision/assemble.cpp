@@ -2,6 +2,7 @@
 #include "src/vision/assemble.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/vision/layout.h"
 
@@ -102,7 +103,78 @@ std::vector<float> OfFrames(const VisionSpec& spec, const PixelValues& pixels,
   return out;
 }
 
+// Where rows of a canvas of tiles stand: its own rows and columns, before its borders are cut.
+class CanvasPlaces {
+ public:
+  CanvasPlaces(const VisionSpec& spec, const PixelValues& pixels, const VisualLayout& layout)
+      : tile_(GridOfTile(spec)),
+        columns_(pixels.columns),
+        cut_(CutCanvas(spec, pixels)),
+        layout_(layout) {}
+
+  // The order of rows: those of the canvas, those without a place, those apart.
+  std::pair<int, int64_t> Rank(const SeenPlace& seen) const {
+    if (seen.patch < 0) return {1, 0};
+    if (seen.apart) return {2, 0};
+    const auto [row, column] = At(seen);
+    return {0, row * columns_ * tile_.columns + column};
+  }
+  int32_t InLayout(const SeenPlace& seen) const {
+    if (seen.patch < 0 || layout_.blocks.size() < 2) return SeenRow::kNowhere;
+    const auto [row, column] = At(seen);
+    const int64_t y = row - cut_.top, x = column - cut_.left;
+    if (y < 0 || y >= cut_.rows || x < 0 || x >= cut_.columns) return SeenRow::kNowhere;
+    return static_cast<int32_t>(layout_.blocks[1].first + y * (cut_.columns + 1) + x);
+  }
+
+ private:
+  std::pair<int64_t, int64_t> At(const SeenPlace& seen) const {
+    const int64_t number = seen.tile - 1;  // behind the whole picture
+    return {number / columns_ * tile_.rows + seen.patch / tile_.columns,
+            number % columns_ * tile_.columns + seen.patch % tile_.columns};
+  }
+
+  const TileGrid tile_;
+  const int64_t columns_;
+  const CanvasCut cut_;
+  const VisualLayout& layout_;
+};
+
 }  // namespace
+
+SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const VisualLayout& layout,
+                      std::span<const SeenPlace> seen) {
+  SeenOrder order;
+  const auto add = [&](int64_t row, int32_t place) {
+    order.from.push_back(row);
+    order.places.push_back(place);
+  };
+  const bool canvas = spec.packing == Packing::kAnyRes;
+  const int64_t tiles = spec.tower.tiled() ? pixels.tiles : pixels.grid[0];
+  const int64_t of_tile = canvas ? GridOfTile(spec).count() : layout.rows / tiles;
+  const auto row_at = [&](int64_t i) -> const SeenPlace& { return seen[static_cast<size_t>(i)]; };
+  std::vector<int64_t> all(seen.size()), of_canvas;
+  std::iota(all.begin(), all.end(), 0);
+  // Text stands between the rows of the picture, so each row stays in its own.
+  if (spec.lines_apart) {
+    std::ranges::stable_sort(all, {}, [&](int64_t i) { return row_at(i).patch; });
+  }
+  for (const int64_t i : all) {
+    const SeenPlace& row = row_at(i);
+    if (canvas && row.tile > 0) {
+      of_canvas.push_back(i);
+    } else {
+      const int64_t place = row.patch < 0 ? SeenRow::kNowhere : row.tile * of_tile + row.patch;
+      add(i, static_cast<int32_t>(place));
+    }
+  }
+  if (canvas && tiles == 1) add(-1, static_cast<int32_t>(layout.rows - 1));
+  if (of_canvas.empty()) return order;
+  const CanvasPlaces places(spec, pixels, layout);
+  std::ranges::stable_sort(of_canvas, {}, [&](int64_t i) { return places.Rank(row_at(i)); });
+  for (const int64_t i : of_canvas) add(i, places.InLayout(row_at(i)));
+  return order;
+}
 
 std::vector<float> AssembleRows(const VisionSpec& spec, const PixelValues& pixels,
                                 const VisualLayout& layout, std::span<const float> rows,

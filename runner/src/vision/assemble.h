@@ -7,6 +7,7 @@
 
 #include "images/preprocess.h"
 #include "runner/vision.h"
+#include "src/vision/pass.h"
 
 namespace kvgauge {
 
@@ -15,5 +16,14 @@ namespace kvgauge {
 std::vector<float> AssembleRows(const VisionSpec& spec, const PixelValues& pixels,
                                 const VisualLayout& layout, std::span<const float> rows,
                                 std::span<const float> newline);
+
+// What a stage left of a picture in the order of the prompt: which of its rows (-1: the newline),
+// and their places in the layout, SeenRow::kNowhere for those without one.
+struct SeenOrder {
+  std::vector<int64_t> from;
+  std::vector<int32_t> places;
+};
+SeenOrder ArrangeSeen(const VisionSpec& spec, const PixelValues& pixels, const VisualLayout& layout,
+                      std::span<const SeenPlace> seen);
 
 }  // namespace kvgauge

@@ -80,7 +80,18 @@ void ReadClipOrSiglip(ConfigReader& tower, TowerSpec& spec) {
     ReadSiglipKeys(tower, {.patch = 16, .activation = "gelu_pytorch_tanh"}, spec);
     return;
   }
-  tower.Fail("model_type", "clip_vision_model or siglip_vision_model");
+  tower.Fail("model_type", "clip_vision_model or siglip_vision_model; of llava also pixtral");
+}
+
+void ReadAxialRope(ConfigReader& tower, TowerSpec& spec) {
+  const Json* rope = tower.Take("rope_parameters");
+  if (rope == nullptr || !rope->is_object()) return;
+  ConfigReader reader(*rope, tower.origin(), tower.NameOfKey("rope_parameters") + ".");
+  const std::string type = reader.Text("rope_type", "axial");
+  if (type != "axial") reader.Fail("rope_type", "axial");
+  spec.rotary_base = reader.Real("rope_theta", spec.rotary_base, 1e-3, 1e12);
+  reader.Ignore({"type"});
+  if (const Status read = reader.Finish(); !read.ok()) tower.Fail(read.error());
 }
 
 void ReadQwenTower(ConfigReader& tower, std::string_view width_key, int64_t width,
@@ -103,14 +114,7 @@ void ReadQwenTower(ConfigReader& tower, std::string_view width_key, int64_t widt
   t.qkv_fused = true;
   t.rotary = true;
   t.places = PatchPlaces::kNone;
-  if (const Json* rope = tower.Take("rope_parameters"); rope != nullptr && rope->is_object()) {
-    ConfigReader reader(*rope, tower.origin(), tower.NameOfKey("rope_parameters") + ".");
-    const std::string type = reader.Text("rope_type", "axial");
-    if (type != "axial") reader.Fail("rope_type", "axial");
-    t.rotary_base = reader.Real("rope_theta", 10000.0, 1e-3, 1e12);
-    reader.Ignore({"type"});
-    if (const Status read = reader.Finish(); !read.ok()) tower.Fail(read.error());
-  }
+  ReadAxialRope(tower, t);
   tower.Neutral("in_channels", int64_t{3});
   tower.Neutral("in_chans", int64_t{3});
   // Another name for patch_size that nothing reads.

@@ -33,6 +33,8 @@ void ReadTower(ConfigReader& tower, const TowerDefaults& defaults, TowerSpec& sp
 void ReadClipOrSiglip(ConfigReader& tower, TowerSpec& spec);
 // SigLIP with its last norm, as Idefics3 and Gemma-3 read it.
 void ReadSiglipKeys(ConfigReader& tower, const TowerDefaults& defaults, TowerSpec& spec);
+// rope_parameters of a tower that turns by rows and columns, where it is there.
+void ReadAxialRope(ConfigReader& tower, TowerSpec& spec);
 // depth, num_heads, patch_size, temporal_patch_size, spatial_merge_size ... of Qwen's towers.
 void ReadQwenTower(ConfigReader& tower, std::string_view width_key, int64_t width,
                    std::string_view activation, VisionSpec& spec);

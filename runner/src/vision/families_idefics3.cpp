@@ -25,7 +25,7 @@ void ReadIdefics3(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   spec.projector_bias = false;
 }
 
-const VisionNames& Idefics3Names() {
+const VisionNames& Idefics3Names(const VisionSpec&) {
   static const VisionNames names = {.tower_prefixes = {"model.vision_model.", "vision_model."},
                                     .tower = ClipNames(),
                                     .projector_prefixes = {"model.connector.modality_projection.",

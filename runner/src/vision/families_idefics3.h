@@ -7,6 +7,6 @@
 namespace kvgauge {
 
 void ReadIdefics3(ConfigReader& top, ConfigReader& tower, VisionSpec& spec);
-const VisionNames& Idefics3Names();
+const VisionNames& Idefics3Names(const VisionSpec&);
 
 }  // namespace kvgauge

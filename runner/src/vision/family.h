@@ -50,7 +50,8 @@ struct VisionFamily {
   std::string_view title;
   // Fills every field that differs from VisionSpec's defaults. `top` is the whole config.
   void (*read)(ConfigReader& top, ConfigReader& tower, VisionSpec& spec);
-  const VisionNames& (*names)();
+  // `spec`: as `read` left it.
+  const VisionNames& (*names)(const VisionSpec& spec);
 };
 
 // Null when the model_type is no family that sees.

@@ -117,7 +117,8 @@ Result<VisualLayout> OfPatches(const VisionSpec& spec, const PixelValues& pixels
   VisualLayout layout;
   AppendBlock(layout, {.kind = modality == Modality::kVideo ? VisualBlock::Kind::kVideo
                                                             : VisualBlock::Kind::kWhole,
-                       .grid = GridOf(times, {rows / spec.merge, columns / spec.merge})});
+                       .grid = GridOf(times, {rows / spec.merge, columns / spec.merge}),
+                       .lines_apart = spec.lines_apart});
   return layout;
 }
 

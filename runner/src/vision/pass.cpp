@@ -176,12 +176,14 @@ void VisionPass::MakeRopeTables() {
     }
     places = std::move(ordered);
   }
-  // Rows turn the first half of the pairs, columns the second, by the same frequencies.
+  // Rows turn the first half of the pairs, columns the second.
   std::vector<int32_t> axis;
   std::vector<float> inverse;
   for (int64_t i = 0; i < pairs; ++i) {
     axis.push_back(i < half ? 0 : 1);
-    const double exponent = static_cast<double>(2 * (i % half)) / static_cast<double>(pairs);
+    const int64_t between = i >= half && tower_.rotary_between ? 1 : 0;
+    const double exponent =
+        static_cast<double>(2 * (i % half) + between) / static_cast<double>(pairs);
     inverse.push_back(static_cast<float>(1.0 / std::pow(tower_.rotary_base, exponent)));
   }
   const Tensor positions = Send(VisionSlot::kPositions, places).Reshape({plan_.rows, 2});
@@ -288,7 +290,7 @@ ProjectedRows VisionPass::Run(VisionTrace* trace, const See* see, std::span<cons
     const auto at = static_cast<size_t>(deep - spec_.deepstack.begin());
     result_.deepstack.push_back(Fetch(InOrder(Merge(weights_.deepstack[at], true, x))));
   }
-  if (see != nullptr && ShapeOfEyes(spec_).by_row) {
+  if (see != nullptr && ReducesTiles(spec_, see->sees())) {
     ReduceTiles(*see, seeds, x);
     return std::move(result_);
   }

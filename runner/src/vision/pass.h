@@ -12,14 +12,27 @@
 
 namespace kvgauge {
 
+// A row of a picture that a stage left.
+struct SeenPlace {
+  int32_t tile = 0;   // of the picture, or its time
+  int32_t patch = 0;  // of the tile; SeenRow::kNowhere: none
+  bool apart = false;
+};
+
 // Rows of the text model's width, on the host.
 struct ProjectedRows {
   std::vector<float> rows;                    // [of all pictures, hidden_size]
   std::vector<RowRange> pictures;             // which are whose
   std::vector<std::vector<float>> deepstack;  // the same rows, each
-  // Where a stage reduced them: of each picture, the place of each row; else empty.
-  std::vector<std::vector<int32_t>> places;
+  // Where a stage reduced them: of each picture, what each row is; else empty.
+  std::vector<std::vector<SeenPlace>> places;
 };
+
+// Whether a row of the text model is one row of the tower, projected.
+bool OneRowEach(const VisionSpec& spec);
+// Whether a stage of such needs reduces tiles of the tower; else it keeps some of the finished
+// rows.
+bool ReducesTiles(const VisionSpec& spec, const SeeNeeds& needs);
 
 class VisionPass {
  public:
@@ -53,6 +66,8 @@ class VisionPass {
   Looked Look(const SeeNeeds& needs, const Tensor& x);
   std::vector<float> QueriesAndKeys(int64_t block, const Tensor& x);
   std::vector<float> AttentionOf(const std::vector<float>& qkv, const RowRange& tile) const;
+  // Rows of the batch that become one row each, side by side, in the order of the pixels.
+  std::vector<int32_t> RowsOfUnits() const;
   void ReduceTiles(const See& see, std::span<const uint64_t> seeds, const Tensor& x);
 
   // Mean or largest of squares of `stride` rows and columns of each tile.

@@ -73,9 +73,9 @@ VisionBlockTensors DescribeBlock(const TowerSpec& t, const TowerNames& names,
   block.attention_norm = scope.Norm(names.attention_norm, t.width, layer_norm);
   block.mlp_norm = scope.Norm(names.mlp_norm, t.width, layer_norm);
   block.qkv = scope.Linear(names.qkv, t.qkv_fused ? 3 * t.width : t.width, t.width, t.qkv_bias);
-  block.output = scope.Linear({names.output}, t.width, t.width, true);
-  block.up = scope.Linear(names.up, t.ffn, t.width, true);
-  block.down = scope.Linear({names.down}, t.width, t.ffn, true);
+  block.output = scope.Linear({names.output}, t.width, t.width, t.branch_bias);
+  block.up = scope.Linear(names.up, t.ffn, t.width, t.branch_bias);
+  block.down = scope.Linear({names.down}, t.width, t.ffn, t.branch_bias);
   if (t.qk_norm) {
     block.q_norm = scope.Norm(names.q_norm, t.width, false);
     block.k_norm = scope.Norm(names.k_norm, t.width, false);
@@ -140,7 +140,7 @@ void AppendSpec(const MergerTensors& merger, std::vector<TensorSpec>& out) {
 const VisionNames& NamesOf(const VisionSpec& spec) {
   const VisionFamily* family = FindVisionFamily(spec.family);
   KVG_CHECK(family != nullptr, "a spec of no family");
-  return family->names();
+  return family->names(spec);
 }
 
 // The longest of the prefixes that begins the name; empty: none does.

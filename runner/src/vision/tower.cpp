@@ -106,6 +106,19 @@ Status CheckValues(const VisionSpec& spec, const PixelValues& pixels) {
                          "vision_config must agree"));
 }
 
+std::vector<float> RowsInOrder(const SeenOrder& order, std::span<const float> rows, int64_t width,
+                               std::span<const float> newline) {
+  std::vector<float> out;
+  out.reserve(order.from.size() * static_cast<size_t>(width));
+  for (const int64_t row : order.from) {
+    const std::span<const float> from =
+        row < 0 ? newline
+                : rows.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
+    out.insert(out.end(), from.begin(), from.end());
+  }
+  return out;
+}
+
 // Rows that a stage keeps of a picture whose rows are not those of the tower; ends of lines stay.
 void ReduceRows(const See& see, uint64_t seed, VisualFeatures& picture) {
   std::vector<int32_t> patches, ends;  // places in the layout
@@ -194,6 +207,13 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
                                                         Modality modality, VisionTrace* trace,
                                                         const See* see,
                                                         std::span<const uint64_t> seeds) {
+  const bool looks = see != nullptr && (see->sees().tower() || see->sees().rows);
+  if (looks && modality == Modality::kVideo && spec_.video_pooling != VideoPooling::kNone) {
+    return Unsupported(StrCat(spec_.path, ": ", spec_.family,
+                              " makes each row of a frame from several rows of the tower, so a "
+                              "stage that looks at those cannot reduce a video; --image shows "
+                              "single frames"));
+  }
   std::vector<VisualFeatures> features(pictures.size());
   for (size_t i = 0; i < pictures.size(); ++i) {
     KVG_ASSIGN(features[i].layout, LayOutVisual(spec_, pictures[i], modality));
@@ -223,9 +243,12 @@ Result<std::vector<VisualFeatures>> VisionTower::Encode(std::span<const PixelVal
       };
       VisualFeatures& out = features[begin + i];
       if (!projected.places.empty()) {
-        const std::span<const float> reduced = cut(projected.rows);
-        out.rows.assign(reduced.begin(), reduced.end());
-        out.places = std::move(projected.places[i]);
+        const SeenOrder order = ArrangeSeen(spec_, *batch[i], out.layout, projected.places[i]);
+        out.rows = RowsInOrder(order, cut(projected.rows), spec_.hidden_size, weights_->newline);
+        for (const std::vector<float>& deep : projected.deepstack) {
+          out.deepstack.push_back(RowsInOrder(order, cut(deep), spec_.hidden_size, {}));
+        }
+        out.places = order.places;
         continue;
       }
       out.rows = AssembleRows(spec_, *batch[i], out.layout, cut(projected.rows), weights_->newline);

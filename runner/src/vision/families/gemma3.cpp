@@ -26,7 +26,7 @@ void ReadGemma3(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   spec.projector_bias = false;
 }
 
-const VisionNames& Gemma3PartNames() {
+const VisionNames& Gemma3PartNames(const VisionSpec&) {
   static const VisionNames names = [] {
     VisionNames n = LlavaNames(false);
     // Stored as [in, out].

@@ -49,7 +49,7 @@ void ReadInternVl(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   top.Ignore({"image_seq_length"});
 }
 
-const VisionNames& InternVlPartNames() {
+const VisionNames& InternVlPartNames(const VisionSpec&) {
   static const VisionNames names = {
       .tower_prefixes = {"vision_tower.", "model.vision_tower."},
       .tower = {.patch = "embeddings.patch_embeddings.projection",

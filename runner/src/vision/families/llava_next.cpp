@@ -15,7 +15,7 @@ void ReadLlavaNext(ConfigReader& top, ConfigReader& tower, VisionSpec& spec) {
   top.Ignore({"image_seq_length"});
 }
 
-const VisionNames& LlavaNextPartNames() {
+const VisionNames& LlavaNextPartNames(const VisionSpec&) {
   static const VisionNames names = LlavaNames(true);
   return names;
 }

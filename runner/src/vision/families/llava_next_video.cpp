@@ -18,7 +18,7 @@ void ReadLlavaNextVideo(ConfigReader& top, ConfigReader& tower, VisionSpec& spec
   top.Ignore({"image_seq_length", "video_seq_length", "spatial_pool_out_channels"});
 }
 
-const VisionNames& LlavaNextVideoPartNames() {
+const VisionNames& LlavaNextVideoPartNames(const VisionSpec&) {
   static const VisionNames names = LlavaNames(true);
   return names;
 }

@@ -28,7 +28,7 @@ void ReadLlavaOneVision(ConfigReader& top, ConfigReader& tower, VisionSpec& spec
   top.Neutral("use_image_newline_parameter", true);
 }
 
-const VisionNames& LlavaOneVisionPartNames() {
+const VisionNames& LlavaOneVisionPartNames(const VisionSpec&) {
   static const VisionNames names = LlavaNames(true);
   return names;
 }

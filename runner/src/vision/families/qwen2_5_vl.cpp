@@ -25,7 +25,7 @@ void ReadQwen25Vl(ConfigReader&, ConfigReader& tower, VisionSpec& spec) {
   tower.Ignore({"tokens_per_second"});
 }
 
-const VisionNames& Qwen25VlPartNames() {
+const VisionNames& Qwen25VlPartNames(const VisionSpec&) {
   static const VisionNames names = [] {
     VisionNames n = {
         .tower_prefixes = {"visual.", "model.visual."},

@@ -13,7 +13,7 @@ void ReadQwen2Vl(ConfigReader&, ConfigReader& tower, VisionSpec& spec) {
   spec.hidden_size = tower.Int("hidden_size", 3584, 1, kMostTowerWidth);
 }
 
-const VisionNames& Qwen2VlPartNames() {
+const VisionNames& Qwen2VlPartNames(const VisionSpec&) {
   static const VisionNames names = {
       .tower_prefixes = {"visual.", "model.visual."},
       .tower = QwenNames(),

@@ -38,7 +38,7 @@ void ReadQwen3Vl(ConfigReader&, ConfigReader& tower, VisionSpec& spec) {
   spec.hidden_size = tower.Int("out_hidden_size", 3584, 1, kMostTowerWidth);
 }
 
-const VisionNames& Qwen3VlPartNames() {
+const VisionNames& Qwen3VlPartNames(const VisionSpec&) {
   static const VisionNames names = [] {
     VisionNames n = {.tower_prefixes = {"model.visual.", "visual."},
                      .tower = QwenNames(),
